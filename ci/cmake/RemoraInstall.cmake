@@ -1,0 +1,1 @@
+# Install, export and package files: find_package(remora) and pkg-config remora.

@@ -1,0 +1,56 @@
+# Functions that every folder's CMakeLists.txt uses: one target a module, no global flags.
+include(GNUInstallDirs)
+
+# Warnings are private to our own sources and never installed.
+add_library(remora_warnings INTERFACE)
+target_compile_options(remora_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
+  -Woverloaded-virtual -Wnull-dereference
+  $<$<BOOL:${REMORA_WARNINGS_AS_ERRORS}>:-Werror>)
+
+# remora_add_module(NAME [SOURCES ...] [HEADERS ...] [PUBLIC targets...] [PRIVATE targets...])
+# Makes the library remora_NAME (alias remora::NAME). HEADERS are relative to include/ of the folder;
+# each is compiled alone by the target all_verify_interface_header_sets.
+function(remora_add_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE")
+  set(target remora_${name})
+  add_library(${target} ${arg_SOURCES})
+  add_library(remora::${name} ALIAS ${target})
+  list(TRANSFORM arg_HEADERS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/include/")
+  target_sources(${target} PUBLIC FILE_SET HEADERS
+    BASE_DIRS "${CMAKE_CURRENT_SOURCE_DIR}/include" FILES ${arg_HEADERS})
+  target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/src")
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PUBLIC ${arg_PUBLIC}
+    PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:remora_warnings>)
+  set_target_properties(${target} PROPERTIES
+    EXPORT_NAME ${name}
+    CXX_EXTENSIONS OFF
+    POSITION_INDEPENDENT_CODE ON
+    VERIFY_INTERFACE_HEADER_SETS ${PROJECT_IS_TOP_LEVEL})
+  install(TARGETS ${target} EXPORT remora COMPONENT development
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endfunction()
+
+# remora_add_executable(NAME SOURCES ... LIBRARIES ...): a program of ours, with our warnings.
+function(remora_add_executable name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
+  add_executable(${name} ${arg_SOURCES})
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} remora_warnings)
+endfunction()
+
+# remora_add_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [ENVIRONMENT ...])
+# A GoogleTest program; every case is a CTest test of its own. The label rxe marks what needs a device.
+function(remora_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  remora_add_executable(${name} SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${arg_ENVIRONMENT}")
+endfunction()

@@ -1,0 +1,81 @@
+#include <cerrno>
+#include <memory>
+#include <set>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include <remora/result.h>
+
+namespace remora {
+namespace {
+
+Result<int> half(int value) {
+  if (value % 2 != 0) return Error{Code::kInvalidArgument, "half"}.with_limit(3, 2);
+  return value / 2;
+}
+
+TEST(Result, ValueOfSuccess) {
+  EXPECT_TRUE(half(4).ok());
+  EXPECT_EQ(half(4).value(), 2);
+}
+
+TEST(Result, ValueOfErrorThrowsExceptionThatCarriesIt) {
+  try {
+    (void)half(3).value();
+    FAIL() << "value() of an error must throw";
+  } catch (const Exception& exception) {
+    EXPECT_EQ(exception.error().code(), Code::kInvalidArgument);
+    EXPECT_STREQ(exception.what(), "half: invalid argument (asked 3, allowed 2)");
+  }
+}
+
+TEST(Result, HoldsMoveOnlyValues) {
+  Result<std::unique_ptr<int>> result{std::make_unique<int>(7)};
+  const std::unique_ptr<int> taken = std::move(result).value();
+  EXPECT_EQ(*taken, 7);
+}
+
+TEST(Status, DefaultIsSuccess) { EXPECT_TRUE(Status{}.ok()); }
+
+TEST(Error, MessageNamesOperationSubjectErrnoAndRemedy) {
+  const Error error =
+      Error{Code::kAddressInUse, "bind"}.with_subject("127.0.0.1:7471").with_errno(EADDRINUSE);
+  const std::string text = error.message();
+  EXPECT_NE(text.find("bind: 127.0.0.1:7471: address in use: Address already in use"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("choose another port"), std::string::npos) << text;
+}
+
+TEST(Error, LongSubjectIsCutAndSaysSo) {
+  const Error error = Error{Code::kNotFound}.with_subject(std::string(200, 'a'));
+  EXPECT_EQ(error.subject().size(), Error::kSubjectBytes);
+  EXPECT_TRUE(error.subject().ends_with("a..."));
+}
+
+TEST(Error, ControlBytesOfAHostileSubjectAreNotPrinted) {
+  EXPECT_EQ(Error{Code::kNotFound}.with_subject("a\x1b[31m\nb").subject(), "a?[31m?b");
+}
+
+TEST(Error, CompletionStatusIsPrintedWithVendorError) {
+  std::ostringstream out;
+  out << Error{Code::kAccessRefused, "read"}.with_completion(CompletionStatus::kRemoteAccessError,
+                                                             0x89);
+  EXPECT_EQ(out.str(), "read: access refused: remote access error, vendor error 137");
+}
+
+TEST(Error, EveryCodeReasonAndStatusHasItsOwnText) {
+  std::set<std::string_view> texts;
+  for (int i = 0; i <= static_cast<int>(Code::kInternal); ++i)
+    EXPECT_TRUE(texts.insert(to_string(static_cast<Code>(i))).second) << i;
+  texts.clear();
+  for (int i = 0; i <= static_cast<int>(Reason::kMemlock); ++i)
+    EXPECT_TRUE(texts.insert(to_string(static_cast<Reason>(i))).second) << i;
+  texts.clear();
+  for (int i = 0; i <= static_cast<int>(CompletionStatus::kGeneral); ++i)
+    EXPECT_TRUE(texts.insert(to_string(static_cast<CompletionStatus>(i))).second) << i;
+}
+
+}  // namespace
+}  // namespace remora

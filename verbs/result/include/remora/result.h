@@ -1,0 +1,423 @@
+#pragma once
+
+/// Result and Error: how every function of Remora says what happened.
+///
+/// A fallible function returns `Result<T>` (or `Status`, which is `Result<void>`). An `Error` is a
+/// small, trivially copyable value: a code to branch on, a reason that refines it, the call that
+/// failed, its errno, the NIC's completion status, what was asked and what is allowed, and the
+/// thing it was about. Its text is made only when it is printed and names a remedy where one is
+/// known.
+///
+/// Nothing here throws, except `Result::value()` on an error, which is meant for examples and
+/// scripts: it throws `remora::Exception`.
+///
+/// Thread safety: values; distinct objects may be used from distinct threads.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <type_traits>
+#include <utility>
+
+namespace remora {
+
+/// What kind of failure it is: the value a program branches on.
+enum class Code : std::uint8_t {
+  kInvalidArgument,    ///< the call itself is wrong (empty span, wrap-around, null, bad URI)
+  kOutOfRange,         ///< bytes outside the region, the slice or the table
+  kMisaligned,         ///< an atomic's offset or a block boundary is not aligned
+  kNoRight,            ///< the grant or registration does not carry the right that was used
+  kWrongAtomicDomain,  ///< the region's atomics belong to another device or to the CPU
+  kUnsupported,        ///< device, transport or kernel cannot do this
+  kLimitExceeded,      ///< a documented bound: asked() and allowed() carry both numbers
+  kOutOfMemory,        ///< memory, or memory that may be pinned, is exhausted
+  kPermissionDenied,   ///< the operating system refused
+  kNotFound,           ///< a device, file, host or entry that does not exist
+  kUnknownRegion,      ///< the server has no region of that name
+  kAlreadyExists,      ///< the name is taken
+  kBusy,               ///< in use by somebody else; try again later
+  kAddressInUse,       ///< another process listens there
+  kUnreachable,        ///< no route, no such address, nobody answers
+  kConnectionRefused,  ///< the peer said no: nothing listens, or it rejected us
+  kConnectionLost,     ///< the session ended; the operation had no effect that matters (reads)
+  kProtocol,           ///< the peer sent bytes that do not follow the protocol
+  kAccessRefused,      ///< the peer's NIC or server refused the access; see reason()
+  kStaleRegion,        ///< the memory behind the region is a new one: its old contents are gone
+  kTimedOut,           ///< the deadline passed; provably without remote effect
+  kCancelled,          ///< cancelled; provably without remote effect
+  kIndeterminate,      ///< the lane broke after posting: the effect cannot be known
+  kWouldBlock,         ///< a bounded queue is full, or nothing is there yet
+  kClosed,             ///< the object was closed or moved from
+  kProvider,           ///< a verbs call failed; system_errno() is kept
+  kSystem,             ///< a system call failed; system_errno() is kept
+  kInternal,           ///< a bug of ours
+};
+
+/// Refines a code where the other side told more.
+enum class Reason : std::uint8_t {
+  kNone,
+  kFenced,          ///< a newer grant fenced this one
+  kRevoked,         ///< the grant was taken back
+  kOutOfRange,      ///< outside the granted bytes
+  kNoRight,         ///< the grant has no such right
+  kPeerGone,        ///< the other process ended or hung up
+  kLaneBroken,      ///< another operation's expiry or failure broke the lane
+  kDraining,        ///< the server is shutting down
+  kVersion,         ///< no protocol version in common
+  kAuthentication,  ///< the peer did not accept our credentials
+  kMemlock,         ///< RLIMIT_MEMLOCK is too small for what has to be pinned
+};
+
+/// The NIC's verdict on one work request: `ibv_wc_status` in our own words, so that no verbs header
+/// is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
+enum class CompletionStatus : std::uint8_t {
+  kSuccess = 0,
+  kLocalLengthError = 1,
+  kLocalQpOperationError = 2,
+  kLocalEeContextOperationError = 3,
+  kLocalProtectionError = 4,
+  kFlushed = 5,
+  kMemoryWindowBindError = 6,
+  kBadResponse = 7,
+  kLocalAccessError = 8,
+  kRemoteInvalidRequest = 9,
+  kRemoteAccessError = 10,
+  kRemoteOperationError = 11,
+  kRetryExceeded = 12,
+  kRnrRetryExceeded = 13,
+  kLocalRddViolation = 14,
+  kRemoteInvalidRdRequest = 15,
+  kRemoteAborted = 16,
+  kInvalidEeContext = 17,
+  kInvalidEeContextState = 18,
+  kFatal = 19,
+  kResponseTimeout = 20,
+  kGeneral = 21,
+};
+
+[[nodiscard]] constexpr std::string_view to_string(Code code) noexcept {
+  switch (code) {
+    case Code::kInvalidArgument: return "invalid argument";
+    case Code::kOutOfRange: return "out of range";
+    case Code::kMisaligned: return "misaligned";
+    case Code::kNoRight: return "no right";
+    case Code::kWrongAtomicDomain: return "wrong atomic domain";
+    case Code::kUnsupported: return "unsupported";
+    case Code::kLimitExceeded: return "limit exceeded";
+    case Code::kOutOfMemory: return "out of memory";
+    case Code::kPermissionDenied: return "permission denied";
+    case Code::kNotFound: return "not found";
+    case Code::kUnknownRegion: return "unknown region";
+    case Code::kAlreadyExists: return "already exists";
+    case Code::kBusy: return "busy";
+    case Code::kAddressInUse: return "address in use";
+    case Code::kUnreachable: return "unreachable";
+    case Code::kConnectionRefused: return "connection refused";
+    case Code::kConnectionLost: return "connection lost";
+    case Code::kProtocol: return "protocol violation";
+    case Code::kAccessRefused: return "access refused";
+    case Code::kStaleRegion: return "stale region";
+    case Code::kTimedOut: return "timed out";
+    case Code::kCancelled: return "cancelled";
+    case Code::kIndeterminate: return "indeterminate";
+    case Code::kWouldBlock: return "would block";
+    case Code::kClosed: return "closed";
+    case Code::kProvider: return "verbs call failed";
+    case Code::kSystem: return "system call failed";
+    case Code::kInternal: return "internal error";
+  }
+  return "unknown code";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(Reason reason) noexcept {
+  switch (reason) {
+    case Reason::kNone: return "none";
+    case Reason::kFenced: return "fenced by a newer grant";
+    case Reason::kRevoked: return "grant revoked";
+    case Reason::kOutOfRange: return "outside the granted bytes";
+    case Reason::kNoRight: return "grant without that right";
+    case Reason::kPeerGone: return "the peer is gone";
+    case Reason::kLaneBroken: return "the lane was broken by another operation";
+    case Reason::kDraining: return "the server is shutting down";
+    case Reason::kVersion: return "no protocol version in common";
+    case Reason::kAuthentication: return "authentication refused";
+    case Reason::kMemlock: return "the limit on locked memory is too small";
+  }
+  return "unknown reason";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(CompletionStatus status) noexcept {
+  switch (status) {
+    case CompletionStatus::kSuccess: return "success";
+    case CompletionStatus::kLocalLengthError: return "local length error";
+    case CompletionStatus::kLocalQpOperationError: return "local queue pair operation error";
+    case CompletionStatus::kLocalEeContextOperationError: return "local EE context operation error";
+    case CompletionStatus::kLocalProtectionError: return "local protection error";
+    case CompletionStatus::kFlushed: return "flushed";
+    case CompletionStatus::kMemoryWindowBindError: return "memory window bind error";
+    case CompletionStatus::kBadResponse: return "bad response";
+    case CompletionStatus::kLocalAccessError: return "local access error";
+    case CompletionStatus::kRemoteInvalidRequest: return "remote invalid request";
+    case CompletionStatus::kRemoteAccessError: return "remote access error";
+    case CompletionStatus::kRemoteOperationError: return "remote operation error";
+    case CompletionStatus::kRetryExceeded: return "transport retry counter exceeded";
+    case CompletionStatus::kRnrRetryExceeded: return "RNR retry counter exceeded";
+    case CompletionStatus::kLocalRddViolation: return "local RDD violation";
+    case CompletionStatus::kRemoteInvalidRdRequest: return "remote invalid RD request";
+    case CompletionStatus::kRemoteAborted: return "remote aborted";
+    case CompletionStatus::kInvalidEeContext: return "invalid EE context number";
+    case CompletionStatus::kInvalidEeContextState: return "invalid EE context state";
+    case CompletionStatus::kFatal: return "fatal error";
+    case CompletionStatus::kResponseTimeout: return "response timeout";
+    case CompletionStatus::kGeneral: return "general error";
+  }
+  return "unknown completion status";
+}
+
+/// Names the call that failed. Built from string literals only (checked at compile time), so an
+/// Error can carry it without owning it.
+class Operation {
+ public:
+  constexpr Operation() noexcept = default;
+  template <std::size_t N>
+  // NOLINTNEXTLINE(google-explicit-constructor): a literal is the natural way to name a call.
+  consteval Operation(const char (&literal)[N]) noexcept : text_{literal} {}
+
+  [[nodiscard]] constexpr std::string_view text() const noexcept { return text_; }
+  friend constexpr bool operator==(Operation a, Operation b) noexcept {
+    return a.text() == b.text();
+  }
+
+ private:
+  const char* text_ = "";
+};
+
+/// What failed, why, and what to do about it. Trivially copyable, at most two cache lines.
+///
+/// Built with `Error{Code, "call"}` and the `with_…` functions, each of which returns a copy.
+class [[nodiscard]] Error {
+ public:
+  /// Longest subject that is kept; longer ones end in "...".
+  static constexpr std::size_t kSubjectBytes = 64;
+
+  constexpr explicit Error(Code code, Operation operation = {}) noexcept
+      : operation_{operation}, code_{code} {}
+
+  [[nodiscard]] constexpr Error with_reason(Reason reason) const noexcept {
+    Error copy = *this;
+    copy.reason_ = reason;
+    return copy;
+  }
+  [[nodiscard]] constexpr Error with_errno(int system_errno) const noexcept {
+    Error copy = *this;
+    copy.errno_ = system_errno;
+    return copy;
+  }
+  [[nodiscard]] constexpr Error with_completion(CompletionStatus status,
+                                                std::uint32_t vendor_error) const noexcept {
+    Error copy = *this;
+    copy.completion_ = status;
+    copy.vendor_error_ = vendor_error;
+    return copy;
+  }
+  /// What was asked for and the bound it met; the unit follows from the operation.
+  [[nodiscard]] constexpr Error with_limit(std::uint64_t asked,
+                                           std::uint64_t allowed) const noexcept {
+    Error copy = *this;
+    copy.asked_ = asked;
+    copy.allowed_ = allowed;
+    copy.has_limit_ = true;
+    return copy;
+  }
+  /// The thing it was about: an address, a path, a device, a region's name. Copied, cut at
+  /// kSubjectBytes; unprintable bytes become '?'.
+  [[nodiscard]] constexpr Error with_subject(std::string_view subject) const noexcept {
+    Error copy = *this;
+    const std::size_t length = std::min(subject.size(), kSubjectBytes);
+    for (std::size_t i = 0; i < length; ++i) {
+      const char c = subject[i];
+      copy.subject_[i] =
+          (c >= 0x20 && c != 0x7f) || (static_cast<unsigned char>(c) >= 0x80) ? c : '?';
+    }
+    if (subject.size() > kSubjectBytes)
+      for (std::size_t i = kSubjectBytes - 3; i < kSubjectBytes; ++i) copy.subject_[i] = '.';
+    copy.subject_length_ = static_cast<std::uint8_t>(length);
+    return copy;
+  }
+
+  [[nodiscard]] constexpr Code code() const noexcept { return code_; }
+  [[nodiscard]] constexpr Reason reason() const noexcept { return reason_; }
+  [[nodiscard]] constexpr std::string_view operation() const noexcept { return operation_.text(); }
+  /// errno of the failed call, 0 where there was none.
+  [[nodiscard]] constexpr int system_errno() const noexcept { return errno_; }
+  [[nodiscard]] constexpr CompletionStatus completion_status() const noexcept {
+    return completion_;
+  }
+  [[nodiscard]] constexpr std::uint32_t vendor_error() const noexcept { return vendor_error_; }
+  [[nodiscard]] constexpr bool has_limit() const noexcept { return has_limit_; }
+  [[nodiscard]] constexpr std::uint64_t asked() const noexcept { return asked_; }
+  [[nodiscard]] constexpr std::uint64_t allowed() const noexcept { return allowed_; }
+  [[nodiscard]] constexpr std::string_view subject() const noexcept {
+    return {subject_.data(), subject_length_};
+  }
+
+  /// One line for a person: what, where, why, and what to do. Allocates.
+  [[nodiscard]] std::string message() const;
+  /// What to do about it, or an empty string where nothing general is known.
+  [[nodiscard]] std::string_view remedy() const noexcept;
+
+ private:
+  Operation operation_;
+  std::uint64_t asked_ = 0;
+  std::uint64_t allowed_ = 0;
+  int errno_ = 0;
+  std::uint32_t vendor_error_ = 0;
+  Code code_;
+  Reason reason_ = Reason::kNone;
+  CompletionStatus completion_ = CompletionStatus::kSuccess;
+  bool has_limit_ = false;
+  std::uint8_t subject_length_ = 0;
+  std::array<char, kSubjectBytes> subject_{};
+};
+static_assert(std::is_trivially_copyable_v<Error>);
+static_assert(sizeof(Error) <= 128);
+
+inline std::string_view Error::remedy() const noexcept {
+  if (reason_ == Reason::kMemlock)
+    return "raise the locked-memory limit: 'ulimit -l unlimited', LimitMEMLOCK= in the service "
+           "unit, or --ulimit memlock=-1 for a container";
+  switch (code_) {
+    case Code::kAddressInUse:
+      return "stop the other process or choose another port ('ss -lntp' and 'rdma resource show "
+             "cm_id' show who listens)";
+    case Code::kConnectionRefused: return "check that remora-server runs there and on that port";
+    case Code::kUnreachable:
+      return "check the address, the route and the device with 'ibv_devinfo'";
+    case Code::kUnknownRegion: return "'remora ls' shows the regions of a server";
+    case Code::kIndeterminate:
+      return "the operation may or may not have taken effect: read back before you repeat it";
+    case Code::kWrongAtomicDomain:
+      return "open the region over the transport its atomics belong to ('remora stat' shows it)";
+    case Code::kStaleRegion:
+      return "the server lost its memory: open the region again and refill it";
+    default: break;
+  }
+  if (operation() == "rdma_create_event_channel")
+    return "load the kernel module rdma_ucm and check /dev/infiniband/rdma_cm";
+  if (operation() == "ibv_get_device_list" && code_ == Code::kNotFound)
+    return "no RDMA device: install the NIC's driver, or 'rdma link add rxe0 type rxe netdev IF'";
+  return {};
+}
+
+inline std::string Error::message() const {
+  std::string text;
+  if (!operation().empty()) text.append(operation()).append(": ");
+  if (!subject().empty()) text.append(subject()).append(": ");
+  text.append(to_string(code_));
+  if (has_limit_)
+    text.append(" (asked ")
+        .append(std::to_string(asked_))
+        .append(", allowed ")
+        .append(std::to_string(allowed_))
+        .append(")");
+  if (reason_ != Reason::kNone) text.append(": ").append(to_string(reason_));
+  if (completion_ != CompletionStatus::kSuccess) {
+    text.append(": ").append(to_string(completion_));
+    if (vendor_error_ != 0) text.append(", vendor error ").append(std::to_string(vendor_error_));
+  }
+  if (errno_ != 0) {
+    std::array<char, 128> buffer{};
+    // The GNU strerror_r: may return a static string, never fails.
+    text.append(": ").append(::strerror_r(errno_, buffer.data(), buffer.size()));
+  }
+  if (!remedy().empty()) text.append("; ").append(remedy());
+  return text;
+}
+
+inline std::ostream& operator<<(std::ostream& out, const Error& error) {
+  return out << error.message();
+}
+
+/// Thrown by `Result::value()` on an error, and by nothing else in the library.
+class Exception : public std::exception {
+ public:
+  explicit Exception(const Error& error) : error_{error}, text_{error.message()} {}
+  [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
+  [[nodiscard]] const Error& error() const noexcept { return error_; }
+
+ private:
+  Error error_;
+  std::string text_;
+};
+
+/// A value or an Error. Must be looked at.
+///
+/// `if (!result) return result.error();` is the idiom; `result.value()` throws `Exception` on an
+/// error; `*result` and `result->` on an error are programmer errors (undefined).
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  using value_type = T;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): functions return plain values and errors.
+  Result(T value) : state_{std::move(value)} {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(const Error& error) : state_{tl::unexpect, error} {}
+
+  [[nodiscard]] bool ok() const noexcept { return state_.has_value(); }
+  explicit operator bool() const noexcept { return ok(); }
+
+  /// Only when !ok().
+  [[nodiscard]] const Error& error() const noexcept { return state_.error(); }
+
+  T& value() & { return check(), *state_; }
+  const T& value() const& { return check(), *state_; }
+  T value() && { return check(), std::move(*state_); }
+
+  T& operator*() & noexcept { return *state_; }
+  const T& operator*() const& noexcept { return *state_; }
+  T&& operator*() && noexcept { return std::move(*state_); }
+  T* operator->() noexcept { return &*state_; }
+  const T* operator->() const noexcept { return &*state_; }
+
+ private:
+  void check() const {
+    if (!ok()) throw Exception{state_.error()};
+  }
+  tl::expected<T, Error> state_;
+};
+
+/// Success or an Error.
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  using value_type = void;
+
+  Result() noexcept = default;
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(const Error& error) : state_{tl::unexpect, error} {}
+
+  [[nodiscard]] bool ok() const noexcept { return state_.has_value(); }
+  explicit operator bool() const noexcept { return ok(); }
+  [[nodiscard]] const Error& error() const noexcept { return state_.error(); }
+  void value() const {
+    if (!ok()) throw Exception{state_.error()};
+  }
+
+ private:
+  tl::expected<void, Error> state_;
+};
+
+using Status = Result<void>;
+
+/// The success of a function that returns Status.
+[[nodiscard]] inline Status ok_status() noexcept { return {}; }
+
+}  // namespace remora
