@@ -1,0 +1,55 @@
+#pragma once
+
+/// The table of all keys, and what is made from it.
+///
+/// The parser checks files with this table, `show()` prints from it and config/README.md carries
+/// `reference_markdown()`, which a test compares: documentation and behaviour cannot drift apart.
+///
+/// Thread safety: pure functions over constants.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/config/server_config.h>
+
+namespace remora::config {
+
+/// What a key's value is.
+enum class KeyType : std::uint8_t {
+  kMap,
+  kList,  ///< of maps
+  kText,
+  kBoolean,   ///< `true` or `false`, nothing else
+  kNumber,    ///< unsigned decimal
+  kSize,      ///< parse_size()
+  kDuration,  ///< parse_duration()
+  kChoice,    ///< one of a few words
+  kChoices,   ///< a list of distinct words out of a few
+};
+[[nodiscard]] std::string_view to_string(KeyType type) noexcept;
+
+/// One key of the file.
+struct KeyDescription {
+  std::string path;  ///< `pool.size`; the key of a list's element has `[]`: `regions[].name`
+  KeyType type;
+  std::string range;     ///< what is accepted, for people: `4KiB to 1GiB`, `off, auto or required`
+  std::string standard;  ///< the default as it would be written; empty: none
+  bool required;         ///< must be written
+  std::string help;      ///< one or two sentences
+};
+
+/// Every key of a server's file, a map before its members.
+std::vector<KeyDescription> server_keys();
+
+/// The key table in Markdown, as it stands in config/README.md.
+[[nodiscard]] std::string reference_markdown();
+
+/// The effective configuration as YAML, each value with a comment that says where it came from:
+/// `file:line`, `default`, or `program` for one that was set by hand. Reading the text back gives
+/// the same configuration (origins apart). Values that were taken from the environment are printed.
+[[nodiscard]] std::string show(const ServerConfig& config);
+
+}  // namespace remora::config

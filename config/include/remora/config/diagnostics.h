@@ -1,0 +1,62 @@
+#pragma once
+
+/// What is wrong with a configuration, all of it at once.
+///
+/// A person who mends a file wants every fault in one go, each with its place, so a file's faults
+/// are a list beside `Error`, which holds one. The printed form is what editors and CI logs turn
+/// into links: `file:line:column: key: message`.
+///
+/// Thread safety: values.
+
+#include <cstddef>
+#include <iosfwd>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace remora::config {
+
+/// One fault and its place.
+struct Diagnostic {
+  std::string file;        ///< as it was given; empty for a ServerConfig filled by hand
+  std::size_t line = 0;    ///< from 1; 0 where the fault has no line (a file that cannot be read)
+  std::size_t column = 0;  ///< from 1, in bytes; 0 where the fault has no column
+  std::string key;         ///< path such as `regions[0].size`; empty where none is concerned
+  std::string message;     ///< what is wrong and what would be right; one line, no full stop
+
+  /// `file:line:column: key: message`, without the parts that are empty.
+  [[nodiscard]] std::string to_string() const;
+
+  friend bool operator==(const Diagnostic&, const Diagnostic&) = default;
+};
+
+/// A list of faults in the order of the file. Empty means that nothing is wrong.
+class [[nodiscard]] Diagnostics {
+ public:
+  /// Faults that are kept; later ones are only counted.
+  static constexpr std::size_t kMax = 100;
+
+  void add(Diagnostic diagnostic);
+  /// Stable by line and column; faults without a line come first.
+  void sort_by_place();
+
+  [[nodiscard]] bool empty() const noexcept { return list_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return list_.size(); }
+  /// Faults beyond kMax, which were dropped.
+  [[nodiscard]] std::size_t dropped() const noexcept { return dropped_; }
+  [[nodiscard]] const Diagnostic& operator[](std::size_t index) const { return list_[index]; }
+  [[nodiscard]] auto begin() const noexcept { return list_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return list_.end(); }
+
+  /// One line a fault, each ended by a newline; a last line counts dropped ones.
+  [[nodiscard]] std::string to_string() const;
+
+ private:
+  std::vector<Diagnostic> list_;
+  std::size_t dropped_ = 0;
+};
+
+std::ostream& operator<<(std::ostream& out, const Diagnostic& diagnostic);
+std::ostream& operator<<(std::ostream& out, const Diagnostics& diagnostics);
+
+}  // namespace remora::config

@@ -1,0 +1,202 @@
+#pragma once
+
+/// Everything a memory server can be told, as plain structs.
+///
+/// `load_server()` (load.h) fills and checks one from YAML; an embedding application may fill it by
+/// hand, and `validate()` then applies the same checks. Every field has a default that works on a
+/// loopback address but `Pool::size_bytes`: nobody lends memory without saying how much. The key
+/// table in config/README.md, printed by `reference_markdown()` (describe.h), lists each key with
+/// unit, range and default.
+///
+/// Ownership: values, nothing borrowed. Thread safety: as any value.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/config/diagnostics.h>
+#include <remora/result.h>
+
+namespace remora::config {
+
+/// The pool is handed out in whole pages of this size: a region of 64 B takes 4 KiB of it.
+inline constexpr std::uint64_t kPoolPageBytes = 4096;
+/// Page size that `HugePages::kTry` and `kRequire` ask for.
+inline constexpr std::uint64_t kHugePageBytes = 2U << 20U;
+/// Longest region name, in bytes.
+inline constexpr std::size_t kRegionNameBytesMax = 64;
+/// Most pieces a pool may be cut into.
+inline constexpr std::uint64_t kPoolPiecesMax = 65536;
+
+/// An address and a port to listen on or connect to.
+struct Endpoint {
+  std::string address;  ///< host name, IPv4 or IPv6 literal (without brackets)
+  std::uint16_t port = 0;
+
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+/// Where clients connect.
+struct Listen {
+  /// An IPv4 or IPv6 literal, or a host name; `0.0.0.0` and `::` mean every address.
+  std::string address = "127.0.0.1";
+  std::uint16_t port = 7471;
+
+  friend bool operator==(const Listen&, const Listen&) = default;
+};
+
+/// How much a transport is wanted.
+enum class Availability : std::uint8_t {
+  kOff,       ///< never
+  kAuto,      ///< where the machine has it; a log line says when it has not
+  kRequired,  ///< the server does not start without it
+};
+
+/// Which data paths the server offers.
+struct Transports {
+  Availability rdma = Availability::kAuto;
+  /// Name of the only RDMA device to use, such as `mlx5_0`; empty: the one that routes to
+  /// `listen.address`.
+  std::string rdma_device;
+  /// Shared memory with clients of the same user on this host. Regions allow it one by one
+  /// (`RegionConfig::shm`), so no memory is mapped by others until one does.
+  Availability shm = Availability::kAuto;
+
+  friend bool operator==(const Transports&, const Transports&) = default;
+};
+
+/// Whether the pool is made of 2 MiB pages.
+enum class HugePages : std::uint8_t {
+  kNever,
+  kTry,      ///< ordinary pages where there are no huge ones left; a log line says so
+  kRequire,  ///< the server does not start without them
+};
+
+/// The memory that is lent.
+struct Pool {
+  /// Budget of all regions together. 0, the default, is refused: say how much.
+  std::uint64_t size_bytes = 0;
+  /// Longest stretch that is registered at once; an extent never crosses from one to the next.
+  std::uint64_t piece_bytes = 1ULL << 30U;
+  HugePages huge_pages = HugePages::kTry;
+  /// Touch every page at start, so that a machine without the memory fails then and not later.
+  bool populate = true;
+
+  friend bool operator==(const Pool&, const Pool&) = default;
+};
+
+/// What clients may do with a region.
+struct RegionRights {
+  bool read = true;
+  bool write = true;
+  bool atomic = true;  ///< compare-and-swap and fetch-and-add
+
+  friend bool operator==(const RegionRights&, const RegionRights&) = default;
+};
+
+/// A region that exists from the start.
+struct RegionConfig {
+  std::string name;  ///< see is_region_name()
+  /// A multiple of `block_bytes`, at least one block.
+  std::uint64_t size_bytes = 0;
+  /// A power of two from 64 B to 16 MiB.
+  std::uint64_t block_bytes = 4096;
+  RegionRights rights;
+  /// Atomic domain: `auto` (`cpu` for a region with `shm`, else the RDMA device if there is one,
+  /// else `cpu`), `none`, `cpu`, or the name of an RDMA device.
+  std::string atomics = "auto";
+  /// Clients of the same user on this host may map the region. What they map cannot be taken back.
+  bool shm = false;
+
+  friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
+};
+
+/// How clients prove who they are.
+enum class Auth : std::uint8_t {
+  kNone,  ///< anybody who can connect is let in
+};
+
+/// Bounds on what clients can make the server do.
+struct Limits {
+  std::uint32_t sessions_max = 1024;         ///< clients connected at once
+  std::uint32_t regions_max = 4096;          ///< regions that exist at once
+  std::uint32_t session_regions_max = 1024;  ///< regions one session has open at once
+  /// A connection that has not said a valid hello by then is closed.
+  std::chrono::nanoseconds handshake_timeout = std::chrono::seconds{5};
+  /// A control request (create, open, remove) that takes longer is answered kTimedOut.
+  std::chrono::nanoseconds request_timeout = std::chrono::seconds{30};
+  /// After a request to stop, sessions get this long to end by themselves.
+  std::chrono::nanoseconds drain_timeout = std::chrono::seconds{10};
+
+  friend bool operator==(const Limits&, const Limits&) = default;
+};
+
+/// Lines less severe than this are not written.
+enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError, kOff };
+
+struct Log {
+  LogLevel level = LogLevel::kInfo;
+
+  friend bool operator==(const Log&, const Log&) = default;
+};
+
+struct Metrics {
+  /// `HOST:PORT` or `[IPv6]:PORT` (see parse_endpoint()) of the HTTP endpoint; empty: none.
+  std::optional<std::string> address;
+
+  friend bool operator==(const Metrics&, const Metrics&) = default;
+};
+
+/// Where a value was written.
+struct Origin {
+  std::string file;
+  std::size_t line = 0;     ///< from 1
+  std::string environment;  ///< variables the value was made from: `A, B`; empty: none
+
+  friend bool operator==(const Origin&, const Origin&) = default;
+};
+/// By key path (`pool.size`, `regions[0].name`); what is not in it was not written in a file.
+using Origins = std::map<std::string, Origin, std::less<>>;
+
+/// One memory server.
+struct ServerConfig {
+  Listen listen;
+  Transports transports;
+  Pool pool;
+  std::vector<RegionConfig> regions;
+  /// Empty: not said, which is accepted on a loopback address only. Lending memory on a network to
+  /// anybody has to be written out as `auth: none`.
+  std::optional<Auth> auth;
+  Limits limits;
+  Log log;
+  Metrics metrics;
+  /// Filled by load_server() for show(); nothing else reads it.
+  Origins origins;
+};
+
+/// Checks a configuration filled by hand: every range of the key table and every rule between keys.
+/// Empty when nothing is wrong. What needs the machine (devices, free memory, an address in use) is
+/// checked when a server starts.
+Diagnostics validate(const ServerConfig& config);
+
+/// 1 to 64 of `A-Z a-z 0-9 . _ -`, but not `.` or `..`: safe in URIs, paths, logs and labels.
+[[nodiscard]] bool is_region_name(std::string_view name) noexcept;
+
+/// True for 127.0.0.0/8, `::1` and `localhost`.
+[[nodiscard]] bool is_loopback(std::string_view address) noexcept;
+
+/// `HOST:PORT` or `[IPv6]:PORT`, port 1 to 65535.
+/// Errors: kInvalidArgument, with the text as subject.
+Result<Endpoint> parse_endpoint(std::string_view text);
+
+[[nodiscard]] std::string_view to_string(Availability availability) noexcept;
+[[nodiscard]] std::string_view to_string(HugePages huge_pages) noexcept;
+[[nodiscard]] std::string_view to_string(Auth auth) noexcept;
+[[nodiscard]] std::string_view to_string(LogLevel level) noexcept;
+
+}  // namespace remora::config
