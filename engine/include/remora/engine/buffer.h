@@ -1,0 +1,142 @@
+#pragma once
+
+/// Local memory that operations read from and write to.
+///
+/// Three kinds, from fast to convenient: *slots* of the engine (registered once, handed out and
+/// returned without a lock), *registered memory* of the application, and any other bytes, which are
+/// copied through slots of the engine where the transport needs registered memory.
+///
+/// A buffer belongs to its operation from the moment the operation is taken until it has completed,
+/// not one moment less and not one more: completion of an operation, with whatever status, is the
+/// promise that neither the NIC nor the engine touches its buffer again.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <remora/result.h>
+
+namespace remora {
+
+namespace detail {
+class LocalMemory;  // a range and its keys, one for each device it is used on
+class SlotStore;
+}  // namespace detail
+
+class Slot;
+
+/// Application memory known to the engine, so that operations on it are not copied. Registered with
+/// a device when it is first used there. Copyable handle; the bytes must outlive the last copy and
+/// every operation in flight on them.
+class RegisteredMemory {
+ public:
+  RegisteredMemory() = default;
+  explicit RegisteredMemory(std::shared_ptr<detail::LocalMemory> memory)
+      : memory_{std::move(memory)} {}
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept;
+
+ private:
+  friend class Target;
+  friend class Source;
+  std::shared_ptr<detail::LocalMemory> memory_;
+};
+
+/// Where a read puts its bytes. Non-owning; made implicitly from any span of bytes.
+class Target {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Target(std::span<std::byte> bytes) noexcept : bytes_{bytes} {}
+  template <std::size_t N>
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Target(std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
+  /// A part of registered memory. A part outside of it makes the operation fail with kOutOfRange.
+  Target(const RegisteredMemory& memory, std::size_t offset, std::size_t length_bytes) noexcept;
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Target(Slot& slot) noexcept;
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
+  [[nodiscard]] bool valid() const noexcept { return valid_; }
+
+ private:
+  std::span<std::byte> bytes_;
+  detail::LocalMemory* memory_ = nullptr;
+  bool valid_ = true;
+};
+
+/// Where a write takes its bytes from. Non-owning; made implicitly from any span of bytes.
+class Source {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Source(std::span<const std::byte> bytes) noexcept : bytes_{bytes} {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Source(std::span<std::byte> bytes) noexcept : bytes_{bytes} {}
+  template <std::size_t N>
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Source(const std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
+  Source(const RegisteredMemory& memory, std::size_t offset, std::size_t length_bytes) noexcept;
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Source(const Slot& slot) noexcept;
+
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
+  [[nodiscard]] bool valid() const noexcept { return valid_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+  detail::LocalMemory* memory_ = nullptr;
+  bool valid_ = true;
+};
+
+/// One fixed-size piece of a SlotPool, owned until it is destroyed, then back in the pool.
+/// Move-only. An empty slot (pool exhausted, moved from) makes an operation fail kInvalidArgument.
+class Slot {
+ public:
+  Slot() = default;
+  ~Slot() { release(); }
+  Slot(Slot&& other) noexcept { swap(other); }
+  Slot& operator=(Slot&& other) noexcept {
+    Slot moved{std::move(other)};
+    swap(moved);
+    return *this;
+  }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
+  [[nodiscard]] explicit operator bool() const noexcept { return store_ != nullptr; }
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+ private:
+  friend class SlotPool;
+  friend class Target;
+  friend class Source;
+  void release() noexcept;
+  void swap(Slot& other) noexcept {
+    std::swap(store_, other.store_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(index_, other.index_);
+  }
+
+  std::shared_ptr<detail::SlotStore> store_;
+  std::span<std::byte> bytes_;
+  std::uint32_t index_ = 0;
+};
+
+/// Equal slots cut from one page-aligned slab. Copyable handle. Thread-safe, lock-free.
+/// The slab lives until the last handle and the last slot are gone.
+class SlotPool {
+ public:
+  explicit SlotPool(std::shared_ptr<detail::SlotStore> store) : store_{std::move(store)} {}
+
+  /// A free slot, or an empty one when all are out. Never blocks, never allocates.
+  [[nodiscard]] Slot take() noexcept;
+  [[nodiscard]] std::size_t slot_bytes() const noexcept;
+  [[nodiscard]] std::size_t slot_count() const noexcept;
+
+ private:
+  std::shared_ptr<detail::SlotStore> store_;
+};
+
+}  // namespace remora

@@ -1,0 +1,121 @@
+#pragma once
+
+/// The client side: one Engine a process is the usual number.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/engine/buffer.h>
+#include <remora/engine/region.h>
+#include <remora/engine/types.h>
+#include <remora/result.h>
+
+namespace remora::metrics {
+class Registry;
+}
+
+namespace remora {
+
+namespace detail {
+class EngineCore;
+class SessionCore;
+}  // namespace detail
+
+struct EngineOptions {
+  /// Told to servers; for their logs. At most 64 bytes.
+  std::string client_name = "remora";
+  /// Deadline of an operation that names none.
+  std::chrono::nanoseconds operation_deadline = std::chrono::seconds{10};
+  /// Deadline of connecting, opening and every other control request.
+  std::chrono::nanoseconds control_deadline = std::chrono::seconds{10};
+  /// How long a waiting caller polls before it sleeps.
+  std::chrono::nanoseconds spin = std::chrono::microseconds{50};
+  /// Send-queue depth of a lane, in work requests.
+  std::uint32_t lane_depth = 512;
+  /// Slots for buffers that are not registered: count × size is pinned on first use over rdma.
+  std::uint32_t bounce_slot_count = 32;
+  std::uint32_t bounce_slot_bytes = 64 * 1024;
+  /// Restricts rdma to one device; empty: the one that routes to the server.
+  std::string device;
+  /// Where series go; null: a registry of the engine's own.
+  std::shared_ptr<metrics::Registry> registry;
+};
+
+/// What a server said of itself when the session began.
+struct ServerInfo {
+  std::string name;
+  std::uint64_t boot_id = 0;    ///< one life of the server process
+  std::uint64_t memory_id = 0;  ///< one life of its memory's contents
+  std::uint64_t pool_bytes = 0;
+  std::uint64_t pool_free_bytes = 0;
+  std::string device;  ///< the server's RDMA device of this session; empty over shm
+};
+
+/// An authenticated relation with one server, for what is not data: create, list, stat, remove.
+/// Copyable handle; regions opened through the engine share the session where they can.
+/// Thread-safe. All functions block, at most the engine's control deadline.
+/// Errors of all: kConnectionLost, kTimedOut, kProtocol.
+class Session {
+ public:
+  explicit Session(std::shared_ptr<detail::SessionCore> core) noexcept : core_{std::move(core)} {}
+
+  [[nodiscard]] const ServerInfo& server() const noexcept;
+  [[nodiscard]] TransportKind transport() const noexcept;
+  [[nodiscard]] bool connected() const noexcept;
+
+  /// Errors: kAlreadyExists; kInvalidArgument; kOutOfMemory (asked, largest possible); kUnsupported
+  /// (atomic domain or shm that this server cannot give); kLimitExceeded.
+  Result<RegionInfo> create_region(const RegionSpec& spec) const;
+  /// Sorted by name.
+  Result<std::vector<RegionInfo>> regions() const;
+  /// Errors: kUnknownRegion.
+  Result<RegionInfo> stat(std::string_view name) const;
+  /// Its memory is zeroed before it is used again. Errors: kUnknownRegion; kBusy while it is open.
+  Status remove_region(std::string_view name) const;
+
+ private:
+  std::shared_ptr<detail::SessionCore> core_;
+};
+
+/// Slots, sessions and threads of one client. Move-only owner; regions, queues and pools made by it
+/// keep what they need alive.
+class Engine {
+ public:
+  /// No I/O yet. Errors: kInvalidArgument, kOutOfMemory.
+  static Result<Engine> open(const EngineOptions& options);
+  ~Engine();
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  /// Connects where there is no session yet, and asks for a grant.
+  /// `auto`: shm where server and region allow it, else rdma over hardware. A named transport never
+  /// falls back; rxe and siw are used only when rdma is named.
+  /// Errors: kInvalidArgument (URI), kUnknownRegion, kNoRight, kUnsupported (no transport fits; the
+  /// log says why each was left), kConnectionRefused, kUnreachable, kTimedOut.
+  Result<Region> open_region(std::string_view uri, Rights rights) const;
+
+  /// A session for control requests; the URI's region is ignored. Errors: as open_region.
+  Result<Session> connect(std::string_view uri) const;
+
+  /// `count` slots of `slot_bytes` each (rounded up to 64 bytes). Errors: kInvalidArgument,
+  /// kOutOfMemory. Registered with a device when first used there; a failure to register (memlock)
+  /// is the error of the operation that needed it.
+  Result<SlotPool> allocate_slots(std::size_t count, std::size_t slot_bytes) const;
+
+  /// Makes application memory usable without copies. Errors: kInvalidArgument (empty).
+  Result<RegisteredMemory> register_memory(std::span<std::byte> bytes) const;
+
+  [[nodiscard]] metrics::Registry& registry() const noexcept;
+
+ private:
+  explicit Engine(std::shared_ptr<detail::EngineCore> core) noexcept;
+  std::shared_ptr<detail::EngineCore> core_;
+};
+
+}  // namespace remora

@@ -1,0 +1,149 @@
+#pragma once
+
+/// A queue of operations on one region: fill, `submit()` (one doorbell), `wait(n)`.
+///
+/// One owner: a queue and its completions belong to one thread at a time. Several queues, also of
+/// one region, may be used from several threads at once.
+///
+/// Operations in flight are unordered among each other. Each operation that was taken ends exactly
+/// once, as a Completion, within its deadline plus two seconds.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <remora/engine/buffer.h>
+#include <remora/engine/types.h>
+#include <remora/result.h>
+
+namespace remora {
+
+namespace detail {
+class QueueCore;
+}
+
+struct QueueOptions {
+  /// Most operations taken and not yet handed back, 1 … kQueueDepthMax.
+  std::size_t depth = 64;
+  /// Time from submit() to completion; zero takes the engine's default. See kDeadlineFloor.
+  std::chrono::nanoseconds deadline{0};
+};
+inline constexpr std::size_t kQueueDepthMax = 65536;
+
+/// Names one operation of one queue; never another one, also after the place in the table has been
+/// used again.
+class Ticket {
+ public:
+  constexpr Ticket() noexcept = default;
+  constexpr Ticket(std::uint32_t index, std::uint32_t generation) noexcept
+      : index_{index}, generation_{generation} {}
+  /// False: the operation was not taken, since the queue is full or closed.
+  [[nodiscard]] constexpr explicit operator bool() const noexcept { return generation_ != 0; }
+  friend constexpr bool operator==(Ticket, Ticket) noexcept = default;
+
+ private:
+  std::uint32_t index_ = 0;
+  std::uint32_t generation_ = 0;
+};
+
+/// How one operation ended. Holds the operation's slot, if it had one, until it is destroyed.
+class Completion {
+ public:
+  [[nodiscard]] bool ok() const noexcept { return code_ == kOk; }
+  /// Only when !ok(). kTimedOut, kCancelled, kConnectionLost: provably without remote effect.
+  /// kIndeterminate: a write or an atomic whose effect cannot be known. kAccessRefused: refused by
+  /// the server's side. kOutOfRange, kMisaligned, kNoRight, kWrongAtomicDomain, kInvalidArgument:
+  /// misuse, noticed before anything was sent.
+  [[nodiscard]] Error error() const noexcept;
+  [[nodiscard]] Ticket ticket() const noexcept { return ticket_; }
+  /// The caller's own word, given with the operation.
+  [[nodiscard]] std::uint64_t tag() const noexcept { return tag_; }
+  /// What stood there before a compare-and-swap or fetch-and-add. Only when ok().
+  [[nodiscard]] std::uint64_t old_value() const noexcept { return old_value_; }
+  /// The slot given with the operation; move it out to keep it longer than the completion.
+  [[nodiscard]] Slot& slot() noexcept { return slot_; }
+
+ private:
+  friend class detail::QueueCore;
+  static constexpr std::uint8_t kOk = 0xff;  // else a Code
+
+  Slot slot_;
+  Operation operation_;
+  std::uint64_t tag_ = 0;
+  std::uint64_t old_value_ = 0;
+  Ticket ticket_;
+  std::uint32_t vendor_error_ = 0;
+  std::uint8_t code_ = kOk;
+  Reason reason_ = Reason::kNone;
+  CompletionStatus status_ = CompletionStatus::kSuccess;
+};
+
+/// What wait() found: a range of completions, which end (and give back their slots) with it.
+/// The next wait() or poll() of the queue ends it too.
+class Completions {
+ public:
+  Completions(detail::QueueCore* queue, std::span<Completion> found, std::uint64_t serial) noexcept
+      : queue_{queue}, found_{found}, serial_{serial} {}
+  ~Completions();
+  Completions(const Completions&) = delete;
+  Completions& operator=(const Completions&) = delete;
+
+  [[nodiscard]] Completion* begin() const noexcept { return found_.data(); }
+  [[nodiscard]] Completion* end() const noexcept { return found_.data() + found_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return found_.size(); }
+  [[nodiscard]] bool empty() const noexcept { return found_.empty(); }
+
+ private:
+  detail::QueueCore* queue_;
+  std::span<Completion> found_;
+  std::uint64_t serial_;
+};
+
+/// See the top of this file. Made by Region::queue(). Destroying it submits nothing more, waits for
+/// what is in flight (at most its deadline plus two seconds) and drops the results.
+class Queue {
+ public:
+  explicit Queue(std::unique_ptr<detail::QueueCore> core) noexcept;
+  ~Queue();
+  Queue(Queue&&) noexcept;
+  Queue& operator=(Queue&&) noexcept;
+
+  /// Takes one operation; it is posted by the next submit(). The ticket is false when the queue is
+  /// full (nothing was taken: a slot passed stays with the caller). All other misuse arrives as a
+  /// completion. `tag` comes back with the completion. Never blocks, never allocates.
+  Ticket read(ByteOffset from, Target into, std::uint64_t tag = 0) noexcept;
+  Ticket read(Block from, Target into, std::uint64_t tag = 0) noexcept;
+  /// Fills the whole slot. The slot comes back with the completion.
+  Ticket read(ByteOffset from, Slot&& into, std::uint64_t tag = 0) noexcept;
+  Ticket read(Block from, Slot&& into, std::uint64_t tag = 0) noexcept;
+  Ticket write(ByteOffset to, Source from, std::uint64_t tag = 0) noexcept;
+  Ticket write(Block to, Source from, std::uint64_t tag = 0) noexcept;
+  Ticket write(ByteOffset to, Slot&& from, std::uint64_t tag = 0) noexcept;
+  Ticket write(Block to, Slot&& from, std::uint64_t tag = 0) noexcept;
+  /// 8 bytes, 8-byte aligned, in the region's atomic domain.
+  Ticket compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
+                      std::uint64_t tag = 0) noexcept;
+  Ticket fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag = 0) noexcept;
+
+  /// Hands everything taken since the last submit() to the lane: one chain, one doorbell (more only
+  /// where the send queue has no room for all; the rest follows in wait()). Never blocks.
+  /// Errors: kClosed. Faults of an operation or of the session arrive as completions.
+  Status submit() noexcept;
+
+  /// Blocks until `at_least` completions are there, or all that was submitted has completed.
+  Completions wait(std::size_t at_least) noexcept;
+  /// What has completed by now; never blocks.
+  Completions poll() noexcept { return wait(0); }
+
+  [[nodiscard]] std::size_t depth() const noexcept;
+  /// Operations taken whose completions have not been handed out yet.
+  [[nodiscard]] std::size_t size() const noexcept;
+  [[nodiscard]] bool full() const noexcept { return size() == depth(); }
+
+ private:
+  std::unique_ptr<detail::QueueCore> core_;
+};
+
+}  // namespace remora

@@ -1,0 +1,90 @@
+#pragma once
+
+/// Named remote memory, opened.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <remora/engine/buffer.h>
+#include <remora/engine/queue.h>
+#include <remora/engine/types.h>
+#include <remora/result.h>
+
+namespace remora {
+
+namespace detail {
+class RegionCore;
+}
+
+/// What a server says of a region.
+struct RegionInfo {
+  std::string name;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t block_bytes = 0;
+  Rights rights = Rights::kNone;  ///< the most that a grant of it can carry
+  std::string atomic_domain;      ///< "none", "cpu", or the server device's name
+  bool shm = false;               ///< clients on the same host may map it
+  std::uint64_t epoch = 0;
+  std::uint64_t extent_count = 0;
+  std::uint64_t open_count = 0;  ///< grants that are out
+};
+
+/// What create asks for.
+struct RegionSpec {
+  std::string name;
+  std::uint64_t size_bytes = 0;  ///< a multiple of block_bytes
+  std::uint64_t block_bytes = 4096;
+  Rights rights = Rights::kAll;
+  /// "none", "cpu", the name of a server device, or "auto": the device of the session when created
+  /// over rdma, else "cpu".
+  std::string atomic_domain = "auto";
+  bool shm = false;
+};
+
+/// A region that this process may use: one grant. Copyable handle; the grant ends with the last
+/// copy.
+///
+/// Thread-safe: any number of threads may call the synchronous functions at once.
+///
+/// Only compare_swap and fetch_add are atomic, and only among themselves: a read that overlaps a
+/// write in flight may return any mixture of bytes; an atomic read is fetch_add(at, 0).
+class Region {
+ public:
+  explicit Region(std::shared_ptr<detail::RegionCore> core) noexcept : core_{std::move(core)} {}
+
+  [[nodiscard]] const RegionInfo& info() const noexcept;
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return info().size_bytes; }
+  [[nodiscard]] std::uint64_t block_bytes() const noexcept { return info().block_bytes; }
+  [[nodiscard]] std::uint64_t block_count() const noexcept { return size_bytes() / block_bytes(); }
+  /// The rights this grant carries.
+  [[nodiscard]] Rights rights() const noexcept;
+  [[nodiscard]] TransportKind transport() const noexcept;
+  /// Why that transport was chosen: one line for a log.
+  [[nodiscard]] const std::string& transport_reason() const noexcept;
+  /// False once the session has ended; every further operation then fails with kConnectionLost.
+  [[nodiscard]] bool connected() const noexcept;
+
+  /// Errors: kInvalidArgument (depth), kOutOfMemory, kConnectionLost.
+  Result<Queue> queue(const QueueOptions& options = {}) const;
+
+  /// Synchronous operations. Block until done, at most `deadline` (zero: the engine's default) plus
+  /// two seconds. 1 byte to the whole region. Errors: see Completion::error().
+  Status read(ByteOffset from, Target into, std::chrono::nanoseconds deadline = {}) const;
+  Status read(Block from, Target into, std::chrono::nanoseconds deadline = {}) const;
+  Status write(ByteOffset to, Source from, std::chrono::nanoseconds deadline = {}) const;
+  Status write(Block to, Source from, std::chrono::nanoseconds deadline = {}) const;
+  /// Returns what stood there before: equal to `expected` means swapped.
+  Result<std::uint64_t> compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
+                                     std::chrono::nanoseconds deadline = {}) const;
+  /// Returns what stood there before; wraps at 2^64.
+  Result<std::uint64_t> fetch_add(ByteOffset at, std::uint64_t delta,
+                                  std::chrono::nanoseconds deadline = {}) const;
+
+ private:
+  std::shared_ptr<detail::RegionCore> core_;
+};
+
+}  // namespace remora

@@ -1,0 +1,96 @@
+#pragma once
+
+/// The memory server, embedded. `remora-server` is a thin program around this class.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/config/server_config.h>
+#include <remora/engine/region.h>
+#include <remora/engine/types.h>
+#include <remora/result.h>
+
+namespace remora::metrics {
+class Registry;
+}
+
+namespace remora {
+
+namespace detail {
+class ServerCore;
+class RegionMemory;
+}  // namespace detail
+
+/// The serving application's own window on a region it lends. Copyable; keeps the memory alive.
+///
+/// Clients change the bytes at any time and without notice. A CPU load here is not atomic to a
+/// NIC's compare-and-swap (ATOMIC_HCA), and a client's write may be seen in parts.
+class RegionView {
+ public:
+  explicit RegionView(std::shared_ptr<detail::RegionMemory> memory) noexcept
+      : memory_{std::move(memory)} {}
+
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept;
+  /// Copies out of or into the region. Errors: kOutOfRange.
+  Status read(ByteOffset from, std::span<std::byte> into) const;
+  Status write(ByteOffset to, std::span<const std::byte> from) const;
+  /// The contiguous pieces the region is made of, in order.
+  [[nodiscard]] std::vector<std::span<std::byte>> extents() const;
+
+ private:
+  std::shared_ptr<detail::RegionMemory> memory_;
+};
+
+/// What the server counts, at one moment.
+struct ServerStatus {
+  std::uint64_t sessions = 0;
+  std::uint64_t regions = 0;
+  std::uint64_t grants = 0;
+  std::uint64_t pool_bytes = 0;
+  std::uint64_t pool_used_bytes = 0;
+  std::uint64_t pool_freeing_bytes = 0;  ///< removed, not yet zeroed
+};
+
+/// Lends memory until it is stopped or destroyed. Move-only. Thread-safe.
+class Server {
+ public:
+  /// Maps and populates the pool, creates the configured regions, listens. Blocks meanwhile: about
+  /// 0.3 s a GiB. `registry`: where series go; null: one of the server's own. The metrics endpoint
+  /// of `config` is started too.
+  /// Errors: kAddressInUse (subject: the address or socket); kOutOfMemory (pool larger than free
+  /// memory: asked, allowed); kNotFound (the named device); kUnsupported; kInvalidArgument.
+  static Result<Server> start(const config::ServerConfig& config,
+                              std::shared_ptr<metrics::Registry> registry = nullptr);
+  ~Server();
+  Server(Server&&) noexcept;
+  Server& operator=(Server&&) noexcept;
+
+  /// Refuses newcomers, ends all sessions, frees everything. Idempotent. At most about 2 s.
+  void stop() noexcept;
+
+  /// Errors: kUnknownRegion.
+  Result<RegionView> view(std::string_view region) const;
+  Result<RegionInfo> create_region(const RegionSpec& spec) const;
+  Status remove_region(std::string_view name) const;
+  [[nodiscard]] std::vector<RegionInfo> regions() const;
+  [[nodiscard]] ServerStatus status() const;
+
+  /// The port clients use (the bound one when the configuration said 0).
+  [[nodiscard]] std::uint16_t port() const noexcept;
+  /// The metrics endpoint as "http://address:port", or empty.
+  [[nodiscard]] std::string metrics_address() const;
+  /// One line a transport: "shm: /run/…/remora-7471.sock", "rdma: rxe0 10.0.0.1:7471".
+  [[nodiscard]] std::vector<std::string> listening() const;
+  [[nodiscard]] metrics::Registry& registry() const noexcept;
+
+ private:
+  explicit Server(std::unique_ptr<detail::ServerCore> core) noexcept;
+  std::unique_ptr<detail::ServerCore> core_;
+};
+
+}  // namespace remora

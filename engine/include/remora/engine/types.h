@@ -1,0 +1,81 @@
+#pragma once
+
+/// The small vocabulary of the engine: blocks, offsets, rights, transports, deadlines, literals.
+
+#include <chrono>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace remora {
+
+/// Index of a block of a region; byte offset = index × block size of the region.
+struct Block {
+  std::uint64_t index = 0;
+  friend constexpr auto operator<=>(Block, Block) = default;
+};
+
+/// Position in a region, in bytes from its start.
+struct ByteOffset {
+  std::uint64_t bytes = 0;
+  friend constexpr auto operator<=>(ByteOffset, ByteOffset) = default;
+};
+
+/// What a grant allows. A set: combine with `|`.
+enum class Rights : std::uint8_t {
+  kNone = 0,
+  kRead = 1,
+  kWrite = 2,
+  kAtomic = 4,  ///< compare-and-swap and fetch-and-add
+  kReadWrite = kRead | kWrite,
+  kAll = kRead | kWrite | kAtomic,
+};
+[[nodiscard]] constexpr Rights operator|(Rights a, Rights b) noexcept {
+  return static_cast<Rights>(static_cast<std::uint8_t>(a) | static_cast<std::uint8_t>(b));
+}
+[[nodiscard]] constexpr Rights operator&(Rights a, Rights b) noexcept {
+  return static_cast<Rights>(static_cast<std::uint8_t>(a) & static_cast<std::uint8_t>(b));
+}
+/// Whether `set` carries every right of `wanted`.
+[[nodiscard]] constexpr bool includes(Rights set, Rights wanted) noexcept {
+  return (set & wanted) == wanted;
+}
+/// "read,write,atomic", or "none".
+[[nodiscard]] std::string to_string(Rights rights);
+
+/// How bytes travel. `kAuto` only asks; a session always has one of the others.
+enum class TransportKind : std::uint8_t { kAuto, kRdma, kShm };
+[[nodiscard]] constexpr std::string_view to_string(TransportKind kind) noexcept {
+  switch (kind) {
+    case TransportKind::kAuto: return "auto";
+    case TransportKind::kRdma: return "rdma";
+    case TransportKind::kShm: return "shm";
+  }
+  return "unknown";
+}
+
+/// Every operation has a deadline; shorter ones are raised to this floor, so that a healthy
+/// operation is never broken off by a scheduler's hiccup.
+inline constexpr std::chrono::nanoseconds kDeadlineFloor = std::chrono::milliseconds{1};
+/// Longest deadline; longer ones are lowered to it.
+inline constexpr std::chrono::nanoseconds kDeadlineCeiling = std::chrono::hours{1};
+
+inline constexpr std::uint16_t kDefaultPort = 7471;
+
+/// 64_KiB, 1_GiB; and the chrono literals (100ms, 5s), so that one using-directive is enough.
+inline namespace literals {
+using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace): literals only
+[[nodiscard]] consteval std::uint64_t operator""_B(unsigned long long n) { return n; }  // NOLINT
+[[nodiscard]] consteval std::uint64_t operator""_KiB(unsigned long long n) {            // NOLINT
+  return n << 10;
+}
+[[nodiscard]] consteval std::uint64_t operator""_MiB(unsigned long long n) {  // NOLINT
+  return n << 20;
+}
+[[nodiscard]] consteval std::uint64_t operator""_GiB(unsigned long long n) {  // NOLINT
+  return n << 30;
+}
+}  // namespace literals
+
+}  // namespace remora

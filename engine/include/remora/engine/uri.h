@@ -1,0 +1,30 @@
+#pragma once
+
+/// Names of servers and regions: `remora://HOST[:7471][/REGION][?transport=rdma|shm|auto]`.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <remora/engine/types.h>
+#include <remora/result.h>
+
+namespace remora {
+
+/// A parsed URI. HOST is a name, an IPv4 address or an IPv6 address in brackets.
+struct Uri {
+  std::string host;
+  std::uint16_t port = kDefaultPort;
+  std::string region;  ///< empty: the server itself
+  TransportKind transport = TransportKind::kAuto;
+
+  /// Errors: kInvalidArgument, its subject the offending part; kUnsupported for an unknown
+  /// transport.
+  static Result<Uri> parse(std::string_view text);
+  [[nodiscard]] std::string text() const;
+};
+
+/// A region's name is 1 to 64 of [A-Za-z0-9._-] and does not begin with '.' or '-'.
+[[nodiscard]] bool is_region_name(std::string_view name) noexcept;
+
+}  // namespace remora
