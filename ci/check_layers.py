@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Checks that the rooms of the house know only those they may know.
+
+    result <- { verbs, config, metrics } <- engine <- apps
+
+Read from the files as they stand: include lines, the names of verbs types in headers, and the
+targets that a room's CMakeLists.txt links. Prints `file:line: what` for each violation.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+# A room, and the rooms it may include and link besides itself. tests/ may use all of them.
+MAY_KNOW = {
+    "result": set(),
+    "verbs": {"result"},
+    "config": {"result"},
+    "metrics": {"result"},
+    "engine": {"result", "verbs", "config", "metrics"},
+    "apps": {"result", "verbs", "config", "metrics", "engine", "remora"},
+}
+VERBS_INCLUDE = re.compile(r"^(infiniband|rdma)/")
+# Types, not every name: an engine may have an rdma_transport.h.
+VERBS_NAME = re.compile(
+    r"\b(ibv_\w+|IBV_\w+|RDMA_CM_\w+|rdma_(?:cm_\w+|event_channel|conn_param|addrinfo|addr|route"
+    r"|ud_param|ib_addr|port_space))\b")
+# What a public header may not show to those who include it.
+PRIVATE_THIRD_PARTY = re.compile(
+    r"^(tbb/|oneapi/|yaml-cpp/|prometheus/|google/protobuf/|spdlog/|fmt/|httplib\.h|nlohmann/"
+    r"|openssl/|CLI/|hwloc)|\.pb\.h$")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+LINKED = re.compile(r"\bremora(?:::|_)(result|verbs|config|metrics|engine|remora)\b")
+SOURCE = (".h", ".hpp", ".cc", ".cpp", ".c")
+
+
+def room_of(path):
+    if path.startswith("verbs/result/"):
+        return "result"
+    first = path.split("/", 1)[0]
+    return first if first in MAY_KNOW else None
+
+
+def room_of_include(name):
+    """The room that <remora/...> belongs to."""
+    if name == "remora/result.h":
+        return "result"
+    parts = name.split("/")
+    if len(parts) == 2:  # <remora/remora.h> and its kin stand in engine/
+        return "engine"
+    return parts[1]
+
+
+def without_comments(text):
+    """The same lines, comments and string contents blanked, so that words in them do not count."""
+    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+
+    def blank(match):
+        found = match.group(0)
+        if found.startswith('"'):
+            return found if "/" in found or found.endswith('.h"') else '""'
+        return re.sub(r"[^\n]", " ", found)
+
+    return pattern.sub(blank, text)
+
+
+def check_source(path, text):
+    room = room_of(path)
+    header = path.endswith((".h", ".hpp"))
+    public = header and "/include/remora/" in "/" + path
+    for number, line in enumerate(without_comments(text).split("\n"), 1):
+        found = INCLUDE.match(line)
+        if found:
+            for what in check_include(path, room, public, found.group(1), found.group(2)):
+                yield number, what
+        elif header and room and room != "verbs":
+            name = VERBS_NAME.search(line)
+            if name:
+                yield number, f"{name.group(1)} in a header outside verbs/"
+
+
+def check_include(path, room, public, opening, name):
+    if opening == '"':
+        if name.startswith("remora/"):
+            yield f'write <{name}>, not "{name}"'
+            return
+        if public:
+            yield f'a public header includes "{name}"; only <...> reaches it when installed'
+        target = os.path.normpath(os.path.join(os.path.dirname(path), name))
+        if room and room_of(target) not in (room, None) and "/" in target and ".." in name:
+            yield f'"{name}" reaches into {room_of(target)}/'
+        return
+    if not room:
+        return
+    if ".." in name.split("/"):
+        yield f"<{name}> climbs out of its include root"
+    if public and PRIVATE_THIRD_PARTY.search(name):
+        yield f"a public header shows a third party: <{name}>"
+    elif name.startswith("remora/"):
+        other = room_of_include(name)
+        if other != room and other not in MAY_KNOW[room]:
+            yield f"{room} must not know {other}: <{name}>"
+        elif public and other == "verbs" and room != "verbs":
+            yield f"a public header of {room} shows verbs types: <{name}>"
+    elif VERBS_INCLUDE.search(name) and room != "verbs":
+        yield f"<{name}> belongs to verbs/ only"
+
+
+def check_cmake(path, text):
+    room = room_of(path)
+    if room is None:
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        for other in LINKED.findall(line.split("#", 1)[0]):
+            if other != room and other not in MAY_KNOW[room]:
+                yield number, f"{room} must not link {other}"
+
+
+def check_tree(root, paths):
+    violations, checked = [], 0
+    for path in sorted(paths):
+        is_cmake = os.path.basename(path) == "CMakeLists.txt"
+        if not (is_cmake or path.endswith(SOURCE)):
+            continue
+        try:
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                text = file.read()
+        except FileNotFoundError:  # deleted, not yet committed
+            continue
+        checked += 1
+        for number, what in (check_cmake if is_cmake else check_source)(path, text):
+            violations.append(f"{path}:{number}: {what}")
+    return violations, checked
+
+
+# One file for each rule: what is wrong in it, and a word of the message that must come.
+SEEDED = [
+    ("verbs/result/include/remora/result.h", "#include <remora/verbs/device.h>", "must not know"),
+    ("verbs/src/a.cc", "#include <remora/metrics/counter.h>", "must not know"),
+    ("config/src/a.cc", "#include <remora/engine/uri.h>", "must not know"),
+    ("config/src/b.cc", "#include <remora/remora.h>", "must not know"),
+    ("metrics/include/remora/metrics/a.h", "#include <remora/config/load.h>", "must not know"),
+    ("engine/src/a.cc", "#include <remora/apps/cli.h>", "must not know"),
+    ("engine/include/remora/engine/a.h", "#include <remora/verbs/device.h>", "shows verbs types"),
+    ("engine/include/remora/engine/b.h", "#include <infiniband/verbs.h>", "belongs to verbs/"),
+    ("engine/src/b.cc", "#include <rdma/rdma_cma.h>", "belongs to verbs/"),
+    ("engine/include/remora/engine/c.h", "struct ibv_mr;", "outside verbs/"),
+    ("engine/src/c.h", "void f(struct rdma_cm_id* id);", "outside verbs/"),
+    ("engine/include/remora/engine/d.h", "#include <tbb/task_arena.h>", "third party"),
+    ("engine/include/remora/engine/e.h", "#include <oneapi/tbb.h>", "third party"),
+    ("engine/include/remora/engine/f.h", "#include <remora/engine/control.pb.h>", "third party"),
+    ("config/include/remora/config/a.h", "#include <yaml-cpp/yaml.h>", "third party"),
+    ("metrics/include/remora/metrics/b.h", "#include <prometheus/registry.h>", "third party"),
+    ("metrics/include/remora/metrics/c.h", "#include <httplib.h>", "third party"),
+    ("engine/include/remora/engine/g.h", "#include <spdlog/spdlog.h>", "third party"),
+    ("engine/include/remora/engine/h.h", "#include <google/protobuf/message.h>", "third party"),
+    ("engine/src/d.cc", '#include "remora/engine/uri.h"', "write <remora"),
+    ("verbs/include/remora/verbs/a.h", '#include "b.h"', "a public header includes"),
+    ("config/src/c.cc", '#include "../../engine/src/session.h"', "reaches into engine/"),
+    ("verbs/CMakeLists.txt", "remora_add_module(verbs PRIVATE remora::metrics)", "must not link"),
+    ("config/CMakeLists.txt", "target_link_libraries(remora_config PUBLIC remora_engine)",
+     "must not link"),
+]
+# What looks like a violation and is none.
+CLEAN = [
+    ("verbs/include/remora/verbs/device.h", "#include <infiniband/verbs.h>\nibv_context* raw();"),
+    ("engine/src/rdma_transport.h", "#include <remora/verbs/device.h>\nclass rdma_transport;"),
+    ("engine/src/e.cc", '#include "rdma_transport.h"\n#include <tbb/task_arena.h>'),
+    ("engine/include/remora/engine/i.h", "// ibv_mr is what it wraps\n#include <remora/result.h>"),
+    ("engine/src/f.cc", '#include "transport/lane.h"'),
+    ("apps/cli/main.cc", "#include <remora/remora.h>\n#include <remora/config/load.h>"),
+    ("tests/unit/verbs/a_test.cc", "#include <infiniband/verbs.h>\n#include <remora/verbs/device.h>"),
+    ("engine/CMakeLists.txt", "remora_add_module(engine PUBLIC remora::result PRIVATE remora::verbs)"),
+    ("verbs/src/b.cc", "const char* kHint = \"see <remora/engine/uri.h>\";"),
+]
+
+
+def self_test():
+    failures = 0
+    with tempfile.TemporaryDirectory() as root:
+        for path, text, expected in SEEDED + [(path, text, "") for path, text in CLEAN]:
+            full = os.path.join(root, path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, "w", encoding="utf-8") as file:
+                file.write("#pragma once\n" + text + "\n")
+            violations, _ = check_tree(root, [path])
+            if expected == "":
+                good = not violations
+            else:
+                good = len(violations) == 1 and expected in violations[0]
+                good = good and violations[0].startswith(f"{path}:2: ")
+            name = text.split("\n")[0]
+            print(f"{'ok' if good else 'not ok'} - layers: {'clean' if expected == '' else 'caught'}: "
+                  f"{path}: {name}")
+            failures += not good
+    return failures
+
+
+def tracked(root):
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
+                             "--exclude-standard"], check=True, capture_output=True)
+    return [path for path in listed.stdout.decode().split("\0") if path]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--self-test", action="store_true",
+                        help="check that seeded violations are caught, and innocent files are not")
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(__file__), ".."))
+    options = parser.parse_args()
+    if options.self_test:
+        return 1 if self_test() else 0
+    violations, checked = check_tree(options.root, tracked(options.root))
+    for violation in violations:
+        print(violation)
+    if not checked:
+        print("no source files found")
+        violations.append("")
+    print(f"{'not ok' if violations else 'ok'} - layers: {checked} files, {len(violations)} violations")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Prints a CTest JUnit file as one line a test: ok, not ok, or ok # SKIP with its reason."""
+
+import re
+import sys
+import xml.etree.ElementTree as xml
+
+
+def skip_reason(case):
+    """The text that GTEST_SKIP() << ... printed."""
+    if case.get("status") == "disabled":
+        return "disabled"
+    output = case.findtext("system-out") or ""
+    found = re.search(r": Skipped\n(.*?)\n?\[  SKIPPED \]", output, re.DOTALL)
+    text = found.group(1) if found else ""
+    return " ".join(text.split()) or "no reason given"
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print("usage: ci/ctest_report.py JUNIT_FILE", file=sys.stderr)
+        return 2
+    try:
+        cases = xml.parse(sys.argv[1]).getroot().findall("testcase")
+    except (OSError, xml.ParseError) as error:
+        print(f"not ok - ctest left no report # {error}")
+        return 1
+    failed = 0
+    for case in cases:
+        name, status = case.get("name"), case.get("status")
+        if status == "run":
+            print(f"ok - {name}")
+        elif status == "disabled" or (status == "notrun" and case.find("skipped") is not None
+                                      and "SKIP" in case.find("skipped").get("message", "")):
+            print(f"ok - {name} # SKIP {skip_reason(case)}")
+        else:
+            failed += 1
+            print(f"not ok - {name} # {status}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that Remora needs, and only those that are missing.
+# This file is the one list of them. It runs on Debian 12 with nothing but a shell.
+set -euo pipefail
+
+# Compiler, libraries, and what ci/quickstart.sh uses to show its results.
+build_packages=(
+  g++ cmake ninja-build ccache pkg-config git ca-certificates
+  libibverbs-dev librdmacm-dev
+  libtbb-dev libhwloc-dev
+  libyaml-cpp-dev
+  prometheus-cpp-dev
+  libcpp-httplib-dev libssl-dev zlib1g-dev libbrotli-dev
+  libexpected-dev libspdlog-dev libcli11-dev nlohmann-json3-dev
+  libprotobuf-dev protobuf-compiler
+  curl jq
+)
+# Test frameworks, formatters, linters. `prometheus` is here for promtool only.
+test_packages=(
+  libgtest-dev libgmock-dev libbenchmark-dev
+  clang-format-14 clang-tidy-14 shellcheck python3
+  prometheus valgrind iproute2 procps
+)
+# A guest with Soft-RoCE. The guest's kernel is fetched by ci/vm, not installed.
+vm_packages=(
+  qemu-system-x86 busybox-static kmod cpio util-linux iproute2
+  rdma-core rdmacm-utils ibverbs-utils perftest
+)
+# A Debian root to prove that everything works from nothing (ci/fresh.sh).
+fresh_packages=(mmdebstrap)
+
+usage() {
+  cat <<'USAGE'
+usage: ci/setup.sh [--list] [GROUP...]
+
+Installs what is missing of the groups (default: build).
+  build   compiler, libraries, ccache
+  test    test frameworks, clang-format, clang-tidy, shellcheck, promtool
+  vm      QEMU and the RDMA user-space tools
+  fresh   mmdebstrap
+  all     build, test and vm
+
+  --list  print the packages of the groups, one a line, and install nothing
+USAGE
+}
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
+
+packages_of() {
+  case "$1" in
+    build) printf '%s\n' "${build_packages[@]}" ;;
+    test) printf '%s\n' "${test_packages[@]}" ;;
+    vm) printf '%s\n' "${vm_packages[@]}" ;;
+    fresh) printf '%s\n' "${fresh_packages[@]}" ;;
+    all) printf '%s\n' "${build_packages[@]}" "${test_packages[@]}" "${vm_packages[@]}" ;;
+    *) die "unknown group '$1' (build, test, vm, fresh, all)" ;;
+  esac
+}
+
+# Prints those of the arguments that dpkg does not know as installed.
+missing_of() {
+  local package status
+  declare -A installed=()
+  while read -r package status; do
+    [[ $status == installed ]] && installed["${package%%:*}"]=1
+  done < <(dpkg-query -W -f='${binary:Package} ${db:Status-Status}\n' 2>/dev/null)
+  for package in "$@"; do
+    [[ -n ${installed[$package]:-} ]] || printf '%s\n' "$package"
+  done
+}
+
+# Runs a command as root with its output in a log, a sign of life every ten seconds.
+run_quietly() {
+  local title=$1 started=$SECONDS status=0 shown=0 child
+  shift
+  say "$title"
+  "${as_root[@]}" "$@" >>"$log" 2>&1 </dev/null &
+  child=$!
+  while kill -0 "$child" 2>/dev/null; do
+    sleep 1
+    if ((SECONDS - started >= shown + 10)); then
+      shown=$((SECONDS - started))
+      say "  ... ${shown} s, $(grep -c '^Setting up' "$log" || true) packages set up"
+    fi
+  done
+  wait "$child" || status=$?
+  return "$status"
+}
+
+fail_with_log() {
+  tail -n 20 "$log" >&2
+  die "$1"
+}
+
+groups=()
+list_only=0
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help) usage; exit 0 ;;
+    --list) list_only=1 ;;
+    -*) usage >&2; die "unknown option '$argument'" ;;
+    *) groups+=("$argument") ;;
+  esac
+done
+((${#groups[@]})) || groups=(build)
+
+wanted=()
+for group in "${groups[@]}"; do
+  list=$(packages_of "$group")  # a separate step, so that an unknown group ends the script
+  mapfile -t -O "${#wanted[@]}" wanted <<<"$list"
+done
+mapfile -t wanted < <(printf '%s\n' "${wanted[@]}" | sort -u)
+if ((list_only)); then
+  printf '%s\n' "${wanted[@]}"
+  exit 0
+fi
+
+for tool in dpkg-query apt-get; do
+  command -v "$tool" >/dev/null || die "$tool is missing (not Debian?); install by other means: ${wanted[*]}"
+done
+mapfile -t missing < <(missing_of "${wanted[@]}")
+if ((${#missing[@]} == 0)); then
+  say "${groups[*]}: all ${#wanted[@]} packages are installed"
+  exit 0
+fi
+
+as_root=(env)
+if ((EUID != 0)); then
+  command -v sudo >/dev/null ||
+    die "${#missing[@]} packages are missing; as root, run: apt-get install --no-install-recommends ${missing[*]}"
+  as_root=(sudo env)
+  sudo true || die "sudo was refused; as root, run: apt-get install --no-install-recommends ${missing[*]}"
+fi
+as_root+=(DEBIAN_FRONTEND=noninteractive LC_ALL=C)
+
+log=$(mktemp "${TMPDIR:-/tmp}/remora-setup.XXXXXX.log")
+policy=/usr/sbin/policy-rc.d
+policy_is_ours=0
+cleanup() {
+  if ((policy_is_ours)); then "${as_root[@]}" rm -f "$policy"; fi
+  rm -f "$log"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+say "${groups[*]}: ${#missing[@]} of ${#wanted[@]} packages to install: ${missing[*]}"
+
+# promtool comes with a daemon. It is neither started now (policy-rc.d answers "no", see
+# invoke-rc.d(8)) nor at the next boot, unless somebody had set it up before us.
+disable_prometheus=0
+if [[ " ${missing[*]} " == *" prometheus "* ]]; then
+  disable_prometheus=1
+  if [[ ! -e $policy ]]; then
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+    "${as_root[@]}" chmod 755 "$policy"
+    policy_is_ours=1
+  fi
+fi
+
+updated=0
+update() {
+  updated=1
+  run_quietly "apt-get update" apt-get -q update || fail_with_log "apt-get update failed (sources, network?)"
+}
+install() {
+  run_quietly "apt-get install" apt-get -q -y -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120 \
+    install --no-install-recommends "${missing[@]}"
+}
+
+compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || update
+if ! install; then
+  ((updated)) && fail_with_log "apt-get install failed"
+  update  # the lists were older than what the archive still has
+  install || fail_with_log "apt-get install failed"
+fi
+if ((disable_prometheus)) && command -v systemctl >/dev/null; then
+  "${as_root[@]}" systemctl disable prometheus.service >>"$log" 2>&1 || true
+fi
+
+mapfile -t missing < <(missing_of "${wanted[@]}")
+((${#missing[@]} == 0)) || die "still missing after the installation: ${missing[*]}"
+say "done in ${SECONDS} s"
