@@ -1,0 +1,68 @@
+#pragma once
+
+/// A small HTTP server that shows a registry to Prometheus and health to an orchestrator.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <remora/metrics/registry.h>
+#include <remora/result.h>
+
+namespace remora::metrics {
+
+/// What /healthz answers: 200 or 503, and one line for a person.
+struct Health {
+  bool ok = true;
+  std::string text = "ok";
+};
+
+struct HttpOptions {
+  /// `IPv4:port`, `[IPv6]:port` or `localhost:port`; `[::]:port` serves IPv4 too, port 0 lets the
+  /// kernel choose. There is no authentication: bind what the monitoring network may read.
+  std::string address = "127.0.0.1:9471";
+  /// Called on a serving thread, maybe several at once; must not block for long. One that throws
+  /// counts as unhealthy. None: always healthy.
+  std::function<Health()> health;
+  /// Connections, and so threads, at once; 1 to 1,024. One more is answered 503 and closed.
+  std::size_t connections_max = 16;
+  /// From accept to the last byte sent, whatever the peer does; then the connection is cut.
+  std::chrono::milliseconds request_timeout{10'000};
+};
+
+/// Serves `/metrics` and `/healthz` by GET and HEAD, one request a connection (`Connection:
+/// close`), compressed where the client accepts that; 404 for other paths, 405 for other methods.
+///
+/// Has threads of its own: one that accepts, and one for each connection in progress, started when
+/// needed. A slow, silent or endless client costs one of them until request_timeout and disturbs
+/// nobody else; recording threads never wait for any of this. Owns its registry jointly. The
+/// destructor stops serving, cutting connections in progress, and waits for its threads: for as
+/// long as a callback of the registry or `health` runs, and no longer.
+///
+/// Thread safety: an object is for one thread at a time.
+class HttpEndpoint {
+ public:
+  /// Binds and begins to serve before it returns.
+  /// Errors: kInvalidArgument (malformed address or option, null registry); kAddressInUse;
+  /// kPermissionDenied (a privileged port); kUnreachable (no such address on this host); kSystem.
+  /// The subject is the address.
+  static Result<HttpEndpoint> start(std::shared_ptr<Registry> registry, HttpOptions options);
+  ~HttpEndpoint();
+  HttpEndpoint(HttpEndpoint&&) noexcept;
+  HttpEndpoint& operator=(HttpEndpoint&&) noexcept;
+
+  /// The port it listens on, the kernel's choice included. 0 once moved from.
+  [[nodiscard]] std::uint16_t port() const noexcept;
+  /// `host:port` as a client may use it, with the real port. Empty once moved from.
+  [[nodiscard]] std::string address() const;
+
+ private:
+  class Impl;
+  explicit HttpEndpoint(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace remora::metrics

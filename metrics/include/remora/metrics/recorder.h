@@ -1,0 +1,133 @@
+#pragma once
+
+/// What the data path touches: handles of series, and the recorder of the calling thread.
+///
+/// Handles are indices: cheap, copyable, made by a Registry (registry.h) and valid with recorders
+/// of that registry only, as long as it lives. A default-made handle records into a scratch cell
+/// that nobody reads, so code without metrics needs no branch.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include <remora/metrics/latency_histogram.h>
+
+namespace remora::metrics {
+
+class Registry;
+
+/// A number that only grows. Record with Recorder::add.
+class Counter {
+ public:
+  /// Goes nowhere.
+  constexpr Counter() noexcept = default;
+
+ private:
+  friend class Recorder;
+  friend class Registry;
+  constexpr explicit Counter(std::uint32_t cell) noexcept : cell_{cell} {}
+  std::uint32_t cell_ = 0;
+};
+
+/// A distribution of integers: nanoseconds, bytes or counts, as registered. Record with
+/// Recorder::observe.
+class Histogram {
+ public:
+  /// Goes nowhere.
+  constexpr Histogram() noexcept = default;
+
+ private:
+  friend class Recorder;
+  friend class Registry;
+  constexpr explicit Histogram(std::uint32_t cell) noexcept : cell_{cell} {}
+  std::uint32_t cell_ = 0;  // the sum; the slots follow it
+};
+
+/// A value that goes up and down, with an optional high-water mark since the last scrape.
+///
+/// Any thread may call any function; each is one or a few atomic operations on a cell that all
+/// threads share, so gauges belong where something changes once a batch, not once an operation.
+/// Copies are the same gauge. Must not be used after its registry is gone.
+class Gauge {
+ public:
+  /// Goes nowhere.
+  constexpr Gauge() noexcept = default;
+
+  void set(std::int64_t value) const noexcept {
+    if (cell_ == nullptr) return;
+    cell_->value.store(value, std::memory_order_relaxed);
+    note(value);
+  }
+  /// Adds `delta`, which may be negative.
+  void add(std::int64_t delta) const noexcept {
+    if (cell_ == nullptr) return;
+    note(cell_->value.fetch_add(delta, std::memory_order_relaxed) + delta);
+  }
+  /// Sets it to `value` where that is more than it has.
+  void raise(std::int64_t value) const noexcept {
+    if (cell_ == nullptr) return;
+    lift(cell_->value, value);
+    note(value);
+  }
+
+ private:
+  friend class Registry;
+  friend struct RegistryState;
+  struct alignas(64) Cell {
+    std::atomic<std::int64_t> value{0};
+    std::atomic<std::int64_t> high_water{0};
+    bool has_high_water = false;
+  };
+  constexpr explicit Gauge(Cell* cell) noexcept : cell_{cell} {}
+
+  static void lift(std::atomic<std::int64_t>& target, std::int64_t value) noexcept {
+    std::int64_t seen = target.load(std::memory_order_relaxed);
+    while (seen < value && !target.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+    }
+  }
+  void note(std::int64_t value) const noexcept {
+    if (cell_->has_high_water) lift(cell_->high_water, value);
+  }
+  Cell* cell_ = nullptr;
+};
+
+/// One thread's own cells of one registry: where counters and histograms are recorded.
+///
+/// Got from Registry::recorder(), once a batch; as cheap to copy as a pointer. Belongs to the
+/// thread that got it: never hand it to another one, keep it no longer than the thread or the
+/// registry lives. Recording takes no lock, no locked instruction and no cache line that another
+/// thread writes; it never fails and never allocates.
+class Recorder {
+ public:
+  /// Adds `n` to `counter`.
+  [[gnu::always_inline]] void add(Counter counter, std::uint64_t n = 1) const noexcept {
+    bump(cells_[counter.cell_], n);
+  }
+  /// Counts `value` (nanoseconds, bytes or a count, as the histogram was registered) once.
+  [[gnu::always_inline]] void observe(Histogram histogram, std::uint64_t value) const noexcept {
+    std::uint64_t* const cells = cells_ + histogram.cell_;
+    bump(cells[1 + Buckets::slot(value)], 1);
+    bump(cells[0], value);
+  }
+  /// Counts `value` `n` times: operations of one batch that share a latency.
+  [[gnu::always_inline]] void observe_n(Histogram histogram, std::uint64_t value,
+                                        std::uint64_t n) const noexcept {
+    std::uint64_t* const cells = cells_ + histogram.cell_;
+    bump(cells[1 + Buckets::slot(value)], n);
+    bump(cells[0], value * n);
+  }
+
+ private:
+  friend class Registry;
+  explicit Recorder(std::uint64_t* cells) noexcept : cells_{cells} {}
+
+  // Only the owning thread writes a cell, so load and store need not be one atomic step; they are
+  // atomic so that the scraping thread may read at any time.
+  [[gnu::always_inline]] static void bump(std::uint64_t& cell, std::uint64_t n) noexcept {
+    const std::atomic_ref<std::uint64_t> shared{cell};
+    shared.store(shared.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  std::uint64_t* cells_;
+};
+
+}  // namespace remora::metrics

@@ -1,0 +1,170 @@
+#pragma once
+
+/// A set of series: counters, gauges and histograms, recorded by many threads, read by a scrape.
+///
+/// Series are declared up front, on the control path; the handles they give are recorded through
+/// the calling thread's Recorder. Several registries may live in one process.
+///
+/// Thread safety: every function may be called from any thread. Registration, reads and the first
+/// recorder() of a thread take the registry's lock; recording takes none.
+///
+/// Lifetime: a registry may be destroyed before or after the threads that recorded in it. What a
+/// finished thread recorded is kept. Handles and recorders must not be used after the registry.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <remora/metrics/latency_histogram.h>
+#include <remora/metrics/recorder.h>
+#include <remora/result.h>
+
+namespace remora::metrics {
+
+/// One `name="value"` of a series. Values must come from a small, fixed set (an operation, a
+/// transport, a status), never from what a peer or a user can invent.
+struct Label {
+  std::string name;
+  std::string value;
+  friend bool operator==(const Label&, const Label&) = default;
+  friend auto operator<=>(const Label&, const Label&) = default;
+};
+/// Order does not matter. `{{"op", "read"}, {"transport", "rdma"}}`.
+using Labels = std::vector<Label>;
+
+/// What a histogram's recorded integers are, and so what it is exported in.
+enum class Unit : std::uint8_t {
+  kSeconds,  ///< recorded in nanoseconds, exported in seconds; the name ends in _seconds
+  kBytes,    ///< the name ends in _bytes
+  kCount,    ///< a number of things
+};
+
+/// How a histogram is exported. Inside it is always as fine as Buckets says.
+struct HistogramShape {
+  Unit unit = Unit::kCount;
+  /// Upper bounds (`le`, inclusive) of the exported buckets, ascending, in recorded units (ns,
+  /// bytes, things), without +Inf. An exported bucket counts every value up to its bound; it may
+  /// count values up to 6.25 % above it too, except where the bound is a power of two or at most
+  /// 32: there it is exact.
+  std::vector<std::uint64_t> bounds;
+
+  /// 1 µs … 60 s in 21 steps.
+  static HistogramShape latency();
+  /// 64 B … 64 MiB in powers of four.
+  static HistogramShape bytes();
+  /// 1 … `largest` (at least 1) in powers of two.
+  static HistogramShape counts(std::uint64_t largest = 1024);
+};
+
+/// Whether a gauge also exports `<name>_high_water`: its highest value since the last scrape.
+enum class HighWater : std::uint8_t { kNone, kExport };
+
+struct RegistryState;
+
+/// Keeps a callback series registered. Its destructor unregisters, and waits for a call in
+/// progress: after it, nothing the callback captured is touched. Movable; may outlive the registry.
+/// Must not be destroyed by its own callback.
+class CallbackHandle {
+ public:
+  CallbackHandle() noexcept = default;
+  ~CallbackHandle() { reset(); }
+  CallbackHandle(CallbackHandle&& other) noexcept = default;
+  CallbackHandle& operator=(CallbackHandle&& other) noexcept;
+
+  /// Unregisters now.
+  void reset() noexcept;
+  /// Lets the series stay for the registry's whole life; what the callback captured must too.
+  void release() noexcept { entry_.reset(); }
+
+ private:
+  friend class Registry;
+  friend struct RegistryState;
+  struct Entry;
+  CallbackHandle(std::weak_ptr<RegistryState> state, std::shared_ptr<Entry> entry) noexcept
+      : state_{std::move(state)}, entry_{std::move(entry)} {}
+  std::weak_ptr<RegistryState> state_;
+  std::shared_ptr<Entry> entry_;
+};
+
+struct RegistryOptions {
+  /// Most series the registry exports, counted as Prometheus does: a histogram is its bounds + 3, a
+  /// gauge with a high-water mark is 2. Between 1 and 100,000.
+  std::size_t series_max = 400;
+};
+
+/// See the top of this file.
+class Registry {
+ public:
+  /// Errors: kInvalidArgument (options); kOutOfMemory.
+  static Result<std::shared_ptr<Registry>> create(RegistryOptions options = {});
+  ~Registry();
+  Registry(const Registry&) = delete;
+  Registry& operator=(const Registry&) = delete;
+
+  // Registration. `help` is one line. A name and labels that are registered already give the same
+  // series again (not so callbacks). All take the lock and may allocate: control path only.
+  //
+  // Errors, of all: kInvalidArgument, with the rule as operation() and the text as subject() (a
+  // name outside [a-zA-Z_][a-zA-Z0-9_]* or against the naming rules of README.md, a help that is
+  // empty or not one line, a label that is malformed, reserved, given twice, not UTF-8 or too long,
+  // bad bounds); kAlreadyExists (the name is of another kind or shape; a callback's series is
+  // taken); kLimitExceeded (series_max).
+
+  /// A counter; the name ends in `_total`.
+  Result<Counter> counter(std::string_view name, std::string_view help, const Labels& labels = {});
+  /// A gauge, 0 at first.
+  Result<Gauge> gauge(std::string_view name, std::string_view help, const Labels& labels = {},
+                      HighWater high_water = HighWater::kNone);
+  /// A histogram. All series of one name have one shape.
+  Result<Histogram> histogram(std::string_view name, std::string_view help, const Labels& labels,
+                              const HistogramShape& shape);
+  /// A gauge whose value is asked for at every scrape, on the scraping thread, without the lock. A
+  /// callback that throws exports NaN; it may be slow, but must not unregister itself.
+  Result<CallbackHandle> gauge_callback(std::string_view name, std::string_view help,
+                                        const Labels& labels, std::function<double()> value);
+  /// The same for a number that only grows (a NIC's own counter); the name ends in `_total`.
+  Result<CallbackHandle> counter_callback(std::string_view name, std::string_view help,
+                                          const Labels& labels, std::function<double()> value);
+
+  /// The calling thread's cells. A thread-local look-up (some ten instructions): fetch it once a
+  /// batch. The first call of a thread takes the lock and maps memory; where there is none to be
+  /// had, the thread shares cells with others and may lose counts, nothing worse.
+  [[nodiscard]] Recorder recorder() const noexcept;
+
+  // Reads: the sum over all threads, finished ones included, at about this moment. They leave
+  // high-water marks alone.
+
+  [[nodiscard]] std::uint64_t value(Counter counter) const;
+  [[nodiscard]] std::int64_t value(Gauge gauge) const noexcept;
+  /// Highest value since the last text(); the value itself where no mark is kept.
+  [[nodiscard]] std::int64_t high_water(Gauge gauge) const noexcept;
+  /// Everything observed; min() and max() are edges of buckets here (max within 6.25 %).
+  [[nodiscard]] LatencyHistogram value(Histogram histogram) const;
+  /// One counter or gauge (callbacks too) by name and all its labels. Errors: kNotFound.
+  [[nodiscard]] Result<double> value(std::string_view name, const Labels& labels = {}) const;
+  /// The sum of a family's counters or gauges that carry at least `labels`; 0 where none does.
+  /// Errors: kNotFound (no such family).
+  [[nodiscard]] Result<double> sum(std::string_view name, const Labels& labels = {}) const;
+  /// All histograms of a family that carry at least `labels`, merged. Errors: kNotFound.
+  [[nodiscard]] Result<LatencyHistogram> distribution(std::string_view name,
+                                                      const Labels& labels = {}) const;
+  /// Series exported now, counted as RegistryOptions says.
+  [[nodiscard]] std::size_t series_count() const;
+  /// Blocks of cells, used and waiting for a new thread: the most threads that recorded at once.
+  [[nodiscard]] std::size_t block_count() const;
+
+  /// A scrape: all series in Prometheus' text format 0.0.4, families by name. Calls the callbacks
+  /// and begins a new interval for high-water marks, so two scrapers share them.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  explicit Registry(std::shared_ptr<RegistryState> state) noexcept;
+  std::shared_ptr<RegistryState> state_;
+};
+
+}  // namespace remora::metrics
