@@ -1,0 +1,376 @@
+#!/usr/bin/env bash
+# Installs, builds, checks and tests everything. The last line is `N passed, N failed`.
+set -euo pipefail
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+budget_s=1500        # 25 minutes on 2 cores
+logs=$root/build/ci-logs
+jobs=$(nproc)
+self=ci/test.sh
+
+# name | limit in seconds | only with --full | what it does
+stages_table="
+setup      |1200|  |install missing Debian packages (build, test, vm)
+format     | 120|  |clang-format-14 on every source that git knows
+shellcheck | 120|  |shellcheck on every shell script
+layers     | 120|  |who may include and link whom; seeded violations must be caught
+dev        |1500|  |build dev with every public header alone; native tests
+quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev build
+install    | 600|  |install, move the prefix, build outside projects against it
+vm         |1500|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
+asan       |1800|  |build asan-ubsan; native tests
+tsan       |1200|  |build and run the shm conformance and metrics tests under ThreadSanitizer
+tidy       |1800|  |clang-tidy-14 on our sources
+vm-asan    |3600|f |rxe tests in the guest with AddressSanitizer
+vm-repeat  |3600|f |rxe tests in the guest, three times over; two guests, three times over
+fresh      |5400|f |ci/quickstart.sh and ci/test.sh in a new Debian root
+"
+# Test folders built and run under ThreadSanitizer.
+tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance)
+
+usage() {
+  cat <<USAGE
+usage: $self [--full] [--only STAGE,...] [--skip STAGE,...] [--list]
+
+Runs the stages in order, each with its log in build/ci-logs/STAGE.log, and ends with one table.
+Exit status 0 only if everything passed.
+
+  --full        also the long stages
+  --only A,B    these stages, whether long or not
+  --skip A,B    not these
+  --list        the stages, and what each does
+USAGE
+}
+
+die() { printf 'test: error: %s\n' "$*" >&2; exit 2; }
+
+stage_names=()
+declare -A stage_limit=() stage_full=() stage_text=()
+while IFS='|' read -r name limit full text; do
+  name=${name// /}
+  [[ $name ]] || continue
+  stage_names+=("$name")
+  stage_limit[$name]=${limit// /}
+  stage_full[$name]=${full// /}
+  stage_text[$name]=$text
+done <<<"$stages_table"
+
+# --- the stages: each prints `ok - ...` / `not ok - ...`, and fails by its exit status ----------
+
+ok() { printf 'ok - %s\n' "$*"; }
+skip() { printf 'ok - %s # SKIP %s\n' "$1" "$2"; }
+
+# Builds targets (default: all) of a preset, configured first. Ninja makes a second call cheap.
+build() {
+  local preset=$1
+  shift
+  cmake --preset "$preset" >"$logs/configure-$preset.log" 2>&1 || {
+    cat "$logs/configure-$preset.log"
+    return 1
+  }
+  cmake --build --preset "$preset" --parallel "$jobs" ${1:+--target "$@"}
+}
+
+# Where a program stands in a build tree; empty if it is not built.
+program_in() { find "$1" -type f -name "$2" -perm -u+x -print -quit 2>/dev/null; }
+
+stage_setup() {
+  ci/setup.sh all
+  ok "setup: packages of build, test and vm"
+}
+
+stage_format() {
+  local sources
+  mapfile -d '' -t sources < <(git ls-files -z -- '*.h' '*.cc')
+  echo "${#sources[@]} files"
+  printf '%s\0' "${sources[@]}" | xargs -0 -n 20 -P "$jobs" clang-format-14 --dry-run -Werror
+  ok "format: ${#sources[@]} files"
+}
+
+stage_shellcheck() {
+  local scripts file
+  mapfile -t scripts < <(git ls-files | while read -r file; do
+    [[ -f $file && ! -L $file ]] || continue
+    case "$file" in
+      *.sh) echo "$file" ;;
+      *.*) ;;
+      *) head -c 64 "$file" | head -n 1 | grep -qaE '^#! ?(/usr)?/bin/(env )?(ba|da)?sh' && echo "$file" ;;
+    esac
+  done)
+  shellcheck -x -P SCRIPTDIR "${scripts[@]}"
+  ok "shellcheck: ${#scripts[@]} scripts"
+}
+
+stage_layers() {
+  ci/check_layers.py --self-test
+  ci/check_layers.py
+}
+
+stage_dev() {
+  build dev
+  ok "dev: builds without warnings"
+  build dev all_verify_interface_header_sets
+  ok "dev: every public header compiles alone"
+  ci/run_ctest.sh build/dev -LE rxe -j "$jobs"
+}
+
+stage_quickstart() {
+  build dev
+  ci/quickstart-run.sh --bin build/dev --seconds 1
+  ok "quickstart: natively, over shm"
+}
+
+stage_install() {
+  build dev
+  ci/consumer/run.sh build/dev build/consumer
+}
+
+stage_vm() {
+  build dev
+  local status=0
+  ci/vm/test.sh || status=1
+  vm_ctest build/dev || status=1
+  # The guest has no network and this stage no time for a large file.
+  local some_file
+  some_file=$(gcc -print-prog-name=cc1plus)
+  if ci/vm/run.sh --timeout 300 -- "$root/ci/quickstart-run.sh" --bin "$root/build/dev" \
+    --transport rdma --seconds 1 "$some_file"; then
+    ok "quickstart: in the guest, over rdma"
+  else
+    echo "not ok - quickstart: in the guest, over rdma"
+    status=1
+  fi
+  vm_two_guests || status=1
+  return "$status"
+}
+
+# The tests that need a device, in one guest. A missing device fails them there.
+vm_ctest() {
+  local tree=$1
+  shift
+  # CTest lists the tests of every program before it selects some: once here is faster than there.
+  ctest --test-dir "$tree" -N -L rxe >"$logs/rxe-list.log" 2>&1
+  if grep -q '^Total Tests: 0' "$logs/rxe-list.log"; then
+    echo "not ok - rxe tests # no test carries the label rxe"
+    return 1
+  fi
+  ci/vm/run.sh --memory 4G --timeout 1200 -- env REMORA_REQUIRE_DEVICE=1 \
+    "$root/ci/run_ctest.sh" "$root/$tree" -L rxe "$@"
+}
+
+# Programs that want client and server on two hosts: every tests/**/two_guests*.sh is run in both
+# guests, and learns from its environment which one it is (ci/vm/README.md). It prints ok lines.
+vm_two_guests() {
+  local script scripts status=0
+  mapfile -t scripts < <(git ls-files -- 'tests/*two_guests*.sh')
+  for script in "${scripts[@]}"; do
+    ci/vm/run.sh --guests 2 --memory 2G --timeout 600 -- \
+      env REMORA_REQUIRE_DEVICE=1 "$root/$script" "$root/build/dev" || status=1
+  done
+  return "$status"
+}
+
+stage_asan() {
+  build asan-ubsan
+  ok "asan: builds without warnings"
+  ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1} \
+    UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1} \
+    ci/run_ctest.sh build/asan-ubsan -LE rxe -j "$jobs"
+}
+
+stage_tsan() {
+  local folder status=0 targets=() folders=()
+  for folder in "${tsan_folders[@]}"; do
+    if [[ -f $folder/CMakeLists.txt ]]; then
+      folders+=("$folder")
+      targets+=("$folder/all")
+    else
+      skip "tsan: $folder" "no such folder"
+    fi
+  done
+  build tsan "${targets[@]}"
+  ok "tsan: builds without warnings"
+  # Address randomisation beyond 28 bits is more than GCC 12's ThreadSanitizer can map.
+  local plain=()
+  if setarch "$(uname -m)" -R true 2>/dev/null; then plain=(setarch "$(uname -m)" -R); fi
+  for folder in "${folders[@]}"; do
+    TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1} \
+      "${plain[@]}" ci/run_ctest.sh "build/tsan/$folder" -LE rxe -j "$jobs" || status=1
+  done
+  return "$status"
+}
+
+stage_tidy() {
+  cmake --preset tidy >"$logs/configure-tidy.log" 2>&1 || {
+    cat "$logs/configure-tidy.log"
+    return 1
+  }
+  local generated
+  mapfile -t generated < <(ninja -C build/tidy -t targets all | sed -n 's/^\([^ ]*\.pb\.h\): .*/\1/p')
+  if ((${#generated[@]})); then ninja -C build/tidy "${generated[@]}"; fi
+  ci/tidy.py --build build/tidy -j "$jobs"
+}
+
+stage_vm_asan() {
+  build asan-ubsan
+  vm_ctest build/asan-ubsan
+}
+
+stage_vm_repeat() {
+  build dev
+  local round status=0
+  for round in 1 2 3; do
+    echo "round $round"
+    vm_ctest build/dev || status=1
+    vm_two_guests || status=1
+  done
+  return "$status"
+}
+
+stage_fresh() { ci/fresh.sh; }
+
+# --- running them -------------------------------------------------------------------------------
+
+only='' skipped='' full=0
+while (($#)); do
+  case "$1" in
+    -h | --help) usage; exit 0 ;;
+    --full) full=1 ;;
+    --only) only=${2:?--only needs a list of stages}; shift ;;
+    --only=*) only=${1#*=} ;;
+    --skip) skipped=${2:?--skip needs a list of stages}; shift ;;
+    --skip=*) skipped=${1#*=} ;;
+    --list)
+      for name in "${stage_names[@]}"; do
+        printf '%-11s %s%s\n' "$name" "${stage_text[$name]}" "${stage_full[$name]:+ (--full)}"
+      done
+      exit 0
+      ;;
+    *) usage >&2; die "unknown argument '$1'" ;;
+  esac
+  shift
+done
+for name in ${only//,/ } ${skipped//,/ }; do
+  [[ -n ${stage_limit[$name]:-} ]] || die "no stage '$name' (see --list)"
+done
+chosen=()
+for name in "${stage_names[@]}"; do
+  if [[ $only ]]; then
+    [[ ,$only, == *,$name,* ]] || continue
+  elif [[ ${stage_full[$name]} ]] && ((!full)); then
+    continue
+  fi
+  [[ ,$skipped, != *,$name,* ]] || continue
+  chosen+=("$name")
+done
+((${#chosen[@]})) || die "no stage is left to run"
+
+mkdir -p "$logs"
+exec 9>"$logs/.lock"
+flock -n 9 || die "another $self runs in this tree"
+
+child=''
+stop_child() {
+  [[ $child ]] || return 0
+  kill -TERM -- "-$child" 2>/dev/null || true
+  for _ in {1..100}; do
+    kill -0 -- "-$child" 2>/dev/null || break
+    sleep 0.1
+  done
+  kill -KILL -- "-$child" 2>/dev/null || true
+  child=''
+}
+trap 'stop_child; exit 130' INT TERM HUP
+trap stop_child EXIT
+
+live=0
+if [[ -t 1 ]]; then live=1; fi
+
+# One line that changes on a terminal; a line every 30 seconds elsewhere.
+show_progress() {
+  local name=$1 seconds=$2 last
+  if ((live)); then
+    last=$(tail -n 1 "$logs/$name.log" 2>/dev/null | tr -d '\r\033' | cut -c "1-$(($(tput cols 2>/dev/null || echo 80) - 24))")
+    printf '\r\033[K%-11s %4d s  %s' "$name" "$seconds" "$last"
+  elif ((seconds > 0 && seconds % 30 == 0)); then
+    last=$(tail -n 1 "$logs/$name.log" 2>/dev/null | tr -d '\r\033' | cut -c 1-90)
+    printf '  ... %s %d s: %s\n' "$name" "$seconds" "$last"
+  fi
+}
+
+declare -A stage_passed=() stage_failed=() stage_skipped=() stage_seconds=()
+run_stage() {
+  local name=$1 log=$logs/$1.log started=$SECONDS status=0 elapsed shown=-1 note=''
+  ((live)) || printf '==> %s:%s\n' "$name" " ${stage_text[$name]}"
+  set -m  # a process group of its own, so that all of it can be ended
+  ("stage_${name//-/_}") >"$log" 2>&1 9>&- </dev/null &
+  child=$!
+  set +m
+  while kill -0 "$child" 2>/dev/null; do
+    sleep 0.25
+    elapsed=$((SECONDS - started))
+    if ((elapsed != shown)); then
+      shown=$elapsed
+      show_progress "$name" "$elapsed"
+    fi
+    if ((elapsed > stage_limit[$name])); then
+      note="stopped after its limit of ${stage_limit[$name]} s"
+      echo "not ok - $name # $note" >>"$log"
+      local running=$child
+      stop_child
+      child=$running
+      break
+    fi
+  done
+  wait "$child" || status=$?
+  child=''
+  local passed failed ignored
+  ignored=$(grep -cE '^ok\b.*# SKIP' "$log" || true)
+  passed=$(($(grep -cE '^ok\b' "$log" || true) - ignored))
+  failed=$(grep -cE '^not ok\b' "$log" || true)
+  if ((status != 0 && failed == 0)); then
+    failed=1
+    note="exit status $status"
+    echo "not ok - $name # $note" >>"$log"
+  elif ((passed + failed + ignored == 0)); then
+    failed=1
+    echo "not ok - $name # it counted nothing" >>"$log"
+  fi
+  stage_passed[$name]=$passed stage_failed[$name]=$failed stage_skipped[$name]=$ignored
+  stage_seconds[$name]=$((SECONDS - started))
+  ((live)) && printf '\r\033[K'
+  printf '%-11s %s  %d passed, %d failed, %d skipped, %d s%s\n' "$name" \
+    "$( ((failed)) && echo FAILED || echo ok)" "$passed" "$failed" "$ignored" \
+    "${stage_seconds[$name]}" "${note:+ ($note)}"
+  if ((failed)); then
+    printf -- '--- the end of %s ---\n' "${log#"$root"/}"
+    tail -n 60 "$log" | sed 's/^/  | /'
+  fi
+}
+
+for name in "${chosen[@]}"; do
+  run_stage "$name"
+done
+
+total_passed=0 total_failed=0
+echo
+printf '%-11s %7s %7s %8s %8s\n' stage passed failed skipped seconds
+for name in "${chosen[@]}"; do
+  printf '%-11s %7d %7d %8d %8d\n' "$name" "${stage_passed[$name]}" "${stage_failed[$name]}" \
+    "${stage_skipped[$name]}" "${stage_seconds[$name]}"
+  total_passed=$((total_passed + stage_passed[$name]))
+  total_failed=$((total_failed + stage_failed[$name]))
+done
+for name in "${chosen[@]}"; do
+  sed -nE "s/^ok( [0-9]+)? - (.*) # SKIP (.*)/skipped: $name: \2: \3/p" "$logs/$name.log"
+done
+for name in "${chosen[@]}"; do
+  sed -nE "s/^not ok( [0-9]+)?( -)? (.*)/failed: $name: \3/p" "$logs/$name.log"
+done
+if ((SECONDS > budget_s)) && ! ((full)) && [[ ! $only ]]; then
+  echo "warning: $SECONDS s is over the budget of $budget_s s"
+fi
+echo "took $((SECONDS / 60)) min $((SECONDS % 60)) s"
+echo "$total_passed passed, $total_failed failed"
+((total_failed == 0))
