@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Proves that ci/quickstart.sh and ci/test.sh work from nothing: in a new Debian 12 root that has
+# git and a shell, on a clone of this repository. The root is removed afterwards.
+set -euo pipefail
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+suite=bookworm
+
+usage() {
+  cat <<'USAGE'
+usage: ci/fresh.sh [--no-vm] [--keep] [--at FOLDER] [COMMAND...]
+
+  --no-vm     leave out the guest's stage
+  --keep      do not remove the root at the end; its path is printed
+  --at        where to make it (default: a new folder under $TMPDIR or /var/tmp; about 5 GB)
+  COMMAND     run this in the clone instead of the two scripts, as in: ci/fresh.sh ci/setup.sh all
+
+Tests what is committed. Needs root (sudo is tried) and this machine's apt sources.
+USAGE
+}
+
+say() { printf 'fresh: %s\n' "$*"; }
+die() { printf 'fresh: error: %s\n' "$*" >&2; exit 1; }
+
+arguments=("$@")
+keep=0 vm=1 place='' command=()
+while (($#)); do
+  case "$1" in
+    -h | --help) usage; exit 0 ;;
+    --keep) keep=1 ;;
+    --no-vm) vm=0 ;;
+    --at) place=${2:?--at needs a folder}; shift ;;
+    -*) usage >&2; die "unknown option '$1'" ;;
+    *) command=("$@"); break ;;
+  esac
+  shift
+done
+
+if ((EUID != 0)); then
+  command -v sudo >/dev/null || die "this needs root, to make a root file system and mount /proc in it"
+  exec sudo -- "$root/ci/fresh.sh" "${arguments[@]}"
+fi
+"$root/ci/setup.sh" fresh
+
+base=${place:-${TMPDIR:-/var/tmp}}
+mkdir -p "$base"
+house=$(mktemp -d "$base/remora-fresh.XXXXXX")
+chmod 755 "$house"  # apt in the root works as another user
+# shellcheck disable=SC2317  # called by the trap
+cleanup() {
+  # Nothing is mounted here outside the namespace of the chroot below: removing is safe.
+  if ((keep)); then
+    say "kept: $house"
+  else
+    rm -rf --one-file-system "$house"
+  fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM HUP
+
+# This machine's own sources, keys and settings: what it can install, the new root can too.
+sources=()
+for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
+  if [[ -s $file ]]; then sources+=("$file"); fi
+done
+# Only those of Debian itself, not what else the machine may have.
+debian=()
+for file in "${sources[@]}"; do
+  if grep -qE "(^|[[:space:]])$suite([[:space:]]|\$)" "$file" && grep -qiE 'debian' "$file"; then
+    debian+=("$file")
+  fi
+done
+((${#debian[@]})) || die "no apt source of this machine offers $suite"
+options=()
+while read -r line; do
+  options+=("--aptopt=$line")
+done < <(apt-config dump 2>/dev/null | grep -E '^Acquire::(http|https|ftp|Check|Retries|AllowInsecure)[^ ]* "[^"]+";$' || true)
+
+say "a Debian root with git and a shell, from ${debian[*]}"
+started=$SECONDS
+mmdebstrap --quiet --variant=minbase --include=git,bash "${options[@]}" "$suite" "$house/root" "${debian[@]}" \
+  >"$house/mmdebstrap.log" 2>&1 || {
+  tail -n 20 "$house/mmdebstrap.log" >&2
+  die "mmdebstrap failed"
+}
+say "made in $((SECONDS - started)) s"
+for file in /etc/resolv.conf /etc/hosts; do
+  if [[ -e $file ]]; then cp -L "$file" "$house/root$file"; fi
+done
+git clone --quiet --no-hardlinks "$root" "$house/root/src/remora"
+git -C "$root" diff --quiet HEAD -- || say "note: changes that are not committed are not tested"
+
+# In namespaces of its own: the mounts and every process in it end with it, whatever happens.
+enter() {
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  unshare --mount --pid --fork --kill-child --propagation private -- bash -euc '
+    house=$1
+    shift
+    mount -t proc proc "$house/proc"
+    mount --rbind /dev "$house/dev"
+    mount --rbind /sys "$house/sys"
+    mount -t tmpfs tmpfs "$house/run"
+    exec chroot "$house" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+      HOME=/root LC_ALL=C.UTF-8 TERM="${TERM:-dumb}" \
+      ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+      bash -c "cd /src/remora && exec \"\$@\"" bash "$@"
+  ' enter "$house/root" "$@"
+}
+
+status=0
+run() {
+  local title="$*" began=$SECONDS code=0
+  say "running: $title"
+  enter "$@" || code=$?
+  if ((code)); then
+    status=1
+    echo "not ok - fresh: $title # exit status $code"
+  else
+    echo "ok - fresh: $title ($((SECONDS - began)) s)"
+  fi
+}
+
+if ((${#command[@]})); then
+  run "${command[@]}"
+else
+  run ci/quickstart.sh
+  if ((vm)); then run ci/test.sh; else run ci/test.sh --skip vm; fi
+fi
+exit "$status"
