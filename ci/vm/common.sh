@@ -62,7 +62,7 @@ vm_cache_folder() {
 vm_locked() {
   local lock
   exec {lock}>"$VM_CACHE/lock"
-  if ! flock -n "$lock"; then
+  if ! flock -w 3 "$lock"; then
     vm_say "waiting for another run that prepares $VM_CACHE"
     flock -w 900 "$lock" || vm_die "the lock $VM_CACHE/lock was held for 15 minutes"
   fi

@@ -8,6 +8,7 @@ readonly VM_BASE_MODULES=(virtio_pci virtio_console virtio_net 9pnet_virtio 9p o
 # vm_prepare_kernel [DIR]: sets VM_KERNEL_ROOT (an unpacked linux-image package), VM_KERNEL_RELEASE,
 # VM_KERNEL_IMAGE and VM_INITRAMFS. DIR is such a folder of the user's own; without it, Debian's.
 vm_prepare_kernel() {
+  rm -rf "$VM_CACHE"/fetch.* # of a run that was killed; the lock is ours
   VM_KERNEL_ROOT=${1:-$VM_CACHE/current}
   if [[ -z ${1:-} && ! -e $VM_CACHE/current ]]; then vm_fetch_kernel; fi
   VM_KERNEL_ROOT=$(realpath "$VM_KERNEL_ROOT")
@@ -65,7 +66,7 @@ vm_fetch_kernel() {
 }
 
 # vm_unpack_image VMLINUZ: sets VM_KERNEL_IMAGE. QEMU starts an unpacked kernel directly (PVH); under
-# TCG that saves the six seconds which the kernel takes to decompress itself.
+# TCG that saves the five seconds which the kernel takes to decompress itself.
 vm_unpack_image() {
   local sum
   sum=$(sha256sum "$1")

@@ -4,7 +4,7 @@
 # Nothing random, nothing that waits for hardware, no mitigations: a guest runs code of its host only.
 # A kernel bug ends the guest (oops=panic, panic=-1 with -no-reboot) instead of leaving it half alive.
 # tsc=reliable: else TCG guests take HPET, and every clock_gettime() costs a system call and an exit.
-readonly VM_KERNEL_ARGUMENTS="console=ttyS0 loglevel=4 quiet panic=-1 oops=panic nokaslr mitigations=off \
+readonly VM_KERNEL_ARGUMENTS="console=ttyS0 loglevel=5 panic=-1 oops=panic nokaslr mitigations=off \
 tsc=reliable no_timer_check random.trust_cpu=on apparmor=0 audit=0 init_on_alloc=0 nowatchdog \
 rcupdate.rcu_cpu_stall_suppress=1 8250.nr_uarts=1"
 
@@ -26,6 +26,7 @@ vm_export() {
 
 # Copies a guest's output stream, in two guests with the guest's number before each line.
 vm_forward_output() {
+  trap '' INT TERM HUP # the runner ends this by ending QEMU
   local copy=(cat)
   if ((VM_GUESTS == 2)); then copy=(env LC_ALL=C sed -u "s/^/[$1] /"); fi
   if ! "${copy[@]}"; then printf '%s closed\n' "$1" >&"$vm_events"; fi
@@ -33,6 +34,7 @@ vm_forward_output() {
 
 # Turns a guest's control port into events "GUEST WORD…"; the last one is "gone".
 vm_forward_control() {
+  trap '' INT TERM HUP
   local line
   while IFS= read -r line; do printf '%s %s\n' "$1" "$line" >&"$vm_events"; done
   printf '%s gone\n' "$1" >&"$vm_events"
@@ -70,9 +72,9 @@ vm_start_guest() {
       -device "virtio-net-pci,netdev=link,mac=52:54:00:4d:00:0$guest,romfile=")
   fi
 
-  # In the run's folder, so that paths are short (a socket's may have 107 bytes). Killed by the kernel
-  # when this shell ends, however it ends.
-  (cd "$vm_run" && exec setpriv --pdeathsig KILL qemu-system-x86_64 "${arguments[@]}" \
+  # In the run's folder, so that paths are short (a socket's may have 107 bytes). Out of reach of the
+  # terminal's Ctrl-C, which the runner handles; killed by the kernel when this shell ends, however.
+  (cd "$vm_run" && ulimit -n "$(ulimit -Hn)" && exec setsid setpriv --pdeathsig KILL qemu-system-x86_64 "${arguments[@]}" \
     </dev/null >"qemu.$guest" 2>&1) &
   vm_qemu[guest]=$!
   exec {out}>&- {err}>&- {control}>&-

@@ -258,7 +258,9 @@ limit_reached() {
       ;;
   esac
   for guest in "${!state[@]}"; do
-    if [[ ${state[guest]} != ended ]]; then vm_show_console "$guest"; fi
+    if [[ ${state[guest]} != ended ]]; then
+      vm_show_console "$guest" "$([[ $1 == boot ]] || echo only-after-start)"
+    fi
   done
   if [[ $1 == boot ]]; then exit "$VM_EXIT_NOT_BOOTED"; fi
   exit "$VM_EXIT_TIMEOUT"
