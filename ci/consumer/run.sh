@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Installs Remora from a build tree, moves the prefix, and builds the programs of this folder against
+# it as an outside project would: by find_package and by pkg-config. Prints one ok line a proof.
+# shellcheck disable=SC2317  # the functions are called through prove
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: ci/consumer/run.sh BUILD_TREE WORK_FOLDER
+
+  BUILD_TREE   a configured and built tree of Remora, such as build/dev
+  WORK_FOLDER  is emptied; the prefix and the outside builds go there
+USAGE
+}
+
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+  usage
+  exit 0
+fi
+if (($# != 2)); then
+  usage >&2
+  exit 2
+fi
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd -- "$here/../.." && pwd)
+tree=$(realpath -- "$1")
+[[ -f $tree/CMakeCache.txt ]] || { echo "consumer: $1 is not a build tree" >&2; exit 2; }
+rm -rf -- "$2"
+mkdir -p -- "$2"
+work=$(realpath -- "$2")
+failed=0
+
+# prove TITLE COMMAND...: one ok or not ok line; its output is indented, so as not to be counted.
+prove() {
+  local title=$1
+  shift
+  if "$@" 2>&1 | sed 's/^/  /'; then
+    echo "ok - consumer: $title"
+  else
+    echo "not ok - consumer: $title"
+    failed=1
+  fi
+}
+
+cmake --install "$tree" --prefix "$work/first" --component development >"$work/install.log" || {
+  cat "$work/install.log"
+  exit 1
+}
+prefix=$work/prefix
+mv "$work/first" "$prefix"  # an installed tree can be moved
+
+# Outside the tree, so that nothing can be found by accident.
+outside=$(mktemp -d "${TMPDIR:-/tmp}/remora-consumer.XXXXXX")
+trap 'rm -rf "$outside"' EXIT
+cp "$here"/*.cc "$here/CMakeLists.txt" "$outside/"
+
+names_no_tree() {
+  local found
+  found=$(grep -rlF --include='*.cmake' --include='*.pc' -e "$root" -e "$work/first" "$prefix" || true)
+  if [[ $found ]]; then
+    printf 'names a folder of this build: %s\n' "$found"
+    return 1
+  fi
+}
+prove "installed files name no folder of the build" names_no_tree
+prove "the license is installed" test -s "$prefix/share/doc/remora/LICENSE"
+
+config=$(find "$prefix" -name remora-config.cmake -print -quit)
+[[ $config ]] || { echo "not ok - consumer: remora-config.cmake is not installed"; exit 1; }
+packages=$(dirname -- "$(find "$prefix" -name remora.pc -print -quit)")
+read -r -a components < <(sed -nE 's/^set\(_remora_known (.*)\)$/\1/p' "$config" | tr ';' ' ')
+((${#components[@]})) || { echo "not ok - consumer: the package has no components"; exit 1; }
+
+by_find_package() {
+  local component=$1 folder=$outside/cmake-$1 package
+  shift
+  local without=()
+  for package in "$@"; do
+    without+=("-DCMAKE_DISABLE_FIND_PACKAGE_$package=ON")
+  done
+  cmake -G Ninja -S "$outside" -B "$folder" -DCOMPONENT="$component" -DCMAKE_PREFIX_PATH="$prefix" \
+    -Wno-dev "${without[@]}" >"$folder.log" 2>&1 || { cat "$folder.log"; return 1; }
+  cmake --build "$folder" >"$folder.log" 2>&1 || { cat "$folder.log"; return 1; }
+  timeout 60 "$folder/use_$component"
+}
+
+by_pkg_config() {
+  local component=$1 package=$2 program=$outside/pc-$1 flags
+  shift 2
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags --libs "$@" "$package") || return 1
+  # shellcheck disable=SC2086  # flags are words
+  g++ -std=c++20 -O1 "$outside/$component.cc" -o "$program" $flags || return 1
+  timeout 60 "$program"
+}
+
+# What each component must do without.
+declare -A unneeded=(
+  [result]="yaml-cpp prometheus-cpp Protobuf spdlog TBB PkgConfig"
+  [verbs]="yaml-cpp prometheus-cpp Protobuf TBB"
+  [config]="prometheus-cpp Protobuf TBB PkgConfig"
+  [metrics]="yaml-cpp Protobuf TBB"
+  [engine]=""
+)
+for component in "${components[@]}"; do
+  if [[ ! -f $outside/$component.cc ]]; then
+    prove "a program for component $component" false
+    continue
+  fi
+  package=remora-$component
+  if [[ $component == engine ]]; then package=remora; fi
+  read -r -a absent <<<"${unneeded[$component]:-}"
+  prove "find_package(remora COMPONENTS $component)${absent[*]:+ without ${absent[*]}}" \
+    by_find_package "$component" "${absent[@]}"
+  prove "pkg-config $package" by_pkg_config "$component" "$package"
+done
+
+refuses() {
+  local folder=$outside/refuse
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  printf 'cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES CXX)\nfind_package(remora %s)\n' \
+    "$1" >"$folder/CMakeLists.txt"
+  ! cmake -S "$folder" -B "$folder/b" -DCMAKE_PREFIX_PATH="$prefix" >"$folder/log" 2>&1 || return 1
+  grep -qF "$2" "$folder/log" || { cat "$folder/log"; return 1; }
+}
+prove "an unknown component is refused by name" refuses "REQUIRED COMPONENTS remote" "'remote'"
+prove "another major version is refused" refuses "1.0 REQUIRED" "1.0"
+exit "$failed"
