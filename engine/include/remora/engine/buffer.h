@@ -10,10 +10,14 @@
 /// not one moment less and not one more: completion of an operation, with whatever status, is the
 /// promise that neither the NIC nor the engine touches its buffer again.
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include <remora/result.h>
 
@@ -22,6 +26,15 @@ namespace remora {
 namespace detail {
 class LocalMemory;  // a range and its keys, one for each device it is used on
 class SlotStore;
+
+/// A container of bytes in one piece; views are spans already.
+template <typename Holder, typename Byte>
+concept ByteHolder = std::is_class_v<std::remove_const_t<Holder>> &&
+                     !std::ranges::view<std::remove_const_t<Holder>> &&
+                     requires(Holder & holder) {
+  { holder.data() } -> std::convertible_to<Byte*>;
+  { holder.size() } -> std::convertible_to<std::size_t>;
+};
 }  // namespace detail
 
 class Slot;
@@ -43,11 +56,18 @@ class RegisteredMemory {
   std::shared_ptr<detail::LocalMemory> memory_;
 };
 
-/// Where a read puts its bytes. Non-owning; made implicitly from any span of bytes.
+/// Where a read puts its bytes. Non-owning; made implicitly from any span of bytes, and from what
+/// holds bytes in one piece (std::vector<std::byte>, std::array<std::byte, N>).
 class Target {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(std::span<std::byte> bytes) noexcept : bytes_{bytes} {}
+  template <std::size_t N>
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Target(std::span<std::byte, N> bytes) noexcept : bytes_{bytes} {}
+  template <detail::ByteHolder<std::byte> Bytes>
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Target(Bytes& bytes) noexcept : bytes_{bytes} {}
   template <std::size_t N>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
@@ -66,13 +86,25 @@ class Target {
   bool valid_ = true;
 };
 
-/// Where a write takes its bytes from. Non-owning; made implicitly from any span of bytes.
+/// Where a write takes its bytes from. Non-owning; made implicitly from any span of bytes, and from
+/// what holds bytes in one piece. Never from a temporary vector: the bytes must outlive the
+/// operation.
 class Source {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(std::span<const std::byte> bytes) noexcept : bytes_{bytes} {}
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(std::span<std::byte> bytes) noexcept : bytes_{bytes} {}
+  template <typename Byte, std::size_t N>
+  requires std::same_as<std::remove_const_t<Byte>, std::byte>
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Source(std::span<Byte, N> bytes)
+  noexcept : bytes_{bytes} {}
+  template <detail::ByteHolder<const std::byte> Bytes>
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Source(const Bytes& bytes) noexcept : bytes_{bytes} {}
+  template <detail::ByteHolder<const std::byte> Bytes>
+  Source(const Bytes&& bytes) = delete;
   template <std::size_t N>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(const std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
