@@ -90,13 +90,12 @@ stage_format() {
 
 stage_shellcheck() {
   local scripts file
+  # By their first line: a file without one is sourced, and read along with who sources it.
   mapfile -t scripts < <(git ls-files | while read -r file; do
     [[ -f $file && ! -L $file ]] || continue
-    case "$file" in
-      *.sh) echo "$file" ;;
-      *.*) ;;
-      *) head -c 64 "$file" | head -n 1 | grep -qaE '^#! ?(/usr)?/bin/(env )?(ba|da)?sh' && echo "$file" ;;
-    esac
+    if head -c 64 "$file" | head -n 1 | grep -qaE '^#! ?(/usr)?/bin/(env )?(ba|da)?sh'; then
+      echo "$file"
+    fi
   done)
   shellcheck -x -P SCRIPTDIR "${scripts[@]}"
   ok "shellcheck: ${#scripts[@]} scripts"
