@@ -64,7 +64,8 @@ struct HistogramShape {
 /// Whether a gauge also exports `<name>_high_water`: its highest value since the last scrape.
 enum class HighWater : std::uint8_t { kNone, kExport };
 
-struct RegistryState;
+struct RegistryState;     // internal
+struct RegistryCallback;  // internal
 
 /// Keeps a callback series registered. Its destructor unregisters, and waits for a call in
 /// progress: after it, nothing the callback captured is touched. Movable; may outlive the registry.
@@ -83,12 +84,11 @@ class CallbackHandle {
 
  private:
   friend class Registry;
-  friend struct RegistryState;
-  struct Entry;
-  CallbackHandle(std::weak_ptr<RegistryState> state, std::shared_ptr<Entry> entry) noexcept
+  CallbackHandle(std::weak_ptr<RegistryState> state,
+                 std::shared_ptr<RegistryCallback> entry) noexcept
       : state_{std::move(state)}, entry_{std::move(entry)} {}
   std::weak_ptr<RegistryState> state_;
-  std::shared_ptr<Entry> entry_;
+  std::shared_ptr<RegistryCallback> entry_;
 };
 
 struct RegistryOptions {
@@ -164,6 +164,8 @@ class Registry {
 
  private:
   explicit Registry(std::shared_ptr<RegistryState> state) noexcept;
+  Result<CallbackHandle> callback(bool grows, std::string_view name, std::string_view help,
+                                  const Labels& labels, std::function<double()> value);
   std::shared_ptr<RegistryState> state_;
 };
 

@@ -1,0 +1,116 @@
+#include <array>
+#include <cstddef>
+#include <dirent.h>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <remora/metrics/process.h>
+
+namespace remora::metrics {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Field `number` of /proc/self/stat, counted from 1 as proc(5) does; from the third one on.
+std::optional<double> stat_field(int number) {
+  std::ifstream file{"/proc/self/stat"};
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  const std::size_t name_end = line.rfind(')');  // the name may hold spaces
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields{line.substr(name_end + 1)};
+  std::string field;
+  for (int i = 3; i <= number; ++i)
+    if (!(fields >> field)) return std::nullopt;
+  return std::stod(field);
+}
+
+double resident_bytes() {
+  const auto pages = stat_field(24);
+  return pages ? *pages * static_cast<double>(::sysconf(_SC_PAGESIZE)) : kNan;
+}
+
+double virtual_bytes() { return stat_field(23).value_or(kNan); }
+
+double cpu_seconds() {
+  timespec used{};
+  if (::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) != 0) return kNan;
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+}
+
+// Start of this process since the epoch: its start since boot plus the boot's time.
+double start_time_seconds() {
+  const auto ticks = stat_field(22);
+  timespec now{};
+  timespec since_boot{};
+  if (!ticks || ::clock_gettime(CLOCK_REALTIME, &now) != 0 ||
+      ::clock_gettime(CLOCK_BOOTTIME, &since_boot) != 0)
+    return kNan;
+  const auto seconds = [](const timespec& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) / 1e9;
+  };
+  return seconds(now) - seconds(since_boot) + *ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+double open_descriptors() {
+  DIR* const directory = ::opendir("/proc/self/fd");
+  if (directory == nullptr) return kNan;
+  double count = 0;
+  while (::readdir(directory) != nullptr) ++count;
+  ::closedir(directory);
+  return count - 3;  // ".", ".." and the directory's own descriptor
+}
+
+double descriptors_max() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<double>(limit.rlim_cur) : kNan;
+}
+
+}  // namespace
+
+Status register_process_metrics(Registry& registry, std::string_view version) {
+  const auto keep = [](Result<CallbackHandle> handle) -> Status {
+    if (!handle) return handle.error();
+    handle->release();
+    return ok_status();
+  };
+  if (const Status status = keep(registry.gauge_callback(
+          "remora_build_info", "Always 1; the version of Remora in a label.",
+          {{"version", std::string{version}}}, [] { return 1.0; }));
+      !status)
+    return status;
+  if (const Status status = keep(registry.counter_callback(
+          "process_cpu_seconds_total", "User and system CPU time used.", {}, cpu_seconds));
+      !status)
+    return status;
+  // Once: it must not move when the clock is set.
+  const double started = start_time_seconds();
+  struct ProcessGauge {
+    const char* name;
+    const char* help;
+    std::function<double()> value;
+  };
+  const std::array<ProcessGauge, 5> gauges{{
+      {"process_start_time_seconds", "Start of the process since the epoch.",
+       [started] { return started; }},
+      {"process_resident_memory_bytes", "Memory of the process in RAM.", resident_bytes},
+      {"process_virtual_memory_bytes", "Address space of the process.", virtual_bytes},
+      {"process_open_fds", "Open file descriptors.", open_descriptors},
+      {"process_max_fds", "Most descriptors the process may open.", descriptors_max},
+  }};
+  for (const ProcessGauge& gauge : gauges)
+    if (const Status status =
+            keep(registry.gauge_callback(gauge.name, gauge.help, {}, gauge.value));
+        !status)
+      return status;
+  return ok_status();
+}
+
+}  // namespace remora::metrics

@@ -1,0 +1,127 @@
+#include "registry_state.h"
+
+#include <algorithm>
+#include <limits>
+#include <sys/mman.h>
+
+namespace remora::metrics {
+namespace {
+
+std::uint64_t next_registry_id() noexcept {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Block::Block(std::size_t cells) noexcept {
+  void* const pages = ::mmap(nullptr, cells * sizeof(std::uint64_t), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) return;
+  cells_ = static_cast<std::uint64_t*>(pages);
+  count_ = cells;
+}
+
+Block::~Block() {
+  if (cells_ != nullptr) ::munmap(cells_, count_ * sizeof(std::uint64_t));
+}
+
+RegistryState::RegistryState(RegistryOptions options)
+    : id{next_registry_id()},
+      series_max{options.series_max},
+      counters_end{kScratchCells},
+      histograms_end{kScratchCells + static_cast<std::uint32_t>(options.series_max)},
+      // A histogram is four series at least.
+      cells_per_block{kScratchCells + options.series_max +
+                      (options.series_max / 4) * kHistogramCells} {
+  blocks.emplace_back(cells_per_block);
+}
+
+Result<RegistryState::Family*> RegistryState::family(std::string_view name, std::string_view help,
+                                                     Kind kind, const HistogramShape& shape,
+                                                     bool is_high_water) {
+  const auto found = families.find(name);
+  // An empty one is left over: its callbacks have gone, or the budget had no room for its series.
+  if (found == families.end() || found->second.series.empty()) {
+    Family made;
+    made.help = help;
+    made.kind = kind;
+    made.is_high_water = is_high_water;
+    made.shape = shape;
+    return &families.insert_or_assign(std::string{name}, std::move(made)).first->second;
+  }
+  Family& known = found->second;
+  if (known.kind != kind || known.is_high_water != is_high_water ||
+      known.shape.unit != shape.unit || known.shape.bounds != shape.bounds)
+    return Error{Code::kAlreadyExists, "metric of another kind or shape"}.with_subject(name);
+  return &known;
+}
+
+Status RegistryState::reserve_series(std::string_view name, std::size_t count) {
+  if (series_used + count > series_max)
+    return Error{Code::kLimitExceeded, "series of a metrics registry"}
+        .with_subject(name)
+        .with_limit(series_used + count, series_max);
+  series_used += count;
+  return ok_status();
+}
+
+const RegistryState::Family* RegistryState::find(std::string_view name) const {
+  const auto found = families.find(name);
+  return found == families.end() || found->second.series.empty() ? nullptr : &found->second;
+}
+
+std::uint64_t RegistryState::sum_cell(std::size_t cell) const {
+  std::uint64_t sum = 0;
+  for (const Block& block : blocks) sum += block.load(cell);
+  return sum;
+}
+
+LatencyHistogram RegistryState::read_histogram(std::uint32_t cell) const {
+  return HistogramReader::read(blocks, cell);
+}
+
+double RegistryState::read_plain(const Series& series) const {
+  switch (series.source) {
+    case Source::kCell: return static_cast<double>(sum_cell(series.cell));
+    case Source::kGauge:
+      return static_cast<double>(series.gauge->value.load(std::memory_order_relaxed));
+    case Source::kHighWater:
+      return static_cast<double>(
+          std::max(series.gauge->value.load(std::memory_order_relaxed),
+                   series.gauge->high_water.load(std::memory_order_relaxed)));
+    case Source::kCallback: break;
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+bool call(RegistryCallback& entry, double& value) noexcept {
+  const std::lock_guard lock{entry.running};
+  if (!entry.call) return false;
+  try {
+    value = entry.call();
+  } catch (...) {
+    value = std::numeric_limits<double>::quiet_NaN();
+  }
+  return true;
+}
+
+LatencyHistogram HistogramReader::read(std::span<const Block> blocks, std::uint32_t cell) {
+  LatencyHistogram result;
+  for (const Block& block : blocks) {
+    result.sum_ += block.load(cell);
+    for (std::size_t slot = 0; slot < Buckets::kCount; ++slot)
+      result.slots_[slot] += block.load(cell + 1 + slot);
+  }
+  for (std::size_t rank = 0; rank < Buckets::kCount; ++rank) {
+    const std::uint64_t count = result.count_at_rank(rank);
+    if (count == 0) continue;
+    // The smallest value its bucket may hold, and the largest.
+    if (result.count_ == 0) result.min_ = rank == 0 ? 0 : Buckets::upper_of_rank(rank - 1) + 1;
+    result.max_ = Buckets::upper_of_rank(rank);
+    result.count_ += count;
+  }
+  return result;
+}
+
+}  // namespace remora::metrics

@@ -1,0 +1,125 @@
+#pragma once
+
+// What a Registry, the threads that record in it and its callback handles share.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remora/metrics/registry.h>
+
+#include "naming.h"
+
+namespace remora::metrics {
+
+// A callback and the lock that is held while it runs, so that unregistering can wait for it.
+struct RegistryCallback {
+  std::mutex running;
+  std::function<double()> call;  // empty once unregistered
+  std::string family;
+  Labels labels;
+};
+
+// One thread's cells: zeroed pages of its own, so that no cache line is shared with another thread
+// and histograms that a thread never touches cost it no memory.
+//
+//   cell 0 … 976                     scratch: what default-made handles record
+//   next series_max cells            counters, densely
+//   then 977 cells each              histograms: the sum, then Buckets::kCount slots
+class Block {
+ public:
+  // An empty block where there is no memory.
+  explicit Block(std::size_t cells) noexcept;
+  ~Block();
+  Block(Block&& other) noexcept
+      : cells_{std::exchange(other.cells_, nullptr)}, count_{other.count_} {}
+  Block& operator=(Block&&) = delete;
+
+  [[nodiscard]] std::uint64_t* cells() const noexcept { return cells_; }
+  // Any thread.
+  [[nodiscard]] std::uint64_t load(std::size_t cell) const noexcept {
+    return std::atomic_ref<std::uint64_t>{cells_[cell]}.load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::uint64_t* cells_ = nullptr;
+  std::size_t count_ = 0;
+};
+
+struct RegistryState {
+  static constexpr std::uint32_t kHistogramCells = 1 + Buckets::kCount;
+  static constexpr std::uint32_t kScratchCells = kHistogramCells;
+
+  enum class Source : std::uint8_t { kCell, kGauge, kHighWater, kCallback };
+
+  struct Series {
+    Source source = Source::kCell;
+    std::uint32_t cell = 0;                   // kCell: a counter, or a histogram's sum
+    Gauge::Cell* gauge = nullptr;             // kGauge, kHighWater
+    std::shared_ptr<RegistryCallback> entry;  // kCallback
+  };
+
+  struct Family {
+    std::string help;
+    Kind kind = Kind::kCounter;
+    bool is_high_water = false;  // made by the gauge it belongs to
+    HistogramShape shape;        // histograms only
+    std::map<Labels, Series> series;
+  };
+
+  explicit RegistryState(RegistryOptions options);
+
+  // --- thread_blocks.cc ---
+  // A block for the calling thread. The shared one where there is no memory.
+  std::uint64_t* acquire_block() noexcept;
+  // Hands a finished thread's block, with what it has counted, to the next thread.
+  void release_block(std::uint64_t* cells) noexcept;
+
+  // --- registry_state.cc; all under `mutex` ---
+  // The family of that name, made where there is none.
+  // Errors: kAlreadyExists (another kind, shape or origin).
+  Result<Family*> family(std::string_view name, std::string_view help, Kind kind,
+                         const HistogramShape& shape, bool is_high_water);
+  // Errors: kLimitExceeded.
+  Status reserve_series(std::string_view name, std::size_t count);
+  [[nodiscard]] const Family* find(std::string_view name) const;
+
+  [[nodiscard]] std::uint64_t sum_cell(std::size_t cell) const;
+  [[nodiscard]] LatencyHistogram read_histogram(std::uint32_t cell) const;
+  [[nodiscard]] double read_plain(const Series& series) const;  // not kCallback
+
+  const std::uint64_t id;  // never used twice in a process
+  const std::size_t series_max;
+
+  mutable std::mutex mutex;
+  std::map<std::string, Family, std::less<>> families;
+  std::deque<Gauge::Cell> gauges;
+  std::size_t series_used = 0;
+  std::uint32_t counters_end;
+  std::uint32_t histograms_end;
+
+  const std::size_t cells_per_block;
+  // blocks[0] is shared by the threads that got none of their own; it may lose counts.
+  std::vector<Block> blocks;
+  std::vector<std::uint64_t*> free_blocks;
+};
+
+// NaN where the callback throws; nothing once it is unregistered. Without RegistryState::mutex.
+bool call(RegistryCallback& entry, double& value) noexcept;
+
+// Fills a LatencyHistogram from cells.
+class HistogramReader {
+ public:
+  static LatencyHistogram read(std::span<const Block> blocks, std::uint32_t cell);
+};
+
+}  // namespace remora::metrics

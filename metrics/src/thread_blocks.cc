@@ -1,0 +1,100 @@
+// Which block a thread records in: found by a thread-local look-up, given back when the thread
+// ends.
+
+#include <memory>
+#include <vector>
+
+#include "registry_state.h"
+
+namespace remora::metrics {
+namespace {
+
+struct Attachment {
+  std::uint64_t registry_id = 0;  // 0 is no registry
+  std::uint64_t* cells = nullptr;
+};
+
+// The registry used last. Trivial, so that it can still be read while the thread's other
+// thread-local objects are being destroyed.
+constinit thread_local Attachment t_last;
+constinit thread_local bool t_ending = false;
+
+// Every registry the thread has recorded in. A dead one is noticed by its weak pointer; an id is
+// never used twice, so a stale entry never matches.
+class ThreadBlocks {
+ public:
+  ThreadBlocks() = default;
+  ThreadBlocks(const ThreadBlocks&) = delete;
+  ThreadBlocks& operator=(const ThreadBlocks&) = delete;
+  ~ThreadBlocks() {
+    t_ending = true;
+    t_last = {};
+    for (const Entry& entry : entries_)
+      if (const auto state = entry.state.lock()) state->release_block(entry.attachment.cells);
+  }
+
+  std::uint64_t* find(std::uint64_t registry_id) const noexcept {
+    for (const Entry& entry : entries_)
+      if (entry.attachment.registry_id == registry_id) return entry.attachment.cells;
+    return nullptr;
+  }
+  void remember(const std::shared_ptr<RegistryState>& state, std::uint64_t* cells) {
+    std::erase_if(entries_, [](const Entry& entry) { return entry.state.expired(); });
+    entries_.push_back({state, {state->id, cells}});
+  }
+
+ private:
+  struct Entry {
+    std::weak_ptr<RegistryState> state;
+    Attachment attachment;
+  };
+  std::vector<Entry> entries_;
+};
+
+thread_local ThreadBlocks t_blocks;
+
+std::uint64_t* attach(const std::shared_ptr<RegistryState>& state) noexcept {
+  // A thread-local object that records from its destructor, after ours: it keeps the block until
+  // the registry goes; what it counts is still seen.
+  if (t_ending) return state->acquire_block();
+  if (std::uint64_t* const known = t_blocks.find(state->id)) return known;
+  std::uint64_t* const cells = state->acquire_block();
+  try {
+    t_blocks.remember(state, cells);
+  } catch (...) {  // no memory for the entry: never given back, still counted
+  }
+  return cells;
+}
+
+}  // namespace
+
+Recorder Registry::recorder() const noexcept {
+  if (t_last.registry_id != state_->id) t_last = {state_->id, attach(state_)};
+  return Recorder{t_last.cells};
+}
+
+std::uint64_t* RegistryState::acquire_block() noexcept {
+  const std::lock_guard lock{mutex};
+  if (!free_blocks.empty()) {
+    std::uint64_t* const cells = free_blocks.back();
+    free_blocks.pop_back();
+    return cells;
+  }
+  try {
+    free_blocks.reserve(blocks.size());  // so that release_block never allocates
+    Block block{cells_per_block};
+    if (block.cells() == nullptr) return blocks.front().cells();
+    std::uint64_t* const cells = block.cells();
+    blocks.push_back(std::move(block));
+    return cells;
+  } catch (...) {
+    return blocks.front().cells();
+  }
+}
+
+void RegistryState::release_block(std::uint64_t* cells) noexcept {
+  const std::lock_guard lock{mutex};
+  if (cells != blocks.front().cells()) free_blocks.push_back(cells);
+}
+
+}  // namespace remora::metrics
