@@ -1,0 +1,63 @@
+#pragma once
+
+/// Address: an IPv4 or IPv6 address with a port, as the connection manager takes it.
+///
+/// Thread safety: a value.
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+
+#include <remora/result.h>
+
+namespace remora::verbs {
+
+class Address {
+ public:
+  /// 0.0.0.0:0.
+  Address() noexcept;
+
+  /// A numeric address: "192.0.2.1", "::1", "fe80::1%eth0". Does not block.
+  /// Errors: kInvalidArgument with the text as subject.
+  [[nodiscard]] static Result<Address> parse(std::string_view text, std::uint16_t port);
+
+  /// A numeric address or a host name. **Blocks** while a name is looked up, for as long as the
+  /// resolver of the system does. The first answer is taken.
+  /// Errors: kNotFound with the name as subject; kInvalidArgument (empty).
+  [[nodiscard]] static Result<Address> resolve(std::string_view host, std::uint16_t port);
+
+  /// Every IPv4 address of this host.
+  [[nodiscard]] static Address any_ipv4(std::uint16_t port) noexcept;
+  /// Every IPv6 address of this host; the kernel's default is to take IPv4 too.
+  [[nodiscard]] static Address any_ipv6(std::uint16_t port) noexcept;
+  /// Copies `address`, which must be AF_INET or AF_INET6; anything else gives 0.0.0.0:0.
+  [[nodiscard]] static Address from(const sockaddr* address) noexcept;
+
+  [[nodiscard]] int family() const noexcept { return storage_.ss_family; }
+  [[nodiscard]] std::uint16_t port() const noexcept;
+  [[nodiscard]] Address with_port(std::uint16_t port) const noexcept;
+  [[nodiscard]] bool is_any() const noexcept;
+
+  /// "192.0.2.1" or "2001:db8::1". Allocates.
+  [[nodiscard]] std::string host() const;
+  /// "192.0.2.1:7471" or "[2001:db8::1]:7471". Allocates.
+  [[nodiscard]] std::string to_string() const;
+
+  /// For calls that take a sockaddr. Borrowed.
+  [[nodiscard]] const sockaddr* raw() const noexcept {
+    return reinterpret_cast<const sockaddr*>(&storage_);
+  }
+  [[nodiscard]] socklen_t raw_length_bytes() const noexcept;
+
+  /// Same family, address, scope and port.
+  friend bool operator==(const Address& a, const Address& b) noexcept;
+
+ private:
+  sockaddr_storage storage_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Address& address);
+
+}  // namespace remora::verbs

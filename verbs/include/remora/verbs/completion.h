@@ -1,0 +1,74 @@
+#pragma once
+
+/// Completion: the NIC's answer to one work request. Thread safety: a value.
+
+#include <arpa/inet.h>
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <optional>
+#include <ostream>
+#include <string_view>
+#include <type_traits>
+
+#include <remora/result.h>
+
+namespace remora::verbs {
+
+/// What completed. Values equal `ibv_wc_opcode`; one that is not listed here is kept as it is.
+enum class Opcode : std::uint32_t {
+  kSend = IBV_WC_SEND,
+  kWrite = IBV_WC_RDMA_WRITE,  ///< with or without immediate, on the side that posted it
+  kRead = IBV_WC_RDMA_READ,
+  kCompareSwap = IBV_WC_COMP_SWAP,
+  kFetchAdd = IBV_WC_FETCH_ADD,
+  kBindWindow = IBV_WC_BIND_MW,
+  kLocalInvalidate = IBV_WC_LOCAL_INV,
+  kReceive = IBV_WC_RECV,
+  kReceiveWriteImmediate = IBV_WC_RECV_RDMA_WITH_IMM,  ///< a receive used up by a peer's write
+};
+[[nodiscard]] std::string_view to_string(Opcode opcode) noexcept;
+
+/// One entry of a completion queue, exactly as the provider wrote it: polling copies nothing.
+///
+/// After a failure only `id()`, `status()`, `vendor_error()` and `qp_number()` mean anything.
+/// Source: ibv_poll_cq(3).
+class Completion {
+ public:
+  /// The id given when the request was posted.
+  [[nodiscard]] std::uint64_t id() const noexcept { return wc_.wr_id; }
+  [[nodiscard]] bool ok() const noexcept { return wc_.status == IBV_WC_SUCCESS; }
+  [[nodiscard]] CompletionStatus status() const noexcept;
+  /// The queue pair broke, and this request was cleared out without having been executed to an end
+  /// that we could know.
+  [[nodiscard]] bool flushed() const noexcept { return wc_.status == IBV_WC_WR_FLUSH_ERR; }
+  [[nodiscard]] Opcode opcode() const noexcept { return static_cast<Opcode>(wc_.opcode); }
+  [[nodiscard]] bool is_receive() const noexcept { return (wc_.opcode & IBV_WC_RECV) != 0; }
+  /// Bytes moved by a receive, a read or an atomic; undefined for sends and writes.
+  [[nodiscard]] std::uint32_t length_bytes() const noexcept { return wc_.byte_len; }
+  /// Host byte order; only on receives.
+  [[nodiscard]] std::optional<std::uint32_t> immediate() const noexcept {
+    if ((wc_.wc_flags & IBV_WC_WITH_IMM) == 0) return std::nullopt;
+    return ntohl(wc_.imm_data);
+  }
+  [[nodiscard]] std::uint32_t vendor_error() const noexcept { return wc_.vendor_err; }
+  /// The local queue pair.
+  [[nodiscard]] std::uint32_t qp_number() const noexcept { return wc_.qp_num; }
+
+  /// Only when !ok(): kAccessRefused where the peer's NIC refused, else kProvider; the completion
+  /// status and vendor error are in it.
+  [[nodiscard]] Error error() const noexcept;
+
+  [[nodiscard]] const ibv_wc& raw() const noexcept { return wc_; }
+  [[nodiscard]] ibv_wc& raw() noexcept { return wc_; }
+
+ private:
+  ibv_wc wc_{};
+};
+// poll() hands an array of these to the provider as an array of ibv_wc.
+static_assert(sizeof(Completion) == sizeof(ibv_wc) && alignof(Completion) == alignof(ibv_wc));
+static_assert(std::is_standard_layout_v<Completion>);
+
+/// "write id 7 ok", "read id 8 remote access error (vendor 0)".
+std::ostream& operator<<(std::ostream& out, const Completion& completion);
+
+}  // namespace remora::verbs

@@ -1,0 +1,154 @@
+#pragma once
+
+/// CompletionQueue and CompletionChannel: where the NIC says what it has done, and how to sleep
+/// until it has.
+///
+/// Both are handles, see device.h. A channel is a file descriptor that becomes readable when an
+/// armed queue gets a completion; one channel may serve many queues. The pattern that loses nothing
+/// is: arm, poll until empty, sleep on the descriptor, take the events, and again. `wait()` is that
+/// pattern.
+///
+/// Thread safety: `poll`, `arm` and `next_event` are safe concurrently (the provider locks); a
+/// completion is handed to one caller only. `wait` is for one thread a channel at a time.
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include <remora/result.h>
+#include <remora/verbs/completion.h>
+#include <remora/verbs/deadline.h>
+#include <remora/verbs/device.h>
+
+namespace remora::verbs {
+
+namespace detail {
+struct CompletionChannelState;
+struct CompletionQueueState;
+}  // namespace detail
+
+/// Tells which queue of a channel fired.
+struct CompletionQueueEvent {
+  ibv_cq* queue = nullptr;  ///< equal to CompletionQueue::raw() of the queue
+  void* context = nullptr;  ///< CompletionQueueOptions::context of the queue
+};
+
+class CompletionChannel {
+ public:
+  CompletionChannel() noexcept = default;
+
+  /// The same as `device.create_completion_channel()`. Errors: kProvider, kSystem (errno kept).
+  [[nodiscard]] static Result<CompletionChannel> create(const Device& device);
+
+  [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
+  /// Non-blocking; readable when an event waits. Borrowed: for poll and epoll only.
+  [[nodiscard]] int event_fd() const noexcept;
+  /// Takes one event, or nothing when none waits. Acknowledging it is not the caller's business: it
+  /// is done in batches, and for all events before their queue is destroyed.
+  /// Errors: kProvider (errno kept).
+  [[nodiscard]] Result<std::optional<CompletionQueueEvent>> next_event() const;
+  /// Borrowed.
+  [[nodiscard]] ibv_comp_channel* raw() const noexcept;
+
+  friend bool operator==(const CompletionChannel& a, const CompletionChannel& b) noexcept {
+    return a.state_ == b.state_;
+  }
+
+ private:
+  friend class CompletionQueue;
+  explicit CompletionChannel(std::shared_ptr<detail::CompletionChannelState> state) noexcept
+      : state_{std::move(state)} {}
+  std::shared_ptr<detail::CompletionChannelState> state_;
+};
+
+struct CompletionQueueOptions {
+  /// Entries; at least the sum of the send and receive queues that complete here, unsignaled
+  /// requests included, since they flush too.
+  std::uint32_t depth = 128;
+  /// Makes a channel of the queue's own. Not together with `channel`.
+  bool events = false;
+  /// A channel shared with other queues; empty: none.
+  CompletionChannel channel{};
+  /// Which of the device's interrupt vectors signals the channel.
+  int vector = 0;
+  /// Given back by CompletionChannel::next_event.
+  void* context = nullptr;
+};
+
+enum class Notify : std::uint8_t {
+  kAll,        ///< the next completion
+  kSolicited,  ///< the next receive of a solicited message, or the next failure
+};
+
+class CompletionQueue {
+ public:
+  CompletionQueue() noexcept = default;
+
+  /// The same as `device.create_completion_queue(options)`.
+  /// Errors: kInvalidArgument (depth 0, both kinds of channel, a channel of another device, a bad
+  /// vector); kLimitExceeded (depth; asked() and allowed()); kOutOfMemory; kProvider, kSystem
+  /// (errno kept). Source: ibv_create_cq(3).
+  [[nodiscard]] static Result<CompletionQueue> create(const Device& device,
+                                                      const CompletionQueueOptions& options);
+
+  [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
+  [[nodiscard]] const Device& device() const noexcept;
+  /// What the device granted: at least what was asked for.
+  [[nodiscard]] std::uint32_t depth() const noexcept {
+    return static_cast<std::uint32_t>(cq_->cqe);
+  }
+
+  /// Takes up to `storage.size()` completions; the result is the front of `storage`. Never blocks.
+  /// Errors: kProvider.
+  [[nodiscard]] Result<std::span<const Completion>> poll(std::span<Completion> storage) const {
+    // Standard layout with ibv_wc as its only member: the same bytes.
+    const int count =
+        poll_(cq_, static_cast<int>(storage.size()), reinterpret_cast<ibv_wc*>(storage.data()));
+    if (count < 0) [[unlikely]]
+      return Error{Code::kProvider, "ibv_poll_cq"}.with_errno(-count);
+    return std::span<const Completion>{storage.data(), static_cast<std::size_t>(count)};
+  }
+  /// ibv_poll_cq itself, through the function table.
+  int poll_raw(int count, ibv_wc* completions) const noexcept {
+    return poll_(cq_, count, completions);
+  }
+
+  /// Asks for one event on the channel. Completions that are already there do not count: poll again
+  /// after arming. Errors: kInvalidArgument (no channel); kProvider (errno kept).
+  Status arm(Notify notify = Notify::kAll) const;
+
+  /// The channel, own or shared; empty when there is none.
+  [[nodiscard]] const CompletionChannel& channel() const noexcept;
+  /// The channel's descriptor; -1 when there is none.
+  [[nodiscard]] int event_fd() const noexcept;
+
+  /// Takes all waiting events of the queue's own channel, so that its descriptor is not readable
+  /// any more. Returns how many there were. Errors: kInvalidArgument (no own channel); kProvider.
+  [[nodiscard]] Result<std::uint32_t> take_events() const;
+
+  /// Polls, and sleeps while there is nothing, until the first completion or `deadline`.
+  /// **Blocks.** Errors: kInvalidArgument (empty storage, no own channel); kTimedOut; kProvider,
+  /// kSystem (errno kept).
+  [[nodiscard]] Result<std::span<const Completion>> wait(std::span<Completion> storage,
+                                                         Deadline deadline) const;
+
+  /// Borrowed; never destroy it.
+  [[nodiscard]] ibv_cq* raw() const noexcept { return cq_; }
+
+  friend bool operator==(const CompletionQueue& a, const CompletionQueue& b) noexcept {
+    return a.cq_ == b.cq_;
+  }
+
+ private:
+  explicit CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state) noexcept;
+  std::shared_ptr<detail::CompletionQueueState> state_;
+  // Copies of what the state holds, so that a poll is one indirect call and no other load.
+  ibv_cq* cq_ = nullptr;
+  int (*poll_)(ibv_cq*, int, ibv_wc*) = nullptr;
+};
+
+}  // namespace remora::verbs

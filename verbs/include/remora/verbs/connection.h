@@ -1,0 +1,147 @@
+#pragma once
+
+/// Connection: a queue pair that the connection manager (librdmacm) connects and watches.
+///
+/// Each connection has an event channel of its own, non-blocking: one epoll thread can serve many,
+/// and none is held up by another. Clients begin with a `Connector` (connector.h), servers with a
+/// `ConnectionListener` (listener.h).
+///
+/// Nothing here waits longer than its deadline, also when the peer stays silent (librdmacm itself
+/// then never answers): what a deadline gives up is destroyed, which takes milliseconds at any
+/// point. The queue pair goes first, then the id, then the event channel, whatever the owner does.
+///
+/// Thread safety: one thread at a time a connection, except that its queue pair may be posted to
+/// from other threads.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <rdma/rdma_cma.h>
+#include <span>
+#include <string_view>
+
+#include <remora/result.h>
+#include <remora/verbs/address.h>
+#include <remora/verbs/deadline.h>
+#include <remora/verbs/device.h>
+#include <remora/verbs/gid.h>
+#include <remora/verbs/queue_pair.h>
+
+namespace remora::verbs {
+
+/// What the connection manager carries for us, over RC. Source: rdma_connect(3), rdma_accept(3),
+/// rdma_reject(3).
+inline constexpr std::size_t kMaxConnectDataBytes = 56;
+inline constexpr std::size_t kMaxAcceptDataBytes = 196;
+inline constexpr std::size_t kMaxRejectDataBytes = 148;
+
+/// Private data that came with an event. InfiniBand and RoCE deliver the whole field, padded with
+/// zeros: `bytes()` is usually longer than what the peer gave, so a message must tell its length.
+class PrivateData {
+ public:
+  PrivateData() noexcept = default;
+  PrivateData(const void* bytes, std::size_t length_bytes) noexcept
+      : length_bytes_{static_cast<std::uint8_t>(
+            bytes == nullptr ? 0 : std::min(length_bytes, bytes_.size()))} {
+    if (length_bytes_ != 0) std::memcpy(bytes_.data(), bytes, length_bytes_);
+  }
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+    return {bytes_.data(), length_bytes_};
+  }
+
+ private:
+  std::array<std::byte, 255> bytes_{};
+  std::uint8_t length_bytes_ = 0;
+};
+
+struct ConnectionEvent {
+  enum class Kind : std::uint8_t {
+    kEstablished,    ///< both sides may post; private_data is the acceptor's (client side)
+    kRejected,       ///< the peer said no, or nothing listens; private_data is the peer's
+    kUnreachable,    ///< no answer within the kernel's own patience, or no route
+    kConnectError,   ///< the local side failed while connecting
+    kDisconnected,   ///< the peer is gone; the queue pair has been moved to ERR
+    kDeviceRemoved,  ///< the device is going; the queue pair has been moved to ERR. Destroy all.
+    kAddressChanged,
+    kTimeWaitExit,  ///< the queue pair number may be reused; no action needed
+    kOther,
+  };
+  Kind kind = Kind::kOther;
+  /// kRejected: the connection manager's reason (28: the application's own; 8: nothing listens).
+  /// Others: a negative errno, or 0.
+  int status = 0;
+  PrivateData private_data;
+
+  /// For kRejected (kConnectionRefused), kUnreachable (kUnreachable, or kTimedOut), kConnectError
+  /// (kProvider), kDisconnected and kDeviceRemoved (kConnectionLost). Others: kInternal.
+  [[nodiscard]] Error error(const Address& peer) const;
+};
+[[nodiscard]] std::string_view to_string(ConnectionEvent::Kind kind) noexcept;
+std::ostream& operator<<(std::ostream& out, const ConnectionEvent& event);
+
+/// What either side says when it connects or accepts.
+struct ConnectionOptions {
+  /// Borrowed for the call only. At most kMaxConnectDataBytes or kMaxAcceptDataBytes.
+  std::span<const std::byte> private_data{};
+};
+
+namespace detail {
+struct ConnectionState;
+}
+
+/// Move-only. Destroying it at any point is safe; a connected one is disconnected by that.
+class Connection {
+ public:
+  Connection(Connection&&) noexcept;
+  Connection& operator=(Connection&&) noexcept;
+  ~Connection();
+
+  /// Non-blocking; readable when an event waits. Borrowed: for poll and epoll only.
+  [[nodiscard]] int event_fd() const noexcept;
+
+  /// Takes one event, or nothing when none waits. The event is acknowledged inside. A client's
+  /// queue pair is brought to RTS here, when the peer's answer comes: keep calling until
+  /// kEstablished. On kDisconnected the queue pair is moved to ERR, so that what is posted flushes.
+  /// Errors: kProvider (errno kept): the answer could not be acted upon.
+  [[nodiscard]] Result<std::optional<ConnectionEvent>> next_event();
+  /// next_event(), waiting for one. **Blocks.** Errors: kTimedOut; kProvider, kSystem (errno kept).
+  [[nodiscard]] Result<ConnectionEvent> wait_event(Deadline deadline);
+  /// Waits for kEstablished; at once when it was. **Blocks.** Errors: as ConnectionEvent::error;
+  /// kTimedOut; kProvider, kSystem (errno kept).
+  Status wait_established(Deadline deadline);
+  [[nodiscard]] bool established() const noexcept;
+  /// The event that ended it, with the private data of a reject; nothing while it lives.
+  [[nodiscard]] const std::optional<ConnectionEvent>& failure() const noexcept;
+
+  /// Its address is stable for the connection's life, moves of the connection included.
+  [[nodiscard]] QueuePair<Rc>& queue_pair() noexcept;
+  [[nodiscard]] const QueuePair<Rc>& queue_pair() const noexcept;
+
+  [[nodiscard]] const Device& device() const noexcept;
+  [[nodiscard]] std::uint8_t port() const noexcept;  ///< of the device, from 1
+  [[nodiscard]] Address local_address() const noexcept;
+  [[nodiscard]] Address peer_address() const noexcept;
+  /// Reads and atomics in flight, as negotiated; known once established (server: once accepted).
+  [[nodiscard]] std::uint8_t initiator_depth() const noexcept;
+  [[nodiscard]] std::uint8_t responder_depth() const noexcept;
+
+  /// Moves the queue pair to ERR and tells the peer. Does not wait for it. Calling it again, or
+  /// when the peer was first, is fine. Errors: kProvider (errno kept).
+  Status disconnect();
+
+  /// Borrowed. Its event channel must not be read by others.
+  [[nodiscard]] rdma_cm_id* raw() const noexcept;
+
+ private:
+  friend class Connector;
+  friend class ConnectionRequest;
+  explicit Connection(std::unique_ptr<detail::ConnectionState> state) noexcept;
+  std::unique_ptr<detail::ConnectionState> state_;
+};
+
+}  // namespace remora::verbs

@@ -1,0 +1,83 @@
+#pragma once
+
+/// Connector: the client side of the connection manager. Resolve, create a queue pair, connect.
+///
+/// Thread safety: one thread at a time.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <remora/result.h>
+#include <remora/verbs/address.h>
+#include <remora/verbs/connection.h>
+#include <remora/verbs/deadline.h>
+#include <remora/verbs/device.h>
+#include <remora/verbs/provider.h>
+#include <remora/verbs/queue_pair.h>
+
+namespace remora::verbs {
+
+struct ConnectorOptions {
+  /// Where to come from: picks the device where several reach the peer.
+  std::optional<Address> source{};
+  /// RDMA_OPTION_ID_ACK_TIMEOUT, 4.096 us * 2^n, at most 31: the path's life time as both sides'
+  /// kernels use it, so a peer that is not ours gets it too. For our own side alone,
+  /// QueuePairBuilder::timeout is enough.
+  std::optional<std::uint8_t> ack_timeout{};
+};
+
+/// Move-only. Destroying it at any point is safe and gives up.
+class Connector {
+ public:
+  /// Finds the device and the route to `peer`. **Blocks** until `deadline`.
+  /// Errors: kUnreachable with the address as subject (no route, no device that reaches it; errno
+  /// kept); kTimedOut; kNotFound (no RDMA device on this host); kInvalidArgument (ack_timeout);
+  /// kProvider, kSystem (errno kept).
+  /// Source: rdma_resolve_addr(3), rdma_resolve_route(3).
+  [[nodiscard]] static Result<Connector> resolve(const Address& peer, Deadline deadline,
+                                                 const ConnectorOptions& options = {},
+                                                 const Provider& provider = Provider::system());
+
+  Connector(Connector&&) noexcept;
+  Connector& operator=(Connector&&) noexcept;
+  ~Connector();
+
+  /// The device of the route. Connections over one device get equal handles, so a protection
+  /// domain can be shared among them.
+  [[nodiscard]] const Device& device() const noexcept;
+  [[nodiscard]] std::uint8_t port() const noexcept;
+  [[nodiscard]] Gid local_gid() const noexcept;
+  [[nodiscard]] Gid peer_gid() const noexcept;
+  [[nodiscard]] Address local_address() const noexcept;
+  [[nodiscard]] Address peer_address() const noexcept;
+
+  /// Creates the queue pair; the builder's domain must be of device(). Port, GID, MTU and PSN of
+  /// the builder are ignored: the route has them. Receives may be posted to it at once.
+  /// Errors: as QueuePairBuilder::build; kInvalidArgument (another device); kAlreadyExists.
+  Status create_queue_pair(const QueuePairBuilder<Rc>& builder);
+  /// Only after create_queue_pair succeeded.
+  [[nodiscard]] QueuePair<Rc>& queue_pair() noexcept;
+
+  /// Begins to connect and returns at once; the outcome arrives as an event of the connection.
+  /// On success this connector is spent.
+  /// Errors: kInvalidArgument (no queue pair yet); kLimitExceeded (private data); kClosed (spent);
+  /// kProvider (errno kept). Source: rdma_connect(3).
+  [[nodiscard]] Result<Connection> start_connect(const ConnectionOptions& options = {});
+
+  /// start_connect() and wait_established(). **Blocks** until `deadline`. Spent afterwards, also on
+  /// failure. The acceptor's private data, or the rejecter's, is in answer().
+  /// Errors: kTimedOut (the peer stayed silent); kConnectionRefused; kUnreachable; and those of
+  /// start_connect.
+  [[nodiscard]] Result<Connection> connect(Deadline deadline,
+                                           const ConnectionOptions& options = {});
+  /// The event that ended connect(): kEstablished, kRejected or another failure.
+  [[nodiscard]] const std::optional<ConnectionEvent>& answer() const noexcept { return answer_; }
+
+ private:
+  explicit Connector(std::unique_ptr<detail::ConnectionState> state) noexcept;
+  std::unique_ptr<detail::ConnectionState> state_;
+  std::optional<ConnectionEvent> answer_;
+};
+
+}  // namespace remora::verbs

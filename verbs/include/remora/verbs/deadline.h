@@ -1,0 +1,19 @@
+#pragma once
+
+/// Deadline: the moment after which a blocking call gives up. An absolute time, so that one
+/// deadline covers several steps. Thread safety: a value.
+
+#include <chrono>
+
+namespace remora::verbs {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// `duration` from now.
+template <typename Rep, typename Period>
+[[nodiscard]] Deadline deadline_in(std::chrono::duration<Rep, Period> duration) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
+}
+
+}  // namespace remora::verbs

@@ -1,0 +1,194 @@
+#pragma once
+
+/// Devices: the list, an open device, its attributes and ports.
+///
+/// `Device`, `ProtectionDomain`, `CompletionChannel` and `CompletionQueue` are parents, shared by
+/// nature: each is a small handle on a reference-counted object. Copies name the same object; the
+/// last copy, or the last child made from one, closes it. A moved-from or default-constructed
+/// handle is empty: only `empty()`, assignment and destruction may be used on it.
+///
+/// Thread safety: distinct handles may be used from distinct threads, also when they name the same
+/// device; every call here is safe concurrently.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <remora/result.h>
+#include <remora/verbs/gid.h>
+#include <remora/verbs/provider.h>
+
+namespace remora::verbs {
+
+class CompletionChannel;
+class CompletionQueue;
+struct CompletionQueueOptions;
+class ProtectionDomain;
+
+enum class AtomicSupport : std::uint8_t {
+  kNone,
+  kDevice,  ///< atomic among operations of this one device (ATOMIC_HCA)
+  kGlobal,  ///< atomic to the CPU and other devices too (ATOMIC_GLOB)
+};
+
+/// What a device allows. Source: ibv_query_device(3).
+struct DeviceAttributes {
+  std::uint64_t max_mr_bytes = 0;
+  std::uint32_t max_mr_count = 0;
+  std::uint32_t max_qp_count = 0;
+  std::uint32_t max_qp_wr = 0;  ///< work requests in one queue
+  std::uint32_t max_sge = 0;    ///< elements of one request's gather list
+  std::uint32_t max_cq_count = 0;
+  std::uint32_t max_cqe = 0;  ///< entries of one completion queue
+  std::uint32_t max_pd_count = 0;
+  std::uint32_t max_mw_count = 0;
+  /// Reads and atomics a queue pair may have in flight towards us, and from us.
+  std::uint8_t max_responder_depth = 0;
+  std::uint8_t max_initiator_depth = 0;
+  AtomicSupport atomics = AtomicSupport::kNone;
+  std::uint8_t port_count = 0;
+  bool memory_window_type_2 = false;
+  std::uint32_t vendor_id = 0;
+  std::uint32_t vendor_part_id = 0;
+  std::uint64_t node_guid = 0;      ///< host byte order
+  std::array<char, 64> firmware{};  ///< zero-terminated
+};
+
+enum class PortState : std::uint8_t { kNop, kDown, kInit, kArmed, kActive, kActiveDefer };
+enum class LinkLayer : std::uint8_t { kUnspecified, kInfiniBand, kEthernet };
+[[nodiscard]] std::string_view to_string(PortState state) noexcept;
+
+/// Source: ibv_query_port(3).
+struct PortAttributes {
+  PortState state = PortState::kNop;
+  LinkLayer link_layer = LinkLayer::kUnspecified;
+  ibv_mtu active_mtu = IBV_MTU_1024;
+  ibv_mtu max_mtu = IBV_MTU_1024;
+  std::uint32_t max_message_bytes = 0;
+  std::uint32_t gid_table_length = 0;
+  std::uint16_t lid = 0;
+  [[nodiscard]] bool active() const noexcept { return state == PortState::kActive; }
+};
+
+/// Bytes of a path MTU.
+[[nodiscard]] constexpr std::uint32_t mtu_bytes(ibv_mtu mtu) noexcept {
+  return 128U << static_cast<unsigned>(mtu);
+}
+
+namespace detail {
+struct DeviceState;
+}
+
+/// An open device.
+class Device {
+ public:
+  Device() noexcept = default;
+
+  /// Takes a context that somebody else opened and will close (librdmacm does for its ids). The
+  /// same context gives the same Device for as long as one of its handles lives, so connections
+  /// to one device can share a protection domain.
+  /// Errors: kInvalidArgument (null); kProvider (ibv_query_device, errno kept).
+  [[nodiscard]] static Result<Device> borrow(ibv_context* context,
+                                             const Provider& provider = Provider::system());
+
+  [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
+  [[nodiscard]] std::string_view name() const noexcept;
+  /// Read once, when the device was opened.
+  [[nodiscard]] const DeviceAttributes& attributes() const noexcept;
+  /// rxe or siw: the kernel does the work, no NIC.
+  [[nodiscard]] bool is_software() const noexcept;
+  /// iWARP, rather than InfiniBand or RoCE.
+  [[nodiscard]] bool is_iwarp() const noexcept;
+
+  /// Asks the kernel. `port` counts from 1.
+  /// Errors: kInvalidArgument (no such port; asked() and allowed()); kProvider (errno kept).
+  [[nodiscard]] Result<PortAttributes> query_port(std::uint8_t port) const;
+
+  /// Every row of the GID table, over all ports. Allocates.
+  /// Errors: kProvider (errno kept).
+  [[nodiscard]] Result<std::vector<GidEntry>> query_gids() const;
+
+  /// query_gids() and choose_gid(). Errors: kProvider (errno kept).
+  [[nodiscard]] Result<GidChoice> choose_gid(const GidPolicy& policy = {}) const;
+
+  /// Errors: kProvider (errno kept); kOutOfMemory.
+  [[nodiscard]] Result<ProtectionDomain> allocate_domain() const;
+  /// See completion_queue.h, which has to be included to call these two.
+  [[nodiscard]] Result<CompletionChannel> create_completion_channel() const;
+  [[nodiscard]] Result<CompletionQueue> create_completion_queue(
+      const CompletionQueueOptions& options) const;
+
+  /// Borrowed; never close it.
+  [[nodiscard]] ibv_context* raw() const noexcept;
+  [[nodiscard]] const Provider& provider() const noexcept;
+
+  /// The same open context.
+  friend bool operator==(const Device& a, const Device& b) noexcept { return a.state_ == b.state_; }
+
+ private:
+  friend class DeviceEntry;
+  explicit Device(std::shared_ptr<const detail::DeviceState> state) noexcept
+      : state_{std::move(state)} {}
+  std::shared_ptr<const detail::DeviceState> state_;
+};
+
+/// A device that is there, not yet opened. Keeps the list it came from.
+class DeviceEntry {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept { return device_->name; }
+  [[nodiscard]] std::uint64_t guid() const noexcept;  ///< host byte order
+  /// The kernel's index, stable while the device exists; -1 on kernels that have none.
+  [[nodiscard]] int index() const noexcept;
+  [[nodiscard]] bool is_software() const noexcept;
+
+  /// Opens it. Each call gives a context of its own.
+  /// Errors: kPermissionDenied (EACCES, EPERM on /dev/infiniband); kProvider (errno kept).
+  [[nodiscard]] Result<Device> open() const;
+
+  /// Borrowed.
+  [[nodiscard]] ibv_device* raw() const noexcept { return device_; }
+
+ private:
+  friend class DeviceList;
+  DeviceEntry(std::shared_ptr<ibv_device*> list, ibv_device* device,
+              const Provider& provider) noexcept
+      : list_{std::move(list)}, device_{device}, provider_{&provider} {}
+  std::shared_ptr<ibv_device*> list_;
+  ibv_device* device_;
+  const Provider* provider_;
+};
+
+/// The devices of this host when it was asked; at least one.
+class DeviceList {
+ public:
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  [[nodiscard]] auto begin() const noexcept { return entries_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return entries_.end(); }
+  [[nodiscard]] const DeviceEntry& operator[](std::size_t index) const noexcept {
+    return entries_[index];
+  }
+  /// Errors: kNotFound with the name as subject.
+  [[nodiscard]] Result<DeviceEntry> find(std::string_view name) const;
+
+ private:
+  friend Result<DeviceList> devices(const Provider& provider);
+  explicit DeviceList(std::vector<DeviceEntry> entries) noexcept : entries_{std::move(entries)} {}
+  std::vector<DeviceEntry> entries_;
+};
+
+/// Lists the devices. A host without one is an ordinary answer, told as an error that says what to
+/// do. Errors: kNotFound (none, or no kernel support); kPermissionDenied; kProvider (errno kept).
+[[nodiscard]] Result<DeviceList> devices(const Provider& provider = Provider::system());
+
+/// The devices as the connection manager has opened them: what a listener's connections will be
+/// on, so memory can be registered before the first of them arrives.
+/// Errors: kNotFound (none); kProvider (errno kept).
+[[nodiscard]] Result<std::vector<Device>> connection_manager_devices(
+    const Provider& provider = Provider::system());
+
+}  // namespace remora::verbs

@@ -1,0 +1,108 @@
+#pragma once
+
+/// GIDs and the choice among them: which of a port's addresses a queue pair should use, and why.
+///
+/// A RoCE port has a dozen GIDs, most of which do not route. `choose_gid` rates every one and keeps
+/// the reason for each, so that a choice can be printed instead of guessed. A link-local RoCE GID
+/// is never taken unless the caller says so: it reaches one segment only and depends on the
+/// interface, which is the classic cause of a connection that never comes up.
+///
+/// Thread safety: values.
+
+#include <array>
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <optional>
+#include <ostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <remora/result.h>
+
+namespace remora::verbs {
+
+/// 128 bits, in network order.
+struct Gid {
+  std::array<std::uint8_t, 16> bytes{};
+
+  [[nodiscard]] static Gid from(const ibv_gid& raw) noexcept;
+  [[nodiscard]] ibv_gid raw() const noexcept;
+
+  [[nodiscard]] bool is_zero() const noexcept;
+  /// ::ffff:a.b.c.d
+  [[nodiscard]] bool is_ipv4_mapped() const noexcept;
+  /// fe80::/10, or an IPv4-mapped 169.254/16.
+  [[nodiscard]] bool is_link_local() const noexcept;
+  /// ::1, or an IPv4-mapped 127/8.
+  [[nodiscard]] bool is_loopback() const noexcept;
+  /// "::ffff:192.0.2.1", "2001:db8::1". Allocates.
+  [[nodiscard]] std::string to_string() const;
+
+  friend bool operator==(const Gid&, const Gid&) = default;
+};
+
+enum class GidType : std::uint8_t { kInfiniBand, kRoceV1, kRoceV2, kUnknown };
+[[nodiscard]] std::string_view to_string(GidType type) noexcept;
+
+/// One row of a device's GID table.
+struct GidEntry {
+  Gid gid;
+  GidType type = GidType::kUnknown;
+  std::uint8_t port = 0;              ///< from 1
+  std::uint32_t index = 0;            ///< what a queue pair names
+  std::uint32_t interface_index = 0;  ///< if_nametoindex of its netdev, 0 where there is none
+};
+
+/// Why a candidate was taken or left.
+enum class GidVerdict : std::uint8_t {
+  kTaken,
+  kLeftForBetter,   ///< usable, but another one was rated higher
+  kLeftForEarlier,  ///< as good as the one taken, which has a lower index
+  kZero,            ///< an empty row
+  kLinkLocal,       ///< reaches one segment only; see GidPolicy::allow_link_local
+  kLoopback,        ///< reaches this host only
+  kOtherPort,
+  kUnknownType,
+};
+[[nodiscard]] std::string_view to_string(GidVerdict verdict) noexcept;
+
+struct GidPolicy {
+  std::uint8_t port = 1;
+  bool allow_link_local = false;
+};
+
+struct GidCandidate {
+  GidEntry entry;
+  GidVerdict verdict = GidVerdict::kZero;
+  /// Higher is better; 0 is unusable. RoCE v2 before InfiniBand before RoCE v1; within a type
+  /// IPv4-mapped before other routable addresses before link-local.
+  int rating = 0;
+};
+
+/// The outcome: every candidate, and which one was taken.
+class GidChoice {
+ public:
+  GidChoice(std::vector<GidCandidate> candidates, std::optional<std::size_t> taken)
+      : candidates_{std::move(candidates)}, taken_{taken} {}
+
+  /// The entry taken. Errors: kNotFound, where no candidate is usable.
+  [[nodiscard]] Result<GidEntry> taken() const;
+  [[nodiscard]] std::span<const GidCandidate> candidates() const noexcept { return candidates_; }
+
+  /// A line for each candidate: index, type, address, verdict. Allocates.
+  [[nodiscard]] std::string to_string() const;
+
+ private:
+  std::vector<GidCandidate> candidates_;
+  std::optional<std::size_t> taken_;
+};
+
+std::ostream& operator<<(std::ostream& out, const GidChoice& choice);
+
+/// Rates `table` and takes the best. A pure function.
+[[nodiscard]] GidChoice choose_gid(std::span<const GidEntry> table, const GidPolicy& policy = {});
+
+}  // namespace remora::verbs

@@ -1,0 +1,110 @@
+#pragma once
+
+/// ConnectionListener: the server side of the connection manager. Bind, take requests, accept or
+/// reject.
+///
+/// Thread safety: one thread at a time an object; a request is independent of its listener.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include <remora/result.h>
+#include <remora/verbs/address.h>
+#include <remora/verbs/connection.h>
+#include <remora/verbs/deadline.h>
+#include <remora/verbs/device.h>
+#include <remora/verbs/provider.h>
+#include <remora/verbs/queue_pair.h>
+
+namespace remora::verbs {
+
+namespace detail {
+struct ListenerState;
+}
+
+/// A peer that wants to connect. Dropping it rejects the peer. Move-only.
+class ConnectionRequest {
+ public:
+  ConnectionRequest(ConnectionRequest&&) noexcept;
+  ConnectionRequest& operator=(ConnectionRequest&&) noexcept;
+  ~ConnectionRequest();
+
+  /// Bytes from a peer, not checked by anybody. Padded to 56: see PrivateData.
+  [[nodiscard]] std::span<const std::byte> private_data() const noexcept;
+  [[nodiscard]] Address peer_address() const noexcept;
+  [[nodiscard]] Address local_address() const noexcept;
+  [[nodiscard]] const Device& device() const noexcept;
+  [[nodiscard]] std::uint8_t port() const noexcept;
+  /// Reads and atomics that the peer wants to have in flight, and lets us have in flight.
+  [[nodiscard]] std::uint8_t peer_initiator_depth() const noexcept;
+  [[nodiscard]] std::uint8_t peer_responder_depth() const noexcept;
+
+  /// As Connector::create_queue_pair. Post the first receives before accept(): the peer may send
+  /// at once.
+  Status create_queue_pair(const QueuePairBuilder<Rc>& builder);
+  [[nodiscard]] QueuePair<Rc>& queue_pair() noexcept;
+
+  /// Accepts and returns at once; kEstablished arrives as an event of the connection. The depths of
+  /// reads and atomics become the least of the builder's, the device's and the peer's. Consumes
+  /// this; on failure the peer is rejected.
+  /// Errors: kInvalidArgument (no queue pair yet); kLimitExceeded (private data); kConnectionLost
+  /// (the peer went away meanwhile); kProvider (errno kept). Source: rdma_accept(3).
+  [[nodiscard]] Result<Connection> accept(const ConnectionOptions& options = {}) &&;
+  /// accept() and wait_established(). **Blocks.** Errors: as both.
+  [[nodiscard]] Result<Connection> accept(Deadline deadline,
+                                          const ConnectionOptions& options = {}) &&;
+
+  /// Says no, with up to kMaxRejectDataBytes of `private_data`. Consumes this.
+  /// Errors: kLimitExceeded; kProvider (errno kept). Source: rdma_reject(3).
+  Status reject(std::span<const std::byte> private_data = {}) &&;
+
+  /// Readable when the peer's state changes before it was accepted. Borrowed.
+  [[nodiscard]] int event_fd() const noexcept;
+  [[nodiscard]] rdma_cm_id* raw() const noexcept;
+
+ private:
+  friend class ConnectionListener;
+  ConnectionRequest(std::unique_ptr<detail::ConnectionState> state,
+                    const rdma_conn_param& parameters) noexcept;
+  void drop() noexcept;
+  std::unique_ptr<detail::ConnectionState> state_;
+  PrivateData private_data_;
+};
+
+/// Move-only. Destroying it leaves accepted connections alone; requests not yet taken are rejected.
+class ConnectionListener {
+ public:
+  /// Listens on `address`, on every device that has it (or on all, for an any-address). Port 0
+  /// takes a free one. `backlog` requests wait; further ones are refused by the kernel.
+  /// Errors: kAddressInUse and kNotFound (no device has the address) with the address as subject;
+  /// kPermissionDenied; kProvider, kSystem (errno kept). Source: rdma_bind_addr(3), rdma_listen(3).
+  [[nodiscard]] static Result<ConnectionListener> bind(
+      const Address& address, int backlog = 128, const Provider& provider = Provider::system());
+
+  ConnectionListener(ConnectionListener&&) noexcept;
+  ConnectionListener& operator=(ConnectionListener&&) noexcept;
+  ~ConnectionListener();
+
+  /// Non-blocking; readable when a request waits. Borrowed: for poll and epoll only.
+  [[nodiscard]] int event_fd() const noexcept;
+  /// With the port that was taken.
+  [[nodiscard]] Address local_address() const noexcept;
+
+  /// Takes one request, or nothing when none waits. The request has an event channel of its own.
+  /// Errors: kProvider, kSystem (errno kept): a request that could not be taken over was dropped
+  /// (its peer is rejected) or the listener's device goes; the listener may be asked again.
+  [[nodiscard]] Result<std::optional<ConnectionRequest>> next_request();
+  /// next_request(), waiting for one. **Blocks.** Errors: kTimedOut; those of next_request.
+  [[nodiscard]] Result<ConnectionRequest> wait_request(Deadline deadline);
+
+  /// Borrowed.
+  [[nodiscard]] rdma_cm_id* raw() const noexcept;
+
+ private:
+  explicit ConnectionListener(std::unique_ptr<detail::ListenerState> state) noexcept;
+  std::unique_ptr<detail::ListenerState> state_;
+};
+
+}  // namespace remora::verbs

@@ -1,0 +1,51 @@
+#pragma once
+
+/// ProtectionDomain: the fence around registrations and queue pairs that may use each other.
+///
+/// A handle, see device.h. Keeps its device open; is kept by every registration and queue pair
+/// made in it. Thread safety: every call is safe concurrently.
+
+#include <cstddef>
+#include <infiniband/verbs.h>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <remora/result.h>
+#include <remora/verbs/access.h>
+#include <remora/verbs/device.h>
+
+namespace remora::verbs {
+
+class MemoryRegion;
+
+class ProtectionDomain {
+ public:
+  ProtectionDomain() noexcept = default;
+
+  /// The same as `device.allocate_domain()`.
+  /// Errors: kOutOfMemory; kProvider (errno kept). Source: ibv_alloc_pd(3).
+  [[nodiscard]] static Result<ProtectionDomain> allocate(const Device& device);
+
+  [[nodiscard]] bool empty() const noexcept { return domain_ == nullptr; }
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
+
+  /// The same as `MemoryRegion::register_bytes`; include memory_region.h to call it.
+  [[nodiscard]] Result<MemoryRegion> register_bytes(std::span<std::byte> bytes,
+                                                    Access access) const;
+
+  /// Borrowed; never deallocate it.
+  [[nodiscard]] ibv_pd* raw() const noexcept { return domain_.get(); }
+
+  friend bool operator==(const ProtectionDomain& a, const ProtectionDomain& b) noexcept {
+    return a.domain_ == b.domain_;
+  }
+
+ private:
+  ProtectionDomain(std::shared_ptr<ibv_pd> domain, Device device) noexcept
+      : device_{std::move(device)}, domain_{std::move(domain)} {}
+  Device device_;
+  std::shared_ptr<ibv_pd> domain_;  // its deleter holds the device too
+};
+
+}  // namespace remora::verbs

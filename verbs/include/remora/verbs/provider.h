@@ -1,0 +1,102 @@
+#pragma once
+
+/// Provider: the table of every libibverbs and librdmacm call that this library makes.
+///
+/// `Provider::system()` is the real libraries. A test copies it, replaces entries and passes its
+/// own table to `devices()`, `Connector::resolve()` or `ConnectionListener::bind()`: whatever is
+/// made from there uses the same table, so any call can be made to fail at its nth use. The table
+/// must outlive everything made through it.
+///
+/// The three calls of the data path (`post_send`, `post_recv`, `poll_cq`) and `req_notify_cq` are
+/// null in the system table: the queue pair and the completion queue then take the device's own
+/// function out of `ibv_context::ops` once, when they are created, and call that. A post is one
+/// indirect call, exactly as in the inline function of libibverbs. Source: verbs.h, ibv_post_send.
+///
+/// Thread safety: immutable once in use.
+
+#include <cstddef>
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <sys/types.h>
+
+namespace remora::verbs {
+
+/// What the kernel will let this process pin.
+struct MemlockState {
+  std::uint64_t limit_bytes = 0;   ///< RLIMIT_MEMLOCK; UINT64_MAX when unlimited
+  std::uint64_t pinned_bytes = 0;  ///< pinned or locked by this process now
+  bool exempt = false;             ///< CAP_IPC_LOCK: the limit does not apply
+};
+
+/// Entries have the signatures and error conventions of the calls they are named after.
+struct Provider {
+  // Devices.
+  ibv_device** (*get_device_list)(int* count);
+  void (*free_device_list)(ibv_device** list);
+  __be64 (*get_device_guid)(ibv_device* device);
+  int (*get_device_index)(ibv_device* device);
+  ibv_context* (*open_device)(ibv_device* device);
+  int (*close_device)(ibv_context* context);
+  int (*query_device)(ibv_context* context, ibv_device_attr* attributes);
+  int (*query_port)(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes);
+  ssize_t (*query_gid_table)(ibv_context* context, ibv_gid_entry* entries, std::size_t capacity);
+  int (*fork_init)();
+  /// True where the kernel implements the device in software (rxe, siw). Not a verbs call.
+  bool (*is_software_device)(const ibv_device* device);
+
+  // Protection and memory.
+  ibv_pd* (*alloc_pd)(ibv_context* context);
+  int (*dealloc_pd)(ibv_pd* domain);
+  ibv_mr* (*reg_mr)(ibv_pd* domain, void* address, std::size_t length_bytes, unsigned int access);
+  int (*dereg_mr)(ibv_mr* region);
+  /// Asked only after a registration failed. Not a verbs call.
+  MemlockState (*memlock_state)();
+
+  // Completion.
+  ibv_comp_channel* (*create_comp_channel)(ibv_context* context);
+  int (*destroy_comp_channel)(ibv_comp_channel* channel);
+  ibv_cq* (*create_cq)(ibv_context* context, int depth, void* user, ibv_comp_channel* channel,
+                       int vector);
+  int (*destroy_cq)(ibv_cq* queue);
+  int (*get_cq_event)(ibv_comp_channel* channel, ibv_cq** queue, void** user);
+  void (*ack_cq_events)(ibv_cq* queue, unsigned int count);
+  int (*poll_cq)(ibv_cq* queue, int count, ibv_wc* completions);  ///< null: the device's own
+  int (*req_notify_cq)(ibv_cq* queue, int solicited_only);        ///< null: the device's own
+
+  // Queue pairs.
+  ibv_qp* (*create_qp)(ibv_pd* domain, ibv_qp_init_attr* attributes);
+  int (*modify_qp)(ibv_qp* pair, ibv_qp_attr* attributes, int mask);
+  int (*query_qp)(ibv_qp* pair, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* initial);
+  int (*destroy_qp)(ibv_qp* pair);
+  int (*post_send)(ibv_qp* pair, ibv_send_wr* chain, ibv_send_wr** bad);  ///< null: the device's
+  int (*post_recv)(ibv_qp* pair, ibv_recv_wr* chain, ibv_recv_wr** bad);  ///< null: the device's
+
+  // Connection manager.
+  rdma_event_channel* (*create_event_channel)();
+  void (*destroy_event_channel)(rdma_event_channel* channel);
+  int (*create_id)(rdma_event_channel* channel, rdma_cm_id** id, void* context,
+                   rdma_port_space space);
+  int (*destroy_id)(rdma_cm_id* id);
+  int (*bind_addr)(rdma_cm_id* id, sockaddr* address);
+  int (*listen)(rdma_cm_id* id, int backlog);
+  int (*resolve_addr)(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms);
+  int (*resolve_route)(rdma_cm_id* id, int timeout_ms);
+  int (*init_qp_attr)(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask);
+  int (*connect)(rdma_cm_id* id, rdma_conn_param* parameters);
+  int (*establish)(rdma_cm_id* id);
+  int (*accept)(rdma_cm_id* id, rdma_conn_param* parameters);
+  int (*reject)(rdma_cm_id* id, const void* private_data, std::uint8_t length_bytes);
+  int (*disconnect)(rdma_cm_id* id);
+  int (*get_cm_event)(rdma_event_channel* channel, rdma_cm_event** event);
+  int (*ack_cm_event)(rdma_cm_event* event);
+  int (*migrate_id)(rdma_cm_id* id, rdma_event_channel* channel);
+  int (*set_option)(rdma_cm_id* id, int level, int name, void* value, std::size_t length_bytes);
+  ibv_context** (*get_cm_devices)(int* count);
+  void (*free_cm_devices)(ibv_context** list);
+
+  /// The real libraries. Never destroyed.
+  [[nodiscard]] static const Provider& system() noexcept;
+};
+
+}  // namespace remora::verbs

@@ -1,0 +1,302 @@
+#pragma once
+
+/// Queue pairs: builder, prepared, connected.
+///
+/// `QueuePairBuilder<Rc>{domain, send_cq, recv_cq}.send_depth(64).build()` gives a
+/// `PreparedQueuePair`: it can receive posts of receives and has an `Endpoint` to send to the peer
+/// over any other channel. `std::move(prepared).connect(endpoint)` makes it a `QueuePair`. Over the
+/// connection manager (connection.h) the hand-over is done for you.
+///
+/// A queue pair keeps its protection domain and completion queues alive. Destroying it drops what
+/// is still posted without completions: to see them, `to_error()` and drain first.
+///
+/// Thread safety: `post_send`, `post_receive` (raw) and const calls are safe concurrently where the
+/// provider locks, which all do unless told otherwise by their own environment variables. `start`
+/// and `start_receives` without a storage use the pair's own: one batch at a time.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <remora/result.h>
+#include <remora/verbs/access.h>
+#include <remora/verbs/batch.h>
+#include <remora/verbs/completion_queue.h>
+#include <remora/verbs/gid.h>
+#include <remora/verbs/protection_domain.h>
+#include <remora/verbs/slice.h>
+#include <remora/verbs/transport.h>
+
+namespace remora::verbs {
+
+enum class QueuePairState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr, kUnknown };
+[[nodiscard]] std::string_view to_string(QueuePairState state) noexcept;
+
+/// What the device granted, at least what was asked for.
+struct QueuePairCapabilities {
+  std::uint32_t send_depth = 0;
+  std::uint32_t receive_depth = 0;
+  std::uint32_t send_sge = 0;
+  std::uint32_t receive_sge = 0;
+  std::uint32_t inline_bytes = 0;
+};
+
+/// Every option of a queue pair. Where a value is optional, absent means: what the connection
+/// manager finds, and without it the default that the comment gives.
+struct QueuePairOptions {
+  std::uint32_t send_depth = 64;
+  std::uint32_t receive_depth = 16;
+  std::uint32_t send_sge = 1;     ///< slices of a send, write or read
+  std::uint32_t receive_sge = 1;  ///< slices of a receive
+  std::uint32_t inline_bytes = 0;
+  /// Requests that the pair's own batch storage holds; 0: min(send_depth, 64). The same for
+  /// receives: min(receive_depth, 64).
+  std::uint32_t batch_requests = 0;
+  bool signal_all = false;  ///< every request completes, whatever the request says
+  void* context = nullptr;  ///< ibv_qp::qp_context
+  /// What peers may do here, limited again by each registration. Default: every remote right the
+  /// device can do.
+  std::optional<Access> access;
+  std::uint8_t port = 1;  ///< without the connection manager
+  std::uint16_t pkey_index = 0;
+  std::optional<std::uint32_t> gid_index;  ///< default: Device::choose_gid
+  std::optional<ibv_mtu> mtu;              ///< default: the port's active MTU, or the peer's
+  std::optional<std::uint32_t> psn;        ///< 24 bits; default: random
+  /// Acknowledgement time-out, 4.096 us * 2^n, 0 for ever, at most 31. Default 14 (67 ms).
+  /// Emulated machines want 18 and more.
+  std::optional<std::uint8_t> timeout;
+  std::uint8_t retry_count = 7;               ///< 0 to 7
+  std::uint8_t rnr_retry_count = 6;           ///< 0 to 7; 7 means for ever
+  std::optional<std::uint8_t> min_rnr_timer;  ///< 0 to 31, coded. Default 12 (0.64 ms).
+  /// Reads and atomics in flight from us, and towards us. Default: the device's maximum.
+  std::optional<std::uint8_t> initiator_depth;
+  std::optional<std::uint8_t> responder_depth;
+  std::uint8_t service_level = 0;
+  std::uint8_t traffic_class = 0;
+  std::uint8_t hop_limit = 64;
+};
+
+/// How the peer reaches a queue pair. Exchanged over any other channel.
+///
+/// Wire form, big-endian:
+///
+/// | bytes  | what                                            |
+/// |--------|-------------------------------------------------|
+/// | 0..15  | GID                                             |
+/// | 16..19 | queue pair number (24 bits)                     |
+/// | 20..23 | first packet sequence number (24 bits)          |
+/// | 24..25 | LID, 0 on Ethernet                              |
+/// | 26     | path MTU as ibv_mtu (1 = 256 ... 5 = 4096 bytes)|
+/// | 27     | 0                                               |
+struct Endpoint {
+  static constexpr std::size_t kWireBytes = 28;
+
+  Gid gid;
+  std::uint32_t qp_number = 0;
+  std::uint32_t psn = 0;
+  std::uint16_t lid = 0;
+  ibv_mtu mtu = IBV_MTU_1024;
+
+  [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
+  /// Checked: the bytes come from a peer. Errors: kProtocol.
+  [[nodiscard]] static Result<Endpoint> from_wire(std::span<const std::byte> bytes);
+
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint);
+
+namespace detail {
+
+/// What all transports share. Not for users: the typed classes below are.
+class QueuePairCore {
+ public:
+  static Result<QueuePairCore> create(const ProtectionDomain& domain,
+                                      const CompletionQueue& send_queue,
+                                      const CompletionQueue& receive_queue,
+                                      const QueuePairOptions& options, ibv_qp_type type);
+  Status modify(ibv_qp_attr& attributes, int mask) const;
+  Status to_init(const QueuePairOptions& options) const;
+  [[nodiscard]] Result<QueuePairState> query_state() const;
+  [[nodiscard]] Result<ibv_qp_attr> query(int mask) const;
+  [[nodiscard]] const ProtectionDomain& domain() const noexcept { return qp_.get_deleter().domain; }
+
+  struct Destroy {  // holds the parents, so a queue pair always goes before them
+    ProtectionDomain domain;
+    CompletionQueue send_queue;
+    CompletionQueue receive_queue;
+    void operator()(ibv_qp* pair) const noexcept;
+  };
+  std::unique_ptr<ibv_qp, Destroy> qp_;
+  int (*post_send_)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
+  int (*post_receive_)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
+  QueuePairCapabilities capabilities_;
+  BatchStorage batch_;
+  ReceiveStorage receives_;
+
+ private:
+  QueuePairCore(std::unique_ptr<ibv_qp, Destroy> pair, const QueuePairCapabilities& capabilities,
+                BatchStorage batch, ReceiveStorage receives) noexcept;
+};
+
+struct ConnectionState;
+
+}  // namespace detail
+
+template <Transport T>
+class PreparedQueuePair;
+
+/// A queue pair, ready for posts. Move-only.
+template <Transport T>
+class QueuePair {
+ public:
+  /// Begins a chain in the pair's own storage. One such batch at a time: a second one answers
+  /// kBusy when posted.
+  [[nodiscard]] Batch<T> start() noexcept { return start(core_.batch_); }
+  /// Begins a chain in `storage`, which must outlive the batch.
+  [[nodiscard]] Batch<T> start(BatchStorage& storage) noexcept {
+    return Batch<T>{core_.qp_.get(), core_.post_send_, core_.capabilities_.inline_bytes, storage};
+  }
+  [[nodiscard]] ReceiveBatch start_receives() noexcept { return start_receives(core_.receives_); }
+  [[nodiscard]] ReceiveBatch start_receives(ReceiveStorage& storage) noexcept {
+    return ReceiveBatch{core_.qp_.get(), core_.post_receive_, storage};
+  }
+  /// One receive. Errors: as ReceiveBatch::post.
+  Status post_receive(std::uint64_t id, const LocalSlice& local) {
+    return start_receives().receive(id, local).post();
+  }
+
+  /// ibv_post_send itself, through the function table: for chains that the caller keeps. Returns
+  /// 0 or an errno; `*bad` is then the first request that was not taken. Nothing is checked.
+  int post_send(ibv_send_wr* chain, ibv_send_wr** bad) const noexcept {
+    return core_.post_send_(core_.qp_.get(), chain, bad);
+  }
+  /// ibv_post_recv itself, as post_send.
+  int post_receive(ibv_recv_wr* chain, ibv_recv_wr** bad) const noexcept {
+    return core_.post_receive_(core_.qp_.get(), chain, bad);
+  }
+
+  [[nodiscard]] std::uint32_t number() const noexcept { return core_.qp_->qp_num; }
+  [[nodiscard]] const QueuePairCapabilities& capabilities() const noexcept {
+    return core_.capabilities_;
+  }
+  [[nodiscard]] const ProtectionDomain& domain() const noexcept { return core_.domain(); }
+  [[nodiscard]] const CompletionQueue& send_queue() const noexcept {
+    return core_.qp_.get_deleter().send_queue;
+  }
+  [[nodiscard]] const CompletionQueue& receive_queue() const noexcept {
+    return core_.qp_.get_deleter().receive_queue;
+  }
+
+  /// Asks the kernel. Errors: kProvider (errno kept).
+  [[nodiscard]] Result<QueuePairState> query_state() const { return core_.query_state(); }
+  /// Errors: kProvider (errno kept). Source: ibv_query_qp(3) for `mask` (IBV_QP_...).
+  [[nodiscard]] Result<ibv_qp_attr> query(int mask) const { return core_.query(mask); }
+  /// Breaks it: everything posted completes as flushed. Errors: kProvider (errno kept).
+  Status to_error() const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    return core_.modify(attributes, IBV_QP_STATE);
+  }
+  /// Any change of state or attributes. Errors: kProvider (errno kept). Source: ibv_modify_qp(3).
+  Status modify(ibv_qp_attr& attributes, int mask) const { return core_.modify(attributes, mask); }
+
+  /// Borrowed; never destroy it.
+  [[nodiscard]] ibv_qp* raw() const noexcept { return core_.qp_.get(); }
+
+ private:
+  friend class PreparedQueuePair<T>;
+  friend struct detail::ConnectionState;
+  explicit QueuePair(detail::QueuePairCore core) noexcept : core_{std::move(core)} {}
+  detail::QueuePairCore core_;
+};
+
+/// Collects options; each setter returns the builder.
+template <Transport T>
+class QueuePairBuilder {
+ public:
+  QueuePairBuilder(ProtectionDomain domain, CompletionQueue send_queue,
+                   CompletionQueue receive_queue) noexcept
+      : domain_{std::move(domain)},
+        send_queue_{std::move(send_queue)},
+        receive_queue_{std::move(receive_queue)} {}
+
+  QueuePairBuilder& send_depth(std::uint32_t n) { return options_.send_depth = n, *this; }
+  QueuePairBuilder& receive_depth(std::uint32_t n) { return options_.receive_depth = n, *this; }
+  QueuePairBuilder& send_sge(std::uint32_t n) { return options_.send_sge = n, *this; }
+  QueuePairBuilder& receive_sge(std::uint32_t n) { return options_.receive_sge = n, *this; }
+  QueuePairBuilder& inline_bytes(std::uint32_t n) { return options_.inline_bytes = n, *this; }
+  QueuePairBuilder& batch_requests(std::uint32_t n) { return options_.batch_requests = n, *this; }
+  QueuePairBuilder& signal_all(bool on) { return options_.signal_all = on, *this; }
+  QueuePairBuilder& context(void* pointer) { return options_.context = pointer, *this; }
+  QueuePairBuilder& access(Access rights) { return options_.access = rights, *this; }
+  QueuePairBuilder& port(std::uint8_t number) { return options_.port = number, *this; }
+  QueuePairBuilder& pkey_index(std::uint16_t n) { return options_.pkey_index = n, *this; }
+  QueuePairBuilder& gid_index(std::uint32_t n) { return options_.gid_index = n, *this; }
+  QueuePairBuilder& mtu(ibv_mtu value) { return options_.mtu = value, *this; }
+  QueuePairBuilder& psn(std::uint32_t value) { return options_.psn = value, *this; }
+  QueuePairBuilder& timeout(std::uint8_t code) { return options_.timeout = code, *this; }
+  QueuePairBuilder& retry_count(std::uint8_t n) { return options_.retry_count = n, *this; }
+  QueuePairBuilder& rnr_retry_count(std::uint8_t n) { return options_.rnr_retry_count = n, *this; }
+  QueuePairBuilder& min_rnr_timer(std::uint8_t code) {
+    return options_.min_rnr_timer = code, *this;
+  }
+  QueuePairBuilder& initiator_depth(std::uint8_t n) { return options_.initiator_depth = n, *this; }
+  QueuePairBuilder& responder_depth(std::uint8_t n) { return options_.responder_depth = n, *this; }
+  QueuePairBuilder& service_level(std::uint8_t n) { return options_.service_level = n, *this; }
+  QueuePairBuilder& traffic_class(std::uint8_t n) { return options_.traffic_class = n, *this; }
+  QueuePairBuilder& hop_limit(std::uint8_t n) { return options_.hop_limit = n, *this; }
+
+  [[nodiscard]] const QueuePairOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const ProtectionDomain& domain() const noexcept { return domain_; }
+  [[nodiscard]] const CompletionQueue& send_queue() const noexcept { return send_queue_; }
+  [[nodiscard]] const CompletionQueue& receive_queue() const noexcept { return receive_queue_; }
+
+  /// Creates it, in state INIT. Errors: kInvalidArgument (parents of different devices, a value out
+  /// of its range, an inactive port); kLimitExceeded (depth or slices beyond the device; asked()
+  /// and allowed()); kNotFound (no usable GID); kOutOfMemory; kProvider (errno kept).
+  /// Source: ibv_create_qp(3), ibv_modify_qp(3).
+  [[nodiscard]] Result<PreparedQueuePair<T>> build() const {
+    return PreparedQueuePair<T>::build(*this);
+  }
+
+ private:
+  ProtectionDomain domain_;
+  CompletionQueue send_queue_;
+  CompletionQueue receive_queue_;
+  QueuePairOptions options_;
+};
+
+/// A queue pair in state INIT: it has an endpoint, takes receives, and waits for a peer's endpoint.
+template <Transport T>
+class PreparedQueuePair {
+ public:
+  [[nodiscard]] const Endpoint& endpoint() const noexcept { return endpoint_; }
+  /// For posting receives before the peer can send.
+  [[nodiscard]] QueuePair<T>& pair() noexcept { return pair_; }
+
+  /// Connects it (RTR, RTS) to `remote`; the path MTU is the smaller of both. The peer must do the
+  /// same with our endpoint. Consumes this. Errors: kInvalidArgument (endpoint out of range);
+  /// kUnreachable (the address does not resolve; errno kept); kProvider (errno kept).
+  [[nodiscard]] Result<QueuePair<T>> connect(const Endpoint& remote) &&;
+
+ private:
+  friend class QueuePairBuilder<T>;
+  PreparedQueuePair(QueuePair<T> pair, const Endpoint& endpoint, const QueuePairOptions& options)
+      : pair_{std::move(pair)}, endpoint_{endpoint}, options_{options} {}
+  static Result<PreparedQueuePair> build(const QueuePairBuilder<T>& builder);
+
+  QueuePair<T> pair_;
+  Endpoint endpoint_;
+  QueuePairOptions options_;  // with every default of build() filled in
+};
+
+extern template class PreparedQueuePair<Rc>;
+
+}  // namespace remora::verbs

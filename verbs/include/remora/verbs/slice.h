@@ -1,0 +1,111 @@
+#pragma once
+
+/// Slices: bytes that a work request names, on this side and on the other.
+///
+/// Local and remote are different types, so one cannot be passed for the other. A slice cut outside
+/// its parent is *invalid* instead of wrong: it can be passed on, and a batch that meets it refuses
+/// the whole chain with kOutOfRange before anything is posted.
+///
+/// Thread safety: values.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <span>
+
+#include <remora/result.h>
+
+namespace remora::verbs {
+
+/// Registered bytes of this process, with their lkey. Borrows them.
+///
+/// At most 4 GiB - 1, the width of a gather element; one RC message is at most 2 GiB.
+class LocalSlice {
+ public:
+  /// Empty: no bytes, no key. Fits a zero-length send or receive.
+  constexpr LocalSlice() noexcept : element_{0, 0, 0} {}
+
+  /// Unchecked, for memory that was registered elsewhere.
+  [[nodiscard]] static constexpr LocalSlice unchecked(std::uint64_t address,
+                                                      std::uint32_t length_bytes,
+                                                      std::uint32_t lkey) noexcept {
+    LocalSlice slice;
+    slice.element_ = ibv_sge{address, length_bytes, lkey};
+    return slice;
+  }
+  [[nodiscard]] static constexpr LocalSlice invalid() noexcept {
+    return unchecked(0, kInvalidLength, 0);
+  }
+
+  [[nodiscard]] constexpr bool valid() const noexcept {
+    return element_.length != kInvalidLength || element_.addr != 0;
+  }
+  [[nodiscard]] constexpr std::uint64_t address() const noexcept { return element_.addr; }
+  [[nodiscard]] constexpr std::uint32_t length_bytes() const noexcept { return element_.length; }
+  [[nodiscard]] constexpr std::uint32_t lkey() const noexcept { return element_.lkey; }
+
+  /// `length_bytes` bytes from `offset_bytes`; invalid() when they are not all inside.
+  [[nodiscard]] constexpr LocalSlice slice(std::uint64_t offset_bytes,
+                                           std::uint64_t length_bytes) const noexcept {
+    if (!valid() || offset_bytes > element_.length || length_bytes > element_.length - offset_bytes)
+      return invalid();
+    return unchecked(element_.addr + offset_bytes, static_cast<std::uint32_t>(length_bytes),
+                     element_.lkey);
+  }
+
+  /// The gather element, as verbs wants it.
+  [[nodiscard]] constexpr const ibv_sge& raw() const noexcept { return element_; }
+
+ private:
+  static constexpr std::uint32_t kInvalidLength = UINT32_MAX;
+  ibv_sge element_;
+};
+static_assert(sizeof(LocalSlice) == sizeof(ibv_sge));
+
+/// Bytes of another process, with their rkey.
+///
+/// Wire form, big-endian, for sending one to a peer:
+///
+/// | bytes  | what         |
+/// |--------|--------------|
+/// | 0..7   | address      |
+/// | 8..15  | length_bytes |
+/// | 16..19 | rkey         |
+class RemoteSlice {
+ public:
+  static constexpr std::size_t kWireBytes = 20;
+
+  constexpr RemoteSlice() noexcept = default;
+  constexpr RemoteSlice(std::uint64_t address, std::uint64_t length_bytes,
+                        std::uint32_t rkey) noexcept
+      : address_{address}, length_bytes_{length_bytes}, rkey_{rkey} {}
+  [[nodiscard]] static constexpr RemoteSlice invalid() noexcept { return {0, UINT64_MAX, 0}; }
+
+  [[nodiscard]] constexpr bool valid() const noexcept { return length_bytes_ != UINT64_MAX; }
+  [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
+  [[nodiscard]] constexpr std::uint64_t length_bytes() const noexcept { return length_bytes_; }
+  [[nodiscard]] constexpr std::uint32_t rkey() const noexcept { return rkey_; }
+
+  /// `length_bytes` bytes from `offset_bytes`; invalid() when they are not all inside.
+  [[nodiscard]] constexpr RemoteSlice slice(std::uint64_t offset_bytes,
+                                            std::uint64_t length_bytes) const noexcept {
+    if (!valid() || offset_bytes > length_bytes_ || length_bytes > length_bytes_ - offset_bytes)
+      return invalid();
+    return {address_ + offset_bytes, length_bytes, rkey_};
+  }
+
+  [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
+  /// Checked: the bytes come from a peer.
+  /// Errors: kProtocol (not kWireBytes long, or address + length wraps around).
+  [[nodiscard]] static Result<RemoteSlice> from_wire(std::span<const std::byte> bytes);
+
+  friend constexpr bool operator==(const RemoteSlice&, const RemoteSlice&) = default;
+
+ private:
+  std::uint64_t address_ = 0;
+  std::uint64_t length_bytes_ = 0;
+  std::uint32_t rkey_ = 0;
+};
+
+}  // namespace remora::verbs

@@ -1,0 +1,28 @@
+#pragma once
+
+/// What happens when a destructor's verbs call fails: it is counted and handed to one sink.
+///
+/// Destructors never throw and never abort. A failed teardown leaks the object in the kernel until
+/// the process ends; the count tells that it happened, the sink tells what.
+///
+/// Thread safety: every function here may be called from any thread at any time.
+
+#include <cstdint>
+
+#include <remora/result.h>
+
+namespace remora::verbs {
+
+/// Called on the thread whose destructor failed; must not throw, block or use the failed object.
+using TeardownFailureHandler = void (*)(const Error& error) noexcept;
+
+/// Replaces the process-wide sink and returns the earlier one. Null: count only (the default).
+TeardownFailureHandler set_teardown_failure_handler(TeardownFailureHandler handler) noexcept;
+
+/// Failed teardown calls since the process began.
+[[nodiscard]] std::uint64_t teardown_failure_count() noexcept;
+
+/// Counts `error` and hands it to the sink. For code that tears down verbs objects by itself.
+void report_teardown_failure(const Error& error) noexcept;
+
+}  // namespace remora::verbs

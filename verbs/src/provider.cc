@@ -1,0 +1,119 @@
+#include <array>
+#include <climits>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <linux/capability.h>
+#include <memory>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <remora/verbs/provider.h>
+
+namespace remora::verbs {
+namespace {
+
+// Several calls are macros or inline functions over other symbols: they get a function of ours.
+ibv_device** system_get_device_list(int* count) { return ibv_get_device_list(count); }
+
+int system_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
+  return ibv_query_port(context, port, attributes);
+}
+
+ssize_t system_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t capacity) {
+  return ibv_query_gid_table(context, entries, capacity, 0);
+}
+
+ibv_mr* system_reg_mr(ibv_pd* domain, void* address, std::size_t length_bytes,
+                      unsigned int access) {
+  return ibv_reg_mr(domain, address, length_bytes, access);
+}
+
+// A device without a bus behind it lives under /sys/devices/virtual: rxe and siw do.
+bool system_is_software_device(const ibv_device* device) {
+  std::array<char, PATH_MAX> resolved{};
+  return ::realpath(device->ibdev_path, resolved.data()) != nullptr &&
+         std::strncmp(resolved.data(), "/sys/devices/virtual/", 21) == 0;
+}
+
+MemlockState system_memlock_state() {
+  MemlockState state;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    state.limit_bytes = UINT64_MAX;
+  else
+    state.limit_bytes = limit.rlim_cur;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen("/proc/self/status", "re"),
+                                                             &std::fclose};
+  if (!file) return state;
+  std::array<char, 256> line{};
+  while (std::fgets(line.data(), static_cast<int>(line.size()), file.get()) != nullptr) {
+    const char* const colon = std::strchr(line.data(), ':');
+    if (colon == nullptr) continue;
+    if (std::strncmp(line.data(), "VmLck:", 6) == 0 || std::strncmp(line.data(), "VmPin:", 6) == 0)
+      state.pinned_bytes += std::strtoull(colon + 1, nullptr, 10) * 1024;
+    if (std::strncmp(line.data(), "CapEff:", 7) == 0)
+      state.exempt = ((std::strtoull(colon + 1, nullptr, 16) >> CAP_IPC_LOCK) & 1) != 0;
+  }
+  return state;
+}
+
+constexpr Provider kSystem{
+    .get_device_list = &system_get_device_list,
+    .free_device_list = &ibv_free_device_list,
+    .get_device_guid = &ibv_get_device_guid,
+    .get_device_index = &ibv_get_device_index,
+    .open_device = &ibv_open_device,
+    .close_device = &ibv_close_device,
+    .query_device = &ibv_query_device,
+    .query_port = &system_query_port,
+    .query_gid_table = &system_query_gid_table,
+    .fork_init = &ibv_fork_init,
+    .is_software_device = &system_is_software_device,
+    .alloc_pd = &ibv_alloc_pd,
+    .dealloc_pd = &ibv_dealloc_pd,
+    .reg_mr = &system_reg_mr,
+    .dereg_mr = &ibv_dereg_mr,
+    .memlock_state = &system_memlock_state,
+    .create_comp_channel = &ibv_create_comp_channel,
+    .destroy_comp_channel = &ibv_destroy_comp_channel,
+    .create_cq = &ibv_create_cq,
+    .destroy_cq = &ibv_destroy_cq,
+    .get_cq_event = &ibv_get_cq_event,
+    .ack_cq_events = &ibv_ack_cq_events,
+    .poll_cq = nullptr,
+    .req_notify_cq = nullptr,
+    .create_qp = &ibv_create_qp,
+    .modify_qp = &ibv_modify_qp,
+    .query_qp = &ibv_query_qp,
+    .destroy_qp = &ibv_destroy_qp,
+    .post_send = nullptr,
+    .post_recv = nullptr,
+    .create_event_channel = &rdma_create_event_channel,
+    .destroy_event_channel = &rdma_destroy_event_channel,
+    .create_id = &rdma_create_id,
+    .destroy_id = &rdma_destroy_id,
+    .bind_addr = &rdma_bind_addr,
+    .listen = &rdma_listen,
+    .resolve_addr = &rdma_resolve_addr,
+    .resolve_route = &rdma_resolve_route,
+    .init_qp_attr = &rdma_init_qp_attr,
+    .connect = &rdma_connect,
+    .establish = &rdma_establish,
+    .accept = &rdma_accept,
+    .reject = &rdma_reject,
+    .disconnect = &rdma_disconnect,
+    .get_cm_event = &rdma_get_cm_event,
+    .ack_cm_event = &rdma_ack_cm_event,
+    .migrate_id = &rdma_migrate_id,
+    .set_option = &rdma_set_option,
+    .get_cm_devices = &rdma_get_devices,
+    .free_cm_devices = &rdma_free_devices,
+};
+
+}  // namespace
+
+const Provider& Provider::system() noexcept { return kSystem; }
+
+}  // namespace remora::verbs
