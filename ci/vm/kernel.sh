@@ -28,8 +28,7 @@ vm_prepare_kernel() {
 
 # Fetches the kernel that linux-image-amd64 stands for. Nothing is installed.
 vm_fetch_kernel() {
-  vm_need apt-get apt
-  ((${#vm_missing_tools[@]} == 0)) || vm_die "apt-get is needed to fetch a kernel; else give --kernel DIR"
+  command -v apt-get >/dev/null || vm_die "apt-get is needed to fetch a kernel; else give --kernel DIR"
   local hint="is this Debian, and was 'apt-get update' run? Else give --kernel DIR"
   local package
   package=$(apt-cache depends linux-image-amd64 2>/dev/null |

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Starting and ending guests. Sourced.
+# shellcheck disable=SC2034,SC2154  # vm_run, vm_events and VM_* are run.sh's; `arguments` is the caller's
 
 # Nothing random, nothing that waits for hardware, no mitigations: a guest runs code of its host only.
 # A kernel bug ends the guest (oops=panic, panic=-1 with -no-reboot) instead of leaving it half alive.
@@ -9,7 +10,6 @@ tsc=reliable no_timer_check random.trust_cpu=on apparmor=0 audit=0 init_on_alloc
 rcupdate.rcu_cpu_stall_suppress=1 8250.nr_uarts=1"
 
 # vm_machine_arguments ACCEL CPUS MEMORY: sets the caller's array `arguments`.
-# shellcheck disable=SC2034
 vm_machine_arguments() {
   local accel=tcg,thread=multi processor=max
   if [[ $1 == kvm ]]; then accel=kvm processor=host; fi
@@ -20,7 +20,9 @@ vm_machine_arguments() {
 
 # vm_export ID PATH TAG [OPTIONS]: adds a 9p folder to the caller's array `arguments`.
 vm_export() {
-  arguments+=(-fsdev "local,id=$1,path=$(vm_qemu_escape "$2"),security_model=none,multidevs=remap${4:+,$4}"
+  local path
+  path=$(vm_qemu_escape "$2")
+  arguments+=(-fsdev "local,id=$1,path=$path,security_model=none,multidevs=remap${4:+,$4}"
     -device "virtio-9p-pci,fsdev=$1,mount_tag=$3")
 }
 
@@ -55,11 +57,11 @@ vm_start_guest() {
     -serial "file:console.$guest"
     -device virtio-serial-pci
     -chardev "file,id=out,path=/dev/fd/$out"
-    -device virtserialport,chardev=out,name=out
+    -device "virtserialport,chardev=out,name=out"
     -chardev "file,id=err,path=/dev/fd/$err"
-    -device virtserialport,chardev=err,name=err
+    -device "virtserialport,chardev=err,name=err"
     -chardev "file,id=control,path=/dev/fd/$control"
-    -device virtserialport,chardev=control,name=control)
+    -device "virtserialport,chardev=control,name=control")
   vm_export root / hostroot readonly=on
   vm_export ctl ctl ctl
   for index in "${!VM_SHARES[@]}"; do
@@ -101,15 +103,14 @@ vm_stop_guests() {
 # vm_show_console GUEST [only-after-start]: the console's last lines, if there are any; of a panic
 # what led to it.
 vm_show_console() {
-  local file=$vm_run/console.$1 lines
+  local file=$vm_run/console.$1 lines filter=(grep -v 'remora-vm: command starts')
   [[ -s $file ]] || return 0
-  lines=$(tr -d '\r' <"$file" | if [[ ${2:-} == only-after-start ]]; then
-    sed '1,/remora-vm: command starts/d'
+  if [[ ${2:-} == only-after-start ]]; then
+    filter=(sed '1,/remora-vm: command starts/d')
   elif grep -q 'Kernel panic' "$file"; then
-    grep -B20 -A8 -m1 'Kernel panic'
-  else
-    grep -v 'remora-vm: command starts' || true
-  fi | tail -n 30)
+    filter=(grep -B20 -A8 -m1 'Kernel panic')
+  fi
+  lines=$("${filter[@]}" "$file" | tr -d '\r' | tail -n 30) || true
   [[ -n $lines ]] || return 0
   vm_say "console of guest $1, last lines:"
   printf '%s\n' "$lines" | sed "s/^/vm: console $1| /" >&2

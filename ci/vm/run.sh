@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs a command in a throw-away guest that has a Soft-RoCE (rxe) device. See README.md.
+# shellcheck source-path=SCRIPTDIR
 # shellcheck disable=SC2317  # functions called through vm_locked and trap
 set -euo pipefail
 
@@ -146,7 +147,9 @@ write_control_folder() {
     printf 'VM_MODULES_FOLDER=%s\n' "$(vm_quote "$VM_KERNEL_ROOT/lib/modules/$VM_KERNEL_RELEASE")"
     printf 'VM_CWD=%s\n' "$(vm_quote "$PWD")"
   } >"$vm_run/ctl/plan"
-  for index in "${!VM_SHARES[@]}"; do printf 'share%s %s\n' "$index" "${VM_SHARES[index]}"; done >"$vm_run/ctl/shares"
+  for index in "${!VM_SHARES[@]}"; do
+    printf 'share%s %s\n' "$index" "${VM_SHARES[index]}"
+  done >"$vm_run/ctl/shares"
 
   # `env -i` gives COMMAND the host's environment, but what points to the host's own session or /tmp.
   {
@@ -216,7 +219,10 @@ follow_guests() {
       limit_reached "$limit" || return 0
     fi
     case $event in
-      up) vm_verbose "guest $guest is up after $((EPOCHSECONDS - began)) s ($VM_ACCEL, Linux $VM_KERNEL_RELEASE)" ;;
+      up)
+        vm_verbose "guest $guest is up after $((EPOCHSECONDS - began)) s" \
+          "($VM_ACCEL, Linux $VM_KERNEL_RELEASE)"
+        ;;
       start)
         state[guest]=run
         if [[ $limit == boot ]]; then limit=command deadline=$((EPOCHSECONDS + VM_TIMEOUT)); fi
@@ -250,7 +256,10 @@ limit_reached() {
   local guest
   vm_stop_guests
   case $1 in
-    boot) vm_say "error: the guest was not up after $VM_BOOT_TIMEOUT s (REMORA_VM_BOOT_TIMEOUT; accelerator $VM_ACCEL)" ;;
+    boot)
+      vm_say "error: the guest was not up after $VM_BOOT_TIMEOUT s" \
+        "(REMORA_VM_BOOT_TIMEOUT; accelerator $VM_ACCEL)"
+      ;;
     command) vm_say "error: COMMAND was ended after $VM_TIMEOUT s (--timeout)" ;;
     grace)
       vm_say "the other guest's COMMAND was ended $VM_GRACE s after the first one's failure"

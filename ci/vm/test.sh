@@ -103,7 +103,7 @@ usage_checks() {
     eval '((status == 125)) && grep -q "package qemu-system-x86" "$work/err"'
   if command -v shellcheck >/dev/null; then
     check "shellcheck finds nothing" "run it to see" \
-      shellcheck -x -P "$here" "$here"/run.sh "$here"/test.sh "$here"/guest/{init,session,vm-signal,vm-wait}
+      shellcheck -x "$here"/*.sh "$here"/guest/*
   fi
 }
 
@@ -235,7 +235,8 @@ faults() {
 
   run_guest -- sh -c 'echo c >/proc/sysrq-trigger; sleep 100'
   check "a kernel panic: 123 and the console" "status $status, said: $(said)" \
-    eval '((status == 123)) && grep -q "guest 0 panicked" "$work/err" && grep -q "console 0| .*Kernel panic" "$work/err"'
+    eval '((status == 123)) && grep -q "guest 0 panicked" "$work/err" &&
+          grep -q "console 0| .*Kernel panic" "$work/err"'
 
   run_guest --memory 512M -- tail /dev/zero
   check "out of memory is said" "status $status, said: $(said)" \
