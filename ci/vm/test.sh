@@ -46,6 +46,7 @@ run_guest() {
 
 # start_guest …: the same in the background; its process id goes to `runner`.
 start_guest() {
+  : >"$work/out" # else the last run's output could be taken for this one's
   # A background process would ignore SIGINT.
   env --default-signal=INT "$run" "$@" >"$work/out" 2>"$work/err" &
   runner=$!
