@@ -23,7 +23,7 @@ test_packages=(
 )
 # A guest with Soft-RoCE. The guest's kernel is fetched by ci/vm, not installed.
 vm_packages=(
-  qemu-system-x86 busybox-static kmod cpio util-linux iproute2
+  qemu-system-x86 busybox-static kmod cpio xz-utils util-linux iproute2
   rdma-core rdmacm-utils ibverbs-utils perftest
 )
 # A Debian root to prove that everything works from nothing (ci/fresh.sh).
@@ -81,7 +81,8 @@ run_quietly() {
     sleep 1
     if ((SECONDS - started >= shown + 10)); then
       shown=$((SECONDS - started))
-      say "  ... ${shown} s, $(grep -c '^Setting up' "$log" || true) packages set up"
+      say "  ... ${shown} s, $(grep -c '^Get:' "$log" || true) fetched," \
+        "$(grep -c '^Unpacking' "$log" || true) unpacked, $(grep -c '^Setting up' "$log" || true) set up"
     fi
   done
   wait "$child" || status=$?
@@ -174,8 +175,8 @@ if ! install; then
   update  # the lists were older than what the archive still has
   install || fail_with_log "apt-get install failed"
 fi
-if ((disable_prometheus)) && command -v systemctl >/dev/null; then
-  "${as_root[@]}" systemctl disable prometheus.service >>"$log" 2>&1 || true
+if ((disable_prometheus)); then  # works without systemd, too
+  "${as_root[@]}" deb-systemd-helper disable prometheus.service >>"$log" 2>&1 || true
 fi
 
 mapfile -t missing < <(missing_of "${wanted[@]}")
