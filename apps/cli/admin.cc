@@ -1,0 +1,245 @@
+/// remora ls, create, stat, rm: regions as things.
+
+#include <algorithm>
+#include <cstdio>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include <remora/config/units.h>
+
+#include "cli/command.h"
+
+namespace remora::apps {
+namespace {
+
+using config::format_size;
+
+Json to_json(const RegionInfo& region) {
+  return Json{{"name", region.name},
+              {"size_bytes", region.size_bytes},
+              {"block_bytes", region.block_bytes},
+              {"rights", to_string(region.rights)},
+              {"atomic_domain", region.atomic_domain},
+              {"shm", region.shm},
+              {"epoch", region.epoch},
+              {"extents", region.extent_count},
+              {"open", region.open_count}};
+}
+
+std::string hexadecimal(std::uint64_t value) {
+  std::ostringstream text;
+  text << std::hex << std::setfill('0') << std::setw(16) << value;
+  return text.str();
+}
+
+Json to_json(const Session& session) {
+  const ServerInfo& server = session.server();
+  return Json{{"name", server.name},
+              {"transport", to_string(session.transport())},
+              {"device", server.device},
+              {"boot_id", hexadecimal(server.boot_id)},
+              {"memory_id", hexadecimal(server.memory_id)},
+              {"pool_bytes", server.pool_bytes},
+              {"pool_free_bytes", server.pool_free_bytes}};
+}
+
+/// Rows of equal length, the first a heading; columns as wide as their widest cell.
+void print_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  for (const auto& row : rows) {
+    std::ostringstream line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (i + 1 < row.size())
+        line << std::left << std::setw(static_cast<int>(widths[i] + 2)) << row[i];
+      else
+        line << row[i];
+    }
+    std::cout << line.str() << '\n';
+  }
+}
+
+std::string pool_line(const ServerInfo& server) {
+  return human_bytes(static_cast<double>(server.pool_free_bytes)) + " free of " +
+         human_bytes(static_cast<double>(server.pool_bytes));
+}
+
+/// An engine and a session on it; the session keeps what it needs alive.
+tl::expected<Session, Failure> connect(const Globals& globals, const std::string& uri) {
+  const auto engine = open_engine(globals);
+  if (!engine) return fail(engine.error());
+  auto session = engine->connect(uri);
+  if (!session) return fail(session.error());
+  return std::move(*session);
+}
+
+Outcome list(const Globals& globals, const std::string& text) {
+  if (auto uri = parse_uri(text, false); !uri) return tl::make_unexpected(uri.error());
+  const auto session = connect(globals, text);
+  if (!session) return tl::make_unexpected(session.error());
+  const auto regions = session->regions();
+  if (!regions) return fail(regions.error(), "ls " + text);
+  if (globals.json) {
+    Json document{{"server", to_json(*session)}, {"regions", Json::array()}};
+    for (const RegionInfo& region : *regions) document["regions"].push_back(to_json(region));
+    print_json(document);
+    return ExitCode::kOk;
+  }
+  std::vector<std::vector<std::string>> rows{
+      {"NAME", "SIZE", "BLOCK", "RIGHTS", "ATOMICS", "SHM", "OPEN"}};
+  for (const RegionInfo& region : *regions)
+    rows.push_back({region.name, format_size(region.size_bytes), format_size(region.block_bytes),
+                    to_string(region.rights), region.atomic_domain, region.shm ? "yes" : "no",
+                    std::to_string(region.open_count)});
+  print_table(rows);
+  std::cout << regions->size() << (regions->size() == 1 ? " region" : " regions") << ", pool "
+            << pool_line(session->server()) << '\n';
+  return ExitCode::kOk;
+}
+
+void print_region(const RegionInfo& region) {
+  print_table({{"name", region.name},
+               {"size", format_size(region.size_bytes) + " (" + std::to_string(region.size_bytes) +
+                            " bytes)"},
+               {"block", format_size(region.block_bytes)},
+               {"rights", to_string(region.rights)},
+               {"atomics", region.atomic_domain},
+               {"shm", region.shm ? "yes" : "no"},
+               {"epoch", std::to_string(region.epoch)},
+               {"extents", std::to_string(region.extent_count)},
+               {"open", std::to_string(region.open_count)}});
+}
+
+Outcome stat(const Globals& globals, const std::string& text) {
+  const Result<Uri> uri = Uri::parse(text);
+  if (!uri) return tl::make_unexpected(parse_uri(text, true).error());
+  const auto session = connect(globals, text);
+  if (!session) return tl::make_unexpected(session.error());
+  if (uri->region.empty()) {
+    if (globals.json) {
+      print_json(to_json(*session));
+      return ExitCode::kOk;
+    }
+    const ServerInfo& server = session->server();
+    print_table({{"server", server.name},
+                 {"transport", std::string{to_string(session->transport())}},
+                 {"device", server.device.empty() ? "none" : server.device},
+                 {"boot id", hexadecimal(server.boot_id)},
+                 {"memory id", hexadecimal(server.memory_id)},
+                 {"pool", pool_line(server)}});
+    return ExitCode::kOk;
+  }
+  const auto region = session->stat(uri->region);
+  if (!region) return fail(region.error(), "stat " + text);
+  if (globals.json)
+    print_json(to_json(*region));
+  else
+    print_region(*region);
+  return ExitCode::kOk;
+}
+
+struct CreateOptions {
+  std::string uri;
+  std::string rights = "read,write,atomic";
+  RegionSpec spec;
+};
+
+std::optional<Rights> parse_rights(const std::string& text) {
+  Rights rights = Rights::kNone;
+  std::istringstream words{text};
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word == "read")
+      rights = rights | Rights::kRead;
+    else if (word == "write")
+      rights = rights | Rights::kWrite;
+    else if (word == "atomic")
+      rights = rights | Rights::kAtomic;
+    else
+      return std::nullopt;
+  }
+  return rights == Rights::kNone ? std::nullopt : std::optional{rights};
+}
+
+Outcome create(const Globals& globals, const CreateOptions& options) {
+  const auto uri = parse_uri(options.uri, true);
+  if (!uri) return tl::make_unexpected(uri.error());
+  RegionSpec spec = options.spec;
+  spec.name = uri->region;
+  const auto rights = parse_rights(options.rights);
+  if (!rights)
+    return fail(ExitCode::kUsage,
+                "--rights " + options.rights + ": want one or more of read,write,atomic");
+  spec.rights = *rights;
+  if (spec.size_bytes == 0 || spec.block_bytes == 0 || spec.size_bytes % spec.block_bytes != 0)
+    return fail(ExitCode::kUsage, "--size " + format_size(spec.size_bytes) +
+                                      " is not a positive multiple of --block " +
+                                      format_size(spec.block_bytes));
+  const auto session = connect(globals, options.uri);
+  if (!session) return tl::make_unexpected(session.error());
+  const auto region = session->create_region(spec);
+  if (!region) return fail(region.error(), "create " + options.uri);
+  if (globals.json)
+    print_json(to_json(*region));
+  else
+    std::cout << "created " << region->name << ": " << format_size(region->size_bytes)
+              << " in blocks of " << format_size(region->block_bytes) << ", atomics "
+              << region->atomic_domain << (region->shm ? ", shm" : "") << '\n';
+  return ExitCode::kOk;
+}
+
+Outcome remove(const Globals& globals, const std::string& text) {
+  const auto uri = parse_uri(text, true);
+  if (!uri) return tl::make_unexpected(uri.error());
+  const auto session = connect(globals, text);
+  if (!session) return tl::make_unexpected(session.error());
+  if (const Status removed = session->remove_region(uri->region); !removed)
+    return fail(removed.error(), "rm " + text);
+  if (globals.json)
+    print_json(Json{{"removed", uri->region}});
+  else
+    std::cout << "removed " << uri->region << '\n';
+  return ExitCode::kOk;
+}
+
+void add_create(Commands& commands) {
+  const auto options = std::make_shared<CreateOptions>();
+  CLI::App* const command = commands.add("create", "Create a region, filled with zeros");
+  add_uri(command, options->uri);
+  add_size(command, "--size", options->spec.size_bytes, "Size of the region")->required();
+  add_size(command, "--block", options->spec.block_bytes, "Size of a block (4KiB)");
+  command
+      ->add_option("--atomics", options->spec.atomic_domain,
+                   "Who does its atomics: auto (the device when created over rdma, else cpu), "
+                   "none, cpu, or a server device (auto)")
+      ->type_name("DOMAIN");
+  command->add_option("--rights", options->rights, "What clients may do (read,write,atomic)")
+      ->type_name("RIGHTS");
+  command->add_flag("--shm", options->spec.shm,
+                    "Let clients of the same user on the server's host map it");
+  Commands::on_run(command, [&commands, options] { return create(commands.globals(), *options); });
+}
+
+}  // namespace
+
+void add_admin_commands(Commands& commands) {
+  const auto uri = std::make_shared<std::string>();
+  CLI::App* command = commands.add("ls", "List the regions of a server");
+  add_uri(command, *uri, true);
+  Commands::on_run(command, [&commands, uri] { return list(commands.globals(), *uri); });
+
+  add_create(commands);
+
+  command = commands.add("stat", "Describe a region, or the server when the URI names none");
+  add_uri(command, *uri);
+  Commands::on_run(command, [&commands, uri] { return stat(commands.globals(), *uri); });
+
+  command = commands.add("rm", "Remove a region that nobody has open");
+  add_uri(command, *uri);
+  Commands::on_run(command, [&commands, uri] { return remove(commands.globals(), *uri); });
+}
+
+}  // namespace remora::apps

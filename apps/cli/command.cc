@@ -1,0 +1,151 @@
+#include "cli/command.h"
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <iostream>
+
+#include <remora/config/server_config.h>
+#include <remora/config/units.h>
+
+namespace remora::apps {
+
+Failure::Failure(const Error& cause, std::string_view context)
+    : exit_code{exit_code_of(cause)}, error{cause} {
+  if (!context.empty()) text.append(context).append(": ");
+  text += cause.message();
+}
+
+std::function<Outcome()>& chosen_action() {
+  static std::function<Outcome()> action;
+  return action;
+}
+
+CLI::App* Commands::add(const std::string& name, const std::string& description, CLI::App* parent) {
+  CLI::App* const made = (parent == nullptr ? &app_ : parent)->add_subcommand(name, description);
+  made->fallthrough();  // --json and --timeout may stand behind the subcommand
+  return made;
+}
+
+void Commands::on_run(CLI::App* subcommand, std::function<Outcome()> action) {
+  subcommand->callback([action = std::move(action)] { chosen_action() = action; });
+}
+
+CLI::Option* add_size(CLI::App* app, const std::string& name, std::uint64_t& value,
+                      const std::string& help) {
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [name, &value](const std::string& text) {
+            const Result<std::uint64_t> parsed = config::parse_size(text);
+            if (!parsed) throw CLI::ValidationError(name, config::explain_size(text));
+            value = *parsed;
+          },
+          help)
+      ->type_name("SIZE");
+}
+
+CLI::Option* add_duration(CLI::App* app, const std::string& name, std::chrono::nanoseconds& value,
+                          const std::string& help) {
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [name, &value](const std::string& text) {
+            const auto parsed = config::parse_duration(text);
+            if (!parsed) throw CLI::ValidationError(name, config::explain_duration(text));
+            value = *parsed;
+          },
+          help)
+      ->type_name("DURATION");
+}
+
+namespace {
+
+std::optional<std::uint64_t> parse_word(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  const bool hexadecimal = text.starts_with("0x") || text.starts_with("0X");
+  if (hexadecimal) text.remove_prefix(2);
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value, hexadecimal ? 16 : 10);
+  if (text.empty() || parsed.ec != std::errc{} || parsed.ptr != end) return std::nullopt;
+  return negative ? std::uint64_t{0} - value : value;
+}
+
+}  // namespace
+
+CLI::Option* add_word(CLI::App* app, const std::string& name, std::uint64_t& value,
+                      const std::string& help) {
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [name, &value](const std::string& text) {
+            const auto parsed = parse_word(text);
+            if (!parsed)
+              throw CLI::ValidationError(
+                  name, "'" + text + "' is not a number of 64 bits, decimal or 0x...");
+            value = *parsed;
+          },
+          help)
+      ->type_name("NUMBER");
+}
+
+CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server) {
+  return app
+      ->add_option("URI", value,
+                   of_server ? "remora://HOST[:PORT][?transport=rdma|shm]"
+                             : "remora://HOST[:PORT]/REGION[?transport=rdma|shm]")
+      ->type_name("")
+      ->required();
+}
+
+tl::expected<Uri, Failure> parse_uri(const std::string& text, bool wants_region) {
+  const Result<Uri> uri = Uri::parse(text);
+  if (!uri) {
+    const Failure why{uri.error()};
+    return fail(ExitCode::kUsage,
+                why.text + "; a URI is remora://HOST[:PORT][/REGION][?transport=rdma|shm]");
+  }
+  if (wants_region && uri->region.empty())
+    return fail(ExitCode::kUsage,
+                text + " names no region; append /REGION ('remora ls " + text + "' shows them)");
+  if (!wants_region && !uri->region.empty())
+    return fail(
+        ExitCode::kUsage,
+        text + " names a region, and this command wants a server; leave out /" + uri->region);
+  return *uri;
+}
+
+Result<Engine> open_engine(const Globals& globals, EngineOptions options) {
+  options.client_name = "remora-cli";
+  options.operation_deadline = globals.timeout;
+  options.control_deadline = globals.timeout;
+  return Engine::open(options);
+}
+
+void print_json(const Json& document) {
+  std::cout << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+std::string human_bytes(double bytes) {
+  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return text.data();
+}
+
+std::string human_rate(double bytes_per_second) {
+  std::array<char, 32> text{};
+  const bool giga = bytes_per_second >= 1e9;
+  std::snprintf(text.data(), text.size(), "%.2f %s", bytes_per_second / (giga ? 1e9 : 1e6),
+                giga ? "GB/s" : "MB/s");
+  return text.data();
+}
+
+}  // namespace remora::apps

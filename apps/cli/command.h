@@ -1,0 +1,109 @@
+#pragma once
+
+/// What all subcommands of `remora` share: global options, how a command ends, how it prints.
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+
+#include <remora/remora.h>
+
+#include "common/exit_code.h"
+
+namespace remora::apps {
+
+using Json = nlohmann::ordered_json;
+
+/// Why a command failed, for a person and for a script.
+struct Failure {
+  /// `context` says what was being done to what: "put disk.img".
+  // NOLINTNEXTLINE(google-explicit-constructor): a Result's error is a command's failure.
+  Failure(const Error& cause, std::string_view context = {});
+  Failure(ExitCode code, std::string message) : exit_code{code}, text{std::move(message)} {}
+
+  ExitCode exit_code;
+  std::string text;            ///< one line: what, where, what to do
+  std::optional<Error> error;  ///< the engine's, if it was one
+};
+
+/// How a command ends: an exit code (not only kOk: cas, bench), or a Failure that main() prints.
+using Outcome = tl::expected<ExitCode, Failure>;
+[[nodiscard]] inline auto fail(const Error& error, std::string_view context = {}) {
+  return tl::make_unexpected(Failure{error, context});
+}
+[[nodiscard]] inline auto fail(ExitCode code, std::string text) {
+  return tl::make_unexpected(Failure{code, std::move(text)});
+}
+
+/// Options that stand before or behind any subcommand.
+struct Globals {
+  bool json = false;
+  bool verbose = false;
+  std::chrono::nanoseconds timeout = std::chrono::seconds{10};
+};
+
+/// The command line: subcommands add themselves to `app` and say by on_run() what to do.
+class Commands {
+ public:
+  explicit Commands(CLI::App& app) : app_{app} {}
+
+  /// A new subcommand of `parent` (null: of the program itself).
+  CLI::App* add(const std::string& name, const std::string& description,
+                CLI::App* parent = nullptr);
+  /// What `subcommand` does once the command line has been parsed.
+  static void on_run(CLI::App* subcommand, std::function<Outcome()> action);
+
+  [[nodiscard]] const Globals& globals() const noexcept { return globals_; }
+  [[nodiscard]] Globals& globals() noexcept { return globals_; }
+
+ private:
+  CLI::App& app_;
+  Globals globals_;
+};
+
+/// The action of the subcommand that was parsed last; set by Commands::on_run().
+std::function<Outcome()>& chosen_action();
+
+// Options with the project's own units. A value that does not parse is a usage error whose text
+// says what would be right.
+
+/// `64KiB`; see config::parse_size().
+CLI::Option* add_size(CLI::App* app, const std::string& name, std::uint64_t& value,
+                      const std::string& help);
+/// `250ms`; see config::parse_duration().
+CLI::Option* add_duration(CLI::App* app, const std::string& name, std::chrono::nanoseconds& value,
+                          const std::string& help);
+/// 64 bits, decimal or 0x…; `-1` stands for 2^64 - 1.
+CLI::Option* add_word(CLI::App* app, const std::string& name, std::uint64_t& value,
+                      const std::string& help);
+/// The positional URI of a region (or of a server, when `of_server`).
+CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server = false);
+
+/// Checks a URI and that it does (or does not) name a region.
+[[nodiscard]] tl::expected<Uri, Failure> parse_uri(const std::string& text, bool wants_region);
+
+/// The engine of this process; `options` are completed from the global options.
+[[nodiscard]] Result<Engine> open_engine(const Globals& globals, EngineOptions options = {});
+
+/// One JSON document on standard output.
+void print_json(const Json& document);
+
+/// "1.5 GiB": for people, rounded. config::format_size() is the exact form.
+[[nodiscard]] std::string human_bytes(double bytes);
+/// "2.41 GB/s": decimal, as networks are sold.
+[[nodiscard]] std::string human_rate(double bytes_per_second);
+
+// The subcommands, a file each.
+void add_admin_commands(Commands& commands);     // ls create stat rm
+void add_transfer_commands(Commands& commands);  // put get
+void add_access_commands(Commands& commands);    // read write cas add
+void add_bench_command(Commands& commands);
+void add_config_commands(Commands& commands);  // config check, config show
+
+}  // namespace remora::apps

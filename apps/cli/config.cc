@@ -1,0 +1,125 @@
+/// remora config check, config show: what a server would make of its file.
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include <remora/config/describe.h>
+#include <remora/config/load.h>
+#include <remora/config/units.h>
+
+#include "cli/command.h"
+
+namespace remora::apps {
+namespace {
+
+using config::Diagnostic;
+using config::Diagnostics;
+using config::ServerConfig;
+
+/// Prints every fault; the failure's own text only counts them.
+Outcome refuse(const Globals& globals, const std::string& file, const Diagnostics& faults) {
+  const std::size_t count = faults.size() + faults.dropped();
+  if (globals.json) {
+    Json list = Json::array();
+    for (const Diagnostic& fault : faults)
+      list.push_back({{"file", fault.file},
+                      {"line", fault.line},
+                      {"column", fault.column},
+                      {"key", fault.key},
+                      {"message", fault.message}});
+    print_json(Json{{"ok", false}, {"faults", std::move(list)}});
+  }
+  std::cerr << faults.to_string() << "remora: " << file << ": " << count
+            << (count == 1 ? " fault\n" : " faults\n");
+  return ExitCode::kConfiguration;
+}
+
+Outcome check(const Globals& globals, const std::string& file) {
+  const auto loaded = config::load_server(file);
+  if (!loaded) return refuse(globals, file, loaded.error());
+  if (globals.json)
+    print_json(Json{{"ok", true}, {"faults", Json::array()}});
+  else
+    std::cout << file << ": ok\n";
+  return ExitCode::kOk;
+}
+
+std::string text(std::string_view value) { return std::string{value}; }
+
+Json regions_of(const ServerConfig& server) {
+  Json list = Json::array();
+  for (const config::RegionConfig& region : server.regions) {
+    Json rights = Json::array();
+    if (region.rights.read) rights.push_back("read");
+    if (region.rights.write) rights.push_back("write");
+    if (region.rights.atomic) rights.push_back("atomic");
+    list.push_back({{"name", region.name},
+                    {"size_bytes", region.size_bytes},
+                    {"block_bytes", region.block_bytes},
+                    {"rights", std::move(rights)},
+                    {"atomics", region.atomics},
+                    {"shm", region.shm}});
+  }
+  return list;
+}
+
+Json to_json(const ServerConfig& server) {
+  const auto seconds = [](std::chrono::nanoseconds value) {
+    return std::chrono::duration<double>(value).count();
+  };
+  Json origins = Json::object();
+  for (const auto& [key, origin] : server.origins)
+    origins[key] = origin.file + ":" + std::to_string(origin.line);
+  return Json{
+      {"listen", {{"address", server.listen.address}, {"port", server.listen.port}}},
+      {"transports",
+       {{"rdma", text(to_string(server.transports.rdma))},
+        {"rdma_device", server.transports.rdma_device},
+        {"shm", text(to_string(server.transports.shm))}}},
+      {"pool",
+       {{"size_bytes", server.pool.size_bytes},
+        {"piece_bytes", server.pool.piece_bytes},
+        {"huge_pages", text(to_string(server.pool.huge_pages))},
+        {"populate", server.pool.populate}}},
+      {"regions", regions_of(server)},
+      {"auth", server.auth ? Json(text(to_string(*server.auth))) : Json(nullptr)},
+      {"limits",
+       {{"sessions_max", server.limits.sessions_max},
+        {"regions_max", server.limits.regions_max},
+        {"session_regions_max", server.limits.session_regions_max},
+        {"handshake_timeout_seconds", seconds(server.limits.handshake_timeout)},
+        {"request_timeout_seconds", seconds(server.limits.request_timeout)},
+        {"drain_timeout_seconds", seconds(server.limits.drain_timeout)}}},
+      {"log", {{"level", text(to_string(server.log.level))}}},
+      {"metrics", {{"address", server.metrics.address ? Json(*server.metrics.address) : Json()}}},
+      {"origins", std::move(origins)}};
+}
+
+Outcome show(const Globals& globals, const std::string& file) {
+  const auto loaded = config::load_server(file);
+  if (!loaded) return refuse(globals, file, loaded.error());
+  if (globals.json)
+    print_json(to_json(*loaded));
+  else
+    std::cout << config::show(*loaded);
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_config_commands(Commands& commands) {
+  const auto file = std::make_shared<std::string>();
+  CLI::App* const group = commands.add("config", "Check or show a server's configuration file");
+  group->require_subcommand(1);
+
+  CLI::App* command = commands.add("check", "List every fault of the file", group);
+  command->add_option("FILE", *file, "YAML file")->type_name("")->required();
+  Commands::on_run(command, [&commands, file] { return check(commands.globals(), *file); });
+
+  command = commands.add("show", "Print the effective values and where each came from", group);
+  command->add_option("FILE", *file, "YAML file")->type_name("")->required();
+  Commands::on_run(command, [&commands, file] { return show(commands.globals(), *file); });
+}
+
+}  // namespace remora::apps

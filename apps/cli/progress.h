@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace remora::apps {
+
+/// A line on a terminal that tells how far long work is; nothing where stderr is no terminal.
+/// Drawn at most ten times a second, wiped by the destructor.
+class Progress {
+ public:
+  /// `total_bytes` is empty where the end is not known.
+  Progress(std::string label, std::optional<std::uint64_t> total_bytes);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void update(std::uint64_t done_bytes);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string label_;
+  std::optional<std::uint64_t> total_bytes_;
+  bool enabled_;
+  bool drawn_ = false;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point drawn_at_ = start_;
+};
+
+/// Whether stderr is a terminal, so that a line may be drawn and redrawn there.
+[[nodiscard]] bool stderr_is_terminal() noexcept;
+/// Replaces the terminal's current line by `text`; an empty text wipes it.
+void draw_line(const std::string& text);
+
+}  // namespace remora::apps

@@ -1,0 +1,30 @@
+#pragma once
+
+/// How the programs of Remora end: few codes, each a class of causes a script can act on.
+
+#include <cstdint>
+
+#include <remora/result.h>
+
+namespace remora::apps {
+
+/// Exit statuses of remora and remora-server; the table in apps/README.md is theirs. A program that
+/// a signal ended exits with 128 + the signal's number.
+enum class ExitCode : std::uint8_t {
+  kOk = 0,
+  kNotSwapped = 1,     ///< `remora cas` only: another value stood there
+  kUsage = 2,          ///< the command line is wrong: option, argument, URI
+  kRefused = 3,        ///< it does not exist, or may not be done to it
+  kConnection = 4,     ///< nobody there, connection lost, timed out, address taken
+  kLocal = 5,          ///< a file, memory or device of this machine, or a server's memory
+  kIndeterminate = 6,  ///< a write or an atomic may or may not have taken effect
+  kConfiguration = 7,  ///< the configuration file is wrong
+  kInternal = 70,      ///< a bug of ours
+};
+
+/// The class that `error` belongs to.
+[[nodiscard]] ExitCode exit_code_of(const Error& error) noexcept;
+
+[[nodiscard]] constexpr int to_int(ExitCode code) noexcept { return static_cast<int>(code); }
+
+}  // namespace remora::apps

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string_view>
+
+namespace remora::apps {
+
+/// As CMake's project() says: "0.1.0".
+inline constexpr std::string_view kVersion = REMORA_VERSION;
+
+}  // namespace remora::apps

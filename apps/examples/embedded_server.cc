@@ -1,0 +1,31 @@
+/// Embeds a server: lends a region, and looks at it while clients use it.
+///
+///   embedded_server [PORT]
+
+#include <cstring>
+#include <iostream>
+
+#include <remora/remora.h>
+
+using namespace remora::literals;
+using remora::ByteOffset;
+
+int main(int argc, char** argv) try {
+  remora::config::ServerConfig config;  // or config::load_server("remora.yaml")
+  config.listen.port = static_cast<std::uint16_t>(argc > 1 ? std::stoi(argv[1]) : 0);  // 0: any
+  config.pool.size_bytes = 64_MiB;
+  auto server = remora::Server::start(config).value();
+  server.create_region({.name = "queue", .size_bytes = 16_MiB, .shm = true}).value();
+  auto view = server.view("queue").value();  // our own window on what we lend
+
+  const char greeting[] = "hello from the server";
+  view.write(ByteOffset{64}, std::as_bytes(std::span{greeting})).value();
+  std::cout << "remora://localhost:" << server.port() << "/queue until a line is read" << std::endl;
+  std::cin.get();
+
+  std::uint64_t counter = 0;  // clients fetch_add it
+  view.read(ByteOffset{0}, std::as_writable_bytes(std::span{&counter, 1})).value();
+  std::cout << "clients counted to " << counter << '\n';
+} catch (const std::exception& error) {  // from value(), the only throw in the library
+  return std::cerr << error.what() << '\n', 1;
+}

@@ -1,0 +1,200 @@
+/// remora-server: lends this machine's memory, as a YAML file says, until it is told to stop.
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fcntl.h>
+#include <iostream>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <remora/config/load.h>
+#include <remora/config/server_config.h>
+#include <remora/config/units.h>
+#include <remora/metrics/process.h>
+#include <remora/metrics/registry.h>
+#include <remora/remora.h>
+
+#include "common/exit_code.h"
+#include "common/version.h"
+#include "server/notify.h"
+#include "server/stop_signals.h"
+
+namespace remora::apps {
+namespace {
+
+struct Options {
+  std::string config_path;
+  std::string port_file;
+  bool check = false;
+};
+
+spdlog::level::level_enum level_of(config::LogLevel level) {
+  switch (level) {
+    case config::LogLevel::kTrace: return spdlog::level::trace;
+    case config::LogLevel::kDebug: return spdlog::level::debug;
+    case config::LogLevel::kInfo: return spdlog::level::info;
+    case config::LogLevel::kWarn: return spdlog::level::warn;
+    case config::LogLevel::kError: return spdlog::level::err;
+    case config::LogLevel::kOff: return spdlog::level::off;
+  }
+  return spdlog::level::info;
+}
+
+void log_to_stderr(config::LogLevel level) {
+  auto logger =
+      std::make_shared<spdlog::logger>("remora", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
+  logger->set_level(level_of(level));
+  logger->flush_on(spdlog::level::trace);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+void complain(const std::string& text) { std::cerr << "remora-server: " << text << '\n'; }
+
+/// The file that tells a script which port was bound. Written at once (a reader never sees half of
+/// it), removed with the object.
+class PortFile {
+ public:
+  explicit PortFile(std::string path) : path_{std::move(path)} {}
+  ~PortFile() {
+    if (written_) ::unlink(path_.c_str());
+  }
+  PortFile(const PortFile&) = delete;
+  PortFile& operator=(const PortFile&) = delete;
+
+  Status write(std::uint16_t port) {
+    const std::string temporary = path_ + ".new";
+    const std::string text = std::to_string(port) + "\n";
+    const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    bool good = fd >= 0 && ::write(fd, text.data(), text.size()) == ssize_t(text.size());
+    if (fd >= 0) good = (::close(fd) == 0) && good;
+    if (good && ::rename(temporary.c_str(), path_.c_str()) == 0) {
+      written_ = true;
+      return ok_status();
+    }
+    const Error error = Error{Code::kSystem, "port file"}.with_subject(path_).with_errno(errno);
+    if (fd >= 0) ::unlink(temporary.c_str());
+    return error;
+  }
+
+ private:
+  std::string path_;
+  bool written_ = false;
+};
+
+/// What to do about an error of Server::start(), where the error itself does not know the file.
+std::string start_advice(const Error& error) {
+  switch (error.code()) {
+    case Code::kAddressInUse: return "or change listen.port in the configuration";
+    case Code::kOutOfMemory: return "lower pool.size in the configuration, or free memory";
+    case Code::kNotFound:
+    case Code::kUnsupported:
+      return "'ibv_devices' lists RDMA devices; transports.rdma: off or auto starts without one";
+    case Code::kUnreachable: return "listen.address must be an address of this machine";
+    default: return {};
+  }
+}
+
+int fail_to_start(const Options& options, const Error& error) {
+  std::string text = "cannot start with " + options.config_path + ": " + error.message();
+  if (const std::string advice = start_advice(error); !advice.empty()) text += "; " + advice;
+  complain(text);
+  return to_int(exit_code_of(error));
+}
+
+void log_ready(const Server& server) {
+  std::string where;
+  for (const std::string& line : server.listening()) where += (where.empty() ? "" : ", ") + line;
+  const std::string metrics = server.metrics_address();
+  spdlog::info("listening on port {}: {}; metrics: {}", server.port(), where,
+               metrics.empty() ? "none" : metrics + "/metrics");
+}
+
+int serve(const Options& options, const config::ServerConfig& configuration) {
+  StopSignals signals;
+  spdlog::info("remora-server {}: preparing a pool of {}", kVersion,
+               config::format_size(configuration.pool.size_bytes));
+  notify_service_manager("STATUS=preparing the pool");
+  auto registry = metrics::Registry::create();
+  if (!registry) return fail_to_start(options, registry.error());
+  if (const Status added = metrics::register_process_metrics(**registry, kVersion); !added)
+    return fail_to_start(options, added.error());
+  auto server = Server::start(configuration, *registry);
+  if (!server) return fail_to_start(options, server.error());
+
+  PortFile port_file{options.port_file};
+  if (!options.port_file.empty())
+    if (const Status written = port_file.write(server->port()); !written)
+      return fail_to_start(options, written.error());
+  log_ready(*server);
+  notify_service_manager("READY=1\nSTATUS=lending " +
+                         config::format_size(configuration.pool.size_bytes));
+
+  const int signal = signals.wait();
+  spdlog::info("SIG{}: stopping; a second one ends at once", ::sigabbrev_np(signal));
+  notify_service_manager("STOPPING=1");
+  server->stop();
+  spdlog::info("stopped");
+  return to_int(ExitCode::kOk);
+}
+
+int run(const Options& options) {
+  const auto configuration = config::load_server(options.config_path);
+  if (!configuration) {
+    const config::Diagnostics& faults = configuration.error();
+    std::cerr << faults.to_string();
+    const std::size_t count = faults.size() + faults.dropped();
+    complain(options.config_path + ": " + std::to_string(count) +
+             (count == 1 ? " fault" : " faults") + "; nothing was started");
+    return to_int(ExitCode::kConfiguration);
+  }
+  if (options.check) {
+    std::cout << options.config_path << ": ok\n";
+    return to_int(ExitCode::kOk);
+  }
+  log_to_stderr(configuration->log.level);
+  return serve(options, *configuration);
+}
+
+int parse_and_run(int argc, char** argv) {
+  Options options;
+  CLI::App app{"Lends this machine's memory to Remora clients, in the foreground."};
+  app.footer(
+      "SIGTERM and SIGINT stop it cleanly; a second one ends it at once.\n"
+      "Exit codes: 0 stopped, 2 usage, 3 no such device, 4 address in use, 5 memory or\n"
+      "permissions, 7 the configuration is wrong.");
+  app.add_option("--config", options.config_path, "YAML file that says what to lend")
+      ->type_name("FILE")
+      ->required();
+  app.add_flag("--check", options.check, "Check the file and start nothing");
+  app.add_option("--port-file", options.port_file,
+                 "Write the port that was bound to this file once clients can connect")
+      ->type_name("FILE");
+  app.set_version_flag("--version", "remora-server " + std::string{kVersion});
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    complain(std::string{error.what()} + "; try 'remora-server --help'");
+    return to_int(ExitCode::kUsage);
+  }
+  return run(options);
+}
+
+}  // namespace
+}  // namespace remora::apps
+
+int main(int argc, char** argv) {
+  try {
+    return remora::apps::parse_and_run(argc, argv);
+  } catch (const std::exception& exception) {
+    std::cerr << "remora-server: internal error: " << exception.what() << '\n';
+    return remora::apps::to_int(remora::apps::ExitCode::kInternal);
+  }
+}

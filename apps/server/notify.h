@@ -1,0 +1,14 @@
+#pragma once
+
+/// Tells a service manager how the daemon is, by the protocol of sd_notify(3).
+
+#include <string_view>
+
+namespace remora::apps {
+
+/// Sends `state` ("READY=1", "STOPPING=1", "STATUS=…"; several divided by newlines) to the socket
+/// that NOTIFY_SOCKET names. Does nothing without that variable; a failure is logged and changes
+/// nothing else. Source: sd_notify(3).
+void notify_service_manager(std::string_view state) noexcept;
+
+}  // namespace remora::apps
