@@ -122,6 +122,6 @@ vm_build_initramfs() {
   (cd "$work/root" && find . | cpio -o -H newc --quiet -R 0:0) >"$work/cpio"
   mv "$work/cpio" "$VM_INITRAMFS"
   rm -rf "$work"
-  # Those that nobody has used for a week, of earlier versions of init.
+  # Those of earlier versions of init, once they are a week old.
   find "$VM_CACHE" -maxdepth 1 -name 'initramfs-*' -mtime +7 ! -path "$VM_INITRAMFS" -delete
 }
