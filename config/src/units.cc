@@ -7,6 +7,8 @@
 
 #include <remora/config/units.h>
 
+#include "text.h"
+
 namespace remora::config {
 namespace {
 
@@ -159,9 +161,9 @@ std::string explain_unit(std::string_view text, const Quantity& quantity, const 
   if (words.units.empty()) return "expected a whole number without a unit";
   const std::string_view meant = words.meant(unit);
   if (meant.empty())
-    return "unknown unit '" + unit + "': the units are " + std::string{words.units};
+    return "unknown unit " + in_quotes(unit) + ": the units are " + std::string{words.units};
   if (meant == unit) return "no space between number and unit: write " + number + unit;
-  return "unknown unit '" + unit + "': write " + number + std::string{meant};
+  return "unknown unit " + in_quotes(unit) + ": write " + number + std::string{meant};
 }
 
 std::string explain(std::string_view text, const Quantity& quantity, const Wording& words) {
@@ -170,18 +172,17 @@ std::string explain(std::string_view text, const Quantity& quantity, const Wordi
   switch (quantity.fault) {
     case Fault::kNothing: return {};
     case Fault::kEmpty: return expected + ", found nothing";
-    case Fault::kNotDecimal: return expected + ", found '" + std::string{text} + "'";
+    case Fault::kNotDecimal: return expected + ", found " + in_quotes(text);
     case Fault::kLeadingZero:
-      return "'" + std::string{text} +
-             "' has a leading zero: numbers are decimal, write it without";
+      return in_quotes(text) + " has a leading zero: numbers are decimal, write it without";
     case Fault::kNotWhole:
-      return "'" + std::string{text} + "' is not a whole number" +
+      return in_quotes(text) + " is not a whole number" +
              (words.units.empty() ? "" : ": use the next smaller unit");
     case Fault::kUnit: return explain_unit(text, quantity, words);
     case Fault::kNoUnit:
-      return "'" + std::string{text} + "' has no unit: the units are " + std::string{words.units};
+      return in_quotes(text) + " has no unit: the units are " + std::string{words.units};
     case Fault::kTooLarge:
-      return "'" + std::string{text} + "' is too large: at most " + std::string{words.max};
+      return in_quotes(text) + " is too large: at most " + std::string{words.max};
   }
   return expected;
 }

@@ -8,6 +8,7 @@
 /// table in config/README.md, printed by `reference_markdown()` (describe.h), lists each key with
 /// unit, range and default.
 ///
+/// Made for designated initialisers: every field has an initialiser, so leaving one out is silent.
 /// Ownership: values, nothing borrowed. Thread safety: as any value.
 
 #include <chrono>
@@ -35,7 +36,7 @@ inline constexpr std::uint64_t kPoolPiecesMax = 65536;
 
 /// An address and a port to listen on or connect to.
 struct Endpoint {
-  std::string address;  ///< host name, IPv4 or IPv6 literal (without brackets)
+  std::string address{};  ///< host name, IPv4 or IPv6 literal (without brackets)
   std::uint16_t port = 0;
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
@@ -62,7 +63,7 @@ struct Transports {
   Availability rdma = Availability::kAuto;
   /// Name of the only RDMA device to use, such as `mlx5_0`; empty: the one that routes to
   /// `listen.address`.
-  std::string rdma_device;
+  std::string rdma_device{};
   /// Shared memory with clients of the same user on this host. Regions allow it one by one
   /// (`RegionConfig::shm`), so no memory is mapped by others until one does.
   Availability shm = Availability::kAuto;
@@ -101,12 +102,12 @@ struct RegionRights {
 
 /// A region that exists from the start.
 struct RegionConfig {
-  std::string name;  ///< see is_region_name()
+  std::string name{};  ///< see is_region_name()
   /// A multiple of `block_bytes`, at least one block.
   std::uint64_t size_bytes = 0;
   /// A power of two from 64 B to 16 MiB.
   std::uint64_t block_bytes = 4096;
-  RegionRights rights;
+  RegionRights rights{};
   /// Atomic domain: `auto` (`cpu` for a region with `shm`, else the RDMA device if there is one,
   /// else `cpu`), `none`, `cpu`, or the name of an RDMA device.
   std::string atomics = "auto";
@@ -147,16 +148,16 @@ struct Log {
 
 struct Metrics {
   /// `HOST:PORT` or `[IPv6]:PORT` (see parse_endpoint()) of the HTTP endpoint; empty: none.
-  std::optional<std::string> address;
+  std::optional<std::string> address{};
 
   friend bool operator==(const Metrics&, const Metrics&) = default;
 };
 
 /// Where a value was written.
 struct Origin {
-  std::string file;
-  std::size_t line = 0;     ///< from 1
-  std::string environment;  ///< variables the value was made from: `A, B`; empty: none
+  std::string file{};
+  std::size_t line = 0;       ///< from 1
+  std::string environment{};  ///< variables the value was made from: `A, B`; empty: none
 
   friend bool operator==(const Origin&, const Origin&) = default;
 };
@@ -165,18 +166,18 @@ using Origins = std::map<std::string, Origin, std::less<>>;
 
 /// One memory server.
 struct ServerConfig {
-  Listen listen;
-  Transports transports;
-  Pool pool;
-  std::vector<RegionConfig> regions;
+  Listen listen{};
+  Transports transports{};
+  Pool pool{};
+  std::vector<RegionConfig> regions{};
   /// Empty: not said, which is accepted on a loopback address only. Lending memory on a network to
   /// anybody has to be written out as `auth: none`.
-  std::optional<Auth> auth;
-  Limits limits;
-  Log log;
-  Metrics metrics;
+  std::optional<Auth> auth{};
+  Limits limits{};
+  Log log{};
+  Metrics metrics{};
   /// Filled by load_server() for show(); nothing else reads it.
-  Origins origins;
+  Origins origins{};
 };
 
 /// Checks a configuration filled by hand: every range of the key table and every rule between keys.

@@ -1,0 +1,15 @@
+#pragma once
+
+// Syntax of names that other parts give: hosts and RDMA devices. Nothing is looked up.
+
+#include <string_view>
+
+namespace remora::config {
+
+// An IPv4 literal, an IPv6 literal (a `%scope` may follow) or a host name (RFC 1123, and `_`).
+bool is_host(std::string_view text);
+
+// 1 to 63 of `A-Z a-z 0-9 . _ -`, as the kernel names RDMA devices.
+bool is_device_name(std::string_view text);
+
+}  // namespace remora::config

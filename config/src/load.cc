@@ -1,0 +1,367 @@
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <unordered_map>
+#include <utility>
+
+#include <remora/config/load.h>
+#include <remora/config/units.h>
+
+#include "keys.h"
+#include "report.h"
+#include "rules.h"
+#include "text.h"
+#include "yaml_tree.h"
+
+namespace remora::config {
+namespace {
+
+// What `${NAME}` made of a scalar.
+struct Expanded {
+  std::string text;
+  std::string variables;  // `A, B`
+};
+
+bool is_variable_name(std::string_view name) {
+  const auto is_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !name.empty() && !(name[0] >= '0' && name[0] <= '9') &&
+         std::all_of(name.begin(), name.end(), is_word);
+}
+
+tl::expected<Expanded, std::string> expand(std::string_view text, const Environment& environment) {
+  Expanded result;
+  while (true) {
+    const std::size_t start = text.find("${");
+    if (start == std::string_view::npos) break;
+    if (start > 0 && text[start - 1] == '$') {  // $${ is a literal ${
+      result.text.append(text.substr(0, start - 1)).append("${");
+      text.remove_prefix(start + 2);
+      continue;
+    }
+    const std::size_t end = text.find('}', start);
+    if (end == std::string_view::npos)
+      return tl::make_unexpected(std::string{"'${' without '}': '$${' writes a literal '${'"});
+    const std::string name{text.substr(start + 2, end - start - 2)};
+    if (!is_variable_name(name))
+      return tl::make_unexpected(in_quotes(name) +
+                                 " is no name of an environment variable: letters, digits and _");
+    const std::optional<std::string> value = environment ? environment(name) : std::nullopt;
+    if (!value) return tl::make_unexpected("the environment variable " + name + " is not set");
+    result.text.append(text.substr(0, start)).append(*value);
+    result.variables.append(result.variables.empty() ? "" : ", ").append(name);
+    text.remove_prefix(end + 1);
+  }
+  result.text.append(text);
+  return result;
+}
+
+std::string join_path(const std::string& path, std::string_view name) {
+  return path.empty() ? std::string{name} : path + "." + std::string{name};
+}
+
+// Walks the tree along the key table and fills the struct.
+class Binder {
+ public:
+  Binder(const std::string& file, const Environment& environment)
+      : file_{file}, environment_{environment}, report_{file} {}
+
+  tl::expected<ServerConfig, Diagnostics> bind(const YamlNode& root) {
+    report_.note_place("", root.place);
+    if (root.kind == YamlNode::Kind::kMap)
+      bind_map(root, "", "", 0);
+    else
+      report_.fault("", not_a_map("", root.kind));
+    if (report_.good("")) check_rules(config_, report_);
+    Diagnostics diagnostics = report_.take();
+    if (!diagnostics.empty()) return tl::make_unexpected(std::move(diagnostics));
+    return std::move(config_);
+  }
+
+ private:
+  static std::string not_a_map(std::string_view table_path, YamlNode::Kind found) {
+    const std::vector<std::string_view> names = children(table_path);
+    return "expected a map with the keys " + join(names, "and") + ", found " +
+           std::string{describe(found)};
+  }
+
+  // `path` names the map in messages, `table_path` in the key table (`regions[]`).
+  void bind_map(const YamlNode& map, const std::string& path, const std::string& table_path,
+                std::size_t region) {
+    std::unordered_map<std::string_view, std::size_t> seen;  // key -> line
+    for (std::size_t i = 0; i < map.keys.size(); ++i) {
+      const YamlNode& name = map.keys[i];
+      if (name.kind != YamlNode::Kind::kScalar) {
+        report_.fault_at(name.place, join_path(path, "?"),
+                         "a key must be text, found " + std::string{describe(name.kind)});
+        continue;
+      }
+      const auto [first, is_new] = seen.emplace(name.scalar, name.place.line);
+      const Key* const key = find_key(join_path(table_path, name.scalar));
+      // A dotted key would be found by its path although it stands in the wrong map.
+      const bool known = key != nullptr && leaf(key->path) == name.scalar;
+      const std::string key_path = join_path(path, known ? name.scalar : printable(name.scalar));
+      if (!is_new)
+        report_.fault_at(name.place, key_path,
+                         "duplicate key, first written in line " + std::to_string(first->second));
+      else if (known)
+        bind_value(map.items[i], name.place, *key, key_path, region);
+      else
+        fault_unknown(name, path, table_path);
+    }
+    fault_missing(path, table_path);
+  }
+
+  void fault_unknown(const YamlNode& name, const std::string& path, const std::string& table_path) {
+    const std::vector<std::string_view> names = children(table_path);
+    const std::string shown{in_quotes(name.scalar)};
+    const std::string text = shown.substr(1, shown.size() - 2);
+    std::string message = "unknown key";
+    if (const std::string_view near = nearest(name.scalar, names); !near.empty()) {
+      message.append(": did you mean '").append(near).append("'?");
+      meant_.insert(join_path(path, near));
+    } else if (const std::string_view elsewhere = find_elsewhere(name.scalar); !elsewhere.empty()) {
+      message.append(": did you mean '").append(elsewhere).append("'?");
+    } else {
+      message.append(": valid here are ").append(join(names, "and"));
+    }
+    report_.fault_at(name.place, join_path(path, text), std::move(message));
+  }
+
+  // The only key of another map whose last component is `name`, or the path that `name` spells.
+  static std::string_view find_elsewhere(std::string_view name) {
+    std::string_view found;
+    for (const Key& key : keys()) {
+      if (key.path == name) return key.path;
+      if (leaf(key.path) != name) continue;
+      if (!found.empty()) return {};
+      found = key.path;
+    }
+    return found;
+  }
+
+  void fault_missing(const std::string& path, const std::string& table_path) {
+    for (const Key& key : keys()) {
+      const std::string key_path = join_path(path, leaf(key.path));
+      const bool here = parent(key.path) == table_path;
+      if (here && key.required && !report_.written(key_path) && !meant_.contains(key_path))
+        report_.fault(key_path, "required: " + range_text(key));
+      // A map that is left out altogether takes its required members with it.
+      if (!here && key.required && table_path.empty() && !key.path.starts_with("regions[]") &&
+          !report_.written(parent(key.path)) && !meant_.contains(std::string{parent(key.path)}))
+        report_.fault(std::string{key.path}, "required: " + range_text(key));
+    }
+  }
+
+  void bind_value(const YamlNode& node, const Place& key_place, const Key& key,
+                  const std::string& path, std::size_t region) {
+    const bool is_null = node.kind == YamlNode::Kind::kNull;
+    report_.note_place(path, is_null ? key_place : node.place);
+    if (is_null) {
+      report_.fault(path, "has no value: give it one or remove the key");
+      return;
+    }
+    switch (key.type) {
+      case KeyType::kMap:
+        if (node.kind == YamlNode::Kind::kMap)
+          bind_map(node, path, std::string{key.path}, region);
+        else
+          report_.fault(path, not_a_map(key.path, node.kind));
+        return;
+      case KeyType::kList: bind_regions(node, key, path); return;
+      case KeyType::kChoices: bind_words(node, key, path, region); return;
+      default: break;
+    }
+    if (node.kind != YamlNode::Kind::kScalar) {
+      report_.fault(path, "expected a single value (" + range_text(key) + "), found " +
+                              std::string{describe(node.kind)});
+      return;
+    }
+    const auto expanded = expand_scalar(node, path);
+    if (!expanded) return;
+    const auto value = convert(expanded->text, key);
+    if (!value)
+      report_.fault(path, value.error());
+    else
+      store(*value, key, path, region, expanded->variables);
+  }
+
+  void bind_regions(const YamlNode& node, const Key& key, const std::string& path) {
+    if (node.kind != YamlNode::Kind::kSequence) {
+      report_.fault(path, "expected a list of maps, found " + std::string{describe(node.kind)});
+      return;
+    }
+    if (node.items.size() > key.max) {
+      report_.fault(path, range_text(key) + ", found " + std::to_string(node.items.size()));
+      return;
+    }
+    config_.regions.resize(node.items.size());
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      const YamlNode& item = node.items[i];
+      const std::string item_path = region_path(i);
+      // yaml-cpp places an empty element at whatever comes next.
+      report_.note_place(item_path, item.kind == YamlNode::Kind::kNull ? node.place : item.place);
+      if (item.kind == YamlNode::Kind::kMap)
+        bind_map(item, item_path, "regions[]", i);
+      else
+        report_.fault(item_path, not_a_map("regions[]", item.kind));
+    }
+  }
+
+  void bind_words(const YamlNode& node, const Key& key, const std::string& path,
+                  std::size_t region) {
+    if (node.kind != YamlNode::Kind::kSequence) {
+      report_.fault(path, "expected a list, such as [" + std::string{key.words[0]} + "], found " +
+                              std::string{describe(node.kind)});
+      return;
+    }
+    std::vector<std::string> words;
+    std::string variables;
+    for (const YamlNode& item : node.items) {
+      if (item.kind != YamlNode::Kind::kScalar) {
+        report_.fault_at(
+            item.place, path,
+            "expected " + range_text(key) + ", found " + std::string{describe(item.kind)});
+        return;
+      }
+      const auto expanded = expand_scalar(item, path);
+      if (!expanded) return;
+      words.push_back(expanded->text);
+      if (!expanded->variables.empty())
+        variables.append(variables.empty() ? "" : ", ").append(expanded->variables);
+    }
+    store(Value{std::move(words)}, key, path, region, variables);
+  }
+
+  std::optional<Expanded> expand_scalar(const YamlNode& node, const std::string& path) {
+    auto expanded = expand(node.scalar, environment_);
+    if (expanded) return std::move(*expanded);
+    report_.fault_at(node.place, path, expanded.error());
+    return std::nullopt;
+  }
+
+  static tl::expected<Value, std::string> convert(const std::string& text, const Key& key) {
+    switch (key.type) {
+      case KeyType::kBoolean:
+        if (text == "true" || text == "false") return Value{text == "true"};
+        return tl::make_unexpected("expected true or false, found " + in_quotes(text));
+      case KeyType::kNumber:
+        if (const auto number = parse_number(text)) return Value{*number};
+        return tl::make_unexpected(explain_number(text));
+      case KeyType::kSize:
+        if (const auto size_bytes = parse_size(text)) return Value{*size_bytes};
+        return tl::make_unexpected(explain_size(text));
+      case KeyType::kDuration:
+        if (const auto duration = parse_duration(text)) return Value{*duration};
+        return tl::make_unexpected(explain_duration(text));
+      default: return Value{text};
+    }
+  }
+
+  void store(const Value& value, const Key& key, const std::string& path, std::size_t region,
+             const std::string& variables) {
+    std::string message = check_value(key, value);
+    if (!message.empty()) {
+      report_.fault(path, std::move(message));
+      return;
+    }
+    key.write(config_, region, value);
+    config_.origins.insert_or_assign(path, Origin{file_, report_.place(path).line, variables});
+  }
+
+  const std::string& file_;
+  const Environment& environment_;
+  Report report_;
+  std::set<std::string> meant_;  // paths that an unknown key was probably meant for
+  ServerConfig config_;
+};
+
+Diagnostics one(const std::string& file, std::string message) {
+  Diagnostics diagnostics;
+  diagnostics.add({file, 0, 0, {}, std::move(message)});
+  return diagnostics;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_{fd} {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  [[nodiscard]] int get() const noexcept { return fd_; }
+
+ private:
+  int fd_;
+};
+
+std::string system_message(const char* what, int system_errno) {
+  std::array<char, 128> buffer{};
+  // The GNU strerror_r: may return a static text, never fails.
+  return std::string{what} + ": " + ::strerror_r(system_errno, buffer.data(), buffer.size());
+}
+
+// Up to one byte more than kFileBytesMax, so that the parser sees that it is too large.
+tl::expected<std::string, std::string> read_file(const std::string& path) {
+  if (path.empty() || path.find('\0') != std::string::npos)
+    return tl::make_unexpected(std::string{"not a file name"});
+  // Non-blocking: opening a pipe that nobody writes to would never return.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.get() < 0) return tl::make_unexpected(system_message("cannot open the file", errno));
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0)
+    return tl::make_unexpected(system_message("cannot read the file", errno));
+  if (S_ISDIR(status.st_mode))
+    return tl::make_unexpected(std::string{"a directory: name the file in it"});
+  if (!S_ISREG(status.st_mode)) return tl::make_unexpected(std::string{"not a regular file"});
+  std::string text(kFileBytesMax + 1, '\0');
+  std::size_t length = 0;
+  while (length < text.size()) {
+    const ssize_t count = ::read(file.get(), text.data() + length, text.size() - length);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return tl::make_unexpected(system_message("cannot read the file", errno));
+    if (count == 0) break;
+    length += static_cast<std::size_t>(count);
+  }
+  text.resize(length);
+  return text;
+}
+
+}  // namespace
+
+std::optional<std::string> process_environment(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return std::string{value};
+}
+
+tl::expected<ServerConfig, Diagnostics> parse_server(std::string_view text,
+                                                     const std::string& filename,
+                                                     const Environment& environment) {
+  auto tree = parse_yaml(text);
+  if (!tree) {
+    Diagnostics diagnostics;
+    tree.error().file = filename;
+    diagnostics.add(std::move(tree.error()));
+    return tl::make_unexpected(std::move(diagnostics));
+  }
+  if (tree->kind == YamlNode::Kind::kNull)
+    return tl::make_unexpected(one(filename, "says nothing: at least pool.size is required"));
+  return Binder{filename, environment}.bind(*tree);
+}
+
+tl::expected<ServerConfig, Diagnostics> load_server(const std::string& path,
+                                                    const Environment& environment) {
+  const auto text = read_file(path);
+  if (!text) return tl::make_unexpected(one(path, text.error()));
+  return parse_server(*text, path, environment);
+}
+
+}  // namespace remora::config

@@ -1,0 +1,180 @@
+#include "rules.h"
+
+#include <bit>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include <remora/config/units.h>
+
+#include "keys.h"
+#include "text.h"
+
+namespace remora::config {
+namespace {
+
+bool is_device(std::string_view atomics) {
+  return atomics != "auto" && atomics != "none" && atomics != "cpu";
+}
+
+void check_listen(const ServerConfig& config, Report& report) {
+  if (report.good("listen.address") && report.good("auth") && !config.auth &&
+      !is_loopback(config.listen.address))
+    report.fault("auth", "required, since listen.address " + in_quotes(config.listen.address) +
+                             " is not a loopback address: 'auth: none' lets in anybody who can "
+                             "connect");
+  if (!report.good("listen") || !report.good("listen.address") || !report.good("listen.port") ||
+      !report.good("metrics.address") || !config.metrics.address)
+    return;
+  const auto metrics = parse_endpoint(*config.metrics.address);
+  if (metrics && metrics->address == config.listen.address && metrics->port == config.listen.port)
+    report.fault("metrics.address",
+                 "the same address and port as listen: the endpoint needs a port of its own");
+}
+
+void check_transports(const ServerConfig& config, Report& report) {
+  const Transports& transports = config.transports;
+  const bool rdma_good = report.good("transports.rdma");
+  if (rdma_good && report.good("transports.shm") && transports.rdma == Availability::kOff &&
+      transports.shm == Availability::kOff)
+    report.fault("transports", "every transport is off: turn one on, or clients cannot connect");
+  if (rdma_good && report.good("transports.rdma_device") && transports.rdma == Availability::kOff &&
+      !transports.rdma_device.empty())
+    report.fault("transports.rdma_device", "has no use while transports.rdma is off: remove one");
+}
+
+void check_pool(const ServerConfig& config, Report& report) {
+  const Pool& pool = config.pool;
+  const bool huge = report.good("pool.huge_pages") && pool.huge_pages == HugePages::kRequire;
+  const std::uint64_t page_bytes = huge ? kHugePageBytes : kPoolPageBytes;
+  const std::string why = huge ? ", since huge_pages is 'require'" : "";
+  const auto whole_pages = [&](const std::string& path, std::uint64_t bytes) {
+    if (report.good(path) && bytes % page_bytes != 0)
+      report.fault(path, "must be a multiple of " + format_size(page_bytes) + why + ", found " +
+                             format_size(bytes));
+  };
+  whole_pages("pool.size", pool.size_bytes);
+  whole_pages("pool.piece", pool.piece_bytes);
+  if (!report.good("pool.size") || !report.good("pool.piece")) return;
+  const std::uint64_t pieces = (pool.size_bytes + pool.piece_bytes - 1) / pool.piece_bytes;
+  if (pieces > kPoolPiecesMax)
+    report.fault("pool.piece", "cuts the pool into " + std::to_string(pieces) +
+                                   " pieces, more than " + std::to_string(kPoolPiecesMax) +
+                                   ": make pieces larger");
+}
+
+void check_region_atomics(const ServerConfig& config, const std::string& path,
+                          const RegionConfig& region, Report& report) {
+  const std::string key = path + ".atomics";
+  if (!report.good(key)) return;
+  // In a struct the right is there by default, so only a file can contradict itself.
+  if (region.atomics == "none" && report.good(path + ".rights") &&
+      report.written(path + ".rights") && region.rights.atomic)
+    report.fault(path + ".rights", "names 'atomic', but the region's atomics are 'none'");
+  if (!is_device(region.atomics) || !report.good("transports.rdma")) return;
+  if (config.transports.rdma == Availability::kOff)
+    report.fault(
+        key, "names the RDMA device " + in_quotes(region.atomics) + ", but transports.rdma is off");
+  else if (report.good("transports.rdma_device") && !config.transports.rdma_device.empty() &&
+           config.transports.rdma_device != region.atomics)
+    report.fault(key, "names the RDMA device " + in_quotes(region.atomics) +
+                          ", but transports.rdma_device is " +
+                          in_quotes(config.transports.rdma_device));
+}
+
+void check_region(const ServerConfig& config, std::size_t index, Report& report) {
+  const RegionConfig& region = config.regions[index];
+  const std::string path = region_path(index);
+  const std::string block = path + ".block";
+  const std::string size = path + ".size";
+  if (report.good(block) && !std::has_single_bit(region.block_bytes))
+    report.fault(block, "must be a power of two, found " + format_size(region.block_bytes));
+  if (report.good(block) && report.good(size) && region.size_bytes % region.block_bytes != 0)
+    report.fault(size, "must be a multiple of the block size " + format_size(region.block_bytes) +
+                           ", found " + format_size(region.size_bytes));
+  if (report.good(path + ".shm") && report.good("transports.shm") && region.shm &&
+      config.transports.shm == Availability::kOff)
+    report.fault(path + ".shm", "is true, but transports.shm is off: turn it on or remove this");
+  check_region_atomics(config, path, region, report);
+}
+
+void check_region_names(const ServerConfig& config, Report& report) {
+  std::map<std::string_view, std::size_t> first;
+  for (std::size_t i = 0; i < config.regions.size(); ++i) {
+    const std::string path = region_path(i) + ".name";
+    if (!report.good(path)) continue;
+    const auto [entry, is_new] = first.emplace(config.regions[i].name, i);
+    if (is_new) continue;
+    const std::string other = region_path(entry->second);
+    const std::size_t line = report.place(other + ".name").line;
+    report.fault(path, "the name " + in_quotes(config.regions[i].name) + " is taken by " + other +
+                           (line == 0 ? "" : " in line " + std::to_string(line)));
+  }
+}
+
+void check_region_sum(const ServerConfig& config, Report& report) {
+  if (!report.good("pool.size")) return;
+  std::uint64_t sum_bytes = 0;  // at most 65536 x 64 TiB = 2^62
+  for (std::size_t i = 0; i < config.regions.size(); ++i) {
+    if (!report.good(region_path(i) + ".size")) return;
+    const std::uint64_t pages =
+        (config.regions[i].size_bytes + kPoolPageBytes - 1) / kPoolPageBytes;
+    sum_bytes += pages * kPoolPageBytes;
+  }
+  if (sum_bytes > config.pool.size_bytes)
+    report.fault("pool.size", "the regions need " + format_size(sum_bytes) + ", the pool has " +
+                                  format_size(config.pool.size_bytes));
+}
+
+void check_regions(const ServerConfig& config, Report& report) {
+  if (!report.good("regions")) return;
+  for (std::size_t i = 0; i < config.regions.size(); ++i) check_region(config, i, report);
+  check_region_names(config, report);
+  check_region_sum(config, report);
+  if (report.good("limits.regions_max") && config.regions.size() > config.limits.regions_max)
+    report.fault("limits.regions_max", "the file has " + std::to_string(config.regions.size()) +
+                                           " regions, more than the " +
+                                           std::to_string(config.limits.regions_max) + " allowed");
+}
+
+// The range of one key of a struct that was filled by hand.
+void check_field(const ServerConfig& config, const Key& key, std::size_t region, Report& report) {
+  const std::optional<Value> value = key.read(config, region);
+  if (!value) return;
+  std::string path;
+  if (parent(key.path) == "regions[]") path = region_path(region) + ".";
+  path = path.empty() ? std::string{key.path} : path.append(leaf(key.path));
+  std::string message = check_value(key, *value);
+  if (!message.empty()) report.fault(path, std::move(message));
+}
+
+}  // namespace
+
+std::string region_path(std::size_t index) { return "regions[" + std::to_string(index) + "]"; }
+
+void check_rules(const ServerConfig& config, Report& report) {
+  check_listen(config, report);
+  check_transports(config, report);
+  check_pool(config, report);
+  check_regions(config, report);
+}
+
+Diagnostics validate(const ServerConfig& config) {
+  Report report{{}};
+  const Key& regions = *find_key("regions");
+  if (config.regions.size() > regions.max)
+    report.fault("regions",
+                 range_text(regions) + ", found " + std::to_string(config.regions.size()));
+  for (const Key& key : keys()) {
+    if (key.read == nullptr) continue;
+    if (parent(key.path) != "regions[]")
+      check_field(config, key, 0, report);
+    else if (report.good("regions"))
+      for (std::size_t i = 0; i < config.regions.size(); ++i) check_field(config, key, i, report);
+  }
+  check_rules(config, report);
+  return report.take();
+}
+
+}  // namespace remora::config

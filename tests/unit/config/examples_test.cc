@@ -1,0 +1,102 @@
+// What the folder shows to people is true: its examples load, its README is up to date.
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <string>
+
+#include <remora/config/describe.h>
+#include <remora/config/load.h>
+
+namespace remora::config {
+namespace {
+
+const std::filesystem::path kFolder = REMORA_CONFIG_DIR;
+
+std::string read(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream{path}.rdbuf();
+  return text.str();
+}
+
+// The text between two marks, which stay outside.
+struct Section {
+  std::size_t begin;
+  std::size_t end;
+};
+Section section(const std::string& text, const std::string& name) {
+  const std::string begin = "<!-- " + name + ": begin -->\n";
+  const std::size_t start = text.find(begin);
+  const std::size_t end = text.find("<!-- " + name + ": end -->");
+  if (start == std::string::npos || end == std::string::npos) {
+    ADD_FAILURE() << "config/README.md has lost its marks around " << name;
+    return {0, 0};
+  }
+  return {start + begin.size(), end};
+}
+
+// Compares a section of the README with what it is made from; REMORA_UPDATE_README=1 writes it.
+void expect_in_readme(const std::string& name, const std::string& expected) {
+  const std::filesystem::path path = kFolder / "README.md";
+  std::string text = read(path);
+  const Section place = section(text, name);
+  if (std::getenv("REMORA_UPDATE_README") != nullptr) {
+    text.replace(place.begin, place.end - place.begin, expected);
+    std::ofstream{path} << text;
+    return;
+  }
+  EXPECT_EQ(text.substr(place.begin, place.end - place.begin), expected)
+      << "run this test with REMORA_UPDATE_README=1";
+}
+
+TEST(Readme, KeyTableIsWhatTheParserChecks) { expect_in_readme("keys", reference_markdown()); }
+
+TEST(Readme, DiagnosticsExampleIsTrue) {
+  const std::string text = read(kFolder / "README.md");
+  const Section yaml = section(text, "wrong");
+  std::string file = text.substr(yaml.begin, yaml.end - yaml.begin);
+  ASSERT_TRUE(file.starts_with("```yaml\n") && file.ends_with("```\n"));
+  file = file.substr(8, file.size() - 12);
+  const auto config = parse_server(file, "server.yaml");
+  ASSERT_FALSE(config);
+  expect_in_readme("faults", "```\n" + config.error().to_string() + "```\n");
+}
+
+TEST(Examples, AllLoad) {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator{kFolder / "examples"}) {
+    if (entry.path().extension() != ".yaml") continue;
+    const auto config = load_server(entry.path().string());
+    EXPECT_TRUE(config) << config.error();
+    ++count;
+  }
+  EXPECT_GE(count, 2U);
+}
+
+TEST(Examples, QuickstartIsForThisHostOnly) {
+  const auto config = load_server((kFolder / "examples/quickstart.yaml").string());
+  ASSERT_TRUE(config) << config.error();
+  EXPECT_TRUE(is_loopback(config->listen.address));
+  EXPECT_EQ(config->listen.port, 7471);
+  ASSERT_EQ(config->regions.size(), 1U);
+  EXPECT_EQ(config->regions[0].name, "demo");
+  EXPECT_TRUE(config->regions[0].shm);
+  EXPECT_EQ(config->metrics.address, "127.0.0.1:9471");
+}
+
+TEST(Examples, ServerShowsEveryKey) {
+  const auto config = load_server((kFolder / "examples/server.yaml").string());
+  ASSERT_TRUE(config) << config.error();
+  for (const KeyDescription& key : server_keys()) {
+    if (key.type == KeyType::kMap || key.type == KeyType::kList) continue;
+    std::string path = key.path;
+    if (const std::size_t list = path.find("[]"); list != std::string::npos)
+      path.insert(list + 1, "0");
+    EXPECT_TRUE(config->origins.contains(path)) << path;
+  }
+}
+
+}  // namespace
+}  // namespace remora::config

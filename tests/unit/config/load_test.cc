@@ -1,0 +1,251 @@
+// What a correct file means, and how a file is found and read.
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "config_testing.h"
+
+namespace remora::config {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::faults;
+using testing::parsed;
+using testing::with_pool;
+
+TEST(ParseServer, OnlyPoolSizeIsRequired) {
+  const ServerConfig config = parsed("pool: {size: 256MiB}\n");
+  EXPECT_EQ(config.listen, Listen{});
+  EXPECT_EQ(config.transports, Transports{});
+  EXPECT_EQ(config.pool, (Pool{.size_bytes = 256ULL << 20U}));
+  EXPECT_TRUE(config.regions.empty());
+  EXPECT_FALSE(config.auth);
+  EXPECT_EQ(config.limits, Limits{});
+  EXPECT_EQ(config.log, Log{});
+  EXPECT_EQ(config.metrics, Metrics{});
+}
+
+TEST(ParseServer, EveryKeyReachesItsField) {
+  const ServerConfig config = parsed(R"(
+listen: {address: "fe80::1%eth0", port: 65535}
+transports: {rdma: required, rdma_device: mlx5_0, shm: auto}
+pool: {size: 8MiB, piece: 2MiB, huge_pages: require, populate: false}
+regions:
+  - {name: a.b_c-D9, size: 1MiB, block: 64, rights: [atomic, read], atomics: mlx5_0, shm: true}
+  - {name: b, size: 128B, block: 128B, atomics: cpu}
+auth: none
+limits:
+  sessions_max: 1
+  regions_max: 2
+  session_regions_max: 3
+  handshake_timeout: 100ms
+  request_timeout: 1h
+  drain_timeout: 0s
+log: {level: trace}
+metrics: {address: "[::1]:9471"}
+)");
+  EXPECT_EQ(config.listen, (Listen{"fe80::1%eth0", 65535}));
+  EXPECT_EQ(config.transports,
+            (Transports{Availability::kRequired, "mlx5_0", Availability::kAuto}));
+  EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false}));
+  ASSERT_EQ(config.regions.size(), 2U);
+  EXPECT_EQ(config.regions[0],
+            (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true}));
+  EXPECT_EQ(config.regions[1], (RegionConfig{"b", 128, 128, {}, "cpu", false}));
+  EXPECT_EQ(config.auth, Auth::kNone);
+  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 100ms, 1h, 0s}));
+  EXPECT_EQ(config.log.level, LogLevel::kTrace);
+  EXPECT_EQ(config.metrics.address, "[::1]:9471");
+}
+
+TEST(ParseServer, EveryWordOfEveryChoice) {
+  const auto with = [](std::string_view line) { return parsed(with_pool(line)); };
+  EXPECT_EQ(with("transports: {rdma: 'off'}").transports.rdma, Availability::kOff);
+  EXPECT_EQ(with("transports: {rdma: auto}").transports.rdma, Availability::kAuto);
+  EXPECT_EQ(with("transports: {shm: required}").transports.shm, Availability::kRequired);
+  EXPECT_EQ(parsed("pool: {size: 1MiB, huge_pages: never}").pool.huge_pages, HugePages::kNever);
+  EXPECT_EQ(parsed("pool: {size: 1MiB, huge_pages: try}").pool.huge_pages, HugePages::kTry);
+  EXPECT_EQ(with("log: {level: debug}").log.level, LogLevel::kDebug);
+  EXPECT_EQ(with("log: {level: info}").log.level, LogLevel::kInfo);
+  EXPECT_EQ(with("log: {level: warn}").log.level, LogLevel::kWarn);
+  EXPECT_EQ(with("log: {level: error}").log.level, LogLevel::kError);
+  EXPECT_EQ(with("log: {level: off}").log.level, LogLevel::kOff);
+  EXPECT_EQ(with("transports: {rdma_device: auto}").transports.rdma_device, "");
+  EXPECT_EQ(with("metrics: {address: none}").metrics.address, std::nullopt);
+  EXPECT_EQ(with("regions: []").regions.size(), 0U);
+}
+
+// yaml-cpp's own conversions would read these as 8, true, a null and a number.
+TEST(ParseServer, TheKeyDecidesTheTypeAndNotTheSpelling) {
+  const ServerConfig config = parsed(
+      with_pool("regions: [{name: 010, size: 4KiB}, {name: yes, size: 4KiB}, {name: 'null', size: "
+                "'4096'}, {name: 1e3, size: 4KiB}, {name: true, size: 4KiB, shm: \"true\"}]"));
+  ASSERT_EQ(config.regions.size(), 5U);
+  EXPECT_EQ(config.regions[0].name, "010");
+  EXPECT_EQ(config.regions[1].name, "yes");
+  EXPECT_EQ(config.regions[2].name, "null");
+  EXPECT_EQ(config.regions[2].size_bytes, 4096U);
+  EXPECT_EQ(config.regions[3].name, "1e3");
+  EXPECT_EQ(config.regions[4].name, "true");
+  EXPECT_TRUE(config.regions[4].shm);
+}
+
+TEST(ParseServer, OriginsTellFileLineAndVariables) {
+  const ServerConfig config = parse_server(
+                                  "pool:\n  size: ${N}MiB\nregions:\n  - name: a\n    "
+                                  "size: 4KiB\n    rights: ['${R}', write]\n",
+                                  "f.yaml", testing::environment_of({{"N", "1"}, {"R", "read"}}))
+                                  .value();
+  EXPECT_EQ(config.origins.size(), 4U);
+  EXPECT_EQ(config.origins.at("pool.size"), (Origin{"f.yaml", 2, "N"}));
+  EXPECT_EQ(config.origins.at("regions[0].name"), (Origin{"f.yaml", 4, ""}));
+  EXPECT_EQ(config.origins.at("regions[0].rights"), (Origin{"f.yaml", 6, "R"}));
+}
+
+TEST(Environment, ReplacesPartsOfValues) {
+  const ServerConfig config =
+      parsed("pool: {size: '${SIZE}'}\nlisten: {address: '${A}.${B}'}\nauth: ${AUTH}\n",
+             {{"SIZE", "1MiB"}, {"A", "10.0.0"}, {"B", "7"}, {"AUTH", "none"}});
+  EXPECT_EQ(config.pool.size_bytes, 1U << 20U);
+  EXPECT_EQ(config.listen.address, "10.0.0.7");
+}
+
+TEST(Environment, ValueIsTextAndNotYaml) {
+  EXPECT_EQ(faults("pool: {size: '${SIZE}'}\n", {{"SIZE", "1MiB, piece: 4KiB"}}),
+            "f.yaml:1:14: pool.size: unknown unit 'MiB, piece: 4KiB': the units are B, KiB, MiB, "
+            "GiB and TiB\n");
+  EXPECT_EQ(faults("pool: {size: '${SIZE}'}\n", {{"SIZE", "${SIZE}"}}),
+            "f.yaml:1:14: pool.size: expected a size such as 64GiB, found '${SIZE}'\n");
+}
+
+TEST(Environment, UnsetVariableIsNamed) {
+  EXPECT_EQ(faults("pool: {size: '${POOL_SIZE}'}\nauth: ${WHO}\n"),
+            "f.yaml:1:14: pool.size: the environment variable POOL_SIZE is not set\n"
+            "f.yaml:2:7: auth: the environment variable WHO is not set\n");
+}
+
+TEST(Environment, EmptyVariableIsSet) {
+  EXPECT_EQ(faults("pool: {size: '${EMPTY}'}\n", {{"EMPTY", ""}}),
+            "f.yaml:1:14: pool.size: expected a size such as 64GiB, found nothing\n");
+}
+
+TEST(Environment, MalformedReferences) {
+  EXPECT_EQ(faults(with_pool("auth: '${A'\n"), {{"A", "none"}}),
+            "f.yaml:2:7: auth: '${' without '}': '$${' writes a literal '${'\n");
+  EXPECT_EQ(faults(with_pool("auth: '${A:-none}'\n"), {{"A", "none"}}),
+            "f.yaml:2:7: auth: 'A:-none' is no name of an environment variable: letters, digits "
+            "and _\n");
+  EXPECT_EQ(faults(with_pool("auth: '${}'\n")),
+            "f.yaml:2:7: auth: '' is no name of an environment variable: letters, digits and _\n");
+  EXPECT_EQ(faults(with_pool("auth: '${1A}'\n")),
+            "f.yaml:2:7: auth: '1A' is no name of an environment variable: letters, digits and "
+            "_\n");
+}
+
+TEST(Environment, DollarsAndEscapesAreLiteral) {
+  EXPECT_EQ(faults(with_pool("auth: $A\n")), "f.yaml:2:7: auth: must be none, found '$A'\n");
+  EXPECT_EQ(faults(with_pool("auth: '$${A}'\n")), "f.yaml:2:7: auth: must be none, found '${A}'\n");
+  EXPECT_EQ(faults(with_pool("auth: '$$A$'\n")), "f.yaml:2:7: auth: must be none, found '$$A$'\n");
+}
+
+TEST(Environment, KeysAreNotReplaced) {
+  EXPECT_EQ(faults(with_pool("${A}: none\n"), {{"A", "auth"}}),
+            "f.yaml:2:1: ${A}: unknown key: valid here are listen, transports, pool, regions, "
+            "auth, limits, log and metrics\n");
+}
+
+TEST(Environment, ProcessEnvironmentIsTheDefault) {
+  ::setenv("REMORA_CONFIG_TEST_SIZE", "3MiB", 1);
+  const auto config = parse_server("pool: {size: '${REMORA_CONFIG_TEST_SIZE}'}", "f.yaml");
+  ::unsetenv("REMORA_CONFIG_TEST_SIZE");
+  ASSERT_TRUE(config) << config.error();
+  EXPECT_EQ(config->pool.size_bytes, 3U << 20U);
+  EXPECT_FALSE(process_environment("REMORA_CONFIG_TEST_SIZE"));
+}
+
+class LoadServer : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "/remora-config-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text) {
+    const std::string path = (folder_ / name).string();
+    std::ofstream{path} << text;
+    return path;
+  }
+  static std::string load_faults(const std::string& path) {
+    const auto config = load_server(path);
+    return config ? "no fault" : config.error().to_string();
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(LoadServer, ReadsAFile) {
+  const std::string path = write("ok.yaml", "pool: {size: 1MiB}\n");
+  const auto config = load_server(path);
+  ASSERT_TRUE(config) << config.error();
+  EXPECT_EQ(config->origins.at("pool.size"), (Origin{path, 1, ""}));
+}
+
+TEST_F(LoadServer, FollowsASymbolicLink) {
+  std::filesystem::create_symlink(write("ok.yaml", "pool: {size: 1MiB}\n"), folder_ / "link.yaml");
+  EXPECT_EQ(load_faults((folder_ / "link.yaml").string()), "no fault");
+}
+
+TEST_F(LoadServer, FaultsNameThePathAsGiven) {
+  const std::string path = write("bad.yaml", "pool: {size: 1MB}\n");
+  EXPECT_EQ(load_faults(path), path + ":1:14: pool.size: unknown unit 'MB': write 1MiB\n");
+}
+
+TEST_F(LoadServer, MissingFile) {
+  const std::string path = (folder_ / "none.yaml").string();
+  EXPECT_EQ(load_faults(path), path + ": cannot open the file: No such file or directory\n");
+}
+
+TEST_F(LoadServer, Directory) {
+  EXPECT_EQ(load_faults(folder_.string()),
+            folder_.string() + ": a directory: name the file in it\n");
+}
+
+TEST_F(LoadServer, PipeThatNobodyWritesToDoesNotHang) {
+  const std::string path = (folder_ / "pipe").string();
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(load_faults(path), path + ": not a regular file\n");
+}
+
+TEST_F(LoadServer, UnreadableFile) {
+  const std::string path = write("secret.yaml", "pool: {size: 1MiB}\n");
+  ASSERT_EQ(::chmod(path.c_str(), 0), 0);
+  const bool is_root = ::geteuid() == 0;  // who reads every file
+  constexpr uid_t kNobody = 65534;
+  if (is_root && ::seteuid(kNobody) != 0) GTEST_SKIP() << "cannot become another user";
+  const std::string found = load_faults(path);
+  if (is_root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  EXPECT_EQ(found, path + ": cannot open the file: Permission denied\n");
+}
+
+TEST_F(LoadServer, EmptyAndImpossibleNames) {
+  EXPECT_EQ(load_faults(""), "not a file name\n");
+  EXPECT_FALSE(load_server(std::string{"a\0b", 3}));
+}
+
+TEST_F(LoadServer, TooLargeFile) {
+  const std::string path = write("large.yaml", std::string(kFileBytesMax + 5, '#'));
+  EXPECT_EQ(load_faults(path), path + ": larger than 1024KiB\n");
+}
+
+}  // namespace
+}  // namespace remora::config
