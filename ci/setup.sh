@@ -175,8 +175,8 @@ if ! install; then
   update  # the lists were older than what the archive still has
   install || fail_with_log "apt-get install failed"
 fi
-if ((disable_prometheus)); then  # works without systemd, too
-  "${as_root[@]}" deb-systemd-helper disable prometheus.service >>"$log" 2>&1 || true
+if ((disable_prometheus)); then  # what `systemctl disable` does, which may not be there
+  "${as_root[@]}" rm -f /etc/systemd/system/multi-user.target.wants/prometheus.service
 fi
 
 mapfile -t missing < <(missing_of "${wanted[@]}")
