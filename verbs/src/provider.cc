@@ -51,7 +51,7 @@ MemlockState system_memlock_state() {
   while (std::fgets(line.data(), static_cast<int>(line.size()), file.get()) != nullptr) {
     const char* const colon = std::strchr(line.data(), ':');
     if (colon == nullptr) continue;
-    if (std::strncmp(line.data(), "VmLck:", 6) == 0 || std::strncmp(line.data(), "VmPin:", 6) == 0)
+    if (std::strncmp(line.data(), "VmPin:", 6) == 0)
       state.pinned_bytes += std::strtoull(colon + 1, nullptr, 10) * 1024;
     if (std::strncmp(line.data(), "CapEff:", 7) == 0)
       state.exempt = ((std::strtoull(colon + 1, nullptr, 16) >> CAP_IPC_LOCK) & 1) != 0;

@@ -27,6 +27,7 @@ namespace remora::verbs {
 
 class CompletionChannel;
 class CompletionQueue;
+class DeviceList;
 struct CompletionQueueOptions;
 class ProtectionDomain;
 
@@ -154,7 +155,7 @@ class DeviceEntry {
   [[nodiscard]] ibv_device* raw() const noexcept { return device_; }
 
  private:
-  friend class DeviceList;
+  friend Result<DeviceList> devices(const Provider& provider);
   DeviceEntry(std::shared_ptr<ibv_device*> list, ibv_device* device,
               const Provider& provider) noexcept
       : list_{std::move(list)}, device_{device}, provider_{&provider} {}

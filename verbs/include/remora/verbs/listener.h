@@ -38,8 +38,8 @@ class ConnectionRequest {
   [[nodiscard]] const Device& device() const noexcept;
   [[nodiscard]] std::uint8_t port() const noexcept;
   /// Reads and atomics that the peer wants to have in flight, and lets us have in flight.
-  [[nodiscard]] std::uint8_t peer_initiator_depth() const noexcept;
-  [[nodiscard]] std::uint8_t peer_responder_depth() const noexcept;
+  [[nodiscard]] std::uint8_t peer_initiator_depth() const noexcept { return peer_initiator_depth_; }
+  [[nodiscard]] std::uint8_t peer_responder_depth() const noexcept { return peer_responder_depth_; }
 
   /// As Connector::create_queue_pair. Post the first receives before accept(): the peer may send
   /// at once.
@@ -66,11 +66,13 @@ class ConnectionRequest {
 
  private:
   friend class ConnectionListener;
-  ConnectionRequest(std::unique_ptr<detail::ConnectionState> state,
-                    const rdma_conn_param& parameters) noexcept;
+  ConnectionRequest(std::unique_ptr<detail::ConnectionState> state, const PrivateData& private_data,
+                    std::uint8_t initiator_depth, std::uint8_t responder_depth) noexcept;
   void drop() noexcept;
   std::unique_ptr<detail::ConnectionState> state_;
   PrivateData private_data_;
+  std::uint8_t peer_initiator_depth_;
+  std::uint8_t peer_responder_depth_;
 };
 
 /// Move-only. Destroying it leaves accepted connections alone; requests not yet taken are rejected.

@@ -25,7 +25,7 @@ namespace remora::verbs {
 /// What the kernel will let this process pin.
 struct MemlockState {
   std::uint64_t limit_bytes = 0;   ///< RLIMIT_MEMLOCK; UINT64_MAX when unlimited
-  std::uint64_t pinned_bytes = 0;  ///< pinned or locked by this process now
+  std::uint64_t pinned_bytes = 0;  ///< pinned by this process now (VmPin)
   bool exempt = false;             ///< CAP_IPC_LOCK: the limit does not apply
 };
 

@@ -1,0 +1,167 @@
+#include <atomic>
+#include <cerrno>
+#include <climits>
+
+#include <remora/verbs/completion_queue.h>
+#include <remora/verbs/teardown.h>
+
+#include "errors.h"
+#include "wait.h"
+
+namespace remora::verbs {
+namespace detail {
+
+struct CompletionChannelState {
+  CompletionChannelState(Device parent, ibv_comp_channel* raw) noexcept
+      : device{std::move(parent)}, channel{raw} {}
+  CompletionChannelState(const CompletionChannelState&) = delete;
+  CompletionChannelState& operator=(const CompletionChannelState&) = delete;
+  ~CompletionChannelState() {
+    const int result = device.provider().destroy_comp_channel(channel);
+    if (result != 0)
+      report_teardown_failure(provider_error("ibv_destroy_comp_channel", errno_of(result)));
+  }
+  Device device;
+  ibv_comp_channel* channel;
+};
+
+struct CompletionQueueState {
+  CompletionQueueState(Device parent, const CompletionQueueOptions& options) noexcept
+      : device{std::move(parent)}, channel{options.channel}, context{options.context} {}
+  CompletionQueueState(const CompletionQueueState&) = delete;
+  CompletionQueueState& operator=(const CompletionQueueState&) = delete;
+  ~CompletionQueueState() {
+    if (cq == nullptr) return;
+    acknowledge();  // ibv_destroy_cq waits for ever for an event that nobody acknowledges
+    const int result = device.provider().destroy_cq(cq);
+    if (result != 0) report_teardown_failure(provider_error("ibv_destroy_cq", errno_of(result)));
+  }
+
+  void acknowledge() noexcept {
+    const unsigned count = unacknowledged.exchange(0, std::memory_order_acq_rel);
+    if (count != 0) device.provider().ack_cq_events(cq, count);
+  }
+  // Acknowledging takes a lock in libibverbs, so it is done for many events at once.
+  void event_taken() noexcept {
+    constexpr unsigned kAcknowledgeAt = 64;
+    if (unacknowledged.fetch_add(1, std::memory_order_acq_rel) + 1 >= kAcknowledgeAt) acknowledge();
+  }
+
+  Device device;
+  CompletionChannel channel;
+  void* context;
+  bool own_channel = false;
+  ibv_cq* cq = nullptr;
+  int (*request_notify)(ibv_cq*, int) = nullptr;
+  std::atomic<unsigned> unacknowledged{0};
+};
+
+}  // namespace detail
+
+Result<CompletionChannel> CompletionChannel::create(const Device& device) {
+  if (device.empty()) return Error{Code::kInvalidArgument, "ibv_create_comp_channel"};
+  errno = 0;
+  ibv_comp_channel* const raw = device.provider().create_comp_channel(device.raw());
+  if (raw == nullptr)
+    return detail::provider_error("ibv_create_comp_channel", detail::errno_of(-1))
+        .with_subject(device.name());
+  CompletionChannel channel{std::make_shared<detail::CompletionChannelState>(device, raw)};
+  if (const Status set = detail::make_non_blocking(raw->fd); !set) return set.error();
+  return channel;
+}
+
+int CompletionChannel::event_fd() const noexcept { return state_->channel->fd; }
+ibv_comp_channel* CompletionChannel::raw() const noexcept { return state_->channel; }
+
+Result<std::optional<CompletionQueueEvent>> CompletionChannel::next_event() const {
+  ibv_cq* queue = nullptr;
+  void* user = nullptr;
+  errno = 0;
+  if (state_->device.provider().get_cq_event(state_->channel, &queue, &user) != 0) {
+    if (errno == EAGAIN || errno == EINTR) return std::optional<CompletionQueueEvent>{};
+    return detail::provider_error("ibv_get_cq_event", detail::errno_of(-1));
+  }
+  auto* const owner = static_cast<detail::CompletionQueueState*>(user);
+  owner->event_taken();
+  return std::optional{CompletionQueueEvent{queue, owner->context}};
+}
+
+CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state) noexcept
+    : state_{std::move(state)} {
+  cq_ = state_->cq;
+  const Provider& provider = state_->device.provider();
+  poll_ = provider.poll_cq != nullptr ? provider.poll_cq : cq_->context->ops.poll_cq;
+  state_->request_notify =
+      provider.req_notify_cq != nullptr ? provider.req_notify_cq : cq_->context->ops.req_notify_cq;
+}
+
+Result<CompletionQueue> CompletionQueue::create(const Device& device,
+                                                const CompletionQueueOptions& options) {
+  const bool shared = !options.channel.empty();
+  if (device.empty() || options.depth == 0 || (options.events && shared) || options.vector < 0 ||
+      options.vector >= device.raw()->num_comp_vectors)
+    return Error{Code::kInvalidArgument, "ibv_create_cq"};
+  if (shared && options.channel.raw()->context != device.raw())
+    return Error{Code::kInvalidArgument, "ibv_create_cq"}.with_subject(
+        "the channel belongs to another device");
+  const std::uint32_t max = device.attributes().max_cqe;
+  if (options.depth > max || options.depth > INT_MAX)
+    return Error{Code::kLimitExceeded, "ibv_create_cq"}
+        .with_subject(device.name())
+        .with_limit(options.depth, max);
+  auto state = std::make_shared<detail::CompletionQueueState>(device, options);
+  if (options.events) {
+    auto channel = CompletionChannel::create(device);
+    if (!channel) return channel.error();
+    state->channel = std::move(*channel);
+    state->own_channel = true;
+  }
+  errno = 0;
+  state->cq = device.provider().create_cq(
+      device.raw(), static_cast<int>(options.depth), state.get(),
+      state->channel.empty() ? nullptr : state->channel.raw(), options.vector);
+  if (state->cq == nullptr)
+    return detail::provider_error("ibv_create_cq", detail::errno_of(-1))
+        .with_subject(device.name());
+  return CompletionQueue{std::move(state)};
+}
+
+const Device& CompletionQueue::device() const noexcept { return state_->device; }
+const CompletionChannel& CompletionQueue::channel() const noexcept { return state_->channel; }
+int CompletionQueue::event_fd() const noexcept {
+  return state_->channel.empty() ? -1 : state_->channel.event_fd();
+}
+
+Status CompletionQueue::arm(Notify notify) const {
+  if (state_->channel.empty()) return Error{Code::kInvalidArgument, "ibv_req_notify_cq"};
+  const int result = state_->request_notify(cq_, notify == Notify::kSolicited ? 1 : 0);
+  if (result != 0) return detail::provider_error("ibv_req_notify_cq", detail::errno_of(result));
+  return {};
+}
+
+Result<std::uint32_t> CompletionQueue::take_events() const {
+  if (!state_->own_channel) return Error{Code::kInvalidArgument, "ibv_get_cq_event"};
+  for (std::uint32_t count = 0;; ++count) {
+    const auto event = state_->channel.next_event();
+    if (!event) return event.error();
+    if (!event->has_value()) return count;
+  }
+}
+
+Result<std::span<const Completion>> CompletionQueue::wait(std::span<Completion> storage,
+                                                          Deadline deadline) const {
+  if (storage.empty() || !state_->own_channel)
+    return Error{Code::kInvalidArgument, "CompletionQueue::wait"};
+  for (;;) {
+    auto found = poll(storage);
+    if (!found || !found->empty()) return found;
+    if (const Status armed = arm(); !armed) return armed.error();
+    found = poll(storage);  // what came between the poll and the arming makes no event
+    if (!found || !found->empty()) return found;
+    if (const Status ready = detail::wait_readable(event_fd(), deadline); !ready)
+      return ready.error();
+    if (const auto taken = take_events(); !taken) return taken.error();
+  }
+}
+
+}  // namespace remora::verbs

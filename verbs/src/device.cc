@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <endian.h>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include <remora/verbs/completion_queue.h>
+#include <remora/verbs/device.h>
+#include <remora/verbs/protection_domain.h>
+#include <remora/verbs/teardown.h>
+
+#include "device_state.h"
+#include "errors.h"
+
+namespace remora::verbs {
+namespace {
+
+std::uint32_t count_of(int value) noexcept { return value < 0 ? 0U : static_cast<unsigned>(value); }
+
+std::uint8_t depth_of(int value) noexcept {
+  // The connection manager carries depths in 8 bits.
+  return static_cast<std::uint8_t>(std::clamp(value, 0, 255));
+}
+
+DeviceAttributes convert(const ibv_device_attr& raw) noexcept {
+  DeviceAttributes attributes;
+  attributes.max_mr_bytes = raw.max_mr_size;
+  attributes.max_mr_count = count_of(raw.max_mr);
+  attributes.max_qp_count = count_of(raw.max_qp);
+  attributes.max_qp_wr = count_of(raw.max_qp_wr);
+  attributes.max_sge = count_of(raw.max_sge);
+  attributes.max_cq_count = count_of(raw.max_cq);
+  attributes.max_cqe = count_of(raw.max_cqe);
+  attributes.max_pd_count = count_of(raw.max_pd);
+  attributes.max_mw_count = count_of(raw.max_mw);
+  attributes.max_responder_depth = depth_of(raw.max_qp_rd_atom);
+  attributes.max_initiator_depth = depth_of(raw.max_qp_init_rd_atom);
+  if (raw.atomic_cap == IBV_ATOMIC_HCA) attributes.atomics = AtomicSupport::kDevice;
+  if (raw.atomic_cap == IBV_ATOMIC_GLOB) attributes.atomics = AtomicSupport::kGlobal;
+  attributes.port_count = raw.phys_port_cnt;
+  attributes.memory_window_type_2 =
+      (raw.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0;
+  attributes.vendor_id = raw.vendor_id;
+  attributes.vendor_part_id = raw.vendor_part_id;
+  attributes.node_guid = be64toh(raw.node_guid);
+  static_assert(sizeof(raw.fw_ver) == sizeof(attributes.firmware));
+  std::memcpy(attributes.firmware.data(), raw.fw_ver, attributes.firmware.size() - 1);
+  return attributes;
+}
+
+Status fill(detail::DeviceState& state) {
+  ibv_device_attr raw{};
+  const int result = state.provider->query_device(state.context, &raw);
+  if (result != 0) return detail::provider_error("ibv_query_device", detail::errno_of(result));
+  state.attributes = convert(raw);
+  state.software = state.provider->is_software_device(state.context->device);
+  return {};
+}
+
+// Borrowed contexts that have handles now. Never destroyed: destructors of statics may use it.
+struct BorrowedDevices {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<const detail::DeviceState>> states;
+};
+BorrowedDevices& borrowed_devices() {
+  static auto* const devices = new BorrowedDevices;
+  return *devices;
+}
+
+LinkLayer link_layer_of(std::uint8_t raw) noexcept {
+  if (raw == IBV_LINK_LAYER_INFINIBAND) return LinkLayer::kInfiniBand;
+  if (raw == IBV_LINK_LAYER_ETHERNET) return LinkLayer::kEthernet;
+  return LinkLayer::kUnspecified;
+}
+
+GidType gid_type_of(std::uint32_t raw) noexcept {
+  switch (raw) {
+    case IBV_GID_TYPE_IB: return GidType::kInfiniBand;
+    case IBV_GID_TYPE_ROCE_V1: return GidType::kRoceV1;
+    case IBV_GID_TYPE_ROCE_V2: return GidType::kRoceV2;
+    default: return GidType::kUnknown;
+  }
+}
+
+}  // namespace
+
+namespace detail {
+
+DeviceState::~DeviceState() {
+  if (!owned) return;
+  const int result = provider->close_device(context);
+  if (result != 0) report_teardown_failure(provider_error("ibv_close_device", errno_of(result)));
+}
+
+}  // namespace detail
+
+std::string_view to_string(PortState state) noexcept {
+  switch (state) {
+    case PortState::kNop: return "nop";
+    case PortState::kDown: return "down";
+    case PortState::kInit: return "init";
+    case PortState::kArmed: return "armed";
+    case PortState::kActive: return "active";
+    case PortState::kActiveDefer: return "active-defer";
+  }
+  return "unknown";
+}
+
+Result<Device> Device::borrow(ibv_context* context, const Provider& provider) {
+  if (context == nullptr) return Error{Code::kInvalidArgument, "Device::borrow"};
+  BorrowedDevices& known = borrowed_devices();
+  const std::lock_guard lock{known.mutex};
+  std::erase_if(known.states, [](const auto& weak) { return weak.expired(); });
+  for (const auto& weak : known.states)
+    if (auto state = weak.lock();
+        state && state->context == context && state->provider == &provider)
+      return Device{std::move(state)};
+  auto state = std::make_shared<detail::DeviceState>(provider, context, false);
+  if (const Status filled = fill(*state); !filled) return filled.error();
+  known.states.push_back(state);
+  return Device{std::move(state)};
+}
+
+std::string_view Device::name() const noexcept { return state_->context->device->name; }
+const DeviceAttributes& Device::attributes() const noexcept { return state_->attributes; }
+bool Device::is_software() const noexcept { return state_->software; }
+bool Device::is_iwarp() const noexcept {
+  return state_->context->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+ibv_context* Device::raw() const noexcept { return state_->context; }
+const Provider& Device::provider() const noexcept { return *state_->provider; }
+
+Result<PortAttributes> Device::query_port(std::uint8_t port) const {
+  const std::uint8_t count = state_->attributes.port_count;
+  if (port == 0 || port > count)
+    return Error{Code::kInvalidArgument, "ibv_query_port"}.with_subject(name()).with_limit(port,
+                                                                                           count);
+  ibv_port_attr raw{};
+  const int result = state_->provider->query_port(state_->context, port, &raw);
+  if (result != 0)
+    return detail::provider_error("ibv_query_port", detail::errno_of(result)).with_subject(name());
+  PortAttributes attributes;
+  attributes.state = static_cast<PortState>(raw.state);
+  attributes.link_layer = link_layer_of(raw.link_layer);
+  attributes.active_mtu = raw.active_mtu;
+  attributes.max_mtu = raw.max_mtu;
+  attributes.max_message_bytes = raw.max_msg_sz;
+  attributes.gid_table_length = count_of(raw.gid_tbl_len);
+  attributes.lid = raw.lid;
+  return attributes;
+}
+
+Result<std::vector<GidEntry>> Device::query_gids() const {
+  std::size_t capacity = 0;
+  for (std::uint8_t port = 1; port <= state_->attributes.port_count; ++port) {
+    const auto attributes = query_port(port);
+    if (!attributes) return attributes.error();
+    capacity += attributes->gid_table_length;
+  }
+  std::vector<ibv_gid_entry> raw(capacity);
+  const ssize_t count = state_->provider->query_gid_table(state_->context, raw.data(), raw.size());
+  if (count < 0)
+    return detail::provider_error("ibv_query_gid_table", static_cast<int>(-count))
+        .with_subject(name());
+  std::vector<GidEntry> entries;
+  entries.reserve(static_cast<std::size_t>(count));
+  for (const ibv_gid_entry& row : std::span{raw}.first(static_cast<std::size_t>(count)))
+    entries.push_back({Gid::from(row.gid), gid_type_of(row.gid_type),
+                       static_cast<std::uint8_t>(row.port_num), row.gid_index, row.ndev_ifindex});
+  return entries;
+}
+
+Result<GidChoice> Device::choose_gid(const GidPolicy& policy) const {
+  const auto table = query_gids();
+  if (!table) return table.error();
+  return verbs::choose_gid(*table, policy);
+}
+
+Result<ProtectionDomain> Device::allocate_domain() const {
+  return ProtectionDomain::allocate(*this);
+}
+Result<CompletionChannel> Device::create_completion_channel() const {
+  return CompletionChannel::create(*this);
+}
+Result<CompletionQueue> Device::create_completion_queue(
+    const CompletionQueueOptions& options) const {
+  return CompletionQueue::create(*this, options);
+}
+
+std::uint64_t DeviceEntry::guid() const noexcept {
+  return be64toh(provider_->get_device_guid(device_));
+}
+int DeviceEntry::index() const noexcept { return provider_->get_device_index(device_); }
+bool DeviceEntry::is_software() const noexcept { return provider_->is_software_device(device_); }
+
+Result<Device> DeviceEntry::open() const {
+  errno = 0;
+  ibv_context* const context = provider_->open_device(device_);
+  if (context == nullptr)
+    return detail::provider_error("ibv_open_device", errno).with_subject(name());
+  auto state = std::make_shared<detail::DeviceState>(*provider_, context, true);
+  if (const Status filled = fill(*state); !filled) return filled.error();
+  return Device{std::move(state)};
+}
+
+Result<DeviceEntry> DeviceList::find(std::string_view name) const {
+  for (const DeviceEntry& entry : entries_)
+    if (entry.name() == name) return entry;
+  return Error{Code::kNotFound, "DeviceList::find"}.with_subject(name);
+}
+
+Result<DeviceList> devices(const Provider& provider) {
+  errno = 0;
+  int count = 0;
+  ibv_device** const raw = provider.get_device_list(&count);
+  if (raw == nullptr) {
+    // No kernel support: as ordinary as an empty list.
+    if (errno == 0 || errno == ENOSYS || errno == ENOENT || errno == ENODEV)
+      return Error{Code::kNotFound, "ibv_get_device_list"};
+    return detail::provider_error("ibv_get_device_list", errno);
+  }
+  const std::shared_ptr<ibv_device*> list{
+      raw, [table = &provider](ibv_device** devices) { table->free_device_list(devices); }};
+  if (count == 0) return Error{Code::kNotFound, "ibv_get_device_list"};
+  std::vector<DeviceEntry> entries;
+  entries.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) entries.push_back(DeviceEntry{list, raw[i], provider});
+  return DeviceList{std::move(entries)};
+}
+
+Result<std::vector<Device>> connection_manager_devices(const Provider& provider) {
+  errno = 0;
+  int count = 0;
+  ibv_context** const raw = provider.get_cm_devices(&count);
+  if (raw == nullptr || count == 0) {
+    const int number = errno;
+    if (raw != nullptr) provider.free_cm_devices(raw);
+    if (raw != nullptr || number == 0 || number == ENODEV || number == ENOENT)
+      return Error{Code::kNotFound, "rdma_get_devices"};
+    return detail::provider_error("rdma_get_devices", number);
+  }
+  // The contexts stay open after the list is freed: librdmacm keeps them until it is unloaded.
+  std::vector<Device> opened;
+  Status failed;
+  for (int i = 0; i < count && failed; ++i) {
+    auto device = Device::borrow(raw[i], provider);
+    if (device)
+      opened.push_back(std::move(*device));
+    else
+      failed = device.error();
+  }
+  provider.free_cm_devices(raw);
+  if (!failed) return failed.error();
+  return opened;
+}
+
+}  // namespace remora::verbs

@@ -1,0 +1,26 @@
+#pragma once
+
+/// What a Device handle points to. Internal.
+
+#include <infiniband/verbs.h>
+
+#include <remora/verbs/device.h>
+#include <remora/verbs/provider.h>
+
+namespace remora::verbs::detail {
+
+struct DeviceState {
+  DeviceState(const Provider& table, ibv_context* opened, bool owns) noexcept
+      : provider{&table}, context{opened}, owned{owns} {}
+  DeviceState(const DeviceState&) = delete;
+  DeviceState& operator=(const DeviceState&) = delete;
+  ~DeviceState();
+
+  const Provider* provider;
+  ibv_context* context;
+  bool owned;
+  bool software = false;
+  DeviceAttributes attributes;
+};
+
+}  // namespace remora::verbs::detail

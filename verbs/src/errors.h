@@ -1,0 +1,29 @@
+#pragma once
+
+/// How a failed verbs or system call becomes an Error. Internal.
+
+#include <cerrno>
+
+#include <remora/result.h>
+
+namespace remora::verbs::detail {
+
+/// Verbs calls return an errno, or -1 and set errno.
+[[nodiscard]] inline int errno_of(int result) noexcept {
+  if (result > 0) return result;
+  return errno != 0 ? errno : EIO;
+}
+
+/// kOutOfMemory and kPermissionDenied where the number says so, else kProvider.
+[[nodiscard]] inline Error provider_error(Operation operation, int number) noexcept {
+  Code code = Code::kProvider;
+  if (number == ENOMEM) code = Code::kOutOfMemory;
+  if (number == EPERM || number == EACCES) code = Code::kPermissionDenied;
+  return Error{code, operation}.with_errno(number);
+}
+
+[[nodiscard]] inline Error system_error(Operation operation, int number) noexcept {
+  return Error{Code::kSystem, operation}.with_errno(number);
+}
+
+}  // namespace remora::verbs::detail

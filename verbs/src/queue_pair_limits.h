@@ -1,0 +1,19 @@
+#pragma once
+
+/// Defaults that depend on the device, shared by both ways of connecting. Internal.
+
+#include <cstdint>
+
+#include <remora/verbs/access.h>
+#include <remora/verbs/device.h>
+#include <remora/verbs/queue_pair.h>
+
+namespace remora::verbs::detail {
+
+[[nodiscard]] Access default_access(const Device& device) noexcept;
+[[nodiscard]] std::uint8_t responder_depth(const Device& device,
+                                           const QueuePairOptions& options) noexcept;
+[[nodiscard]] std::uint8_t initiator_depth(const Device& device,
+                                           const QueuePairOptions& options) noexcept;
+
+}  // namespace remora::verbs::detail
