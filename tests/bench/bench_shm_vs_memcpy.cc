@@ -1,0 +1,186 @@
+/// Random blocks of a region over shared memory, batched, against memcpy of the same blocks in the
+/// same order from the same pages in this process. Interleaved pairs; see README.md.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <remora/remora.h>
+
+#include "stats.h"
+#include "support/pattern.h"
+#include "support/runtime_dir.h"
+
+namespace remora::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::size_t region_mib = 1024;
+  std::size_t block_bytes = 4096;
+  std::size_t depth = 32;
+  std::size_t pairs = 25;
+  std::size_t blocks = 100'000;  ///< of one side of one pair
+  bool writes = false;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  const std::map<std::string, std::size_t*> numbers{{"--region-mib", &options.region_mib},
+                                                    {"--block", &options.block_bytes},
+                                                    {"--depth", &options.depth},
+                                                    {"--pairs", &options.pairs},
+                                                    {"--blocks", &options.blocks}};
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto number = numbers.find(word);
+    if (word == "--write") {
+      options.writes = true;
+    } else if (number != numbers.end() && i + 1 < argc) {
+      *number->second = std::strtoull(argv[++i], nullptr, 10);
+    } else {
+      std::fprintf(stderr,
+                   "usage: bench_shm_vs_memcpy [--write] [--region-mib 1024] [--block 4096] "
+                   "[--depth 32] [--pairs 25] [--blocks 100000]\n");
+      std::exit(2);
+    }
+  }
+  return options;
+}
+
+Result<Server> start_server(const Options& options) {
+  config::ServerConfig config;
+  config.listen.port = 0;
+  config.transports.rdma = config::Availability::kOff;
+  config.transports.shm = config::Availability::kRequired;
+  config.pool.size_bytes = options.region_mib << 20U;
+  config.pool.huge_pages = config::HugePages::kNever;
+  config.log.level = config::LogLevel::kWarn;
+  config.regions.push_back({.name = "bench",
+                            .size_bytes = options.region_mib << 20U,
+                            .block_bytes = options.block_bytes,
+                            .rights = {},
+                            .atomics = "auto",
+                            .shm = true});
+  return Server::start(config);
+}
+
+/// Nanoseconds a block.
+double per_block(Clock::time_point began, std::size_t blocks) {
+  const std::chrono::duration<double, std::nano> took = Clock::now() - began;
+  return took.count() / static_cast<double>(blocks);
+}
+
+double run_remora(Queue& queue, SlotPool& slots, const std::vector<std::uint32_t>& order,
+                  bool writes) {
+  const auto began = Clock::now();
+  for (std::size_t sent = 0, done = 0; done < order.size();) {
+    for (; sent < order.size() && !queue.full(); ++sent) {
+      if (writes)
+        queue.write(Block{order[sent]}, slots.take());
+      else
+        queue.read(Block{order[sent]}, slots.take());
+    }
+    queue.submit().value();
+    for (Completion& completion : queue.wait(1)) {
+      if (!completion.ok()) throw Exception{completion.error()};
+      ++done;
+    }
+  }
+  return per_block(began, order.size());
+}
+
+double run_memcpy(std::byte* region, std::byte* buffers, const std::vector<std::uint32_t>& order,
+                  const Options& options) {
+  const std::size_t block = options.block_bytes;
+  const auto began = Clock::now();
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::byte* local = buffers + i % options.depth * block;
+    std::byte* remote = region + std::size_t{order[i]} * block;
+    if (options.writes)
+      std::memcpy(remote, local, block);
+    else
+      std::memcpy(local, remote, block);
+    asm volatile("" : : "r"(local), "r"(remote) : "memory");
+  }
+  return per_block(began, order.size());
+}
+
+int run(const Options& options) {
+  const test::RuntimeDir folder;
+  const Server server = start_server(options).value();
+  const Engine engine = Engine::open({}).value();
+  const Region region = engine
+                            .open_region("remora://127.0.0.1:" + std::to_string(server.port()) +
+                                             "/bench?transport=shm",
+                                         Rights::kReadWrite)
+                            .value();
+  const RegionView view = server.view("bench").value();
+  const auto extents = view.extents();
+  if (extents.size() != 1) throw std::runtime_error("the region is in more than one piece");
+  test::fill(extents[0], 1);
+
+  Queue queue = region.queue({.depth = options.depth}).value();
+  SlotPool slots = engine.allocate_slots(options.depth, options.block_bytes).value();
+  std::vector<std::byte> unaligned((options.depth + 1) * options.block_bytes);
+  void* start = unaligned.data();
+  std::size_t space = unaligned.size();
+  auto* buffers =
+      static_cast<std::byte*>(std::align(64, options.depth * options.block_bytes, start, space));
+
+  // Both mappings have all their pages before anything is timed.
+  std::vector<std::uint32_t> order(region.block_count());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::uint32_t>(i);
+  run_remora(queue, slots, order, options.writes);
+  run_memcpy(extents[0].data(), buffers, order, options);
+
+  Row row{options.writes ? "write" : "read", {}};
+  Row times{"ns", {}};
+  test::Random random{2};
+  order.resize(options.blocks);
+  for (std::size_t pair = 0; pair < options.pairs; ++pair) {
+    for (std::uint32_t& block : order)
+      block = static_cast<std::uint32_t>(random.below(region.block_count()));
+    const bool ours_first = pair % 2 == 0;
+    double ours = 0;
+    if (ours_first) ours = run_remora(queue, slots, order, options.writes);
+    const double peer = run_memcpy(extents[0].data(), buffers, order, options);
+    if (!ours_first) ours = run_remora(queue, slots, order, options.writes);
+    times.pairs.push_back({ours, peer});
+    row.pairs.push_back({1e6 / ours, 1e6 / peer});
+  }
+  std::vector<double> ours_ns;
+  std::vector<double> peer_ns;
+  for (const Pair& pair : times.pairs) {
+    ours_ns.push_back(pair.ours);
+    peer_ns.push_back(pair.peer);
+  }
+  std::printf(
+      "%zu B random blocks over %zu MiB, depth %zu, %zu blocks a side; ns a block: remora "
+      "%.0f, memcpy %.0f; spin round trip %.0f ns\n\n%s",
+      options.block_bytes, options.region_mib, options.depth, options.blocks,
+      estimate(ours_ns).median, estimate(peer_ns).median, spin_round_trip_ns(),
+      table({row}, "memcpy", "thousand blocks/s", 0.8).c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace remora::bench
+
+int main(int argc, char** argv) {
+  const remora::bench::Options options = remora::bench::parse(argc, argv);
+  try {
+    return remora::bench::run(options);
+  } catch (const std::exception& thrown) {
+    std::fprintf(stderr, "bench_shm_vs_memcpy: %s\n", thrown.what());
+    return 1;
+  }
+}

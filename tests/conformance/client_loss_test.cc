@@ -1,0 +1,173 @@
+/// Clients that die, stand still or talk nonsense end their own session and disturb nobody.
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <thread>
+#include <unistd.h>
+
+#include "conformance_test.h"
+#include "support/child.h"
+
+namespace remora::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class ClientLossTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+  void configure(config::ServerConfig& config) const override {
+    config.limits.handshake_timeout = 1s;
+  }
+  Child holder(const std::string& region, std::uint64_t offset) {
+    Child child{"hold", {"uri=" + uri(region), "offset=" + std::to_string(offset)}};
+    EXPECT_EQ(child.read_line(), "ready");
+    return child;
+  }
+  [[nodiscard]] bool soon_sessions(std::uint64_t wanted) {
+    for (int i = 0; i < 1000 && server().status().sessions != wanted; ++i)
+      std::this_thread::sleep_for(10ms);
+    return server().status().sessions == wanted;
+  }
+};
+
+TEST_P(ClientLossTest, KilledClientLosesItsGrants) {
+  const RegionInfo made = create();
+  Child child = holder(made.name, 0);
+  EXPECT_TRUE(fails_with(session().remove_region(made.name), Code::kBusy));
+  std::this_thread::sleep_for(50ms);  // in the middle of an operation
+  child.kill();
+  EXPECT_TRUE(soon_sessions(1));
+  EXPECT_EQ(session().stat(made.name).value().open_count, 0U);
+}
+
+TEST_P(ClientLossTest, PausedClientDisturbsNobody) {
+  const RegionInfo made = create();
+  Child child = holder(made.name, 0);
+  const Region region = open(made.name);
+  std::this_thread::sleep_for(50ms);
+  child.send_signal(SIGSTOP);
+  for (std::uint64_t i = 0; i < 200; ++i) ASSERT_EQ(region.fetch_add(ByteOffset{8}, 1).value(), i);
+  EXPECT_EQ(session().stat(made.name).value().open_count, 2U);
+  child.send_signal(SIGCONT);
+  child.write_line("enough");
+  EXPECT_EQ(child.read_line(), "ended ok");
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_TRUE(soon_sessions(1));
+}
+
+TEST_P(ClientLossTest, PausedClientDoesNotHoldUpTheServersEnd) {
+  const RegionInfo made = create();
+  Child child = holder(made.name, 0);
+  child.send_signal(SIGSTOP);
+  const auto began = Clock::now();
+  server().stop();
+  EXPECT_LE(Clock::now() - began, 4s);
+  child.send_signal(SIGCONT);
+  const auto line = child.read_line();
+  ASSERT_TRUE(line.has_value()) << "the client never noticed";
+  EXPECT_TRUE(*line == "ended connection lost" || *line == "ended indeterminate") << *line;
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST_P(ClientLossTest, ManyClientsKilledAtOnceAreAllForgotten) {
+  const RegionInfo made = create();
+  {
+    std::vector<Child> children;
+    for (std::uint64_t i = 0; i < 4; ++i) children.push_back(holder(made.name, 8 * i));
+    EXPECT_EQ(server().status().sessions, 5U);
+  }
+  EXPECT_TRUE(soon_sessions(1));
+}
+
+/// A connection to the control socket that knows nothing of the protocol.
+class Stranger {
+ public:
+  explicit Stranger(const std::string& path) : socket_{::socket(AF_UNIX, SOCK_STREAM, 0)} {
+    connect_to(path);
+    if (connected_) return;
+    ::close(socket_);
+    socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    connect_to(path);
+  }
+  ~Stranger() { ::close(socket_); }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  [[nodiscard]] bool connected() const { return connected_; }
+  void send_bytes(std::span<const std::byte> bytes) const {
+    (void)!::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  /// The server has hung up; waits for it.
+  [[nodiscard]] bool hung_up() const {
+    const timeval limit{10, 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    std::array<std::byte, 4096> buffer{};
+    ssize_t got = 0;
+    do got = ::recv(socket_, buffer.data(), buffer.size(), 0);
+    while (got > 0);
+    return got == 0 || errno == ECONNRESET;
+  }
+
+ private:
+  void connect_to(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+    connected_ =
+        ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  }
+  int socket_;
+  bool connected_ = false;
+};
+
+class StrangerTest : public ClientLossTest {
+ protected:
+  void SetUp() override {
+    if (!is_shm_param()) GTEST_SKIP() << "about the control socket of shm";
+    ClientLossTest::SetUp();
+  }
+  [[nodiscard]] bool is_shm_param() const { return over_shm(); }
+  [[nodiscard]] static std::string socket_path() {
+    const auto entries = runtime_dir().entries();
+    return entries.empty() ? std::string{} : runtime_dir().path() + "/" + entries.front();
+  }
+};
+
+TEST_P(StrangerTest, NonsenseIsHungUpOn) {
+  const Region region = make_region();
+  for (std::size_t i = 0; i < 20; ++i) {
+    const Stranger stranger{socket_path()};
+    ASSERT_TRUE(stranger.connected()) << socket_path();
+    stranger.send_bytes(noise(1 + i * 500, 80 + i));
+    EXPECT_TRUE(stranger.hung_up()) << i;
+  }
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
+  EXPECT_TRUE(soon_sessions(1));
+}
+
+TEST_P(StrangerTest, SilenceIsHungUpOnAfterTheHandshakeTimeout) {
+  const auto began = Clock::now();
+  const Stranger stranger{socket_path()};
+  ASSERT_TRUE(stranger.connected());
+  EXPECT_TRUE(stranger.hung_up());
+  EXPECT_LE(Clock::now() - began, 1s + kGrace);
+  EXPECT_TRUE(ok(session().regions()));
+}
+
+TEST_P(StrangerTest, EndlessLengthIsRefused) {
+  const Stranger stranger{socket_path()};
+  ASSERT_TRUE(stranger.connected());
+  stranger.send_bytes(std::vector<std::byte>(64, std::byte{0xff}));
+  EXPECT_TRUE(stranger.hung_up());
+}
+
+REMORA_CONFORMANCE(ClientLossTest);
+REMORA_CONFORMANCE(StrangerTest);
+
+}  // namespace
+}  // namespace remora::test

@@ -1,0 +1,178 @@
+#include "conformance_test.h"
+
+#include <algorithm>
+#include <chrono>
+#include <gmock/gmock.h>
+#include <thread>
+#include <unistd.h>
+
+namespace remora::test {
+namespace {
+
+/// What libraries make once and keep is made before the first baseline is taken.
+void warm_up(const Engine& engine, const std::string& uri, const RegionSpec& spec) {
+  const Session session = engine.connect(uri).value();
+  session.create_region(spec).value();
+  const std::size_t query = uri.find('?');
+  {
+    const Region region =
+        engine.open_region(uri.substr(0, query) + "/" + spec.name + uri.substr(query), Rights::kAll)
+            .value();
+    std::vector<std::byte> bytes = noise(spec.size_bytes, 1);
+    region.write(ByteOffset{0}, bytes).value();
+    region.read(ByteOffset{0}, bytes).value();
+    region.fetch_add(ByteOffset{0}, 1).value();
+  }
+  session.remove_region(spec.name).value();
+}
+
+}  // namespace
+
+RuntimeDir& runtime_dir() {
+  static RuntimeDir folder;
+  return folder;
+}
+
+std::string make_uri(const ServerAddress& address, TransportKind transport,
+                     std::string_view region) {
+  std::string text = "remora://" + address.host + ":" + std::to_string(address.port);
+  if (!region.empty()) text.append("/").append(region);
+  return text.append("?transport=").append(to_string(transport));
+}
+
+std::string transport_name(const testing::TestParamInfo<TransportKind>& info) {
+  return std::string{to_string(info.param)};
+}
+
+std::vector<std::byte> read_all(const Region& region) {
+  std::vector<std::byte> bytes(region.size_bytes());
+  region.read(ByteOffset{0}, bytes).value();
+  return bytes;
+}
+
+void ConformanceTest::SetUp() {
+  if (const std::string reason = why_unavailable(transport()); !reason.empty()) {
+    if (device_required()) FAIL() << reason;
+    GTEST_SKIP() << reason;
+  }
+  const auto elsewhere = external_server();
+  if (elsewhere && needs_own_server())
+    GTEST_SKIP() << "needs a server in this process, the one under test runs elsewhere";
+  runtime_dir();
+  // Once for each transport and process.
+  static std::vector<TransportKind> warm;
+  if (std::find(warm.begin(), warm.end(), transport()) == warm.end()) {
+    warm.push_back(transport());
+    connect();
+    warm_up(*engine_, uri(), spec("warm-up-" + std::to_string(::getpid())));
+    end_server();
+  }
+  baseline_ = Resources::now();
+  connect();
+}
+
+void ConformanceTest::connect() {
+  if (const auto elsewhere = external_server()) {
+    address_ = *elsewhere;
+  } else if (server_in_other_process()) {
+    process_.emplace(transport(), server_options());
+    address_ = {listen_address(transport()), process_->port()};
+  } else {
+    config::ServerConfig config = server_config(transport(), server_options());
+    configure(config);
+    server_ = Server::start(config).value();
+    address_ = {listen_address(transport()), server_->port()};
+  }
+  EngineOptions options;
+  options.client_name = "conformance";
+  engine_ = Engine::open(options).value();
+  session_ = engine_->connect(uri()).value();
+}
+
+void ConformanceTest::TearDown() {
+  if (!baseline_) return;
+  if (session_ && session_->connected()) {
+    for (const std::string& name : created_) EXPECT_TRUE(ok(session_->remove_region(name))) << name;
+  }
+  session_.reset();
+  engine_.reset();
+  if (server_) check_idle();
+  if (process_ && !killed_) {
+    EXPECT_EQ(process_->stop(), 0) << "the server process did not end well";
+  }
+  end_server();
+  EXPECT_TRUE(back_at(*baseline_));
+  if (!killed_) {
+    EXPECT_THAT(runtime_dir().entries(), testing::IsEmpty());
+  }
+  runtime_dir().clear();
+}
+
+/// The server notices clients that have gone by itself.
+void ConformanceTest::check_idle() {
+  for (int i = 0; i < 500 && server_->status().sessions != 0; ++i)
+    std::this_thread::sleep_for(10ms);
+  const ServerStatus left = server_->status();
+  EXPECT_EQ(left.sessions, 0U);
+  EXPECT_EQ(left.grants, 0U);
+}
+
+void ConformanceTest::end_server() {
+  session_.reset();
+  engine_.reset();
+  if (server_) server_->stop();
+  server_.reset();
+  process_.reset();
+}
+
+void ConformanceTest::kill_server() {
+  process_->kill();
+  killed_ = true;
+}
+
+void ConformanceTest::restart_server() {
+  ServerOptions options = server_options();
+  options.port = address_.port;
+  process_.reset();
+  process_.emplace(transport(), options);
+  created_.clear();
+  killed_ = false;
+}
+
+std::string ConformanceTest::uri(std::string_view region) const {
+  return make_uri(address_, transport(), region);
+}
+
+std::string ConformanceTest::unique_name() {
+  return "t" + std::to_string(::getpid()) + "." + std::to_string(names_++);
+}
+
+RegionSpec ConformanceTest::spec(std::string name, const RegionOptions& options) const {
+  return {.name = std::move(name),
+          .size_bytes = options.size_bytes,
+          .block_bytes = options.block_bytes,
+          .rights = options.rights,
+          .atomic_domain = options.atomic_domain,
+          .shm = over_shm()};
+}
+
+RegionInfo ConformanceTest::create(const RegionOptions& options) {
+  RegionInfo made = session_->create_region(spec(unique_name(), options)).value();
+  created_.push_back(made.name);
+  return made;
+}
+
+Region ConformanceTest::open(const std::string& name, Rights rights) {
+  return engine_->open_region(uri(name), rights).value();
+}
+
+Region ConformanceTest::make_region(const RegionOptions& options) {
+  const RegionInfo made = create(options);
+  return open(made.name, made.rights);
+}
+
+void ConformanceTest::forget(const std::string& name) {
+  created_.erase(std::remove(created_.begin(), created_.end(), name), created_.end());
+}
+
+}  // namespace remora::test

@@ -1,0 +1,130 @@
+/// A server embedded in an application: its own view of the regions it lends, and regions that its
+/// configuration names.
+
+#include <gmock/gmock.h>
+#include <thread>
+
+#include "conformance_test.h"
+
+namespace remora::test {
+namespace {
+
+class EmbeddingTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+  [[nodiscard]] ServerOptions server_options() const override {
+    return {.pool_bytes = 4U << 20U, .piece_bytes = 64U << 10U};
+  }
+  void configure(config::ServerConfig& config) const override {
+    config.regions.push_back({.name = "configured",
+                              .size_bytes = 64_KiB,
+                              .block_bytes = 512,
+                              .rights = {.read = true, .write = true, .atomic = false},
+                              .atomics = "none",
+                              .shm = over_shm()});
+  }
+};
+
+TEST_P(EmbeddingTest, ViewSeesWhatClientsWrite) {
+  const Region region = make_region({.size_bytes = 256_KiB});
+  const RegionView view = server().view(region.info().name).value();
+  ASSERT_EQ(view.size_bytes(), region.size_bytes());
+  const std::vector<std::byte> model = noise(256_KiB, 90);
+  ASSERT_TRUE(ok(region.write(ByteOffset{0}, model)));
+  std::vector<std::byte> seen(256_KiB);
+  ASSERT_TRUE(ok(view.read(ByteOffset{0}, seen)));
+  EXPECT_TRUE(same_bytes(seen, model));
+  // The same bytes, piece by piece, in place.
+  std::vector<std::byte> pieces;
+  for (const auto extent : view.extents())
+    pieces.insert(pieces.end(), extent.begin(), extent.end());
+  EXPECT_TRUE(same_bytes(pieces, model));
+}
+
+TEST_P(EmbeddingTest, ClientsSeeWhatTheViewWrites) {
+  const Region region = make_region({.size_bytes = 256_KiB});
+  const RegionView view = server().view(region.info().name).value();
+  const std::vector<std::byte> model = noise(200'000, 91);
+  ASSERT_TRUE(ok(view.write(ByteOffset{12'345}, model)));
+  std::vector<std::byte> seen(model.size());
+  ASSERT_TRUE(ok(region.read(ByteOffset{12'345}, seen)));
+  EXPECT_TRUE(same_bytes(seen, model));
+}
+
+TEST_P(EmbeddingTest, ViewOutsideTheRegionIsOutOfRange) {
+  const RegionView view = server().view(create().name).value();
+  std::vector<std::byte> bytes(2);
+  EXPECT_TRUE(ok(view.read(ByteOffset{view.size_bytes() - 2}, bytes)));
+  EXPECT_TRUE(fails_with(view.read(ByteOffset{view.size_bytes() - 1}, bytes), Code::kOutOfRange));
+  EXPECT_TRUE(fails_with(view.write(ByteOffset{view.size_bytes()}, bytes), Code::kOutOfRange));
+  EXPECT_TRUE(fails_with(view.write(ByteOffset{UINT64_MAX}, bytes), Code::kOutOfRange));
+}
+
+TEST_P(EmbeddingTest, ViewKeepsTheMemoryAfterRemovalAndStop) {
+  const RegionInfo made = create({.size_bytes = 64_KiB});
+  const RegionView view = server().view(made.name).value();
+  const std::vector<std::byte> model = noise(64_KiB, 92);
+  ASSERT_TRUE(ok(view.write(ByteOffset{0}, model)));
+  ASSERT_TRUE(ok(session().remove_region(made.name)));
+  forget(made.name);
+  // Its bytes are not lent again while somebody looks at them.
+  const Region other = make_region({.size_bytes = 3_MiB});
+  const std::vector<std::byte> dirt = noise(3_MiB, 94);
+  ASSERT_TRUE(ok(other.write(ByteOffset{0}, dirt)));
+  std::vector<std::byte> seen(64_KiB);
+  ASSERT_TRUE(ok(view.read(ByteOffset{0}, seen)));
+  EXPECT_TRUE(same_bytes(seen, model));
+  server().stop();
+  ASSERT_TRUE(ok(view.read(ByteOffset{0}, seen)));
+  EXPECT_TRUE(same_bytes(seen, model));
+}
+
+TEST_P(EmbeddingTest, ServerCreatesAndRemovesRegionsOfItsOwn) {
+  const std::string name = unique_name();
+  const RegionInfo made = server().create_region(spec(name)).value();
+  EXPECT_EQ(made.name, name);
+  {
+    const Region region = open(name, Rights::kReadWrite);
+    EXPECT_EQ(read_all(region), std::vector<std::byte>(made.size_bytes));
+    EXPECT_TRUE(fails_with(server().remove_region(name), Code::kBusy));
+  }
+  // The end of the grant is told by a message: the server may hear of it a little later.
+  for (int i = 0; i < 500 && server().status().grants != 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(ok(server().remove_region(name)));
+  EXPECT_TRUE(fails_with(server().remove_region(name), Code::kUnknownRegion));
+}
+
+TEST_P(EmbeddingTest, ConfiguredRegionIsThereFromTheStart) {
+  const RegionInfo info = session().stat("configured").value();
+  EXPECT_EQ(info.size_bytes, 64_KiB);
+  EXPECT_EQ(info.block_bytes, 512U);
+  EXPECT_EQ(info.rights, Rights::kReadWrite);
+  EXPECT_EQ(info.atomic_domain, "none");
+  const Region region = open("configured", Rights::kReadWrite);
+  const std::vector<std::byte> block = noise(512, 93);
+  ASSERT_TRUE(ok(region.write(Block{127}, block)));
+  EXPECT_TRUE(fails_with(region.write(Block{128}, block), Code::kOutOfRange));
+}
+
+TEST_P(EmbeddingTest, ListeningSaysWhereForEachTransport) {
+  const std::vector<std::string> lines = server().listening();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0].rfind(std::string{to_string(transport())} + ": ", 0), 0U) << lines[0];
+  EXPECT_NE(lines[0].find(std::to_string(server().port())), std::string::npos) << lines[0];
+}
+
+TEST_P(EmbeddingTest, ViewOfAWordFollowsCountingClients) {
+  const Region region = make_region({.size_bytes = 4096});
+  const RegionView view = server().view(region.info().name).value();
+  std::uint64_t last = 0;
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    ASSERT_TRUE(ok(region.fetch_add(ByteOffset{128}, 1)));
+    ASSERT_TRUE(ok(view.read(ByteOffset{128}, std::as_writable_bytes(std::span{&last, 1}))));
+    ASSERT_EQ(last, i);
+  }
+}
+
+REMORA_CONFORMANCE(EmbeddingTest);
+
+}  // namespace
+}  // namespace remora::test

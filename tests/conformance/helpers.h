@@ -1,0 +1,21 @@
+#pragma once
+
+/// What other processes of the suite do. Keys of all: `uri` of a region.
+
+#include "support/child.h"
+
+namespace remora::test {
+
+/// "contend": says "ready"; at the first line of its parent adds 1 `count` times to the word at 0
+/// and swaps in +1 `count` times at 64; says the sum of what fetch_add returned.
+int contend(const HelperArguments& arguments);
+
+/// "hold": opens the region, says "ready" and adds 1 to the word at `offset` until an operation
+/// fails or stdin ends; says "ended CODE", or "ended ok".
+int hold(const HelperArguments& arguments);
+
+/// "inherited": says how many descriptors it was born with that belong to regions, devices or
+/// sockets.
+int inherited(const HelperArguments& arguments);
+
+}  // namespace remora::test

@@ -1,0 +1,224 @@
+/// A server that stops, dies or stands still while operations are in flight.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "conformance_test.h"
+#include "outcome.h"
+
+namespace remora::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kDeadline{5};
+
+/// Reads, writes and counts in turn, `depth` at once, until an operation fails; then waits for all.
+void work_until_lost(const Region& region, const RegisteredMemory& memory, Ledger& ledger,
+                     Clock::time_point give_up) {
+  Queue queue = region.queue({.depth = 32, .deadline = kDeadline}).value();
+  constexpr std::size_t kBytes = 16_KiB;
+  for (std::size_t i = 0; !ledger.failed() && Clock::now() < give_up;) {
+    for (; !queue.full(); ++i) {
+      const std::size_t at = i % 32 * kBytes;
+      if (i % 3 == 0)
+        ASSERT_TRUE(
+            queue.write(ByteOffset{at}, Source{memory, at, kBytes}, ledger.begin(Kind::kWrite)));
+      else if (i % 3 == 1)
+        ASSERT_TRUE(queue.read(ByteOffset{at}, Target{memory, 512_KiB + at, kBytes},
+                               ledger.begin(Kind::kRead)));
+      else
+        ASSERT_TRUE(queue.fetch_add(ByteOffset{512_KiB}, 1, ledger.begin(Kind::kAtomic)));
+    }
+    ASSERT_TRUE(ok(queue.submit()));
+    for (const Completion& completion : queue.wait(1)) ledger.end(completion);
+  }
+  const auto limit = Clock::now() + kDeadline + kGrace;
+  while (queue.size() != 0 && Clock::now() < limit)
+    for (const Completion& completion : queue.wait(queue.size())) ledger.end(completion);
+  EXPECT_EQ(queue.size(), 0U);
+  EXPECT_TRUE(queue.poll().empty());
+  EXPECT_EQ(ledger.open(), 0U) << "operations that never ended";
+}
+
+/// What is left of a region whose session has ended.
+void expect_lost(const Region& region, const Session& session) {
+  std::vector<std::byte> bytes(64);
+  const auto began = Clock::now();
+  EXPECT_TRUE(fails_with(region.read(ByteOffset{0}, bytes), Code::kConnectionLost));
+  EXPECT_TRUE(fails_with(region.write(ByteOffset{0}, bytes), Code::kConnectionLost));
+  EXPECT_TRUE(fails_with(region.fetch_add(ByteOffset{0}, 1), Code::kConnectionLost));
+  EXPECT_FALSE(region.connected());
+  EXPECT_TRUE(fails_with(session.regions(), Code::kConnectionLost));
+  EXPECT_FALSE(session.connected());
+  EXPECT_LT(Clock::now() - began, kGrace) << "known to be lost: nothing to wait for";
+}
+
+class ServerStopTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+};
+
+TEST_P(ServerStopTest, OperationsInFlightEndOnceAndTheSessionWithThem) {
+  std::vector<std::byte> bytes = noise(1_MiB, 70);
+  const RegisteredMemory memory = engine().register_memory(bytes).value();
+  const Region region = make_region({.size_bytes = 1_MiB});
+  std::chrono::nanoseconds took{};
+  std::thread stopper{[&] {
+    std::this_thread::sleep_for(100ms);
+    const auto began = Clock::now();
+    server().stop();
+    took = Clock::now() - began;
+  }};
+  Ledger ledger{kDeadline + kGrace};
+  work_until_lost(region, memory, ledger, Clock::now() + 20s);
+  stopper.join();
+  EXPECT_TRUE(ledger.failed()) << "the end of the server was never noticed";
+  EXPECT_LE(took, 4s);
+  expect_lost(region, session());
+}
+
+TEST_P(ServerStopTest, SynchronousCallersOfManyThreadsAllReturn) {
+  const Region region = make_region({.size_bytes = 1_MiB});
+  std::atomic<bool> wrong = false;
+  std::atomic<int> returned = 0;
+  std::vector<std::thread> threads;
+  for (std::size_t id = 0; id < 4; ++id)
+    threads.emplace_back([&, id] {
+      std::vector<std::byte> bytes(64_KiB);
+      const auto give_up = Clock::now() + 20s;
+      while (Clock::now() < give_up) {
+        const Kind kind = id % 2 == 0 ? Kind::kRead : Kind::kWrite;
+        const ByteOffset at{id * 64_KiB};
+        const Status status = kind == Kind::kRead ? region.read(at, bytes, kDeadline)
+                                                  : region.write(at, bytes, kDeadline);
+        if (status.ok()) continue;
+        if (!allowed_when_lost(kind, status.error().code())) wrong = true;
+        ++returned;
+        return;
+      }
+    });
+  std::this_thread::sleep_for(100ms);
+  server().stop();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(wrong);
+  EXPECT_EQ(returned, 4);
+}
+
+TEST_P(ServerStopTest, StopIsIdempotentAndDestructionAfterItIsQuiet) {
+  server().stop();
+  server().stop();
+  EXPECT_TRUE(fails_with(session().regions(), Code::kConnectionLost));
+  EXPECT_TRUE(fails_with(engine().connect(uri()), Code::kConnectionRefused));
+}
+
+TEST_P(ServerStopTest, QueueWithOperationsInFlightOutlivesTheServer) {
+  const Region region = make_region();
+  std::optional<Queue> queue = region.queue({.depth = 8, .deadline = 2s}).value();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(queue->fetch_add(ByteOffset{0}, 1));
+  ASSERT_TRUE(ok(queue->submit()));
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(queue->fetch_add(ByteOffset{0}, 1));  // not submitted
+  server().stop();
+  const auto began = Clock::now();
+  queue.reset();
+  EXPECT_LE(Clock::now() - began, 2s + kGrace);
+}
+
+REMORA_CONFORMANCE(ServerStopTest);
+
+class ServerLossTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool server_in_other_process() const override { return true; }
+};
+
+TEST_P(ServerLossTest, KilledServerEndsEachOperationOnce) {
+  std::vector<std::byte> bytes = noise(1_MiB, 71);
+  const RegisteredMemory memory = engine().register_memory(bytes).value();
+  const Region region = make_region({.size_bytes = 1_MiB});
+  std::thread killer{[&] {
+    std::this_thread::sleep_for(150ms);
+    kill_server();
+  }};
+  Ledger ledger{kDeadline + kGrace};
+  work_until_lost(region, memory, ledger, Clock::now() + 20s);
+  killer.join();
+  EXPECT_TRUE(ledger.failed()) << "the death of the server was never noticed";
+  expect_lost(region, session());
+}
+
+TEST_P(ServerLossTest, OperationsTakenBeforeTheDeathAndSubmittedAfterItEndOnce) {
+  const Region region = make_region();
+  Queue queue = region.queue({.depth = 3, .deadline = 2s}).value();
+  std::vector<std::byte> bytes(64);
+  Ledger ledger{2s + kGrace};
+  kill_server();
+  // The hang-up is noticed soon, with and without operations.
+  const auto limit = Clock::now() + 10s;
+  while (region.connected() && Clock::now() < limit) std::this_thread::sleep_for(10ms);
+  EXPECT_FALSE(region.connected());
+  ASSERT_TRUE(queue.read(ByteOffset{0}, bytes, ledger.begin(Kind::kRead)));
+  ASSERT_TRUE(queue.write(ByteOffset{0}, bytes, ledger.begin(Kind::kWrite)));
+  ASSERT_TRUE(queue.fetch_add(ByteOffset{0}, 1, ledger.begin(Kind::kAtomic)));
+  ASSERT_TRUE(ok(queue.submit()));
+  while (queue.size() != 0 && Clock::now() < limit)
+    for (const Completion& completion : queue.wait(1)) ledger.end(completion);
+  EXPECT_EQ(ledger.open(), 0U);
+  EXPECT_EQ(ledger.ends().size(), 1U);
+  EXPECT_EQ(ledger.ends().begin()->first, to_string(Code::kConnectionLost));
+}
+
+TEST_P(ServerLossTest, NewServerAtTheSameAddressIsANewLife) {
+  const RegionInfo made = create();
+  const Region old = open(made.name);
+  const std::uint64_t memory_id = session().server().memory_id;
+  const std::uint64_t boot_id = session().server().boot_id;
+  kill_server();
+  restart_server();
+  EXPECT_TRUE(fails_with(old.fetch_add(ByteOffset{0}, 1), Code::kConnectionLost));
+  // The same engine finds the new one.
+  const Session now = engine().connect(uri()).value();
+  EXPECT_NE(now.server().memory_id, memory_id);
+  EXPECT_NE(now.server().boot_id, boot_id);
+  EXPECT_TRUE(
+      fails_with(engine().open_region(uri(made.name), Rights::kRead), Code::kUnknownRegion));
+  ASSERT_TRUE(ok(now.create_region(spec(made.name))));
+  {
+    const Region region = open(made.name);
+    EXPECT_EQ(region.fetch_add(ByteOffset{0}, 5).value(), 0U);
+    EXPECT_TRUE(fails_with(old.fetch_add(ByteOffset{0}, 1), Code::kConnectionLost));
+    EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 5U);
+  }
+  EXPECT_TRUE(ok(now.remove_region(made.name)));
+}
+
+TEST_P(ServerLossTest, PausedServerStillServesDataAndTimesOutControl) {
+  EngineOptions options;
+  options.control_deadline = 1s;
+  const Engine impatient = Engine::open(options).value();
+  const RegionInfo made = create();
+  const Session control = impatient.connect(uri()).value();
+  const Region region = impatient.open_region(uri(made.name), Rights::kAll).value();
+  process().pause();
+  // One-sided: the server's processor takes no part in it.
+  for (std::uint64_t i = 0; i < 100; ++i)
+    ASSERT_EQ(region.fetch_add(ByteOffset{0}, 1, 1s).value(), i);
+  const auto began = Clock::now();
+  EXPECT_TRUE(fails_with(control.stat(made.name), Code::kTimedOut));
+  EXPECT_LE(Clock::now() - began, 1s + kGrace);
+  for (std::uint64_t i = 100; i < 200; ++i)
+    ASSERT_EQ(region.fetch_add(ByteOffset{0}, 1, 1s).value(), i);
+  const auto connecting = Clock::now();
+  const Engine late = Engine::open(options).value();
+  EXPECT_TRUE(fails_with(late.connect(uri()), Code::kTimedOut));
+  EXPECT_LE(Clock::now() - connecting, 1s + kGrace);
+  process().resume();
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 200U);
+  EXPECT_TRUE(ok(session().stat(made.name))) << "a session that asked nothing meanwhile";
+  EXPECT_TRUE(ok(late.connect(uri())));
+}
+
+REMORA_CONFORMANCE(ServerLossTest);
+
+}  // namespace
+}  // namespace remora::test

@@ -1,0 +1,87 @@
+#include "support/server.h"
+
+#include <array>
+#include <cstdio>
+#include <poll.h>
+#include <signal.h>
+#include <stdexcept>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include <vector>
+
+#include <remora/engine/server.h>
+
+#include "support/transport.h"
+
+namespace remora::test {
+
+config::ServerConfig server_config(TransportKind transport, const ServerOptions& options) {
+  using config::Availability;
+  config::ServerConfig made;
+  made.listen.address = listen_address(transport);
+  made.listen.port = options.port;
+  const Availability other = options.all_transports ? Availability::kAuto : Availability::kOff;
+  made.transports.rdma = transport == TransportKind::kRdma ? Availability::kRequired : other;
+  made.transports.shm = transport == TransportKind::kShm ? Availability::kRequired : other;
+  made.pool.size_bytes = options.pool_bytes;
+  made.pool.piece_bytes = options.piece_bytes;
+  made.pool.huge_pages = config::HugePages::kNever;
+  made.auth = config::Auth::kNone;
+  made.limits.regions_max = options.regions_max;
+  made.limits.sessions_max = options.sessions_max;
+  made.log.level = config::LogLevel::kWarn;
+  return made;
+}
+
+int serve(const HelperArguments& arguments) {
+  // Before any thread is made, so that all of them inherit it.
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  const int signals = ::signalfd(-1, &ends, SFD_CLOEXEC);
+
+  const TransportKind transport =
+      arguments.text("transport") == "rdma" ? TransportKind::kRdma : TransportKind::kShm;
+  ServerOptions options;
+  options.pool_bytes = arguments.number("pool", options.pool_bytes);
+  options.piece_bytes = arguments.number("piece", options.piece_bytes);
+  options.port = static_cast<std::uint16_t>(arguments.number("port"));
+  auto server = Server::start(server_config(transport, options));
+  if (!server) {
+    std::fprintf(stderr, "server: %s\n", server.error().message().c_str());
+    return 1;
+  }
+  say("listening " + std::to_string(server->port()));
+
+  const bool deaf = arguments.text("stdin") == "ignore";
+  std::array<pollfd, 2> wanted{{{signals, POLLIN, 0}, {deaf ? -1 : STDIN_FILENO, POLLIN, 0}}};
+  while (::poll(wanted.data(), wanted.size(), -1) < 0) {
+  }
+  server->stop();
+  ::close(signals);
+  return 0;
+}
+
+ServerProcess::ServerProcess(TransportKind transport, const ServerOptions& options)
+    : child_{"server",
+             {"transport=" + std::string{to_string(transport)},
+              "pool=" + std::to_string(options.pool_bytes),
+              "piece=" + std::to_string(options.piece_bytes),
+              "port=" + std::to_string(options.port)}} {
+  const auto line = child_.read_line();
+  if (!line || line->rfind("listening ", 0) != 0)
+    throw std::runtime_error("the server process does not listen");
+  port_ = static_cast<std::uint16_t>(std::stoul(line->substr(10)));
+}
+
+void ServerProcess::pause() const { child_.send_signal(SIGSTOP); }
+void ServerProcess::resume() const { child_.send_signal(SIGCONT); }
+
+int ServerProcess::stop() {
+  child_.close_input();
+  return child_.wait().value_or(-1);
+}
+
+}  // namespace remora::test

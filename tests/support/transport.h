@@ -1,0 +1,44 @@
+#pragma once
+
+/// Which transports are tested here, and at which addresses: read from the environment.
+///
+/// | variable | meaning |
+/// |---|---|
+/// | REMORA_TEST_TRANSPORT | `shm` or `rdma`: only that one; unset: both |
+/// | REMORA_VM_ADDRESS | address of the RDMA device; unset: no device |
+/// | REMORA_REQUIRE_DEVICE | `1`: a missing device is a failure, not a reason to skip |
+/// | REMORA_TEST_SERVER | `address:port` of a server that runs elsewhere; unset: one of our own |
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remora/engine/types.h>
+
+namespace remora::test {
+
+/// The transports that the environment asks for. An unknown name ends the program with a message.
+std::vector<TransportKind> transports_under_test();
+
+/// Why `transport` cannot be tested here; empty: it can.
+std::string why_unavailable(TransportKind transport);
+
+/// Whether a device that is missing is a failure.
+bool device_required();
+
+/// Address for a server of ours to listen on.
+std::string listen_address(TransportKind transport);
+
+struct ServerAddress {
+  std::string host;
+  std::uint16_t port = 0;
+};
+/// The server that runs elsewhere, if there is one.
+std::optional<ServerAddress> external_server();
+
+/// Divides a number of steps where a step is slow: under ThreadSanitizer, and on an emulated
+/// device.
+std::size_t scaled(std::size_t steps, TransportKind transport);
+
+}  // namespace remora::test
