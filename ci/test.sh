@@ -185,6 +185,7 @@ stage_tsan() {
       skip "tsan: $folder" "no such folder"
     fi
   done
+  ((${#targets[@]})) || return 0
   build tsan "${targets[@]}"
   ok "tsan: builds without warnings"
   # Address randomisation beyond 28 bits is more than GCC 12's ThreadSanitizer can map.
@@ -341,7 +342,7 @@ run_stage() {
     "${stage_seconds[$name]}" "${note:+ ($note)}"
   if ((failed)); then
     printf -- '--- the end of %s ---\n' "${log#"$root"/}"
-    tail -n 60 "$log" | sed 's/^/  | /'
+    tail -n 60 "$log" | cut -c 1-400 | sed 's/^/  | /'
   fi
 }
 
