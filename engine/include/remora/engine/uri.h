@@ -11,7 +11,8 @@
 
 namespace remora {
 
-/// A parsed URI. HOST is a name, an IPv4 address or an IPv6 address in brackets.
+/// A parsed URI. HOST is a name, an IPv4 address or an IPv6 address in brackets; REGION obeys
+/// config::is_region_name().
 struct Uri {
   std::string host;
   std::uint16_t port = kDefaultPort;
@@ -23,8 +24,5 @@ struct Uri {
   static Result<Uri> parse(std::string_view text);
   [[nodiscard]] std::string text() const;
 };
-
-/// A region's name is 1 to 64 of [A-Za-z0-9._-] and does not begin with '.' or '-'.
-[[nodiscard]] bool is_region_name(std::string_view name) noexcept;
 
 }  // namespace remora

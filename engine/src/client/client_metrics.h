@@ -1,0 +1,68 @@
+#pragma once
+
+/// The client's series. Recorded once a batch: clocks are read by the caller.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include <remora/metrics/registry.h>
+
+#include "client/operation.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+/// Series of one transport. Copyable handles; keeps the registry alive.
+class ClientMetrics {
+ public:
+  /// Registers the series of `transport`, or finds them. Errors: as metrics::Registry.
+  static Result<ClientMetrics> create(std::shared_ptr<metrics::Registry> registry,
+                                      TransportKind transport);
+
+  [[nodiscard]] metrics::Recorder recorder() const noexcept { return registry_->recorder(); }
+
+  void operation_ended(metrics::Recorder recorder, const OperationRecord& operation,
+                       std::uint64_t latency_ns) const noexcept;
+  /// An operation that was refused before it reached a lane.
+  void misuse(transport::Opcode opcode) const noexcept;
+  void doorbell(std::size_t request_count, std::uint64_t in_flight) const noexcept;
+  /// One visit to the completion queue that found something.
+  void polled(metrics::Recorder recorder, std::size_t completion_count,
+              std::uint64_t in_flight) const noexcept;
+  void lane_opened(std::uint32_t completion_capacity) const noexcept;
+  void lane_closed(std::uint32_t completion_capacity) const noexcept;
+  void lane_broken() const noexcept;
+
+ private:
+  /// What an operation ended as, as a label.
+  enum Ending : std::size_t {
+    kOk,
+    kTimedOut,
+    kCancelled,
+    kIndeterminate,
+    kConnectionLost,
+    kAccessRefused,
+    kMisuse,
+    kFailed,
+    kEndings
+  };
+  static constexpr std::size_t kOpcodes = 4;
+  static Ending ending(const Outcome& outcome) noexcept;
+
+  std::shared_ptr<metrics::Registry> registry_;
+  std::array<std::array<metrics::Counter, kEndings>, kOpcodes> operations_{};
+  std::array<metrics::Histogram, kOpcodes> latency_{};
+  metrics::Counter bytes_read_;
+  metrics::Counter bytes_written_;
+  metrics::Histogram doorbell_requests_;
+  metrics::Histogram poll_completions_;
+  metrics::Gauge cq_depth_;
+  metrics::Gauge cq_capacity_;
+  metrics::Gauge send_queue_occupancy_;
+  metrics::Gauge lanes_;
+  metrics::Counter lanes_broken_;
+};
+
+}  // namespace remora::detail

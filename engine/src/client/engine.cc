@@ -1,0 +1,318 @@
+#include <algorithm>
+#include <cstring>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <utility>
+
+#include <remora/engine/engine.h>
+
+#include "client/engine_core.h"
+#include "support/log.h"
+
+namespace remora::detail {
+
+namespace {
+
+bool same_address(const sockaddr* a, const sockaddr* b) noexcept {
+  if (a == nullptr || b == nullptr || a->sa_family != b->sa_family) return false;
+  if (a->sa_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
+  if (a->sa_family == AF_INET6)
+    return std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
+                       &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
+  return false;
+}
+
+/// Whether `host` names this machine.
+bool is_local(const std::string& host) {
+  if (config::is_loopback(host)) return true;
+  addrinfo* resolved = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, nullptr, &resolved) != 0) return false;
+  ifaddrs* interfaces = nullptr;
+  bool local = false;
+  if (::getifaddrs(&interfaces) == 0) {
+    for (const addrinfo* at = resolved; at != nullptr && !local; at = at->ai_next)
+      for (const ifaddrs* own = interfaces; own != nullptr && !local; own = own->ifa_next)
+        local = same_address(at->ai_addr, own->ifa_addr);
+    ::freeifaddrs(interfaces);
+  }
+  ::freeaddrinfo(resolved);
+  return local;
+}
+
+/// Errors that another transport would only repeat.
+bool is_final(Code code) noexcept {
+  return code == Code::kUnknownRegion || code == Code::kNoRight || code == Code::kInvalidArgument ||
+         code == Code::kPermissionDenied || code == Code::kLimitExceeded;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
+  constexpr std::size_t kClientNameBytesMax = 64;
+  constexpr std::uint32_t kLaneDepthMax = 16384;
+  const auto wrong = [](std::string_view what) {
+    return Error{Code::kInvalidArgument, "Engine::open"}.with_subject(what);
+  };
+  if (options.client_name.size() > kClientNameBytesMax) return wrong("client_name is too long");
+  if (options.lane_depth == 0 || options.lane_depth > kLaneDepthMax)
+    return wrong("lane_depth").with_limit(options.lane_depth, kLaneDepthMax);
+  if (options.bounce_slot_count == 0 || options.bounce_slot_bytes < 64)
+    return wrong("bounce slots: at least one, of at least 64 bytes");
+  if (options.operation_deadline <= options.operation_deadline.zero() ||
+      options.control_deadline <= options.control_deadline.zero())
+    return wrong("deadlines must be positive");
+  if (options.registry == nullptr) {
+    auto registry = metrics::Registry::create();
+    if (!registry) return registry.error();
+    options.registry = std::move(*registry);
+  }
+  return std::make_shared<EngineCore>(std::move(options));
+}
+
+Result<EventLoop*> EngineCore::control_loop() {
+  const std::lock_guard lock{mutex_};
+  if (control_loop_ == nullptr) {
+    auto loop = EventLoop::start("remora-client");
+    if (!loop) return loop.error();
+    control_loop_ = std::move(*loop);
+  }
+  return control_loop_.get();
+}
+
+std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri,
+                                                          std::string& passed_over) const {
+  if (uri.transport != TransportKind::kAuto) return {{uri.transport, "named in the URI"}};
+  std::vector<Candidate> found;
+  if (is_local(uri.host))
+    found.push_back({TransportKind::kShm, "same host, allowed by server and region"});
+  else
+    passed_over = "shm: " + uri.host + " is another host; ";
+  found.push_back({TransportKind::kRdma, "hardware device"});
+  return found;
+}
+
+Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
+  std::string passed_over;
+  Error last{Code::kUnsupported, "open"};
+  for (const Candidate& candidate : candidates(uri, passed_over)) {
+    auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto);
+    if (session) {
+      const std::string reason = std::string{to_string(candidate.kind)} + ": " + candidate.reason +
+                                 (passed_over.empty() ? "" : " (" + passed_over + ")");
+      auto region = (*session)->open(uri.region, rights, reason);
+      if (region) {
+        log::info("{}: {}", uri.text(), reason);
+        return Region{std::move(*region)};
+      }
+      last = region.error().with_subject(uri.region);
+    } else if (passed_over.empty() || session.error().code() != Code::kNotFound) {
+      // That there is no RDMA device says less than why the transport before it failed.
+      last = session.error();
+    }
+    if (is_final(last.code())) return last;
+    passed_over += std::string{to_string(candidate.kind)} + ": " +
+                   (session ? last : session.error()).message() + "; ";
+  }
+  log::warn("{}: no transport fits: {}", uri.text(), passed_over);
+  return last;
+}
+
+Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri) {
+  std::string passed_over;
+  Error last{Code::kUnsupported, "connect"};
+  for (const Candidate& candidate : candidates(uri, passed_over)) {
+    auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto);
+    if (session) return session;
+    if (passed_over.empty() || session.error().code() != Code::kNotFound) last = session.error();
+    passed_over += std::string{to_string(candidate.kind)} + ": " + session.error().message() + "; ";
+  }
+  return last;
+}
+
+Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, TransportKind kind,
+                                                         bool hardware_only) {
+  const std::string key = uri.host + "|" + std::to_string(uri.port) + "|" +
+                          std::string{to_string(kind)} + (hardware_only ? "|hardware" : "");
+  const std::lock_guard connecting{connect_mutex_};
+  {
+    const std::lock_guard lock{mutex_};
+    if (auto existing = sessions_[key].lock(); existing != nullptr && existing->connected())
+      return existing;
+  }
+  const Deadline deadline = deadline_after(options_.control_deadline);
+  const transport::ConnectOptions options{.device = options_.device,
+                                          .hardware_only = hardware_only};
+  auto endpoint = kind == TransportKind::kShm ? transport::connect_shm(uri, deadline)
+                                              : transport::connect_rdma(uri, options, deadline);
+  if (!endpoint) return endpoint.error();
+  auto session = SessionCore::start(shared_from_this(), std::move(*endpoint), deadline);
+  if (!session) return session.error();
+  const std::lock_guard lock{mutex_};
+  sessions_[key] = *session;
+  return session;
+}
+
+Result<std::size_t> EngineCore::intern(const std::shared_ptr<transport::MemoryDomain>& domain) {
+  std::vector<std::shared_ptr<LocalMemory>> known;
+  std::size_t index = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    while (index < domains_.size() && domains_[index] != nullptr && domains_[index] != domain)
+      ++index;
+    if (index == domains_.size())
+      return Error{Code::kLimitExceeded, "devices of one engine"}.with_limit(index + 1, index);
+    domains_[index] = domain;
+    for (const auto& weak : memories_)
+      if (auto memory = weak.lock()) known.push_back(std::move(memory));
+  }
+  // What cannot be registered now is tried again, and reported, by the operation that needs it.
+  for (const auto& memory : known) (void)memory->register_with(*domain, index);
+  return index;
+}
+
+Result<std::shared_ptr<SlotStore>> EngineCore::bounce_store(transport::MemoryDomain& domain,
+                                                            std::size_t domain_index) {
+  const std::lock_guard lock{mutex_};
+  if (bounce_ == nullptr) {
+    auto store = SlotStore::create(options_.bounce_slot_count, options_.bounce_slot_bytes);
+    if (!store) return store.error();
+    bounce_ = std::move(*store);
+  }
+  if (auto status = bounce_->memory()->register_with(domain, domain_index); !status)
+    return status.error();
+  return bounce_;
+}
+
+void EngineCore::remember(const std::shared_ptr<LocalMemory>& memory) {
+  std::vector<std::pair<std::size_t, std::shared_ptr<transport::MemoryDomain>>> domains;
+  {
+    const std::lock_guard lock{mutex_};
+    std::erase_if(memories_, [](const auto& weak) { return weak.expired(); });
+    memories_.push_back(memory);
+    for (std::size_t i = 0; i < domains_.size(); ++i)
+      if (domains_[i] != nullptr) domains.emplace_back(i, domains_[i]);
+  }
+  for (const auto& [index, domain] : domains) (void)memory->register_with(*domain, index);
+}
+
+Result<std::shared_ptr<SlotStore>> EngineCore::allocate_slots(std::size_t count,
+                                                              std::size_t slot_bytes) {
+  auto store = SlotStore::create(count, slot_bytes);
+  if (!store) return store.error();
+  remember((*store)->memory());
+  return store;
+}
+
+Result<std::shared_ptr<LocalMemory>> EngineCore::register_memory(std::span<std::byte> bytes) {
+  if (bytes.empty() || bytes.data() == nullptr)
+    return Error{Code::kInvalidArgument, "register_memory"}.with_subject("empty span");
+  auto memory = std::make_shared<LocalMemory>(bytes);
+  remember(memory);
+  return memory;
+}
+
+}  // namespace remora::detail
+
+namespace remora {
+
+Engine::Engine(std::shared_ptr<detail::EngineCore> core) noexcept : core_{std::move(core)} {}
+Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+
+Result<Engine> Engine::open(const EngineOptions& options) {
+  auto core = detail::EngineCore::create(options);
+  if (!core) return core.error();
+  return Engine{std::move(*core)};
+}
+
+Result<Region> Engine::open_region(std::string_view text, Rights rights) const {
+  auto uri = Uri::parse(text);
+  if (!uri) return uri.error();
+  if (uri->region.empty())
+    return Error{Code::kInvalidArgument, "URI without a region"}.with_subject(text);
+  if (rights == Rights::kNone)
+    return Error{Code::kInvalidArgument, "open without any right"}.with_subject(uri->region);
+  return core_->open_region(*uri, rights);
+}
+
+Result<Session> Engine::connect(std::string_view text) const {
+  auto uri = Uri::parse(text);
+  if (!uri) return uri.error();
+  auto session = core_->connect(*uri);
+  if (!session) return session.error();
+  return Session{std::move(*session)};
+}
+
+Result<SlotPool> Engine::allocate_slots(std::size_t count, std::size_t slot_bytes) const {
+  auto store = core_->allocate_slots(count, slot_bytes);
+  if (!store) return store.error();
+  return SlotPool{std::move(*store)};
+}
+
+Result<RegisteredMemory> Engine::register_memory(std::span<std::byte> bytes) const {
+  auto memory = core_->register_memory(bytes);
+  if (!memory) return memory.error();
+  return RegisteredMemory{std::move(*memory)};
+}
+
+metrics::Registry& Engine::registry() const noexcept { return core_->registry(); }
+
+const ServerInfo& Session::server() const noexcept { return core_->server(); }
+TransportKind Session::transport() const noexcept { return core_->kind(); }
+bool Session::connected() const noexcept { return core_->connected(); }
+
+Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
+  control::Request request;
+  control::Region& region = *request.mutable_create()->mutable_region();
+  region.set_name(spec.name);
+  region.set_size_bytes(spec.size_bytes);
+  region.set_block_bytes(spec.block_bytes);
+  region.set_rights(static_cast<std::uint32_t>(spec.rights));
+  region.set_atomic_domain(spec.atomic_domain);
+  region.set_shm(spec.shm);
+  auto answer = core_->call(std::move(request), "create");
+  if (!answer) return answer.error();
+  return control::to_info(answer->reply.create().region());
+}
+
+Result<std::vector<RegionInfo>> Session::regions() const {
+  std::vector<RegionInfo> found;
+  while (true) {
+    control::Request request;
+    request.mutable_list()->set_after(found.empty() ? "" : found.back().name);
+    auto answer = core_->call(std::move(request), "list");
+    if (!answer) return answer.error();
+    const control::ListReply& page = answer->reply.list();
+    for (const control::Region& region : page.regions()) {
+      auto info = control::to_info(region);
+      if (!info) return info.error();
+      // A server that repeats itself must not keep us here for ever.
+      if (!found.empty() && info->name <= found.back().name)
+        return Error{Code::kProtocol, "list"}.with_subject(info->name);
+      found.push_back(std::move(*info));
+    }
+    if (!page.more() || page.regions().empty()) return found;
+  }
+}
+
+Result<RegionInfo> Session::stat(std::string_view name) const {
+  control::Request request;
+  request.mutable_stat()->set_name(std::string{name});
+  auto answer = core_->call(std::move(request), "stat");
+  if (!answer) return answer.error();
+  return control::to_info(answer->reply.stat().region());
+}
+
+Status Session::remove_region(std::string_view name) const {
+  control::Request request;
+  request.mutable_remove()->set_name(std::string{name});
+  auto answer = core_->call(std::move(request), "remove");
+  if (!answer) return answer.error();
+  return {};
+}
+
+}  // namespace remora

@@ -1,0 +1,176 @@
+#pragma once
+
+/// What the handles of engine.h share: the engine, its sessions and their regions.
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <remora/engine/engine.h>
+#include <remora/engine/region.h>
+#include <remora/engine/uri.h>
+#include <remora/metrics/registry.h>
+
+#include "client/client_metrics.h"
+#include "client/lane_driver.h"
+#include "client/local_memory.h"
+#include "control/messages.h"
+#include "support/event_loop.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+class SessionCore;
+
+class EngineCore : public std::enable_shared_from_this<EngineCore> {
+ public:
+  static Result<std::shared_ptr<EngineCore>> create(EngineOptions options);
+  explicit EngineCore(EngineOptions options) : options_{std::move(options)} {}
+
+  [[nodiscard]] const EngineOptions& options() const noexcept { return options_; }
+  [[nodiscard]] metrics::Registry& registry() const noexcept { return *options_.registry; }
+
+  Result<Region> open_region(const Uri& uri, Rights rights);
+  Result<std::shared_ptr<SessionCore>> connect(const Uri& uri);
+
+  Result<std::shared_ptr<SlotStore>> allocate_slots(std::size_t count, std::size_t slot_bytes);
+  Result<std::shared_ptr<LocalMemory>> register_memory(std::span<std::byte> bytes);
+
+  // For sessions.
+  /// The control thread, started with the first session. Errors: kSystem.
+  Result<EventLoop*> control_loop();
+  /// Index of the domain in every memory's key table; registers the slots that exist already.
+  /// Errors: kLimitExceeded (kMemoryDomainsMax).
+  Result<std::size_t> intern(const std::shared_ptr<transport::MemoryDomain>& domain);
+  Result<std::shared_ptr<SlotStore>> bounce_store(transport::MemoryDomain& domain,
+                                                  std::size_t domain_index);
+
+ private:
+  struct Candidate {
+    TransportKind kind;
+    std::string reason;
+  };
+  std::vector<Candidate> candidates(const Uri& uri, std::string& passed_over) const;
+  Result<std::shared_ptr<SessionCore>> session(const Uri& uri, TransportKind kind,
+                                               bool hardware_only);
+  void remember(const std::shared_ptr<LocalMemory>& memory);
+
+  EngineOptions options_;
+  std::mutex mutex_;          // what follows; never on the data path
+  std::mutex connect_mutex_;  // one connect at a time, so that sessions are shared
+  std::unique_ptr<EventLoop> control_loop_;
+  std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
+  std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
+  std::vector<std::weak_ptr<LocalMemory>> memories_;
+  std::shared_ptr<SlotStore> bounce_;
+};
+
+/// One session: RPC over its control channel, and its lane.
+class SessionCore : public std::enable_shared_from_this<SessionCore> {
+ public:
+  /// Says hello over `endpoint` and opens the lane. Blocks, at most until `deadline`.
+  static Result<std::shared_ptr<SessionCore>> start(
+      std::shared_ptr<EngineCore> engine, std::unique_ptr<transport::ClientEndpoint> endpoint,
+      Deadline deadline);
+  SessionCore(std::shared_ptr<EngineCore> engine,
+              std::unique_ptr<transport::ClientEndpoint> endpoint);
+  ~SessionCore();
+
+  [[nodiscard]] EngineCore& engine() const noexcept { return *engine_; }
+  [[nodiscard]] const ServerInfo& server() const noexcept { return server_; }
+  [[nodiscard]] TransportKind kind() const noexcept { return endpoint_->kind(); }
+  [[nodiscard]] const std::string& local_device() const noexcept { return endpoint_->device(); }
+  [[nodiscard]] bool connected() const noexcept { return !lost_.load(std::memory_order_acquire); }
+  [[nodiscard]] LaneDriver& lane() const noexcept { return *lane_; }
+  [[nodiscard]] transport::MemoryDomain* memory_domain() const noexcept { return domain_.get(); }
+  [[nodiscard]] const ClientMetrics& metrics() const noexcept { return *metrics_; }
+
+  /// A reply that is no failure. Thread-safe; blocks until `deadline`.
+  struct Answer {
+    control::Reply reply;
+    std::vector<UniqueFd> descriptors;
+  };
+  Result<Answer> call(control::Request request, Operation operation, Deadline deadline);
+  Result<Answer> call(control::Request request, Operation operation) {
+    return call(std::move(request), operation, deadline_after(engine_->options().control_deadline));
+  }
+
+  Result<std::shared_ptr<RegionCore>> open(const std::string& name, Rights rights,
+                                           std::string transport_reason);
+  /// Ends the session: everything in flight completes.
+  void fail(Reason reason) noexcept;
+
+ private:
+  struct Waiter {
+    std::condition_variable ready;
+    std::optional<Answer> answer;
+  };
+  Status hello(Deadline deadline);
+  Status open_lane(Deadline deadline);
+  Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened);
+  void on_readable() noexcept;
+  void deliver(transport::ControlMessage message);
+  Status send(const control::Request& request, std::uint64_t id, Deadline deadline);
+
+  std::shared_ptr<EngineCore> engine_;
+  std::unique_ptr<transport::ClientEndpoint> endpoint_;
+  std::shared_ptr<transport::MemoryDomain> domain_;
+  std::optional<ClientMetrics> metrics_;
+  ServerInfo server_;
+  transport::LaneTicket ticket_;
+  std::unique_ptr<LaneDriver> lane_;
+  EventLoop::Token watch_ = 0;
+  std::atomic<bool> lost_{false};
+  Reason lost_reason_ = Reason::kPeerGone;
+
+  std::mutex mutex_;  // waiters and ids
+  std::condition_variable room_;
+  std::unordered_map<std::uint64_t, Waiter*> waiters_;
+  std::uint64_t next_id_ = 1;
+  std::mutex send_mutex_;
+};
+
+/// One grant.
+class RegionCore {
+ public:
+  RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Rights rights,
+             std::uint64_t grant_id, transport::AttachedGrant grant, std::string transport_reason);
+  ~RegionCore();
+  RegionCore(const RegionCore&) = delete;
+  RegionCore& operator=(const RegionCore&) = delete;
+
+  [[nodiscard]] const RegionInfo& info() const noexcept { return info_; }
+  [[nodiscard]] Rights rights() const noexcept { return rights_; }
+  [[nodiscard]] const std::string& transport_reason() const noexcept { return transport_reason_; }
+  [[nodiscard]] SessionCore& session() const noexcept { return *session_; }
+
+  /// Fills in where the operation goes and refuses misuse. `operation` has opcode, local, length,
+  /// offset, memory; gets extents and, on misuse, its outcome. True: may be submitted.
+  bool check(OperationRecord& operation, bool buffer_valid) const noexcept;
+
+  /// Submits one operation and waits for it.
+  void run(OperationRecord& operation, bool buffer_valid,
+           std::chrono::nanoseconds deadline) const noexcept;
+
+ private:
+  [[nodiscard]] Outcome judge(const OperationRecord& operation, bool buffer_valid) const noexcept;
+
+  std::shared_ptr<SessionCore> session_;
+  RegionInfo info_;
+  Rights rights_;
+  std::uint64_t grant_id_;
+  transport::AttachedGrant grant_;
+  std::string transport_reason_;
+  bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
+};
+
+/// The error a finished operation stands for.
+[[nodiscard]] Error error_of(const Outcome& outcome, Operation operation) noexcept;
+
+}  // namespace remora::detail

@@ -1,0 +1,100 @@
+#pragma once
+
+/// Local memory and its keys; slots cut from a slab.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include <remora/result.h>
+
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+/// Devices one engine may use at once: the size of each memory's key table.
+inline constexpr std::size_t kMemoryDomainsMax = 8;
+
+/// A range of local memory and its local key on each memory domain of the engine. Does not own the
+/// bytes. Thread-safe; key() is wait-free.
+class LocalMemory {
+ public:
+  explicit LocalMemory(std::span<std::byte> bytes) noexcept : bytes_{bytes} {}
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] bool contains(const std::byte* at, std::size_t length_bytes) const noexcept {
+    return at >= bytes_.data() && length_bytes <= bytes_.size() &&
+           at <= bytes_.data() + (bytes_.size() - length_bytes);
+  }
+
+  /// Whether key() may be called for the domain.
+  [[nodiscard]] bool registered(std::size_t domain_index) const noexcept {
+    return entries_[domain_index].ready.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] std::uint32_t key(std::size_t domain_index) const noexcept {
+    return entries_[domain_index].key;
+  }
+  /// Registers with the domain unless that is done already. Blocks while pages are pinned.
+  Status register_with(transport::MemoryDomain& domain, std::size_t domain_index);
+
+ private:
+  struct Entry {
+    std::atomic<bool> ready{false};
+    std::uint32_t key = 0;
+    std::unique_ptr<transport::Registration> registration;
+  };
+  std::span<std::byte> bytes_;
+  std::mutex mutex_;  // registration only
+  std::array<Entry, kMemoryDomainsMax> entries_;
+};
+
+/// A page-aligned anonymous slab.
+class Slab {
+ public:
+  /// Errors: kOutOfMemory.
+  static Result<Slab> map(std::size_t size_bytes);
+  ~Slab();
+  Slab(Slab&& other) noexcept;
+  Slab& operator=(Slab&&) = delete;
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+ private:
+  explicit Slab(std::span<std::byte> bytes) noexcept : bytes_{bytes} {}
+  std::span<std::byte> bytes_;
+};
+
+/// Equal slots of a slab and the stack of the free ones. Thread-safe and lock-free: a tagged index
+/// stack, the tag guarding against reuse between load and exchange.
+class SlotStore {
+ public:
+  static Result<std::shared_ptr<SlotStore>> create(std::size_t slot_count, std::size_t slot_bytes);
+  SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes);
+
+  static constexpr std::uint32_t kNone = 0xffffffff;
+  /// Index of a free slot, or kNone.
+  [[nodiscard]] std::uint32_t take() noexcept;
+  void give_back(std::uint32_t index) noexcept;
+  [[nodiscard]] std::span<std::byte> slot(std::uint32_t index) const noexcept {
+    return slab_.bytes().subspan(index * slot_bytes_, slot_bytes_);
+  }
+  [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
+  [[nodiscard]] std::size_t slot_count() const noexcept { return next_.size(); }
+  [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const noexcept { return memory_; }
+
+ private:
+  Slab slab_;
+  std::size_t slot_bytes_;
+  std::shared_ptr<LocalMemory> memory_;  // deregistered before the slab is unmapped
+  std::vector<std::atomic<std::uint32_t>> next_;
+  alignas(64) std::atomic<std::uint64_t> head_;  // tag << 32 | index
+};
+
+}  // namespace remora::detail

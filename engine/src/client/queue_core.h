@@ -1,0 +1,87 @@
+#pragma once
+
+/// What a Queue is made of: a table of operations, a list of those filled, and the completions that
+/// are out with the caller.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <remora/engine/queue.h>
+
+#include "client/engine_core.h"
+#include "client/operation.h"
+
+namespace remora::detail {
+
+/// Byte offset of a block; past the end of everything when the region has no such block.
+[[nodiscard]] ByteOffset offset_of(Block block, const RegionInfo& info) noexcept;
+
+class QueueCore {
+ public:
+  /// Errors: kInvalidArgument (depth), kConnectionLost.
+  static Result<std::unique_ptr<QueueCore>> create(std::shared_ptr<RegionCore> region,
+                                                   const QueueOptions& options);
+  QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
+            std::chrono::nanoseconds deadline);
+  ~QueueCore();
+  QueueCore(const QueueCore&) = delete;
+  QueueCore& operator=(const QueueCore&) = delete;
+
+  struct Transfer {
+    transport::Opcode opcode;
+    ByteOffset offset;
+    std::byte* local;
+    std::size_t length_bytes;
+    LocalMemory* memory;
+    bool buffer_valid;
+  };
+  /// `slot`, when given, is moved from unless the queue is full.
+  Ticket take(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
+  Ticket take_atomic(transport::Opcode opcode, ByteOffset offset, std::uint64_t compare_or_add,
+                     std::uint64_t swap, std::uint64_t tag) noexcept;
+  Status submit() noexcept;
+  Completions wait(std::size_t at_least) noexcept;
+  /// Ends the completions with this serial, if they are still out.
+  void end(std::uint64_t serial) noexcept;
+
+  [[nodiscard]] std::size_t depth() const noexcept { return table_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return taken_; }
+  [[nodiscard]] ByteOffset offset_of(Block block) const noexcept {
+    return detail::offset_of(block, region_->info());
+  }
+
+ private:
+  struct Entry : OperationRecord {
+    Slot slot;
+    std::uint64_t tag = 0;
+    std::uint32_t generation = 1;
+    std::uint32_t next_free = 0;
+    bool in_flight = false;
+  };
+  static constexpr std::uint32_t kNone = 0xffffffff;
+
+  Entry* acquire(std::uint64_t tag) noexcept;
+  Ticket keep(Entry& entry, bool buffer_valid) noexcept;
+  void hand_out(OperationRecord* first) noexcept;
+  [[nodiscard]] Deadline earliest_deadline() noexcept;
+
+  std::shared_ptr<RegionCore> region_;
+  std::chrono::nanoseconds deadline_;
+  std::vector<Entry> table_;
+  std::uint32_t free_ = 0;
+  std::size_t taken_ = 0;
+  std::size_t in_flight_ = 0;  ///< submitted, not yet taken out of the sink
+  OperationRecord* filled_first_ = nullptr;
+  OperationRecord* filled_last_ = nullptr;
+  std::size_t filled_ = 0;
+  CompletionSink refused_;  ///< misuse: complete without a lane
+  CompletionSink sink_;     ///< guarded by the lane driver
+  Deadline earliest_;       ///< no operation in flight has an earlier deadline
+  std::vector<Completion> ready_;
+  std::size_t ready_count_ = 0;
+  std::uint64_t serial_ = 0;
+};
+
+}  // namespace remora::detail

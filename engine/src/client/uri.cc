@@ -1,0 +1,102 @@
+#include <charconv>
+
+#include <remora/config/server_config.h>
+#include <remora/engine/uri.h>
+
+namespace remora {
+
+std::string to_string(Rights rights) {
+  std::string text;
+  const auto add = [&](Rights right, const char* name) {
+    if (!includes(rights, right)) return;
+    if (!text.empty()) text += ',';
+    text += name;
+  };
+  add(Rights::kRead, "read");
+  add(Rights::kWrite, "write");
+  add(Rights::kAtomic, "atomic");
+  return text.empty() ? "none" : text;
+}
+
+namespace {
+
+Error wrong(std::string_view part) {
+  return Error{Code::kInvalidArgument,
+               "URI remora://HOST[:PORT][/REGION][?transport=rdma|shm|auto]"}
+      .with_subject(part);
+}
+
+/// Splits "host", "host:port", "[v6]" and "[v6]:port".
+Status parse_authority(std::string_view authority, Uri& uri) {
+  std::string_view port;
+  if (authority.starts_with('[')) {
+    const std::size_t close = authority.find(']');
+    if (close == std::string_view::npos) return wrong(authority);
+    uri.host = authority.substr(1, close - 1);
+    port = authority.substr(close + 1);
+    if (!port.empty() && !port.starts_with(':')) return wrong(authority);
+  } else {
+    const std::size_t colon = authority.find(':');
+    uri.host = authority.substr(0, colon);
+    if (colon != std::string_view::npos) port = authority.substr(colon);
+  }
+  if (uri.host.empty() || uri.host.find_first_of(" \t@") != std::string::npos)
+    return wrong(authority.empty() ? "no host" : authority);
+  if (port.empty()) return {};
+  port.remove_prefix(1);
+  const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), uri.port);
+  if (failure != std::errc{} || end != port.data() + port.size() || uri.port == 0)
+    return wrong(authority);
+  return {};
+}
+
+Status parse_query(std::string_view query, Uri& uri) {
+  while (!query.empty()) {
+    const std::string_view item = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), item.size() + 1));
+    constexpr std::string_view kTransport = "transport=";
+    if (!item.starts_with(kTransport)) return wrong(item);
+    const std::string_view value = item.substr(kTransport.size());
+    if (value == "rdma")
+      uri.transport = TransportKind::kRdma;
+    else if (value == "shm")
+      uri.transport = TransportKind::kShm;
+    else if (value == "auto")
+      uri.transport = TransportKind::kAuto;
+    else
+      return Error{Code::kUnsupported, "transport"}.with_subject(value);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Uri> Uri::parse(std::string_view text) {
+  constexpr std::string_view kScheme = "remora://";
+  if (!text.starts_with(kScheme)) return wrong(text.empty() ? "empty" : text);
+  std::string_view rest = text.substr(kScheme.size());
+  Uri uri;
+  if (const std::size_t question = rest.find('?'); question != std::string_view::npos) {
+    if (auto status = parse_query(rest.substr(question + 1), uri); !status) return status.error();
+    rest = rest.substr(0, question);
+  }
+  const std::size_t slash = rest.find('/');
+  if (slash != std::string_view::npos) {
+    uri.region = rest.substr(slash + 1);
+    rest = rest.substr(0, slash);
+    if (!uri.region.empty() && !config::is_region_name(uri.region)) return wrong(uri.region);
+  }
+  if (auto status = parse_authority(rest, uri); !status) return status.error();
+  return uri;
+}
+
+std::string Uri::text() const {
+  const bool v6 = host.find(':') != std::string::npos;
+  std::string text = "remora://" + (v6 ? "[" + host + "]" : host);
+  if (port != kDefaultPort) text += ":" + std::to_string(port);
+  if (!region.empty()) text += "/" + region;
+  if (transport != TransportKind::kAuto) text += "?transport=" + std::string{to_string(transport)};
+  return text;
+}
+
+}  // namespace remora

@@ -1,0 +1,40 @@
+#pragma once
+
+/// Control messages: protobuf in and out of bounded byte buffers, and errors across the wire.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <remora/engine/region.h>
+#include <remora/result.h>
+
+#include "control.pb.h"
+#include "transport/transport.h"
+
+namespace remora::control {
+
+inline constexpr std::uint32_t kMagic = 0x41524d52;
+inline constexpr std::uint32_t kVersionOldest = 1;
+inline constexpr std::uint32_t kVersionNewest = 1;
+/// Extents in one reply: 128 × at most 40 bytes leaves room for the rest of the message.
+inline constexpr std::size_t kExtentsPerPage = 128;
+/// Regions in one reply: 64 × at most 200 bytes.
+inline constexpr std::size_t kRegionsPerPage = 64;
+
+/// Errors: kLimitExceeded when the message is longer than transport::kControlMessageBytesMax.
+Result<std::vector<std::byte>> encode(const Envelope& envelope);
+/// Errors: kProtocol for anything that is not an envelope of ours with a request or a reply in it.
+Result<Envelope> decode(std::span<const std::byte> bytes);
+
+Failure to_failure(const Error& error);
+/// An error as the peer sent it; codes and reasons that we do not know become kProtocol and kNone.
+Error to_error(const Failure& failure, Operation operation);
+
+Region to_message(const RegionInfo& info);
+/// Errors: kProtocol when it contradicts itself.
+Result<RegionInfo> to_info(const Region& message);
+
+}  // namespace remora::control

@@ -1,0 +1,103 @@
+#include "server/catalog.h"
+
+#include <bit>
+#include <utility>
+
+namespace remora::detail {
+
+namespace {
+
+constexpr std::uint64_t kBlockBytesMin = 64;
+constexpr std::uint64_t kBlockBytesMax = 16U << 20U;
+
+Status check(const RegionSpec& spec) {
+  const Error wrong{Code::kInvalidArgument, "create"};
+  if (!config::is_region_name(spec.name))
+    return wrong.with_subject("name: 1 to 64 of A-Z a-z 0-9 . _ -");
+  if (!std::has_single_bit(spec.block_bytes) || spec.block_bytes < kBlockBytesMin ||
+      spec.block_bytes > kBlockBytesMax)
+    return wrong.with_subject("block size: a power of two, 64 B to 16 MiB")
+        .with_limit(spec.block_bytes, kBlockBytesMax);
+  if (spec.size_bytes == 0 || spec.size_bytes % spec.block_bytes != 0)
+    return wrong.with_subject("size: a positive multiple of the block size")
+        .with_limit(spec.size_bytes, spec.block_bytes);
+  if (spec.rights == Rights::kNone || !includes(Rights::kAll, spec.rights))
+    return wrong.with_subject("rights");
+  return {};
+}
+
+Error unknown(std::string_view name) {
+  return Error{Code::kUnknownRegion, "region"}.with_subject(name);
+}
+
+}  // namespace
+
+Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline) {
+  if (auto status = check(spec); !status) return status.error();
+  const Error exists = Error{Code::kAlreadyExists, "create"}.with_subject(spec.name);
+  {
+    const std::lock_guard lock{mutex_};
+    if (regions_.contains(spec.name)) return exists;
+    if (regions_.size() >= regions_max_)
+      return Error{Code::kLimitExceeded, "regions"}.with_limit(regions_.size() + 1, regions_max_);
+  }
+  // Without the lock: it may wait for memory that is being zeroed.
+  auto memory = pool_->allocate(spec.size_bytes, spec.shm, deadline);
+  if (!memory) return memory.error().with_subject(spec.name);
+  const std::lock_guard lock{mutex_};
+  if (regions_.contains(spec.name)) return exists;
+  RegionInfo info{.name = spec.name,
+                  .size_bytes = spec.size_bytes,
+                  .block_bytes = spec.block_bytes,
+                  .rights = spec.rights,
+                  .atomic_domain = spec.atomic_domain,
+                  .shm = spec.shm,
+                  .epoch = next_epoch_++,
+                  .extent_count = (*memory)->stretches().size()};
+  regions_.emplace(spec.name, std::make_shared<RegionEntry>(info, std::move(*memory)));
+  return info;
+}
+
+Result<std::shared_ptr<RegionEntry>> Catalog::open(std::string_view name) {
+  const std::lock_guard lock{mutex_};
+  const auto found = regions_.find(name);
+  if (found == regions_.end()) return unknown(name);
+  ++found->second->open_count_;
+  return found->second;
+}
+
+void Catalog::close(RegionEntry& entry) noexcept { --entry.open_count_; }
+
+Result<std::shared_ptr<RegionEntry>> Catalog::find(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = regions_.find(name);
+  if (found == regions_.end()) return unknown(name);
+  return found->second;
+}
+
+Status Catalog::remove(std::string_view name) {
+  std::shared_ptr<RegionEntry> removed;  // its memory goes after the lock
+  const std::lock_guard lock{mutex_};
+  const auto found = regions_.find(name);
+  if (found == regions_.end()) return unknown(name);
+  if (const std::uint64_t open = found->second->open_count_.load(); open > 0)
+    return Error{Code::kBusy, "remove"}.with_subject(name).with_limit(open, 0);
+  removed = std::move(found->second);
+  regions_.erase(found);
+  return {};
+}
+
+std::vector<RegionInfo> Catalog::list(std::string_view after, std::size_t most) const {
+  const std::lock_guard lock{mutex_};
+  std::vector<RegionInfo> found;
+  for (auto at = regions_.upper_bound(after); at != regions_.end() && found.size() < most; ++at)
+    found.push_back(at->second->info());
+  return found;
+}
+
+std::size_t Catalog::size() const {
+  const std::lock_guard lock{mutex_};
+  return regions_.size();
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,70 @@
+#pragma once
+
+/// The regions of a server, by name. Thread-safe.
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/engine/region.h>
+#include <remora/result.h>
+
+#include "server/pool.h"
+
+namespace remora::detail {
+
+/// A region that exists. Its memory goes back to the pool with the last reference.
+class RegionEntry {
+ public:
+  RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory)
+      : info_{std::move(info)}, memory_{std::move(memory)} {}
+
+  [[nodiscard]] RegionInfo info() const {
+    RegionInfo info = info_;
+    info.open_count = open_count_.load();
+    return info;
+  }
+  [[nodiscard]] const std::string& name() const noexcept { return info_.name; }
+  [[nodiscard]] Rights rights() const noexcept { return info_.rights; }
+  [[nodiscard]] const std::shared_ptr<RegionMemory>& memory() const noexcept { return memory_; }
+
+ private:
+  friend class Catalog;
+  RegionInfo info_;
+  std::shared_ptr<RegionMemory> memory_;
+  std::atomic<std::uint64_t> open_count_{0};
+};
+
+class Catalog {
+ public:
+  Catalog(std::shared_ptr<Pool> pool, std::size_t regions_max)
+      : pool_{std::move(pool)}, regions_max_{regions_max} {}
+
+  /// `spec.atomic_domain` is decided already. Errors: kInvalidArgument, kAlreadyExists,
+  /// kLimitExceeded, kOutOfMemory, kTimedOut.
+  Result<RegionInfo> create(const RegionSpec& spec, Deadline deadline);
+  /// Counts as open until close(). Errors: kUnknownRegion.
+  Result<std::shared_ptr<RegionEntry>> open(std::string_view name);
+  void close(RegionEntry& entry) noexcept;
+  /// Errors: kUnknownRegion.
+  Result<std::shared_ptr<RegionEntry>> find(std::string_view name) const;
+  /// Errors: kUnknownRegion, kBusy.
+  Status remove(std::string_view name);
+  /// Up to `most` regions with names greater than `after`, in order.
+  [[nodiscard]] std::vector<RegionInfo> list(std::string_view after, std::size_t most) const;
+  [[nodiscard]] std::size_t size() const;
+
+ private:
+  std::shared_ptr<Pool> pool_;
+  std::size_t regions_max_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<RegionEntry>, std::less<>> regions_;
+  std::uint64_t next_epoch_ = 1;
+};
+
+}  // namespace remora::detail

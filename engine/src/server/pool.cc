@@ -1,0 +1,296 @@
+#include "server/pool.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <linux/memfd.h>
+#include <pthread.h>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "support/log.h"
+
+namespace remora::detail {
+
+namespace {
+
+/// Memory that this process may still take, as machine and cgroup say; 0 when neither does.
+std::uint64_t available_bytes() {
+  std::uint64_t available = 0;
+  std::ifstream meminfo{"/proc/meminfo"};
+  for (std::string key; meminfo >> key;) {
+    std::uint64_t kibibytes = 0;
+    if (key == "MemAvailable:" && meminfo >> kibibytes) available = kibibytes * 1024;
+    meminfo.ignore(256, '\n');
+  }
+  std::uint64_t limit = 0;
+  std::uint64_t current = 0;
+  // "max" does not parse as a number: no limit.
+  if (std::ifstream{"/sys/fs/cgroup/memory.max"} >> limit &&
+      std::ifstream{"/sys/fs/cgroup/memory.current"} >> current && limit > current)
+    available = std::min(available, limit - current);
+  return available;
+}
+
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
+  return (value + unit - 1) / unit * unit;
+}
+
+Error failed(Operation operation, const char* name, std::uint64_t size_bytes) {
+  const int system_errno = errno;
+  const bool memory = system_errno == ENOMEM || system_errno == ENOSPC || system_errno == EFAULT;
+  return Error{memory ? Code::kOutOfMemory : Code::kSystem, operation}
+      .with_subject(name)
+      .with_errno(system_errno)
+      .with_limit(size_bytes, available_bytes());
+}
+
+}  // namespace
+
+Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_bytes,
+                                          config::HugePages huge_pages, bool populate) {
+  const bool fits = size_bytes % config::kHugePageBytes == 0;
+  if (huge_pages != config::HugePages::kNever && fits) {
+    UniqueFd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | MFD_HUGE_2MB)};
+    if (fd && ::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) == 0) {
+      void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+      if (address != MAP_FAILED) {
+        SharedMemory made{std::move(fd), {static_cast<std::byte*>(address), size_bytes}, true};
+        // Huge pages that are missing show only when they are touched.
+        if (made.populate(0, size_bytes)) {
+          ::fchmod(made.fd(), 0600);
+          ::fcntl(made.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+          return made;
+        }
+      }
+    }
+    if (huge_pages == config::HugePages::kRequire)
+      return failed("huge pages (vm.nr_hugepages)", name, size_bytes);
+  } else if (huge_pages == config::HugePages::kRequire) {
+    return Error{Code::kInvalidArgument, "huge pages"}.with_subject("size is no multiple of 2 MiB");
+  }
+  UniqueFd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  if (!fd) return failed("memfd_create", name, size_bytes);
+  // Mode 0600 before anybody can have the descriptor: no other user can open it again.
+  if (::fchmod(fd.get(), 0600) != 0 || ::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) != 0)
+    return failed("ftruncate", name, size_bytes);
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return failed("fcntl(F_ADD_SEALS)", name, size_bytes);
+  void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (address == MAP_FAILED) return failed("mmap", name, size_bytes);
+  SharedMemory made{std::move(fd), {static_cast<std::byte*>(address), size_bytes}, false};
+  if (huge_pages != config::HugePages::kNever) ::madvise(address, size_bytes, MADV_HUGEPAGE);
+  if (populate)
+    if (auto status = made.populate(0, size_bytes); !status) return status.error();
+  return made;
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : fd_{std::move(other.fd_)}, bytes_{std::exchange(other.bytes_, {})}, huge_{other.huge_} {}
+
+SharedMemory::~SharedMemory() {
+  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+}
+
+Status SharedMemory::punch(std::uint64_t offset_bytes, std::uint64_t length_bytes) const noexcept {
+  if (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(offset_bytes), static_cast<off_t>(length_bytes)) == 0)
+    return {};
+  return Error{Code::kSystem, "fallocate(PUNCH_HOLE)"}.with_errno(errno);
+}
+
+Status SharedMemory::populate(std::uint64_t offset_bytes,
+                              std::uint64_t length_bytes) const noexcept {
+  if (::madvise(bytes_.data() + offset_bytes, length_bytes, MADV_POPULATE_WRITE) == 0) return {};
+  return failed("madvise(MADV_POPULATE_WRITE)", "pool", length_bytes);
+}
+
+RegionMemory::RegionMemory(std::shared_ptr<Pool> pool, std::uint64_t size_bytes,
+                           std::vector<Extent> extents, std::unique_ptr<SharedMemory> own)
+    : pool_{std::move(pool)},
+      size_bytes_{size_bytes},
+      extents_{std::move(extents)},
+      own_{std::move(own)} {
+  if (own_ != nullptr) {
+    stretches_.push_back({own_->bytes().data(), size_bytes_});
+    return;
+  }
+  std::uint64_t left = size_bytes_;  // the last extent may be rounded up to a page
+  for (const Extent& extent : extents_) {
+    const std::uint64_t length = std::min(left, extent.length_bytes);
+    stretches_.push_back({pool_->memory_.bytes().data() + extent.offset_bytes, length});
+    left -= length;
+  }
+}
+
+RegionMemory::~RegionMemory() {
+  const bool punched = own_ != nullptr;
+  own_.reset();
+  pool_->recycle(std::move(extents_), punched);
+}
+
+Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options) {
+  const std::uint64_t size = round_up(options.size_bytes, config::kPoolPageBytes);
+  const std::uint64_t available = available_bytes();
+  if (available != 0 && size > available)
+    return Error{Code::kOutOfMemory, "pool larger than free memory"}
+        .with_subject("pool.size")
+        .with_limit(size, available);
+  auto memory = SharedMemory::create("remora-pool", size, options.huge_pages, options.populate);
+  if (!memory) return memory.error();
+  if (options.huge_pages == config::HugePages::kTry && !memory->huge())
+    log::info("pool: no 2 MiB pages to be had, using ordinary ones");
+  auto pool = std::make_shared<Pool>(std::move(*memory), options);
+  pool->cleaner_ = std::thread{[raw = pool.get()] { raw->clean(); }};
+  ::pthread_setname_np(pool->cleaner_.native_handle(), "remora-cleaner");
+  return pool;
+}
+
+Pool::Pool(SharedMemory memory, const config::Pool& options)
+    : memory_{std::move(memory)},
+      piece_bytes_{options.piece_bytes},
+      page_bytes_{memory_.huge() ? config::kHugePageBytes : config::kPoolPageBytes},
+      huge_pages_{options.huge_pages} {
+  usage_.total_bytes = memory_.bytes().size();
+  for (std::uint64_t at = 0; at < usage_.total_bytes; at += piece_bytes_)
+    free_.push_back({{at, std::min(piece_bytes_, usage_.total_bytes - at)}});
+}
+
+Pool::~Pool() {
+  {
+    const std::lock_guard lock{mutex_};
+    stop_ = true;
+  }
+  changed_.notify_all();
+  // A region's last holder may be anybody but the cleaner.
+  if (cleaner_.joinable()) cleaner_.join();
+}
+
+PoolUsage Pool::usage() const {
+  const std::lock_guard lock{mutex_};
+  return usage_;
+}
+
+/// Takes extents that together hold `size_bytes` out of the free lists; empty when there are none.
+/// One extent where a piece has room for all, else the largest first come.
+std::vector<RegionMemory::Extent> Pool::carve(std::uint64_t size_bytes) {
+  std::vector<Extent> taken;
+  const auto take = [&](FreeList& list, FreeList::iterator at, std::uint64_t length) {
+    taken.push_back({at->first, length});
+    if (at->second > length) list.emplace(at->first + length, at->second - length);
+    list.erase(at);
+  };
+  for (FreeList& list : free_)
+    for (auto at = list.begin(); at != list.end(); ++at)
+      if (at->second >= size_bytes) {
+        take(list, at, size_bytes);
+        return taken;
+      }
+  std::uint64_t left = size_bytes;
+  for (FreeList& list : free_)
+    while (left > 0 && !list.empty()) {
+      const std::uint64_t length = std::min(left, list.begin()->second);
+      take(list, list.begin(), length);
+      left -= length;
+    }
+  return taken;
+}
+
+void Pool::give_back(const std::vector<Extent>& extents) {
+  for (const Extent& extent : extents) {
+    FreeList& list = free_[extent.offset_bytes / piece_bytes_];
+    auto at = list.emplace(extent.offset_bytes, extent.length_bytes).first;
+    if (const auto next = std::next(at);
+        next != list.end() && at->first + at->second == next->first) {
+      at->second += next->second;
+      list.erase(next);
+    }
+    if (at == list.begin()) continue;
+    if (const auto before = std::prev(at); before->first + before->second == at->first) {
+      before->second += at->second;
+      list.erase(at);
+    }
+  }
+}
+
+Result<std::unique_ptr<SharedMemory>> Pool::share(const std::vector<Extent>& extents,
+                                                  std::uint64_t size_bytes) {
+  for (const Extent& extent : extents)
+    if (auto status = memory_.punch(extent.offset_bytes, extent.length_bytes); !status)
+      return status.error();
+  auto own =
+      SharedMemory::create("remora-region", round_up(size_bytes, page_bytes_), huge_pages_, true);
+  if (!own) return own.error();
+  return std::make_unique<SharedMemory>(std::move(*own));
+}
+
+Result<std::shared_ptr<RegionMemory>> Pool::allocate(std::uint64_t size_bytes, bool shareable,
+                                                     Deadline deadline) {
+  const Error none = Error{Code::kOutOfMemory, "pool"};
+  if (size_bytes > usage_.total_bytes) return none.with_limit(size_bytes, usage().free_bytes());
+  const std::uint64_t rounded = round_up(size_bytes, page_bytes_);
+  std::vector<Extent> extents;
+  {
+    std::unique_lock lock{mutex_};
+    const bool in_time = changed_.wait_until(lock, deadline, [&] {
+      return usage_.free_bytes() >= rounded || usage_.freeing_bytes == 0 || stop_;
+    });
+    if (!in_time) return Error{Code::kTimedOut, "zeroing of removed regions"};
+    if (usage_.free_bytes() < rounded) return none.with_limit(rounded, usage_.free_bytes());
+    extents = carve(rounded);
+    usage_.used_bytes += rounded;
+  }
+  std::unique_ptr<SharedMemory> own;
+  if (shareable) {
+    auto shared = share(extents, size_bytes);
+    if (!shared) {
+      recycle(std::move(extents), true);
+      return shared.error();
+    }
+    own = std::move(*shared);
+  }
+  return std::make_shared<RegionMemory>(shared_from_this(), size_bytes, std::move(extents),
+                                        std::move(own));
+}
+
+void Pool::recycle(std::vector<Extent> extents, bool punched) noexcept {
+  const std::lock_guard lock{mutex_};
+  for (const Extent& extent : extents) {
+    usage_.used_bytes -= extent.length_bytes;
+    usage_.freeing_bytes += extent.length_bytes;
+  }
+  dirty_.push_back({std::move(extents), punched});
+  changed_.notify_all();
+}
+
+/// The cleaner thread: zeroes what was given back, then frees it.
+void Pool::clean() noexcept {
+  std::unique_lock lock{mutex_};
+  while (true) {
+    changed_.wait(lock, [this] { return stop_ || !dirty_.empty(); });
+    if (stop_) return;
+    const Dirty dirty = std::move(dirty_.front());
+    dirty_.pop_front();
+    lock.unlock();
+    for (const Extent& extent : dirty.extents) {
+      if (dirty.punched) {
+        // Fresh pages are zero; without them now the region's first user would wait for them.
+        if (auto status = memory_.populate(extent.offset_bytes, extent.length_bytes); !status)
+          log::warn("pool: {}", status.error().message());
+      } else {
+        std::memset(memory_.bytes().data() + extent.offset_bytes, 0, extent.length_bytes);
+      }
+    }
+    lock.lock();
+    give_back(dirty.extents);
+    for (const Extent& extent : dirty.extents) usage_.freeing_bytes -= extent.length_bytes;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,143 @@
+#pragma once
+
+/// The memory that is lent: a budget of bytes, mapped and populated at start, cut into pieces.
+///
+/// A region's memory is a list of extents of the pool; an extent never crosses a piece. A region
+/// that other processes may map (shm) gets a memfd of its own: its extents of the pool stay
+/// reserved and their pages go back to the system meanwhile, so the budget holds for both kinds
+/// together.
+///
+/// Memory is zero when it is handed out: what a region gives back is zeroed by the pool's own
+/// thread before anybody else can have it. Thread-safe.
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <remora/config/server_config.h>
+#include <remora/result.h>
+
+#include "support/clock.h"
+#include "support/unique_fd.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+/// A shared mapping of a memfd of our own, sealed against every change of its size.
+class SharedMemory {
+ public:
+  /// `populate`: touch every page now. Errors: kOutOfMemory, kSystem.
+  static Result<SharedMemory> create(const char* name, std::uint64_t size_bytes,
+                                     config::HugePages huge_pages, bool populate);
+  ~SharedMemory();
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&&) = delete;
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] bool huge() const noexcept { return huge_; }
+  /// Gives the pages of a part back to the system; they read as zero afterwards.
+  Status punch(std::uint64_t offset_bytes, std::uint64_t length_bytes) const noexcept;
+  Status populate(std::uint64_t offset_bytes, std::uint64_t length_bytes) const noexcept;
+
+ private:
+  SharedMemory(UniqueFd fd, std::span<std::byte> bytes, bool huge) noexcept
+      : fd_{std::move(fd)}, bytes_{bytes}, huge_{huge} {}
+  UniqueFd fd_;
+  std::span<std::byte> bytes_;
+  bool huge_;
+};
+
+class Pool;
+
+/// The memory of one region; goes back to its pool with the last holder.
+class RegionMemory {
+ public:
+  struct Extent {
+    std::uint64_t offset_bytes;  ///< in the pool
+    std::uint64_t length_bytes;
+  };
+  RegionMemory(std::shared_ptr<Pool> pool, std::uint64_t size_bytes, std::vector<Extent> extents,
+               std::unique_ptr<SharedMemory> own);
+  ~RegionMemory();
+  RegionMemory(const RegionMemory&) = delete;
+  RegionMemory& operator=(const RegionMemory&) = delete;
+
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+  /// In order; together size_bytes() long.
+  [[nodiscard]] std::span<const transport::MemoryStretch> stretches() const noexcept {
+    return stretches_;
+  }
+  /// The memfd that may be mapped by others, or -1.
+  [[nodiscard]] int shareable_fd() const noexcept { return own_ == nullptr ? -1 : own_->fd(); }
+
+ private:
+  std::shared_ptr<Pool> pool_;
+  std::uint64_t size_bytes_;
+  std::vector<Extent> extents_;
+  std::unique_ptr<SharedMemory> own_;
+  std::vector<transport::MemoryStretch> stretches_;
+};
+
+struct PoolUsage {
+  std::uint64_t total_bytes = 0;
+  std::uint64_t used_bytes = 0;
+  std::uint64_t freeing_bytes = 0;
+  [[nodiscard]] std::uint64_t free_bytes() const noexcept {
+    return total_bytes - used_bytes - freeing_bytes;
+  }
+};
+
+class Pool : public std::enable_shared_from_this<Pool> {
+ public:
+  /// Errors: kOutOfMemory (asked, what the machine or its cgroup has), kSystem.
+  static Result<std::shared_ptr<Pool>> create(const config::Pool& options);
+  Pool(SharedMemory memory, const config::Pool& options);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  /// Zeroed memory of at least `size_bytes`, rounded up to pages. Waits until `deadline` for memory
+  /// that is being zeroed. Errors: kOutOfMemory (asked, free), kTimedOut.
+  Result<std::shared_ptr<RegionMemory>> allocate(std::uint64_t size_bytes, bool shareable,
+                                                 Deadline deadline);
+  [[nodiscard]] PoolUsage usage() const;
+
+ private:
+  friend class RegionMemory;
+  using Extent = RegionMemory::Extent;
+  using FreeList = std::map<std::uint64_t, std::uint64_t>;  // offset -> length, one a piece
+
+  std::vector<Extent> carve(std::uint64_t size_bytes);
+  void give_back(const std::vector<Extent>& extents);
+  void recycle(std::vector<Extent> extents, bool punched) noexcept;
+  Result<std::unique_ptr<SharedMemory>> share(const std::vector<Extent>& extents,
+                                              std::uint64_t size_bytes);
+  void clean() noexcept;
+
+  struct Dirty {
+    std::vector<Extent> extents;
+    bool punched;
+  };
+  SharedMemory memory_;
+  std::uint64_t piece_bytes_;
+  std::uint64_t page_bytes_;
+  config::HugePages huge_pages_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<FreeList> free_;
+  PoolUsage usage_;
+  std::deque<Dirty> dirty_;
+  bool stop_ = false;
+  std::thread cleaner_;
+};
+
+}  // namespace remora::detail

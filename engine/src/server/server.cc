@@ -1,0 +1,103 @@
+#include <cstring>
+#include <utility>
+
+#include <remora/engine/server.h>
+
+#include "server/server_core.h"
+
+namespace remora {
+
+std::uint64_t RegionView::size_bytes() const noexcept { return memory_->size_bytes(); }
+
+namespace {
+
+/// Calls `copy(piece of the region, position in the buffer)` for all that [offset, +length) covers.
+template <typename Copy>
+Status for_each_piece(const detail::RegionMemory& memory, std::uint64_t offset,
+                      std::uint64_t length, Copy&& copy) {
+  if (offset > memory.size_bytes() || length > memory.size_bytes() - offset)
+    return Error{Code::kOutOfRange, "RegionView"}.with_limit(offset + length, memory.size_bytes());
+  std::uint64_t start = 0;
+  std::uint64_t done = 0;
+  for (const transport::MemoryStretch& stretch : memory.stretches()) {
+    const std::uint64_t end = start + stretch.length_bytes;
+    if (done < length && offset + done < end) {
+      const std::uint64_t into = offset + done - start;
+      const std::uint64_t count = std::min(length - done, stretch.length_bytes - into);
+      copy(std::span{stretch.address + into, count}, done);
+      done += count;
+    }
+    start = end;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status RegionView::read(ByteOffset from, std::span<std::byte> into) const {
+  return for_each_piece(*memory_, from.bytes, into.size(),
+                        [&](std::span<std::byte> piece, std::uint64_t at) {
+                          std::memcpy(into.data() + at, piece.data(), piece.size());
+                        });
+}
+
+Status RegionView::write(ByteOffset to, std::span<const std::byte> from) const {
+  return for_each_piece(*memory_, to.bytes, from.size(),
+                        [&](std::span<std::byte> piece, std::uint64_t at) {
+                          std::memcpy(piece.data(), from.data() + at, piece.size());
+                        });
+}
+
+std::vector<std::span<std::byte>> RegionView::extents() const {
+  std::vector<std::span<std::byte>> found;
+  for (const transport::MemoryStretch& stretch : memory_->stretches())
+    found.emplace_back(stretch.address, stretch.length_bytes);
+  return found;
+}
+
+Server::Server(std::unique_ptr<detail::ServerCore> core) noexcept : core_{std::move(core)} {}
+Server::~Server() = default;
+Server::Server(Server&&) noexcept = default;
+Server& Server::operator=(Server&&) noexcept = default;
+
+Result<Server> Server::start(const config::ServerConfig& config,
+                             std::shared_ptr<metrics::Registry> registry) {
+  auto core = detail::ServerCore::start(config, std::move(registry));
+  if (!core) return core.error();
+  return Server{std::move(*core)};
+}
+
+void Server::stop() noexcept { core_->stop(); }
+
+Result<RegionView> Server::view(std::string_view region) const {
+  auto found = core_->catalog().find(region);
+  if (!found) return found.error();
+  return RegionView{(*found)->memory()};
+}
+
+Result<RegionInfo> Server::create_region(const RegionSpec& spec) const {
+  return core_->create_region(spec, {});
+}
+
+Status Server::remove_region(std::string_view name) const { return core_->remove_region(name); }
+
+std::vector<RegionInfo> Server::regions() const {
+  return core_->catalog().list("", core_->config().limits.regions_max);
+}
+
+ServerStatus Server::status() const {
+  const detail::PoolUsage usage = core_->pool_usage();
+  return {.sessions = core_->session_count(),
+          .regions = core_->catalog().size(),
+          .grants = static_cast<std::uint64_t>(core_->metrics().open_grants()),
+          .pool_bytes = usage.total_bytes,
+          .pool_used_bytes = usage.used_bytes,
+          .pool_freeing_bytes = usage.freeing_bytes};
+}
+
+std::uint16_t Server::port() const noexcept { return core_->port(); }
+std::string Server::metrics_address() const { return core_->metrics_address(); }
+std::vector<std::string> Server::listening() const { return core_->listening(); }
+metrics::Registry& Server::registry() const noexcept { return *core_->metrics().registry(); }
+
+}  // namespace remora

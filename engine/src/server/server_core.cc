@@ -1,0 +1,316 @@
+#include "server/server_core.h"
+
+#include <algorithm>
+#include <pthread.h>
+#include <sys/random.h>
+#include <utility>
+
+#include "support/log.h"
+
+namespace remora::detail {
+
+using config::Availability;
+using transport::Listener;
+
+std::uint64_t random_id() {
+  std::uint64_t id = 0;
+  while (id == 0)
+    if (::getrandom(&id, sizeof id, 0) != sizeof id) id = 0;
+  return id;
+}
+
+Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig& config,
+                                                      std::shared_ptr<metrics::Registry> registry) {
+  if (const config::Diagnostics wrong = config::validate(config); !wrong.empty())
+    return Error{Code::kInvalidArgument, "configuration"}.with_subject(wrong[0].message);
+  if (registry == nullptr) {
+    auto made = metrics::Registry::create();
+    if (!made) return made.error();
+    registry = std::move(*made);
+  }
+  auto metrics = ServerMetrics::create(std::move(registry));
+  if (!metrics) return metrics.error();
+  auto pool = Pool::create(config.pool);
+  if (!pool) return pool.error();
+  auto core = std::make_unique<ServerCore>(config, std::move(*metrics), std::move(*pool));
+  if (auto status = core->open_listeners(); !status) return status.error();
+  if (auto status = core->create_configured_regions(); !status) return status.error();
+  if (auto status = core->export_pool(); !status) return status.error();
+  if (auto status = core->begin(); !status) return status.error();
+  return core;
+}
+
+ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
+                       std::shared_ptr<Pool> pool)
+    : config_{std::move(config)},
+      metrics_{std::move(metrics)},
+      pool_{std::move(pool)},
+      catalog_{pool_, config_.limits.regions_max},
+      boot_id_{random_id()},
+      memory_id_{random_id()} {}
+
+ServerCore::~ServerCore() { stop(); }
+
+Status ServerCore::add_listener(Availability wanted, const char* name,
+                                Result<std::unique_ptr<Listener>> listener) {
+  if (listener) {
+    port_ = (*listener)->port();
+    for (std::string& device : (*listener)->devices()) devices_.push_back(std::move(device));
+    listeners_.push_back(std::move(*listener));
+    return {};
+  }
+  // A port that is taken is never what was meant, however little the transport is wanted.
+  if (wanted == Availability::kRequired || listener.error().code() == Code::kAddressInUse)
+    return listener.error();
+  log::info("{} is not offered: {}", name, listener.error().message());
+  return {};
+}
+
+Status ServerCore::open_listeners() {
+  const config::Transports& wanted = config_.transports;
+  if (wanted.rdma != Availability::kOff)
+    if (auto status = add_listener(wanted.rdma, "rdma", transport::listen_rdma(config_)); !status)
+      return status;
+  if (wanted.shm != Availability::kOff) {
+    const std::uint16_t port = port_ != 0 ? port_ : config_.listen.port;
+    if (auto status = add_listener(wanted.shm, "shm", transport::listen_shm(port)); !status)
+      return status;
+  }
+  if (listeners_.empty())
+    return Error{Code::kUnsupported, "no transport can be offered"}.with_subject(
+        "transports.rdma, transports.shm");
+  return {};
+}
+
+Status ServerCore::create_configured_regions() {
+  for (const config::RegionConfig& region : config_.regions) {
+    Rights rights = Rights::kNone;
+    if (region.rights.read) rights = rights | Rights::kRead;
+    if (region.rights.write) rights = rights | Rights::kWrite;
+    if (region.rights.atomic) rights = rights | Rights::kAtomic;
+    RegionSpec spec{.name = region.name,
+                    .size_bytes = region.size_bytes,
+                    .block_bytes = region.block_bytes,
+                    .rights = rights,
+                    .atomic_domain = region.atomics,
+                    .shm = region.shm};
+    const std::string device = region.shm || devices_.empty() ? "" : devices_.front();
+    auto created = create_region(std::move(spec), device);
+    if (!created) return created.error().with_subject("regions: " + region.name);
+  }
+  return {};
+}
+
+Status ServerCore::export_pool() {
+  using Read = std::uint64_t (*)(const PoolUsage&);
+  static constexpr std::pair<const char*, Read> kStates[] = {
+      {"used", [](const PoolUsage& usage) { return usage.used_bytes; }},
+      {"freeing", [](const PoolUsage& usage) { return usage.freeing_bytes; }},
+      {"free", [](const PoolUsage& usage) { return usage.free_bytes(); }}};
+  for (const auto& [state, read] : kStates) {
+    auto handle = metrics_.registry()->gauge_callback(
+        "remora_server_pool_bytes", "Bytes of the pool, by what they are.", {{"state", state}},
+        [pool = pool_, read = read] { return static_cast<double>(read(pool->usage())); });
+    if (!handle) return handle.error();
+    pool_series_.push_back(std::move(*handle));
+  }
+  if (!config_.metrics.address) return {};
+  auto endpoint = metrics::HttpEndpoint::start(metrics_.registry(),
+                                               {.address = *config_.metrics.address, .health = {}});
+  if (!endpoint) return endpoint.error();
+  http_ = std::move(*endpoint);
+  return {};
+}
+
+Status ServerCore::begin() {
+  auto loop = EventLoop::start("remora-control");
+  if (!loop) return loop.error();
+  loop_ = std::move(*loop);
+  worker_ = std::thread{[this] { work(); }};
+  ::pthread_setname_np(worker_.native_handle(), "remora-worker");
+  loop_->every(std::chrono::milliseconds{250}, [this] { end_late_arrivals(); });
+  for (const auto& listener : listeners_) {
+    auto watch =
+        loop_->watch(listener->event_fd(), [this, raw = listener.get()] { on_listener(*raw); });
+    if (!watch) return watch.error();
+  }
+  return {};
+}
+
+void ServerCore::stop() noexcept {
+  std::vector<std::uint64_t> left;
+  {
+    const std::lock_guard lock{mutex_};
+    if (stopped_) return;
+    stopped_ = true;
+    for (const auto& [id, attached] : sessions_) left.push_back(id);
+  }
+  // Nobody new, then nobody at all; the worker gives everything back before it ends.
+  http_.reset();
+  loop_.reset();
+  for (const std::uint64_t id : left) end_session(id);
+  listeners_.clear();
+  {
+    const std::lock_guard lock{mutex_};
+    stopping_ = true;
+  }
+  job_added_.notify_all();
+  if (worker_.joinable()) worker_.join();
+  pool_series_.clear();
+}
+
+void ServerCore::enqueue(std::function<void()> job) {
+  {
+    const std::lock_guard lock{mutex_};
+    jobs_.push_back(std::move(job));
+  }
+  job_added_.notify_one();
+}
+
+void ServerCore::work() noexcept {
+  std::unique_lock lock{mutex_};
+  while (true) {
+    job_added_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    {
+      const std::function<void()> job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job();
+    }
+    lock.lock();
+  }
+}
+
+void ServerCore::on_listener(Listener& listener) noexcept {
+  auto arrived = listener.accept();
+  if (!arrived) {
+    log::warn("{}: {}", listener.description(), arrived.error().message());
+    return;
+  }
+  for (auto& endpoint : *arrived) {
+    const int fd = endpoint->event_fd();
+    auto session =
+        std::make_shared<ServerSession>(*this, random_id(), random_id(), std::move(endpoint));
+    const std::uint64_t id = session->id();
+    const std::lock_guard lock{mutex_};
+    auto watch = loop_->watch(fd, [this, id] { on_session(id); });
+    if (!watch) {
+      log::warn("session: {}", watch.error().message());
+      continue;
+    }
+    sessions_.emplace(id, Attached{std::move(session), *watch});
+  }
+}
+
+void ServerCore::on_session(std::uint64_t id) noexcept {
+  std::shared_ptr<ServerSession> session;
+  {
+    const std::lock_guard lock{mutex_};
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) return;
+    session = found->second.session;
+  }
+  while (true) {
+    auto message = session->endpoint().receive();
+    if (!message) {
+      if (message.error().code() == Code::kProtocol) metrics_.protocol_violation();
+      log::debug("session {:x}: {}", id, message.error().message());
+      end_session(id);
+      return;
+    }
+    if (!message->has_value()) return;
+    if (!session->admit_request()) {
+      log::warn("session {:x} ({}): too many requests at once; ended", id,
+                session->endpoint().peer());
+      metrics_.protocol_violation();
+      end_session(id);
+      return;
+    }
+    // Shared, since a std::function is copyable and a message is not.
+    auto shared = std::make_shared<transport::ControlMessage>(std::move(**message));
+    enqueue([this, session, shared, arrived = Clock::now()] {
+      const bool before = session->greeted();
+      if (session->serve(*shared, arrived)) return;
+      if (before) {
+        metrics_.protocol_violation();
+        log::warn("session {:x} ({}): not the protocol; ended", session->id(),
+                  session->endpoint().peer());
+      }
+      end_session(session->id());
+    });
+  }
+}
+
+void ServerCore::end_session(std::uint64_t id) noexcept {
+  Attached ended;
+  {
+    const std::lock_guard lock{mutex_};
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) return;
+    ended = std::move(found->second);
+    sessions_.erase(found);
+  }
+  if (loop_ != nullptr) loop_->forget(ended.watch);
+  ended.session->endpoint().shutdown();
+  // Deregistering takes time: on the worker, after what it still has to serve.
+  enqueue([session = std::move(ended.session)] { session->release(); });
+}
+
+void ServerCore::end_late_arrivals() noexcept {
+  std::vector<std::uint64_t> late;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [id, attached] : sessions_)
+      if (!attached.session->greeted() &&
+          Clock::now() - attached.session->began() > config_.limits.handshake_timeout)
+        late.push_back(id);
+  }
+  for (const std::uint64_t id : late) {
+    log::warn("session {:x}: no hello in time; ended", id);
+    metrics_.session_refused();
+    end_session(id);
+  }
+}
+
+std::size_t ServerCore::session_count() const {
+  const std::lock_guard lock{mutex_};
+  return sessions_.size();
+}
+
+Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string& device) {
+  if (spec.atomic_domain == "auto") spec.atomic_domain = device.empty() ? "cpu" : device;
+  const bool known =
+      spec.atomic_domain == "none" || spec.atomic_domain == "cpu" ||
+      std::find(devices_.begin(), devices_.end(), spec.atomic_domain) != devices_.end();
+  if (!known)
+    return Error{Code::kUnsupported, "atomic domain of a device this server does not use"}
+        .with_subject(spec.atomic_domain);
+  const bool shm_offered =
+      std::any_of(listeners_.begin(), listeners_.end(),
+                  [](const auto& listener) { return listener->kind() == TransportKind::kShm; });
+  if (spec.shm && !shm_offered)
+    return Error{Code::kUnsupported, "region over shm on a server without it"}.with_subject(
+        spec.name);
+  auto created = catalog_.create(spec, deadline_after(config_.limits.request_timeout));
+  metrics_.regions(catalog_.size());
+  return created;
+}
+
+Status ServerCore::remove_region(std::string_view name) {
+  auto removed = catalog_.remove(name);
+  metrics_.regions(catalog_.size());
+  return removed;
+}
+
+std::string ServerCore::metrics_address() const {
+  return http_ ? "http://" + http_->address() : std::string{};
+}
+
+std::vector<std::string> ServerCore::listening() const {
+  std::vector<std::string> lines;
+  for (const auto& listener : listeners_) lines.push_back(listener->description());
+  return lines;
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,105 @@
+#pragma once
+
+/// A running server: listeners and sessions on a control thread, requests on a worker thread.
+///
+/// The control thread accepts, receives and notices death; it never blocks. Requests, which may pin
+/// or zero memory, are served by the worker, in order, so a session's requests never overtake each
+/// other.
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <remora/config/server_config.h>
+#include <remora/engine/server.h>
+#include <remora/metrics/http_endpoint.h>
+
+#include "server/catalog.h"
+#include "server/pool.h"
+#include "server/server_metrics.h"
+#include "server/server_session.h"
+#include "support/event_loop.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+class ServerCore {
+ public:
+  static Result<std::unique_ptr<ServerCore>> start(const config::ServerConfig& config,
+                                                   std::shared_ptr<metrics::Registry> registry);
+  ServerCore(config::ServerConfig config, ServerMetrics metrics, std::shared_ptr<Pool> pool);
+  ~ServerCore();
+  ServerCore(const ServerCore&) = delete;
+  ServerCore& operator=(const ServerCore&) = delete;
+
+  void stop() noexcept;
+
+  // For sessions.
+  [[nodiscard]] const config::ServerConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const ServerMetrics& metrics() const noexcept { return metrics_; }
+  [[nodiscard]] Catalog& catalog() noexcept { return catalog_; }
+  [[nodiscard]] PoolUsage pool_usage() const { return pool_->usage(); }
+  [[nodiscard]] std::uint64_t boot_id() const noexcept { return boot_id_; }
+  [[nodiscard]] std::uint64_t memory_id() const noexcept { return memory_id_; }
+  /// Runs `job` on the worker.
+  void enqueue(std::function<void()> job);
+  /// `device`: the session's, for "auto"; empty for none. Errors: as Session::create_region.
+  Result<RegionInfo> create_region(RegionSpec spec, const std::string& device);
+  Status remove_region(std::string_view name);
+  [[nodiscard]] std::size_t session_count() const;
+
+  // For Server.
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  [[nodiscard]] std::string metrics_address() const;
+  [[nodiscard]] std::vector<std::string> listening() const;
+
+ private:
+  Status open_listeners();
+  Status add_listener(config::Availability wanted, const char* name,
+                      Result<std::unique_ptr<transport::Listener>> listener);
+  Status create_configured_regions();
+  Status export_pool();
+  Status begin();
+  void on_listener(transport::Listener& listener) noexcept;
+  void on_session(std::uint64_t id) noexcept;
+  void end_session(std::uint64_t id) noexcept;
+  void end_late_arrivals() noexcept;
+  void work() noexcept;
+
+  config::ServerConfig config_;
+  ServerMetrics metrics_;
+  std::shared_ptr<Pool> pool_;
+  Catalog catalog_;
+  std::uint64_t boot_id_;
+  std::uint64_t memory_id_;
+  std::uint16_t port_ = 0;
+  std::vector<std::unique_ptr<transport::Listener>> listeners_;
+  std::vector<std::string> devices_;  ///< atomic domains we can offer
+  std::vector<metrics::CallbackHandle> pool_series_;
+  std::optional<metrics::HttpEndpoint> http_;
+
+  mutable std::mutex mutex_;  // sessions and jobs
+  struct Attached {
+    std::shared_ptr<ServerSession> session;
+    EventLoop::Token watch = 0;
+  };
+  std::unordered_map<std::uint64_t, Attached> sessions_;
+  std::deque<std::function<void()>> jobs_;
+  std::condition_variable job_added_;
+  bool stopping_ = false;
+  bool stopped_ = false;
+  std::thread worker_;
+  std::unique_ptr<EventLoop> loop_;  // first to go: its handlers use all of the above
+};
+
+/// Random, never 0. Source: getrandom(2).
+[[nodiscard]] std::uint64_t random_id();
+
+}  // namespace remora::detail

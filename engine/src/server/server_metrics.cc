@@ -1,0 +1,74 @@
+#include "server/server_metrics.h"
+
+#include <string>
+#include <utility>
+
+namespace remora::detail {
+
+namespace {
+constexpr std::array<const char*, static_cast<std::size_t>(RequestKind::kCount)> kRequestNames{
+    "hello", "create", "open", "extents", "close", "list", "stat", "remove", "ping"};
+constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::kShm};
+}  // namespace
+
+Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> registry) {
+  ServerMetrics made;
+  Status status;
+  const auto keep = [&status](auto& handle, auto&& registered) {
+    if (!status) return;
+    if (registered)
+      handle = *registered;
+    else
+      status = registered.error();
+  };
+  for (const TransportKind kind : kKindsServed) {
+    const metrics::Labels labels{{"transport", std::string{to_string(kind)}}};
+    const auto index = static_cast<std::size_t>(kind);
+    keep(made.sessions_[index],
+         registry->gauge("remora_server_sessions", "Clients connected.", labels));
+    keep(made.sessions_total_[index],
+         registry->counter("remora_server_sessions_total", "Sessions begun.", labels));
+  }
+  for (std::size_t kind = 0; kind < kKinds; ++kind)
+    for (std::size_t ok = 0; ok < 2; ++ok)
+      keep(made.requests_[kind][ok],
+           registry->counter("remora_server_control_requests_total",
+                             "Control requests answered, by whether they succeeded.",
+                             {{"request", kRequestNames[kind]}, {"status", ok ? "ok" : "error"}}));
+  keep(made.latency_,
+       registry->histogram("remora_server_control_latency_seconds",
+                           "Time from the arrival of a control request to its answer.", {},
+                           metrics::HistogramShape::latency()));
+  keep(made.refused_, registry->counter("remora_server_sessions_refused_total",
+                                        "Clients refused: no hello in time, version, limit."));
+  keep(made.violations_,
+       registry->counter("remora_server_protocol_violations_total",
+                         "Sessions ended because a peer did not follow the protocol."));
+  keep(made.grants_, registry->gauge("remora_server_grants", "Regions open, over all sessions."));
+  keep(made.regions_, registry->gauge("remora_server_regions", "Regions that exist."));
+  if (!status) return status.error();
+  made.registry_ = std::move(registry);
+  return made;
+}
+
+void ServerMetrics::session_began(TransportKind kind) const noexcept {
+  sessions_[static_cast<std::size_t>(kind)].add(1);
+  registry_->recorder().add(sessions_total_[static_cast<std::size_t>(kind)]);
+}
+
+void ServerMetrics::session_ended(TransportKind kind) const noexcept {
+  sessions_[static_cast<std::size_t>(kind)].add(-1);
+}
+
+void ServerMetrics::session_refused() const noexcept { registry_->recorder().add(refused_); }
+
+void ServerMetrics::request(RequestKind kind, bool ok,
+                            std::chrono::nanoseconds took) const noexcept {
+  const metrics::Recorder recorder = registry_->recorder();
+  recorder.add(requests_[static_cast<std::size_t>(kind)][ok ? 1 : 0]);
+  recorder.observe(latency_, static_cast<std::uint64_t>(took.count()));
+}
+
+void ServerMetrics::protocol_violation() const noexcept { registry_->recorder().add(violations_); }
+
+}  // namespace remora::detail

@@ -1,0 +1,60 @@
+#pragma once
+
+/// The server's series.
+
+#include <array>
+#include <memory>
+
+#include <remora/metrics/registry.h>
+#include <remora/result.h>
+
+#include "server/pool.h"
+
+namespace remora::detail {
+
+/// Requests as a label; in the order of control::Request's fields.
+enum class RequestKind : std::size_t {
+  kHello,
+  kCreate,
+  kOpen,
+  kExtents,
+  kClose,
+  kList,
+  kStat,
+  kRemove,
+  kPing,
+  kCount
+};
+
+class ServerMetrics {
+ public:
+  /// Errors: as metrics::Registry.
+  static Result<ServerMetrics> create(std::shared_ptr<metrics::Registry> registry);
+
+  void session_began(TransportKind kind) const noexcept;
+  void session_ended(TransportKind kind) const noexcept;
+  void session_refused() const noexcept;
+  void request(RequestKind kind, bool ok, std::chrono::nanoseconds took) const noexcept;
+  void protocol_violation() const noexcept;
+  void grants(std::int64_t delta) const noexcept { grants_.add(delta); }
+  void regions(std::size_t count) const noexcept { regions_.set(static_cast<std::int64_t>(count)); }
+
+  [[nodiscard]] const std::shared_ptr<metrics::Registry>& registry() const noexcept {
+    return registry_;
+  }
+  [[nodiscard]] std::int64_t open_grants() const noexcept { return registry_->value(grants_); }
+
+ private:
+  static constexpr std::size_t kKinds = static_cast<std::size_t>(RequestKind::kCount);
+  std::shared_ptr<metrics::Registry> registry_;
+  std::array<metrics::Gauge, 3> sessions_{};
+  std::array<metrics::Counter, 3> sessions_total_{};
+  std::array<std::array<metrics::Counter, 2>, kKinds> requests_{};
+  metrics::Histogram latency_;
+  metrics::Counter refused_;
+  metrics::Counter violations_;
+  metrics::Gauge grants_;
+  metrics::Gauge regions_;
+};
+
+}  // namespace remora::detail

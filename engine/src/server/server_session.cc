@@ -1,0 +1,258 @@
+#include "server/server_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/server_core.h"
+#include "support/log.h"
+
+namespace remora::detail {
+
+using control::Request;
+
+namespace {
+
+RequestKind kind_of(const Request& request) noexcept {
+  switch (request.body_case()) {
+    case Request::kHello: return RequestKind::kHello;
+    case Request::kCreate: return RequestKind::kCreate;
+    case Request::kOpen: return RequestKind::kOpen;
+    case Request::kExtents: return RequestKind::kExtents;
+    case Request::kClose: return RequestKind::kClose;
+    case Request::kList: return RequestKind::kList;
+    case Request::kStat: return RequestKind::kStat;
+    case Request::kRemove: return RequestKind::kRemove;
+    case Request::kPing:
+    case Request::BODY_NOT_SET: break;
+  }
+  return RequestKind::kPing;
+}
+
+/// A client's text for our logs.
+std::string printable(const std::string& text) {
+  return std::string{Error{Code::kInternal}.with_subject(text).subject()};
+}
+
+void append_page(const std::vector<transport::WireExtent>& extents, std::size_t first, auto& page) {
+  const std::size_t end = std::min(extents.size(), first + control::kExtentsPerPage);
+  for (std::size_t i = first; i < end; ++i) {
+    control::Extent& extent = *page.Add();
+    extent.set_length_bytes(extents[i].length_bytes);
+    extent.set_address(extents[i].remote_address);
+    extent.set_key(extents[i].remote_key);
+  }
+}
+
+}  // namespace
+
+ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t lane_secret,
+                             std::unique_ptr<transport::ServerEndpoint> endpoint)
+    : server_{server}, id_{id}, lane_secret_{lane_secret}, endpoint_{std::move(endpoint)} {
+  server_.metrics().session_began(endpoint_->kind());
+}
+
+ServerSession::~ServerSession() {
+  release();
+  endpoint_->shutdown();
+  server_.metrics().session_ended(endpoint_->kind());
+}
+
+bool ServerSession::admit_request() noexcept {
+  return unanswered_.fetch_add(1) < transport::kControlRequestsMax;
+}
+
+void ServerSession::release() noexcept {
+  for (auto& [id, open] : grants_) {
+    open.grant = {};
+    server_.catalog().close(*open.region);
+    server_.metrics().grants(-1);
+  }
+  grants_.clear();
+}
+
+bool ServerSession::serve(const transport::ControlMessage& message, Clock::time_point arrived) {
+  const auto envelope = control::decode(message.bytes);
+  if (!envelope || !envelope->has_request() ||
+      envelope->request().body_case() == Request::BODY_NOT_SET ||
+      envelope->request().has_hello() == greeted())
+    return false;
+  auto answered = answer(envelope->request());
+  control::Envelope reply;
+  reply.set_magic(control::kMagic);
+  reply.set_id(envelope->id());
+  std::vector<UniqueFd> descriptors;
+  if (answered) {
+    *reply.mutable_reply() = std::move(answered->reply);
+    descriptors = std::move(answered->descriptors);
+  } else {
+    *reply.mutable_reply()->mutable_failure() = control::to_failure(answered.error());
+  }
+  server_.metrics().request(kind_of(envelope->request()), answered.ok(), Clock::now() - arrived);
+  auto bytes = control::encode(reply);
+  if (!bytes) {
+    log::warn("session {}: {}", endpoint_->peer(), bytes.error().message());
+    return false;
+  }
+  // Before the answer leaves, so that a prompt client is not taken for one that asks too much.
+  unanswered_.fetch_sub(1);
+  const Status sent =
+      endpoint_->send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
+  // A client whose hello was refused has nothing more to say.
+  return sent.ok() && greeted();
+}
+
+Result<ServerSession::Answer> ServerSession::answer(const Request& request) {
+  switch (request.body_case()) {
+    case Request::kHello: return hello(request.hello());
+    case Request::kCreate: return create(request.create());
+    case Request::kOpen: return open(request.open());
+    case Request::kExtents: return extents(request.extents());
+    case Request::kClose: return close(request.close());
+    case Request::kList: return list(request.list());
+    case Request::kStat: return stat(request.stat());
+    case Request::kRemove: return remove(request.remove());
+    case Request::kPing: {
+      Answer answer;
+      answer.reply.mutable_ping();
+      return answer;
+    }
+    case Request::BODY_NOT_SET: break;
+  }
+  return Error{Code::kProtocol, "request"};
+}
+
+Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello) {
+  const Error refused{Code::kConnectionRefused, "hello"};
+  if (hello.version_oldest() > control::kVersionNewest ||
+      hello.version_newest() < control::kVersionOldest) {
+    server_.metrics().session_refused();
+    return refused.with_reason(Reason::kVersion)
+        .with_limit(hello.version_oldest(), control::kVersionNewest);
+  }
+  if (hello.auth() != control::AUTH_NONE) {
+    server_.metrics().session_refused();
+    return refused.with_reason(Reason::kAuthentication);
+  }
+  const std::size_t most = server_.config().limits.sessions_max;
+  if (const std::size_t sessions = server_.session_count(); sessions > most) {
+    server_.metrics().session_refused();
+    return Error{Code::kLimitExceeded, "sessions"}.with_limit(sessions, most);
+  }
+  const PoolUsage usage = server_.pool_usage();
+  Answer answer;
+  control::Welcome& welcome = *answer.reply.mutable_hello();
+  welcome.set_version(std::min(hello.version_newest(), control::kVersionNewest));
+  welcome.set_server_name("remora-server");
+  welcome.set_boot_id(server_.boot_id());
+  welcome.set_memory_id(server_.memory_id());
+  welcome.set_session_id(id_);
+  welcome.set_lane_secret(lane_secret_);
+  welcome.set_pool_bytes(usage.total_bytes);
+  welcome.set_pool_free_bytes(usage.free_bytes());
+  welcome.set_device(endpoint_->device());
+  endpoint_->expect_lanes({.session_id = id_, .secret = lane_secret_});
+  greeted_.store(true);
+  log::info("session {:x}: {} over {} ({})", id_, printable(hello.client_name()),
+            to_string(endpoint_->kind()), endpoint_->peer());
+  return answer;
+}
+
+Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest& request) {
+  const control::Region& asked = request.region();
+  if (asked.rights() > static_cast<std::uint32_t>(Rights::kAll))
+    return Error{Code::kInvalidArgument, "create"}.with_subject("rights");
+  RegionSpec spec{.name = asked.name(),
+                  .size_bytes = asked.size_bytes(),
+                  .block_bytes = asked.block_bytes(),
+                  .rights = static_cast<Rights>(asked.rights()),
+                  .atomic_domain = asked.atomic_domain(),
+                  .shm = asked.shm()};
+  auto created = server_.create_region(std::move(spec), endpoint_->device());
+  if (!created) return created.error();
+  Answer answer;
+  *answer.reply.mutable_create()->mutable_region() = control::to_message(*created);
+  return answer;
+}
+
+Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& request) {
+  if (request.rights() == 0 || request.rights() > static_cast<std::uint32_t>(Rights::kAll))
+    return Error{Code::kInvalidArgument, "open"}.with_subject("rights");
+  const std::size_t most = server_.config().limits.session_regions_max;
+  if (grants_.size() >= most)
+    return Error{Code::kLimitExceeded, "regions open in one session"}.with_limit(grants_.size() + 1,
+                                                                                 most);
+  const auto rights = static_cast<Rights>(request.rights());
+  auto found = server_.catalog().open(request.name());
+  if (!found) return found.error();
+  const std::shared_ptr<RegionEntry> region = std::move(*found);
+  if (!includes(region->rights(), rights)) {
+    server_.catalog().close(*region);
+    return Error{Code::kNoRight, "open"}.with_subject(request.name());
+  }
+  auto grant = endpoint_->grant({.extents = region->memory()->stretches(),
+                                 .rights = rights,
+                                 .memory_fd = region->memory()->shareable_fd()});
+  if (!grant) {
+    server_.catalog().close(*region);
+    return grant.error().with_subject(request.name());
+  }
+  Answer answer;
+  control::OpenReply& opened = *answer.reply.mutable_open();
+  opened.set_grant_id(next_grant_id_);
+  *opened.mutable_region() = control::to_message(region->info());
+  opened.mutable_region()->set_extent_count(grant->extents.size());
+  append_page(grant->extents, 0, *opened.mutable_extents());
+  answer.descriptors = std::move(grant->descriptors);
+  grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant)});
+  server_.metrics().grants(1);
+  return answer;
+}
+
+Result<ServerSession::Answer> ServerSession::extents(const control::ExtentsRequest& request) {
+  const auto found = grants_.find(request.grant_id());
+  if (found == grants_.end() || request.first() >= found->second.grant.extents.size())
+    return Error{Code::kInvalidArgument, "extents"};
+  Answer answer;
+  append_page(found->second.grant.extents, request.first(),
+              *answer.reply.mutable_extents()->mutable_extents());
+  return answer;
+}
+
+Result<ServerSession::Answer> ServerSession::close(const control::CloseRequest& request) {
+  const auto found = grants_.find(request.grant_id());
+  if (found == grants_.end()) return Error{Code::kInvalidArgument, "close"};
+  found->second.grant = {};
+  server_.catalog().close(*found->second.region);
+  grants_.erase(found);
+  server_.metrics().grants(-1);
+  Answer answer;
+  answer.reply.mutable_close();
+  return answer;
+}
+
+Result<ServerSession::Answer> ServerSession::list(const control::ListRequest& request) {
+  const auto found = server_.catalog().list(request.after(), control::kRegionsPerPage + 1);
+  Answer answer;
+  control::ListReply& page = *answer.reply.mutable_list();
+  page.set_more(found.size() > control::kRegionsPerPage);
+  for (std::size_t i = 0; i < std::min(found.size(), control::kRegionsPerPage); ++i)
+    *page.add_regions() = control::to_message(found[i]);
+  return answer;
+}
+
+Result<ServerSession::Answer> ServerSession::stat(const control::StatRequest& request) {
+  auto found = server_.catalog().find(request.name());
+  if (!found) return found.error();
+  Answer answer;
+  *answer.reply.mutable_stat()->mutable_region() = control::to_message((*found)->info());
+  return answer;
+}
+
+Result<ServerSession::Answer> ServerSession::remove(const control::RemoveRequest& request) {
+  if (auto status = server_.remove_region(request.name()); !status) return status.error();
+  Answer answer;
+  answer.reply.mutable_remove();
+  return answer;
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,34 @@
+#pragma once
+
+/// Monotonic time and deadlines.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include <remora/engine/types.h>
+
+namespace remora {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+/// `from` + `timeout`, the latter within kDeadlineFloor … kDeadlineCeiling.
+[[nodiscard]] inline Deadline deadline_after(Clock::time_point from,
+                                             std::chrono::nanoseconds timeout) noexcept {
+  return from + std::clamp(timeout, kDeadlineFloor, kDeadlineCeiling);
+}
+[[nodiscard]] inline Deadline deadline_after(std::chrono::nanoseconds timeout) noexcept {
+  return deadline_after(Clock::now(), timeout);
+}
+
+/// Whole milliseconds until `deadline` for poll(2) and friends, rounded up; 0 when it has passed;
+/// at most `most`.
+[[nodiscard]] inline int milliseconds_until(Deadline deadline, int most = 60'000) noexcept {
+  const auto left = deadline - Clock::now();
+  if (left <= left.zero()) return 0;
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::min<std::int64_t>(milliseconds, most));
+}
+
+}  // namespace remora

@@ -1,0 +1,109 @@
+#include "support/event_loop.h"
+
+#include <array>
+#include <cerrno>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <utility>
+
+namespace remora {
+
+Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name) {
+  auto state = std::make_shared<State>();
+  state->epoll = UniqueFd{::epoll_create1(EPOLL_CLOEXEC)};
+  if (!state->epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
+  state->wake = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  if (!state->wake) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};
+  if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->wake.get(), &event) != 0)
+    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  std::unique_ptr<EventLoop> loop{new EventLoop{state}};
+  loop->thread_ = std::thread{[state] { run(*state); }};
+  ::pthread_setname_np(loop->thread_.native_handle(), thread_name);
+  return loop;
+}
+
+EventLoop::~EventLoop() {
+  state_->stop.store(true);
+  ::eventfd_write(state_->wake.get(), 1);
+  if (is_loop_thread())
+    thread_.detach();
+  else
+    thread_.join();
+}
+
+Result<EventLoop::Token> EventLoop::watch(int fd, Handler handler) {
+  const std::lock_guard lock{state_->mutex};
+  const Token token = state_->next_token++;
+  epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = token}};
+  if (::epoll_ctl(state_->epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  state_->watches.emplace(token, Watch{fd, std::make_shared<Handler>(std::move(handler))});
+  return token;
+}
+
+void EventLoop::forget(Token token) noexcept {
+  {
+    const std::lock_guard lock{state_->mutex};
+    const auto found = state_->watches.find(token);
+    if (found == state_->watches.end()) return;
+    ::epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, found->second.fd, nullptr);
+    state_->watches.erase(found);
+  }
+  if (!is_loop_thread()) const std::lock_guard wait_for_handler{state_->running};
+}
+
+void EventLoop::every(std::chrono::milliseconds period, Handler task) {
+  {
+    const std::lock_guard lock{state_->mutex};
+    state_->period = period;
+    state_->periodic = std::move(task);
+  }
+  ::eventfd_write(state_->wake.get(), 1);
+}
+
+void EventLoop::dispatch(State& state, Token token) noexcept {
+  // Held before the look-up: a handler forgotten in between is not called.
+  const std::lock_guard running{state.running};
+  std::shared_ptr<Handler> handler;
+  {
+    const std::lock_guard lock{state.mutex};
+    const auto found = state.watches.find(token);
+    if (found == state.watches.end()) return;
+    handler = found->second.handler;
+  }
+  (*handler)();
+}
+
+void EventLoop::run(State& state) noexcept {
+  Clock::time_point next = Clock::now();
+  while (!state.stop.load()) {
+    std::chrono::milliseconds period{0};
+    Handler periodic;
+    {
+      const std::lock_guard lock{state.mutex};
+      period = state.period;
+      periodic = state.periodic;
+    }
+    const int timeout = periodic ? milliseconds_until(next) : -1;
+    std::array<epoll_event, 32> events{};
+    const int count = ::epoll_wait(state.epoll.get(), events.data(), events.size(), timeout);
+    for (int i = 0; i < count && !state.stop.load(); ++i) {
+      const Token token = events[static_cast<std::size_t>(i)].data.u64;
+      if (token == 0) {
+        eventfd_t value = 0;
+        ::eventfd_read(state.wake.get(), &value);
+      } else {
+        dispatch(state, token);
+      }
+    }
+    if (periodic && !state.stop.load() && Clock::now() >= next) {
+      next = Clock::now() + period;
+      const std::lock_guard running{state.running};
+      periodic();
+    }
+  }
+}
+
+}  // namespace remora

@@ -1,0 +1,69 @@
+#pragma once
+
+/// One thread that calls back when descriptors become readable: the control thread of an engine or
+/// of a server. Never on the data path.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include <remora/result.h>
+
+#include "support/clock.h"
+#include "support/unique_fd.h"
+
+namespace remora {
+
+class EventLoop {
+ public:
+  using Handler = std::function<void()>;
+
+  /// Errors: kSystem.
+  static Result<std::unique_ptr<EventLoop>> start(const char* thread_name);
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  using Token = std::uint64_t;
+  /// Calls `handler` on the loop's thread while `fd` is readable or hung up. Any thread.
+  Result<Token> watch(int fd, Handler handler);
+  /// On return the handler is not running (unless it is the caller) and never will. Any thread.
+  void forget(Token token) noexcept;
+  /// Calls `task` about every `period` until the loop ends. Set before anything is watched.
+  void every(std::chrono::milliseconds period, Handler task);
+
+  [[nodiscard]] bool is_loop_thread() const noexcept {
+    return std::this_thread::get_id() == thread_.get_id();
+  }
+
+ private:
+  struct Watch {
+    int fd;
+    std::shared_ptr<Handler> handler;
+  };
+  /// Shared with the thread, which may outlive the loop: the last owner of a loop may be one of its
+  /// own handlers.
+  struct State {
+    UniqueFd epoll;
+    UniqueFd wake;
+    std::mutex mutex;
+    std::unordered_map<Token, Watch> watches;
+    Token next_token = 1;
+    std::mutex running;  // held while a handler runs
+    Handler periodic;
+    std::chrono::milliseconds period{0};
+    std::atomic<bool> stop{false};
+  };
+  explicit EventLoop(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
+  static void run(State& state) noexcept;
+  static void dispatch(State& state, Token token) noexcept;
+
+  std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+}  // namespace remora

@@ -1,0 +1,247 @@
+/// The client's side of the shm transport: maps the region's own memfd and copies in the caller's
+/// thread. Everything completes within post().
+
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <utility>
+
+#include "transport/shm_socket.h"
+#include "transport/transport.h"
+
+namespace remora::transport {
+
+namespace {
+
+/// A shared mapping, unmapped with its last user.
+class Mapping {
+ public:
+  Mapping(std::byte* address, std::size_t size_bytes) noexcept
+      : address_{address}, size_bytes_{size_bytes} {}
+  ~Mapping() { ::munmap(address_, size_bytes_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  static Result<std::shared_ptr<Mapping>> map(int descriptor, std::size_t size_bytes,
+                                              int protection) {
+    struct stat status {};
+    if (::fstat(descriptor, &status) != 0) return Error{Code::kSystem, "fstat"}.with_errno(errno);
+    const int seals = ::fcntl(descriptor, F_GET_SEALS);
+    // Without the seal a peer could truncate the file and kill this process by SIGBUS.
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
+        static_cast<std::uint64_t>(status.st_size) < size_bytes)
+      return Error{Code::kProtocol, "map shared memory"}.with_subject("unsealed or too short");
+    void* address = ::mmap(nullptr, size_bytes, protection, MAP_SHARED, descriptor, 0);
+    if (address == MAP_FAILED) return Error{Code::kOutOfMemory, "mmap"}.with_errno(errno);
+    return std::make_shared<Mapping>(static_cast<std::byte*>(address), size_bytes);
+  }
+
+  [[nodiscard]] std::byte* address() const noexcept { return address_; }
+
+ private:
+  std::byte* address_;
+  std::size_t size_bytes_;
+};
+
+class ShmLane final : public Lane {
+ public:
+  ShmLane(std::shared_ptr<Mapping> status_page, std::uint32_t depth)
+      : status_page_{std::move(status_page)},
+        limits_{.depth = depth, .transfer_bytes_max = kTransferBytesMax, .inline_bytes_max = 0},
+        results_(std::bit_ceil(depth)) {}
+
+  [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
+
+  PostOutcome post(std::span<const WorkRequest> chain,
+                   std::uint64_t first_sequence) noexcept override {
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+      const std::uint64_t sequence = first_sequence + i;
+      if (broken_.load(std::memory_order_acquire) || server_stopped()) {
+        failed_ = {.sequence = sequence, .status = CompletionStatus::kFlushed};
+        has_failed_ = true;
+        break;
+      }
+      execute(chain[i], sequence);
+      done_ = {.sequence = sequence};
+      has_done_ = true;
+    }
+    return {.taken = chain.size(), .status = {}};
+  }
+
+  std::size_t poll(std::span<LaneCompletion> completions) noexcept override {
+    std::size_t count = 0;
+    if (std::exchange(has_done_, false)) completions[count++] = done_;
+    if (std::exchange(has_failed_, false)) completions[count++] = failed_;
+    return count;
+  }
+
+  [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
+    return results_;
+  }
+  Status arm() noexcept override { return {}; }
+  void drain_events() noexcept override {}
+  [[nodiscard]] int event_fd() const noexcept override { return -1; }
+  void break_off() noexcept override { broken_.store(true, std::memory_order_release); }
+  void close() noexcept override { break_off(); }
+  [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
+    return limits_.depth;
+  }
+
+ private:
+  /// A memcpy this long takes well under a millisecond: deadlines and death are noticed in between.
+  static constexpr std::uint32_t kTransferBytesMax = 4U << 20U;
+
+  [[nodiscard]] bool server_stopped() const noexcept {
+    const auto* page = reinterpret_cast<ShmStatusPage*>(status_page_->address());
+    // The page is mapped read-only; reading it atomically needs no write.
+    return __atomic_load_n(&page->state, __ATOMIC_RELAXED) != ShmStatusPage::kServing;
+  }
+
+  void execute(const WorkRequest& request, std::uint64_t sequence) noexcept {
+    auto* const remote = reinterpret_cast<std::byte*>(request.remote_address);
+    std::uint64_t& result = results_[sequence & (results_.size() - 1)];
+    switch (request.opcode) {
+      case Opcode::kRead: std::memcpy(request.local, remote, request.length_bytes); break;
+      case Opcode::kWrite: std::memcpy(remote, request.local, request.length_bytes); break;
+      case Opcode::kCompareSwap: {
+        std::uint64_t expected = request.compare_or_add;
+        std::atomic_ref<std::uint64_t>{*reinterpret_cast<std::uint64_t*>(remote)}
+            .compare_exchange_strong(expected, request.swap);
+        result = expected;
+        break;
+      }
+      case Opcode::kFetchAdd:
+        result =
+            std::atomic_ref<std::uint64_t>{*reinterpret_cast<std::uint64_t*>(remote)}.fetch_add(
+                request.compare_or_add);
+        break;
+    }
+  }
+
+  std::shared_ptr<Mapping> status_page_;
+  Limits limits_;
+  std::atomic<bool> broken_{false};
+  LaneCompletion done_;
+  LaneCompletion failed_;
+  bool has_done_ = false;
+  bool has_failed_ = false;
+  std::vector<std::uint64_t> results_;
+};
+
+class ShmClientEndpoint final : public ClientEndpoint {
+ public:
+  ShmClientEndpoint(UniqueFd socket, std::shared_ptr<Mapping> status_page)
+      : socket_{std::move(socket)}, status_page_{std::move(status_page)} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kShm; }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+  Status send(ControlMessage message, Deadline deadline) noexcept override {
+    return send_message(socket_.get(), message.bytes, message.descriptors, deadline);
+  }
+  [[nodiscard]] int event_fd() const noexcept override { return socket_.get(); }
+  Result<std::optional<ControlMessage>> receive() noexcept override {
+    return receive_message(socket_.get());
+  }
+  Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& /*ticket*/, std::uint32_t depth,
+                                          Deadline /*deadline*/) noexcept override {
+    return std::unique_ptr<Lane>{std::make_unique<ShmLane>(status_page_, depth)};
+  }
+  [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
+    return nullptr;
+  }
+  Result<AttachedGrant> attach(std::vector<WireExtent> extents, std::vector<UniqueFd> descriptors,
+                               Rights rights) noexcept override {
+    if (descriptors.size() != 1 || extents.size() != 1)
+      return Error{Code::kProtocol, "attach"}.with_subject("shm grant without its descriptor");
+    const bool writes = (rights & (Rights::kWrite | Rights::kAtomic)) != Rights::kNone;
+    const std::size_t size = extents.front().remote_address + extents.front().length_bytes;
+    auto mapping =
+        Mapping::map(descriptors.front().get(), size, writes ? PROT_READ | PROT_WRITE : PROT_READ);
+    if (!mapping) return mapping.error();
+    prefault((*mapping)->address(), size, writes);
+    extents.front().remote_address += reinterpret_cast<std::uint64_t>((*mapping)->address());
+    return AttachedGrant{.extents = std::move(extents), .hold = std::move(*mapping)};
+  }
+  void shutdown() noexcept override { ::shutdown(socket_.get(), SHUT_RDWR); }
+
+ private:
+  /// The server has the pages; this only fills our page table, so that the first operations are as
+  /// fast as later ones. Larger regions fault as they are used.
+  static void prefault(std::byte* address, std::size_t size_bytes, bool writes) noexcept {
+    constexpr std::size_t kPrefaultBytesMax = std::size_t{2} << 30U;
+    ::madvise(address, size_bytes, MADV_HUGEPAGE);
+    if (size_bytes <= kPrefaultBytesMax)
+      ::madvise(address, size_bytes, writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  }
+
+  UniqueFd socket_;
+  std::shared_ptr<Mapping> status_page_;
+  std::string device_;
+};
+
+Result<UniqueFd> connect_socket(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return Error{Code::kInvalidArgument, "connect"}.with_subject(path).with_limit(
+        path.size(), sizeof address.sun_path - 1);
+  path.copy(address.sun_path, path.size());
+  UniqueFd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+  if (!socket) return Error{Code::kSystem, "socket"}.with_errno(errno);
+  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0)
+    return socket;
+  const int failed = errno;
+  const Code code = failed == ENOENT || failed == ECONNREFUSED ? Code::kConnectionRefused
+                    : failed == EACCES                         ? Code::kPermissionDenied
+                                                               : Code::kSystem;
+  return Error{code, "connect"}.with_subject(path).with_errno(failed);
+}
+
+/// The preface, with the status page.
+Result<std::shared_ptr<Mapping>> await_preface(int socket, const std::string& path,
+                                               Deadline deadline) {
+  while (true) {
+    auto message = receive_message(socket);
+    if (!message) return message.error().with_subject(path);
+    if (message->has_value()) {
+      const ControlMessage& preface = **message;
+      const ShmPreface expected;
+      if (preface.bytes.size() != sizeof expected || preface.descriptors.size() != 1 ||
+          std::memcmp(preface.bytes.data(), &expected, sizeof expected) != 0)
+        return Error{Code::kProtocol, "shm preface"}.with_subject(path);
+      return Mapping::map(preface.descriptors.front().get(), kShmStatusPageBytes, PROT_READ);
+    }
+    const int left = milliseconds_until(deadline);
+    if (left == 0) return Error{Code::kTimedOut, "connect"}.with_subject(path);
+    pollfd event{.fd = socket, .events = POLLIN, .revents = 0};
+    ::poll(&event, 1, left);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline) {
+  const std::string path = shm_socket_path(uri.port);
+  auto socket = connect_socket(path);
+  if (!socket) return socket.error();
+  auto peer = peer_credentials(socket->get());
+  if (!peer) return peer.error();
+  if (peer->uid != ::geteuid() && peer->uid != 0)
+    return Error{Code::kPermissionDenied, "connect"}.with_subject(path).with_limit(peer->uid,
+                                                                                   ::geteuid());
+  auto status_page = await_preface(socket->get(), path, deadline);
+  if (!status_page) return status_page.error();
+  return std::unique_ptr<ClientEndpoint>{
+      std::make_unique<ShmClientEndpoint>(std::move(*socket), std::move(*status_page))};
+}
+
+}  // namespace remora::transport

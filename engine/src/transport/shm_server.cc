@@ -1,0 +1,234 @@
+/// The server's side of the shm transport: a Unix socket for control, the region's own memfd handed
+/// out for data.
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <string>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <utility>
+
+#include "support/log.h"
+#include "transport/shm_socket.h"
+#include "transport/transport.h"
+
+namespace remora::transport {
+
+namespace {
+
+/// The page that tells clients whether the server still serves; says "stopped" when it goes.
+class StatusPage {
+ public:
+  static Result<std::shared_ptr<StatusPage>> create() {
+    UniqueFd memory{::memfd_create("remora-status", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+    if (!memory) return Error{Code::kSystem, "memfd_create"}.with_errno(errno);
+    if (::ftruncate(memory.get(), kShmStatusPageBytes) != 0 || ::fchmod(memory.get(), 0600) != 0)
+      return Error{Code::kSystem, "status page"}.with_errno(errno);
+    void* address =
+        ::mmap(nullptr, kShmStatusPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+    if (address == MAP_FAILED) return Error{Code::kOutOfMemory, "mmap"}.with_errno(errno);
+    auto page =
+        std::make_shared<StatusPage>(std::move(memory), static_cast<ShmStatusPage*>(address));
+    // Clients get no descriptor they could write through without opening the file again.
+    if (::fcntl(page->memory_.get(), F_ADD_SEALS,
+                F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
+      return Error{Code::kSystem, "fcntl(F_ADD_SEALS)"}.with_errno(errno);
+    return page;
+  }
+  StatusPage(UniqueFd memory, ShmStatusPage* page) noexcept
+      : memory_{std::move(memory)}, page_{page} {
+    set(ShmStatusPage::kServing);
+  }
+  ~StatusPage() {
+    set(ShmStatusPage::kStopped);
+    ::munmap(page_, kShmStatusPageBytes);
+  }
+  StatusPage(const StatusPage&) = delete;
+  StatusPage& operator=(const StatusPage&) = delete;
+
+  void set(ShmStatusPage::State state) noexcept {
+    __atomic_store_n(&page_->state, state, __ATOMIC_SEQ_CST);
+  }
+  [[nodiscard]] Result<UniqueFd> descriptor() const noexcept {
+    UniqueFd copy{::fcntl(memory_.get(), F_DUPFD_CLOEXEC, 0)};
+    if (!copy) return Error{Code::kSystem, "dup"}.with_errno(errno);
+    return copy;
+  }
+
+ private:
+  UniqueFd memory_;
+  ShmStatusPage* page_;
+};
+
+class ShmServerEndpoint final : public ServerEndpoint {
+ public:
+  ShmServerEndpoint(UniqueFd socket, std::string peer)
+      : socket_{std::move(socket)}, peer_{std::move(peer)} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kShm; }
+  [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+  [[nodiscard]] int event_fd() const noexcept override { return socket_.get(); }
+  Result<std::optional<ControlMessage>> receive() noexcept override {
+    return receive_message(socket_.get());
+  }
+  /// Room for all answers a client may wait for is in the socket: no room means that it does not
+  /// read, and that ends its session.
+  Status send(ControlMessage message) noexcept override {
+    return send_message(socket_.get(), message.bytes, message.descriptors, Clock::now());
+  }
+  void expect_lanes(const LaneTicket& /*ticket*/) noexcept override {}
+
+  Result<Grant> grant(const GrantRequest& request) noexcept override {
+    if (request.memory_fd < 0 || request.extents.size() != 1)
+      return Error{Code::kUnsupported, "open"}.with_subject("region was not created for shm");
+    Grant made;
+    const bool writes = (request.rights & (Rights::kWrite | Rights::kAtomic)) != Rights::kNone;
+    const std::string path = "/proc/self/fd/" + std::to_string(request.memory_fd);
+    UniqueFd descriptor{writes ? ::fcntl(request.memory_fd, F_DUPFD_CLOEXEC, 0)
+                               : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    if (!descriptor) return Error{Code::kSystem, "open memfd"}.with_errno(errno);
+    made.descriptors.push_back(std::move(descriptor));
+    made.extents.push_back({.length_bytes = request.extents.front().length_bytes});
+    made.handle = std::make_unique<GrantHandle>();
+    return made;
+  }
+
+  void shutdown() noexcept override { ::shutdown(socket_.get(), SHUT_RDWR); }
+
+ private:
+  UniqueFd socket_;
+  std::string peer_;
+  std::string device_;
+};
+
+class ShmListener final : public Listener {
+ public:
+  ShmListener(UniqueFd socket, std::string path, std::uint16_t port,
+              std::shared_ptr<StatusPage> status_page)
+      : socket_{std::move(socket)},
+        path_{std::move(path)},
+        port_{port},
+        status_page_{std::move(status_page)} {}
+  ~ShmListener() override { ::unlink(path_.c_str()); }
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kShm; }
+  [[nodiscard]] int event_fd() const noexcept override { return socket_.get(); }
+
+  Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
+    std::vector<std::unique_ptr<ServerEndpoint>> arrived;
+    while (true) {
+      UniqueFd socket{::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+      if (!socket) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        if (errno == EAGAIN) return arrived;
+        return Error{Code::kSystem, "accept"}.with_subject(path_).with_errno(errno);
+      }
+      if (auto endpoint = admit(std::move(socket))) arrived.push_back(std::move(endpoint));
+    }
+  }
+
+  [[nodiscard]] std::string description() const override { return "shm " + path_; }
+  [[nodiscard]] std::uint16_t port() const noexcept override { return port_; }
+  [[nodiscard]] std::vector<std::string> devices() const override { return {}; }
+
+ private:
+  std::unique_ptr<ServerEndpoint> admit(UniqueFd socket) {
+    const auto peer = peer_credentials(socket.get());
+    if (!peer || (peer->uid != ::geteuid() && peer->uid != 0)) {
+      log::warn("shm: refused a process of another user (uid {})", peer ? peer->uid : 0);
+      return nullptr;
+    }
+    auto page = status_page_->descriptor();
+    if (!page) {
+      log::warn("shm: {}", page.error().message());
+      return nullptr;
+    }
+    const ShmPreface preface;
+    const UniqueFd descriptors[] = {std::move(*page)};
+    const auto sent = send_message(socket.get(), std::as_bytes(std::span{&preface, 1}), descriptors,
+                                   Clock::now());
+    if (!sent) return nullptr;
+    return std::make_unique<ShmServerEndpoint>(std::move(socket),
+                                               "pid " + std::to_string(peer->pid));
+  }
+
+  UniqueFd socket_;
+  std::string path_;
+  std::uint16_t port_;
+  std::shared_ptr<StatusPage> status_page_;
+};
+
+/// The folder of the socket: made when it is not there, and ours alone when we made it.
+Status prepare_folder(const std::string& path) {
+  const std::string folder = path.substr(0, path.rfind('/'));
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    return Error{Code::kSystem, "mkdir"}.with_subject(folder).with_errno(errno);
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) != 0)
+    return Error{Code::kSystem, "stat"}.with_subject(folder).with_errno(errno);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid())
+    return Error{Code::kPermissionDenied, "socket folder of another user"}.with_subject(folder);
+  return {};
+}
+
+/// Whether somebody answers there; a socket nobody answers on was left by a killed server.
+bool is_alive(const sockaddr_un& address) {
+  const UniqueFd probe{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  const bool refused =
+      ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+      (errno == ECONNREFUSED || errno == ENOENT);
+  return !refused;
+}
+
+Result<std::unique_ptr<Listener>> listen_on(std::uint16_t port) {
+  const std::string path = shm_socket_path(port);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return Error{Code::kInvalidArgument, "bind"}.with_subject(path).with_limit(
+        path.size(), sizeof address.sun_path - 1);
+  path.copy(address.sun_path, path.size());
+  if (auto folder = prepare_folder(path); !folder) return folder.error();
+  if (::access(path.c_str(), F_OK) == 0) {
+    if (is_alive(address)) return Error{Code::kAddressInUse, "bind"}.with_subject(path);
+    ::unlink(path.c_str());
+  }
+  auto page = StatusPage::create();
+  if (!page) return page.error();
+  UniqueFd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (!socket) return Error{Code::kSystem, "socket"}.with_errno(errno);
+  // The mode of the socket file comes from that of the unbound socket, so nobody else can connect
+  // in between.
+  ::fchmod(socket.get(), 0600);
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    const Code code = errno == EADDRINUSE ? Code::kAddressInUse : Code::kSystem;
+    return Error{code, "bind"}.with_subject(path).with_errno(errno);
+  }
+  ::chmod(path.c_str(), 0600);
+  if (::listen(socket.get(), SOMAXCONN) != 0)
+    return Error{Code::kSystem, "listen"}.with_subject(path).with_errno(errno);
+  return std::unique_ptr<Listener>{
+      std::make_unique<ShmListener>(std::move(socket), path, port, std::move(*page))};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port) {
+  if (port != 0) return listen_on(port);
+  // The dynamic ports, from a place that differs between processes.
+  constexpr int kFirst = 49152;
+  constexpr int kCount = 65536 - kFirst;
+  Result<std::unique_ptr<Listener>> listener = Error{Code::kAddressInUse, "bind"};
+  for (int i = 0; i < kCount; ++i) {
+    listener = listen_on(static_cast<std::uint16_t>(kFirst + (::getpid() * 31 + i) % kCount));
+    if (listener || listener.error().code() != Code::kAddressInUse) break;
+  }
+  return listener;
+}
+
+}  // namespace remora::transport

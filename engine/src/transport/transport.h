@@ -1,0 +1,250 @@
+#pragma once
+
+/// The transport seam: what the engine asks of rdma, shm and whatever comes next.
+///
+/// A session is one control channel (bounded messages, both ways) and lanes (data). A lane is
+/// crossed once a chain of work requests, never once a request. Everything above this file is the
+/// same for all transports; everything below knows nothing of regions, operations or protobuf.
+///
+/// Naming: an *endpoint* is one side of one session's transport.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <remora/config/server_config.h>
+#include <remora/engine/types.h>
+#include <remora/engine/uri.h>
+#include <remora/result.h>
+
+#include "support/clock.h"
+#include "support/unique_fd.h"
+
+namespace remora::transport {
+
+/// Longest control message, on every transport.
+inline constexpr std::size_t kControlMessageBytesMax = 16 * 1024;
+/// Requests a session may have unanswered: the receiver keeps room for so many.
+inline constexpr std::size_t kControlRequestsMax = 8;
+
+/// One message of the control channel; descriptors travel over shm only.
+struct ControlMessage {
+  std::vector<std::byte> bytes;
+  std::vector<UniqueFd> descriptors;
+};
+
+enum class Opcode : std::uint8_t { kRead, kWrite, kCompareSwap, kFetchAdd };
+
+/// One request of a chain. Plain data, filled by the engine, translated by the lane.
+struct WorkRequest {
+  std::uint64_t remote_address = 0;  ///< as the grant's extent says
+  std::uint64_t compare_or_add = 0;
+  std::uint64_t swap = 0;
+  std::byte* local = nullptr;  ///< unused by atomics: their result lands in Lane::atomic_results()
+  std::uint32_t length_bytes = 0;
+  std::uint32_t remote_key = 0;
+  std::uint32_t local_key = 0;
+  Opcode opcode = Opcode::kRead;
+};
+
+/// The fate of requests. Requests of a lane complete in the order they were posted: `sequence`
+/// completes, and with it all before it that have not been told of yet (those successfully).
+struct LaneCompletion {
+  std::uint64_t sequence = 0;
+  CompletionStatus status = CompletionStatus::kSuccess;
+  std::uint32_t vendor_error = 0;
+};
+
+/// What posting a chain came to: the first `taken` requests are with the lane, the rest is not.
+struct PostOutcome {
+  std::size_t taken = 0;
+  Status status;
+};
+
+/// Memory registered with a device; deregistered on destruction.
+class Registration {
+ public:
+  virtual ~Registration() = default;
+  [[nodiscard]] virtual std::uint32_t local_key() const noexcept = 0;
+};
+
+/// Where local memory is registered: a device's protection domain, shared by all sessions on it.
+class MemoryDomain {
+ public:
+  virtual ~MemoryDomain() = default;
+  /// Blocks while pages are pinned. Errors: kOutOfMemory (see Reason::kMemlock), kProvider.
+  virtual Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) = 0;
+};
+
+/// One data path. Not thread-safe: the engine serialises post, poll, arm; break_off may come from
+/// any thread.
+class Lane {
+ public:
+  struct Limits {
+    std::uint32_t depth = 0;               ///< requests posted and not completed
+    std::uint32_t transfer_bytes_max = 0;  ///< of one request
+    std::uint32_t inline_bytes_max = 0;    ///< writes up to here need no local key
+  };
+  virtual ~Lane() = default;
+
+  [[nodiscard]] virtual const Limits& limits() const noexcept = 0;
+  /// Posts `chain` with one doorbell; its requests get the sequences first_sequence, +1, … . The
+  /// caller keeps within Limits::depth. Only the chain's end (and every so often within it) is
+  /// signaled; a lane may tell of several requests by one LaneCompletion.
+  virtual PostOutcome post(std::span<const WorkRequest> chain,
+                           std::uint64_t first_sequence) noexcept = 0;
+  virtual std::size_t poll(std::span<LaneCompletion> completions) noexcept = 0;
+  /// Old values of atomics: that of sequence s at s & (size - 1), valid from its completion until
+  /// the sequence s + size is posted. Size is a power of two ≥ Limits::depth.
+  [[nodiscard]] virtual std::span<const std::uint64_t> atomic_results() const noexcept = 0;
+
+  /// Asks for event_fd() to become readable at the next completion. Poll once more after arming.
+  virtual Status arm() noexcept = 0;
+  /// Takes the events that made event_fd() readable.
+  virtual void drain_events() noexcept = 0;
+  /// -1: requests complete within post(), so there is never anything to wait for.
+  [[nodiscard]] virtual int event_fd() const noexcept = 0;
+
+  /// Moves the lane to its error state: what is posted completes (flushed), soon. Idempotent.
+  virtual void break_off() noexcept = 0;
+  /// Ends the lane: on return nothing touches local memory any more, completions not polled are
+  /// gone. Idempotent.
+  virtual void close() noexcept = 0;
+
+  /// Receive-queue-like occupancy for metrics: capacity of the completion queue.
+  [[nodiscard]] virtual std::uint32_t completion_capacity() const noexcept = 0;
+};
+
+/// A stretch of a region as it crosses the control channel.
+struct WireExtent {
+  std::uint64_t start_bytes = 0;  ///< offset in the region
+  std::uint64_t length_bytes = 0;
+  std::uint64_t remote_address = 0;  ///< rdma: virtual address; shm: offset in the region's memfd
+  std::uint32_t remote_key = 0;      ///< rdma: rkey
+};
+
+/// A grant as the client uses it: remote_address made usable for WorkRequest, kept alive by `hold`.
+struct AttachedGrant {
+  std::vector<WireExtent> extents;
+  std::shared_ptr<void> hold;
+};
+
+/// What both sides agreed on in the hello, as far as transports need it.
+struct LaneTicket {
+  std::uint64_t session_id = 0;
+  std::uint64_t secret = 0;  ///< ties a lane to its session; not proof against an eavesdropper
+};
+
+/// The client's side of one session's transport.
+///
+/// send() from any thread, one at a time; receive() by one thread.
+class ClientEndpoint {
+ public:
+  virtual ~ClientEndpoint() = default;
+  [[nodiscard]] virtual TransportKind kind() const noexcept = 0;
+  /// Name of the local device, or empty.
+  [[nodiscard]] virtual const std::string& device() const noexcept = 0;
+
+  virtual Status send(ControlMessage message, Deadline deadline) noexcept = 0;
+  /// Readable when receive() has something to say.
+  [[nodiscard]] virtual int event_fd() const noexcept = 0;
+  /// A message, nothing yet, or the error that ended the channel. Never blocks.
+  virtual Result<std::optional<ControlMessage>> receive() noexcept = 0;
+
+  virtual Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
+                                                  Deadline deadline) noexcept = 0;
+  /// Null where local memory needs no registration.
+  [[nodiscard]] virtual std::shared_ptr<MemoryDomain> memory_domain() const noexcept = 0;
+  /// Makes a grant usable: maps what came as descriptors.
+  virtual Result<AttachedGrant> attach(std::vector<WireExtent> extents,
+                                       std::vector<UniqueFd> descriptors,
+                                       Rights rights) noexcept = 0;
+  /// Ends control channel and lanes. Called by any thread; wakes a reader of event_fd().
+  virtual void shutdown() noexcept = 0;
+};
+
+struct ConnectOptions {
+  std::string device;  ///< rdma: only this one; empty: any
+  bool hardware_only = false;
+};
+
+/// Connects to a server over one transport. Blocks, at most until `deadline`.
+/// Errors: kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
+/// kPermissionDenied.
+Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline);
+Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
+                                                     Deadline deadline);
+
+/// A stretch of server memory, as a transport grants it.
+struct MemoryStretch {
+  std::byte* address = nullptr;
+  std::uint64_t length_bytes = 0;
+};
+
+/// The memory of a region, as a transport sees it when it makes a grant.
+struct GrantRequest {
+  std::span<const MemoryStretch> extents;
+  Rights rights = Rights::kNone;
+  int memory_fd = -1;  ///< the region's own memfd when it may be mapped, else -1
+};
+
+/// What keeps a grant valid on the server; revoked on destruction.
+class GrantHandle {
+ public:
+  virtual ~GrantHandle() = default;
+};
+
+struct Grant {
+  std::unique_ptr<GrantHandle> handle;
+  std::vector<WireExtent> extents;
+  std::vector<UniqueFd> descriptors;  ///< sent with the first page of extents
+};
+
+/// The server's side of one session's transport.
+///
+/// receive() and on_event() by the control thread; send() and grant() by any one thread at a time.
+class ServerEndpoint {
+ public:
+  virtual ~ServerEndpoint() = default;
+  [[nodiscard]] virtual TransportKind kind() const noexcept = 0;
+  [[nodiscard]] virtual const std::string& peer() const noexcept = 0;
+  [[nodiscard]] virtual const std::string& device() const noexcept = 0;
+  [[nodiscard]] virtual int event_fd() const noexcept = 0;
+  virtual Result<std::optional<ControlMessage>> receive() noexcept = 0;
+  virtual Status send(ControlMessage message) noexcept = 0;
+  /// From now on a lane that shows this ticket belongs to this session.
+  virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
+  /// Blocks while memory is registered: worker threads only.
+  /// Errors: kOutOfMemory (see Reason::kMemlock), kUnsupported, kProvider.
+  virtual Result<Grant> grant(const GrantRequest& request) noexcept = 0;
+  /// Ends the lanes, then the channel. Idempotent.
+  virtual void shutdown() noexcept = 0;
+};
+
+/// Accepts sessions over one transport. Used by the control thread only.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  [[nodiscard]] virtual TransportKind kind() const noexcept = 0;
+  [[nodiscard]] virtual int event_fd() const noexcept = 0;
+  /// Sessions that arrived since the last call. Never blocks. A session that misbehaves while it
+  /// arrives is dropped and logged; errors are those of the listener itself.
+  virtual Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept = 0;
+  /// One line for logs: "shm /run/user/0/remora-7471.sock".
+  [[nodiscard]] virtual std::string description() const = 0;
+  [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
+  /// Server devices whose atomics it can offer: names for atomic domains. Empty for shm.
+  [[nodiscard]] virtual std::vector<std::string> devices() const = 0;
+};
+
+/// `port` 0 takes a free one. Errors: kAddressInUse, kPermissionDenied, kSystem.
+Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port);
+/// `port` 0 takes a free one. Errors: kAddressInUse, kNotFound (no device, or not the named one),
+/// kUnreachable (no device has that address).
+Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config);
+
+}  // namespace remora::transport
