@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include <remora/config/units.h>
 
@@ -36,12 +37,18 @@ struct Access {
   std::optional<Value> (*read)(const ServerConfig&, std::size_t);
 };
 
+// Made in place: GCC 12 takes the move of a temporary Value for a use of what was never set.
+template <typename T, typename Source>
+std::optional<Value> holding(Source&& source) {
+  return std::optional<Value>{std::in_place, std::in_place_type<T>, std::forward<Source>(source)};
+}
+
 // Each takes a stateless lambda from (config, region) to a reference to the field.
 template <typename Field>
 constexpr Access boolean(Field /*field*/) {
   return {[](ServerConfig& c, std::size_t r, const Value& v) { Field{}(c, r) = std::get<bool>(v); },
           [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
-            return Value{static_cast<bool>(Field{}(c, r))};
+            return holding<bool>(Field{}(c, r));
           }};
 }
 
@@ -53,7 +60,7 @@ constexpr Access number(Field /*field*/) {
                 static_cast<std::remove_reference_t<decltype(field)>>(std::get<std::uint64_t>(v));
           },
           [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
-            return Value{static_cast<std::uint64_t>(Field{}(c, r))};
+            return holding<std::uint64_t>(Field{}(c, r));
           }};
 }
 
@@ -63,7 +70,7 @@ constexpr Access duration(Field /*field*/) {
             Field{}(c, r) = std::get<std::chrono::nanoseconds>(v);
           },
           [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
-            return Value{Field{}(c, r)};
+            return holding<std::chrono::nanoseconds>(Field{}(c, r));
           }};
 }
 
@@ -73,7 +80,7 @@ constexpr Access text(Field /*field*/) {
             Field{}(c, r) = std::get<std::string>(v);
           },
           [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
-            return Value{Field{}(c, r)};
+            return holding<std::string>(Field{}(c, r));
           }};
 }
 
@@ -89,14 +96,14 @@ constexpr Access choice(Field /*field*/) {
               }
           },
           [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
-            return Value{std::string{to_string(Field{}(c, r))}};
+            return holding<std::string>(to_string(Field{}(c, r)));
           }};
 }
 
 constexpr Access kAuth{[](ServerConfig& c, std::size_t, const Value&) { c.auth = Auth::kNone; },
                        [](const ServerConfig& c, std::size_t) -> std::optional<Value> {
                          if (!c.auth) return std::nullopt;
-                         return Value{std::string{to_string(*c.auth)}};
+                         return holding<std::string>(to_string(*c.auth));
                        }};
 
 // The word for "no device named" is `auto`, in the struct it is the empty text.
@@ -105,9 +112,9 @@ constexpr Access kRdmaDevice{[](ServerConfig& c, std::size_t, const Value& v) {
                                c.transports.rdma_device = name == "auto" ? std::string{} : name;
                              },
                              [](const ServerConfig& c, std::size_t) -> std::optional<Value> {
-                               return Value{c.transports.rdma_device.empty()
-                                                ? std::string{"auto"}
-                                                : c.transports.rdma_device};
+                               return holding<std::string>(c.transports.rdma_device.empty()
+                                                               ? "auto"
+                                                               : c.transports.rdma_device);
                              }};
 
 constexpr Access kMetricsAddress{[](ServerConfig& c, std::size_t, const Value& v) {
@@ -116,7 +123,7 @@ constexpr Access kMetricsAddress{[](ServerConfig& c, std::size_t, const Value& v
                                        address == "none" ? std::nullopt : std::optional{address};
                                  },
                                  [](const ServerConfig& c, std::size_t) -> std::optional<Value> {
-                                   return Value{c.metrics.address.value_or("none")};
+                                   return holding<std::string>(c.metrics.address.value_or("none"));
                                  }};
 
 constexpr Access kRights{[](ServerConfig& c, std::size_t r, const Value& v) {
@@ -132,7 +139,7 @@ constexpr Access kRights{[](ServerConfig& c, std::size_t r, const Value& v) {
                            if (rights.read) words.emplace_back("read");
                            if (rights.write) words.emplace_back("write");
                            if (rights.atomic) words.emplace_back("atomic");
-                           return Value{words};
+                           return holding<std::vector<std::string>>(std::move(words));
                          }};
 
 bool is_metrics_address(std::string_view value) {
@@ -223,9 +230,9 @@ const std::array kKeys{
     free_text("listen.address", "an IPv4 or IPv6 address or a host name", is_host, kListenAddress,
               "`0.0.0.0` and `::` mean every address. Other than a loopback address it needs "
               "`auth`."),
-    ranged("listen.port", KeyType::kNumber, 1, 65535, kListenPort,
+    ranged("listen.port", KeyType::kNumber, 0, 65535, kListenPort,
            "Port of the RDMA connection manager; the path of the shared-memory socket derives "
-           "from it."),
+           "from it. 0 takes a free one."),
 
     group("transports", KeyType::kMap, "Which data paths are offered; at least one."),
     worded("transports.rdma", KeyType::kChoice, kAvailabilityWords, kRdma,

@@ -128,8 +128,8 @@ TEST(Number, DecimalAndInRange) {
   };
   EXPECT_EQ(port("1"), "no fault");
   EXPECT_EQ(port("65535"), "no fault");
-  EXPECT_EQ(port("0"), "f.yaml:2:16: listen.port: must be 1 to 65535, found 0\n");
-  EXPECT_EQ(port("65536"), "f.yaml:2:16: listen.port: must be 1 to 65535, found 65536\n");
+  EXPECT_EQ(port("0"), "no fault");
+  EXPECT_EQ(port("65536"), "f.yaml:2:16: listen.port: must be 0 to 65535, found 65536\n");
   EXPECT_EQ(port("-1"),
             "f.yaml:2:16: listen.port: expected a whole number such as 16, found '-1'\n");
   EXPECT_EQ(port("010"),
@@ -302,7 +302,7 @@ regions:
 log:
 )"),
             "f.yaml:3:3: listen.adress: unknown key: did you mean 'address'?\n"
-            "f.yaml:4:9: listen.port: must be 1 to 65535, found 70000\n"
+            "f.yaml:4:9: listen.port: must be 0 to 65535, found 70000\n"
             "f.yaml:5:20: transports.rdma: must be off, auto or required, found 'yes'\n"
             "f.yaml:7:9: pool.size: unknown unit 'GB': write 1GiB\n"
             "f.yaml:8:3: pool.size: duplicate key, first written in line 7\n"

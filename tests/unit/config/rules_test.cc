@@ -175,7 +175,6 @@ TEST(Validate, AppliesRangesAndRules) {
   config.metrics.address = "nowhere";
   EXPECT_EQ(
       validate(config).to_string(),
-      "listen.port: must be 1 to 65535, found 0\n"
       "regions[0].name: must be 1 to 64 of A-Z a-z 0-9 . _ -, not . or .., found 'a/b'\n"
       "regions[1].rights: empty: name at least one of read, write and atomic\n"
       "limits.request_timeout: must be 100ms to 1h, found -1ns\n"
