@@ -53,7 +53,7 @@ class ThreadBlocks {
 
 thread_local ThreadBlocks t_blocks;
 
-std::uint64_t* attach(const std::shared_ptr<RegistryState>& state) noexcept {
+std::uint64_t* find_or_acquire(const std::shared_ptr<RegistryState>& state) noexcept {
   // A thread-local object that records from its destructor, after ours: it keeps the block until
   // the registry goes; what it counts is still seen.
   if (t_ending) return state->acquire_block();
@@ -66,11 +66,21 @@ std::uint64_t* attach(const std::shared_ptr<RegistryState>& state) noexcept {
   return cells;
 }
 
+// Out of line, so that the look-up that succeeds saves no registers.
+[[gnu::noinline, gnu::cold]] std::uint64_t* attach(
+    const std::shared_ptr<RegistryState>& state) noexcept {
+  std::uint64_t* const cells = find_or_acquire(state);
+  t_last = {state->id, cells};
+  return cells;
+}
+
 }  // namespace
 
 Recorder Registry::recorder() const noexcept {
-  if (t_last.registry_id != state_->id) t_last = {state_->id, attach(state_)};
-  return Recorder{t_last.cells};
+  const Attachment last = t_last;
+  if (last.registry_id == state_->id) [[likely]]
+    return Recorder{last.cells};
+  return Recorder{attach(state_)};
 }
 
 std::uint64_t* RegistryState::acquire_block() noexcept {

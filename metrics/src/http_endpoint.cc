@@ -1,0 +1,221 @@
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string_view>
+#include <sys/socket.h>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <remora/metrics/http_endpoint.h>
+
+#include "http_address.h"
+#include "http_server.h"
+#include "http_socket.h"
+
+namespace remora::metrics {
+namespace {
+
+constexpr std::size_t kConnectionsMaxLimit = 1'024;
+constexpr std::chrono::milliseconds kTimeoutMax{3'600'000};
+// How long and how many refused connections stay open so that their peers can read why.
+constexpr std::chrono::milliseconds kRefusedLinger{200};
+constexpr std::size_t kRefusedMax = 32;
+// How long the acceptor waits for a connection to end before it refuses one.
+constexpr std::chrono::milliseconds kRoomPatience{100};
+// Out of descriptors or memory: accept again after a while.
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+constexpr std::string_view kTooMany =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    "Retry-After: 1\r\nConnection: close\r\nContent-Length: 21\r\n\r\ntoo many connections\n";
+
+// A library leaves the process' signals alone.
+class BlockedSignals {
+ public:
+  BlockedSignals() noexcept {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+class HttpEndpoint::Impl {
+ public:
+  Impl(std::shared_ptr<Registry> registry, HttpOptions options, SocketAddress address,
+       Descriptor listener, StopSignal stop)
+      : connections_max_{options.connections_max},
+        request_timeout_{options.request_timeout},
+        address_{address},
+        server_{std::move(registry), std::move(options.health)},
+        stop_{std::move(stop)},
+        listener_{std::move(listener)} {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    stop_.raise();
+    if (acceptor_.joinable()) acceptor_.join();
+    for (Connection& connection : connections_) connection.thread.join();
+  }
+
+  Status run() {
+    const BlockedSignals inherited_by_our_threads;
+    try {
+      acceptor_ = std::thread{[this] { accept_all(); }};
+    } catch (const std::system_error& failure) {
+      return Error{Code::kSystem, "std::thread"}.with_errno(failure.code().value());
+    }
+    return ok_status();
+  }
+
+  [[nodiscard]] const SocketAddress& address() const noexcept { return address_; }
+
+ private:
+  struct Connection {
+    std::thread thread;
+    bool done = false;  // under ended_mutex_
+  };
+  struct Refused {
+    Descriptor socket;
+    Deadline close_at;
+  };
+
+  void accept_all() noexcept {
+    for (;;) {
+      const auto now = std::chrono::steady_clock::now();
+      while (!refused_.empty() && refused_.front().close_at <= now) refused_.pop_front();
+      const Deadline until =
+          refused_.empty() ? now + std::chrono::hours{1} : refused_.front().close_at;
+      const Wait wait = wait_for(listener_.fd(), POLLIN, stop_, until);
+      if (wait == Wait::kStopped) return;
+      if (wait == Wait::kTimedOut) continue;
+      Descriptor socket{::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+      if (socket.fd() >= 0)
+        take(std::move(socket));
+      else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+        wait_for(-1, 0, stop_, std::chrono::steady_clock::now() + kAcceptPause);
+    }
+  }
+
+  // Forgets connections that have ended. Where all are in use it waits a moment: one that is just
+  // being closed is no reason to refuse its client's next one.
+  bool has_room() {
+    std::unique_lock lock{ended_mutex_};
+    ended_.wait_for(lock, kRoomPatience,
+                    [this] { return ended_count_ > 0 || connections_.size() < connections_max_; });
+    ended_count_ = 0;
+    connections_.remove_if([](Connection& connection) {
+      if (!connection.done) return false;
+      connection.thread.join();
+      return true;
+    });
+    return connections_.size() < connections_max_;
+  }
+
+  void take(Descriptor socket) noexcept {
+    if (!has_room()) return refuse(std::move(socket));
+    const Deadline deadline = std::chrono::steady_clock::now() + request_timeout_;
+    try {
+      Connection& connection = connections_.emplace_back();
+      try {
+        connection.thread = std::thread{[this, &connection, deadline, socket = std::move(socket)] {
+          serve(socket.fd(), deadline);
+          end(connection);
+        }};
+      } catch (...) {
+        connections_.pop_back();
+        throw;
+      }
+    } catch (...) {  // no thread or no memory: the peer sees its connection close
+    }
+  }
+
+  void end(Connection& connection) noexcept {
+    const std::lock_guard lock{ended_mutex_};
+    connection.done = true;
+    ++ended_count_;
+    ended_.notify_one();
+  }
+
+  void refuse(Descriptor socket) noexcept {
+    (void)::send(socket.fd(), kTooMany.data(), kTooMany.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)::shutdown(socket.fd(), SHUT_WR);
+    if (refused_.size() >= kRefusedMax) refused_.pop_front();
+    try {
+      refused_.push_back({std::move(socket), std::chrono::steady_clock::now() + kRefusedLinger});
+    } catch (...) {
+    }
+  }
+
+  void serve(int fd, Deadline deadline) noexcept {
+    try {
+      DeadlineStream stream{fd, stop_, deadline};
+      server_.serve(stream);
+    } catch (...) {  // no memory for the answer: the peer sees its connection close
+    }
+  }
+
+  const std::size_t connections_max_;
+  const std::chrono::milliseconds request_timeout_;
+  const SocketAddress address_;
+  HttpServer server_;
+  const StopSignal stop_;
+  const Descriptor listener_;
+  std::list<Connection> connections_;  // the acceptor's, the destructor's after it
+  std::mutex ended_mutex_;
+  std::condition_variable ended_;
+  std::size_t ended_count_ = 0;
+  std::deque<Refused> refused_;  // the acceptor's
+  std::thread acceptor_;
+};
+
+HttpEndpoint::HttpEndpoint(std::unique_ptr<Impl> impl) noexcept : impl_{std::move(impl)} {}
+HttpEndpoint::~HttpEndpoint() = default;
+HttpEndpoint::HttpEndpoint(HttpEndpoint&&) noexcept = default;
+HttpEndpoint& HttpEndpoint::operator=(HttpEndpoint&&) noexcept = default;
+
+Result<HttpEndpoint> HttpEndpoint::start(std::shared_ptr<Registry> registry, HttpOptions options) {
+  const auto invalid = [&](Operation what) {
+    return Error{Code::kInvalidArgument, what}.with_subject(options.address);
+  };
+  if (registry == nullptr) return invalid("metrics endpoint without a registry");
+  if (options.connections_max == 0 || options.connections_max > kConnectionsMaxLimit)
+    return invalid("connections_max of a metrics endpoint")
+        .with_limit(options.connections_max, kConnectionsMaxLimit);
+  if (options.request_timeout <= std::chrono::milliseconds{0} ||
+      options.request_timeout > kTimeoutMax)
+    return invalid("request_timeout of a metrics endpoint");
+  Result<SocketAddress> address = parse_address(options.address);
+  if (!address) return address.error();
+  Result<StopSignal> stop = StopSignal::create();
+  if (!stop) return stop.error();
+  Result<Descriptor> listener = listen_on(*address);
+  if (!listener) return listener.error();
+  auto impl = std::make_unique<Impl>(std::move(registry), std::move(options), *address,
+                                     *std::move(listener), *std::move(stop));
+  if (const Status running = impl->run(); !running) return running.error();
+  return HttpEndpoint{std::move(impl)};
+}
+
+std::uint16_t HttpEndpoint::port() const noexcept {
+  return impl_ == nullptr ? std::uint16_t{0} : impl_->address().port();
+}
+
+std::string HttpEndpoint::address() const {
+  return impl_ == nullptr ? std::string{} : impl_->address().text();
+}
+
+}  // namespace remora::metrics

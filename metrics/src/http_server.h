@@ -1,0 +1,75 @@
+#pragma once
+
+// cpp-httplib's parsing, routing and compression, on connections of ours.
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <httplib.h>
+#include <signal.h>
+#include <string>
+
+#include <remora/metrics/http_endpoint.h>
+
+#include "http_socket.h"
+
+namespace remora::metrics {
+
+// A connection that ends at a deadline whatever its peer does, and bounds what it reads.
+class DeadlineStream final : public httplib::Stream {
+ public:
+  DeadlineStream(int fd, const StopSignal& stop, Deadline deadline) noexcept
+      : fd_{fd}, stop_{stop}, deadline_{deadline} {}
+
+  [[nodiscard]] bool is_readable() const override;
+  [[nodiscard]] bool is_writable() const override;
+  ssize_t read(char* data, std::size_t size) override;
+  ssize_t write(const char* data, std::size_t size) override;
+  // Nobody asks who it was.
+  void get_remote_ip_and_port(std::string& ip, int& port) const override;
+  void get_local_ip_and_port(std::string& ip, int& port) const override;
+  [[nodiscard]] socket_t socket() const override { return fd_; }
+
+  // Says that no more follows and waits briefly for the peer's end, so that bytes it sent and
+  // nobody read (a body) do not turn into a reset that overtakes the answer.
+  void finish() noexcept;
+
+ private:
+  static constexpr std::size_t kRequestBytesMax = std::size_t{16} << 10;
+
+  int fd_;
+  const StopSignal& stop_;
+  Deadline deadline_;
+  std::array<char, 4096> buffer_{};  // the parser reads byte by byte
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::size_t received_bytes_ = 0;
+};
+
+// httplib::Server's constructor ignores SIGPIPE for the whole process; nothing here needs that.
+class KeptSigpipe {
+ public:
+  KeptSigpipe() noexcept { ::sigaction(SIGPIPE, nullptr, &before_); }
+  void restore() const noexcept { ::sigaction(SIGPIPE, &before_, nullptr); }
+
+ private:
+  struct sigaction before_ {};
+};
+
+// Routes requests. Its functions may be called by several threads at once.
+class HttpServer : private KeptSigpipe, private httplib::Server {
+ public:
+  HttpServer(std::shared_ptr<Registry> registry, std::function<Health()> health);
+
+  // Reads one request and answers it.
+  void serve(DeadlineStream& stream);
+
+ private:
+  void serve_metrics(httplib::Response& response) const;
+  void serve_health(httplib::Response& response) const;
+
+  std::shared_ptr<Registry> registry_;
+  std::function<Health()> health_;
+};
+
+}  // namespace remora::metrics

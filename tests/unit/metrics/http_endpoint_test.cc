@@ -1,0 +1,408 @@
+#include <arpa/inet.h>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdexcept>
+#include <string>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <remora/metrics/http_endpoint.h>
+#include <remora/metrics/process.h>
+
+namespace remora::metrics {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// A client that does just what a test asks for.
+class RawClient {
+ public:
+  explicit RawClient(std::uint16_t port, bool v6 = false) {
+    fd_ = ::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const timeval limit{20, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    if (v6) {
+      sockaddr_in6 address{};
+      address.sin6_family = AF_INET6;
+      address.sin6_addr = in6addr_loopback;
+      address.sin6_port = htons(port);
+      connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    } else {
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      address.sin_port = htons(port);
+      connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    }
+  }
+  RawClient(RawClient&& other) noexcept
+      : fd_{std::exchange(other.fd_, -1)}, connected_{other.connected_} {}
+  RawClient& operator=(RawClient&&) = delete;
+  ~RawClient() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  [[nodiscard]] bool connected() const { return connected_; }
+  bool send(const std::string& bytes) const {
+    return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
+  }
+  // Everything until the server closes.
+  [[nodiscard]] std::string receive_all() const {
+    std::string all;
+    std::array<char, 4096> buffer{};
+    for (;;) {
+      const ssize_t got = ::recv(fd_, buffer.data(), buffer.size(), 0);
+      if (got <= 0) return all;
+      all.append(buffer.data(), static_cast<std::size_t>(got));
+    }
+  }
+
+ private:
+  int fd_ = -1;
+  bool connected_ = false;
+};
+
+std::string get(std::uint16_t port, const std::string& path, const std::string& method = "GET",
+                const std::string& more = "") {
+  const RawClient client{port};
+  if (!client.connected()) return "not connected";
+  client.send(method + " " + path + " HTTP/1.1\r\nHost: test\r\n" + more + "\r\n");
+  return client.receive_all();
+}
+
+std::string body_of(const std::string& response) {
+  const std::size_t at = response.find("\r\n\r\n");
+  return at == std::string::npos ? std::string{} : response.substr(at + 4);
+}
+
+class HttpEndpointTest : public ::testing::Test {
+ protected:
+  HttpEndpoint start(HttpOptions options = {}) {
+    if (options.address == HttpOptions{}.address) options.address = "127.0.0.1:0";
+    auto endpoint = HttpEndpoint::start(registry_, std::move(options));
+    EXPECT_TRUE(endpoint) << endpoint.error();
+    return *std::move(endpoint);
+  }
+  Code start_error(const std::string& address) {
+    const auto endpoint = HttpEndpoint::start(registry_, {.address = address});
+    return endpoint ? Code::kInternal : endpoint.error().code();
+  }
+  std::shared_ptr<Registry> registry_ = Registry::create().value();
+};
+
+TEST_F(HttpEndpointTest, MetricsAreServedWithTheirContentType) {
+  registry_->recorder().add(registry_->counter("test_total", "Help.").value(), 42);
+  const HttpEndpoint endpoint = start();
+  const std::string response = get(endpoint.port(), "/metrics");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(response, HasSubstr("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+  EXPECT_THAT(response, HasSubstr("Connection: close\r\n"));
+  EXPECT_THAT(body_of(response), HasSubstr("test_total 42\n"));
+}
+
+TEST_F(HttpEndpointTest, HeadHasNoBody) {
+  ASSERT_TRUE(registry_->counter("test_total", "Help."));
+  const HttpEndpoint endpoint = start();
+  const std::string response = get(endpoint.port(), "/metrics", "HEAD");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(body_of(response), "");
+}
+
+TEST_F(HttpEndpointTest, GzipWhereTheClientAcceptsIt) {
+  for (int i = 0; i < 50; ++i)
+    ASSERT_TRUE(registry_->counter("test_total", "Help.", {{"i", std::to_string(i)}}));
+  const HttpEndpoint endpoint = start();
+  const std::string response = get(endpoint.port(), "/metrics", "GET", "Accept-Encoding: gzip\r\n");
+  EXPECT_THAT(response, HasSubstr("Content-Encoding: gzip\r\n"));
+  EXPECT_THAT(body_of(response), StartsWith("\x1f\x8b"));
+}
+
+TEST_F(HttpEndpointTest, HealthAnswers200Or503WithTheReason) {
+  std::atomic<bool> well{true};
+  const HttpEndpoint endpoint = start({.health = [&] {
+    return well ? Health{true, "serving"} : Health{false, "draining: 3 sessions left"};
+  }});
+  std::string response = get(endpoint.port(), "/healthz");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(body_of(response), "serving\n");
+  well = false;
+  response = get(endpoint.port(), "/healthz");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 503 "));
+  EXPECT_EQ(body_of(response), "draining: 3 sessions left\n");
+}
+
+TEST_F(HttpEndpointTest, HealthThatThrowsIsUnhealthy) {
+  const HttpEndpoint endpoint =
+      start({.health = []() -> Health { throw std::runtime_error{"lost the pool"}; }});
+  const std::string response = get(endpoint.port(), "/healthz");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(body_of(response), HasSubstr("lost the pool"));
+}
+
+TEST_F(HttpEndpointTest, HealthIsOkWithoutACallback) {
+  const HttpEndpoint endpoint = start();
+  EXPECT_THAT(get(endpoint.port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpEndpointTest, OtherPathsAre404) {
+  const HttpEndpoint endpoint = start();
+  for (const char* path : {"/", "/metrics/", "/metricsx", "/../etc/passwd", "/%2e%2e/etc/passwd"}) {
+    const std::string response = get(endpoint.port(), path);
+    EXPECT_THAT(response, StartsWith("HTTP/1.1 404 ")) << path;
+    EXPECT_THAT(body_of(response), HasSubstr("/metrics")) << path;
+  }
+}
+
+TEST_F(HttpEndpointTest, OtherMethodsAre405) {
+  const HttpEndpoint endpoint = start();
+  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "PATCH"}) {
+    const std::string response =
+        get(endpoint.port(), "/metrics", method, "Content-Length: 5\r\n\r\nhello");
+    EXPECT_THAT(response, StartsWith("HTTP/1.1 405 ")) << method;
+    EXPECT_THAT(response, HasSubstr("Allow: GET, HEAD\r\n")) << method;
+  }
+}
+
+TEST_F(HttpEndpointTest, NonsenseEndsOnlyItsConnection) {
+  const HttpEndpoint endpoint = start();
+  std::string noise(20'000, '\0');
+  for (std::size_t i = 0; i < noise.size(); ++i) noise[i] = static_cast<char>(i * 131 >> 3);
+  std::string ranges = "Range: bytes=0-1";
+  while (ranges.size() < 8'000) ranges += ",0-1";
+  for (const std::string& bytes :
+       {noise, std::string{"\r\n\r\n"}, std::string{"GET\r\n\r\n"},
+        "GET /" + std::string(10'000, 'a') + " HTTP/1.1\r\n\r\n",
+        "GET /metrics HTTP/1.1\r\n" + ranges + "\r\n\r\n",
+        "GET /metrics HTTP/1.1\r\nA: " + std::string(60'000, 'b') + "\r\n\r\n"}) {
+    const RawClient client{endpoint.port()};
+    client.send(bytes);
+    (void)client.receive_all();
+  }
+  EXPECT_THAT(get(endpoint.port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpEndpointTest, RangesAreIgnored) {
+  ASSERT_TRUE(registry_->counter("test_total", "Help."));
+  const HttpEndpoint endpoint = start();
+  const std::string response =
+      get(endpoint.port(), "/metrics", "GET", "Range: bytes=0-1,0-1,0-1\r\n");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(body_of(response), registry_->text());
+}
+
+TEST_F(HttpEndpointTest, AddressInUseNamesTheAddress) {
+  const HttpEndpoint first = start();
+  const auto second = HttpEndpoint::start(registry_, {.address = first.address()});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), Code::kAddressInUse);
+  EXPECT_EQ(second.error().subject(), first.address());
+}
+
+TEST_F(HttpEndpointTest, PortIsFreeAfterwards) {
+  std::string address;
+  {
+    const HttpEndpoint endpoint = start();
+    address = endpoint.address();
+    EXPECT_THAT(get(endpoint.port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+  }
+  EXPECT_TRUE(HttpEndpoint::start(registry_, {.address = address}));
+}
+
+TEST_F(HttpEndpointTest, MalformedAddressIsInvalid) {
+  for (const char* address :
+       {"", ":9471", "127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1: 80",
+        "127.0.0.1:80x", "127.0.0.1:0x50", "::1:80", "[::1]", "[::1]80", "[127.0.0.1]:80", "[]:80",
+        "host.example:80", "300.0.0.1:80", "127.1:80", "http://127.0.0.1:80"})
+    EXPECT_EQ(start_error(address), Code::kInvalidArgument) << address;
+}
+
+TEST_F(HttpEndpointTest, AddressOfAnotherHostIsUnreachable) {
+  EXPECT_EQ(start_error("192.0.2.1:0"), Code::kUnreachable);
+}
+
+TEST_F(HttpEndpointTest, BadOptionsAreInvalid) {
+  const auto code = [&](HttpOptions options) {
+    options.address = "127.0.0.1:0";
+    return HttpEndpoint::start(registry_, std::move(options)).error().code();
+  };
+  EXPECT_EQ(code({.connections_max = 0}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.connections_max = 1'000'000}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.request_timeout = milliseconds{0}}), Code::kInvalidArgument);
+  EXPECT_EQ(HttpEndpoint::start(nullptr, {.address = "127.0.0.1:0"}).error().code(),
+            Code::kInvalidArgument);
+}
+
+TEST_F(HttpEndpointTest, Ipv6WildcardServesBothFamilies) {
+  auto endpoint = HttpEndpoint::start(registry_, {.address = "[::]:0"});
+  if (!endpoint) GTEST_SKIP() << "no IPv6 here: " << endpoint.error();
+  EXPECT_THAT(endpoint->address(), StartsWith("[::]:"));
+  EXPECT_THAT(get(endpoint->port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+  const RawClient v6{endpoint->port(), true};
+  ASSERT_TRUE(v6.connected());
+  v6.send("GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n");
+  EXPECT_THAT(v6.receive_all(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpEndpointTest, SilentClientsNeitherDisturbNorStay) {
+  const HttpEndpoint endpoint = start({.connections_max = 4, .request_timeout = milliseconds{800}});
+  const auto begin = steady_clock::now();
+  std::vector<RawClient> silent;
+  for (int i = 0; i < 3; ++i) silent.emplace_back(endpoint.port());
+  silent.front().send("GET /metrics HT");
+  EXPECT_THAT(get(endpoint.port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+  for (const RawClient& client : silent) (void)client.receive_all();
+  EXPECT_LT(steady_clock::now() - begin, milliseconds{4'000});
+}
+
+TEST_F(HttpEndpointTest, TricklingClientIsCutAtTheDeadline) {
+  const HttpEndpoint endpoint = start({.request_timeout = milliseconds{500}});
+  const RawClient client{endpoint.port()};
+  const auto begin = steady_clock::now();
+  client.send("GET /metrics HTTP/1.1\r\n");
+  while (client.send("A: b\r\n") && steady_clock::now() - begin < milliseconds{10'000})
+    std::this_thread::sleep_for(milliseconds{20});
+  EXPECT_LT(steady_clock::now() - begin, milliseconds{4'000});
+}
+
+TEST_F(HttpEndpointTest, OneConnectionTooManyIsRefusedAndLaterServed) {
+  const HttpEndpoint endpoint = start({.connections_max = 2, .request_timeout = milliseconds{700}});
+  std::vector<RawClient> silent;
+  for (int i = 0; i < 2; ++i) silent.emplace_back(endpoint.port());
+  EXPECT_THAT(get(endpoint.port(), "/metrics"), StartsWith("HTTP/1.1 503 "));
+  for (const RawClient& client : silent) (void)client.receive_all();
+  std::string response;
+  for (int i = 0; i < 50 && !response.starts_with("HTTP/1.1 200"); ++i) {
+    std::this_thread::sleep_for(milliseconds{20});
+    response = get(endpoint.port(), "/healthz");
+  }
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpEndpointTest, DestructorDoesNotWaitForClients) {
+  auto endpoint = std::make_unique<HttpEndpoint>(start());
+  const RawClient silent{endpoint->port()};
+  const RawClient half{endpoint->port()};
+  half.send("GET /metrics HT");
+  std::this_thread::sleep_for(milliseconds{50});
+  const auto begin = steady_clock::now();
+  endpoint.reset();
+  EXPECT_LT(steady_clock::now() - begin, milliseconds{2'000});  // request_timeout is 10 s
+  EXPECT_EQ(silent.receive_all(), "");
+}
+
+TEST_F(HttpEndpointTest, StopsRightAfterStarting) {
+  for (int i = 0; i < 100; ++i) {
+    const HttpEndpoint endpoint = start();
+    EXPECT_NE(endpoint.port(), 0);
+  }
+}
+
+TEST_F(HttpEndpointTest, MovedFromIsEmptyAndTheTargetServes) {
+  HttpEndpoint first = start();
+  const std::uint16_t port = first.port();
+  HttpEndpoint second = std::move(first);
+  EXPECT_EQ(first.port(), 0);  // NOLINT(bugprone-use-after-move): the contract
+  EXPECT_EQ(first.address(), "");
+  EXPECT_THAT(get(port, "/healthz"), StartsWith("HTTP/1.1 200 "));
+  second = start();
+  EXPECT_EQ(get(port, "/healthz"), "not connected");
+}
+
+TEST_F(HttpEndpointTest, KeepsTheRegistryAlive) {
+  ASSERT_TRUE(registry_->counter("test_total", "Help."));
+  const HttpEndpoint endpoint = start();
+  registry_.reset();
+  EXPECT_THAT(get(endpoint.port(), "/metrics"), HasSubstr("test_total 0\n"));
+}
+
+TEST_F(HttpEndpointTest, LeavesTheProcessSignalsAlone) {
+  struct sigaction before {};
+  ::sigaction(SIGPIPE, nullptr, &before);
+  const HttpEndpoint endpoint = start();
+  struct sigaction after {};
+  ::sigaction(SIGPIPE, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
+TEST_F(HttpEndpointTest, ScrapesInParallelWithRecording) {
+  const Counter counter = registry_->counter("test_total", "Help.").value();
+  const HttpEndpoint endpoint = start();
+  std::atomic<bool> done{false};
+  std::thread recording{[&] {
+    while (!done) registry_->recorder().add(counter);
+  }};
+  std::vector<std::thread> scrapers;
+  for (int i = 0; i < 4; ++i)
+    scrapers.emplace_back([&] {
+      for (int n = 0; n < 20; ++n)
+        EXPECT_THAT(get(endpoint.port(), "/metrics"), HasSubstr("\ntest_total "));
+    });
+  for (std::thread& scraper : scrapers) scraper.join();
+  done = true;
+  recording.join();
+}
+
+TEST_F(HttpEndpointTest, PromtoolAcceptsTheRealOutput) {
+  // NOLINTNEXTLINE(cert-env33-c): fixed commands.
+  if (std::system("promtool --version >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "promtool is not installed";
+  ASSERT_TRUE(register_process_metrics(*registry_, "0.1.0"));
+  const Recorder recorder = registry_->recorder();
+  for (const char* op : {"read", "write"}) {
+    const Labels labels{{"op", op}, {"transport", "rdma"}};
+    recorder.add(registry_->counter("test_operations_total", "Operations.", labels).value(), 3);
+    const Histogram latency =
+        registry_->histogram("test_latency_seconds", "Latency.", labels, HistogramShape::latency())
+            .value();
+    for (std::uint64_t value = 1; value < std::uint64_t{1} << 40; value *= 3)
+      recorder.observe(latency, value);
+    recorder.observe(
+        registry_->histogram("test_transfer_bytes", "Size.", labels, HistogramShape::bytes())
+            .value(),
+        4096);
+    recorder.observe(
+        registry_->histogram("test_chain_length", "Chain.", labels, HistogramShape::counts())
+            .value(),
+        0);
+  }
+  registry_
+      ->gauge("test_depth", "A back\\slash.", {{"a", "q\" b\\ n\n \xe2\x82\xac"}},
+              HighWater::kExport)
+      .value()
+      .set(7);
+  const HttpEndpoint endpoint = start();
+  const std::string text = body_of(get(endpoint.port(), "/metrics"));
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("remora_metrics_test_" + std::to_string(::getpid()) + ".txt");
+  std::ofstream{path} << text;
+  const std::string command = "promtool check metrics < '" + path.string() + "' 2>&1";
+  std::string said;
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) said += static_cast<char>(c);
+  const int status = ::pclose(pipe);
+  std::filesystem::remove(path);
+  EXPECT_EQ(status, 0) << said << text;
+  EXPECT_EQ(said, "") << text;
+}
+
+}  // namespace
+}  // namespace remora::metrics
