@@ -1,7 +1,343 @@
+/// The client's side of the rdma transport: a control queue pair and a data queue pair, connected
+/// by the connection manager.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <remora/verbs/verbs.h>
+
+#include "support/log.h"
+#include "transport/rdma_control.h"
+#include "transport/rdma_wire.h"
 #include "transport/transport.h"
+
 namespace remora::transport {
-Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions&,
-                                                     Deadline) {
-  return Error{Code::kUnsupported, "connect over rdma"}.with_subject(uri.host);
+
+namespace {
+
+using rdma::ControlBuffers;
+using rdma::FdSet;
+using rdma::Introduction;
+
+class RdmaRegistration final : public Registration {
+ public:
+  explicit RdmaRegistration(verbs::MemoryRegion memory) noexcept : memory_{std::move(memory)} {}
+  [[nodiscard]] std::uint32_t local_key() const noexcept override { return memory_.lkey(); }
+
+ private:
+  verbs::MemoryRegion memory_;
+};
+
+/// The protection domain of all sessions of this process on one device.
+class RdmaMemoryDomain final : public MemoryDomain {
+ public:
+  explicit RdmaMemoryDomain(verbs::ProtectionDomain domain) noexcept : domain_{std::move(domain)} {}
+
+  static Result<std::shared_ptr<RdmaMemoryDomain>> of(const verbs::Device& device) {
+    static std::mutex mutex;
+    static std::vector<std::weak_ptr<RdmaMemoryDomain>> known;
+    const std::lock_guard lock{mutex};
+    std::erase_if(known, [](const auto& weak) { return weak.expired(); });
+    for (const auto& weak : known)
+      if (auto alive = weak.lock(); alive != nullptr && alive->domain_.device() == device)
+        return alive;
+    auto domain = device.allocate_domain();
+    if (!domain) return domain.error();
+    auto made = std::make_shared<RdmaMemoryDomain>(std::move(*domain));
+    known.push_back(made);
+    return made;
+  }
+
+  Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) override {
+    auto memory = domain_.register_bytes(bytes, verbs::Access::kLocalWrite);
+    if (!memory) return memory.error();
+    return std::unique_ptr<Registration>{std::make_unique<RdmaRegistration>(std::move(*memory))};
+  }
+  [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
+
+ private:
+  verbs::ProtectionDomain domain_;
+};
+
+/// A lane's connection, seen by two: the lane posts and destroys, the control thread takes events.
+struct LaneConnection {
+  std::mutex mutex;  // guards against events being taken while it is destroyed
+  std::optional<verbs::Connection> connection;
+};
+
+class RdmaLane final : public Lane {
+ public:
+  static Result<std::unique_ptr<Lane>> create(std::shared_ptr<LaneConnection> connection,
+                                              verbs::CompletionQueue queue,
+                                              std::uint32_t transfer_bytes_max,
+                                              std::uint32_t depth) {
+    auto& pair = connection->connection->queue_pair();
+    std::vector<std::uint64_t> results(std::bit_ceil(depth));
+    auto registered = pair.domain().register_bytes(std::as_writable_bytes(std::span{results}),
+                                                   verbs::Access::kLocalWrite);
+    if (!registered) return registered.error();
+    return std::unique_ptr<Lane>{
+        new RdmaLane{std::move(connection),
+                     std::move(queue),
+                     pair,
+                     std::move(results),
+                     std::move(*registered),
+                     {.depth = depth,
+                      .transfer_bytes_max = transfer_bytes_max,
+                      .inline_bytes_max = pair.capabilities().inline_bytes}}};
+  }
+  ~RdmaLane() override { close(); }
+
+  [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
+
+  PostOutcome post(std::span<const WorkRequest> chain,
+                   std::uint64_t first_sequence) noexcept override {
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+      const std::uint64_t sequence = first_sequence + i;
+      // The end of a chain, and now and then within a long one so that its room comes back early.
+      const bool signaled = i + 1 == chain.size() || (sequence + 1) % signal_interval_ == 0;
+      translate(chain[i], sequence, signaled, requests_[i], elements_[i]);
+      requests_[i].next = i + 1 < chain.size() ? &requests_[i + 1] : nullptr;
+    }
+    ibv_send_wr* bad = nullptr;
+    const int failed = pair_->post_send(requests_.data(), &bad);
+    if (failed == 0) return {.taken = chain.size(), .status = {}};
+    const auto taken = bad == nullptr ? 0 : static_cast<std::size_t>(bad - requests_.data());
+    return {.taken = taken, .status = Error{Code::kProvider, "ibv_post_send"}.with_errno(failed)};
+  }
+
+  std::size_t poll(std::span<LaneCompletion> completions) noexcept override {
+    std::array<ibv_wc, kPollMost> found;
+    const int count =
+        queue_.poll_raw(static_cast<int>(std::min(completions.size(), found.size())), found.data());
+    for (int i = 0; i < count; ++i) {
+      const ibv_wc& wc = found[static_cast<std::size_t>(i)];
+      completions[static_cast<std::size_t>(i)] = {
+          .sequence = wc.wr_id,
+          .status = static_cast<CompletionStatus>(wc.status),
+          .vendor_error = wc.status == IBV_WC_SUCCESS ? 0 : wc.vendor_err};
+    }
+    return count < 0 ? 0 : static_cast<std::size_t>(count);
+  }
+
+  [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
+    return results_;
+  }
+  Status arm() noexcept override { return queue_.arm(); }
+  void drain_events() noexcept override { (void)queue_.take_events(); }
+  [[nodiscard]] int event_fd() const noexcept override { return queue_.event_fd(); }
+
+  void break_off() noexcept override {
+    const std::lock_guard lock{connection_->mutex};
+    if (connection_->connection) (void)connection_->connection->queue_pair().to_error();
+  }
+  void close() noexcept override {
+    const std::lock_guard lock{connection_->mutex};
+    connection_->connection.reset();
+  }
+  [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
+    return queue_.depth();
+  }
+
+ private:
+  static constexpr std::size_t kPollMost = 64;
+
+  RdmaLane(std::shared_ptr<LaneConnection> connection, verbs::CompletionQueue queue,
+           verbs::QueuePair<verbs::Rc>& pair, std::vector<std::uint64_t> results,
+           verbs::MemoryRegion results_memory, const Limits& limits)
+      : connection_{std::move(connection)},
+        queue_{std::move(queue)},
+        pair_{&pair},
+        results_{std::move(results)},
+        results_memory_{std::move(results_memory)},
+        limits_{limits},
+        signal_interval_{std::max<std::uint64_t>(1, limits.depth / 4)},
+        requests_(limits.depth),
+        elements_(limits.depth) {
+    for (std::size_t i = 0; i < requests_.size(); ++i) requests_[i].sg_list = &elements_[i];
+  }
+
+  void translate(const WorkRequest& request, std::uint64_t sequence, bool signaled, ibv_send_wr& wr,
+                 ibv_sge& element) noexcept {
+    wr.wr_id = sequence;
+    wr.num_sge = 1;
+    wr.send_flags = signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
+    element = {.addr = reinterpret_cast<std::uintptr_t>(request.local),
+               .length = request.length_bytes,
+               .lkey = request.local_key};
+    switch (request.opcode) {
+      case Opcode::kWrite:
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        if (request.length_bytes <= limits_.inline_bytes_max) wr.send_flags |= IBV_SEND_INLINE;
+        break;
+      case Opcode::kRead: wr.opcode = IBV_WR_RDMA_READ; break;
+      case Opcode::kCompareSwap:
+      case Opcode::kFetchAdd:
+        wr.opcode = request.opcode == Opcode::kFetchAdd ? IBV_WR_ATOMIC_FETCH_AND_ADD
+                                                        : IBV_WR_ATOMIC_CMP_AND_SWP;
+        element.addr =
+            reinterpret_cast<std::uintptr_t>(&results_[sequence & (results_.size() - 1)]);
+        element.lkey = results_memory_.lkey();
+        wr.wr.atomic = {.remote_addr = request.remote_address,
+                        .compare_add = request.compare_or_add,
+                        .swap = request.swap,
+                        .rkey = request.remote_key};
+        return;
+    }
+    wr.wr.rdma.remote_addr = request.remote_address;
+    wr.wr.rdma.rkey = request.remote_key;
+  }
+
+  std::shared_ptr<LaneConnection> connection_;
+  verbs::CompletionQueue queue_;
+  verbs::QueuePair<verbs::Rc>* pair_;  // of connection_, not used after close()
+  std::vector<std::uint64_t> results_;
+  verbs::MemoryRegion results_memory_;
+  Limits limits_;
+  std::uint64_t signal_interval_;
+  std::vector<ibv_send_wr> requests_;
+  std::vector<ibv_sge> elements_;
+};
+
+class RdmaClientEndpoint final : public ClientEndpoint {
+ public:
+  RdmaClientEndpoint(std::shared_ptr<RdmaMemoryDomain> domain, ControlBuffers buffers,
+                     verbs::Connection connection, FdSet events, verbs::Address peer)
+      : domain_{std::move(domain)},
+        buffers_{std::move(buffers)},
+        connection_{std::move(connection)},
+        events_{std::move(events)},
+        peer_{peer},
+        device_{domain_->domain().device().name()} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+
+  Status send(ControlMessage message, Deadline deadline) noexcept override {
+    return buffers_.send(connection_.queue_pair(), message.bytes, deadline);
+  }
+  [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
+
+  Result<std::optional<ControlMessage>> receive() noexcept override {
+    auto message = buffers_.receive(connection_.queue_pair());
+    if (!message || message->has_value()) return message;
+    {
+      const std::lock_guard lock{mutex_};
+      if (auto status = check(connection_); !status) return status.error();
+    }
+    const std::shared_ptr<LaneConnection> lane = lane_.load();
+    if (lane != nullptr) {
+      const std::lock_guard lock{lane->mutex};
+      if (lane->connection)
+        if (auto status = check(*lane->connection); !status) return status.error();
+    }
+    return message;
+  }
+
+  Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
+                                          Deadline deadline) noexcept override {
+    const verbs::Device& device = domain_->domain().device();
+    const std::uint32_t granted = std::min(depth, device.attributes().max_qp_wr);
+    auto connector = verbs::Connector::resolve(peer_, deadline);
+    if (!connector) return connector.error();
+    if (!(connector->device() == device))
+      return Error{Code::kUnsupported, "lane on another device than its session"};
+    auto port = device.query_port(connector->port());
+    if (!port) return port.error();
+    // Every request can complete on its own, signaled or not, when the lane breaks.
+    auto queue = device.create_completion_queue({.depth = granted, .events = true});
+    if (!queue) return queue.error();
+    verbs::QueuePairBuilder<verbs::Rc> builder{domain_->domain(), *queue, *queue};
+    builder.send_depth(granted)
+        .receive_depth(1)
+        .inline_bytes(rdma::kInlineBytes)
+        .access(verbs::Access::kNone)
+        .timeout(device.is_software() ? rdma::kAckTimeoutSoftware : rdma::kAckTimeoutHardware);
+    if (auto status = connector->create_queue_pair(builder); !status) return status.error();
+    const auto introduction =
+        Introduction{.purpose = rdma::Purpose::kLane, .ticket = ticket}.to_wire();
+    auto connection = connector->connect(deadline, {.private_data = introduction});
+    if (!connection) return connection.error();
+    auto shared = std::make_shared<LaneConnection>();
+    shared->connection.emplace(std::move(*connection));
+    if (auto status = events_.add(shared->connection->event_fd()); !status) return status.error();
+    lane_.store(shared);
+    constexpr std::uint32_t kTransferBytesMost = 1U << 20U;
+    return RdmaLane::create(std::move(shared), std::move(*queue),
+                            std::min(port->max_message_bytes, kTransferBytesMost), granted);
+  }
+
+  [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
+    return domain_;
+  }
+  Result<AttachedGrant> attach(std::vector<WireExtent> extents,
+                               std::vector<UniqueFd> /*descriptors*/,
+                               Rights /*rights*/) noexcept override {
+    return AttachedGrant{.extents = std::move(extents), .hold = nullptr};
+  }
+  void shutdown() noexcept override {
+    const std::lock_guard lock{mutex_};
+    (void)connection_.disconnect();
+  }
+
+ private:
+  /// Takes events; an error when one of them ended the connection.
+  [[nodiscard]] Status check(verbs::Connection& connection) const noexcept {
+    while (true) {
+      auto event = connection.next_event();
+      if (!event) return event.error();
+      if (connection.failure()) return connection.failure()->error(peer_);
+      if (!event->has_value()) return {};
+    }
+  }
+
+  std::shared_ptr<RdmaMemoryDomain> domain_;
+  ControlBuffers buffers_;
+  std::mutex mutex_;  // connection_: events on the control thread, disconnect from any
+  verbs::Connection connection_;
+  FdSet events_;
+  verbs::Address peer_;
+  std::string device_;
+  std::atomic<std::shared_ptr<LaneConnection>> lane_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
+                                                     Deadline deadline) {
+  auto peer = verbs::Address::resolve(uri.host, uri.port);
+  if (!peer) return peer.error();
+  (void)verbs::initialize_fork_safety();
+  auto connector = verbs::Connector::resolve(*peer, deadline);
+  if (!connector) return connector.error();
+  const verbs::Device& device = connector->device();
+  if (!options.device.empty() && device.name() != options.device)
+    return Error{Code::kNotFound, "the route uses another device than the one named"}.with_subject(
+        device.name());
+  if (options.hardware_only && device.is_software())
+    return Error{Code::kUnsupported, "software RDMA device, used only with ?transport=rdma"}
+        .with_subject(device.name());
+  auto domain = RdmaMemoryDomain::of(device);
+  if (!domain) return domain.error();
+  auto buffers = ControlBuffers::create((*domain)->domain());
+  if (!buffers) return buffers.error();
+  if (auto status = connector->create_queue_pair(buffers->builder()); !status)
+    return status.error();
+  if (auto status = buffers->post_receives(connector->queue_pair()); !status) return status.error();
+  auto events = FdSet::create();
+  if (!events) return events.error();
+  const auto introduction = Introduction{}.to_wire();
+  auto connection = connector->connect(deadline, {.private_data = introduction});
+  if (!connection) return connection.error();
+  for (const int fd : {buffers->event_fd(), connection->event_fd()})
+    if (auto status = events->add(fd); !status) return status.error();
+  return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
+      std::move(*domain), std::move(*buffers), std::move(*connection), std::move(*events), *peer)};
 }
+
 }  // namespace remora::transport

@@ -1,6 +1,301 @@
+/// The server's side of the rdma transport. One listener takes control channels and lanes; what
+/// each request is for stands in its private data. Each session has a protection domain of its own,
+/// so a key of one is worth nothing on another's queue pairs.
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <remora/verbs/verbs.h>
+
+#include "support/log.h"
+#include "transport/rdma_control.h"
+#include "transport/rdma_wire.h"
 #include "transport/transport.h"
+
 namespace remora::transport {
-Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig&) {
-  return Error{Code::kUnsupported, "listen over rdma"};
+
+namespace {
+
+using rdma::ControlBuffers;
+using rdma::FdSet;
+using rdma::Introduction;
+
+constexpr std::size_t kLanesMax = 8;
+
+class RdmaServerEndpoint;
+
+/// Which session a lane belongs to.
+class LaneDesk {
+ public:
+  void expect(const LaneTicket& ticket, RdmaServerEndpoint* endpoint) {
+    const std::lock_guard lock{mutex_};
+    sessions_[ticket.session_id] = {ticket.secret, endpoint};
+  }
+  void forget(RdmaServerEndpoint* endpoint) {
+    const std::lock_guard lock{mutex_};
+    std::erase_if(sessions_, [&](const auto& entry) { return entry.second.endpoint == endpoint; });
+  }
+  /// Calls `serve(endpoint)` while the endpoint cannot go away. False: no such session.
+  template <typename Serve>
+  bool with(const LaneTicket& ticket, Serve&& serve) {
+    const std::lock_guard lock{mutex_};
+    const auto found = sessions_.find(ticket.session_id);
+    if (found == sessions_.end() || found->second.secret != ticket.secret) return false;
+    serve(*found->second.endpoint);
+    return true;
+  }
+
+ private:
+  struct Expected {
+    std::uint64_t secret;
+    RdmaServerEndpoint* endpoint;
+  };
+  std::mutex mutex_;
+  std::map<std::uint64_t, Expected> sessions_;
+};
+
+/// A data queue pair: it serves by itself. The one receive that it keeps posted is flushed when it
+/// dies, which is the only notice of that which every device gives.
+struct ServerLane {
+  verbs::CompletionQueue queue;
+  verbs::Connection connection;
+};
+
+class RdmaGrant final : public GrantHandle {
+ public:
+  explicit RdmaGrant(std::vector<verbs::MemoryRegion> memory) : memory_{std::move(memory)} {}
+
+ private:
+  std::vector<verbs::MemoryRegion> memory_;
+};
+
+class RdmaServerEndpoint final : public ServerEndpoint {
+ public:
+  RdmaServerEndpoint(std::shared_ptr<LaneDesk> desk, verbs::ProtectionDomain domain,
+                     ControlBuffers buffers, verbs::Connection connection, FdSet events)
+      : desk_{std::move(desk)},
+        domain_{std::move(domain)},
+        buffers_{std::move(buffers)},
+        events_{std::move(events)},
+        peer_{connection.peer_address().to_string()},
+        device_{domain_.device().name()},
+        connection_{std::move(connection)} {}
+  ~RdmaServerEndpoint() override { desk_->forget(this); }
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
+  [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+  [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
+
+  Result<std::optional<ControlMessage>> receive() noexcept override {
+    auto message = buffers_.receive(connection_.queue_pair());
+    if (!message || message->has_value()) return message;
+    const std::lock_guard lock{mutex_};
+    if (auto status = check(connection_); !status) return status.error();
+    for (ServerLane& lane : lanes_) {
+      if (auto status = check(lane.connection); !status) return status.error();
+      if (auto status = check(lane.queue); !status) return status.error();
+    }
+    return message;
+  }
+
+  Status send(ControlMessage message) noexcept override {
+    // Room for all answers a client may wait for; one that takes none of them loses its session.
+    return buffers_.send(connection_.queue_pair(), message.bytes,
+                         Clock::now() + std::chrono::milliseconds{500});
+  }
+
+  void expect_lanes(const LaneTicket& ticket) noexcept override { desk_->expect(ticket, this); }
+
+  /// Control thread, from the listener.
+  Status add_lane(verbs::ConnectionRequest request) {
+    const std::lock_guard lock{mutex_};
+    if (lanes_.size() >= kLanesMax)
+      return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
+    auto queue = domain_.device().create_completion_queue({.depth = 4, .events = true});
+    if (!queue) return queue.error();
+    verbs::QueuePairBuilder<verbs::Rc> builder{domain_, *queue, *queue};
+    builder.send_depth(1).receive_depth(1).access(
+        verbs::Access::kRemoteRead | verbs::Access::kRemoteWrite | verbs::Access::kRemoteAtomic |
+        verbs::Access::kLocalWrite);
+    if (domain_.device().is_software()) builder.timeout(rdma::kAckTimeoutSoftware);
+    if (auto status = request.create_queue_pair(builder); !status) return status;
+    if (auto status = request.queue_pair()
+                          .start_receives()
+                          .receive(0, std::span<const verbs::LocalSlice>{})
+                          .post();
+        !status)
+      return status;
+    if (auto status = queue->arm(); !status) return status;
+    auto connection = std::move(request).accept();
+    if (!connection) return connection.error();
+    for (const int fd : {queue->event_fd(), connection->event_fd()})
+      if (auto status = events_.add(fd); !status) return status;
+    lanes_.push_back({std::move(*queue), std::move(*connection)});
+    return {};
+  }
+
+  Result<Grant> grant(const GrantRequest& request) noexcept override {
+    using verbs::Access;
+    Access access = Access::kNone;
+    if (includes(request.rights, Rights::kRead)) access |= Access::kRemoteRead;
+    if (includes(request.rights, Rights::kWrite))
+      access |= Access::kRemoteWrite | Access::kLocalWrite;
+    if (includes(request.rights, Rights::kAtomic))
+      access |= Access::kRemoteAtomic | Access::kLocalWrite;
+    Grant made;
+    std::vector<verbs::MemoryRegion> registered;
+    std::uint64_t start = 0;
+    for (const MemoryStretch& stretch : request.extents) {
+      auto memory = domain_.register_bytes({stretch.address, stretch.length_bytes}, access);
+      if (!memory) return memory.error();
+      made.extents.push_back({.start_bytes = start,
+                              .length_bytes = stretch.length_bytes,
+                              .remote_address = memory->address(),
+                              .remote_key = memory->rkey()});
+      start += stretch.length_bytes;
+      registered.push_back(std::move(*memory));
+    }
+    made.handle = std::make_unique<RdmaGrant>(std::move(registered));
+    return made;
+  }
+
+  void shutdown() noexcept override {
+    desk_->forget(this);
+    const std::lock_guard lock{mutex_};
+    lanes_.clear();
+    (void)connection_.disconnect();
+  }
+
+ private:
+  [[nodiscard]] static Status check(verbs::Connection& connection) noexcept {
+    while (true) {
+      auto event = connection.next_event();
+      if (!event) return event.error();
+      if (connection.failure()) return connection.failure()->error(connection.peer_address());
+      if (!event->has_value()) return {};
+    }
+  }
+  /// A lane's queue never has a completion but the one that says that the lane is dead.
+  [[nodiscard]] static Status check(const verbs::CompletionQueue& queue) noexcept {
+    std::array<verbs::Completion, 1> storage;
+    auto found = queue.poll(storage);
+    if (!found) return found.error();
+    if (found->empty()) return {};
+    return Error{Code::kConnectionLost, "lane"}
+        .with_reason(Reason::kLaneBroken)
+        .with_completion(found->front().status(), found->front().vendor_error());
+  }
+
+  std::shared_ptr<LaneDesk> desk_;
+  verbs::ProtectionDomain domain_;
+  ControlBuffers buffers_;
+  FdSet events_;
+  std::string peer_;
+  std::string device_;
+  std::mutex mutex_;  // connections and lanes: control thread, and shutdown from any
+  verbs::Connection connection_;
+  std::vector<ServerLane> lanes_;
+};
+
+class RdmaListener final : public Listener {
+ public:
+  RdmaListener(verbs::ConnectionListener listener, std::vector<std::string> devices)
+      : listener_{std::move(listener)}, devices_{std::move(devices)} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
+  [[nodiscard]] int event_fd() const noexcept override { return listener_.event_fd(); }
+  [[nodiscard]] std::uint16_t port() const noexcept override {
+    return listener_.local_address().port();
+  }
+  [[nodiscard]] std::vector<std::string> devices() const override { return devices_; }
+  [[nodiscard]] std::string description() const override {
+    std::string text = "rdma " + listener_.local_address().to_string() + " on";
+    for (const std::string& device : devices_) text += " " + device;
+    return text;
+  }
+
+  Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
+    std::vector<std::unique_ptr<ServerEndpoint>> arrived;
+    while (true) {
+      auto request = listener_.next_request();
+      if (!request)
+        return arrived.empty() ? Result<decltype(arrived)>{request.error()} : std::move(arrived);
+      if (!request->has_value()) return arrived;
+      auto endpoint = admit(std::move(**request));
+      if (!endpoint)
+        log::warn("rdma: {}", endpoint.error().message());
+      else if (*endpoint != nullptr)
+        arrived.push_back(std::move(*endpoint));
+    }
+  }
+
+ private:
+  /// Null for a lane, which goes to its session. A request that is dropped is rejected by that.
+  Result<std::unique_ptr<ServerEndpoint>> admit(verbs::ConnectionRequest request) {
+    const std::string peer = request.peer_address().to_string();
+    const auto introduction = Introduction::from_wire(request.private_data());
+    if (!introduction)
+      return Error{Code::kProtocol, "connection request that is not ours"}.with_subject(peer);
+    const std::string device{request.device().name()};
+    if (std::find(devices_.begin(), devices_.end(), device) == devices_.end())
+      return Error{Code::kNotFound, "request over a device that is not served"}.with_subject(
+          device);
+    if (introduction->purpose == rdma::Purpose::kLane) {
+      Status added;
+      const bool known = desk_->with(introduction->ticket, [&](RdmaServerEndpoint& endpoint) {
+        added = endpoint.add_lane(std::move(request));
+      });
+      if (!known) return Error{Code::kProtocol, "lane without a session"}.with_subject(peer);
+      if (!added) return added.error().with_subject(peer);
+      return std::unique_ptr<ServerEndpoint>{};
+    }
+    return begin(std::move(request));
+  }
+
+  Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest request) {
+    auto domain = request.device().allocate_domain();
+    if (!domain) return domain.error();
+    auto buffers = ControlBuffers::create(*domain);
+    if (!buffers) return buffers.error();
+    if (auto status = request.create_queue_pair(buffers->builder()); !status) return status.error();
+    if (auto status = buffers->post_receives(request.queue_pair()); !status) return status.error();
+    auto events = FdSet::create();
+    if (!events) return events.error();
+    auto connection = std::move(request).accept();
+    if (!connection) return connection.error();
+    for (const int fd : {buffers->event_fd(), connection->event_fd()})
+      if (auto status = events->add(fd); !status) return status.error();
+    return std::unique_ptr<ServerEndpoint>{
+        std::make_unique<RdmaServerEndpoint>(desk_, std::move(*domain), std::move(*buffers),
+                                             std::move(*connection), std::move(*events))};
+  }
+
+  verbs::ConnectionListener listener_;
+  std::vector<std::string> devices_;
+  std::shared_ptr<LaneDesk> desk_ = std::make_shared<LaneDesk>();
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config) {
+  const auto found = verbs::devices();
+  if (!found) return found.error();
+  const std::string& wanted = config.transports.rdma_device;
+  std::vector<std::string> devices;
+  for (const verbs::DeviceEntry& entry : *found)
+    if (wanted.empty() || entry.name() == wanted) devices.emplace_back(entry.name());
+  if (devices.empty()) return Error{Code::kNotFound, "transports.rdma_device"}.with_subject(wanted);
+  (void)verbs::initialize_fork_safety();
+  auto address = verbs::Address::resolve(config.listen.address, config.listen.port);
+  if (!address) return address.error();
+  auto listener = verbs::ConnectionListener::bind(*address);
+  if (!listener) return listener.error();
+  return std::unique_ptr<Listener>{
+      std::make_unique<RdmaListener>(std::move(*listener), std::move(devices))};
 }
+
 }  // namespace remora::transport

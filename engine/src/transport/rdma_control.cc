@@ -1,0 +1,164 @@
+#include "transport/rdma_control.h"
+
+#include <cerrno>
+#include <cstring>
+#include <sys/epoll.h>
+#include <thread>
+#include <utility>
+
+namespace remora::transport::rdma {
+
+namespace {
+
+void put(std::span<std::byte> bytes, std::uint64_t value) noexcept {
+  for (std::size_t i = bytes.size(); i-- > 0; value >>= 8U)
+    bytes[i] = static_cast<std::byte>(value & 0xffU);
+}
+
+std::uint64_t get(std::span<const std::byte> bytes) noexcept {
+  std::uint64_t value = 0;
+  for (const std::byte byte : bytes) value = value << 8U | std::to_integer<std::uint64_t>(byte);
+  return value;
+}
+
+constexpr std::uint32_t kIntroductionMagic = 0x524d5241;  // "RMRA"
+constexpr std::uint8_t kIntroductionVersion = 1;
+
+}  // namespace
+
+std::array<std::byte, Introduction::kWireBytes> Introduction::to_wire() const noexcept {
+  std::array<std::byte, kWireBytes> wire{};
+  const std::span all{wire};
+  put(all.subspan(0, 4), kIntroductionMagic);
+  wire[4] = std::byte{kIntroductionVersion};
+  wire[5] = static_cast<std::byte>(purpose);
+  put(all.subspan(8, 8), ticket.session_id);
+  put(all.subspan(16, 8), ticket.secret);
+  return wire;
+}
+
+std::optional<Introduction> Introduction::from_wire(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() < kWireBytes || get(bytes.subspan(0, 4)) != kIntroductionMagic ||
+      bytes[4] != std::byte{kIntroductionVersion} || bytes[5] > std::byte{1} ||
+      get(bytes.subspan(6, 2)) != 0)
+    return std::nullopt;
+  return Introduction{
+      .purpose = static_cast<Purpose>(bytes[5]),
+      .ticket = {.session_id = get(bytes.subspan(8, 8)), .secret = get(bytes.subspan(16, 8))}};
+}
+
+Result<FdSet> FdSet::create() {
+  UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
+  if (!epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
+  return FdSet{std::move(epoll)};
+}
+
+Status FdSet::add(int fd) noexcept {
+  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  return {};
+}
+
+Result<ControlBuffers> ControlBuffers::create(const verbs::ProtectionDomain& domain) {
+  auto send_queue = domain.device().create_completion_queue({.depth = kControlSends});
+  if (!send_queue) return send_queue.error();
+  auto receive_queue =
+      domain.device().create_completion_queue({.depth = kControlReceives, .events = true});
+  if (!receive_queue) return receive_queue.error();
+  ControlBuffers made{
+      std::vector<std::byte>((kControlReceives + kControlSends) * kControlMessageBytesMax),
+      std::move(*send_queue), std::move(*receive_queue)};
+  auto memory = domain.register_bytes(made.bytes_, verbs::Access::kLocalWrite);
+  if (!memory) return memory.error();
+  made.memory_ = std::move(*memory);
+  for (std::size_t i = 0; i < kControlSends; ++i) made.free_sends_.push_back(kControlReceives + i);
+  return made;
+}
+
+verbs::QueuePairBuilder<verbs::Rc> ControlBuffers::builder() const {
+  verbs::QueuePairBuilder<verbs::Rc> builder{memory_->domain(), send_queue_, receive_queue_};
+  builder.send_depth(kControlSends)
+      .receive_depth(kControlReceives)
+      .access(verbs::Access::kNone)
+      .timeout(memory_->domain().device().is_software() ? kAckTimeoutSoftware
+                                                        : kAckTimeoutHardware);
+  return builder;
+}
+
+Status ControlBuffers::post_receive(verbs::QueuePair<verbs::Rc>& pair, std::size_t index) noexcept {
+  return pair.post_receive(
+      index, memory_->slice(index * kControlMessageBytesMax, kControlMessageBytesMax));
+}
+
+Status ControlBuffers::post_receives(verbs::QueuePair<verbs::Rc>& pair) {
+  for (std::size_t i = 0; i < kControlReceives; ++i)
+    if (auto status = post_receive(pair, i); !status) return status;
+  return receive_queue_.arm();
+}
+
+Result<std::optional<std::size_t>> ControlBuffers::free_send_buffer() noexcept {
+  std::array<verbs::Completion, kControlSends> storage;
+  const auto sent = send_queue_.poll(storage);
+  if (!sent) return sent.error();
+  for (const verbs::Completion& completion : *sent) {
+    if (!completion.ok())
+      return Error{Code::kConnectionLost, "control channel"}
+          .with_reason(Reason::kPeerGone)
+          .with_completion(completion.status(), completion.vendor_error());
+    free_sends_.push_back(completion.id());
+  }
+  if (free_sends_.empty()) return std::optional<std::size_t>{};
+  const std::size_t index = free_sends_.back();
+  free_sends_.pop_back();
+  return std::optional{index};
+}
+
+Status ControlBuffers::send(verbs::QueuePair<verbs::Rc>& pair, std::span<const std::byte> message,
+                            Deadline deadline) noexcept {
+  if (message.size() > kControlMessageBytesMax)
+    return Error{Code::kLimitExceeded, "control message"}.with_limit(message.size(),
+                                                                     kControlMessageBytesMax);
+  std::optional<std::size_t> index;
+  while (!index) {
+    auto found = free_send_buffer();
+    if (!found) return found.error();
+    index = *found;
+    if (index) break;
+    if (Clock::now() >= deadline) return Error{Code::kTimedOut, "control channel"};
+    std::this_thread::sleep_for(std::chrono::microseconds{100});
+  }
+  std::memcpy(buffer(*index).data(), message.data(), message.size());
+  auto batch = pair.start();
+  batch.send(*index, memory_->slice(*index * kControlMessageBytesMax, message.size()));
+  return batch.post();
+}
+
+Result<std::optional<ControlMessage>> ControlBuffers::take_one(
+    verbs::QueuePair<verbs::Rc>& pair) noexcept {
+  std::array<verbs::Completion, 1> storage;
+  const auto arrived = receive_queue_.poll(storage);
+  if (!arrived) return arrived.error();
+  if (arrived->empty()) return std::optional<ControlMessage>{};
+  const verbs::Completion& completion = arrived->front();
+  if (!completion.ok())
+    return Error{Code::kConnectionLost, "control channel"}
+        .with_reason(Reason::kPeerGone)
+        .with_completion(completion.status(), completion.vendor_error());
+  const auto bytes = buffer(completion.id()).first(completion.length_bytes());
+  ControlMessage message{.bytes = {bytes.begin(), bytes.end()}, .descriptors = {}};
+  if (auto status = post_receive(pair, completion.id()); !status) return status.error();
+  return std::optional{std::move(message)};
+}
+
+Result<std::optional<ControlMessage>> ControlBuffers::receive(
+    verbs::QueuePair<verbs::Rc>& pair) noexcept {
+  auto message = take_one(pair);
+  if (!message || message->has_value()) return message;
+  if (auto taken = receive_queue_.take_events(); !taken) return taken.error();
+  if (auto status = receive_queue_.arm(); !status) return status.error();
+  // What arrived before arming makes no event.
+  return take_one(pair);
+}
+
+}  // namespace remora::transport::rdma
