@@ -47,15 +47,6 @@ Error post_error(bool receive, int result, std::size_t taken, std::size_t count)
 
 }  // namespace detail
 
-ReceiveBatch::ReceiveBatch(ibv_qp* pair, PostReceive function, ReceiveStorage& storage) noexcept
-    : pair_{pair}, post_{function}, chain_{storage.chain_.get()} {
-  if (chain_->in_use) {
-    refused_busy_ = true;
-    refuse(Code::kBusy, 0, 0);
-  }
-  chain_->in_use = true;
-}
-
 void ReceiveBatch::refuse(Code code, std::uint64_t asked, std::uint64_t allowed) noexcept {
   if (refused_) return;
   refused_ = true;
@@ -64,6 +55,8 @@ void ReceiveBatch::refuse(Code code, std::uint64_t asked, std::uint64_t allowed)
 
 ReceiveBatch& ReceiveBatch::receive(std::uint64_t id, std::span<const LocalSlice> local) noexcept {
   if (refused_) return *this;
+  if (chain_->owner != nullptr && chain_->owner != this) return refuse(Code::kBusy, 0, 0), *this;
+  chain_->owner = this;
   if (count_ == chain_->capacity)
     return refuse(Code::kLimitExceeded, std::uint64_t{count_} + 1, chain_->capacity), *this;
   if (local.size() > chain_->elements_per_request)
@@ -81,9 +74,9 @@ ReceiveBatch& ReceiveBatch::receive(std::uint64_t id, std::span<const LocalSlice
 
 Status ReceiveBatch::post() {
   if (refused_) {
-    count_ = 0;
+    release();
     taken_ = 0;
-    refused_ = refused_busy_;
+    refused_ = false;
     return misuse_.error(true);
   }
   if (count_ == 0) return {};
@@ -93,10 +86,10 @@ Status ReceiveBatch::post() {
   ibv_recv_wr* bad = nullptr;
   const int result = post_(pair_, requests, &bad);
   last.next = &last + 1;
-  taken_ = count_;
-  count_ = 0;
+  const std::uint32_t count = count_;
+  release();
+  taken_ = count;
   if (result == 0) return {};
-  const std::uint32_t count = taken_;
   taken_ = bad == nullptr ? 0 : static_cast<std::uint32_t>(bad - requests);
   return detail::post_error(true, result, taken_, count);
 }

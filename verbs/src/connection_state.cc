@@ -142,7 +142,7 @@ Status ConnectionState::modify(ibv_qp_state state) {
   int mask = 0;
   errno = 0;
   const int result = provider->init_qp_attr(id.get(), &attributes, &mask);
-  if (result != 0) return provider_error("rdma_init_qp_attr", errno_of(result));
+  if (result != 0) return handshake_error("rdma_init_qp_attr", errno_of(result));
   switch (state) {
     case IBV_QPS_INIT:
       attributes.qp_access_flags = bits(options.access.value_or(default_access(device)));
@@ -210,14 +210,16 @@ Status ConnectionState::accept(const ConnectionOptions& asked) {
   errno = 0;
   const int result = provider->accept(id.get(), &parameters);
   if (result == 0) return {};
-  const int number = errno_of(result);
-  // The kernel refuses to answer a request whose peer has withdrawn it.
-  if (number == EINVAL || number == ECONNRESET || number == ENOTCONN)
-    return Error{Code::kConnectionLost, "rdma_accept"}
-        .with_errno(number)
-        .with_reason(Reason::kPeerGone)
-        .with_subject(peer_address().to_string());
-  return provider_error("rdma_accept", number).with_subject(peer_address().to_string());
+  return handshake_error("rdma_accept", errno_of(result));
+}
+
+// The kernel refuses any step for a request that its peer has withdrawn.
+Error ConnectionState::handshake_error(Operation operation, int number) const {
+  const Error error = passive && (number == EINVAL || number == ECONNRESET || number == ENOTCONN)
+                          ? Error{Code::kConnectionLost, operation}.with_errno(number).with_reason(
+                                Reason::kPeerGone)
+                          : provider_error(operation, number);
+  return error.with_subject(peer_address().to_string());
 }
 
 // The client's half of the handshake: the peer has answered.

@@ -85,6 +85,7 @@ struct ConnectionState {
   Address peer;                       // as asked for; the id knows it only once resolved
   std::uint8_t initiator_depth = 0;
   std::uint8_t responder_depth = 0;
+  bool passive = false;  ///< it came as a request
   bool established = false;
   bool disconnecting = false;
   std::optional<ConnectionEvent> failure;
@@ -92,6 +93,7 @@ struct ConnectionState {
  private:
   Status modify(ibv_qp_state state);
   Status bring_up();
+  [[nodiscard]] Error handshake_error(Operation operation, int number) const;
   Status finish_connect();
   void break_pair() noexcept;
   ConnectionEvent translate(const CmEvent& event);

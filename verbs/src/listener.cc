@@ -44,6 +44,7 @@ Result<std::unique_ptr<detail::ConnectionState>> take_over(const Provider& provi
   if (result != 0) return detail::provider_error("rdma_migrate_id", detail::errno_of(result));
   id.get_deleter().channel = std::move(*channel);
   auto state = std::make_unique<detail::ConnectionState>(provider, std::move(id));
+  state->passive = true;
   if (const Status found = state->find_device(); !found) return found.error();
   return state;
 }

@@ -45,7 +45,7 @@ struct Chain {
   std::unique_ptr<ibv_sge[]> elements;
   std::uint32_t capacity = 0;
   std::uint32_t elements_per_request = 0;
-  bool in_use = false;
+  const void* owner = nullptr;  // the batch that has requests in it
 
   static std::unique_ptr<Chain> allocate(std::uint32_t capacity,
                                          std::uint32_t elements_per_request) noexcept;
@@ -146,9 +146,7 @@ class Batch {
 
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
-  ~Batch() {
-    if (!refused_busy_) chain_->in_use = false;
-  }
+  ~Batch() { release(); }
 
   /// A message; takes one receive of the peer.
   Request send(std::uint64_t id, const LocalSlice& local) {
@@ -227,9 +225,10 @@ class Batch {
   ///
   /// Errors, misuse (nothing posted; the subject names the request by its index): kOutOfRange (an
   /// invalid slice, or more local than remote bytes); kMisaligned (an atomic); kInvalidArgument
-  /// (an atomic not of 8 bytes); kLimitExceeded (requests, slices, inline bytes); kBusy (the
-  /// storage is used by another batch). Errors, provider: kWouldBlock (ENOMEM: the send queue is
-  /// full) and kProvider, with asked() the length of the chain and allowed() equal to taken().
+  /// (an atomic not of 8 bytes); kLimitExceeded (requests, slices, inline bytes); kBusy (another
+  /// batch has unposted requests in the storage). Errors, provider: kWouldBlock (ENOMEM: the send
+  /// queue is full) and kProvider, with asked() the length of the chain and allowed() equal to
+  /// taken().
   Status post() {
     if (refused_) [[unlikely]]
       return drop();
@@ -240,11 +239,11 @@ class Batch {
     ibv_send_wr* bad = nullptr;
     const int result = post_(pair_, requests, &bad);
     last.next = &last + 1;
-    taken_ = count_;
-    count_ = 0;
+    const std::uint32_t count = count_;
+    release();
+    taken_ = count;
     if (result == 0) [[likely]]
       return {};
-    const std::uint32_t count = taken_;
     taken_ = bad == nullptr ? 0 : static_cast<std::uint32_t>(bad - requests);
     return detail::post_error(false, result, taken_, count);
   }
@@ -256,14 +255,7 @@ class Batch {
   using PostSend = int (*)(ibv_qp*, ibv_send_wr*, ibv_send_wr**);
 
   Batch(ibv_qp* pair, PostSend function, std::uint32_t inline_bytes, BatchStorage& storage) noexcept
-      : pair_{pair}, post_{function}, chain_{storage.chain_.get()}, inline_bytes_{inline_bytes} {
-    if (chain_->in_use) {
-      refused_busy_ = true;
-      spare_ = ibv_send_wr{};
-      refuse(Code::kBusy, 0, 0);
-    }
-    chain_->in_use = true;
-  }
+      : pair_{pair}, post_{function}, chain_{storage.chain_.get()}, inline_bytes_{inline_bytes} {}
 
   static LocalSlice borrow(std::span<const std::byte> bytes) noexcept {
     if (bytes.size() >= UINT32_MAX) return LocalSlice::invalid();
@@ -277,20 +269,29 @@ class Batch {
   }
 
   ibv_send_wr& next() noexcept {
-    if (count_ == chain_->capacity || refused_) [[unlikely]] {
-      refuse(Code::kLimitExceeded, std::uint64_t{count_} + 1, chain_->capacity);
-      // A batch refused as busy must not touch the array: another one is filling it.
-      return refused_busy_ ? spare_ : chain_->requests[chain_->capacity];
-    }
+    if (count_ == limit_) [[unlikely]]
+      return first_or_refused();
     return chain_->requests[count_++];
+  }
+  // The first request takes the storage; afterwards only what is refused comes here, and goes to
+  // the spare request at the end.
+  [[gnu::cold]] ibv_send_wr& first_or_refused() noexcept {
+    if (count_ == 0 && !refused_) {
+      if (chain_->owner == nullptr) {
+        chain_->owner = this;
+        limit_ = chain_->capacity;
+        return chain_->requests[count_++];
+      }
+      refuse_at(0, Code::kBusy, 0, 0);
+    }
+    refuse_at(count_, Code::kLimitExceeded, std::uint64_t{count_} + 1, chain_->capacity);
+    return chain_->requests[chain_->capacity];
   }
   ibv_send_wr& add(std::uint64_t id, ibv_wr_opcode opcode, const LocalSlice& local) noexcept {
     ibv_send_wr& wr = next();
     wr.wr_id = id;
     wr.opcode = opcode;
     wr.send_flags = IBV_SEND_SIGNALED;
-    if (refused_busy_) [[unlikely]]
-      return wr;
     // A slice of no bytes and no key is an empty message, not an element that names address 0.
     wr.num_sge = local.length_bytes() == 0 ? 0 : 1;
     wr.sg_list[0] = local.raw();
@@ -304,8 +305,6 @@ class Batch {
     wr.wr_id = id;
     wr.opcode = opcode;
     wr.send_flags = IBV_SEND_SIGNALED;
-    if (refused_busy_) [[unlikely]]
-      return wr;
     wr.num_sge = 0;
     if (local.size() > chain_->elements_per_request) [[unlikely]] {
       refuse(Code::kLimitExceeded, local.size(), chain_->elements_per_request);
@@ -339,16 +338,27 @@ class Batch {
     wr.wr.atomic.compare_add = operand;
   }
 
+  // For the request added last.
   [[gnu::cold]] void refuse(Code code, std::uint64_t asked, std::uint64_t allowed) noexcept {
+    refuse_at(count_ - 1, code, asked, allowed);
+  }
+  [[gnu::cold]] void refuse_at(std::uint32_t request_index, Code code, std::uint64_t asked,
+                               std::uint64_t allowed) noexcept {
     if (refused_) return;
     refused_ = true;
-    misuse_ = {code, count_ == 0 ? 0 : count_ - 1, asked, allowed};
+    misuse_ = {code, request_index, asked, allowed};
+    limit_ = count_;
   }
   [[gnu::cold]] Status drop() {
-    count_ = 0;
+    release();
     taken_ = 0;
-    refused_ = refused_busy_;
+    refused_ = false;
     return misuse_.error(false);
+  }
+  void release() noexcept {
+    if (chain_->owner == this) chain_->owner = nullptr;
+    count_ = 0;
+    limit_ = 0;
   }
 
   ibv_qp* pair_;
@@ -356,11 +366,10 @@ class Batch {
   detail::Chain<ibv_send_wr>* chain_;
   std::uint32_t inline_bytes_;
   std::uint32_t count_ = 0;
+  std::uint32_t limit_ = 0;  // the capacity, once the storage is taken; count_ after a refusal
   std::uint32_t taken_ = 0;
   bool refused_ = false;
-  bool refused_busy_ = false;
   detail::Misuse misuse_;
-  ibv_send_wr spare_;  // set and used only when the storage was busy
 };
 
 /// A chain of receives being built on one queue pair. Made by `QueuePair::start_receives`.
@@ -369,9 +378,7 @@ class ReceiveBatch {
  public:
   ReceiveBatch(const ReceiveBatch&) = delete;
   ReceiveBatch& operator=(const ReceiveBatch&) = delete;
-  ~ReceiveBatch() {
-    if (!refused_busy_) chain_->in_use = false;
-  }
+  ~ReceiveBatch() { release(); }
 
   /// `local` must allow kLocalWrite. An empty slice makes a receive that takes no bytes: enough for
   /// a write with immediate.
@@ -393,8 +400,13 @@ class ReceiveBatch {
   template <Transport T>
   friend class QueuePair;
   using PostReceive = int (*)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**);
-  ReceiveBatch(ibv_qp* pair, PostReceive function, ReceiveStorage& storage) noexcept;
+  ReceiveBatch(ibv_qp* pair, PostReceive function, ReceiveStorage& storage) noexcept
+      : pair_{pair}, post_{function}, chain_{storage.chain_.get()} {}
   void refuse(Code code, std::uint64_t asked, std::uint64_t allowed) noexcept;
+  void release() noexcept {
+    if (chain_->owner == this) chain_->owner = nullptr;
+    count_ = 0;
+  }
 
   ibv_qp* pair_;
   PostReceive post_;
@@ -402,7 +414,6 @@ class ReceiveBatch {
   std::uint32_t count_ = 0;
   std::uint32_t taken_ = 0;
   bool refused_ = false;
-  bool refused_busy_ = false;
   detail::Misuse misuse_;
 };
 

@@ -41,8 +41,8 @@ class ConnectionRequest {
   [[nodiscard]] std::uint8_t peer_initiator_depth() const noexcept { return peer_initiator_depth_; }
   [[nodiscard]] std::uint8_t peer_responder_depth() const noexcept { return peer_responder_depth_; }
 
-  /// As Connector::create_queue_pair. Post the first receives before accept(): the peer may send
-  /// at once.
+  /// Post the first receives before accept(): the peer may send at once.
+  /// Errors: as Connector::create_queue_pair; kConnectionLost (the peer has withdrawn).
   Status create_queue_pair(const QueuePairBuilder<Rc>& builder);
   [[nodiscard]] QueuePair<Rc>& queue_pair() noexcept;
 

@@ -12,7 +12,8 @@
 ///
 /// Thread safety: `post_send`, `post_receive` (raw) and const calls are safe concurrently where the
 /// provider locks, which all do unless told otherwise by their own environment variables. `start`
-/// and `start_receives` without a storage use the pair's own: one batch at a time.
+/// and `start_receives` without a storage use the pair's own: one batch with unposted requests at a
+/// time.
 
 #include <array>
 #include <cstddef>
@@ -156,8 +157,8 @@ class PreparedQueuePair;
 template <Transport T>
 class QueuePair {
  public:
-  /// Begins a chain in the pair's own storage. One such batch at a time: a second one answers
-  /// kBusy when posted.
+  /// Begins a chain in the pair's own storage. One such batch at a time may have unposted requests:
+  /// a second one answers kBusy when posted.
   [[nodiscard]] Batch<T> start() noexcept { return start(core_.batch_); }
   /// Begins a chain in `storage`, which must outlive the batch.
   [[nodiscard]] Batch<T> start(BatchStorage& storage) noexcept {

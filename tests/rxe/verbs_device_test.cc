@@ -1,0 +1,117 @@
+#include "rxe_fixture.h"
+
+namespace remora::test {
+namespace {
+
+using verbs::Access;
+
+class VerbsDevice : public RxeTest {
+ protected:
+  verbs::Device open() {
+    return verbs::devices().value().find(device_name_).value().open().value();
+  }
+};
+
+TEST_F(VerbsDevice, IsListedWithItsAttributes) {
+  const auto list = verbs::devices();
+  ASSERT_OK(list);
+  const auto entry = list->find(device_name_);
+  ASSERT_OK(entry);
+  const auto device = entry->open();
+  ASSERT_OK(device);
+  EXPECT_EQ(device->name(), device_name_);
+  EXPECT_EQ(device->attributes().node_guid, entry->guid());
+  EXPECT_GE(entry->index(), 0);
+  EXPECT_GT(device->attributes().max_qp_wr, 0U);
+  EXPECT_GT(device->attributes().max_cqe, 0U);
+  EXPECT_GT(device->attributes().max_mr_bytes, 1U << 20);
+  EXPECT_GT(device->attributes().max_initiator_depth, 0);
+  EXPECT_FALSE(device->is_iwarp());
+}
+
+TEST_F(VerbsDevice, RxeIsSoftwareWithDeviceAtomics) {
+  const auto device = open();
+  if (!device_name_.starts_with("rxe")) GTEST_SKIP() << device_name_ << " is not rxe by its name";
+  EXPECT_TRUE(device.is_software());
+  EXPECT_EQ(device.attributes().atomics, verbs::AtomicSupport::kDevice);
+  EXPECT_TRUE(device.attributes().memory_window_type_2);
+}
+
+TEST_F(VerbsDevice, PortIsActive) {
+  const auto port = open().query_port(1);
+  ASSERT_OK(port);
+  EXPECT_TRUE(port->active()) << verbs::to_string(port->state);
+  EXPECT_GE(verbs::mtu_bytes(port->active_mtu), 256U);
+}
+
+TEST_F(VerbsDevice, PortBeyondTheLastIsInvalid) {
+  const auto device = open();
+  const auto port =
+      device.query_port(static_cast<std::uint8_t>(device.attributes().port_count + 1));
+  ASSERT_FALSE(port.ok());
+  EXPECT_EQ(port.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(port.error().allowed(), device.attributes().port_count);
+}
+
+TEST_F(VerbsDevice, GidChoiceIsRoutableAndSaysWhy) {
+  const auto choice = open().choose_gid();
+  ASSERT_OK(choice);
+  const auto taken = choice->taken();
+  ASSERT_OK(taken);
+  if (taken->type == verbs::GidType::kRoceV2) {
+    EXPECT_FALSE(taken->gid.is_link_local());
+  }
+  EXPECT_NE(choice->to_string().find("taken"), std::string::npos);
+  for (const auto& candidate : choice->candidates()) {
+    if (candidate.entry.type == verbs::GidType::kRoceV2 && candidate.entry.gid.is_link_local()) {
+      EXPECT_EQ(candidate.verdict, verbs::GidVerdict::kLinkLocal);
+    }
+  }
+}
+
+TEST_F(VerbsDevice, ConnectionManagerDeviceIsOneHandle) {
+  const auto first = verbs::connection_manager_devices();
+  const auto second = verbs::connection_manager_devices();
+  ASSERT_OK(first);
+  ASSERT_OK(second);
+  ASSERT_EQ(first->size(), second->size());
+  for (std::size_t i = 0; i < first->size(); ++i) {
+    EXPECT_TRUE((*first)[i] == (*second)[i]);
+  }
+}
+
+TEST_F(VerbsDevice, ChildrenKeepTheirParents) {
+  auto rig = Rig::create(open());
+  ASSERT_OK(rig);
+  auto pair = rig->builder().build();
+  ASSERT_OK(pair);
+  rig->memory.reset();
+  rig->queue = {};
+  rig->domain = {};
+  rig->device = {};
+  const auto state = pair->pair().query_state();  // everything it needs is still there
+  ASSERT_OK(state);
+  EXPECT_EQ(*state, verbs::QueuePairState::kInit);
+}
+
+TEST_F(VerbsDevice, DepthBeyondTheDeviceIsTold) {
+  auto rig = Rig::create(open());
+  ASSERT_OK(rig);
+  const auto limit = rig->device.attributes().max_qp_wr;
+  const auto pair = rig->builder().send_depth(limit + 1).build();
+  ASSERT_FALSE(pair.ok());
+  EXPECT_EQ(pair.error().code(), Code::kLimitExceeded);
+  EXPECT_EQ(pair.error().asked(), limit + 1);
+  EXPECT_EQ(pair.error().allowed(), limit);
+}
+
+TEST_F(VerbsDevice, InlineBeyondTheDeviceNamesTheNumber) {
+  auto rig = Rig::create(open());
+  ASSERT_OK(rig);
+  const auto pair = rig->builder().inline_bytes(1 << 20).build();
+  ASSERT_FALSE(pair.ok());
+  EXPECT_NE(pair.error().subject().find("1048576 inline bytes"), std::string::npos) << pair.error();
+}
+
+}  // namespace
+}  // namespace remora::test
