@@ -81,6 +81,7 @@ Result<Output> Output::open(const std::string& path) {
   output.name_ = path == "-" ? "standard output" : path;
   if (path == "-") {
     output.file_ = Descriptor{STDOUT_FILENO};
+    output.is_stdout_ = true;
     return output;
   }
   struct stat status {};
@@ -122,13 +123,12 @@ Output::Output(Output&& other) noexcept
     : file_{std::move(other.file_)},
       name_{std::move(other.name_)},
       target_{std::move(other.target_)},
-      temporary_{std::exchange(other.temporary_, {})} {}
+      temporary_{std::exchange(other.temporary_, {})},
+      is_stdout_{other.is_stdout_} {}
 
 Output::~Output() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
-
-bool Output::is_stdout() const noexcept { return file_.get() == STDOUT_FILENO; }
 
 Status Output::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {

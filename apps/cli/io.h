@@ -69,7 +69,7 @@ class Output {
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
-  [[nodiscard]] bool is_stdout() const noexcept;
+  [[nodiscard]] bool is_stdout() const noexcept { return is_stdout_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// All of `bytes`. Errors: kSystem (a full disk: ENOSPC); kCancelled after a signal.
   Status write(std::span<const std::byte> bytes);
@@ -84,6 +84,7 @@ class Output {
   std::string name_;       ///< as given, for messages
   std::string target_;     ///< what commit() renames to; empty: written in place
   std::string temporary_;  ///< empty once renamed
+  bool is_stdout_ = false;
 };
 
 }  // namespace remora::apps
