@@ -169,12 +169,14 @@ TEST(Validate, PoolSizeMustBeGiven) {
 TEST(Validate, AppliesRangesAndRules) {
   ServerConfig config = by_hand();
   config.listen = {"0.0.0.0", 0};
+  config.pool.piece_bytes = 2ULL << 30U;
   config.regions.push_back({.name = "a/b", .size_bytes = 100});
   config.regions.push_back({.name = "c", .size_bytes = 4096, .rights = {false, false, false}});
   config.limits.request_timeout = std::chrono::nanoseconds{-1};
   config.metrics.address = "nowhere";
   EXPECT_EQ(
       validate(config).to_string(),
+      "pool.piece: must be 4KiB to 1GiB, found 2GiB\n"
       "regions[0].name: must be 1 to 64 of A-Z a-z 0-9 . _ -, not . or .., found 'a/b'\n"
       "regions[1].rights: empty: name at least one of read, write and atomic\n"
       "limits.request_timeout: must be 100ms to 1h, found -1ns\n"

@@ -142,8 +142,8 @@ TEST(YamlBounds, Nesting) {
   const std::string message = "nested too deeply: at most 32 levels\n";
   // Where a bracket may still turn out to be a key, yaml-cpp counts a map of one pair around it.
   EXPECT_EQ(faults(std::string(33, '[')), "f.yaml:1:17: " + message);
-  EXPECT_EQ(faults(std::string(kFileBytesMax, '[')), "f.yaml:1:17: " + message);
-  EXPECT_EQ(faults(std::string(kFileBytesMax, '{')), "f.yaml:1:32: " + message);
+  EXPECT_EQ(faults(std::string(100'000, '[')), "f.yaml:1:17: " + message);
+  EXPECT_EQ(faults(std::string(100'000, '{')), "f.yaml:1:32: " + message);
   std::string dashes;
   for (std::size_t i = 0; i < 100'000; ++i) dashes.append("- ");
   EXPECT_EQ(faults(dashes), "f.yaml:1:65: " + message);
@@ -155,11 +155,11 @@ TEST(YamlBounds, Nesting) {
 // Inputs that took readers of YAML long before. The limit is the test's own time-out.
 TEST(YamlBounds, LargeFilesWithManyNodesAreRead) {
   std::string quotes = "regions: [";
-  while (quotes.size() < kFileBytesMax - 64) quotes.append("\"a\",\n");
+  while (quotes.size() < 450'000) quotes.append("\"a\",\n");
   EXPECT_TRUE(faults(quotes + "]").starts_with("f.yaml:1:1: pool.size: required"));
   std::string unknown;
-  for (int i = 0; i < 60'000; ++i) unknown.append("key").append(std::to_string(i)).append(": 1\n");
-  EXPECT_TRUE(faults(unknown).ends_with("and 59901 more\n"));
+  for (int i = 0; i < 10'000; ++i) unknown.append("key").append(std::to_string(i)).append(": 1\n");
+  EXPECT_TRUE(faults(unknown).ends_with("and 9901 more\n"));
 }
 
 TEST(YamlRoot, MustBeAMap) {

@@ -46,7 +46,7 @@ struct Endpoint {
 struct Listen {
   /// An IPv4 or IPv6 literal, or a host name; `0.0.0.0` and `::` mean every address.
   std::string address = "127.0.0.1";
-  std::uint16_t port = 7471;
+  std::uint16_t port = 7471;  ///< 0: a free one
 
   friend bool operator==(const Listen&, const Listen&) = default;
 };
