@@ -97,6 +97,7 @@ std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri,
 Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
   std::string passed_over;
   Error last{Code::kUnsupported, "open"};
+  bool tried = false;
   for (const Candidate& candidate : candidates(uri, passed_over)) {
     auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto);
     if (session) {
@@ -108,8 +109,9 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
         return Region{std::move(*region)};
       }
       last = region.error().with_subject(uri.region);
-    } else if (passed_over.empty() || session.error().code() != Code::kNotFound) {
-      // That there is no RDMA device says less than why the transport before it failed.
+      tried = true;
+    } else if (!std::exchange(tried, true) || session.error().code() != Code::kNotFound) {
+      // That there is no RDMA device says less than why the transport tried before it failed.
       last = session.error();
     }
     if (is_final(last.code())) return last;
@@ -123,10 +125,12 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
 Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri) {
   std::string passed_over;
   Error last{Code::kUnsupported, "connect"};
+  bool tried = false;
   for (const Candidate& candidate : candidates(uri, passed_over)) {
     auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto);
     if (session) return session;
-    if (passed_over.empty() || session.error().code() != Code::kNotFound) last = session.error();
+    if (!std::exchange(tried, true) || session.error().code() != Code::kNotFound)
+      last = session.error();
     passed_over += std::string{to_string(candidate.kind)} + ": " + session.error().message() + "; ";
   }
   return last;

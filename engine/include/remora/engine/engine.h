@@ -42,19 +42,19 @@ struct EngineOptions {
   std::uint32_t bounce_slot_count = 32;
   std::uint32_t bounce_slot_bytes = 64 * 1024;
   /// Restricts rdma to one device; empty: the one that routes to the server.
-  std::string device;
+  std::string device{};
   /// Where series go; null: a registry of the engine's own.
-  std::shared_ptr<metrics::Registry> registry;
+  std::shared_ptr<metrics::Registry> registry{};
 };
 
 /// What a server said of itself when the session began.
 struct ServerInfo {
-  std::string name;
+  std::string name{};
   std::uint64_t boot_id = 0;    ///< one life of the server process
   std::uint64_t memory_id = 0;  ///< one life of its memory's contents
   std::uint64_t pool_bytes = 0;
   std::uint64_t pool_free_bytes = 0;
-  std::string device;  ///< the server's RDMA device of this session; empty over shm
+  std::string device{};  ///< the server's RDMA device of this session; empty over shm
 };
 
 /// An authenticated relation with one server, for what is not data: create, list, stat, remove.

@@ -21,11 +21,11 @@ class RegionCore;
 
 /// What a server says of a region.
 struct RegionInfo {
-  std::string name;
+  std::string name{};
   std::uint64_t size_bytes = 0;
   std::uint64_t block_bytes = 0;
   Rights rights = Rights::kNone;  ///< the most that a grant of it can carry
-  std::string atomic_domain;      ///< "none", "cpu", or the server device's name
+  std::string atomic_domain{};    ///< "none", "cpu", or the server device's name
   bool shm = false;               ///< clients on the same host may map it
   std::uint64_t epoch = 0;
   std::uint64_t extent_count = 0;
@@ -34,7 +34,7 @@ struct RegionInfo {
 
 /// What create asks for.
 struct RegionSpec {
-  std::string name;
+  std::string name{};
   std::uint64_t size_bytes = 0;  ///< a multiple of block_bytes
   std::uint64_t block_bytes = 4096;
   Rights rights = Rights::kAll;

@@ -14,9 +14,9 @@ namespace remora {
 /// A parsed URI. HOST is a name, an IPv4 address or an IPv6 address in brackets; REGION obeys
 /// config::is_region_name().
 struct Uri {
-  std::string host;
+  std::string host{};
   std::uint16_t port = kDefaultPort;
-  std::string region;  ///< empty: the server itself
+  std::string region{};  ///< empty: the server itself
   TransportKind transport = TransportKind::kAuto;
 
   /// Errors: kInvalidArgument, its subject the offending part; kUnsupported for an unknown

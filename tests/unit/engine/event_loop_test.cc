@@ -1,0 +1,80 @@
+#include "support/event_loop.h"
+
+#include <atomic>
+#include <future>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+
+namespace remora {
+namespace {
+
+TEST(EventLoop, CallsTheHandlerOfAReadableDescriptor) {
+  auto loop = EventLoop::start("test").value();
+  const UniqueFd event{::eventfd(0, EFD_NONBLOCK)};
+  std::promise<void> called;
+  ASSERT_TRUE(loop->watch(event.get(), [&] {
+    eventfd_t value = 0;
+    if (::eventfd_read(event.get(), &value) == 0) called.set_value();
+  }));
+  ::eventfd_write(event.get(), 1);
+  called.get_future().wait();
+}
+
+TEST(EventLoop, ForgottenHandlerIsNotRunningAndNeverCalledAgain) {
+  auto loop = EventLoop::start("test").value();
+  const UniqueFd event{::eventfd(1, EFD_NONBLOCK)};  // stays readable
+  std::atomic<int> calls{0};
+  const auto token = loop->watch(event.get(), [&] { ++calls; }).value();
+  while (calls == 0) std::this_thread::yield();
+  loop->forget(token);
+  const int seen = calls;
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  EXPECT_EQ(calls, seen);
+}
+
+TEST(EventLoop, HandlerMayForgetItself) {
+  auto loop = EventLoop::start("test").value();
+  const UniqueFd event{::eventfd(1, EFD_NONBLOCK)};
+  std::promise<void> done;
+  std::atomic<EventLoop::Token> token{0};
+  token = loop->watch(event.get(),
+                      [&] {
+                        while (token == 0) std::this_thread::yield();
+                        loop->forget(token);
+                        done.set_value();
+                      })
+              .value();
+  done.get_future().wait();
+}
+
+TEST(EventLoop, LastOwnerMayBeAHandler) {
+  struct Owner {
+    std::unique_ptr<EventLoop> loop;
+  };
+  auto owner = std::make_shared<Owner>();
+  owner->loop = EventLoop::start("test").value();
+  const UniqueFd event{::eventfd(1, EFD_NONBLOCK)};
+  std::promise<void> done;
+  auto kept = std::make_shared<std::shared_ptr<Owner>>(owner);
+  EventLoop& loop = *owner->loop;
+  ASSERT_TRUE(loop.watch(event.get(), [kept, &done] {
+    if (*kept == nullptr) return;
+    kept->reset();
+    done.set_value();
+  }));
+  owner.reset();
+  done.get_future().wait();
+}
+
+TEST(EventLoop, PeriodicTaskRuns) {
+  auto loop = EventLoop::start("test").value();
+  std::promise<void> twice;
+  int calls = 0;
+  loop->every(std::chrono::milliseconds{1}, [&] {
+    if (++calls == 2) twice.set_value();
+  });
+  twice.get_future().wait();
+}
+
+}  // namespace
+}  // namespace remora

@@ -1,0 +1,82 @@
+#pragma once
+
+/// A lane whose completions the test decides.
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace remora::transport {
+
+class FakeLane final : public Lane {
+ public:
+  struct Seen {
+    WorkRequest request;
+    std::uint64_t sequence;
+  };
+
+  explicit FakeLane(std::uint32_t depth = 8, std::uint32_t transfer_bytes_max = 1024)
+      : results(16) {
+    limits_ = {.depth = depth, .transfer_bytes_max = transfer_bytes_max, .inline_bytes_max = 16};
+  }
+
+  [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
+  PostOutcome post(std::span<const WorkRequest> chain,
+                   std::uint64_t first_sequence) noexcept override {
+    ++doorbells;
+    const std::size_t count = std::min(chain.size(), take_at_most);
+    for (std::size_t i = 0; i < count; ++i) posted.push_back({chain[i], first_sequence + i});
+    if (count == chain.size()) return {.taken = count, .status = {}};
+    return {.taken = count, .status = Error{Code::kProvider, "fake post"}};
+  }
+  std::size_t poll(std::span<LaneCompletion> found) noexcept override {
+    std::size_t count = 0;
+    while (count < found.size() && !ready.empty()) {
+      found[count++] = ready.front();
+      ready.pop_front();
+    }
+    return count;
+  }
+  [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
+    return results;
+  }
+  Status arm() noexcept override { return {}; }
+  void drain_events() noexcept override {}
+  [[nodiscard]] int event_fd() const noexcept override { return 0; }  // never readable in time
+  void break_off() noexcept override {
+    ++broken;
+    if (!flush_when_broken) return;
+    const std::uint64_t first = first_unfinished;
+    for (const Seen& seen : posted)
+      if (seen.sequence >= first)
+        ready.push_back({.sequence = seen.sequence, .status = CompletionStatus::kFlushed});
+  }
+  void close() noexcept override { ++closed; }
+  [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
+    return limits_.depth;
+  }
+
+  /// Everything up to and with `sequence` completes, told by one completion.
+  void complete(std::uint64_t sequence, CompletionStatus status = CompletionStatus::kSuccess) {
+    ready.push_back({.sequence = sequence, .status = status, .vendor_error = 0});
+    first_unfinished = sequence + 1;
+  }
+
+  std::vector<Seen> posted;
+  std::deque<LaneCompletion> ready;
+  std::vector<std::uint64_t> results;
+  std::uint64_t first_unfinished = 0;
+  std::size_t take_at_most = SIZE_MAX;
+  bool flush_when_broken = true;
+  int doorbells = 0;
+  int broken = 0;
+  int closed = 0;
+
+ private:
+  Limits limits_;
+};
+
+}  // namespace remora::transport

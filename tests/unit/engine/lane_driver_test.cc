@@ -1,0 +1,279 @@
+#include "client/lane_driver.h"
+
+#include <array>
+#include <gtest/gtest.h>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "fake_lane.h"
+
+namespace remora::detail {
+namespace {
+
+using transport::FakeLane;
+using transport::Opcode;
+using transport::WireExtent;
+
+/// A registration that hands out a fixed key.
+class FakeDomain final : public transport::MemoryDomain {
+ public:
+  static constexpr std::uint32_t kKey = 77;
+  Result<std::unique_ptr<transport::Registration>> register_bytes(std::span<std::byte>) override {
+    struct Fixed final : transport::Registration {
+      [[nodiscard]] std::uint32_t local_key() const noexcept override { return kKey; }
+    };
+    return std::unique_ptr<transport::Registration>{std::make_unique<Fixed>()};
+  }
+};
+
+class LaneDriverTest : public ::testing::Test {
+ protected:
+  void start(std::unique_ptr<FakeLane> lane, std::size_t bounce_slots = 4) {
+    lane_ = lane.get();
+    bounce_ = SlotStore::create(bounce_slots, 256).value();
+    ASSERT_TRUE(bounce_->memory()->register_with(domain_, 0));
+    auto metrics = ClientMetrics::create(registry_, TransportKind::kRdma).value();
+    driver_ = std::make_unique<LaneDriver>(std::move(lane),
+                                           LaneDriver::Options{.spin = std::chrono::nanoseconds{0},
+                                                               .domain_index = 0,
+                                                               .needs_keys = true,
+                                                               .bounce = bounce_},
+                                           metrics, [this] { ++told_broken_; });
+  }
+  void SetUp() override { start(std::make_unique<FakeLane>()); }
+
+  OperationRecord& make(Opcode opcode, std::uint64_t offset, std::span<std::byte> local,
+                        std::chrono::milliseconds deadline = std::chrono::seconds{60}) {
+    auto& operation = *operations_.emplace_back(std::make_unique<OperationRecord>());
+    operation.opcode = opcode;
+    operation.offset_bytes = offset;
+    operation.local = local.data();
+    operation.length_bytes = local.empty() ? 8 : local.size();
+    operation.extents = extents_;
+    operation.submitted = Clock::now();
+    operation.deadline = Clock::now() + deadline;
+    operation.sink = &sink_;
+    return operation;
+  }
+  OperationRecord& registered(OperationRecord& operation) {
+    operation.memory = bounce_->memory().get();
+    return operation;
+  }
+  void wait_all(std::size_t count, Deadline deadline = Deadline::max()) {
+    driver_->wait(sink_, count, [&] { return deadline; });
+  }
+  double counted(const char* status) {
+    return registry_->sum("remora_client_operations_total", {{"status", status}}).value();
+  }
+
+  FakeDomain domain_;
+  std::shared_ptr<metrics::Registry> registry_ = metrics::Registry::create().value();
+  std::shared_ptr<SlotStore> bounce_;
+  FakeLane* lane_ = nullptr;
+  int told_broken_ = 0;
+  CompletionSink sink_;
+  std::vector<std::unique_ptr<OperationRecord>> operations_;
+  std::vector<WireExtent> extents_{
+      {.start_bytes = 0, .length_bytes = 4096, .remote_address = 0x10000, .remote_key = 1},
+      {.start_bytes = 4096, .length_bytes = 4096, .remote_address = 0x50000, .remote_key = 2}};
+  std::unique_ptr<LaneDriver> driver_;
+  std::array<std::byte, 4096> buffer_{};
+};
+
+TEST_F(LaneDriverTest, SeveralOperationsAreOneDoorbell) {
+  auto& first = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& second = registered(make(Opcode::kRead, 64, std::span{buffer_}.first(64)));
+  first.next = &second;
+  driver_->submit(&first);
+  EXPECT_EQ(lane_->doorbells, 1);
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  EXPECT_EQ(lane_->posted[1].request.remote_address, 0x10040U);
+  EXPECT_EQ(lane_->posted[0].request.local_key, FakeDomain::kKey);
+  lane_->complete(1);
+  wait_all(2);
+  EXPECT_TRUE(first.outcome.ok && second.outcome.ok);
+  EXPECT_EQ(counted("ok"), 2);
+}
+
+TEST_F(LaneDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
+  auto& operation = registered(make(Opcode::kWrite, 3000, std::span{buffer_}.first(2500)));
+  driver_->submit(&operation);
+  ASSERT_EQ(lane_->posted.size(), 4U);  // 1024 + 72 | 1024 + 380
+  EXPECT_EQ(lane_->posted[1].request.length_bytes, 72U);
+  EXPECT_EQ(lane_->posted[2].request.remote_address, 0x50000U);
+  EXPECT_EQ(lane_->posted[2].request.remote_key, 2U);
+  EXPECT_EQ(lane_->posted[3].request.length_bytes, 380U);
+  lane_->complete(2);
+  wait_all(0);
+  EXPECT_EQ(sink_.count, 0U) << "one part is still out";
+  lane_->complete(3);
+  wait_all(1);
+  EXPECT_TRUE(operation.outcome.ok);
+}
+
+TEST_F(LaneDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
+  start(std::make_unique<FakeLane>(2, 256));
+  auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(1000)));
+  driver_->submit(&operation);
+  EXPECT_EQ(lane_->posted.size(), 2U);
+  lane_->complete(1);
+  wait_all(0);
+  EXPECT_EQ(lane_->posted.size(), 4U);
+  lane_->complete(3);
+  wait_all(1);
+  EXPECT_TRUE(operation.outcome.ok);
+}
+
+TEST_F(LaneDriverTest, SmallWriteGoesInlineWithoutAKey) {
+  auto& operation = make(Opcode::kWrite, 0, std::span{buffer_}.first(16));
+  driver_->submit(&operation);
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  EXPECT_EQ(lane_->posted[0].request.local, buffer_.data());
+  lane_->complete(0);
+  wait_all(1);
+}
+
+TEST_F(LaneDriverTest, UnregisteredReadIsBouncedAndCopiedWhenItCompletes) {
+  auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(100));
+  driver_->submit(&operation);
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  std::byte* const slot = lane_->posted[0].request.local;
+  EXPECT_NE(slot, buffer_.data());
+  slot[99] = std::byte{42};
+  lane_->complete(0);
+  wait_all(1);
+  EXPECT_EQ(buffer_[99], std::byte{42});
+}
+
+TEST_F(LaneDriverTest, FailedBouncedReadDoesNotTouchTheBuffer) {
+  auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(100));
+  driver_->submit(&operation);
+  lane_->posted[0].request.local[0] = std::byte{42};
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(1);
+  EXPECT_EQ(operation.outcome.code, Code::kAccessRefused);
+  EXPECT_EQ(operation.outcome.status, CompletionStatus::kRemoteAccessError);
+  EXPECT_EQ(buffer_[0], std::byte{0});
+}
+
+TEST_F(LaneDriverTest, BounceSlotsComeBackAndTheRestFollows) {
+  start(std::make_unique<FakeLane>(), 1);
+  auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(600));  // slots of 256
+  driver_->submit(&operation);
+  for (std::uint64_t sequence = 0; sequence < 3; ++sequence) {
+    ASSERT_EQ(lane_->posted.size(), sequence + 1);
+    lane_->complete(sequence);
+    wait_all(sequence == 2 ? 1 : 0);
+  }
+  EXPECT_TRUE(operation.outcome.ok);
+  EXPECT_NE(bounce_->take(), SlotStore::kNone) << "the slot is back";
+}
+
+TEST_F(LaneDriverTest, AtomicBringsTheOldValue) {
+  auto& operation = make(Opcode::kFetchAdd, 4096, {});
+  operation.compare_or_add = 5;
+  driver_->submit(&operation);
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  EXPECT_EQ(lane_->posted[0].request.compare_or_add, 5U);
+  EXPECT_EQ(lane_->posted[0].request.remote_address, 0x50000U);
+  lane_->results[0] = 123;
+  lane_->complete(0);
+  wait_all(1);
+  EXPECT_EQ(operation.old_value, 123U);
+}
+
+TEST_F(LaneDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
+  auto& early = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& refused = registered(make(Opcode::kRead, 64, std::span{buffer_}.first(64)));
+  auto& read = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& write = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& atomic = make(Opcode::kCompareSwap, 0, {});
+  early.next = &refused;
+  refused.next = &read;
+  read.next = &write;
+  write.next = &atomic;
+  driver_->submit(&early);
+  lane_->complete(1, CompletionStatus::kRemoteAccessError);
+  wait_all(5);
+  EXPECT_TRUE(early.outcome.ok) << "unsignaled, before the one that failed";
+  EXPECT_EQ(refused.outcome.code, Code::kAccessRefused);
+  EXPECT_EQ(read.outcome.code, Code::kConnectionLost);
+  EXPECT_EQ(write.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(atomic.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(lane_->broken, 1);
+  EXPECT_EQ(lane_->closed, 1);
+  EXPECT_EQ(told_broken_, 1);
+  EXPECT_EQ(counted("indeterminate"), 2);
+}
+
+TEST_F(LaneDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
+  auto& operation = registered(
+      make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
+  auto& neighbour = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  operation.next = &neighbour;
+  driver_->submit(&operation);
+  wait_all(2, operation.deadline);
+  EXPECT_EQ(operation.outcome.code, Code::kTimedOut);
+  EXPECT_EQ(neighbour.outcome.code, Code::kIndeterminate);
+  EXPECT_TRUE(driver_->broken());
+}
+
+TEST_F(LaneDriverTest, ExpiredQueuedWriteTimesOutWithoutTouchingTheLane) {
+  start(std::make_unique<FakeLane>(1));
+  auto& holds = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& queued = registered(
+      make(Opcode::kWrite, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
+  holds.next = &queued;
+  driver_->submit(&holds);
+  wait_all(1, queued.deadline);
+  EXPECT_EQ(queued.outcome.code, Code::kTimedOut);
+  EXPECT_FALSE(driver_->broken());
+  EXPECT_EQ(lane_->posted.size(), 1U);
+  lane_->complete(0);
+  wait_all(2);
+  EXPECT_TRUE(holds.outcome.ok);
+}
+
+TEST_F(LaneDriverTest, PartlyRefusedChainEndsEveryOperation) {
+  lane_->take_at_most = 1;
+  auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& second = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  first.next = &second;
+  driver_->submit(&first);
+  wait_all(2);
+  EXPECT_EQ(first.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(second.outcome.code, Code::kConnectionLost);
+}
+
+TEST_F(LaneDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
+  lane_->flush_when_broken = false;
+  auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  driver_->submit(&operation);
+  driver_->fail(Reason::kPeerGone);
+  wait_all(1);
+  EXPECT_EQ(lane_->closed, 1);
+  EXPECT_EQ(operation.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(operation.outcome.reason, Reason::kPeerGone);
+}
+
+TEST_F(LaneDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
+  driver_->fail(Reason::kPeerGone);
+  auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  driver_->submit(&operation);
+  wait_all(1);
+  EXPECT_EQ(operation.outcome.code, Code::kConnectionLost);
+  EXPECT_TRUE(lane_->posted.empty());
+}
+
+TEST_F(LaneDriverTest, WaiterInAnotherThreadIsWokenByTheLanesEnd) {
+  auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  driver_->submit(&operation);
+  std::thread ender{[this] { driver_->fail(Reason::kPeerGone); }};
+  wait_all(1);
+  ender.join();
+  EXPECT_EQ(operation.outcome.code, Code::kConnectionLost);
+}
+
+}  // namespace
+}  // namespace remora::detail

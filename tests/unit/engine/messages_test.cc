@@ -1,0 +1,113 @@
+#include "control/messages.h"
+
+#include <gtest/gtest.h>
+#include <random>
+
+namespace remora::control {
+namespace {
+
+Envelope ping(std::uint64_t id) {
+  Envelope envelope;
+  envelope.set_magic(kMagic);
+  envelope.set_id(id);
+  envelope.mutable_request()->mutable_ping();
+  return envelope;
+}
+
+TEST(Messages, RoundTrip) {
+  const auto bytes = encode(ping(7)).value();
+  const auto decoded = decode(bytes);
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(decoded->id(), 7U);
+  EXPECT_TRUE(decoded->request().has_ping());
+}
+
+TEST(Messages, WithoutMagicIdOrKindIsAViolation) {
+  Envelope wrong = ping(7);
+  wrong.set_magic(1);
+  EXPECT_EQ(decode(encode(wrong).value()).error().code(), Code::kProtocol);
+  EXPECT_EQ(decode(encode(ping(0)).value()).error().code(), Code::kProtocol);
+  Envelope empty;
+  empty.set_magic(kMagic);
+  empty.set_id(1);
+  EXPECT_EQ(decode(encode(empty).value()).error().code(), Code::kProtocol);
+}
+
+TEST(Messages, EveryTruncationAndRandomBytesAreSurvived) {
+  auto bytes = encode(ping(7)).value();
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_FALSE(decode(std::span{bytes}.first(length))) << length;
+  std::mt19937 random{3};
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<std::byte> noise(random() % 200);
+    for (std::byte& byte : noise) byte = static_cast<std::byte>(random());
+    (void)decode(noise);
+  }
+}
+
+TEST(Messages, TooLongIsRefusedOnBothSides) {
+  Envelope envelope = ping(1);
+  envelope.mutable_request()->mutable_stat()->set_name(
+      std::string(transport::kControlMessageBytesMax, 'x'));
+  EXPECT_EQ(encode(envelope).error().code(), Code::kLimitExceeded);
+  EXPECT_FALSE(decode(std::vector<std::byte>(transport::kControlMessageBytesMax + 1)));
+}
+
+TEST(Messages, FullPagesFitAMessage) {
+  Envelope envelope;
+  envelope.set_magic(kMagic);
+  envelope.set_id(~0ULL);
+  auto& opened = *envelope.mutable_reply()->mutable_open();
+  for (std::size_t i = 0; i < kExtentsPerPage; ++i) {
+    auto& extent = *opened.add_extents();
+    extent.set_length_bytes(~0ULL);
+    extent.set_address(~0ULL);
+    extent.set_key(~0U);
+  }
+  EXPECT_TRUE(encode(envelope));
+  auto& list = *envelope.mutable_reply()->mutable_list();
+  for (std::size_t i = 0; i < kRegionsPerPage; ++i)
+    *list.add_regions() = to_message({.name = std::string(64, 'n'),
+                                      .size_bytes = ~0ULL,
+                                      .block_bytes = ~0ULL,
+                                      .rights = Rights::kAll,
+                                      .atomic_domain = std::string(64, 'd'),
+                                      .shm = true,
+                                      .epoch = ~0ULL,
+                                      .extent_count = ~0ULL,
+                                      .open_count = ~0ULL});
+  EXPECT_TRUE(encode(envelope));
+}
+
+TEST(Messages, ErrorsCrossTheWireWhole) {
+  const Error error = Error{Code::kOutOfMemory, "pool"}
+                          .with_reason(Reason::kMemlock)
+                          .with_errno(12)
+                          .with_limit(10, 5)
+                          .with_subject("region");
+  const Error back = to_error(to_failure(error), "open");
+  EXPECT_EQ(back.code(), error.code());
+  EXPECT_EQ(back.reason(), error.reason());
+  EXPECT_EQ(back.system_errno(), 12);
+  EXPECT_EQ(back.allowed(), 5U);
+  EXPECT_EQ(back.subject(), "region");
+  EXPECT_EQ(back.operation(), "open");
+}
+
+TEST(Messages, CodeFromTheFutureIsAViolationNotACrash) {
+  Failure failure;
+  failure.set_code(4000);
+  failure.set_reason(4000);
+  EXPECT_EQ(to_error(failure, "x").code(), Code::kProtocol);
+}
+
+TEST(Messages, RegionThatContradictsItselfIsRefused) {
+  Region region =
+      to_message({.name = "a", .size_bytes = 4096, .block_bytes = 4096, .extent_count = 1});
+  EXPECT_TRUE(to_info(region));
+  region.set_size_bytes(0);
+  EXPECT_EQ(to_info(region).error().code(), Code::kProtocol);
+}
+
+}  // namespace
+}  // namespace remora::control

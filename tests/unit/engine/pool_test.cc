@@ -1,0 +1,105 @@
+#include "server/pool.h"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace remora::detail {
+namespace {
+
+constexpr std::uint64_t kPage = config::kPoolPageBytes;
+
+config::Pool options(std::uint64_t size_bytes, std::uint64_t piece_bytes) {
+  return {.size_bytes = size_bytes,
+          .piece_bytes = piece_bytes,
+          .huge_pages = config::HugePages::kNever};
+}
+Deadline soon() { return Clock::now() + std::chrono::seconds{10}; }
+
+std::uint64_t total(const RegionMemory& memory) {
+  std::uint64_t sum = 0;
+  for (const auto& stretch : memory.stretches()) sum += stretch.length_bytes;
+  return sum;
+}
+
+TEST(Pool, ExtentNeverCrossesAPiece) {
+  auto pool = Pool::create(options(16 * kPage, 4 * kPage)).value();
+  auto memory = pool->allocate(10 * kPage, false, soon()).value();
+  ASSERT_EQ(memory->stretches().size(), 3U);
+  for (const auto& stretch : memory->stretches()) EXPECT_LE(stretch.length_bytes, 4 * kPage);
+  EXPECT_EQ(total(*memory), 10 * kPage);
+}
+
+TEST(Pool, LastExtentEndsWithTheRegionNotWithThePage) {
+  auto pool = Pool::create(options(4 * kPage, 4 * kPage)).value();
+  auto memory = pool->allocate(kPage + 64, false, soon()).value();
+  EXPECT_EQ(total(*memory), kPage + 64);
+  EXPECT_EQ(pool->usage().used_bytes, 2 * kPage);
+}
+
+TEST(Pool, MemoryIsZeroWhenItIsHandedOutAgain) {
+  auto pool = Pool::create(options(4 * kPage, 4 * kPage)).value();
+  for (const bool shareable : {false, true, false}) {
+    auto memory = pool->allocate(4 * kPage, shareable, soon()).value();
+    for (const auto& stretch : memory->stretches()) {
+      const std::span bytes{stretch.address, stretch.length_bytes};
+      EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(),
+                              [](std::byte byte) { return byte == std::byte{0}; }));
+      std::fill(bytes.begin(), bytes.end(), std::byte{0xa5});
+    }
+  }
+}
+
+TEST(Pool, ExhaustedSaysWhatWasAskedAndWhatIsFree) {
+  auto pool = Pool::create(options(4 * kPage, 4 * kPage)).value();
+  auto first = pool->allocate(3 * kPage, false, soon()).value();
+  const auto second = pool->allocate(2 * kPage, false, soon());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), Code::kOutOfMemory);
+  EXPECT_EQ(second.error().asked(), 2 * kPage);
+  EXPECT_EQ(second.error().allowed(), kPage);
+}
+
+TEST(Pool, LargerThanTheMachineIsRefusedBeforeAnythingIsTouched) {
+  const auto pool = Pool::create(options(std::uint64_t{1} << 50U, std::uint64_t{1} << 30U));
+  ASSERT_FALSE(pool);
+  EXPECT_EQ(pool.error().code(), Code::kOutOfMemory);
+  EXPECT_EQ(pool.error().asked(), std::uint64_t{1} << 50U);
+  EXPECT_GT(pool.error().allowed(), 0U);
+}
+
+TEST(Pool, ShareableRegionIsOneSealedFileOfItsOwn) {
+  auto pool = Pool::create(options(16 * kPage, 4 * kPage)).value();
+  auto memory = pool->allocate(10 * kPage, true, soon()).value();
+  EXPECT_EQ(memory->stretches().size(), 1U);
+  const int fd = memory->shareable_fd();
+  ASSERT_GE(fd, 0);
+  EXPECT_NE(::ftruncate(fd, 0), 0) << "sealed against shrinking";
+  struct stat status {};
+  ASSERT_EQ(::fstat(fd, &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+}
+
+TEST(Pool, FillFreeAtRandomFillAgainLosesNothing) {
+  auto pool = Pool::create(options(64 * kPage, 16 * kPage)).value();
+  std::mt19937 random{7};
+  std::vector<std::shared_ptr<RegionMemory>> held;
+  for (int round = 0; round < 200; ++round) {
+    if (!held.empty() && random() % 2 == 0) {
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(random() % held.size()));
+      continue;
+    }
+    auto memory = pool->allocate((1 + random() % 9) * kPage, false, soon());
+    if (memory) held.push_back(std::move(*memory));
+  }
+  held.clear();
+  auto all = pool->allocate(64 * kPage, false, soon());
+  ASSERT_TRUE(all) << all.error();
+  EXPECT_EQ((*all)->stretches().size(), 4U) << "coalesced to whole pieces";
+}
+
+}  // namespace
+}  // namespace remora::detail
