@@ -1,0 +1,188 @@
+#include "fake_verbs.h"
+
+namespace remora::test {
+namespace {
+
+using std::chrono::milliseconds;
+using Kind = verbs::ConnectionEvent::Kind;
+
+class ConnectorTest : public FakeTest {
+ protected:
+  static verbs::Address peer() { return verbs::Address::parse("10.0.0.9", 7471).value(); }
+  static verbs::Deadline soon() { return verbs::deadline_in(milliseconds{500}); }
+  [[nodiscard]] Result<verbs::Connector> resolve(
+      const verbs::ConnectorOptions& options = {}) const {
+    return verbs::Connector::resolve(peer(), soon(), options, fake_.provider());
+  }
+};
+
+TEST_F(ConnectorTest, MissingDeviceIsNotFound) {
+  fake_.fail("create_event_channel", 1, ENODEV);
+  EXPECT_CODE(resolve(), kNotFound);
+}
+
+TEST_F(ConnectorTest, NoRouteIsUnreachable) {
+  fake_.fail("resolve_addr", 1, ENETUNREACH);
+  const auto connector = resolve();
+  EXPECT_CODE(connector, kUnreachable);
+  EXPECT_EQ(connector.error().subject(), "10.0.0.9:7471");
+  EXPECT_EQ(connector.error().system_errno(), ENETUNREACH);
+  fake_.fail("resolve_route", 1, EHOSTUNREACH);
+  EXPECT_CODE(resolve(), kUnreachable);
+}
+
+TEST_F(ConnectorTest, SilentResolutionMeetsTheDeadline) {
+  fake_.resolve = false;
+  const auto connector =
+      verbs::Connector::resolve(peer(), verbs::deadline_in(milliseconds{20}), {}, fake_.provider());
+  EXPECT_CODE(connector, kTimedOut);
+}
+
+TEST_F(ConnectorTest, AckTimeoutIsChecked) {
+  EXPECT_CODE(resolve({.source = {}, .ack_timeout = 32}), kInvalidArgument);
+  fake_.fail("set_option", 1, ENOSYS);
+  EXPECT_CODE(resolve({.source = {}, .ack_timeout = 18}), kProvider);
+  ASSERT_OK(resolve({.source = {}, .ack_timeout = 18}));
+}
+
+TEST_F(ConnectorTest, ConnectNeedsAQueuePairOfItsDevice) {
+  auto connector = resolve().value();
+  EXPECT_CODE(connector.connect(soon()), kInvalidArgument);
+  const FakeRig other{open()};
+  EXPECT_CODE(connector.create_queue_pair(other.builder()), kInvalidArgument);
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder()));
+  EXPECT_CODE(connector.create_queue_pair(rig.builder()), kAlreadyExists);
+}
+
+TEST_F(ConnectorTest, PrivateDataIsBounded) {
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder()));
+  const std::vector<std::byte> data(57);
+  const auto connection = connector.start_connect({.private_data = data});
+  EXPECT_CODE(connection, kLimitExceeded);
+  EXPECT_EQ(connection.error().asked(), 57U);
+  EXPECT_EQ(connection.error().allowed(), 56U);
+  ASSERT_OK(connector.start_connect({.private_data = std::span{data}.first(56)}));
+}
+
+TEST_F(ConnectorTest, AnswerBringsTheQueuePairUp) {
+  fake_.answer_data = "welcome";
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder().timeout(18).initiator_depth(4)));
+  const auto connection = connector.connect(soon());
+  ASSERT_OK(connection);
+  EXPECT_TRUE(connection->established());
+  EXPECT_EQ(connection->queue_pair().query_state().value(), verbs::QueuePairState::kRts);
+  EXPECT_EQ(fake_.last_parameters.qp_num, 0x77U);
+  EXPECT_EQ(fake_.last_parameters.initiator_depth, 4);
+  EXPECT_EQ(fake_.modified.back().first.timeout, 18) << "the builder's, not the kernel's";
+  EXPECT_EQ(connection->initiator_depth(), 4);
+  EXPECT_EQ(connection->responder_depth(), 8) << "what the peer allows";
+  EXPECT_EQ(connector.answer()->private_data.bytes().size(), 7U);
+  EXPECT_CODE(connector.start_connect(), kClosed);
+}
+
+TEST_F(ConnectorTest, RejectIsRefusedAndKeepsItsData) {
+  fake_.answer = FakeVerbs::Answer::kReject;
+  fake_.answer_data = "go away";
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder()));
+  EXPECT_CODE(connector.connect(soon()), kConnectionRefused);
+  ASSERT_TRUE(connector.answer().has_value());
+  EXPECT_EQ(connector.answer()->kind, Kind::kRejected);
+  EXPECT_EQ(connector.answer()->private_data.bytes().size(), 7U);
+}
+
+TEST_F(ConnectorTest, SilentPeerMeetsTheDeadline) {
+  fake_.answer = FakeVerbs::Answer::kSilence;
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder()));
+  const auto connection = connector.connect(verbs::deadline_in(milliseconds{20}));
+  EXPECT_CODE(connection, kTimedOut);
+  EXPECT_EQ(connection.error().subject(), "10.0.0.9:7471");
+}
+
+TEST_F(ConnectorTest, KernelsOwnTimeOutIsATimeOut) {
+  fake_.answer = FakeVerbs::Answer::kUnreachable;
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder()));
+  EXPECT_CODE(connector.connect(soon()), kTimedOut);
+}
+
+TEST_F(ConnectorTest, FailureToFollowTheAnswerRejectsThePeer) {
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder()));
+  fake_.fail("modify_qp", 1, EIO);
+  EXPECT_CODE(connector.connect(soon()), kProvider);
+  EXPECT_EQ(fake_.rejects, 1);
+}
+
+TEST_F(ConnectorTest, DisconnectionBreaksTheQueuePair) {
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder()));
+  auto connection = connector.connect(soon()).value();
+  EXPECT_FALSE(connection.next_event()->has_value());
+  fake_.push(connection.raw(), RDMA_CM_EVENT_DISCONNECTED);
+  const auto event = connection.next_event();
+  ASSERT_OK(event);
+  EXPECT_EQ((*event)->kind, Kind::kDisconnected);
+  EXPECT_EQ((*event)->error(peer()).code(), Code::kConnectionLost);
+  EXPECT_FALSE(connection.established());
+  EXPECT_EQ(connection.failure()->kind, Kind::kDisconnected);
+  EXPECT_EQ(connection.queue_pair().query_state().value(), verbs::QueuePairState::kErr);
+  fake_.fail("disconnect", 1, EINVAL);  // the kernel's answer when the peer was first
+  ASSERT_OK(connection.disconnect());
+  ASSERT_OK(connection.disconnect());
+  EXPECT_EQ(fake_.uses("disconnect"), 1);
+}
+
+TEST_F(ConnectorTest, OtherEventsAreTold) {
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder()));
+  auto connection = connector.connect(soon()).value();
+  for (const auto& [raw, kind] : {std::pair{RDMA_CM_EVENT_ADDR_CHANGE, Kind::kAddressChanged},
+                                  std::pair{RDMA_CM_EVENT_TIMEWAIT_EXIT, Kind::kTimeWaitExit},
+                                  std::pair{RDMA_CM_EVENT_MULTICAST_JOIN, Kind::kOther},
+                                  std::pair{RDMA_CM_EVENT_DEVICE_REMOVAL, Kind::kDeviceRemoved}}) {
+    fake_.push(connection.raw(), raw);
+    const auto event = connection.wait_event(soon());
+    ASSERT_OK(event);
+    EXPECT_EQ(event->kind, kind);
+  }
+  EXPECT_CODE(connection.wait_established(soon()), kConnectionLost);
+}
+
+TEST_F(ConnectorTest, EventFailureIsKept) {
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder()));
+  auto connection = connector.start_connect().value();
+  fake_.fail("get_cm_event", 1, EIO);
+  EXPECT_CODE(connection.next_event(), kProvider);
+  fake_.fail("disconnect", 1, EIO);
+  EXPECT_CODE(connection.disconnect(), kProvider);
+}
+
+TEST_F(ConnectorTest, MoveAssignmentDestroysTheOldConnectionWhole) {
+  auto first = resolve().value();
+  const FakeRig rig{first.device()};
+  ASSERT_OK(first.create_queue_pair(rig.builder()));
+  auto second = resolve().value();
+  ASSERT_OK(second.create_queue_pair(rig.builder()));
+  auto connection = first.connect(soon()).value();
+  connection = second.connect(soon()).value();
+  EXPECT_EQ(fake_.uses("destroy_id"), 1);
+  EXPECT_TRUE(connection.established());
+}
+
+}  // namespace
+}  // namespace remora::test

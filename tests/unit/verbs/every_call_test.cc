@@ -1,0 +1,119 @@
+#include "fake_verbs.h"
+
+namespace remora::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+verbs::Deadline soon() { return verbs::deadline_in(milliseconds{30}); }
+
+Status use_device(FakeVerbs& fake) {
+  const auto list = verbs::devices(fake.provider());
+  if (!list) return list.error();
+  const auto device = (*list)[0].open();
+  if (!device) return device.error();
+  const auto domain = device->allocate_domain();
+  if (!domain) return domain.error();
+  const auto queue = device->create_completion_queue({.depth = 16, .events = true});
+  if (!queue) return queue.error();
+  std::vector<std::byte> bytes(4096);
+  const auto memory = domain->register_bytes(bytes, verbs::Access::kLocalWrite);
+  if (!memory) return memory.error();
+  auto prepared = verbs::QueuePairBuilder<verbs::Rc>{*domain, *queue, *queue}.build();
+  if (!prepared) return prepared.error();
+  if (const Status posted = prepared->pair().post_receive(1, memory->slice(0, 64)); !posted)
+    return posted;
+  const auto self = prepared->endpoint();
+  auto pair = std::move(*prepared).connect(self);
+  if (!pair) return pair.error();
+  auto batch = pair->start();
+  batch.write(1, memory->slice(0, 64), memory->remote(64, 64));
+  if (const Status posted = batch.post(); !posted) return posted;
+  std::array<verbs::Completion, 4> storage;
+  const auto some = queue->wait(storage, soon());
+  if (!some) return some.error();
+  fake.raise(queue->raw());
+  if (const auto events = queue->take_events(); !events) return events.error();
+  if (const Status armed = queue->arm(); !armed) return armed;
+  if (const auto state = pair->query_state(); !state) return state.error();
+  return pair->to_error();
+}
+
+Status use_connector(FakeVerbs& fake) {
+  auto connector = verbs::Connector::resolve(verbs::Address::parse("10.0.0.9", 1).value(), soon(),
+                                             {.source = {}, .ack_timeout = 18}, fake.provider());
+  if (!connector) return connector.error();
+  const auto domain = connector->device().allocate_domain();
+  if (!domain) return domain.error();
+  const auto queue = connector->device().create_completion_queue({.depth = 16});
+  if (!queue) return queue.error();
+  const verbs::QueuePairBuilder<verbs::Rc> builder{*domain, *queue, *queue};
+  if (const Status made = connector->create_queue_pair(builder); !made) return made;
+  auto connection = connector->connect(soon());
+  if (!connection) return connection.error();
+  return connection->disconnect();
+}
+
+Status use_listener(FakeVerbs& fake) {
+  auto listener = verbs::ConnectionListener::bind(verbs::Address::any_ipv4(0), 4, fake.provider());
+  if (!listener) return listener.error();
+  fake.knock("one");
+  auto request = listener->wait_request(soon());
+  if (!request) return request.error();
+  const auto domain = request->device().allocate_domain();
+  if (!domain) return domain.error();
+  const auto queue = request->device().create_completion_queue({.depth = 16});
+  if (!queue) return queue.error();
+  const verbs::QueuePairBuilder<verbs::Rc> builder{*domain, *queue, *queue};
+  if (const Status made = request->create_queue_pair(builder); !made) return made;
+  auto connection = std::move(*request).accept(soon());
+  if (!connection) return connection.error();
+  fake.knock("two");
+  auto other = listener->wait_request(soon());
+  if (!other) return other.error();
+  return std::move(*other).reject();
+}
+
+using Scenario = Status (*)(FakeVerbs&);
+
+class EveryCall : public testing::TestWithParam<std::pair<const char*, Scenario>> {};
+
+// Each call of the scenario fails once, at each of its uses. Nothing may be left, no parent may go
+// before its child, and the failure is told: by the scenario, or, in a destructor, by the count.
+TEST_P(EveryCall, FailingOnceLeavesNothing) {
+  const Scenario scenario = GetParam().second;
+  std::map<std::string, int> uses;
+  {
+    FakeVerbs fake;
+    ASSERT_OK(scenario(fake));
+    EXPECT_EQ(fake.live(), "");
+    uses = fake.uses();
+  }
+  int tried = 0;
+  for (const auto& [call, count] : uses) {
+    for (int nth = 1; nth <= count; ++nth, ++tried) {
+      SCOPED_TRACE(call + " fails at use " + std::to_string(nth));
+      FakeVerbs fake;
+      fake.fail(call, nth, EIO);
+      const auto failures = verbs::teardown_failure_count();
+      const Status status = scenario(fake);
+      EXPECT_EQ(fake.live(), "");
+      if (call == "ack_cq_events" || call == "reject") continue;  // void; best effort
+      EXPECT_TRUE(!status.ok() || verbs::teardown_failure_count() > failures);
+      if (!status.ok() && status.error().code() == Code::kProvider) {
+        EXPECT_FALSE(status.error().operation().empty());
+        EXPECT_EQ(status.error().system_errno(), EIO) << status.error();
+      }
+    }
+  }
+  EXPECT_GT(tried, 15);
+}
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, EveryCall,
+                         testing::Values(std::pair{"Device", &use_device},
+                                         std::pair{"Connector", &use_connector},
+                                         std::pair{"Listener", &use_listener}),
+                         [](const auto& scenario) { return std::string{scenario.param.first}; });
+
+}  // namespace
+}  // namespace remora::test

@@ -1,0 +1,224 @@
+#include <arpa/inet.h>
+#include <cstring>
+#include <netinet/in.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "fake_verbs.h"
+
+namespace remora::test {
+namespace {
+
+FakeVerbs& fake() { return FakeVerbs::current(); }
+
+// librdmacm answers -1 and errno.
+int answered(const char* call) {
+  const int number = fake().use(call);
+  if (number == 0) return 0;
+  errno = number;
+  return -1;
+}
+
+rdma_event_channel* create_event_channel() {
+  if (answered("create_event_channel") != 0) return nullptr;
+  auto* const channel = new rdma_event_channel{};
+  channel->fd = ::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+  fake().born("cm channel", channel);
+  return channel;
+}
+void destroy_event_channel(rdma_event_channel* channel) {
+  fake().died("cm channel", channel);
+  for (rdma_cm_event* event : fake().cm_events[channel]) delete event;
+  fake().cm_events.erase(channel);
+  ::close(channel->fd);
+  delete channel;
+}
+
+rdma_cm_id* make_id(rdma_event_channel* channel) {
+  auto* const id = new rdma_cm_id{};
+  id->channel = channel;
+  fake().born("id", id, {channel});
+  return id;
+}
+int create_id(rdma_event_channel* channel, rdma_cm_id** id, void*, rdma_port_space) {
+  if (answered("create_id") != 0) return -1;
+  *id = make_id(channel);
+  return 0;
+}
+int destroy_id(rdma_cm_id* id) {
+  const int result = answered("destroy_id");
+  if (fake().unacknowledged_ids[id] != 0) fake().violation("rdma_destroy_id would never return");
+  // The kernel also drops the requests that wait at a listener.
+  const bool listening = fake().listener == id;
+  std::erase_if(fake().cm_events[id->channel], [&](rdma_cm_event* event) {
+    const bool request = listening && event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
+    if (event->id != id && !request) return false;
+    if (request) {
+      fake().died("id", event->id);
+      delete event->id;
+    }
+    std::uint64_t one = 0;
+    if (::read(id->channel->fd, &one, sizeof(one)) < 0) fake().violation("event without wake-up");
+    delete event;
+    return true;
+  });
+  if (listening) fake().listener = nullptr;
+  fake().died("id", id);
+  delete id;
+  return result;
+}
+int bind_addr(rdma_cm_id* id, sockaddr* address) {
+  if (answered("bind_addr") != 0) return -1;
+  std::memcpy(&id->route.addr.src_storage, address, sizeof(sockaddr_in));
+  return 0;
+}
+int listen(rdma_cm_id* id, int) {
+  if (answered("listen") != 0) return -1;
+  if (id->route.addr.src_sin.sin_port == 0) id->route.addr.src_sin.sin_port = htons(4242);
+  fake().listener = id;
+  return 0;
+}
+int resolve_addr(rdma_cm_id* id, sockaddr*, sockaddr* destination, int) {
+  if (answered("resolve_addr") != 0) return -1;
+  std::memcpy(&id->route.addr.dst_storage, destination, sizeof(sockaddr_in));
+  id->verbs = &fake().cm_context;
+  id->port_num = 1;
+  if (fake().resolve) fake().push(id, RDMA_CM_EVENT_ADDR_RESOLVED);
+  return 0;
+}
+int resolve_route(rdma_cm_id* id, int) {
+  if (answered("resolve_route") != 0) return -1;
+  fake().push(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  return 0;
+}
+int init_qp_attr(rdma_cm_id*, ibv_qp_attr* attributes, int* mask) {
+  if (answered("init_qp_attr") != 0) return -1;
+  attributes->max_dest_rd_atomic = 8;
+  attributes->max_rd_atomic = 8;
+  attributes->timeout = 5;
+  *mask = IBV_QP_STATE;
+  return 0;
+}
+int connect(rdma_cm_id* id, rdma_conn_param* parameters) {
+  if (answered("connect") != 0) return -1;
+  fake().last_parameters = *parameters;
+  const std::string& data = fake().answer_data;
+  switch (fake().answer) {
+    case FakeVerbs::Answer::kAccept:
+      fake().push(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, data);
+      break;
+    case FakeVerbs::Answer::kReject: fake().push(id, RDMA_CM_EVENT_REJECTED, 28, data); break;
+    case FakeVerbs::Answer::kUnreachable:
+      fake().push(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+      break;
+    case FakeVerbs::Answer::kSilence: break;
+  }
+  return 0;
+}
+int establish(rdma_cm_id*) { return answered("establish"); }
+int accept(rdma_cm_id* id, rdma_conn_param* parameters) {
+  if (answered("accept") != 0) return -1;
+  fake().last_parameters = *parameters;
+  fake().push(id, RDMA_CM_EVENT_ESTABLISHED);
+  return 0;
+}
+int reject(rdma_cm_id*, const void* data, std::uint8_t length) {
+  ++fake().rejects;
+  fake().last_rejected.assign(static_cast<const char*>(data), length);
+  return answered("reject");
+}
+int disconnect(rdma_cm_id*) { return answered("disconnect"); }
+
+int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  if (answered("get_cm_event") != 0) return -1;
+  auto& events = fake().cm_events[channel];
+  if (events.empty()) return errno = EAGAIN, -1;
+  std::uint64_t one = 0;
+  if (::read(channel->fd, &one, sizeof(one)) < 0) fake().violation("event without wake-up");
+  *event = events.front();
+  events.pop_front();
+  ++fake().unacknowledged_ids[(*event)->id];
+  return 0;
+}
+int ack_cm_event(rdma_cm_event* event) {
+  --fake().unacknowledged_ids[event->id];
+  delete event;
+  return answered("ack_cm_event");
+}
+int migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+  if (answered("migrate_id") != 0) return -1;
+  if (fake().unacknowledged_ids[id] != 0) fake().violation("rdma_migrate_id would never return");
+  fake().died("id", id);
+  fake().born("id", id, {channel});
+  id->channel = channel;
+  return 0;
+}
+int set_option(rdma_cm_id*, int, int, void*, std::size_t) { return answered("set_option"); }
+ibv_context** get_cm_devices(int* count) {
+  if (answered("get_cm_devices") != 0) return nullptr;
+  *count = fake().device_count;
+  auto** const list = new ibv_context* [2] { &fake().cm_context };
+  fake().born("list", list);
+  return list;
+}
+void free_cm_devices(ibv_context** list) {
+  fake().died("list", list);
+  delete[] list;
+}
+
+}  // namespace
+
+void FakeVerbs::push(rdma_cm_id* id, rdma_cm_event_type type, int status,
+                     const std::string& private_data) {
+  // The data rides behind the event, where the event's owner frees it with it.
+  static std::string kept;
+  kept = private_data;
+  auto* const event = new rdma_cm_event{};
+  event->id = id;
+  event->event = type;
+  event->status = status;
+  if (!private_data.empty()) {
+    event->param.conn.private_data = kept.data();
+    event->param.conn.private_data_len = static_cast<std::uint8_t>(kept.size());
+  }
+  cm_events[id->channel].push_back(event);
+  const std::uint64_t one = 1;
+  if (::write(id->channel->fd, &one, sizeof(one)) < 0) violation("eventfd");
+}
+
+void FakeVerbs::knock(const std::string& private_data, std::uint8_t initiator,
+                      std::uint8_t responder) {
+  rdma_cm_id* const id = make_id(listener->channel);
+  id->verbs = &cm_context;
+  id->port_num = 1;
+  id->route.addr.dst_sin.sin_family = AF_INET;
+  push(id, RDMA_CM_EVENT_CONNECT_REQUEST, 0, private_data);
+  rdma_conn_param& parameters = cm_events[id->channel].back()->param.conn;
+  parameters.responder_resources = initiator;
+  parameters.initiator_depth = responder;
+}
+
+void install_connection_manager(verbs::Provider& table) {
+  table.create_event_channel = &create_event_channel;
+  table.destroy_event_channel = &destroy_event_channel;
+  table.create_id = &create_id;
+  table.destroy_id = &destroy_id;
+  table.bind_addr = &bind_addr;
+  table.listen = &listen;
+  table.resolve_addr = &resolve_addr;
+  table.resolve_route = &resolve_route;
+  table.init_qp_attr = &init_qp_attr;
+  table.connect = &connect;
+  table.establish = &establish;
+  table.accept = &accept;
+  table.reject = &reject;
+  table.disconnect = &disconnect;
+  table.get_cm_event = &get_cm_event;
+  table.ack_cm_event = &ack_cm_event;
+  table.migrate_id = &migrate_id;
+  table.set_option = &set_option;
+  table.get_cm_devices = &get_cm_devices;
+  table.free_cm_devices = &free_cm_devices;
+}
+
+}  // namespace remora::test

@@ -1,0 +1,150 @@
+#pragma once
+
+/// Verbs without a device: a Provider whose every call is a function of ours.
+///
+/// It keeps count of what lives, notes what a real library would answer with a dead-lock or a
+/// use after free (a parent destroyed before its child, an event never acknowledged), and fails any
+/// call at its nth use. One FakeVerbs at a time; objects are heap blocks, so that the sanitizers
+/// see them too.
+
+#include <cerrno>
+#include <deque>
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <remora/verbs/verbs.h>
+
+namespace remora::test {
+
+#define ASSERT_OK(expression)                                                \
+  do {                                                                       \
+    const auto& asserted_ = (expression);                                    \
+    ASSERT_TRUE(asserted_.ok()) << #expression << ": " << asserted_.error(); \
+  } while (false)
+
+#define EXPECT_CODE(expression, expected_code)                                   \
+  do {                                                                           \
+    const auto& checked_ = (expression);                                         \
+    ASSERT_FALSE(checked_.ok()) << #expression;                                  \
+    EXPECT_EQ(checked_.error().code(), Code::expected_code) << checked_.error(); \
+  } while (false)
+
+class FakeVerbs {
+ public:
+  FakeVerbs();
+  ~FakeVerbs();
+  FakeVerbs(const FakeVerbs&) = delete;
+  FakeVerbs& operator=(const FakeVerbs&) = delete;
+  static FakeVerbs& current();
+
+  [[nodiscard]] const verbs::Provider& provider() const { return table; }
+
+  /// The `nth` next use of `call` (from 1) fails with `number`.
+  void fail(const std::string& call, int nth = 1, int number = EIO);
+  [[nodiscard]] const std::map<std::string, int>& uses() const { return uses_; }
+  [[nodiscard]] int uses(const std::string& call) const;
+  /// Kinds of objects that live, with their number; a device list and acknowledgements too.
+  [[nodiscard]] std::string live() const;
+
+  // What the device is.
+  std::string device_name = "fake0";
+  int device_count = 1;
+  int list_errno = 0;  ///< not 0: no list at all
+  ibv_device_attr attributes{};
+  ibv_port_attr port{};
+  std::vector<ibv_gid_entry> gids;
+  verbs::MemlockState memlock;
+  std::uint32_t granted_inline = 0;
+
+  // What was posted, and how many requests of a chain are taken (-1: all).
+  std::vector<std::vector<ibv_send_wr>> sent;
+  std::vector<std::vector<ibv_sge>> sent_elements;  ///< of each request of the last chain
+  std::vector<std::uint64_t> received_ids;
+  int take = -1;
+  std::deque<ibv_wc> completions;
+  std::vector<std::pair<ibv_qp_attr, int>> modified;
+  /// An event on the channel of `queue`.
+  void raise(ibv_cq* queue);
+
+  // The connection manager.
+  enum class Answer { kAccept, kReject, kSilence, kUnreachable };
+  Answer answer = Answer::kAccept;
+  std::string answer_data;
+  bool resolve = true;        ///< false: address resolution gets no answer
+  std::string last_rejected;  ///< private data of the last reject
+  int rejects = 0;
+  rdma_conn_param last_parameters{};
+  /// A client knocks at the only listener.
+  void knock(const std::string& private_data, std::uint8_t initiator = 16,
+             std::uint8_t responder = 16);
+  void push(rdma_cm_id* id, rdma_cm_event_type type, int status = 0,
+            const std::string& private_data = {});
+
+  // For the fake functions.
+  int use(const char* call);  ///< 0, or the errno to fail with
+  void born(const std::string& kind, const void* object, std::vector<const void*> parents = {});
+  void died(const std::string& kind, const void* object);
+  void violation(const std::string& what);
+
+  struct CmChannel;
+  struct CmEvent;
+  verbs::Provider table;
+  rdma_cm_id* listener = nullptr;
+  ibv_context cm_context{};
+  ibv_device device{};
+  std::map<const ibv_cq*, int> unacknowledged;
+  std::map<const rdma_cm_id*, int> unacknowledged_ids;
+  std::map<const ibv_comp_channel*, std::deque<ibv_cq*>> channel_events;
+  std::map<const rdma_event_channel*, std::deque<rdma_cm_event*>> cm_events;
+
+ private:
+  struct Object {
+    std::string kind;
+    std::vector<const void*> parents;
+  };
+  std::map<std::string, int> uses_;
+  std::map<std::string, std::pair<int, int>> failures_;  // call -> (uses left, errno)
+  std::map<const void*, Object> objects_;
+};
+
+/// The connection manager's part of the table.
+void install_connection_manager(verbs::Provider& table);
+
+/// A test with a fake device; at its end nothing may live.
+class FakeTest : public testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(fake_.live(), ""); }
+  verbs::Device open();
+  FakeVerbs fake_;
+};
+
+/// What a queue pair needs.
+struct FakeRig {
+  explicit FakeRig(verbs::Device opened);
+  verbs::Device device;
+  verbs::ProtectionDomain domain;
+  verbs::CompletionQueue queue;
+  std::vector<std::byte> bytes;
+  verbs::MemoryRegion memory;
+  [[nodiscard]] verbs::QueuePairBuilder<verbs::Rc> builder() const {
+    return {domain, queue, queue};
+  }
+  [[nodiscard]] verbs::QueuePair<verbs::Rc> connected() const {
+    auto prepared = builder().send_sge(2).receive_sge(2).inline_bytes(32).build().value();
+    const auto self = prepared.endpoint();
+    return std::move(prepared).connect(self).value();
+  }
+};
+
+}  // namespace remora::test
+
+namespace remora {
+inline void PrintTo(Code code, std::ostream* out) { *out << to_string(code); }
+inline void PrintTo(Reason reason, std::ostream* out) { *out << to_string(reason); }
+inline void PrintTo(CompletionStatus status, std::ostream* out) { *out << to_string(status); }
+}  // namespace remora
