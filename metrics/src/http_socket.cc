@@ -42,7 +42,7 @@ void StopSignal::raise() const noexcept {
   [[maybe_unused]] const ssize_t written = ::write(event_.fd(), &one, sizeof(one));
 }
 
-Wait wait_for(int fd, short events, const StopSignal& stop, Deadline deadline) noexcept {
+Wait wait_for(int fd, std::int16_t events, const StopSignal& stop, Deadline deadline) noexcept {
   std::array<pollfd, 2> polled{{{stop.fd(), POLLIN, 0}, {fd, events, 0}}};
   for (;;) {
     const auto left =

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <unistd.h>
 #include <utility>
 
@@ -48,7 +49,7 @@ class StopSignal {
 enum class Wait { kReady, kTimedOut, kStopped };
 
 // Waits for `events` (poll(2)) on `fd`; fd -1 waits for the deadline only.
-Wait wait_for(int fd, short events, const StopSignal& stop, Deadline deadline) noexcept;
+Wait wait_for(int fd, std::int16_t events, const StopSignal& stop, Deadline deadline) noexcept;
 
 // Listens on `address`, non-blocking, and writes back the port it got.
 // Errors: kAddressInUse, kPermissionDenied, kUnreachable, kUnsupported (no IPv6 here), kSystem.

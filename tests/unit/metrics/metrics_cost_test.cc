@@ -35,7 +35,7 @@ std::optional<double> instructions(const std::string& what, int times) {
   return std::strtod(output.c_str() + at + label.size(), nullptr);
 }
 
-class RecordCost : public ::testing::TestWithParam<std::pair<const char*, double>> {};
+class RecordCost : public ::testing::TestWithParam<std::pair<std::string, double>> {};
 
 TEST_P(RecordCost, StaysWithinItsBound) {
   if (kSanitized) GTEST_SKIP() << "a sanitized build has other instructions";
@@ -55,14 +55,15 @@ TEST_P(RecordCost, StaysWithinItsBound) {
   ASSERT_TRUE(loop && loop_and_record) << "callgrind said nothing";
   const double cost = *loop_and_record - *loop;
   RecordProperty("instructions", std::to_string(cost));
-  std::printf("%s: %.2f instructions\n", what, cost);
+  std::printf("%s: %.2f instructions\n", what.c_str(), cost);
   EXPECT_LE(cost, bound);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RecordCost,
-                         ::testing::Values(std::pair{"add", 4.0}, std::pair{"observe", 15.0},
-                                           std::pair{"observe_n", 17.0},
-                                           std::pair{"recorder", 25.0}),
-                         [](const auto& test) { return std::string{test.param.first}; });
+                         ::testing::Values(std::pair{std::string{"add"}, 4.0},
+                                           std::pair{std::string{"observe"}, 15.0},
+                                           std::pair{std::string{"observe_n"}, 17.0},
+                                           std::pair{std::string{"recorder"}, 25.0}),
+                         [](const auto& test) { return test.param.first; });
 
 }  // namespace

@@ -32,6 +32,7 @@ TEST(Recorder, EightThreadsGiveExactTotals) {
     }
   }};
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i)
     threads.emplace_back([&] {
       for (std::uint64_t round = 0; round < kRounds; ++round) {
@@ -59,6 +60,7 @@ TEST(Recorder, FinishedThreadsAreCountedAndTheirBlocksReused) {
   const Counter counter = registry->counter("test_total", "Count.").value();
   for (int generation = 0; generation < kGenerations; ++generation) {
     std::vector<std::thread> threads;
+    threads.reserve(kThreads);
     for (int i = 0; i < kThreads; ++i)
       threads.emplace_back([&] {
         for (int n = 0; n < 100; ++n) registry->recorder().add(counter);
@@ -164,6 +166,7 @@ TEST(Recorder, DefaultHandlesGoNowhere) {
 TEST(Recorder, HistogramsOfOneRegistryDoNotOverlap) {
   const auto registry = Registry::create({.series_max = 400}).value();
   std::vector<Histogram> histograms;
+  histograms.reserve(100);
   HistogramShape shape{Unit::kCount, {1}};  // four series: the most histograms that fit
   for (int i = 0; i < 100; ++i)
     histograms.push_back(
@@ -209,6 +212,7 @@ TEST(Gauge, HighWaterHoldsUnderContention) {
   const auto registry = make_registry();
   const Gauge gauge = registry->gauge("test_depth", "Depth.", {}, HighWater::kExport).value();
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
       for (int n = 0; n < 10'000; ++n) {

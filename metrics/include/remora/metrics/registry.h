@@ -32,6 +32,7 @@ struct Label {
   std::string name;
   std::string value;
   friend bool operator==(const Label&, const Label&) = default;
+  // NOLINTNEXTLINE(modernize-use-nullptr): the tool misreads the default.
   friend auto operator<=>(const Label&, const Label&) = default;
 };
 /// Order does not matter. `{{"op", "read"}, {"transport", "rdma"}}`.
