@@ -99,7 +99,7 @@ std::string cell(std::string_view text) {
 }
 
 std::string code(std::string_view text) {
-  return text.empty() ? std::string{} : "`" + std::string{text} + "`";
+  return text.empty() ? std::string{} : std::string{"`"}.append(text).append("`");
 }
 
 }  // namespace

@@ -225,7 +225,7 @@ constexpr auto kDrainTimeout =
 constexpr auto kLogLevel =
     choice<LogLevel>([](auto& c, std::size_t) -> auto& { return c.log.level; });
 
-const std::array kKeys{
+constexpr std::array kKeys{
     group("listen", KeyType::kMap, "Where clients connect."),
     free_text("listen.address", "an IPv4 or IPv6 address or a host name", is_host, kListenAddress,
               "`0.0.0.0` and `::` mean every address. Other than a loopback address it needs "

@@ -167,7 +167,7 @@ std::string explain_unit(std::string_view text, const Quantity& quantity, const 
 }
 
 std::string explain(std::string_view text, const Quantity& quantity, const Wording& words) {
-  const std::string expected =
+  std::string expected =
       "expected " + std::string{words.kind} + " such as " + std::string{words.example};
   switch (quantity.fault) {
     case Fault::kNothing: return {};
@@ -239,7 +239,7 @@ std::string format_duration(std::chrono::nanoseconds duration) {
   const std::int64_t count = duration.count();
   if (count == 0) return "0s";
   const auto magnitude = static_cast<std::uint64_t>(count);
-  if (count < 0) return "-" + format_quantity(0 - magnitude, kDurationUnits);
+  if (count < 0) return std::string{"-"}.append(format_quantity(0 - magnitude, kDurationUnits));
   return format_quantity(magnitude, kDurationUnits);
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include <remora/config/describe.h>
@@ -181,11 +182,14 @@ TEST(ServerKeys, EveryDefaultIsAcceptedWhenWritten) {
     ASSERT_NE(dot, std::string::npos) << key.path;
     const std::string parent = key.path.substr(0, dot);
     const std::string line = key.path.substr(dot + 1) + ": " + key.standard;
-    std::string text = parent == "pool" ? "pool: {size: 1MiB, " + line + "}\n"
-                       : parent == "regions[]"
-                           ? "pool: {size: 1MiB}\nregions: [{name: a, size: 4KiB, " + line + "}]\n"
-                           : "pool: {size: 1MiB}\n" + parent + ": {" + line + "}\n";
-    EXPECT_EQ(testing::faults(text), "no fault") << text;
+    std::ostringstream text;
+    if (parent == "pool")
+      text << "pool: {size: 1MiB, " << line << "}\n";
+    else if (parent == "regions[]")
+      text << "pool: {size: 1MiB}\nregions: [{name: a, size: 4KiB, " << line << "}]\n";
+    else
+      text << "pool: {size: 1MiB}\n" << parent << ": {" << line << "}\n";
+    EXPECT_EQ(testing::faults(text.str()), "no fault") << text.str();
   }
 }
 
