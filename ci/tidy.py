@@ -4,6 +4,9 @@
 A translation unit is checked again only when its text, a header it includes, its compile command,
 .clang-tidy or clang-tidy itself has changed. Generated sources are left out, since git does not
 know them. The memory is a file for each clean unit under build/.tidy-cache; delete it freely.
+
+Most of a unit's time goes into the standard library's headers, so units of one folder are read
+several at a time, as one source that includes them; where they do not fit together, one by one.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -95,21 +99,67 @@ class Tidy:
             json.dump({name: self.contents.of(name) for name in files}, file)
         os.replace(path + ".new", path)
 
-    def check(self, entry):
-        """(clean, text, seconds, from memory)"""
-        started = time.monotonic()
-        if self.is_clean(entry):
-            return True, "", 0.0, True
+    def run(self, database, source, *more):
+        """(clean, text) of clang-tidy on one source of a folder with compile_commands.json."""
         ran = subprocess.run(
-            [self.options.clang_tidy, "-p", self.options.build, "--quiet",
-             f"--header-filter=^{re.escape(self.root)}/({ROOMS})/.*\\.h$", entry["file"]],
+            [self.options.clang_tidy, "-p", database, "--quiet",
+             f"--config-file={self.root}/.clang-tidy",
+             f"--header-filter=^{re.escape(self.root)}/({ROOMS})/.*\\.(h|cc)$", *more, source],
             capture_output=True, text=True)
-        clean = ran.returncode == 0
-        if clean:
-            self.remember(entry)
         noise = re.compile(r"^\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter")
         errors = "\n".join(line for line in ran.stderr.splitlines() if not noise.match(line))
-        return clean, (ran.stdout + errors).strip(), time.monotonic() - started, False
+        return ran.returncode == 0, (ran.stdout + errors).strip()
+
+    def check(self, batch):
+        """[(entry, clean, text)] for units with the same compile command."""
+        if len(batch) == 1:
+            clean, text = self.run(self.options.build, batch[0]["file"])
+            results = [(batch[0], clean, text)]
+        else:
+            results = self.check_together(batch)
+        for entry, clean, _ in results:
+            if clean:
+                self.remember(entry)
+        return results
+
+    def check_together(self, batch):
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "together.cc")
+            with open(source, "w", encoding="utf-8") as file:
+                file.writelines(f'#include "{entry["file"]}"\n' for entry in batch)
+            first = batch[0]
+            command = first["command"].replace(first["file"], source)
+            with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:
+                json.dump([dict(first, command=command, file=source)], file)
+            # The analyzer would pass over functions that do not stand in the main file.
+            clean, text = self.run(folder, source, "--checks=-bugprone-suspicious-include",
+                                   "--extra-arg=-Xclang",
+                                   "--extra-arg=-analyzer-opt-analyze-headers")
+        if clean:
+            return [(entry, True, "") for entry in batch]
+        if "clang-diagnostic" in text:  # such as two helpers of one name: they cannot share a unit
+            return [result for entry in batch for result in self.check([entry])]
+        blamed = set(re.findall(r"^(/[^:\n]+):\d+:\d+: (?:error|warning):", text, re.MULTILINE))
+        known = blamed <= {entry["file"] for entry in batch} and blamed
+        results = []
+        for entry in batch:  # a finding in a header is everybody's; its text is shown once
+            guilty = entry["file"] in blamed or not known
+            results.append((entry, not guilty, text if guilty else ""))
+            text = "" if guilty else text
+        return results
+
+
+def batches_of(units, size):
+    """Units of one folder with one compile command, so that they can be read as one."""
+    groups = {}
+    for unit in units:
+        flags = re.sub(r" -o \S+ -c \S+", "", unit["command"])
+        groups.setdefault((os.path.dirname(unit["file"]), flags), []).append(unit)
+    batches = []
+    for group in groups.values():
+        count = -(-len(group) // size)
+        batches += [group[start::count] for start in range(count)]
+    return sorted(batches, key=len, reverse=True)
 
 
 def our_units(root, build):
@@ -122,8 +172,7 @@ def our_units(root, build):
     for entry in entries:  # a source in two targets is checked once
         if entry["file"] in ours:
             units.setdefault(entry["file"], entry)
-    # The largest first, so that the last seconds are not spent on one big file by one core.
-    return sorted(units.values(), key=lambda entry: -os.path.getsize(entry["file"]))
+    return sorted(units.values(), key=lambda entry: entry["file"])
 
 
 def main():
@@ -134,6 +183,8 @@ def main():
     parser.add_argument("--cache", default=os.path.join(root, "build/.tidy-cache"))
     parser.add_argument("--clang-tidy", default="clang-tidy-14")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--together", type=int, default=8, metavar="N",
+                        help="read up to N units as one (default: 8)")
     parser.add_argument("paths", nargs="*", help="check only sources under these (default: all)")
     options = parser.parse_args()
 
@@ -146,19 +197,21 @@ def main():
     if not units:
         print("not ok - tidy: no sources in compile_commands.json")
         return 1
-    tidy, failed, remembered = Tidy(options, root), 0, 0
+    tidy = Tidy(options, root)
+    started, failed, done = time.monotonic(), 0, 0
+    todo = [unit for unit in units if not tidy.is_clean(unit)]
+    remembered = len(units) - len(todo)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        running = {pool.submit(tidy.check, unit): unit for unit in units}
-        for number, future in enumerate(concurrent.futures.as_completed(running), 1):
-            clean, text, seconds, from_memory = future.result()
-            name = os.path.relpath(running[future]["file"], root)
-            remembered += from_memory
-            failed += not clean
-            if not clean:
-                print(text)
-            if not from_memory:
-                print(f"[{number}/{len(units)}] {name}: "
-                      f"{'clean' if clean else 'FINDINGS'} ({seconds:.1f} s)", flush=True)
+        running = [pool.submit(tidy.check, batch) for batch in batches_of(todo, options.together)]
+        for future in concurrent.futures.as_completed(running):
+            for entry, clean, text in future.result():
+                done += 1
+                failed += not clean
+                if text:
+                    print(text)
+                name = os.path.relpath(entry["file"], root)
+                print(f"[{done}/{len(todo)}, {time.monotonic() - started:.0f} s] {name}: "
+                      f"{'clean' if clean else 'FINDINGS'}", flush=True)
     print(f"{'not ok' if failed else 'ok'} - tidy: {len(units)} units, {failed} with findings, "
           f"{remembered} unchanged since they were clean")
     return 1 if failed else 0
