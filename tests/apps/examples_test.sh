@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The examples of apps/examples: they run, and say what they should.
+# shellcheck disable=SC2317,SC2119  # functions are called by eventually and is
+# shellcheck source=tests/apps/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+if [[ $transport == shm ]]; then
+  mkfifo "$work/stdin"
+  "$bin/embedded_server" "$port" <"$work/stdin" >"$work/server.out" 2>"$work/err" &
+  server=$!
+  pids+=("$server")
+  exec 3>"$work/stdin"
+  is "embedded server starts" eventually grep -q "remora://localhost:$port/queue" "$work/server.out"
+  queue=remora://localhost:$port/queue
+  run 0 "synchronous" "$bin/synchronous" "$queue"
+  is "it reads what it wrote" has out 'read what was written'
+  is "it swaps" has out '^swapped$'
+  run 0 "synchronous, again" "$bin/synchronous" "$queue"
+  is "it counts" has out 'the counter stood at 1'
+  is "it does not swap twice" has out 'somebody was here before'
+  run 0 "the greeting of the server" "$remora" read "$queue" --offset 64 --length 21
+  is "a client sees what the server's view wrote" has out 'hello from the server'
+  run 0 "embedded client" "$bin/embedded_client" "$queue"
+  is "it reads ten thousand blocks over shm" has out '^10000 reads over shm'
+  echo >&3
+  exec 3>&-
+  is "embedded server ends" eventually ended "$server"
+  is "the server's view sees what clients counted" grep -q 'clients counted to 2' "$work/server.out"
+fi
+
+start_server
+run 0 "synchronous" "$bin/synchronous" "$(uri cache)"
+mkfifo "$work/line"
+"$bin/embedded_client" "$(uri cache)" "$client_metrics" <"$work/line" >"$work/client.out" 2>"$work/err" &
+client=$!
+pids+=("$client")
+exec 4>"$work/line"
+is "embedded client serves its metrics" eventually grep -q "http://$client_metrics/metrics" "$work/client.out"
+curl -fsS --max-time 10 "http://$client_metrics/metrics" >"$work/out"
+is "promtool accepts them" eval "promtool check metrics <'$work/out' >'$work/err' 2>&1"
+is "ten thousand reads are counted" has out '^remora_client_operations_total[{].*op="read".* 10000$'
+echo >&4
+exec 4>&-
+wait "$client"
+is "embedded client ends" same $? 0
+run 1 "an example with a wrong URI" "$bin/synchronous" "remora://$host:1/cache?transport=$transport"
+stop_server
+is "nothing is left" nothing_left
+finish

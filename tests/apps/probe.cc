@@ -1,0 +1,102 @@
+/// What the shell tests cannot do themselves:
+///
+///   probe notify SOCKET    stands in for a service manager: prints each state it is told
+///   probe silence SOCKET   connects to a server's control socket and says nothing
+///   probe noise SOCKET     says random bytes until the server hangs up
+///   probe flood SOCKET     opens many connections and sends messages of every length
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <poll.h>
+#include <random>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+sockaddr_un address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  return address;
+}
+
+int notify(const std::string& path) {
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const sockaddr_un address = address_of(path);
+  if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return 1;
+  std::array<char, 4096> text{};
+  for (;;) {
+    const ssize_t got = ::recv(socket, text.data(), text.size(), 0);
+    if (got <= 0) return 1;
+    std::cout << std::string_view{text.data(), static_cast<std::size_t>(got)} << std::endl;
+  }
+}
+
+int connect_to(const std::string& path) {
+  const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const sockaddr_un address = address_of(path);
+  if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    std::cerr << path << ": " << std::strerror(errno) << '\n';
+    std::exit(1);
+  }
+  return socket;
+}
+
+/// Sends messages of `length` random bytes until the peer hangs up, at most `most` of them.
+void say_noise(int socket, std::size_t length, int most, std::mt19937& random) {
+  std::vector<char> bytes(length);
+  for (int i = 0; i < most; ++i) {
+    std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<char>(random()); });
+    if (::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0 && errno != EAGAIN) return;
+    pollfd waited{.fd = socket, .events = POLLIN, .revents = 0};
+    ::poll(&waited, 1, 1);
+    if ((waited.revents & POLLHUP) != 0) return;
+  }
+}
+
+int silence(const std::string& path) {
+  const int socket = connect_to(path);
+  ::usleep(300'000);
+  ::close(socket);
+  return 0;
+}
+
+int noise(const std::string& path) {
+  std::mt19937 random{1};
+  const int socket = connect_to(path);
+  say_noise(socket, 512, 1000, random);
+  ::close(socket);
+  return 0;
+}
+
+int flood(const std::string& path) {
+  std::mt19937 random{2};
+  constexpr std::array<std::size_t, 10> kLengths{0,    1,     4,     8,     100,
+                                                 4096, 16384, 16385, 65536, 100'000};
+  for (const std::size_t length : kLengths) {
+    const int socket = connect_to(path);
+    say_noise(socket, length, 20, random);
+    ::close(socket);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view kind = argc == 3 ? argv[1] : "";
+  if (kind == "notify") return notify(argv[2]);
+  if (kind == "silence") return silence(argv[2]);
+  if (kind == "noise") return noise(argv[2]);
+  if (kind == "flood") return flood(argv[2]);
+  std::cerr << "usage: probe notify|silence|noise|flood SOCKET\n";
+  return 2;
+}

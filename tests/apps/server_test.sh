@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# remora-server as a daemon: readiness, signals, what a kill leaves, what clients of a killed server
+# see.
+# shellcheck disable=SC2317,SC2119  # functions are called by eventually and is
+# shellcheck source=tests/apps/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# --- readiness and signals ------------------------------------------------------------------------
+"$probe" notify "$work/notify.sock" >"$work/notified" &
+pids+=($!)
+eventually test -S "$work/notify.sock"
+NOTIFY_SOCKET=$work/notify.sock start_server
+notified() { grep -q "$1" "$work/notified"; }
+is "READY=1 is sent" eventually notified '^READY=1$'
+is "the log says where it listens" grep -qE "listening on port $port: .*metrics: http://$metrics" "$work/server.log"
+is "the port file holds the port" same "$(cat "$work/port")" "$port"
+run 0 "/healthz" curl -fsS --max-time 5 "http://$metrics/healthz"
+kill -HUP "$server"
+run 0 "SIGHUP does not end it" "$remora" ls "$(uri)"
+stop_server TERM
+is "SIGTERM ends it with 0" same "$status" 0
+is "STOPPING=1 is sent" eventually notified '^STOPPING=1$'
+is "SIGTERM leaves nothing" nothing_left
+start_server
+stop_server INT
+is "SIGINT ends it with 0" same "$status" 0
+is "SIGINT leaves nothing" nothing_left
+
+# --- killed while clients work --------------------------------------------------------------------
+# killed NAME CODES COMMAND...: the server is killed a second after the command began; the command
+# ends by itself with one of the codes, and says why.
+killed() {
+  local name=$1 codes=$2 client code=0 began
+  shift 2
+  start_server
+  timeout 60 "$@" >"$work/out" 2>"$work/err" &
+  client=$!
+  pids+=("$client")
+  sleep 1
+  stop_server KILL
+  began=$SECONDS
+  wait "$client" || code=$?
+  if [[ " $codes " == *" $code "* ]]; then ok "$name: status $code"; else not_ok "$name: status $code, not one of $codes"; fi
+  is "$name: within its deadline" test $((SECONDS - began)) -le 8
+  says "$name: it says why" '^remora: .*(connection lost|indeterminate|timed out)'
+}
+slowly() { while head -c 65536 /dev/zero; do sleep 0.05; done; }
+put_slowly() { slowly | "$remora" --timeout 5s put - "$(uri cache)"; }
+export -f slowly put_slowly uri
+export remora host port transport
+killed "server killed during put" "4 6" bash -c put_slowly
+slow_reader() { while sleep 0.2 && (($(head -c 65536 | wc -c) > 0)); do :; done; }
+get_slowly() {
+  "$remora" --timeout 5s get "$(uri cache)" - | slow_reader
+  return "${PIPESTATUS[0]}"
+}
+export -f slow_reader get_slowly
+killed "server killed during get" "4" bash -c get_slowly
+killed "server killed during bench" "4 6" "$remora" --timeout 5s bench "$(uri cache)" --op write --seconds 30
+is "bench still reports what it measured" has out 'ops/s'
+is "no temporary file stays" same "$(find "$work" -name '.*.??????' | wc -l)" 0
+start_server
+run 0 "a new server starts where one was killed" "$remora" ls "$(uri)"
+
+# --- stopped, not killed, while a client works ------------------------------------------------------
+timeout 60 "$remora" --timeout 5s bench "$(uri cache)" --seconds 30 >"$work/out" 2>"$work/err" &
+client=$!
+pids+=("$client")
+sleep 1
+stop_server TERM
+is "SIGTERM with a client at work ends it with 0" same "$status" 0
+code=0
+wait "$client" || code=$?
+is "its client is told" test "$code" -eq 4
+is "nothing is left" nothing_left
+
+# --- clients that are killed ------------------------------------------------------------------------
+start_server
+timeout 60 "$remora" bench "$(uri cache)" --seconds 30 >/dev/null 2>&1 &
+client=$!
+pids+=("$client")
+opened() { [[ $("$remora" stat "$(uri cache)" --json | jq .open) == "$1" ]]; }
+is "a client's grant is counted" eventually opened 1
+kill -KILL "$(ps -o pid= --ppid "$client" | tr -d ' ')" "$client"
+wait "$client" 2>/dev/null
+is "a killed client's grant goes" eventually opened 0
+stop_server
+is "the server ends cleanly" same "$status" 0
+is "nothing is left" nothing_left
+finish
