@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <poll.h>
 #include <utility>
 
@@ -20,6 +21,15 @@ namespace {
 constexpr std::chrono::milliseconds kFlushTimeout{500};
 /// A sleeping caller looks at the world at least this often.
 constexpr std::chrono::milliseconds kSleepMost{100};
+
+/// Tells the core that this is a waiting loop.
+void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 bool refused_by_peer(CompletionStatus status) noexcept {
   return status == CompletionStatus::kRemoteAccessError ||
@@ -83,7 +93,7 @@ void LaneDriver::submit_locked(OperationRecord* first) noexcept {
   while (last->next != nullptr) last = last->next;
   backlog_last_ = last;
   if (broken())
-    fail_backlog();
+    fail_backlog(visit());
   else
     pump();
 }
@@ -105,7 +115,7 @@ void LaneDriver::wait(CompletionSink& sink, std::size_t at_least,
         if (deadline <= now) deadline = now + kSleepMost;
       } else if (now - began < options_.spin) {
         lock.unlock();
-        __builtin_ia32_pause();
+        relax();
         lock.lock();
       } else {
         sleep(lock, std::min(deadline, now + kSleepMost));
@@ -167,7 +177,7 @@ void LaneDriver::pump() noexcept {
 /// Adds requests for the rest of `operation` to the chain. False when it did not fit whole.
 bool LaneDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
   if (!operation.outcome.ok) {  // failed in part: nothing more of it is sent
-    if (operation.requests_in_flight == 0) finish(operation);
+    if (operation.requests_in_flight == 0) finish(operation, visit());
     return true;
   }
   if (is_atomic(operation.opcode)) return plan_atomic(operation);
@@ -257,32 +267,34 @@ bool LaneDriver::poll_completions() noexcept {
   std::array<LaneCompletion, 64> found;
   std::size_t total = 0;
   bool failed = false;
+  std::optional<Visit> visit;
   while (retired_sequence_ != next_sequence_) {
     const std::size_t count = lane_->poll(found);
+    if (count != 0 && !visit) visit = this->visit();
     for (std::size_t i = 0; i < count; ++i) {
-      retire_through(found[i]);
+      retire_through(found[i], *visit);
       failed = failed || found[i].status != CompletionStatus::kSuccess;
     }
     total += count;
     if (count < found.size()) break;
   }
   if (total == 0) return false;
-  metrics_.polled(metrics_.recorder(), total, next_sequence_ - retired_sequence_);
+  metrics_.polled(visit->recorder, total, next_sequence_ - retired_sequence_);
   if (failed) break_lane(Reason::kLaneBroken);
   if (waiters_ > 1) others_.notify_all();
   return true;
 }
 
-void LaneDriver::retire_through(const LaneCompletion& completion) noexcept {
+void LaneDriver::retire_through(const LaneCompletion& completion, const Visit& visit) noexcept {
   // Requests complete in order and one that fails always says so itself: those passed over are ok.
   while (retired_sequence_ < completion.sequence)
-    retire(retired_sequence_, CompletionStatus::kSuccess, 0);
+    retire(retired_sequence_, CompletionStatus::kSuccess, 0, visit);
   if (retired_sequence_ == completion.sequence)
-    retire(completion.sequence, completion.status, completion.vendor_error);
+    retire(completion.sequence, completion.status, completion.vendor_error, visit);
 }
 
-void LaneDriver::retire(std::uint64_t sequence, CompletionStatus status,
-                        std::uint32_t vendor_error) noexcept {
+void LaneDriver::retire(std::uint64_t sequence, CompletionStatus status, std::uint32_t vendor_error,
+                        const Visit& visit) noexcept {
   Posted& posted = ring_[sequence & mask_];
   OperationRecord& operation = *posted.operation;
   ++retired_sequence_;
@@ -299,7 +311,7 @@ void LaneDriver::retire(std::uint64_t sequence, CompletionStatus status,
     else if (local_fault(status))
       operation.outcome = Outcome::failure(Code::kProvider);
     else
-      operation.outcome = lost(operation);
+      operation.outcome = lost(operation, visit.now);
     operation.outcome.status = status;
     operation.outcome.vendor_error = vendor_error;
   }
@@ -308,12 +320,12 @@ void LaneDriver::retire(std::uint64_t sequence, CompletionStatus status,
   const bool planned = operation.planned_bytes == operation.length_bytes || !operation.outcome.ok;
   // An operation that is still first in the backlog is finished by pump() or fail_backlog().
   if (operation.requests_in_flight == 0 && planned && backlog_first_ != &operation)
-    finish(operation);
+    finish(operation, visit);
 }
 
 /// How an operation ends that was with a lane that broke.
-Outcome LaneDriver::lost(const OperationRecord& operation) const noexcept {
-  const bool expired = Clock::now() >= operation.deadline;
+Outcome LaneDriver::lost(const OperationRecord& operation, Clock::time_point now) const noexcept {
+  const bool expired = now >= operation.deadline;
   if (operation.opcode == Opcode::kRead)
     return expired ? Outcome::failure(Code::kTimedOut)
                    : Outcome::failure(Code::kConnectionLost, broken_reason_);
@@ -322,9 +334,8 @@ Outcome LaneDriver::lost(const OperationRecord& operation) const noexcept {
                  : Outcome::failure(Code::kConnectionLost, broken_reason_);
 }
 
-void LaneDriver::finish(OperationRecord& operation) noexcept {
-  metrics_.operation_ended(metrics_.recorder(), operation,
-                           nanoseconds(Clock::now() - operation.submitted));
+void LaneDriver::finish(OperationRecord& operation, const Visit& visit) noexcept {
+  metrics_.operation_ended(visit.recorder, operation, nanoseconds(visit.now - operation.submitted));
   operation.next = nullptr;
   CompletionSink& sink = *operation.sink;
   if (sink.last == nullptr)
@@ -354,8 +365,8 @@ void LaneDriver::expire(Clock::time_point now) noexcept {
     *link = operation.next;
     if (backlog_last_ == &operation) backlog_last_ = previous;
     // Posted in part and all of that done: a write's effect is there in part.
-    operation.outcome = lost(operation);
-    finish(operation);
+    operation.outcome = lost(operation, now);
+    finish(operation, visit());
   }
 }
 
@@ -369,23 +380,23 @@ void LaneDriver::break_lane(Reason reason) noexcept {
   std::array<LaneCompletion, 64> found;
   while (retired_sequence_ != next_sequence_ && Clock::now() < flushed_by) {
     const std::size_t count = lane_->poll(found);
-    for (std::size_t i = 0; i < count; ++i) retire_through(found[i]);
-    if (count == 0) __builtin_ia32_pause();
+    for (std::size_t i = 0; i < count; ++i) retire_through(found[i], visit());
+    if (count == 0) relax();
   }
   // From here on nothing touches a buffer, so what has not completed may end.
   lane_->close();
   while (retired_sequence_ != next_sequence_)
-    retire(retired_sequence_, CompletionStatus::kFlushed, 0);
-  fail_backlog();
+    retire(retired_sequence_, CompletionStatus::kFlushed, 0, visit());
+  fail_backlog(visit());
   others_.notify_all();
 }
 
-void LaneDriver::fail_backlog() noexcept {
+void LaneDriver::fail_backlog(const Visit& visit) noexcept {
   while (backlog_first_ != nullptr) {
     OperationRecord& operation = *backlog_first_;
     backlog_first_ = operation.next;
-    if (operation.outcome.ok) operation.outcome = lost(operation);
-    finish(operation);
+    if (operation.outcome.ok) operation.outcome = lost(operation, visit.now);
+    finish(operation, visit);
   }
   backlog_last_ = nullptr;
 }

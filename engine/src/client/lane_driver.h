@@ -69,6 +69,12 @@ class LaneDriver {
     std::uint32_t bounce_slot = SlotStore::kNone;
   };
 
+  /// What is looked up once for all that completes together.
+  struct Visit {
+    Clock::time_point now;
+    metrics::Recorder recorder;
+  };
+
   // All below with the lock held.
   void submit_locked(OperationRecord* first) noexcept;
   void progress() noexcept;
@@ -79,13 +85,16 @@ class LaneDriver {
                  Posted& posted) noexcept;
   void post_chain() noexcept;
   bool poll_completions() noexcept;
-  void retire_through(const transport::LaneCompletion& completion) noexcept;
-  void retire(std::uint64_t sequence, CompletionStatus status, std::uint32_t vendor_error) noexcept;
-  void finish(OperationRecord& operation) noexcept;
+  void retire_through(const transport::LaneCompletion& completion, const Visit& visit) noexcept;
+  void retire(std::uint64_t sequence, CompletionStatus status, std::uint32_t vendor_error,
+              const Visit& visit) noexcept;
+  void finish(OperationRecord& operation, const Visit& visit) noexcept;
+  [[nodiscard]] Visit visit() const noexcept { return {Clock::now(), metrics_.recorder()}; }
   void expire(Clock::time_point now) noexcept;
   void break_lane(Reason reason) noexcept;
-  void fail_backlog() noexcept;
-  [[nodiscard]] Outcome lost(const OperationRecord& operation) const noexcept;
+  void fail_backlog(const Visit& visit) noexcept;
+  [[nodiscard]] Outcome lost(const OperationRecord& operation,
+                             Clock::time_point now) const noexcept;
   void sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept;
   void tell_if_broken(std::unique_lock<std::mutex>& lock) noexcept;
 

@@ -51,12 +51,14 @@ Result<std::shared_ptr<SlotStore>> SlotStore::create(std::size_t slot_count,
     return Error{Code::kOutOfMemory, "allocate_slots"};
   auto slab = Slab::map(slot_count * rounded);
   if (!slab) return slab.error();
-  return std::make_shared<SlotStore>(std::move(*slab), slot_count, rounded);
+  return std::make_shared<SlotStore>(std::move(*slab), slot_count, slot_bytes, rounded);
 }
 
-SlotStore::SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes)
+SlotStore::SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes,
+                     std::size_t stride_bytes)
     : slab_{std::move(slab)},
       slot_bytes_{slot_bytes},
+      stride_bytes_{stride_bytes},
       memory_{std::make_shared<LocalMemory>(slab_.bytes())},
       next_(slot_count),
       head_{0} {

@@ -76,14 +76,14 @@ class Slab {
 class SlotStore {
  public:
   static Result<std::shared_ptr<SlotStore>> create(std::size_t slot_count, std::size_t slot_bytes);
-  SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes);
+  SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes, std::size_t stride_bytes);
 
   static constexpr std::uint32_t kNone = 0xffffffff;
   /// Index of a free slot, or kNone.
   [[nodiscard]] std::uint32_t take() noexcept;
   void give_back(std::uint32_t index) noexcept;
   [[nodiscard]] std::span<std::byte> slot(std::uint32_t index) const noexcept {
-    return slab_.bytes().subspan(index * slot_bytes_, slot_bytes_);
+    return slab_.bytes().subspan(index * stride_bytes_, slot_bytes_);
   }
   [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   [[nodiscard]] std::size_t slot_count() const noexcept { return next_.size(); }
@@ -92,6 +92,7 @@ class SlotStore {
  private:
   Slab slab_;
   std::size_t slot_bytes_;
+  std::size_t stride_bytes_;
   std::shared_ptr<LocalMemory> memory_;  // deregistered before the slab is unmapped
   std::vector<std::atomic<std::uint32_t>> next_;
   alignas(64) std::atomic<std::uint64_t> head_;  // tag << 32 | index

@@ -76,7 +76,7 @@ Result<RegionView> Server::view(std::string_view region) const {
 }
 
 Result<RegionInfo> Server::create_region(const RegionSpec& spec) const {
-  return core_->create_region(spec, {});
+  return core_->create_region(spec);
 }
 
 Status Server::remove_region(std::string_view name) const { return core_->remove_region(name); }

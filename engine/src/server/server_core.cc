@@ -12,6 +12,11 @@ namespace remora::detail {
 using config::Availability;
 using transport::Listener;
 
+namespace {
+constexpr std::chrono::milliseconds kListenerPause{20};
+constexpr std::size_t kSessionsToRefuse = 64;
+}  // namespace
+
 std::uint64_t random_id() {
   std::uint64_t id = 0;
   while (id == 0)
@@ -94,8 +99,7 @@ Status ServerCore::create_configured_regions() {
                     .rights = rights,
                     .atomic_domain = region.atomics,
                     .shm = region.shm};
-    const std::string device = region.shm || devices_.empty() ? "" : devices_.front();
-    auto created = create_region(std::move(spec), device);
+    auto created = create_region(std::move(spec));
     if (!created) return created.error().with_subject("regions: " + region.name);
   }
   return {};
@@ -147,7 +151,7 @@ void ServerCore::stop() noexcept {
   }
   // Nobody new, then nobody at all; the worker gives everything back before it ends.
   http_.reset();
-  loop_.reset();
+  if (loop_ != nullptr) loop_->stop();
   for (const std::uint64_t id : left) end_session(id);
   listeners_.clear();
   {
@@ -186,6 +190,8 @@ void ServerCore::on_listener(Listener& listener) noexcept {
   auto arrived = listener.accept();
   if (!arrived) {
     log::warn("{}: {}", listener.description(), arrived.error().message());
+    // The descriptor stays readable while the cause lasts (no descriptors left): not at full speed.
+    std::this_thread::sleep_for(kListenerPause);
     return;
   }
   for (auto& endpoint : *arrived) {
@@ -194,6 +200,11 @@ void ServerCore::on_listener(Listener& listener) noexcept {
         std::make_shared<ServerSession>(*this, random_id(), random_id(), std::move(endpoint));
     const std::uint64_t id = session->id();
     const std::lock_guard lock{mutex_};
+    // Up to the limit and some more get an answer that says so; beyond that there is none.
+    if (sessions_.size() >= config_.limits.sessions_max + kSessionsToRefuse) {
+      metrics_.session_refused();
+      continue;
+    }
     auto watch = loop_->watch(fd, [this, id] { on_session(id); });
     if (!watch) {
       log::warn("session: {}", watch.error().message());
@@ -295,6 +306,11 @@ Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string&
   auto created = catalog_.create(spec, deadline_after(config_.limits.request_timeout));
   metrics_.regions(catalog_.size());
   return created;
+}
+
+Result<RegionInfo> ServerCore::create_region(RegionSpec spec) {
+  const std::string device = spec.shm || devices_.empty() ? "" : devices_.front();
+  return create_region(std::move(spec), device);
 }
 
 Status ServerCore::remove_region(std::string_view name) {

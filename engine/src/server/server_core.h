@@ -52,6 +52,8 @@ class ServerCore {
   void enqueue(std::function<void()> job);
   /// `device`: the session's, for "auto"; empty for none. Errors: as Session::create_region.
   Result<RegionInfo> create_region(RegionSpec spec, const std::string& device);
+  /// For the application itself: "auto" is the CPU with shm or without a device, else the device.
+  Result<RegionInfo> create_region(RegionSpec spec);
   Status remove_region(std::string_view name);
   [[nodiscard]] std::size_t session_count() const;
 

@@ -25,12 +25,18 @@ Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name) {
 }
 
 EventLoop::~EventLoop() {
+  if (is_loop_thread()) {
+    state_->stop.store(true);
+    thread_.detach();
+  } else {
+    stop();
+  }
+}
+
+void EventLoop::stop() noexcept {
   state_->stop.store(true);
   ::eventfd_write(state_->wake.get(), 1);
-  if (is_loop_thread())
-    thread_.detach();
-  else
-    thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Result<EventLoop::Token> EventLoop::watch(int fd, Handler handler) {

@@ -5,13 +5,13 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -188,18 +188,25 @@ class ShmClientEndpoint final : public ClientEndpoint {
   std::string device_;
 };
 
-Result<UniqueFd> connect_socket(const std::string& path) {
+Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
     return Error{Code::kInvalidArgument, "connect"}.with_subject(path).with_limit(
         path.size(), sizeof address.sun_path - 1);
   path.copy(address.sun_path, path.size());
-  UniqueFd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+  // Non-blocking: a stopped server with a full backlog would hold a blocking connect for ever.
+  UniqueFd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!socket) return Error{Code::kSystem, "socket"}.with_errno(errno);
-  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0)
-    return socket;
-  const int failed = errno;
+  int failed = 0;
+  while (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    failed = errno;
+    if (failed != EAGAIN && failed != EINTR) break;
+    if (Clock::now() >= deadline) return Error{Code::kTimedOut, "connect"}.with_subject(path);
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    failed = 0;
+  }
+  if (failed == 0) return socket;
   const Code code = failed == ENOENT || failed == ECONNREFUSED ? Code::kConnectionRefused
                     : failed == EACCES                         ? Code::kPermissionDenied
                                                                : Code::kSystem;
@@ -231,7 +238,7 @@ Result<std::shared_ptr<Mapping>> await_preface(int socket, const std::string& pa
 
 Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline) {
   const std::string path = shm_socket_path(uri.port);
-  auto socket = connect_socket(path);
+  auto socket = connect_socket(path, deadline);
   if (!socket) return socket.error();
   auto peer = peer_credentials(socket->get());
   if (!peer) return peer.error();

@@ -16,7 +16,9 @@ namespace {
 
 TEST(SlotStore, EverySlotOnceThenNone) {
   auto store = SlotStore::create(3, 100).value();
-  EXPECT_EQ(store->slot_bytes(), 128U) << "rounded up to 64";
+  EXPECT_EQ(store->slot_bytes(), 100U);
+  EXPECT_EQ(store->slot(1).size(), 100U);
+  EXPECT_EQ(store->slot(1).data() - store->slot(0).data(), 128) << "aligned to 64";
   std::set<std::uint32_t> taken;
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(taken.insert(store->take()).second);
   EXPECT_EQ(store->take(), SlotStore::kNone);
