@@ -108,7 +108,11 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
         log::info("{}: {}", uri.text(), reason);
         return Region{std::move(*region)};
       }
-      last = region.error().with_subject(uri.region);
+      last = region.error().code() == Code::kUnsupported && candidate.kind == TransportKind::kShm
+                 ? Error{Code::kUnsupported,
+                         "open over shm a region created without 'shm: true' or --shm"}
+                 : region.error();
+      last = last.with_subject(uri.region);
       tried = true;
     } else if (!std::exchange(tried, true) || session.error().code() != Code::kNotFound) {
       // That there is no RDMA device says less than why the transport tried before it failed.
