@@ -52,7 +52,7 @@ NINJA_STATUS='quickstart: [%f/%t, %e s] ' cmake --build "$tree" --parallel
 
 if ((rxe)); then
   say "starting a guest with Soft-RoCE"
-  exec ci/vm/run.sh --timeout 280 -- "$root/ci/quickstart-run.sh" --bin "$root/$tree" \
+  exec ci/vm/run.sh --timeout 600 -- "$root/ci/quickstart-run.sh" --bin "$root/$tree" \
     --transport rdma ${file:+"$file"}
 fi
 exec ci/quickstart-run.sh --bin "$tree" ${file:+"$file"}

@@ -72,9 +72,6 @@ build() {
   cmake --build --preset "$preset" --parallel "$jobs" ${1:+--target "$@"}
 }
 
-# Where a program stands in a build tree; empty if it is not built.
-program_in() { find "$1" -type f -name "$2" -perm -u+x -print -quit 2>/dev/null; }
-
 stage_setup() {
   ci/setup.sh all
   ok "setup: packages of build, test and vm"
@@ -130,7 +127,7 @@ stage_vm() {
   local status=0
   ci/vm/test.sh || status=1
   vm_ctest build/dev || status=1
-  if ci/vm/run.sh --timeout 300 -- "$root/ci/quickstart-run.sh" --bin "$root/build/dev" \
+  if ci/vm/run.sh --timeout 600 -- "$root/ci/quickstart-run.sh" --bin "$root/build/dev" \
     --transport rdma --seconds 1; then
     ok "quickstart: in the guest, over rdma"
   else
