@@ -1,3 +1,5 @@
+#include <sstream>
+
 #include "rxe_fixture.h"
 
 namespace remora::test {
@@ -111,6 +113,34 @@ TEST_F(VerbsDevice, InlineBeyondTheDeviceNamesTheNumber) {
   const auto pair = rig->builder().inline_bytes(1 << 20).build();
   ASSERT_FALSE(pair.ok());
   EXPECT_NE(pair.error().subject().find("1048576 inline bytes"), std::string::npos) << pair.error();
+}
+
+// The program of verbs/README.md.
+TEST_F(VerbsDevice, ExampleOfTheReadmeRuns) {
+  std::vector<std::byte> buffer(4096);
+  auto device = verbs::devices().value().find(device_name_).value().open().value();
+  auto domain = device.allocate_domain().value();
+  auto memory = domain
+                    .register_bytes(
+                        buffer, Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteAtomic)
+                    .value();
+  auto queue = device.create_completion_queue({.depth = 128, .events = true}).value();
+  auto prepared = verbs::QueuePairBuilder<verbs::Rc>{domain, queue, queue}
+                      .send_depth(64)
+                      .timeout(18)
+                      .build()
+                      .value();
+  auto self = prepared.endpoint();
+  auto pair = std::move(prepared).connect(self).value();
+  auto batch = pair.start();
+  batch.write(1, memory.slice(0, 64), memory.remote(1024, 64)).unsignaled();
+  batch.fetch_add(2, memory.slice(64, 8), memory.remote(2048, 8), 1);
+  batch.post().value();
+  std::array<verbs::Completion, 16> storage;
+  std::ostringstream out;
+  for (const auto& done : queue.wait(storage, verbs::deadline_in(std::chrono::seconds{5})).value())
+    out << done << '\n';
+  EXPECT_EQ(out.str(), "fetch-add id 2 ok\n");
 }
 
 }  // namespace

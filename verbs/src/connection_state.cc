@@ -152,7 +152,7 @@ Status ConnectionState::modify(ibv_qp_state state) {
       mask &= ~0xe00000;
       responder_depth = attributes.max_dest_rd_atomic =
           std::min(attributes.max_dest_rd_atomic, responder_depth);
-      if (options.min_rnr_timer) attributes.min_rnr_timer = *options.min_rnr_timer;
+      attributes.min_rnr_timer = options.min_rnr_timer.value_or(kDefaultMinRnrTimer);
       break;
     case IBV_QPS_RTS:
       initiator_depth = attributes.max_rd_atomic =

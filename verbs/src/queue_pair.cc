@@ -17,7 +17,6 @@ namespace {
 constexpr std::uint32_t kMax24Bits = 0xffffff;
 constexpr std::uint32_t kDefaultBatchRequests = 64;
 constexpr std::uint8_t kDefaultTimeout = 14;
-constexpr std::uint8_t kDefaultMinRnrTimer = 12;
 
 std::uint32_t random_psn() noexcept {
   std::uint32_t value = 0;
@@ -292,7 +291,7 @@ Result<QueuePair<T>> PreparedQueuePair<T>::connect(const Endpoint& remote) && {
   receive.dest_qp_num = remote.qp_number;
   receive.rq_psn = remote.psn;
   receive.max_dest_rd_atomic = detail::responder_depth(device, options_);
-  receive.min_rnr_timer = options_.min_rnr_timer.value_or(kDefaultMinRnrTimer);
+  receive.min_rnr_timer = options_.min_rnr_timer.value_or(detail::kDefaultMinRnrTimer);
   receive.ah_attr.port_num = options_.port;
   receive.ah_attr.dlid = remote.lid;
   receive.ah_attr.sl = options_.service_level;

@@ -10,6 +10,9 @@
 
 namespace remora::verbs::detail {
 
+/// 0.64 ms. The connection manager knows none and would leave it at 0, which means 655 ms.
+inline constexpr std::uint8_t kDefaultMinRnrTimer = 12;
+
 [[nodiscard]] Access default_access(const Device& device) noexcept;
 [[nodiscard]] std::uint8_t responder_depth(const Device& device,
                                            const QueuePairOptions& options) noexcept;

@@ -73,9 +73,10 @@ struct QueuePairOptions {
   /// Acknowledgement time-out, 4.096 us * 2^n, 0 for ever, at most 31. Default 14 (67 ms).
   /// Emulated machines want 18 and more.
   std::optional<std::uint8_t> timeout;
-  std::uint8_t retry_count = 7;               ///< 0 to 7
-  std::uint8_t rnr_retry_count = 6;           ///< 0 to 7; 7 means for ever
-  std::optional<std::uint8_t> min_rnr_timer;  ///< 0 to 31, coded. Default 12 (0.64 ms).
+  std::uint8_t retry_count = 7;      ///< 0 to 7
+  std::uint8_t rnr_retry_count = 6;  ///< 0 to 7; 7 means for ever
+  /// 0 to 31, coded. Default 12 (0.64 ms), also over the connection manager, which knows none.
+  std::optional<std::uint8_t> min_rnr_timer;
   /// Reads and atomics in flight from us, and towards us. Default: the device's maximum.
   std::optional<std::uint8_t> initiator_depth;
   std::optional<std::uint8_t> responder_depth;
