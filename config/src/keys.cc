@@ -290,7 +290,8 @@ constexpr std::array kKeys{
     ranged("limits.request_timeout", KeyType::kDuration, 100 * kMillisecond, kHour, kRequestTimeout,
            "Longest time for one control request; creating a region includes zeroing it."),
     ranged("limits.drain_timeout", KeyType::kDuration, 0, kHour, kDrainTimeout,
-           "After a request to stop, sessions get this long to end by themselves."),
+           "After a request to stop, which refuses newcomers, sessions get this long to end by "
+           "themselves."),
 
     group("log", KeyType::kMap, "What is written to standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,

@@ -155,7 +155,8 @@ Pool::Pool(SharedMemory memory, const config::Pool& options)
     : memory_{std::move(memory)},
       piece_bytes_{options.piece_bytes},
       page_bytes_{memory_.huge() ? config::kHugePageBytes : config::kPoolPageBytes},
-      huge_pages_{options.huge_pages} {
+      huge_pages_{options.huge_pages},
+      populate_{options.populate} {
   usage_.total_bytes = memory_.bytes().size();
   for (std::uint64_t at = 0; at < usage_.total_bytes; at += piece_bytes_)
     free_.push_back({{at, std::min(piece_bytes_, usage_.total_bytes - at)}});
@@ -223,8 +224,8 @@ Result<std::unique_ptr<SharedMemory>> Pool::share(const std::vector<Extent>& ext
   for (const Extent& extent : extents)
     if (auto status = memory_.punch(extent.offset_bytes, extent.length_bytes); !status)
       return status.error();
-  auto own =
-      SharedMemory::create("remora-region", round_up(size_bytes, page_bytes_), huge_pages_, true);
+  auto own = SharedMemory::create("remora-region", round_up(size_bytes, page_bytes_), huge_pages_,
+                                  populate_);
   if (!own) return own.error();
   return std::make_unique<SharedMemory>(std::move(*own));
 }
@@ -279,6 +280,7 @@ void Pool::clean() noexcept {
     lock.unlock();
     for (const Extent& extent : dirty.extents) {
       if (dirty.punched) {
+        if (!populate_) continue;
         // Fresh pages are zero; without them now the region's first user would wait for them.
         if (auto status = memory_.populate(extent.offset_bytes, extent.length_bytes); !status)
           log::warn("pool: {}", status.error().message());

@@ -131,6 +131,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   std::uint64_t piece_bytes_;
   std::uint64_t page_bytes_;
   config::HugePages huge_pages_;
+  bool populate_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<FreeList> free_;

@@ -14,6 +14,7 @@ using transport::Listener;
 
 namespace {
 constexpr std::chrono::milliseconds kListenerPause{20};
+constexpr std::chrono::milliseconds kDrainPause{10};
 constexpr std::size_t kSessionsToRefuse = 64;
 }  // namespace
 
@@ -137,21 +138,29 @@ Status ServerCore::begin() {
     auto watch =
         loop_->watch(listener->event_fd(), [this, raw = listener.get()] { on_listener(*raw); });
     if (!watch) return watch.error();
+    listener_watches_.push_back(*watch);
   }
   return {};
 }
 
 void ServerCore::stop() noexcept {
-  std::vector<std::uint64_t> left;
   {
     const std::lock_guard lock{mutex_};
     if (stopped_) return;
     stopped_ = true;
-    for (const auto& [id, attached] : sessions_) left.push_back(id);
   }
-  // Nobody new, then nobody at all; the worker gives everything back before it ends.
+  // Nobody new, then nobody at all; the worker gives everything back before it ends. Health and
+  // metrics stay while sessions may still leave by themselves.
+  for (const EventLoop::Token watch : listener_watches_) loop_->forget(watch);
+  const Deadline drained = Clock::now() + config_.limits.drain_timeout;
+  while (session_count() > 0 && Clock::now() < drained) std::this_thread::sleep_for(kDrainPause);
   http_.reset();
   if (loop_ != nullptr) loop_->stop();
+  std::vector<std::uint64_t> left;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [id, attached] : sessions_) left.push_back(id);
+  }
   for (const std::uint64_t id : left) end_session(id);
   listeners_.clear();
   {

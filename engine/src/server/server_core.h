@@ -98,6 +98,7 @@ class ServerCore {
   bool stopping_ = false;
   bool stopped_ = false;
   std::thread worker_;
+  std::vector<EventLoop::Token> listener_watches_;
   std::unique_ptr<EventLoop> loop_;  // first to go: its handlers use all of the above
 };
 

@@ -59,7 +59,7 @@ limits:
   session_regions_max: 1024               # default
   handshake_timeout: 5s                   # default
   request_timeout: 30s                    # default
-  drain_timeout: 10s                      # default
+  drain_timeout: 0s                       # default
 log:
   level: info                             # default
 metrics:

@@ -132,7 +132,7 @@ struct Limits {
   /// A control request (create, open, remove) that takes longer is answered kTimedOut.
   std::chrono::nanoseconds request_timeout = std::chrono::seconds{30};
   /// After a request to stop, sessions get this long to end by themselves.
-  std::chrono::nanoseconds drain_timeout = std::chrono::seconds{10};
+  std::chrono::nanoseconds drain_timeout{0};
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };

@@ -70,7 +70,8 @@ class Server {
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;
 
-  /// Refuses newcomers, ends all sessions, frees everything. Idempotent. At most about 2 s.
+  /// Refuses newcomers, waits for sessions to end by themselves (limits.drain_timeout, 0 by
+  /// default), ends the others, frees everything. Idempotent. Then at most about 2 s.
   void stop() noexcept;
 
   /// Errors: kUnknownRegion.
