@@ -103,7 +103,7 @@ class Engine {
   /// A session for control requests; the URI's region is ignored. Errors: as open_region.
   Result<Session> connect(std::string_view uri) const;
 
-  /// `count` slots of `slot_bytes` each (rounded up to 64 bytes). Errors: kInvalidArgument,
+  /// `count` slots of `slot_bytes` each, every one aligned to 64 bytes. Errors: kInvalidArgument,
   /// kOutOfMemory. Registered with a device when first used there; a failure to register (memlock)
   /// is the error of the operation that needed it.
   Result<SlotPool> allocate_slots(std::size_t count, std::size_t slot_bytes) const;
