@@ -89,21 +89,28 @@ class PortFile {
 };
 
 /// What to do about an error of Server::start(), where the error itself does not know the file.
-std::string start_advice(const Error& error) {
+std::string start_advice(const Error& error, const config::ServerConfig& configuration) {
   switch (error.code()) {
-    case Code::kAddressInUse: return "or change listen.port in the configuration";
-    case Code::kOutOfMemory: return "lower pool.size in the configuration, or free memory";
+    case Code::kAddressInUse: return "or change listen.port or metrics.address";
+    case Code::kOutOfMemory: return "lower pool.size, or free memory";
     case Code::kNotFound:
-    case Code::kUnsupported:
-      return "'ibv_devices' lists RDMA devices; transports.rdma: off or auto starts without one";
+    case Code::kUnsupported: {
+      if (error.operation() == "rdma_bind_addr")
+        return "listen.address must be an address of an RDMA device of this machine";
+      const std::string& device = configuration.transports.rdma_device;
+      return (device.empty() ? "" : "transports.rdma_device is " + device + "; ") +
+             "'ibv_devices' lists RDMA devices; transports.rdma: auto starts without one";
+    }
     case Code::kUnreachable: return "listen.address must be an address of this machine";
     default: return {};
   }
 }
 
-int fail_to_start(const Options& options, const Error& error) {
+int fail_to_start(const Options& options, const config::ServerConfig& configuration,
+                  const Error& error) {
   std::string text = "cannot start with " + options.config_path + ": " + error.message();
-  if (const std::string advice = start_advice(error); !advice.empty()) text += "; " + advice;
+  if (const std::string advice = start_advice(error, configuration); !advice.empty())
+    text += "; " + advice;
   complain(text);
   return to_int(exit_code_of(error));
 }
@@ -122,16 +129,16 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
                config::format_size(configuration.pool.size_bytes));
   notify_service_manager("STATUS=preparing the pool");
   auto registry = metrics::Registry::create();
-  if (!registry) return fail_to_start(options, registry.error());
+  if (!registry) return fail_to_start(options, configuration, registry.error());
   if (const Status added = metrics::register_process_metrics(**registry, kVersion); !added)
-    return fail_to_start(options, added.error());
+    return fail_to_start(options, configuration, added.error());
   auto server = Server::start(configuration, *registry);
-  if (!server) return fail_to_start(options, server.error());
+  if (!server) return fail_to_start(options, configuration, server.error());
 
   PortFile port_file{options.port_file};
   if (!options.port_file.empty())
     if (const Status written = port_file.write(server->port()); !written)
-      return fail_to_start(options, written.error());
+      return fail_to_start(options, configuration, written.error());
   log_ready(*server);
   notify_service_manager("READY=1\nSTATUS=lending " +
                          config::format_size(configuration.pool.size_bytes));

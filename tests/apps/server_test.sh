@@ -27,8 +27,9 @@ is "SIGINT ends it with 0" same "$status" 0
 is "SIGINT leaves nothing" nothing_left
 
 # --- killed while clients work --------------------------------------------------------------------
-# killed NAME CODES COMMAND...: the server is killed a second after the command began; the command
-# ends by itself with one of the codes, and says why.
+opened() { [[ $("$remora" stat "$(uri cache)" --json | jq .open) == "$1" ]]; }
+# killed NAME CODES COMMAND...: the server is killed a second after the command opened the region; the
+# command ends by itself with one of the codes, and says why.
 killed() {
   local name=$1 codes=$2 client code=0 began
   shift 2
@@ -36,6 +37,7 @@ killed() {
   timeout 60 "$@" >"$work/out" 2>"$work/err" &
   client=$!
   pids+=("$client")
+  eventually opened 1 || echo "    the client does not open the region"
   sleep 1
   stop_server KILL
   began=$SECONDS
@@ -66,7 +68,7 @@ run 0 "a new server starts where one was killed" "$remora" ls "$(uri)"
 timeout 60 "$remora" --timeout 5s bench "$(uri cache)" --seconds 30 >"$work/out" 2>"$work/err" &
 client=$!
 pids+=("$client")
-sleep 1
+eventually opened 1
 stop_server TERM
 is "SIGTERM with a client at work ends it with 0" same "$status" 0
 code=0
@@ -79,7 +81,6 @@ start_server
 timeout 60 "$remora" bench "$(uri cache)" --seconds 30 >/dev/null 2>&1 &
 client=$!
 pids+=("$client")
-opened() { [[ $("$remora" stat "$(uri cache)" --json | jq .open) == "$1" ]]; }
 is "a client's grant is counted" eventually opened 1
 kill -KILL "$(ps -o pid= --ppid "$client" | tr -d ' ')" "$client"
 wait "$client" 2>/dev/null
