@@ -92,7 +92,7 @@ verbs::QueuePairBuilder<verbs::Rc> Rig::builder() const {
 
 void Rig::fill(std::size_t offset, std::size_t length, unsigned seed) {
   for (std::size_t i = 0; i < length; ++i)
-    bytes[offset + i] = static_cast<std::byte>((seed * 131 + i * 7 + (i >> 8)) & 0xff);
+    bytes[offset + i] = static_cast<std::byte>((std::size_t{seed} * 131 + i * 7 + (i >> 8)) & 0xff);
 }
 
 std::vector<verbs::Completion> Rig::complete(std::size_t count) {

@@ -16,8 +16,10 @@
 namespace remora {
 
 /// Names instead of bytes in failures.
-inline void PrintTo(Code code, std::ostream* out) { *out << to_string(code); }
-inline void PrintTo(CompletionStatus status, std::ostream* out) { *out << to_string(status); }
+inline std::ostream& operator<<(std::ostream& out, Code code) { return out << to_string(code); }
+inline std::ostream& operator<<(std::ostream& out, CompletionStatus status) {
+  return out << to_string(status);
+}
 
 }  // namespace remora
 
@@ -33,7 +35,7 @@ namespace remora::test {
 /// Objects of the device by kind, of all processes: what `rdma resource show` prints, asked for
 /// over netlink, since starting a program costs a second in an emulated guest. Empty where it
 /// fails.
-std::map<std::string, long> device_resources(std::string_view device);
+std::map<std::string, std::int64_t> device_resources(std::string_view device);
 
 /// The device under test: REMORA_VM_DEVICE, or the first one. Skips where there is none, or fails
 /// when REMORA_REQUIRE_DEVICE=1. Checks after each test that the device is back at its baseline,
@@ -49,7 +51,7 @@ class RxeTest : public testing::Test {
   std::string device_name_;
 
  private:
-  std::map<std::string, long> baseline_;
+  std::map<std::string, std::int64_t> baseline_;
   std::uint64_t teardown_failures_ = 0;
 };
 
@@ -65,7 +67,7 @@ struct Rig {
       verbs::Access::kLocalWrite | verbs::Access::kRemoteWrite | verbs::Access::kRemoteRead |
       verbs::Access::kRemoteAtomic;
 
-  static Result<Rig> create(verbs::Device device, std::size_t bytes = 64 * 1024);
+  static Result<Rig> create(verbs::Device device, std::size_t bytes = std::size_t{64} * 1024);
   [[nodiscard]] verbs::QueuePairBuilder<verbs::Rc> builder() const;
   [[nodiscard]] std::byte* at(std::size_t offset) { return bytes.data() + offset; }
   std::uint64_t& word(std::size_t offset) {

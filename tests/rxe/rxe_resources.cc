@@ -31,9 +31,9 @@ std::string text_of(std::span<const std::byte> value) {
 }
 
 void read_device(std::span<const std::byte> message, std::string_view wanted,
-                 std::map<std::string, long>& counts) {
+                 std::map<std::string, std::int64_t>& counts) {
   std::string name;
-  std::map<std::string, long> found;
+  std::map<std::string, std::int64_t> found;
   for_each_attribute(message, [&](int type, std::span<const std::byte> value) {
     if (type == RDMA_NLDEV_ATTR_DEV_NAME) name = text_of(value);
     if (type != RDMA_NLDEV_ATTR_RES_SUMMARY) return;
@@ -45,7 +45,7 @@ void read_device(std::span<const std::byte> message, std::string_view wanted,
         if (field == RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR && bytes.size() == sizeof(count))
           std::memcpy(&count, bytes.data(), sizeof(count));
       });
-      found[kind] = static_cast<long>(count);
+      found[kind] = static_cast<std::int64_t>(count);
     });
   });
   if (name == wanted) counts = found;
@@ -53,8 +53,8 @@ void read_device(std::span<const std::byte> message, std::string_view wanted,
 
 }  // namespace
 
-std::map<std::string, long> device_resources(std::string_view device) {
-  std::map<std::string, long> counts;
+std::map<std::string, std::int64_t> device_resources(std::string_view device) {
+  std::map<std::string, std::int64_t> counts;
   const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA);
   if (fd < 0) return counts;
   nlmsghdr request{};

@@ -168,7 +168,8 @@ TEST_F(VerbsLoopback, MessageScattersOverAReceiveList) {
 }
 
 TEST_F(VerbsLoopback, UnsignaledChainCompletesOnce) {
-  rig_->fill(0, 64 * 32, 8);
+  constexpr std::size_t kLength = std::size_t{64} * 32;
+  rig_->fill(0, kLength, 8);
   for (int round = 0; round < 8; ++round) {  // the send queue is reused 4 times over
     auto batch = pair_->start();
     for (std::uint64_t i = 0; i < 32; ++i)
@@ -181,7 +182,7 @@ TEST_F(VerbsLoopback, UnsignaledChainCompletesOnce) {
     EXPECT_TRUE(done[0].ok()) << done[0];
   }
   EXPECT_TRUE(rig_->quiet());
-  EXPECT_TRUE(same(0, 32768, 64 * 32));
+  EXPECT_TRUE(same(0, 32768, kLength));
 }
 
 TEST_F(VerbsLoopback, FenceWaitsForTheAtomicBefore) {

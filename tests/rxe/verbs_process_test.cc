@@ -36,11 +36,12 @@ int serve(const std::vector<std::string>& arguments) {
             << rig.word(1024) << std::endl;
   return 0;
 }
-const RegisterRole kServe{"server", &serve};
+const RegisterRole serve_role{"server", &serve};
 
 // --role limited BYTES: registers them as a normal user under a locked-memory limit of 64 KiB.
 int register_limited(const std::vector<std::string>& arguments) {
-  const rlimit limit{64 * 1024, 64 * 1024};
+  constexpr rlim_t kLimitBytes = rlim_t{64} * 1024;
+  const rlimit limit{kLimitBytes, kLimitBytes};
   if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setresgid(1000, 1000, 1000) != 0 ||
       ::setresuid(1000, 1000, 1000) != 0)
     return 2;
@@ -54,7 +55,7 @@ int register_limited(const std::vector<std::string>& arguments) {
             << memory.error().allowed() << " " << memory.error() << std::endl;
   return 1;
 }
-const RegisterRole kLimited{"limited", &register_limited};
+const RegisterRole limited_role{"limited", &register_limited};
 
 class VerbsProcess : public VerbsConnection {};
 
@@ -133,7 +134,7 @@ int fork_safe(const std::vector<std::string>&) {
   std::cout << (rig ? "initialized" : rig.error().message()) << std::endl;
   return 0;
 }
-const RegisterRole kForkSafe{"fork-safe", &fork_safe};
+const RegisterRole fork_safe_role{"fork-safe", &fork_safe};
 
 // rping is rdma-core's example program: not ours, and built on rdma_create_qp.
 TEST_F(VerbsProcess, OurClientPingsRpingsServer) {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint16_t kPort = 7571;
 constexpr int kRounds = 20;
-constexpr std::size_t kLength = 16 * 1024;
+constexpr std::size_t kLength = std::size_t{16} * 1024;
 
 std::string environment(const char* name) {
   const char* const value = std::getenv(name);

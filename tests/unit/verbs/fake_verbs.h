@@ -19,6 +19,19 @@
 
 #include <remora/verbs/verbs.h>
 
+namespace remora {
+
+/// Names instead of bytes in failures.
+inline std::ostream& operator<<(std::ostream& out, Code code) { return out << to_string(code); }
+inline std::ostream& operator<<(std::ostream& out, Reason reason) {
+  return out << to_string(reason);
+}
+inline std::ostream& operator<<(std::ostream& out, CompletionStatus status) {
+  return out << to_string(status);
+}
+
+}  // namespace remora
+
 namespace remora::test {
 
 #define ASSERT_OK(expression)                                                \
@@ -142,9 +155,3 @@ struct FakeRig {
 };
 
 }  // namespace remora::test
-
-namespace remora {
-inline void PrintTo(Code code, std::ostream* out) { *out << to_string(code); }
-inline void PrintTo(Reason reason, std::ostream* out) { *out << to_string(reason); }
-inline void PrintTo(CompletionStatus status, std::ostream* out) { *out << to_string(status); }
-}  // namespace remora
