@@ -40,6 +40,14 @@ std::string make_uri(const ServerAddress& address, TransportKind transport,
   return text.append("?transport=").append(to_string(transport));
 }
 
+Engine open_engine() {
+  EngineOptions options;
+  options.client_name = "conformance";
+  options.operation_deadline = 30s;
+  options.control_deadline = 30s;
+  return Engine::open(options).value();
+}
+
 std::string transport_name(const testing::TestParamInfo<TransportKind>& info) {
   return std::string{to_string(info.param)};
 }
@@ -83,9 +91,7 @@ void ConformanceTest::connect() {
     server_ = Server::start(config).value();
     address_ = {listen_address(transport()), server_->port()};
   }
-  EngineOptions options;
-  options.client_name = "conformance";
-  engine_ = Engine::open(options).value();
+  engine_ = open_engine();
   session_ = engine_->connect(uri()).value();
 }
 

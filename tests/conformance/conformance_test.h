@@ -110,6 +110,9 @@ RuntimeDir& runtime_dir();
 /// All of a region, in one call.
 std::vector<std::byte> read_all(const Region& region);
 
+/// An engine that is patient where it connects: a busy emulator takes seconds for it.
+Engine open_engine();
+
 /// Name of a parameter: "shm", "rdma".
 std::string transport_name(const testing::TestParamInfo<TransportKind>& info);
 

@@ -1,5 +1,6 @@
 #include "helpers.h"
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <poll.h>
@@ -11,6 +12,13 @@
 
 namespace remora::test {
 namespace {
+
+Engine patient_engine() {
+  EngineOptions options;
+  options.control_deadline = std::chrono::seconds{30};
+  options.operation_deadline = std::chrono::seconds{30};
+  return Engine::open(options).value();
+}
 
 /// Adds 1 by compare-and-swap, as often as it takes.
 void swap_in_next(const Region& region, ByteOffset at) {
@@ -31,7 +39,7 @@ bool parent_spoke() {
 
 int contend(const HelperArguments& arguments) {
   const std::uint64_t count = arguments.number("count");
-  const Engine engine = Engine::open({}).value();
+  const Engine engine = patient_engine();
   const Region region = engine.open_region(arguments.text("uri"), Rights::kAtomic).value();
   say("ready");
   if (!hear()) return 1;
@@ -45,7 +53,7 @@ int contend(const HelperArguments& arguments) {
 }
 
 int hold(const HelperArguments& arguments) {
-  const Engine engine = Engine::open({}).value();
+  const Engine engine = patient_engine();
   const Region region = engine.open_region(arguments.text("uri"), Rights::kAll).value();
   const ByteOffset at{arguments.number("offset")};
   say("ready");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <gmock/gmock.h>
-#include <optional>
 #include <thread>
 
 #include "conformance_test.h"
@@ -57,7 +56,7 @@ TEST_P(LifecycleTest, ServerSaysWhoItIs) {
   EXPECT_NE(info.boot_id, 0U);
   EXPECT_NE(info.memory_id, 0U);
   EXPECT_EQ(info.device.empty(), over_shm());
-  const Engine other = Engine::open({}).value();
+  const Engine other = open_engine();
   EXPECT_EQ(other.connect(uri()).value().server().boot_id, info.boot_id);
   EXPECT_EQ(info.pool_bytes, external() ? info.pool_bytes : kPool);
 }
@@ -178,7 +177,7 @@ TEST_P(LifecycleTest, StatusCountsSessionsGrantsAndBytes) {
 TEST_P(LifecycleTest, EndOfAnEngineEndsItsGrants) {
   const RegionInfo made = create();
   {
-    const Engine other = Engine::open({}).value();
+    const Engine other = open_engine();
     const Region region = other.open_region(uri(made.name), Rights::kAll).value();
     EXPECT_EQ(session().stat(made.name).value().open_count, 1U);
   }
@@ -189,19 +188,18 @@ TEST_P(LifecycleTest, EndOfAnEngineEndsItsGrants) {
 
 TEST_P(LifecycleTest, RegionOutlivesTheEngineHandle) {
   const RegionInfo made = create();
-  std::optional<Region> region;
-  {
-    const Engine other = Engine::open({}).value();
-    region = other.open_region(uri(made.name), Rights::kAll).value();
-  }
-  EXPECT_EQ(region->fetch_add(ByteOffset{0}, 1).value(), 0U);
-  region.reset();
+  const auto open_by_another_engine = [&] {
+    const Engine other = open_engine();
+    return other.open_region(uri(made.name), Rights::kAll).value();
+  };
+  const Region region = open_by_another_engine();
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
 }
 
 TEST_P(LifecycleTest, ManyShortSessionsLeaveNothing) {
   const RegionInfo made = create();
   for (std::size_t i = 0; i < steps(100); ++i) {
-    const Engine other = Engine::open({}).value();
+    const Engine other = open_engine();
     const Region region = other.open_region(uri(made.name), Rights::kAll).value();
     ASSERT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), i);
   }

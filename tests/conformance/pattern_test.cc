@@ -129,7 +129,7 @@ TEST_P(PatternTest, WrittenBytesAreWhatAnotherSessionReads) {
   const RegionInfo made = create({.size_bytes = 256_KiB});
   const std::vector<std::byte> bytes = noise(made.size_bytes, 7);
   ASSERT_TRUE(ok(open(made.name).write(ByteOffset{0}, bytes)));
-  const Engine other = Engine::open({}).value();
+  const Engine other = open_engine();
   const Region region = other.open_region(uri(made.name), Rights::kRead).value();
   EXPECT_TRUE(same_bytes(read_all(region), bytes));
 }

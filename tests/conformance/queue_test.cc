@@ -274,7 +274,7 @@ TEST_P(QueueTest, MovedQueueKeepsItsOperations) {
 TEST_P(QueueTest, QueueOutlivesRegionHandleAndEngine) {
   const RegionInfo made = create();
   {
-    std::optional<Engine> other = Engine::open({}).value();
+    std::optional<Engine> other = open_engine();
     std::optional<Region> region = other->open_region(uri(made.name), Rights::kAll).value();
     Queue queue = region->queue({.depth = 4}).value();
     region.reset();

@@ -20,7 +20,8 @@ class Resources {
   [[nodiscard]] const std::map<std::string, std::int64_t>& counts() const noexcept {
     return counts_;
   }
-  /// One line for each name whose count differs; empty: none.
+  /// One line for each name whose count differs; of device objects, which all processes share, for
+  /// each that has grown. Empty: none.
   [[nodiscard]] std::string difference(const Resources& later) const;
 
  private:

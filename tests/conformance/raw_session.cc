@@ -1,0 +1,123 @@
+#include "raw_session.h"
+
+#include <array>
+#include <chrono>
+#include <poll.h>
+#include <utility>
+
+#include <remora/engine/uri.h>
+
+namespace remora::test {
+
+using namespace std::chrono_literals;
+using transport::WorkRequest;
+
+namespace {
+constexpr std::size_t kLocalBytes = 4096;
+constexpr std::uint32_t kLaneDepth = 16;
+}  // namespace
+
+RawSession::RawSession(const ServerAddress& server) : local_(kLocalBytes) {
+  Uri uri;
+  uri.host = server.host;
+  uri.port = server.port;
+  uri.transport = TransportKind::kRdma;
+  endpoint_ = transport::connect_rdma(uri, {}, Clock::now() + 10s).value();
+  control::Request request;
+  control::Hello& hello = *request.mutable_hello();
+  hello.set_version_oldest(control::kVersionOldest);
+  hello.set_version_newest(control::kVersionNewest);
+  hello.set_auth(control::AUTH_NONE);
+  hello.set_client_name("raw");
+  const control::Welcome welcome = call(std::move(request)).hello();
+  registration_ = endpoint_->memory_domain()->register_bytes(local_).value();
+  lane_ = endpoint_
+              ->open_lane({.session_id = welcome.session_id(), .secret = welcome.lane_secret()},
+                          kLaneDepth, Clock::now() + 10s)
+              .value();
+}
+
+RawSession::~RawSession() {
+  if (lane_ != nullptr) lane_->close();
+  lane_.reset();
+  registration_.reset();
+  endpoint_->shutdown();
+}
+
+control::Reply RawSession::call(control::Request request) {
+  control::Envelope envelope;
+  envelope.set_magic(control::kMagic);
+  envelope.set_id(next_id_++);
+  *envelope.mutable_request() = std::move(request);
+  send_control(control::encode(envelope).value());
+  const Deadline deadline = Clock::now() + 10s;
+  while (Clock::now() < deadline) {
+    auto message = endpoint_->receive().value();
+    if (!message) {
+      pollfd event{.fd = endpoint_->event_fd(), .events = POLLIN, .revents = 0};
+      ::poll(&event, 1, 100);
+      continue;
+    }
+    const control::Envelope answer = control::decode(message->bytes).value();
+    if (answer.reply().has_failure())
+      throw Exception{control::to_error(answer.reply().failure(), "raw call")};
+    return answer.reply();
+  }
+  throw Exception{Error{Code::kTimedOut, "raw call"}};
+}
+
+RawSession::Grant RawSession::open(const std::string& region, Rights rights) {
+  control::Request request;
+  request.mutable_open()->set_name(region);
+  request.mutable_open()->set_rights(static_cast<std::uint32_t>(rights));
+  const control::OpenReply opened = call(std::move(request)).open();
+  Grant grant{.id = opened.grant_id(), .extents = {}};
+  for (const control::Extent& extent : opened.extents())
+    grant.extents.push_back({.start_bytes = 0,
+                             .length_bytes = extent.length_bytes(),
+                             .remote_address = extent.address(),
+                             .remote_key = extent.key()});
+  return grant;
+}
+
+void RawSession::close(const Grant& grant) {
+  control::Request request;
+  request.mutable_close()->set_grant_id(grant.id);
+  call(std::move(request));
+}
+
+CompletionStatus RawSession::run(transport::Opcode opcode, std::uint64_t remote_address,
+                                 std::uint32_t remote_key, std::uint32_t length_bytes) {
+  const WorkRequest request{.remote_address = remote_address,
+                            .compare_or_add = 1,
+                            .swap = 2,
+                            .local = local_.data(),
+                            .length_bytes = length_bytes,
+                            .remote_key = remote_key,
+                            .local_key = registration_->local_key(),
+                            .opcode = opcode};
+  if (const auto posted = lane_->post({&request, 1}, sequence_++); posted.taken != 1)
+    throw Exception{posted.status.error()};
+  const Deadline deadline = Clock::now() + 20s;
+  while (Clock::now() < deadline) {
+    std::array<transport::LaneCompletion, 1> found;
+    if (lane_->poll(found) == 1) return found[0].status;
+  }
+  throw Exception{Error{Code::kTimedOut, "raw request"}};
+}
+
+void RawSession::send_control(std::vector<std::byte> bytes) {
+  endpoint_->send({.bytes = std::move(bytes), .descriptors = {}}, Clock::now() + 10s).value();
+}
+
+bool RawSession::ended() {
+  const Deadline deadline = Clock::now() + 10s;
+  while (Clock::now() < deadline) {
+    if (!endpoint_->receive().ok()) return true;
+    pollfd event{.fd = endpoint_->event_fd(), .events = POLLIN, .revents = 0};
+    ::poll(&event, 1, 100);
+  }
+  return false;
+}
+
+}  // namespace remora::test

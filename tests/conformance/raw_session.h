@@ -1,0 +1,58 @@
+#pragma once
+
+/// A client below the client library: it speaks the control protocol itself and posts the work
+/// requests it is told to, checked by nobody but the server's NIC.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <remora/engine/types.h>
+
+#include "control/messages.h"
+#include "support/transport.h"
+#include "transport/transport.h"
+
+namespace remora::test {
+
+/// One session over rdma with one lane. All functions throw Exception where the protocol fails;
+/// the fate of work requests is returned.
+class RawSession {
+ public:
+  explicit RawSession(const ServerAddress& server);
+  ~RawSession();
+  RawSession(const RawSession&) = delete;
+  RawSession& operator=(const RawSession&) = delete;
+
+  /// A grant as it came over the wire: where each extent is and with which key.
+  struct Grant {
+    std::uint64_t id = 0;
+    std::vector<transport::WireExtent> extents;
+  };
+  Grant open(const std::string& region, Rights rights);
+  void close(const Grant& grant);
+
+  /// Posts one request with `local()` as its buffer and waits for its end.
+  CompletionStatus run(transport::Opcode opcode, std::uint64_t remote_address,
+                       std::uint32_t remote_key, std::uint32_t length_bytes);
+  [[nodiscard]] std::span<std::byte> local() noexcept { return local_; }
+
+  /// Bytes of the caller's choice on the control channel.
+  void send_control(std::vector<std::byte> bytes);
+  /// The server has ended the session; waits for it, at most 10 s.
+  [[nodiscard]] bool ended();
+
+ private:
+  control::Reply call(control::Request request);
+
+  std::vector<std::byte> local_;
+  std::unique_ptr<transport::ClientEndpoint> endpoint_;
+  std::unique_ptr<transport::Registration> registration_;
+  std::unique_ptr<transport::Lane> lane_;
+  std::uint64_t next_id_ = 1;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace remora::test
