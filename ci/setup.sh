@@ -7,7 +7,6 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build ccache pkg-config git ca-certificates
   libibverbs-dev librdmacm-dev
-  libtbb-dev libhwloc-dev
   libyaml-cpp-dev
   prometheus-cpp-dev
   libcpp-httplib-dev libssl-dev zlib1g-dev libbrotli-dev

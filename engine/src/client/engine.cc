@@ -110,7 +110,7 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
       }
       last = region.error().code() == Code::kUnsupported && candidate.kind == TransportKind::kShm
                  ? Error{Code::kUnsupported,
-                         "open over shm a region created without 'shm: true' or --shm"}
+                         "open over shm (the region was not created with --shm or 'shm: true')"}
                  : region.error();
       last = last.with_subject(uri.region);
       tried = true;

@@ -36,10 +36,12 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
   }
   auto metrics = ServerMetrics::create(std::move(registry));
   if (!metrics) return metrics.error();
+  auto doors = open_doors(config, metrics->registry());
+  if (!doors) return doors.error();
   auto pool = Pool::create(config.pool);
   if (!pool) return pool.error();
-  auto core = std::make_unique<ServerCore>(config, std::move(*metrics), std::move(*pool));
-  if (auto status = core->open_listeners(); !status) return status.error();
+  auto core = std::make_unique<ServerCore>(config, std::move(*metrics), std::move(*pool),
+                                           std::move(*doors));
   if (auto status = core->create_configured_regions(); !status) return status.error();
   if (auto status = core->export_pool(); !status) return status.error();
   if (auto status = core->begin(); !status) return status.error();
@@ -47,45 +49,56 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
 }
 
 ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
-                       std::shared_ptr<Pool> pool)
+                       std::shared_ptr<Pool> pool, Doors doors)
     : config_{std::move(config)},
       metrics_{std::move(metrics)},
       pool_{std::move(pool)},
       catalog_{pool_, config_.limits.regions_max},
       boot_id_{random_id()},
-      memory_id_{random_id()} {}
+      memory_id_{random_id()},
+      port_{doors.port},
+      listeners_{std::move(doors.listeners)},
+      devices_{std::move(doors.devices)},
+      http_{std::move(doors.http)} {}
 
 ServerCore::~ServerCore() { stop(); }
 
-Status ServerCore::add_listener(Availability wanted, const char* name,
-                                Result<std::unique_ptr<Listener>> listener) {
-  if (listener) {
-    port_ = (*listener)->port();
-    for (std::string& device : (*listener)->devices()) devices_.push_back(std::move(device));
-    listeners_.push_back(std::move(*listener));
+Result<ServerCore::Doors> ServerCore::open_doors(
+    const config::ServerConfig& config, const std::shared_ptr<metrics::Registry>& registry) {
+  Doors doors;
+  std::string missing;
+  const auto add = [&](Availability wanted, const char* name,
+                       Result<std::unique_ptr<Listener>> listener) -> Status {
+    if (listener) {
+      doors.port = (*listener)->port();
+      for (std::string& device : (*listener)->devices()) doors.devices.push_back(std::move(device));
+      doors.listeners.push_back(std::move(*listener));
+      return {};
+    }
+    // A port that is taken is never what was meant, however little the transport is wanted.
+    if (wanted == Availability::kRequired || listener.error().code() == Code::kAddressInUse)
+      return listener.error();
+    log::info("{} is not offered: {}", name, listener.error().message());
     return {};
-  }
-  // A port that is taken is never what was meant, however little the transport is wanted.
-  if (wanted == Availability::kRequired || listener.error().code() == Code::kAddressInUse)
-    return listener.error();
-  log::info("{} is not offered: {}", name, listener.error().message());
-  return {};
-}
-
-Status ServerCore::open_listeners() {
-  const config::Transports& wanted = config_.transports;
+  };
+  const config::Transports& wanted = config.transports;
   if (wanted.rdma != Availability::kOff)
-    if (auto status = add_listener(wanted.rdma, "rdma", transport::listen_rdma(config_)); !status)
-      return status;
+    if (auto status = add(wanted.rdma, "rdma", transport::listen_rdma(config)); !status)
+      return status.error();
   if (wanted.shm != Availability::kOff) {
-    const std::uint16_t port = port_ != 0 ? port_ : config_.listen.port;
-    if (auto status = add_listener(wanted.shm, "shm", transport::listen_shm(port)); !status)
-      return status;
+    const std::uint16_t port = doors.port != 0 ? doors.port : config.listen.port;
+    if (auto status = add(wanted.shm, "shm", transport::listen_shm(port)); !status)
+      return status.error();
   }
-  if (listeners_.empty())
-    return Error{Code::kUnsupported, "no transport can be offered"}.with_subject(
-        "transports.rdma, transports.shm");
-  return {};
+  if (doors.listeners.empty())
+    return Error{Code::kUnsupported, "no transport can be offered (the log says why each is not)"}
+        .with_subject("transports.rdma, transports.shm");
+  if (!config.metrics.address) return doors;
+  auto endpoint =
+      metrics::HttpEndpoint::start(registry, {.address = *config.metrics.address, .health = {}});
+  if (!endpoint) return endpoint.error();
+  doors.http = std::move(*endpoint);
+  return doors;
 }
 
 Status ServerCore::create_configured_regions() {
@@ -119,11 +132,6 @@ Status ServerCore::export_pool() {
     if (!handle) return handle.error();
     pool_series_.push_back(std::move(*handle));
   }
-  if (!config_.metrics.address) return {};
-  auto endpoint = metrics::HttpEndpoint::start(metrics_.registry(),
-                                               {.address = *config_.metrics.address, .health = {}});
-  if (!endpoint) return endpoint.error();
-  http_ = std::move(*endpoint);
   return {};
 }
 
@@ -293,6 +301,11 @@ void ServerCore::end_late_arrivals() noexcept {
   }
 }
 
+bool ServerCore::offers(TransportKind kind) const {
+  return std::any_of(listeners_.begin(), listeners_.end(),
+                     [kind](const auto& listener) { return listener->kind() == kind; });
+}
+
 std::size_t ServerCore::session_count() const {
   const std::lock_guard lock{mutex_};
   return sessions_.size();
@@ -306,12 +319,11 @@ Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string&
   if (!known)
     return Error{Code::kUnsupported, "atomic domain of a device this server does not use"}
         .with_subject(spec.atomic_domain);
-  const bool shm_offered =
-      std::any_of(listeners_.begin(), listeners_.end(),
-                  [](const auto& listener) { return listener->kind() == TransportKind::kShm; });
-  if (spec.shm && !shm_offered)
+  if (spec.shm && !offers(TransportKind::kShm))
     return Error{Code::kUnsupported, "region over shm on a server without it"}.with_subject(
         spec.name);
+  if (!spec.shm && !offers(TransportKind::kRdma))
+    log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
   auto created = catalog_.create(spec, deadline_after(config_.limits.request_timeout));
   metrics_.regions(catalog_.size());
   return created;

@@ -34,7 +34,15 @@ class ServerCore {
  public:
   static Result<std::unique_ptr<ServerCore>> start(const config::ServerConfig& config,
                                                    std::shared_ptr<metrics::Registry> registry);
-  ServerCore(config::ServerConfig config, ServerMetrics metrics, std::shared_ptr<Pool> pool);
+  /// What clients come in by; bound before memory is touched, so that a port in use shows at once.
+  struct Doors {
+    std::vector<std::unique_ptr<transport::Listener>> listeners;
+    std::vector<std::string> devices;  ///< atomic domains we can offer
+    std::uint16_t port = 0;
+    std::optional<metrics::HttpEndpoint> http;
+  };
+  ServerCore(config::ServerConfig config, ServerMetrics metrics, std::shared_ptr<Pool> pool,
+             Doors doors);
   ~ServerCore();
   ServerCore(const ServerCore&) = delete;
   ServerCore& operator=(const ServerCore&) = delete;
@@ -56,6 +64,7 @@ class ServerCore {
   Result<RegionInfo> create_region(RegionSpec spec);
   Status remove_region(std::string_view name);
   [[nodiscard]] std::size_t session_count() const;
+  [[nodiscard]] bool offers(TransportKind kind) const;
 
   // For Server.
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
@@ -63,9 +72,8 @@ class ServerCore {
   [[nodiscard]] std::vector<std::string> listening() const;
 
  private:
-  Status open_listeners();
-  Status add_listener(config::Availability wanted, const char* name,
-                      Result<std::unique_ptr<transport::Listener>> listener);
+  static Result<Doors> open_doors(const config::ServerConfig& config,
+                                  const std::shared_ptr<metrics::Registry>& registry);
   Status create_configured_regions();
   Status export_pool();
   Status begin();
@@ -81,9 +89,9 @@ class ServerCore {
   Catalog catalog_;
   std::uint64_t boot_id_;
   std::uint64_t memory_id_;
-  std::uint16_t port_ = 0;
+  std::uint16_t port_;
   std::vector<std::unique_ptr<transport::Listener>> listeners_;
-  std::vector<std::string> devices_;  ///< atomic domains we can offer
+  std::vector<std::string> devices_;
   std::vector<metrics::CallbackHandle> pool_series_;
   std::optional<metrics::HttpEndpoint> http_;
 
