@@ -55,8 +55,11 @@ void ReceiveBatch::refuse(Code code, std::uint64_t asked, std::uint64_t allowed)
 
 ReceiveBatch& ReceiveBatch::receive(std::uint64_t id, std::span<const LocalSlice> local) noexcept {
   if (refused_) return *this;
-  if (chain_->owner != nullptr && chain_->owner != this) return refuse(Code::kBusy, 0, 0), *this;
-  chain_->owner = this;
+  if (!owns_storage_) {
+    if (chain_->owner != nullptr) return refuse(Code::kBusy, 0, 0), *this;
+    chain_->owner = this;
+    owns_storage_ = true;
+  }
   if (count_ == chain_->capacity)
     return refuse(Code::kLimitExceeded, std::uint64_t{count_} + 1, chain_->capacity), *this;
   if (local.size() > chain_->elements_per_request)

@@ -205,6 +205,29 @@ TEST_F(BatchTest, DroppedBatchPostsNothingAndFreesItsStorage) {
   EXPECT_EQ(last().size(), 1U);
 }
 
+TEST_F(BatchTest, EmptyBatchMayOutliveItsQueuePair) {
+  auto batch = pair_->start();
+  auto receives = pair_->start_receives();
+  batch.write(1, local(0, 8), remote());
+  ASSERT_OK(batch.post());
+  receives.receive(1);
+  ASSERT_OK(receives.post());
+  pair_.reset();
+}
+
+TEST_F(BatchTest, RefusedBatchFreesItsStorage) {
+  {
+    auto batch = pair_->start();
+    batch.fetch_add(1, local(0, 4), remote(), 1);  // refused, and never posted
+    auto receives = pair_->start_receives();
+    receives.receive(1, LocalSlice::invalid());
+  }
+  auto batch = pair_->start();
+  batch.write(2, local(0, 8), remote());
+  ASSERT_OK(batch.post());
+  ASSERT_OK(pair_->post_receive(3, local(0, 8)));
+}
+
 TEST_F(BatchTest, EmptyStorageIsInvalid) {
   EXPECT_CODE(verbs::BatchStorage::allocate(0, 1), kInvalidArgument);
   EXPECT_CODE(verbs::BatchStorage::allocate(1, 0), kInvalidArgument);

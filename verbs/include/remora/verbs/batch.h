@@ -95,7 +95,8 @@ class ChainStorage {
 using BatchStorage = ChainStorage<ibv_send_wr>;
 using ReceiveStorage = ChainStorage<ibv_recv_wr>;
 
-/// A chain being built on one queue pair. Made by `QueuePair::start`. Dropping it posts nothing.
+/// A chain being built on one queue pair. Made by `QueuePair::start`. Dropping it posts nothing. It
+/// may outlive queue pair and storage only while it is empty, as it is after `post()`.
 template <Transport T>
 class Batch {
  public:
@@ -355,8 +356,9 @@ class Batch {
     refused_ = false;
     return misuse_.error(false);
   }
+  // An empty batch does not touch the storage, which may be gone by then.
   void release() noexcept {
-    if (chain_->owner == this) chain_->owner = nullptr;
+    if (limit_ != 0) chain_->owner = nullptr;
     count_ = 0;
     limit_ = 0;
   }
@@ -366,7 +368,8 @@ class Batch {
   detail::Chain<ibv_send_wr>* chain_;
   std::uint32_t inline_bytes_;
   std::uint32_t count_ = 0;
-  std::uint32_t limit_ = 0;  // the capacity, once the storage is taken; count_ after a refusal
+  // 0 until the storage is taken, then its capacity; after a refusal what count_ was.
+  std::uint32_t limit_ = 0;
   std::uint32_t taken_ = 0;
   bool refused_ = false;
   detail::Misuse misuse_;
@@ -404,7 +407,8 @@ class ReceiveBatch {
       : pair_{pair}, post_{function}, chain_{storage.chain_.get()} {}
   void refuse(Code code, std::uint64_t asked, std::uint64_t allowed) noexcept;
   void release() noexcept {
-    if (chain_->owner == this) chain_->owner = nullptr;
+    if (owns_storage_) chain_->owner = nullptr;
+    owns_storage_ = false;
     count_ = 0;
   }
 
@@ -413,6 +417,7 @@ class ReceiveBatch {
   detail::Chain<ibv_recv_wr>* chain_;
   std::uint32_t count_ = 0;
   std::uint32_t taken_ = 0;
+  bool owns_storage_ = false;
   bool refused_ = false;
   detail::Misuse misuse_;
 };
