@@ -144,13 +144,16 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
                                                          bool hardware_only) {
   const std::string key = uri.host + "|" + std::to_string(uri.port) + "|" +
                           std::string{to_string(kind)} + (hardware_only ? "|hardware" : "");
-  const std::lock_guard connecting{connect_mutex_};
+  const Deadline deadline = deadline_after(options_.control_deadline);
+  const std::unique_lock connecting{connect_mutex_, deadline};
+  if (!connecting) return Error{Code::kTimedOut, "connect"}.with_subject(uri.host);
+  // Outlives the lock: the last reference to a session must not go while the engine is locked.
+  std::shared_ptr<SessionCore> existing;
   {
     const std::lock_guard lock{mutex_};
-    if (auto existing = sessions_[key].lock(); existing != nullptr && existing->connected())
-      return existing;
+    existing = sessions_[key].lock();
   }
-  const Deadline deadline = deadline_after(options_.control_deadline);
+  if (existing != nullptr && existing->connected()) return existing;
   const transport::ConnectOptions options{.device = options_.device,
                                           .hardware_only = hardware_only};
   auto endpoint = kind == TransportKind::kShm ? transport::connect_shm(uri, deadline)

@@ -62,8 +62,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void remember(const std::shared_ptr<LocalMemory>& memory);
 
   EngineOptions options_;
-  std::mutex mutex_;          // what follows; never on the data path
-  std::mutex connect_mutex_;  // one connect at a time, so that sessions are shared
+  std::mutex mutex_;                // what follows; never on the data path
+  std::timed_mutex connect_mutex_;  // one connect at a time, so that sessions are shared
   std::unique_ptr<EventLoop> control_loop_;
   std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
   std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
@@ -78,8 +78,9 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   static Result<std::shared_ptr<SessionCore>> start(
       std::shared_ptr<EngineCore> engine, std::unique_ptr<transport::ClientEndpoint> endpoint,
       Deadline deadline);
+  /// `loop`: the engine's, which the engine keeps for as long as the session keeps the engine.
   SessionCore(std::shared_ptr<EngineCore> engine,
-              std::unique_ptr<transport::ClientEndpoint> endpoint);
+              std::unique_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop);
   ~SessionCore();
 
   [[nodiscard]] EngineCore& engine() const noexcept { return *engine_; }
@@ -103,6 +104,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
 
   Result<std::shared_ptr<RegionCore>> open(const std::string& name, Rights rights,
                                            std::string transport_reason);
+  /// Gives a grant back. Blocks for 2 s at most, once, where the server does not answer.
+  void close_grant(std::uint64_t grant_id) noexcept;
   /// Ends the session: everything in flight completes.
   void fail(Reason reason) noexcept;
 
@@ -113,12 +116,15 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   };
   Status hello(Deadline deadline);
   Status open_lane(Deadline deadline);
-  Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened);
+  Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened,
+                                                           Deadline deadline);
+  void close_unanswered(std::uint64_t grant_id) noexcept;
   void on_readable() noexcept;
   void deliver(transport::ControlMessage message);
   Status send(const control::Request& request, std::uint64_t id, Deadline deadline);
 
   std::shared_ptr<EngineCore> engine_;
+  EventLoop& loop_;
   std::unique_ptr<transport::ClientEndpoint> endpoint_;
   std::shared_ptr<transport::MemoryDomain> domain_;
   std::optional<ClientMetrics> metrics_;
@@ -129,8 +135,11 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::atomic<bool> lost_{false};
   Reason lost_reason_ = Reason::kPeerGone;
 
-  std::mutex mutex_;  // waiters and ids
+  std::atomic<bool> unresponsive_{false};
+
+  std::mutex mutex_;  // waiters, ids; watch_ and lane_ while the session begins and ends
   std::condition_variable room_;
+  /// Requests that the server has not answered; null where nobody waits for that any more.
   std::unordered_map<std::uint64_t, Waiter*> waiters_;
   std::uint64_t next_id_ = 1;
   std::mutex send_mutex_;

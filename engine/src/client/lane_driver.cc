@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <poll.h>
+#include <thread>
 #include <utility>
 
 namespace remora::detail {
@@ -21,6 +22,9 @@ namespace {
 constexpr std::chrono::milliseconds kFlushTimeout{500};
 /// A sleeping caller looks at the world at least this often.
 constexpr std::chrono::milliseconds kSleepMost{100};
+/// Bytes that a lane which copies in the caller's thread moves before it looks at the clock and at
+/// those who wait for it: some milliseconds.
+constexpr std::uint64_t kSynchronousChainBytes = std::uint64_t{32} << 20U;
 
 /// Tells the core that this is a waiting loop.
 void relax() noexcept {
@@ -33,8 +37,7 @@ void relax() noexcept {
 
 bool refused_by_peer(CompletionStatus status) noexcept {
   return status == CompletionStatus::kRemoteAccessError ||
-         status == CompletionStatus::kRemoteInvalidRequest ||
-         status == CompletionStatus::kRemoteOperationError;
+         status == CompletionStatus::kRemoteInvalidRequest;
 }
 
 bool local_fault(CompletionStatus status) noexcept {
@@ -68,7 +71,8 @@ LaneDriver::LaneDriver(std::unique_ptr<transport::Lane> lane, Options options,
       ring_(std::bit_ceil(lane_->limits().depth)),
       mask_{ring_.size() - 1},
       chain_(lane_->limits().depth),
-      atomic_results_{lane_->atomic_results()} {
+      atomic_results_{lane_->atomic_results()},
+      synchronous_{lane_->event_fd() < 0} {
   metrics_.lane_opened(lane_->completion_capacity());
 }
 
@@ -102,6 +106,9 @@ void LaneDriver::wait(CompletionSink& sink, std::size_t at_least,
                       const std::function<Deadline()>& earliest_deadline) noexcept {
   std::unique_lock lock{mutex_};
   progress();
+  // Also for a caller that only ever polls.
+  if (retired_sequence_ != next_sequence_ || backlog_first_ != nullptr)
+    if (const Clock::time_point now = Clock::now(); now >= earliest_deadline()) expire(now);
   if (sink.count < at_least) {
     const Clock::time_point began = Clock::now();
     Deadline deadline = earliest_deadline();
@@ -113,6 +120,11 @@ void LaneDriver::wait(CompletionSink& sink, std::size_t at_least,
         deadline = earliest_deadline();
         // The same deadline again: what expired was broken off and completes below.
         if (deadline <= now) deadline = now + kSleepMost;
+      } else if (synchronous_) {
+        // There is work left in the backlog; others get their turn, and a look at the clock.
+        lock.unlock();
+        std::this_thread::yield();
+        lock.lock();
       } else if (now - began < options_.spin) {
         lock.unlock();
         relax();
@@ -157,6 +169,7 @@ void LaneDriver::pump() noexcept {
   while (backlog_first_ != nullptr && !broken()) {
     std::size_t room = lane_->limits().depth - (next_sequence_ - retired_sequence_);
     chain_length_ = 0;
+    chain_bytes_ = 0;
     bool stuck = false;
     while (backlog_first_ != nullptr && room > chain_length_ && !stuck) {
       OperationRecord& operation = *backlog_first_;
@@ -169,8 +182,10 @@ void LaneDriver::pump() noexcept {
     }
     if (chain_length_ == 0) return;
     post_chain();
-    // Lanes that complete within post() have made room already.
-    if (lane_->event_fd() >= 0 || !poll_completions()) return;
+    if (!synchronous_) return;
+    // Done already. What is left of a long backlog follows in wait(), which looks at deadlines in
+    // between; small chains cost nothing to go on with.
+    if (!poll_completions() || chain_bytes_ >= kSynchronousChainBytes) return;
   }
 }
 
@@ -183,7 +198,7 @@ bool LaneDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
   if (is_atomic(operation.opcode)) return plan_atomic(operation);
   const std::uint64_t most = lane_->limits().transfer_bytes_max;
   while (operation.planned_bytes < operation.length_bytes) {
-    if (room-- == 0) return false;
+    if (room-- == 0 || (synchronous_ && chain_bytes_ >= kSynchronousChainBytes)) return false;
     const std::uint64_t at = operation.offset_bytes + operation.planned_bytes;
     const WireExtent& extent = extent_of(operation.extents, at);
     const std::uint64_t into = at - extent.start_bytes;
@@ -200,6 +215,7 @@ bool LaneDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
     if (!use_local(operation, request, posted)) return false;
     posted.length_bytes = request.length_bytes;
     operation.planned_bytes += request.length_bytes;
+    chain_bytes_ += request.length_bytes;
     ++operation.requests_in_flight;
     ++chain_length_;
   }
@@ -251,15 +267,27 @@ bool LaneDriver::use_local(OperationRecord& operation, WorkRequest& request,
 void LaneDriver::post_chain() noexcept {
   const std::span<const WorkRequest> chain{chain_.data(), chain_length_};
   const std::uint64_t first = next_sequence_;
-  for (std::size_t i = 0; i < chain_length_; ++i)
-    ring_[(first + i) & mask_].operation->any_posted = true;
-  next_sequence_ += chain_length_;
   const transport::PostOutcome outcome = lane_->post(chain, first);
+  next_sequence_ += outcome.taken;
+  for (std::size_t i = 0; i < outcome.taken; ++i)
+    ring_[(first + i) & mask_].operation->any_posted = true;
   metrics_.doorbell(outcome.taken, next_sequence_ - retired_sequence_);
-  if (outcome.taken == chain_length_) return;
-  // The lane refused the rest, so it is of no use any more. What it did not take is retired with
-  // what it did, in order, when it has been closed.
+  if (outcome.status) return;
+  // A lane that refuses a request is of no use any more. What it did not take never left.
+  broken_reason_ = Reason::kLaneBroken;
+  const Visit now = visit();
+  for (std::size_t i = outcome.taken; i < chain_length_; ++i) drop(ring_[(first + i) & mask_], now);
   break_lane(Reason::kLaneBroken);
+}
+
+/// Takes back a request that the lane did not take.
+void LaneDriver::drop(Posted& posted, const Visit& visit) noexcept {
+  OperationRecord& operation = *posted.operation;
+  --operation.requests_in_flight;
+  if (operation.outcome.ok) operation.outcome = lost(operation, visit.now);
+  if (posted.bounce_slot != SlotStore::kNone) options_.bounce->give_back(posted.bounce_slot);
+  posted = {};
+  if (operation.requests_in_flight == 0 && backlog_first_ != &operation) finish(operation, visit);
 }
 
 /// True when anything completed.
@@ -378,7 +406,7 @@ void LaneDriver::break_lane(Reason reason) noexcept {
   lane_->break_off();
   const Deadline flushed_by = Clock::now() + kFlushTimeout;
   std::array<LaneCompletion, 64> found;
-  while (retired_sequence_ != next_sequence_ && Clock::now() < flushed_by) {
+  while (retired_sequence_ != next_sequence_ && Clock::now() < flushed_by && !synchronous_) {
     const std::size_t count = lane_->poll(found);
     for (std::size_t i = 0; i < count; ++i) retire_through(found[i], visit());
     if (count == 0) relax();
@@ -402,7 +430,7 @@ void LaneDriver::fail_backlog(const Visit& visit) noexcept {
 }
 
 void LaneDriver::sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept {
-  if (sleeper_ || broken() || lane_->event_fd() < 0) {
+  if (sleeper_ || broken()) {
     others_.wait_until(lock, until);
     return;
   }

@@ -84,6 +84,7 @@ class LaneDriver {
   bool use_local(OperationRecord& operation, transport::WorkRequest& request,
                  Posted& posted) noexcept;
   void post_chain() noexcept;
+  void drop(Posted& posted, const Visit& visit) noexcept;
   bool poll_completions() noexcept;
   void retire_through(const transport::LaneCompletion& completion, const Visit& visit) noexcept;
   void retire(std::uint64_t sequence, CompletionStatus status, std::uint32_t vendor_error,
@@ -117,9 +118,11 @@ class LaneDriver {
   std::uint64_t retired_sequence_ = 0;
   std::vector<transport::WorkRequest> chain_;
   std::size_t chain_length_ = 0;
+  std::uint64_t chain_bytes_ = 0;
   OperationRecord* backlog_first_ = nullptr;
   OperationRecord* backlog_last_ = nullptr;
   std::span<const std::uint64_t> atomic_results_;
+  bool synchronous_;  ///< the lane completes within post()
 };
 
 }  // namespace remora::detail

@@ -20,7 +20,7 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(
     Deadline deadline) {
   auto loop = engine->control_loop();
   if (!loop) return loop.error();
-  auto session = std::make_shared<SessionCore>(std::move(engine), std::move(endpoint));
+  auto session = std::make_shared<SessionCore>(std::move(engine), std::move(endpoint), **loop);
   auto metrics = ClientMetrics::create(session->engine_->options().registry, session->kind());
   if (!metrics) return metrics.error();
   session->metrics_ = std::move(*metrics);
@@ -28,21 +28,26 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(
     if (const auto alive = weak.lock()) alive->on_readable();
   });
   if (!watch) return watch.error();
-  session->watch_ = *watch;
+  {
+    const std::lock_guard lock{session->mutex_};
+    session->watch_ = *watch;
+  }
+  // The channel may have ended before there was a watch to forget.
+  if (!session->connected()) (*loop)->forget(*watch);
   if (auto status = session->hello(deadline); !status) return status.error();
   if (auto status = session->open_lane(deadline); !status) return status.error();
   return session;
 }
 
 SessionCore::SessionCore(std::shared_ptr<EngineCore> engine,
-                         std::unique_ptr<transport::ClientEndpoint> endpoint)
+                         std::unique_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop)
     : engine_{std::move(engine)},
+      loop_{loop},
       endpoint_{std::move(endpoint)},
       domain_{endpoint_->memory_domain()} {}
 
 SessionCore::~SessionCore() {
-  if (watch_ != 0)
-    if (auto loop = engine_->control_loop()) (*loop)->forget(watch_);
+  if (watch_ != 0) loop_.forget(watch_);
   lane_.reset();
   endpoint_->shutdown();
 }
@@ -56,7 +61,6 @@ Status SessionCore::hello(Deadline deadline) {
   hello.set_client_name(engine_->options().client_name);
   auto answer = call(std::move(request), "hello", deadline);
   if (!answer) return answer.error();
-  if (!answer->reply.has_hello()) return Error{Code::kProtocol, "hello"};
   const control::Welcome& welcome = answer->reply.hello();
   if (welcome.version() < control::kVersionOldest || welcome.version() > control::kVersionNewest)
     return Error{Code::kProtocol, "hello"}.with_reason(Reason::kVersion);
@@ -84,9 +88,16 @@ Status SessionCore::open_lane(Deadline deadline) {
   auto lane = endpoint_->open_lane(ticket_, engine_->options().lane_depth, deadline);
   if (!lane) return lane.error();
   // The driver lives no longer than the session, so the handler needs no reference of its own.
-  lane_ = std::make_unique<LaneDriver>(std::move(*lane), std::move(options), *metrics_,
-                                       [this] { fail(Reason::kLaneBroken); });
-  return {};
+  auto driver = std::make_unique<LaneDriver>(std::move(*lane), std::move(options), *metrics_,
+                                             [this] { fail(Reason::kLaneBroken); });
+  {
+    const std::lock_guard lock{mutex_};
+    lane_ = std::move(driver);
+    if (!lost_) return {};
+  }
+  // The session ended before there was a lane to fail.
+  lane_->fail(lost_reason_);
+  return Error{Code::kConnectionLost, "lane"}.with_reason(lost_reason_);
 }
 
 Status SessionCore::send(const Request& request, std::uint64_t id, Deadline deadline) {
@@ -102,6 +113,8 @@ Status SessionCore::send(const Request& request, std::uint64_t id, Deadline dead
 
 Result<SessionCore::Answer> SessionCore::call(Request request, Operation operation,
                                               Deadline deadline) {
+  // A reply's fields are numbered as the requests', after the failure.
+  const int expected = static_cast<int>(request.body_case()) + 1;
   Waiter waiter;
   std::uint64_t id = 0;
   {
@@ -120,7 +133,11 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
   if (sent)
     waiter.ready.wait_until(lock, deadline,
                             [&] { return waiter.answer.has_value() || !connected(); });
-  waiters_.erase(id);
+  // The server may still answer what nobody waits for any more: until then it counts.
+  if (sent && !waiter.answer.has_value() && connected())
+    waiters_[id] = nullptr;
+  else
+    waiters_.erase(id);
   room_.notify_one();
   if (!sent) return sent.error();
   if (!waiter.answer.has_value()) {
@@ -129,6 +146,8 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
   }
   if (waiter.answer->reply.has_failure())
     return control::to_error(waiter.answer->reply.failure(), operation);
+  if (static_cast<int>(waiter.answer->reply.body_case()) != expected)
+    return Error{Code::kProtocol, operation}.with_subject("reply of another kind");
   return std::move(*waiter.answer);
 }
 
@@ -152,41 +171,72 @@ void SessionCore::deliver(ControlMessage message) {
     fail(Reason::kPeerGone);
     return;
   }
+  unresponsive_.store(false);
   std::uint64_t late_grant = 0;
   {
     const std::lock_guard lock{mutex_};
     const auto found = waiters_.find(envelope->id());
-    if (found != waiters_.end()) {
+    if (found == waiters_.end()) return;
+    if (found->second != nullptr) {
       found->second->answer =
           Answer{std::move(*envelope->mutable_reply()), std::move(message.descriptors)};
       found->second->ready.notify_one();
       return;
     }
     // Nobody waits any more; a grant that came too late must not stay open.
+    waiters_.erase(found);
+    room_.notify_one();
     if (envelope->reply().has_open()) late_grant = envelope->reply().open().grant_id();
-    if (late_grant == 0) return;
-    next_id_++;
+  }
+  if (late_grant != 0) close_unanswered(late_grant);
+}
+
+/// Asks for the end of a grant and waits for nothing. The answer counts as outstanding until then.
+void SessionCore::close_unanswered(std::uint64_t grant_id) noexcept {
+  std::uint64_t id = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    id = next_id_++;
+    waiters_.emplace(id, nullptr);
   }
   Request close;
-  close.mutable_close()->set_grant_id(late_grant);
-  (void)send(close, next_id_, Clock::now());
+  close.mutable_close()->set_grant_id(grant_id);
+  if (send(close, id, Clock::now())) return;
+  const std::lock_guard lock{mutex_};
+  waiters_.erase(id);
+}
+
+void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
+  if (!connected()) return;
+  // One caller has waited for a server that does not answer; the others need not.
+  const auto patience = unresponsive_.load() ? std::chrono::seconds{0} : kCloseTimeout;
+  Request request;
+  request.mutable_close()->set_grant_id(grant_id);
+  const auto closed = call(std::move(request), "close", deadline_after(patience));
+  if (!closed && closed.error().code() == Code::kTimedOut) unresponsive_.store(true);
 }
 
 void SessionCore::fail(Reason reason) noexcept {
+  EventLoop::Token watch = 0;
+  LaneDriver* lane = nullptr;
   {
     const std::lock_guard lock{mutex_};
-    if (lost_.exchange(true, std::memory_order_acq_rel)) return;
+    if (lost_) return;
     lost_reason_ = reason;
-    for (auto& [id, waiter] : waiters_) waiter->ready.notify_all();
+    lost_.store(true, std::memory_order_release);
+    for (auto& [id, waiter] : waiters_)
+      if (waiter != nullptr) waiter->ready.notify_all();
     room_.notify_all();
+    watch = watch_;
+    lane = lane_.get();
   }
-  if (watch_ != 0)
-    if (auto loop = engine_->control_loop()) (*loop)->forget(watch_);
-  if (lane_ != nullptr) lane_->fail(reason);
+  if (watch != 0) loop_.forget(watch);
+  if (lane != nullptr) lane->fail(reason);
   endpoint_->shutdown();
 }
 
-Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenReply& opened) {
+Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenReply& opened,
+                                                           Deadline deadline) {
   std::vector<WireExtent> extents;
   std::uint64_t start = 0;
   const auto append = [&](const auto& page) {
@@ -204,7 +254,7 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
     Request request;
     request.mutable_extents()->set_grant_id(opened.grant_id());
     request.mutable_extents()->set_first(extents.size());
-    auto answer = call(std::move(request), "open");
+    auto answer = call(std::move(request), "open", deadline);
     if (!answer) return answer.error();
     if (answer->reply.extents().extents().empty()) return malformed;
     append(answer->reply.extents().extents());
@@ -217,19 +267,24 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
 
 Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, Rights rights,
                                                       std::string transport_reason) {
+  const Deadline deadline = deadline_after(engine_->options().control_deadline);
   Request request;
   request.mutable_open()->set_name(name);
   request.mutable_open()->set_rights(static_cast<std::uint32_t>(rights));
-  auto answer = call(std::move(request), "open");
+  auto answer = call(std::move(request), "open", deadline);
   if (!answer) return answer.error();
-  if (!answer->reply.has_open()) return Error{Code::kProtocol, "open"};
   const control::OpenReply& opened = answer->reply.open();
+  // The server has said yes: whatever fails from here on gives the grant back.
+  const auto give_back = [&](const Error& error) {
+    close_unanswered(opened.grant_id());
+    return error;
+  };
   auto info = control::to_info(opened.region());
-  if (!info) return info.error();
-  auto extents = fetch_extents(opened);
-  if (!extents) return extents.error();
+  if (!info) return give_back(info.error());
+  auto extents = fetch_extents(opened, deadline);
+  if (!extents) return give_back(extents.error());
   auto grant = endpoint_->attach(std::move(*extents), std::move(answer->descriptors), rights);
-  if (!grant) return grant.error();
+  if (!grant) return give_back(grant.error());
   return std::make_shared<RegionCore>(shared_from_this(), std::move(*info), rights,
                                       opened.grant_id(), std::move(*grant),
                                       std::move(transport_reason));
@@ -248,11 +303,6 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
                         ? info_.atomic_domain == session_->server().device
                         : info_.atomic_domain == "cpu"} {}
 
-RegionCore::~RegionCore() {
-  if (!session_->connected()) return;
-  Request request;
-  request.mutable_close()->set_grant_id(grant_id_);
-  (void)session_->call(std::move(request), "close", deadline_after(kCloseTimeout));
-}
+RegionCore::~RegionCore() { session_->close_grant(grant_id_); }
 
 }  // namespace remora::detail

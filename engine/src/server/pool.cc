@@ -41,6 +41,8 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexce
   return (value + unit - 1) / unit * unit;
 }
 
+constexpr std::chrono::seconds kCleanAgain{1};
+
 Error failed(Operation operation, const char* name, std::uint64_t size_bytes) {
   const int system_errno = errno;
   const bool memory = system_errno == ENOMEM || system_errno == ENOSPC || system_errno == EFAULT;
@@ -278,17 +280,26 @@ void Pool::clean() noexcept {
     const Dirty dirty = std::move(dirty_.front());
     dirty_.pop_front();
     lock.unlock();
+    bool clean = true;
     for (const Extent& extent : dirty.extents) {
       if (dirty.punched) {
-        if (!populate_) continue;
-        // Fresh pages are zero; without them now the region's first user would wait for them.
-        if (auto status = memory_.populate(extent.offset_bytes, extent.length_bytes); !status)
-          log::warn("pool: {}", status.error().message());
+        // Fresh pages are zero. Huge ones that others have taken meanwhile would kill whoever
+        // touches them, so they are taken back before anybody may.
+        if (!populate_ && !memory_.huge()) continue;
+        if (auto status = memory_.populate(extent.offset_bytes, extent.length_bytes); !status) {
+          log::warn("pool: {}; trying again", status.error().message());
+          clean = false;
+        }
       } else {
         std::memset(memory_.bytes().data() + extent.offset_bytes, 0, extent.length_bytes);
       }
     }
     lock.lock();
+    if (!clean) {
+      dirty_.push_back(dirty);
+      changed_.wait_for(lock, kCleanAgain, [this] { return stop_; });
+      continue;
+    }
     give_back(dirty.extents);
     for (const Extent& extent : dirty.extents) usage_.freeing_bytes -= extent.length_bytes;
     changed_.notify_all();

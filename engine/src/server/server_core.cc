@@ -248,6 +248,7 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
       return;
     }
     if (!message->has_value()) return;
+    session->hear();
     if (!session->admit_request()) {
       log::warn("session {:x} ({}): too many requests at once; ended", id,
                 session->endpoint().peer());
@@ -290,7 +291,7 @@ void ServerCore::end_late_arrivals() noexcept {
   {
     const std::lock_guard lock{mutex_};
     for (const auto& [id, attached] : sessions_)
-      if (!attached.session->greeted() &&
+      if (!attached.session->heard() &&
           Clock::now() - attached.session->began() > config_.limits.handshake_timeout)
         late.push_back(id);
   }

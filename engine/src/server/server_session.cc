@@ -28,6 +28,8 @@ RequestKind kind_of(const Request& request) noexcept {
   return RequestKind::kPing;
 }
 
+constexpr std::chrono::milliseconds kFlushTimeout{200};
+
 /// A client's text for our logs.
 std::string printable(const std::string& text) {
   return std::string{Error{Code::kInternal}.with_subject(text).subject()};
@@ -97,7 +99,8 @@ bool ServerSession::serve(const transport::ControlMessage& message, Clock::time_
   unanswered_.fetch_sub(1);
   const Status sent =
       endpoint_->send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
-  // A client whose hello was refused has nothing more to say.
+  // A client whose hello was refused has nothing more to say, but it is told why.
+  if (sent && !greeted()) endpoint_->flush(Clock::now() + kFlushTimeout);
   return sent.ok() && greeted();
 }
 

@@ -31,6 +31,9 @@ class ServerSession {
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   [[nodiscard]] transport::ServerEndpoint& endpoint() const noexcept { return *endpoint_; }
   [[nodiscard]] bool greeted() const noexcept { return greeted_.load(); }
+  /// Control thread: whether anything came, answered or not: the worker may be busy with others.
+  [[nodiscard]] bool heard() const noexcept { return heard_.load(); }
+  void hear() noexcept { heard_.store(true); }
   [[nodiscard]] Clock::time_point began() const noexcept { return began_; }
 
   /// Control thread: whether the client keeps within what it may have unanswered.
@@ -66,6 +69,7 @@ class ServerSession {
   std::unordered_map<std::uint64_t, OpenGrant> grants_;
   std::uint64_t next_grant_id_ = 1;
   std::atomic<std::size_t> unanswered_{0};
+  std::atomic<bool> heard_{false};
   std::atomic<bool> greeted_{false};
   Clock::time_point began_ = Clock::now();
 };

@@ -83,6 +83,7 @@ void EventLoop::dispatch(State& state, Token token) noexcept {
 }
 
 void EventLoop::run(State& state) noexcept {
+  state.thread_id.store(std::this_thread::get_id());
   Clock::time_point next = Clock::now();
   while (!state.stop.load()) {
     std::chrono::milliseconds period{0};

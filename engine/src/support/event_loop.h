@@ -40,7 +40,7 @@ class EventLoop {
   void every(std::chrono::milliseconds period, Handler task);
 
   [[nodiscard]] bool is_loop_thread() const noexcept {
-    return std::this_thread::get_id() == thread_.get_id();
+    return std::this_thread::get_id() == state_->thread_id.load();
   }
 
  private:
@@ -60,6 +60,7 @@ class EventLoop {
     Handler periodic;
     std::chrono::milliseconds period{0};
     std::atomic<bool> stop{false};
+    std::atomic<std::thread::id> thread_id;
   };
   explicit EventLoop(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   static void run(State& state) noexcept;

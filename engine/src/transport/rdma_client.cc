@@ -107,7 +107,9 @@ class RdmaLane final : public Lane {
     ibv_send_wr* bad = nullptr;
     const int failed = pair_->post_send(requests_.data(), &bad);
     if (failed == 0) return {.taken = chain.size(), .status = {}};
-    const auto taken = bad == nullptr ? 0 : static_cast<std::size_t>(bad - requests_.data());
+    // Without a word on where it stopped, all of them may have gone.
+    const std::size_t taken =
+        bad == nullptr ? chain.size() : static_cast<std::size_t>(bad - requests_.data());
     return {.taken = taken, .status = Error{Code::kProvider, "ibv_post_send"}.with_errno(failed)};
   }
 
@@ -258,7 +260,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
         .inline_bytes(rdma::kInlineBytes)
         .access(verbs::Access::kNone)
         .timeout(device.is_software() ? rdma::kAckTimeoutSoftware : rdma::kAckTimeoutHardware);
-    if (auto status = connector->create_queue_pair(builder); !status) return status.error();
+    if (auto status = create_pair(*connector, builder); !status) return status.error();
     const auto introduction =
         Introduction{.purpose = rdma::Purpose::kLane, .ticket = ticket}.to_wire();
     auto connection = connector->connect(deadline, {.private_data = introduction});
@@ -286,6 +288,17 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   }
 
  private:
+  /// With as much inline room as the device gives: some answer EINVAL to more.
+  static Status create_pair(verbs::Connector& connector,
+                            verbs::QueuePairBuilder<verbs::Rc>& builder) {
+    Status status;
+    for (const std::uint32_t inline_bytes : {rdma::kInlineBytes, 96U, 48U, 0U}) {
+      status = connector.create_queue_pair(builder.inline_bytes(inline_bytes));
+      if (status || status.error().system_errno() != EINVAL) break;
+    }
+    return status;
+  }
+
   /// Takes events; an error when one of them ended the connection.
   [[nodiscard]] Status check(verbs::Connection& connection) const noexcept {
     while (true) {

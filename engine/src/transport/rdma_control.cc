@@ -23,6 +23,7 @@ std::uint64_t get(std::span<const std::byte> bytes) noexcept {
 
 constexpr std::uint32_t kIntroductionMagic = 0x524d5241;  // "RMRA"
 constexpr std::uint8_t kIntroductionVersion = 1;
+constexpr std::chrono::microseconds kSendPause{100};
 
 }  // namespace
 
@@ -97,7 +98,7 @@ Status ControlBuffers::post_receives(verbs::QueuePair<verbs::Rc>& pair) {
   return receive_queue_.arm();
 }
 
-Result<std::optional<std::size_t>> ControlBuffers::free_send_buffer() noexcept {
+Status ControlBuffers::collect_sends() noexcept {
   std::array<verbs::Completion, kControlSends> storage;
   const auto sent = send_queue_.poll(storage);
   if (!sent) return sent.error();
@@ -108,10 +109,12 @@ Result<std::optional<std::size_t>> ControlBuffers::free_send_buffer() noexcept {
           .with_completion(completion.status(), completion.vendor_error());
     free_sends_.push_back(completion.id());
   }
-  if (free_sends_.empty()) return std::optional<std::size_t>{};
-  const std::size_t index = free_sends_.back();
-  free_sends_.pop_back();
-  return std::optional{index};
+  return {};
+}
+
+void ControlBuffers::flush(Deadline deadline) noexcept {
+  while (collect_sends() && free_sends_.size() < kControlSends && Clock::now() < deadline)
+    std::this_thread::sleep_for(kSendPause);
 }
 
 Status ControlBuffers::send(verbs::QueuePair<verbs::Rc>& pair, std::span<const std::byte> message,
@@ -119,18 +122,17 @@ Status ControlBuffers::send(verbs::QueuePair<verbs::Rc>& pair, std::span<const s
   if (message.size() > kControlMessageBytesMax)
     return Error{Code::kLimitExceeded, "control message"}.with_limit(message.size(),
                                                                      kControlMessageBytesMax);
-  std::optional<std::size_t> index;
-  while (!index) {
-    auto found = free_send_buffer();
-    if (!found) return found.error();
-    index = *found;
-    if (index) break;
+  while (true) {
+    if (auto status = collect_sends(); !status) return status;
+    if (!free_sends_.empty()) break;
     if (Clock::now() >= deadline) return Error{Code::kTimedOut, "control channel"};
-    std::this_thread::sleep_for(std::chrono::microseconds{100});
+    std::this_thread::sleep_for(kSendPause);
   }
-  std::memcpy(buffer(*index).data(), message.data(), message.size());
+  const std::size_t index = free_sends_.back();
+  free_sends_.pop_back();
+  std::memcpy(buffer(index).data(), message.data(), message.size());
   auto batch = pair.start();
-  batch.send(*index, memory_->slice(*index * kControlMessageBytesMax, message.size()));
+  batch.send(index, memory_->slice(index * kControlMessageBytesMax, message.size()));
   return batch.post();
 }
 

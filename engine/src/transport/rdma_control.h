@@ -44,6 +44,8 @@ class ControlBuffers {
               Deadline deadline) noexcept;
   /// Errors: kConnectionLost, kProtocol, kProvider.
   Result<std::optional<ControlMessage>> receive(verbs::QueuePair<verbs::Rc>& pair) noexcept;
+  /// Waits until everything sent has completed, at most until `deadline`.
+  void flush(Deadline deadline) noexcept;
   /// Readable when receive() has something to say, once it has said "nothing yet".
   [[nodiscard]] int event_fd() const noexcept { return receive_queue_.event_fd(); }
 
@@ -57,7 +59,7 @@ class ControlBuffers {
     return std::span{bytes_}.subspan(index * kControlMessageBytesMax, kControlMessageBytesMax);
   }
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::size_t index) noexcept;
-  Result<std::optional<std::size_t>> free_send_buffer() noexcept;
+  Status collect_sends() noexcept;
   Result<std::optional<ControlMessage>> take_one(verbs::QueuePair<verbs::Rc>& pair) noexcept;
 
   std::vector<std::byte> bytes_;  // receives, then sends

@@ -108,6 +108,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
                          Clock::now() + std::chrono::milliseconds{500});
   }
 
+  void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
   void expect_lanes(const LaneTicket& ticket) noexcept override { desk_->expect(ticket, this); }
 
   /// Control thread, from the listener.

@@ -66,9 +66,7 @@ class ShmLane final : public Lane {
     for (std::size_t i = 0; i < chain.size(); ++i) {
       const std::uint64_t sequence = first_sequence + i;
       if (broken_.load(std::memory_order_acquire) || server_stopped()) {
-        failed_ = {.sequence = sequence, .status = CompletionStatus::kFlushed};
-        has_failed_ = true;
-        break;
+        return {.taken = i, .status = Error{Code::kConnectionLost, "shm"}};
       }
       execute(chain[i], sequence);
       done_ = {.sequence = sequence};
@@ -80,7 +78,6 @@ class ShmLane final : public Lane {
   std::size_t poll(std::span<LaneCompletion> completions) noexcept override {
     std::size_t count = 0;
     if (std::exchange(has_done_, false)) completions[count++] = done_;
-    if (std::exchange(has_failed_, false)) completions[count++] = failed_;
     return count;
   }
 
@@ -97,7 +94,7 @@ class ShmLane final : public Lane {
   }
 
  private:
-  /// A memcpy this long takes well under a millisecond: deadlines and death are noticed in between.
+  /// A memcpy this long takes about a millisecond: the server's stop is noticed in between.
   static constexpr std::uint32_t kTransferBytesMax = 4U << 20U;
 
   [[nodiscard]] bool server_stopped() const noexcept {
@@ -131,9 +128,7 @@ class ShmLane final : public Lane {
   Limits limits_;
   std::atomic<bool> broken_{false};
   LaneCompletion done_;
-  LaneCompletion failed_;
   bool has_done_ = false;
-  bool has_failed_ = false;
   std::vector<std::uint64_t> results_;
 };
 
@@ -160,6 +155,8 @@ class ShmClientEndpoint final : public ClientEndpoint {
   }
   Result<AttachedGrant> attach(std::vector<WireExtent> extents, std::vector<UniqueFd> descriptors,
                                Rights rights) noexcept override {
+    if (descriptors.empty())
+      return Error{Code::kLimitExceeded, "no descriptor for the region came (RLIMIT_NOFILE?)"};
     if (descriptors.size() != 1 || extents.size() != 1)
       return Error{Code::kProtocol, "attach"}.with_subject("shm grant without its descriptor");
     const bool writes = (rights & (Rights::kWrite | Rights::kAtomic)) != Rights::kNone;

@@ -81,6 +81,7 @@ class ShmServerEndpoint final : public ServerEndpoint {
   Status send(ControlMessage message) noexcept override {
     return send_message(socket_.get(), message.bytes, message.descriptors, Clock::now());
   }
+  void flush(Deadline /*deadline*/) noexcept override {}  // the socket keeps what was sent
   void expect_lanes(const LaneTicket& /*ticket*/) noexcept override {}
 
   Result<Grant> grant(const GrantRequest& request) noexcept override {
@@ -125,7 +126,7 @@ class ShmListener final : public Listener {
       UniqueFd socket{::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
       if (!socket) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
-        if (errno == EAGAIN) return arrived;
+        if (errno == EAGAIN || !arrived.empty()) return arrived;
         return Error{Code::kSystem, "accept"}.with_subject(path_).with_errno(errno);
       }
       if (auto endpoint = admit(std::move(socket))) arrived.push_back(std::move(endpoint));

@@ -59,7 +59,8 @@ struct LaneCompletion {
   std::uint32_t vendor_error = 0;
 };
 
-/// What posting a chain came to: the first `taken` requests are with the lane, the rest is not.
+/// What posting a chain came to: the first `taken` requests are, or may be, with the lane; the rest
+/// provably is not. Fewer than all only together with an error.
 struct PostOutcome {
   std::size_t taken = 0;
   Status status;
@@ -216,6 +217,9 @@ class ServerEndpoint {
   [[nodiscard]] virtual int event_fd() const noexcept = 0;
   virtual Result<std::optional<ControlMessage>> receive() noexcept = 0;
   virtual Status send(ControlMessage message) noexcept = 0;
+  /// Waits until what was sent has left, at most until `deadline`: before a shutdown that would
+  /// take it back.
+  virtual void flush(Deadline deadline) noexcept = 0;
   /// From now on a lane that shows this ticket belongs to this session.
   virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
   /// Blocks while memory is registered: worker threads only.

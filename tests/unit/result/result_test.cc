@@ -1,9 +1,8 @@
 #include <cerrno>
+#include <gtest/gtest.h>
 #include <memory>
 #include <set>
 #include <sstream>
-
-#include <gtest/gtest.h>
 
 #include <remora/result.h>
 
