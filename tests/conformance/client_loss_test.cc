@@ -47,7 +47,7 @@ TEST_P(ClientLossTest, PausedClientDisturbsNobody) {
   Child child = holder(made.name, 0);
   const Region region = open(made.name);
   std::this_thread::sleep_for(50ms);
-  child.send_signal(SIGSTOP);
+  child.pause();
   for (std::uint64_t i = 0; i < 200; ++i) ASSERT_EQ(region.fetch_add(ByteOffset{8}, 1).value(), i);
   EXPECT_EQ(session().stat(made.name).value().open_count, 2U);
   child.send_signal(SIGCONT);
@@ -60,7 +60,7 @@ TEST_P(ClientLossTest, PausedClientDisturbsNobody) {
 TEST_P(ClientLossTest, PausedClientDoesNotHoldUpTheServersEnd) {
   const RegionInfo made = create();
   Child child = holder(made.name, 0);
-  child.send_signal(SIGSTOP);
+  child.pause();
   const auto began = Clock::now();
   server().stop();
   EXPECT_LE(Clock::now() - began, 4s);

@@ -75,7 +75,7 @@ void ConformanceTest::SetUp() {
     warm_up(*engine_, uri(), spec("warm-up-" + std::to_string(::getpid())));
     end_server();
   }
-  baseline_ = Resources::now();
+  baseline_ = Resources::settled();
   connect();
 }
 
@@ -103,9 +103,6 @@ void ConformanceTest::TearDown() {
   session_.reset();
   engine_.reset();
   if (server_) check_idle();
-  if (process_ && !killed_) {
-    EXPECT_EQ(process_->stop(), 0) << "the server process did not end well";
-  }
   end_server();
   EXPECT_TRUE(back_at(*baseline_));
   if (!killed_) {
@@ -123,11 +120,18 @@ void ConformanceTest::check_idle() {
   EXPECT_EQ(left.grants, 0U);
 }
 
-void ConformanceTest::end_server() {
+void ConformanceTest::end_session() {
   session_.reset();
   engine_.reset();
+}
+
+void ConformanceTest::end_server() {
+  end_session();
   if (server_) server_->stop();
   server_.reset();
+  if (process_ && !killed_) {
+    EXPECT_EQ(process_->stop(), 0) << "the server process did not end well";
+  }
   process_.reset();
 }
 

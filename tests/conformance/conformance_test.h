@@ -81,6 +81,8 @@ class ConformanceTest : public testing::TestWithParam<TransportKind> {
   /// Another server process at the same address, after kill_server().
   void restart_server();
 
+  /// Ends session and engine; the regions that the test made stay.
+  void end_session();
   /// Ends session and engine; stops the server, if it is ours.
   void end_server();
 

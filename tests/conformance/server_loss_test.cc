@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "conformance_test.h"
@@ -126,6 +127,36 @@ TEST_P(ServerStopTest, QueueWithOperationsInFlightOutlivesTheServer) {
 }
 
 REMORA_CONFORMANCE(ServerStopTest);
+
+class DrainTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+  void configure(config::ServerConfig& config) const override { config.limits.drain_timeout = 20s; }
+};
+
+TEST_P(DrainTest, SessionsThatLeaveInTimeLoseNothing) {
+  const RegionInfo made = create();
+  std::chrono::nanoseconds took{};
+  std::optional<std::thread> stopper;
+  {
+    const Engine other = open_engine();
+    const Region region = other.open_region(uri(made.name), Rights::kAll).value();
+    end_session();
+    stopper.emplace([&] {
+      const auto began = Clock::now();
+      server().stop();
+      took = Clock::now() - began;
+    });
+    const auto until = Clock::now() + 300ms;
+    while (Clock::now() < until) ASSERT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1)));
+    EXPECT_TRUE(region.connected());
+  }
+  stopper->join();
+  EXPECT_GE(took, 200ms) << "it did not wait";
+  EXPECT_LE(took, 15s) << "it waited although nobody was left";
+}
+
+REMORA_CONFORMANCE(DrainTest);
 
 class ServerLossTest : public ConformanceTest {
  protected:

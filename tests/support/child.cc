@@ -154,6 +154,12 @@ void Child::send_signal(int number) const {
   if (pid_ > 0) ::kill(pid_, number);
 }
 
+void Child::pause() const {
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGSTOP);
+  ::waitpid(pid_, nullptr, WUNTRACED);
+}
+
 std::optional<int> Child::wait(std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   while (pid_ > 0) {

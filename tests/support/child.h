@@ -56,6 +56,8 @@ class Child {
   void write_line(std::string_view line) const;
   void close_input();
   void send_signal(int number) const;
+  /// SIGSTOP; returns when all of its threads stand still. SIGCONT is sent by send_signal().
+  void pause() const;
 
   /// Waits for its end: the exit status, or 128 + signal. Nothing after `timeout`.
   std::optional<int> wait(std::chrono::milliseconds timeout = std::chrono::seconds{30});

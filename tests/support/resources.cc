@@ -16,6 +16,7 @@
 #include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 namespace remora::test {
 namespace {
@@ -129,6 +130,17 @@ Resources Resources::now() {
   count_mappings(found.counts_);
   count_shared_memory(found.counts_);
   count_device_objects(found.counts_);
+  return found;
+}
+
+Resources Resources::settled() {
+  Resources found = now();
+  for (int same = 0, tries = 0; same < 3 && tries < 250; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    Resources next = now();
+    same = next.counts_ == found.counts_ ? same + 1 : 0;
+    found = std::move(next);
+  }
   return found;
 }
 

@@ -16,6 +16,8 @@ namespace remora::test {
 class Resources {
  public:
   static Resources now();
+  /// The counts, once they have not changed for a moment: what was just closed may still be going.
+  static Resources settled();
 
   [[nodiscard]] const std::map<std::string, std::int64_t>& counts() const noexcept {
     return counts_;

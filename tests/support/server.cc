@@ -76,7 +76,7 @@ ServerProcess::ServerProcess(TransportKind transport, const ServerOptions& optio
   port_ = static_cast<std::uint16_t>(std::stoul(line->substr(10)));
 }
 
-void ServerProcess::pause() const { child_.send_signal(SIGSTOP); }
+void ServerProcess::pause() const { child_.pause(); }
 void ServerProcess::resume() const { child_.send_signal(SIGCONT); }
 
 int ServerProcess::stop() {
