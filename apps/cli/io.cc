@@ -23,7 +23,7 @@ Error system_error(Operation operation, const std::string& subject) {
 
 /// After a failed read(2) or write(2): whether to try again. Waits where the descriptor is
 /// non-blocking.
-bool try_again(int fd, short events) {
+bool try_again(int fd, decltype(pollfd::events) events) {
   if (errno == EINTR) return interrupted() == 0;
   if (errno != EAGAIN) return false;
   pollfd waited{.fd = fd, .events = events, .revents = 0};

@@ -13,7 +13,7 @@ namespace remora::apps {
 
 /// How a bulk transfer is cut up. The product is what has to be pinned over rdma: 2 MiB, well
 /// within the usual limit of 8 MiB.
-inline constexpr std::size_t kPieceBytes = 256 * 1024;
+inline constexpr std::size_t kPieceBytes = std::size_t{256} * 1024;
 inline constexpr std::size_t kPiecesInFlight = 8;
 
 /// Gives the next bytes of an upload; 0 ends it.

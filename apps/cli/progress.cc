@@ -16,8 +16,9 @@ void draw_line(const std::string& text) { std::cerr << "\r\033[K" << text << std
 Progress::Progress(std::string label, std::optional<std::uint64_t> total_bytes)
     : label_{std::move(label)}, total_bytes_{total_bytes}, enabled_{stderr_is_terminal()} {}
 
-Progress::~Progress() {
+void Progress::finish() {
   if (drawn_) draw_line("");
+  drawn_ = false;
 }
 
 void Progress::update(std::uint64_t done_bytes) {

@@ -8,16 +8,18 @@
 namespace remora::apps {
 
 /// A line on a terminal that tells how far long work is; nothing where stderr is no terminal.
-/// Drawn at most ten times a second, wiped by the destructor.
+/// Drawn at most ten times a second; wiped by finish() or the destructor.
 class Progress {
  public:
   /// `total_bytes` is empty where the end is not known.
   Progress(std::string label, std::optional<std::uint64_t> total_bytes);
-  ~Progress();
+  ~Progress() { finish(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void update(std::uint64_t done_bytes);
+  /// Wipes the line, so that something else can be printed.
+  void finish();
 
  private:
   using Clock = std::chrono::steady_clock;

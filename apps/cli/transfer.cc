@@ -85,6 +85,7 @@ Outcome put(const Globals& globals, const TransferOptions& options) {
                           [&] { return input->ready(); }};
   const Transferred moved = upload(*engine, *region, options.offset, room, producer,
                                    [&](std::uint64_t done) { progress.update(done); });
+  progress.finish();
   if (!moved.status) {
     const std::string written = "; " + std::to_string(moved.bytes) + " bytes were written";
     if (moved.status.error().code() == Code::kLimitExceeded)
@@ -131,6 +132,7 @@ Outcome get(const Globals& globals, const TransferOptions& options) {
                                        progress.update(done);
                                        return output->write(bytes);
                                      });
+  progress.finish();
   if (!moved.status) return fail(moved.status.error(), what);
   if (const Status committed = output->commit(); !committed) return fail(committed.error(), what);
   report(output->is_stdout() ? std::cerr : std::cout, globals, "got", moved.bytes,

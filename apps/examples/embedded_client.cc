@@ -1,4 +1,5 @@
-/// Embeds a client: ten thousand 4 KiB reads, 64 in flight.
+/// Embeds a client: ten thousand reads of a block (4 KiB unless the region says otherwise), 64 in
+/// flight.
 ///
 ///   embedded_client remora://localhost/cache [METRICS_ADDRESS:PORT]
 
@@ -9,7 +10,7 @@
 #include <remora/metrics/registry.h>
 #include <remora/remora.h>
 
-using namespace remora::literals;
+using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
 using remora::Block;
 
 int main(int argc, char** argv) try {
@@ -18,11 +19,11 @@ int main(int argc, char** argv) try {
   options.registry = remora::metrics::Registry::create().value();
   auto engine = remora::Engine::open(options).value();  // no I/O yet
   auto region = engine.open_region(argv[1], remora::Rights::kRead).value();
-  auto slots = engine.allocate_slots(64, 4_KiB).value();             // registered once
-  auto queue = region.queue({.depth = 64, .deadline = 5s}).value();  // one owner
+  auto slots = engine.allocate_slots(64, region.block_bytes()).value();  // registered once
+  auto queue = region.queue({.depth = 64, .deadline = 5s}).value();      // one owner
 
   std::minstd_rand random{1};
-  const auto pick = [&] { return random() % (region.size_bytes() / region.block_bytes()); };
+  const auto pick = [&] { return random() % region.block_count(); };
   std::uint64_t sum = 0;
   for (std::uint64_t sent = 0, done = 0; done < 10'000;) {
     while (sent < 10'000 && !queue.full()) queue.read(Block{pick()}, slots.take()), ++sent;
