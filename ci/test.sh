@@ -152,16 +152,48 @@ vm_ctest() {
     "$root/ci/run_ctest.sh" "$root/$tree" -L rxe "$@"
 }
 
-# Programs that want client and server on two hosts: every tests/**/two_guests*.sh is run in both
-# guests, and learns from its environment which one it is (ci/vm/README.md). It prints ok lines.
+# What wants client and server on two hosts runs in both guests, and learns from its environment
+# which one it is (ci/vm/README.md): every tests/**/two_guests*.sh, and the verbs suite's own tests.
 vm_two_guests() {
   local script scripts status=0
+  vm_pair "verbs" "$root/build/dev/tests/rxe/rxe_verbs" '--gtest_filter=*TwoGuests*' || status=1
   mapfile -t scripts < <(git ls-files -- 'tests/*two_guests*.sh')
   for script in "${scripts[@]}"; do
-    ci/vm/run.sh --guests 2 --memory 2G --timeout 600 -- \
-      env REMORA_REQUIRE_DEVICE=1 "$root/$script" "$root/build/dev" || status=1
+    vm_pair "$(basename "$(dirname "$script")")" "$root/$script" "$root/build/dev" || status=1
   done
   return "$status"
+}
+
+# vm_pair NAME COMMAND...: in two guests, GoogleTest's verdicts turned into lines that are counted.
+# Call it where errexit is off, as in `vm_pair ... || status=1`.
+vm_pair() {
+  local name=$1 states
+  shift
+  echo "two guests: $name"
+  ci/vm/run.sh --guests 2 --memory 2G --timeout 900 -- env REMORA_REQUIRE_DEVICE=1 "$@" 2>&1 |
+    awk -v name="two guests: $name" '
+      { print; fflush() }
+      { guest = substr($0, 1, 4); line = substr($0, 5) }
+      line ~ /^\[ +(OK|FAILED|SKIPPED) +\] .*\([0-9]+ ms\)/ {
+        test = line
+        sub(/^\[[^]]*\] /, "", test)
+        sub(/(, where .*)? \([0-9]+ ms\).*/, "", test)
+        verdict = name ": " test " " substr(guest, 1, 3)
+        if (line ~ /^\[ +OK/) print "ok - " verdict
+        else if (line ~ /^\[ +SKIPPED/) print "ok - " verdict " # SKIP " last[guest]
+        else { print "not ok - " verdict; failed = 1 }
+        counted = 1
+        fflush()
+        next
+      }
+      { last[guest] = line }
+      END { exit failed ? 2 : !counted }'
+  states=("${PIPESTATUS[@]}")
+  if ((states[1] == 2)); then return 1; fi
+  if ((states[0] == 0 && states[1] == 0)); then return 0; fi
+  # Badly ended without a verdict of a test: a failure of its own.
+  echo "not ok - two guests: $name: the run # exit status ${states[0]}"
+  return 1
 }
 
 stage_asan() {
