@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 
@@ -158,12 +159,16 @@ TEST_P(DrainTest, SessionsThatLeaveInTimeLoseNothing) {
 
 REMORA_CONFORMANCE(DrainTest);
 
-class ServerLossTest : public ConformanceTest {
+/// Also on a server that runs elsewhere, where REMORA_TEST_KILL is the command that kills it.
+class ServerKillTest : public ConformanceTest {
  protected:
   [[nodiscard]] bool server_in_other_process() const override { return true; }
+  [[nodiscard]] bool needs_own_server() const override {
+    return std::getenv("REMORA_TEST_KILL") == nullptr;
+  }
 };
 
-TEST_P(ServerLossTest, KilledServerEndsEachOperationOnce) {
+TEST_P(ServerKillTest, KilledServerEndsEachOperationOnce) {
   std::vector<std::byte> bytes = noise(1_MiB, 71);
   const RegisteredMemory memory = engine().register_memory(bytes).value();
   const Region region = make_region({.size_bytes = 1_MiB});
@@ -178,7 +183,7 @@ TEST_P(ServerLossTest, KilledServerEndsEachOperationOnce) {
   expect_lost(region, session());
 }
 
-TEST_P(ServerLossTest, OperationsTakenBeforeTheDeathAndSubmittedAfterItEndOnce) {
+TEST_P(ServerKillTest, OperationsTakenBeforeTheDeathAndSubmittedAfterItEndOnce) {
   const Region region = make_region();
   Queue queue = region.queue({.depth = 3, .deadline = 2s}).value();
   std::vector<std::byte> bytes(64);
@@ -198,6 +203,13 @@ TEST_P(ServerLossTest, OperationsTakenBeforeTheDeathAndSubmittedAfterItEndOnce) 
   EXPECT_EQ(ledger.ends().size(), 1U);
   EXPECT_EQ(ledger.ends().begin()->first, to_string(Code::kConnectionLost));
 }
+
+REMORA_CONFORMANCE(ServerKillTest);
+
+class ServerLossTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool server_in_other_process() const override { return true; }
+};
 
 TEST_P(ServerLossTest, NewServerAtTheSameAddressIsANewLife) {
   const RegionInfo made = create();
