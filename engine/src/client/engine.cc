@@ -140,13 +140,26 @@ Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri) {
   return last;
 }
 
+EngineCore::Turn::Turn(EngineCore& engine, Deadline deadline) : engine_{engine} {
+  std::unique_lock lock{engine_.mutex_};
+  mine_ = engine_.turn_over_.wait_until(lock, deadline, [this] { return !engine_.connecting_; });
+  if (mine_) engine_.connecting_ = true;
+}
+
+EngineCore::Turn::~Turn() {
+  if (!mine_) return;
+  const std::lock_guard lock{engine_.mutex_};
+  engine_.connecting_ = false;
+  engine_.turn_over_.notify_one();
+}
+
 Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, TransportKind kind,
                                                          bool hardware_only) {
   const std::string key = uri.host + "|" + std::to_string(uri.port) + "|" +
                           std::string{to_string(kind)} + (hardware_only ? "|hardware" : "");
   const Deadline deadline = deadline_after(options_.control_deadline);
-  const std::unique_lock connecting{connect_mutex_, deadline};
-  if (!connecting) return Error{Code::kTimedOut, "connect"}.with_subject(uri.host);
+  const Turn turn{*this, deadline};
+  if (!turn.mine()) return Error{Code::kTimedOut, "connect"}.with_subject(uri.host);
   // Outlives the lock: the last reference to a session must not go while the engine is locked.
   std::shared_ptr<SessionCore> existing;
   {

@@ -52,6 +52,19 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
                                                   std::size_t domain_index);
 
  private:
+  /// One connect at a time, so that sessions are shared; waiting for one's turn has a deadline.
+  class Turn {
+   public:
+    Turn(EngineCore& engine, Deadline deadline);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    [[nodiscard]] bool mine() const noexcept { return mine_; }
+
+   private:
+    EngineCore& engine_;
+    bool mine_ = false;
+  };
   struct Candidate {
     TransportKind kind;
     std::string reason;
@@ -62,8 +75,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void remember(const std::shared_ptr<LocalMemory>& memory);
 
   EngineOptions options_;
-  std::mutex mutex_;                // what follows; never on the data path
-  std::timed_mutex connect_mutex_;  // one connect at a time, so that sessions are shared
+  std::mutex mutex_;  // what follows; never on the data path
+  std::condition_variable turn_over_;
+  bool connecting_ = false;
   std::unique_ptr<EventLoop> control_loop_;
   std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
   std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
