@@ -131,18 +131,18 @@ Transferred download(const Engine& engine, const Region& region, std::uint64_t o
       outcome.status =
           ring->read(offset + asked * kPieceBytes, asked % kPiecesInFlight, length_of(asked));
     if (!outcome.status) break;
-    for (Completion& completion : ring->queue().wait(1)) {
+    // One piece a turn, so that the next read is asked for before the piece after it is consumed.
+    const std::size_t head = consumed % kPiecesInFlight;
+    for (Completion& completion : ring->queue().wait(arrived[head] ? 0 : 1)) {
       arrived[completion.tag()] = completion.ok();
       if (!completion.ok() && outcome.status) outcome.status = completion.error();
     }
-    while (consumed < asked && arrived[consumed % kPiecesInFlight] && outcome.status) {
-      const std::size_t index = consumed % kPiecesInFlight;
-      outcome.status = consumer(ring->piece(index).first(length_of(consumed)));
-      if (!outcome.status) break;
-      outcome.bytes += length_of(consumed);
-      arrived[index] = false;
-      ++consumed;
-    }
+    if (!outcome.status || !arrived[head]) continue;
+    outcome.status = consumer(ring->piece(head).first(length_of(consumed)));
+    if (!outcome.status) break;
+    outcome.bytes += length_of(consumed);
+    arrived[head] = false;
+    ++consumed;
   }
   return outcome;
 }

@@ -137,7 +137,10 @@ run 0 "their sum" "$remora" add "$(uri box)" --offset 16 0
 is "no update was lost" same "$(cat "$work/out")" 60
 
 # --- removal ------------------------------------------------------------------------------------
-{ printf start; sleep 30; } | "$remora" put - "$(uri box)" >/dev/null 2>&1 &
+mkfifo "$work/silent"
+exec 5<>"$work/silent"
+printf start >&5
+"$remora" put - "$(uri box)" <"$work/silent" >/dev/null 2>&1 &
 holder=$!
 pids+=("$holder")
 opened() { [[ $("$remora" stat "$(uri box)" --json | jq .open) == 1 ]]; }
@@ -145,6 +148,7 @@ is "an open region is counted" eventually opened
 run 3 "rm of an open region" "$remora" rm "$(uri box)"
 says "it is busy" 'busy'
 kill -TERM "$holder"
+exec 5>&-
 wait "$holder"
 is "SIGTERM ends put" same $? 143
 closed() { "$remora" rm "$(uri box)" >"$work/out" 2>"$work/err"; }
