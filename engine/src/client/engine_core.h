@@ -135,7 +135,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void close_unanswered(std::uint64_t grant_id) noexcept;
   void on_readable() noexcept;
   void deliver(transport::ControlMessage message);
-  Status send(const control::Request& request, std::uint64_t id, Deadline deadline);
+  Status send(control::Request request, std::uint64_t id, Deadline deadline);
 
   std::shared_ptr<EngineCore> engine_;
   EventLoop& loop_;

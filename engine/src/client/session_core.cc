@@ -100,11 +100,11 @@ Status SessionCore::open_lane(Deadline deadline) {
   return Error{Code::kConnectionLost, "lane"}.with_reason(lost_reason_);
 }
 
-Status SessionCore::send(const Request& request, std::uint64_t id, Deadline deadline) {
+Status SessionCore::send(Request request, std::uint64_t id, Deadline deadline) {
   control::Envelope envelope;
   envelope.set_magic(control::kMagic);
   envelope.set_id(id);
-  *envelope.mutable_request() = request;
+  *envelope.mutable_request() = std::move(request);
   auto bytes = control::encode(envelope);
   if (!bytes) return bytes.error();
   const std::lock_guard lock{send_mutex_};
@@ -127,7 +127,7 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
     id = next_id_++;
     waiters_.emplace(id, &waiter);
   }
-  const Status sent = send(request, id, deadline);
+  const Status sent = send(std::move(request), id, deadline);
   if (!sent && sent.error().code() == Code::kConnectionLost) fail(Reason::kPeerGone);
   std::unique_lock lock{mutex_};
   if (sent)
@@ -201,7 +201,7 @@ void SessionCore::close_unanswered(std::uint64_t grant_id) noexcept {
   }
   Request close;
   close.mutable_close()->set_grant_id(grant_id);
-  if (send(close, id, Clock::now())) return;
+  if (send(std::move(close), id, Clock::now())) return;
   const std::lock_guard lock{mutex_};
   waiters_.erase(id);
 }

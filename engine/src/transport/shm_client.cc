@@ -104,7 +104,7 @@ class ShmLane final : public Lane {
   }
 
   void execute(const WorkRequest& request, std::uint64_t sequence) noexcept {
-    auto* const remote = reinterpret_cast<std::byte*>(request.remote_address);
+    auto* const remote = std::bit_cast<std::byte*>(request.remote_address);
     std::uint64_t& result = results_[sequence & (results_.size() - 1)];
     switch (request.opcode) {
       case Opcode::kRead: std::memcpy(request.local, remote, request.length_bytes); break;

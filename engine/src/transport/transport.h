@@ -27,7 +27,7 @@
 namespace remora::transport {
 
 /// Longest control message, on every transport.
-inline constexpr std::size_t kControlMessageBytesMax = 16 * 1024;
+inline constexpr std::size_t kControlMessageBytesMax = std::size_t{16} * 1024;
 /// Requests a session may have unanswered: the receiver keeps room for so many.
 inline constexpr std::size_t kControlRequestsMax = 8;
 
