@@ -37,6 +37,7 @@ TEST(SlotStore, NoSlotIsOutTwiceUnderContention) {
   std::array<std::atomic<int>, 4> holders{};
   std::atomic<bool> shared{false};
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       for (int i = 0; i < 20'000; ++i) {
