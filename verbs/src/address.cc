@@ -106,7 +106,8 @@ std::string Address::host() const {
 
 std::string Address::to_string() const {
   const std::string number = std::to_string(port());
-  if (family() == AF_INET6) return "[" + host() + "]:" + number;
+  // Appended to: GCC 12 warns of overlap in operator+(const char*, std::string&&) at -O3.
+  if (family() == AF_INET6) return std::string{"["}.append(host()).append("]:").append(number);
   return host() + ":" + number;
 }
 
