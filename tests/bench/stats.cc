@@ -47,7 +47,8 @@ Estimate estimate(std::vector<double> values) {
 
 std::string table(const std::vector<Row>& rows, const std::string& peer, const std::string& unit,
                   double goal) {
-  std::string text = "| " + unit + " | pairs | remora | " + peer + " | ratio | 95 % interval |";
+  std::string text = "| ";
+  text += unit + " | pairs | remora | " + peer + " | ratio | 95 % interval |";
   text += goal > 0 ? " goal |\n" : "\n";
   text += goal > 0 ? "|---|---|---|---|---|---|---|\n" : "|---|---|---|---|---|---|\n";
   for (const Row& row : rows) {
@@ -60,7 +61,8 @@ std::string table(const std::vector<Row>& rows, const std::string& peer, const s
       if (pair.peer > 0) ratios.push_back(pair.ours / pair.peer);
     }
     const Estimate ratio = estimate(ratios);
-    text += "| " + row.name + " | " + std::to_string(ratio.count) + " | " +
+    text += "| ";
+    text += row.name + " | " + std::to_string(ratio.count) + " | " +
             number(estimate(ours).median, 0) + " | " + number(estimate(theirs).median, 0) + " | " +
             number(ratio.median, 0) + " | " + number(ratio.low, 0) + " - " + number(ratio.high, 0) +
             " |";

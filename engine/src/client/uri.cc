@@ -92,7 +92,10 @@ Result<Uri> Uri::parse(std::string_view text) {
 
 std::string Uri::text() const {
   const bool v6 = host.find(':') != std::string::npos;
-  std::string text = "remora://" + (v6 ? "[" + host + "]" : host);
+  // Appended to: GCC 12 warns of overlap in operator+(const char*, std::string&&) at -O3.
+  std::string text = v6 ? "remora://[" : "remora://";
+  text += host;
+  if (v6) text += "]";
   if (port != kDefaultPort) text += ":" + std::to_string(port);
   if (!region.empty()) text += "/" + region;
   if (transport != TransportKind::kAuto) text += "?transport=" + std::string{to_string(transport)};
