@@ -68,13 +68,12 @@ ours() {
     --json | jq -r .bytes_per_second
 }
 
-# perftest reports MB of 10^6 bytes in column 4 (average); -D measures by time.
+# perftest reports MiB in column 4 (the average); -D measures by time.
 peer_port=19000
 peer() {
   local program=ib_$1_bw options
   peer_port=$((peer_port + 1))
-  options=(-d "$device" -x "$gid" -s "$2" -t "$depth" -D "$seconds" -f 0 -F -p "$peer_port"
-    --report_gbits)
+  options=(-d "$device" -x "$gid" -s "$2" -t "$depth" -D "$seconds" -f 0 -F -p "$peer_port")
   "$program" "${options[@]}" >/dev/null 2>&1 &
   local listening=$!
   children+=("$listening")
@@ -84,7 +83,7 @@ peer() {
     sleep 0.1
   done
   wait "$listening" || true
-  awk -v size="$2" '$1 == size && NF >= 4 { print $4 * 1e9 / 8; found = 1; exit } END { exit !found }' \
+  awk -v size="$2" '$1 == size && NF >= 4 { print $4 * 1048576; found = 1; exit } END { exit !found }' \
     <<<"$output"
 }
 
