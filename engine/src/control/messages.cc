@@ -39,7 +39,7 @@ Failure to_failure(const Error& error) {
 Error to_error(const Failure& failure, Operation operation) {
   const bool known = failure.code() <= static_cast<std::uint32_t>(Code::kInternal);
   Error error{known ? static_cast<Code>(failure.code()) : Code::kProtocol, operation};
-  if (failure.reason() <= static_cast<std::uint32_t>(Reason::kMemlock))
+  if (failure.reason() <= static_cast<std::uint32_t>(kReasonLast))
     error = error.with_reason(static_cast<Reason>(failure.reason()));
   if (failure.has_limit()) error = error.with_limit(failure.asked(), failure.allowed());
   return error.with_errno(failure.system_errno()).with_subject(failure.subject());

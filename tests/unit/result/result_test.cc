@@ -64,12 +64,36 @@ TEST(Error, CompletionStatusIsPrintedWithVendorError) {
   EXPECT_EQ(out.str(), "read: access refused: remote access error, vendor error 137");
 }
 
+TEST(Error, RemedyFollowsReasonThenOperationThenCode) {
+  const auto remedy = [](const Error& error) { return std::string{error.remedy()}; };
+  const auto names = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  };
+  names(remedy(Error{Code::kOutOfMemory, "create"}.with_reason(Reason::kPoolFull)), "pool.size");
+  names(remedy(Error{Code::kWrongAtomicDomain, "fetch_add"}), "remora stat");
+  names(remedy(Error{Code::kWrongAtomicDomain, "fetch_add"}.with_reason(Reason::kNoAtomics)),
+        "--atomics auto");
+  names(remedy(Error{Code::kMisaligned, "fetch_add"}), "a multiple of 8");
+  names(remedy(Error{Code::kNoRight, "open"}), "fewer rights");
+  names(remedy(Error{Code::kNotFound, "ibv_get_device_list"}), "?transport=shm");
+  names(remedy(Error{Code::kNotFound, "rdma_create_event_channel"}), "rdma_ucm");
+  names(remedy(Error{Code::kNotFound, "getaddrinfo"}), "getent");
+  names(remedy(Error{Code::kConnectionRefused, "connect over shm"}), "REMORA_RUNTIME_DIR");
+  names(remedy(Error{Code::kConnectionRefused, "rdma_connect"}), "that port");
+  names(remedy(Error{Code::kPermissionDenied, "socket folder"}.with_reason(Reason::kOtherUser)),
+        "0700");
+  names(remedy(Error{Code::kLimitExceeded, "create"}.with_subject("limits.regions_max")),
+        "server's file");
+  names(remedy(Error{Code::kInvalidArgument, "URI port"}), "65535");
+  EXPECT_EQ(remedy(Error{Code::kNotFound, "open file"}), "");
+}
+
 TEST(Error, EveryCodeReasonAndStatusHasItsOwnText) {
   std::set<std::string_view> texts;
   for (int i = 0; i <= static_cast<int>(Code::kInternal); ++i)
     EXPECT_TRUE(texts.insert(to_string(static_cast<Code>(i))).second) << i;
   texts.clear();
-  for (int i = 0; i <= static_cast<int>(Reason::kMemlock); ++i)
+  for (int i = 0; i <= static_cast<int>(kReasonLast); ++i)
     EXPECT_TRUE(texts.insert(to_string(static_cast<Reason>(i))).second) << i;
   texts.clear();
   for (int i = 0; i <= static_cast<int>(CompletionStatus::kGeneral); ++i)

@@ -73,7 +73,16 @@ enum class Reason : std::uint8_t {
   kVersion,         ///< no protocol version in common
   kAuthentication,  ///< the peer did not accept our credentials
   kMemlock,         ///< RLIMIT_MEMLOCK is too small for what has to be pinned
+  kPoolFull,        ///< the server's pool has no room for the region
+  kNoAtomics,       ///< the region was created with the atomic domain "none"
+  kNotOffered,      ///< the server does not offer the transport that this needs
+  kUnknownDevice,   ///< the server uses no device of that name
+  kOtherUser,       ///< file, folder or process of another user
+  kWorldWritable,   ///< a folder in which every user may replace files
 };
+
+/// The last of the enumeration: numbers above it, from a newer peer, are not known here.
+inline constexpr Reason kReasonLast = Reason::kWorldWritable;
 
 /// The NIC's verdict on one work request: `ibv_wc_status` in our own words, so that no verbs header
 /// is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
@@ -149,6 +158,12 @@ enum class CompletionStatus : std::uint8_t {
     case Reason::kVersion: return "no protocol version in common";
     case Reason::kAuthentication: return "authentication refused";
     case Reason::kMemlock: return "the limit on locked memory is too small";
+    case Reason::kPoolFull: return "the server's pool has no room for it";
+    case Reason::kNoAtomics: return "the region was created without atomics";
+    case Reason::kNotOffered: return "the server does not offer that transport";
+    case Reason::kUnknownDevice: return "the server uses no device of that name";
+    case Reason::kOtherUser: return "it is another user's";
+    case Reason::kWorldWritable: return "every user may write to it";
   }
   return "unknown reason";
 }
@@ -289,11 +304,71 @@ class [[nodiscard]] Error {
 static_assert(std::is_trivially_copyable_v<Error>);
 static_assert(sizeof(Error) <= 128);
 
-inline std::string_view Error::remedy() const noexcept {
-  if (reason_ == Reason::kMemlock)
-    return "raise the locked-memory limit: 'ulimit -l unlimited', LimitMEMLOCK= in the service "
-           "unit, or --ulimit memlock=-1 for a container";
-  switch (code_) {
+namespace detail {
+
+/// What is wrong with one part of a URI; empty for other operations.
+[[nodiscard]] constexpr std::string_view remedy_of_uri(std::string_view operation) noexcept {
+  if (operation == "URI scheme")
+    return "a URI is remora://HOST[:PORT][/REGION][?transport=rdma|shm]";
+  if (operation == "URI host")
+    return "behind remora:// stands a name, an IPv4 address, or an IPv6 address in brackets";
+  if (operation == "URI port") return "a port is a number from 1 to 65535";
+  if (operation == "URI region")
+    return "a region's name has 1 to 64 of A-Z a-z 0-9 . _ - and is neither . nor ..";
+  if (operation == "URI option")
+    return "the only option is transport=rdma, transport=shm or transport=auto";
+  if (operation == "URI transport") return "a transport is rdma, shm or auto";
+  return {};
+}
+
+[[nodiscard]] constexpr std::string_view remedy_of(Reason reason) noexcept {
+  switch (reason) {
+    case Reason::kMemlock:
+      return "raise the locked-memory limit: 'ulimit -l unlimited', LimitMEMLOCK= in the service "
+             "unit, or --ulimit memlock=-1 for a container";
+    case Reason::kPoolFull:
+      return "ask for less, remove regions ('remora ls' and 'remora rm'), or raise pool.size in "
+             "the server's file";
+    case Reason::kNoAtomics:
+      return "atomics need a region created with them: 'remora create --atomics auto', or "
+             "'atomics' of the region in the server's file";
+    case Reason::kNotOffered:
+      return "'remora stat' of the server shows what it offers; transports in its file changes it";
+    case Reason::kUnknownDevice:
+      return "an atomic domain is auto, none, cpu or one of the server's devices (the log of its "
+             "start names them)";
+    default: return {};
+  }
+}
+
+/// Where the call that failed tells more than the code.
+[[nodiscard]] constexpr std::string_view remedy_of(std::string_view operation, Code code) noexcept {
+  if (operation == "connect over shm" &&
+      (code == Code::kConnectionRefused || code == Code::kPermissionDenied))
+    return "remora-server must run on this host as the same user, with that port and the same "
+           "REMORA_RUNTIME_DIR (else XDG_RUNTIME_DIR, else /tmp/remora-UID)";
+  if (operation == "socket folder")
+    return "make it a folder of the server's user with mode 0700, or let REMORA_RUNTIME_DIR name "
+           "one, for server and clients alike";
+  if (code == Code::kNoRight && operation == "open")
+    return "the region was created with fewer rights: 'remora stat' shows them";
+  if (code == Code::kAlreadyExists && operation == "create")
+    return "choose another name, or remove it first ('remora rm')";
+  if (code == Code::kBusy && operation == "remove")
+    return "clients have it open: 'remora stat' counts them";
+  if (operation == "rdma_create_event_channel")
+    return "load the kernel module rdma_ucm and check /dev/infiniband/rdma_cm; on the server's own "
+           "host '?transport=shm' needs neither";
+  if (code != Code::kNotFound) return {};
+  if (operation == "getaddrinfo") return "check the host's name ('getent hosts NAME')";
+  if (operation == "ibv_get_device_list" || operation == "rdma_get_devices")
+    return "no RDMA device: install the NIC's driver, or 'rdma link add rxe0 type rxe netdev IF'; "
+           "on the server's own host '?transport=shm' needs none";
+  return {};
+}
+
+[[nodiscard]] constexpr std::string_view remedy_of(Code code) noexcept {
+  switch (code) {
     case Code::kAddressInUse:
       return "stop the other process or choose another port ('ss -lntp' and 'rdma resource show "
              "cm_id' show who listens)";
@@ -301,19 +376,28 @@ inline std::string_view Error::remedy() const noexcept {
     case Code::kUnreachable:
       return "check the address, the route and the device with 'ibv_devinfo'";
     case Code::kUnknownRegion: return "'remora ls' shows the regions of a server";
+    case Code::kMisaligned: return "the offset of an atomic must be a multiple of 8";
     case Code::kIndeterminate:
       return "the operation may or may not have taken effect: read back before you repeat it";
     case Code::kWrongAtomicDomain:
       return "open the region over the transport its atomics belong to ('remora stat' shows it)";
     case Code::kStaleRegion:
       return "the server lost its memory: open the region again and refill it";
-    default: break;
+    default: return {};
   }
-  if (operation() == "rdma_create_event_channel")
-    return "load the kernel module rdma_ucm and check /dev/infiniband/rdma_cm";
-  if (operation() == "ibv_get_device_list" && code_ == Code::kNotFound)
-    return "no RDMA device: install the NIC's driver, or 'rdma link add rxe0 type rxe netdev IF'";
-  return {};
+}
+
+}  // namespace detail
+
+inline std::string_view Error::remedy() const noexcept {
+  // From what says most to what says least.
+  std::string_view remedy = detail::remedy_of(reason_);
+  if (remedy.empty()) remedy = detail::remedy_of_uri(operation());
+  if (remedy.empty()) remedy = detail::remedy_of(operation(), code_);
+  if (remedy.empty() && code_ == Code::kLimitExceeded && subject().starts_with("limits."))
+    remedy = "the server's file sets it";
+  if (remedy.empty()) remedy = detail::remedy_of(code_);
+  return remedy;
 }
 
 inline std::string Error::message() const {
