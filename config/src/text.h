@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include <remora/config/nearest.h>
+
 namespace remora::config {
 
 // 'text' for a message: unprintable bytes become '?', long texts end in "...".
@@ -18,13 +20,6 @@ std::string printable(std::string_view text);
 
 // "a", "a and b", "a, b and c" with `last_word` between the last two.
 std::string join(std::span<const std::string_view> words, std::string_view last_word);
-
-// Damerau-Levenshtein distance (insert, delete, replace, swap of neighbours), ASCII case ignored.
-// Capped: texts longer than 64 bytes are as far apart as can be.
-std::size_t edit_distance(std::string_view a, std::string_view b);
-
-// The candidate that a typing mistake or two away from `word`; empty when none is near enough.
-std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 // Offset of the first byte that is not part of well-formed UTF-8, if any.
 // Source: RFC 3629 (no overlong forms, no surrogates, nothing above U+10FFFF).
