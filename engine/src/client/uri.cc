@@ -20,10 +20,9 @@ std::string to_string(Rights rights) {
 
 namespace {
 
-Error wrong(std::string_view part) {
-  return Error{Code::kInvalidArgument,
-               "URI remora://HOST[:PORT][/REGION][?transport=rdma|shm|auto]"}
-      .with_subject(part);
+/// The operation names the part, so that the error's remedy can say what is expected there.
+Error wrong(Operation part, std::string_view text) {
+  return Error{Code::kInvalidArgument, part}.with_subject(text.empty() ? "(nothing)" : text);
 }
 
 /// Splits "host", "host:port", "[v6]" and "[v6]:port".
@@ -31,22 +30,22 @@ Status parse_authority(std::string_view authority, Uri& uri) {
   std::string_view port;
   if (authority.starts_with('[')) {
     const std::size_t close = authority.find(']');
-    if (close == std::string_view::npos) return wrong(authority);
+    if (close == std::string_view::npos) return wrong("URI host", authority);
     uri.host = authority.substr(1, close - 1);
     port = authority.substr(close + 1);
-    if (!port.empty() && !port.starts_with(':')) return wrong(authority);
+    if (!port.empty() && !port.starts_with(':')) return wrong("URI host", authority);
   } else {
     const std::size_t colon = authority.find(':');
     uri.host = authority.substr(0, colon);
     if (colon != std::string_view::npos) port = authority.substr(colon);
   }
   if (uri.host.empty() || uri.host.find_first_of(" \t@") != std::string::npos)
-    return wrong(authority.empty() ? "no host" : authority);
+    return wrong("URI host", uri.host);
   if (port.empty()) return {};
   port.remove_prefix(1);
   const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), uri.port);
   if (failure != std::errc{} || end != port.data() + port.size() || uri.port == 0)
-    return wrong(authority);
+    return wrong("URI port", port);
   return {};
 }
 
@@ -55,7 +54,7 @@ Status parse_query(std::string_view query, Uri& uri) {
     const std::string_view item = query.substr(0, query.find('&'));
     query.remove_prefix(std::min(query.size(), item.size() + 1));
     constexpr std::string_view kTransport = "transport=";
-    if (!item.starts_with(kTransport)) return wrong(item);
+    if (!item.starts_with(kTransport)) return wrong("URI option", item);
     const std::string_view value = item.substr(kTransport.size());
     if (value == "rdma")
       uri.transport = TransportKind::kRdma;
@@ -64,7 +63,7 @@ Status parse_query(std::string_view query, Uri& uri) {
     else if (value == "auto")
       uri.transport = TransportKind::kAuto;
     else
-      return Error{Code::kUnsupported, "transport"}.with_subject(value);
+      return Error{Code::kUnsupported, "URI transport"}.with_subject(value);
   }
   return {};
 }
@@ -73,7 +72,7 @@ Status parse_query(std::string_view query, Uri& uri) {
 
 Result<Uri> Uri::parse(std::string_view text) {
   constexpr std::string_view kScheme = "remora://";
-  if (!text.starts_with(kScheme)) return wrong(text.empty() ? "empty" : text);
+  if (!text.starts_with(kScheme)) return wrong("URI scheme", text);
   std::string_view rest = text.substr(kScheme.size());
   Uri uri;
   if (const std::size_t question = rest.find('?'); question != std::string_view::npos) {
@@ -84,7 +83,8 @@ Result<Uri> Uri::parse(std::string_view text) {
   if (slash != std::string_view::npos) {
     uri.region = rest.substr(slash + 1);
     rest = rest.substr(0, slash);
-    if (!uri.region.empty() && !config::is_region_name(uri.region)) return wrong(uri.region);
+    if (!uri.region.empty() && !config::is_region_name(uri.region))
+      return wrong("URI region", uri.region);
   }
   if (auto status = parse_authority(rest, uri); !status) return status.error();
   return uri;

@@ -20,22 +20,30 @@ TEST(Uri, EveryPartAndBack) {
   EXPECT_EQ(Uri::parse("remora://h/").value().region, "");
 }
 
-TEST(Uri, WrongPartsAreNamed) {
-  const auto subject = [](const char* text) {
+TEST(Uri, WrongPartsAreNamedAndWhatIsExpectedThere) {
+  const auto fault = [](std::string_view text) {
     const auto parsed = Uri::parse(text);
     EXPECT_FALSE(parsed) << text;
-    return parsed ? std::string{} : std::string{parsed.error().subject()};
+    if (parsed) return std::string{};
+    EXPECT_FALSE(parsed.error().remedy().empty()) << text;
+    return std::string{parsed.error().operation()} + ": " + std::string{parsed.error().subject()};
   };
-  EXPECT_EQ(subject(""), "empty");
-  EXPECT_EQ(subject("http://h"), "http://h");
-  EXPECT_EQ(subject("remora:///r"), "no host");
-  EXPECT_EQ(subject("remora://h:0/r"), "h:0");
-  EXPECT_EQ(subject("remora://h:65536/r"), "h:65536");
-  EXPECT_EQ(subject("remora://h:/r"), "h:");
-  EXPECT_EQ(subject("remora://[::1/r"), "[::1");
-  EXPECT_EQ(subject("remora://h/a/b"), "a/b");
-  EXPECT_EQ(subject("remora://h/r?x=1"), "x=1");
-  EXPECT_EQ(subject("remora://h/r?transport=tcp"), "tcp");
+  EXPECT_EQ(fault(""), "URI scheme: (nothing)");
+  EXPECT_EQ(fault("http://h"), "URI scheme: http://h");
+  EXPECT_EQ(fault("remora:/h/r"), "URI scheme: remora:/h/r");
+  EXPECT_EQ(fault("remora:///r"), "URI host: (nothing)");
+  EXPECT_EQ(fault("remora://me@h/r"), "URI host: me@h");
+  EXPECT_EQ(fault("remora://[::1/r"), "URI host: [::1");
+  EXPECT_EQ(fault("remora://h:0/r"), "URI port: 0");
+  EXPECT_EQ(fault("remora://h:65536/r"), "URI port: 65536");
+  EXPECT_EQ(fault("remora://h:/r"), "URI port: (nothing)");
+  EXPECT_EQ(fault("remora://h:12x/r"), "URI port: 12x");
+  EXPECT_EQ(fault("remora://h/a/b"), "URI region: a/b");
+  EXPECT_EQ(fault("remora://h/a b"), "URI region: a b");
+  EXPECT_EQ(fault("remora://h//r"), "URI region: /r");
+  EXPECT_EQ(fault("remora://h/r?x=1"), "URI option: x=1");
+  EXPECT_EQ(fault("remora://h/r?trasport=rdma"), "URI option: trasport=rdma");
+  EXPECT_EQ(fault("remora://h/r?transport=tcp"), "URI transport: tcp");
 }
 
 TEST(Uri, UnknownTransportIsUnsupported) {

@@ -19,8 +19,8 @@ struct Uri {
   std::string region{};  ///< empty: the server itself
   TransportKind transport = TransportKind::kAuto;
 
-  /// Errors: kInvalidArgument, its subject the offending part; kUnsupported for an unknown
-  /// transport.
+  /// Errors: kInvalidArgument, kUnsupported for an unknown transport. The operation names the part
+  /// that is wrong ("URI port"), the subject is its text, the remedy what may stand there.
   static Result<Uri> parse(std::string_view text);
   [[nodiscard]] std::string text() const;
 };
