@@ -283,9 +283,9 @@ class RdmaListener final : public Listener {
 }  // namespace
 
 Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config) {
-  const auto found = verbs::devices();
-  if (!found) return found.error();
   const std::string& wanted = config.transports.rdma_device;
+  const auto found = verbs::devices();
+  if (!found) return wanted.empty() ? found.error() : found.error().with_subject(wanted);
   std::vector<std::string> devices;
   for (const verbs::DeviceEntry& entry : *found)
     if (wanted.empty() || entry.name() == wanted) devices.emplace_back(entry.name());

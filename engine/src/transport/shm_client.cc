@@ -189,7 +189,7 @@ Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
-    return Error{Code::kInvalidArgument, "connect"}.with_subject(path).with_limit(
+    return Error{Code::kInvalidArgument, "connect over shm"}.with_subject(path).with_limit(
         path.size(), sizeof address.sun_path - 1);
   path.copy(address.sun_path, path.size());
   // Non-blocking: a stopped server with a full backlog would hold a blocking connect for ever.
@@ -199,7 +199,8 @@ Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
   while (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     failed = errno;
     if (failed != EAGAIN && failed != EINTR) break;
-    if (Clock::now() >= deadline) return Error{Code::kTimedOut, "connect"}.with_subject(path);
+    if (Clock::now() >= deadline)
+      return Error{Code::kTimedOut, "connect over shm"}.with_subject(path);
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
     failed = 0;
   }
@@ -207,7 +208,7 @@ Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
   const Code code = failed == ENOENT || failed == ECONNREFUSED ? Code::kConnectionRefused
                     : failed == EACCES                         ? Code::kPermissionDenied
                                                                : Code::kSystem;
-  return Error{code, "connect"}.with_subject(path).with_errno(failed);
+  return Error{code, "connect over shm"}.with_subject(path).with_errno(failed);
 }
 
 /// The preface, with the status page.
@@ -225,7 +226,7 @@ Result<std::shared_ptr<Mapping>> await_preface(int socket, const std::string& pa
       return Mapping::map(preface.descriptors.front().get(), kShmStatusPageBytes, PROT_READ);
     }
     const int left = milliseconds_until(deadline);
-    if (left == 0) return Error{Code::kTimedOut, "connect"}.with_subject(path);
+    if (left == 0) return Error{Code::kTimedOut, "connect over shm"}.with_subject(path);
     pollfd event{.fd = socket, .events = POLLIN, .revents = 0};
     ::poll(&event, 1, left);
   }
@@ -240,8 +241,8 @@ Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline dea
   auto peer = peer_credentials(socket->get());
   if (!peer) return peer.error();
   if (peer->uid != ::geteuid() && peer->uid != 0)
-    return Error{Code::kPermissionDenied, "connect"}.with_subject(path).with_limit(peer->uid,
-                                                                                   ::geteuid());
+    return Error{Code::kPermissionDenied, "connect over shm"}.with_subject(path).with_reason(
+        Reason::kOtherUser);
   auto status_page = await_preface(socket->get(), path, deadline);
   if (!status_page) return status_page.error();
   return std::unique_ptr<ClientEndpoint>{

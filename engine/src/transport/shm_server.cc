@@ -164,16 +164,27 @@ class ShmListener final : public Listener {
   std::shared_ptr<StatusPage> status_page_;
 };
 
-/// The folder of the socket: made when it is not there, and ours alone when we made it.
-Status prepare_folder(const std::string& path) {
-  const std::string folder = path.substr(0, path.rfind('/'));
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    return Error{Code::kSystem, "mkdir"}.with_subject(folder).with_errno(errno);
+/// A folder in which nobody but this user (and root) can replace a socket. Only the one nobody
+/// named is made here: a name that does not exist is more likely a mistake.
+Status prepare_folder() {
+  const ShmFolder folder = shm_folder();
+  const auto wrong = [&folder](Code code) {
+    return Error{code, "socket folder"}.with_subject(folder.path);
+  };
+  if (!folder.named && ::mkdir(folder.path.c_str(), 0700) != 0 && errno != EEXIST)
+    return wrong(Code::kSystem).with_errno(errno);
   struct stat status {};
-  if (::stat(folder.c_str(), &status) != 0)
-    return Error{Code::kSystem, "stat"}.with_subject(folder).with_errno(errno);
-  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid())
-    return Error{Code::kPermissionDenied, "socket folder of another user"}.with_subject(folder);
+  if (::stat(folder.path.c_str(), &status) != 0)
+    return wrong(errno == ENOENT   ? Code::kNotFound
+                 : errno == EACCES ? Code::kPermissionDenied
+                                   : Code::kSystem)
+        .with_errno(errno);
+  if (!S_ISDIR(status.st_mode)) return wrong(Code::kSystem).with_errno(ENOTDIR);
+  if (status.st_uid != ::geteuid())
+    return wrong(Code::kPermissionDenied).with_reason(Reason::kOtherUser);
+  // In a sticky folder of ours others may add files, but not replace the socket.
+  if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0)
+    return wrong(Code::kPermissionDenied).with_reason(Reason::kWorldWritable);
   return {};
 }
 
@@ -194,7 +205,7 @@ Result<std::unique_ptr<Listener>> listen_on(std::uint16_t port) {
     return Error{Code::kInvalidArgument, "bind"}.with_subject(path).with_limit(
         path.size(), sizeof address.sun_path - 1);
   path.copy(address.sun_path, path.size());
-  if (auto folder = prepare_folder(path); !folder) return folder.error();
+  if (auto folder = prepare_folder(); !folder) return folder.error();
   if (::access(path.c_str(), F_OK) == 0) {
     if (is_alive(address)) return Error{Code::kAddressInUse, "bind"}.with_subject(path);
     ::unlink(path.c_str());

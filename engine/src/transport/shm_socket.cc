@@ -22,15 +22,15 @@ Error lost(Operation operation, int system_errno) noexcept {
 }
 }  // namespace
 
-std::string shm_socket_path(std::uint16_t port) {
-  std::string folder;
+ShmFolder shm_folder() {
   for (const char* name : {"REMORA_RUNTIME_DIR", "XDG_RUNTIME_DIR"})
-    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
-      folder = value;
-      break;
-    }
-  if (folder.empty()) folder = "/tmp/remora-" + std::to_string(::geteuid());
-  return folder + "/remora-" + std::to_string(port) + ".sock";
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0')
+      return {.path = value, .named = true};
+  return {.path = "/tmp/remora-" + std::to_string(::geteuid()), .named = false};
+}
+
+std::string shm_socket_path(std::uint16_t port) {
+  return shm_folder().path + "/remora-" + std::to_string(port) + ".sock";
 }
 
 Result<PeerCredentials> peer_credentials(int socket) {

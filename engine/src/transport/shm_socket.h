@@ -17,8 +17,15 @@
 
 namespace remora::transport {
 
-/// `<folder>/remora-<port>.sock`; the folder is $REMORA_RUNTIME_DIR, else $XDG_RUNTIME_DIR, else
-/// /tmp/remora-<uid>. Server and client derive the same path when they run as the same user.
+/// Where sockets are: $REMORA_RUNTIME_DIR, else $XDG_RUNTIME_DIR, else /tmp/remora-<uid>.
+struct ShmFolder {
+  std::string path;
+  bool named;  ///< by the environment, so that somebody else has to make it
+};
+[[nodiscard]] ShmFolder shm_folder();
+
+/// `<folder>/remora-<port>.sock`. Server and client derive the same path when they run as the same
+/// user with the same environment.
 [[nodiscard]] std::string shm_socket_path(std::uint16_t port);
 
 /// First bytes of every connection, server to client, with the server's status page as descriptor:

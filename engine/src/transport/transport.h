@@ -245,10 +245,13 @@ class Listener {
   [[nodiscard]] virtual std::vector<std::string> devices() const = 0;
 };
 
-/// `port` 0 takes a free one. Errors: kAddressInUse, kPermissionDenied, kSystem.
+/// `port` 0 takes a free one. The folder of the socket is made only where none is named by the
+/// environment; one that others could replace files in is refused.
+/// Errors: kAddressInUse; kNotFound (no such folder); kPermissionDenied (the folder is another
+/// user's, or every user may write to it); kSystem.
 Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port);
-/// `port` 0 takes a free one. Errors: kAddressInUse, kNotFound (no device, or not the named one),
-/// kUnreachable (no device has that address).
+/// `port` 0 takes a free one. Errors: kAddressInUse; kNotFound (no device, not the named one, or
+/// none that has the address: the subject says which).
 Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config);
 
 }  // namespace remora::transport

@@ -118,12 +118,50 @@ TEST(ShmListener, PortZeroTakesAFreeOne) {
   EXPECT_NE(first->port(), second->port());
 }
 
+TEST(ShmListener, FolderThatOthersMayWriteToIsRefusedUnlessSticky) {
+  const RuntimeFolder folder;
+  const std::string path = std::getenv("REMORA_RUNTIME_DIR");
+  ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
+  const auto refused = listen_shm(7471);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kPermissionDenied);
+  EXPECT_EQ(refused.error().reason(), Reason::kWorldWritable);
+  EXPECT_EQ(refused.error().subject(), path);
+  EXPECT_NE(refused.error().remedy(), "");
+  ASSERT_EQ(::chmod(path.c_str(), 01777), 0);
+  EXPECT_TRUE(listen_shm(7471).ok());
+}
+
+TEST(ShmListener, NamedFolderThatDoesNotExistIsRefusedAndNotMade) {
+  const RuntimeFolder folder;
+  const std::string parent = std::getenv("REMORA_RUNTIME_DIR");
+  const std::string path = parent + "/nosuch";
+  ::setenv("REMORA_RUNTIME_DIR", path.c_str(), 1);
+  const auto refused = listen_shm(7471);
+  ::setenv("REMORA_RUNTIME_DIR", parent.c_str(), 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kNotFound);
+  EXPECT_EQ(refused.error().subject(), path);
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+}
+
+TEST(ShmListener, FolderOfAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  const RuntimeFolder folder;
+  ASSERT_EQ(::chown(std::getenv("REMORA_RUNTIME_DIR"), 65534, 65534), 0);
+  const auto refused = listen_shm(7471);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kPermissionDenied);
+  EXPECT_EQ(refused.error().reason(), Reason::kOtherUser);
+}
+
 TEST(ShmClient, NobodyThereIsRefusedAndNamesTheSocket) {
   const RuntimeFolder folder;
   const auto connected = connect_shm({.host = "localhost", .port = 7471}, Clock::now());
   ASSERT_FALSE(connected);
   EXPECT_EQ(connected.error().code(), Code::kConnectionRefused);
   EXPECT_NE(connected.error().subject().find("remora-7471.sock"), std::string_view::npos);
+  EXPECT_NE(connected.error().remedy().find("REMORA_RUNTIME_DIR"), std::string_view::npos);
 }
 
 TEST(ShmClient, ServerThatNeverAnswersTimesOut) {
