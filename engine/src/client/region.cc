@@ -48,7 +48,9 @@ Outcome RegionCore::judge(const OperationRecord& operation, bool buffer_valid) c
     return Outcome::failure(Code::kOutOfRange);
   if (atomic && operation.offset_bytes % sizeof(std::uint64_t) != 0)
     return Outcome::failure(Code::kMisaligned);
-  if (atomic && !atomics_here_) return Outcome::failure(Code::kWrongAtomicDomain);
+  if (atomic && !atomics_here_)
+    return Outcome::failure(Code::kWrongAtomicDomain,
+                            info_.atomic_domain == "none" ? Reason::kNoAtomics : Reason::kNone);
   return {};
 }
 

@@ -69,7 +69,12 @@ Status SessionCore::hello(Deadline deadline) {
              .memory_id = welcome.memory_id(),
              .pool_bytes = welcome.pool_bytes(),
              .pool_free_bytes = welcome.pool_free_bytes(),
-             .device = welcome.device()};
+             .device = welcome.device(),
+             .transports = {}};
+  for (const std::uint32_t kind : welcome.transports())
+    if (kind == static_cast<std::uint32_t>(TransportKind::kRdma) ||
+        kind == static_cast<std::uint32_t>(TransportKind::kShm))
+      server_.transports.push_back(static_cast<TransportKind>(kind));
   ticket_ = {.session_id = welcome.session_id(), .secret = welcome.lane_secret()};
   return {};
 }

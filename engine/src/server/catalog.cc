@@ -39,7 +39,9 @@ Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline) {
     const std::lock_guard lock{mutex_};
     if (regions_.contains(spec.name)) return exists;
     if (regions_.size() >= regions_max_)
-      return Error{Code::kLimitExceeded, "regions"}.with_limit(regions_.size() + 1, regions_max_);
+      return Error{Code::kLimitExceeded, "regions"}
+          .with_subject("limits.regions_max")
+          .with_limit(regions_.size() + 1, regions_max_);
   }
   // Without the lock: it may wait for memory that is being zeroed.
   auto memory = pool_->allocate(spec.size_bytes, spec.shm, deadline);

@@ -234,7 +234,7 @@ Result<std::unique_ptr<SharedMemory>> Pool::share(const std::vector<Extent>& ext
 
 Result<std::shared_ptr<RegionMemory>> Pool::allocate(std::uint64_t size_bytes, bool shareable,
                                                      Deadline deadline) {
-  const Error none = Error{Code::kOutOfMemory, "pool"};
+  const Error none = Error{Code::kOutOfMemory, "pool"}.with_reason(Reason::kPoolFull);
   if (size_bytes > usage_.total_bytes) return none.with_limit(size_bytes, usage().free_bytes());
   const std::uint64_t rounded = round_up(size_bytes, page_bytes_);
   std::vector<Extent> extents;

@@ -61,13 +61,15 @@ Server::Server(Server&&) noexcept = default;
 Server& Server::operator=(Server&&) noexcept = default;
 
 Result<Server> Server::start(const config::ServerConfig& config,
-                             std::shared_ptr<metrics::Registry> registry) {
-  auto core = detail::ServerCore::start(config, std::move(registry));
+                             std::shared_ptr<metrics::Registry> registry,
+                             std::vector<RefusedTransport>* refused) {
+  auto core = detail::ServerCore::start(config, std::move(registry), refused);
   if (!core) return core.error();
   return Server{std::move(*core)};
 }
 
 void Server::stop() noexcept { core_->stop(); }
+void Server::hurry() noexcept { core_->hurry(); }
 
 Result<RegionView> Server::view(std::string_view region) const {
   auto found = core_->catalog().find(region);

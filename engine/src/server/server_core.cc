@@ -16,6 +16,12 @@ namespace {
 constexpr std::chrono::milliseconds kListenerPause{20};
 constexpr std::chrono::milliseconds kDrainPause{10};
 constexpr std::size_t kSessionsToRefuse = 64;
+
+std::vector<TransportKind> kinds_of(const std::vector<std::unique_ptr<Listener>>& listeners) {
+  std::vector<TransportKind> kinds;
+  for (const auto& listener : listeners) kinds.push_back(listener->kind());
+  return kinds;
+}
 }  // namespace
 
 std::uint64_t random_id() {
@@ -26,7 +32,8 @@ std::uint64_t random_id() {
 }
 
 Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig& config,
-                                                      std::shared_ptr<metrics::Registry> registry) {
+                                                      std::shared_ptr<metrics::Registry> registry,
+                                                      std::vector<RefusedTransport>* refused) {
   if (const config::Diagnostics wrong = config::validate(config); !wrong.empty())
     return Error{Code::kInvalidArgument, "configuration"}.with_subject(wrong[0].message);
   if (registry == nullptr) {
@@ -36,7 +43,7 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
   }
   auto metrics = ServerMetrics::create(std::move(registry));
   if (!metrics) return metrics.error();
-  auto doors = open_doors(config, metrics->registry());
+  auto doors = open_doors(config, metrics->registry(), refused);
   if (!doors) return doors.error();
   auto pool = Pool::create(config.pool);
   if (!pool) return pool.error();
@@ -57,17 +64,18 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       boot_id_{random_id()},
       memory_id_{random_id()},
       port_{doors.port},
+      offered_{kinds_of(doors.listeners)},
       listeners_{std::move(doors.listeners)},
       devices_{std::move(doors.devices)},
       http_{std::move(doors.http)} {}
 
 ServerCore::~ServerCore() { stop(); }
 
-Result<ServerCore::Doors> ServerCore::open_doors(
-    const config::ServerConfig& config, const std::shared_ptr<metrics::Registry>& registry) {
+Result<ServerCore::Doors> ServerCore::open_doors(const config::ServerConfig& config,
+                                                 const std::shared_ptr<metrics::Registry>& registry,
+                                                 std::vector<RefusedTransport>* refused) {
   Doors doors;
-  std::string missing;
-  const auto add = [&](Availability wanted, const char* name,
+  const auto add = [&](Availability wanted, TransportKind kind,
                        Result<std::unique_ptr<Listener>> listener) -> Status {
     if (listener) {
       doors.port = (*listener)->port();
@@ -78,24 +86,25 @@ Result<ServerCore::Doors> ServerCore::open_doors(
     // A port that is taken is never what was meant, however little the transport is wanted.
     if (wanted == Availability::kRequired || listener.error().code() == Code::kAddressInUse)
       return listener.error();
-    log::info("{} is not offered: {}", name, listener.error().message());
+    log::info("{} is not offered: {}", to_string(kind), listener.error().message());
+    if (refused != nullptr) refused->push_back({kind, listener.error()});
     return {};
   };
   const config::Transports& wanted = config.transports;
   if (wanted.rdma != Availability::kOff)
-    if (auto status = add(wanted.rdma, "rdma", transport::listen_rdma(config)); !status)
+    if (auto status = add(wanted.rdma, TransportKind::kRdma, transport::listen_rdma(config));
+        !status)
       return status.error();
   if (wanted.shm != Availability::kOff) {
     const std::uint16_t port = doors.port != 0 ? doors.port : config.listen.port;
-    if (auto status = add(wanted.shm, "shm", transport::listen_shm(port)); !status)
+    if (auto status = add(wanted.shm, TransportKind::kShm, transport::listen_shm(port)); !status)
       return status.error();
   }
   if (doors.listeners.empty())
-    return Error{Code::kUnsupported, "no transport can be offered (the log says why each is not)"}
-        .with_subject("transports.rdma, transports.shm");
+    return Error{Code::kUnsupported, "no transport can be offered"}.with_subject(
+        "transports.rdma, transports.shm");
   if (!config.metrics.address) return doors;
-  auto endpoint =
-      metrics::HttpEndpoint::start(registry, {.address = *config.metrics.address, .health = {}});
+  auto endpoint = metrics::HttpEndpoint::start(registry, {.address = *config.metrics.address});
   if (!endpoint) return endpoint.error();
   doors.http = std::move(*endpoint);
   return doors;
@@ -161,7 +170,8 @@ void ServerCore::stop() noexcept {
   // metrics stay while sessions may still leave by themselves.
   for (const EventLoop::Token watch : listener_watches_) loop_->forget(watch);
   const Deadline drained = Clock::now() + config_.limits.drain_timeout;
-  while (session_count() > 0 && Clock::now() < drained) std::this_thread::sleep_for(kDrainPause);
+  while (session_count() > 0 && !hurried_ && Clock::now() < drained)
+    std::this_thread::sleep_for(kDrainPause);
   http_.reset();
   if (loop_ != nullptr) loop_->stop();
   std::vector<std::uint64_t> left;
@@ -302,9 +312,8 @@ void ServerCore::end_late_arrivals() noexcept {
   }
 }
 
-bool ServerCore::offers(TransportKind kind) const {
-  return std::any_of(listeners_.begin(), listeners_.end(),
-                     [kind](const auto& listener) { return listener->kind() == kind; });
+bool ServerCore::offers(TransportKind kind) const noexcept {
+  return std::find(offered_.begin(), offered_.end(), kind) != offered_.end();
 }
 
 std::size_t ServerCore::session_count() const {
@@ -318,11 +327,12 @@ Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string&
       spec.atomic_domain == "none" || spec.atomic_domain == "cpu" ||
       std::find(devices_.begin(), devices_.end(), spec.atomic_domain) != devices_.end();
   if (!known)
-    return Error{Code::kUnsupported, "atomic domain of a device this server does not use"}
-        .with_subject(spec.atomic_domain);
+    return Error{Code::kUnsupported, "atomic domain"}
+        .with_subject(spec.atomic_domain)
+        .with_reason(Reason::kUnknownDevice);
   if (spec.shm && !offers(TransportKind::kShm))
-    return Error{Code::kUnsupported, "region over shm on a server without it"}.with_subject(
-        spec.name);
+    return Error{Code::kUnsupported, "region over shm"}.with_subject(spec.name).with_reason(
+        Reason::kNotOffered);
   if (!spec.shm && !offers(TransportKind::kRdma))
     log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
   auto created = catalog_.create(spec, deadline_after(config_.limits.request_timeout));

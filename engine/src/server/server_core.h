@@ -6,6 +6,7 @@
 /// or zero memory, are served by the worker, in order, so a session's requests never overtake each
 /// other.
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -33,7 +34,8 @@ namespace remora::detail {
 class ServerCore {
  public:
   static Result<std::unique_ptr<ServerCore>> start(const config::ServerConfig& config,
-                                                   std::shared_ptr<metrics::Registry> registry);
+                                                   std::shared_ptr<metrics::Registry> registry,
+                                                   std::vector<RefusedTransport>* refused);
   /// What clients come in by; bound before memory is touched, so that a port in use shows at once.
   struct Doors {
     std::vector<std::unique_ptr<transport::Listener>> listeners;
@@ -48,6 +50,8 @@ class ServerCore {
   ServerCore& operator=(const ServerCore&) = delete;
 
   void stop() noexcept;
+  /// See Server::hurry().
+  void hurry() noexcept { hurried_ = true; }
 
   // For sessions.
   [[nodiscard]] const config::ServerConfig& config() const noexcept { return config_; }
@@ -64,7 +68,7 @@ class ServerCore {
   Result<RegionInfo> create_region(RegionSpec spec);
   Status remove_region(std::string_view name);
   [[nodiscard]] std::size_t session_count() const;
-  [[nodiscard]] bool offers(TransportKind kind) const;
+  [[nodiscard]] bool offers(TransportKind kind) const noexcept;
 
   // For Server.
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
@@ -73,7 +77,8 @@ class ServerCore {
 
  private:
   static Result<Doors> open_doors(const config::ServerConfig& config,
-                                  const std::shared_ptr<metrics::Registry>& registry);
+                                  const std::shared_ptr<metrics::Registry>& registry,
+                                  std::vector<RefusedTransport>* refused);
   Status create_configured_regions();
   Status export_pool();
   Status begin();
@@ -90,6 +95,7 @@ class ServerCore {
   std::uint64_t boot_id_;
   std::uint64_t memory_id_;
   std::uint16_t port_;
+  const std::vector<TransportKind> offered_;  // read while stop() takes the listeners away
   std::vector<std::unique_ptr<transport::Listener>> listeners_;
   std::vector<std::string> devices_;
   std::vector<metrics::CallbackHandle> pool_series_;
@@ -103,6 +109,7 @@ class ServerCore {
   std::unordered_map<std::uint64_t, Attached> sessions_;
   std::deque<std::function<void()>> jobs_;
   std::condition_variable job_added_;
+  std::atomic<bool> hurried_{false};
   bool stopping_ = false;
   bool stopped_ = false;
   std::thread worker_;

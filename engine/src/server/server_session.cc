@@ -139,7 +139,9 @@ Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello) 
   const std::size_t most = server_.config().limits.sessions_max;
   if (const std::size_t sessions = server_.session_count(); sessions > most) {
     server_.metrics().session_refused();
-    return Error{Code::kLimitExceeded, "sessions"}.with_limit(sessions, most);
+    return Error{Code::kLimitExceeded, "sessions"}
+        .with_subject("limits.sessions_max")
+        .with_limit(sessions, most);
   }
   const PoolUsage usage = server_.pool_usage();
   Answer answer;
@@ -153,6 +155,8 @@ Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello) 
   welcome.set_pool_bytes(usage.total_bytes);
   welcome.set_pool_free_bytes(usage.free_bytes());
   welcome.set_device(endpoint_->device());
+  for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kShm})
+    if (server_.offers(kind)) welcome.add_transports(static_cast<std::uint32_t>(kind));
   endpoint_->expect_lanes({.session_id = id_, .secret = lane_secret_});
   greeted_.store(true);
   log::info("session {:x}: {} over {} ({})", id_, printable(hello.client_name()),
@@ -182,8 +186,9 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
     return Error{Code::kInvalidArgument, "open"}.with_subject("rights");
   const std::size_t most = server_.config().limits.session_regions_max;
   if (grants_.size() >= most)
-    return Error{Code::kLimitExceeded, "regions open in one session"}.with_limit(grants_.size() + 1,
-                                                                                 most);
+    return Error{Code::kLimitExceeded, "regions open in one session"}
+        .with_subject("limits.session_regions_max")
+        .with_limit(grants_.size() + 1, most);
   const auto rights = static_cast<Rights>(request.rights());
   auto found = server_.catalog().open(request.name());
   if (!found) return found.error();

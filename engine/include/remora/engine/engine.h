@@ -2,6 +2,7 @@
 
 /// The client side: one Engine a process is the usual number.
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -55,6 +56,14 @@ struct ServerInfo {
   std::uint64_t pool_bytes = 0;
   std::uint64_t pool_free_bytes = 0;
   std::string device{};  ///< the server's RDMA device of this session; empty over shm
+  /// What the server offers. Empty: it did not say (an older one).
+  std::vector<TransportKind> transports{};
+
+  /// Whether the server said what it offers, and `kind` was not in it.
+  [[nodiscard]] bool surely_lacks(TransportKind kind) const noexcept {
+    return !transports.empty() &&
+           std::find(transports.begin(), transports.end(), kind) == transports.end();
+  }
 };
 
 /// An authenticated relation with one server, for what is not data: create, list, stat, remove.

@@ -56,6 +56,12 @@ struct ServerStatus {
   std::uint64_t pool_freeing_bytes = 0;  ///< removed, not yet zeroed
 };
 
+/// A transport that the configuration allows and the server does not offer, and why.
+struct RefusedTransport {
+  TransportKind kind;
+  Error error;
+};
+
 /// Lends memory until it is stopped or destroyed. Move-only. Thread-safe.
 class Server {
  public:
@@ -63,9 +69,12 @@ class Server {
   /// 0.3 s a GiB. `registry`: where series go; null: one of the server's own. The metrics endpoint
   /// of `config` is started too.
   /// Errors: kAddressInUse (subject: the address or socket); kOutOfMemory (pool larger than free
-  /// memory: asked, allowed); kNotFound (the named device); kUnsupported; kInvalidArgument.
+  /// memory: asked, allowed); kNotFound (the named device); kUnsupported (no transport at all);
+  /// kInvalidArgument. `refused` takes the transports that are not offered, also when this
+  /// succeeds: with `auto` they are left out.
   static Result<Server> start(const config::ServerConfig& config,
-                              std::shared_ptr<metrics::Registry> registry = nullptr);
+                              std::shared_ptr<metrics::Registry> registry = nullptr,
+                              std::vector<RefusedTransport>* refused = nullptr);
   ~Server();
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;
@@ -73,6 +82,8 @@ class Server {
   /// Refuses newcomers, waits for sessions to end by themselves (limits.drain_timeout, 0 by
   /// default), ends the others, frees everything. Idempotent. Then at most about 2 s.
   void stop() noexcept;
+  /// Ends the wait for sessions in a stop() that runs or comes. Returns at once; from any thread.
+  void hurry() noexcept;
 
   /// Errors: kUnknownRegion.
   Result<RegionView> view(std::string_view region) const;

@@ -26,7 +26,7 @@ struct HttpOptions {
   std::string address = "127.0.0.1:9471";
   /// Called on a serving thread, maybe several at once; must not block for long. One that throws
   /// counts as unhealthy. None: always healthy.
-  std::function<Health()> health = nullptr;
+  std::function<Health()> health = {};
   /// Connections, and so threads, at once; 1 to 1,024. One more is answered 503 and closed.
   std::size_t connections_max = 16;
   /// From accept to the last byte sent, whatever the peer does; then the connection is cut.
