@@ -35,6 +35,12 @@ std::string hexadecimal(std::uint64_t value) {
   return text.str();
 }
 
+std::vector<std::string> names_of(const std::vector<TransportKind>& transports) {
+  std::vector<std::string> names;
+  for (const TransportKind kind : transports) names.emplace_back(to_string(kind));
+  return names;
+}
+
 Json to_json(const Session& session) {
   const ServerInfo& server = session.server();
   return Json{{"name", server.name},
@@ -43,7 +49,8 @@ Json to_json(const Session& session) {
               {"boot_id", hexadecimal(server.boot_id)},
               {"memory_id", hexadecimal(server.memory_id)},
               {"pool_bytes", server.pool_bytes},
-              {"pool_free_bytes", server.pool_free_bytes}};
+              {"pool_free_bytes", server.pool_free_bytes},
+              {"transports", names_of(server.transports)}};
 }
 
 /// Rows of equal length, the first a heading; columns as wide as their widest cell.
@@ -125,8 +132,12 @@ Outcome stat(const Globals& globals, const std::string& text) {
       return ExitCode::kOk;
     }
     const ServerInfo& server = session->server();
+    std::string offered;
+    for (const std::string& name : names_of(server.transports))
+      offered += (offered.empty() ? "" : ", ") + name;
     print_table({{"server", server.name},
                  {"transport", std::string{to_string(session->transport())}},
+                 {"offers", offered.empty() ? "unknown" : offered},
                  {"device", server.device.empty() ? "none" : server.device},
                  {"boot id", hexadecimal(server.boot_id)},
                  {"memory id", hexadecimal(server.memory_id)},
@@ -188,6 +199,10 @@ Outcome create(const Globals& globals, const CreateOptions& options) {
     std::cout << "created " << region->name << ": " << format_size(region->size_bytes)
               << " in blocks of " << format_size(region->block_bytes) << ", atomics "
               << region->atomic_domain << (region->shm ? ", shm" : "") << '\n';
+  if (!region->shm && session->server().surely_lacks(TransportKind::kRdma))
+    std::cerr << "remora: warning: nobody can open " << region->name
+              << ": without --shm a region is open to rdma only, which this server does not offer; "
+                 "'remora rm' it and create it with --shm, or give the server an RDMA device\n";
   return ExitCode::kOk;
 }
 

@@ -275,15 +275,22 @@ Outcome bench(const Globals& globals, BenchOptions options) {
   catch_interrupts();
   const auto result = measure(*engine, *region, options, *plan);
   if (!result) return fail(result.error(), "bench");
-  if (globals.json)
-    print_json(to_json(options, *region, *result));
-  else
+  std::optional<Failure> failure;
+  if (result->failure) failure.emplace(*result->failure, "bench");
+  if (globals.json) {
+    Json document = to_json(options, *region, *result);
+    if (failure)
+      document["error"] = error_json(
+          *failure, interrupted() != 0 ? 128 + interrupted() : to_int(failure->exit_code));
+    print_json(document);
+  } else {
     print_report(options, *region, *result);
+  }
   std::cout.flush();
   linger(options.linger);
-  if (!result->failure) return ExitCode::kOk;
-  std::cerr << "remora: bench: " << result->failure->message() << '\n';
-  return exit_code_of(*result->failure);
+  if (!failure) return ExitCode::kOk;
+  std::cerr << "remora: " << failure->text << '\n';
+  return failure->exit_code;
 }
 
 void add_options(CLI::App* command, BenchOptions& options) {

@@ -16,6 +16,19 @@ Failure::Failure(const Error& cause, std::string_view context)
   text += cause.message();
 }
 
+Json error_json(const Failure& failure, int exit_status) {
+  Json error{{"code", to_string(failure.exit_code)},
+             {"message", failure.text},
+             {"exit_code", exit_status}};
+  if (!failure.error) return error;
+  error["code"] = to_string(failure.error->code());
+  error["reason"] = to_string(failure.error->reason());
+  error["operation"] = failure.error->operation();
+  error["subject"] = failure.error->subject();
+  error["errno"] = failure.error->system_errno();
+  return error;
+}
+
 std::function<Outcome()>& chosen_action() {
   static std::function<Outcome()> action;
   return action;
@@ -103,17 +116,23 @@ CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server) {
 tl::expected<Uri, Failure> parse_uri(const std::string& text, bool wants_region) {
   const Result<Uri> uri = Uri::parse(text);
   if (!uri) {
-    const Failure why{uri.error()};
-    return fail(ExitCode::kUsage,
-                why.text + "; a URI is remora://HOST[:PORT][/REGION][?transport=rdma|shm]");
+    Failure why{uri.error()};
+    why.exit_code = ExitCode::kUsage;
+    return tl::make_unexpected(std::move(why));
   }
-  if (wants_region && uri->region.empty())
-    return fail(ExitCode::kUsage,
-                text + " names no region; append /REGION ('remora ls " + text + "' shows them)");
-  if (!wants_region && !uri->region.empty())
+  if (wants_region && uri->region.empty()) {
+    Uri with_region = *uri;
+    with_region.region = "REGION";
+    return fail(ExitCode::kUsage, text + " names no region; write '" + with_region.text() +
+                                      "' ('remora ls " + uri->text() + "' shows them)");
+  }
+  if (!wants_region && !uri->region.empty()) {
+    Uri server = *uri;
+    server.region.clear();
     return fail(
         ExitCode::kUsage,
-        text + " names a region, and this command wants a server; leave out /" + uri->region);
+        text + " names a region, and this command wants a server; write '" + server.text() + "'");
+  }
   return *uri;
 }
 

@@ -32,6 +32,10 @@ struct Failure {
   std::optional<Error> error;  ///< the engine's, if it was one
 };
 
+/// The object that stands under "error" in every JSON document of a command that failed.
+/// `exit_status`: what the program really ends with, where a signal changes it.
+[[nodiscard]] Json error_json(const Failure& failure, int exit_status);
+
 /// How a command ends: an exit code (not only kOk: cas, bench), or a Failure that main() prints.
 using Outcome = tl::expected<ExitCode, Failure>;
 [[nodiscard]] inline auto fail(const Error& error, std::string_view context = {}) {

@@ -17,9 +17,11 @@ using config::Diagnostic;
 using config::Diagnostics;
 using config::ServerConfig;
 
-/// Prints every fault; the failure's own text only counts them.
+/// Prints every fault; the error's own text only counts them.
 Outcome refuse(const Globals& globals, const std::string& file, const Diagnostics& faults) {
   const std::size_t count = faults.size() + faults.dropped();
+  const Failure failure{ExitCode::kConfiguration,
+                        file + ": " + std::to_string(count) + (count == 1 ? " fault" : " faults")};
   if (globals.json) {
     Json list = Json::array();
     for (const Diagnostic& fault : faults)
@@ -28,11 +30,12 @@ Outcome refuse(const Globals& globals, const std::string& file, const Diagnostic
                       {"column", fault.column},
                       {"key", fault.key},
                       {"message", fault.message}});
-    print_json(Json{{"ok", false}, {"faults", std::move(list)}});
+    print_json(Json{{"ok", false},
+                    {"faults", std::move(list)},
+                    {"error", error_json(failure, to_int(failure.exit_code))}});
   }
-  std::cerr << faults.to_string() << "remora: " << file << ": " << count
-            << (count == 1 ? " fault\n" : " faults\n");
-  return ExitCode::kConfiguration;
+  std::cerr << faults.to_string() << "remora: " << failure.text << '\n';
+  return failure.exit_code;
 }
 
 Outcome check(const Globals& globals, const std::string& file) {

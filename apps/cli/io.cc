@@ -13,6 +13,7 @@
 namespace remora::apps {
 namespace {
 
+/// Operations end in " file": exit_code_of() tells by it what is missing on which machine.
 Error system_error(Operation operation, const std::string& subject) {
   const int number = errno;
   const Code code = number == ENOENT                      ? Code::kNotFound
@@ -43,12 +44,12 @@ Result<Input> Input::open(const std::string& path) {
   Input input;
   input.name_ = path == "-" ? "standard input" : path;
   input.file_ = Descriptor{path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (input.file_.get() < 0) return system_error("open", path);
+  if (input.file_.get() < 0) return system_error("open file", path);
   struct stat status {};
-  if (::fstat(input.file_.get(), &status) != 0) return system_error("stat", input.name_);
+  if (::fstat(input.file_.get(), &status) != 0) return system_error("stat file", input.name_);
   if (S_ISDIR(status.st_mode)) {
     errno = EISDIR;
-    return system_error("open", path);
+    return system_error("open file", path);
   }
   if (S_ISREG(status.st_mode)) {
     const off_t at = std::max<off_t>(::lseek(input.file_.get(), 0, SEEK_CUR), 0);
@@ -71,7 +72,7 @@ Result<std::size_t> Input::read(std::span<std::byte> into) {
     if (got > 0)
       filled += static_cast<std::size_t>(got);
     else if (!try_again(file_.get(), POLLIN))
-      return interrupted() != 0 ? interruption() : system_error("read", name_);
+      return interrupted() != 0 ? interruption() : system_error("read file", name_);
   }
   return filled;
 }
@@ -88,12 +89,12 @@ Result<Output> Output::open(const std::string& path) {
   const bool exists = ::stat(path.c_str(), &status) == 0;
   if (exists && !S_ISREG(status.st_mode)) {  // a device or a pipe is written to, not replaced
     output.file_ = Descriptor{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
-    if (output.file_.get() < 0) return system_error("open", path);
+    if (output.file_.get() < 0) return system_error("open file", path);
     return output;
   }
   output.target_ = path;
   if (exists) {  // a symbolic link stays one
-    if (::access(path.c_str(), W_OK) != 0) return system_error("open", path);
+    if (::access(path.c_str(), W_OK) != 0) return system_error("open file", path);
     char* const real = ::realpath(path.c_str(), nullptr);
     if (real != nullptr) output.target_ = real;
     std::free(real);  // NOLINT(cppcoreguidelines-no-malloc): realpath(3) says so
@@ -108,14 +109,14 @@ Status Output::open_temporary(bool replaces, unsigned mode) {
   std::string pattern =
       target_.substr(0, base) + "." + target_.substr(base).substr(0, NAME_MAX - 16) + ".XXXXXX";
   file_ = Descriptor{::mkostemp(pattern.data(), O_CLOEXEC)};
-  if (file_.get() < 0) return system_error("create", name_);
+  if (file_.get() < 0) return system_error("create file", name_);
   temporary_ = std::move(pattern);
   if (!replaces) {
     const mode_t mask = ::umask(0);
     ::umask(mask);
     mode = 0666U & ~mask;
   }
-  if (::fchmod(file_.get(), mode & 07777U) != 0) return system_error("chmod", name_);
+  if (::fchmod(file_.get(), mode & 07777U) != 0) return system_error("chmod file", name_);
   return ok_status();
 }
 
@@ -136,7 +137,7 @@ Status Output::write(std::span<const std::byte> bytes) {
     if (put >= 0)
       bytes = bytes.subspan(static_cast<std::size_t>(put));
     else if (!try_again(file_.get(), POLLOUT))
-      return interrupted() != 0 ? interruption() : system_error("write", name_);
+      return interrupted() != 0 ? interruption() : system_error("write file", name_);
   }
   return ok_status();
 }
@@ -144,12 +145,12 @@ Status Output::write(std::span<const std::byte> bytes) {
 Status Output::commit() {
   if (temporary_.empty()) {
     errno = file_.close();
-    return errno == 0 ? ok_status() : system_error("close", name_);
+    return errno == 0 ? ok_status() : system_error("close file", name_);
   }
   // The name must not appear before the bytes, also after a power failure.
-  if (::fsync(file_.get()) != 0) return system_error("fsync", name_);
-  if (errno = file_.close(); errno != 0) return system_error("close", name_);
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) return system_error("rename", name_);
+  if (::fsync(file_.get()) != 0) return system_error("fsync file", name_);
+  if (errno = file_.close(); errno != 0) return system_error("close file", name_);
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) return system_error("rename file", name_);
   temporary_.clear();
   return ok_status();
 }

@@ -9,9 +9,11 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <string>
+#include <string_view>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "common/usage_error.h"
 #include "common/version.h"
 
 namespace remora::apps {
@@ -32,18 +34,6 @@ void log_to_stderr(bool verbose) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-Json to_json(const Failure& failure) {
-  Json error{{"message", failure.text}, {"exit_code", to_int(failure.exit_code)}};
-  if (failure.error) {
-    error["code"] = to_string(failure.error->code());
-    error["reason"] = to_string(failure.error->reason());
-    error["operation"] = failure.error->operation();
-    error["subject"] = failure.error->subject();
-    error["errno"] = failure.error->system_errno();
-  }
-  return Json{{"error", std::move(error)}};
-}
-
 /// What was printed must have arrived: a full disk behind `>` is a failure too.
 int finish(int exit_code) {
   errno = 0;
@@ -54,13 +44,26 @@ int finish(int exit_code) {
   return exit_code == 0 ? to_int(ExitCode::kLocal) : exit_code;
 }
 
+/// The message for a person and, with --json, the document for a script.
+int finish(const Failure& failure, bool json) {
+  const int status = interrupted() != 0 ? 128 + interrupted() : to_int(failure.exit_code);
+  complain(failure.text);
+  if (json) print_json(Json{{"error", error_json(failure, status)}});
+  return finish(status);
+}
+
 int run_action(const Globals& globals) {
   log_to_stderr(globals.verbose);
   const Outcome outcome = chosen_action()();
-  if (outcome) return finish(interrupted() != 0 ? 128 + interrupted() : to_int(*outcome));
-  complain(outcome.error().text);
-  if (globals.json) print_json(to_json(outcome.error()));
-  return finish(interrupted() != 0 ? 128 + interrupted() : to_int(outcome.error().exit_code));
+  if (!outcome) return finish(outcome.error(), globals.json);
+  return finish(interrupted() != 0 ? 128 + interrupted() : to_int(*outcome));
+}
+
+/// Whether --json is on the line, also where the line is not one that can be parsed.
+bool wants_json(int argc, char** argv) {
+  for (int i = 1; i < argc && std::string_view{argv[i]} != "--"; ++i)
+    if (std::string_view{argv[i]} == "--json") return true;
+  return false;
 }
 
 void add_version_command(Commands& commands) {
@@ -75,7 +78,7 @@ void add_version_command(Commands& commands) {
 }
 
 int parse_and_run(int argc, char** argv) {
-  CLI::App app{"Remote memory from a shell. 'remora COMMAND --help' explains a command."};
+  CLI::App app{"Remote memory from a shell. 'remora COMMAND --help' explains a command.", "remora"};
   app.footer(kFooter);
   app.require_subcommand(1);
   app.set_version_flag("--version", "remora " + std::string{kVersion});
@@ -94,8 +97,8 @@ int parse_and_run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return finish(app.exit(error));
-    complain(std::string{error.what()} + "; try 'remora --help'");
-    return to_int(ExitCode::kUsage);
+    return finish(Failure{ExitCode::kUsage, explain_usage(app, error, "remora")},
+                  wants_json(argc, argv));
   }
   return run_action(commands.globals());
 }
@@ -107,7 +110,9 @@ int main(int argc, char** argv) {
   try {
     return remora::apps::parse_and_run(argc, argv);
   } catch (const std::exception& exception) {
-    std::cerr << "remora: internal error: " << exception.what() << '\n';
-    return remora::apps::to_int(remora::apps::ExitCode::kInternal);
+    using remora::apps::ExitCode;
+    const std::string text = std::string{"internal error: "} + exception.what();
+    return remora::apps::finish(remora::apps::Failure{ExitCode::kInternal, text},
+                                remora::apps::wants_json(argc, argv));
   }
 }

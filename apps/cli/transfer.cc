@@ -98,6 +98,10 @@ Outcome put(const Globals& globals, const TransferOptions& options) {
   }
   const double seconds = seconds_since(start);
   report(std::cout, globals, "put", moved.bytes, seconds, *region, sum.finish());
+  if (!globals.json && moved.bytes < room)
+    std::cerr << "remora: note: the region is larger; 'get' with"
+              << (options.offset == 0 ? "" : " --offset " + std::to_string(options.offset))
+              << " --length " << moved.bytes << " fetches these bytes alone, with this sha256\n";
   return ExitCode::kOk;
 }
 
@@ -137,6 +141,9 @@ Outcome get(const Globals& globals, const TransferOptions& options) {
   if (const Status committed = output->commit(); !committed) return fail(committed.error(), what);
   report(output->is_stdout() ? std::cerr : std::cout, globals, "got", moved.bytes,
          seconds_since(start), *region, sum.finish());
+  if (!globals.json && !options.length)
+    std::cerr << "remora: note: this is all of the region from there; --length fetches as many "
+                 "bytes as 'put' has stored, and only these have its sha256\n";
   return ExitCode::kOk;
 }
 

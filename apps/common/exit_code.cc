@@ -11,12 +11,16 @@ ExitCode exit_code_of(const Error& error) noexcept {
     case Code::kWrongAtomicDomain:
     case Code::kUnsupported:
     case Code::kLimitExceeded:
-    case Code::kNotFound:
     case Code::kUnknownRegion:
     case Code::kAlreadyExists:
     case Code::kBusy:
     case Code::kAccessRefused:
     case Code::kStaleRegion: return ExitCode::kRefused;
+    case Code::kNotFound:
+      if (error.operation().ends_with(" file") || error.operation() == "socket folder")
+        return ExitCode::kLocal;
+      if (error.operation() == "getaddrinfo") return ExitCode::kConnection;  // no such host
+      return ExitCode::kRefused;
     case Code::kAddressInUse:
     case Code::kUnreachable:
     case Code::kConnectionRefused:
@@ -34,6 +38,21 @@ ExitCode exit_code_of(const Error& error) noexcept {
     case Code::kInternal: return ExitCode::kInternal;
   }
   return ExitCode::kInternal;
+}
+
+std::string_view to_string(ExitCode code) noexcept {
+  switch (code) {
+    case ExitCode::kOk: return "done";
+    case ExitCode::kNotSwapped: return "not swapped";
+    case ExitCode::kUsage: return "usage";
+    case ExitCode::kRefused: return "refused";
+    case ExitCode::kConnection: return "connection";
+    case ExitCode::kLocal: return "local";
+    case ExitCode::kIndeterminate: return "indeterminate";
+    case ExitCode::kConfiguration: return "configuration";
+    case ExitCode::kInternal: return "internal";
+  }
+  return "internal";
 }
 
 }  // namespace remora::apps

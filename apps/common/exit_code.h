@@ -3,6 +3,7 @@
 /// How the programs of Remora end: few codes, each a class of causes a script can act on.
 
 #include <cstdint>
+#include <string_view>
 
 #include <remora/result.h>
 
@@ -22,8 +23,12 @@ enum class ExitCode : std::uint8_t {
   kInternal = 70,      ///< a bug of ours
 };
 
-/// The class that `error` belongs to.
+/// The class that `error` belongs to. Operations on local files end in " file" ("open file"): what
+/// is not found there is of this machine, not of the server.
 [[nodiscard]] ExitCode exit_code_of(const Error& error) noexcept;
+
+/// One word, for JSON: "usage", "refused", "connection", "local", ….
+[[nodiscard]] std::string_view to_string(ExitCode code) noexcept;
 
 [[nodiscard]] constexpr int to_int(ExitCode code) noexcept { return static_cast<int>(code); }
 

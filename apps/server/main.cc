@@ -12,6 +12,7 @@
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 #include <remora/config/load.h>
 #include <remora/config/server_config.h>
@@ -21,6 +22,7 @@
 #include <remora/remora.h>
 
 #include "common/exit_code.h"
+#include "common/usage_error.h"
 #include "common/version.h"
 #include "server/notify.h"
 #include "server/stop_signals.h"
@@ -95,6 +97,7 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
     case Code::kOutOfMemory: return "lower pool.size, or free memory";
     case Code::kNotFound:
     case Code::kUnsupported: {
+      if (error.operation() == "socket folder") return {};
       if (error.operation() == "rdma_bind_addr")
         return "listen.address must be an address of an RDMA device of this machine";
       const std::string& device = configuration.transports.rdma_device;
@@ -106,11 +109,17 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
   }
 }
 
+/// `refused`: transports that were tried and left out. They are the cause when none is left, or
+/// when a region wants one of them.
 int fail_to_start(const Options& options, const config::ServerConfig& configuration,
-                  const Error& error) {
+                  const Error& error, const std::vector<RefusedTransport>& refused = {}) {
   std::string text = "cannot start with " + options.config_path + ": " + error.message();
-  if (const std::string advice = start_advice(error, configuration); !advice.empty())
+  if (error.code() == Code::kUnsupported && !refused.empty()) {
+    for (const RefusedTransport& transport : refused)
+      text.append("; ").append(to_string(transport.kind)).append(": ") += transport.error.message();
+  } else if (const std::string advice = start_advice(error, configuration); !advice.empty()) {
     text += "; " + advice;
+  }
   complain(text);
   return to_int(exit_code_of(error));
 }
@@ -132,8 +141,9 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
   if (!registry) return fail_to_start(options, configuration, registry.error());
   if (const Status added = metrics::register_process_metrics(**registry, kVersion); !added)
     return fail_to_start(options, configuration, added.error());
-  auto server = Server::start(configuration, *registry);
-  if (!server) return fail_to_start(options, configuration, server.error());
+  std::vector<RefusedTransport> refused;
+  auto server = Server::start(configuration, *registry, &refused);
+  if (!server) return fail_to_start(options, configuration, server.error(), refused);
 
   PortFile port_file{options.port_file};
   if (!options.port_file.empty())
@@ -144,9 +154,12 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
                          config::format_size(configuration.pool.size_bytes));
 
   const int signal = signals.wait();
-  spdlog::info("SIG{}: stopping; a second one ends at once", ::sigabbrev_np(signal));
+  spdlog::info("SIG{}: stopping; a second one does not wait for clients, a third ends at once",
+               ::sigabbrev_np(signal));
   notify_service_manager("STOPPING=1");
+  signals.on_second([&server] { server->hurry(); });
   server->stop();
+  signals.on_second(nullptr);
   spdlog::info("stopped");
   return to_int(ExitCode::kOk);
 }
@@ -171,9 +184,11 @@ int run(const Options& options) {
 
 int parse_and_run(int argc, char** argv) {
   Options options;
-  CLI::App app{"Lends this machine's memory to Remora clients, in the foreground."};
+  CLI::App app{"Lends this machine's memory to Remora clients, in the foreground.",
+               "remora-server"};
   app.footer(
-      "SIGTERM and SIGINT stop it cleanly; a second one ends it at once.\n"
+      "SIGTERM and SIGINT stop it cleanly; a second one does not wait for clients, a third ends\n"
+      "it at once.\n"
       "Exit codes: 0 stopped, 2 usage, 3 no such device, 4 address in use, 5 memory or\n"
       "permissions, 7 the configuration is wrong.");
   app.add_option("--config", options.config_path, "YAML file that says what to lend")
@@ -188,7 +203,7 @@ int parse_and_run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    complain(std::string{error.what()} + "; try 'remora-server --help'");
+    complain(explain_usage(app, error, "remora-server"));
     return to_int(ExitCode::kUsage);
   }
   return run(options);

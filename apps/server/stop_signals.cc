@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
+#include <utility>
 
 namespace remora::apps {
 
@@ -19,20 +20,30 @@ StopSignals::~StopSignals() {
   thread_.join();
 }
 
+void StopSignals::on_second(std::function<void()> action) {
+  const std::lock_guard lock{mutex_};
+  second_ = std::move(action);
+  if (second_ && received_ >= 2) second_();
+}
+
 void StopSignals::watch() {
-  bool stopping = false;
   for (;;) {
     siginfo_t info{};
     const int signal = ::sigwaitinfo(&signals_, &info);
     if (signal == SIGUSR1 && info.si_pid == ::getpid()) return;
     if (signal == SIGHUP) spdlog::info("SIGHUP: a running server reads no configuration again");
     if (signal != SIGTERM && signal != SIGINT) continue;
-    if (stopping) {
-      spdlog::warn("second SIG{}: ending at once", ::sigabbrev_np(signal));
+    const std::lock_guard lock{mutex_};
+    ++received_;
+    if (received_ == 1) {
+      first_.set_value(signal);
+    } else if (received_ == 2) {
+      spdlog::warn("second SIG{}: not waiting for clients", ::sigabbrev_np(signal));
+      if (second_) second_();
+    } else {
+      spdlog::warn("third SIG{}: ending at once", ::sigabbrev_np(signal));
       ::_exit(128 + signal);
     }
-    stopping = true;
-    first_.set_value(signal);
   }
 }
 

@@ -1,9 +1,12 @@
 #pragma once
 
-/// SIGTERM and SIGINT as an orderly request to stop; the second one ends the process at once.
+/// SIGTERM and SIGINT as an orderly request to stop. The second one asks to hurry and still leaves
+/// nothing behind (GNU timeout sends two at once); the third ends the process.
 
 #include <csignal>
+#include <functional>
 #include <future>
+#include <mutex>
 #include <thread>
 
 namespace remora::apps {
@@ -20,11 +23,18 @@ class StopSignals {
   /// Blocks until the first SIGTERM or SIGINT, and returns which it was.
   int wait() { return first_.get_future().get(); }
 
+  /// What to do at the second one, on the thread of the signals: at once if it has come already.
+  /// Null: nothing; when this returns, what was set before does not run and will not.
+  void on_second(std::function<void()> action);
+
  private:
   void watch();
 
   sigset_t signals_{};
   std::promise<int> first_;
+  std::mutex mutex_;
+  int received_ = 0;
+  std::function<void()> second_;
   std::thread thread_;
 };
 

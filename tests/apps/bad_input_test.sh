@@ -26,6 +26,7 @@ YAML
   run 7 "config check" "$remora" config check "$work/bad.yaml"
   run 7 "config check as JSON" "$remora" config check "$work/bad.yaml" --json
   json "config check JSON" '(.ok | not) and (.faults | length) == 3 and .faults[0].line == 1'
+  json "with an error like all others" '.error.code == "configuration" and .error.exit_code == 7'
   run 7 "config show of a wrong file" "$remora" config show "$work/bad.yaml"
   printf 'pool: [\n' >"$work/bad.yaml"
   remora_server 7 "syntax error"
@@ -56,6 +57,30 @@ if [[ $transport == rdma ]]; then
 fi
 is "nothing is left" nothing_left
 
+# --- where sockets may be ------------------------------------------------------------------------
+folders() {
+  local name=$1 pattern=$2 folder=$3
+  small_config | sed -E 's/rdma: off, shm: required/rdma: auto, rdma_device: nosuch0, shm: auto/' >"$work/bad.yaml"
+  REMORA_RUNTIME_DIR=$folder remora_server 3 "$name"
+  says "$name: why, in one message with why there is no rdma" \
+    "^remora-server: .*no transport.*; rdma: .*nosuch0.*; shm: socket folder: $folder: $pattern"
+  small_config >"$work/bad.yaml"
+  REMORA_RUNTIME_DIR=$folder remora_server 5 "$name, shm required"
+  says "$name: what to do" "^remora-server: .*$folder: $pattern.*mode 0700.*REMORA_RUNTIME_DIR"
+  is "$name: nothing is left" test -z "$(ls -A "$folder" 2>/dev/null)"
+}
+if [[ $transport == shm ]]; then
+  mkdir -m 777 "$work/open"
+  chmod 777 "$work/open"
+  folders "a folder that every user may write to" "permission denied: every user" "$work/open"
+  folders "a folder that does not exist" "not found" "$work/nosuch"
+  is "it is not made" test ! -e "$work/nosuch"
+  chmod 1777 "$work/open"
+  run 4 "a client that looks elsewhere" env REMORA_RUNTIME_DIR="$work/open" "$remora" ls "$(uri)"
+  says "it says where it looked and what must match" \
+    "$work/open/remora-$port.sock: .*same user.*same REMORA_RUNTIME_DIR"
+fi
+
 # --- a server that is there already ---------------------------------------------------------------
 start_server
 remora_server_twice() { "$bin/remora-server" --config "$work/server.yaml" >"$work/out" 2>"$work/err"; }
@@ -72,6 +97,20 @@ is "the second leaves nothing" same "$(find "$REMORA_RUNTIME_DIR" -name "*$((por
 run 4 "nobody listens there" "$remora" ls "remora://$host:1?transport=$transport"
 says "connection refused: what and what to do" '^remora: .*refused.*remora-server'
 is "one message" one_message
+json_errors() {
+  local nobody="remora://$host:1/r?transport=$transport" command
+  for command in "ls ${nobody/\/r/}" "create $nobody --size 4KiB" "stat $nobody" "rm $nobody" \
+    "put $bin/remora $nobody" "get $nobody $work/file" "read $nobody --offset 0 --length 1" \
+    "write $nobody --offset 0 --data x" "cas $nobody --offset 0 0 1" "add $nobody --offset 0 1" \
+    "bench $nobody"; do
+    # shellcheck disable=SC2086  # words
+    run 4 "${command%% *} as JSON where nobody listens" "$remora" --json $command
+    json "${command%% *}: the JSON of errors" '.error | .exit_code == 4 and
+      .code == "connection refused" and (.message | length) > 0 and has("reason") and
+      has("operation") and has("subject") and has("errno")'
+  done
+}
+[[ $transport == rdma ]] || json_errors
 run 3 "put into an unknown region" "$remora" put "$bin/remora" "$(uri nosuch)"
 is "one message" one_message
 head -c 17825792 /dev/urandom >"$work/big"
@@ -82,13 +121,16 @@ json "nothing was written" '.hex == "00000000000000000000000000000000"'
 is "put of a stream that does not fit" eval \
   "cat '$work/big' | '$remora' put - '$(uri cache)' >'$work/out' 2>'$work/err'; same \$? 3"
 says "it says how much was written" 'more than the 16777216 bytes.*[0-9]+ bytes were written'
-run 3 "put of a file that does not exist" "$remora" put "$work/nosuch" "$(uri cache)"
+run 5 "put of a file that does not exist" "$remora" put "$work/nosuch" "$(uri cache)" --json
 says "the file is named" 'nosuch.*No such file'
+json "JSON has the code and the status" '.error | .code == "not found" and .exit_code == 5'
+run 4 "a host that does not exist" "$remora" ls "remora://no..such..host"
+says "the host is named" 'no\.\.such\.\.host: not found; check the host'
 run 5 "put of a directory" "$remora" put "$work" "$(uri cache)"
 run 5 "get onto a full disk" "$remora" get "$(uri cache)" /dev/full
 says "the disk is full" '/dev/full.*No space left on device'
 is "the device is still one" test -c /dev/full
-run 3 "get into a folder that does not exist" "$remora" get "$(uri cache)" "$work/nosuch/file"
+run 5 "get into a folder that does not exist" "$remora" get "$(uri cache)" "$work/nosuch/file"
 run 3 "get more than there is" "$remora" get "$(uri cache)" "$work/file" --length 17MiB
 is "no file appears" test ! -e "$work/file"
 is "stdout on a full disk" eval "'$remora' ls '$(uri)' >/dev/full 2>'$work/err'; same \$? 5"

@@ -20,6 +20,28 @@ command_line() {
   run 2 "unknown command" "$remora" frobnicate
   run 2 "unknown option" "$remora" ls "$(uri)" --frobnicate
   says "unknown option is named" '^remora: .*frobnicate'
+  run 2 "mistyped option" "$remora" create "$(uri x)" --sise 1MiB
+  says "it comes before what is missing, with the nearest one" \
+    '^remora: unknown option --sise; did you mean --size\? .*remora create --help'
+  run 2 "mistyped option that leaves its value to another" "$remora" create --sise=1MiB
+  says "it is named without its value" 'unknown option --sise; did you mean --size'
+  run 2 "mistyped global option" "$remora" --jsn ls "$(uri)"
+  says "global options are suggested too" '--jsn; did you mean --json'
+  run 2 "mistyped command" "$remora" creat "$(uri x)" --size 1MiB
+  says "the nearest command" "unknown command 'creat'; did you mean 'create'"
+  run 2 "mistyped command of a command" "$remora" config chek "$work/x.yaml"
+  says "the nearest of its commands" "'chek'; did you mean 'check'\? 'remora config --help"
+  run 2 "one argument too many" "$remora" put a b c
+  says "it is named" "unexpected argument 'c'.*remora put --help"
+  run 2 "mistyped option of the server" "$bin/remora-server" --conig x
+  says "the server suggests, too" '^remora-server: unknown option --conig; did you mean --config'
+  run 2 "what is missing" "$remora" create "$(uri x)"
+  says "what is missing is named" '^remora: --size is required; .remora create --help'
+  run 2 "usage error as JSON" "$remora" create "$(uri x)" --sise 1MiB --json
+  json "its JSON is that of other errors" \
+    '.error | .code == "usage" and .exit_code == 2 and (.message | test("--sise"))'
+  run 2 "missing command as JSON" "$remora" --json
+  json "its JSON" '.error.code == "usage"'
   run 2 "size with a wrong unit" "$remora" create "$(uri x)" --size 1GB
   says "wrong unit is explained" 'remora: --size: .*GiB'
   run 2 "negative size" "$remora" read "$(uri cache)" --offset -5 --length 1
@@ -28,6 +50,17 @@ command_line() {
   run 2 "URI without a region" "$remora" rm "$(uri)"
   run 2 "URI with a region for ls" "$remora" ls "$(uri cache)"
   run 2 "unknown transport" "$remora" ls "remora://$host:$port?transport=pigeon"
+  says "transports are listed" 'URI transport: pigeon: .*rdma, shm or auto'
+  run 2 "mistyped URI option" "$remora" ls "remora://$host:$port?trasport=shm"
+  says "the option is named" 'URI option: trasport=shm: .*transport=shm'
+  run 2 "one slash" "$remora" ls "remora:/$host/x"
+  says "the scheme is explained" 'URI scheme: remora:/.*a URI is remora://HOST'
+  run 2 "port out of range" "$remora" ls "remora://$host:99999/x"
+  says "the port is explained" 'URI port: 99999: .*1 to 65535'
+  run 2 "no region where one is wanted" "$remora" rm "remora://$host/?transport=shm"
+  says "it shows where the region goes" "names no region; write 'remora://$host/REGION\?transport=shm'"
+  run 2 "bad character" "$remora" rm "remora://$host/a b"
+  says "the region is explained" 'URI region: a b: .*A-Z a-z 0-9'
 }
 # Over one transport is enough, and in an emulated guest every process costs.
 [[ $transport == rdma ]] || command_line
@@ -44,6 +77,21 @@ says "create twice says so" 'box: already exists'
 run 2 "create of a size that is no multiple" "$remora" create "$(uri odd)" --size 5KiB
 run 2 "create with unknown rights" "$remora" create "$(uri odd)" --size 4KiB --rights read,fly
 run 5 "create more than the pool has" "$remora" create "$(uri huge)" --size 1GiB
+says "what to do about the pool" "pool has no room.*remora rm.*pool\.size"
+run 3 "create with atomics of an unknown device" "$remora" create "$(uri odd)" --size 4KiB --atomics nosuch0
+says "what an atomic domain is" 'nosuch0.*no device of that name.*auto, none, cpu'
+run 0 "create without --shm" "$remora" create "$(uri remote)" --size 64KiB
+if [[ $transport == shm ]]; then
+  says "a region that nobody can open is warned of" 'warning: nobody can open remote'
+else
+  is "no warning where rdma is offered" test ! -s "$work/err"
+fi
+run 0 "rm" "$remora" rm "$(uri remote)"
+run 0 "create with the atomic domain none" "$remora" create "$(uri bare)" --size 64KiB --atomics none \
+  "${mapped[@]}"
+run 3 "atomic where there are none" "$remora" add "$(uri bare)" --offset 0 1
+says "what to do about atomics" 'created without atomics.*--atomics auto'
+run 0 "rm again" "$remora" rm "$(uri bare)"
 run 0 "create read-only" "$remora" create "$(uri readonly)" --size 64KiB --rights read "${mapped[@]}"
 run 0 "create without atomics" "$remora" create "$(uri plain)" --size 64KiB --atomics none \
   --rights read,write "${mapped[@]}"
@@ -53,6 +101,7 @@ run 0 "stat as JSON" "$remora" stat "$(uri box)" --json
 json "stat JSON" '.block_bytes == 65536 and .rights == "read,write,atomic" and .open == 0'
 run 0 "stat of the server" "$remora" stat "$(uri)" --json
 json "stat of the server tells the transport" ".transport == \"$transport\""
+json "and what it offers" ".transports == [\"$transport\"]"
 run 3 "stat of an unknown region" "$remora" stat "$(uri nosuch)"
 says "unknown region is named, with a remedy" "^remora: .*nosuch.*unknown region.*remora ls"
 run 3 "an error as JSON" "$remora" stat "$(uri nosuch)" --json
@@ -63,8 +112,10 @@ head -c 5000123 /dev/urandom >"$work/file"
 sum=$(sha256sum <"$work/file" | cut -d' ' -f1)
 run 0 "put" "$remora" put "$work/file" "$(uri cache)"
 is "put prints bytes and SHA-256" has out "^sha256 $sum\$"
+says "put says how to get these bytes back" '^remora: note: .*--length 5000123 '
 run 0 "get" "$remora" get "$(uri cache)" "$work/copy" --length 5000123B
 is "get gives the same bytes" cmp -s "$work/file" "$work/copy"
+is "get --length has nothing to note" test ! -s "$work/err"
 is "get prints the same SHA-256" has out "^sha256 $sum\$"
 run 0 "put as JSON" "$remora" put "$work/file" "$(uri cache)" --offset 1MiB --json
 json "put JSON" ".bytes == 5000123 and .sha256 == \"$sum\""
@@ -74,6 +125,7 @@ is "get to a pipe" eval "'$remora' get '$(uri cache)' - --offset 7 --length 3000
 says "get - reports on stderr" '^sha256 '
 run 2 "get - and --json" "$remora" get "$(uri cache)" - --json
 run 0 "get all of it" "$remora" get "$(uri cache)" "$work/whole"
+says "get all says that it is all" '^remora: note: .*all of the region'
 is "get all has the region's size" same "$(stat -c %s "$work/whole")" 16777216
 : >"$work/empty"
 run 0 "put an empty file" "$remora" put "$work/empty" "$(uri cache)"
@@ -105,6 +157,7 @@ says "range is explained" 'beyond the 4194304 bytes of region box'
 run 3 "read beyond the end" "$remora" read "$(uri box)" --offset 4MiB --length 1
 run 0 "read the last byte" "$remora" read "$(uri box)" --offset 4194303 --length 1
 run 3 "write to a read-only region" "$remora" write "$(uri readonly)" --offset 0 --data x
+says "what to do about rights" 'readonly: no right; .*remora stat'
 
 # --- atomics ------------------------------------------------------------------------------------
 run 0 "add" "$remora" add "$(uri box)" --offset 8 5
@@ -122,6 +175,7 @@ run 0 "add wraps" "$remora" add "$(uri box)" --offset 8 0
 is "it wrapped" same "$(cat "$work/out")" 0
 run 2 "add of a word that is no number" "$remora" add "$(uri box)" --offset 8 five
 run 3 "misaligned atomic" "$remora" add "$(uri box)" --offset 4 1
+says "what an atomic's offset must be" 'misaligned; .*multiple of 8'
 run 3 "atomic beyond the end" "$remora" add "$(uri box)" --offset 4MiB 1
 run 3 "atomic on a region without" "$remora" add "$(uri plain)" --offset 0 1
 

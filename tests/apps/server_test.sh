@@ -5,6 +5,8 @@
 # shellcheck source=tests/apps/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+opened() { [[ $("$remora" stat "$(uri cache)" --json | jq .open) == "$1" ]]; }
+
 # --- readiness and signals ------------------------------------------------------------------------
 "$probe" notify "$work/notify.sock" >"$work/notified" &
 pids+=($!)
@@ -26,8 +28,33 @@ stop_server INT
 is "SIGINT ends it with 0" same "$status" 0
 is "SIGINT leaves nothing" nothing_left
 
+# GNU timeout sends SIGTERM twice: to the process and to its group.
+if [[ $transport == shm ]]; then
+  small_config >"$work/server.yaml"
+  timeout 1 "$bin/remora-server" --config "$work/server.yaml" >"$work/server.log" 2>&1
+  is "two SIGTERMs at once: status of timeout" same $? 124
+  is "two SIGTERMs at once leave nothing" nothing_left
+fi
+{
+  small_config
+  echo "limits: {drain_timeout: 1h}"
+} >"$work/drain.yaml"
+start_server "$work/drain.yaml"
+"$remora" bench "$(uri cache)" --seconds 60 >/dev/null 2>&1 &
+client=$!
+pids+=("$client")
+is "a client works" eventually opened 1
+kill -TERM "$server"
+stopping() { grep -q 'SIGTERM: stopping' "$work/server.log"; }
+is "the first SIGTERM is heard" eventually stopping
+sleep 0.5
+is "it waits for the client" kill -0 "$server"
+stop_server TERM
+is "the second SIGTERM ends the wait, with 0" same "$status" 0
+is "the second SIGTERM leaves nothing" nothing_left
+wait "$client"
+
 # --- killed while clients work --------------------------------------------------------------------
-opened() { [[ $("$remora" stat "$(uri cache)" --json | jq .open) == "$1" ]]; }
 # killed NAME CODES COMMAND...: the server is killed a second after the command opened the region; the
 # command ends by itself with one of the codes, and says why.
 killed() {
