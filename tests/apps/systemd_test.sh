@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# The unit file is one that systemd takes without a complaint, and keeps what the server needs.
+# Arguments: the unit file, the built remora-server.
+set -uo pipefail
+unit=$1 program=$2
+
+for line in Type=notify LimitMEMLOCK=infinity RuntimeDirectory=remora \
+  REMORA_RUNTIME_DIR=/run/remora Restart=on-failure; do
+  grep -qE -- "^(Environment=)?$line\$" "$unit" || { echo "not ok - the unit lacks $line"; exit 1; }
+done
+if grep -qE '^(PrivateDevices|DevicePolicy)=' "$unit"; then
+  echo "not ok - the unit hides /dev/infiniband"
+  exit 1
+fi
+command -v systemd-analyze >/dev/null || { echo "systemd-analyze is not installed"; exit 77; }
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+# The program of this build stands for the installed one, which verify wants to find.
+sed "s|^ExecStart=remora-server |ExecStart=$program |" "$unit" >"$folder/remora-server.service"
+if ! systemd-analyze verify "$folder/remora-server.service" >"$folder/out" 2>&1 ||
+  grep 'remora-server' "$folder/out"; then
+  cat "$folder/out"
+  echo "not ok - systemd-analyze verify"
+  exit 1
+fi
+echo "ok - systemd-analyze verify"
