@@ -5,9 +5,8 @@ A translation unit is checked again only when its text, a header it includes, it
 .clang-tidy or clang-tidy itself has changed. Generated sources are left out, since git does not
 know them. The memory is a file for each clean unit under build/.tidy-cache; delete it freely.
 
-Sources of the product get every check, each by itself. Tests are left out of the static analyzer,
-and read several at a time, as one source that includes them, since most of their time goes into
-library headers; where they do not fit together, one by one.
+Units of one target are read several at a time, as one source that includes them, since most of the
+time goes into library headers; where they do not fit together, one by one.
 """
 
 import argparse
@@ -24,8 +23,6 @@ import threading
 import time
 
 ROOMS = "verbs|engine|config|metrics|apps|tests"
-# The analyzer follows GoogleTest's macros for 53 s of CPU in a unit that else takes 9 s.
-TEST_CHECKS = "-clang-analyzer-*"
 
 
 def digest(data):
@@ -107,20 +104,17 @@ class Tidy:
         ran = subprocess.run(
             [self.options.clang_tidy, "-p", database, "--quiet",
              f"--config-file={self.root}/.clang-tidy",
+             "--extra-arg=-Wno-unknown-warning-option",  # the commands are GCC's
              f"--header-filter=^{re.escape(self.root)}/({ROOMS})/.*\\.(h|cc)$", *more, source],
             capture_output=True, text=True)
         noise = re.compile(r"^\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter")
         errors = "\n".join(line for line in ran.stderr.splitlines() if not noise.match(line))
         return ran.returncode == 0, (ran.stdout + errors).strip()
 
-    def is_test(self, entry):
-        return entry["file"].startswith(os.path.join(self.root, "tests") + os.sep)
-
     def check(self, batch):
         """[(entry, clean, text)] for units with the same compile command."""
         if len(batch) == 1:
-            more = ["--checks=" + TEST_CHECKS] if self.is_test(batch[0]) else []
-            clean, text = self.run(self.options.build, batch[0]["file"], *more)
+            clean, text = self.run(self.options.build, batch[0]["file"])
             results = [(batch[0], clean, text)]
         else:
             results = self.check_together(batch)
@@ -138,8 +132,7 @@ class Tidy:
             command = first["command"].replace(first["file"], source)
             with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:
                 json.dump([dict(first, command=command, file=source)], file)
-            clean, text = self.run(folder, source,
-                                   "--checks=-bugprone-suspicious-include," + TEST_CHECKS)
+            clean, text = self.run(folder, source, "--checks=-bugprone-suspicious-include")
         if clean:
             return [(entry, True, "") for entry in batch]
         if "clang-diagnostic" in text:  # such as two helpers of one name: they cannot share a unit
@@ -155,11 +148,11 @@ class Tidy:
 
 
 def batches_of(units, size):
-    """Units of one folder with one compile command, so that they can be read as one."""
+    """Units of one target and compile command, so that they can be read as one."""
     groups = {}
     for unit in units:
-        flags = re.sub(r" -o \S+ -c \S+", "", unit["command"])
-        groups.setdefault((os.path.dirname(unit["file"]), flags), []).append(unit)
+        flags = re.sub(r"(\.dir/)\S+ -c \S+", r"\1", unit["command"])
+        groups.setdefault(flags, []).append(unit)
     batches = []
     for group in groups.values():
         count = -(-len(group) // size)
@@ -189,7 +182,7 @@ def main():
     parser.add_argument("--clang-tidy", default="clang-tidy-14")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--together", type=int, default=8, metavar="N",
-                        help="read up to N tests as one (default: 8)")
+                        help="read up to N units as one (default: 8)")
     parser.add_argument("paths", nargs="*", help="check only sources under these (default: all)")
     options = parser.parse_args()
 
@@ -207,10 +200,7 @@ def main():
     todo = [unit for unit in units if not tidy.is_clean(unit)]
     remembered = len(units) - len(todo)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        tests = [unit for unit in todo if tidy.is_test(unit)]
-        batches = batches_of(tests, options.together)
-        batches += [[unit] for unit in todo if not tidy.is_test(unit)]
-        running = [pool.submit(tidy.check, batch) for batch in batches]
+        running = [pool.submit(tidy.check, batch) for batch in batches_of(todo, options.together)]
         for future in concurrent.futures.as_completed(running):
             for entry, clean, text in future.result():
                 done += 1

@@ -171,9 +171,11 @@ TEST_P(ErrorTest, NameThatIsTakenAlreadyExists) {
 TEST_P(ErrorTest, OpenRegionIsBusyUntilTheLastHandleIsGone) {
   const RegionInfo made = create();
   {
-    const Region first = open(made.name);
-    const Region copy = first;
+    std::optional<Region> first = open(made.name);
+    const Region copy = *first;
+    first.reset();
     EXPECT_TRUE(fails_with(session().remove_region(made.name), Code::kBusy));
+    EXPECT_EQ(copy.size_bytes(), made.size_bytes);
     EXPECT_EQ(session().stat(made.name).value().open_count, 1U);
   }
   EXPECT_TRUE(ok(session().remove_region(made.name)));

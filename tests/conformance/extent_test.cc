@@ -89,8 +89,8 @@ TEST_P(ExtentTest, AtomicsWorkOnBothSidesOfEachEdge) {
 }
 
 TEST_P(ExtentTest, RegionsBesideEachOtherDoNotTouch) {
-  const Region first = make_region({.size_bytes = 100 * 1024, .block_bytes = 1024});
-  const Region second = make_region({.size_bytes = 100 * 1024, .block_bytes = 1024});
+  const Region first = make_region({.size_bytes = 100_KiB, .block_bytes = 1024});
+  const Region second = make_region({.size_bytes = 100_KiB, .block_bytes = 1024});
   const std::vector<std::byte> one = noise(first.size_bytes(), 15);
   const std::vector<std::byte> two = noise(second.size_bytes(), 16);
   ASSERT_TRUE(ok(first.write(ByteOffset{0}, one)));
@@ -102,7 +102,7 @@ TEST_P(ExtentTest, RegionsBesideEachOtherDoNotTouch) {
 TEST_P(ExtentTest, BlocksOfEachSizeAreAddressedByIndex) {
   for (const std::uint64_t block : {64U, 512U, 4096U, 32768U}) {
     SCOPED_TRACE(block);
-    const Region region = make_region({.size_bytes = 4 * 32768, .block_bytes = block});
+    const Region region = make_region({.size_bytes = 128_KiB, .block_bytes = block});
     ASSERT_EQ(region.block_bytes(), block);
     const std::uint64_t last = region.block_count() - 1;
     std::vector<std::byte> model(region.size_bytes());

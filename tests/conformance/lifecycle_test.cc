@@ -79,6 +79,7 @@ TEST_P(LifecycleTest, ListIsSortedAndFollowsCreateAndRemove) {
 TEST_P(LifecycleTest, ListOfManyRegionsIsComplete) {
   if (external()) GTEST_SKIP() << "its number of regions is unknown";
   std::vector<std::string> wanted;
+  wanted.reserve(60);
   for (int i = 0; i < 60; ++i) wanted.push_back(create({.size_bytes = 4096}).name);
   std::sort(wanted.begin(), wanted.end());
   EXPECT_EQ(names(), wanted);
@@ -143,6 +144,7 @@ TEST_P(LifecycleTest, RemovedMemoryIsUsedAgain) {
 TEST_P(LifecycleTest, FragmentedPoolServesARegionFromManyHoles) {
   if (external()) GTEST_SKIP() << "its pool is not ours to exhaust";
   std::vector<RegionInfo> small;
+  small.reserve(32);
   for (int i = 0; i < 32; ++i) small.push_back(create({.size_bytes = 128_KiB}));
   for (std::size_t i = 0; i < small.size(); i += 2) {
     ASSERT_TRUE(ok(session().remove_region(small[i].name)));
@@ -207,6 +209,7 @@ TEST_P(LifecycleTest, ManyShortSessionsLeaveNothing) {
 
 TEST_P(LifecycleTest, ManyRegionsOfOneSessionAreOpenedAndClosed) {
   std::vector<RegionInfo> made;
+  made.reserve(8);
   for (int i = 0; i < 8; ++i) made.push_back(create({.size_bytes = 64_KiB}));
   for (std::size_t round = 0; round < steps(100); ++round) {
     std::vector<Region> opened;

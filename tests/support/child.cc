@@ -16,8 +16,6 @@
 #include <unistd.h>
 #include <utility>
 
-extern char** environ;  // NOLINT(readability-identifier-naming): the C library's name
-
 namespace remora::test {
 namespace {
 
@@ -36,9 +34,9 @@ struct Pipe {
 
 }  // namespace
 
-std::string HelperArguments::text(const std::string& key, std::string fallback) const {
+std::string HelperArguments::text(const std::string& key, const std::string& fallback) const {
   const auto found = values_.find(key);
-  return found == values_.end() ? std::move(fallback) : found->second;
+  return found == values_.end() ? fallback : found->second;
 }
 
 std::uint64_t HelperArguments::number(const std::string& key, std::uint64_t fallback) const {

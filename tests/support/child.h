@@ -19,7 +19,7 @@ class HelperArguments {
  public:
   explicit HelperArguments(std::map<std::string, std::string> values)
       : values_{std::move(values)} {}
-  [[nodiscard]] std::string text(const std::string& key, std::string fallback = {}) const;
+  [[nodiscard]] std::string text(const std::string& key, const std::string& fallback = {}) const;
   [[nodiscard]] std::uint64_t number(const std::string& key, std::uint64_t fallback = 0) const;
 
  private:

@@ -9,8 +9,6 @@
 namespace remora::test {
 namespace {
 
-FakeVerbs& fake() { return FakeVerbs::current(); }
-
 // librdmacm answers -1 and errno.
 int answered(const char* call) {
   const int number = fake().use(call);

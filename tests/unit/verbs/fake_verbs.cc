@@ -12,8 +12,6 @@ namespace {
 
 FakeVerbs* g_current = nullptr;
 
-FakeVerbs& fake() { return FakeVerbs::current(); }
-
 // Pointer calls fail with null and errno, the others return the errno.
 bool refused(const char* call) {
   const int number = fake().use(call);

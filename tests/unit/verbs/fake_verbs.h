@@ -154,4 +154,6 @@ struct FakeRig {
   }
 };
 
+inline FakeVerbs& fake() { return FakeVerbs::current(); }
+
 }  // namespace remora::test
