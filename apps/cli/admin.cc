@@ -37,6 +37,7 @@ std::string hexadecimal(std::uint64_t value) {
 
 std::vector<std::string> names_of(const std::vector<TransportKind>& transports) {
   std::vector<std::string> names;
+  names.reserve(transports.size());
   for (const TransportKind kind : transports) names.emplace_back(to_string(kind));
   return names;
 }

@@ -5,7 +5,6 @@
 
 namespace remora::detail {
 
-using control::Reply;
 using control::Request;
 using transport::ControlMessage;
 using transport::WireExtent;

@@ -19,6 +19,7 @@ constexpr std::size_t kSessionsToRefuse = 64;
 
 std::vector<TransportKind> kinds_of(const std::vector<std::unique_ptr<Listener>>& listeners) {
   std::vector<TransportKind> kinds;
+  kinds.reserve(listeners.size());
   for (const auto& listener : listeners) kinds.push_back(listener->kind());
   return kinds;
 }

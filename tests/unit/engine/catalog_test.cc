@@ -36,7 +36,9 @@ TEST_F(CatalogTest, NamesAreUniqueAndCounted) {
   EXPECT_EQ(create(spec("a")).error().code(), Code::kAlreadyExists);
   ASSERT_TRUE(create(spec("b")));
   ASSERT_TRUE(create(spec("c")));
-  EXPECT_EQ(create(spec("d")).error().code(), Code::kLimitExceeded);
+  const Error full = create(spec("d")).error();
+  EXPECT_EQ(full.code(), Code::kLimitExceeded);
+  EXPECT_EQ(full.subject(), "limits.regions_max");
 }
 
 TEST_F(CatalogTest, RemoveIsBusyWhileOpen) {

@@ -59,6 +59,7 @@ TEST(Pool, ExhaustedSaysWhatWasAskedAndWhatIsFree) {
   const auto second = pool->allocate(2 * kPage, false, soon());
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code(), Code::kOutOfMemory);
+  EXPECT_EQ(second.error().reason(), Reason::kPoolFull);
   EXPECT_EQ(second.error().asked(), 2 * kPage);
   EXPECT_EQ(second.error().allowed(), kPage);
 }
