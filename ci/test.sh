@@ -221,7 +221,7 @@ stage_tsan() {
   local plain=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then plain=(setarch "$(uname -m)" -R); fi
   for folder in "${folders[@]}"; do
-    TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1} \
+    TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$root/ci/tsan.supp} \
       "${plain[@]}" ci/run_ctest.sh "build/tsan/$folder" -LE rxe -j "$jobs" || status=1
   done
   return "$status"

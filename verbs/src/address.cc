@@ -1,10 +1,16 @@
 #include <arpa/inet.h>
 #include <array>
+#include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include <remora/verbs/address.h>
 
@@ -19,39 +25,86 @@ const sockaddr_in6& as_ipv6(const sockaddr* address) noexcept {
   return *reinterpret_cast<const sockaddr_in6*>(address);
 }
 
-struct FreeAddresses {
-  void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
-};
-
-// Null where the text is no address of the wanted kind.
-std::unique_ptr<addrinfo, FreeAddresses> look_up(std::string_view host, int flags) {
+// Empty where the text is no address of the wanted kind.
+std::vector<Address> look_up(const Provider& provider, const std::string& host, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
   addrinfo* list = nullptr;
-  if (::getaddrinfo(std::string{host}.c_str(), nullptr, &hints, &list) != 0) list = nullptr;
-  return std::unique_ptr<addrinfo, FreeAddresses>{list};
+  std::vector<Address> found;
+  if (provider.getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return found;
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next)
+    if (at->ai_family == AF_INET || at->ai_family == AF_INET6)
+      found.push_back(Address::from(at->ai_addr));
+  provider.freeaddrinfo(list);
+  return found;
 }
+
+// AI_ADDRCONFIG hides loopback answers on hosts that have nothing else.
+std::vector<Address> look_up_name(const Provider& provider, const std::string& host) {
+  std::vector<Address> found = look_up(provider, host, AI_ADDRCONFIG);
+  return found.empty() ? look_up(provider, host, 0) : found;
+}
+
+/// What a look-up leaves for its caller, who may be gone by then.
+struct Lookup {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool done = false;
+  std::vector<Address> found;
+};
+
+std::atomic<std::size_t> g_lookups{0};
 
 }  // namespace
 
 Address::Address() noexcept : storage_{} { storage_.ss_family = AF_INET; }
 
 Result<Address> Address::parse(std::string_view text, std::uint16_t port) {
-  const auto list = text.empty() ? nullptr : look_up(text, AI_NUMERICHOST);
-  if (!list) return Error{Code::kInvalidArgument, "Address::parse"}.with_subject(text);
-  return from(list->ai_addr).with_port(port);
+  const auto found = text.empty() ? std::vector<Address>{}
+                                  : look_up(Provider::system(), std::string{text}, AI_NUMERICHOST);
+  if (found.empty()) return Error{Code::kInvalidArgument, "Address::parse"}.with_subject(text);
+  return found.front().with_port(port);
 }
 
-Result<Address> Address::resolve(std::string_view host, std::uint16_t port) {
+Result<std::vector<Address>> Address::resolve_all(std::string_view host, std::uint16_t port,
+                                                  Deadline deadline, const Provider& provider) {
   if (host.empty()) return Error{Code::kInvalidArgument, "Address::resolve"};
-  const auto list = look_up(host, AI_ADDRCONFIG);
-  if (list) return from(list->ai_addr).with_port(port);
-  // AI_ADDRCONFIG hides loopback answers on hosts that have nothing else.
-  const auto any = look_up(host, 0);
-  if (!any) return Error{Code::kNotFound, "getaddrinfo"}.with_subject(host);
-  return from(any->ai_addr).with_port(port);
+  if (const auto number = parse(host, port)) return std::vector{*number};
+  if (g_lookups.fetch_add(1) >= kLookupsMax) {
+    g_lookups.fetch_sub(1);
+    return Error{Code::kLimitExceeded, "getaddrinfo"}.with_subject(host);
+  }
+  const auto lookup = std::make_shared<Lookup>();
+  try {
+    std::thread{[lookup, &provider, name = std::string{host}] {
+      std::vector<Address> found = look_up_name(provider, name);
+      g_lookups.fetch_sub(1);
+      const std::lock_guard lock{lookup->mutex};
+      lookup->found = std::move(found);
+      lookup->done = true;
+      lookup->ended.notify_one();
+    }}.detach();
+  } catch (const std::system_error& error) {
+    g_lookups.fetch_sub(1);
+    return Error{Code::kSystem, "pthread_create"}
+        .with_errno(error.code().value())
+        .with_subject(host);
+  }
+  std::unique_lock lock{lookup->mutex};
+  if (!lookup->ended.wait_until(lock, deadline, [&] { return lookup->done; }))
+    return Error{Code::kTimedOut, "getaddrinfo"}.with_subject(host);
+  if (lookup->found.empty()) return Error{Code::kNotFound, "getaddrinfo"}.with_subject(host);
+  for (Address& address : lookup->found) address = address.with_port(port);
+  return std::move(lookup->found);
+}
+
+Result<Address> Address::resolve(std::string_view host, std::uint16_t port, Deadline deadline,
+                                 const Provider& provider) {
+  auto found = resolve_all(host, port, deadline, provider);
+  if (!found) return found.error();
+  return found->front();
 }
 
 Address Address::any_ipv4(std::uint16_t port) noexcept { return Address{}.with_port(port); }

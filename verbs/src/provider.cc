@@ -110,6 +110,8 @@ constexpr Provider kSystem{
     .set_option = &rdma_set_option,
     .get_cm_devices = &rdma_get_devices,
     .free_cm_devices = &rdma_free_devices,
+    .getaddrinfo = &::getaddrinfo,
+    .freeaddrinfo = &::freeaddrinfo,
 };
 
 }  // namespace

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <cstring>
 #include <ifaddrs.h>
-#include <netdb.h>
+#include <memory>
 #include <sys/socket.h>
 #include <utility>
 
 #include <remora/engine/engine.h>
+#include <remora/verbs/address.h>
 
 #include "client/engine_core.h"
 #include "support/log.h"
@@ -14,32 +14,21 @@ namespace remora::detail {
 
 namespace {
 
-bool same_address(const sockaddr* a, const sockaddr* b) noexcept {
-  if (a == nullptr || b == nullptr || a->sa_family != b->sa_family) return false;
-  if (a->sa_family == AF_INET)
-    return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
-           reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
-  if (a->sa_family == AF_INET6)
-    return std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
-                       &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
-  return false;
-}
-
 /// Whether `host` names this machine.
-bool is_local(const std::string& host) {
+bool is_local(const std::string& host, Deadline deadline) {
   if (config::is_loopback(host)) return true;
-  addrinfo* resolved = nullptr;
-  if (::getaddrinfo(host.c_str(), nullptr, nullptr, &resolved) != 0) return false;
+  const auto resolved = verbs::Address::resolve_all(host, 0, deadline);
   ifaddrs* interfaces = nullptr;
-  bool local = false;
-  if (::getifaddrs(&interfaces) == 0) {
-    for (const addrinfo* at = resolved; at != nullptr && !local; at = at->ai_next)
-      for (const ifaddrs* own = interfaces; own != nullptr && !local; own = own->ifa_next)
-        local = same_address(at->ai_addr, own->ifa_addr);
-    ::freeifaddrs(interfaces);
+  if (!resolved || ::getifaddrs(&interfaces) != 0) return false;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{interfaces, &::freeifaddrs};
+  for (const ifaddrs* own = interfaces; own != nullptr; own = own->ifa_next) {
+    if (own->ifa_addr == nullptr) continue;
+    if (own->ifa_addr->sa_family != AF_INET && own->ifa_addr->sa_family != AF_INET6) continue;
+    const verbs::Address address = verbs::Address::from(own->ifa_addr).with_port(0);
+    for (const verbs::Address& candidate : *resolved)
+      if (candidate.host() == address.host()) return true;
   }
-  ::freeaddrinfo(resolved);
-  return local;
+  return false;
 }
 
 /// Errors that another transport would only repeat.
@@ -82,11 +71,11 @@ Result<EventLoop*> EngineCore::control_loop() {
   return control_loop_.get();
 }
 
-std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri,
+std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadline deadline,
                                                           std::string& passed_over) const {
   if (uri.transport != TransportKind::kAuto) return {{uri.transport, "named in the URI"}};
   std::vector<Candidate> found;
-  if (is_local(uri.host))
+  if (is_local(uri.host, deadline))
     found.push_back({TransportKind::kShm, "same host, allowed by server and region"});
   else
     passed_over = "shm: " + uri.host + " is another host; ";
@@ -98,12 +87,14 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
   std::string passed_over;
   Error last{Code::kUnsupported, "open"};
   bool tried = false;
-  for (const Candidate& candidate : candidates(uri, passed_over)) {
-    auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto);
+  const Deadline deadline = deadline_after(options_.control_deadline);
+  for (const Candidate& candidate : candidates(uri, deadline, passed_over)) {
+    auto session =
+        this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto, deadline);
     if (session) {
       const std::string reason = std::string{to_string(candidate.kind)} + ": " + candidate.reason +
                                  (passed_over.empty() ? "" : " (" + passed_over + ")");
-      auto region = (*session)->open(uri.region, rights, reason);
+      auto region = (*session)->open(uri.region, rights, reason, deadline);
       if (region) {
         log::info("{}: {}", uri.text(), reason);
         return Region{std::move(*region)};
@@ -130,8 +121,10 @@ Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri) {
   std::string passed_over;
   Error last{Code::kUnsupported, "connect"};
   bool tried = false;
-  for (const Candidate& candidate : candidates(uri, passed_over)) {
-    auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto);
+  const Deadline deadline = deadline_after(options_.control_deadline);
+  for (const Candidate& candidate : candidates(uri, deadline, passed_over)) {
+    auto session =
+        this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto, deadline);
     if (session) return session;
     if (!std::exchange(tried, true) || session.error().code() != Code::kNotFound)
       last = session.error();
@@ -140,25 +133,26 @@ Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri) {
   return last;
 }
 
-EngineCore::Turn::Turn(EngineCore& engine, Deadline deadline) : engine_{engine} {
+EngineCore::Turn::Turn(EngineCore& engine, std::string key, Deadline deadline)
+    : engine_{engine}, key_{std::move(key)} {
   std::unique_lock lock{engine_.mutex_};
-  mine_ = engine_.turn_over_.wait_until(lock, deadline, [this] { return !engine_.connecting_; });
-  if (mine_) engine_.connecting_ = true;
+  mine_ = engine_.turn_over_.wait_until(lock, deadline,
+                                        [this] { return !engine_.connecting_.contains(key_); });
+  if (mine_) engine_.connecting_.insert(key_);
 }
 
 EngineCore::Turn::~Turn() {
   if (!mine_) return;
   const std::lock_guard lock{engine_.mutex_};
-  engine_.connecting_ = false;
-  engine_.turn_over_.notify_one();
+  engine_.connecting_.erase(key_);
+  engine_.turn_over_.notify_all();
 }
 
 Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, TransportKind kind,
-                                                         bool hardware_only) {
+                                                         bool hardware_only, Deadline deadline) {
   const std::string key = uri.host + "|" + std::to_string(uri.port) + "|" +
                           std::string{to_string(kind)} + (hardware_only ? "|hardware" : "");
-  const Deadline deadline = deadline_after(options_.control_deadline);
-  const Turn turn{*this, deadline};
+  const Turn turn{*this, key, deadline};
   if (!turn.mine()) return Error{Code::kTimedOut, "connect"}.with_subject(uri.host);
   // Outlives the lock: the last reference to a session must not go while the engine is locked.
   std::shared_ptr<SessionCore> existing;

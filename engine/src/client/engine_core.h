@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -52,10 +53,10 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
                                                   std::size_t domain_index);
 
  private:
-  /// One connect at a time, so that sessions are shared; waiting for one's turn has a deadline.
+  /// One connect at a time to each server, so that sessions are shared; the wait has a deadline.
   class Turn {
    public:
-    Turn(EngineCore& engine, Deadline deadline);
+    Turn(EngineCore& engine, std::string key, Deadline deadline);
     ~Turn();
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -63,21 +64,23 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
    private:
     EngineCore& engine_;
+    std::string key_;
     bool mine_ = false;
   };
   struct Candidate {
     TransportKind kind;
     std::string reason;
   };
-  std::vector<Candidate> candidates(const Uri& uri, std::string& passed_over) const;
+  std::vector<Candidate> candidates(const Uri& uri, Deadline deadline,
+                                    std::string& passed_over) const;
   Result<std::shared_ptr<SessionCore>> session(const Uri& uri, TransportKind kind,
-                                               bool hardware_only);
+                                               bool hardware_only, Deadline deadline);
   void remember(const std::shared_ptr<LocalMemory>& memory);
 
   EngineOptions options_;
   std::mutex mutex_;  // what follows; never on the data path
   std::condition_variable turn_over_;
-  bool connecting_ = false;
+  std::set<std::string> connecting_;  ///< the keys of sessions_ that have no session yet
   std::unique_ptr<EventLoop> control_loop_;
   std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
   std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
@@ -117,7 +120,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   }
 
   Result<std::shared_ptr<RegionCore>> open(const std::string& name, Rights rights,
-                                           std::string transport_reason);
+                                           std::string transport_reason, Deadline deadline);
   /// Gives a grant back. Blocks for 2 s at most, once, where the server does not answer.
   void close_grant(std::uint64_t grant_id) noexcept;
   /// Ends the session: everything in flight completes.

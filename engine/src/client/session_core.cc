@@ -270,8 +270,8 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
 }
 
 Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, Rights rights,
-                                                      std::string transport_reason) {
-  const Deadline deadline = deadline_after(engine_->options().control_deadline);
+                                                      std::string transport_reason,
+                                                      Deadline deadline) {
   Request request;
   request.mutable_open()->set_name(name);
   request.mutable_open()->set_rights(static_cast<std::uint32_t>(rights));

@@ -323,7 +323,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
 
 Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
                                                      Deadline deadline) {
-  auto peer = verbs::Address::resolve(uri.host, uri.port);
+  auto peer = verbs::Address::resolve(uri.host, uri.port, deadline);
   if (!peer) return peer.error();
   (void)verbs::initialize_fork_safety();
   auto connector = verbs::Connector::resolve(*peer, deadline);

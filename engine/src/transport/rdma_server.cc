@@ -291,7 +291,9 @@ Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config
     if (wanted.empty() || entry.name() == wanted) devices.emplace_back(entry.name());
   if (devices.empty()) return Error{Code::kNotFound, "transports.rdma_device"}.with_subject(wanted);
   (void)verbs::initialize_fork_safety();
-  auto address = verbs::Address::resolve(config.listen.address, config.listen.port);
+  constexpr std::chrono::seconds kNameTimeout{10};
+  auto address = verbs::Address::resolve(config.listen.address, config.listen.port,
+                                         verbs::deadline_in(kNameTimeout));
   if (!address) return address.error();
   auto listener = verbs::ConnectionListener::bind(*address);
   if (!listener) return listener.error();

@@ -1,4 +1,8 @@
+#include <atomic>
+#include <chrono>
+#include <netdb.h>
 #include <sstream>
+#include <thread>
 
 #include "fake_verbs.h"
 
@@ -6,6 +10,29 @@ namespace remora::test {
 namespace {
 
 using verbs::Address;
+
+verbs::Deadline soon() { return verbs::deadline_in(std::chrono::seconds{30}); }
+
+// The resolver of a host whose name server does not answer, until told otherwise.
+std::atomic<bool> g_silent{false};
+int silent_getaddrinfo(const char*, const char*, const addrinfo*, addrinfo**) {
+  while (g_silent) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  return EAI_AGAIN;
+}
+int two_answers(const char*, const char*, const addrinfo*, addrinfo** list) {
+  static sockaddr_in addresses[2];
+  static addrinfo entries[2];
+  for (int i = 0; i < 2; ++i) {
+    addresses[i].sin_family = AF_INET;
+    addresses[i].sin_addr.s_addr = htonl(0x0a000001U + static_cast<unsigned>(i));
+    entries[i].ai_family = AF_INET;
+    entries[i].ai_addrlen = sizeof(sockaddr_in);
+    entries[i].ai_addr = reinterpret_cast<sockaddr*>(&addresses[i]);
+    entries[i].ai_next = i == 0 ? &entries[1] : nullptr;
+  }
+  *list = entries;
+  return 0;
+}
 
 TEST(Address, ParsesAndPrintsBothFamilies) {
   EXPECT_EQ(Address::parse("192.0.2.1", 7471).value().to_string(), "192.0.2.1:7471");
@@ -20,15 +47,46 @@ TEST(Address, NameIsNoNumericAddress) {
 }
 
 TEST(Address, ResolveTakesNumbersAndNames) {
-  EXPECT_EQ(Address::resolve("127.0.0.1", 5).value().to_string(), "127.0.0.1:5");
-  ASSERT_OK(Address::resolve("localhost", 5));
+  EXPECT_EQ(Address::resolve("127.0.0.1", 5, soon()).value().to_string(), "127.0.0.1:5");
+  ASSERT_OK(Address::resolve("localhost", 5, soon()));
 }
 
 TEST(Address, UnknownNameIsNotFound) {
-  const auto address = Address::resolve("no-such-host.invalid", 1);
+  const auto address = Address::resolve("no-such-host.invalid", 1, soon());
   EXPECT_CODE(address, kNotFound);
   EXPECT_EQ(address.error().subject(), "no-such-host.invalid");
-  EXPECT_CODE(Address::resolve("", 1), kInvalidArgument);
+  EXPECT_CODE(Address::resolve("", 1, soon()), kInvalidArgument);
+}
+
+TEST(Address, EveryAnswerIsGiven) {
+  verbs::Provider provider = verbs::Provider::system();
+  provider.getaddrinfo = two_answers;
+  provider.freeaddrinfo = [](addrinfo*) {};
+  const auto found = Address::resolve_all("storage7", 9, soon(), provider);
+  ASSERT_OK(found);
+  ASSERT_EQ(found->size(), 2U);
+  EXPECT_EQ((*found)[0].to_string(), "10.0.0.1:9");
+  EXPECT_EQ((*found)[1].to_string(), "10.0.0.2:9");
+}
+
+TEST(Address, SilentNameServerIsGivenUpAtTheDeadline) {
+  static verbs::Provider provider = verbs::Provider::system();
+  provider.getaddrinfo = silent_getaddrinfo;
+  g_silent = true;
+  const auto deadline = verbs::deadline_in(std::chrono::milliseconds{50});
+  const auto address = Address::resolve("storage7", 1, deadline, provider);
+  EXPECT_CODE(address, kTimedOut);
+  EXPECT_EQ(address.error().subject(), "storage7");
+  // Each that is given up goes on in the background; there is a limit to them.
+  for (std::size_t i = 1; i < Address::kLookupsMax; ++i)
+    EXPECT_CODE(Address::resolve("storage7", 1, {}, provider), kTimedOut);
+  EXPECT_CODE(Address::resolve("storage7", 1, soon(), provider), kLimitExceeded);
+  EXPECT_EQ(Address::resolve("127.0.0.1", 5, {}, provider).value().port(), 5);  // needs none
+  g_silent = false;
+  Result<Address> after = Address::resolve("storage7", 1, soon(), provider);
+  while (!after && after.error().code() == Code::kLimitExceeded)
+    after = Address::resolve("storage7", 1, soon(), provider);
+  EXPECT_CODE(after, kNotFound);
 }
 
 TEST(Address, AnyIsAny) {

@@ -4,13 +4,17 @@
 ///
 /// Thread safety: a value.
 
+#include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
+#include <vector>
 
 #include <remora/result.h>
+#include <remora/verbs/deadline.h>
+#include <remora/verbs/provider.h>
 
 namespace remora::verbs {
 
@@ -23,10 +27,21 @@ class Address {
   /// Errors: kInvalidArgument with the text as subject.
   [[nodiscard]] static Result<Address> parse(std::string_view text, std::uint16_t port);
 
-  /// A numeric address or a host name. **Blocks** while a name is looked up, for as long as the
-  /// resolver of the system does. The first answer is taken.
-  /// Errors: kNotFound with the name as subject; kInvalidArgument (empty).
-  [[nodiscard]] static Result<Address> resolve(std::string_view host, std::uint16_t port);
+  /// A numeric address, or every address of a host name in the order of the system's resolver; one
+  /// at least. **Blocks** while a name is looked up, at most until `deadline`. The system's
+  /// resolver cannot be interrupted: a look-up that takes longer ends by itself, on a thread of its
+  /// own, and at most kLookupsMax are under way in a process. Errors, with the name as subject:
+  /// kNotFound; kTimedOut; kInvalidArgument (empty); kLimitExceeded (kLookupsMax); kSystem (no
+  /// thread; errno kept). Source: getaddrinfo(3).
+  [[nodiscard]] static Result<std::vector<Address>> resolve_all(
+      std::string_view host, std::uint16_t port, Deadline deadline,
+      const Provider& provider = Provider::system());
+  static constexpr std::size_t kLookupsMax = 64;
+
+  /// The first answer of resolve_all().
+  [[nodiscard]] static Result<Address> resolve(std::string_view host, std::uint16_t port,
+                                               Deadline deadline,
+                                               const Provider& provider = Provider::system());
 
   /// Every IPv4 address of this host.
   [[nodiscard]] static Address any_ipv4(std::uint16_t port) noexcept;

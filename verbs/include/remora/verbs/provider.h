@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <infiniband/verbs.h>
+#include <netdb.h>
 #include <rdma/rdma_cma.h>
 #include <sys/types.h>
 
@@ -94,6 +95,10 @@ struct Provider {
   int (*set_option)(rdma_cm_id* id, int level, int name, void* value, std::size_t length_bytes);
   ibv_context** (*get_cm_devices)(int* count);
   void (*free_cm_devices)(ibv_context** list);
+
+  // Names. May be called on a thread of the library's own (Address::resolve).
+  int (*getaddrinfo)(const char* node, const char* service, const addrinfo* hints, addrinfo** list);
+  void (*freeaddrinfo)(addrinfo* list);
 
   /// The real libraries. Never destroyed.
   [[nodiscard]] static const Provider& system() noexcept;
