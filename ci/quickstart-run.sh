@@ -11,10 +11,10 @@ rounds=10  # increments by each client, by fetch-and-add and by compare-and-swap
 
 usage() {
   cat <<'USAGE'
-usage: ci/quickstart-run.sh --bin BUILD_TREE [--transport shm|rdma] [--seconds S] [FILE]
+usage: ci/quickstart-run.sh --bin BUILD_TREE [--transport shm|tcp|rdma] [--seconds S] [FILE]
 
   --bin        build tree or folder that holds remora-server and remora
-  --transport  shm (default) or rdma; rdma needs a device
+  --transport  shm (default), tcp or rdma; rdma needs a device
   --seconds    length of each measurement (default 2)
   FILE         what is stored (default: the C++ compiler proper, some 30 MiB)
 USAGE
@@ -47,7 +47,7 @@ while (($#)); do
   shift
 done
 [[ $bin ]] || { usage >&2; die "--bin is needed"; }
-[[ $transport == shm || $transport == rdma ]] || die "transport is shm or rdma, not '$transport'"
+[[ $transport =~ ^(shm|tcp|rdma)$ ]] || die "transport is shm, tcp or rdma, not '$transport'"
 for tool in jq curl sha256sum; do
   command -v "$tool" >/dev/null || die "$tool is missing: run ci/setup.sh build"
 done
@@ -112,7 +112,8 @@ sed -E -e "/^listen:/,/^[^ #]/ { s/127\.0\.0\.1/$host/; s/\b7471\b/$port/ }" \
 
 # Atomics of a mapped region are the CPU's, so over rdma no region may be one.
 mapped=()
-if [[ $transport == shm ]]; then mapped=(--shm); else rounds=3; fi  # an emulated guest is slow
+if [[ $transport == shm ]]; then mapped=(--shm); fi
+if [[ $transport == rdma ]]; then rounds=3; fi  # an emulated guest is slow
 
 uri() { printf 'remora://%s:%s%s?transport=%s\n' "$host" "$port" "${1:+/$1}" "$transport"; }
 cli() { timeout 120 "$remora" "$@"; }

@@ -200,10 +200,12 @@ Outcome create(const Globals& globals, const CreateOptions& options) {
     std::cout << "created " << region->name << ": " << format_size(region->size_bytes)
               << " in blocks of " << format_size(region->block_bytes) << ", atomics "
               << region->atomic_domain << (region->shm ? ", shm" : "") << '\n';
-  if (!region->shm && session->server().surely_lacks(TransportKind::kRdma))
-    std::cerr << "remora: warning: nobody can open " << region->name
-              << ": without --shm a region is open to rdma only, which this server does not offer; "
-                 "'remora rm' it and create it with --shm, or give the server an RDMA device\n";
+  if (!region->shm && session->server().surely_lacks(TransportKind::kRdma) &&
+      session->server().surely_lacks(TransportKind::kTcp))
+    std::cerr
+        << "remora: warning: nobody can open " << region->name
+        << ": without --shm a region is open to rdma and tcp only, which this server does not "
+           "offer; 'remora rm' it and create it with --shm, or turn tcp on in the server's file\n";
   return ExitCode::kOk;
 }
 

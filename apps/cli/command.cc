@@ -107,8 +107,8 @@ CLI::Option* add_word(CLI::App* app, const std::string& name, std::uint64_t& val
 CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server) {
   return app
       ->add_option("URI", value,
-                   of_server ? "remora://HOST[:PORT][?transport=rdma|shm]"
-                             : "remora://HOST[:PORT]/REGION[?transport=rdma|shm]")
+                   of_server ? "remora://HOST[:PORT][?transport=rdma|shm|tcp]"
+                             : "remora://HOST[:PORT]/REGION[?transport=rdma|shm|tcp]")
       ->type_name("")
       ->required();
 }

@@ -22,6 +22,7 @@ constexpr std::uint64_t kMiB = 1ULL << 20U;
 constexpr std::uint64_t kGiB = 1ULL << 30U;
 constexpr std::uint64_t kTiB = 1ULL << 40U;
 constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kSecond = 1'000 * kMillisecond;
 constexpr std::uint64_t kMinute = 60'000 * kMillisecond;
 constexpr std::uint64_t kHour = 60 * kMinute;
 
@@ -193,6 +194,10 @@ constexpr auto kRdma =
     choice<Availability>([](auto& c, std::size_t) -> auto& { return c.transports.rdma; });
 constexpr auto kShm =
     choice<Availability>([](auto& c, std::size_t) -> auto& { return c.transports.shm; });
+constexpr auto kTcp =
+    choice<Availability>([](auto& c, std::size_t) -> auto& { return c.transports.tcp; });
+constexpr auto kTcpSpin =
+    duration([](auto& c, std::size_t) -> auto& { return c.transports.tcp_spin; });
 constexpr auto kPoolSize = number([](auto& c, std::size_t) -> auto& { return c.pool.size_bytes; });
 constexpr auto kPoolPiece =
     number([](auto& c, std::size_t) -> auto& { return c.pool.piece_bytes; });
@@ -231,8 +236,8 @@ constexpr std::array kKeys{
               "`0.0.0.0` and `::` mean every address. Other than a loopback address it needs "
               "`auth`."),
     ranged("listen.port", KeyType::kNumber, 0, 65535, kListenPort,
-           "Port of the RDMA connection manager; the path of the shared-memory socket derives "
-           "from it. 0 takes a free one."),
+           "Port of TCP and of the RDMA connection manager; the path of the shared-memory socket "
+           "derives from it. 0 takes a free one."),
 
     group("transports", KeyType::kMap, "Which data paths are offered; at least one."),
     worded("transports.rdma", KeyType::kChoice, kAvailabilityWords, kRdma,
@@ -244,6 +249,13 @@ constexpr std::array kKeys{
     worded("transports.shm", KeyType::kChoice, kAvailabilityWords, kShm,
            "Shared memory with clients of the same user on this host; a region must allow it "
            "too."),
+    worded("transports.tcp", KeyType::kChoice, kAvailabilityWords, kTcp,
+           "TCP on `listen.address` and `listen.port`, for machines without RDMA; a thread of the "
+           "server copies."),
+    ranged("transports.tcp_spin", KeyType::kDuration, 0, kSecond, kTcpSpin,
+           "How long that thread looks for requests before it sleeps. A request that finds it "
+           "awake is served tens of microseconds sooner; the price is a core for so long after "
+           "each one."),
 
     group("pool", KeyType::kMap, "The memory that is lent."),
     required(ranged("pool.size", KeyType::kSize, 4 * kKiB, 64 * kTiB, kPoolSize,

@@ -36,8 +36,9 @@ void check_listen(const ServerConfig& config, Report& report) {
 void check_transports(const ServerConfig& config, Report& report) {
   const Transports& transports = config.transports;
   const bool rdma_good = report.good("transports.rdma");
-  if (rdma_good && report.good("transports.shm") && transports.rdma == Availability::kOff &&
-      transports.shm == Availability::kOff)
+  if (rdma_good && report.good("transports.shm") && report.good("transports.tcp") &&
+      transports.rdma == Availability::kOff && transports.shm == Availability::kOff &&
+      transports.tcp == Availability::kOff)
     report.fault("transports", "every transport is off: turn one on, or clients cannot connect");
   if (rdma_good && report.good("transports.rdma_device") && transports.rdma == Availability::kOff &&
       !transports.rdma_device.empty())

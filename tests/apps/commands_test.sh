@@ -50,7 +50,7 @@ command_line() {
   run 2 "URI without a region" "$remora" rm "$(uri)"
   run 2 "URI with a region for ls" "$remora" ls "$(uri cache)"
   run 2 "unknown transport" "$remora" ls "remora://$host:$port?transport=pigeon"
-  says "transports are listed" 'URI transport: pigeon: .*rdma, shm or auto'
+  says "transports are listed" 'URI transport: pigeon: .*rdma, shm, tcp or auto'
   run 2 "mistyped URI option" "$remora" ls "remora://$host:$port?trasport=shm"
   says "the option is named" 'URI option: trasport=shm: .*transport=shm'
   run 2 "one slash" "$remora" ls "remora:/$host/x"

@@ -2,7 +2,7 @@
 # Sourced by the tests of the programs: a private folder, servers on ports of their own, checks that
 # print `ok - NAME` or `not ok - NAME`, and an end that leaves nothing running.
 #
-# Environment: REMORA_BIN (folder of the programs), TRANSPORT (shm, the default, or rdma),
+# Environment: REMORA_BIN (folder of the programs), TRANSPORT (shm, the default, tcp or rdma),
 # REMORA_VM_ADDRESS (address of the RDMA device), REMORA_REQUIRE_DEVICE=1 (no skipping).
 set -uo pipefail
 
@@ -75,11 +75,15 @@ if [[ $transport == shm ]]; then mapped=(--shm) shm=true; else mapped=() shm=fal
 
 # The configuration of a small server on standard output.
 small_config() {
-  local rdma=off shm_wanted=required
-  if [[ $transport == rdma ]]; then rdma=required shm_wanted=off; fi
+  local rdma=off shm_wanted=off tcp=off
+  case $transport in
+    rdma) rdma=required ;;
+    shm) shm_wanted=required ;;
+    tcp) tcp=required ;;
+  esac
   cat <<YAML
 listen: {address: "$host", port: $port}
-transports: {rdma: $rdma, shm: $shm_wanted}
+transports: {rdma: $rdma, shm: $shm_wanted, tcp: $tcp}
 pool: {size: 64MiB, piece: 4MiB, huge_pages: never}
 regions:
   - {name: cache, size: 16MiB, shm: $shm}

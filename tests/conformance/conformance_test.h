@@ -56,6 +56,9 @@ class ConformanceTest : public testing::TestWithParam<TransportKind> {
 
   [[nodiscard]] TransportKind transport() const { return GetParam(); }
   [[nodiscard]] bool over_shm() const { return transport() == TransportKind::kShm; }
+  [[nodiscard]] bool over_rdma() const { return transport() == TransportKind::kRdma; }
+  /// The server's processor takes part in every operation.
+  [[nodiscard]] bool over_tcp() const { return transport() == TransportKind::kTcp; }
   /// The server under test runs elsewhere: its pool, limits and status are not ours.
   [[nodiscard]] bool external() const { return external_server().has_value(); }
   [[nodiscard]] std::string uri(std::string_view region = {}) const;
@@ -115,7 +118,7 @@ std::vector<std::byte> read_all(const Region& region);
 /// An engine that is patient where it connects: a busy emulator takes seconds for it.
 Engine open_engine();
 
-/// Name of a parameter: "shm", "rdma".
+/// Name of a parameter: "shm", "tcp", "rdma".
 std::string transport_name(const testing::TestParamInfo<TransportKind>& info);
 
 }  // namespace remora::test

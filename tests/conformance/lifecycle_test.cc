@@ -30,7 +30,7 @@ TEST_P(LifecycleTest, CreateAnswersWhatStatAndOpenSayLater) {
   EXPECT_EQ(made.rights, Rights::kAll);
   EXPECT_EQ(made.open_count, 0U);
   EXPECT_EQ(made.shm, over_shm());
-  EXPECT_EQ(made.atomic_domain, over_shm() ? "cpu" : session().server().device);
+  EXPECT_EQ(made.atomic_domain, over_rdma() ? session().server().device : "cpu");
   const Region region = open(made.name);
   for (const RegionInfo& seen : {session().stat(made.name).value(), region.info()}) {
     EXPECT_EQ(seen.name, made.name);
@@ -55,7 +55,7 @@ TEST_P(LifecycleTest, ServerSaysWhoItIs) {
   EXPECT_EQ(session().transport(), transport());
   EXPECT_NE(info.boot_id, 0U);
   EXPECT_NE(info.memory_id, 0U);
-  EXPECT_EQ(info.device.empty(), over_shm());
+  EXPECT_EQ(info.device.empty(), !over_rdma());
   const Engine other = open_engine();
   EXPECT_EQ(other.connect(uri()).value().server().boot_id, info.boot_id);
   EXPECT_EQ(info.pool_bytes, external() ? info.pool_bytes : kPool);

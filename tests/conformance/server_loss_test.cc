@@ -1,6 +1,7 @@
 /// A server that stops, dies or stands still while operations are in flight.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -235,7 +236,32 @@ TEST_P(ServerLossTest, NewServerAtTheSameAddressIsANewLife) {
   EXPECT_TRUE(ok(now.remove_region(made.name)));
 }
 
+TEST_P(ServerLossTest, PausedServerKeepsNobodyBeyondTheDeadline) {
+  if (!over_tcp()) GTEST_SKIP() << "the server's processor takes no part in it";
+  const RegionInfo made = create();
+  const Region region = open(made.name);
+  Queue queue = region.queue({.depth = 3, .deadline = 1s}).value();
+  std::vector<std::byte> bytes(64);
+  process().pause();
+  ASSERT_TRUE(queue.read(ByteOffset{0}, bytes, 0));
+  ASSERT_TRUE(queue.write(ByteOffset{64}, bytes, 1));
+  ASSERT_TRUE(queue.fetch_add(ByteOffset{128}, 1, 2));
+  const auto began = Clock::now();
+  ASSERT_TRUE(ok(queue.submit()));
+  std::array<std::optional<Code>, 3> ends;
+  while (queue.size() != 0 && Clock::now() < began + 10s)
+    for (const Completion& completion : queue.wait(1))
+      ends.at(completion.tag()) = completion.error().code();
+  EXPECT_LE(Clock::now() - began, 1s + kGrace);
+  EXPECT_EQ(ends[0], Code::kTimedOut);
+  EXPECT_EQ(ends[1], Code::kIndeterminate);
+  EXPECT_EQ(ends[2], Code::kIndeterminate);
+  process().resume();
+  EXPECT_TRUE(ok(engine().open_region(uri(made.name), Rights::kRead))) << "a new session";
+}
+
 TEST_P(ServerLossTest, PausedServerStillServesDataAndTimesOutControl) {
+  if (over_tcp()) GTEST_SKIP() << "the server's processor serves the data";
   EngineOptions options;
   options.control_deadline = 1s;
   const Engine impatient = Engine::open(options).value();

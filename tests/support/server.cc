@@ -23,6 +23,7 @@ config::ServerConfig server_config(TransportKind transport, const ServerOptions&
   const Availability other = options.all_transports ? Availability::kAuto : Availability::kOff;
   made.transports.rdma = transport == TransportKind::kRdma ? Availability::kRequired : other;
   made.transports.shm = transport == TransportKind::kShm ? Availability::kRequired : other;
+  made.transports.tcp = transport == TransportKind::kTcp ? Availability::kRequired : other;
   made.pool.size_bytes = options.pool_bytes;
   made.pool.piece_bytes = options.piece_bytes;
   made.pool.huge_pages = config::HugePages::kNever;
@@ -42,8 +43,9 @@ int serve(const HelperArguments& arguments) {
   ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   const int signals = ::signalfd(-1, &ends, SFD_CLOEXEC);
 
-  const TransportKind transport =
-      arguments.text("transport") == "rdma" ? TransportKind::kRdma : TransportKind::kShm;
+  TransportKind transport = TransportKind::kShm;
+  for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kTcp})
+    if (arguments.text("transport") == to_string(kind)) transport = kind;
   ServerOptions options;
   options.pool_bytes = arguments.number("pool", options.pool_bytes);
   options.piece_bytes = arguments.number("piece", options.piece_bytes);

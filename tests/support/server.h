@@ -21,7 +21,7 @@ struct ServerOptions {
   std::uint32_t regions_max = 64;
   std::uint32_t sessions_max = 64;
   std::uint16_t port = 0;
-  /// The other transport is offered too, where it can be.
+  /// The other transports are offered too, where they can be.
   bool all_transports = false;
 };
 

@@ -19,10 +19,11 @@ std::string environment(const char* name) {
 
 std::vector<TransportKind> transports_under_test() {
   const std::string name = environment("REMORA_TEST_TRANSPORT");
-  if (name.empty()) return {TransportKind::kShm, TransportKind::kRdma};
+  if (name.empty()) return {TransportKind::kShm, TransportKind::kTcp, TransportKind::kRdma};
   if (name == "shm") return {TransportKind::kShm};
+  if (name == "tcp") return {TransportKind::kTcp};
   if (name == "rdma") return {TransportKind::kRdma};
-  std::fprintf(stderr, "REMORA_TEST_TRANSPORT is '%s': use shm or rdma\n", name.c_str());
+  std::fprintf(stderr, "REMORA_TEST_TRANSPORT is '%s': use shm, tcp or rdma\n", name.c_str());
   std::exit(2);
 }
 

@@ -4,7 +4,7 @@
 ///
 /// | variable | meaning |
 /// |---|---|
-/// | REMORA_TEST_TRANSPORT | `shm` or `rdma`: only that one; unset: both |
+/// | REMORA_TEST_TRANSPORT | `shm`, `tcp` or `rdma`: only that one; unset: all |
 /// | REMORA_VM_ADDRESS | address of the RDMA device; unset: no device |
 /// | REMORA_REQUIRE_DEVICE | `1`: a missing device is a failure, not a reason to skip |
 /// | REMORA_TEST_SERVER | `address:port` of a server that runs elsewhere; unset: one of our own |

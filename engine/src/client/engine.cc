@@ -31,10 +31,15 @@ bool is_local(const std::string& host, Deadline deadline) {
   return false;
 }
 
-/// Errors that another transport would only repeat.
+/// Errors of opening a region that another transport would only repeat.
 bool is_final(Code code) noexcept {
   return code == Code::kUnknownRegion || code == Code::kNoRight || code == Code::kInvalidArgument ||
          code == Code::kPermissionDenied || code == Code::kLimitExceeded;
+}
+
+/// Of several transports, one whose server stays silent leaves half of the time to those behind it.
+Deadline share_of(Deadline deadline, bool last) {
+  return last ? deadline : deadline - (deadline - Clock::now()) / 2;
 }
 
 }  // namespace
@@ -80,6 +85,7 @@ std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadli
   else
     passed_over = "shm: " + uri.host + " is another host; ";
   found.push_back({TransportKind::kRdma, "hardware device"});
+  found.push_back({TransportKind::kTcp, "nothing faster there"});
   return found;
 }
 
@@ -88,9 +94,10 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
   Error last{Code::kUnsupported, "open"};
   bool tried = false;
   const Deadline deadline = deadline_after(options_.control_deadline);
-  for (const Candidate& candidate : candidates(uri, deadline, passed_over)) {
-    auto session =
-        this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto, deadline);
+  const std::vector<Candidate> candidates = this->candidates(uri, deadline, passed_over);
+  for (const Candidate& candidate : candidates) {
+    auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto,
+                                 share_of(deadline, &candidate == &candidates.back()));
     if (session) {
       const std::string reason = std::string{to_string(candidate.kind)} + ": " + candidate.reason +
                                  (passed_over.empty() ? "" : " (" + passed_over + ")");
@@ -109,7 +116,7 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
       // That there is no RDMA device says less than why the transport tried before it failed.
       last = session.error();
     }
-    if (is_final(last.code())) return last;
+    if (session && is_final(last.code())) return last;
     passed_over += std::string{to_string(candidate.kind)} + ": " +
                    (session ? last : session.error()).message() + "; ";
   }
@@ -122,9 +129,10 @@ Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri) {
   Error last{Code::kUnsupported, "connect"};
   bool tried = false;
   const Deadline deadline = deadline_after(options_.control_deadline);
-  for (const Candidate& candidate : candidates(uri, deadline, passed_over)) {
-    auto session =
-        this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto, deadline);
+  const std::vector<Candidate> candidates = this->candidates(uri, deadline, passed_over);
+  for (const Candidate& candidate : candidates) {
+    auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto,
+                                 share_of(deadline, &candidate == &candidates.back()));
     if (session) return session;
     if (!std::exchange(tried, true) || session.error().code() != Code::kNotFound)
       last = session.error();
@@ -150,8 +158,12 @@ EngineCore::Turn::~Turn() {
 
 Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, TransportKind kind,
                                                          bool hardware_only, Deadline deadline) {
+  const bool payload_crc =
+      kind == TransportKind::kTcp && (uri.payload_crc || options_.tcp_payload_crc);
   const std::string key = uri.host + "|" + std::to_string(uri.port) + "|" +
-                          std::string{to_string(kind)} + (hardware_only ? "|hardware" : "");
+                          std::string{to_string(kind)} +
+                          (kind == TransportKind::kRdma && hardware_only ? "|hardware" : "") +
+                          (payload_crc ? "|crc" : "");
   const Turn turn{*this, key, deadline};
   if (!turn.mine()) return Error{Code::kTimedOut, "connect"}.with_subject(uri.host);
   // Outlives the lock: the last reference to a session must not go while the engine is locked.
@@ -161,10 +173,11 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
     existing = sessions_[key].lock();
   }
   if (existing != nullptr && existing->connected()) return existing;
-  const transport::ConnectOptions options{.device = options_.device,
-                                          .hardware_only = hardware_only};
-  auto endpoint = kind == TransportKind::kShm ? transport::connect_shm(uri, deadline)
-                                              : transport::connect_rdma(uri, options, deadline);
+  const transport::ConnectOptions options{
+      .device = options_.device, .hardware_only = hardware_only, .payload_crc = payload_crc};
+  auto endpoint = kind == TransportKind::kShm   ? transport::connect_shm(uri, deadline)
+                  : kind == TransportKind::kTcp ? transport::connect_tcp(uri, options, deadline)
+                                                : transport::connect_rdma(uri, options, deadline);
   if (!endpoint) return endpoint.error();
   auto session = SessionCore::start(shared_from_this(), std::move(*endpoint), deadline);
   if (!session) return session.error();

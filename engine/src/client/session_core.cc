@@ -72,7 +72,8 @@ Status SessionCore::hello(Deadline deadline) {
              .transports = {}};
   for (const std::uint32_t kind : welcome.transports())
     if (kind == static_cast<std::uint32_t>(TransportKind::kRdma) ||
-        kind == static_cast<std::uint32_t>(TransportKind::kShm))
+        kind == static_cast<std::uint32_t>(TransportKind::kShm) ||
+        kind == static_cast<std::uint32_t>(TransportKind::kTcp))
       server_.transports.push_back(static_cast<TransportKind>(kind));
   ticket_ = {.session_id = welcome.session_id(), .secret = welcome.lane_secret()};
   return {};

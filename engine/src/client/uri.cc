@@ -54,17 +54,25 @@ Status parse_query(std::string_view query, Uri& uri) {
     const std::string_view item = query.substr(0, query.find('&'));
     query.remove_prefix(std::min(query.size(), item.size() + 1));
     constexpr std::string_view kTransport = "transport=";
+    if (item == "crc=payload") {
+      uri.payload_crc = true;
+      continue;
+    }
     if (!item.starts_with(kTransport)) return wrong("URI option", item);
     const std::string_view value = item.substr(kTransport.size());
     if (value == "rdma")
       uri.transport = TransportKind::kRdma;
     else if (value == "shm")
       uri.transport = TransportKind::kShm;
+    else if (value == "tcp")
+      uri.transport = TransportKind::kTcp;
     else if (value == "auto")
       uri.transport = TransportKind::kAuto;
     else
       return Error{Code::kUnsupported, "URI transport"}.with_subject(value);
   }
+  if (uri.payload_crc && uri.transport != TransportKind::kTcp)
+    return Error{Code::kUnsupported, "URI option"}.with_subject("crc=payload");
   return {};
 }
 
@@ -99,6 +107,7 @@ std::string Uri::text() const {
   if (port != kDefaultPort) text += ":" + std::to_string(port);
   if (!region.empty()) text += "/" + region;
   if (transport != TransportKind::kAuto) text += "?transport=" + std::string{to_string(transport)};
+  if (payload_crc) text += "&crc=payload";
   return text;
 }
 

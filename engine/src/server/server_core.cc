@@ -16,6 +16,7 @@ namespace {
 constexpr std::chrono::milliseconds kListenerPause{20};
 constexpr std::chrono::milliseconds kDrainPause{10};
 constexpr std::size_t kSessionsToRefuse = 64;
+constexpr int kPortTries = 16;
 
 std::vector<TransportKind> kinds_of(const std::vector<std::unique_ptr<Listener>>& listeners) {
   std::vector<TransportKind> kinds;
@@ -72,12 +73,15 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
 
 ServerCore::~ServerCore() { stop(); }
 
-Result<ServerCore::Doors> ServerCore::open_doors(const config::ServerConfig& config,
-                                                 const std::shared_ptr<metrics::Registry>& registry,
-                                                 std::vector<RefusedTransport>* refused) {
+Result<ServerCore::Doors> ServerCore::open_listeners(
+    const config::ServerConfig& config, const std::shared_ptr<metrics::Registry>& registry,
+    std::vector<RefusedTransport>& refused) {
   Doors doors;
-  const auto add = [&](Availability wanted, TransportKind kind,
-                       Result<std::unique_ptr<Listener>> listener) -> Status {
+  const auto add = [&](Availability wanted, TransportKind kind, auto&& listen) -> Status {
+    if (wanted == Availability::kOff) return {};
+    // All on one port: that of the first.
+    Result<std::unique_ptr<Listener>> listener =
+        listen(doors.port != 0 ? doors.port : config.listen.port);
     if (listener) {
       doors.port = (*listener)->port();
       for (std::string& device : (*listener)->devices()) doors.devices.push_back(std::move(device));
@@ -88,26 +92,43 @@ Result<ServerCore::Doors> ServerCore::open_doors(const config::ServerConfig& con
     if (wanted == Availability::kRequired || listener.error().code() == Code::kAddressInUse)
       return listener.error();
     log::info("{} is not offered: {}", to_string(kind), listener.error().message());
-    if (refused != nullptr) refused->push_back({kind, listener.error()});
+    refused.push_back({kind, listener.error()});
     return {};
   };
   const config::Transports& wanted = config.transports;
-  if (wanted.rdma != Availability::kOff)
-    if (auto status = add(wanted.rdma, TransportKind::kRdma, transport::listen_rdma(config));
-        !status)
-      return status.error();
-  if (wanted.shm != Availability::kOff) {
-    const std::uint16_t port = doors.port != 0 ? doors.port : config.listen.port;
-    if (auto status = add(wanted.shm, TransportKind::kShm, transport::listen_shm(port)); !status)
-      return status.error();
+  Status status = add(wanted.rdma, TransportKind::kRdma,
+                      [&](std::uint16_t /*port*/) { return transport::listen_rdma(config); });
+  if (status)
+    status = add(wanted.tcp, TransportKind::kTcp,
+                 [&](std::uint16_t port) { return transport::listen_tcp(config, port, registry); });
+  if (status)
+    status = add(wanted.shm, TransportKind::kShm,
+                 [](std::uint16_t port) { return transport::listen_shm(port); });
+  if (!status) return status.error();
+  return doors;
+}
+
+Result<ServerCore::Doors> ServerCore::open_doors(const config::ServerConfig& config,
+                                                 const std::shared_ptr<metrics::Registry>& registry,
+                                                 std::vector<RefusedTransport>* refused) {
+  std::vector<RefusedTransport> left_out;
+  auto doors = open_listeners(config, registry, left_out);
+  // The port that was free for the first transport may be taken for the next: another one, then.
+  for (int i = 0; i < kPortTries && config.listen.port == 0 && !doors &&
+                  doors.error().code() == Code::kAddressInUse;
+       ++i) {
+    left_out.clear();
+    doors = open_listeners(config, registry, left_out);
   }
-  if (doors.listeners.empty())
+  if (refused != nullptr) refused->insert(refused->end(), left_out.begin(), left_out.end());
+  if (!doors) return doors;
+  if (doors->listeners.empty())
     return Error{Code::kUnsupported, "no transport can be offered"}.with_subject(
-        "transports.rdma, transports.shm");
+        "transports.rdma, transports.tcp, transports.shm");
   if (!config.metrics.address) return doors;
   auto endpoint = metrics::HttpEndpoint::start(registry, {.address = *config.metrics.address});
   if (!endpoint) return endpoint.error();
-  doors.http = std::move(*endpoint);
+  doors->http = std::move(*endpoint);
   return doors;
 }
 
@@ -334,7 +355,7 @@ Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string&
   if (spec.shm && !offers(TransportKind::kShm))
     return Error{Code::kUnsupported, "region over shm"}.with_subject(spec.name).with_reason(
         Reason::kNotOffered);
-  if (!spec.shm && !offers(TransportKind::kRdma))
+  if (!spec.shm && !offers(TransportKind::kRdma) && !offers(TransportKind::kTcp))
     log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
   auto created = catalog_.create(spec, deadline_after(config_.limits.request_timeout));
   metrics_.regions(catalog_.size());

@@ -79,6 +79,9 @@ class ServerCore {
   static Result<Doors> open_doors(const config::ServerConfig& config,
                                   const std::shared_ptr<metrics::Registry>& registry,
                                   std::vector<RefusedTransport>* refused);
+  static Result<Doors> open_listeners(const config::ServerConfig& config,
+                                      const std::shared_ptr<metrics::Registry>& registry,
+                                      std::vector<RefusedTransport>& refused);
   Status create_configured_regions();
   Status export_pool();
   Status begin();

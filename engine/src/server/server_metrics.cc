@@ -8,7 +8,8 @@ namespace remora::detail {
 namespace {
 constexpr std::array<const char*, static_cast<std::size_t>(RequestKind::kCount)> kRequestNames{
     "hello", "create", "open", "extents", "close", "list", "stat", "remove", "ping"};
-constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::kShm};
+constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::kShm,
+                                          TransportKind::kTcp};
 }  // namespace
 
 Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> registry) {

@@ -47,8 +47,8 @@ class ServerMetrics {
  private:
   static constexpr std::size_t kKinds = static_cast<std::size_t>(RequestKind::kCount);
   std::shared_ptr<metrics::Registry> registry_;
-  std::array<metrics::Gauge, 3> sessions_{};
-  std::array<metrics::Counter, 3> sessions_total_{};
+  std::array<metrics::Gauge, 4> sessions_{};  // by TransportKind
+  std::array<metrics::Counter, 4> sessions_total_{};
   std::array<std::array<metrics::Counter, 2>, kKinds> requests_{};
   metrics::Histogram latency_;
   metrics::Counter refused_;

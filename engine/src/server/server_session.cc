@@ -155,7 +155,7 @@ Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello) 
   welcome.set_pool_bytes(usage.total_bytes);
   welcome.set_pool_free_bytes(usage.free_bytes());
   welcome.set_device(endpoint_->device());
-  for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kShm})
+  for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kShm, TransportKind::kTcp})
     if (server_.offers(kind)) welcome.add_transports(static_cast<std::uint32_t>(kind));
   endpoint_->expect_lanes({.session_id = id_, .secret = lane_secret_});
   greeted_.store(true);
@@ -199,7 +199,8 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
   }
   auto grant = endpoint_->grant({.extents = region->memory()->stretches(),
                                  .rights = rights,
-                                 .memory_fd = region->memory()->shareable_fd()});
+                                 .memory_fd = region->memory()->shareable_fd(),
+                                 .cpu_atomics = region->info().atomic_domain == "cpu"});
   if (!grant) {
     server_.catalog().close(*region);
     return grant.error().with_subject(request.name());

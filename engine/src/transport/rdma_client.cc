@@ -11,6 +11,7 @@
 
 #include <remora/verbs/verbs.h>
 
+#include "support/fd_set.h"
 #include "support/log.h"
 #include "transport/rdma_control.h"
 #include "transport/rdma_wire.h"
@@ -21,7 +22,6 @@ namespace remora::transport {
 namespace {
 
 using rdma::ControlBuffers;
-using rdma::FdSet;
 using rdma::Introduction;
 
 class RdmaRegistration final : public Registration {

@@ -1,8 +1,6 @@
 #include "transport/rdma_control.h"
 
-#include <cerrno>
 #include <cstring>
-#include <sys/epoll.h>
 #include <thread>
 #include <utility>
 
@@ -46,19 +44,6 @@ std::optional<Introduction> Introduction::from_wire(std::span<const std::byte> b
   return Introduction{
       .purpose = static_cast<Purpose>(bytes[5]),
       .ticket = {.session_id = get(bytes.subspan(8, 8)), .secret = get(bytes.subspan(16, 8))}};
-}
-
-Result<FdSet> FdSet::create() {
-  UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
-  if (!epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
-  return FdSet{std::move(epoll)};
-}
-
-Status FdSet::add(int fd) noexcept {
-  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
-  return {};
 }
 
 Result<ControlBuffers> ControlBuffers::create(const verbs::ProtectionDomain& domain) {

@@ -10,23 +10,10 @@
 #include <remora/verbs/verbs.h>
 
 #include "support/clock.h"
-#include "support/unique_fd.h"
 #include "transport/rdma_wire.h"
 #include "transport/transport.h"
 
 namespace remora::transport::rdma {
-
-/// Descriptors that are readable together, as one. Source: epoll(7).
-class FdSet {
- public:
-  static Result<FdSet> create();
-  Status add(int fd) noexcept;
-  [[nodiscard]] int get() const noexcept { return epoll_.get(); }
-
- private:
-  explicit FdSet(UniqueFd epoll) noexcept : epoll_{std::move(epoll)} {}
-  UniqueFd epoll_;
-};
 
 /// Buffers and completion queues of one end of a control channel; made before its queue pair.
 ///

@@ -10,6 +10,7 @@
 
 #include <remora/verbs/verbs.h>
 
+#include "support/fd_set.h"
 #include "support/log.h"
 #include "transport/rdma_control.h"
 #include "transport/rdma_wire.h"
@@ -20,7 +21,6 @@ namespace remora::transport {
 namespace {
 
 using rdma::ControlBuffers;
-using rdma::FdSet;
 using rdma::Introduction;
 
 constexpr std::size_t kLanesMax = 8;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The transport seam: what the engine asks of rdma, shm and whatever comes next.
+/// The transport seam: what the engine asks of rdma, shm, tcp and whatever comes next.
 ///
 /// A session is one control channel (bounded messages, both ways) and lanes (data). A lane is
 /// crossed once a chain of work requests, never once a request. Everything above this file is the
@@ -23,6 +23,10 @@
 
 #include "support/clock.h"
 #include "support/unique_fd.h"
+
+namespace remora::metrics {
+class Registry;
+}
 
 namespace remora::transport {
 
@@ -124,8 +128,9 @@ class Lane {
 struct WireExtent {
   std::uint64_t start_bytes = 0;  ///< offset in the region
   std::uint64_t length_bytes = 0;
-  std::uint64_t remote_address = 0;  ///< rdma: virtual address; shm: offset in the region's memfd
-  std::uint32_t remote_key = 0;      ///< rdma: rkey
+  /// rdma: virtual address; shm: offset in the region's memfd; tcp: offset in the region
+  std::uint64_t remote_address = 0;
+  std::uint32_t remote_key = 0;  ///< rdma: rkey; tcp: index and generation in the session's table
 };
 
 /// A grant as the client uses it: remote_address made usable for WorkRequest, kept alive by `hold`.
@@ -171,6 +176,7 @@ class ClientEndpoint {
 struct ConnectOptions {
   std::string device;  ///< rdma: only this one; empty: any
   bool hardware_only = false;
+  bool payload_crc = false;  ///< tcp: a checksum of what is read and written, too
 };
 
 /// Connects to a server over one transport. Blocks, at most until `deadline`.
@@ -179,6 +185,9 @@ struct ConnectOptions {
 Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline);
 Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
                                                      Deadline deadline);
+/// Tries every address of the host, each for its share of the time.
+Result<std::unique_ptr<ClientEndpoint>> connect_tcp(const Uri& uri, const ConnectOptions& options,
+                                                    Deadline deadline);
 
 /// A stretch of server memory, as a transport grants it.
 struct MemoryStretch {
@@ -191,6 +200,8 @@ struct GrantRequest {
   std::span<const MemoryStretch> extents;
   Rights rights = Rights::kNone;
   int memory_fd = -1;  ///< the region's own memfd when it may be mapped, else -1
+  /// Atomics are the CPU's to carry out: the region's atomic domain is `cpu`.
+  bool cpu_atomics = false;
 };
 
 /// What keeps a grant valid on the server; revoked on destruction.
@@ -241,7 +252,7 @@ class Listener {
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
-  /// Server devices whose atomics it can offer: names for atomic domains. Empty for shm.
+  /// Server devices whose atomics it can offer: names for atomic domains. Empty for shm and tcp.
   [[nodiscard]] virtual std::vector<std::string> devices() const = 0;
 };
 
@@ -253,5 +264,10 @@ Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port);
 /// `port` 0 takes a free one. Errors: kAddressInUse; kNotFound (no device, not the named one, or
 /// none that has the address: the subject says which).
 Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config);
+/// On every address of `listen.address`. `port` 0 takes a free one. Data is served by a thread of
+/// the listener's own, which counts in `registry`. Errors: kAddressInUse, kNotFound (the name),
+/// kUnreachable (no address of this host), kPermissionDenied (a port below 1024), kSystem.
+Result<std::unique_ptr<Listener>> listen_tcp(const config::ServerConfig& config, std::uint16_t port,
+                                             const std::shared_ptr<metrics::Registry>& registry);
 
 }  // namespace remora::transport

@@ -34,7 +34,7 @@ TEST(ParseServer, OnlyPoolSizeIsRequired) {
 TEST(ParseServer, EveryKeyReachesItsField) {
   const ServerConfig config = parsed(R"(
 listen: {address: "fe80::1%eth0", port: 65535}
-transports: {rdma: required, rdma_device: mlx5_0, shm: auto}
+transports: {rdma: required, rdma_device: mlx5_0, shm: auto, tcp: off, tcp_spin: 1ms}
 pool: {size: 8MiB, piece: 2MiB, huge_pages: require, populate: false}
 regions:
   - {name: a.b_c-D9, size: 1MiB, block: 64, rights: [atomic, read], atomics: mlx5_0, shm: true}
@@ -51,8 +51,8 @@ log: {level: trace}
 metrics: {address: "[::1]:9471"}
 )");
   EXPECT_EQ(config.listen, (Listen{"fe80::1%eth0", 65535}));
-  EXPECT_EQ(config.transports,
-            (Transports{Availability::kRequired, "mlx5_0", Availability::kAuto}));
+  EXPECT_EQ(config.transports, (Transports{Availability::kRequired, "mlx5_0", Availability::kAuto,
+                                           Availability::kOff, std::chrono::milliseconds{1}}));
   EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false}));
   ASSERT_EQ(config.regions.size(), 2U);
   EXPECT_EQ(config.regions[0],

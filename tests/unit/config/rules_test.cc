@@ -32,7 +32,8 @@ TEST(MetricsRule, NeedsAPortOfItsOwn) {
 }
 
 TEST(TransportsRule, OneMustBeOn) {
-  EXPECT_EQ(faults(with_pool("transports:\n  rdma: off\n  shm: off\n")),
+  EXPECT_EQ(faults(with_pool("transports: {rdma: off, shm: off}\n")), "no fault");
+  EXPECT_EQ(faults(with_pool("transports:\n  rdma: off\n  shm: off\n  tcp: off\n")),
             "f.yaml:3:3: transports: every transport is off: turn one on, or clients cannot "
             "connect\n");
 }

@@ -40,6 +40,8 @@ transports:
   rdma: auto                              # default
   rdma_device: auto                       # default
   shm: auto                               # default
+  tcp: auto                               # default
+  tcp_spin: 50us                          # default
 pool:
   size: 1MiB                              # f.yaml:2 from N
   piece: 1GiB                             # default
@@ -115,9 +117,10 @@ class ShowProperty : public ::testing::Test {
     ServerConfig config;
     config.listen = {one_of<std::string>({"127.0.0.1", "::", "fe80::1%eth0", "storage7"}),
                      static_cast<std::uint16_t>(1 + below(7000))};
-    config.transports = {one_of({Availability::kAuto, Availability::kRequired}),
-                         one_of<std::string>({"", "mlx5_0"}),
-                         one_of({Availability::kAuto, Availability::kRequired})};
+    config.transports = {
+        one_of({Availability::kAuto, Availability::kRequired}), one_of<std::string>({"", "mlx5_0"}),
+        one_of({Availability::kAuto, Availability::kRequired}),
+        one_of({Availability::kOff, Availability::kAuto}), std::chrono::microseconds{below(1000)}};
     config.pool = {(1 + below(64)) << 40U >> below(12), 1ULL << 30U,
                    one_of({HugePages::kNever, HugePages::kTry, HugePages::kRequire}),
                    below(2) == 0};

@@ -43,11 +43,25 @@ TEST(Uri, WrongPartsAreNamedAndWhatIsExpectedThere) {
   EXPECT_EQ(fault("remora://h//r"), "URI region: /r");
   EXPECT_EQ(fault("remora://h/r?x=1"), "URI option: x=1");
   EXPECT_EQ(fault("remora://h/r?trasport=rdma"), "URI option: trasport=rdma");
-  EXPECT_EQ(fault("remora://h/r?transport=tcp"), "URI transport: tcp");
+  EXPECT_EQ(fault("remora://h/r?transport=pigeon"), "URI transport: pigeon");
+  EXPECT_EQ(fault("remora://h/r?transport=tcp&crc=header"), "URI option: crc=header");
+  EXPECT_EQ(fault("remora://h/r?transport=rdma&crc=payload"), "URI option: crc=payload");
+  EXPECT_EQ(fault("remora://h/r?crc=payload"), "URI option: crc=payload");
 }
 
 TEST(Uri, UnknownTransportIsUnsupported) {
-  EXPECT_EQ(Uri::parse("remora://h/r?transport=tcp").error().code(), Code::kUnsupported);
+  EXPECT_EQ(Uri::parse("remora://h/r?transport=pigeon").error().code(), Code::kUnsupported);
+}
+
+TEST(Uri, PayloadChecksumIsOfTcp) {
+  for (const std::string text :
+       {"remora://h/r?transport=tcp&crc=payload", "remora://h/r?crc=payload&transport=tcp"}) {
+    const Uri uri = Uri::parse(text).value();
+    EXPECT_EQ(uri.transport, TransportKind::kTcp);
+    EXPECT_TRUE(uri.payload_crc);
+    EXPECT_EQ(uri.text(), "remora://h/r?transport=tcp&crc=payload");
+  }
+  EXPECT_FALSE(Uri::parse("remora://h/r?transport=tcp").value().payload_crc);
 }
 
 TEST(Rights, TextListsThem) {

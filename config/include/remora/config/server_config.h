@@ -67,6 +67,11 @@ struct Transports {
   /// Shared memory with clients of the same user on this host. Regions allow it one by one
   /// (`RegionConfig::shm`), so no memory is mapped by others until one does.
   Availability shm = Availability::kAuto;
+  /// TCP on `listen.address` and `listen.port`, for machines without RDMA.
+  Availability tcp = Availability::kAuto;
+  /// How long the thread that serves tcp looks for requests before it sleeps. Longer: the first
+  /// request after a pause finds it awake, at the price of a core for that long.
+  std::chrono::nanoseconds tcp_spin = std::chrono::microseconds{50};
 
   friend bool operator==(const Transports&, const Transports&) = default;
 };

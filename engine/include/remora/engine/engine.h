@@ -44,6 +44,11 @@ struct EngineOptions {
   std::uint32_t bounce_slot_bytes = 64 * 1024;
   /// Restricts rdma to one device; empty: the one that routes to the server.
   std::string device{};
+  /// Over tcp, what is read and written is checked by CRC32C as well, and copied once more on
+  /// either side. A mismatch breaks the lane: the error of a read has
+  /// CompletionStatus::kBadResponse, that of a write, which then has no effect,
+  /// kRemoteOperationError.
+  bool tcp_payload_crc = false;
   /// Where series go; null: a registry of the engine's own.
   std::shared_ptr<metrics::Registry> registry{};
 };
@@ -55,7 +60,7 @@ struct ServerInfo {
   std::uint64_t memory_id = 0;  ///< one life of its memory's contents
   std::uint64_t pool_bytes = 0;
   std::uint64_t pool_free_bytes = 0;
-  std::string device{};  ///< the server's RDMA device of this session; empty over shm
+  std::string device{};  ///< the server's RDMA device of this session; empty over shm and tcp
   /// What the server offers. Empty: it did not say (an older one).
   std::vector<TransportKind> transports{};
 
@@ -103,8 +108,8 @@ class Engine {
   Engine& operator=(Engine&&) noexcept;
 
   /// Connects where there is no session yet, and asks for a grant.
-  /// `auto`: shm where server and region allow it, else rdma over hardware. A named transport never
-  /// falls back; rxe and siw are used only when rdma is named.
+  /// `auto`: shm where server and region allow it, else rdma over hardware, else tcp. A named
+  /// transport never falls back; rxe and siw are used only when rdma is named.
   /// Errors: kInvalidArgument (URI), kUnknownRegion, kNoRight, kUnsupported (no transport fits; the
   /// log says why each was left), kConnectionRefused, kUnreachable, kTimedOut.
   Result<Region> open_region(std::string_view uri, Rights rights) const;

@@ -38,8 +38,8 @@ struct RegionSpec {
   std::uint64_t size_bytes = 0;  ///< a multiple of block_bytes
   std::uint64_t block_bytes = 4096;
   Rights rights = Rights::kAll;
-  /// "none", "cpu", the name of a server device, or "auto": the device of the session when created
-  /// over rdma, else "cpu".
+  /// "none", "cpu" (shm and tcp), the name of a server device, or "auto": the device of the session
+  /// when created over rdma, else "cpu".
   std::string atomic_domain = "auto";
   bool shm = false;
 };

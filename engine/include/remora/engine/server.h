@@ -96,7 +96,8 @@ class Server {
   [[nodiscard]] std::uint16_t port() const noexcept;
   /// The metrics endpoint as "http://address:port", or empty.
   [[nodiscard]] std::string metrics_address() const;
-  /// One line a transport: "shm /run/…/remora-7471.sock", "rdma 10.0.0.1:7471 on rxe0".
+  /// One line a transport: "shm /run/…/remora-7471.sock", "rdma 10.0.0.1:7471 on rxe0",
+  /// "tcp 10.0.0.1:7471".
   [[nodiscard]] std::vector<std::string> listening() const;
   [[nodiscard]] metrics::Registry& registry() const noexcept;
 

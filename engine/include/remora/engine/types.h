@@ -45,12 +45,13 @@ enum class Rights : std::uint8_t {
 [[nodiscard]] std::string to_string(Rights rights);
 
 /// How bytes travel. `kAuto` only asks; a session always has one of the others.
-enum class TransportKind : std::uint8_t { kAuto, kRdma, kShm };
+enum class TransportKind : std::uint8_t { kAuto, kRdma, kShm, kTcp };
 [[nodiscard]] constexpr std::string_view to_string(TransportKind kind) noexcept {
   switch (kind) {
     case TransportKind::kAuto: return "auto";
     case TransportKind::kRdma: return "rdma";
     case TransportKind::kShm: return "shm";
+    case TransportKind::kTcp: return "tcp";
   }
   return "unknown";
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Names of servers and regions: `remora://HOST[:7471][/REGION][?transport=rdma|shm|auto]`.
+/// Names of servers and regions:
+/// `remora://HOST[:7471][/REGION][?transport=rdma|shm|tcp|auto][&crc=payload]`.
 
 #include <cstdint>
 #include <string>
@@ -18,9 +19,13 @@ struct Uri {
   std::uint16_t port = kDefaultPort;
   std::string region{};  ///< empty: the server itself
   TransportKind transport = TransportKind::kAuto;
+  /// `crc=payload`, with tcp only: what is read and written is checked by CRC32C as well, see
+  /// EngineOptions::tcp_payload_crc.
+  bool payload_crc = false;
 
-  /// Errors: kInvalidArgument, kUnsupported for an unknown transport. The operation names the part
-  /// that is wrong ("URI port"), the subject is its text, the remedy what may stand there.
+  /// Errors: kInvalidArgument, kUnsupported for an unknown transport or a checksum without tcp. The
+  /// operation names the part that is wrong ("URI port"), the subject is its text, the remedy what
+  /// may stand there.
   static Result<Uri> parse(std::string_view text);
   [[nodiscard]] std::string text() const;
 };

@@ -309,15 +309,16 @@ namespace detail {
 /// What is wrong with one part of a URI; empty for other operations.
 [[nodiscard]] constexpr std::string_view remedy_of_uri(std::string_view operation) noexcept {
   if (operation == "URI scheme")
-    return "a URI is remora://HOST[:PORT][/REGION][?transport=rdma|shm]";
+    return "a URI is remora://HOST[:PORT][/REGION][?transport=rdma|shm|tcp]";
   if (operation == "URI host")
     return "behind remora:// stands a name, an IPv4 address, or an IPv6 address in brackets";
   if (operation == "URI port") return "a port is a number from 1 to 65535";
   if (operation == "URI region")
     return "a region's name has 1 to 64 of A-Z a-z 0-9 . _ - and is neither . nor ..";
   if (operation == "URI option")
-    return "the only option is transport=rdma, transport=shm or transport=auto";
-  if (operation == "URI transport") return "a transport is rdma, shm or auto";
+    return "options are transport=rdma, transport=shm, transport=tcp or transport=auto, and "
+           "crc=payload with transport=tcp";
+  if (operation == "URI transport") return "a transport is rdma, shm, tcp or auto";
   return {};
 }
 
@@ -357,13 +358,14 @@ namespace detail {
   if (code == Code::kBusy && operation == "remove")
     return "clients have it open: 'remora stat' counts them";
   if (operation == "rdma_create_event_channel")
-    return "load the kernel module rdma_ucm and check /dev/infiniband/rdma_cm; on the server's own "
-           "host '?transport=shm' needs neither";
+    return "load the kernel module rdma_ucm and check /dev/infiniband/rdma_cm; '?transport=tcp' "
+           "needs "
+           "neither, nor does '?transport=shm' on the server's own host";
   if (code != Code::kNotFound) return {};
   if (operation == "getaddrinfo") return "check the host's name ('getent hosts NAME')";
   if (operation == "ibv_get_device_list" || operation == "rdma_get_devices")
     return "no RDMA device: install the NIC's driver, or 'rdma link add rxe0 type rxe netdev IF'; "
-           "on the server's own host '?transport=shm' needs none";
+           "'?transport=tcp' needs none, nor does '?transport=shm' on the server's own host";
   return {};
 }
 

@@ -1,0 +1,107 @@
+/// The client's side of the tcp transport: one connection for control, one for the lane.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <sys/socket.h>
+#include <utility>
+#include <vector>
+
+#include <remora/verbs/address.h>
+
+#include "transport/tcp_lane.h"
+#include "transport/tcp_socket.h"
+#include "transport/tcp_wire.h"
+#include "transport/transport.h"
+
+namespace remora::transport {
+
+namespace tcp {
+namespace {
+
+/// Connects, says what for, and hears that it is welcome.
+Result<UniqueFd> introduce(const verbs::Address& server, const Introduction& introduction,
+                           Deadline deadline) noexcept {
+  auto socket = connect_socket(server, deadline);
+  if (!socket) return socket;
+  std::array<std::byte, Welcome::kWireBytes> answer{};
+  Status status = send_all(socket->get(), introduction.to_wire(), deadline);
+  if (status) status = receive_all(socket->get(), answer, deadline);
+  if (!status) {
+    const std::string peer = server.to_string();
+    // It took the connection and hung up: not ours, or it does not want us.
+    if (status.error().code() == Code::kConnectionLost)
+      return Error{Code::kConnectionRefused, "connect over tcp"}.with_subject(peer).with_errno(
+          status.error().system_errno());
+    return Error{status.error().code(), "connect over tcp"}.with_subject(peer).with_errno(
+        status.error().system_errno());
+  }
+  const auto welcome = Welcome::from_wire(answer);
+  if (!welcome || welcome->purpose != introduction.purpose ||
+      welcome->payload_crc != introduction.payload_crc)
+    return Error{Code::kProtocol, "connect over tcp"}.with_subject(server.to_string());
+  return socket;
+}
+
+class TcpClientEndpoint final : public ClientEndpoint {
+ public:
+  TcpClientEndpoint(UniqueFd socket, verbs::Address server, bool payload_crc)
+      : socket_{std::move(socket)}, server_{server}, payload_crc_{payload_crc} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+  Status send(ControlMessage message, Deadline deadline) noexcept override {
+    return send_message(socket_.get(), message.bytes, deadline);
+  }
+  [[nodiscard]] int event_fd() const noexcept override { return socket_.get(); }
+  Result<std::optional<ControlMessage>> receive() noexcept override {
+    return reader_.receive(socket_.get());
+  }
+  Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
+                                          Deadline deadline) noexcept override {
+    auto socket = introduce(
+        server_, {.purpose = Purpose::kLane, .payload_crc = payload_crc_, .ticket = ticket},
+        deadline);
+    if (!socket) return socket.error();
+    return TcpLane::create(std::move(*socket), depth, payload_crc_);
+  }
+  [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
+    return nullptr;
+  }
+  Result<AttachedGrant> attach(std::vector<WireExtent> extents,
+                               std::vector<UniqueFd> /*descriptors*/,
+                               Rights /*rights*/) noexcept override {
+    return AttachedGrant{.extents = std::move(extents), .hold = nullptr};
+  }
+  void shutdown() noexcept override { ::shutdown(socket_.get(), SHUT_RDWR); }
+
+ private:
+  UniqueFd socket_;
+  verbs::Address server_;
+  bool payload_crc_;
+  MessageReader reader_;
+  std::string device_;
+};
+
+}  // namespace
+}  // namespace tcp
+
+Result<std::unique_ptr<ClientEndpoint>> connect_tcp(const Uri& uri, const ConnectOptions& options,
+                                                    Deadline deadline) {
+  auto addresses = verbs::Address::resolve_all(uri.host, uri.port, deadline);
+  if (!addresses) return addresses.error();
+  Error last{Code::kUnreachable, "connect over tcp"};
+  for (std::size_t i = 0; i < addresses->size(); ++i) {
+    // One that stays silent leaves its share of the time to those behind it.
+    const auto share = (deadline - Clock::now()) / static_cast<int>(addresses->size() - i);
+    const verbs::Address& address = (*addresses)[i];
+    auto socket = tcp::introduce(address, {}, Clock::now() + share);
+    if (socket)
+      return std::unique_ptr<ClientEndpoint>{std::make_unique<tcp::TcpClientEndpoint>(
+          std::move(*socket), address, options.payload_crc)};
+    last = socket.error();
+  }
+  return last;
+}
+
+}  // namespace remora::transport

@@ -1,0 +1,212 @@
+#include "transport/tcp_io.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <utility>
+
+#include "support/log.h"
+
+namespace remora::transport::tcp {
+
+namespace {
+
+/// Idle sockets that are asked one by one while the thread spins; more are left to epoll.
+constexpr std::size_t kAskedMost = 4;
+/// Rounds over the active lanes between two looks at all of them.
+constexpr unsigned kRoundsPerLook = 16;
+/// Time for a client to take the refusal that ends its lane.
+constexpr std::chrono::seconds kRefusalTimeout{1};
+constexpr int kRefusedLookMs = 100;
+
+}  // namespace
+
+Result<ServedMetrics> ServedMetrics::create(std::shared_ptr<metrics::Registry> registry) {
+  ServedMetrics made;
+  Status status;
+  const auto keep = [&](metrics::Counter& counter, std::string_view name, std::string_view help,
+                        const metrics::Labels& labels) {
+    if (!status) return;
+    auto registered = registry->counter(name, help, labels);
+    if (registered)
+      counter = *registered;
+    else
+      status = registered.error();
+  };
+  constexpr std::array<const char*, 4> kOps{"read", "write", "cas", "add"};
+  for (std::size_t op = 0; op < kOps.size(); ++op)
+    keep(made.operations[op], "remora_server_tcp_operations_total", "Operations served over tcp.",
+         {{"op", kOps[op]}});
+  for (std::size_t op = 0; op < made.bytes.size(); ++op)
+    keep(made.bytes[op], "remora_server_tcp_bytes_total", "Bytes read and written over tcp.",
+         {{"op", kOps[op]}});
+  keep(made.refused, "remora_server_tcp_refused_total",
+       "Operations over tcp that no grant allowed; each ended its session.", {});
+  keep(made.corrupt, "remora_server_tcp_corrupt_total",
+       "Writes over tcp whose bytes did not match their checksum; each ended its session.", {});
+  keep(made.strangers, "remora_server_tcp_strangers_total",
+       "Connections over tcp that were hung up on before they were a client's.", {});
+  if (!status) return status.error();
+  made.registry = std::move(registry);
+  return made;
+}
+
+Result<std::shared_ptr<IoThread>> IoThread::start(ServedMetrics metrics,
+                                                  std::chrono::nanoseconds spin) {
+  UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
+  if (!epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
+  UniqueFd wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  if (!wake) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
+    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  return std::make_shared<IoThread>(std::move(metrics), spin, std::move(epoll), std::move(wake));
+}
+
+IoThread::IoThread(ServedMetrics metrics, std::chrono::nanoseconds spin, UniqueFd epoll,
+                   UniqueFd wake)
+    : metrics_{std::move(metrics)}, spin_{spin}, epoll_{std::move(epoll)}, wake_{std::move(wake)} {
+  thread_ = std::thread{[this] { run(); }};
+  ::pthread_setname_np(thread_.native_handle(), "remora-tcp");
+}
+
+IoThread::~IoThread() {
+  stop_.store(true);
+  ::eventfd_write(wake_.get(), 1);
+  thread_.join();
+}
+
+Status IoThread::add(std::shared_ptr<ServerLane> lane) {
+  ServerLane* const raw = lane.get();
+  const std::lock_guard lock{mutex_};
+  lanes_.emplace(raw, std::move(lane));
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = raw}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, raw->fd(), &event) == 0) return {};
+  const Error error = Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  lanes_.erase(raw);
+  return error;
+}
+
+void IoThread::run() noexcept {
+  unsigned round = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const Clock::time_point now = Clock::now();
+    if (active_.empty()) {
+      const bool spin = now - moved_at_ < spin_;
+      if (!spin) report();
+      look(spin ? 0 : refused_.empty() ? -1 : kRefusedLookMs);
+    } else if (++round % kRoundsPerLook == 0) {
+      report();
+      look(0);
+    }
+    serve_active(now);
+    if (!refused_.empty()) end_refused(now);
+  }
+}
+
+/// Takes the lanes that have something to do among the active ones.
+void IoThread::look(int timeout_ms) noexcept {
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+  const Clock::time_point now = Clock::now();
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    auto* const lane = static_cast<ServerLane*>(event.data.ptr);
+    if (lane == nullptr) {
+      eventfd_t value = 0;
+      ::eventfd_read(wake_.get(), &value);
+      continue;
+    }
+    // One that waited for room looks for requests again.
+    if ((event.events & EPOLLOUT) != 0) watch(*lane, EPOLLIN);
+    if (!std::exchange(lane->active, true)) active_.push_back({lane, now});
+  }
+}
+
+void IoThread::serve_active(Clock::time_point now) noexcept {
+  for (std::size_t i = 0; i < active_.size();) {
+    ServerLane* const lane = active_[i].lane;
+    const Stays stays = serve_one(active_[i], now);
+    if (stays == Stays::kYes) {
+      ++i;
+      continue;
+    }
+    active_[i] = active_.back();
+    active_.pop_back();
+    lane->active = false;
+    if (stays == Stays::kBuried) bury(*lane);
+  }
+}
+
+IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexcept {
+  ServerLane& lane = *active.lane;
+  const bool was_refused = lane.refused();
+  Progress progress = Progress::kMore;
+  const bool served = lane.session().serve(
+      [&](const GrantTable& grants) { progress = lane.step(grants, served_); });
+  if (!served) {
+    std::this_thread::yield();
+    return Stays::kYes;
+  }
+  if (lane.refused() && !was_refused) refused_.push_back({&lane, now + kRefusalTimeout});
+  if (lane.moved()) active.served = moved_at_ = now;
+  switch (progress) {
+    case Progress::kMore: return Stays::kYes;
+    case Progress::kIdle:
+      return now - active.served < spin_ && active_.size() <= kAskedMost ? Stays::kYes : Stays::kNo;
+    case Progress::kBlocked: watch(lane, EPOLLOUT); return Stays::kNo;
+    case Progress::kDead: return Stays::kBuried;
+  }
+  return Stays::kNo;
+}
+
+void IoThread::watch(ServerLane& lane, std::uint32_t events) noexcept {
+  epoll_event event{.events = events, .data = {.ptr = &lane}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), &event) != 0)
+    log::warn("tcp: epoll_ctl: errno {}", errno);
+}
+
+/// The lane has ended: nothing of ours refers to it any more, and its session hears of it.
+void IoThread::bury(ServerLane& lane) noexcept {
+  report();
+  std::erase_if(refused_, [&](const Refused& refused) { return refused.lane == &lane; });
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), nullptr);
+  std::shared_ptr<ServerLane> last;
+  {
+    const std::lock_guard lock{mutex_};
+    const auto found = lanes_.find(&lane);
+    if (found == lanes_.end()) return;
+    last = std::move(found->second);
+    lanes_.erase(found);
+  }
+  last->session().lane_ended(*last);
+}
+
+/// Clients that do not hang up after a refusal are hung up on.
+void IoThread::end_refused(Clock::time_point now) noexcept {
+  for (std::size_t i = 0; i < refused_.size();) {
+    ServerLane& lane = *refused_[i].lane;
+    if (now < refused_[i].until) {
+      ++i;
+      continue;
+    }
+    std::erase_if(active_, [&](const Active& active) { return active.lane == &lane; });
+    bury(lane);  // takes it from refused_
+  }
+}
+
+/// Counts what was served.
+void IoThread::report() noexcept {
+  const metrics::Recorder recorder = metrics_.registry->recorder();
+  for (std::size_t op = 0; op < served_.operations.size(); ++op)
+    if (served_.operations[op] != 0) recorder.add(metrics_.operations[op], served_.operations[op]);
+  for (std::size_t op = 0; op < served_.bytes.size(); ++op)
+    if (served_.bytes[op] != 0) recorder.add(metrics_.bytes[op], served_.bytes[op]);
+  if (served_.refused != 0) recorder.add(metrics_.refused, served_.refused);
+  if (served_.corrupt != 0) recorder.add(metrics_.corrupt, served_.corrupt);
+  served_ = {};
+}
+
+}  // namespace remora::transport::tcp

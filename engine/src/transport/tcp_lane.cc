@@ -1,0 +1,306 @@
+#include "transport/tcp_lane.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <optional>
+#include <sys/socket.h>
+#include <utility>
+
+#include "support/crc32c.h"
+
+namespace remora::transport::tcp {
+
+namespace {
+
+/// Reads of so many bytes are received where they belong; what is shorter costs less as a copy out
+/// of the buffer than as two more vectors of a receive.
+constexpr std::uint32_t kStraightFrom = 1024;
+constexpr std::size_t kStagingBytes = std::size_t{64} * 1024;
+/// One receive brings about so much at most, so that a caller gets to see it.
+constexpr std::uint64_t kReceiveBytesMost = std::uint64_t{1} << 20U;
+
+}  // namespace
+
+Result<std::unique_ptr<Lane>> TcpLane::create(UniqueFd socket, std::uint32_t depth,
+                                              bool payload_crc) {
+  auto events = FdSet::create();
+  if (!events) return events.error();
+  if (auto status = events->add(socket.get()); !status) return status.error();
+  return std::unique_ptr<Lane>{
+      std::make_unique<TcpLane>(std::move(socket), std::move(*events), depth, payload_crc)};
+}
+
+TcpLane::TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payload_crc)
+    : socket_{std::move(socket)},
+      events_{std::move(events)},
+      limits_{.depth = depth, .transfer_bytes_max = kTransferBytesMax, .inline_bytes_max = 0},
+      payload_crc_{payload_crc},
+      straight_from_{payload_crc ? UINT32_MAX : kStraightFrom},
+      answer_interval_{std::max<std::uint64_t>(1, depth / 4)},
+      ring_(std::bit_ceil(depth)),
+      results_(ring_.size()),
+      headers_(ring_.size() * RequestHeader::kWireBytes),
+      staging_(payload_crc ? kStagingBytes + kTransferBytesMax : kStagingBytes) {
+  output_.reserve(2 * ring_.size());
+}
+
+PostOutcome TcpLane::post(std::span<const WorkRequest> chain,
+                          std::uint64_t first_sequence) noexcept {
+  if (failed_ || broken_off_.load(std::memory_order_acquire))
+    return {.taken = 0, .status = Error{Code::kConnectionLost, "tcp"}};
+  if (posted_end_ == 0) untold_ = done_end_ = expected_ = first_sequence;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const std::uint64_t sequence = first_sequence + i;
+    // The end of a chain, and now and then within a long one so that its room comes back early.
+    const bool answered = chain[i].opcode != Opcode::kWrite || i + 1 == chain.size() ||
+                          (sequence + 1) % answer_interval_ == 0;
+    enqueue(chain[i], sequence, answered);
+  }
+  posted_end_ = first_sequence + chain.size();
+  flush();
+  return {.taken = chain.size(), .status = {}};
+}
+
+void TcpLane::enqueue(const WorkRequest& request, std::uint64_t sequence, bool answered) noexcept {
+  posted(sequence) = {.local = request.local,
+                      .length_bytes = request.length_bytes,
+                      .opcode = request.opcode,
+                      .answered = answered};
+  const bool write = request.opcode == Opcode::kWrite;
+  const RequestHeader header{
+      .opcode = request.opcode,
+      .answered = answered,
+      .length_bytes = request.length_bytes,
+      .address = request.remote_address,
+      .key = request.remote_key,
+      .sequence = static_cast<std::uint32_t>(sequence),
+      .compare_or_add = request.compare_or_add,
+      .swap = request.swap,
+      .payload_crc = write && payload_crc_ ? crc32c({request.local, request.length_bytes}) : 0};
+  std::byte* const at =
+      headers_.data() + (sequence & (ring_.size() - 1)) * RequestHeader::kWireBytes;
+  header.to_wire(std::span<std::byte, RequestHeader::kWireBytes>{at, RequestHeader::kWireBytes});
+  add_output(at, RequestHeader::kWireBytes);
+  if (write) add_output(request.local, request.length_bytes);
+}
+
+void TcpLane::add_output(const std::byte* bytes, std::size_t length) noexcept {
+  if (output_first_ < output_.size()) {
+    iovec& last = output_.back();
+    if (static_cast<std::byte*>(last.iov_base) + last.iov_len == bytes) {
+      last.iov_len += length;
+      return;
+    }
+  }
+  if (output_.size() == output_.capacity()) {  // what is left is of requests in flight: it fits
+    output_.erase(output_.begin(), output_.begin() + static_cast<std::ptrdiff_t>(output_first_));
+    output_first_ = 0;
+  }
+  // sendmsg(2) does not write through the vectors it is given.
+  output_.push_back({.iov_base = const_cast<std::byte*>(bytes), .iov_len = length});
+}
+
+/// Sends what the socket takes.
+void TcpLane::flush() noexcept {
+  while (output_first_ < output_.size() && !broken_off_.load(std::memory_order_acquire)) {
+    msghdr gathered{};
+    gathered.msg_iov = output_.data() + output_first_;
+    gathered.msg_iovlen = std::min<std::size_t>(output_.size() - output_first_, IOV_MAX);
+    const ssize_t sent = ::sendmsg(socket_.get(), &gathered, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno == EAGAIN) return;
+    if (sent < 0) {  // poll() takes what has been answered, and then finds the end
+      ::shutdown(socket_.get(), SHUT_RDWR);
+      break;
+    }
+    auto left = static_cast<std::size_t>(sent);
+    while (left > 0) {
+      iovec& first = output_[output_first_];
+      const std::size_t part = std::min(left, first.iov_len);
+      first.iov_base = static_cast<std::byte*>(first.iov_base) + part;
+      first.iov_len -= part;
+      left -= part;
+      if (first.iov_len == 0) ++output_first_;
+    }
+  }
+  output_.clear();
+  output_first_ = 0;
+}
+
+std::size_t TcpLane::poll(std::span<LaneCompletion> completions) noexcept {
+  if (output_first_ < output_.size()) flush();
+  if (!failed_ && done_end_ != posted_end_) receive();
+  return tell(completions);
+}
+
+std::uint64_t TcpLane::next_answered(std::uint64_t sequence) const noexcept {
+  while (sequence != posted_end_ && !ring_[sequence & (ring_.size() - 1)].answered) ++sequence;
+  return sequence;
+}
+
+std::byte* TcpLane::destination(std::uint64_t sequence) noexcept {
+  if (posted(sequence).opcode == Opcode::kRead) return posted(sequence).local;
+  return reinterpret_cast<std::byte*>(&results_[sequence & (results_.size() - 1)]);
+}
+
+/// Vectors for the answers that come next, in input_; how many.
+std::size_t TcpLane::plan() noexcept {
+  std::size_t count = 0;
+  std::uint64_t bytes = 0;
+  std::size_t cursor = staged_;
+  const auto add = [&](std::byte* at, std::size_t length) {
+    bytes += length;
+    if (count > 0 &&
+        static_cast<std::byte*>(input_[count - 1].iov_base) + input_[count - 1].iov_len == at)
+      input_[count - 1].iov_len += length;
+    else
+      input_[count++] = {.iov_base = at, .iov_len = length};
+  };
+  expected_ = next_answered(expected_);
+  std::uint64_t sequence = expected_;
+  for (std::size_t answers = 0; answers < kAnswersMost && sequence != posted_end_; ++answers) {
+    const Posted& request = posted(sequence);
+    const std::uint32_t payload = answer_bytes(request.opcode, request.length_bytes);
+    const bool straight = goes_straight(payload);
+    const bool first = sequence == expected_;
+    std::size_t staged = kHeader + (straight ? 0 : payload);
+    staged -= !first ? 0 : header_taken_ ? kHeader : staged_;
+    if (cursor + staged > staging_.size()) break;
+    if (staged > 0) add(staging_.data() + cursor, staged);
+    cursor += staged;
+    const std::uint32_t got = first ? straight_got_ : 0;
+    if (straight) add(request.local + got, payload - got);
+    if (bytes >= kReceiveBytesMost) break;
+    sequence = next_answered(sequence + 1);
+  }
+  return count;
+}
+
+void TcpLane::receive() noexcept {
+  msghdr scattered{};
+  scattered.msg_iov = input_.data();
+  scattered.msg_iovlen = plan();
+  if (scattered.msg_iovlen == 0) return;
+  const ssize_t got =
+      scattered.msg_iovlen == 1
+          ? ::recv(socket_.get(), input_[0].iov_base, input_[0].iov_len, MSG_DONTWAIT)
+          : ::recvmsg(socket_.get(), &scattered, MSG_DONTWAIT);
+  if (got > 0) return take(static_cast<std::size_t>(got));
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  // EFAULT: the expected answer's place cannot be written to.
+  const bool no_place = got < 0 && errno == EFAULT && header_taken_;
+  fail(no_place ? expected_ : done_end_,
+       no_place ? CompletionStatus::kLocalProtectionError : CompletionStatus::kFlushed);
+}
+
+/// Takes what a receive along the last plan() brought.
+void TcpLane::take(std::size_t received) noexcept {
+  std::size_t cursor = 0;
+  while (received > 0 && expected_ != posted_end_) {
+    const Posted& request = posted(expected_);
+    const std::uint32_t payload = answer_bytes(request.opcode, request.length_bytes);
+    const bool straight = goes_straight(payload);
+    if (!header_taken_) {
+      const std::size_t whole = kHeader + (straight ? 0 : payload);
+      const std::size_t part = std::min(received, whole - staged_);
+      staged_ += part;
+      received -= part;
+      if (!take_staged(staging_.data() + cursor, whole)) return;
+      cursor += whole;
+      staged_ = 0;
+      header_taken_ = true;
+    }
+    if (straight) {
+      const auto part =
+          static_cast<std::uint32_t>(std::min<std::size_t>(received, payload - straight_got_));
+      straight_got_ += part;
+      received -= part;
+      if (straight_got_ < payload) return;
+    }
+    header_taken_ = false;
+    straight_got_ = 0;
+    done_end_ = expected_ + 1;
+    expected_ = next_answered(done_end_);
+  }
+}
+
+/// The expected answer as far as it is staged: `staged_` of `whole` bytes from `staged` on. True
+/// when it is whole and good; what is not whole is kept for the next receive.
+bool TcpLane::take_staged(const std::byte* staged, std::size_t whole) noexcept {
+  std::optional<AnswerHeader> answer;
+  if (staged_ >= kHeader) {
+    answer = AnswerHeader::from_wire(std::span<const std::byte, kHeader>{staged, kHeader});
+    if (!answer) fail(done_end_, CompletionStatus::kBadResponse);
+    if (!answer || !check(*answer)) return false;
+  }
+  if (staged_ < whole) {
+    std::memmove(staging_.data(), staged, staged_);
+    return false;
+  }
+  const std::span payload{staged + kHeader, whole - kHeader};
+  if (payload.empty()) return true;
+  if (payload_crc_ && crc32c(payload) != answer->payload_crc) {
+    fail(expected_, CompletionStatus::kBadResponse);
+    return false;
+  }
+  std::memcpy(destination(expected_), payload.data(), payload.size());
+  return true;
+}
+
+/// Whether it is the answer that is expected, and a good one.
+bool TcpLane::check(const AnswerHeader& answer) noexcept {
+  // Answers tell of the writes before them, so a failure may be of one of these.
+  const std::uint64_t back = static_cast<std::uint32_t>(expected_) - answer.sequence;
+  const std::uint64_t sequence = expected_ - back;
+  const bool known = back <= expected_ - done_end_;
+  if (answer.status != CompletionStatus::kSuccess && known) {
+    fail(sequence, answer.status);
+    return false;
+  }
+  const Posted& request = posted(expected_);
+  if (answer.status == CompletionStatus::kSuccess && back == 0 && answer.opcode == request.opcode &&
+      answer.length_bytes == answer_bytes(request.opcode, request.length_bytes))
+    return true;
+  // Not even that what stands before it has succeeded is known.
+  fail(done_end_, CompletionStatus::kBadResponse);
+  return false;
+}
+
+/// The end of the lane: what stands before `sequence` has succeeded, it has not, and the rest is
+/// flushed.
+void TcpLane::fail(std::uint64_t sequence, CompletionStatus status) noexcept {
+  failed_ = true;
+  fault_ = sequence;
+  fault_status_ = status;
+  done_end_ = std::max(done_end_, sequence);
+  ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+std::size_t TcpLane::tell(std::span<LaneCompletion> completions) noexcept {
+  std::size_t count = 0;
+  if (done_end_ != untold_ && count < completions.size()) {
+    completions[count++] = {.sequence = done_end_ - 1};
+    untold_ = done_end_;
+  }
+  for (; failed_ && untold_ != posted_end_ && count < completions.size(); ++untold_)
+    completions[count++] = {
+        .sequence = untold_,
+        .status = untold_ == fault_ ? fault_status_ : CompletionStatus::kFlushed};
+  return count;
+}
+
+Status TcpLane::arm() noexcept {
+  const bool wanted = output_first_ < output_.size();
+  if (wanted == waits_for_room_) return {};
+  waits_for_room_ = wanted;
+  return events_.change(socket_.get(), wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void TcpLane::break_off() noexcept {
+  if (!broken_off_.exchange(true, std::memory_order_acq_rel)) ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+}  // namespace remora::transport::tcp

@@ -1,0 +1,115 @@
+#pragma once
+
+/// The client's end of a lane over tcp.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <sys/uio.h>
+#include <vector>
+
+#include <remora/result.h>
+
+#include "support/fd_set.h"
+#include "support/unique_fd.h"
+#include "transport/tcp_wire.h"
+#include "transport/transport.h"
+
+namespace remora::transport::tcp {
+
+/// A chain is one gathered send: headers from a ring, a write's bytes from where they are. What the
+/// socket does not take is kept as vectors on the same memory and goes on in poll(). Answers come
+/// in the order of their requests and are as long as these say, so a receive is scattered: large
+/// reads straight to where they belong, headers and what is small through a buffer.
+///
+/// With payload CRC all that is received goes through the buffer and is checked there before it is
+/// copied.
+class TcpLane final : public Lane {
+ public:
+  /// `socket`: connected, prepared, introduced and welcomed. Errors: kSystem.
+  static Result<std::unique_ptr<Lane>> create(UniqueFd socket, std::uint32_t depth,
+                                              bool payload_crc);
+  TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payload_crc);
+
+  [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
+  PostOutcome post(std::span<const WorkRequest> chain,
+                   std::uint64_t first_sequence) noexcept override;
+  std::size_t poll(std::span<LaneCompletion> completions) noexcept override;
+  [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
+    return results_;
+  }
+  Status arm() noexcept override;
+  void drain_events() noexcept override {}  // level-triggered
+  [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
+  void break_off() noexcept override;
+  void close() noexcept override { break_off(); }
+  [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
+    return limits_.depth;
+  }
+
+ private:
+  /// A request posted and not told of.
+  struct Posted {
+    std::byte* local = nullptr;
+    std::uint32_t length_bytes = 0;
+    Opcode opcode = Opcode::kRead;
+    bool answered = true;
+  };
+  /// The answers that one receive may bring.
+  static constexpr std::size_t kAnswersMost = 64;
+  static constexpr std::size_t kHeader = AnswerHeader::kWireBytes;
+
+  void enqueue(const WorkRequest& request, std::uint64_t sequence, bool answered) noexcept;
+  void add_output(const std::byte* bytes, std::size_t length) noexcept;
+  void flush() noexcept;
+
+  [[nodiscard]] Posted& posted(std::uint64_t sequence) noexcept {
+    return ring_[sequence & (ring_.size() - 1)];
+  }
+  [[nodiscard]] bool goes_straight(std::uint32_t payload_bytes) const noexcept {
+    return payload_bytes >= straight_from_;
+  }
+  [[nodiscard]] std::byte* destination(std::uint64_t sequence) noexcept;
+  [[nodiscard]] std::uint64_t next_answered(std::uint64_t sequence) const noexcept;
+  std::size_t plan() noexcept;
+  void receive() noexcept;
+  void take(std::size_t received) noexcept;
+  bool take_staged(const std::byte* staged, std::size_t whole) noexcept;
+  bool check(const AnswerHeader& answer) noexcept;
+  void fail(std::uint64_t sequence, CompletionStatus status) noexcept;
+  std::size_t tell(std::span<LaneCompletion> completions) noexcept;
+
+  UniqueFd socket_;
+  FdSet events_;
+  Limits limits_;
+  bool payload_crc_;
+  std::uint32_t straight_from_;  ///< payloads of so many bytes are not staged
+  std::uint64_t answer_interval_;
+  std::atomic<bool> broken_off_{false};
+  bool waits_for_room_ = false;  ///< what events_ looks for
+
+  std::vector<Posted> ring_;  // by sequence & (size - 1)
+  std::vector<std::uint64_t> results_;
+  std::uint64_t posted_end_ = 0;  ///< sequence after the last one posted
+  std::uint64_t untold_ = 0;      ///< first sequence that poll() has not told of
+  std::uint64_t done_end_ = 0;    ///< sequence after the last one that succeeded
+  std::uint64_t expected_ = 0;    ///< request whose answer is the next to come whole
+  bool failed_ = false;           ///< nothing is received any more
+  std::uint64_t fault_ = 0;       ///< the request that failed by itself, with fault_status_
+  CompletionStatus fault_status_ = CompletionStatus::kFlushed;
+
+  std::vector<std::byte> headers_;  // of requests; by sequence & (ring size - 1)
+  std::vector<iovec> output_;       // not sent yet: from output_first_ on
+  std::size_t output_first_ = 0;
+
+  std::vector<std::byte> staging_;  // what a receive does not put straight where it belongs
+  std::size_t staged_ = 0;          ///< bytes at its start, of the expected answer
+  std::uint32_t straight_got_ = 0;  ///< of the expected answer's payload, whose header was good
+  bool header_taken_ = false;
+  std::array<iovec, 2 * kAnswersMost> input_;
+};
+
+}  // namespace remora::transport::tcp

@@ -1,0 +1,354 @@
+/// The server's side of the tcp transport: listening sockets, and connections until they have said
+/// what they are for. Control channels become endpoints, lanes go to the thread that serves them.
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <utility>
+#include <vector>
+
+#include <remora/verbs/address.h>
+
+#include "support/fd_set.h"
+#include "support/log.h"
+#include "transport/tcp_io.h"
+#include "transport/tcp_server_lane.h"
+#include "transport/tcp_session.h"
+#include "transport/tcp_socket.h"
+#include "transport/tcp_wire.h"
+#include "transport/transport.h"
+
+namespace remora::transport {
+
+namespace tcp {
+namespace {
+
+/// Connections that have not said what they are for; of more, the oldest are hung up on.
+constexpr std::size_t kPendingMost = 256;
+/// Connections taken from a listening socket at once, so that those before them get their turn.
+constexpr std::size_t kAcceptMost = 64;
+/// Room in the socket for every answer that a client may wait for.
+constexpr int kControlSendBytes =
+    static_cast<int>((kControlRequestsMax + 2) * (kControlMessageBytesMax + 64));
+
+/// Which session a lane belongs to.
+class TcpLaneDesk {
+ public:
+  void expect(const LaneTicket& ticket, const std::shared_ptr<Session>& session) {
+    const std::lock_guard lock{mutex_};
+    sessions_[ticket.session_id] = {ticket.secret, session};
+  }
+  void forget(const Session& session) {
+    const std::lock_guard lock{mutex_};
+    std::erase_if(sessions_,
+                  [&](const auto& entry) { return entry.second.session.get() == &session; });
+  }
+  /// Null for a ticket that nobody was given.
+  [[nodiscard]] std::shared_ptr<Session> find(const LaneTicket& ticket) {
+    const std::lock_guard lock{mutex_};
+    const auto found = sessions_.find(ticket.session_id);
+    if (found == sessions_.end() || found->second.secret != ticket.secret) return nullptr;
+    return found->second.session;
+  }
+
+ private:
+  struct Expected {
+    std::uint64_t secret;
+    std::shared_ptr<Session> session;
+  };
+  std::mutex mutex_;
+  std::map<std::uint64_t, Expected> sessions_;
+};
+
+class TcpServerEndpoint final : public ServerEndpoint {
+ public:
+  TcpServerEndpoint(UniqueFd socket, std::string peer, std::shared_ptr<Session> session,
+                    FdSet events, std::shared_ptr<TcpLaneDesk> desk, std::shared_ptr<IoThread> io)
+      : io_{std::move(io)},
+        desk_{std::move(desk)},
+        socket_{std::move(socket)},
+        peer_{std::move(peer)},
+        session_{std::move(session)},
+        events_{std::move(events)} {}
+  ~TcpServerEndpoint() override { shutdown(); }
+  TcpServerEndpoint(const TcpServerEndpoint&) = delete;
+  TcpServerEndpoint& operator=(const TcpServerEndpoint&) = delete;
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
+  [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+  [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
+
+  Result<std::optional<ControlMessage>> receive() noexcept override {
+    auto message = reader_.receive(socket_.get());
+    if (!message || message->has_value() || !session_->broken()) return message;
+    return Error{Code::kConnectionLost, "lane"}.with_reason(Reason::kLaneBroken);
+  }
+  /// No room means that the client does not read, and that ends its session.
+  Status send(ControlMessage message) noexcept override {
+    return send_message(socket_.get(), message.bytes, Clock::now());
+  }
+  void flush(Deadline /*deadline*/) noexcept override {}  // the kernel sends what the socket took
+  void expect_lanes(const LaneTicket& ticket) noexcept override { desk_->expect(ticket, session_); }
+  Result<Grant> grant(const GrantRequest& request) noexcept override {
+    return session_->grant(request);
+  }
+  void shutdown() noexcept override {
+    desk_->forget(*session_);
+    session_->end();
+    ::shutdown(socket_.get(), SHUT_RDWR);
+  }
+
+ private:
+  std::shared_ptr<IoThread> io_;  // outlives the lanes
+  std::shared_ptr<TcpLaneDesk> desk_;
+  UniqueFd socket_;
+  std::string peer_;
+  std::string device_;
+  std::shared_ptr<Session> session_;
+  FdSet events_;
+  MessageReader reader_;
+};
+
+/// A connection that has not said what it is for.
+struct Newcomer {
+  UniqueFd socket;
+  verbs::Address peer;
+  Deadline until;
+  std::array<std::byte, Introduction::kWireBytes> bytes{};
+  std::size_t got = 0;
+};
+
+class TcpListener final : public Listener {
+ public:
+  TcpListener(std::vector<UniqueFd> sockets, std::vector<verbs::Address> addresses, FdSet events,
+              UniqueFd timer, std::chrono::nanoseconds handshake_timeout, ServedMetrics metrics,
+              std::shared_ptr<IoThread> io)
+      : sockets_{std::move(sockets)},
+        addresses_{std::move(addresses)},
+        events_{std::move(events)},
+        timer_{std::move(timer)},
+        handshake_timeout_{handshake_timeout},
+        metrics_{std::move(metrics)},
+        io_{std::move(io)} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
+  [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
+  [[nodiscard]] std::uint16_t port() const noexcept override { return addresses_.front().port(); }
+  [[nodiscard]] std::vector<std::string> devices() const override { return {}; }
+  [[nodiscard]] std::string description() const override {
+    std::string text = "tcp";
+    for (const verbs::Address& address : addresses_) text += " " + address.to_string();
+    return text;
+  }
+
+  Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
+    std::vector<std::unique_ptr<ServerEndpoint>> arrived;
+    std::uint64_t expirations = 0;
+    (void)!::read(timer_.get(), &expirations, sizeof expirations);
+    Status status;
+    for (const UniqueFd& socket : sockets_)
+      if (status) status = take_newcomers(socket.get());
+    const Clock::time_point now = Clock::now();
+    std::erase_if(newcomers_, [&](Newcomer& newcomer) { return hear(newcomer, now, arrived); });
+    set_timer();
+    if (!status && arrived.empty()) return status.error();
+    return arrived;
+  }
+
+ private:
+  Status take_newcomers(int listening) noexcept {
+    for (std::size_t i = 0; i < kAcceptMost; ++i) {
+      sockaddr_storage peer{};
+      socklen_t length = sizeof peer;
+      UniqueFd socket{::accept4(listening, reinterpret_cast<sockaddr*>(&peer), &length,
+                                SOCK_CLOEXEC | SOCK_NONBLOCK)};
+      if (!socket) {
+        if (errno == EAGAIN) return {};
+        // What was wrong with that one connection is no fault of the listener. Source: accept(2).
+        if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) continue;
+        return Error{Code::kSystem, "accept"}.with_errno(errno);
+      }
+      const verbs::Address address = verbs::Address::from(reinterpret_cast<sockaddr*>(&peer));
+      if (!prepare_socket(socket.get()) || !events_.add(socket.get())) continue;
+      if (newcomers_.size() >= kPendingMost) {
+        turn_away(newcomers_.front(), "too many at once");
+        newcomers_.pop_front();
+      }
+      newcomers_.push_back({.socket = std::move(socket),
+                            .peer = address,
+                            .until = Clock::now() + handshake_timeout_});
+    }
+    return {};
+  }
+
+  /// Reads on. True when the newcomer is one no longer: it has gone where it belongs, or for good.
+  bool hear(Newcomer& newcomer, Clock::time_point now,
+            std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
+    const ssize_t got = ::recv(newcomer.socket.get(), newcomer.bytes.data() + newcomer.got,
+                               newcomer.bytes.size() - newcomer.got, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+      if (now < newcomer.until) return false;
+      return turn_away(newcomer, "silent");
+    }
+    if (got <= 0) return turn_away(newcomer, "gone");
+    newcomer.got += static_cast<std::size_t>(got);
+    if (newcomer.got < newcomer.bytes.size()) return false;
+    const auto introduction = Introduction::from_wire(newcomer.bytes);
+    if (!introduction) return turn_away(newcomer, "not the protocol");
+    const Status admitted = introduction->purpose == Purpose::kLane
+                                ? admit_lane(newcomer, *introduction)
+                                : admit_control(newcomer, arrived);
+    if (!admitted) log::warn("tcp: {}: {}", newcomer.peer.to_string(), admitted.error().message());
+    if (!admitted) metrics_.registry->recorder().add(metrics_.strangers);
+    return true;
+  }
+
+  bool turn_away(const Newcomer& newcomer, std::string_view why) const {
+    log::info("tcp: {}: hung up on: {}", newcomer.peer.to_string(), why);
+    metrics_.registry->recorder().add(metrics_.strangers);
+    return true;
+  }
+
+  Status admit_control(Newcomer& newcomer, std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
+    // Best effort: what the system gives is enough for a client that reads.
+    ::setsockopt(newcomer.socket.get(), SOL_SOCKET, SO_SNDBUF, &kControlSendBytes,
+                 sizeof kControlSendBytes);
+    if (auto status = send_all(newcomer.socket.get(), Welcome{}.to_wire(), Clock::now()); !status)
+      return status;
+    auto session = Session::create();
+    if (!session) return session.error();
+    auto events = FdSet::create();
+    if (!events) return events.error();
+    for (const int fd : {newcomer.socket.get(), (*session)->event_fd()})
+      if (auto status = events->add(fd); !status) return status;
+    leave(newcomer);
+    arrived.push_back(
+        std::make_unique<TcpServerEndpoint>(std::move(newcomer.socket), newcomer.peer.to_string(),
+                                            std::move(*session), std::move(*events), desk_, io_));
+    return {};
+  }
+
+  Status admit_lane(Newcomer& newcomer, const Introduction& introduction) {
+    const auto session = desk_->find(introduction.ticket);
+    if (session == nullptr) return Error{Code::kProtocol, "lane without a session"};
+    const int fd = newcomer.socket.get();
+    leave(newcomer);
+    auto lane =
+        std::make_shared<ServerLane>(std::move(newcomer.socket), session, introduction.payload_crc);
+    if (auto status = session->add_lane(lane); !status) return status;
+    const Welcome welcome{.purpose = Purpose::kLane, .payload_crc = introduction.payload_crc};
+    Status status = send_all(fd, welcome.to_wire(), Clock::now());
+    if (status) status = io_->add(lane);
+    if (!status) session->lane_ended(*lane);
+    return status;
+  }
+
+  /// The descriptor goes on to another set of events.
+  void leave(const Newcomer& newcomer) noexcept { events_.remove(newcomer.socket.get()); }
+
+  /// So that silence is noticed.
+  void set_timer() noexcept {
+    itimerspec when{};
+    if (!newcomers_.empty()) {  // in the order of their deadlines
+      const auto left = std::max<std::chrono::nanoseconds>(newcomers_.front().until - Clock::now(),
+                                                           std::chrono::milliseconds{1});
+      when.it_value = {.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000),
+                       .tv_nsec = static_cast<long>(left.count() % 1'000'000'000)};  // NOLINT
+    }
+    ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+  }
+
+  std::vector<UniqueFd> sockets_;
+  std::vector<verbs::Address> addresses_;
+  FdSet events_;
+  UniqueFd timer_;
+  std::chrono::nanoseconds handshake_timeout_;
+  ServedMetrics metrics_;
+  std::shared_ptr<IoThread> io_;
+  std::shared_ptr<TcpLaneDesk> desk_ = std::make_shared<TcpLaneDesk>();
+  std::deque<Newcomer> newcomers_;
+};
+
+Error listen_error(Operation operation, int system_errno, const verbs::Address& address) {
+  const Code code = system_errno == EADDRINUSE      ? Code::kAddressInUse
+                    : system_errno == EADDRNOTAVAIL ? Code::kUnreachable
+                    : system_errno == EACCES        ? Code::kPermissionDenied
+                                                    : Code::kSystem;
+  return Error{code, operation}.with_subject(address.to_string()).with_errno(system_errno);
+}
+
+Result<UniqueFd> listen_on(const verbs::Address& address) {
+  UniqueFd socket{::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (!socket) return Error{Code::kSystem, "socket"}.with_errno(errno);
+  constexpr int kOn = 1;
+  const int v6_only = address.is_any() ? 0 : 1;
+  // Connections of a server that has just ended do not keep its successor from the port; one that
+  // listens does.
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &kOn, sizeof kOn);
+  if (address.family() == AF_INET6)
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
+  if (::bind(socket.get(), address.raw(), address.raw_length_bytes()) != 0)
+    return listen_error("bind", errno, address);
+  if (::listen(socket.get(), SOMAXCONN) != 0) return listen_error("listen", errno, address);
+  return socket;
+}
+
+std::uint16_t bound_port(int socket) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0) return 0;
+  return verbs::Address::from(reinterpret_cast<sockaddr*>(&own)).port();
+}
+
+}  // namespace
+}  // namespace tcp
+
+Result<std::unique_ptr<Listener>> listen_tcp(const config::ServerConfig& config, std::uint16_t port,
+                                             const std::shared_ptr<metrics::Registry>& registry) {
+  constexpr std::chrono::seconds kNameTimeout{10};
+  auto wanted =
+      verbs::Address::resolve_all(config.listen.address, port, verbs::deadline_in(kNameTimeout));
+  if (!wanted) return wanted.error();
+  auto events = FdSet::create();
+  if (!events) return events.error();
+  UniqueFd timer{::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
+  if (!timer) return Error{Code::kSystem, "timerfd_create"}.with_errno(errno);
+  if (auto status = events->add(timer.get()); !status) return status.error();
+  std::vector<UniqueFd> sockets;
+  std::vector<verbs::Address> addresses;
+  Error last{Code::kUnreachable, "bind"};
+  for (const verbs::Address& candidate : *wanted) {
+    const verbs::Address address = candidate.with_port(port);
+    if (std::find(addresses.begin(), addresses.end(), address) != addresses.end()) continue;
+    auto socket = tcp::listen_on(address);
+    if (!socket) {
+      last = socket.error();
+      // A name may stand for addresses that this host does not have now (IPv6 turned off).
+      if (last.code() == Code::kAddressInUse) return last;
+      continue;
+    }
+    port = tcp::bound_port(socket->get());
+    if (auto status = events->add(socket->get()); !status) return status.error();
+    sockets.push_back(std::move(*socket));
+    addresses.push_back(address.with_port(port));
+  }
+  if (sockets.empty()) return last;
+  auto metrics = tcp::ServedMetrics::create(registry);
+  if (!metrics) return metrics.error();
+  auto io = tcp::IoThread::start(*metrics, config.transports.tcp_spin);
+  if (!io) return io.error();
+  return std::unique_ptr<Listener>{std::make_unique<tcp::TcpListener>(
+      std::move(sockets), std::move(addresses), std::move(*events), std::move(timer),
+      config.limits.handshake_timeout, std::move(*metrics), std::move(*io))};
+}
+
+}  // namespace remora::transport

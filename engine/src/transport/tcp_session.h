@@ -1,0 +1,125 @@
+#pragma once
+
+/// The server's side of one session over tcp: what it may reach, and its lanes.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include <remora/result.h>
+
+#include "support/unique_fd.h"
+#include "transport/tcp_wire.h"
+#include "transport/transport.h"
+
+namespace remora::transport::tcp {
+
+/// Memory that a session was granted.
+struct GrantedExtent {
+  std::byte* memory = nullptr;
+  std::uint64_t start_bytes = 0;  ///< the address of its first byte: its offset in the region
+  std::uint64_t length_bytes = 0;
+  Rights rights = Rights::kNone;
+  bool cpu_atomics = false;
+};
+
+/// The extents of one session by key. A key is the index of a slot (20 bits) and the slot's
+/// generation (12 bits, from a random one on), so that a key of a grant that has ended is not soon
+/// that of another. Nothing of other sessions is in it: no key reaches them.
+class GrantTable {
+ public:
+  static constexpr std::size_t kExtentsMax = std::size_t{1} << 20U;
+
+  /// Errors: kLimitExceeded (kExtentsMax).
+  Result<std::uint32_t> add(const GrantedExtent& extent);
+  void remove(std::uint32_t key) noexcept;
+  [[nodiscard]] std::size_t size() const noexcept { return slots_.size() - free_.size(); }
+
+  /// Where a request goes, or why it does not.
+  struct Target {
+    CompletionStatus status = CompletionStatus::kSuccess;
+    std::byte* memory = nullptr;
+  };
+  [[nodiscard]] Target resolve(const RequestHeader& request) const noexcept;
+
+ private:
+  struct Slot {
+    GrantedExtent extent;
+    std::uint32_t key = 0;
+    bool used = false;
+  };
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_;
+};
+
+class ServerLane;
+
+/// Shared by the endpoint, its grants, its lanes.
+///
+/// Its lock is held while one of its lanes is served: a step of bounded length. So whoever holds it
+/// knows that nothing touches the granted memory, and data of one session never waits for another.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  static constexpr std::size_t kLanesMax = 8;
+
+  /// Errors: kSystem.
+  static Result<std::shared_ptr<Session>> create();
+  explicit Session(UniqueFd broken_event) noexcept : broken_event_{std::move(broken_event)} {}
+
+  /// Errors: kLimitExceeded; kConnectionLost (ended).
+  Result<Grant> grant(const GrantRequest& request);
+  /// On return no transfer touches what these keys reached. One that did ends with its lane.
+  void revoke(std::span<const std::uint32_t> keys) noexcept;
+
+  /// Errors: kLimitExceeded (kLanesMax); kConnectionLost (ended).
+  Status add_lane(const std::shared_ptr<ServerLane>& lane);
+  /// A lane has ended by itself, and the session with it.
+  void lane_ended(const ServerLane& lane) noexcept;
+  /// Ends the lanes; on return they touch nothing any more. Idempotent.
+  void end() noexcept;
+
+  /// Readable from the end of a lane on.
+  [[nodiscard]] int event_fd() const noexcept { return broken_event_.get(); }
+  [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }
+
+  /// For the thread that serves: a step of a lane. False: others want the session, come again.
+  template <typename Step>
+  bool serve(Step&& step) {
+    // The lock goes to who asks first, which would nearly always be the thread that just had it.
+    if (wanted_.load(std::memory_order_relaxed) != 0) return false;
+    const std::lock_guard lock{mutex_};
+    step(static_cast<const GrantTable&>(grants_));
+    return true;
+  }
+
+ private:
+  /// The session's lock, for others than the thread that serves.
+  class Exclusive {
+   public:
+    explicit Exclusive(Session& session) noexcept : session_{session} {
+      session_.wanted_.fetch_add(1, std::memory_order_relaxed);
+      session_.mutex_.lock();
+      session_.wanted_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    ~Exclusive() { session_.mutex_.unlock(); }
+    Exclusive(const Exclusive&) = delete;
+    Exclusive& operator=(const Exclusive&) = delete;
+
+   private:
+    Session& session_;
+  };
+
+  UniqueFd broken_event_;
+  std::atomic<bool> broken_{false};
+  std::atomic<int> wanted_{0};
+  std::mutex mutex_;  // what follows
+  GrantTable grants_;
+  std::vector<std::shared_ptr<ServerLane>> lanes_;
+  bool ended_ = false;
+};
+
+}  // namespace remora::transport::tcp
