@@ -281,7 +281,7 @@ void TcpLane::fail(std::uint64_t sequence, CompletionStatus status) noexcept {
 
 std::size_t TcpLane::tell(std::span<LaneCompletion> completions) noexcept {
   std::size_t count = 0;
-  if (done_end_ != untold_ && count < completions.size()) {
+  if (done_end_ > untold_ && count < completions.size()) {
     completions[count++] = {.sequence = done_end_ - 1};
     untold_ = done_end_;
   }

@@ -33,7 +33,7 @@ struct Introduction {
   static constexpr std::size_t kWireBytes = 32;
   Purpose purpose = Purpose::kControl;
   bool payload_crc = false;
-  LaneTicket ticket;
+  LaneTicket ticket{};
 
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
   /// Nothing for what is not an introduction: the bytes come from anybody.
