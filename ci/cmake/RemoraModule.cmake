@@ -23,6 +23,8 @@ function(remora_add_module name)
     BASE_DIRS "${CMAKE_CURRENT_SOURCE_DIR}/include" FILES ${arg_HEADERS})
   target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/src")
   target_compile_features(${target} PUBLIC cxx_std_20)
+  # Our own calls are to our own functions, also in a shared library: they may be inlined.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   target_link_libraries(${target} PUBLIC ${arg_PUBLIC}
     PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:remora_warnings>)
   set_target_properties(${target} PROPERTIES

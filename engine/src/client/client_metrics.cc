@@ -1,5 +1,7 @@
 #include "client/client_metrics.h"
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -105,16 +107,24 @@ ClientMetrics::Ending ClientMetrics::ending(const Outcome& outcome) noexcept {
   }
 }
 
-void ClientMetrics::operation_ended(metrics::Recorder recorder, const OperationRecord& operation,
-                                    std::uint64_t latency_ns) const noexcept {
+void EndTally::add_failed(const OperationRecord& operation) noexcept {
   const auto op = static_cast<std::size_t>(operation.opcode);
-  recorder.add(operations_[op][ending(operation.outcome)]);
-  if (!operation.outcome.ok) return;
-  recorder.observe(latency_[op], latency_ns);
-  if (operation.opcode == transport::Opcode::kRead)
-    recorder.add(bytes_read_, operation.length_bytes);
-  else if (operation.opcode == transport::Opcode::kWrite)
-    recorder.add(bytes_written_, operation.length_bytes);
+  recorder_.add(metrics_.operations_[op][ClientMetrics::ending(operation.outcome)]);
+}
+
+void EndTally::record() noexcept {
+  if (count_ == 0) return;
+  const auto op = static_cast<std::size_t>(opcode_);
+  const auto latency = std::chrono::duration_cast<std::chrono::nanoseconds>(now_ - submitted_);
+  recorder_.add(metrics_.operations_[op][ClientMetrics::kOk], count_);
+  recorder_.observe_n(metrics_.latency_[op],
+                      static_cast<std::uint64_t>(std::max<std::int64_t>(0, latency.count())),
+                      count_);
+  if (opcode_ == transport::Opcode::kRead)
+    recorder_.add(metrics_.bytes_read_, bytes_);
+  else if (opcode_ == transport::Opcode::kWrite)
+    recorder_.add(metrics_.bytes_written_, bytes_);
+  count_ = bytes_ = 0;
 }
 
 void ClientMetrics::misuse(transport::Opcode opcode) const noexcept {

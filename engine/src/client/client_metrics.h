@@ -23,8 +23,6 @@ class ClientMetrics {
 
   [[nodiscard]] metrics::Recorder recorder() const noexcept { return registry_->recorder(); }
 
-  void operation_ended(metrics::Recorder recorder, const OperationRecord& operation,
-                       std::uint64_t latency_ns) const noexcept;
   /// An operation that was refused before it reached a lane.
   void misuse(transport::Opcode opcode) const noexcept;
   void doorbell(std::size_t request_count, std::uint64_t in_flight) const noexcept;
@@ -36,6 +34,7 @@ class ClientMetrics {
   void lane_broken() const noexcept;
 
  private:
+  friend class EndTally;
   /// What an operation ended as, as a label.
   enum Ending : std::size_t {
     kOk,
@@ -63,6 +62,42 @@ class ClientMetrics {
   metrics::Gauge send_queue_occupancy_;
   metrics::Gauge lanes_;
   metrics::Counter lanes_broken_;
+};
+
+/// Counts operations that end together: those of one kind, submitted at once, are recorded at once.
+/// Reads the clock once. Belongs to one thread, for the time of one visit to the lane.
+class EndTally {
+ public:
+  explicit EndTally(const ClientMetrics& metrics) noexcept
+      : metrics_{metrics}, recorder_{metrics.recorder()}, now_{Clock::now()} {}
+  ~EndTally() { record(); }
+  EndTally(const EndTally&) = delete;
+  EndTally& operator=(const EndTally&) = delete;
+
+  void add(const OperationRecord& operation) noexcept {
+    if (!operation.outcome.ok) return add_failed(operation);
+    if (operation.opcode != opcode_ || operation.submitted != submitted_) {
+      record();
+      opcode_ = operation.opcode;
+      submitted_ = operation.submitted;
+    }
+    ++count_;
+    bytes_ += operation.length_bytes;
+  }
+  [[nodiscard]] Clock::time_point now() const noexcept { return now_; }
+  [[nodiscard]] metrics::Recorder recorder() const noexcept { return recorder_; }
+
+ private:
+  void add_failed(const OperationRecord& operation) noexcept;
+  void record() noexcept;
+
+  const ClientMetrics& metrics_;
+  metrics::Recorder recorder_;
+  Clock::time_point now_;
+  Clock::time_point submitted_{};
+  std::uint64_t count_ = 0;
+  std::uint64_t bytes_ = 0;
+  transport::Opcode opcode_ = transport::Opcode::kRead;
 };
 
 }  // namespace remora::detail

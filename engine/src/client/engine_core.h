@@ -133,6 +133,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   };
   Status hello(Deadline deadline);
   Status open_lane(Deadline deadline);
+  [[nodiscard]] LaneDriver::BrokenHandler lane_broken();
+  Status keep(std::unique_ptr<LaneDriver> driver);
   Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened,
                                                            Deadline deadline);
   void close_unanswered(std::uint64_t grant_id) noexcept;
@@ -162,6 +164,11 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::mutex send_mutex_;
 };
 
+[[nodiscard]] constexpr Rights right_for(transport::Opcode opcode) noexcept {
+  using enum transport::Opcode;
+  return opcode == kRead ? Rights::kRead : opcode == kWrite ? Rights::kWrite : Rights::kAtomic;
+}
+
 /// One grant.
 class RegionCore {
  public:
@@ -178,13 +185,32 @@ class RegionCore {
 
   /// Fills in where the operation goes and refuses misuse. `operation` has opcode, local, length,
   /// offset, memory; gets extents and, on misuse, its outcome. True: may be submitted.
-  bool check(OperationRecord& operation, bool buffer_valid) const noexcept;
+  bool check(OperationRecord& operation, bool buffer_valid) const noexcept {
+    operation.extents = grant_.extents;
+    if (admits(operation, buffer_valid)) [[likely]] {
+      operation.outcome = {};
+      return true;
+    }
+    return check_closely(operation, buffer_valid);
+  }
 
   /// Submits one operation and waits for it.
   void run(OperationRecord& operation, bool buffer_valid,
            std::chrono::nanoseconds deadline) const noexcept;
 
  private:
+  /// True for nearly every sound operation, and for no other: what judge() says, at less cost.
+  [[nodiscard]] bool admits(const OperationRecord& operation, bool buffer_valid) const noexcept {
+    const bool keyed =
+        !needs_keys_ || operation.memory == nullptr || operation.memory->registered(domain_index_);
+    // No length of 0, and no offset beyond the end less that length.
+    return buffer_valid && keyed && operation.local != nullptr &&
+           operation.length_bytes - 1 < info_.size_bytes &&
+           operation.offset_bytes <= info_.size_bytes - operation.length_bytes &&
+           includes(rights_, right_for(operation.opcode)) && !is_atomic(operation.opcode) &&
+           session_->connected();
+  }
+  bool check_closely(OperationRecord& operation, bool buffer_valid) const noexcept;
   [[nodiscard]] Outcome judge(const OperationRecord& operation, bool buffer_valid) const noexcept;
 
   std::shared_ptr<SessionCore> session_;
@@ -194,6 +220,9 @@ class RegionCore {
   transport::AttachedGrant grant_;
   std::string transport_reason_;
   bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
+  // Of the session's lane, looked at for every operation.
+  bool needs_keys_;
+  std::size_t domain_index_;
 };
 
 /// The error a finished operation stands for.

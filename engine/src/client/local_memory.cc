@@ -42,16 +42,22 @@ Result<std::shared_ptr<SlotStore>> SlotStore::create(std::size_t slot_count,
                                                      std::size_t slot_bytes) {
   constexpr std::size_t kAlignment = 64;
   constexpr std::size_t kSlotBytesMax = std::size_t{1} << 30U;
-  if (slot_count == 0 || slot_count >= kNone || slot_bytes == 0 || slot_bytes > kSlotBytesMax)
+  if (slot_bytes == 0 || slot_bytes > kSlotBytesMax)
     return Error{Code::kInvalidArgument, "allocate_slots"}
-        .with_subject("count and size of slots must be positive, size at most 1 GiB")
+        .with_subject("the size of slots must be positive, and at most 1 GiB")
         .with_limit(slot_bytes, kSlotBytesMax);
+  if (slot_count == 0 || slot_count > kSlotsMax)
+    return Error{Code::kInvalidArgument, "allocate_slots"}
+        .with_subject("the number of slots must be positive")
+        .with_limit(slot_count, kSlotsMax);
   const std::size_t rounded = (slot_bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (slot_count > std::numeric_limits<std::size_t>::max() / 2 / rounded)
     return Error{Code::kOutOfMemory, "allocate_slots"};
   auto slab = Slab::map(slot_count * rounded);
   if (!slab) return slab.error();
-  return std::make_shared<SlotStore>(std::move(*slab), slot_count, slot_bytes, rounded);
+  return std::shared_ptr<SlotStore>{
+      new SlotStore{std::move(*slab), slot_count, slot_bytes, rounded},
+      [](SlotStore* store) { store->abandon(); }};
 }
 
 SlotStore::SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes,
@@ -60,31 +66,14 @@ SlotStore::SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes,
       slot_bytes_{slot_bytes},
       stride_bytes_{stride_bytes},
       memory_{std::make_shared<LocalMemory>(slab_.bytes())},
-      next_(slot_count),
-      head_{0} {
+      next_(slot_count) {
   for (std::size_t i = 0; i < slot_count; ++i)
     next_[i].store(i + 1 < slot_count ? static_cast<std::uint32_t>(i + 1) : kNone,
                    std::memory_order_relaxed);
 }
 
-std::uint32_t SlotStore::take() noexcept {
-  std::uint64_t head = head_.load(std::memory_order_acquire);
-  while (true) {
-    const auto index = static_cast<std::uint32_t>(head);
-    if (index == kNone) return kNone;
-    const std::uint64_t next =
-        ((head >> 32U) + 1) << 32U | next_[index].load(std::memory_order_relaxed);
-    if (head_.compare_exchange_weak(head, next, std::memory_order_acquire)) return index;
-  }
-}
-
-void SlotStore::give_back(std::uint32_t index) noexcept {
-  std::uint64_t head = head_.load(std::memory_order_relaxed);
-  while (true) {
-    next_[index].store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
-    const std::uint64_t next = ((head >> 32U) + 1) << 32U | index;
-    if (head_.compare_exchange_weak(head, next, std::memory_order_release)) return;
-  }
+void SlotStore::abandon() noexcept {
+  if (over(head_.fetch_or(kAbandoned, std::memory_order_acq_rel) | kAbandoned)) delete this;
 }
 
 }  // namespace remora::detail
@@ -121,21 +110,15 @@ Source::Source(const Slot& slot) noexcept : bytes_{slot.bytes_}, valid_{slot.sto
   if (valid_) memory_ = slot.store_->memory().get();
 }
 
-void Slot::release() noexcept {
-  if (store_ == nullptr) return;
-  store_->give_back(index_);
-  store_.reset();
+void Slot::give_back() noexcept {
+  std::exchange(store_, nullptr)->give_back(index_);
   bytes_ = {};
 }
 
 Slot SlotPool::take() noexcept {
-  Slot slot;
   const std::uint32_t index = store_->take();
-  if (index == detail::SlotStore::kNone) return slot;
-  slot.store_ = store_;
-  slot.bytes_ = store_->slot(index);
-  slot.index_ = index;
-  return slot;
+  if (index == detail::SlotStore::kNone) return {};
+  return Slot{store_.get(), store_->slot(index), index};
 }
 
 std::size_t SlotPool::slot_bytes() const noexcept { return store_->slot_bytes(); }

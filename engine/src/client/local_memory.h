@@ -71,14 +71,18 @@ class Slab {
   std::span<std::byte> bytes_;
 };
 
-/// Equal slots of a slab and the stack of the free ones. Thread-safe and lock-free: a tagged index
-/// stack, the tag guarding against reuse between load and exchange.
+/// Equal slots of a slab and the stack of the free ones. Thread-safe and lock-free: one word holds
+/// the top of the stack, the number of slots that are out, and a tag that guards against reuse
+/// between load and exchange. The store lives until its last handle and its last slot are gone:
+/// counting in that word spares each slot a reference count of its own.
 class SlotStore {
  public:
   static Result<std::shared_ptr<SlotStore>> create(std::size_t slot_count, std::size_t slot_bytes);
-  SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes, std::size_t stride_bytes);
+  SlotStore(const SlotStore&) = delete;
+  SlotStore& operator=(const SlotStore&) = delete;
 
-  static constexpr std::uint32_t kNone = 0xffffffff;
+  static constexpr std::uint32_t kNone = (1U << 20U) - 1;
+  static constexpr std::size_t kSlotsMax = kNone;
   /// Index of a free slot, or kNone.
   [[nodiscard]] std::uint32_t take() noexcept;
   void give_back(std::uint32_t index) noexcept;
@@ -90,12 +94,49 @@ class SlotStore {
   [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const noexcept { return memory_; }
 
  private:
+  SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes, std::size_t stride_bytes);
+  ~SlotStore() = default;
+  /// The last handle is gone.
+  void abandon() noexcept;
+
+  /// The word: index 20 | slots out 20 | abandoned 1 | tag 23.
+  static constexpr std::uint64_t kIndexMask = kNone;
+  static constexpr std::uint64_t kOneOut = std::uint64_t{1} << 20U;
+  static constexpr std::uint64_t kOutMask = kIndexMask << 20U;
+  static constexpr std::uint64_t kAbandoned = std::uint64_t{1} << 40U;
+  static constexpr std::uint64_t kOneTag = std::uint64_t{1} << 41U;
+  [[nodiscard]] static bool over(std::uint64_t head) noexcept {
+    return (head & (kAbandoned | kOutMask)) == kAbandoned;
+  }
+
   Slab slab_;
   std::size_t slot_bytes_;
   std::size_t stride_bytes_;
   std::shared_ptr<LocalMemory> memory_;  // deregistered before the slab is unmapped
   std::vector<std::atomic<std::uint32_t>> next_;
-  alignas(64) std::atomic<std::uint64_t> head_;  // tag << 32 | index
+  alignas(64) std::atomic<std::uint64_t> head_{0};
 };
+
+inline std::uint32_t SlotStore::take() noexcept {
+  std::uint64_t head = head_.load(std::memory_order_acquire);
+  while (true) {
+    const auto index = static_cast<std::uint32_t>(head & kIndexMask);
+    if (index == kNone) return kNone;
+    const std::uint64_t next =
+        ((head & ~kIndexMask) + kOneTag + kOneOut) | next_[index].load(std::memory_order_relaxed);
+    if (head_.compare_exchange_weak(head, next, std::memory_order_acquire)) return index;
+  }
+}
+
+inline void SlotStore::give_back(std::uint32_t index) noexcept {
+  std::uint64_t head = head_.load(std::memory_order_relaxed);
+  std::uint64_t next = 0;
+  do {
+    next_[index].store(static_cast<std::uint32_t>(head & kIndexMask), std::memory_order_relaxed);
+    next = ((head & ~kIndexMask) + kOneTag - kOneOut) | index;
+  } while (!head_.compare_exchange_weak(head, next, std::memory_order_acq_rel,
+                                        std::memory_order_relaxed));
+  if (over(next)) delete this;
+}
 
 }  // namespace remora::detail

@@ -2,10 +2,12 @@
 
 /// One operation in flight: what was asked, how far it is, how it ended.
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
-#include <vector>
 
 #include <remora/engine/queue.h>
 #include <remora/result.h>
@@ -18,11 +20,34 @@ namespace remora::detail {
 
 struct OperationRecord;
 
-/// Where finished operations go; guarded by the lane driver's lock. An intrusive list.
-struct CompletionSink {
-  OperationRecord* first = nullptr;
-  OperationRecord* last = nullptr;
-  std::size_t count = 0;
+/// Where finished operations go: a ring that whoever moves the lane fills, one at a time, and that
+/// its owner empties without a lock. The record and the sink are the owner's again from then on.
+class CompletionSink {
+ public:
+  /// `ring`: a power of two, at least as many as are submitted to this sink and not taken.
+  /// Borrowed.
+  explicit CompletionSink(std::span<OperationRecord*> ring) noexcept
+      : ring_{ring.data()}, mask_{ring.size() - 1} {}
+  CompletionSink(const CompletionSink&) = delete;
+  CompletionSink& operator=(const CompletionSink&) = delete;
+
+  void push(OperationRecord& operation) noexcept {
+    const std::size_t at = pushed_.load(std::memory_order_relaxed);
+    ring_[at & mask_] = &operation;
+    pushed_.store(at + 1, std::memory_order_release);  // the last touch of both
+  }
+  /// Operations that take() will give.
+  [[nodiscard]] std::size_t ready() const noexcept {
+    return pushed_.load(std::memory_order_acquire) - taken_;
+  }
+  /// Only while ready() is not 0.
+  [[nodiscard]] OperationRecord& take() noexcept { return *ring_[taken_++ & mask_]; }
+
+ private:
+  OperationRecord** ring_;
+  std::size_t mask_;
+  std::size_t taken_ = 0;
+  alignas(64) std::atomic<std::size_t> pushed_{0};
 };
 
 /// How an operation ended: success, or a code with its details.
@@ -52,27 +77,39 @@ struct Outcome {
   return opcode == transport::Opcode::kCompareSwap || opcode == transport::Opcode::kFetchAdd;
 }
 
+/// The extent that holds the byte at `offset`, which is within the region.
+[[nodiscard]] inline const transport::WireExtent& extent_of(
+    std::span<const transport::WireExtent> extents, std::uint64_t offset) noexcept {
+  if (extents.size() == 1) return extents.front();
+  const auto after = std::upper_bound(extents.begin(), extents.end(), offset,
+                                      [](std::uint64_t at, const transport::WireExtent& extent) {
+                                        return at < extent.start_bytes;
+                                      });
+  return *std::prev(after);
+}
+
 /// Owned by whoever submits it (a queue's table, a synchronous caller's stack) and untouched by
 /// them from submission until it is in its sink.
 struct OperationRecord {
+  OperationRecord* next = nullptr;  ///< in what is submitted, then in the driver's backlog
+
   // What was asked.
-  transport::Opcode opcode = transport::Opcode::kRead;
   std::byte* local = nullptr;  ///< a write's bytes are only read
   std::uint64_t length_bytes = 0;
   std::uint64_t offset_bytes = 0;  ///< in the region
+  LocalMemory* memory = nullptr;   ///< null: not registered, bounced where a key is needed
+  std::span<const transport::WireExtent> extents;
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
-  LocalMemory* memory = nullptr;  ///< null: not registered, bounced where a key is needed
-  std::span<const transport::WireExtent> extents;
-  Deadline deadline;
   Clock::time_point submitted;
+  Deadline deadline;
   CompletionSink* sink = nullptr;
 
   // How far it is.
   std::uint64_t planned_bytes = 0;  ///< made into work requests
   std::uint32_t requests_in_flight = 0;
   bool any_posted = false;
-  OperationRecord* next = nullptr;  ///< in the driver's backlog, then in the sink
+  transport::Opcode opcode = transport::Opcode::kRead;
 
   // How it ended.
   Outcome outcome;

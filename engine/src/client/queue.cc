@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include <remora/engine/queue.h>
@@ -8,18 +9,6 @@
 namespace remora::detail {
 
 using transport::Opcode;
-
-namespace {
-void append(CompletionSink& sink, OperationRecord& operation) noexcept {
-  operation.next = nullptr;
-  if (sink.last == nullptr)
-    sink.first = &operation;
-  else
-    sink.last->next = &operation;
-  sink.last = &operation;
-  ++sink.count;
-}
-}  // namespace
 
 Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore> region,
                                                      const QueueOptions& options) {
@@ -36,43 +25,55 @@ Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore>
 
 QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
                      std::chrono::nanoseconds deadline)
-    : region_{std::move(region)}, deadline_{deadline}, table_(depth), ready_(depth) {
-  for (std::size_t i = 0; i < depth; ++i)
-    table_[i].next_free = i + 1 < depth ? static_cast<std::uint32_t>(i + 1) : kNone;
+    : region_{std::move(region)},
+      deadline_{deadline},
+      depth_{depth},
+      table_(2 * depth),
+      ring_(std::bit_ceil(depth)),
+      sink_{ring_},
+      ready_(depth) {
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    table_[i].index = static_cast<std::uint32_t>(i);
+    table_[i].next_free = static_cast<std::uint32_t>(i + 1);
+    table_[i].deadline = Deadline::max();
+    table_[i].sink = &sink_;
+  }
 }
 
 QueueCore::~QueueCore() {
-  if (in_flight_ > 0)
-    region_->session().lane().wait(sink_, in_flight_, [this] { return earliest_deadline(); });
+  const auto earliest = [this] { return earliest_deadline(); };
+  if (in_flight_ > 0) region_->session().lane().wait(sink_, in_flight_, DeadlineSource{earliest});
 }
 
-QueueCore::Entry* QueueCore::acquire(std::uint64_t tag) noexcept {
-  if (free_ == kNone) return nullptr;
-  Entry& entry = table_[free_];
+[[gnu::always_inline]] inline QueueEntry* QueueCore::acquire(std::uint64_t tag) noexcept {
+  if (taken_ == depth_) return nullptr;
+  QueueEntry& entry = table_[free_];
   free_ = entry.next_free;
-  static_cast<OperationRecord&>(entry) = OperationRecord{};
-  entry.tag = tag;
   ++taken_;
+  entry.next = nullptr;
+  entry.planned_bytes = 0;
+  entry.any_posted = false;
+  entry.tag = tag;
   return &entry;
 }
 
-Ticket QueueCore::keep(Entry& entry, bool buffer_valid) noexcept {
-  entry.next = nullptr;
-  if (!region_->check(entry, buffer_valid)) {
-    append(refused_, entry);
-  } else {
-    if (filled_last_ == nullptr)
-      filled_first_ = &entry;
-    else
-      filled_last_->next = &entry;
+[[gnu::always_inline]] inline Ticket QueueCore::keep(QueueEntry& entry,
+                                                     bool buffer_valid) noexcept {
+  if (region_->check(entry, buffer_valid)) [[likely]] {
+    (filled_first_ == nullptr ? filled_first_ : filled_last_->next) = &entry;
     filled_last_ = &entry;
     ++filled_;
+  } else {
+    (refused_first_ == nullptr ? refused_first_ : refused_last_->next) = &entry;
+    refused_last_ = &entry;
+    ++refused_;
   }
-  return Ticket{static_cast<std::uint32_t>(&entry - table_.data()), entry.generation};
+  return Ticket{entry.index, entry.generation};
 }
 
-Ticket QueueCore::take(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept {
-  Entry* const entry = acquire(tag);
+[[gnu::always_inline]] inline Ticket QueueCore::take(const Transfer& transfer, Slot* slot,
+                                                     std::uint64_t tag) noexcept {
+  QueueEntry* const entry = acquire(tag);
   if (entry == nullptr) return {};
   entry->opcode = transfer.opcode;
   entry->offset_bytes = transfer.offset.bytes;
@@ -85,11 +86,13 @@ Ticket QueueCore::take(const Transfer& transfer, Slot* slot, std::uint64_t tag) 
 
 Ticket QueueCore::take_atomic(Opcode opcode, ByteOffset offset, std::uint64_t compare_or_add,
                               std::uint64_t swap, std::uint64_t tag) noexcept {
-  Entry* const entry = acquire(tag);
+  QueueEntry* const entry = acquire(tag);
   if (entry == nullptr) return {};
   entry->opcode = opcode;
   entry->offset_bytes = offset.bytes;
+  entry->local = nullptr;
   entry->length_bytes = sizeof(std::uint64_t);
+  entry->memory = nullptr;
   entry->compare_or_add = compare_or_add;
   entry->swap = swap;
   return keep(*entry, true);
@@ -102,8 +105,6 @@ Status QueueCore::submit() noexcept {
   for (OperationRecord* at = filled_first_; at != nullptr; at = at->next) {
     at->submitted = now;
     at->deadline = deadline;
-    at->sink = &sink_;
-    static_cast<Entry*>(at)->in_flight = true;
   }
   if (in_flight_ == 0) earliest_ = deadline;
   in_flight_ += filled_;
@@ -114,59 +115,51 @@ Status QueueCore::submit() noexcept {
   return {};
 }
 
-Deadline QueueCore::earliest_deadline() noexcept {
+Deadline QueueCore::earliest_deadline() const noexcept {
   // Deadlines of a queue only grow, so the old answer holds until it has passed.
   if (Clock::now() < earliest_) return earliest_;
   earliest_ = Deadline::max();
-  for (const Entry& entry : table_)
-    if (entry.in_flight) earliest_ = std::min(earliest_, entry.deadline);
+  for (const QueueEntry& entry : table_) earliest_ = std::min(earliest_, entry.deadline);
   return earliest_;
 }
 
 Completions QueueCore::wait(std::size_t at_least) noexcept {
   end(serial_);
-  LaneDriver& lane = region_->session().lane();
-  const std::size_t reachable = std::min(at_least, refused_.count + in_flight_);
+  const std::size_t reachable = std::min(at_least, refused_ + in_flight_);
   // Also when enough was refused: whatever has completed meanwhile is handed out with it.
-  const std::size_t needed = reachable > refused_.count ? reachable - refused_.count : 0;
-  if (in_flight_ > 0) lane.wait(sink_, needed, [this] { return earliest_deadline(); });
-  hand_out(std::exchange(refused_, {}).first);
-  if (in_flight_ > 0) {
-    const std::size_t before = ready_count_;
-    hand_out(lane.take(sink_));
-    in_flight_ -= ready_count_ - before;
+  const std::size_t needed = reachable > refused_ ? reachable - refused_ : 0;
+  if (in_flight_ > 0 && (sink_.ready() == 0 || sink_.ready() < needed)) {
+    const auto earliest = [this] { return earliest_deadline(); };
+    region_->session().lane().wait(sink_, needed, DeadlineSource{earliest});
   }
+  while (refused_first_ != nullptr) {
+    OperationRecord& operation = *refused_first_;
+    refused_first_ = operation.next;
+    hand_out(operation);
+  }
+  refused_ = 0;
+  const std::size_t completed = sink_.ready();
+  for (std::size_t i = 0; i < completed; ++i) hand_out(sink_.take());
+  in_flight_ -= completed;
   return Completions{this, {ready_.data(), ready_count_}, ++serial_};
 }
 
-void QueueCore::hand_out(OperationRecord* first) noexcept {
-  while (first != nullptr) {
-    Entry& entry = *static_cast<Entry*>(first);
-    first = entry.next;
-    Completion& completion = ready_[ready_count_++];
-    completion.slot_ = std::move(entry.slot);
-    completion.operation_ = operation_name(entry.opcode);
-    completion.tag_ = entry.tag;
-    completion.old_value_ = entry.old_value;
-    const auto index = static_cast<std::uint32_t>(&entry - table_.data());
-    completion.ticket_ = Ticket{index, entry.generation};
-    completion.code_ =
-        entry.outcome.ok ? Completion::kOk : static_cast<std::uint8_t>(entry.outcome.code);
-    completion.reason_ = entry.outcome.reason;
-    completion.status_ = entry.outcome.status;
-    completion.vendor_error_ = entry.outcome.vendor_error;
-    // Generation 0 means "no ticket".
-    if (++entry.generation == 0) entry.generation = 1;
-    entry.in_flight = false;
-    entry.next_free = free_;
-    free_ = index;
-    --taken_;
-  }
+inline void QueueCore::hand_out(OperationRecord& operation) noexcept {
+  operation.deadline = Deadline::max();  // no longer in flight
+  ready_[ready_count_++].entry_ = static_cast<QueueEntry*>(&operation);
+  --taken_;
 }
 
 void QueueCore::end(std::uint64_t serial) noexcept {
   if (serial != serial_) return;
-  for (std::size_t i = 0; i < ready_count_; ++i) ready_[i].slot_ = Slot{};
+  for (std::size_t i = 0; i < ready_count_; ++i) {
+    QueueEntry& entry = *ready_[i].entry_;
+    entry.slot = Slot{};
+    // Generation 0 means "no ticket".
+    if (++entry.generation == 0) entry.generation = 1;
+    entry.next_free = free_;
+    free_ = entry.index;
+  }
   ready_count_ = 0;
 }
 
@@ -176,14 +169,14 @@ namespace remora {
 
 using transport::Opcode;
 
+bool Completion::ok() const noexcept { return entry_->outcome.ok; }
 Error Completion::error() const noexcept {
-  return detail::error_of({.ok = false,
-                           .code = static_cast<Code>(code_),
-                           .reason = reason_,
-                           .status = status_,
-                           .vendor_error = vendor_error_},
-                          operation_);
+  return detail::error_of(entry_->outcome, detail::operation_name(entry_->opcode));
 }
+Ticket Completion::ticket() const noexcept { return Ticket{entry_->index, entry_->generation}; }
+std::uint64_t Completion::tag() const noexcept { return entry_->tag; }
+std::uint64_t Completion::old_value() const noexcept { return entry_->old_value; }
+Slot& Completion::slot() noexcept { return entry_->slot; }
 
 Completions::~Completions() { queue_->end(serial_); }
 

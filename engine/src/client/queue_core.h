@@ -18,6 +18,15 @@ namespace remora::detail {
 /// Byte offset of a block; past the end of everything when the region has no such block.
 [[nodiscard]] ByteOffset offset_of(Block block, const RegionInfo& info) noexcept;
 
+/// One place of a queue's table: an operation from its taking until its completion has ended.
+struct QueueEntry : OperationRecord {
+  Slot slot;
+  std::uint64_t tag = 0;
+  std::uint32_t index = 0;
+  std::uint32_t generation = 1;
+  std::uint32_t next_free = 0;
+};
+
 class QueueCore {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost.
@@ -46,39 +55,35 @@ class QueueCore {
   /// Ends the completions with this serial, if they are still out.
   void end(std::uint64_t serial) noexcept;
 
-  [[nodiscard]] std::size_t depth() const noexcept { return table_.size(); }
+  [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::size_t size() const noexcept { return taken_; }
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept {
     return detail::offset_of(block, region_->info());
   }
 
  private:
-  struct Entry : OperationRecord {
-    Slot slot;
-    std::uint64_t tag = 0;
-    std::uint32_t generation = 1;
-    std::uint32_t next_free = 0;
-    bool in_flight = false;
-  };
-  static constexpr std::uint32_t kNone = 0xffffffff;
-
-  Entry* acquire(std::uint64_t tag) noexcept;
-  Ticket keep(Entry& entry, bool buffer_valid) noexcept;
-  void hand_out(OperationRecord* first) noexcept;
-  [[nodiscard]] Deadline earliest_deadline() noexcept;
+  QueueEntry* acquire(std::uint64_t tag) noexcept;
+  Ticket keep(QueueEntry& entry, bool buffer_valid) noexcept;
+  void hand_out(OperationRecord& operation) noexcept;
+  [[nodiscard]] Deadline earliest_deadline() const noexcept;
 
   std::shared_ptr<RegionCore> region_;
   std::chrono::nanoseconds deadline_;
-  std::vector<Entry> table_;
+  std::size_t depth_;
+  /// Twice the depth: a completion that is still out does not count against the depth.
+  std::vector<QueueEntry> table_;
   std::uint32_t free_ = 0;
-  std::size_t taken_ = 0;
+  std::size_t taken_ = 0;      ///< not handed out yet
   std::size_t in_flight_ = 0;  ///< submitted, not yet taken out of the sink
   OperationRecord* filled_first_ = nullptr;
   OperationRecord* filled_last_ = nullptr;
   std::size_t filled_ = 0;
-  CompletionSink refused_;  ///< misuse: complete without a lane
-  CompletionSink sink_;     ///< guarded by the lane driver
-  Deadline earliest_;       ///< no operation in flight has an earlier deadline
+  OperationRecord* refused_first_ = nullptr;  ///< misuse: complete without a lane
+  OperationRecord* refused_last_ = nullptr;
+  std::size_t refused_ = 0;
+  std::vector<OperationRecord*> ring_;
+  CompletionSink sink_;
+  mutable Deadline earliest_;  ///< no operation in flight has an earlier deadline
   std::vector<Completion> ready_;
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;

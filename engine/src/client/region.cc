@@ -1,3 +1,4 @@
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -9,20 +10,6 @@
 namespace remora::detail {
 
 using transport::Opcode;
-
-namespace {
-
-constexpr Rights right_for(Opcode opcode) noexcept {
-  switch (opcode) {
-    case Opcode::kRead: return Rights::kRead;
-    case Opcode::kWrite: return Rights::kWrite;
-    case Opcode::kCompareSwap:
-    case Opcode::kFetchAdd: return Rights::kAtomic;
-  }
-  return Rights::kAll;
-}
-
-}  // namespace
 
 Error error_of(const Outcome& outcome, Operation operation) noexcept {
   Error error = Error{outcome.code, operation}.with_reason(outcome.reason);
@@ -54,32 +41,36 @@ Outcome RegionCore::judge(const OperationRecord& operation, bool buffer_valid) c
   return {};
 }
 
-bool RegionCore::check(OperationRecord& operation, bool buffer_valid) const noexcept {
+bool RegionCore::check_closely(OperationRecord& operation, bool buffer_valid) const noexcept {
   operation.outcome = judge(operation, buffer_valid);
-  const LaneDriver& lane = session_->lane();
-  if (operation.outcome.ok && lane.needs_keys() && operation.memory != nullptr &&
-      !operation.memory->registered(lane.domain_index())) {
+  if (operation.outcome.ok && needs_keys_ && operation.memory != nullptr &&
+      !operation.memory->registered(domain_index_)) [[unlikely]] {
     const Status registered =
-        operation.memory->register_with(*session_->memory_domain(), lane.domain_index());
+        operation.memory->register_with(*session_->memory_domain(), domain_index_);
     if (!registered)
       operation.outcome = Outcome::failure(registered.error().code(), registered.error().reason());
   }
-  if (!operation.outcome.ok) session_->metrics().misuse(operation.opcode);
-  operation.extents = grant_.extents;
-  return operation.outcome.ok;
+  if (operation.outcome.ok) [[likely]]
+    return true;
+  session_->metrics().misuse(operation.opcode);
+  return false;
 }
 
 void RegionCore::run(OperationRecord& operation, bool buffer_valid,
                      std::chrono::nanoseconds deadline) const noexcept {
   if (!check(operation, buffer_valid)) return;
   if (deadline <= deadline.zero()) deadline = session_->engine().options().operation_deadline;
-  CompletionSink sink;
+  std::array<OperationRecord*, 1> ring{};
+  CompletionSink sink{ring};
   operation.sink = &sink;
   operation.submitted = Clock::now();
   operation.deadline = deadline_after(operation.submitted, deadline);
+  // The record belongs to the lane until it is in the sink.
+  const Deadline until = operation.deadline;
   LaneDriver& lane = session_->lane();
   lane.submit(&operation);
-  lane.wait(sink, 1, [&operation] { return operation.deadline; });
+  const auto earliest = [until] { return until; };
+  lane.wait(sink, 1, DeadlineSource{earliest});
 }
 
 namespace {

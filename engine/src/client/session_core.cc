@@ -1,6 +1,8 @@
 #include <utility>
 
+#include "client/direct_driver.h"
 #include "client/engine_core.h"
+#include "client/posted_driver.h"
 #include "support/log.h"
 
 namespace remora::detail {
@@ -80,7 +82,9 @@ Status SessionCore::hello(Deadline deadline) {
 }
 
 Status SessionCore::open_lane(Deadline deadline) {
-  LaneDriver::Options options{.spin = engine_->options().spin, .bounce = nullptr};
+  if (auto path = endpoint_->direct_path())
+    return keep(std::make_unique<DirectDriver>(std::move(*path), *metrics_, lane_broken()));
+  PostedDriver::Options options{.spin = engine_->options().spin, .bounce = nullptr};
   if (domain_ != nullptr) {
     auto index = engine_->intern(domain_);
     if (!index) return index.error();
@@ -92,9 +96,16 @@ Status SessionCore::open_lane(Deadline deadline) {
   }
   auto lane = endpoint_->open_lane(ticket_, engine_->options().lane_depth, deadline);
   if (!lane) return lane.error();
+  return keep(std::make_unique<PostedDriver>(std::move(*lane), std::move(options), *metrics_,
+                                             lane_broken()));
+}
+
+LaneDriver::BrokenHandler SessionCore::lane_broken() {
   // The driver lives no longer than the session, so the handler needs no reference of its own.
-  auto driver = std::make_unique<LaneDriver>(std::move(*lane), std::move(options), *metrics_,
-                                             [this] { fail(Reason::kLaneBroken); });
+  return [this] { fail(Reason::kLaneBroken); };
+}
+
+Status SessionCore::keep(std::unique_ptr<LaneDriver> driver) {
   {
     const std::lock_guard lock{mutex_};
     lane_ = std::move(driver);
@@ -306,7 +317,9 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
       transport_reason_{std::move(transport_reason)},
       atomics_here_{session_->kind() == TransportKind::kRdma
                         ? info_.atomic_domain == session_->server().device
-                        : info_.atomic_domain == "cpu"} {}
+                        : info_.atomic_domain == "cpu"},
+      needs_keys_{session_->lane().needs_keys()},
+      domain_index_{session_->lane().domain_index()} {}
 
 RegionCore::~RegionCore() { session_->close_grant(grant_id_); }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "support/fd_set.h"
 #include "support/log.h"
 #include "transport/rdma_control.h"
+#include "transport/rdma_lane.h"
 #include "transport/rdma_wire.h"
 #include "transport/transport.h"
 
@@ -68,142 +68,15 @@ class RdmaMemoryDomain final : public MemoryDomain {
 struct LaneConnection {
   std::mutex mutex;  // guards against events being taken while it is destroyed
   std::optional<verbs::Connection> connection;
-};
 
-class RdmaLane final : public Lane {
- public:
-  static Result<std::unique_ptr<Lane>> create(std::shared_ptr<LaneConnection> connection,
-                                              verbs::CompletionQueue queue,
-                                              std::uint32_t transfer_bytes_max,
-                                              std::uint32_t depth) {
-    auto& pair = connection->connection->queue_pair();
-    std::vector<std::uint64_t> results(std::bit_ceil(depth));
-    auto registered = pair.domain().register_bytes(std::as_writable_bytes(std::span{results}),
-                                                   verbs::Access::kLocalWrite);
-    if (!registered) return registered.error();
-    return std::unique_ptr<Lane>{
-        new RdmaLane{std::move(connection),
-                     std::move(queue),
-                     pair,
-                     std::move(results),
-                     std::move(*registered),
-                     {.depth = depth,
-                      .transfer_bytes_max = transfer_bytes_max,
-                      .inline_bytes_max = pair.capabilities().inline_bytes}}};
+  void to_error() noexcept {
+    const std::lock_guard lock{mutex};
+    if (connection) (void)connection->queue_pair().to_error();
   }
-  ~RdmaLane() override { close(); }
-
-  [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
-
-  PostOutcome post(std::span<const WorkRequest> chain,
-                   std::uint64_t first_sequence) noexcept override {
-    for (std::size_t i = 0; i < chain.size(); ++i) {
-      const std::uint64_t sequence = first_sequence + i;
-      // The end of a chain, and now and then within a long one so that its room comes back early.
-      const bool signaled = i + 1 == chain.size() || (sequence + 1) % signal_interval_ == 0;
-      translate(chain[i], sequence, signaled, requests_[i], elements_[i]);
-      requests_[i].next = i + 1 < chain.size() ? &requests_[i + 1] : nullptr;
-    }
-    ibv_send_wr* bad = nullptr;
-    const int failed = pair_->post_send(requests_.data(), &bad);
-    if (failed == 0) return {.taken = chain.size(), .status = {}};
-    // Without a word on where it stopped, all of them may have gone.
-    const std::size_t taken =
-        bad == nullptr ? chain.size() : static_cast<std::size_t>(bad - requests_.data());
-    return {.taken = taken, .status = Error{Code::kProvider, "ibv_post_send"}.with_errno(failed)};
+  void destroy() noexcept {
+    const std::lock_guard lock{mutex};
+    connection.reset();
   }
-
-  std::size_t poll(std::span<LaneCompletion> completions) noexcept override {
-    std::array<ibv_wc, kPollMost> found;
-    const int count =
-        queue_.poll_raw(static_cast<int>(std::min(completions.size(), found.size())), found.data());
-    for (int i = 0; i < count; ++i) {
-      const ibv_wc& wc = found[static_cast<std::size_t>(i)];
-      completions[static_cast<std::size_t>(i)] = {
-          .sequence = wc.wr_id,
-          .status = static_cast<CompletionStatus>(wc.status),
-          .vendor_error = wc.status == IBV_WC_SUCCESS ? 0 : wc.vendor_err};
-    }
-    return count < 0 ? 0 : static_cast<std::size_t>(count);
-  }
-
-  [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
-    return results_;
-  }
-  Status arm() noexcept override { return queue_.arm(); }
-  void drain_events() noexcept override { (void)queue_.take_events(); }
-  [[nodiscard]] int event_fd() const noexcept override { return queue_.event_fd(); }
-
-  void break_off() noexcept override {
-    const std::lock_guard lock{connection_->mutex};
-    if (connection_->connection) (void)connection_->connection->queue_pair().to_error();
-  }
-  void close() noexcept override {
-    const std::lock_guard lock{connection_->mutex};
-    connection_->connection.reset();
-  }
-  [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
-    return queue_.depth();
-  }
-
- private:
-  static constexpr std::size_t kPollMost = 64;
-
-  RdmaLane(std::shared_ptr<LaneConnection> connection, verbs::CompletionQueue queue,
-           verbs::QueuePair<verbs::Rc>& pair, std::vector<std::uint64_t> results,
-           verbs::MemoryRegion results_memory, const Limits& limits)
-      : connection_{std::move(connection)},
-        queue_{std::move(queue)},
-        pair_{&pair},
-        results_{std::move(results)},
-        results_memory_{std::move(results_memory)},
-        limits_{limits},
-        signal_interval_{std::max<std::uint64_t>(1, limits.depth / 4)},
-        requests_(limits.depth),
-        elements_(limits.depth) {
-    for (std::size_t i = 0; i < requests_.size(); ++i) requests_[i].sg_list = &elements_[i];
-  }
-
-  void translate(const WorkRequest& request, std::uint64_t sequence, bool signaled, ibv_send_wr& wr,
-                 ibv_sge& element) noexcept {
-    wr.wr_id = sequence;
-    wr.num_sge = 1;
-    wr.send_flags = signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
-    element = {.addr = reinterpret_cast<std::uintptr_t>(request.local),
-               .length = request.length_bytes,
-               .lkey = request.local_key};
-    switch (request.opcode) {
-      case Opcode::kWrite:
-        wr.opcode = IBV_WR_RDMA_WRITE;
-        if (request.length_bytes <= limits_.inline_bytes_max) wr.send_flags |= IBV_SEND_INLINE;
-        break;
-      case Opcode::kRead: wr.opcode = IBV_WR_RDMA_READ; break;
-      case Opcode::kCompareSwap:
-      case Opcode::kFetchAdd:
-        wr.opcode = request.opcode == Opcode::kFetchAdd ? IBV_WR_ATOMIC_FETCH_AND_ADD
-                                                        : IBV_WR_ATOMIC_CMP_AND_SWP;
-        element.addr =
-            reinterpret_cast<std::uintptr_t>(&results_[sequence & (results_.size() - 1)]);
-        element.lkey = results_memory_.lkey();
-        wr.wr.atomic = {.remote_addr = request.remote_address,
-                        .compare_add = request.compare_or_add,
-                        .swap = request.swap,
-                        .rkey = request.remote_key};
-        return;
-    }
-    wr.wr.rdma.remote_addr = request.remote_address;
-    wr.wr.rdma.rkey = request.remote_key;
-  }
-
-  std::shared_ptr<LaneConnection> connection_;
-  verbs::CompletionQueue queue_;
-  verbs::QueuePair<verbs::Rc>* pair_;  // of connection_, not used after close()
-  std::vector<std::uint64_t> results_;
-  verbs::MemoryRegion results_memory_;
-  Limits limits_;
-  std::uint64_t signal_interval_;
-  std::vector<ibv_send_wr> requests_;
-  std::vector<ibv_sge> elements_;
 };
 
 class RdmaClientEndpoint final : public ClientEndpoint {
@@ -270,8 +143,11 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     if (auto status = events_.add(shared->connection->event_fd()); !status) return status.error();
     lane_.store(shared);
     constexpr std::uint32_t kTransferBytesMost = 1U << 20U;
-    return RdmaLane::create(std::move(shared), std::move(*queue),
-                            std::min(port->max_message_bytes, kTransferBytesMost), granted);
+    rdma::LanePair pair{.pair = &shared->connection->queue_pair(),
+                        .to_error = [shared] { shared->to_error(); },
+                        .destroy = [shared] { shared->destroy(); }};
+    return rdma::make_lane(std::move(pair), std::move(*queue),
+                           std::min(port->max_message_bytes, kTransferBytesMost), granted);
   }
 
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {

@@ -1,7 +1,5 @@
-/// The client's side of the shm transport: maps the region's own memfd and copies in the caller's
-/// thread. Everything completes within post().
+/// The client's side of the shm transport: maps the region's own memfd. The engine copies.
 
-#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -52,86 +50,6 @@ class Mapping {
   std::size_t size_bytes_;
 };
 
-class ShmLane final : public Lane {
- public:
-  ShmLane(std::shared_ptr<Mapping> status_page, std::uint32_t depth)
-      : status_page_{std::move(status_page)},
-        limits_{.depth = depth, .transfer_bytes_max = kTransferBytesMax, .inline_bytes_max = 0},
-        results_(std::bit_ceil(depth)) {}
-
-  [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
-
-  PostOutcome post(std::span<const WorkRequest> chain,
-                   std::uint64_t first_sequence) noexcept override {
-    for (std::size_t i = 0; i < chain.size(); ++i) {
-      const std::uint64_t sequence = first_sequence + i;
-      if (broken_.load(std::memory_order_acquire) || server_stopped()) {
-        return {.taken = i, .status = Error{Code::kConnectionLost, "shm"}};
-      }
-      execute(chain[i], sequence);
-      done_ = {.sequence = sequence};
-      has_done_ = true;
-    }
-    return {.taken = chain.size(), .status = {}};
-  }
-
-  std::size_t poll(std::span<LaneCompletion> completions) noexcept override {
-    std::size_t count = 0;
-    if (std::exchange(has_done_, false)) completions[count++] = done_;
-    return count;
-  }
-
-  [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
-    return results_;
-  }
-  Status arm() noexcept override { return {}; }
-  void drain_events() noexcept override {}
-  [[nodiscard]] int event_fd() const noexcept override { return -1; }
-  void break_off() noexcept override { broken_.store(true, std::memory_order_release); }
-  void close() noexcept override { break_off(); }
-  [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
-    return limits_.depth;
-  }
-
- private:
-  /// A memcpy this long takes about a millisecond: the server's stop is noticed in between.
-  static constexpr std::uint32_t kTransferBytesMax = 4U << 20U;
-
-  [[nodiscard]] bool server_stopped() const noexcept {
-    const auto* page = reinterpret_cast<ShmStatusPage*>(status_page_->address());
-    // The page is mapped read-only; reading it atomically needs no write.
-    return __atomic_load_n(&page->state, __ATOMIC_RELAXED) != ShmStatusPage::kServing;
-  }
-
-  void execute(const WorkRequest& request, std::uint64_t sequence) noexcept {
-    auto* const remote = std::bit_cast<std::byte*>(request.remote_address);
-    std::uint64_t& result = results_[sequence & (results_.size() - 1)];
-    switch (request.opcode) {
-      case Opcode::kRead: std::memcpy(request.local, remote, request.length_bytes); break;
-      case Opcode::kWrite: std::memcpy(remote, request.local, request.length_bytes); break;
-      case Opcode::kCompareSwap: {
-        std::uint64_t expected = request.compare_or_add;
-        std::atomic_ref<std::uint64_t>{*reinterpret_cast<std::uint64_t*>(remote)}
-            .compare_exchange_strong(expected, request.swap);
-        result = expected;
-        break;
-      }
-      case Opcode::kFetchAdd:
-        result =
-            std::atomic_ref<std::uint64_t>{*reinterpret_cast<std::uint64_t*>(remote)}.fetch_add(
-                request.compare_or_add);
-        break;
-    }
-  }
-
-  std::shared_ptr<Mapping> status_page_;
-  Limits limits_;
-  std::atomic<bool> broken_{false};
-  LaneCompletion done_;
-  bool has_done_ = false;
-  std::vector<std::uint64_t> results_;
-};
-
 class ShmClientEndpoint final : public ClientEndpoint {
  public:
   ShmClientEndpoint(UniqueFd socket, std::shared_ptr<Mapping> status_page)
@@ -146,9 +64,14 @@ class ShmClientEndpoint final : public ClientEndpoint {
   Result<std::optional<ControlMessage>> receive() noexcept override {
     return receive_message(socket_.get());
   }
-  Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& /*ticket*/, std::uint32_t depth,
+  [[nodiscard]] std::optional<DirectPath> direct_path() const noexcept override {
+    const auto* page = reinterpret_cast<const ShmStatusPage*>(status_page_->address());
+    return DirectPath{
+        .state = &page->state, .serving_value = ShmStatusPage::kServing, .hold = status_page_};
+  }
+  Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& /*ticket*/, std::uint32_t /*depth*/,
                                           Deadline /*deadline*/) noexcept override {
-    return std::unique_ptr<Lane>{std::make_unique<ShmLane>(status_page_, depth)};
+    return Error{Code::kUnsupported, "a lane over shm"};
   }
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
     return nullptr;

@@ -111,7 +111,7 @@ class Lane {
   virtual Status arm() noexcept = 0;
   /// Takes the events that made event_fd() readable.
   virtual void drain_events() noexcept = 0;
-  /// -1: requests complete within post(), so there is never anything to wait for.
+  /// Readable after a completion that followed arm().
   [[nodiscard]] virtual int event_fd() const noexcept = 0;
 
   /// Moves the lane to its error state: what is posted completes (flushed), soon. Idempotent.
@@ -122,6 +122,19 @@ class Lane {
 
   /// Receive-queue-like occupancy for metrics: capacity of the completion queue.
   [[nodiscard]] virtual std::uint32_t completion_capacity() const noexcept = 0;
+};
+
+/// Remote memory that is mapped into this process: no lane is needed, the engine copies itself.
+struct DirectPath {
+  /// What this word holds while the server serves; any other value: it is gone. Null: always.
+  const std::uint32_t* state = nullptr;
+  std::uint32_t serving_value = 0;
+  std::shared_ptr<void> hold;  ///< keeps `state` mapped
+
+  [[nodiscard]] bool serving() const noexcept {
+    // The page may be mapped read-only; reading it atomically needs no write.
+    return state == nullptr || __atomic_load_n(state, __ATOMIC_RELAXED) == serving_value;
+  }
 };
 
 /// A stretch of a region as it crosses the control channel.
@@ -161,6 +174,10 @@ class ClientEndpoint {
   /// A message, nothing yet, or the error that ended the channel. Never blocks.
   virtual Result<std::optional<ControlMessage>> receive() noexcept = 0;
 
+  /// Set where grants are mapped: open_lane() is then never called.
+  [[nodiscard]] virtual std::optional<DirectPath> direct_path() const noexcept {
+    return std::nullopt;
+  }
   virtual Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
                                                   Deadline deadline) noexcept = 0;
   /// Null where local memory needs no registration.

@@ -128,10 +128,16 @@ class Slot {
  public:
   Slot() = default;
   ~Slot() { release(); }
-  Slot(Slot&& other) noexcept { swap(other); }
+  Slot(Slot&& other) noexcept
+      : store_{std::exchange(other.store_, nullptr)}, bytes_{other.bytes_}, index_{other.index_} {
+    other.bytes_ = {};
+  }
   Slot& operator=(Slot&& other) noexcept {
-    Slot moved{std::move(other)};
-    swap(moved);
+    if (this == &other) return *this;
+    release();
+    store_ = std::exchange(other.store_, nullptr);
+    bytes_ = std::exchange(other.bytes_, {});
+    index_ = other.index_;
     return *this;
   }
   Slot(const Slot&) = delete;
@@ -144,14 +150,13 @@ class Slot {
   friend class SlotPool;
   friend class Target;
   friend class Source;
-  void release() noexcept;
-  void swap(Slot& other) noexcept {
-    std::swap(store_, other.store_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(index_, other.index_);
+  Slot(detail::SlotStore* store, std::span<std::byte> bytes, std::uint32_t index) noexcept
+      : store_{store}, bytes_{bytes}, index_{index} {}
+  void release() noexcept {
+    if (store_ != nullptr) give_back();
   }
-
-  std::shared_ptr<detail::SlotStore> store_;
+  void give_back() noexcept;
+  detail::SlotStore* store_ = nullptr;  // counts the slots that are out, and lives as long
   std::span<std::byte> bytes_;
   std::uint32_t index_ = 0;
 };

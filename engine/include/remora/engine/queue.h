@@ -22,7 +22,8 @@ namespace remora {
 
 namespace detail {
 class QueueCore;
-}
+struct QueueEntry;
+}  // namespace detail
 
 struct QueueOptions {
   /// Most operations taken and not yet handed back, 1 … kQueueDepthMax.
@@ -48,36 +49,27 @@ class Ticket {
   std::uint32_t generation_ = 0;
 };
 
-/// How one operation ended. Holds the operation's slot, if it had one, until it is destroyed.
+/// How one operation ended. Belongs to the Completions it was found in, and ends with them; so does
+/// the operation's slot, unless it is moved out.
 class Completion {
  public:
-  [[nodiscard]] bool ok() const noexcept { return code_ == kOk; }
+  [[nodiscard]] bool ok() const noexcept;
   /// Only when !ok(). kTimedOut, kCancelled, kConnectionLost: provably without remote effect.
   /// kIndeterminate: a write or an atomic whose effect cannot be known. kAccessRefused: refused by
   /// the server's side. kOutOfRange, kMisaligned, kNoRight, kWrongAtomicDomain, kInvalidArgument:
   /// misuse, noticed before anything was sent.
   [[nodiscard]] Error error() const noexcept;
-  [[nodiscard]] Ticket ticket() const noexcept { return ticket_; }
+  [[nodiscard]] Ticket ticket() const noexcept;
   /// The caller's own word, given with the operation.
-  [[nodiscard]] std::uint64_t tag() const noexcept { return tag_; }
+  [[nodiscard]] std::uint64_t tag() const noexcept;
   /// What stood there before a compare-and-swap or fetch-and-add. Only when ok().
-  [[nodiscard]] std::uint64_t old_value() const noexcept { return old_value_; }
+  [[nodiscard]] std::uint64_t old_value() const noexcept;
   /// The slot given with the operation; move it out to keep it longer than the completion.
-  [[nodiscard]] Slot& slot() noexcept { return slot_; }
+  [[nodiscard]] Slot& slot() noexcept;
 
  private:
   friend class detail::QueueCore;
-  static constexpr std::uint8_t kOk = 0xff;  // else a Code
-
-  Slot slot_;
-  Operation operation_;
-  std::uint64_t tag_ = 0;
-  std::uint64_t old_value_ = 0;
-  Ticket ticket_;
-  std::uint32_t vendor_error_ = 0;
-  std::uint8_t code_ = kOk;
-  Reason reason_ = Reason::kNone;
-  CompletionStatus status_ = CompletionStatus::kSuccess;
+  detail::QueueEntry* entry_ = nullptr;
 };
 
 /// What wait() found: a range of completions, which end (and give back their slots) with it.

@@ -1,4 +1,4 @@
-#include "client/lane_driver.h"
+#include "client/posted_driver.h"
 
 #include <array>
 #include <gtest/gtest.h>
@@ -27,19 +27,20 @@ class FakeDomain final : public transport::MemoryDomain {
   }
 };
 
-class LaneDriverTest : public ::testing::Test {
+class PostedDriverTest : public ::testing::Test {
  protected:
   void start(std::unique_ptr<FakeLane> lane, std::size_t bounce_slots = 4) {
     lane_ = lane.get();
     bounce_ = SlotStore::create(bounce_slots, 256).value();
     ASSERT_TRUE(bounce_->memory()->register_with(domain_, 0));
     auto metrics = ClientMetrics::create(registry_, TransportKind::kRdma).value();
-    driver_ = std::make_unique<LaneDriver>(std::move(lane),
-                                           LaneDriver::Options{.spin = std::chrono::nanoseconds{0},
-                                                               .domain_index = 0,
-                                                               .needs_keys = true,
-                                                               .bounce = bounce_},
-                                           metrics, [this] { ++told_broken_; });
+    driver_ =
+        std::make_unique<PostedDriver>(std::move(lane),
+                                       PostedDriver::Options{.spin = std::chrono::nanoseconds{0},
+                                                             .domain_index = 0,
+                                                             .needs_keys = true,
+                                                             .bounce = bounce_},
+                                       metrics, [this] { ++told_broken_; });
   }
   void SetUp() override { start(std::make_unique<FakeLane>()); }
 
@@ -61,7 +62,8 @@ class LaneDriverTest : public ::testing::Test {
     return operation;
   }
   void wait_all(std::size_t count, Deadline deadline = Deadline::max()) {
-    driver_->wait(sink_, count, [&] { return deadline; });
+    const auto earliest = [deadline] { return deadline; };
+    driver_->wait(sink_, count, DeadlineSource{earliest});
   }
   double counted(const char* status) {
     return registry_->sum("remora_client_operations_total", {{"status", status}}).value();
@@ -72,16 +74,17 @@ class LaneDriverTest : public ::testing::Test {
   std::shared_ptr<SlotStore> bounce_;
   FakeLane* lane_ = nullptr;
   int told_broken_ = 0;
-  CompletionSink sink_;
+  std::array<OperationRecord*, 64> sink_ring_{};
+  CompletionSink sink_{sink_ring_};
   std::vector<std::unique_ptr<OperationRecord>> operations_;
   std::vector<WireExtent> extents_{
       {.start_bytes = 0, .length_bytes = 4096, .remote_address = 0x10000, .remote_key = 1},
       {.start_bytes = 4096, .length_bytes = 4096, .remote_address = 0x50000, .remote_key = 2}};
-  std::unique_ptr<LaneDriver> driver_;
+  std::unique_ptr<PostedDriver> driver_;
   std::array<std::byte, 4096> buffer_{};
 };
 
-TEST_F(LaneDriverTest, SeveralOperationsAreOneDoorbell) {
+TEST_F(PostedDriverTest, SeveralOperationsAreOneDoorbell) {
   auto& first = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   auto& second = registered(make(Opcode::kRead, 64, std::span{buffer_}.first(64)));
   first.next = &second;
@@ -96,7 +99,7 @@ TEST_F(LaneDriverTest, SeveralOperationsAreOneDoorbell) {
   EXPECT_EQ(counted("ok"), 2);
 }
 
-TEST_F(LaneDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
+TEST_F(PostedDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
   auto& operation = registered(make(Opcode::kWrite, 3000, std::span{buffer_}.first(2500)));
   driver_->submit(&operation);
   ASSERT_EQ(lane_->posted.size(), 4U);  // 1024 + 72 | 1024 + 380
@@ -106,13 +109,13 @@ TEST_F(LaneDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
   EXPECT_EQ(lane_->posted[3].request.length_bytes, 380U);
   lane_->complete(2);
   wait_all(0);
-  EXPECT_EQ(sink_.count, 0U) << "one part is still out";
+  EXPECT_EQ(sink_.ready(), 0U) << "one part is still out";
   lane_->complete(3);
   wait_all(1);
   EXPECT_TRUE(operation.outcome.ok);
 }
 
-TEST_F(LaneDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
+TEST_F(PostedDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
   start(std::make_unique<FakeLane>(2, 256));
   auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(1000)));
   driver_->submit(&operation);
@@ -125,7 +128,7 @@ TEST_F(LaneDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
   EXPECT_TRUE(operation.outcome.ok);
 }
 
-TEST_F(LaneDriverTest, SmallWriteGoesInlineWithoutAKey) {
+TEST_F(PostedDriverTest, SmallWriteGoesInlineWithoutAKey) {
   auto& operation = make(Opcode::kWrite, 0, std::span{buffer_}.first(16));
   driver_->submit(&operation);
   ASSERT_EQ(lane_->posted.size(), 1U);
@@ -134,7 +137,7 @@ TEST_F(LaneDriverTest, SmallWriteGoesInlineWithoutAKey) {
   wait_all(1);
 }
 
-TEST_F(LaneDriverTest, UnregisteredReadIsBouncedAndCopiedWhenItCompletes) {
+TEST_F(PostedDriverTest, UnregisteredReadIsBouncedAndCopiedWhenItCompletes) {
   auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(100));
   driver_->submit(&operation);
   ASSERT_EQ(lane_->posted.size(), 1U);
@@ -146,7 +149,7 @@ TEST_F(LaneDriverTest, UnregisteredReadIsBouncedAndCopiedWhenItCompletes) {
   EXPECT_EQ(buffer_[99], std::byte{42});
 }
 
-TEST_F(LaneDriverTest, FailedBouncedReadDoesNotTouchTheBuffer) {
+TEST_F(PostedDriverTest, FailedBouncedReadDoesNotTouchTheBuffer) {
   auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(100));
   driver_->submit(&operation);
   lane_->posted[0].request.local[0] = std::byte{42};
@@ -157,7 +160,7 @@ TEST_F(LaneDriverTest, FailedBouncedReadDoesNotTouchTheBuffer) {
   EXPECT_EQ(buffer_[0], std::byte{0});
 }
 
-TEST_F(LaneDriverTest, BounceSlotsComeBackAndTheRestFollows) {
+TEST_F(PostedDriverTest, BounceSlotsComeBackAndTheRestFollows) {
   start(std::make_unique<FakeLane>(), 1);
   auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(600));  // slots of 256
   driver_->submit(&operation);
@@ -170,7 +173,7 @@ TEST_F(LaneDriverTest, BounceSlotsComeBackAndTheRestFollows) {
   EXPECT_NE(bounce_->take(), SlotStore::kNone) << "the slot is back";
 }
 
-TEST_F(LaneDriverTest, AtomicBringsTheOldValue) {
+TEST_F(PostedDriverTest, AtomicBringsTheOldValue) {
   auto& operation = make(Opcode::kFetchAdd, 4096, {});
   operation.compare_or_add = 5;
   driver_->submit(&operation);
@@ -183,7 +186,7 @@ TEST_F(LaneDriverTest, AtomicBringsTheOldValue) {
   EXPECT_EQ(operation.old_value, 123U);
 }
 
-TEST_F(LaneDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
+TEST_F(PostedDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
   auto& early = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   auto& refused = registered(make(Opcode::kRead, 64, std::span{buffer_}.first(64)));
   auto& read = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
@@ -207,7 +210,7 @@ TEST_F(LaneDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
   EXPECT_EQ(counted("indeterminate"), 2);
 }
 
-TEST_F(LaneDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
+TEST_F(PostedDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
   auto& operation = registered(
       make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
   auto& neighbour = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
@@ -219,7 +222,7 @@ TEST_F(LaneDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
   EXPECT_TRUE(driver_->broken());
 }
 
-TEST_F(LaneDriverTest, ExpiredQueuedWriteTimesOutWithoutTouchingTheLane) {
+TEST_F(PostedDriverTest, ExpiredQueuedWriteTimesOutWithoutTouchingTheLane) {
   start(std::make_unique<FakeLane>(1));
   auto& holds = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   auto& queued = registered(
@@ -235,7 +238,7 @@ TEST_F(LaneDriverTest, ExpiredQueuedWriteTimesOutWithoutTouchingTheLane) {
   EXPECT_TRUE(holds.outcome.ok);
 }
 
-TEST_F(LaneDriverTest, PartlyRefusedChainEndsEveryOperation) {
+TEST_F(PostedDriverTest, PartlyRefusedChainEndsEveryOperation) {
   lane_->take_at_most = 1;
   auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   auto& second = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
@@ -246,7 +249,7 @@ TEST_F(LaneDriverTest, PartlyRefusedChainEndsEveryOperation) {
   EXPECT_EQ(second.outcome.code, Code::kConnectionLost);
 }
 
-TEST_F(LaneDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
+TEST_F(PostedDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
   lane_->flush_when_broken = false;
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   driver_->submit(&operation);
@@ -257,7 +260,7 @@ TEST_F(LaneDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
   EXPECT_EQ(operation.outcome.reason, Reason::kPeerGone);
 }
 
-TEST_F(LaneDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
+TEST_F(PostedDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
   driver_->fail(Reason::kPeerGone);
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   driver_->submit(&operation);
@@ -266,7 +269,7 @@ TEST_F(LaneDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
   EXPECT_TRUE(lane_->posted.empty());
 }
 
-TEST_F(LaneDriverTest, WaiterInAnotherThreadIsWokenByTheLanesEnd) {
+TEST_F(PostedDriverTest, WaiterInAnotherThreadIsWokenByTheLanesEnd) {
   auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   driver_->submit(&operation);
   std::thread ender{[this] { driver_->fail(Reason::kPeerGone); }};

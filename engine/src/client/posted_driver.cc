@@ -1,0 +1,495 @@
+#include "client/posted_driver.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <utility>
+
+namespace remora::detail {
+
+using transport::LaneCompletion;
+using transport::Opcode;
+using transport::WireExtent;
+using transport::WorkRequest;
+
+namespace {
+
+/// How long a broken lane may take to flush before it is closed under the requests that are left.
+constexpr std::chrono::milliseconds kFlushTimeout{500};
+/// A sleeping caller looks at the world at least this often.
+constexpr std::chrono::milliseconds kSleepMost{100};
+
+/// Tells the core that this is a waiting loop.
+void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+bool refused_by_peer(CompletionStatus status) noexcept {
+  return status == CompletionStatus::kRemoteAccessError ||
+         status == CompletionStatus::kRemoteInvalidRequest;
+}
+
+bool local_fault(CompletionStatus status) noexcept {
+  return status == CompletionStatus::kLocalLengthError ||
+         status == CompletionStatus::kLocalProtectionError ||
+         status == CompletionStatus::kLocalAccessError ||
+         status == CompletionStatus::kLocalQpOperationError;
+}
+
+}  // namespace
+
+PostedDriver::PostedDriver(std::unique_ptr<transport::Lane> lane, Options options,
+                           ClientMetrics metrics, BrokenHandler on_broken)
+    : lane_{std::move(lane)},
+      options_{std::move(options)},
+      metrics_{std::move(metrics)},
+      on_broken_{std::move(on_broken)},
+      ring_(std::bit_ceil(lane_->limits().depth)),
+      mask_{ring_.size() - 1},
+      chain_(lane_->limits().depth),
+      atomic_results_{lane_->atomic_results()},
+      limits_{lane_->limits()},
+      // Without it a sleeper wakes by the clock.
+      wake_{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)} {
+  metrics_.lane_opened(lane_->completion_capacity());
+}
+
+PostedDriver::~PostedDriver() {
+  fail(Reason::kNone);
+  metrics_.lane_closed(lane_->completion_capacity());
+}
+
+void PostedDriver::submit(OperationRecord* first) noexcept {
+  if (first == nullptr) return;
+  if (mutex_.try_lock()) {
+    append(first);
+    pump();
+    return leave();
+  }
+  OperationRecord* last = first;
+  while (last->next != nullptr) last = last->next;
+  last->next = inbox_.load(std::memory_order_relaxed);
+  while (!inbox_.compare_exchange_weak(last->next, first, std::memory_order_release,
+                                       std::memory_order_relaxed)) {
+  }
+  // Either the holder, having let go, sees the inbox, or it is found free here.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!mutex_.try_lock()) return;
+  collect();
+  pump();
+  leave();
+}
+
+void PostedDriver::leave() noexcept {
+  while (true) {
+    const bool tell = broken() && !std::exchange(broken_told_, true);
+    mutex_.unlock();
+    if (tell && on_broken_) on_broken_();
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (inbox_.load(std::memory_order_relaxed) == nullptr || !mutex_.try_lock()) return;
+    collect();
+    pump();
+  }
+}
+
+/// Takes over what others have left in the inbox.
+void PostedDriver::collect() noexcept {
+  if (inbox_.load(std::memory_order_relaxed) == nullptr) return;
+  append(inbox_.exchange(nullptr, std::memory_order_acquire));
+}
+
+void PostedDriver::append(OperationRecord* first) noexcept {
+  if (backlog_last_ == nullptr)
+    backlog_first_ = first;
+  else
+    backlog_last_->next = first;
+  OperationRecord* last = first;
+  while (last->next != nullptr) last = last->next;
+  backlog_last_ = last;
+  if (!broken()) return;
+  EndTally tally{metrics_};
+  fail_backlog(tally);
+}
+
+void PostedDriver::wait(CompletionSink& sink, std::size_t at_least,
+                        DeadlineSource earliest_deadline) noexcept {
+  std::optional<Clock::time_point> began;
+  Deadline deadline{};
+  while (true) {
+    std::unique_lock lock{mutex_, std::try_to_lock};
+    if (lock.owns_lock()) {
+      collect();
+      progress();
+    }
+    const std::size_t ready = sink.ready();
+    if (ready < at_least || ready == 0) {
+      const Clock::time_point now = Clock::now();
+      if (!began) {
+        began = now;
+        deadline = earliest_deadline();
+      }
+      if (now >= deadline) {
+        if (!lock.owns_lock()) lock.lock();
+        collect();
+        expire(now);
+        deadline = earliest_deadline();
+        // The same deadline again: what expired was broken off and completes below.
+        if (deadline <= now) deadline = now + kSleepMost;
+      } else if (ready < at_least && now - *began >= options_.spin) {
+        if (!lock.owns_lock()) lock.lock();
+        // While the lock was waited for, its holder may have moved what is waited for here.
+        if (sink.ready() < at_least) sleep(lock, std::min(deadline, now + kSleepMost));
+      }
+    }
+    if (lock.owns_lock()) {
+      lock.release();
+      leave();
+    }
+    if (sink.ready() >= at_least) return;
+    relax();
+  }
+}
+
+void PostedDriver::fail(Reason reason) noexcept {
+  mutex_.lock();
+  collect();
+  break_lane(reason);
+  leave();
+}
+
+void PostedDriver::progress() noexcept {
+  poll_completions();
+  pump();
+}
+
+[[gnu::always_inline]] inline void PostedDriver::finish(OperationRecord& operation,
+                                                        EndTally& tally) noexcept {
+  tally.add(operation);
+  operation.sink->push(operation);
+}
+
+/// One request of `operation` is no longer with the lane.
+[[gnu::always_inline]] inline void PostedDriver::settle(Posted& posted, OperationRecord& operation,
+                                                        EndTally& tally) noexcept {
+  if (posted.bounce_slot != SlotStore::kNone) {
+    options_.bounce->give_back(posted.bounce_slot);
+    posted = {};
+  }
+  if (--operation.requests_in_flight != 0) return;
+  const bool planned = operation.planned_bytes == operation.length_bytes || !operation.outcome.ok;
+  // An operation that is still first in the backlog is finished by pump() or fail_backlog().
+  if (planned && backlog_first_ != &operation) finish(operation, tally);
+}
+
+[[gnu::always_inline]] inline void PostedDriver::retire(std::uint64_t sequence,
+                                                        EndTally& tally) noexcept {
+  Posted& posted = ring_[sequence & mask_];
+  OperationRecord& operation = *posted.operation;
+  if (posted.user != nullptr)
+    std::memcpy(posted.user, options_.bounce->slot(posted.bounce_slot).data(), posted.length_bytes);
+  if (is_atomic(operation.opcode))
+    operation.old_value = atomic_results_[sequence & (atomic_results_.size() - 1)];
+  ++retired_sequence_;
+  settle(posted, operation, tally);
+}
+
+/// Gives the request a local key: the memory's own, none for inline data, or a bounce slot's.
+[[gnu::always_inline]] inline bool PostedDriver::use_local(OperationRecord& operation,
+                                                           WorkRequest& request,
+                                                           Posted& posted) noexcept {
+  if (!options_.needs_keys) return true;
+  if (operation.memory != nullptr) {
+    request.local_key = operation.memory->key(options_.domain_index);
+    return true;
+  }
+  if (operation.opcode == Opcode::kWrite && request.length_bytes <= limits_.inline_bytes_max)
+    return true;
+  return bounce(operation, request, posted);
+}
+
+/// Turns the backlog into chains as far as there is room.
+void PostedDriver::pump() noexcept {
+  if (backlog_first_ == nullptr || broken()) return;
+  const std::size_t room = limits_.depth - (next_sequence_ - retired_sequence_);
+  chain_length_ = 0;
+  while (backlog_first_ != nullptr && room > chain_length_) {
+    OperationRecord& operation = *backlog_first_;
+    // Read before planning: what failed in part ends there, and is its owner's again.
+    OperationRecord* const next = operation.next;
+    if (!plan(operation, room - chain_length_)) break;
+    backlog_first_ = next;
+    if (next == nullptr) backlog_last_ = nullptr;
+  }
+  if (chain_length_ != 0) post_chain();
+}
+
+/// Adds requests for the rest of `operation` to the chain. False when it did not fit whole.
+bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
+  if (!operation.outcome.ok) [[unlikely]] {  // failed in part: nothing more of it is sent
+    if (operation.requests_in_flight == 0) {
+      EndTally tally{metrics_};
+      finish(operation, tally);
+    }
+    return true;
+  }
+  if (is_atomic(operation.opcode)) return plan_atomic(operation);
+  std::uint64_t left = operation.length_bytes - operation.planned_bytes;
+  while (left != 0) {
+    if (room-- == 0) return false;
+    const std::uint64_t at = operation.offset_bytes + operation.planned_bytes;
+    const WireExtent& extent = extent_of(operation.extents, at);
+    const std::uint64_t into = at - extent.start_bytes;
+    WorkRequest& request = chain_[chain_length_];
+    Posted& posted = ring_[(next_sequence_ + chain_length_) & mask_];
+    request.remote_address = extent.remote_address + into;
+    request.local = operation.local + operation.planned_bytes;
+    request.length_bytes = static_cast<std::uint32_t>(std::min(
+        std::min<std::uint64_t>(left, limits_.transfer_bytes_max), extent.length_bytes - into));
+    request.remote_key = extent.remote_key;
+    request.opcode = operation.opcode;
+    posted.operation = &operation;
+    if (!use_local(operation, request, posted)) return false;
+    operation.planned_bytes += request.length_bytes;
+    left -= request.length_bytes;
+    ++operation.requests_in_flight;
+    ++chain_length_;
+  }
+  return true;
+}
+
+bool PostedDriver::plan_atomic(OperationRecord& operation) noexcept {
+  const WireExtent& extent = extent_of(operation.extents, operation.offset_bytes);
+  chain_[chain_length_] = {
+      .remote_address = extent.remote_address + (operation.offset_bytes - extent.start_bytes),
+      .compare_or_add = operation.compare_or_add,
+      .swap = operation.swap,
+      .length_bytes = sizeof(std::uint64_t),
+      .remote_key = extent.remote_key,
+      .opcode = operation.opcode};
+  ring_[(next_sequence_ + chain_length_) & mask_].operation = &operation;
+  operation.planned_bytes = operation.length_bytes;
+  ++operation.requests_in_flight;
+  ++chain_length_;
+  return true;
+}
+
+bool PostedDriver::bounce(OperationRecord& operation, WorkRequest& request,
+                          Posted& posted) noexcept {
+  const std::uint32_t slot = options_.bounce->take();
+  if (slot == SlotStore::kNone) return false;
+  const std::span<std::byte> bytes = options_.bounce->slot(slot);
+  request.length_bytes =
+      static_cast<std::uint32_t>(std::min<std::size_t>(request.length_bytes, bytes.size()));
+  if (operation.opcode == Opcode::kWrite)
+    std::memcpy(bytes.data(), request.local, request.length_bytes);
+  else
+    posted.user = request.local;
+  posted.length_bytes = request.length_bytes;
+  posted.bounce_slot = slot;
+  request.local = bytes.data();
+  request.local_key = options_.bounce->memory()->key(options_.domain_index);
+  return true;
+}
+
+void PostedDriver::post_chain() noexcept {
+  const std::span<const WorkRequest> chain{chain_.data(), chain_length_};
+  const std::uint64_t first = next_sequence_;
+  const transport::PostOutcome outcome = lane_->post(chain, first);
+  next_sequence_ += outcome.taken;
+  for (std::size_t i = 0; i < outcome.taken; ++i)
+    ring_[(first + i) & mask_].operation->any_posted = true;
+  metrics_.doorbell(outcome.taken, next_sequence_ - retired_sequence_);
+  if (outcome.status) [[likely]]
+    return;
+  // A lane that refuses a request is of no use any more. What it did not take never left.
+  broken_reason_ = Reason::kLaneBroken;
+  {
+    EndTally tally{metrics_};
+    for (std::size_t i = outcome.taken; i < chain_length_; ++i)
+      drop(ring_[(first + i) & mask_], tally);
+  }
+  break_lane(Reason::kLaneBroken);
+}
+
+/// Takes back a request that the lane did not take.
+void PostedDriver::drop(Posted& posted, EndTally& tally) noexcept {
+  OperationRecord& operation = *posted.operation;
+  if (operation.outcome.ok) operation.outcome = lost(operation, tally.now());
+  settle(posted, operation, tally);
+}
+
+/// True when anything completed.
+bool PostedDriver::poll_completions() noexcept {
+  if (retired_sequence_ == next_sequence_) return false;
+  std::array<LaneCompletion, 64> found;
+  std::size_t count = lane_->poll(found);
+  if (count == 0) return false;
+  std::size_t total = 0;
+  bool failed = false;
+  {
+    EndTally tally{metrics_};
+    while (count != 0) {
+      for (std::size_t i = 0; i < count; ++i) {
+        retire_through(found[i], tally);
+        failed = failed || found[i].status != CompletionStatus::kSuccess;
+      }
+      total += count;
+      if (count < found.size() || retired_sequence_ == next_sequence_) break;
+      count = lane_->poll(found);
+    }
+    metrics_.polled(tally.recorder(), total, next_sequence_ - retired_sequence_);
+  }
+  if (failed) break_lane(Reason::kLaneBroken);
+  wake_sleepers();
+  return true;
+}
+
+void PostedDriver::retire_through(const LaneCompletion& completion, EndTally& tally) noexcept {
+  // Requests complete in order and one that fails always says so itself: those passed over are ok.
+  while (retired_sequence_ < completion.sequence) retire(retired_sequence_, tally);
+  if (retired_sequence_ != completion.sequence) return;
+  if (completion.status == CompletionStatus::kSuccess) [[likely]]
+    retire(completion.sequence, tally);
+  else
+    retire_failed(completion.sequence, completion.status, completion.vendor_error, tally);
+}
+
+void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status,
+                                 std::uint32_t vendor_error, EndTally& tally) noexcept {
+  Posted& posted = ring_[sequence & mask_];
+  OperationRecord& operation = *posted.operation;
+  if (operation.outcome.ok) {
+    if (refused_by_peer(status))
+      operation.outcome = Outcome::failure(Code::kAccessRefused);
+    else if (local_fault(status))
+      operation.outcome = Outcome::failure(Code::kProvider);
+    else
+      operation.outcome = lost(operation, tally.now());
+    operation.outcome.status = status;
+    operation.outcome.vendor_error = vendor_error;
+  }
+  ++retired_sequence_;
+  settle(posted, operation, tally);
+}
+
+/// How an operation ends that was with a lane that broke.
+Outcome PostedDriver::lost(const OperationRecord& operation, Clock::time_point now) const noexcept {
+  const bool expired = now >= operation.deadline;
+  if (operation.opcode == Opcode::kRead)
+    return expired ? Outcome::failure(Code::kTimedOut)
+                   : Outcome::failure(Code::kConnectionLost, broken_reason_);
+  if (operation.any_posted) return Outcome::failure(Code::kIndeterminate, broken_reason_);
+  return expired ? Outcome::failure(Code::kTimedOut)
+                 : Outcome::failure(Code::kConnectionLost, broken_reason_);
+}
+
+/// Ends what has run out of time: unposted operations by themselves, posted ones with their lane.
+void PostedDriver::expire(Clock::time_point now) noexcept {
+  for (std::uint64_t s = retired_sequence_; s != next_sequence_; ++s)
+    if (ring_[s & mask_].operation->deadline <= now) {
+      break_lane(Reason::kLaneBroken);
+      return;
+    }
+  EndTally tally{metrics_};
+  OperationRecord** link = &backlog_first_;
+  OperationRecord* previous = nullptr;
+  while (*link != nullptr) {
+    OperationRecord& operation = **link;
+    if (operation.deadline > now) {
+      previous = &operation;
+      link = &operation.next;
+      continue;
+    }
+    *link = operation.next;
+    if (backlog_last_ == &operation) backlog_last_ = previous;
+    // Posted in part and all of that done: a write's effect is there in part.
+    operation.outcome = lost(operation, now);
+    finish(operation, tally);
+  }
+}
+
+void PostedDriver::break_lane(Reason reason) noexcept {
+  if (broken()) return;
+  broken_reason_ = reason;
+  broken_.store(true, std::memory_order_release);
+  if (reason != Reason::kNone) metrics_.lane_broken();
+  lane_->break_off();
+  const Deadline flushed_by = Clock::now() + kFlushTimeout;
+  std::array<LaneCompletion, 64> found;
+  while (retired_sequence_ != next_sequence_ && Clock::now() < flushed_by) {
+    const std::size_t count = lane_->poll(found);
+    if (count == 0) {
+      relax();
+      continue;
+    }
+    EndTally tally{metrics_};
+    for (std::size_t i = 0; i < count; ++i) retire_through(found[i], tally);
+  }
+  // From here on nothing touches a buffer, so what has not completed may end.
+  lane_->close();
+  EndTally tally{metrics_};
+  while (retired_sequence_ != next_sequence_)
+    retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, tally);
+  fail_backlog(tally);
+  wake_sleepers();
+}
+
+void PostedDriver::fail_backlog(EndTally& tally) noexcept {
+  while (backlog_first_ != nullptr) {
+    OperationRecord& operation = *backlog_first_;
+    backlog_first_ = operation.next;
+    if (operation.outcome.ok) operation.outcome = lost(operation, tally.now());
+    finish(operation, tally);
+  }
+  backlog_last_ = nullptr;
+}
+
+/// Something completed: whoever sleeps looks whether it is what it waits for.
+void PostedDriver::wake_sleepers() noexcept {
+  if (sleepers_on_condition_ > 0) others_.notify_all();
+  if (!asleep_on_descriptor_) return;
+  // What was polled here does not make the lane's descriptor readable for its sleeper any more.
+  const std::uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof one);
+}
+
+void PostedDriver::sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept {
+  if (descriptor_taken_ || broken()) {
+    ++sleepers_on_condition_;
+    others_.wait_until(lock, until);
+    --sleepers_on_condition_;
+  } else {
+    descriptor_taken_ = true;
+    if (lane_->arm() && !poll_completions()) {
+      asleep_on_descriptor_ = true;
+      lock.unlock();
+      const auto left = std::max(until - Clock::now(), Clock::duration::zero());
+      const auto whole = std::chrono::duration_cast<std::chrono::seconds>(left);
+      const timespec timeout{.tv_sec = whole.count(), .tv_nsec = (left - whole).count()};
+      std::array<pollfd, 2> events{{{.fd = lane_->event_fd(), .events = POLLIN, .revents = 0},
+                                    {.fd = wake_.get(), .events = POLLIN, .revents = 0}}};
+      ::ppoll(events.data(), events.size(), &timeout, nullptr);
+      lock.lock();
+      asleep_on_descriptor_ = false;
+      lane_->drain_events();
+      std::uint64_t wakes = 0;
+      if (events[1].revents != 0) (void)!::read(wake_.get(), &wakes, sizeof wakes);
+    }
+    descriptor_taken_ = false;
+    // Somebody else takes over the descriptor if this caller has what it waited for.
+    if (sleepers_on_condition_ > 0) others_.notify_one();
+  }
+  collect();
+  progress();
+}
+
+}  // namespace remora::detail

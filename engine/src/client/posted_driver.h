@@ -1,0 +1,116 @@
+#pragma once
+
+/// Drives a lane that takes work requests: turns operations into chains, chains into completions,
+/// and keeps deadlines.
+///
+/// Whoever finds the lane free posts for itself, at once. Whoever finds it taken leaves its
+/// operations in the inbox, and the holder posts them together with its own before it goes: one
+/// chain, one doorbell for all who came meanwhile. The caller polls: whoever waits moves
+/// everybody's operations forward. One of the waiting callers sleeps on the lane's event
+/// descriptor, the others on a condition that it signals.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "client/client_metrics.h"
+#include "client/lane_driver.h"
+#include "support/unique_fd.h"
+
+namespace remora::detail {
+
+class PostedDriver final : public LaneDriver {
+ public:
+  struct Options {
+    std::chrono::nanoseconds spin;
+    std::size_t domain_index = 0;       ///< of the lane's memory domain
+    bool needs_keys = false;            ///< local memory must be registered
+    std::shared_ptr<SlotStore> bounce;  ///< for memory that is not; null when !needs_keys
+  };
+
+  PostedDriver(std::unique_ptr<transport::Lane> lane, Options options, ClientMetrics metrics,
+               BrokenHandler on_broken);
+  ~PostedDriver() override;
+
+  /// One doorbell, unless the send queue is short of room.
+  void submit(OperationRecord* first) noexcept override;
+  void wait(CompletionSink& sink, std::size_t at_least,
+            DeadlineSource earliest_deadline) noexcept override;
+  void fail(Reason reason) noexcept override;
+
+  [[nodiscard]] std::size_t domain_index() const noexcept override { return options_.domain_index; }
+  [[nodiscard]] bool needs_keys() const noexcept override { return options_.needs_keys; }
+
+ private:
+  /// A work request with the lane.
+  struct Posted {
+    OperationRecord* operation = nullptr;
+    std::byte* user = nullptr;  ///< where a bounced read goes
+    std::uint32_t length_bytes = 0;
+    std::uint32_t bounce_slot = SlotStore::kNone;
+  };
+
+  /// Lets the lane go, after posting what has come in meanwhile.
+  void leave() noexcept;
+
+  // All below with the lock held.
+  void collect() noexcept;
+  void append(OperationRecord* first) noexcept;
+  void progress() noexcept;
+  void pump() noexcept;
+  bool plan(OperationRecord& operation, std::size_t room) noexcept;
+  bool plan_atomic(OperationRecord& operation) noexcept;
+  bool use_local(OperationRecord& operation, transport::WorkRequest& request,
+                 Posted& posted) noexcept;
+  bool bounce(OperationRecord& operation, transport::WorkRequest& request, Posted& posted) noexcept;
+  void post_chain() noexcept;
+  void drop(Posted& posted, EndTally& tally) noexcept;
+  bool poll_completions() noexcept;
+  void retire_through(const transport::LaneCompletion& completion, EndTally& tally) noexcept;
+  void retire(std::uint64_t sequence, EndTally& tally) noexcept;
+  void retire_failed(std::uint64_t sequence, CompletionStatus status, std::uint32_t vendor_error,
+                     EndTally& tally) noexcept;
+  void settle(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
+  void finish(OperationRecord& operation, EndTally& tally) noexcept;
+  void expire(Clock::time_point now) noexcept;
+  void break_lane(Reason reason) noexcept;
+  void fail_backlog(EndTally& tally) noexcept;
+  [[nodiscard]] Outcome lost(const OperationRecord& operation,
+                             Clock::time_point now) const noexcept;
+  void wake_sleepers() noexcept;
+  void sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept;
+
+  std::unique_ptr<transport::Lane> lane_;
+  Options options_;
+  ClientMetrics metrics_;
+  BrokenHandler on_broken_;
+
+  /// Chains of operations whose owners found the lane taken; the latest first.
+  alignas(64) std::atomic<OperationRecord*> inbox_{nullptr};
+  alignas(64) std::mutex mutex_;
+  std::condition_variable others_;  // waiting callers but the one that sleeps on the descriptor
+  std::size_t sleepers_on_condition_ = 0;
+  bool descriptor_taken_ = false;
+  bool asleep_on_descriptor_ = false;
+  bool broken_told_ = false;
+  Reason broken_reason_ = Reason::kNone;
+
+  std::vector<Posted> ring_;  // by sequence & mask_
+  std::uint64_t mask_;
+  std::uint64_t next_sequence_ = 0;
+  std::uint64_t retired_sequence_ = 0;
+  std::vector<transport::WorkRequest> chain_;
+  std::size_t chain_length_ = 0;
+  OperationRecord* backlog_first_ = nullptr;
+  OperationRecord* backlog_last_ = nullptr;
+  std::span<const std::uint64_t> atomic_results_;
+  transport::Lane::Limits limits_;
+  UniqueFd wake_;
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,145 @@
+#include "transport/rdma_lane.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace remora::transport::rdma {
+
+namespace {
+
+class RdmaLane final : public Lane {
+ public:
+  static Result<std::unique_ptr<Lane>> create(LanePair link, verbs::CompletionQueue queue,
+                                              std::uint32_t transfer_bytes_max,
+                                              std::uint32_t depth) {
+    std::vector<std::uint64_t> results(std::bit_ceil(depth));
+    auto registered = link.pair->domain().register_bytes(std::as_writable_bytes(std::span{results}),
+                                                         verbs::Access::kLocalWrite);
+    if (!registered) return registered.error();
+    const auto capabilities = link.pair->capabilities();
+    return std::unique_ptr<Lane>{new RdmaLane{std::move(link),
+                                              std::move(queue),
+                                              std::move(results),
+                                              std::move(*registered),
+                                              {.depth = depth,
+                                               .transfer_bytes_max = transfer_bytes_max,
+                                               .inline_bytes_max = capabilities.inline_bytes}}};
+  }
+  ~RdmaLane() override { close(); }
+
+  [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
+
+  PostOutcome post(std::span<const WorkRequest> chain,
+                   std::uint64_t first_sequence) noexcept override {
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+      const std::uint64_t sequence = first_sequence + i;
+      // The end of a chain, and now and then within a long one so that its room comes back early.
+      const bool signaled = i + 1 == chain.size() || (sequence + 1) % signal_interval_ == 0;
+      translate(chain[i], sequence, signaled, requests_[i], elements_[i]);
+      requests_[i].next = i + 1 < chain.size() ? &requests_[i + 1] : nullptr;
+    }
+    ibv_send_wr* bad = nullptr;
+    const int failed = link_.pair->post_send(requests_.data(), &bad);
+    if (failed == 0) return {.taken = chain.size(), .status = {}};
+    // Without a word on where it stopped, all of them may have gone.
+    const std::size_t taken =
+        bad == nullptr ? chain.size() : static_cast<std::size_t>(bad - requests_.data());
+    return {.taken = taken, .status = Error{Code::kProvider, "ibv_post_send"}.with_errno(failed)};
+  }
+
+  std::size_t poll(std::span<LaneCompletion> completions) noexcept override {
+    std::array<ibv_wc, kPollMost> found;
+    const int count =
+        queue_.poll_raw(static_cast<int>(std::min(completions.size(), found.size())), found.data());
+    for (int i = 0; i < count; ++i) {
+      const ibv_wc& wc = found[static_cast<std::size_t>(i)];
+      completions[static_cast<std::size_t>(i)] = {
+          .sequence = wc.wr_id,
+          .status = static_cast<CompletionStatus>(wc.status),
+          .vendor_error = wc.status == IBV_WC_SUCCESS ? 0 : wc.vendor_err};
+    }
+    return count < 0 ? 0 : static_cast<std::size_t>(count);
+  }
+
+  [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
+    return results_;
+  }
+  Status arm() noexcept override { return queue_.arm(); }
+  void drain_events() noexcept override { (void)queue_.take_events(); }
+  [[nodiscard]] int event_fd() const noexcept override { return queue_.event_fd(); }
+
+  void break_off() noexcept override { link_.to_error(); }
+  void close() noexcept override { link_.destroy(); }
+  [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
+    return queue_.depth();
+  }
+
+ private:
+  static constexpr std::size_t kPollMost = 64;
+
+  RdmaLane(LanePair link, verbs::CompletionQueue queue, std::vector<std::uint64_t> results,
+           verbs::MemoryRegion results_memory, const Limits& limits)
+      : link_{std::move(link)},
+        queue_{std::move(queue)},
+        results_{std::move(results)},
+        results_memory_{std::move(results_memory)},
+        limits_{limits},
+        signal_interval_{std::max<std::uint64_t>(1, limits.depth / 4)},
+        requests_(limits.depth),
+        elements_(limits.depth) {
+    for (std::size_t i = 0; i < requests_.size(); ++i) requests_[i].sg_list = &elements_[i];
+  }
+
+  void translate(const WorkRequest& request, std::uint64_t sequence, bool signaled, ibv_send_wr& wr,
+                 ibv_sge& element) noexcept {
+    wr.wr_id = sequence;
+    wr.num_sge = 1;
+    wr.send_flags = signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
+    element = {.addr = reinterpret_cast<std::uintptr_t>(request.local),
+               .length = request.length_bytes,
+               .lkey = request.local_key};
+    switch (request.opcode) {
+      case Opcode::kWrite:
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        if (request.length_bytes <= limits_.inline_bytes_max) wr.send_flags |= IBV_SEND_INLINE;
+        break;
+      case Opcode::kRead: wr.opcode = IBV_WR_RDMA_READ; break;
+      case Opcode::kCompareSwap:
+      case Opcode::kFetchAdd:
+        wr.opcode = request.opcode == Opcode::kFetchAdd ? IBV_WR_ATOMIC_FETCH_AND_ADD
+                                                        : IBV_WR_ATOMIC_CMP_AND_SWP;
+        element.addr =
+            reinterpret_cast<std::uintptr_t>(&results_[sequence & (results_.size() - 1)]);
+        element.lkey = results_memory_.lkey();
+        wr.wr.atomic = {.remote_addr = request.remote_address,
+                        .compare_add = request.compare_or_add,
+                        .swap = request.swap,
+                        .rkey = request.remote_key};
+        return;
+    }
+    wr.wr.rdma.remote_addr = request.remote_address;
+    wr.wr.rdma.rkey = request.remote_key;
+  }
+
+  LanePair link_;
+  verbs::CompletionQueue queue_;
+  std::vector<std::uint64_t> results_;
+  verbs::MemoryRegion results_memory_;
+  Limits limits_;
+  std::uint64_t signal_interval_;
+  std::vector<ibv_send_wr> requests_;
+  std::vector<ibv_sge> elements_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Lane>> make_lane(LanePair pair, verbs::CompletionQueue queue,
+                                        std::uint32_t transfer_bytes_max, std::uint32_t depth) {
+  return RdmaLane::create(std::move(pair), std::move(queue), transfer_bytes_max, depth);
+}
+
+}  // namespace remora::transport::rdma

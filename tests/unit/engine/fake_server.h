@@ -1,0 +1,66 @@
+#pragma once
+
+/// A server in the client's own thread: answers control requests with one region of one extent, and
+/// gives the lane that it was made with.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/engine_core.h"
+#include "control/messages.h"
+#include "support/unique_fd.h"
+#include "transport/transport.h"
+
+namespace remora::transport {
+
+class FakeServerEndpoint final : public ClientEndpoint {
+ public:
+  struct Offer {
+    std::unique_ptr<Lane> lane;
+    std::shared_ptr<MemoryDomain> domain;
+    std::optional<DirectPath> direct;
+    std::span<std::byte> memory;  ///< the region's
+  };
+  explicit FakeServerEndpoint(Offer offer);
+
+  [[nodiscard]] TransportKind kind() const noexcept override {
+    return offer_.direct ? TransportKind::kShm : TransportKind::kRdma;
+  }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+  Status send(ControlMessage message, Deadline deadline) noexcept override;
+  [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
+  Result<std::optional<ControlMessage>> receive() noexcept override;
+  [[nodiscard]] std::optional<DirectPath> direct_path() const noexcept override {
+    return offer_.direct;
+  }
+  Result<std::unique_ptr<Lane>> open_lane(const LaneTicket&, std::uint32_t,
+                                          Deadline) noexcept override {
+    return std::move(offer_.lane);
+  }
+  [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
+    return offer_.domain;
+  }
+  Result<AttachedGrant> attach(std::vector<WireExtent> extents, std::vector<UniqueFd>,
+                               Rights) noexcept override {
+    return AttachedGrant{.extents = std::move(extents), .hold = nullptr};
+  }
+  void shutdown() noexcept override {}
+
+ private:
+  control::Reply answer(const control::Request& request) const;
+
+  Offer offer_;
+  std::string device_ = "fake0";
+  UniqueFd event_;
+  std::mutex mutex_;
+  std::vector<ControlMessage> answers_;
+};
+
+/// A region "r" of that memory, opened with all rights.
+Region open_fake_region(const std::shared_ptr<detail::EngineCore>& engine,
+                        FakeServerEndpoint::Offer offer);
+
+}  // namespace remora::transport

@@ -1,0 +1,107 @@
+// Operations in a loop, to be counted by callgrind: path_cost PATH FACE N. The remote side is a
+// provider that completes whatever it is asked to, in 10 instructions, or memory of this process.
+
+#include <array>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <remora/remora.h>
+
+#include "../verbs/fake_verbs.h"
+#include "client/engine_core.h"
+#include "fake_server.h"
+#include "transport/rdma_lane.h"
+
+namespace {
+
+using namespace remora;
+using namespace remora::literals;
+
+// What has been posted to the only queue pair and not polled.
+struct Hardware {
+  std::uint64_t last_id = 0;
+  bool pending = false;
+} g_hardware;
+
+int post_send(ibv_qp* /*pair*/, ibv_send_wr* chain, ibv_send_wr** /*bad*/) {
+  while (chain->next != nullptr) chain = chain->next;
+  g_hardware = {.last_id = chain->wr_id, .pending = true};
+  return 0;
+}
+
+int poll_cq(ibv_cq* /*queue*/, int /*count*/, ibv_wc* completions) {
+  if (!g_hardware.pending) return 0;
+  g_hardware.pending = false;
+  completions->wr_id = g_hardware.last_id;
+  completions->status = IBV_WC_SUCCESS;
+  return 1;
+}
+
+struct FakeDomain final : transport::MemoryDomain {
+  Result<std::unique_ptr<transport::Registration>> register_bytes(std::span<std::byte>) override {
+    struct Fixed final : transport::Registration {
+      [[nodiscard]] std::uint32_t local_key() const noexcept override { return 7; }
+    };
+    return std::unique_ptr<transport::Registration>{std::make_unique<Fixed>()};
+  }
+};
+
+void run_batches(const Region& region, SlotPool& slots, std::uint64_t times) {
+  Queue queue = region.queue({.depth = 32}).value();
+  for (std::uint64_t sent = 0, done = 0; done < times;) {
+    while (sent < times && !queue.full()) queue.read(Block{sent++ & 63U}, slots.take());
+    queue.submit().value();
+    for (Completion& completion : queue.wait(32)) {
+      if (!completion.ok()) std::abort();
+      ++done;
+    }
+  }
+}
+
+void run_alone(const Region& region, Slot& slot, std::uint64_t times) {
+  for (std::uint64_t i = 0; i < times; ++i)
+    if (!region.read(Block{i & 63U}, slot)) std::abort();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return EXIT_FAILURE;
+  const bool direct = std::string_view{argv[1]} == "direct";
+  const bool batched = std::string_view{argv[2]} == "batched";
+  const std::uint64_t times = std::strtoull(argv[3], nullptr, 10);
+
+  test::FakeVerbs fake;
+  fake.table.post_send = &post_send;
+  fake.table.poll_cq = &poll_cq;
+  std::vector<std::byte> memory(64 * 64);
+  const auto engine = detail::EngineCore::create({}).value();
+  transport::FakeServerEndpoint::Offer offer{};
+  offer.memory = memory;
+  std::optional<test::FakeRig> rig;
+  std::optional<verbs::QueuePair<verbs::Rc>> pair;
+  if (direct) {
+    offer.direct = transport::DirectPath{};
+  } else {
+    rig.emplace(verbs::devices(fake.table).value().begin()->open().value());
+    pair.emplace(rig->connected());
+    offer.domain = std::make_shared<FakeDomain>();
+    offer.lane = transport::rdma::make_lane({.pair = &*pair, .to_error = [] {}, .destroy = [] {}},
+                                            rig->queue, 1U << 20U, 64)
+                     .value();
+  }
+  {
+    const Region region = transport::open_fake_region(engine, std::move(offer));
+    SlotPool slots{engine->allocate_slots(64, 64).value()};
+    Slot slot = slots.take();
+    if (batched)
+      run_batches(region, slots, times);
+    else
+      run_alone(region, slot, times);
+  }
+  std::cout << times << '\n';
+  return EXIT_SUCCESS;
+}
