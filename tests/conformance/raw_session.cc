@@ -17,12 +17,14 @@ constexpr std::size_t kLocalBytes = 4096;
 constexpr std::uint32_t kLaneDepth = 16;
 }  // namespace
 
-RawSession::RawSession(const ServerAddress& server) : local_(kLocalBytes) {
+RawSession::RawSession(const ServerAddress& server, TransportKind transport) : local_(kLocalBytes) {
   Uri uri;
   uri.host = server.host;
   uri.port = server.port;
-  uri.transport = TransportKind::kRdma;
-  endpoint_ = transport::connect_rdma(uri, {}, Clock::now() + 10s).value();
+  uri.transport = transport;
+  const Deadline deadline = Clock::now() + 10s;
+  endpoint_ = transport == TransportKind::kTcp ? transport::connect_tcp(uri, {}, deadline).value()
+                                               : transport::connect_rdma(uri, {}, deadline).value();
   control::Request request;
   control::Hello& hello = *request.mutable_hello();
   hello.set_version_oldest(control::kVersionOldest);
@@ -30,11 +32,10 @@ RawSession::RawSession(const ServerAddress& server) : local_(kLocalBytes) {
   hello.set_auth(control::AUTH_NONE);
   hello.set_client_name("raw");
   const control::Welcome welcome = call(std::move(request)).hello();
-  registration_ = endpoint_->memory_domain()->register_bytes(local_).value();
-  lane_ = endpoint_
-              ->open_lane({.session_id = welcome.session_id(), .secret = welcome.lane_secret()},
-                          kLaneDepth, Clock::now() + 10s)
-              .value();
+  ticket_ = {.session_id = welcome.session_id(), .secret = welcome.lane_secret()};
+  if (const auto domain = endpoint_->memory_domain())
+    registration_ = domain->register_bytes(local_).value();
+  lane_ = endpoint_->open_lane(ticket_, kLaneDepth, Clock::now() + 10s).value();
 }
 
 RawSession::~RawSession() {
@@ -94,7 +95,7 @@ CompletionStatus RawSession::run(transport::Opcode opcode, std::uint64_t remote_
                             .local = local_.data(),
                             .length_bytes = length_bytes,
                             .remote_key = remote_key,
-                            .local_key = registration_->local_key(),
+                            .local_key = registration_ ? registration_->local_key() : 0,
                             .opcode = opcode};
   if (const auto posted = lane_->post({&request, 1}, sequence_++); posted.taken != 1)
     throw Exception{posted.status.error()};

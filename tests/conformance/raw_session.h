@@ -1,7 +1,7 @@
 #pragma once
 
 /// A client below the client library: it speaks the control protocol itself and posts the work
-/// requests it is told to, checked by nobody but the server's NIC.
+/// requests it is told to, checked by nobody but the server: its NIC, or its process.
 
 #include <cstdint>
 #include <memory>
@@ -17,11 +17,11 @@
 
 namespace remora::test {
 
-/// One session over rdma with one lane. All functions throw Exception where the protocol fails;
-/// the fate of work requests is returned.
+/// One session over rdma or tcp with one lane. All functions throw Exception where the protocol
+/// fails; the fate of work requests is returned.
 class RawSession {
  public:
-  explicit RawSession(const ServerAddress& server);
+  explicit RawSession(const ServerAddress& server, TransportKind transport = TransportKind::kRdma);
   ~RawSession();
   RawSession(const RawSession&) = delete;
   RawSession& operator=(const RawSession&) = delete;
@@ -39,6 +39,8 @@ class RawSession {
                        std::uint32_t remote_key, std::uint32_t length_bytes);
   [[nodiscard]] std::span<std::byte> local() noexcept { return local_; }
 
+  [[nodiscard]] transport::Lane& lane() noexcept { return *lane_; }
+  [[nodiscard]] const transport::LaneTicket& ticket() const noexcept { return ticket_; }
   /// Bytes of the caller's choice on the control channel.
   void send_control(std::vector<std::byte> bytes);
   /// The server has ended the session; waits for it, at most 10 s.
@@ -51,6 +53,7 @@ class RawSession {
   std::unique_ptr<transport::ClientEndpoint> endpoint_;
   std::unique_ptr<transport::Registration> registration_;
   std::unique_ptr<transport::Lane> lane_;
+  transport::LaneTicket ticket_;
   std::uint64_t next_id_ = 1;
   std::uint64_t sequence_ = 0;
 };

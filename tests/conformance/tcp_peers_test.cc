@@ -1,0 +1,402 @@
+/// What a tcp server makes of peers that are strangers, slow, silent or crafty; and what belongs to
+/// tcp alone: IPv6, checksums of what is read and written, the port that transports share.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <optional>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <vector>
+
+#include <remora/engine/engine.h>
+#include <remora/engine/server.h>
+#include <remora/metrics/registry.h>
+#include <remora/verbs/address.h>
+
+#include "raw_session.h"
+#include "support/expect.h"
+#include "support/pattern.h"
+#include "support/runtime_dir.h"
+#include "support/server.h"
+#include "transport/tcp_socket.h"
+#include "transport/tcp_wire.h"
+
+namespace remora::test {
+namespace {
+
+using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
+using transport::Opcode;
+using transport::WorkRequest;
+using transport::tcp::FrameHeader;
+using transport::tcp::Introduction;
+using transport::tcp::Purpose;
+
+constexpr std::chrono::seconds kHandshake{1};
+
+/// A connection to the server that does what the test says.
+class Stranger {
+ public:
+  explicit Stranger(std::uint16_t port)
+      : socket_{transport::tcp::connect_socket(verbs::Address::parse("127.0.0.1", port).value(),
+                                               Clock::now() + 5s)
+                    .value()} {}
+
+  void say(std::span<const std::byte> bytes) const {
+    (void)transport::tcp::send_all(socket_.get(), bytes, Clock::now() + 5s);
+  }
+  /// Introduces itself as a client and hears that it is welcome.
+  [[nodiscard]] bool welcome() const {
+    say(Introduction{}.to_wire());
+    std::array<std::byte, transport::tcp::Welcome::kWireBytes> answer{};
+    return transport::tcp::receive_all(socket_.get(), answer, Clock::now() + 5s).ok() &&
+           transport::tcp::Welcome::from_wire(answer).has_value();
+  }
+  /// The server hangs up, within 10 s; how long it took.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> hung_up() const {
+    const auto began = Clock::now();
+    std::array<std::byte, 4096> bytes{};
+    const Status end = transport::tcp::receive_all(socket_.get(), bytes, began + 10s);
+    if (end || end.error().code() != Code::kConnectionLost) return std::nullopt;
+    return Clock::now() - began;
+  }
+
+ private:
+  UniqueFd socket_;
+};
+
+class TcpPeersTest : public testing::Test {
+ protected:
+  void SetUp() override { start(server_config(TransportKind::kTcp, {.piece_bytes = 1U << 20U})); }
+  void TearDown() override {
+    if (server_) server_->stop();
+  }
+  void start(config::ServerConfig config) {
+    if (server_) server_->stop();
+    config.limits.handshake_timeout = kHandshake;
+    host_ = config.listen.address;
+    server_ = Server::start(config).value();
+    address_ = {host_, server_->port()};
+    server_->create_region({.name = "target", .size_bytes = 4_MiB}).value();
+  }
+  [[nodiscard]] std::string uri(const std::string& region = "target",
+                                const std::string& options = "transport=tcp") const {
+    const bool v6 = host_.find(':') != std::string::npos;
+    return "remora://" + (v6 ? "[" + host_ + "]" : host_) + ":" + std::to_string(server_->port()) +
+           "/" + region + (options.empty() ? "" : "?" + options);
+  }
+  [[nodiscard]] bool soon_sessions(std::uint64_t wanted) const {
+    for (int i = 0; i < 500 && server_->status().sessions != wanted; ++i)
+      std::this_thread::sleep_for(10ms);
+    return server_->status().sessions == wanted;
+  }
+  /// The whole region there and back, and an atomic.
+  static void expect_works(const Region& region, std::uint64_t seed) {
+    const std::vector<std::byte> model = noise(region.size_bytes(), seed);
+    ASSERT_TRUE(ok(region.write(ByteOffset{0}, model)));
+    std::vector<std::byte> seen(region.size_bytes());
+    ASSERT_TRUE(ok(region.read(ByteOffset{0}, seen)));
+    EXPECT_TRUE(same_bytes(seen, model));
+    const std::uint64_t before = region.fetch_add(ByteOffset{8}, 5).value();
+    EXPECT_EQ(region.fetch_add(ByteOffset{8}, 0).value(), before + 5);
+  }
+
+  RuntimeDir folder_;
+  Engine engine_ = Engine::open({}).value();
+  std::optional<Server> server_;
+  std::string host_;
+  ServerAddress address_;
+};
+
+TEST_F(TcpPeersTest, NonsenseIsHungUpOn) {
+  const Region region = engine_.open_region(uri(), Rights::kAll).value();
+  for (std::size_t i = 0; i < 20; ++i) {
+    const Stranger stranger{server_->port()};
+    stranger.say(noise(32 + i * 500, i));
+    EXPECT_TRUE(stranger.hung_up()) << i;
+  }
+  const Stranger browser{server_->port()};
+  const std::string_view text = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  browser.say(std::as_bytes(std::span{text}));
+  EXPECT_TRUE(browser.hung_up());
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
+  EXPECT_TRUE(soon_sessions(1));
+}
+
+TEST_F(TcpPeersTest, SilenceIsHungUpOnAfterTheHandshakeTimeout) {
+  const Stranger silent{server_->port()};
+  const Stranger slow{server_->port()};
+  const auto introduction = Introduction{}.to_wire();
+  slow.say(std::span{introduction}.first(20));
+  const Stranger welcome_and_silent{server_->port()};
+  ASSERT_TRUE(welcome_and_silent.welcome());
+  const Stranger half_a_hello{server_->port()};
+  ASSERT_TRUE(half_a_hello.welcome());
+  half_a_hello.say(FrameHeader{.length_bytes = 100}.to_wire());
+  for (const Stranger* stranger : {&silent, &slow, &welcome_and_silent, &half_a_hello}) {
+    const auto took = stranger->hung_up();
+    ASSERT_TRUE(took);
+    EXPECT_LE(*took, kHandshake + 2s);
+  }
+  EXPECT_TRUE(soon_sessions(0));
+}
+
+TEST_F(TcpPeersTest, MessagesOutOfBoundsEndTheirSession) {
+  const std::array frames{FrameHeader{.length_bytes = 16385}, FrameHeader{.length_bytes = 0},
+                          FrameHeader{.length_bytes = UINT32_MAX}};
+  for (const FrameHeader& frame : frames) {
+    const Stranger stranger{server_->port()};
+    ASSERT_TRUE(stranger.welcome());
+    stranger.say(frame.to_wire());
+    EXPECT_TRUE(stranger.hung_up());
+  }
+  for (const std::size_t size : {1UL, 100UL, 16384UL}) {
+    RawSession bad{address_, TransportKind::kTcp};
+    bad.send_control(noise(size, size));
+    EXPECT_TRUE(bad.ended()) << size;
+  }
+  EXPECT_TRUE(soon_sessions(0));
+}
+
+TEST_F(TcpPeersTest, LaneNeedsTheSecretOfItsSession) {
+  RawSession session{address_, TransportKind::kTcp};
+  const RawSession::Grant grant = session.open("target", Rights::kAll);
+  const auto introduced = [&](std::uint64_t id, std::uint64_t secret) {
+    Stranger stranger{server_->port()};
+    stranger.say(
+        Introduction{.purpose = Purpose::kLane, .ticket = {.session_id = id, .secret = secret}}
+            .to_wire());
+    return stranger;
+  };
+  const auto& ticket = session.ticket();
+  EXPECT_TRUE(introduced(ticket.session_id, ticket.secret ^ 1U).hung_up());
+  EXPECT_TRUE(introduced(ticket.session_id + 1, ticket.secret).hung_up());
+  EXPECT_TRUE(introduced(0, 0).hung_up());
+  EXPECT_EQ(
+      session.run(Opcode::kRead, grant.extents[0].remote_address, grant.extents[0].remote_key, 64),
+      CompletionStatus::kSuccess);
+}
+
+TEST_F(TcpPeersTest, NonsenseOnALaneEndsItsSessionOnly) {
+  const Region region = engine_.open_region(uri(), Rights::kAll).value();
+  RawSession session{address_, TransportKind::kTcp};
+  const Stranger lane{server_->port()};
+  lane.say(Introduction{.purpose = Purpose::kLane, .ticket = session.ticket()}.to_wire());
+  lane.say(noise(4096, 3));
+  EXPECT_TRUE(lane.hung_up());
+  EXPECT_TRUE(session.ended());
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
+}
+
+TEST_F(TcpPeersTest, CrowdOfSilentStrangersKeepsNobodyOut) {
+  std::vector<Stranger> crowd;
+  for (int i = 0; i < 300; ++i) crowd.emplace_back(server_->port());
+  const Region region = engine_.open_region(uri(), Rights::kAll).value();
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
+  for (const Stranger& stranger : crowd) EXPECT_TRUE(stranger.hung_up());
+}
+
+TEST_F(TcpPeersTest, PeerThatStopsReadingHoldsUpNobody) {
+  std::vector<std::byte> into(1_MiB);
+  RawSession lazy{address_, TransportKind::kTcp};
+  const RawSession::Grant grant = lazy.open("target", Rights::kAll);
+  const std::vector<WorkRequest> chain(16, {.remote_address = grant.extents[0].remote_address,
+                                            .local = into.data(),
+                                            .length_bytes = 1_MiB,
+                                            .remote_key = grant.extents[0].remote_key,
+                                            .opcode = Opcode::kRead});
+  ASSERT_TRUE(lazy.lane().post(chain, 0).status);
+  const Region region = engine_.open_region(uri(), Rights::kAll).value();
+  const auto began = Clock::now();
+  for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), i);
+  EXPECT_LT(Clock::now() - began, 10s);
+  // It is served as soon as it reads again.
+  std::array<transport::LaneCompletion, 16> found;
+  std::uint64_t last = 0;
+  while (last != 15 && Clock::now() < began + 20s)
+    for (std::size_t i = 0, count = lazy.lane().poll(found); i < count; ++i) {
+      ASSERT_EQ(found[i].status, CompletionStatus::kSuccess);
+      last = found[i].sequence;
+    }
+  EXPECT_EQ(last, 15U);
+}
+
+TEST_F(TcpPeersTest, GrantIsTakenBackWhileItsRegionIsBusy) {
+  std::vector<std::byte> into(1_MiB);
+  RawSession session{address_, TransportKind::kTcp};
+  const RawSession::Grant busy = session.open("target", Rights::kAll);
+  const std::vector<WorkRequest> chain(16, {.remote_address = busy.extents[0].remote_address,
+                                            .local = into.data(),
+                                            .length_bytes = 1_MiB,
+                                            .remote_key = busy.extents[0].remote_key,
+                                            .opcode = Opcode::kRead});
+  ASSERT_TRUE(session.lane().post(chain, 0).status);
+  // Nobody reads, so that an answer is half sent; the answer to this may be lost with the session.
+  try {
+    session.close(busy);
+  } catch (const Exception&) {
+  }
+  EXPECT_TRUE(session.ended());
+  EXPECT_TRUE(soon_sessions(0));
+  EXPECT_EQ(server_->status().grants, 0U);
+  EXPECT_TRUE(ok(server_->remove_region("target")));
+}
+
+TEST_F(TcpPeersTest, CraftyRequestsAreRefusedAndChangeNothing) {
+  server_->create_region({.name = "plain", .size_bytes = 64_KiB, .atomic_domain = "none"}).value();
+  const std::vector<std::byte> model = noise(64_KiB, 4);
+  const RegionView view = server_->view("plain").value();
+  ASSERT_TRUE(ok(view.write(ByteOffset{0}, model)));
+  struct Case {
+    Opcode opcode;
+    std::uint64_t address;
+    std::uint32_t length;
+    CompletionStatus status;
+  };
+  constexpr auto kInvalid = CompletionStatus::kRemoteInvalidRequest;
+  constexpr auto kRefused = CompletionStatus::kRemoteAccessError;
+  const std::array cases{
+      Case{Opcode::kFetchAdd, 0, 8, kRefused},  // the atomic domain is none
+      Case{Opcode::kCompareSwap, 0, 8, kRefused},
+      Case{Opcode::kFetchAdd, 4, 8, kInvalid},
+      Case{Opcode::kFetchAdd, 0, 16, kInvalid},
+      Case{Opcode::kRead, 0, 0, kInvalid},
+      Case{Opcode::kWrite, UINT64_MAX - 63, 128, kRefused},  // wraps
+      Case{Opcode::kRead, UINT64_MAX, 2, kRefused},
+  };
+  for (const Case& wrong : cases) {
+    RawSession session{address_, TransportKind::kTcp};
+    const RawSession::Grant grant = session.open("plain", Rights::kAll);
+    EXPECT_EQ(session.run(wrong.opcode, grant.extents[0].remote_address + wrong.address,
+                          grant.extents[0].remote_key, wrong.length),
+              wrong.status)
+        << wrong.address << " " << wrong.length;
+    EXPECT_TRUE(session.ended());
+  }
+  std::vector<std::byte> seen(64_KiB);
+  ASSERT_TRUE(ok(view.read(ByteOffset{0}, seen)));
+  EXPECT_TRUE(same_bytes(seen, model));
+}
+
+TEST_F(TcpPeersTest, Ipv6LoopbackWorks) {
+  config::ServerConfig config = server_config(TransportKind::kTcp);
+  config.listen.address = "::1";
+  start(config);
+  EXPECT_EQ(server_->listening().front(), "tcp [::1]:" + std::to_string(server_->port()));
+  expect_works(engine_.open_region(uri(), Rights::kAll).value(), 1);
+}
+
+TEST_F(TcpPeersTest, EveryAddressTakesBothFamilies) {
+  config::ServerConfig config = server_config(TransportKind::kTcp);
+  config.listen.address = "::";
+  start(config);
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    host_ = host;
+    expect_works(engine_.open_region(uri(), Rights::kAll).value(), 2);
+  }
+}
+
+TEST_F(TcpPeersTest, NameIsListenedOnAndFound) {
+  config::ServerConfig config = server_config(TransportKind::kTcp);
+  config.listen.address = "localhost";
+  start(config);
+  expect_works(engine_.open_region(uri(), Rights::kAll).value(), 3);
+}
+
+TEST_F(TcpPeersTest, AddressOfAnotherHostCannotBeListenedOn) {
+  config::ServerConfig config = server_config(TransportKind::kTcp);
+  config.listen.address = "192.0.2.1";  // for documentation. Source: RFC 5737
+  EXPECT_TRUE(fails_with(Server::start(config), Code::kUnreachable));
+}
+
+TEST_F(TcpPeersTest, PayloadChecksumByUriAndByOption) {
+  expect_works(
+      engine_.open_region(uri("target", "transport=tcp&crc=payload"), Rights::kAll).value(), 5);
+  EngineOptions options;
+  options.tcp_payload_crc = true;
+  const Engine checking = Engine::open(options).value();
+  expect_works(checking.open_region(uri(), Rights::kAll).value(), 6);
+  expect_works(engine_.open_region(uri(), Rights::kAll).value(), 7);
+}
+
+TEST_F(TcpPeersTest, AutoTakesShmWhereItMayElseTcp) {
+  start(server_config(TransportKind::kShm, {.all_transports = true}));
+  server_->create_region({.name = "shared", .size_bytes = 64_KiB, .shm = true}).value();
+  const Region shared = engine_.open_region(uri("shared", ""), Rights::kAll).value();
+  EXPECT_EQ(shared.transport(), TransportKind::kShm);
+  const Region region = engine_.open_region(uri("target", ""), Rights::kAll).value();
+  EXPECT_EQ(region.transport(), TransportKind::kTcp) << region.transport_reason();
+  EXPECT_EQ(region.transport_reason().rfind("tcp: ", 0), 0U) << region.transport_reason();
+  EXPECT_NE(region.transport_reason().find("shm: "), std::string::npos);
+  expect_works(region, 8);
+  // Mapped or not, it is the same memory, and its atomics are the processor's either way.
+  const Region same = engine_.open_region(uri("shared"), Rights::kAll).value();
+  EXPECT_EQ(shared.fetch_add(ByteOffset{0}, 3).value(), 0U);
+  EXPECT_EQ(same.fetch_add(ByteOffset{0}, 4).value(), 3U);
+  EXPECT_EQ(shared.fetch_add(ByteOffset{0}, 0).value(), 7U);
+}
+
+TEST_F(TcpPeersTest, TransportsShareOnePort) {
+  for (int i = 0; i < 5; ++i) {
+    start(server_config(TransportKind::kTcp, {.all_transports = true}));
+    const std::string port = std::to_string(server_->port());
+    const std::vector<std::string> lines = server_->listening();
+    EXPECT_EQ(std::count_if(
+                  lines.begin(), lines.end(),
+                  [&](const std::string& line) { return line.find(port) != std::string::npos; }),
+              static_cast<std::ptrdiff_t>(lines.size()));
+    EXPECT_GE(lines.size(), 2U);
+  }
+}
+
+TEST_F(TcpPeersTest, ServerCountsWhatItServes) {
+  const auto counted = [&](const char* name, const char* op) {
+    metrics::Registry& registry = server_->registry();
+    return registry.value(registry.counter(name, "-", {{"op", op}}).value());
+  };
+  {
+    const Region region = engine_.open_region(uri(), Rights::kAll).value();
+    std::vector<std::byte> bytes(4096);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(ok(region.write(ByteOffset{0}, bytes)));
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(ok(region.read(ByteOffset{0}, bytes)));
+    ASSERT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1)));
+    ASSERT_TRUE(ok(region.compare_swap(ByteOffset{0}, 9, 1)));
+  }
+  for (int i = 0; i < 200 && counted("remora_server_tcp_operations_total", "cas") == 0; ++i)
+    std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(counted("remora_server_tcp_operations_total", "write"), 3U);
+  EXPECT_EQ(counted("remora_server_tcp_operations_total", "read"), 5U);
+  EXPECT_EQ(counted("remora_server_tcp_operations_total", "add"), 1U);
+  EXPECT_EQ(counted("remora_server_tcp_operations_total", "cas"), 1U);
+  EXPECT_EQ(counted("remora_server_tcp_bytes_total", "read"), 5U * 4096);
+  EXPECT_EQ(counted("remora_server_tcp_bytes_total", "write"), 3U * 4096);
+}
+
+TEST_F(TcpPeersTest, GrantsComeAndGoWhileAnotherOfTheSessionIsBusy) {
+  server_->create_region({.name = "other", .size_bytes = 64_KiB}).value();
+  const Region busy = engine_.open_region(uri(), Rights::kAll).value();
+  std::atomic<bool> stop{false};
+  std::atomic<bool> failed{false};
+  std::thread worker{[&] {
+    std::vector<std::byte> bytes(256_KiB);
+    while (!stop)
+      if (!busy.read(ByteOffset{0}, bytes).ok() || !busy.write(ByteOffset{1_MiB}, bytes).ok())
+        failed = true;
+  }};
+  const auto began = Clock::now();
+  for (int i = 0; i < 100; ++i) {
+    const Region region = engine_.open_region(uri("other"), Rights::kAll).value();
+    EXPECT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1)));
+  }
+  EXPECT_LT(Clock::now() - began, 20s);
+  stop = true;
+  worker.join();
+  EXPECT_FALSE(failed);
+}
+
+}  // namespace
+}  // namespace remora::test
