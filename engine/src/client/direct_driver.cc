@@ -59,6 +59,7 @@ void DirectDriver::submit(OperationRecord* first) noexcept {
   // What others wrote before the caller learnt of it is seen from here on.
   std::atomic_thread_fence(std::memory_order_acquire);
   OperationRecord* const all = first;
+  const CompletionSink& sink = *first->sink;
   for (OperationRecord* at = first; at != nullptr; at = at->next) run(*at);
   std::atomic_thread_fence(std::memory_order_release);
   EndTally tally{metrics_};
@@ -67,12 +68,19 @@ void DirectDriver::submit(OperationRecord* first) noexcept {
     tally.add(operation);
     operation.sink->push(operation);
   }
+  // All of one submission have one sink, whose owner is here.
+  if (const int event = sink.event(); event >= 0) signal_event(event);
 }
 
 void DirectDriver::wait(CompletionSink& /*sink*/, std::size_t /*at_least*/,
                         DeadlineSource /*earliest_deadline*/) noexcept {
   // Everything completed when it was submitted.
 }
+
+void DirectDriver::progress_and_arm(CompletionSink& /*sink*/,
+                                    DeadlineSource /*earliest_deadline*/) noexcept {}
+
+bool DirectDriver::cancel(OperationRecord& /*operation*/) noexcept { return false; }
 
 void DirectDriver::run(OperationRecord& operation) noexcept {
   if (!usable()) {

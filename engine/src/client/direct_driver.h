@@ -19,6 +19,8 @@ class DirectDriver final : public LaneDriver {
   void submit(OperationRecord* first) noexcept override;
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
+  void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
+  bool cancel(OperationRecord& operation) noexcept override;
   void fail(Reason reason) noexcept override;
 
  private:

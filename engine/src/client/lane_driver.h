@@ -51,6 +51,16 @@ class LaneDriver {
   virtual void wait(CompletionSink& sink, std::size_t at_least,
                     DeadlineSource earliest_deadline) noexcept = 0;
 
+  /// As wait() for none, and asks event_fd() to tell of the next completion before it looks.
+  virtual void progress_and_arm(CompletionSink& sink,
+                                DeadlineSource earliest_deadline) noexcept = 0;
+  /// Readable when a completion may be there, after progress_and_arm(). -1: never needed.
+  [[nodiscard]] virtual int event_fd() const noexcept { return -1; }
+  /// Takes `operation` back if it has not been posted: true, and it is in its sink as cancelled.
+  virtual bool cancel(OperationRecord& operation) noexcept = 0;
+  /// On return nobody is about to write to the event descriptor of a sink that is complete.
+  virtual void settle_events() noexcept {}
+
   /// Ends the lane from outside (session lost, engine closing): everything on it completes.
   virtual void fail(Reason reason) noexcept = 0;
 

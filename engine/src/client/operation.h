@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iterator>
 #include <span>
+#include <unistd.h>
 
 #include <remora/engine/queue.h>
 #include <remora/result.h>
@@ -31,6 +32,12 @@ class CompletionSink {
   CompletionSink(const CompletionSink&) = delete;
   CompletionSink& operator=(const CompletionSink&) = delete;
 
+  /// From now on whoever pushes also writes to `event`, an eventfd, at the end of its visit. By the
+  /// owner, before it submits, or with nothing in flight.
+  void watch(int event) noexcept { event_.store(event, std::memory_order_relaxed); }
+  /// The descriptor to write to, or -1.
+  [[nodiscard]] int event() const noexcept { return event_.load(std::memory_order_relaxed); }
+
   void push(OperationRecord& operation) noexcept {
     const std::size_t at = pushed_.load(std::memory_order_relaxed);
     ring_[at & mask_] = &operation;
@@ -48,7 +55,14 @@ class CompletionSink {
   std::size_t mask_;
   std::size_t taken_ = 0;
   alignas(64) std::atomic<std::size_t> pushed_{0};
+  std::atomic<int> event_{-1};
 };
+
+/// Makes an eventfd readable; that it was so already is no error.
+inline void signal_event(int event) noexcept {
+  const std::uint64_t one = 1;
+  (void)!::write(event, &one, sizeof one);
+}
 
 /// How an operation ended: success, or a code with its details.
 struct Outcome {

@@ -92,6 +92,7 @@ void PostedDriver::submit(OperationRecord* first) noexcept {
 void PostedDriver::leave() noexcept {
   while (true) {
     const bool tell = broken() && !std::exchange(broken_told_, true);
+    if (watcher_ >= 0) tell_watchers();
     mutex_.unlock();
     if (tell && on_broken_) on_broken_();
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -159,6 +160,50 @@ void PostedDriver::wait(CompletionSink& sink, std::size_t at_least,
   }
 }
 
+void PostedDriver::progress_and_arm(CompletionSink& sink,
+                                    DeadlineSource earliest_deadline) noexcept {
+  mutex_.lock();
+  collect();
+  // Armed before looking: what completes after the look is told of.
+  if (!broken()) {
+    lane_->drain_events();
+    (void)lane_->arm();
+  }
+  progress();
+  if (sink.ready() == 0)
+    if (const Clock::time_point now = Clock::now(); now >= earliest_deadline()) expire(now);
+  leave();
+}
+
+bool PostedDriver::cancel(OperationRecord& operation) noexcept {
+  mutex_.lock();
+  collect();
+  OperationRecord* previous = nullptr;
+  OperationRecord* at = backlog_first_;
+  while (at != nullptr && at != &operation) previous = std::exchange(at, at->next);
+  const bool withdrawn =
+      at != nullptr && !operation.any_posted && operation.requests_in_flight == 0;
+  if (withdrawn) {
+    (previous == nullptr ? backlog_first_ : previous->next) = operation.next;
+    if (backlog_last_ == &operation) backlog_last_ = previous;
+    operation.outcome = Outcome::failure(Code::kCancelled);
+    EndTally tally{metrics_};
+    finish(operation, tally);
+  }
+  leave();
+  return withdrawn;
+}
+
+void PostedDriver::settle_events() noexcept {
+  // Watchers are told before the lane is let go.
+  mutex_.lock();
+  leave();
+}
+
+void PostedDriver::tell_watchers() noexcept {
+  if (watcher_ >= 0) signal_event(std::exchange(watcher_, -1));
+}
+
 void PostedDriver::fail(Reason reason) noexcept {
   mutex_.lock();
   collect();
@@ -174,6 +219,10 @@ void PostedDriver::progress() noexcept {
 [[gnu::always_inline]] inline void PostedDriver::finish(OperationRecord& operation,
                                                         EndTally& tally) noexcept {
   tally.add(operation);
+  if (const int event = operation.sink->event(); event != watcher_ && event >= 0) [[unlikely]] {
+    tell_watchers();
+    watcher_ = event;
+  }
   operation.sink->push(operation);
 }
 
@@ -458,8 +507,7 @@ void PostedDriver::wake_sleepers() noexcept {
   if (sleepers_on_condition_ > 0) others_.notify_all();
   if (!asleep_on_descriptor_) return;
   // What was polled here does not make the lane's descriptor readable for its sleeper any more.
-  const std::uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof one);
+  signal_event(wake_.get());
 }
 
 void PostedDriver::sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept {

@@ -41,6 +41,10 @@ class PostedDriver final : public LaneDriver {
   void submit(OperationRecord* first) noexcept override;
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
+  void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
+  [[nodiscard]] int event_fd() const noexcept override { return lane_->event_fd(); }
+  bool cancel(OperationRecord& operation) noexcept override;
+  void settle_events() noexcept override;
   void fail(Reason reason) noexcept override;
 
   [[nodiscard]] std::size_t domain_index() const noexcept override { return options_.domain_index; }
@@ -83,6 +87,7 @@ class PostedDriver final : public LaneDriver {
   [[nodiscard]] Outcome lost(const OperationRecord& operation,
                              Clock::time_point now) const noexcept;
   void wake_sleepers() noexcept;
+  void tell_watchers() noexcept;
   void sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept;
 
   std::unique_ptr<transport::Lane> lane_;
@@ -111,6 +116,7 @@ class PostedDriver final : public LaneDriver {
   std::span<const std::uint64_t> atomic_results_;
   transport::Lane::Limits limits_;
   UniqueFd wake_;
+  int watcher_ = -1;  ///< eventfd of a sink that was pushed to, and has not been told yet
 };
 
 }  // namespace remora::detail

@@ -1,5 +1,9 @@
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <utility>
 
 #include <remora/engine/queue.h>
@@ -41,8 +45,22 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
 }
 
 QueueCore::~QueueCore() {
+  LaneDriver& lane = region_->session().lane();
   const auto earliest = [this] { return earliest_deadline(); };
-  if (in_flight_ > 0) region_->session().lane().wait(sink_, in_flight_, DeadlineSource{earliest});
+  if (in_flight_ > 0) lane.wait(sink_, in_flight_, DeadlineSource{earliest});
+  if (event_) lane.settle_events();
+}
+
+bool OperationList::remove(OperationRecord& operation) noexcept {
+  OperationRecord* previous = nullptr;
+  OperationRecord* at = first;
+  while (at != nullptr && at != &operation) previous = std::exchange(at, at->next);
+  if (at == nullptr) return false;
+  (previous == nullptr ? first : previous->next) = operation.next;
+  if (last == &operation) last = previous;
+  operation.next = nullptr;
+  --count;
+  return true;
 }
 
 [[gnu::always_inline]] inline QueueEntry* QueueCore::acquire(std::uint64_t tag) noexcept {
@@ -54,20 +72,16 @@ QueueCore::~QueueCore() {
   entry.planned_bytes = 0;
   entry.any_posted = false;
   entry.tag = tag;
+  entry.taken = true;
   return &entry;
 }
 
 [[gnu::always_inline]] inline Ticket QueueCore::keep(QueueEntry& entry,
                                                      bool buffer_valid) noexcept {
-  if (region_->check(entry, buffer_valid)) [[likely]] {
-    (filled_first_ == nullptr ? filled_first_ : filled_last_->next) = &entry;
-    filled_last_ = &entry;
-    ++filled_;
-  } else {
-    (refused_first_ == nullptr ? refused_first_ : refused_last_->next) = &entry;
-    refused_last_ = &entry;
-    ++refused_;
-  }
+  entry.after_barrier = std::exchange(barrier_, false);
+  const bool sound = region_->check(entry, buffer_valid);
+  if (!sound && entry.after_barrier) barrier_ = true;  // it stands before the next one instead
+  (sound ? filled_ : refused_).append(entry);
   return Ticket{entry.index, entry.generation};
 }
 
@@ -99,20 +113,86 @@ Ticket QueueCore::take_atomic(Opcode opcode, ByteOffset offset, std::uint64_t co
 }
 
 Status QueueCore::submit() noexcept {
-  if (filled_first_ == nullptr) return {};
+  if (filled_.first == nullptr) return {};
   const Clock::time_point now = Clock::now();
   const Deadline deadline = deadline_after(now, deadline_);
-  for (OperationRecord* at = filled_first_; at != nullptr; at = at->next) {
+  bool barred = held_.first != nullptr;
+  for (OperationRecord* at = filled_.first; at != nullptr; at = at->next) {
     at->submitted = now;
     at->deadline = deadline;
+    barred = barred || static_cast<QueueEntry*>(at)->after_barrier;
   }
-  if (in_flight_ == 0) earliest_ = deadline;
-  in_flight_ += filled_;
-  OperationRecord* const first = filled_first_;
-  filled_first_ = filled_last_ = nullptr;
-  filled_ = 0;
-  region_->session().lane().submit(first);
+  if (in_flight_ + held_.count == 0) earliest_ = deadline;
+  const OperationList filled = std::exchange(filled_, {});
+  if (!barred) [[likely]] {
+    in_flight_ += filled.count;
+    region_->session().lane().submit(filled.first);
+    return {};
+  }
+  (held_.first == nullptr ? held_.first : held_.last->next) = filled.first;
+  held_.last = filled.last;
+  held_.count += filled.count;
+  hand_over_held();
   return {};
+}
+
+/// Hands over what no barrier holds back any more.
+void QueueCore::hand_over_held() noexcept {
+  while (held_.first != nullptr) {
+    const bool clear = sink_.ready() == in_flight_;
+    if (static_cast<QueueEntry*>(held_.first)->after_barrier && !clear) return;
+    const Clock::time_point now = Clock::now();
+    OperationList segment;
+    do {
+      OperationRecord& operation = *held_.first;
+      held_.remove(operation);
+      if (operation.deadline <= now)
+        refuse(operation, Code::kTimedOut);
+      else
+        segment.append(operation);
+    } while (held_.first != nullptr && !static_cast<QueueEntry*>(held_.first)->after_barrier);
+    if (segment.first == nullptr) continue;
+    in_flight_ += segment.count;
+    region_->session().lane().submit(segment.first);
+  }
+}
+
+/// Ends an operation that never reached the lane.
+void QueueCore::refuse(OperationRecord& operation, Code code) noexcept {
+  operation.outcome = Outcome::failure(code);
+  operation.next = nullptr;
+  EndTally{region_->session().metrics()}.add(operation);
+  refused_.append(operation);
+}
+
+void QueueCore::barrier() noexcept {
+  // Nothing stands before it: nothing to wait for.
+  barrier_ = barrier_ || filled_.count + held_.count + in_flight_ > 0;
+}
+
+/// Puts a barrier before `operation`, or before what is taken next.
+void QueueCore::bar(OperationRecord* operation) noexcept {
+  if (operation != nullptr)
+    static_cast<QueueEntry*>(operation)->after_barrier = true;
+  else
+    barrier_ = true;
+}
+
+Status QueueCore::cancel(Ticket ticket) noexcept {
+  const Error unknown = Error{Code::kNotFound, "cancel"}.with_subject("ticket");
+  if (!ticket || ticket.index() >= table_.size()) return unknown;
+  QueueEntry& entry = table_[ticket.index()];
+  // One that is out with the caller has ended, and so has one whose place is free.
+  if (entry.generation != ticket.generation() || !entry.taken) return unknown;
+  OperationRecord* const after = entry.next;
+  const bool held = held_.remove(entry);
+  if (held || filled_.remove(entry)) {
+    if (entry.after_barrier) bar(after != nullptr ? after : held ? filled_.first : nullptr);
+    refuse(entry, Code::kCancelled);
+    return {};
+  }
+  if (region_->session().lane().cancel(entry)) return {};
+  return Error{Code::kBusy, "cancel"}.with_subject("posted");
 }
 
 Deadline QueueCore::earliest_deadline() const noexcept {
@@ -125,28 +205,74 @@ Deadline QueueCore::earliest_deadline() const noexcept {
 
 Completions QueueCore::wait(std::size_t at_least) noexcept {
   end(serial_);
-  const std::size_t reachable = std::min(at_least, refused_ + in_flight_);
-  // Also when enough was refused: whatever has completed meanwhile is handed out with it.
-  const std::size_t needed = reachable > refused_ ? reachable - refused_ : 0;
-  if (in_flight_ > 0 && (sink_.ready() == 0 || sink_.ready() < needed)) {
-    const auto earliest = [this] { return earliest_deadline(); };
-    region_->session().lane().wait(sink_, needed, DeadlineSource{earliest});
+  const auto earliest = [this] { return earliest_deadline(); };
+  while (true) {
+    const std::size_t reachable = std::min(at_least, refused_.count + in_flight_ + held_.count);
+    // Also when enough was refused: whatever has completed meanwhile is handed out with it.
+    const std::size_t needed = reachable - std::min(reachable, refused_.count);
+    if (in_flight_ > 0 && (sink_.ready() == 0 || sink_.ready() < needed))
+      region_->session().lane().wait(sink_, std::min(needed, in_flight_), DeadlineSource{earliest});
+    if (held_.first == nullptr) [[likely]]
+      break;
+    hand_over_held();
+    if (sink_.ready() + refused_.count >= reachable) break;
   }
-  while (refused_first_ != nullptr) {
-    OperationRecord& operation = *refused_first_;
-    refused_first_ = operation.next;
+  return hand_out_all();
+}
+
+Completions QueueCore::progress() noexcept {
+  end(serial_);
+  std::uint64_t told = 0;
+  if (event_) (void)!::read(event_.get(), &told, sizeof told);
+  const auto earliest = [this] { return earliest_deadline(); };
+  region_->session().lane().progress_and_arm(sink_, DeadlineSource{earliest});
+  hand_over_held();
+  return hand_out_all();
+}
+
+Completions QueueCore::hand_out_all() noexcept {
+  while (refused_.first != nullptr) {
+    OperationRecord& operation = *refused_.first;
+    refused_.first = operation.next;
     hand_out(operation);
   }
-  refused_ = 0;
+  refused_ = {};
   const std::size_t completed = sink_.ready();
   for (std::size_t i = 0; i < completed; ++i) hand_out(sink_.take());
   in_flight_ -= completed;
   return Completions{this, {ready_.data(), ready_count_}, ++serial_};
 }
 
+Result<int> QueueCore::event_fd() noexcept {
+  if (epoll_) return epoll_.get();
+  UniqueFd event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  if (!event) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
+  if (!epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
+  for (const int descriptor : {event.get(), region_->session().lane().event_fd()}) {
+    epoll_event wanted{.events = EPOLLIN, .data = {.fd = descriptor}};
+    if (descriptor >= 0 && ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, descriptor, &wanted) != 0)
+      return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  }
+  event_ = std::move(event);
+  epoll_ = std::move(epoll);
+  sink_.watch(event_.get());
+  // What has completed before, or completes before the first progress(), is told of too.
+  signal_event(event_.get());
+  return epoll_.get();
+}
+
+Deadline QueueCore::next_deadline() const noexcept {
+  Deadline earliest = Deadline::max();
+  for (const QueueEntry& entry : table_) earliest = std::min(earliest, entry.deadline);
+  return earliest;
+}
+
 inline void QueueCore::hand_out(OperationRecord& operation) noexcept {
   operation.deadline = Deadline::max();  // no longer in flight
-  ready_[ready_count_++].entry_ = static_cast<QueueEntry*>(&operation);
+  auto& entry = static_cast<QueueEntry&>(operation);
+  entry.taken = false;
+  ready_[ready_count_++].entry_ = &entry;
   --taken_;
 }
 
@@ -231,6 +357,13 @@ Ticket Queue::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag) n
 }
 
 Status Queue::submit() noexcept { return core_->submit(); }
+void Queue::barrier() noexcept { core_->barrier(); }
+Status Queue::cancel(Ticket ticket) noexcept { return core_->cancel(ticket); }
+Result<int> Queue::event_fd() noexcept { return core_->event_fd(); }
+Completions Queue::progress() noexcept { return core_->progress(); }
+std::chrono::steady_clock::time_point Queue::next_deadline() const noexcept {
+  return core_->next_deadline();
+}
 Completions Queue::wait(std::size_t at_least) noexcept { return core_->wait(at_least); }
 std::size_t Queue::depth() const noexcept { return core_->depth(); }
 std::size_t Queue::size() const noexcept { return core_->size(); }

@@ -12,6 +12,7 @@
 
 #include "client/engine_core.h"
 #include "client/operation.h"
+#include "support/unique_fd.h"
 
 namespace remora::detail {
 
@@ -25,6 +26,23 @@ struct QueueEntry : OperationRecord {
   std::uint32_t index = 0;
   std::uint32_t generation = 1;
   std::uint32_t next_free = 0;
+  bool taken = false;          ///< and not handed out
+  bool after_barrier = false;  ///< waits until all before it have completed
+};
+
+/// Operations in the order in which they were taken, chained by `next`.
+struct OperationList {
+  OperationRecord* first = nullptr;
+  OperationRecord* last = nullptr;
+  std::size_t count = 0;
+
+  void append(OperationRecord& operation) noexcept {
+    (first == nullptr ? first : last->next) = &operation;
+    last = &operation;
+    ++count;
+  }
+  /// False when it is not in the list.
+  bool remove(OperationRecord& operation) noexcept;
 };
 
 class QueueCore {
@@ -51,7 +69,12 @@ class QueueCore {
   Ticket take_atomic(transport::Opcode opcode, ByteOffset offset, std::uint64_t compare_or_add,
                      std::uint64_t swap, std::uint64_t tag) noexcept;
   Status submit() noexcept;
+  void barrier() noexcept;
+  Status cancel(Ticket ticket) noexcept;
   Completions wait(std::size_t at_least) noexcept;
+  Result<int> event_fd() noexcept;
+  Completions progress() noexcept;
+  [[nodiscard]] Deadline next_deadline() const noexcept;
   /// Ends the completions with this serial, if they are still out.
   void end(std::uint64_t serial) noexcept;
 
@@ -65,6 +88,10 @@ class QueueCore {
   QueueEntry* acquire(std::uint64_t tag) noexcept;
   Ticket keep(QueueEntry& entry, bool buffer_valid) noexcept;
   void hand_out(OperationRecord& operation) noexcept;
+  void hand_over_held() noexcept;
+  void bar(OperationRecord* operation) noexcept;
+  Completions hand_out_all() noexcept;
+  void refuse(OperationRecord& operation, Code code) noexcept;
   [[nodiscard]] Deadline earliest_deadline() const noexcept;
 
   std::shared_ptr<RegionCore> region_;
@@ -75,15 +102,15 @@ class QueueCore {
   std::uint32_t free_ = 0;
   std::size_t taken_ = 0;      ///< not handed out yet
   std::size_t in_flight_ = 0;  ///< submitted, not yet taken out of the sink
-  OperationRecord* filled_first_ = nullptr;
-  OperationRecord* filled_last_ = nullptr;
-  std::size_t filled_ = 0;
-  OperationRecord* refused_first_ = nullptr;  ///< misuse: complete without a lane
-  OperationRecord* refused_last_ = nullptr;
-  std::size_t refused_ = 0;
+  OperationList filled_;       ///< taken, not submitted
+  OperationList held_;         ///< submitted, held back by a barrier
+  OperationList refused_;  ///< complete without a lane: misuse, cancelled, expired behind a barrier
+  bool barrier_ = false;   ///< stands behind what was taken last
   std::vector<OperationRecord*> ring_;
   CompletionSink sink_;
   mutable Deadline earliest_;  ///< no operation in flight has an earlier deadline
+  UniqueFd event_;             ///< written by whoever completes an operation of this queue
+  UniqueFd epoll_;             ///< over event_ and the lane's descriptor
   std::vector<Completion> ready_;
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;

@@ -11,7 +11,7 @@
 
 namespace remora::transport {
 
-class FakeLane final : public Lane {
+class FakeLane : public Lane {
  public:
   struct Seen {
     WorkRequest request;

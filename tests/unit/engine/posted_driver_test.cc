@@ -1,6 +1,7 @@
 #include "client/posted_driver.h"
 
 #include <array>
+#include <atomic>
 #include <gtest/gtest.h>
 #include <memory>
 #include <thread>
@@ -276,6 +277,67 @@ TEST_F(PostedDriverTest, WaiterInAnotherThreadIsWokenByTheLanesEnd) {
   wait_all(1);
   ender.join();
   EXPECT_EQ(operation.outcome.code, Code::kConnectionLost);
+}
+
+TEST_F(PostedDriverTest, BacklogIsTakenBackAndWhatIsPostedIsNot) {
+  start(std::make_unique<FakeLane>(1, 4096));
+  auto& posted = registered(make(Opcode::kFetchAdd, 0, {}));
+  auto& waiting = registered(make(Opcode::kFetchAdd, 8, {}));
+  auto& last = registered(make(Opcode::kFetchAdd, 16, {}));
+  posted.next = &waiting;
+  waiting.next = &last;
+  driver_->submit(&posted);
+  EXPECT_FALSE(driver_->cancel(posted));
+  EXPECT_TRUE(driver_->cancel(waiting));
+  EXPECT_FALSE(driver_->cancel(waiting)) << "it has ended";
+  ASSERT_EQ(sink_.ready(), 1U);
+  EXPECT_EQ(&sink_.take(), &waiting);
+  EXPECT_EQ(waiting.outcome.code, Code::kCancelled);
+  EXPECT_TRUE(driver_->cancel(last));
+  auto& more = registered(make(Opcode::kFetchAdd, 24, {}));
+  driver_->submit(&more);
+  lane_->complete(0);
+  wait_all(2);
+  lane_->complete(1);
+  wait_all(3);
+  EXPECT_EQ(lane_->posted.back().request.remote_address, 0x10018U);
+  EXPECT_EQ(counted("cancelled"), 2);
+}
+
+/// Holds its first post until it is told to go on.
+class HeldLane final : public FakeLane {
+ public:
+  transport::PostOutcome post(std::span<const transport::WorkRequest> chain,
+                              std::uint64_t first_sequence) noexcept override {
+    chains.push_back(chain.size());
+    if (chains.size() == 1) {
+      inside = true;
+      while (!go_on) std::this_thread::yield();
+    }
+    return FakeLane::post(chain, first_sequence);
+  }
+  std::atomic<bool> inside{false};
+  std::atomic<bool> go_on{false};
+  std::vector<std::size_t> chains;
+};
+
+TEST_F(PostedDriverTest, HolderPostsWhatOthersLeaveMeanwhileWithOneDoorbell) {
+  auto held = std::make_unique<HeldLane>();
+  HeldLane& lane = *held;
+  start(std::move(held));
+  std::array<OperationRecord*, 4> all{};
+  for (std::size_t i = 0; i < all.size(); ++i)
+    all[i] = &registered(make(Opcode::kFetchAdd, 8 * i, {}));
+  std::thread holder{[&] { driver_->submit(all[0]); }};
+  while (!lane.inside) std::this_thread::yield();
+  // Found taken: none of these waits.
+  for (std::size_t i = 1; i < all.size(); ++i) driver_->submit(all[i]);
+  EXPECT_EQ(lane.chains.size(), 1U);
+  lane.go_on = true;
+  holder.join();
+  EXPECT_EQ(lane.chains, (std::vector<std::size_t>{1, 3}));
+  lane.complete(3);
+  wait_all(4);
 }
 
 }  // namespace

@@ -43,6 +43,9 @@ class Ticket {
   /// False: the operation was not taken, since the queue is full or closed.
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return generation_ != 0; }
   friend constexpr bool operator==(Ticket, Ticket) noexcept = default;
+  /// Its place in the queue's table, and how often that place was used.
+  [[nodiscard]] constexpr std::uint32_t index() const noexcept { return index_; }
+  [[nodiscard]] constexpr std::uint32_t generation() const noexcept { return generation_; }
 
  private:
   std::uint32_t index_ = 0;
@@ -124,10 +127,33 @@ class Queue {
   /// Errors: kClosed. Faults of an operation or of the session arrive as completions.
   Status submit() noexcept;
 
+  /// Everything taken after it is posted only when everything taken before it has completed, with
+  /// whatever status. What it holds back is handed over by wait(), poll() and progress(), and its
+  /// deadline runs from submit(). Never blocks.
+  void barrier() noexcept;
+
+  /// Takes back an operation that has not been posted; it completes with kCancelled, provably
+  /// without remote effect. Does not block for the peer.
+  /// Errors: kBusy (posted: it ends by itself, at its deadline at the latest, or has ended);
+  /// kNotFound (a stale ticket: that operation has been handed out).
+  Status cancel(Ticket ticket) noexcept;
+
   /// Blocks until `at_least` completions are there, or all that was submitted has completed.
   Completions wait(std::size_t at_least) noexcept;
   /// What has completed by now; never blocks.
   Completions poll() noexcept { return wait(0); }
+
+  /// For an event loop of the application's own: a descriptor that is readable when progress() has
+  /// something to do. Put it into an epoll set, call progress() when it fires, and look at
+  /// next_deadline() for the loop's time-out; no thread of the engine takes part. Made by the first
+  /// call; the queue owns it. Errors: kSystem (errno kept).
+  Result<int> event_fd() noexcept;
+  /// What has completed by now, as poll(); takes the events of event_fd() and asks for the next
+  /// one, so that nothing is missed between this call and the next sleep. Never blocks.
+  Completions progress() noexcept;
+  /// When the earliest operation in flight runs out of time: call progress() then, at the latest.
+  /// time_point::max() when nothing is in flight.
+  [[nodiscard]] std::chrono::steady_clock::time_point next_deadline() const noexcept;
 
   [[nodiscard]] std::size_t depth() const noexcept;
   /// Operations taken whose completions have not been handed out yet.
