@@ -56,12 +56,9 @@ bool DirectDriver::usable() noexcept {
 
 void DirectDriver::submit(OperationRecord* first) noexcept {
   if (first == nullptr) return;
-  // What others wrote before the caller learnt of it is seen from here on.
-  std::atomic_thread_fence(std::memory_order_acquire);
   OperationRecord* const all = first;
   const CompletionSink& sink = *first->sink;
   for (OperationRecord* at = first; at != nullptr; at = at->next) run(*at);
-  std::atomic_thread_fence(std::memory_order_release);
   EndTally tally{metrics_};
   for (OperationRecord* at = all; at != nullptr;) {
     OperationRecord& operation = *std::exchange(at, at->next);

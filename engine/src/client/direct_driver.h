@@ -1,7 +1,8 @@
 #pragma once
 
 /// Drives remote memory that is mapped into this process: an operation is a copy or a CPU atomic in
-/// the thread that submits it. There is nothing to share between threads, so there is no lock.
+/// the thread that submits it. There is nothing to share between threads, so there is no lock. Who
+/// hands on that an operation has completed synchronises by that, as with any memory.
 
 #include <memory>
 

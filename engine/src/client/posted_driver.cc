@@ -78,11 +78,11 @@ void PostedDriver::submit(OperationRecord* first) noexcept {
   OperationRecord* last = first;
   while (last->next != nullptr) last = last->next;
   last->next = inbox_.load(std::memory_order_relaxed);
-  while (!inbox_.compare_exchange_weak(last->next, first, std::memory_order_release,
+  while (!inbox_.compare_exchange_weak(last->next, first, std::memory_order_acq_rel,
                                        std::memory_order_relaxed)) {
   }
-  // Either the holder, having let go, sees the inbox, or it is found free here.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // The holder exchanges on the inbox too, after letting go: either it sees this, or this came
+  // later and finds the lane free.
   if (!mutex_.try_lock()) return;
   collect();
   pump();
@@ -95,8 +95,9 @@ void PostedDriver::leave() noexcept {
     if (watcher_ >= 0) tell_watchers();
     mutex_.unlock();
     if (tell && on_broken_) on_broken_();
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (inbox_.load(std::memory_order_relaxed) == nullptr || !mutex_.try_lock()) return;
+    OperationRecord* none = nullptr;
+    if (inbox_.compare_exchange_strong(none, nullptr, std::memory_order_acq_rel)) return;
+    if (!mutex_.try_lock()) return;
     collect();
     pump();
   }

@@ -24,10 +24,10 @@ namespace {
 
 constexpr std::size_t kRegionBytes = std::size_t{4} << 20U;
 
-struct Pair {
+struct LaneEnds {
   UniqueFd a, b;
   /// `buffer_bytes`: of the sockets, so that a transfer takes many sends; 0: the system's.
-  explicit Pair(int buffer_bytes = 0) {
+  explicit LaneEnds(int buffer_bytes = 0) {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
     if (buffer_bytes > 0)
@@ -158,7 +158,7 @@ const std::vector<std::uint32_t>& sizes() {
 class TcpLaneTest : public testing::TestWithParam<std::tuple<bool, int>> {
  protected:
   [[nodiscard]] static bool crc() { return std::get<0>(GetParam()); }
-  Pair pair{std::get<1>(GetParam())};
+  LaneEnds pair{std::get<1>(GetParam())};
   ServerSide server{std::move(pair.a), crc()};
   ClientSide client{std::move(pair.b), 64, crc()};
 };
@@ -367,7 +367,7 @@ class TcpAnswersTest : public testing::Test {
     EXPECT_EQ(client.statuses.front(), first);
     EXPECT_NE(client.statuses.back(), CompletionStatus::kSuccess);
   }
-  Pair pair;
+  LaneEnds pair;
   ClientSide client{std::move(pair.b)};
   std::vector<std::byte> into = std::vector<std::byte>(100);
 };
@@ -439,8 +439,8 @@ TEST_F(TcpAnswersTest, AnswerOfAnotherLengthOrKindEndsTheLane) {
   client.post({client.read(1, 0, into)});
   answer({.sequence = 0, .length_bytes = 101}, into);
   expect_lost(CompletionStatus::kBadResponse);
-  ClientSide other{std::move(Pair{}.b)};
-  Pair second;
+  ClientSide other{std::move(LaneEnds{}.b)};
+  LaneEnds second;
   ClientSide another{std::move(second.b)};
   another.post({another.read(1, 0, into)});
   std::array<std::byte, AnswerHeader::kWireBytes> wire{};
@@ -460,7 +460,7 @@ TEST_F(TcpAnswersTest, WhatCameBeforeTheHangUpCounts) {
 }
 
 TEST(TcpPayloadCrc, CorruptReadIsABadResponse) {
-  Pair pair;
+  LaneEnds pair;
   ClientSide client{std::move(pair.b), 8, true};
   std::vector<std::byte> into(64);
   client.post({client.read(1, 0, into)});
@@ -497,7 +497,7 @@ class TcpRequestsTest : public testing::Test {
       return CompletionStatus::kFlushed;
     return AnswerHeader::from_wire(wire).value().status;
   }
-  Pair pair;
+  LaneEnds pair;
 };
 
 TEST_F(TcpRequestsTest, CorruptWriteIsRefusedAndChangesNothing) {

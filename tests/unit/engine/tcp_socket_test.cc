@@ -11,9 +11,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Pair {
+struct StreamPair {
   UniqueFd a, b;
-  Pair() {
+  StreamPair() {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
     a = UniqueFd{fds[0]};
@@ -33,7 +33,7 @@ void raw(int socket, std::span<const std::byte> bytes) {
 }
 
 TEST(TcpMessages, KeepTheirBoundaries) {
-  Pair pair;
+  StreamPair pair;
   MessageReader reader;
   EXPECT_FALSE(reader.receive(pair.b.get()).value().has_value());
   const std::array<std::size_t, 5> lengths{1, kControlMessageBytesMax, 100, kControlMessageBytesMax,
@@ -49,12 +49,12 @@ TEST(TcpMessages, KeepTheirBoundaries) {
 }
 
 TEST(TcpMessages, MayComeByteByByte) {
-  Pair outgoing;
+  StreamPair outgoing;
   ASSERT_TRUE(send_message(outgoing.a.get(), bytes_of(300), Clock::now()));
   std::vector<std::byte> stream(300 + FrameHeader::kWireBytes);
   ASSERT_EQ(::recv(outgoing.b.get(), stream.data(), stream.size(), 0),
             static_cast<ssize_t>(stream.size()));
-  Pair pair;
+  StreamPair pair;
   MessageReader reader;
   for (std::size_t i = 0; i < stream.size(); ++i) {
     EXPECT_FALSE(reader.receive(pair.b.get()).value().has_value()) << i;
@@ -64,7 +64,7 @@ TEST(TcpMessages, MayComeByteByByte) {
 }
 
 TEST(TcpMessages, OutOfBoundsAreRefusedByEitherSide) {
-  Pair pair;
+  StreamPair pair;
   EXPECT_EQ(send_message(pair.a.get(), {}, Clock::now()).error().code(), Code::kLimitExceeded);
   EXPECT_EQ(send_message(pair.a.get(), bytes_of(kControlMessageBytesMax + 1), Clock::now())
                 .error()
@@ -76,14 +76,14 @@ TEST(TcpMessages, OutOfBoundsAreRefusedByEitherSide) {
 }
 
 TEST(TcpMessages, NonsenseIsRefused) {
-  Pair pair;
+  StreamPair pair;
   MessageReader reader;
   raw(pair.a.get(), bytes_of(100));
   EXPECT_EQ(reader.receive(pair.b.get()).error().code(), Code::kProtocol);
 }
 
 TEST(TcpMessages, WrongByteIsNoticed) {
-  Pair pair;
+  StreamPair pair;
   MessageReader reader;
   raw(pair.a.get(), FrameHeader{.length_bytes = 10, .message_crc = 1}.to_wire());
   raw(pair.a.get(), bytes_of(10));
@@ -91,7 +91,7 @@ TEST(TcpMessages, WrongByteIsNoticed) {
 }
 
 TEST(TcpMessages, HangUpAfterHalfAMessageIsALostConnection) {
-  Pair pair;
+  StreamPair pair;
   MessageReader reader;
   raw(pair.a.get(), FrameHeader{.length_bytes = 10}.to_wire());
   EXPECT_FALSE(reader.receive(pair.b.get()).value().has_value());
@@ -100,7 +100,7 @@ TEST(TcpMessages, HangUpAfterHalfAMessageIsALostConnection) {
 }
 
 TEST(TcpMessages, PeerThatDoesNotReadIsWaitedForUntilTheDeadline) {
-  Pair pair;
+  StreamPair pair;
   const std::vector<std::byte> message = bytes_of(kControlMessageBytesMax);
   Status status;
   for (int i = 0; i < 1000 && status; ++i)
