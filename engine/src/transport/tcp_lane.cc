@@ -60,6 +60,7 @@ PostOutcome TcpLane::post(std::span<const WorkRequest> chain,
     enqueue(chain[i], sequence, answered);
   }
   posted_end_ = first_sequence + chain.size();
+  input_count_ = 0;
   flush();
   return {.taken = chain.size(), .status = {}};
 }
@@ -146,8 +147,8 @@ std::byte* TcpLane::destination(std::uint64_t sequence) noexcept {
   return reinterpret_cast<std::byte*>(&results_[sequence & (results_.size() - 1)]);
 }
 
-/// Vectors for the answers that come next, in input_; how many.
-std::size_t TcpLane::plan() noexcept {
+/// Vectors for the answers that come next.
+void TcpLane::plan() noexcept {
   std::size_t count = 0;
   std::uint64_t bytes = 0;
   std::size_t cursor = staged_;
@@ -176,13 +177,14 @@ std::size_t TcpLane::plan() noexcept {
     if (bytes >= kReceiveBytesMost) break;
     sequence = next_answered(sequence + 1);
   }
-  return count;
+  input_count_ = count;
 }
 
 void TcpLane::receive() noexcept {
   msghdr scattered{};
   scattered.msg_iov = input_.data();
-  scattered.msg_iovlen = plan();
+  if (input_count_ == 0) plan();
+  scattered.msg_iovlen = input_count_;
   if (scattered.msg_iovlen == 0) return;
   const ssize_t got =
       scattered.msg_iovlen == 1
@@ -198,6 +200,7 @@ void TcpLane::receive() noexcept {
 
 /// Takes what a receive along the last plan() brought.
 void TcpLane::take(std::size_t received) noexcept {
+  input_count_ = 0;
   std::size_t cursor = 0;
   while (received > 0 && expected_ != posted_end_) {
     const Posted& request = posted(expected_);

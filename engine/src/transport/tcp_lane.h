@@ -74,7 +74,7 @@ class TcpLane final : public Lane {
   }
   [[nodiscard]] std::byte* destination(std::uint64_t sequence) noexcept;
   [[nodiscard]] std::uint64_t next_answered(std::uint64_t sequence) const noexcept;
-  std::size_t plan() noexcept;
+  void plan() noexcept;
   void receive() noexcept;
   void take(std::size_t received) noexcept;
   bool take_staged(const std::byte* staged, std::size_t whole) noexcept;
@@ -110,6 +110,7 @@ class TcpLane final : public Lane {
   std::uint32_t straight_got_ = 0;  ///< of the expected answer's payload, whose header was good
   bool header_taken_ = false;
   std::array<iovec, 2 * kAnswersMost> input_;
+  std::size_t input_count_ = 0;  ///< of input_; 0: has to be planned anew
 };
 
 }  // namespace remora::transport::tcp
