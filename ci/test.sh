@@ -20,7 +20,7 @@ quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev bui
 install    | 600|  |install, move the prefix, build outside projects against it
 vm         |1500|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
 asan       |1800|  |build asan-ubsan; native tests
-tsan       |1200|  |build and run the shm conformance and metrics tests under ThreadSanitizer
+tsan       |1200|  |build and run the shm and tcp conformance and metrics tests under ThreadSanitizer
 tidy       |1800|  |clang-tidy-14 on our sources
 vm-asan    |3600|f |rxe tests in the guest with AddressSanitizer
 vm-repeat  |3600|f |rxe tests in the guest, three times over; two guests, three times over
