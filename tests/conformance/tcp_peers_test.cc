@@ -194,7 +194,9 @@ TEST_F(TcpPeersTest, NonsenseOnALaneEndsItsSessionOnly) {
 
 TEST_F(TcpPeersTest, CrowdOfSilentStrangersKeepsNobodyOut) {
   std::vector<Stranger> crowd;
-  for (int i = 0; i < 300; ++i) crowd.emplace_back(server_->port());
+  constexpr std::size_t kCrowd = 300;
+  crowd.reserve(kCrowd);
+  while (crowd.size() < kCrowd) crowd.emplace_back(server_->port());
   const Region region = engine_.open_region(uri(), Rights::kAll).value();
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
   for (const Stranger& stranger : crowd) EXPECT_TRUE(stranger.hung_up());

@@ -75,7 +75,7 @@ class TcpLane final : public Lane {
   [[nodiscard]] std::byte* destination(std::uint64_t sequence) noexcept;
   [[nodiscard]] std::uint64_t next_answered(std::uint64_t sequence) const noexcept;
   void plan() noexcept;
-  void receive() noexcept;
+  bool receive() noexcept;
   void take(std::size_t received) noexcept;
   bool take_staged(const std::byte* staged, std::size_t whole) noexcept;
   bool check(const AnswerHeader& answer) noexcept;

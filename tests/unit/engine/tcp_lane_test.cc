@@ -166,6 +166,8 @@ class TcpLaneTest : public testing::TestWithParam<std::tuple<bool, int>> {
 TEST_P(TcpLaneTest, ReadsOfEachSizeAreWhole) {
   std::vector<std::vector<std::byte>> into;
   std::vector<WorkRequest> chain;
+  into.reserve(sizes().size());
+  chain.reserve(sizes().size());
   for (const std::uint32_t size : sizes()) into.emplace_back(size);
   for (auto& buffer : into) chain.push_back(client.read(server.key(), buffer.size(), buffer));
   client.post(chain);
