@@ -21,6 +21,8 @@ constexpr std::uint32_t kStraightFrom = 1024;
 constexpr std::size_t kStagingBytes = std::size_t{64} * 1024;
 /// Receives in vain, about a third of a microsecond each, for the rest of an answer.
 constexpr int kVainMost = 64;
+/// Receives of one poll(), however little each of them brings.
+constexpr int kTriesMost = 256;
 /// One receive brings about so much at most, so that a caller gets to see it.
 constexpr std::uint64_t kReceiveBytesMost = std::uint64_t{1} << 20U;
 
@@ -137,7 +139,9 @@ std::size_t TcpLane::poll(std::span<LaneCompletion> completions) noexcept {
   if (output_first_ < output_.size()) flush();
   // The rest of an answer that has begun is on its way: looking for it costs less than a sleep.
   const std::uint64_t done = done_end_;
-  for (int vain = 0; !failed_ && done_end_ != posted_end_ && vain < kVainMost;) {
+  int vain = 0;
+  for (int tries = 0; tries < kTriesMost && vain < kVainMost; ++tries) {
+    if (failed_ || done_end_ == posted_end_) break;
     vain = receive() ? 0 : vain + 1;
     if (done_end_ != done || !header_taken_) break;
   }
