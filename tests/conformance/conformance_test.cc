@@ -70,6 +70,7 @@ void ConformanceTest::SetUp() {
   // Once for each transport and process.
   static std::vector<TransportKind> warm;
   if (std::find(warm.begin(), warm.end(), transport()) == warm.end()) {
+    if (warm.empty()) start_tbb_workers();
     warm.push_back(transport());
     connect();
     warm_up(*engine_, uri(), spec("warm-up-" + std::to_string(::getpid())));

@@ -1,6 +1,7 @@
 #include "client/direct_driver.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -13,25 +14,24 @@ using transport::WireExtent;
 namespace {
 
 /// A copy this long takes about a millisecond: the server's end and the deadline are seen between.
-constexpr std::uint64_t kStepBytes = std::uint64_t{4} << 20U;
+constexpr std::uint64_t kStepBytes = std::uint64_t{8} << 20U;
+/// Operations that are looked at together.
+constexpr std::size_t kBatchMost = 64;
+/// Copies shorter than this, however many, are not worth a task each.
+constexpr std::uint64_t kTaskBytes = std::uint64_t{16} << 10U;
 
 std::byte* mapped(const WireExtent& extent, std::uint64_t offset) noexcept {
   return std::bit_cast<std::byte*>(extent.remote_address) + (offset - extent.start_bytes);
 }
 
-void move_bytes(Opcode opcode, std::byte* local, std::byte* remote,
-                std::size_t length_bytes) noexcept {
-  if (opcode == Opcode::kRead)
-    std::memcpy(local, remote, length_bytes);
-  else
-    std::memcpy(remote, local, length_bytes);
-}
-
 }  // namespace
 
-DirectDriver::DirectDriver(transport::DirectPath path, ClientMetrics metrics,
-                           BrokenHandler on_broken)
-    : path_{std::move(path)}, metrics_{std::move(metrics)}, on_broken_{std::move(on_broken)} {
+DirectDriver::DirectDriver(transport::DirectPath path, std::shared_ptr<ParallelCopy> copier,
+                           ClientMetrics metrics, BrokenHandler on_broken)
+    : path_{std::move(path)},
+      copier_{std::move(copier)},
+      metrics_{std::move(metrics)},
+      on_broken_{std::move(on_broken)} {
   metrics_.lane_opened(0);
 }
 
@@ -58,7 +58,10 @@ void DirectDriver::submit(OperationRecord* first) noexcept {
   if (first == nullptr) return;
   OperationRecord* const all = first;
   const CompletionSink& sink = *first->sink;
-  for (OperationRecord* at = first; at != nullptr; at = at->next) run(*at);
+  if (first->next == nullptr)
+    run(*first);
+  else
+    run_all(first);
   EndTally tally{metrics_};
   for (OperationRecord* at = all; at != nullptr;) {
     OperationRecord& operation = *std::exchange(at, at->next);
@@ -78,6 +81,38 @@ void DirectDriver::progress_and_arm(CompletionSink& /*sink*/,
                                     DeadlineSource /*earliest_deadline*/) noexcept {}
 
 bool DirectDriver::cancel(OperationRecord& /*operation*/) noexcept { return false; }
+
+void DirectDriver::run_all(OperationRecord* first) noexcept {
+  std::array<OperationRecord*, kBatchMost> batch{};
+  while (first != nullptr) {
+    std::size_t count = 0;
+    std::uint64_t total_bytes = 0;
+    for (; first != nullptr && count < kBatchMost; first = first->next) {
+      batch[count++] = first;
+      total_bytes += first->length_bytes;
+    }
+    run_batch(std::span{batch}.first(count), total_bytes);
+  }
+}
+
+/// Operations in flight are unordered, so those of a batch may run at once.
+void DirectDriver::run_batch(std::span<OperationRecord* const> batch,
+                             std::uint64_t total_bytes) noexcept {
+  if (copier_->worth_it(total_bytes) && total_bytes / batch.size() >= kTaskBytes)
+    copier_->for_each(batch.size(), [this, batch](std::size_t i) { run(*batch[i]); });
+  else
+    for (OperationRecord* operation : batch) run(*operation);
+}
+
+void DirectDriver::move_bytes(Opcode opcode, std::byte* local, std::byte* remote,
+                              std::size_t length_bytes) noexcept {
+  std::byte* const to = opcode == Opcode::kRead ? local : remote;
+  const std::byte* const from = opcode == Opcode::kRead ? remote : local;
+  if (copier_->worth_it(length_bytes))
+    copier_->copy(to, from, length_bytes);
+  else
+    std::memcpy(to, from, length_bytes);
+}
 
 void DirectDriver::run(OperationRecord& operation) noexcept {
   if (!usable()) {

@@ -1,19 +1,23 @@
 #pragma once
 
 /// Drives remote memory that is mapped into this process: an operation is a copy or a CPU atomic in
-/// the thread that submits it. There is nothing to share between threads, so there is no lock. Who
+/// the thread that submits it; large transfers and batches of large ones are copied by the engine's
+/// arena together with it. There is nothing to share between threads, so there is no lock. Who
 /// hands on that an operation has completed synchronises by that, as with any memory.
 
 #include <memory>
+#include <span>
 
 #include "client/client_metrics.h"
 #include "client/lane_driver.h"
+#include "client/parallel_copy.h"
 
 namespace remora::detail {
 
 class DirectDriver final : public LaneDriver {
  public:
-  DirectDriver(transport::DirectPath path, ClientMetrics metrics, BrokenHandler on_broken);
+  DirectDriver(transport::DirectPath path, std::shared_ptr<ParallelCopy> copier,
+               ClientMetrics metrics, BrokenHandler on_broken);
   ~DirectDriver() override;
 
   /// Done on return; long copies look at the deadline, and at the server, every few MiB.
@@ -25,12 +29,17 @@ class DirectDriver final : public LaneDriver {
   void fail(Reason reason) noexcept override;
 
  private:
+  void run_all(OperationRecord* first) noexcept;
+  void run_batch(std::span<OperationRecord* const> batch, std::uint64_t total_bytes) noexcept;
   void run(OperationRecord& operation) noexcept;
+  void move_bytes(transport::Opcode opcode, std::byte* local, std::byte* remote,
+                  std::size_t length_bytes) noexcept;
   void copy(OperationRecord& operation) noexcept;
   void copy_in_steps(OperationRecord& operation) noexcept;
   [[nodiscard]] bool usable() noexcept;
 
   transport::DirectPath path_;
+  std::shared_ptr<ParallelCopy> copier_;
   ClientMetrics metrics_;
   BrokenHandler on_broken_;
   std::atomic<Reason> broken_reason_{Reason::kNone};

@@ -2,6 +2,7 @@
 #include <ifaddrs.h>
 #include <memory>
 #include <sys/socket.h>
+#include <thread>
 #include <utility>
 
 #include <remora/engine/engine.h>
@@ -44,7 +45,15 @@ Deadline share_of(Deadline deadline, bool last) {
 
 }  // namespace
 
+EngineCore::EngineCore(EngineOptions options) : options_{std::move(options)} {
+  constexpr std::uint32_t kCopyThreadsMost = 4;
+  const std::uint32_t processors = std::max(1U, std::thread::hardware_concurrency());
+  parallel_copy_ = std::make_shared<ParallelCopy>(
+      options_.copy_threads != 0 ? options_.copy_threads : std::min(processors, kCopyThreadsMost));
+}
+
 Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
+  constexpr std::uint32_t kCopyThreadsMax = 256;
   constexpr std::size_t kClientNameBytesMax = 64;
   constexpr std::uint32_t kLaneDepthMax = 16384;
   const auto wrong = [](std::string_view what) {
@@ -53,6 +62,8 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
   if (options.client_name.size() > kClientNameBytesMax) return wrong("client_name is too long");
   if (options.lane_depth == 0 || options.lane_depth > kLaneDepthMax)
     return wrong("lane_depth").with_limit(options.lane_depth, kLaneDepthMax);
+  if (options.copy_threads > kCopyThreadsMax)
+    return wrong("copy_threads").with_limit(options.copy_threads, kCopyThreadsMax);
   if (options.bounce_slot_count == 0 || options.bounce_slot_bytes < 64)
     return wrong("bounce slots: at least one, of at least 64 bytes");
   if (options.operation_deadline <= options.operation_deadline.zero() ||

@@ -21,6 +21,7 @@
 #include "client/client_metrics.h"
 #include "client/lane_driver.h"
 #include "client/local_memory.h"
+#include "client/parallel_copy.h"
 #include "control/messages.h"
 #include "support/event_loop.h"
 #include "transport/transport.h"
@@ -32,7 +33,7 @@ class SessionCore;
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   static Result<std::shared_ptr<EngineCore>> create(EngineOptions options);
-  explicit EngineCore(EngineOptions options) : options_{std::move(options)} {}
+  explicit EngineCore(EngineOptions options);
 
   [[nodiscard]] const EngineOptions& options() const noexcept { return options_; }
   [[nodiscard]] metrics::Registry& registry() const noexcept { return *options_.registry; }
@@ -49,6 +50,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   /// Index of the domain in every memory's key table; registers the slots that exist already.
   /// Errors: kLimitExceeded (kMemoryDomainsMax).
   Result<std::size_t> intern(const std::shared_ptr<transport::MemoryDomain>& domain);
+  [[nodiscard]] const std::shared_ptr<ParallelCopy>& parallel_copy() const noexcept {
+    return parallel_copy_;
+  }
   Result<std::shared_ptr<SlotStore>> bounce_store(transport::MemoryDomain& domain,
                                                   std::size_t domain_index);
 
@@ -78,6 +82,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void remember(const std::shared_ptr<LocalMemory>& memory);
 
   EngineOptions options_;
+  std::shared_ptr<ParallelCopy> parallel_copy_;
   std::mutex mutex_;  // what follows; never on the data path
   std::condition_variable turn_over_;
   std::set<std::string> connecting_;  ///< the keys of sessions_ that have no session yet

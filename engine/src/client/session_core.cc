@@ -83,7 +83,8 @@ Status SessionCore::hello(Deadline deadline) {
 
 Status SessionCore::open_lane(Deadline deadline) {
   if (auto path = endpoint_->direct_path())
-    return keep(std::make_unique<DirectDriver>(std::move(*path), *metrics_, lane_broken()));
+    return keep(std::make_unique<DirectDriver>(std::move(*path), engine_->parallel_copy(),
+                                               *metrics_, lane_broken()));
   PostedDriver::Options options{.spin = engine_->options().spin, .bounce = nullptr};
   if (domain_ != nullptr) {
     auto index = engine_->intern(domain_);

@@ -39,6 +39,10 @@ struct EngineOptions {
   std::chrono::nanoseconds spin = std::chrono::microseconds{50};
   /// Send-queue depth of a lane, in work requests.
   std::uint32_t lane_depth = 512;
+  /// Threads that copy one large transfer or batch over shm together, the caller's among them; 0:
+  /// as many as there are processors, 4 at most; 1: none but the caller's. Started when first
+  /// needed.
+  std::uint32_t copy_threads = 0;
   /// Slots for buffers that are not registered: count × size is pinned on first use over rdma.
   std::uint32_t bounce_slot_count = 32;
   std::uint32_t bounce_slot_bytes = 64 * 1024;

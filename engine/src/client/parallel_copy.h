@@ -1,0 +1,38 @@
+#pragma once
+
+/// Copies in parallel, on a TBB arena of the engine's own. The calling thread takes part; no worker
+/// ever waits for anything but memory.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace remora::detail {
+
+/// Thread-safe: calls from several threads share the workers.
+class ParallelCopy {
+ public:
+  /// Below this many bytes one thread is faster: starting a task costs some microseconds, waking a
+  /// worker some tens. Measured by tests/bench/bench_shm_vs_memcpy.
+  static constexpr std::size_t kThresholdBytes = std::size_t{512} << 10U;
+
+  /// `threads` copy at most, the caller among them; 1: everything in the caller's thread.
+  explicit ParallelCopy(std::size_t threads);
+  ~ParallelCopy();
+  ParallelCopy(const ParallelCopy&) = delete;
+  ParallelCopy& operator=(const ParallelCopy&) = delete;
+
+  [[nodiscard]] bool worth_it(std::size_t length_bytes) const noexcept {
+    return arena_ != nullptr && length_bytes >= kThresholdBytes;
+  }
+  /// As memcpy. Blocks until done.
+  void copy(std::byte* to, const std::byte* from, std::size_t length_bytes) noexcept;
+  /// Calls `one` for 0 … count - 1, in any order, on any of the threads. Blocks until done.
+  void for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept;
+
+ private:
+  struct Arena;  // keeps TBB out of here
+  std::unique_ptr<Arena> arena_;
+};
+
+}  // namespace remora::detail
