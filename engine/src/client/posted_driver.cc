@@ -292,6 +292,24 @@ bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
     return true;
   }
   if (is_atomic(operation.opcode)) return plan_atomic(operation);
+  // Nearly every operation: one request, from memory that has its key.
+  if (operation.extents.size() == 1 && operation.planned_bytes == 0 &&
+      operation.length_bytes <= limits_.transfer_bytes_max &&
+      (operation.memory != nullptr || !options_.needs_keys)) {
+    const WireExtent& extent = operation.extents.front();
+    WorkRequest& request = chain_[chain_length_];
+    request.remote_address = extent.remote_address + operation.offset_bytes;
+    request.local = operation.local;
+    request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
+    request.remote_key = extent.remote_key;
+    request.local_key = options_.needs_keys ? operation.memory->key(options_.domain_index) : 0;
+    request.opcode = operation.opcode;
+    ring_[(next_sequence_ + chain_length_) & mask_].operation = &operation;
+    operation.planned_bytes = operation.length_bytes;
+    ++operation.requests_in_flight;
+    ++chain_length_;
+    return true;
+  }
   std::uint64_t left = operation.length_bytes - operation.planned_bytes;
   while (left != 0) {
     if (room-- == 0) return false;

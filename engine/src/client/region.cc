@@ -111,9 +111,10 @@ Result<std::uint64_t> old_value_of(const OperationRecord& operation) noexcept {
 
 ByteOffset offset_of(Block block, const RegionInfo& info) noexcept {
   // Past the end whatever the block's size: saturates, so that it is refused as out of range.
-  if (block.index > info.size_bytes / info.block_bytes)
+  std::uint64_t offset = 0;
+  if (__builtin_mul_overflow(block.index, info.block_bytes, &offset))
     return ByteOffset{std::numeric_limits<std::uint64_t>::max()};
-  return ByteOffset{block.index * info.block_bytes};
+  return ByteOffset{offset};
 }
 
 }  // namespace remora::detail

@@ -1,54 +1,22 @@
 // What a record costs in instructions: the bound is part of the contract, and unlike time it does
 // not depend on the machine's load.
 
-#include <cstdio>
-#include <cstdlib>
 #include <gtest/gtest.h>
-#include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 
+#include "support/callgrind.h"
+
+namespace remora::test {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
-std::string output_of(const std::string& command) {
-  std::string output;
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe{::popen(command.c_str(), "r"), ::pclose};
-  if (pipe == nullptr) return output;
-  for (int c = std::fgetc(pipe.get()); c != EOF; c = std::fgetc(pipe.get()))
-    output += static_cast<char>(c);
-  return output;
-}
-
-std::optional<double> instructions(const std::string& what, int times) {
-  const std::string output =
-      output_of("valgrind --tool=callgrind --callgrind-out-file=/dev/null " METRICS_COST " " +
-                what + " " + std::to_string(times) + " 2>&1");
-  const std::string label = "Collected : ";
-  const std::size_t at = output.find(label);
-  if (at == std::string::npos) return std::nullopt;
-  return std::strtod(output.c_str() + at + label.size(), nullptr);
-}
 
 class RecordCost : public ::testing::TestWithParam<std::pair<std::string, double>> {};
 
 TEST_P(RecordCost, StaysWithinItsBound) {
-  if (kSanitized) GTEST_SKIP() << "a sanitized build has other instructions";
-  if (output_of("valgrind --version 2>&1").find("valgrind-") == std::string::npos)
-    GTEST_SKIP() << "valgrind is not installed";
+  if (const std::string reason = why_uncountable(); !reason.empty()) GTEST_SKIP() << reason;
   const auto [what, bound] = GetParam();
-  constexpr int kFew = 10'000;
-  constexpr int kMany = 30'000;
-  const auto per_round = [](const std::string& kind) -> std::optional<double> {
-    const auto few = instructions(kind, kFew);
-    const auto many = instructions(kind, kMany);
-    if (!few || !many) return std::nullopt;
-    return (*many - *few) / (kMany - kFew);
+  const auto per_round = [](const std::string& kind) {
+    return instructions_a_round(METRICS_COST " " + kind, 10'000, 30'000);
   };
   const auto loop = per_round("none");
   const auto loop_and_record = per_round(what);
@@ -67,3 +35,4 @@ INSTANTIATE_TEST_SUITE_P(All, RecordCost,
                          [](const auto& test) { return test.param.first; });
 
 }  // namespace
+}  // namespace remora::test

@@ -1,0 +1,53 @@
+#pragma once
+
+/// Instructions of a program, counted by callgrind: unlike time they do not depend on the load.
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace remora::test {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+inline std::string output_of(const std::string& command) {
+  std::string output;
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe{::popen(command.c_str(), "r"), ::pclose};
+  if (pipe == nullptr) return output;
+  for (int c = std::fgetc(pipe.get()); c != EOF; c = std::fgetc(pipe.get()))
+    output += static_cast<char>(c);
+  return output;
+}
+
+/// Why nothing can be counted here; empty: it can.
+inline std::string why_uncountable() {
+  if (kSanitized) return "a sanitized build has other instructions";
+  if (output_of("valgrind --version 2>&1").find("valgrind-") == std::string::npos)
+    return "valgrind is not installed";
+  return {};
+}
+
+/// Instructions a round of `command N`, where N is the number of rounds.
+inline std::optional<double> instructions_a_round(const std::string& command, int few, int many) {
+  const auto count = [&](int times) -> std::optional<double> {
+    const std::string output =
+        output_of("valgrind --tool=callgrind --callgrind-out-file=/dev/null " + command + " " +
+                  std::to_string(times) + " 2>&1");
+    const std::string label = "Collected : ";
+    const std::size_t at = output.find(label);
+    if (at == std::string::npos) return std::nullopt;
+    return std::strtod(output.c_str() + at + label.size(), nullptr);
+  };
+  const auto low = count(few);
+  const auto high = count(many);
+  if (!low || !high) return std::nullopt;
+  return (*high - *low) / (many - few);
+}
+
+}  // namespace remora::test
