@@ -30,6 +30,14 @@ fi
 
 start_server
 run 0 "synchronous" "$bin/synchronous" "$(uri cache)"
+shm=()
+if [[ $transport == shm ]]; then shm=(--shm); fi
+run 0 "a region to copy into" "$remora" create "$(uri copied)" --size 16MiB "${shm[@]}"
+run 0 "coroutines" "$bin/coroutines" "$(uri cache)" "$(uri copied)"
+is "they copy every block" has out "blocks copied over $transport"
+run 0 "what was copied" cmp <("$remora" get "$(uri cache)" - 2>/dev/null) <("$remora" get "$(uri copied)" - 2>/dev/null)
+run 1 "coroutines with a missing region" "$bin/coroutines" "$(uri cache)" "$(uri nowhere)"
+run 0 "the copy is removed" "$remora" rm "$(uri copied)"
 mkfifo "$work/line"
 "$bin/embedded_client" "$(uri cache)" "$client_metrics" <"$work/line" >"$work/client.out" 2>"$work/err" &
 client=$!

@@ -41,7 +41,9 @@ DirectDriver::~DirectDriver() {
 }
 
 void DirectDriver::fail(Reason reason) noexcept {
-  broken_reason_.store(reason, std::memory_order_relaxed);
+  // The first reason is the cause, what follows its consequence.
+  Reason none = Reason::kNone;
+  broken_reason_.compare_exchange_strong(none, reason, std::memory_order_relaxed);
   if (broken_.exchange(true, std::memory_order_acq_rel)) return;
   if (reason != Reason::kNone) metrics_.lane_broken();
   if (on_broken_) on_broken_();

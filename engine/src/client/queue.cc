@@ -112,6 +112,14 @@ Ticket QueueCore::take_atomic(Opcode opcode, ByteOffset offset, std::uint64_t co
   return keep(*entry, true);
 }
 
+Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
+                            std::uint64_t tag) noexcept {
+  const Target bytes{slot};
+  return take(
+      {opcode, offset, bytes.bytes().data(), bytes.bytes().size(), bytes.memory(), bytes.valid()},
+      &slot, tag);
+}
+
 Status QueueCore::submit() noexcept {
   if (filled_.first == nullptr) return {};
   const Clock::time_point now = Clock::now();

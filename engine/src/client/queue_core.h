@@ -68,6 +68,9 @@ class QueueCore {
   Ticket take(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
   Ticket take_atomic(transport::Opcode opcode, ByteOffset offset, std::uint64_t compare_or_add,
                      std::uint64_t swap, std::uint64_t tag) noexcept;
+  /// A transfer of the whole slot, which is moved from unless the queue is full.
+  Ticket take_slot(transport::Opcode opcode, ByteOffset offset, Slot& slot,
+                   std::uint64_t tag) noexcept;
   Status submit() noexcept;
   void barrier() noexcept;
   Status cancel(Ticket ticket) noexcept;

@@ -18,6 +18,7 @@ namespace remora {
 namespace detail {
 class RegionCore;
 }
+class AsyncRegion;
 
 /// What a server says of a region.
 struct RegionInfo {
@@ -69,6 +70,9 @@ class Region {
 
   /// Errors: kInvalidArgument (depth), kOutOfMemory, kConnectionLost.
   Result<Queue> queue(const QueueOptions& options = {}) const;
+
+  /// This region's operations for coroutines; see executor.h.
+  [[nodiscard]] AsyncRegion async() const noexcept;
 
   /// Synchronous operations. Block until done, at most `deadline` (zero: the engine's default) plus
   /// two seconds. 1 byte to the whole region. Errors: see Completion::error().

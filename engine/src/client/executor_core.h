@@ -1,0 +1,59 @@
+#pragma once
+
+/// What an Executor is made of: a queue for each region in use, and the coroutines that may go on.
+
+#include <coroutine>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include <remora/engine/executor.h>
+#include <remora/engine/queue.h>
+
+#include "client/queue_core.h"
+
+namespace remora::detail {
+
+class ExecutorCore {
+ public:
+  explicit ExecutorCore(std::size_t depth) noexcept : depth_{depth} {}
+
+  /// The one whose run() is in this thread, or null.
+  static ExecutorCore* current() noexcept;
+
+  /// `waiter` goes on in the next round.
+  void resume_later(std::coroutine_handle<> waiter) { ready_.push_back(waiter); }
+  /// It is gone.
+  void forget(std::coroutine_handle<> waiter) noexcept { std::erase(ready_, waiter); }
+  /// Takes `operation` now or when there is room. Errors: as Region::queue.
+  Status take(AsyncOperation& operation);
+  /// Its coroutine is gone; what is in flight ends by itself.
+  void forget(AsyncOperation& operation) noexcept;
+
+  void drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*));
+
+ private:
+  /// A region in use.
+  struct Lane {
+    std::shared_ptr<RegionCore> region;
+    std::unique_ptr<QueueCore> queue;
+    std::deque<AsyncOperation*> waiting;     ///< for room
+    std::vector<AsyncOperation*> in_flight;  ///< by tag; null: forgotten
+    std::vector<std::uint32_t> free;         ///< tags
+  };
+  /// Enters the executor of this thread, and leaves it.
+  class Entered;
+
+  Result<Lane*> lane_of(const std::shared_ptr<RegionCore>& region);
+  static void fill(Lane& lane);
+  void take_completions(Lane& lane, Completions found);
+  bool poll();
+  void wait_for_any();
+
+  std::size_t depth_;
+  std::deque<std::coroutine_handle<>> ready_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,143 @@
+/// Coroutines: tasks over one and many regions, bounded scopes, and frames that go early.
+
+#include <algorithm>
+#include <vector>
+
+#include "conformance_test.h"
+
+namespace remora::test {
+namespace {
+
+constexpr std::size_t kPiece = 4096;
+
+Task<Status> move_one(AsyncRegion from, AsyncRegion to, std::uint64_t block, Slot slot) {
+  auto filled = co_await from.read(Block{block}, std::move(slot));
+  if (!filled) co_return filled.error();
+  auto written = co_await to.write(Block{block}, std::move(*filled));
+  if (!written) co_return written.error();
+  co_return Status{};
+}
+
+Task<Status> copy(Region from, Region to, SlotPool& slots, std::size_t limit) {
+  Scope scope{limit};
+  for (std::uint64_t block = 0; block < from.block_count(); ++block) {
+    Slot slot = slots.take();
+    EXPECT_TRUE(slot);
+    co_await scope.spawn(move_one(from.async(), to.async(), block, std::move(slot)));
+  }
+  co_return co_await scope.join();
+}
+
+class AsyncTest : public ConformanceTest {
+ protected:
+  Executor executor_;
+};
+
+TEST_P(AsyncTest, OneTaskReadsWritesAndCounts) {
+  const Region region = make_region();
+  SlotPool slots = engine().allocate_slots(2, kPiece).value();
+  const auto work = [](AsyncRegion in, Slot slot) -> Task<Status> {
+    fill(slot.bytes(), 5);
+    auto back = co_await in.write(Block{1}, std::move(slot));
+    if (!back) co_return back.error();
+    std::fill(back->bytes().begin(), back->bytes().end(), std::byte{0});
+    auto seen = co_await in.read(Block{1}, std::move(*back));
+    if (!seen) co_return seen.error();
+    EXPECT_TRUE(same_bytes(seen->bytes(), noise(kPiece, 5)));
+    EXPECT_EQ((co_await in.fetch_add(ByteOffset{8}, 3)).value(), 0U);
+    EXPECT_EQ((co_await in.compare_swap(ByteOffset{8}, 3, 9)).value(), 3U);
+    EXPECT_EQ((co_await in.fetch_add(ByteOffset{8}, 0)).value(), 9U);
+    co_return Status{};
+  };
+  EXPECT_TRUE(ok(executor_.run(work(region.async(), slots.take()))));
+  EXPECT_TRUE(slots.take() && slots.take());  // all slots are back
+}
+
+TEST_P(AsyncTest, PipelineOfSixteenCopiesARegion) {
+  const Region from = make_region({.size_bytes = 1_MiB});
+  const Region to = make_region({.size_bytes = 1_MiB});
+  const std::vector<std::byte> model = noise(1_MiB, 6);
+  ASSERT_TRUE(ok(from.write(ByteOffset{0}, model)));
+  SlotPool slots = engine().allocate_slots(17, kPiece).value();
+  for (std::size_t round = 0; round < 3; ++round)
+    ASSERT_TRUE(ok(executor_.run(copy(from, to, slots, 16))));
+  EXPECT_TRUE(same_bytes(read_all(to), model));
+}
+
+TEST_P(AsyncTest, MoreThanTheDepthWaitForTheirTurn) {
+  const Region region = make_region();
+  const auto count = [](AsyncRegion in) -> Task<Status> {
+    const auto before = co_await in.fetch_add(ByteOffset{0}, 1);
+    co_return before ? Status{} : Status{before.error()};
+  };
+  const auto all = [&](AsyncRegion in) -> Task<Status> {
+    Scope scope{300};
+    for (int i = 0; i < 300; ++i) co_await scope.spawn(count(in));
+    co_return co_await scope.join();
+  };
+  Executor narrow{{.depth = 3}};
+  EXPECT_TRUE(ok(narrow.run(all(region.async()))));
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 300U);
+}
+
+TEST_P(AsyncTest, FirstErrorStopsTheRest) {
+  const Region region = make_region({.size_bytes = 64_KiB});
+  SlotPool slots = engine().allocate_slots(4, kPiece).value();
+  std::size_t started = 0;
+  const auto all = [&](AsyncRegion in) -> Task<Status> {
+    Scope scope{1};
+    for (std::uint64_t block = 14; block < 100; ++block)  // there are 16
+      started += co_await scope.spawn(move_one(in, in, block, slots.take()));
+    co_return co_await scope.join();
+  };
+  EXPECT_TRUE(fails_with(executor_.run(all(region.async())), Code::kOutOfRange));
+  EXPECT_EQ(started, 3U);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(Slot{slots.take()});
+}
+
+TEST_P(AsyncTest, ScopeLeftEarlyDestroysWhatRunsAndNothingIsWrittenAfter) {
+  const Region region = make_region({.size_bytes = 1_MiB});
+  SlotPool slots = engine().allocate_slots(8, 64_KiB).value();
+  const auto leave = [&](AsyncRegion in) -> Task<Status> {
+    {
+      Scope scope{8};
+      for (std::uint64_t i = 0; i < 8; ++i)
+        co_await scope.spawn(
+            [](AsyncRegion at_region, Slot slot, std::uint64_t at) -> Task<Status> {
+              auto seen = co_await at_region.read(ByteOffset{at * 64_KiB}, std::move(slot));
+              co_return seen ? Status{} : Status{seen.error()};
+            }(in, slots.take(), i));
+      (void)co_await in.fetch_add(ByteOffset{8}, 1);  // all are submitted
+    }
+    co_return Status{};
+  };
+  for (std::size_t round = 0; round < steps(50); ++round) {
+    ASSERT_TRUE(ok(executor_.run(leave(region.async()))));
+    // run() has waited for what was in flight: every slot is back.
+    std::vector<Slot> all(8);
+    for (Slot& slot : all) ASSERT_TRUE(slot = slots.take());
+  }
+}
+
+TEST_P(AsyncTest, AwaitOutsideAnExecutorIsInvalid) {
+  const Region region = make_region();
+  Task<Status> task = [](AsyncRegion in) -> Task<Status> {
+    const auto before = co_await in.fetch_add(ByteOffset{0}, 1);
+    co_return before ? Status{} : Status{before.error()};
+  }(region.async());
+  task.start();
+  ASSERT_TRUE(task.done());
+  EXPECT_TRUE(fails_with(task.result(), Code::kInvalidArgument));
+}
+
+TEST_P(AsyncTest, TaskThatNeverRanIsDestroyed) {
+  const Region region = make_region();
+  SlotPool slots = engine().allocate_slots(1, kPiece).value();
+  { const Task<Status> task = move_one(region.async(), region.async(), 0, slots.take()); }
+  EXPECT_TRUE(slots.take());
+}
+
+REMORA_CONFORMANCE(AsyncTest);
+
+}  // namespace
+}  // namespace remora::test
