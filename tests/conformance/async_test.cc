@@ -8,7 +8,7 @@
 namespace remora::test {
 namespace {
 
-constexpr std::size_t kPiece = 4096;
+constexpr std::size_t kSlotBytes = 4096;
 
 Task<Status> move_one(AsyncRegion from, AsyncRegion to, std::uint64_t block, Slot slot) {
   auto filled = co_await from.read(Block{block}, std::move(slot));
@@ -35,7 +35,7 @@ class AsyncTest : public ConformanceTest {
 
 TEST_P(AsyncTest, OneTaskReadsWritesAndCounts) {
   const Region region = make_region();
-  SlotPool slots = engine().allocate_slots(2, kPiece).value();
+  SlotPool slots = engine().allocate_slots(2, kSlotBytes).value();
   const auto work = [](AsyncRegion in, Slot slot) -> Task<Status> {
     fill(slot.bytes(), 5);
     auto back = co_await in.write(Block{1}, std::move(slot));
@@ -43,7 +43,7 @@ TEST_P(AsyncTest, OneTaskReadsWritesAndCounts) {
     std::fill(back->bytes().begin(), back->bytes().end(), std::byte{0});
     auto seen = co_await in.read(Block{1}, std::move(*back));
     if (!seen) co_return seen.error();
-    EXPECT_TRUE(same_bytes(seen->bytes(), noise(kPiece, 5)));
+    EXPECT_TRUE(same_bytes(seen->bytes(), noise(kSlotBytes, 5)));
     EXPECT_EQ((co_await in.fetch_add(ByteOffset{8}, 3)).value(), 0U);
     EXPECT_EQ((co_await in.compare_swap(ByteOffset{8}, 3, 9)).value(), 3U);
     EXPECT_EQ((co_await in.fetch_add(ByteOffset{8}, 0)).value(), 9U);
@@ -58,7 +58,7 @@ TEST_P(AsyncTest, PipelineOfSixteenCopiesARegion) {
   const Region to = make_region({.size_bytes = 1_MiB});
   const std::vector<std::byte> model = noise(1_MiB, 6);
   ASSERT_TRUE(ok(from.write(ByteOffset{0}, model)));
-  SlotPool slots = engine().allocate_slots(17, kPiece).value();
+  SlotPool slots = engine().allocate_slots(17, kSlotBytes).value();
   for (std::size_t round = 0; round < 3; ++round)
     ASSERT_TRUE(ok(executor_.run(copy(from, to, slots, 16))));
   EXPECT_TRUE(same_bytes(read_all(to), model));
@@ -82,7 +82,7 @@ TEST_P(AsyncTest, MoreThanTheDepthWaitForTheirTurn) {
 
 TEST_P(AsyncTest, FirstErrorStopsTheRest) {
   const Region region = make_region({.size_bytes = 64_KiB});
-  SlotPool slots = engine().allocate_slots(4, kPiece).value();
+  SlotPool slots = engine().allocate_slots(4, kSlotBytes).value();
   std::size_t started = 0;
   const auto all = [&](AsyncRegion in) -> Task<Status> {
     Scope scope{1};
@@ -132,7 +132,7 @@ TEST_P(AsyncTest, AwaitOutsideAnExecutorIsInvalid) {
 
 TEST_P(AsyncTest, TaskThatNeverRanIsDestroyed) {
   const Region region = make_region();
-  SlotPool slots = engine().allocate_slots(1, kPiece).value();
+  SlotPool slots = engine().allocate_slots(1, kSlotBytes).value();
   { const Task<Status> task = move_one(region.async(), region.async(), 0, slots.take()); }
   EXPECT_TRUE(slots.take());
 }

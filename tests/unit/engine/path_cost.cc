@@ -17,8 +17,17 @@
 
 namespace {
 
-using namespace remora;
-using namespace remora::literals;
+namespace detail = remora::detail;
+namespace test = remora::test;
+namespace transport = remora::transport;
+namespace verbs = remora::verbs;
+using remora::Block;
+using remora::Completion;
+using remora::Queue;
+using remora::Region;
+using remora::Result;
+using remora::Slot;
+using remora::SlotPool;
 
 // What has been posted to the only queue pair and not polled.
 struct Hardware {
@@ -77,7 +86,7 @@ int main(int argc, char** argv) {
   test::FakeVerbs fake;
   fake.table.post_send = &post_send;
   fake.table.poll_cq = &poll_cq;
-  std::vector<std::byte> memory(64 * 64);
+  std::vector<std::byte> memory(4096);
   const auto engine = detail::EngineCore::create({}).value();
   transport::FakeServerEndpoint::Offer offer{};
   offer.memory = memory;
