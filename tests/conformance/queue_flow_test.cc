@@ -180,6 +180,26 @@ TEST_P(QueueFlowTest, EventLoopOfTheApplicationNeedsNoOtherThread) {
   EXPECT_EQ(queue.next_deadline(), Clock::time_point::max());
 }
 
+TEST_P(QueueFlowTest, EventLoopSendsWhatDoesNotFitAtOnce) {
+  const Region region = make_region({.size_bytes = 4_MiB});
+  const std::vector<std::byte> model = noise(1_MiB, 8);
+  Queue queue = region.queue({.depth = 16}).value();
+  const int descriptor = queue.event_fd().value();
+  for (std::size_t round = 0; round < 3; ++round) {
+    for (std::uint64_t i = 0; i < 16; ++i)
+      ASSERT_TRUE(queue.write(ByteOffset{i % 4 * 1_MiB}, model, i));
+    ASSERT_TRUE(ok(queue.submit()));
+    while (queue.size() != 0) {
+      ASSERT_TRUE(fires(descriptor)) << queue.size() << " left in round " << round;
+      for (const Completion& completion : queue.progress())
+        ASSERT_TRUE(completion.ok()) << completion.error();
+    }
+  }
+  std::vector<std::byte> seen(1_MiB);
+  ASSERT_TRUE(ok(region.read(ByteOffset{3_MiB}, seen)));
+  EXPECT_TRUE(same_bytes(seen, model));
+}
+
 TEST_P(QueueFlowTest, EventIsNotMissedWhenSomebodyElsePolls) {
   const Region region = make_region();
   Queue queue = region.queue({.depth = 4}).value();

@@ -209,7 +209,8 @@ struct Scope::Core {
       void await_suspend(std::coroutine_handle<> who) const noexcept {
         core.waiter = core.latest = who;
       }
-      void await_resume() const noexcept {}
+      // From here on the handle may be another coroutine's.
+      void await_resume() const noexcept { core.latest = {}; }
     };
     return Awaiter{*this, most};
   }

@@ -82,8 +82,11 @@ void PostedDriver::submit(OperationRecord* first) noexcept {
                                        std::memory_order_relaxed)) {
   }
   // The holder exchanges on the inbox too, after letting go: either it sees this, or this came
-  // later and finds the lane free.
-  if (!mutex_.try_lock()) return;
+  // later and finds the lane free. One that lets go by sleeping does so before, and has said it.
+  if (!mutex_.try_lock()) {
+    if (going_to_sleep_.load(std::memory_order_acquire) == 0) return;
+    mutex_.lock();
+  }
   collect();
   pump();
   leave();
@@ -143,6 +146,7 @@ void PostedDriver::wait(CompletionSink& sink, std::size_t at_least,
         if (!lock.owns_lock()) lock.lock();
         collect();
         expire(now);
+        pump();
         deadline = earliest_deadline();
         // The same deadline again: what expired was broken off and completes below.
         if (deadline <= now) deadline = now + kSleepMost;
@@ -191,6 +195,7 @@ bool PostedDriver::cancel(OperationRecord& operation) noexcept {
     EndTally tally{metrics_};
     finish(operation, tally);
   }
+  pump();  // what others left, and what there is room for now
   leave();
   return withdrawn;
 }
@@ -214,6 +219,8 @@ void PostedDriver::fail(Reason reason) noexcept {
 
 void PostedDriver::progress() noexcept {
   poll_completions();
+  // What has waited here may have run out of time: it ends alone, as long as it is not posted.
+  if (backlog_first_ != nullptr) expire_backlog(Clock::now());
   pump();
 }
 
@@ -467,12 +474,17 @@ void PostedDriver::expire(Clock::time_point now) noexcept {
       break_lane(Reason::kLaneBroken);
       return;
     }
+  expire_backlog(now);
+}
+
+/// Ends unposted operations that have run out of time.
+void PostedDriver::expire_backlog(Clock::time_point now) noexcept {
   EndTally tally{metrics_};
   OperationRecord** link = &backlog_first_;
   OperationRecord* previous = nullptr;
   while (*link != nullptr) {
     OperationRecord& operation = **link;
-    if (operation.deadline > now) {
+    if (operation.deadline > now || operation.requests_in_flight != 0) {
       previous = &operation;
       link = &operation.next;
       continue;
@@ -530,33 +542,48 @@ void PostedDriver::wake_sleepers() noexcept {
 }
 
 void PostedDriver::sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept {
-  if (descriptor_taken_ || broken()) {
-    ++sleepers_on_condition_;
-    others_.wait_until(lock, until);
-    --sleepers_on_condition_;
-  } else {
-    descriptor_taken_ = true;
-    if (lane_->arm() && !poll_completions()) {
-      asleep_on_descriptor_ = true;
-      lock.unlock();
-      const auto left = std::max(until - Clock::now(), Clock::duration::zero());
-      const auto whole = std::chrono::duration_cast<std::chrono::seconds>(left);
-      const timespec timeout{.tv_sec = whole.count(), .tv_nsec = (left - whole).count()};
-      std::array<pollfd, 2> events{{{.fd = lane_->event_fd(), .events = POLLIN, .revents = 0},
-                                    {.fd = wake_.get(), .events = POLLIN, .revents = 0}}};
-      ::ppoll(events.data(), events.size(), &timeout, nullptr);
-      lock.lock();
-      asleep_on_descriptor_ = false;
-      lane_->drain_events();
-      std::uint64_t wakes = 0;
-      if (events[1].revents != 0) (void)!::read(wake_.get(), &wakes, sizeof wakes);
+  tell_watchers();
+  going_to_sleep_.fetch_add(1, std::memory_order_acq_rel);
+  // Exchanged, as in leave(): who comes later sees that somebody is going to sleep.
+  OperationRecord* none = nullptr;
+  if (inbox_.compare_exchange_strong(none, nullptr, std::memory_order_acq_rel)) {
+    if (descriptor_taken_ || broken()) {
+      ++sleepers_on_condition_;
+      others_.wait_until(lock, until);
+      --sleepers_on_condition_;
+    } else {
+      sleep_on_descriptor(lock, until);
     }
-    descriptor_taken_ = false;
-    // Somebody else takes over the descriptor if this caller has what it waited for.
-    if (sleepers_on_condition_ > 0) others_.notify_one();
   }
+  going_to_sleep_.fetch_sub(1, std::memory_order_acq_rel);
   collect();
   progress();
+}
+
+void PostedDriver::sleep_on_descriptor(std::unique_lock<std::mutex>& lock,
+                                       Deadline until) noexcept {
+  descriptor_taken_ = true;
+  if (lane_->arm() && !poll_completions()) {
+    tell_watchers();
+    asleep_on_descriptor_ = true;
+    lock.unlock();
+    const auto left = std::max(until - Clock::now(), Clock::duration::zero());
+    const auto whole = std::chrono::duration_cast<std::chrono::seconds>(left);
+    const timespec timeout{.tv_sec = whole.count(), .tv_nsec = (left - whole).count()};
+    std::array<pollfd, 2> events{{{.fd = lane_->event_fd(), .events = POLLIN, .revents = 0},
+                                  {.fd = wake_.get(), .events = POLLIN, .revents = 0}}};
+    ::ppoll(events.data(), events.size(), &timeout, nullptr);
+    lock.lock();
+    asleep_on_descriptor_ = false;
+    lane_->drain_events();
+    // Others may sleep on the same descriptor, for what has not completed yet.
+    if (!broken()) (void)lane_->arm();
+    std::uint64_t wakes = 0;
+    if (events[1].revents != 0) (void)!::read(wake_.get(), &wakes, sizeof wakes);
+  }
+  descriptor_taken_ = false;
+  // Somebody else takes over the descriptor if this caller has what it waited for.
+  if (sleepers_on_condition_ > 0) others_.notify_one();
 }
 
 }  // namespace remora::detail

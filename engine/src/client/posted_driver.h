@@ -82,6 +82,7 @@ class PostedDriver final : public LaneDriver {
   void settle(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
   void finish(OperationRecord& operation, EndTally& tally) noexcept;
   void expire(Clock::time_point now) noexcept;
+  void expire_backlog(Clock::time_point now) noexcept;
   void break_lane(Reason reason) noexcept;
   void fail_backlog(EndTally& tally) noexcept;
   [[nodiscard]] Outcome lost(const OperationRecord& operation,
@@ -89,6 +90,7 @@ class PostedDriver final : public LaneDriver {
   void wake_sleepers() noexcept;
   void tell_watchers() noexcept;
   void sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept;
+  void sleep_on_descriptor(std::unique_lock<std::mutex>& lock, Deadline until) noexcept;
 
   std::unique_ptr<transport::Lane> lane_;
   Options options_;
@@ -97,6 +99,8 @@ class PostedDriver final : public LaneDriver {
 
   /// Chains of operations whose owners found the lane taken; the latest first.
   alignas(64) std::atomic<OperationRecord*> inbox_{nullptr};
+  /// Those who hold the lane and are about to let it go by sleeping, which is not leave().
+  std::atomic<int> going_to_sleep_{0};
   alignas(64) std::mutex mutex_;
   std::condition_variable others_;  // waiting callers but the one that sleeps on the descriptor
   std::size_t sleepers_on_condition_ = 0;

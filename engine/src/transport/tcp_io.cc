@@ -92,11 +92,12 @@ Status IoThread::add(std::shared_ptr<ServerLane> lane) {
 void IoThread::run() noexcept {
   unsigned round = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    const Clock::time_point now = Clock::now();
+    Clock::time_point now = Clock::now();
     if (active_.empty()) {
       const bool spin = now - moved_at_ < spin_;
       if (!spin) report();
       look(spin ? 0 : refused_.empty() ? -1 : kRefusedLookMs);
+      now = Clock::now();  // it may have slept
     } else if (++round % kRoundsPerLook == 0) {
       report();
       look(0);

@@ -66,6 +66,8 @@ PostOutcome TcpLane::post(std::span<const WorkRequest> chain,
   posted_end_ = first_sequence + chain.size();
   input_count_ = 0;
   flush();
+  // Whoever sleeps, or is about to, is told when the rest can go.
+  if (output_first_ < output_.size()) (void)arm();
   return {.taken = chain.size(), .status = {}};
 }
 
@@ -90,9 +92,11 @@ void TcpLane::enqueue(const WorkRequest& request, std::uint64_t sequence, bool a
   header.to_wire(std::span<std::byte, RequestHeader::kWireBytes>{at, RequestHeader::kWireBytes});
   add_output(at, RequestHeader::kWireBytes);
   if (write) add_output(request.local, request.length_bytes);
+  posted(sequence).queued_through = queued_bytes_;
 }
 
 void TcpLane::add_output(const std::byte* bytes, std::size_t length) noexcept {
+  queued_bytes_ += length;
   if (output_first_ < output_.size()) {
     iovec& last = output_.back();
     if (static_cast<std::byte*>(last.iov_base) + last.iov_len == bytes) {
@@ -122,6 +126,7 @@ void TcpLane::flush() noexcept {
       break;
     }
     auto left = static_cast<std::size_t>(sent);
+    sent_bytes_ += left;
     while (left > 0) {
       iovec& first = output_[output_first_];
       const std::size_t part = std::min(left, first.iov_len);
@@ -280,7 +285,10 @@ bool TcpLane::check(const AnswerHeader& answer) noexcept {
     return false;
   }
   const Posted& request = posted(expected_);
-  if (answer.status == CompletionStatus::kSuccess && back == 0 && answer.opcode == request.opcode &&
+  // A request that has not left whole cannot have succeeded: its buffer is still being read.
+  const bool sent = request.queued_through <= sent_bytes_;
+  if (answer.status == CompletionStatus::kSuccess && sent && back == 0 &&
+      answer.opcode == request.opcode &&
       answer.length_bytes == answer_bytes(request.opcode, request.length_bytes))
     return true;
   // Not even that what stands before it has succeeded is known.
@@ -320,6 +328,12 @@ Status TcpLane::arm() noexcept {
 
 void TcpLane::break_off() noexcept {
   if (!broken_off_.exchange(true, std::memory_order_acq_rel)) ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void TcpLane::close() noexcept {
+  break_off();
+  // An ended connection is readable for ever: whoever watches event_fd() is not to hear of it.
+  events_.remove(socket_.get());
 }
 
 }  // namespace remora::transport::tcp

@@ -45,7 +45,7 @@ class TcpLane final : public Lane {
   void drain_events() noexcept override {}  // level-triggered
   [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
   void break_off() noexcept override;
-  void close() noexcept override { break_off(); }
+  void close() noexcept override;
   [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
     return limits_.depth;
   }
@@ -57,6 +57,7 @@ class TcpLane final : public Lane {
     std::uint32_t length_bytes = 0;
     Opcode opcode = Opcode::kRead;
     bool answered = true;
+    std::uint64_t queued_through = 0;  ///< its last byte's place in all that was ever queued
   };
   /// The answers that one receive may bring.
   static constexpr std::size_t kAnswersMost = 64;
@@ -104,6 +105,8 @@ class TcpLane final : public Lane {
   std::vector<std::byte> headers_;  // of requests; by sequence & (ring size - 1)
   std::vector<iovec> output_;       // not sent yet: from output_first_ on
   std::size_t output_first_ = 0;
+  std::uint64_t queued_bytes_ = 0;  // ever
+  std::uint64_t sent_bytes_ = 0;    // ever
 
   std::vector<std::byte> staging_;  // what a receive does not put straight where it belongs
   std::size_t staged_ = 0;          ///< bytes at its start, of the expected answer

@@ -306,6 +306,21 @@ TEST_F(PostedDriverTest, BacklogIsTakenBackAndWhatIsPostedIsNot) {
   EXPECT_EQ(counted("cancelled"), 2);
 }
 
+TEST_F(PostedDriverTest, WhatHasExpiredInTheBacklogIsNotPostedWhenRoomComes) {
+  start(std::make_unique<FakeLane>(1, 4096));
+  auto& posted = registered(make(Opcode::kFetchAdd, 0, {}));
+  auto& late = registered(make(Opcode::kFetchAdd, 8, {}, std::chrono::milliseconds{1}));
+  posted.next = &late;
+  driver_->submit(&posted);
+  std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  lane_->complete(0);
+  wait_all(2);
+  EXPECT_TRUE(posted.outcome.ok);
+  EXPECT_EQ(late.outcome.code, Code::kTimedOut);
+  EXPECT_EQ(lane_->posted.size(), 1U);
+  EXPECT_FALSE(driver_->broken());
+}
+
 /// Holds its first post until it is told to go on.
 class HeldLane final : public FakeLane {
  public:
