@@ -27,8 +27,9 @@ mkdir -m 700 "$REMORA_RUNTIME_DIR"
 # Sanitized programs report a leak by their exit status too; 99 is none of ours.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:exitcode=99 UBSAN_OPTIONS=${UBSAN_OPTIONS:-}:exitcode=99
 
-# A port and a loopback address that no other test uses at the same time.
-port=$((20000 + $$ % 20000))
+# A port below those that the kernel gives to outgoing connections, and a loopback address, that no
+# other test uses at the same time.
+port=$((20000 + $$ % 12000))
 metrics=127.$(($$ / 250 % 250 + 1)).$(($$ % 250 + 1)).1:9471
 client_metrics=${metrics%:*}:9472
 
