@@ -136,6 +136,21 @@ void ConformanceTest::end_server() {
   process_.reset();
 }
 
+std::vector<std::uint64_t> drain(Queue& queue) {
+  std::vector<std::uint64_t> tags;
+  EXPECT_TRUE(ok(queue.submit()));
+  while (queue.size() != 0) {
+    const Completions found = queue.wait(queue.size());
+    EXPECT_FALSE(found.empty());
+    if (found.empty()) break;
+    for (const Completion& completion : found) {
+      EXPECT_TRUE(completion.ok()) << completion.error();
+      tags.push_back(completion.tag());
+    }
+  }
+  return tags;
+}
+
 void ConformanceTest::kill_server() {
   killed_ = true;
   if (process_) return process_->kill();

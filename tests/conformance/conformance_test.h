@@ -115,6 +115,9 @@ RuntimeDir& runtime_dir();
 /// All of a region, in one call.
 std::vector<std::byte> read_all(const Region& region);
 
+/// Submits and waits for all; each completion must be ok. Returns the tags, in order of arrival.
+std::vector<std::uint64_t> drain(Queue& queue);
+
 /// An engine that is patient where it connects: a busy emulator takes seconds for it.
 Engine open_engine();
 

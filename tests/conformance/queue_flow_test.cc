@@ -15,20 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 class QueueFlowTest : public ConformanceTest {
  protected:
-  /// Waits for all; each must be ok. Tags in order of arrival.
-  static std::vector<std::uint64_t> all_ok(Queue& queue) {
-    std::vector<std::uint64_t> tags;
-    while (queue.size() != 0) {
-      const Completions found = queue.wait(queue.size());
-      if (found.empty()) break;
-      for (const Completion& completion : found) {
-        EXPECT_TRUE(completion.ok()) << completion.error();
-        tags.push_back(completion.tag());
-      }
-    }
-    EXPECT_EQ(queue.size(), 0U);
-    return tags;
-  }
   /// Readable within 20 s; never without a reason in these tests.
   static bool fires(int descriptor) {
     pollfd event{.fd = descriptor, .events = POLLIN, .revents = 0};
@@ -48,8 +34,7 @@ TEST_P(QueueFlowTest, BarrierOrdersWhatStandsAroundIt) {
     queue.write(ByteOffset{3_MiB}, two);
     queue.barrier();
     queue.read(ByteOffset{100}, seen);
-    ASSERT_TRUE(ok(queue.submit()));
-    EXPECT_EQ(all_ok(queue).size(), 3U);
+    EXPECT_EQ(drain(queue).size(), 3U);
     std::vector<std::byte> wanted = one;
     std::copy(two.begin(), two.end(), wanted.begin() + (3_MiB - 100));
     ASSERT_TRUE(same_bytes(seen, wanted)) << round;
@@ -85,7 +70,7 @@ TEST_P(QueueFlowTest, BarrierSpansSubmits) {
   queue.barrier();
   queue.read(ByteOffset{0}, seen);
   ASSERT_TRUE(ok(queue.submit()));
-  EXPECT_EQ(all_ok(queue).size(), 2U);
+  EXPECT_EQ(drain(queue).size(), 2U);
   EXPECT_TRUE(same_bytes(seen, model));
 }
 
@@ -140,7 +125,7 @@ TEST_P(QueueFlowTest, TicketsOfWhatHasEndedAreNotFound) {
   const Ticket first = queue.fetch_add(ByteOffset{0}, 1);
   ASSERT_TRUE(ok(queue.submit()));
   EXPECT_TRUE(fails_with(queue.cancel(first), Code::kBusy));  // posted
-  all_ok(queue);
+  drain(queue);
   EXPECT_TRUE(fails_with(queue.cancel(first), Code::kNotFound));
   // The same places are used again and again: the old ticket never names another operation.
   for (int i = 0; i < 8; ++i) {
@@ -149,7 +134,7 @@ TEST_P(QueueFlowTest, TicketsOfWhatHasEndedAreNotFound) {
     EXPECT_FALSE(next == first);
     EXPECT_TRUE(fails_with(queue.cancel(first), Code::kNotFound));
     ASSERT_TRUE(ok(queue.submit()));
-    all_ok(queue);
+    drain(queue);
   }
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 9U);
 }
@@ -246,6 +231,27 @@ TEST_P(QueueFlowTest, QueueWithAnEventDescriptorMayGoWhileOthersPoll) {
   enough = true;
   others.join();
   EXPECT_EQ(region.fetch_add(ByteOffset{16}, 0).value(), 4 * steps(100));
+}
+
+TEST_P(QueueFlowTest, HugeSubmissionStopsAtItsDeadline) {
+  if (!over_shm()) GTEST_SKIP() << "where operations are posted, a deadline ends their lane";
+  const Region region = make_region({.size_bytes = 1_MiB});
+  const std::vector<std::byte> before = noise(1_MiB, 30);
+  const std::vector<std::byte> after(1_MiB, std::byte{1});
+  ASSERT_TRUE(ok(region.write(ByteOffset{0}, before)));
+  Queue queue = region.queue({.depth = 4096, .deadline = std::chrono::milliseconds{20}}).value();
+  for (std::uint64_t i = 0; i < 4095; ++i) ASSERT_TRUE(queue.write(ByteOffset{0}, before, i));
+  ASSERT_TRUE(queue.write(ByteOffset{0}, after, 4095));
+  ASSERT_TRUE(ok(queue.submit()));
+  std::size_t late = 0;
+  for (const Completion& completion : queue.wait(4096))
+    if (!completion.ok()) {
+      EXPECT_EQ(completion.error().code(), Code::kTimedOut);
+      ++late;
+    }
+  EXPECT_GT(late, 0U);
+  EXPECT_LT(late, 4096U);
+  EXPECT_EQ(read_all(region), before) << "what timed out has had no effect";
 }
 
 REMORA_CONFORMANCE(QueueFlowTest);

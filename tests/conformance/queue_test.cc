@@ -16,24 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class QueueTest : public ConformanceTest {
- protected:
-  /// Submits and waits for all; each completion must be ok. Returns the tags, in order of arrival.
-  static std::vector<std::uint64_t> drain(Queue& queue) {
-    std::vector<std::uint64_t> tags;
-    EXPECT_TRUE(ok(queue.submit()));
-    while (queue.size() != 0) {
-      const Completions found = queue.wait(queue.size());
-      EXPECT_FALSE(found.empty());
-      if (found.empty()) break;
-      for (Completion& completion : found) {
-        EXPECT_TRUE(completion.ok()) << completion.error();
-        tags.push_back(completion.tag());
-      }
-    }
-    return tags;
-  }
-};
+class QueueTest : public ConformanceTest {};
 
 TEST_P(QueueTest, MixedOperationsKeepTagsTicketsAndValues) {
   const Region region = make_region({.size_bytes = 64_KiB});

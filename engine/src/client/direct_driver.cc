@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 namespace remora::detail {
@@ -86,22 +87,29 @@ bool DirectDriver::cancel(OperationRecord& /*operation*/) noexcept { return fals
 
 void DirectDriver::run_all(OperationRecord* first) noexcept {
   std::array<OperationRecord*, kBatchMost> batch{};
+  Clock::time_point now{};  // the first batch has just been submitted
   while (first != nullptr) {
     std::size_t count = 0;
     std::uint64_t total_bytes = 0;
     for (; first != nullptr && count < kBatchMost; first = first->next) {
+      if (first->deadline <= now) [[unlikely]] {
+        first->outcome = Outcome::failure(Code::kTimedOut);
+        continue;
+      }
       batch[count++] = first;
       total_bytes += first->length_bytes;
     }
-    run_batch(std::span{batch}.first(count), total_bytes);
+    if (count != 0) run_batch(std::span{batch}.first(count), total_bytes);
+    if (first != nullptr) now = Clock::now();
   }
 }
 
 /// Operations in flight are unordered, so those of a batch may run at once.
 void DirectDriver::run_batch(std::span<OperationRecord* const> batch,
                              std::uint64_t total_bytes) noexcept {
+  const auto one = [this, batch](std::size_t i) { run(*batch[i]); };
   if (copier_->worth_it(total_bytes) && total_bytes / batch.size() >= kTaskBytes)
-    copier_->for_each(batch.size(), [this, batch](std::size_t i) { run(*batch[i]); });
+    copier_->for_each(batch.size(), std::ref(one));
   else
     for (OperationRecord* operation : batch) run(*operation);
 }

@@ -8,13 +8,14 @@
 #include <cstdint>
 #include <iterator>
 #include <span>
-#include <unistd.h>
+#include <utility>
 
 #include <remora/engine/queue.h>
 #include <remora/result.h>
 
 #include "client/local_memory.h"
 #include "support/clock.h"
+#include "support/unique_fd.h"
 #include "transport/transport.h"
 
 namespace remora::detail {
@@ -58,12 +59,6 @@ class CompletionSink {
   std::atomic<int> event_{-1};
 };
 
-/// Makes an eventfd readable; that it was so already is no error.
-inline void signal_event(int event) noexcept {
-  const std::uint64_t one = 1;
-  (void)!::write(event, &one, sizeof one);
-}
-
 /// How an operation ended: success, or a code with its details.
 struct Outcome {
   bool ok = true;
@@ -76,6 +71,18 @@ struct Outcome {
     return {.ok = false, .code = code, .reason = reason};
   }
 };
+
+[[nodiscard]] constexpr bool refused_by_peer(CompletionStatus status) noexcept {
+  return status == CompletionStatus::kRemoteAccessError ||
+         status == CompletionStatus::kRemoteInvalidRequest;
+}
+
+[[nodiscard]] constexpr bool local_fault(CompletionStatus status) noexcept {
+  return status == CompletionStatus::kLocalLengthError ||
+         status == CompletionStatus::kLocalProtectionError ||
+         status == CompletionStatus::kLocalAccessError ||
+         status == CompletionStatus::kLocalQpOperationError;
+}
 
 [[nodiscard]] constexpr Operation operation_name(transport::Opcode opcode) noexcept {
   switch (opcode) {
@@ -128,6 +135,56 @@ struct OperationRecord {
   // How it ended.
   Outcome outcome;
   std::uint64_t old_value = 0;
+};
+
+/// Operations chained by `next`, in the order in which they came.
+struct OperationList {
+  OperationRecord* first = nullptr;
+  OperationRecord* last = nullptr;
+  std::size_t count = 0;
+
+  [[nodiscard]] bool empty() const noexcept { return first == nullptr; }
+  void append(OperationRecord& operation) noexcept {
+    operation.next = nullptr;
+    (first == nullptr ? first : last->next) = &operation;
+    last = &operation;
+    ++count;
+  }
+  /// Takes over all of `other`, which is left empty.
+  void splice(OperationList& other) noexcept {
+    if (other.empty()) return;
+    (first == nullptr ? first : last->next) = other.first;
+    last = other.last;
+    count += std::exchange(other, {}).count;
+  }
+  /// Only while it is not empty.
+  OperationRecord& take_first() noexcept {
+    OperationRecord& operation = *first;
+    first = operation.next;
+    if (first == nullptr) last = nullptr;
+    --count;
+    return operation;
+  }
+  /// Takes out those of which `wanted` is true, in order; gives them to `taken`.
+  template <typename Wanted, typename Taken>
+  void extract(Wanted wanted, Taken taken) noexcept {
+    OperationList kept;
+    while (!empty()) {
+      OperationRecord& operation = take_first();
+      if (wanted(operation))
+        taken(operation);
+      else
+        kept.append(operation);
+    }
+    *this = kept;
+  }
+  /// False when it is not in the list.
+  bool remove(OperationRecord& operation) noexcept {
+    bool found = false;
+    extract([&](const OperationRecord& each) { return &each == &operation; },
+            [&](OperationRecord&) { found = true; });
+    return found;
+  }
 };
 
 }  // namespace remora::detail

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -40,10 +41,11 @@ void ParallelCopy::copy(std::byte* to, const std::byte* from, std::size_t length
     std::memcpy(to, from, length_bytes);
     return;
   }
-  for_each((length_bytes + kPieceBytes - 1) / kPieceBytes, [=](std::size_t piece) {
+  const auto one = [=](std::size_t piece) {
     const std::size_t at = piece * kPieceBytes;
     std::memcpy(to + at, from + at, std::min(kPieceBytes, length_bytes - at));
-  });
+  };
+  for_each((length_bytes + kPieceBytes - 1) / kPieceBytes, std::ref(one));
 }
 
 }  // namespace remora::detail

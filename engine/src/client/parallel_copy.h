@@ -28,6 +28,7 @@ class ParallelCopy {
   /// As memcpy. Blocks until done.
   void copy(std::byte* to, const std::byte* from, std::size_t length_bytes) noexcept;
   /// Calls `one` for 0 … count - 1, in any order, on any of the threads. Blocks until done.
+  /// Allocates nothing for a std::ref to a callable.
   void for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept;
 
  private:

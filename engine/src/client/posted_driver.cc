@@ -5,9 +5,6 @@
 #include <bit>
 #include <cstring>
 #include <optional>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 #include <utility>
 
 namespace remora::detail {
@@ -32,19 +29,6 @@ void relax() noexcept {
   asm volatile("yield");
 #endif
 }
-
-bool refused_by_peer(CompletionStatus status) noexcept {
-  return status == CompletionStatus::kRemoteAccessError ||
-         status == CompletionStatus::kRemoteInvalidRequest;
-}
-
-bool local_fault(CompletionStatus status) noexcept {
-  return status == CompletionStatus::kLocalLengthError ||
-         status == CompletionStatus::kLocalProtectionError ||
-         status == CompletionStatus::kLocalAccessError ||
-         status == CompletionStatus::kLocalQpOperationError;
-}
-
 }  // namespace
 
 PostedDriver::PostedDriver(std::unique_ptr<transport::Lane> lane, Options options,
@@ -57,9 +41,7 @@ PostedDriver::PostedDriver(std::unique_ptr<transport::Lane> lane, Options option
       mask_{ring_.size() - 1},
       chain_(lane_->limits().depth),
       atomic_results_{lane_->atomic_results()},
-      limits_{lane_->limits()},
-      // Without it a sleeper wakes by the clock.
-      wake_{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)} {
+      limits_{lane_->limits()} {
   metrics_.lane_opened(lane_->completion_capacity());
 }
 
@@ -82,11 +64,8 @@ void PostedDriver::submit(OperationRecord* first) noexcept {
                                        std::memory_order_relaxed)) {
   }
   // The holder exchanges on the inbox too, after letting go: either it sees this, or this came
-  // later and finds the lane free. One that lets go by sleeping does so before, and has said it.
-  if (!mutex_.try_lock()) {
-    if (going_to_sleep_.load(std::memory_order_acquire) == 0) return;
-    mutex_.lock();
-  }
+  // later and finds the lane free.
+  if (!mutex_.try_lock()) return;
   collect();
   pump();
   leave();
@@ -95,7 +74,7 @@ void PostedDriver::submit(OperationRecord* first) noexcept {
 void PostedDriver::leave() noexcept {
   while (true) {
     const bool tell = broken() && !std::exchange(broken_told_, true);
-    if (watcher_ >= 0) tell_watchers();
+    tell_watchers();
     mutex_.unlock();
     if (tell && on_broken_) on_broken_();
     OperationRecord* none = nullptr;
@@ -113,13 +92,7 @@ void PostedDriver::collect() noexcept {
 }
 
 void PostedDriver::append(OperationRecord* first) noexcept {
-  if (backlog_last_ == nullptr)
-    backlog_first_ = first;
-  else
-    backlog_last_->next = first;
-  OperationRecord* last = first;
-  while (last->next != nullptr) last = last->next;
-  backlog_last_ = last;
+  while (first != nullptr) backlog_.append(*std::exchange(first, first->next));
   if (!broken()) return;
   EndTally tally{metrics_};
   fail_backlog(tally);
@@ -153,7 +126,7 @@ void PostedDriver::wait(CompletionSink& sink, std::size_t at_least,
       } else if (ready < at_least && now - *began >= options_.spin) {
         if (!lock.owns_lock()) lock.lock();
         // While the lock was waited for, its holder may have moved what is waited for here.
-        if (sink.ready() < at_least) sleep(lock, std::min(deadline, now + kSleepMost));
+        if (sink.ready() < at_least && !broken()) sleep(lock, std::min(deadline, now + kSleepMost));
       }
     }
     if (lock.owns_lock()) {
@@ -183,14 +156,9 @@ void PostedDriver::progress_and_arm(CompletionSink& sink,
 bool PostedDriver::cancel(OperationRecord& operation) noexcept {
   mutex_.lock();
   collect();
-  OperationRecord* previous = nullptr;
-  OperationRecord* at = backlog_first_;
-  while (at != nullptr && at != &operation) previous = std::exchange(at, at->next);
   const bool withdrawn =
-      at != nullptr && !operation.any_posted && operation.requests_in_flight == 0;
+      !operation.any_posted && operation.requests_in_flight == 0 && backlog_.remove(operation);
   if (withdrawn) {
-    (previous == nullptr ? backlog_first_ : previous->next) = operation.next;
-    if (backlog_last_ == &operation) backlog_last_ = previous;
     operation.outcome = Outcome::failure(Code::kCancelled);
     EndTally tally{metrics_};
     finish(operation, tally);
@@ -220,7 +188,7 @@ void PostedDriver::fail(Reason reason) noexcept {
 void PostedDriver::progress() noexcept {
   poll_completions();
   // What has waited here may have run out of time: it ends alone, as long as it is not posted.
-  if (backlog_first_ != nullptr) expire_backlog(Clock::now());
+  if (!backlog_.empty()) expire_backlog(Clock::now());
   pump();
 }
 
@@ -244,7 +212,7 @@ void PostedDriver::progress() noexcept {
   if (--operation.requests_in_flight != 0) return;
   const bool planned = operation.planned_bytes == operation.length_bytes || !operation.outcome.ok;
   // An operation that is still first in the backlog is finished by pump() or fail_backlog().
-  if (planned && backlog_first_ != &operation) finish(operation, tally);
+  if (planned && backlog_.first != &operation) finish(operation, tally);
 }
 
 [[gnu::always_inline]] inline void PostedDriver::retire(std::uint64_t sequence,
@@ -275,48 +243,26 @@ void PostedDriver::progress() noexcept {
 
 /// Turns the backlog into chains as far as there is room.
 void PostedDriver::pump() noexcept {
-  if (backlog_first_ == nullptr || broken()) return;
+  if (backlog_.empty() || broken()) return;
   const std::size_t room = limits_.depth - (next_sequence_ - retired_sequence_);
   chain_length_ = 0;
-  while (backlog_first_ != nullptr && room > chain_length_) {
-    OperationRecord& operation = *backlog_first_;
-    // Read before planning: what failed in part ends there, and is its owner's again.
-    OperationRecord* const next = operation.next;
-    if (!plan(operation, room - chain_length_)) break;
-    backlog_first_ = next;
-    if (next == nullptr) backlog_last_ = nullptr;
+  while (!backlog_.empty() && room > chain_length_) {
+    if (!plan(*backlog_.first, room - chain_length_)) break;
+    OperationRecord& operation = backlog_.take_first();
+    // Failed in part, with nothing of it under way any more: nothing more of it is sent.
+    if (operation.requests_in_flight == 0) {
+      EndTally tally{metrics_};
+      finish(operation, tally);
+    }
   }
   if (chain_length_ != 0) post_chain();
 }
 
 /// Adds requests for the rest of `operation` to the chain. False when it did not fit whole.
 bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
-  if (!operation.outcome.ok) [[unlikely]] {  // failed in part: nothing more of it is sent
-    if (operation.requests_in_flight == 0) {
-      EndTally tally{metrics_};
-      finish(operation, tally);
-    }
-    return true;
-  }
+  if (!operation.outcome.ok) [[unlikely]]
+    return true;  // failed in part
   if (is_atomic(operation.opcode)) return plan_atomic(operation);
-  // Nearly every operation: one request, from memory that has its key.
-  if (operation.extents.size() == 1 && operation.planned_bytes == 0 &&
-      operation.length_bytes <= limits_.transfer_bytes_max &&
-      (operation.memory != nullptr || !options_.needs_keys)) {
-    const WireExtent& extent = operation.extents.front();
-    WorkRequest& request = chain_[chain_length_];
-    request.remote_address = extent.remote_address + operation.offset_bytes;
-    request.local = operation.local;
-    request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
-    request.remote_key = extent.remote_key;
-    request.local_key = options_.needs_keys ? operation.memory->key(options_.domain_index) : 0;
-    request.opcode = operation.opcode;
-    ring_[(next_sequence_ + chain_length_) & mask_].operation = &operation;
-    operation.planned_bytes = operation.length_bytes;
-    ++operation.requests_in_flight;
-    ++chain_length_;
-    return true;
-  }
   std::uint64_t left = operation.length_bytes - operation.planned_bytes;
   while (left != 0) {
     if (room-- == 0) return false;
@@ -424,7 +370,7 @@ bool PostedDriver::poll_completions() noexcept {
     metrics_.polled(tally.recorder(), total, next_sequence_ - retired_sequence_);
   }
   if (failed) break_lane(Reason::kLaneBroken);
-  wake_sleepers();
+  sleepers_.wake();
   return true;
 }
 
@@ -480,21 +426,15 @@ void PostedDriver::expire(Clock::time_point now) noexcept {
 /// Ends unposted operations that have run out of time.
 void PostedDriver::expire_backlog(Clock::time_point now) noexcept {
   EndTally tally{metrics_};
-  OperationRecord** link = &backlog_first_;
-  OperationRecord* previous = nullptr;
-  while (*link != nullptr) {
-    OperationRecord& operation = **link;
-    if (operation.deadline > now || operation.requests_in_flight != 0) {
-      previous = &operation;
-      link = &operation.next;
-      continue;
-    }
-    *link = operation.next;
-    if (backlog_last_ == &operation) backlog_last_ = previous;
-    // Posted in part and all of that done: a write's effect is there in part.
-    operation.outcome = lost(operation, now);
-    finish(operation, tally);
-  }
+  backlog_.extract(
+      [now](const OperationRecord& operation) {
+        return operation.deadline <= now && operation.requests_in_flight == 0;
+      },
+      [&](OperationRecord& operation) {
+        // Posted in part and all of that done: a write's effect is there in part.
+        operation.outcome = lost(operation, now);
+        finish(operation, tally);
+      });
 }
 
 void PostedDriver::break_lane(Reason reason) noexcept {
@@ -520,70 +460,41 @@ void PostedDriver::break_lane(Reason reason) noexcept {
   while (retired_sequence_ != next_sequence_)
     retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, tally);
   fail_backlog(tally);
-  wake_sleepers();
+  sleepers_.wake();
 }
 
 void PostedDriver::fail_backlog(EndTally& tally) noexcept {
-  while (backlog_first_ != nullptr) {
-    OperationRecord& operation = *backlog_first_;
-    backlog_first_ = operation.next;
+  while (!backlog_.empty()) {
+    OperationRecord& operation = backlog_.take_first();
     if (operation.outcome.ok) operation.outcome = lost(operation, tally.now());
     finish(operation, tally);
   }
-  backlog_last_ = nullptr;
 }
 
-/// Something completed: whoever sleeps looks whether it is what it waits for.
-void PostedDriver::wake_sleepers() noexcept {
-  if (sleepers_on_condition_ > 0) others_.notify_all();
-  if (!asleep_on_descriptor_) return;
-  // What was polled here does not make the lane's descriptor readable for its sleeper any more.
-  signal_event(wake_.get());
-}
-
+/// Comes back with the lock, after something completed, or at `until` at the latest.
 void PostedDriver::sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept {
-  tell_watchers();
-  going_to_sleep_.fetch_add(1, std::memory_order_acq_rel);
-  // Exchanged, as in leave(): who comes later sees that somebody is going to sleep.
-  OperationRecord* none = nullptr;
-  if (inbox_.compare_exchange_strong(none, nullptr, std::memory_order_acq_rel)) {
-    if (descriptor_taken_ || broken()) {
-      ++sleepers_on_condition_;
-      others_.wait_until(lock, until);
-      --sleepers_on_condition_;
-    } else {
-      sleep_on_descriptor(lock, until);
+  if (sleepers_.take_descriptor()) {
+    if (lane_->arm() && !poll_completions()) {
+      sleepers_.lie_down();
+      lock.release();
+      leave();
+      sleepers_.sleep_on(lane_->event_fd(), until);
+      lock = std::unique_lock{mutex_};
+      lane_->drain_events();
+      // Others may sleep on the same descriptor, for what has not completed yet.
+      if (!broken()) (void)lane_->arm();
     }
+    sleepers_.give_descriptor_back();
+  } else {
+    const std::uint64_t joined = sleepers_.join();
+    lock.release();
+    leave();
+    sleepers_.sleep_until_woken(joined, until);
+    lock = std::unique_lock{mutex_};
+    sleepers_.part();
   }
-  going_to_sleep_.fetch_sub(1, std::memory_order_acq_rel);
   collect();
   progress();
-}
-
-void PostedDriver::sleep_on_descriptor(std::unique_lock<std::mutex>& lock,
-                                       Deadline until) noexcept {
-  descriptor_taken_ = true;
-  if (lane_->arm() && !poll_completions()) {
-    tell_watchers();
-    asleep_on_descriptor_ = true;
-    lock.unlock();
-    const auto left = std::max(until - Clock::now(), Clock::duration::zero());
-    const auto whole = std::chrono::duration_cast<std::chrono::seconds>(left);
-    const timespec timeout{.tv_sec = whole.count(), .tv_nsec = (left - whole).count()};
-    std::array<pollfd, 2> events{{{.fd = lane_->event_fd(), .events = POLLIN, .revents = 0},
-                                  {.fd = wake_.get(), .events = POLLIN, .revents = 0}}};
-    ::ppoll(events.data(), events.size(), &timeout, nullptr);
-    lock.lock();
-    asleep_on_descriptor_ = false;
-    lane_->drain_events();
-    // Others may sleep on the same descriptor, for what has not completed yet.
-    if (!broken()) (void)lane_->arm();
-    std::uint64_t wakes = 0;
-    if (events[1].revents != 0) (void)!::read(wake_.get(), &wakes, sizeof wakes);
-  }
-  descriptor_taken_ = false;
-  // Somebody else takes over the descriptor if this caller has what it waited for.
-  if (sleepers_on_condition_ > 0) others_.notify_one();
 }
 
 }  // namespace remora::detail

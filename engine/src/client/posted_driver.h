@@ -10,7 +10,6 @@
 /// descriptor, the others on a condition that it signals.
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,7 +19,7 @@
 
 #include "client/client_metrics.h"
 #include "client/lane_driver.h"
-#include "support/unique_fd.h"
+#include "client/sleepers.h"
 
 namespace remora::detail {
 
@@ -87,10 +86,8 @@ class PostedDriver final : public LaneDriver {
   void fail_backlog(EndTally& tally) noexcept;
   [[nodiscard]] Outcome lost(const OperationRecord& operation,
                              Clock::time_point now) const noexcept;
-  void wake_sleepers() noexcept;
   void tell_watchers() noexcept;
   void sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept;
-  void sleep_on_descriptor(std::unique_lock<std::mutex>& lock, Deadline until) noexcept;
 
   std::unique_ptr<transport::Lane> lane_;
   Options options_;
@@ -99,13 +96,8 @@ class PostedDriver final : public LaneDriver {
 
   /// Chains of operations whose owners found the lane taken; the latest first.
   alignas(64) std::atomic<OperationRecord*> inbox_{nullptr};
-  /// Those who hold the lane and are about to let it go by sleeping, which is not leave().
-  std::atomic<int> going_to_sleep_{0};
   alignas(64) std::mutex mutex_;
-  std::condition_variable others_;  // waiting callers but the one that sleeps on the descriptor
-  std::size_t sleepers_on_condition_ = 0;
-  bool descriptor_taken_ = false;
-  bool asleep_on_descriptor_ = false;
+  Sleepers sleepers_;
   bool broken_told_ = false;
   Reason broken_reason_ = Reason::kNone;
 
@@ -115,11 +107,9 @@ class PostedDriver final : public LaneDriver {
   std::uint64_t retired_sequence_ = 0;
   std::vector<transport::WorkRequest> chain_;
   std::size_t chain_length_ = 0;
-  OperationRecord* backlog_first_ = nullptr;
-  OperationRecord* backlog_last_ = nullptr;
+  OperationList backlog_;
   std::span<const std::uint64_t> atomic_results_;
   transport::Lane::Limits limits_;
-  UniqueFd wake_;
   int watcher_ = -1;  ///< eventfd of a sink that was pushed to, and has not been told yet
 };
 

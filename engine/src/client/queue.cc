@@ -51,24 +51,11 @@ QueueCore::~QueueCore() {
   if (event_) lane.settle_events();
 }
 
-bool OperationList::remove(OperationRecord& operation) noexcept {
-  OperationRecord* previous = nullptr;
-  OperationRecord* at = first;
-  while (at != nullptr && at != &operation) previous = std::exchange(at, at->next);
-  if (at == nullptr) return false;
-  (previous == nullptr ? first : previous->next) = operation.next;
-  if (last == &operation) last = previous;
-  operation.next = nullptr;
-  --count;
-  return true;
-}
-
 [[gnu::always_inline]] inline QueueEntry* QueueCore::acquire(std::uint64_t tag) noexcept {
   if (taken_ == depth_) return nullptr;
   QueueEntry& entry = table_[free_];
   free_ = entry.next_free;
   ++taken_;
-  entry.next = nullptr;
   entry.planned_bytes = 0;
   entry.any_posted = false;
   entry.tag = tag;
@@ -121,54 +108,51 @@ Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
 }
 
 Status QueueCore::submit() noexcept {
-  if (filled_.first == nullptr) return {};
+  if (filled_.empty()) return {};
   const Clock::time_point now = Clock::now();
   const Deadline deadline = deadline_after(now, deadline_);
-  bool barred = held_.first != nullptr;
+  bool barred = !held_.empty();
   for (OperationRecord* at = filled_.first; at != nullptr; at = at->next) {
     at->submitted = now;
     at->deadline = deadline;
     barred = barred || static_cast<QueueEntry*>(at)->after_barrier;
   }
   if (in_flight_ + held_.count == 0) earliest_ = deadline;
-  const OperationList filled = std::exchange(filled_, {});
   if (!barred) [[likely]] {
-    in_flight_ += filled.count;
-    region_->session().lane().submit(filled.first);
-    return {};
+    hand_over(filled_);
+  } else {
+    held_.splice(filled_);
+    hand_over_held();
   }
-  (held_.first == nullptr ? held_.first : held_.last->next) = filled.first;
-  held_.last = filled.last;
-  held_.count += filled.count;
-  hand_over_held();
   return {};
+}
+
+void QueueCore::hand_over(OperationList& operations) noexcept {
+  in_flight_ += operations.count;
+  region_->session().lane().submit(std::exchange(operations, {}).first);
 }
 
 /// Hands over what no barrier holds back any more.
 void QueueCore::hand_over_held() noexcept {
-  while (held_.first != nullptr) {
+  while (!held_.empty()) {
     const bool clear = sink_.ready() == in_flight_;
     if (static_cast<QueueEntry*>(held_.first)->after_barrier && !clear) return;
     const Clock::time_point now = Clock::now();
     OperationList segment;
     do {
-      OperationRecord& operation = *held_.first;
-      held_.remove(operation);
+      OperationRecord& operation = held_.take_first();
       if (operation.deadline <= now)
         refuse(operation, Code::kTimedOut);
       else
         segment.append(operation);
-    } while (held_.first != nullptr && !static_cast<QueueEntry*>(held_.first)->after_barrier);
-    if (segment.first == nullptr) continue;
-    in_flight_ += segment.count;
-    region_->session().lane().submit(segment.first);
+    } while (!held_.empty() && !static_cast<QueueEntry*>(held_.first)->after_barrier);
+    if (!segment.empty()) hand_over(segment);
   }
 }
 
 /// Ends an operation that never reached the lane.
 void QueueCore::refuse(OperationRecord& operation, Code code) noexcept {
   operation.outcome = Outcome::failure(code);
-  operation.next = nullptr;
   EndTally{region_->session().metrics()}.add(operation);
   refused_.append(operation);
 }
@@ -220,7 +204,7 @@ Completions QueueCore::wait(std::size_t at_least) noexcept {
     const std::size_t needed = reachable - std::min(reachable, refused_.count);
     if (in_flight_ > 0 && (sink_.ready() == 0 || sink_.ready() < needed))
       region_->session().lane().wait(sink_, std::min(needed, in_flight_), DeadlineSource{earliest});
-    if (held_.first == nullptr) [[likely]]
+    if (held_.empty()) [[likely]]
       break;
     hand_over_held();
     if (sink_.ready() + refused_.count >= reachable) break;
@@ -239,12 +223,7 @@ Completions QueueCore::progress() noexcept {
 }
 
 Completions QueueCore::hand_out_all() noexcept {
-  while (refused_.first != nullptr) {
-    OperationRecord& operation = *refused_.first;
-    refused_.first = operation.next;
-    hand_out(operation);
-  }
-  refused_ = {};
+  while (!refused_.empty()) hand_out(refused_.take_first());
   const std::size_t completed = sink_.ready();
   for (std::size_t i = 0; i < completed; ++i) hand_out(sink_.take());
   in_flight_ -= completed;
@@ -271,9 +250,7 @@ Result<int> QueueCore::event_fd() noexcept {
 }
 
 Deadline QueueCore::next_deadline() const noexcept {
-  Deadline earliest = Deadline::max();
-  for (const QueueEntry& entry : table_) earliest = std::min(earliest, entry.deadline);
-  return earliest;
+  return in_flight_ + held_.count == 0 ? Deadline::max() : earliest_deadline();
 }
 
 inline void QueueCore::hand_out(OperationRecord& operation) noexcept {
@@ -328,10 +305,7 @@ Ticket Queue::read(Block from, Target into, std::uint64_t tag) noexcept {
   return read(core_->offset_of(from), into, tag);
 }
 Ticket Queue::read(ByteOffset from, Slot&& into, std::uint64_t tag) noexcept {
-  const Target target{into};
-  return core_->take({Opcode::kRead, from, target.bytes().data(), target.bytes().size(),
-                      target.memory(), target.valid()},
-                     &into, tag);
+  return core_->take_slot(Opcode::kRead, from, into, tag);
 }
 Ticket Queue::read(Block from, Slot&& into, std::uint64_t tag) noexcept {
   return read(core_->offset_of(from), std::move(into), tag);
@@ -347,10 +321,7 @@ Ticket Queue::write(Block to, Source from, std::uint64_t tag) noexcept {
   return write(core_->offset_of(to), from, tag);
 }
 Ticket Queue::write(ByteOffset to, Slot&& from, std::uint64_t tag) noexcept {
-  const Target source{from};
-  return core_->take({Opcode::kWrite, to, source.bytes().data(), source.bytes().size(),
-                      source.memory(), source.valid()},
-                     &from, tag);
+  return core_->take_slot(Opcode::kWrite, to, from, tag);
 }
 Ticket Queue::write(Block to, Slot&& from, std::uint64_t tag) noexcept {
   return write(core_->offset_of(to), std::move(from), tag);

@@ -30,21 +30,6 @@ struct QueueEntry : OperationRecord {
   bool after_barrier = false;  ///< waits until all before it have completed
 };
 
-/// Operations in the order in which they were taken, chained by `next`.
-struct OperationList {
-  OperationRecord* first = nullptr;
-  OperationRecord* last = nullptr;
-  std::size_t count = 0;
-
-  void append(OperationRecord& operation) noexcept {
-    (first == nullptr ? first : last->next) = &operation;
-    last = &operation;
-    ++count;
-  }
-  /// False when it is not in the list.
-  bool remove(OperationRecord& operation) noexcept;
-};
-
 class QueueCore {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost.
@@ -91,6 +76,7 @@ class QueueCore {
   QueueEntry* acquire(std::uint64_t tag) noexcept;
   Ticket keep(QueueEntry& entry, bool buffer_valid) noexcept;
   void hand_out(OperationRecord& operation) noexcept;
+  void hand_over(OperationList& operations) noexcept;
   void hand_over_held() noexcept;
   void bar(OperationRecord* operation) noexcept;
   Completions hand_out_all() noexcept;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <unistd.h>
 #include <utility>
 
@@ -32,5 +33,11 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+/// Makes an eventfd readable; that it was so already is no error.
+inline void signal_event(int event) noexcept {
+  const std::uint64_t one = 1;
+  (void)!::write(event, &one, sizeof one);
+}
 
 }  // namespace remora

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "support/crc32c.h"
+#include "transport/tcp_socket.h"
 
 namespace remora::transport::tcp {
 
@@ -125,16 +126,8 @@ void TcpLane::flush() noexcept {
       ::shutdown(socket_.get(), SHUT_RDWR);
       break;
     }
-    auto left = static_cast<std::size_t>(sent);
-    sent_bytes_ += left;
-    while (left > 0) {
-      iovec& first = output_[output_first_];
-      const std::size_t part = std::min(left, first.iov_len);
-      first.iov_base = static_cast<std::byte*>(first.iov_base) + part;
-      first.iov_len -= part;
-      left -= part;
-      if (first.iov_len == 0) ++output_first_;
-    }
+    sent_bytes_ += static_cast<std::size_t>(sent);
+    output_first_ += advance(gathered.msg_iov, static_cast<std::size_t>(sent));
   }
   output_.clear();
   output_first_ = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "support/crc32c.h"
+#include "transport/tcp_socket.h"
 
 namespace remora::transport::tcp {
 
@@ -255,15 +256,7 @@ ServerLane::Progress ServerLane::flush() noexcept {
     return Progress::kDead;
   }
   moved_ = true;
-  auto left = static_cast<std::size_t>(sent);
-  while (left > 0) {
-    iovec& first = output_[output_first_];
-    const std::size_t part = std::min(left, first.iov_len);
-    first.iov_base = static_cast<std::byte*>(first.iov_base) + part;
-    first.iov_len -= part;
-    left -= part;
-    if (first.iov_len == 0) ++output_first_;
-  }
+  output_first_ += advance(gathered.msg_iov, static_cast<std::size_t>(sent));
   if (output_pending())
     return static_cast<std::uint64_t>(sent) == bytes - beyond ? Progress::kMore
                                                               : Progress::kBlocked;

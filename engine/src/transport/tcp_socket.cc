@@ -127,6 +127,19 @@ Status receive_all(int socket, std::span<std::byte> bytes, Deadline deadline) no
   return {};
 }
 
+std::size_t advance(iovec* parts, std::size_t length_bytes) noexcept {
+  std::size_t used_up = 0;
+  while (length_bytes > 0) {
+    iovec& first = parts[used_up];
+    const std::size_t part = std::min(length_bytes, first.iov_len);
+    first.iov_base = static_cast<std::byte*>(first.iov_base) + part;
+    first.iov_len -= part;
+    length_bytes -= part;
+    if (first.iov_len == 0) ++used_up;
+  }
+  return used_up;
+}
+
 Status send_message(int socket, std::span<const std::byte> message, Deadline deadline) noexcept {
   if (message.empty() || message.size() > kControlMessageBytesMax)
     return Error{Code::kLimitExceeded, "control message"}.with_limit(message.size(),

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <sys/uio.h>
 #include <vector>
 
 #include <remora/result.h>
@@ -32,6 +33,9 @@ Result<UniqueFd> connect_socket(const verbs::Address& address, Deadline deadline
 /// All of `bytes`, waiting for room until `deadline`. After an error the stream is of no use.
 /// Errors: kTimedOut, kConnectionLost, kSystem.
 Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline) noexcept;
+/// Moves `parts` on over `length_bytes` that have left; how many of them are used up.
+std::size_t advance(iovec* parts, std::size_t length_bytes) noexcept;
+
 /// Exactly as many as `bytes` holds. Errors: as send_all.
 Status receive_all(int socket, std::span<std::byte> bytes, Deadline deadline) noexcept;
 
