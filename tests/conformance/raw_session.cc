@@ -97,7 +97,8 @@ CompletionStatus RawSession::run(transport::Opcode opcode, std::uint64_t remote_
                             .remote_key = remote_key,
                             .local_key = registration_ ? registration_->local_key() : 0,
                             .opcode = opcode};
-  if (const auto posted = lane_->post({&request, 1}, sequence_++); posted.taken != 1)
+  const WorkRequest* const chain = &request;
+  if (const auto posted = lane_->post({&chain, 1}, sequence_++); posted.taken != 1)
     throw Exception{posted.status.error()};
   const Deadline deadline = Clock::now() + 20s;
   while (Clock::now() < deadline) {

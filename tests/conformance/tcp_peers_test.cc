@@ -206,11 +206,12 @@ TEST_F(TcpPeersTest, PeerThatStopsReadingHoldsUpNobody) {
   std::vector<std::byte> into(1_MiB);
   RawSession lazy{address_, TransportKind::kTcp};
   const RawSession::Grant grant = lazy.open("target", Rights::kAll);
-  const std::vector<WorkRequest> chain(16, {.remote_address = grant.extents[0].remote_address,
-                                            .local = into.data(),
-                                            .length_bytes = 1_MiB,
-                                            .remote_key = grant.extents[0].remote_key,
-                                            .opcode = Opcode::kRead});
+  const WorkRequest read{.remote_address = grant.extents[0].remote_address,
+                         .local = into.data(),
+                         .length_bytes = 1_MiB,
+                         .remote_key = grant.extents[0].remote_key,
+                         .opcode = Opcode::kRead};
+  const std::vector<const WorkRequest*> chain(16, &read);
   ASSERT_TRUE(lazy.lane().post(chain, 0).status);
   const Region region = engine_.open_region(uri(), Rights::kAll).value();
   const auto began = Clock::now();
@@ -231,11 +232,12 @@ TEST_F(TcpPeersTest, GrantIsTakenBackWhileItsRegionIsBusy) {
   std::vector<std::byte> into(1_MiB);
   RawSession session{address_, TransportKind::kTcp};
   const RawSession::Grant busy = session.open("target", Rights::kAll);
-  const std::vector<WorkRequest> chain(16, {.remote_address = busy.extents[0].remote_address,
-                                            .local = into.data(),
-                                            .length_bytes = 1_MiB,
-                                            .remote_key = busy.extents[0].remote_key,
-                                            .opcode = Opcode::kRead});
+  const WorkRequest read{.remote_address = busy.extents[0].remote_address,
+                         .local = into.data(),
+                         .length_bytes = 1_MiB,
+                         .remote_key = busy.extents[0].remote_key,
+                         .opcode = Opcode::kRead};
+  const std::vector<const WorkRequest*> chain(16, &read);
   ASSERT_TRUE(session.lane().post(chain, 0).status);
   // Nobody reads, so that an answer is half sent; the answer to this may be lost with the session.
   try {

@@ -108,7 +108,7 @@ ClientMetrics::Ending ClientMetrics::ending(const Outcome& outcome) noexcept {
 }
 
 void EndTally::add_failed(const OperationRecord& operation) noexcept {
-  const auto op = static_cast<std::size_t>(operation.opcode);
+  const auto op = static_cast<std::size_t>(operation.request.opcode);
   recorder_.add(metrics_.operations_[op][ClientMetrics::ending(operation.outcome)]);
 }
 

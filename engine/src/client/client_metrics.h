@@ -74,11 +74,12 @@ class EndTally {
   EndTally(const EndTally&) = delete;
   EndTally& operator=(const EndTally&) = delete;
 
-  void add(const OperationRecord& operation) noexcept {
-    if (!operation.outcome.ok) return add_failed(operation);
-    if (operation.opcode != opcode_ || operation.submitted != submitted_) {
+  [[gnu::always_inline]] void add(const OperationRecord& operation) noexcept {
+    if (!operation.outcome.ok) [[unlikely]]
+      return add_failed(operation);
+    if (operation.request.opcode != opcode_ || operation.submitted != submitted_) {
       record();
-      opcode_ = operation.opcode;
+      opcode_ = operation.request.opcode;
       submitted_ = operation.submitted;
     }
     ++count_;

@@ -15,7 +15,7 @@ using transport::WireExtent;
 namespace {
 
 /// A copy this long takes about a millisecond: the server's end and the deadline are seen between.
-constexpr std::uint64_t kStepBytes = std::uint64_t{8} << 20U;
+constexpr std::uint32_t kStepBytes = std::uint32_t{8} << 20U;
 /// Operations that are looked at together.
 constexpr std::size_t kBatchMost = 64;
 /// Copies shorter than this, however many, are not worth a task each.
@@ -57,22 +57,30 @@ bool DirectDriver::usable() noexcept {
   return false;
 }
 
-void DirectDriver::submit(OperationRecord* first) noexcept {
+std::uint32_t DirectDriver::request_bytes_max() const noexcept { return kStepBytes; }
+
+void DirectDriver::submit(OperationList operations) noexcept {
+  OperationRecord* const first = operations.first;
   if (first == nullptr) return;
-  OperationRecord* const all = first;
   const CompletionSink& sink = *first->sink;
   if (first->next == nullptr)
-    run(*first);
+    carry_out(*first);
   else
     run_all(first);
   EndTally tally{metrics_};
-  for (OperationRecord* at = all; at != nullptr;) {
+  for (OperationRecord* at = first; at != nullptr;) {
     OperationRecord& operation = *std::exchange(at, at->next);
     tally.add(operation);
     operation.sink->push(operation);
   }
   // All of one submission have one sink, whose owner is here.
   if (const int event = sink.event(); event >= 0) signal_event(event);
+}
+
+void DirectDriver::run(OperationRecord& operation, CompletionSink& sink) noexcept {
+  carry_out(operation);
+  EndTally{metrics_}.add(operation);
+  sink.push(operation);
 }
 
 void DirectDriver::wait(CompletionSink& /*sink*/, std::size_t /*at_least*/,
@@ -107,11 +115,11 @@ void DirectDriver::run_all(OperationRecord* first) noexcept {
 /// Operations in flight are unordered, so those of a batch may run at once.
 void DirectDriver::run_batch(std::span<OperationRecord* const> batch,
                              std::uint64_t total_bytes) noexcept {
-  const auto one = [this, batch](std::size_t i) { run(*batch[i]); };
+  const auto one = [this, batch](std::size_t i) { carry_out(*batch[i]); };
   if (copier_->worth_it(total_bytes) && total_bytes / batch.size() >= kTaskBytes)
     copier_->for_each(batch.size(), std::ref(one));
   else
-    for (OperationRecord* operation : batch) run(*operation);
+    for (OperationRecord* operation : batch) carry_out(*operation);
 }
 
 void DirectDriver::move_bytes(Opcode opcode, std::byte* local, std::byte* remote,
@@ -124,30 +132,23 @@ void DirectDriver::move_bytes(Opcode opcode, std::byte* local, std::byte* remote
     std::memcpy(to, from, length_bytes);
 }
 
-void DirectDriver::run(OperationRecord& operation) noexcept {
+void DirectDriver::carry_out(OperationRecord& operation) noexcept {
   if (!usable()) {
     operation.outcome = Outcome::failure(Code::kConnectionLost, broken_reason_);
     return;
   }
-  if (!is_atomic(operation.opcode)) return copy(operation);
-  const WireExtent& extent = extent_of(operation.extents, operation.offset_bytes);
-  const std::atomic_ref<std::uint64_t> word{
-      *reinterpret_cast<std::uint64_t*>(mapped(extent, operation.offset_bytes))};
-  if (operation.opcode == Opcode::kFetchAdd) {
-    operation.old_value = word.fetch_add(operation.compare_or_add);
+  if (!operation.whole) return copy_in_steps(operation);
+  const transport::WorkRequest& request = operation.request;
+  auto* const remote = std::bit_cast<std::byte*>(request.remote_address);
+  if (!is_atomic(request.opcode))
+    return move_bytes(request.opcode, request.local, remote, request.length_bytes);
+  const std::atomic_ref<std::uint64_t> word{*reinterpret_cast<std::uint64_t*>(remote)};
+  if (request.opcode == Opcode::kFetchAdd) {
+    operation.old_value = word.fetch_add(request.compare_or_add);
   } else {
-    operation.old_value = operation.compare_or_add;
-    word.compare_exchange_strong(operation.old_value, operation.swap);
+    operation.old_value = request.compare_or_add;
+    word.compare_exchange_strong(operation.old_value, request.swap);
   }
-}
-
-void DirectDriver::copy(OperationRecord& operation) noexcept {
-  const WireExtent& extent = extent_of(operation.extents, operation.offset_bytes);
-  const std::uint64_t into = operation.offset_bytes - extent.start_bytes;
-  if (operation.length_bytes > std::min(kStepBytes, extent.length_bytes - into))
-    return copy_in_steps(operation);
-  move_bytes(operation.opcode, operation.local, mapped(extent, operation.offset_bytes),
-             operation.length_bytes);
 }
 
 void DirectDriver::copy_in_steps(OperationRecord& operation) noexcept {
@@ -156,7 +157,7 @@ void DirectDriver::copy_in_steps(OperationRecord& operation) noexcept {
     const bool late = done > 0 && Clock::now() >= operation.deadline;
     if (late || !usable()) {
       // A write in part has had its effect in part.
-      const bool uncertain = operation.opcode == Opcode::kWrite && done > 0;
+      const bool uncertain = operation.request.opcode == Opcode::kWrite && done > 0;
       operation.outcome = uncertain ? Outcome::failure(Code::kIndeterminate, broken_reason_)
                           : late    ? Outcome::failure(Code::kTimedOut)
                                     : Outcome::failure(Code::kConnectionLost, broken_reason_);
@@ -166,8 +167,9 @@ void DirectDriver::copy_in_steps(OperationRecord& operation) noexcept {
     const WireExtent& extent = extent_of(operation.extents, at);
     const std::uint64_t length =
         std::min({operation.length_bytes - done, extent.length_bytes - (at - extent.start_bytes),
-                  kStepBytes});
-    move_bytes(operation.opcode, operation.local + done, mapped(extent, at), length);
+                  std::uint64_t{kStepBytes}});
+    move_bytes(operation.request.opcode, operation.request.local + done, mapped(extent, at),
+               length);
     done += length;
   }
 }

@@ -21,20 +21,21 @@ class DirectDriver final : public LaneDriver {
   ~DirectDriver() override;
 
   /// Done on return; long copies look at the deadline, and at the server, every few MiB.
-  void submit(OperationRecord* first) noexcept override;
+  void submit(OperationList operations) noexcept override;
+  void run(OperationRecord& operation, CompletionSink& sink) noexcept override;
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
   bool cancel(OperationRecord& operation) noexcept override;
   void fail(Reason reason) noexcept override;
+  [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override;
 
  private:
   void run_all(OperationRecord* first) noexcept;
   void run_batch(std::span<OperationRecord* const> batch, std::uint64_t total_bytes) noexcept;
-  void run(OperationRecord& operation) noexcept;
+  void carry_out(OperationRecord& operation) noexcept;
   void move_bytes(transport::Opcode opcode, std::byte* local, std::byte* remote,
                   std::size_t length_bytes) noexcept;
-  void copy(OperationRecord& operation) noexcept;
   void copy_in_steps(OperationRecord& operation) noexcept;
   [[nodiscard]] bool usable() noexcept;
 

@@ -188,32 +188,40 @@ class RegionCore {
   [[nodiscard]] const std::string& transport_reason() const noexcept { return transport_reason_; }
   [[nodiscard]] SessionCore& session() const noexcept { return *session_; }
 
-  /// Fills in where the operation goes and refuses misuse. `operation` has opcode, local, length,
-  /// offset, memory; gets extents and, on misuse, its outcome. True: may be submitted.
-  bool check(OperationRecord& operation, bool buffer_valid) const noexcept {
-    operation.extents = grant_.extents;
-    if (admits(operation, buffer_valid)) [[likely]] {
-      operation.outcome = {};
-      return true;
-    }
-    return check_closely(operation, buffer_valid);
+  /// Makes a transfer ready for the lane, or refuses misuse. `operation` has opcode, local memory,
+  /// length and offset; gets the rest of its request, or its outcome. True: may be submitted.
+  [[gnu::always_inline]] bool check(OperationRecord& operation, bool buffer_valid) const noexcept {
+    return admits(operation, buffer_valid) || check_closely(operation, buffer_valid);
+  }
+  /// The same for an atomic.
+  bool check_atomic(OperationRecord& operation) const noexcept {
+    return check_closely(operation, true);
   }
 
-  /// Submits one operation and waits for it.
-  void run(OperationRecord& operation, bool buffer_valid,
-           std::chrono::nanoseconds deadline) const noexcept;
+  /// Submits one operation that passed its check, and waits for it.
+  void run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept;
+  /// One atomic: check and run.
+  Result<std::uint64_t> atomic(transport::Opcode opcode, ByteOffset at,
+                               std::uint64_t compare_or_add, std::uint64_t swap,
+                               std::chrono::nanoseconds deadline) const noexcept;
 
  private:
-  /// True for nearly every sound operation, and for no other: what judge() says, at less cost.
-  [[nodiscard]] bool admits(const OperationRecord& operation, bool buffer_valid) const noexcept {
-    const bool keyed =
-        !needs_keys_ || operation.memory == nullptr || operation.memory->registered(domain_index_);
+  /// True for nearly every sound transfer, and for no other: what check_closely() says, at less
+  /// cost.
+  [[gnu::always_inline]] bool admits(OperationRecord& operation, bool buffer_valid) const noexcept {
     // No length of 0, and no offset beyond the end less that length.
-    return buffer_valid && keyed && operation.local != nullptr &&
-           operation.length_bytes - 1 < info_.size_bytes &&
-           operation.offset_bytes <= info_.size_bytes - operation.length_bytes &&
-           includes(rights_, right_for(operation.opcode)) && !is_atomic(operation.opcode) &&
-           session_->connected();
+    if (!buffer_valid || operation.request.local == nullptr ||
+        operation.length_bytes - 1 >= quick_.size_bytes ||
+        operation.offset_bytes > quick_.size_bytes - operation.length_bytes ||
+        (quick_.transfers & (1U << static_cast<unsigned>(operation.request.opcode))) == 0)
+      return false;
+    if (quick_.needs_keys) {
+      if (operation.memory == nullptr || !operation.memory->registered(quick_.domain_index))
+        return false;
+      operation.request.local_key = operation.memory->key(quick_.domain_index);
+    }
+    operation.outcome = {};
+    return make_whole(operation, grant_.extents, quick_.request_bytes_max);
   }
   bool check_closely(OperationRecord& operation, bool buffer_valid) const noexcept;
   [[nodiscard]] Outcome judge(const OperationRecord& operation, bool buffer_valid) const noexcept;
@@ -225,9 +233,16 @@ class RegionCore {
   transport::AttachedGrant grant_;
   std::string transport_reason_;
   bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
-  // Of the session's lane, looked at for every operation.
-  bool needs_keys_;
-  std::size_t domain_index_;
+  /// What every operation is held against, in one place.
+  struct Quick {
+    std::uint64_t size_bytes;
+    std::uint32_t request_bytes_max;
+    std::uint32_t inline_bytes_max;
+    std::size_t domain_index;
+    bool needs_keys;
+    std::uint8_t transfers;  ///< a bit for each Opcode that moves bytes and that the rights allow
+  };
+  Quick quick_;
 };
 
 /// The error a finished operation stands for.

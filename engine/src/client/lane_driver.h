@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 #include <remora/result.h>
@@ -42,14 +43,17 @@ class LaneDriver {
   LaneDriver(const LaneDriver&) = delete;
   LaneDriver& operator=(const LaneDriver&) = delete;
 
-  /// Hands over checked operations, chained by `next`; they end in their sinks. Never allocates,
-  /// never waits for the peer.
-  virtual void submit(OperationRecord* first) noexcept = 0;
+  /// Hands over checked operations; they end in their sinks. Never allocates, never waits for the
+  /// peer.
+  virtual void submit(OperationList operations) noexcept = 0;
 
   /// Blocks until `sink` has `at_least` operations ready, which must not exceed what was submitted
   /// to it. Moves what is in flight also for 0. By the sink's owner.
   virtual void wait(CompletionSink& sink, std::size_t at_least,
                     DeadlineSource earliest_deadline) noexcept = 0;
+
+  /// submit() of one and wait() for it: one visit to the lane where it completes at once.
+  virtual void run(OperationRecord& operation, CompletionSink& sink) noexcept = 0;
 
   /// As wait() for none, and asks event_fd() to tell of the next completion before it looks.
   virtual void progress_and_arm(CompletionSink& sink,
@@ -68,6 +72,10 @@ class LaneDriver {
   /// Where local memory must be registered: the index of the lane's memory domain.
   [[nodiscard]] virtual std::size_t domain_index() const noexcept { return 0; }
   [[nodiscard]] virtual bool needs_keys() const noexcept { return false; }
+  /// What one request may move.
+  [[nodiscard]] virtual std::uint32_t request_bytes_max() const noexcept = 0;
+  /// Writes up to here need no key.
+  [[nodiscard]] virtual std::uint32_t inline_bytes_max() const noexcept { return 0; }
 
  protected:
   std::atomic<bool> broken_{false};

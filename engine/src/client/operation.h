@@ -114,28 +114,53 @@ struct Outcome {
 struct OperationRecord {
   OperationRecord* next = nullptr;  ///< in what is submitted, then in the driver's backlog
 
-  // What was asked.
-  std::byte* local = nullptr;  ///< a write's bytes are only read
+  /// What was asked: opcode, local memory (a write's bytes are only read), operands. All there is
+  /// to post where the operation is `whole`; else what its requests are made from.
+  transport::WorkRequest request;
   std::uint64_t length_bytes = 0;
   std::uint64_t offset_bytes = 0;  ///< in the region
   LocalMemory* memory = nullptr;   ///< null: not registered, bounced where a key is needed
-  std::span<const transport::WireExtent> extents;
-  std::uint64_t compare_or_add = 0;
-  std::uint64_t swap = 0;
   Clock::time_point submitted;
   Deadline deadline;
   CompletionSink* sink = nullptr;
-
-  // How far it is.
-  std::uint64_t planned_bytes = 0;  ///< made into work requests
-  std::uint32_t requests_in_flight = 0;
-  bool any_posted = false;
-  transport::Opcode opcode = transport::Opcode::kRead;
+  bool whole = false;  ///< see make_whole()
 
   // How it ended.
   Outcome outcome;
   std::uint64_t old_value = 0;
+
+  // How far one is that is not whole: cut at extents and at the lane's limits, or bounced.
+  std::span<const transport::WireExtent> extents;
+  std::uint64_t planned_bytes = 0;  ///< made into work requests
+  std::uint32_t requests_in_flight = 0;
+  bool any_posted = false;
 };
+
+/// Makes `operation`, which lies within its region, one request, if it lies within one extent and
+/// within what one request moves. False: it is not whole. The local key is the caller's.
+[[gnu::always_inline]] inline bool make_whole(OperationRecord& operation,
+                                              std::span<const transport::WireExtent> extents,
+                                              std::uint64_t request_bytes_max) noexcept {
+  const transport::WireExtent& extent = extent_of(extents, operation.offset_bytes);
+  const std::uint64_t into = operation.offset_bytes - extent.start_bytes;
+  if (operation.length_bytes > std::min(request_bytes_max, extent.length_bytes - into))
+    return false;
+  operation.request.remote_address = extent.remote_address + into;
+  operation.request.remote_key = extent.remote_key;
+  operation.request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
+  operation.whole = true;
+  return true;
+}
+
+/// Makes `operation` one that is cut into requests when it is its turn.
+inline void make_split(OperationRecord& operation,
+                       std::span<const transport::WireExtent> extents) noexcept {
+  operation.whole = false;
+  operation.extents = extents;
+  operation.planned_bytes = 0;
+  operation.requests_in_flight = 0;
+  operation.any_posted = false;
+}
 
 /// Operations chained by `next`, in the order in which they came.
 struct OperationList {

@@ -40,6 +40,7 @@ PostedDriver::PostedDriver(std::unique_ptr<transport::Lane> lane, Options option
       ring_(std::bit_ceil(lane_->limits().depth)),
       mask_{ring_.size() - 1},
       chain_(lane_->limits().depth),
+      pieces_(lane_->limits().depth),
       atomic_results_{lane_->atomic_results()},
       limits_{lane_->limits()} {
   metrics_.lane_opened(lane_->completion_capacity());
@@ -50,13 +51,17 @@ PostedDriver::~PostedDriver() {
   metrics_.lane_closed(lane_->completion_capacity());
 }
 
-void PostedDriver::submit(OperationRecord* first) noexcept {
-  if (first == nullptr) return;
-  if (mutex_.try_lock()) {
-    append(first);
-    pump();
-    return leave();
-  }
+void PostedDriver::submit(OperationList operations) noexcept {
+  if (operations.empty()) return;
+  if (!mutex_.try_lock() && !leave_behind(operations)) return;
+  take_over(operations);
+  pump();
+  leave();
+}
+
+/// Leaves operations to the lane's holder. True: there is none any more, and the lane is taken.
+bool PostedDriver::leave_behind(OperationList& operations) noexcept {
+  OperationRecord* const first = std::exchange(operations, {}).first;
   OperationRecord* last = first;
   while (last->next != nullptr) last = last->next;
   last->next = inbox_.load(std::memory_order_relaxed);
@@ -65,10 +70,25 @@ void PostedDriver::submit(OperationRecord* first) noexcept {
   }
   // The holder exchanges on the inbox too, after letting go: either it sees this, or this came
   // later and finds the lane free.
-  if (!mutex_.try_lock()) return;
+  if (!mutex_.try_lock()) return false;
   collect();
-  pump();
-  leave();
+  return true;
+}
+
+void PostedDriver::run(OperationRecord& operation, CompletionSink& sink) noexcept {
+  // The record belongs to the lane until it is in the sink.
+  const Deadline until = operation.deadline;
+  OperationList alone;
+  alone.append(operation);
+  if (mutex_.try_lock() || leave_behind(alone)) {
+    take_over(alone);
+    pump();
+    poll_completions();
+    leave();
+    if (sink.ready() != 0) return;
+  }
+  const auto earliest = [until] { return until; };
+  wait(sink, 1, DeadlineSource{earliest});
 }
 
 void PostedDriver::leave() noexcept {
@@ -88,12 +108,16 @@ void PostedDriver::leave() noexcept {
 /// Takes over what others have left in the inbox.
 void PostedDriver::collect() noexcept {
   if (inbox_.load(std::memory_order_relaxed) == nullptr) return;
-  append(inbox_.exchange(nullptr, std::memory_order_acquire));
+  OperationList left;
+  OperationRecord* first = inbox_.exchange(nullptr, std::memory_order_acquire);
+  while (first != nullptr) left.append(*std::exchange(first, first->next));
+  take_over(left);
 }
 
-void PostedDriver::append(OperationRecord* first) noexcept {
-  while (first != nullptr) backlog_.append(*std::exchange(first, first->next));
-  if (!broken()) return;
+void PostedDriver::take_over(OperationList& operations) noexcept {
+  backlog_.splice(operations);
+  if (!broken()) [[likely]]
+    return;
   EndTally tally{metrics_};
   fail_backlog(tally);
 }
@@ -103,7 +127,7 @@ void PostedDriver::wait(CompletionSink& sink, std::size_t at_least,
   std::optional<Clock::time_point> began;
   Deadline deadline{};
   while (true) {
-    std::unique_lock lock{mutex_, std::try_to_lock};
+    std::unique_lock<LightMutex> lock{mutex_, std::try_to_lock};
     if (lock.owns_lock()) {
       collect();
       progress();
@@ -157,7 +181,8 @@ bool PostedDriver::cancel(OperationRecord& operation) noexcept {
   mutex_.lock();
   collect();
   const bool withdrawn =
-      !operation.any_posted && operation.requests_in_flight == 0 && backlog_.remove(operation);
+      (operation.whole || (!operation.any_posted && operation.requests_in_flight == 0)) &&
+      backlog_.remove(operation);
   if (withdrawn) {
     operation.outcome = Outcome::failure(Code::kCancelled);
     EndTally tally{metrics_};
@@ -205,10 +230,15 @@ void PostedDriver::progress() noexcept {
 /// One request of `operation` is no longer with the lane.
 [[gnu::always_inline]] inline void PostedDriver::settle(Posted& posted, OperationRecord& operation,
                                                         EndTally& tally) noexcept {
-  if (posted.bounce_slot != SlotStore::kNone) {
-    options_.bounce->give_back(posted.bounce_slot);
-    posted = {};
-  }
+  if (operation.whole) [[likely]]
+    return finish(operation, tally);
+  settle_part(posted, operation, tally);
+}
+
+void PostedDriver::settle_part(Posted& posted, OperationRecord& operation,
+                               EndTally& tally) noexcept {
+  if (posted.bounce_slot != SlotStore::kNone) options_.bounce->give_back(posted.bounce_slot);
+  posted = {};
   if (--operation.requests_in_flight != 0) return;
   const bool planned = operation.planned_bytes == operation.length_bytes || !operation.outcome.ok;
   // An operation that is still first in the backlog is finished by pump() or fail_backlog().
@@ -219,26 +249,12 @@ void PostedDriver::progress() noexcept {
                                                         EndTally& tally) noexcept {
   Posted& posted = ring_[sequence & mask_];
   OperationRecord& operation = *posted.operation;
-  if (posted.user != nullptr)
-    std::memcpy(posted.user, options_.bounce->slot(posted.bounce_slot).data(), posted.length_bytes);
-  if (is_atomic(operation.opcode))
+  if (is_atomic(operation.request.opcode)) [[unlikely]]
     operation.old_value = atomic_results_[sequence & (atomic_results_.size() - 1)];
+  else if (!operation.whole && posted.user != nullptr)
+    std::memcpy(posted.user, options_.bounce->slot(posted.bounce_slot).data(), posted.length_bytes);
   ++retired_sequence_;
   settle(posted, operation, tally);
-}
-
-/// Gives the request a local key: the memory's own, none for inline data, or a bounce slot's.
-[[gnu::always_inline]] inline bool PostedDriver::use_local(OperationRecord& operation,
-                                                           WorkRequest& request,
-                                                           Posted& posted) noexcept {
-  if (!options_.needs_keys) return true;
-  if (operation.memory != nullptr) {
-    request.local_key = operation.memory->key(options_.domain_index);
-    return true;
-  }
-  if (operation.opcode == Opcode::kWrite && request.length_bytes <= limits_.inline_bytes_max)
-    return true;
-  return bounce(operation, request, posted);
 }
 
 /// Turns the backlog into chains as far as there is room.
@@ -247,8 +263,14 @@ void PostedDriver::pump() noexcept {
   const std::size_t room = limits_.depth - (next_sequence_ - retired_sequence_);
   chain_length_ = 0;
   while (!backlog_.empty() && room > chain_length_) {
-    if (!plan(*backlog_.first, room - chain_length_)) break;
-    OperationRecord& operation = backlog_.take_first();
+    OperationRecord& operation = *backlog_.first;
+    if (operation.whole) [[likely]] {
+      add_to_chain(operation, operation.request);
+      backlog_.take_first();
+      continue;
+    }
+    if (!plan(operation, room - chain_length_)) break;
+    backlog_.take_first();
     // Failed in part, with nothing of it under way any more: nothing more of it is sent.
     if (operation.requests_in_flight == 0) {
       EndTally tally{metrics_};
@@ -258,59 +280,52 @@ void PostedDriver::pump() noexcept {
   if (chain_length_ != 0) post_chain();
 }
 
-/// Adds requests for the rest of `operation` to the chain. False when it did not fit whole.
+[[gnu::always_inline]] inline PostedDriver::Posted& PostedDriver::add_to_chain(
+    OperationRecord& operation, const WorkRequest& request) noexcept {
+  Posted& posted = ring_[(next_sequence_ + chain_length_) & mask_];
+  posted.operation = &operation;
+  chain_[chain_length_++] = &request;
+  return posted;
+}
+
+/// Adds requests for the rest of an operation that is not whole to the chain. False when it did not
+/// fit.
 bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
-  if (!operation.outcome.ok) [[unlikely]]
-    return true;  // failed in part
-  if (is_atomic(operation.opcode)) return plan_atomic(operation);
-  std::uint64_t left = operation.length_bytes - operation.planned_bytes;
-  while (left != 0) {
+  if (!operation.outcome.ok) return true;  // failed in part
+  while (operation.planned_bytes != operation.length_bytes) {
     if (room-- == 0) return false;
     const std::uint64_t at = operation.offset_bytes + operation.planned_bytes;
     const WireExtent& extent = extent_of(operation.extents, at);
     const std::uint64_t into = at - extent.start_bytes;
-    WorkRequest& request = chain_[chain_length_];
-    Posted& posted = ring_[(next_sequence_ + chain_length_) & mask_];
+    WorkRequest& request = pieces_[chain_length_];
+    request = operation.request;
     request.remote_address = extent.remote_address + into;
-    request.local = operation.local + operation.planned_bytes;
-    request.length_bytes = static_cast<std::uint32_t>(std::min(
-        std::min<std::uint64_t>(left, limits_.transfer_bytes_max), extent.length_bytes - into));
     request.remote_key = extent.remote_key;
-    request.opcode = operation.opcode;
-    posted.operation = &operation;
-    if (!use_local(operation, request, posted)) return false;
+    request.local += operation.planned_bytes;
+    request.length_bytes = static_cast<std::uint32_t>(
+        std::min({operation.length_bytes - operation.planned_bytes,
+                  std::uint64_t{limits_.transfer_bytes_max}, extent.length_bytes - into}));
+    Posted in_flight{.operation = &operation};
+    if (options_.needs_keys && operation.memory == nullptr && !bounce(request, in_flight))
+      return false;
+    add_to_chain(operation, request) = in_flight;
+    split_in_chain_ = true;
     operation.planned_bytes += request.length_bytes;
-    left -= request.length_bytes;
     ++operation.requests_in_flight;
-    ++chain_length_;
   }
   return true;
 }
 
-bool PostedDriver::plan_atomic(OperationRecord& operation) noexcept {
-  const WireExtent& extent = extent_of(operation.extents, operation.offset_bytes);
-  chain_[chain_length_] = {
-      .remote_address = extent.remote_address + (operation.offset_bytes - extent.start_bytes),
-      .compare_or_add = operation.compare_or_add,
-      .swap = operation.swap,
-      .length_bytes = sizeof(std::uint64_t),
-      .remote_key = extent.remote_key,
-      .opcode = operation.opcode};
-  ring_[(next_sequence_ + chain_length_) & mask_].operation = &operation;
-  operation.planned_bytes = operation.length_bytes;
-  ++operation.requests_in_flight;
-  ++chain_length_;
-  return true;
-}
-
-bool PostedDriver::bounce(OperationRecord& operation, WorkRequest& request,
-                          Posted& posted) noexcept {
+/// Gives memory that has no key a slot that has one; none is needed for what goes inline.
+bool PostedDriver::bounce(WorkRequest& request, Posted& posted) noexcept {
+  if (request.opcode == Opcode::kWrite && request.length_bytes <= limits_.inline_bytes_max)
+    return true;
   const std::uint32_t slot = options_.bounce->take();
   if (slot == SlotStore::kNone) return false;
   const std::span<std::byte> bytes = options_.bounce->slot(slot);
   request.length_bytes =
       static_cast<std::uint32_t>(std::min<std::size_t>(request.length_bytes, bytes.size()));
-  if (operation.opcode == Opcode::kWrite)
+  if (request.opcode == Opcode::kWrite)
     std::memcpy(bytes.data(), request.local, request.length_bytes);
   else
     posted.user = request.local;
@@ -322,12 +337,14 @@ bool PostedDriver::bounce(OperationRecord& operation, WorkRequest& request,
 }
 
 void PostedDriver::post_chain() noexcept {
-  const std::span<const WorkRequest> chain{chain_.data(), chain_length_};
   const std::uint64_t first = next_sequence_;
-  const transport::PostOutcome outcome = lane_->post(chain, first);
+  const transport::PostOutcome outcome =
+      lane_->post(transport::Chain{chain_.data(), chain_length_}, first);
   next_sequence_ += outcome.taken;
-  for (std::size_t i = 0; i < outcome.taken; ++i)
-    ring_[(first + i) & mask_].operation->any_posted = true;
+  // Of operations that are whole this is known by where they are.
+  if (std::exchange(split_in_chain_, false))
+    for (std::size_t i = 0; i < outcome.taken; ++i)
+      ring_[(first + i) & mask_].operation->any_posted = true;
   metrics_.doorbell(outcome.taken, next_sequence_ - retired_sequence_);
   if (outcome.status) [[likely]]
     return;
@@ -344,14 +361,14 @@ void PostedDriver::post_chain() noexcept {
 /// Takes back a request that the lane did not take.
 void PostedDriver::drop(Posted& posted, EndTally& tally) noexcept {
   OperationRecord& operation = *posted.operation;
-  if (operation.outcome.ok) operation.outcome = lost(operation, tally.now());
+  if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
   settle(posted, operation, tally);
 }
 
 /// True when anything completed.
 bool PostedDriver::poll_completions() noexcept {
   if (retired_sequence_ == next_sequence_) return false;
-  std::array<LaneCompletion, 64> found;
+  std::array<LaneCompletion, 64> found;  // NOLINT(cppcoreguidelines-pro-type-member-init): 1 KiB
   std::size_t count = lane_->poll(found);
   if (count == 0) return false;
   std::size_t total = 0;
@@ -394,7 +411,7 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
     else if (local_fault(status))
       operation.outcome = Outcome::failure(Code::kProvider);
     else
-      operation.outcome = lost(operation, tally.now());
+      operation.outcome = lost(operation, true, tally.now());
     operation.outcome.status = status;
     operation.outcome.vendor_error = vendor_error;
   }
@@ -402,13 +419,15 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
   settle(posted, operation, tally);
 }
 
-/// How an operation ends that was with a lane that broke.
-Outcome PostedDriver::lost(const OperationRecord& operation, Clock::time_point now) const noexcept {
+/// How an operation ends that was with a lane that broke. `posted`: a request of it was.
+Outcome PostedDriver::lost(const OperationRecord& operation, bool posted,
+                           Clock::time_point now) const noexcept {
   const bool expired = now >= operation.deadline;
-  if (operation.opcode == Opcode::kRead)
+  if (!operation.whole) posted = operation.any_posted;
+  if (operation.request.opcode == Opcode::kRead)
     return expired ? Outcome::failure(Code::kTimedOut)
                    : Outcome::failure(Code::kConnectionLost, broken_reason_);
-  if (operation.any_posted) return Outcome::failure(Code::kIndeterminate, broken_reason_);
+  if (posted) return Outcome::failure(Code::kIndeterminate, broken_reason_);
   return expired ? Outcome::failure(Code::kTimedOut)
                  : Outcome::failure(Code::kConnectionLost, broken_reason_);
 }
@@ -428,11 +447,11 @@ void PostedDriver::expire_backlog(Clock::time_point now) noexcept {
   EndTally tally{metrics_};
   backlog_.extract(
       [now](const OperationRecord& operation) {
-        return operation.deadline <= now && operation.requests_in_flight == 0;
+        return operation.deadline <= now && (operation.whole || operation.requests_in_flight == 0);
       },
       [&](OperationRecord& operation) {
         // Posted in part and all of that done: a write's effect is there in part.
-        operation.outcome = lost(operation, now);
+        operation.outcome = lost(operation, false, now);
         finish(operation, tally);
       });
 }
@@ -466,20 +485,20 @@ void PostedDriver::break_lane(Reason reason) noexcept {
 void PostedDriver::fail_backlog(EndTally& tally) noexcept {
   while (!backlog_.empty()) {
     OperationRecord& operation = backlog_.take_first();
-    if (operation.outcome.ok) operation.outcome = lost(operation, tally.now());
+    if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
     finish(operation, tally);
   }
 }
 
 /// Comes back with the lock, after something completed, or at `until` at the latest.
-void PostedDriver::sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept {
+void PostedDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept {
   if (sleepers_.take_descriptor()) {
     if (lane_->arm() && !poll_completions()) {
       sleepers_.lie_down();
       lock.release();
       leave();
       sleepers_.sleep_on(lane_->event_fd(), until);
-      lock = std::unique_lock{mutex_};
+      lock = std::unique_lock<LightMutex>{mutex_};
       lane_->drain_events();
       // Others may sleep on the same descriptor, for what has not completed yet.
       if (!broken()) (void)lane_->arm();
@@ -490,7 +509,7 @@ void PostedDriver::sleep(std::unique_lock<std::mutex>& lock, Deadline until) noe
     lock.release();
     leave();
     sleepers_.sleep_until_woken(joined, until);
-    lock = std::unique_lock{mutex_};
+    lock = std::unique_lock<LightMutex>{mutex_};
     sleepers_.part();
   }
   collect();

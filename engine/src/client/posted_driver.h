@@ -20,6 +20,7 @@
 #include "client/client_metrics.h"
 #include "client/lane_driver.h"
 #include "client/sleepers.h"
+#include "support/light_mutex.h"
 
 namespace remora::detail {
 
@@ -37,7 +38,8 @@ class PostedDriver final : public LaneDriver {
   ~PostedDriver() override;
 
   /// One doorbell, unless the send queue is short of room.
-  void submit(OperationRecord* first) noexcept override;
+  void submit(OperationList operations) noexcept override;
+  void run(OperationRecord& operation, CompletionSink& sink) noexcept override;
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
@@ -48,6 +50,12 @@ class PostedDriver final : public LaneDriver {
 
   [[nodiscard]] std::size_t domain_index() const noexcept override { return options_.domain_index; }
   [[nodiscard]] bool needs_keys() const noexcept override { return options_.needs_keys; }
+  [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override {
+    return limits_.transfer_bytes_max;
+  }
+  [[nodiscard]] std::uint32_t inline_bytes_max() const noexcept override {
+    return limits_.inline_bytes_max;
+  }
 
  private:
   /// A work request with the lane.
@@ -55,22 +63,21 @@ class PostedDriver final : public LaneDriver {
     OperationRecord* operation = nullptr;
     std::byte* user = nullptr;  ///< where a bounced read goes
     std::uint32_t length_bytes = 0;
-    std::uint32_t bounce_slot = SlotStore::kNone;
+    std::uint32_t bounce_slot = SlotStore::kNone;  ///< both only while the operation is not whole
   };
 
+  bool leave_behind(OperationList& operations) noexcept;
   /// Lets the lane go, after posting what has come in meanwhile.
   void leave() noexcept;
 
   // All below with the lock held.
   void collect() noexcept;
-  void append(OperationRecord* first) noexcept;
+  void take_over(OperationList& operations) noexcept;
   void progress() noexcept;
   void pump() noexcept;
   bool plan(OperationRecord& operation, std::size_t room) noexcept;
-  bool plan_atomic(OperationRecord& operation) noexcept;
-  bool use_local(OperationRecord& operation, transport::WorkRequest& request,
-                 Posted& posted) noexcept;
-  bool bounce(OperationRecord& operation, transport::WorkRequest& request, Posted& posted) noexcept;
+  Posted& add_to_chain(OperationRecord& operation, const transport::WorkRequest& request) noexcept;
+  bool bounce(transport::WorkRequest& request, Posted& posted) noexcept;
   void post_chain() noexcept;
   void drop(Posted& posted, EndTally& tally) noexcept;
   bool poll_completions() noexcept;
@@ -79,15 +86,16 @@ class PostedDriver final : public LaneDriver {
   void retire_failed(std::uint64_t sequence, CompletionStatus status, std::uint32_t vendor_error,
                      EndTally& tally) noexcept;
   void settle(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
+  void settle_part(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
   void finish(OperationRecord& operation, EndTally& tally) noexcept;
   void expire(Clock::time_point now) noexcept;
   void expire_backlog(Clock::time_point now) noexcept;
   void break_lane(Reason reason) noexcept;
   void fail_backlog(EndTally& tally) noexcept;
-  [[nodiscard]] Outcome lost(const OperationRecord& operation,
+  [[nodiscard]] Outcome lost(const OperationRecord& operation, bool posted,
                              Clock::time_point now) const noexcept;
   void tell_watchers() noexcept;
-  void sleep(std::unique_lock<std::mutex>& lock, Deadline until) noexcept;
+  void sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
 
   std::unique_ptr<transport::Lane> lane_;
   Options options_;
@@ -96,7 +104,7 @@ class PostedDriver final : public LaneDriver {
 
   /// Chains of operations whose owners found the lane taken; the latest first.
   alignas(64) std::atomic<OperationRecord*> inbox_{nullptr};
-  alignas(64) std::mutex mutex_;
+  alignas(64) LightMutex mutex_;
   Sleepers sleepers_;
   bool broken_told_ = false;
   Reason broken_reason_ = Reason::kNone;
@@ -105,8 +113,10 @@ class PostedDriver final : public LaneDriver {
   std::uint64_t mask_;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t retired_sequence_ = 0;
-  std::vector<transport::WorkRequest> chain_;
+  std::vector<const transport::WorkRequest*> chain_;
+  std::vector<transport::WorkRequest> pieces_;  ///< requests of operations that are not whole
   std::size_t chain_length_ = 0;
+  bool split_in_chain_ = false;
   OperationList backlog_;
   std::span<const std::uint64_t> atomic_results_;
   transport::Lane::Limits limits_;

@@ -35,10 +35,11 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
       table_(2 * depth),
       ring_(std::bit_ceil(depth)),
       sink_{ring_},
-      ready_(depth) {
+      ready_(depth),
+      free_{table_.data()} {
   for (std::size_t i = 0; i < table_.size(); ++i) {
     table_[i].index = static_cast<std::uint32_t>(i);
-    table_[i].next_free = static_cast<std::uint32_t>(i + 1);
+    table_[i].next_free = i + 1 < table_.size() ? &table_[i + 1] : nullptr;
     table_[i].deadline = Deadline::max();
     table_[i].sink = &sink_;
   }
@@ -53,22 +54,24 @@ QueueCore::~QueueCore() {
 
 [[gnu::always_inline]] inline QueueEntry* QueueCore::acquire(std::uint64_t tag) noexcept {
   if (taken_ == depth_) return nullptr;
-  QueueEntry& entry = table_[free_];
+  QueueEntry& entry = *free_;
   free_ = entry.next_free;
   ++taken_;
-  entry.planned_bytes = 0;
-  entry.any_posted = false;
   entry.tag = tag;
   entry.taken = true;
   return &entry;
 }
 
-[[gnu::always_inline]] inline Ticket QueueCore::keep(QueueEntry& entry,
-                                                     bool buffer_valid) noexcept {
-  entry.after_barrier = std::exchange(barrier_, false);
-  const bool sound = region_->check(entry, buffer_valid);
-  if (!sound && entry.after_barrier) barrier_ = true;  // it stands before the next one instead
-  (sound ? filled_ : refused_).append(entry);
+/// Puts an operation in line: to be submitted, or, not sound, to be handed out.
+[[gnu::always_inline]] inline Ticket QueueCore::keep(QueueEntry& entry, bool sound) noexcept {
+  entry.after_barrier = barrier_;
+  if (sound) [[likely]] {
+    barrier_ = false;
+    filled_.append(entry);
+  } else {  // a barrier stands before the next one instead
+    entry.after_barrier = false;
+    refused_.append(entry);
+  }
   return Ticket{entry.index, entry.generation};
 }
 
@@ -76,27 +79,26 @@ QueueCore::~QueueCore() {
                                                      std::uint64_t tag) noexcept {
   QueueEntry* const entry = acquire(tag);
   if (entry == nullptr) return {};
-  entry->opcode = transfer.opcode;
+  entry->request.opcode = transfer.opcode;
+  entry->request.local = transfer.local;
   entry->offset_bytes = transfer.offset.bytes;
-  entry->local = transfer.local;
   entry->length_bytes = transfer.length_bytes;
   entry->memory = transfer.memory;
   if (slot != nullptr) entry->slot = std::move(*slot);
-  return keep(*entry, transfer.buffer_valid);
+  return keep(*entry, region_->check(*entry, transfer.buffer_valid));
 }
 
 Ticket QueueCore::take_atomic(Opcode opcode, ByteOffset offset, std::uint64_t compare_or_add,
                               std::uint64_t swap, std::uint64_t tag) noexcept {
   QueueEntry* const entry = acquire(tag);
   if (entry == nullptr) return {};
-  entry->opcode = opcode;
+  entry->request.opcode = opcode;
+  entry->request.compare_or_add = compare_or_add;
+  entry->request.swap = swap;
   entry->offset_bytes = offset.bytes;
-  entry->local = nullptr;
   entry->length_bytes = sizeof(std::uint64_t);
   entry->memory = nullptr;
-  entry->compare_or_add = compare_or_add;
-  entry->swap = swap;
-  return keep(*entry, true);
+  return keep(*entry, region_->check_atomic(*entry));
 }
 
 Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
@@ -129,7 +131,7 @@ Status QueueCore::submit() noexcept {
 
 void QueueCore::hand_over(OperationList& operations) noexcept {
   in_flight_ += operations.count;
-  region_->session().lane().submit(std::exchange(operations, {}).first);
+  region_->session().lane().submit(std::exchange(operations, {}));
 }
 
 /// Hands over what no barrier holds back any more.
@@ -269,7 +271,7 @@ void QueueCore::end(std::uint64_t serial) noexcept {
     // Generation 0 means "no ticket".
     if (++entry.generation == 0) entry.generation = 1;
     entry.next_free = free_;
-    free_ = entry.index;
+    free_ = &entry;
   }
   ready_count_ = 0;
 }
@@ -282,7 +284,7 @@ using transport::Opcode;
 
 bool Completion::ok() const noexcept { return entry_->outcome.ok; }
 Error Completion::error() const noexcept {
-  return detail::error_of(entry_->outcome, detail::operation_name(entry_->opcode));
+  return detail::error_of(entry_->outcome, detail::operation_name(entry_->request.opcode));
 }
 Ticket Completion::ticket() const noexcept { return Ticket{entry_->index, entry_->generation}; }
 std::uint64_t Completion::tag() const noexcept { return entry_->tag; }

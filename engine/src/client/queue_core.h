@@ -4,6 +4,7 @@
 /// are out with the caller.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,7 +18,13 @@
 namespace remora::detail {
 
 /// Byte offset of a block; past the end of everything when the region has no such block.
-[[nodiscard]] ByteOffset offset_of(Block block, const RegionInfo& info) noexcept;
+[[nodiscard]] inline ByteOffset offset_of(Block block, const RegionInfo& info) noexcept {
+  // Past the end whatever the block's size: saturates, so that it is refused as out of range.
+  std::uint64_t offset = 0;
+  if (__builtin_mul_overflow(block.index, info.block_bytes, &offset))
+    return ByteOffset{std::numeric_limits<std::uint64_t>::max()};
+  return ByteOffset{offset};
+}
 
 /// One place of a queue's table: an operation from its taking until its completion has ended.
 struct QueueEntry : OperationRecord {
@@ -25,7 +32,7 @@ struct QueueEntry : OperationRecord {
   std::uint64_t tag = 0;
   std::uint32_t index = 0;
   std::uint32_t generation = 1;
-  std::uint32_t next_free = 0;
+  QueueEntry* next_free = nullptr;
   bool taken = false;          ///< and not handed out
   bool after_barrier = false;  ///< waits until all before it have completed
 };
@@ -74,7 +81,7 @@ class QueueCore {
 
  private:
   QueueEntry* acquire(std::uint64_t tag) noexcept;
-  Ticket keep(QueueEntry& entry, bool buffer_valid) noexcept;
+  Ticket keep(QueueEntry& entry, bool sound) noexcept;
   void hand_out(OperationRecord& operation) noexcept;
   void hand_over(OperationList& operations) noexcept;
   void hand_over_held() noexcept;
@@ -88,7 +95,6 @@ class QueueCore {
   std::size_t depth_;
   /// Twice the depth: a completion that is still out does not count against the depth.
   std::vector<QueueEntry> table_;
-  std::uint32_t free_ = 0;
   std::size_t taken_ = 0;      ///< not handed out yet
   std::size_t in_flight_ = 0;  ///< submitted, not yet taken out of the sink
   OperationList filled_;       ///< taken, not submitted
@@ -101,6 +107,7 @@ class QueueCore {
   UniqueFd event_;             ///< written by whoever completes an operation of this queue
   UniqueFd epoll_;             ///< over event_ and the lane's descriptor
   std::vector<Completion> ready_;
+  QueueEntry* free_;
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;
 };

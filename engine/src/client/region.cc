@@ -1,5 +1,4 @@
 #include <array>
-#include <limits>
 #include <utility>
 
 #include <remora/engine/region.h>
@@ -20,16 +19,17 @@ Error error_of(const Outcome& outcome, Operation operation) noexcept {
 
 Outcome RegionCore::judge(const OperationRecord& operation, bool buffer_valid) const noexcept {
   if (!session_->connected()) return Outcome::failure(Code::kConnectionLost, Reason::kPeerGone);
-  const bool atomic = is_atomic(operation.opcode);
+  const Opcode opcode = operation.request.opcode;
+  const bool atomic = is_atomic(opcode);
   if (!atomic) {
     // Memory is known but the part is not within it, or there is no buffer at all.
     if (!buffer_valid)
       return Outcome::failure(operation.memory != nullptr ? Code::kOutOfRange
                                                           : Code::kInvalidArgument);
-    if (operation.length_bytes == 0 || operation.local == nullptr)
+    if (operation.length_bytes == 0 || operation.request.local == nullptr)
       return Outcome::failure(Code::kInvalidArgument);
   }
-  if (!includes(rights_, right_for(operation.opcode))) return Outcome::failure(Code::kNoRight);
+  if (!includes(rights_, right_for(opcode))) return Outcome::failure(Code::kNoRight);
   if (operation.offset_bytes > info_.size_bytes ||
       operation.length_bytes > info_.size_bytes - operation.offset_bytes)
     return Outcome::failure(Code::kOutOfRange);
@@ -43,78 +43,58 @@ Outcome RegionCore::judge(const OperationRecord& operation, bool buffer_valid) c
 
 bool RegionCore::check_closely(OperationRecord& operation, bool buffer_valid) const noexcept {
   operation.outcome = judge(operation, buffer_valid);
-  if (operation.outcome.ok && needs_keys_ && operation.memory != nullptr &&
-      !operation.memory->registered(domain_index_)) [[unlikely]] {
-    const Status registered =
-        operation.memory->register_with(*session_->memory_domain(), domain_index_);
-    if (!registered)
-      operation.outcome = Outcome::failure(registered.error().code(), registered.error().reason());
+  const bool registered = quick_.needs_keys && operation.memory != nullptr;
+  if (operation.outcome.ok && registered && !operation.memory->registered(quick_.domain_index)) {
+    const Status made =
+        operation.memory->register_with(*session_->memory_domain(), quick_.domain_index);
+    if (!made) operation.outcome = Outcome::failure(made.error().code(), made.error().reason());
   }
-  if (operation.outcome.ok) [[likely]]
-    return true;
-  session_->metrics().misuse(operation.opcode);
-  return false;
+  if (!operation.outcome.ok) {
+    session_->metrics().misuse(operation.request.opcode);
+    return false;
+  }
+  const Opcode opcode = operation.request.opcode;
+  const bool keyless = !quick_.needs_keys || is_atomic(opcode) ||
+                       (opcode == Opcode::kWrite && operation.memory == nullptr &&
+                        operation.length_bytes <= quick_.inline_bytes_max);
+  if (registered) operation.request.local_key = operation.memory->key(quick_.domain_index);
+  // What has no key is bounced, a slot at a time.
+  if ((!keyless && !registered) || !make_whole(operation, grant_.extents, quick_.request_bytes_max))
+    make_split(operation, grant_.extents);
+  return true;
 }
 
-void RegionCore::run(OperationRecord& operation, bool buffer_valid,
-                     std::chrono::nanoseconds deadline) const noexcept {
-  if (!check(operation, buffer_valid)) return;
+void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept {
   if (deadline <= deadline.zero()) deadline = session_->engine().options().operation_deadline;
   std::array<OperationRecord*, 1> ring{};
   CompletionSink sink{ring};
   operation.sink = &sink;
   operation.submitted = Clock::now();
   operation.deadline = deadline_after(operation.submitted, deadline);
-  // The record belongs to the lane until it is in the sink.
-  const Deadline until = operation.deadline;
-  LaneDriver& lane = session_->lane();
-  lane.submit(&operation);
-  const auto earliest = [until] { return until; };
-  lane.wait(sink, 1, DeadlineSource{earliest});
+  session_->lane().run(operation, sink);
 }
 
 namespace {
 
-OperationRecord transfer(Opcode opcode, ByteOffset offset, std::byte* local,
-                         std::size_t length_bytes, LocalMemory* memory) noexcept {
-  OperationRecord operation;
-  operation.opcode = opcode;
-  operation.local = local;
-  operation.length_bytes = length_bytes;
-  operation.offset_bytes = offset.bytes;
-  operation.memory = memory;
-  return operation;
-}
-
-OperationRecord atomic(Opcode opcode, ByteOffset offset, std::uint64_t compare_or_add,
-                       std::uint64_t swap) noexcept {
-  OperationRecord operation;
-  operation.opcode = opcode;
-  operation.length_bytes = sizeof(std::uint64_t);
-  operation.offset_bytes = offset.bytes;
-  operation.compare_or_add = compare_or_add;
-  operation.swap = swap;
-  return operation;
-}
-
 Status status_of(const OperationRecord& operation) noexcept {
   if (operation.outcome.ok) return {};
-  return error_of(operation.outcome, operation_name(operation.opcode));
-}
-
-Result<std::uint64_t> old_value_of(const OperationRecord& operation) noexcept {
-  if (operation.outcome.ok) return operation.old_value;
-  return error_of(operation.outcome, operation_name(operation.opcode));
+  return error_of(operation.outcome, operation_name(operation.request.opcode));
 }
 
 }  // namespace
 
-ByteOffset offset_of(Block block, const RegionInfo& info) noexcept {
-  // Past the end whatever the block's size: saturates, so that it is refused as out of range.
-  std::uint64_t offset = 0;
-  if (__builtin_mul_overflow(block.index, info.block_bytes, &offset))
-    return ByteOffset{std::numeric_limits<std::uint64_t>::max()};
-  return ByteOffset{offset};
+Result<std::uint64_t> RegionCore::atomic(Opcode opcode, ByteOffset at, std::uint64_t compare_or_add,
+                                         std::uint64_t swap,
+                                         std::chrono::nanoseconds deadline) const noexcept {
+  OperationRecord operation;
+  operation.request.opcode = opcode;
+  operation.request.compare_or_add = compare_or_add;
+  operation.request.swap = swap;
+  operation.length_bytes = sizeof(std::uint64_t);
+  operation.offset_bytes = at.bytes;
+  if (check_atomic(operation)) run(operation, deadline);
+  if (operation.outcome.ok) return operation.old_value;
+  return error_of(operation.outcome, operation_name(opcode));
 }
 
 }  // namespace remora::detail
@@ -137,9 +117,13 @@ Result<Queue> Region::queue(const QueueOptions& options) const {
 }
 
 Status Region::read(ByteOffset from, Target into, std::chrono::nanoseconds deadline) const {
-  auto operation = detail::transfer(Opcode::kRead, from, into.bytes().data(), into.bytes().size(),
-                                    into.memory());
-  core_->run(operation, into.valid(), deadline);
+  detail::OperationRecord operation;
+  operation.request.opcode = Opcode::kRead;
+  operation.request.local = into.bytes().data();
+  operation.length_bytes = into.bytes().size();
+  operation.offset_bytes = from.bytes;
+  operation.memory = into.memory();
+  if (core_->check(operation, into.valid())) core_->run(operation, deadline);
   return detail::status_of(operation);
 }
 
@@ -148,10 +132,14 @@ Status Region::read(Block from, Target into, std::chrono::nanoseconds deadline) 
 }
 
 Status Region::write(ByteOffset to, Source from, std::chrono::nanoseconds deadline) const {
+  detail::OperationRecord operation;
+  operation.request.opcode = Opcode::kWrite;
   // The record has one pointer for both directions; a write's bytes are only read.
-  auto* const bytes = const_cast<std::byte*>(from.bytes().data());
-  auto operation = detail::transfer(Opcode::kWrite, to, bytes, from.bytes().size(), from.memory());
-  core_->run(operation, from.valid(), deadline);
+  operation.request.local = const_cast<std::byte*>(from.bytes().data());
+  operation.length_bytes = from.bytes().size();
+  operation.offset_bytes = to.bytes;
+  operation.memory = from.memory();
+  if (core_->check(operation, from.valid())) core_->run(operation, deadline);
   return detail::status_of(operation);
 }
 
@@ -162,16 +150,12 @@ Status Region::write(Block to, Source from, std::chrono::nanoseconds deadline) c
 Result<std::uint64_t> Region::compare_swap(ByteOffset at, std::uint64_t expected,
                                            std::uint64_t desired,
                                            std::chrono::nanoseconds deadline) const {
-  auto operation = detail::atomic(Opcode::kCompareSwap, at, expected, desired);
-  core_->run(operation, true, deadline);
-  return detail::old_value_of(operation);
+  return core_->atomic(Opcode::kCompareSwap, at, expected, desired, deadline);
 }
 
 Result<std::uint64_t> Region::fetch_add(ByteOffset at, std::uint64_t delta,
                                         std::chrono::nanoseconds deadline) const {
-  auto operation = detail::atomic(Opcode::kFetchAdd, at, delta, 0);
-  core_->run(operation, true, deadline);
-  return detail::old_value_of(operation);
+  return core_->atomic(Opcode::kFetchAdd, at, delta, 0, deadline);
 }
 
 }  // namespace remora

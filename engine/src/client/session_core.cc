@@ -9,6 +9,7 @@ namespace remora::detail {
 
 using control::Request;
 using transport::ControlMessage;
+using transport::Opcode;
 using transport::WireExtent;
 
 namespace {
@@ -319,8 +320,16 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
       atomics_here_{session_->kind() == TransportKind::kRdma
                         ? info_.atomic_domain == session_->server().device
                         : info_.atomic_domain == "cpu"},
-      needs_keys_{session_->lane().needs_keys()},
-      domain_index_{session_->lane().domain_index()} {}
+      quick_{.size_bytes = info_.size_bytes,
+             .request_bytes_max = session_->lane().request_bytes_max(),
+             .inline_bytes_max = session_->lane().inline_bytes_max(),
+             .domain_index = session_->lane().domain_index(),
+             .needs_keys = session_->lane().needs_keys(),
+             .transfers = 0} {
+  for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
+    if (includes(rights_, right_for(opcode)))
+      quick_.transfers |= static_cast<std::uint8_t>(1U << static_cast<unsigned>(opcode));
+}
 
 RegionCore::~RegionCore() { session_->close_grant(grant_id_); }
 

@@ -33,17 +33,19 @@ class RdmaLane final : public Lane {
 
   [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
 
-  PostOutcome post(std::span<const WorkRequest> chain,
-                   std::uint64_t first_sequence) noexcept override {
+  PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {
     for (std::size_t i = 0; i < chain.size(); ++i) {
       const std::uint64_t sequence = first_sequence + i;
-      // The end of a chain, and now and then within a long one so that its room comes back early.
-      const bool signaled = i + 1 == chain.size() || (sequence + 1) % signal_interval_ == 0;
-      translate(chain[i], sequence, signaled, requests_[i], elements_[i]);
-      requests_[i].next = i + 1 < chain.size() ? &requests_[i + 1] : nullptr;
+      // Now and then within a long chain, so that its room comes back early.
+      const bool signaled = ((sequence + 1) & signal_mask_) == 0;
+      translate(*chain[i], sequence, signaled, requests_[i], elements_[i]);
     }
+    ibv_send_wr& last = requests_[chain.size() - 1];
+    last.send_flags |= IBV_SEND_SIGNALED;
+    ibv_send_wr* const after = std::exchange(last.next, nullptr);
     ibv_send_wr* bad = nullptr;
     const int failed = link_.pair->post_send(requests_.data(), &bad);
+    last.next = after;
     if (failed == 0) return {.taken = chain.size(), .status = {}};
     // Without a word on where it stopped, all of them may have gone.
     const std::size_t taken =
@@ -88,16 +90,20 @@ class RdmaLane final : public Lane {
         results_{std::move(results)},
         results_memory_{std::move(results_memory)},
         limits_{limits},
-        signal_interval_{std::max<std::uint64_t>(1, limits.depth / 4)},
+        signal_mask_{std::bit_floor(std::max(1U, limits.depth / 4)) - 1},
         requests_(limits.depth),
         elements_(limits.depth) {
-    for (std::size_t i = 0; i < requests_.size(); ++i) requests_[i].sg_list = &elements_[i];
+    // What is the same in every chain.
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      requests_[i].sg_list = &elements_[i];
+      requests_[i].num_sge = 1;
+      requests_[i].next = i + 1 < requests_.size() ? &requests_[i + 1] : nullptr;
+    }
   }
 
-  void translate(const WorkRequest& request, std::uint64_t sequence, bool signaled, ibv_send_wr& wr,
-                 ibv_sge& element) noexcept {
+  [[gnu::always_inline]] void translate(const WorkRequest& request, std::uint64_t sequence,
+                                        bool signaled, ibv_send_wr& wr, ibv_sge& element) noexcept {
     wr.wr_id = sequence;
-    wr.num_sge = 1;
     wr.send_flags = signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
     element = {.addr = reinterpret_cast<std::uintptr_t>(request.local),
                .length = request.length_bytes,
@@ -130,7 +136,7 @@ class RdmaLane final : public Lane {
   std::vector<std::uint64_t> results_;
   verbs::MemoryRegion results_memory_;
   Limits limits_;
-  std::uint64_t signal_interval_;
+  std::uint64_t signal_mask_;  ///< every so many requests, less one, are signaled
   std::vector<ibv_send_wr> requests_;
   std::vector<ibv_sge> elements_;
 };

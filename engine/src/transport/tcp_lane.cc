@@ -52,17 +52,16 @@ TcpLane::TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payloa
   output_.reserve(2 * ring_.size());
 }
 
-PostOutcome TcpLane::post(std::span<const WorkRequest> chain,
-                          std::uint64_t first_sequence) noexcept {
+PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
   if (failed_ || broken_off_.load(std::memory_order_acquire))
     return {.taken = 0, .status = Error{Code::kConnectionLost, "tcp"}};
   if (posted_end_ == 0) untold_ = done_end_ = expected_ = first_sequence;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint64_t sequence = first_sequence + i;
     // The end of a chain, and now and then within a long one so that its room comes back early.
-    const bool answered = chain[i].opcode != Opcode::kWrite || i + 1 == chain.size() ||
+    const bool answered = chain[i]->opcode != Opcode::kWrite || i + 1 == chain.size() ||
                           (sequence + 1) % answer_interval_ == 0;
-    enqueue(chain[i], sequence, answered);
+    enqueue(*chain[i], sequence, answered);
   }
   posted_end_ = first_sequence + chain.size();
   input_count_ = 0;
@@ -302,13 +301,15 @@ void TcpLane::fail(std::uint64_t sequence, CompletionStatus status) noexcept {
 std::size_t TcpLane::tell(std::span<LaneCompletion> completions) noexcept {
   std::size_t count = 0;
   if (done_end_ > untold_ && count < completions.size()) {
-    completions[count++] = {.sequence = done_end_ - 1};
+    completions[count++] = {
+        .sequence = done_end_ - 1, .status = CompletionStatus::kSuccess, .vendor_error = 0};
     untold_ = done_end_;
   }
   for (; failed_ && untold_ != posted_end_ && count < completions.size(); ++untold_)
     completions[count++] = {
         .sequence = untold_,
-        .status = untold_ == fault_ ? fault_status_ : CompletionStatus::kFlushed};
+        .status = untold_ == fault_ ? fault_status_ : CompletionStatus::kFlushed,
+        .vendor_error = 0};
   return count;
 }
 

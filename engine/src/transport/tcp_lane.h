@@ -35,8 +35,7 @@ class TcpLane final : public Lane {
   TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payload_crc);
 
   [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
-  PostOutcome post(std::span<const WorkRequest> chain,
-                   std::uint64_t first_sequence) noexcept override;
+  PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override;
   std::size_t poll(std::span<LaneCompletion> completions) noexcept override;
   [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
     return results_;

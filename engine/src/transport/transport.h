@@ -43,7 +43,7 @@ struct ControlMessage {
 
 enum class Opcode : std::uint8_t { kRead, kWrite, kCompareSwap, kFetchAdd };
 
-/// One request of a chain. Plain data, filled by the engine, translated by the lane.
+/// One request. Plain data, filled by the engine, translated by the lane.
 struct WorkRequest {
   std::uint64_t remote_address = 0;  ///< as the grant's extent says
   std::uint64_t compare_or_add = 0;
@@ -55,12 +55,15 @@ struct WorkRequest {
   Opcode opcode = Opcode::kRead;
 };
 
+/// Requests that go together, in order. They stay the engine's, and are not looked at after post().
+using Chain = std::span<const WorkRequest* const>;
+
 /// The fate of requests. Requests of a lane complete in the order they were posted: `sequence`
 /// completes, and with it all before it that have not been told of yet (those successfully).
 struct LaneCompletion {
-  std::uint64_t sequence = 0;
-  CompletionStatus status = CompletionStatus::kSuccess;
-  std::uint32_t vendor_error = 0;
+  std::uint64_t sequence;
+  CompletionStatus status;
+  std::uint32_t vendor_error;
 };
 
 /// What posting a chain came to: the first `taken` requests are, or may be, with the lane; the rest
@@ -100,8 +103,7 @@ class Lane {
   /// Posts `chain` with one doorbell; its requests get the sequences first_sequence, +1, … . The
   /// caller keeps within Limits::depth. Only the chain's end (and every so often within it) is
   /// signaled; a lane may tell of several requests by one LaneCompletion.
-  virtual PostOutcome post(std::span<const WorkRequest> chain,
-                           std::uint64_t first_sequence) noexcept = 0;
+  virtual PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept = 0;
   virtual std::size_t poll(std::span<LaneCompletion> completions) noexcept = 0;
   /// Old values of atomics: that of sequence s at s & (size - 1), valid from its completion until
   /// the sequence s + size is posted. Size is a power of two ≥ Limits::depth.

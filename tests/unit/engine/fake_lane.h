@@ -24,11 +24,10 @@ class FakeLane : public Lane {
   }
 
   [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
-  PostOutcome post(std::span<const WorkRequest> chain,
-                   std::uint64_t first_sequence) noexcept override {
+  PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {
     ++doorbells;
     const std::size_t count = std::min(chain.size(), take_at_most);
-    for (std::size_t i = 0; i < count; ++i) posted.push_back({chain[i], first_sequence + i});
+    for (std::size_t i = 0; i < count; ++i) posted.push_back({*chain[i], first_sequence + i});
     if (count == chain.size()) return {.taken = count, .status = {}};
     return {.taken = count, .status = Error{Code::kProvider, "fake post"}};
   }
@@ -52,7 +51,8 @@ class FakeLane : public Lane {
     const std::uint64_t first = first_unfinished;
     for (const Seen& seen : posted)
       if (seen.sequence >= first)
-        ready.push_back({.sequence = seen.sequence, .status = CompletionStatus::kFlushed});
+        ready.push_back(
+            {.sequence = seen.sequence, .status = CompletionStatus::kFlushed, .vendor_error = 0});
   }
   void close() noexcept override { ++closed; }
   [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {

@@ -22,12 +22,15 @@ namespace test = remora::test;
 namespace transport = remora::transport;
 namespace verbs = remora::verbs;
 using remora::Block;
+using remora::ByteOffset;
 using remora::Completion;
 using remora::Queue;
 using remora::Region;
+using remora::RegisteredMemory;
 using remora::Result;
 using remora::Slot;
 using remora::SlotPool;
+using remora::Target;
 
 // What has been posted to the only queue pair and not polled.
 struct Hardware {
@@ -70,6 +73,20 @@ void run_batches(const Region& region, SlotPool& slots, std::uint64_t times) {
   }
 }
 
+/// Reads into memory of the application's own, registered once.
+void run_registered(const Region& region, const RegisteredMemory& memory, std::uint64_t times) {
+  Queue queue = region.queue({.depth = 32}).value();
+  for (std::uint64_t sent = 0, done = 0; done < times;) {
+    for (; sent < times && !queue.full(); ++sent)
+      queue.read(ByteOffset{0}, Target{memory, 4096 * (sent & 31U), 4096});
+    queue.submit().value();
+    for (const Completion& completion : queue.wait(32)) {
+      if (!completion.ok()) std::abort();
+      ++done;
+    }
+  }
+}
+
 void run_alone(const Region& region, Slot& slot, std::uint64_t times) {
   for (std::uint64_t i = 0; i < times; ++i)
     if (!region.read(Block{i & 63U}, slot)) std::abort();
@@ -80,7 +97,7 @@ void run_alone(const Region& region, Slot& slot, std::uint64_t times) {
 int main(int argc, char** argv) {
   if (argc != 4) return EXIT_FAILURE;
   const bool direct = std::string_view{argv[1]} == "direct";
-  const bool batched = std::string_view{argv[2]} == "batched";
+  const std::string_view face{argv[2]};
   const std::uint64_t times = std::strtoull(argv[3], nullptr, 10);
 
   test::FakeVerbs fake;
@@ -106,8 +123,11 @@ int main(int argc, char** argv) {
     const Region region = transport::open_fake_region(engine, std::move(offer));
     SlotPool slots{engine->allocate_slots(64, 64).value()};
     Slot slot = slots.take();
-    if (batched)
+    std::vector<std::byte> own(32 * 4096);
+    if (face == "batched")
       run_batches(region, slots, times);
+    else if (face == "registered")
+      run_registered(region, RegisteredMemory{engine->register_memory(own).value()}, times);
     else
       run_alone(region, slot, times);
   }

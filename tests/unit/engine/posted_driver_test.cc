@@ -48,11 +48,13 @@ class PostedDriverTest : public ::testing::Test {
   OperationRecord& make(Opcode opcode, std::uint64_t offset, std::span<std::byte> local,
                         std::chrono::milliseconds deadline = std::chrono::seconds{60}) {
     auto& operation = *operations_.emplace_back(std::make_unique<OperationRecord>());
-    operation.opcode = opcode;
+    operation.request.opcode = opcode;
+    operation.request.local = local.data();
     operation.offset_bytes = offset;
-    operation.local = local.data();
     operation.length_bytes = local.empty() ? 8 : local.size();
-    operation.extents = extents_;
+    const bool keyless = is_atomic(opcode) || (opcode == Opcode::kWrite && local.size() <= 16);
+    if (!keyless || !make_whole(operation, extents_, driver_->request_bytes_max()))
+      make_split(operation, extents_);
     operation.submitted = Clock::now();
     operation.deadline = Clock::now() + deadline;
     operation.sink = &sink_;
@@ -60,7 +62,17 @@ class PostedDriverTest : public ::testing::Test {
   }
   OperationRecord& registered(OperationRecord& operation) {
     operation.memory = bounce_->memory().get();
+    operation.request.local_key = FakeDomain::kKey;
+    if (!make_whole(operation, extents_, driver_->request_bytes_max()))
+      make_split(operation, extents_);
     return operation;
+  }
+  /// The operation and what is chained to it.
+  void submit(OperationRecord& first) {
+    OperationList operations;
+    for (OperationRecord* at = &first; at != nullptr;)
+      operations.append(*std::exchange(at, at->next));
+    driver_->submit(operations);
   }
   void wait_all(std::size_t count, Deadline deadline = Deadline::max()) {
     const auto earliest = [deadline] { return deadline; };
@@ -89,7 +101,7 @@ TEST_F(PostedDriverTest, SeveralOperationsAreOneDoorbell) {
   auto& first = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   auto& second = registered(make(Opcode::kRead, 64, std::span{buffer_}.first(64)));
   first.next = &second;
-  driver_->submit(&first);
+  submit(first);
   EXPECT_EQ(lane_->doorbells, 1);
   ASSERT_EQ(lane_->posted.size(), 2U);
   EXPECT_EQ(lane_->posted[1].request.remote_address, 0x10040U);
@@ -102,7 +114,7 @@ TEST_F(PostedDriverTest, SeveralOperationsAreOneDoorbell) {
 
 TEST_F(PostedDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
   auto& operation = registered(make(Opcode::kWrite, 3000, std::span{buffer_}.first(2500)));
-  driver_->submit(&operation);
+  submit(operation);
   ASSERT_EQ(lane_->posted.size(), 4U);  // 1024 + 72 | 1024 + 380
   EXPECT_EQ(lane_->posted[1].request.length_bytes, 72U);
   EXPECT_EQ(lane_->posted[2].request.remote_address, 0x50000U);
@@ -119,7 +131,7 @@ TEST_F(PostedDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
 TEST_F(PostedDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
   start(std::make_unique<FakeLane>(2, 256));
   auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(1000)));
-  driver_->submit(&operation);
+  submit(operation);
   EXPECT_EQ(lane_->posted.size(), 2U);
   lane_->complete(1);
   wait_all(0);
@@ -131,7 +143,7 @@ TEST_F(PostedDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
 
 TEST_F(PostedDriverTest, SmallWriteGoesInlineWithoutAKey) {
   auto& operation = make(Opcode::kWrite, 0, std::span{buffer_}.first(16));
-  driver_->submit(&operation);
+  submit(operation);
   ASSERT_EQ(lane_->posted.size(), 1U);
   EXPECT_EQ(lane_->posted[0].request.local, buffer_.data());
   lane_->complete(0);
@@ -140,7 +152,7 @@ TEST_F(PostedDriverTest, SmallWriteGoesInlineWithoutAKey) {
 
 TEST_F(PostedDriverTest, UnregisteredReadIsBouncedAndCopiedWhenItCompletes) {
   auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(100));
-  driver_->submit(&operation);
+  submit(operation);
   ASSERT_EQ(lane_->posted.size(), 1U);
   std::byte* const slot = lane_->posted[0].request.local;
   EXPECT_NE(slot, buffer_.data());
@@ -152,7 +164,7 @@ TEST_F(PostedDriverTest, UnregisteredReadIsBouncedAndCopiedWhenItCompletes) {
 
 TEST_F(PostedDriverTest, FailedBouncedReadDoesNotTouchTheBuffer) {
   auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(100));
-  driver_->submit(&operation);
+  submit(operation);
   lane_->posted[0].request.local[0] = std::byte{42};
   lane_->complete(0, CompletionStatus::kRemoteAccessError);
   wait_all(1);
@@ -164,7 +176,7 @@ TEST_F(PostedDriverTest, FailedBouncedReadDoesNotTouchTheBuffer) {
 TEST_F(PostedDriverTest, BounceSlotsComeBackAndTheRestFollows) {
   start(std::make_unique<FakeLane>(), 1);
   auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(600));  // slots of 256
-  driver_->submit(&operation);
+  submit(operation);
   for (std::uint64_t sequence = 0; sequence < 3; ++sequence) {
     ASSERT_EQ(lane_->posted.size(), sequence + 1);
     lane_->complete(sequence);
@@ -178,8 +190,8 @@ TEST_F(PostedDriverTest, BounceSlotsComeBackAndTheRestFollows) {
 
 TEST_F(PostedDriverTest, AtomicBringsTheOldValue) {
   auto& operation = make(Opcode::kFetchAdd, 4096, {});
-  operation.compare_or_add = 5;
-  driver_->submit(&operation);
+  operation.request.compare_or_add = 5;
+  submit(operation);
   ASSERT_EQ(lane_->posted.size(), 1U);
   EXPECT_EQ(lane_->posted[0].request.compare_or_add, 5U);
   EXPECT_EQ(lane_->posted[0].request.remote_address, 0x50000U);
@@ -199,7 +211,7 @@ TEST_F(PostedDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
   refused.next = &read;
   read.next = &write;
   write.next = &atomic;
-  driver_->submit(&early);
+  submit(early);
   lane_->complete(1, CompletionStatus::kRemoteAccessError);
   wait_all(5);
   EXPECT_TRUE(early.outcome.ok) << "unsignaled, before the one that failed";
@@ -218,7 +230,7 @@ TEST_F(PostedDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
       make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
   auto& neighbour = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   operation.next = &neighbour;
-  driver_->submit(&operation);
+  submit(operation);
   wait_all(2, operation.deadline);
   EXPECT_EQ(operation.outcome.code, Code::kTimedOut);
   EXPECT_EQ(neighbour.outcome.code, Code::kIndeterminate);
@@ -231,7 +243,7 @@ TEST_F(PostedDriverTest, ExpiredQueuedWriteTimesOutWithoutTouchingTheLane) {
   auto& queued = registered(
       make(Opcode::kWrite, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
   holds.next = &queued;
-  driver_->submit(&holds);
+  submit(holds);
   wait_all(1, queued.deadline);
   EXPECT_EQ(queued.outcome.code, Code::kTimedOut);
   EXPECT_FALSE(driver_->broken());
@@ -246,7 +258,7 @@ TEST_F(PostedDriverTest, PartlyRefusedChainEndsEveryOperation) {
   auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   auto& second = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   first.next = &second;
-  driver_->submit(&first);
+  submit(first);
   wait_all(2);
   EXPECT_EQ(first.outcome.code, Code::kIndeterminate);
   EXPECT_EQ(second.outcome.code, Code::kConnectionLost);
@@ -255,7 +267,7 @@ TEST_F(PostedDriverTest, PartlyRefusedChainEndsEveryOperation) {
 TEST_F(PostedDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
   lane_->flush_when_broken = false;
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
-  driver_->submit(&operation);
+  submit(operation);
   driver_->fail(Reason::kPeerGone);
   wait_all(1);
   EXPECT_EQ(lane_->closed, 1);
@@ -266,7 +278,7 @@ TEST_F(PostedDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
 TEST_F(PostedDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
   driver_->fail(Reason::kPeerGone);
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
-  driver_->submit(&operation);
+  submit(operation);
   wait_all(1);
   EXPECT_EQ(operation.outcome.code, Code::kConnectionLost);
   EXPECT_TRUE(lane_->posted.empty());
@@ -274,7 +286,7 @@ TEST_F(PostedDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
 
 TEST_F(PostedDriverTest, WaiterInAnotherThreadIsWokenByTheLanesEnd) {
   auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
-  driver_->submit(&operation);
+  submit(operation);
   std::thread ender{[this] { driver_->fail(Reason::kPeerGone); }};
   wait_all(1);
   ender.join();
@@ -288,7 +300,7 @@ TEST_F(PostedDriverTest, BacklogIsTakenBackAndWhatIsPostedIsNot) {
   auto& last = registered(make(Opcode::kFetchAdd, 16, {}));
   posted.next = &waiting;
   waiting.next = &last;
-  driver_->submit(&posted);
+  submit(posted);
   EXPECT_FALSE(driver_->cancel(posted));
   EXPECT_TRUE(driver_->cancel(waiting));
   EXPECT_FALSE(driver_->cancel(waiting)) << "it has ended";
@@ -297,7 +309,7 @@ TEST_F(PostedDriverTest, BacklogIsTakenBackAndWhatIsPostedIsNot) {
   EXPECT_EQ(waiting.outcome.code, Code::kCancelled);
   EXPECT_TRUE(driver_->cancel(last));
   auto& more = registered(make(Opcode::kFetchAdd, 24, {}));
-  driver_->submit(&more);
+  submit(more);
   lane_->complete(0);
   wait_all(2);
   lane_->complete(1);
@@ -311,7 +323,7 @@ TEST_F(PostedDriverTest, WhatHasExpiredInTheBacklogIsNotPostedWhenRoomComes) {
   auto& posted = registered(make(Opcode::kFetchAdd, 0, {}));
   auto& late = registered(make(Opcode::kFetchAdd, 8, {}, std::chrono::milliseconds{1}));
   posted.next = &late;
-  driver_->submit(&posted);
+  submit(posted);
   std::this_thread::sleep_for(std::chrono::milliseconds{5});
   lane_->complete(0);
   wait_all(2);
@@ -324,7 +336,7 @@ TEST_F(PostedDriverTest, WhatHasExpiredInTheBacklogIsNotPostedWhenRoomComes) {
 /// Holds its first post until it is told to go on.
 class HeldLane final : public FakeLane {
  public:
-  transport::PostOutcome post(std::span<const transport::WorkRequest> chain,
+  transport::PostOutcome post(transport::Chain chain,
                               std::uint64_t first_sequence) noexcept override {
     chains.push_back(chain.size());
     if (chains.size() == 1) {
@@ -345,10 +357,10 @@ TEST_F(PostedDriverTest, HolderPostsWhatOthersLeaveMeanwhileWithOneDoorbell) {
   std::array<OperationRecord*, 4> all{};
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i] = &registered(make(Opcode::kFetchAdd, 8 * i, {}));
-  std::thread holder{[&] { driver_->submit(all[0]); }};
+  std::thread holder{[&] { submit(*all[0]); }};
   while (!lane.inside) std::this_thread::yield();
   // Found taken: none of these waits.
-  for (std::size_t i = 1; i < all.size(); ++i) driver_->submit(all[i]);
+  for (std::size_t i = 1; i < all.size(); ++i) submit(*all[i]);
   EXPECT_EQ(lane.chains.size(), 1U);
   lane.go_on = true;
   holder.join();

@@ -112,7 +112,9 @@ class ClientSide {
             .opcode = Opcode::kCompareSwap};
   }
   void post(const std::vector<WorkRequest>& chain) {
-    const PostOutcome outcome = lane->post(chain, next);
+    std::vector<const WorkRequest*> requests;
+    for (const WorkRequest& request : chain) requests.push_back(&request);
+    const PostOutcome outcome = lane->post(requests, next);
     EXPECT_EQ(outcome.taken, chain.size());
     next += chain.size();
   }
@@ -271,7 +273,8 @@ TEST_P(TcpLaneTest, RefusalIsToldOfAndEndsTheLane) {
   EXPECT_EQ(server.memory, model) << "what stands behind a refused request is not served";
   EXPECT_EQ(server.served.refused, 1U);
   const WorkRequest late = client.read(server.key(), 0, from);
-  EXPECT_EQ(client.lane->post({&late, 1}, client.next).taken, 0U);
+  const WorkRequest* const chain = &late;
+  EXPECT_EQ(client.lane->post({&chain, 1}, client.next).taken, 0U);
 }
 
 TEST_P(TcpLaneTest, BrokenOffLaneTellsOfEachRequestOnce) {
