@@ -106,6 +106,7 @@ TEST_P(ProtectionTest, OneByteBeforeTheRegionIsRefused) {
   expect_refused(Opcode::kWrite, -1, 1);
   expect_refused(Opcode::kRead, -1, 2);
   expect_refused(Opcode::kWrite, -1, 2);
+  expect_refused(Opcode::kWriteZeroes, -1, 2);
   expect_refused(Opcode::kFetchAdd, -8, 8);
   expect_refused(Opcode::kCompareSwap, -8, 8);
 }
@@ -116,6 +117,7 @@ TEST_P(ProtectionTest, OneByteBehindTheRegionIsRefused) {
   expect_refused(Opcode::kWrite, end, 1);
   expect_refused(Opcode::kRead, end - 1, 2);
   expect_refused(Opcode::kWrite, end - 1, 2);
+  expect_refused(Opcode::kWriteZeroes, end - 1, 2);
   expect_refused(Opcode::kFetchAdd, end, 8);
   expect_refused(Opcode::kCompareSwap, end, 8);
 }
@@ -127,6 +129,7 @@ TEST_P(ProtectionTest, FarAwayIsRefused) {
 
 TEST_P(ProtectionTest, RightsThatWereNotGrantedAreRefused) {
   expect_refused(Opcode::kWrite, 0, 64, Rights::kRead);
+  expect_refused(Opcode::kWriteZeroes, 0, 64, Rights::kRead);
   expect_refused(Opcode::kFetchAdd, 0, 8, Rights::kRead);
   expect_refused(Opcode::kRead, 0, 64, Rights::kWrite);
   expect_refused(Opcode::kFetchAdd, 0, 8, Rights::kReadWrite);

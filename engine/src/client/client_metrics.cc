@@ -10,6 +10,14 @@ namespace remora::detail {
 namespace {
 
 constexpr std::array<const char*, 4> kOpNames{"read", "write", "cas", "add"};
+
+/// Under which name an operation is counted.
+constexpr std::size_t name_of(transport::Opcode opcode) noexcept {
+  using enum transport::Opcode;
+  if (opcode == kWriteZeroes) return static_cast<std::size_t>(kWrite);
+  if (opcode == kFlush) return static_cast<std::size_t>(kRead);
+  return static_cast<std::size_t>(opcode);
+}
 constexpr std::array<const char*, 8> kEndingNames{
     "ok",     "timed_out", "cancelled", "indeterminate", "connection_lost", "access_refused",
     "misuse", "failed"};
@@ -59,7 +67,7 @@ Result<ClientMetrics> ClientMetrics::create(std::shared_ptr<metrics::Registry> r
   using metrics::HistogramShape;
   ClientMetrics made;
   Registrar add{*registry, transport};
-  for (std::size_t op = 0; op < kOpcodes; ++op) {
+  for (std::size_t op = 0; op < kNames; ++op) {
     for (std::size_t end = 0; end < kEndings; ++end)
       made.operations_[op][end] =
           add.counter("remora_client_operations_total", "Operations ended, by how they ended.",
@@ -108,13 +116,13 @@ ClientMetrics::Ending ClientMetrics::ending(const Outcome& outcome) noexcept {
 }
 
 void EndTally::add_failed(const OperationRecord& operation) noexcept {
-  const auto op = static_cast<std::size_t>(operation.request.opcode);
+  const auto op = name_of(operation.request.opcode);
   recorder_.add(metrics_.operations_[op][ClientMetrics::ending(operation.outcome)]);
 }
 
 void EndTally::record() noexcept {
   if (count_ == 0) return;
-  const auto op = static_cast<std::size_t>(opcode_);
+  const auto op = name_of(opcode_);
   const auto latency = std::chrono::duration_cast<std::chrono::nanoseconds>(now_ - submitted_);
   recorder_.add(metrics_.operations_[op][ClientMetrics::kOk], count_);
   recorder_.observe_n(metrics_.latency_[op],
@@ -122,13 +130,13 @@ void EndTally::record() noexcept {
                       count_);
   if (opcode_ == transport::Opcode::kRead)
     recorder_.add(metrics_.bytes_read_, bytes_);
-  else if (opcode_ == transport::Opcode::kWrite)
+  else if (transport::is_write(opcode_))
     recorder_.add(metrics_.bytes_written_, bytes_);
   count_ = bytes_ = 0;
 }
 
 void ClientMetrics::misuse(transport::Opcode opcode) const noexcept {
-  recorder().add(operations_[static_cast<std::size_t>(opcode)][kMisuse]);
+  recorder().add(operations_[name_of(opcode)][kMisuse]);
 }
 
 void ClientMetrics::doorbell(std::size_t request_count, std::uint64_t in_flight) const noexcept {

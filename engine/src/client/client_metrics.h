@@ -47,12 +47,12 @@ class ClientMetrics {
     kFailed,
     kEndings
   };
-  static constexpr std::size_t kOpcodes = 4;
+  static constexpr std::size_t kNames = 4;  ///< of operations
   static Ending ending(const Outcome& outcome) noexcept;
 
   std::shared_ptr<metrics::Registry> registry_;
-  std::array<std::array<metrics::Counter, kEndings>, kOpcodes> operations_{};
-  std::array<metrics::Histogram, kOpcodes> latency_{};
+  std::array<std::array<metrics::Counter, kEndings>, kNames> operations_{};
+  std::array<metrics::Histogram, kNames> latency_{};
   metrics::Counter bytes_read_;
   metrics::Counter bytes_written_;
   metrics::Histogram doorbell_requests_;

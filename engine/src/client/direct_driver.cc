@@ -124,6 +124,10 @@ void DirectDriver::run_batch(std::span<OperationRecord* const> batch,
 
 void DirectDriver::move_bytes(Opcode opcode, std::byte* local, std::byte* remote,
                               std::size_t length_bytes) noexcept {
+  if (opcode == Opcode::kWriteZeroes) {
+    std::memset(remote, 0, length_bytes);
+    return;
+  }
   std::byte* const to = opcode == Opcode::kRead ? local : remote;
   const std::byte* const from = opcode == Opcode::kRead ? remote : local;
   if (copier_->worth_it(length_bytes))
@@ -140,8 +144,13 @@ void DirectDriver::carry_out(OperationRecord& operation) noexcept {
   if (!operation.whole) return copy_in_steps(operation);
   const transport::WorkRequest& request = operation.request;
   auto* const remote = std::bit_cast<std::byte*>(request.remote_address);
-  if (!is_atomic(request.opcode))
-    return move_bytes(request.opcode, request.local, remote, request.length_bytes);
+  if (!is_atomic(request.opcode)) {
+    if (request.opcode != Opcode::kFlush)
+      move_bytes(request.opcode, request.local, remote, request.length_bytes);
+    else  // a full barrier: what this thread has copied is seen by whoever looks after it
+      order_.exchange(true);
+    return;
+  }
   const std::atomic_ref<std::uint64_t> word{*reinterpret_cast<std::uint64_t*>(remote)};
   if (request.opcode == Opcode::kFetchAdd) {
     operation.old_value = word.fetch_add(request.compare_or_add);
@@ -152,12 +161,12 @@ void DirectDriver::carry_out(OperationRecord& operation) noexcept {
 }
 
 void DirectDriver::copy_in_steps(OperationRecord& operation) noexcept {
-  std::uint64_t& done = operation.planned_bytes;
+  const std::uint64_t& done = operation.planned_bytes;
   while (done < operation.length_bytes) {
     const bool late = done > 0 && Clock::now() >= operation.deadline;
     if (late || !usable()) {
       // A write in part has had its effect in part.
-      const bool uncertain = operation.request.opcode == Opcode::kWrite && done > 0;
+      const bool uncertain = transport::is_write(operation.request.opcode) && done > 0;
       operation.outcome = uncertain ? Outcome::failure(Code::kIndeterminate, broken_reason_)
                           : late    ? Outcome::failure(Code::kTimedOut)
                                     : Outcome::failure(Code::kConnectionLost, broken_reason_);
@@ -165,12 +174,12 @@ void DirectDriver::copy_in_steps(OperationRecord& operation) noexcept {
     }
     const std::uint64_t at = operation.offset_bytes + done;
     const WireExtent& extent = extent_of(operation.extents, at);
+    const LocalPiece piece = next_piece(operation);
     const std::uint64_t length =
-        std::min({operation.length_bytes - done, extent.length_bytes - (at - extent.start_bytes),
+        std::min({piece.length_bytes, extent.length_bytes - (at - extent.start_bytes),
                   std::uint64_t{kStepBytes}});
-    move_bytes(operation.request.opcode, operation.request.local + done, mapped(extent, at),
-               length);
-    done += length;
+    move_bytes(operation.request.opcode, piece.bytes, mapped(extent, at), length);
+    advance(operation, length);
   }
 }
 

@@ -44,6 +44,7 @@ class DirectDriver final : public LaneDriver {
   ClientMetrics metrics_;
   BrokenHandler on_broken_;
   std::atomic<Reason> broken_reason_{Reason::kNone};
+  alignas(64) std::atomic<bool> order_{false};
 };
 
 }  // namespace remora::detail

@@ -215,6 +215,21 @@ Result<std::size_t> EngineCore::intern(const std::shared_ptr<transport::MemoryDo
   return index;
 }
 
+Result<std::shared_ptr<LocalMemory>> EngineCore::zeroes(transport::MemoryDomain& domain,
+                                                        std::size_t domain_index) {
+  constexpr std::size_t kZeroesBytes = std::size_t{256} << 10U;
+  const std::lock_guard lock{mutex_};
+  if (zeroes_ == nullptr) {
+    auto store = SlotStore::create(1, kZeroesBytes);
+    if (!store) return store.error();
+    zeroes_ = std::move(*store);
+  }
+  if (auto status = zeroes_->memory()->register_with(domain, domain_index); !status)
+    return status.error();
+  // The memory is the store's: it lives as long as somebody has it.
+  return std::shared_ptr<LocalMemory>{zeroes_, zeroes_->memory().get()};
+}
+
 Result<std::shared_ptr<SlotStore>> EngineCore::bounce_store(transport::MemoryDomain& domain,
                                                             std::size_t domain_index) {
   const std::lock_guard lock{mutex_};

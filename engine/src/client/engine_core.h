@@ -55,6 +55,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   }
   Result<std::shared_ptr<SlotStore>> bounce_store(transport::MemoryDomain& domain,
                                                   std::size_t domain_index);
+  /// Zeroes, registered with the domain.
+  Result<std::shared_ptr<LocalMemory>> zeroes(transport::MemoryDomain& domain,
+                                              std::size_t domain_index);
 
  private:
   /// One connect at a time to each server, so that sessions are shared; the wait has a deadline.
@@ -91,6 +94,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
   std::vector<std::weak_ptr<LocalMemory>> memories_;
   std::shared_ptr<SlotStore> bounce_;
+  std::shared_ptr<SlotStore> zeroes_;  ///< one slot, never handed out
 };
 
 /// One session: RPC over its control channel, and its lane.
@@ -169,10 +173,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::mutex send_mutex_;
 };
 
-[[nodiscard]] constexpr Rights right_for(transport::Opcode opcode) noexcept {
-  using enum transport::Opcode;
-  return opcode == kRead ? Rights::kRead : opcode == kWrite ? Rights::kWrite : Rights::kAtomic;
-}
+using transport::right_for;
 
 /// One grant.
 class RegionCore {
@@ -193,17 +194,19 @@ class RegionCore {
   [[gnu::always_inline]] bool check(OperationRecord& operation, bool buffer_valid) const noexcept {
     return admits(operation, buffer_valid) || check_closely(operation, buffer_valid);
   }
-  /// The same for an atomic.
-  bool check_atomic(OperationRecord& operation) const noexcept {
-    return check_closely(operation, true);
-  }
+  /// The same for what has no local memory.
+  bool check(OperationRecord& operation) const noexcept { return check_closely(operation, true); }
+  /// The same for a transfer in pieces, which are borrowed until it has completed. Fills in the
+  /// length.
+  bool check(OperationRecord& operation, std::span<const Target> pieces) const noexcept;
+  bool check(OperationRecord& operation, std::span<const Source> pieces) const noexcept;
 
   /// Submits one operation that passed its check, and waits for it.
   void run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept;
-  /// One atomic: check and run.
-  Result<std::uint64_t> atomic(transport::Opcode opcode, ByteOffset at,
-                               std::uint64_t compare_or_add, std::uint64_t swap,
-                               std::chrono::nanoseconds deadline) const noexcept;
+  /// One operation without local memory: check and run. What an atomic found.
+  Result<std::uint64_t> run_alone(const transport::WorkRequest& request, ByteOffset at,
+                                  std::uint64_t length_bytes,
+                                  std::chrono::nanoseconds deadline) const noexcept;
 
  private:
   /// True for nearly every sound transfer, and for no other: what check_closely() says, at less
@@ -224,6 +227,9 @@ class RegionCore {
     return make_whole(operation, grant_.extents, quick_.request_bytes_max);
   }
   bool check_closely(OperationRecord& operation, bool buffer_valid) const noexcept;
+  template <typename Piece>
+  bool check_pieces(OperationRecord& operation, std::span<const Piece> pieces) const noexcept;
+  Outcome admit_memory(LocalMemory* memory) const noexcept;
   [[nodiscard]] Outcome judge(const OperationRecord& operation, bool buffer_valid) const noexcept;
 
   std::shared_ptr<SessionCore> session_;

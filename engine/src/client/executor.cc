@@ -62,10 +62,12 @@ void ExecutorCore::fill(Lane& lane) {
     using Kind = AsyncOperation::Kind;
     const bool atomic = operation.kind_ == Kind::kCompareSwap || operation.kind_ == Kind::kFetchAdd;
     if (atomic) {
-      lane.queue->take_atomic(operation.kind_ == Kind::kCompareSwap
-                                  ? transport::Opcode::kCompareSwap
-                                  : transport::Opcode::kFetchAdd,
-                              operation.offset_, operation.operand_, operation.swap_, tag);
+      lane.queue->take(
+          {.compare_or_add = operation.operand_,
+           .swap = operation.swap_,
+           .opcode = operation.kind_ == Kind::kCompareSwap ? transport::Opcode::kCompareSwap
+                                                           : transport::Opcode::kFetchAdd},
+          operation.offset_, sizeof(std::uint64_t), tag);
     } else {
       lane.queue->take_slot(
           operation.kind_ == Kind::kRead ? transport::Opcode::kRead : transport::Opcode::kWrite,

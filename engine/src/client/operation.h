@@ -65,7 +65,7 @@ struct Outcome {
   Code code = Code::kInternal;
   Reason reason = Reason::kNone;
   CompletionStatus status = CompletionStatus::kSuccess;
-  std::uint32_t vendor_error = 0;
+  std::uint32_t detail = 0;  ///< of a completion: the vendor's error; else errno, or 0
 
   static Outcome failure(Code code, Reason reason = Reason::kNone) noexcept {
     return {.ok = false, .code = code, .reason = reason};
@@ -90,13 +90,13 @@ struct Outcome {
     case transport::Opcode::kWrite: return "write";
     case transport::Opcode::kCompareSwap: return "compare_swap";
     case transport::Opcode::kFetchAdd: return "fetch_add";
+    case transport::Opcode::kWriteZeroes: return "write_zeroes";
+    case transport::Opcode::kFlush: return "flush_visible";
   }
   return "operation";
 }
 
-[[nodiscard]] constexpr bool is_atomic(transport::Opcode opcode) noexcept {
-  return opcode == transport::Opcode::kCompareSwap || opcode == transport::Opcode::kFetchAdd;
-}
+using transport::is_atomic;
 
 /// The extent that holds the byte at `offset`, which is within the region.
 [[nodiscard]] inline const transport::WireExtent& extent_of(
@@ -129,8 +129,11 @@ struct OperationRecord {
   Outcome outcome;
   std::uint64_t old_value = 0;
 
-  // How far one is that is not whole: cut at extents and at the lane's limits, or bounced.
+  // How far one is that is not whole: cut at extents, pieces and the lane's limits, or bounced.
   std::span<const transport::WireExtent> extents;
+  const void* pieces = nullptr;  ///< Targets of a read, Sources of a write; null: one, as above
+  std::uint64_t piece_end_bytes = 0;  ///< of the operation: where the piece ends that comes next
+  std::uint64_t pieces_begun = 0;
   std::uint64_t planned_bytes = 0;  ///< made into work requests
   std::uint32_t requests_in_flight = 0;
   bool any_posted = false;
@@ -157,9 +160,42 @@ inline void make_split(OperationRecord& operation,
                        std::span<const transport::WireExtent> extents) noexcept {
   operation.whole = false;
   operation.extents = extents;
+  operation.pieces = nullptr;
+  operation.piece_end_bytes = operation.length_bytes;
+  operation.pieces_begun = 0;
   operation.planned_bytes = 0;
   operation.requests_in_flight = 0;
   operation.any_posted = false;
+}
+
+/// Local memory of what comes next of an operation that is not whole. Empty when nothing does.
+struct LocalPiece {
+  std::byte* bytes = nullptr;
+  std::uint64_t length_bytes = 0;
+  LocalMemory* memory = nullptr;
+};
+inline LocalPiece next_piece(OperationRecord& operation) noexcept {
+  if (operation.pieces != nullptr && operation.planned_bytes == operation.piece_end_bytes &&
+      operation.planned_bytes != operation.length_bytes) {
+    const auto begin = [&](const auto& piece) {
+      // The record has one pointer for both directions; a write's bytes are only read.
+      operation.request.local = const_cast<std::byte*>(piece.bytes().data());
+      operation.memory = piece.memory();
+      operation.piece_end_bytes += piece.bytes().size();
+    };
+    if (operation.request.opcode == transport::Opcode::kRead)
+      begin(static_cast<const Target*>(operation.pieces)[operation.pieces_begun]);
+    else
+      begin(static_cast<const Source*>(operation.pieces)[operation.pieces_begun]);
+    ++operation.pieces_begun;
+  }
+  return {operation.request.local, operation.piece_end_bytes - operation.planned_bytes,
+          operation.memory};
+}
+/// `length_bytes` of that piece are under way.
+inline void advance(OperationRecord& operation, std::uint64_t length_bytes) noexcept {
+  operation.planned_bytes += length_bytes;
+  if (operation.request.local != nullptr) operation.request.local += length_bytes;
 }
 
 /// Operations chained by `next`, in the order in which they came.

@@ -297,22 +297,38 @@ bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
     const std::uint64_t at = operation.offset_bytes + operation.planned_bytes;
     const WireExtent& extent = extent_of(operation.extents, at);
     const std::uint64_t into = at - extent.start_bytes;
+    const LocalPiece piece = next_piece(operation);
     WorkRequest& request = pieces_[chain_length_];
     request = operation.request;
     request.remote_address = extent.remote_address + into;
     request.remote_key = extent.remote_key;
-    request.local += operation.planned_bytes;
     request.length_bytes = static_cast<std::uint32_t>(
-        std::min({operation.length_bytes - operation.planned_bytes,
-                  std::uint64_t{limits_.transfer_bytes_max}, extent.length_bytes - into}));
+        std::min({piece.length_bytes, std::uint64_t{limits_.transfer_bytes_max},
+                  extent.length_bytes - into}));
     Posted in_flight{.operation = &operation};
-    if (options_.needs_keys && operation.memory == nullptr && !bounce(request, in_flight))
-      return false;
+    if (!use_local(request, piece.memory, in_flight)) return false;
     add_to_chain(operation, request) = in_flight;
     split_in_chain_ = true;
-    operation.planned_bytes += request.length_bytes;
+    advance(operation, request.length_bytes);
     ++operation.requests_in_flight;
   }
+  return true;
+}
+
+/// Gives the request a local key: the memory's own, or that of what stands in for it. False when
+/// nothing does now.
+bool PostedDriver::use_local(WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept {
+  if (!options_.needs_keys) return true;
+  if (request.opcode == Opcode::kWriteZeroes) {
+    const std::span<std::byte> zeroes = options_.zeroes->bytes();
+    request.opcode = Opcode::kWrite;
+    request.local = zeroes.data();
+    request.length_bytes =
+        static_cast<std::uint32_t>(std::min<std::size_t>(request.length_bytes, zeroes.size()));
+    memory = options_.zeroes.get();
+  }
+  if (memory == nullptr) return bounce(request, posted);
+  request.local_key = memory->key(options_.domain_index);
   return true;
 }
 
@@ -413,7 +429,7 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
     else
       operation.outcome = lost(operation, true, tally.now());
     operation.outcome.status = status;
-    operation.outcome.vendor_error = vendor_error;
+    operation.outcome.detail = vendor_error;
   }
   ++retired_sequence_;
   settle(posted, operation, tally);

@@ -28,9 +28,11 @@ class PostedDriver final : public LaneDriver {
  public:
   struct Options {
     std::chrono::nanoseconds spin;
-    std::size_t domain_index = 0;       ///< of the lane's memory domain
-    bool needs_keys = false;            ///< local memory must be registered
-    std::shared_ptr<SlotStore> bounce;  ///< for memory that is not; null when !needs_keys
+    std::size_t domain_index = 0;  ///< of the lane's memory domain
+    bool needs_keys = false;       ///< local memory must be registered
+    // Null when !needs_keys.
+    std::shared_ptr<SlotStore> bounce;      ///< for memory that is not
+    std::shared_ptr<LocalMemory> zeroes{};  ///< registered; what write_zeroes sends
   };
 
   PostedDriver(std::unique_ptr<transport::Lane> lane, Options options, ClientMetrics metrics,
@@ -77,6 +79,7 @@ class PostedDriver final : public LaneDriver {
   void pump() noexcept;
   bool plan(OperationRecord& operation, std::size_t room) noexcept;
   Posted& add_to_chain(OperationRecord& operation, const transport::WorkRequest& request) noexcept;
+  bool use_local(transport::WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept;
   bool bounce(transport::WorkRequest& request, Posted& posted) noexcept;
   void post_chain() noexcept;
   void drop(Posted& posted, EndTally& tally) noexcept;

@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <new>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <utility>
 
 #include <remora/engine/queue.h>
+#include <remora/engine/region.h>
 
 #include "client/queue_core.h"
 
@@ -29,7 +31,7 @@ Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore>
 
 QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
                      std::chrono::nanoseconds deadline)
-    : region_{std::move(region)},
+    : region_{region.get()},
       deadline_{deadline},
       depth_{depth},
       table_(2 * depth),
@@ -37,6 +39,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
       sink_{ring_},
       ready_(depth),
       free_{table_.data()} {
+  regions_.emplace(region_, std::move(region));
   for (std::size_t i = 0; i < table_.size(); ++i) {
     table_[i].index = static_cast<std::uint32_t>(i);
     table_[i].next_free = i + 1 < table_.size() ? &table_[i + 1] : nullptr;
@@ -88,17 +91,37 @@ QueueCore::~QueueCore() {
   return keep(*entry, region_->check(*entry, transfer.buffer_valid));
 }
 
-Ticket QueueCore::take_atomic(Opcode opcode, ByteOffset offset, std::uint64_t compare_or_add,
-                              std::uint64_t swap, std::uint64_t tag) noexcept {
+Ticket QueueCore::take(const transport::WorkRequest& request, ByteOffset offset,
+                       std::uint64_t length_bytes, std::uint64_t tag) noexcept {
+  QueueEntry* const entry = acquire(tag);
+  if (entry == nullptr) return {};
+  entry->request = request;
+  entry->offset_bytes = offset.bytes;
+  entry->length_bytes = length_bytes;
+  entry->memory = nullptr;
+  return keep(*entry, region_->check(*entry));
+}
+
+template <typename Piece>
+Ticket QueueCore::take_pieces(Opcode opcode, ByteOffset offset, std::span<const Piece> pieces,
+                              std::uint64_t tag) noexcept {
   QueueEntry* const entry = acquire(tag);
   if (entry == nullptr) return {};
   entry->request.opcode = opcode;
-  entry->request.compare_or_add = compare_or_add;
-  entry->request.swap = swap;
   entry->offset_bytes = offset.bytes;
-  entry->length_bytes = sizeof(std::uint64_t);
-  entry->memory = nullptr;
-  return keep(*entry, region_->check_atomic(*entry));
+  return keep(*entry, region_->check(*entry, pieces));
+}
+
+Status QueueCore::select(const std::shared_ptr<RegionCore>& region) noexcept {
+  if (&region->session() != &region_->session())
+    return Error{Code::kInvalidArgument, "select"}.with_subject("a region of another session");
+  try {
+    regions_.try_emplace(region.get(), region);
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "select"};
+  }
+  region_ = region.get();
+  return {};
 }
 
 Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
@@ -329,14 +352,30 @@ Ticket Queue::write(Block to, Slot&& from, std::uint64_t tag) noexcept {
   return write(core_->offset_of(to), std::move(from), tag);
 }
 
-Ticket Queue::compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
-                           std::uint64_t tag) noexcept {
-  return core_->take_atomic(Opcode::kCompareSwap, at, expected, desired, tag);
+Ticket Queue::read(ByteOffset from, std::span<const Target> into, std::uint64_t tag) noexcept {
+  return core_->take_pieces(Opcode::kRead, from, into, tag);
 }
-Ticket Queue::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag) noexcept {
-  return core_->take_atomic(Opcode::kFetchAdd, at, delta, 0, tag);
+Ticket Queue::write(ByteOffset to, std::span<const Source> from, std::uint64_t tag) noexcept {
+  return core_->take_pieces(Opcode::kWrite, to, from, tag);
+}
+Ticket Queue::write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag) noexcept {
+  return core_->take({.opcode = Opcode::kWriteZeroes}, at, length_bytes, tag);
+}
+Ticket Queue::flush_visible(std::uint64_t tag) noexcept {
+  return core_->take({.opcode = Opcode::kFlush}, ByteOffset{0}, 1, tag);
 }
 
+Ticket Queue::compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
+                           std::uint64_t tag) noexcept {
+  return core_->take({.compare_or_add = expected, .swap = desired, .opcode = Opcode::kCompareSwap},
+                     at, sizeof(std::uint64_t), tag);
+}
+Ticket Queue::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag) noexcept {
+  return core_->take({.compare_or_add = delta, .opcode = Opcode::kFetchAdd}, at,
+                     sizeof(std::uint64_t), tag);
+}
+
+Status Queue::select(const Region& region) noexcept { return core_->select(region.core_); }
 Status Queue::submit() noexcept { return core_->submit(); }
 void Queue::barrier() noexcept { core_->barrier(); }
 Status Queue::cancel(Ticket ticket) noexcept { return core_->cancel(ticket); }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include <remora/engine/queue.h>
@@ -58,11 +59,16 @@ class QueueCore {
   };
   /// `slot`, when given, is moved from unless the queue is full.
   Ticket take(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
-  Ticket take_atomic(transport::Opcode opcode, ByteOffset offset, std::uint64_t compare_or_add,
-                     std::uint64_t swap, std::uint64_t tag) noexcept;
+  /// An operation without local memory.
+  Ticket take(const transport::WorkRequest& request, ByteOffset offset, std::uint64_t length_bytes,
+              std::uint64_t tag) noexcept;
   /// A transfer of the whole slot, which is moved from unless the queue is full.
   Ticket take_slot(transport::Opcode opcode, ByteOffset offset, Slot& slot,
                    std::uint64_t tag) noexcept;
+  template <typename Piece>
+  Ticket take_pieces(transport::Opcode opcode, ByteOffset offset, std::span<const Piece> pieces,
+                     std::uint64_t tag) noexcept;
+  Status select(const std::shared_ptr<RegionCore>& region) noexcept;
   Status submit() noexcept;
   void barrier() noexcept;
   Status cancel(Ticket ticket) noexcept;
@@ -90,7 +96,9 @@ class QueueCore {
   void refuse(OperationRecord& operation, Code code) noexcept;
   [[nodiscard]] Deadline earliest_deadline() const noexcept;
 
-  std::shared_ptr<RegionCore> region_;
+  RegionCore* region_;  ///< what is taken is for it
+  /// Every region that was selected.
+  std::unordered_map<const RegionCore*, std::shared_ptr<RegionCore>> regions_;
   std::chrono::nanoseconds deadline_;
   std::size_t depth_;
   /// Twice the depth: a completion that is still out does not count against the depth.

@@ -13,7 +13,8 @@ using transport::Opcode;
 Error error_of(const Outcome& outcome, Operation operation) noexcept {
   Error error = Error{outcome.code, operation}.with_reason(outcome.reason);
   if (outcome.status != CompletionStatus::kSuccess)
-    error = error.with_completion(outcome.status, outcome.vendor_error);
+    return error.with_completion(outcome.status, outcome.detail);
+  if (outcome.detail != 0) error = error.with_errno(static_cast<int>(outcome.detail));
   return error;
 }
 
@@ -21,14 +22,12 @@ Outcome RegionCore::judge(const OperationRecord& operation, bool buffer_valid) c
   if (!session_->connected()) return Outcome::failure(Code::kConnectionLost, Reason::kPeerGone);
   const Opcode opcode = operation.request.opcode;
   const bool atomic = is_atomic(opcode);
-  if (!atomic) {
-    // Memory is known but the part is not within it, or there is no buffer at all.
-    if (!buffer_valid)
-      return Outcome::failure(operation.memory != nullptr ? Code::kOutOfRange
-                                                          : Code::kInvalidArgument);
-    if (operation.length_bytes == 0 || operation.request.local == nullptr)
-      return Outcome::failure(Code::kInvalidArgument);
-  }
+  // Memory is known but the part is not within it, or there is no buffer at all.
+  if (!buffer_valid)
+    return Outcome::failure(operation.memory != nullptr ? Code::kOutOfRange
+                                                        : Code::kInvalidArgument);
+  const bool no_buffer = transport::is_transfer(opcode) && operation.request.local == nullptr;
+  if (operation.length_bytes == 0 || no_buffer) return Outcome::failure(Code::kInvalidArgument);
   if (!includes(rights_, right_for(opcode))) return Outcome::failure(Code::kNoRight);
   if (operation.offset_bytes > info_.size_bytes ||
       operation.length_bytes > info_.size_bytes - operation.offset_bytes)
@@ -41,27 +40,73 @@ Outcome RegionCore::judge(const OperationRecord& operation, bool buffer_valid) c
   return {};
 }
 
+/// Registers the application's memory where that has to be and is not yet.
+Outcome RegionCore::admit_memory(LocalMemory* memory) const noexcept {
+  if (!quick_.needs_keys || memory == nullptr || memory->registered(quick_.domain_index)) return {};
+  const Status made = memory->register_with(*session_->memory_domain(), quick_.domain_index);
+  if (made) return {};
+  Outcome failed = Outcome::failure(made.error().code(), made.error().reason());
+  failed.detail = static_cast<std::uint32_t>(made.error().system_errno());
+  return failed;
+}
+
 bool RegionCore::check_closely(OperationRecord& operation, bool buffer_valid) const noexcept {
   operation.outcome = judge(operation, buffer_valid);
-  const bool registered = quick_.needs_keys && operation.memory != nullptr;
-  if (operation.outcome.ok && registered && !operation.memory->registered(quick_.domain_index)) {
-    const Status made =
-        operation.memory->register_with(*session_->memory_domain(), quick_.domain_index);
-    if (!made) operation.outcome = Outcome::failure(made.error().code(), made.error().reason());
-  }
+  if (operation.outcome.ok) operation.outcome = admit_memory(operation.memory);
+  const Opcode opcode = operation.request.opcode;
   if (!operation.outcome.ok) {
+    session_->metrics().misuse(opcode);
+    return false;
+  }
+  const bool registered = quick_.needs_keys && operation.memory != nullptr;
+  if (registered) operation.request.local_key = operation.memory->key(quick_.domain_index);
+  const bool inlined = opcode == Opcode::kWrite && operation.memory == nullptr &&
+                       operation.length_bytes <= quick_.inline_bytes_max;
+  // What needs a key and has none goes through memory of the engine's, a part at a time.
+  const bool keyed =
+      !quick_.needs_keys || registered || inlined || is_atomic(opcode) || opcode == Opcode::kFlush;
+  if (!keyed || !make_whole(operation, grant_.extents, quick_.request_bytes_max))
+    make_split(operation, grant_.extents);
+  return true;
+}
+
+template <typename Piece>
+bool RegionCore::check_pieces(OperationRecord& operation,
+                              std::span<const Piece> pieces) const noexcept {
+  operation.request.local = nullptr;
+  operation.memory = nullptr;
+  operation.length_bytes = 0;
+  Outcome outcome;
+  if (pieces.empty()) outcome = Outcome::failure(Code::kInvalidArgument);
+  if (pieces.size() > kPiecesMax) outcome = Outcome::failure(Code::kLimitExceeded);
+  for (std::size_t i = 0; outcome.ok && i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    OperationRecord alone;
+    alone.request.opcode = operation.request.opcode;
+    alone.request.local = const_cast<std::byte*>(piece.bytes().data());
+    alone.offset_bytes = operation.offset_bytes + operation.length_bytes;
+    alone.length_bytes = piece.bytes().size();
+    alone.memory = piece.memory();
+    outcome = judge(alone, piece.valid());
+    if (outcome.ok) outcome = admit_memory(piece.memory());
+    operation.length_bytes += piece.bytes().size();
+  }
+  operation.outcome = outcome;
+  if (!outcome.ok) {
     session_->metrics().misuse(operation.request.opcode);
     return false;
   }
-  const Opcode opcode = operation.request.opcode;
-  const bool keyless = !quick_.needs_keys || is_atomic(opcode) ||
-                       (opcode == Opcode::kWrite && operation.memory == nullptr &&
-                        operation.length_bytes <= quick_.inline_bytes_max);
-  if (registered) operation.request.local_key = operation.memory->key(quick_.domain_index);
-  // What has no key is bounced, a slot at a time.
-  if ((!keyless && !registered) || !make_whole(operation, grant_.extents, quick_.request_bytes_max))
-    make_split(operation, grant_.extents);
+  make_split(operation, grant_.extents);
+  operation.pieces = pieces.data();
+  operation.piece_end_bytes = 0;
   return true;
+}
+
+bool RegionCore::check(OperationRecord& operation, std::span<const Target> pieces) const noexcept {
+  return check_pieces(operation, pieces);
+}
+bool RegionCore::check(OperationRecord& operation, std::span<const Source> pieces) const noexcept {
+  return check_pieces(operation, pieces);
 }
 
 void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept {
@@ -76,6 +121,11 @@ void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadli
 
 namespace {
 
+Status status_of(const Result<std::uint64_t>& found) noexcept {
+  if (!found) return found.error();
+  return {};
+}
+
 Status status_of(const OperationRecord& operation) noexcept {
   if (operation.outcome.ok) return {};
   return error_of(operation.outcome, operation_name(operation.request.opcode));
@@ -83,18 +133,16 @@ Status status_of(const OperationRecord& operation) noexcept {
 
 }  // namespace
 
-Result<std::uint64_t> RegionCore::atomic(Opcode opcode, ByteOffset at, std::uint64_t compare_or_add,
-                                         std::uint64_t swap,
-                                         std::chrono::nanoseconds deadline) const noexcept {
+Result<std::uint64_t> RegionCore::run_alone(const transport::WorkRequest& request, ByteOffset at,
+                                            std::uint64_t length_bytes,
+                                            std::chrono::nanoseconds deadline) const noexcept {
   OperationRecord operation;
-  operation.request.opcode = opcode;
-  operation.request.compare_or_add = compare_or_add;
-  operation.request.swap = swap;
-  operation.length_bytes = sizeof(std::uint64_t);
+  operation.request = request;
+  operation.length_bytes = length_bytes;
   operation.offset_bytes = at.bytes;
-  if (check_atomic(operation)) run(operation, deadline);
+  if (check(operation)) run(operation, deadline);
   if (operation.outcome.ok) return operation.old_value;
-  return error_of(operation.outcome, operation_name(opcode));
+  return error_of(operation.outcome, operation_name(request.opcode));
 }
 
 }  // namespace remora::detail
@@ -147,15 +195,47 @@ Status Region::write(Block to, Source from, std::chrono::nanoseconds deadline) c
   return write(offset_of(to, info()), from, deadline);
 }
 
+Status Region::read(ByteOffset from, std::span<const Target> into,
+                    std::chrono::nanoseconds deadline) const {
+  detail::OperationRecord operation;
+  operation.request.opcode = Opcode::kRead;
+  operation.offset_bytes = from.bytes;
+  if (core_->check(operation, into)) core_->run(operation, deadline);
+  return detail::status_of(operation);
+}
+
+Status Region::write(ByteOffset to, std::span<const Source> from,
+                     std::chrono::nanoseconds deadline) const {
+  detail::OperationRecord operation;
+  operation.request.opcode = Opcode::kWrite;
+  operation.offset_bytes = to.bytes;
+  if (core_->check(operation, from)) core_->run(operation, deadline);
+  return detail::status_of(operation);
+}
+
+Status Region::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
+                            std::chrono::nanoseconds deadline) const {
+  return detail::status_of(
+      core_->run_alone({.opcode = Opcode::kWriteZeroes}, at, length_bytes, deadline));
+}
+
+Status Region::flush_visible(std::chrono::nanoseconds deadline) const {
+  return detail::status_of(
+      core_->run_alone({.opcode = Opcode::kFlush}, ByteOffset{0}, 1, deadline));
+}
+
 Result<std::uint64_t> Region::compare_swap(ByteOffset at, std::uint64_t expected,
                                            std::uint64_t desired,
                                            std::chrono::nanoseconds deadline) const {
-  return core_->atomic(Opcode::kCompareSwap, at, expected, desired, deadline);
+  return core_->run_alone(
+      {.compare_or_add = expected, .swap = desired, .opcode = Opcode::kCompareSwap}, at,
+      sizeof(std::uint64_t), deadline);
 }
 
 Result<std::uint64_t> Region::fetch_add(ByteOffset at, std::uint64_t delta,
                                         std::chrono::nanoseconds deadline) const {
-  return core_->atomic(Opcode::kFetchAdd, at, delta, 0, deadline);
+  return core_->run_alone({.compare_or_add = delta, .opcode = Opcode::kFetchAdd}, at,
+                          sizeof(std::uint64_t), deadline);
 }
 
 }  // namespace remora

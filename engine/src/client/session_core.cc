@@ -86,7 +86,8 @@ Status SessionCore::open_lane(Deadline deadline) {
   if (auto path = endpoint_->direct_path())
     return keep(std::make_unique<DirectDriver>(std::move(*path), engine_->parallel_copy(),
                                                *metrics_, lane_broken()));
-  PostedDriver::Options options{.spin = engine_->options().spin, .bounce = nullptr};
+  PostedDriver::Options options{
+      .spin = engine_->options().spin, .bounce = nullptr, .zeroes = nullptr};
   if (domain_ != nullptr) {
     auto index = engine_->intern(domain_);
     if (!index) return index.error();
@@ -95,6 +96,9 @@ Status SessionCore::open_lane(Deadline deadline) {
     options.domain_index = *index;
     options.needs_keys = true;
     options.bounce = std::move(*bounce);
+    auto zeroes = engine_->zeroes(*domain_, *index);
+    if (!zeroes) return zeroes.error();
+    options.zeroes = std::move(*zeroes);
   }
   auto lane = endpoint_->open_lane(ticket_, engine_->options().lane_depth, deadline);
   if (!lane) return lane.error();

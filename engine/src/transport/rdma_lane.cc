@@ -109,18 +109,21 @@ class RdmaLane final : public Lane {
                .length = request.length_bytes,
                .lkey = request.local_key};
     switch (request.opcode) {
+      case Opcode::kWriteZeroes:  // not taken: see limits()
       case Opcode::kWrite:
         wr.opcode = IBV_WR_RDMA_WRITE;
         if (request.length_bytes <= limits_.inline_bytes_max) wr.send_flags |= IBV_SEND_INLINE;
         break;
       case Opcode::kRead: wr.opcode = IBV_WR_RDMA_READ; break;
+      case Opcode::kFlush:
+        wr.opcode = IBV_WR_RDMA_READ;
+        use_result(sequence, element);
+        break;
       case Opcode::kCompareSwap:
       case Opcode::kFetchAdd:
         wr.opcode = request.opcode == Opcode::kFetchAdd ? IBV_WR_ATOMIC_FETCH_AND_ADD
                                                         : IBV_WR_ATOMIC_CMP_AND_SWP;
-        element.addr =
-            reinterpret_cast<std::uintptr_t>(&results_[sequence & (results_.size() - 1)]);
-        element.lkey = results_memory_.lkey();
+        use_result(sequence, element);
         wr.wr.atomic = {.remote_addr = request.remote_address,
                         .compare_add = request.compare_or_add,
                         .swap = request.swap,
@@ -129,6 +132,11 @@ class RdmaLane final : public Lane {
     }
     wr.wr.rdma.remote_addr = request.remote_address;
     wr.wr.rdma.rkey = request.remote_key;
+  }
+
+  void use_result(std::uint64_t sequence, ibv_sge& element) const noexcept {
+    element.addr = reinterpret_cast<std::uintptr_t>(&results_[sequence & (results_.size() - 1)]);
+    element.lkey = results_memory_.lkey();
   }
 
   LanePair link_;

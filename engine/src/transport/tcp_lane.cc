@@ -41,7 +41,10 @@ Result<std::unique_ptr<Lane>> TcpLane::create(UniqueFd socket, std::uint32_t dep
 TcpLane::TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payload_crc)
     : socket_{std::move(socket)},
       events_{std::move(events)},
-      limits_{.depth = depth, .transfer_bytes_max = kTransferBytesMax, .inline_bytes_max = 0},
+      limits_{.depth = depth,
+              .transfer_bytes_max = kTransferBytesMax,
+              .inline_bytes_max = 0,
+              .writes_zeroes = true},
       payload_crc_{payload_crc},
       straight_from_{payload_crc ? UINT32_MAX : kStraightFrom},
       answer_interval_{std::max<std::uint64_t>(1, depth / 4)},
@@ -59,7 +62,7 @@ PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint64_t sequence = first_sequence + i;
     // The end of a chain, and now and then within a long one so that its room comes back early.
-    const bool answered = chain[i]->opcode != Opcode::kWrite || i + 1 == chain.size() ||
+    const bool answered = !is_write(chain[i]->opcode) || i + 1 == chain.size() ||
                           (sequence + 1) % answer_interval_ == 0;
     enqueue(*chain[i], sequence, answered);
   }
@@ -72,13 +75,15 @@ PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
 }
 
 void TcpLane::enqueue(const WorkRequest& request, std::uint64_t sequence, bool answered) noexcept {
-  posted(sequence) = {.local = request.local,
+  const bool flush = request.opcode == Opcode::kFlush;
+  const Opcode opcode = flush ? Opcode::kRead : request.opcode;
+  posted(sequence) = {.local = flush ? result(sequence) : request.local,
                       .length_bytes = request.length_bytes,
-                      .opcode = request.opcode,
+                      .opcode = opcode,
                       .answered = answered};
-  const bool write = request.opcode == Opcode::kWrite;
+  const bool write = opcode == Opcode::kWrite;
   const RequestHeader header{
-      .opcode = request.opcode,
+      .opcode = opcode,
       .answered = answered,
       .length_bytes = request.length_bytes,
       .address = request.remote_address,
@@ -152,6 +157,10 @@ std::uint64_t TcpLane::next_answered(std::uint64_t sequence) const noexcept {
 
 std::byte* TcpLane::destination(std::uint64_t sequence) noexcept {
   if (posted(sequence).opcode == Opcode::kRead) return posted(sequence).local;
+  return result(sequence);
+}
+
+std::byte* TcpLane::result(std::uint64_t sequence) noexcept {
   return reinterpret_cast<std::byte*>(&results_[sequence & (results_.size() - 1)]);
 }
 

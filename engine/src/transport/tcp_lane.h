@@ -73,6 +73,7 @@ class TcpLane final : public Lane {
     return payload_bytes >= straight_from_;
   }
   [[nodiscard]] std::byte* destination(std::uint64_t sequence) noexcept;
+  [[nodiscard]] std::byte* result(std::uint64_t sequence) noexcept;
   [[nodiscard]] std::uint64_t next_answered(std::uint64_t sequence) const noexcept;
   void plan() noexcept;
   bool receive() noexcept;

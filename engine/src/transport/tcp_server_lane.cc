@@ -119,6 +119,10 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, Served& served) noe
       if (request->opcode == Opcode::kWrite) {
         const Stop stop = serve_write(*request, target.memory, served);
         if (stop != Stop::kLimit) return stop;
+      } else if (request->opcode == Opcode::kWriteZeroes) {
+        std::memset(target.memory, 0, request->length_bytes);
+        if (request->answered) answer(*request, nullptr, 0, CompletionStatus::kSuccess);
+        begin_ += kHeader;
       } else {
         serve_atomic(*request, target.memory);
         begin_ += kHeader;
@@ -126,11 +130,17 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, Served& served) noe
     }
     large_writes_ = request->opcode == Opcode::kWrite && request->length_bytes >= kLargeWrite;
     next_sequence_ = request->sequence + 1;
-    ++served.operations[static_cast<std::size_t>(request->opcode)];
-    if (request->opcode == Opcode::kRead) served.bytes[0] += request->length_bytes;
+    count(*request, served);
     bytes += request->length_bytes;
   }
   return Stop::kLimit;
+}
+
+void ServerLane::count(const RequestHeader& request, Served& served) noexcept {
+  const bool zeroes = request.opcode == Opcode::kWriteZeroes;
+  ++served.operations[static_cast<std::size_t>(zeroes ? Opcode::kWrite : request.opcode)];
+  if (request.opcode == Opcode::kRead) served.bytes[0] += request.length_bytes;
+  if (zeroes) served.bytes[1] += request.length_bytes;
 }
 
 /// Puts the write's bytes there. kLimit: all of them are, go on with the next request.

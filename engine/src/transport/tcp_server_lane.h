@@ -20,7 +20,7 @@ namespace remora::transport::tcp {
 
 /// What was served since somebody looked.
 struct Served {
-  std::array<std::uint64_t, 4> operations{};  ///< by Opcode
+  std::array<std::uint64_t, 4> operations{};  ///< by Opcode; zeroes are writes
   std::array<std::uint64_t, 2> bytes{};       ///< read, written
   std::uint64_t refused = 0;
   std::uint64_t corrupt = 0;
@@ -82,6 +82,7 @@ class ServerLane {
   bool receive() noexcept;
   Stop serve(const GrantTable& grants, Served& served) noexcept;
   Stop serve_write(const RequestHeader& request, std::byte* memory, Served& served) noexcept;
+  static void count(const RequestHeader& request, Served& served) noexcept;
   bool serve_read(const RequestHeader& request, const std::byte* memory) noexcept;
   void serve_atomic(const RequestHeader& request, std::byte* memory) noexcept;
   void refuse(const RequestHeader& request, CompletionStatus status) noexcept;

@@ -20,15 +20,6 @@ std::uint32_t key_of(std::size_t index, std::uint32_t generation) noexcept {
   return static_cast<std::uint32_t>(index) << kGenerationBits | (generation & kGenerationMask);
 }
 
-bool is_atomic(Opcode opcode) noexcept {
-  return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
-}
-
-Rights right_for(Opcode opcode) noexcept {
-  if (opcode == Opcode::kRead) return Rights::kRead;
-  return opcode == Opcode::kWrite ? Rights::kWrite : Rights::kAtomic;
-}
-
 class TcpGrant final : public GrantHandle {
  public:
   TcpGrant(std::shared_ptr<Session> session, std::vector<std::uint32_t> keys) noexcept

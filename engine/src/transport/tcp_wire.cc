@@ -14,7 +14,7 @@ constexpr std::uint8_t kVersion = 1;
 constexpr std::uint8_t kOptionPayloadCrc = 1;
 constexpr std::uint8_t kFlagAnswered = 1;
 constexpr std::uint8_t kOpcodeFirst = 1;
-constexpr std::uint8_t kOpcodeLast = 4;
+constexpr std::uint8_t kOpcodeLast = 5;
 
 template <typename T>
 T swapped(T value) noexcept {
@@ -150,7 +150,7 @@ std::optional<RequestHeader> RequestHeader::from_wire(
                             .compare_or_add = get<std::uint64_t>(at + 24),
                             .swap = get<std::uint64_t>(at + 32),
                             .payload_crc = get<std::uint32_t>(at + 40)};
-  if (!found.answered && found.opcode != Opcode::kWrite) return std::nullopt;
+  if (!found.answered && !is_write(found.opcode)) return std::nullopt;
   return found;
 }
 

@@ -86,8 +86,8 @@ inline constexpr std::uint32_t kTransferBytesMax = 1U << 20U;
 ///
 /// | bytes   | what |
 /// |---------|------|
-/// | 0       | 1 read, 2 write, 3 compare and swap, 4 fetch and add |
-/// | 1       | bit 0: to be answered; always set but for writes |
+/// | 0       | 1 read, 2 write, 3 compare and swap, 4 fetch and add, 5 write zeroes |
+/// | 1       | bit 0: to be answered; always set but for the two writes |
 /// | 2 … 3   | zero |
 /// | 4 … 7   | length in bytes; 8 for the atomics |
 /// | 8 … 15  | address: offset in the region |
@@ -143,7 +143,7 @@ struct AnswerHeader {
 /// Bytes that follow the answer to a request.
 [[nodiscard]] constexpr std::uint32_t answer_bytes(Opcode opcode,
                                                    std::uint32_t length_bytes) noexcept {
-  return opcode == Opcode::kWrite ? 0 : length_bytes;
+  return is_write(opcode) ? 0 : length_bytes;
 }
 
 }  // namespace remora::transport::tcp

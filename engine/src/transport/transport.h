@@ -41,14 +41,38 @@ struct ControlMessage {
   std::vector<UniqueFd> descriptors;
 };
 
-enum class Opcode : std::uint8_t { kRead, kWrite, kCompareSwap, kFetchAdd };
+enum class Opcode : std::uint8_t {
+  kRead,
+  kWrite,
+  kCompareSwap,
+  kFetchAdd,
+  kWriteZeroes,  ///< over lanes whose limits say so; no local memory
+  kFlush,  ///< reads a byte into the lane's own memory: what was written before is visible then
+};
+inline constexpr std::size_t kOpcodes = 6;
+
+[[nodiscard]] constexpr bool is_atomic(Opcode opcode) noexcept {
+  return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
+}
+/// Moves bytes between local and remote memory.
+[[nodiscard]] constexpr bool is_transfer(Opcode opcode) noexcept {
+  return opcode == Opcode::kRead || opcode == Opcode::kWrite;
+}
+[[nodiscard]] constexpr bool is_write(Opcode opcode) noexcept {
+  return opcode == Opcode::kWrite || opcode == Opcode::kWriteZeroes;
+}
+[[nodiscard]] constexpr Rights right_for(Opcode opcode) noexcept {
+  if (is_atomic(opcode)) return Rights::kAtomic;
+  return is_write(opcode) ? Rights::kWrite : Rights::kRead;
+}
 
 /// One request. Plain data, filled by the engine, translated by the lane.
 struct WorkRequest {
   std::uint64_t remote_address = 0;  ///< as the grant's extent says
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
-  std::byte* local = nullptr;  ///< unused by atomics: their result lands in Lane::atomic_results()
+  std::byte* local =
+      nullptr;  ///< of reads and writes; an atomic's result lands in atomic_results()
   std::uint32_t length_bytes = 0;
   std::uint32_t remote_key = 0;
   std::uint32_t local_key = 0;
@@ -96,6 +120,7 @@ class Lane {
     std::uint32_t depth = 0;               ///< requests posted and not completed
     std::uint32_t transfer_bytes_max = 0;  ///< of one request
     std::uint32_t inline_bytes_max = 0;    ///< writes up to here need no local key
+    bool writes_zeroes = false;            ///< takes Opcode::kWriteZeroes
   };
   virtual ~Lane() = default;
 

@@ -122,6 +122,9 @@ class Source {
   bool valid_ = true;
 };
 
+/// Pieces of local memory that one operation may have.
+inline constexpr std::size_t kPiecesMax = 1024;
+
 /// One fixed-size piece of a SlotPool, owned until it is destroyed, then back in the pool.
 /// Move-only. An empty slot (pool exhausted, moved from) makes an operation fail kInvalidArgument.
 class Slot {

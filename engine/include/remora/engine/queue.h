@@ -1,6 +1,7 @@
 #pragma once
 
-/// A queue of operations on one region: fill, `submit()` (one doorbell), `wait(n)`.
+/// A queue of operations on a region, or on several of one session: fill, `submit()` (one
+/// doorbell), `wait(n)`.
 ///
 /// One owner: a queue and its completions belong to one thread at a time. Several queues, also of
 /// one region, may be used from several threads at once.
@@ -24,6 +25,7 @@ namespace detail {
 class QueueCore;
 struct QueueEntry;
 }  // namespace detail
+class Region;
 
 struct QueueOptions {
   /// Most operations taken and not yet handed back, 1 … kQueueDepthMax.
@@ -59,8 +61,9 @@ class Completion {
   [[nodiscard]] bool ok() const noexcept;
   /// Only when !ok(). kTimedOut, kCancelled, kConnectionLost: provably without remote effect.
   /// kIndeterminate: a write or an atomic whose effect cannot be known. kAccessRefused: refused by
-  /// the server's side. kOutOfRange, kMisaligned, kNoRight, kWrongAtomicDomain, kInvalidArgument:
-  /// misuse, noticed before anything was sent.
+  /// the server's side. kProvider, kOutOfMemory: the local buffer could not be registered or
+  /// reached (errno, or the completion status, says why). kOutOfRange, kMisaligned, kNoRight,
+  /// kWrongAtomicDomain, kInvalidArgument: misuse, noticed before anything was sent.
   [[nodiscard]] Error error() const noexcept;
   [[nodiscard]] Ticket ticket() const noexcept;
   /// The caller's own word, given with the operation.
@@ -117,10 +120,26 @@ class Queue {
   Ticket write(Block to, Source from, std::uint64_t tag = 0) noexcept;
   Ticket write(ByteOffset to, Slot&& from, std::uint64_t tag = 0) noexcept;
   Ticket write(Block to, Slot&& from, std::uint64_t tag = 0) noexcept;
+  /// One stretch of the region in pieces of local memory; see Region::read. The array of pieces is
+  /// borrowed like the memory: until the operation has completed.
+  Ticket read(ByteOffset from, std::span<const Target> into, std::uint64_t tag = 0) noexcept;
+  Ticket write(ByteOffset to, std::span<const Source> from, std::uint64_t tag = 0) noexcept;
+  /// See Region::write_zeroes.
+  Ticket write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag = 0) noexcept;
+  /// Completes when every write of this session that had completed before submit() is visible to
+  /// the server's processor and all of its devices: put a barrier() before it for those of this
+  /// queue. See Region::flush_visible.
+  Ticket flush_visible(std::uint64_t tag = 0) noexcept;
   /// 8 bytes, 8-byte aligned, in the region's atomic domain.
   Ticket compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                       std::uint64_t tag = 0) noexcept;
   Ticket fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag = 0) noexcept;
+
+  /// What is taken from now on is for `region`, another one of the same session, so that one
+  /// submit() carries operations on many. The queue keeps every region open that it was used on.
+  /// Allocates the first time that a region is selected.
+  /// Errors: kInvalidArgument (a region of another session), kOutOfMemory.
+  Status select(const Region& region) noexcept;
 
   /// Hands everything taken since the last submit() to the lane: one chain, one doorbell (more only
   /// where the send queue has no room for all; the rest follows in wait()). Never blocks.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -80,6 +81,21 @@ class Region {
   Status read(Block from, Target into, std::chrono::nanoseconds deadline = {}) const;
   Status write(ByteOffset to, Source from, std::chrono::nanoseconds deadline = {}) const;
   Status write(Block to, Source from, std::chrono::nanoseconds deadline = {}) const;
+  /// One stretch of the region, in pieces of local memory: the first piece takes what stands first.
+  /// 1 … kPiecesMax pieces, none of them empty; each is posted as a request of its own, behind one
+  /// doorbell. Errors: also kLimitExceeded (kPiecesMax).
+  Status read(ByteOffset from, std::span<const Target> into,
+              std::chrono::nanoseconds deadline = {}) const;
+  Status write(ByteOffset to, std::span<const Source> from,
+               std::chrono::nanoseconds deadline = {}) const;
+  /// As a write of so many zeroes, but without a buffer: over tcp and shm no bytes travel.
+  Status write_zeroes(ByteOffset at, std::uint64_t length_bytes,
+                      std::chrono::nanoseconds deadline = {}) const;
+  /// Returns when every write of this session that had completed before is visible to the server's
+  /// processor and to all of its devices. A completed write is visible to later operations of the
+  /// same session without it; over tcp and shm to everybody. Needs Rights::kRead.
+  /// How: a read that follows writes on the same queue pair returns after they are in memory.
+  Status flush_visible(std::chrono::nanoseconds deadline = {}) const;
   /// Returns what stood there before: equal to `expected` means swapped.
   Result<std::uint64_t> compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                                      std::chrono::nanoseconds deadline = {}) const;
@@ -88,6 +104,7 @@ class Region {
                                   std::chrono::nanoseconds deadline = {}) const;
 
  private:
+  friend class Queue;
   std::shared_ptr<detail::RegionCore> core_;
 };
 
