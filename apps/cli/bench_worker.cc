@@ -6,10 +6,26 @@
 namespace remora::apps {
 namespace {
 
-/// Failures in a row without a success, after which a worker gives up.
+/// Failures after which a worker gives up.
 constexpr std::uint64_t kFailuresMax = 1000;
 
+/// Only one thread writes these, so that no locked instruction is needed.
+void add_to(std::atomic<std::uint64_t>& cell, std::uint64_t amount) noexcept {
+  cell.store(cell.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
+
 }  // namespace
+
+void BenchTally::merge(const BenchTally& other) noexcept {
+  latency_ns.merge(other.latency_ns);
+  for (std::size_t i = 0; i < failures.size(); ++i) failures[i] += other.failures[i];
+}
+
+std::uint64_t BenchTally::failed() const noexcept {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t count : failures) sum += count;
+  return sum;
+}
 
 Result<BenchWorker> BenchWorker::make(const Engine& engine, const Region& region,
                                       const BenchPlan& plan, std::uint32_t number) {
@@ -25,34 +41,25 @@ BenchWorker::BenchWorker(Region region, SlotPool slots, Queue queue, const Bench
     : region_{std::move(region)},
       slots_{std::move(slots)},
       queue_{std::move(queue)},
-      submitted_at_(plan.depth),
-      latency_{std::make_unique<metrics::LatencyHistogram>()},
-      completed_{std::make_unique<std::atomic<std::uint64_t>>(0)},
-      random_state_{0x9e3779b97f4a7c15ULL * (number + 1)},
-      sequence_{plan.block_count / 8 * number} {
+      in_flight_(plan.depth),
+      tallies_{std::make_unique<BenchTallies>()},
+      live_{std::make_unique<LiveCells>()},
+      order_{plan.seed, number, plan.block_count, plan.sequential} {
   for (std::uint64_t place = plan.depth; place > 0; --place) free_places_.push_back(place - 1);
 }
 
-std::uint64_t BenchWorker::next_block(const BenchPlan& plan) noexcept {
-  if (plan.sequential) return sequence_++ % plan.block_count;
-  // SplitMix64, then a multiplication instead of a division to get below block_count.
-  std::uint64_t mixed = random_state_ += 0x9e3779b97f4a7c15ULL;
-  mixed = (mixed ^ (mixed >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-  mixed = (mixed ^ (mixed >> 27U)) * 0x94d049bb133111ebULL;
-  mixed ^= mixed >> 31U;
-  __extension__ using Wide = unsigned __int128;
-  return static_cast<std::uint64_t>((static_cast<Wide>(mixed) * plan.block_count) >> 64U);
-}
-
 void BenchWorker::take(const BenchPlan& plan, std::uint64_t place) {
-  const ByteOffset at{plan.offset_bytes + next_block(plan) * plan.block_bytes};
-  switch (plan.op) {
+  const ByteOffset at{plan.offset_bytes + order_.next_block() * plan.block_bytes};
+  const auto& shares = plan.mix.shares();
+  const BenchOp op = shares.size() == 1 ? shares.front().op : plan.mix.pick(order_.next_word());
+  in_flight_[place].op = op;
+  switch (op) {
     case BenchOp::kRead: queue_.read(at, slots_.take(), place); break;
     case BenchOp::kWrite: {
       Slot slot = slots_.take();
       // A mark of its own for each write, so that no two of them are alike.
-      std::memcpy(slot.bytes().data(), &random_state_,
-                  std::min(sizeof random_state_, slot.bytes().size()));
+      const std::uint64_t mark = order_.mark();
+      std::memcpy(slot.bytes().data(), &mark, std::min(sizeof mark, slot.bytes().size()));
       queue_.write(at, std::move(slot), place);
       break;
     }
@@ -67,7 +74,7 @@ void BenchWorker::submit(const BenchPlan& plan, std::size_t count) {
     take(plan, *place);
   const auto now = Clock::now();
   for (auto place = free_places_.begin() + first; place != free_places_.end(); ++place)
-    submitted_at_[*place] = now;
+    in_flight_[*place].submitted_at = now;
   free_places_.resize(free_places_.size() - count);
   if (const Status submitted = queue_.submit(); !submitted && !failure_)
     failure_ = submitted.error();
@@ -76,33 +83,46 @@ void BenchWorker::submit(const BenchPlan& plan, std::size_t count) {
 bool BenchWorker::collect(const BenchPlan& plan) {
   const Completions found = queue_.wait(1);
   if (found.empty()) return false;
-  const auto now = Clock::now();
-  const bool counted = now >= plan.measure_from && now <= plan.measure_to;
+  now_ = Clock::now();
+  const bool counted = now_ >= plan.measure_from && now_ <= plan.measure_to;
   std::uint64_t good = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t latency_ns = 0;
   for (const Completion& completion : found) {
     const std::uint64_t place = completion.tag();
+    const InFlight& operation = in_flight_[place];
+    BenchTally& tally = (*tallies_)[static_cast<std::size_t>(operation.op)];
     free_places_.push_back(place);
     if (completion.ok()) {
       ++good;
-      if (counted)
-        latency_->record(static_cast<std::uint64_t>((now - submitted_at_[place]).count()));
+      bytes += is_atomic(operation.op) ? kAtomicBytes : plan.block_bytes;
+      latency_ns = static_cast<std::uint64_t>((now_ - operation.submitted_at).count());
+      if (counted) tally.latency_ns.record(latency_ns);
     } else {
       const Error error = completion.error();
-      ++failures_[static_cast<std::size_t>(error.code())];
+      ++tally.failures[static_cast<std::size_t>(error.code())];
+      ++failed_;
       if (!failure_) failure_ = error;
     }
   }
-  completed_->store(completed_->load(std::memory_order_relaxed) + good, std::memory_order_relaxed);
-  if (!failure_) return true;
-  std::uint64_t failed = 0;
-  for (const std::uint64_t count : failures_) failed += count;
-  return region_.connected() && failed < kFailuresMax;
+  count_live(plan, good, bytes, latency_ns);
+  return !failure_ || (region_.connected() && failed_ < kFailuresMax);
+}
+
+void BenchWorker::count_live(const BenchPlan& plan, std::uint64_t good, std::uint64_t bytes,
+                             std::uint64_t sample_ns) noexcept {
+  if (!plan.live) return;
+  add_to(live_->completed, good);
+  add_to(live_->bytes, bytes);
+  live_->failed.store(failed_, std::memory_order_relaxed);
+  if (good > 0) add_to(live_->latency_ns[metrics::Buckets::slot(sample_ns)], 1);
 }
 
 void BenchWorker::run(const BenchPlan& plan, const std::atomic<bool>& stop) {
   const std::size_t batch = plan.batch == 0 ? 1 : plan.batch;
   bool going = true;
-  while (going && !stop.load(std::memory_order_relaxed) && Clock::now() < plan.measure_to) {
+  now_ = Clock::now();
+  while (going && !stop.load(std::memory_order_relaxed) && now_ < plan.measure_to) {
     while (free_places_.size() >= batch)
       submit(plan, plan.batch == 0 ? free_places_.size() : batch);
     going = collect(plan);

@@ -6,33 +6,61 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include <remora/metrics/latency_histogram.h>
 #include <remora/remora.h>
 
-namespace remora::apps {
+#include "cli/bench_mix.h"
+#include "cli/bench_order.h"
 
-enum class BenchOp : std::uint8_t { kRead, kWrite, kCompareSwap, kFetchAdd };
+namespace remora::apps {
 
 /// What every worker of a run is told.
 struct BenchPlan {
   using Clock = std::chrono::steady_clock;
 
-  BenchOp op = BenchOp::kRead;
+  BenchMix mix;
   std::uint64_t offset_bytes = 0;  ///< where the measured part of the region begins
   std::uint64_t block_bytes = 4096;
   std::uint64_t block_count = 0;
   std::size_t depth = 32;
   std::size_t batch = 0;  ///< operations a submit; 0: as many as there is room for
   bool sequential = false;
+  std::uint64_t seed = 0;  ///< decides the order of blocks and operations of each worker
+  bool live = false;       ///< somebody looks at LiveCells::latency_ns
   Clock::time_point measure_from;
   Clock::time_point measure_to;
 };
 
 /// Operations that failed, by code.
 using FailureCounts = std::array<std::uint64_t, static_cast<std::size_t>(Code::kInternal) + 1>;
+
+/// What came of the operations of one kind.
+struct BenchTally {
+  /// Of those that succeeded between measure_from and measure_to.
+  metrics::LatencyHistogram latency_ns;
+  /// Whenever they failed.
+  FailureCounts failures{};
+
+  void merge(const BenchTally& other) noexcept;
+  [[nodiscard]] std::uint64_t operations() const noexcept { return latency_ns.count(); }
+  [[nodiscard]] std::uint64_t failed() const noexcept;
+};
+/// By BenchOp.
+using BenchTallies = std::array<BenchTally, kBenchOpCount>;
+
+/// What one worker has done so far, warm-up included. Written by it alone and read by whoever draws
+/// a line: relaxed, so that each number is right and no two of them are of the same moment.
+struct alignas(64) LiveCells {
+  std::atomic<std::uint64_t> completed{0};
+  std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> failed{0};
+  /// By Buckets::slot(); one operation of each wait, where BenchPlan::live asks for it.
+  std::array<std::atomic<std::uint64_t>, metrics::Buckets::kCount> latency_ns{};
+};
 
 class BenchWorker {
  public:
@@ -43,17 +71,18 @@ class BenchWorker {
   /// Works until the plan's end, `stop`, or a failure that ends the session. Its own thread.
   void run(const BenchPlan& plan, const std::atomic<bool>& stop);
 
-  // Results. Only operations that completed between measure_from and measure_to count.
-  [[nodiscard]] const metrics::LatencyHistogram& latency_ns() const noexcept { return *latency_; }
-  [[nodiscard]] const FailureCounts& failures() const noexcept { return failures_; }
+  // Results, once run() has returned.
+  [[nodiscard]] const BenchTallies& tallies() const noexcept { return *tallies_; }
   [[nodiscard]] const std::optional<Error>& first_failure() const noexcept { return failure_; }
-  /// Operations completed so far, warm-up included; may be read while run() works.
-  [[nodiscard]] std::uint64_t completed() const noexcept {
-    return completed_->load(std::memory_order_relaxed);
-  }
+  /// May be read while run() works.
+  [[nodiscard]] const LiveCells& live() const noexcept { return *live_; }
 
  private:
   using Clock = BenchPlan::Clock;
+  struct InFlight {
+    Clock::time_point submitted_at;
+    BenchOp op = BenchOp::kRead;
+  };
   BenchWorker(Region region, SlotPool slots, Queue queue, const BenchPlan& plan,
               std::uint32_t number);
 
@@ -61,19 +90,20 @@ class BenchWorker {
   void take(const BenchPlan& plan, std::uint64_t place);
   /// False once there is no point in going on.
   bool collect(const BenchPlan& plan);
-  std::uint64_t next_block(const BenchPlan& plan) noexcept;
+  void count_live(const BenchPlan& plan, std::uint64_t good, std::uint64_t bytes,
+                  std::uint64_t sample_ns) noexcept;
 
   Region region_;
   SlotPool slots_;
   Queue queue_;
-  std::vector<Clock::time_point> submitted_at_;  // by place, which is the operation's tag
+  std::vector<InFlight> in_flight_;  // by place, which is the operation's tag
   std::vector<std::uint64_t> free_places_;
-  std::unique_ptr<metrics::LatencyHistogram> latency_;
-  std::unique_ptr<std::atomic<std::uint64_t>> completed_;
-  FailureCounts failures_{};
+  std::unique_ptr<BenchTallies> tallies_;
+  std::unique_ptr<LiveCells> live_;
+  std::uint64_t failed_ = 0;
   std::optional<Error> failure_;
-  std::uint64_t random_state_;
-  std::uint64_t sequence_;
+  Clock::time_point now_;  // when the last wait came back
+  BenchOrder order_;
 };
 
 }  // namespace remora::apps

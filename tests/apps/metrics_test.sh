@@ -17,17 +17,6 @@ is "two regions" same "$(value "$work/server.prom" '^remora_server_regions')" 2
 is "pool bytes" same "$(value "$work/server.prom" '^remora_server_pool_bytes[{]state="used"')" 17825792
 is "build information" grep -q '^remora_build_info{version="' "$work/server.prom"
 
-for op in read write cas add; do
-  run 0 "bench $op" "$remora" bench "$(uri cache)" --op "$op" --seconds 0.5 --warmup 0.1 --threads 2 \
-    --depth 8 --json
-  json "bench $op measures" '.operations > 0 and .errors == {} and .latency_ns.p50 > 0 and
-    .latency_ns.p50 <= .latency_ns.p999 and .latency_ns.p999 <= .latency_ns.max and
-    .operations_per_second > 0 and .cpu_ns_per_operation > 0'
-done
-run 0 "bench sequential, in batches" "$remora" bench "$(uri cache)" --sequential --batch 4 --depth 8 \
-  --size 64KiB --seconds 0.3
-is "bench reports for people" has out 'latency us: p50 [0-9.]+  p90 .*p99\.9 .*max'
-
 # Each add counts one word up by one, so memory knows how many there were.
 run 0 "create a counter" "$remora" create "$(uri counter)" --size 4KiB "${mapped[@]}"
 "$remora" bench "$(uri counter)" --op add --length 8 --seconds 0.5 --threads 2 --json \

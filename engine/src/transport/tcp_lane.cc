@@ -213,7 +213,12 @@ bool TcpLane::receive() noexcept {
     return true;
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  // EFAULT: the expected answer's place cannot be written to.
+  // EFAULT: the place of one of these answers cannot be written to. Alone, a vector tells whose:
+  // after its header, staged, the answer that is expected.
+  if (got < 0 && errno == EFAULT && input_count_ > 1) {
+    input_count_ = 1;
+    return receive();
+  }
   const bool no_place = got < 0 && errno == EFAULT && header_taken_;
   fail(no_place ? expected_ : done_end_,
        no_place ? CompletionStatus::kLocalProtectionError : CompletionStatus::kFlushed);

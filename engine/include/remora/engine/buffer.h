@@ -9,6 +9,32 @@
 /// A buffer belongs to its operation from the moment the operation is taken until it has completed,
 /// not one moment less and not one more: completion of an operation, with whatever status, is the
 /// promise that neither the NIC nor the engine touches its buffer again.
+///
+/// **Any address, any length** from one byte to the whole region will do: nothing is asked of a
+/// buffer's alignment. No bytes, a null pointer and an empty slot are kInvalidArgument; a part
+/// outside of registered memory, and bytes outside of the region, are kOutOfRange, also where
+/// offset + length wraps at 2^64. All of this is noticed before anything is sent.
+///
+/// **Buffers of operations in flight may overlap.** Sources may share bytes at no cost. Where a
+/// target shares bytes with another target, each shared byte ends as what one of the reads brought;
+/// where it shares them with a source, each shared byte is written as it was before the read or
+/// after it. No other byte is touched.
+///
+/// **Memory that this process may not touch** (unmapped, or mapped read-only under a read) is a bug
+/// of the caller, as with memcpy(3), and shows where the bytes are touched:
+///
+/// - by a copy of the engine's own: SIGSEGV in the thread that submits or waits. That is all of
+///   shm, over rdma what is not registered, over tcp answers below 1 KiB and everything with CRC;
+/// - by the device that is to register it (rdma): kProvider, for this operation alone. Nothing is
+///   sent and the session goes on;
+/// - by the kernel, for a read over tcp: kProvider, with kLocalProtectionError as its completion
+///   status. The session ends, and with it what stood behind the read;
+/// - by the kernel, for a write over tcp: kIndeterminate, since a part may have been sent. The
+///   session ends.
+///
+/// What is registered with a device is pinned: the device goes on reading and writing these pages,
+/// whatever is unmapped or protected later. So bytes stay mapped for as long as their
+/// RegisteredMemory lives.
 
 #include <concepts>
 #include <cstddef>
@@ -40,8 +66,8 @@ concept ByteHolder = std::is_class_v<std::remove_const_t<Holder>> &&
 class Slot;
 
 /// Application memory known to the engine, so that operations on it are not copied. Registered with
-/// a device when it is first used there. Copyable handle; the bytes must outlive the last copy and
-/// every operation in flight on them.
+/// the devices in use at once, with others when it is first used there. Copyable handle; the bytes
+/// must outlive the last copy and every operation in flight on them.
 class RegisteredMemory {
  public:
   RegisteredMemory() = default;

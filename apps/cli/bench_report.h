@@ -1,0 +1,28 @@
+#pragma once
+
+/// What `remora bench` says of its results: a table for people, one object for scripts. The keys of
+/// the object are listed in apps/README.md and keep their meaning.
+
+#include <string>
+#include <vector>
+
+#include "cli/bench_options.h"
+#include "cli/bench_run.h"
+
+namespace remora::apps {
+
+/// Conditions and results; with one size and one depth, what came of it also stands at the top.
+[[nodiscard]] Json bench_json(const BenchOptions& options, TransportKind transport,
+                              const std::vector<BenchResult>& results);
+
+/// The conditions in one line, and the head of the table.
+void print_bench_head(const BenchOptions& options, TransportKind transport);
+/// One row; with a mix, one for each operation and one for all. Then errors by code.
+void print_bench_rows(const BenchOptions& options, const BenchResult& result);
+
+/// "1.23 Mops/s", "456 kops/s", "78 ops/s": three digits.
+[[nodiscard]] std::string human_operations(double operations_per_second);
+/// "830 ns", "12.3 us", "1.24 ms", "2.05 s": three digits.
+[[nodiscard]] std::string human_nanoseconds(double nanoseconds);
+
+}  // namespace remora::apps

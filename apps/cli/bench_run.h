@@ -1,0 +1,34 @@
+#pragma once
+
+/// Workers, clock and processor time of one size at one depth.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "cli/bench_live.h"
+#include "cli/bench_worker.h"
+
+namespace remora::apps {
+
+/// What one size at one depth came to.
+struct BenchResult {
+  std::uint64_t block_bytes = 0;
+  std::size_t depth = 0;
+  BenchTallies by_op;
+  BenchTally total;
+  std::optional<Error> failure;  ///< the first
+  double seconds = 0;            ///< really measured
+  double cpu_seconds = 0;        ///< of the whole process, user and system, in these seconds
+
+  [[nodiscard]] std::uint64_t bytes(BenchOp op) const noexcept;
+  [[nodiscard]] std::uint64_t bytes() const noexcept;
+};
+
+/// Works through `plan` with `threads` workers; blocks for warm-up and measuring, or until a
+/// signal, or until every worker has given up. Errors: those of BenchWorker::make.
+Result<BenchResult> run_bench(const Engine& engine, const Region& region, BenchPlan plan,
+                              std::size_t threads, double warmup_seconds, double seconds,
+                              BenchLive& live);
+
+}  // namespace remora::apps
