@@ -67,6 +67,38 @@ TEST_F(VerbsConnection, DepthsAreTheLeastOfBothSides) {
   EXPECT_EQ(server->initiator_depth(), 2);
 }
 
+// As the lanes of the engine have it: one side asks, the other answers.
+TEST_F(VerbsConnection, OneDirectionAloneIsWhatTheQueuePairsHave) {
+  auto listener = listen();
+  ASSERT_OK(listener);
+  auto connector = verbs::Connector::resolve(to(*listener), soon());
+  ASSERT_OK(connector);
+  auto rig = Rig::create(connector->device());
+  ASSERT_OK(rig);
+  ASSERT_OK(connector->create_queue_pair(rig->builder().responder_depth(0)));
+  auto client = connector->start_connect();
+  ASSERT_OK(client);
+  auto request = listener->wait_request(soon());
+  ASSERT_OK(request);
+  auto other = Rig::create(request->device());
+  ASSERT_OK(other);
+  ASSERT_OK(request->create_queue_pair(other->builder().initiator_depth(0)));
+  auto server = std::move(*request).accept();
+  ASSERT_OK(server);
+  ASSERT_OK(client->wait_established(soon()));
+  constexpr int kDepths = IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
+  const auto here = client->queue_pair().query(kDepths);
+  const auto there = server->queue_pair().query(kDepths);
+  ASSERT_OK(here);
+  ASSERT_OK(there);
+  const verbs::DeviceAttributes& device = rig->device.attributes();
+  EXPECT_EQ(here->max_rd_atomic, std::min(device.max_initiator_depth, device.max_responder_depth));
+  EXPECT_EQ(here->max_rd_atomic, client->initiator_depth());
+  EXPECT_EQ(here->max_dest_rd_atomic, 0);
+  EXPECT_EQ(there->max_rd_atomic, 0);
+  EXPECT_EQ(there->max_dest_rd_atomic, here->max_rd_atomic);
+}
+
 TEST_F(VerbsConnection, PrivateDataOfTheLongestKindArrives) {
   auto listener = listen();
   ASSERT_OK(listener);

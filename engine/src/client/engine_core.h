@@ -167,6 +167,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
 
   std::mutex mutex_;  // waiters, ids; watch_ and lane_ while the session begins and ends
   std::condition_variable room_;
+  bool reads_ = true;  ///< the lane takes what is answered: reads and atomics
   /// Requests that the server has not answered; null where nobody waits for that any more.
   std::unordered_map<std::uint64_t, Waiter*> waiters_;
   std::uint64_t next_id_ = 1;

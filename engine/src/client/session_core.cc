@@ -102,6 +102,7 @@ Status SessionCore::open_lane(Deadline deadline) {
   }
   auto lane = endpoint_->open_lane(ticket_, engine_->options().lane_depth, deadline);
   if (!lane) return lane.error();
+  reads_ = (*lane)->limits().initiator_depth != 0;
   return keep(std::make_unique<PostedDriver>(std::move(*lane), std::move(options), *metrics_,
                                              lane_broken()));
 }
@@ -290,6 +291,12 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
 Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, Rights rights,
                                                       std::string transport_reason,
                                                       Deadline deadline) {
+  if (!reads_ && (includes(rights, Rights::kRead) || includes(rights, Rights::kAtomic)))
+    return Error{Code::kUnsupported,
+                 "open for reads or atomics: the devices of this connection "
+                 "together keep none in flight (max_qp_init_rd_atom, "
+                 "max_qp_rd_atom); open it for writes alone"}
+        .with_subject(name);
   Request request;
   request.mutable_open()->set_name(name);
   request.mutable_open()->set_rights(static_cast<std::uint32_t>(rights));

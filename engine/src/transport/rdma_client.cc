@@ -133,11 +133,14 @@ class RdmaClientEndpoint final : public ClientEndpoint {
         .inline_bytes(rdma::kInlineBytes)
         .access(verbs::Access::kNone)
         .timeout(device.is_software() ? rdma::kAckTimeoutSoftware : rdma::kAckTimeoutHardware);
+    rdma::limit_depths(builder, rdma::Asks::kClient, true);
     if (auto status = create_pair(*connector, builder); !status) return status.error();
     const auto introduction =
         Introduction{.purpose = rdma::Purpose::kLane, .ticket = ticket}.to_wire();
     auto connection = connector->connect(deadline, {.private_data = introduction});
     if (!connection) return connection.error();
+    rdma::log_depths("client lane", *connection);
+    const std::uint32_t initiator_depth = connection->initiator_depth();
     auto shared = std::make_shared<LaneConnection>();
     shared->connection.emplace(std::move(*connection));
     if (auto status = events_.add(shared->connection->event_fd()); !status) return status.error();
@@ -147,7 +150,8 @@ class RdmaClientEndpoint final : public ClientEndpoint {
                         .to_error = [shared] { shared->to_error(); },
                         .destroy = [shared] { shared->destroy(); }};
     return rdma::make_lane(std::move(pair), std::move(*queue),
-                           std::min(port->max_message_bytes, kTransferBytesMost), granted);
+                           std::min(port->max_message_bytes, kTransferBytesMost), granted,
+                           initiator_depth);
   }
 
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {

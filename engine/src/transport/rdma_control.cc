@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "transport/rdma_lane.h"
+
 namespace remora::transport::rdma {
 
 namespace {
@@ -69,6 +71,7 @@ verbs::QueuePairBuilder<verbs::Rc> ControlBuffers::builder() const {
       .access(verbs::Access::kNone)
       .timeout(memory_->domain().device().is_software() ? kAckTimeoutSoftware
                                                         : kAckTimeoutHardware);
+  limit_depths(builder, Asks::kNobody, false);
   return builder;
 }
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "support/log.h"
+
 namespace remora::transport::rdma {
 
 namespace {
@@ -14,8 +16,8 @@ namespace {
 class RdmaLane final : public Lane {
  public:
   static Result<std::unique_ptr<Lane>> create(LanePair link, verbs::CompletionQueue queue,
-                                              std::uint32_t transfer_bytes_max,
-                                              std::uint32_t depth) {
+                                              std::uint32_t transfer_bytes_max, std::uint32_t depth,
+                                              std::uint32_t initiator_depth) {
     std::vector<std::uint64_t> results(std::bit_ceil(depth));
     auto registered = link.pair->domain().register_bytes(std::as_writable_bytes(std::span{results}),
                                                          verbs::Access::kLocalWrite);
@@ -27,7 +29,8 @@ class RdmaLane final : public Lane {
                                               std::move(*registered),
                                               {.depth = depth,
                                                .transfer_bytes_max = transfer_bytes_max,
-                                               .inline_bytes_max = capabilities.inline_bytes}}};
+                                               .inline_bytes_max = capabilities.inline_bytes,
+                                               .initiator_depth = initiator_depth}}};
   }
   ~RdmaLane() override { close(); }
 
@@ -151,9 +154,30 @@ class RdmaLane final : public Lane {
 
 }  // namespace
 
+void limit_depths(verbs::QueuePairBuilder<verbs::Rc>& builder, Asks asks, bool here_is_client) {
+  if (builder.domain().device().is_iwarp()) return;
+  // What is not set is all that the device can do.
+  if (asks == Asks::kNobody || !here_is_client) builder.initiator_depth(0);
+  if (asks == Asks::kNobody || here_is_client) builder.responder_depth(0);
+}
+
+void log_depths(std::string_view name, const verbs::Connection& connection) {
+  if (!log::logger().should_log(spdlog::level::debug)) return;
+  const auto& pair = connection.queue_pair();
+  const auto seen = pair.query(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC);
+  if (!seen) return log::debug("rdma {}: {}", name, seen.error().message());
+  log::debug(
+      "rdma {}: queue pair {} on {}: reads and atomics in flight: asks {} (agreed {}), answers {} "
+      "(agreed {})",
+      name, pair.number(), connection.device().name(), seen->max_rd_atomic,
+      connection.initiator_depth(), seen->max_dest_rd_atomic, connection.responder_depth());
+}
+
 Result<std::unique_ptr<Lane>> make_lane(LanePair pair, verbs::CompletionQueue queue,
-                                        std::uint32_t transfer_bytes_max, std::uint32_t depth) {
-  return RdmaLane::create(std::move(pair), std::move(queue), transfer_bytes_max, depth);
+                                        std::uint32_t transfer_bytes_max, std::uint32_t depth,
+                                        std::uint32_t initiator_depth) {
+  return RdmaLane::create(std::move(pair), std::move(queue), transfer_bytes_max, depth,
+                          initiator_depth);
 }
 
 }  // namespace remora::transport::rdma

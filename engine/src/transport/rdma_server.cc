@@ -13,6 +13,7 @@
 #include "support/fd_set.h"
 #include "support/log.h"
 #include "transport/rdma_control.h"
+#include "transport/rdma_lane.h"
 #include "transport/rdma_wire.h"
 #include "transport/transport.h"
 
@@ -123,6 +124,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
         verbs::Access::kRemoteRead | verbs::Access::kRemoteWrite | verbs::Access::kRemoteAtomic |
         verbs::Access::kLocalWrite);
     if (domain_.device().is_software()) builder.timeout(rdma::kAckTimeoutSoftware);
+    rdma::limit_depths(builder, rdma::Asks::kClient, false);
     if (auto status = request.create_queue_pair(builder); !status) return status;
     if (auto status = request.queue_pair()
                           .start_receives()
@@ -133,6 +135,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     if (auto status = queue->arm(); !status) return status;
     auto connection = std::move(request).accept();
     if (!connection) return connection.error();
+    rdma::log_depths("server lane", *connection);
     for (const int fd : {queue->event_fd(), connection->event_fd()})
       if (auto status = events_.add(fd); !status) return status;
     lanes_.push_back({std::move(*queue), std::move(*connection)});

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -121,6 +122,9 @@ class Lane {
     std::uint32_t transfer_bytes_max = 0;  ///< of one request
     std::uint32_t inline_bytes_max = 0;    ///< writes up to here need no local key
     bool writes_zeroes = false;            ///< takes Opcode::kWriteZeroes
+    /// Reads and atomics that are answered at a time; others wait within the lane, in their order.
+    /// 0: it takes none.
+    std::uint32_t initiator_depth = std::numeric_limits<std::uint32_t>::max();
   };
   virtual ~Lane() = default;
 

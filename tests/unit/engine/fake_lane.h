@@ -23,6 +23,7 @@ class FakeLane : public Lane {
     limits_ = {.depth = depth, .transfer_bytes_max = transfer_bytes_max, .inline_bytes_max = 16};
   }
 
+  void set_initiator_depth(std::uint32_t depth) { limits_.initiator_depth = depth; }
   [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
   PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {
     ++doorbells;

@@ -85,6 +85,22 @@ TEST_F(ConnectorTest, AnswerBringsTheQueuePairUp) {
   EXPECT_CODE(connector.start_connect(), kClosed);
 }
 
+TEST_F(ConnectorTest, DepthsOfADeviceThatKeepsFewOrNoneInFlightAreOffered) {
+  for (const int most : {1, 0}) {
+    fake_.attributes.max_qp_init_rd_atom = most;
+    auto connector = resolve().value();
+    const FakeRig rig{connector.device()};
+    ASSERT_OK(connector.create_queue_pair(rig.builder().responder_depth(0)));
+    const auto connection = connector.connect(soon());
+    ASSERT_OK(connection);
+    EXPECT_EQ(fake_.last_parameters.initiator_depth, most);
+    EXPECT_EQ(fake_.last_parameters.responder_resources, 0);
+    EXPECT_EQ(connection->initiator_depth(), most);
+    EXPECT_EQ(connection->responder_depth(), 0);
+    EXPECT_EQ(fake_.modified.back().first.max_rd_atomic, most);
+  }
+}
+
 TEST_F(ConnectorTest, RejectIsRefusedAndKeepsItsData) {
   fake_.answer = FakeVerbs::Answer::kReject;
   fake_.answer_data = "go away";

@@ -74,6 +74,23 @@ TEST_F(ListenerTest, AcceptNegotiatesTheDepths) {
   EXPECT_EQ(fake_.rejects, 0);
 }
 
+TEST_F(ListenerTest, DeviceThatAnswersFewerOrNoneSaysSoWhenItAccepts) {
+  for (const int most : {2, 0}) {
+    fake_.attributes.max_qp_rd_atom = most;
+    auto listener = bind().value();
+    fake_.knock("", 4, 0);
+    auto request = listener.wait_request(soon()).value();
+    const FakeRig rig{request.device()};
+    ASSERT_OK(request.create_queue_pair(rig.builder()));
+    const auto connection = std::move(request).accept(soon());
+    ASSERT_OK(connection);
+    EXPECT_EQ(connection->responder_depth(), most);
+    EXPECT_EQ(connection->initiator_depth(), 0) << "the peer answers nothing";
+    EXPECT_EQ(fake_.last_parameters.responder_resources, most);
+    EXPECT_EQ(fake_.last_parameters.initiator_depth, 0);
+  }
+}
+
 TEST_F(ListenerTest, AcceptWithoutAQueuePairRejects) {
   auto listener = bind().value();
   fake_.knock("");

@@ -115,7 +115,8 @@ class Engine {
   /// `auto`: shm where server and region allow it, else rdma over hardware, else tcp. A named
   /// transport never falls back; rxe and siw are used only when rdma is named.
   /// Errors: kInvalidArgument (URI), kUnknownRegion, kNoRight, kUnsupported (no transport fits; the
-  /// log says why each was left), kConnectionRefused, kUnreachable, kTimedOut.
+  /// log says why each was left; reads or atomics over devices that keep none in flight),
+  /// kConnectionRefused, kUnreachable, kTimedOut.
   Result<Region> open_region(std::string_view uri, Rights rights) const;
 
   /// A session for control requests; the URI's region is ignored. Errors: as open_region.
