@@ -12,7 +12,7 @@ build_packages=(
   libcpp-httplib-dev libssl-dev zlib1g-dev libbrotli-dev
   libexpected-dev libspdlog-dev libcli11-dev nlohmann-json3-dev
   libprotobuf-dev protobuf-compiler
-  libtbb-dev
+  libtbb-dev libhwloc-dev
   curl jq
 )
 # Test frameworks, formatters, linters. `prometheus` is here for promtool only.

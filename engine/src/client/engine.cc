@@ -45,11 +45,13 @@ Deadline share_of(Deadline deadline, bool last) {
 
 }  // namespace
 
-EngineCore::EngineCore(EngineOptions options) : options_{std::move(options)} {
+EngineCore::EngineCore(EngineOptions options, Placement placement)
+    : options_{std::move(options)}, placement_{std::move(placement)} {
   constexpr std::uint32_t kCopyThreadsMost = 4;
   const std::uint32_t processors = std::max(1U, std::thread::hardware_concurrency());
   parallel_copy_ = std::make_shared<ParallelCopy>(
-      options_.copy_threads != 0 ? options_.copy_threads : std::min(processors, kCopyThreadsMost));
+      options_.copy_threads != 0 ? options_.copy_threads : std::min(processors, kCopyThreadsMost),
+      placement_);
 }
 
 Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
@@ -69,18 +71,21 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
   if (options.operation_deadline <= options.operation_deadline.zero() ||
       options.control_deadline <= options.control_deadline.zero())
     return wrong("deadlines must be positive");
+  auto placement = Placement::create(options.placement, options.device);
+  if (!placement) return placement.error();
   if (options.registry == nullptr) {
     auto registry = metrics::Registry::create();
     if (!registry) return registry.error();
     options.registry = std::move(*registry);
   }
-  return std::make_shared<EngineCore>(std::move(options));
+  return std::make_shared<EngineCore>(std::move(options), std::move(*placement));
 }
 
 Result<EventLoop*> EngineCore::control_loop() {
   const std::lock_guard lock{mutex_};
   if (control_loop_ == nullptr) {
-    auto loop = EventLoop::start("remora-client");
+    auto loop = EventLoop::start("remora-client",
+                                 [placement = placement_] { (void)placement.bind_thread(); });
     if (!loop) return loop.error();
     control_loop_ = std::move(*loop);
   }
@@ -220,7 +225,7 @@ Result<std::shared_ptr<LocalMemory>> EngineCore::zeroes(transport::MemoryDomain&
   constexpr std::size_t kZeroesBytes = std::size_t{256} << 10U;
   const std::lock_guard lock{mutex_};
   if (zeroes_ == nullptr) {
-    auto store = SlotStore::create(1, kZeroesBytes);
+    auto store = SlotStore::create(1, kZeroesBytes, slab_options());
     if (!store) return store.error();
     zeroes_ = std::move(*store);
   }
@@ -234,7 +239,8 @@ Result<std::shared_ptr<SlotStore>> EngineCore::bounce_store(transport::MemoryDom
                                                             std::size_t domain_index) {
   const std::lock_guard lock{mutex_};
   if (bounce_ == nullptr) {
-    auto store = SlotStore::create(options_.bounce_slot_count, options_.bounce_slot_bytes);
+    auto store =
+        SlotStore::create(options_.bounce_slot_count, options_.bounce_slot_bytes, slab_options());
     if (!store) return store.error();
     bounce_ = std::move(*store);
   }
@@ -257,7 +263,7 @@ void EngineCore::remember(const std::shared_ptr<LocalMemory>& memory) {
 
 Result<std::shared_ptr<SlotStore>> EngineCore::allocate_slots(std::size_t count,
                                                               std::size_t slot_bytes) {
-  auto store = SlotStore::create(count, slot_bytes);
+  auto store = SlotStore::create(count, slot_bytes, slab_options());
   if (!store) return store.error();
   remember((*store)->memory());
   return store;

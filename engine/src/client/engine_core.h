@@ -24,6 +24,7 @@
 #include "client/parallel_copy.h"
 #include "control/messages.h"
 #include "support/event_loop.h"
+#include "support/placement.h"
 #include "transport/transport.h"
 
 namespace remora::detail {
@@ -33,9 +34,11 @@ class SessionCore;
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   static Result<std::shared_ptr<EngineCore>> create(EngineOptions options);
-  explicit EngineCore(EngineOptions options);
+  EngineCore(EngineOptions options, Placement placement);
 
   [[nodiscard]] const EngineOptions& options() const noexcept { return options_; }
+  /// Where the engine's own threads run: each calls bind_thread() first.
+  [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
   [[nodiscard]] metrics::Registry& registry() const noexcept { return *options_.registry; }
 
   Result<Region> open_region(const Uri& uri, Rights rights);
@@ -84,7 +87,12 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
                                                bool hardware_only, Deadline deadline);
   void remember(const std::shared_ptr<LocalMemory>& memory);
 
+  [[nodiscard]] SlabOptions slab_options() const noexcept {
+    return {.huge_pages = options_.huge_pages, .placement = &placement_};
+  }
+
   EngineOptions options_;
+  Placement placement_;
   std::shared_ptr<ParallelCopy> parallel_copy_;
   std::mutex mutex_;  // what follows; never on the data path
   std::condition_variable turn_over_;
@@ -159,6 +167,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   ServerInfo server_;
   transport::LaneTicket ticket_;
   std::unique_ptr<LaneDriver> lane_;
+  bool reads_ = true;  ///< the lane takes what is answered: reads and atomics
   EventLoop::Token watch_ = 0;
   std::atomic<bool> lost_{false};
   Reason lost_reason_ = Reason::kPeerGone;
@@ -167,7 +176,6 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
 
   std::mutex mutex_;  // waiters, ids; watch_ and lane_ while the session begins and ends
   std::condition_variable room_;
-  bool reads_ = true;  ///< the lane takes what is answered: reads and atomics
   /// Requests that the server has not answered; null where nobody waits for that any more.
   std::unordered_map<std::uint64_t, Waiter*> waiters_;
   std::uint64_t next_id_ = 1;

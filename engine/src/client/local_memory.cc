@@ -2,12 +2,20 @@
 
 #include <cerrno>
 #include <limits>
+#include <linux/mman.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <utility>
 
 #include <remora/engine/buffer.h>
 
 namespace remora::detail {
+
+namespace {
+constexpr std::size_t round_up(std::size_t value, std::size_t unit) noexcept {
+  return (value + unit - 1) / unit * unit;
+}
+}  // namespace
 
 Status LocalMemory::register_with(transport::MemoryDomain& domain, std::size_t domain_index) {
   Entry& entry = entries_[domain_index];
@@ -22,24 +30,61 @@ Status LocalMemory::register_with(transport::MemoryDomain& domain, std::size_t d
   return {};
 }
 
-Result<Slab> Slab::map(std::size_t size_bytes) {
-  constexpr std::size_t kHugePageBytes = 2U << 20U;
-  void* address =
-      ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (address == MAP_FAILED)
-    return Error{Code::kOutOfMemory, "mmap"}.with_errno(errno).with_subject("slab of slots");
-  if (size_bytes >= kHugePageBytes) ::madvise(address, size_bytes, MADV_HUGEPAGE);
-  return Slab{{static_cast<std::byte*>(address), size_bytes}};
+std::span<std::byte> Slab::map_huge(std::size_t size_bytes, const Placement* placement) noexcept {
+  const std::size_t rounded = round_up(size_bytes, kHugePageBytes);
+  // Reserves the pages: fails here where they are not free.
+  void* const address = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
+  if (address == MAP_FAILED) return {};
+  const std::span bytes{static_cast<std::byte*>(address), rounded};
+  (void)::madvise(address, rounded, MADV_DONTFORK);
+  if (placement != nullptr) placement->place(bytes);
+  // What a cgroup or a cpuset keeps from us shows only at the first touch, and would be SIGBUS.
+  if (::madvise(address, rounded, MADV_POPULATE_WRITE) != 0) {
+    ::munmap(address, rounded);
+    return {};
+  }
+  return bytes;
 }
 
-Slab::Slab(Slab&& other) noexcept : bytes_{std::exchange(other.bytes_, {})} {}
+Result<Slab> Slab::map(std::size_t size_bytes, const SlabOptions& options) {
+  const bool huge = options.huge_pages == HugePages::kAuto && size_bytes >= kHugePageBytes;
+  if (huge)
+    if (const auto bytes = map_huge(size_bytes, options.placement); !bytes.empty())
+      return Slab{bytes, Pages::kHuge};
+  // Room to begin at a multiple of 2 MiB.
+  const std::size_t spare_bytes = huge ? kHugePageBytes : 0;
+  void* const address = ::mmap(nullptr, size_bytes + spare_bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED)
+    return Error{Code::kOutOfMemory, "mmap"}.with_errno(errno).with_subject("slab of slots");
+  auto* const begin = static_cast<std::byte*>(address);
+  if (!huge) {
+    if (size_bytes >= kHugePageBytes) (void)::madvise(begin, size_bytes, MADV_NOHUGEPAGE);
+    if (options.placement != nullptr) options.placement->place({begin, size_bytes});
+    return Slab{{begin, size_bytes}, Pages::kOrdinary};
+  }
+  const std::size_t place = reinterpret_cast<std::uintptr_t>(begin);
+  const std::size_t lead_bytes = round_up(place, kHugePageBytes) - place;
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t kept_bytes = round_up(size_bytes, page_bytes);
+  if (lead_bytes != 0) ::munmap(begin, lead_bytes);
+  const std::size_t mapped_bytes = round_up(size_bytes + spare_bytes, page_bytes);
+  if (const std::size_t tail_bytes = mapped_bytes - lead_bytes - kept_bytes; tail_bytes != 0)
+    ::munmap(begin + lead_bytes + kept_bytes, tail_bytes);
+  const bool taken = ::madvise(begin + lead_bytes, size_bytes, MADV_HUGEPAGE) == 0;
+  if (options.placement != nullptr) options.placement->place({begin + lead_bytes, size_bytes});
+  return Slab{{begin + lead_bytes, size_bytes}, taken ? Pages::kTransparent : Pages::kOrdinary};
+}
+
+Slab::Slab(Slab&& other) noexcept : bytes_{std::exchange(other.bytes_, {})}, pages_{other.pages_} {}
 
 Slab::~Slab() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
 }
 
-Result<std::shared_ptr<SlotStore>> SlotStore::create(std::size_t slot_count,
-                                                     std::size_t slot_bytes) {
+Result<std::shared_ptr<SlotStore>> SlotStore::create(std::size_t slot_count, std::size_t slot_bytes,
+                                                     const SlabOptions& options) {
   constexpr std::size_t kAlignment = 64;
   constexpr std::size_t kSlotBytesMax = std::size_t{1} << 30U;
   if (slot_bytes == 0 || slot_bytes > kSlotBytesMax)
@@ -50,10 +95,10 @@ Result<std::shared_ptr<SlotStore>> SlotStore::create(std::size_t slot_count,
     return Error{Code::kInvalidArgument, "allocate_slots"}
         .with_subject("the number of slots must be positive")
         .with_limit(slot_count, kSlotsMax);
-  const std::size_t rounded = (slot_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t rounded = round_up(slot_bytes, kAlignment);
   if (slot_count > std::numeric_limits<std::size_t>::max() / 2 / rounded)
     return Error{Code::kOutOfMemory, "allocate_slots"};
-  auto slab = Slab::map(slot_count * rounded);
+  auto slab = Slab::map(slot_count * rounded, options);
   if (!slab) return slab.error();
   return std::shared_ptr<SlotStore>{
       new SlotStore{std::move(*slab), slot_count, slot_bytes, rounded},

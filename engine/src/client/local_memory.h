@@ -11,8 +11,10 @@
 #include <span>
 #include <vector>
 
+#include <remora/engine/buffer.h>
 #include <remora/result.h>
 
+#include "support/placement.h"
 #include "transport/transport.h"
 
 namespace remora::detail {
@@ -53,11 +55,29 @@ class LocalMemory {
   std::array<Entry, kMemoryDomainsMax> entries_;
 };
 
-/// A page-aligned anonymous slab.
+/// How a slab is mapped.
+struct SlabOptions {
+  HugePages huge_pages = HugePages::kAuto;
+  const Placement* placement = nullptr;  ///< for the call only; null: where it is touched
+};
+
+/// An anonymous mapping, page-aligned. From 2 MiB on it takes huge pages: fewer entries of the
+/// processor's TLB and of a device's translation tables.
 class Slab {
  public:
+  enum class Pages : std::uint8_t {
+    kOrdinary,
+    kTransparent,  ///< asked of the kernel, which may give them or not
+    kHuge,         ///< explicit ones, all of them present
+  };
+  static constexpr std::size_t kHugePageBytes = std::size_t{2} << 20U;
+
+  /// At least `size_bytes`: explicit huge pages are mapped whole. Missing huge pages are no error:
+  /// explicit ones are taken where all of them are free, else the mapping is aligned for
+  /// transparent ones. A process forked later has no copy of explicit huge pages: copying one
+  /// needs another from the same reserve, and the lack of it kills whoever writes.
   /// Errors: kOutOfMemory.
-  static Result<Slab> map(std::size_t size_bytes);
+  static Result<Slab> map(std::size_t size_bytes, const SlabOptions& options = {});
   ~Slab();
   Slab(Slab&& other) noexcept;
   Slab& operator=(Slab&&) = delete;
@@ -65,10 +85,14 @@ class Slab {
   Slab& operator=(const Slab&) = delete;
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] Pages pages() const noexcept { return pages_; }
 
  private:
-  explicit Slab(std::span<std::byte> bytes) noexcept : bytes_{bytes} {}
+  Slab(std::span<std::byte> bytes, Pages pages) noexcept : bytes_{bytes}, pages_{pages} {}
+  /// Empty where there are not enough.
+  static std::span<std::byte> map_huge(std::size_t size_bytes, const Placement* placement) noexcept;
   std::span<std::byte> bytes_;
+  Pages pages_;
 };
 
 /// Equal slots of a slab and the stack of the free ones. Thread-safe and lock-free: one word holds
@@ -77,7 +101,8 @@ class Slab {
 /// counting in that word spares each slot a reference count of its own.
 class SlotStore {
  public:
-  static Result<std::shared_ptr<SlotStore>> create(std::size_t slot_count, std::size_t slot_bytes);
+  static Result<std::shared_ptr<SlotStore>> create(std::size_t slot_count, std::size_t slot_bytes,
+                                                   const SlabOptions& options = {});
   SlotStore(const SlotStore&) = delete;
   SlotStore& operator=(const SlotStore&) = delete;
 

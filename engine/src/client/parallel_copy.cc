@@ -5,6 +5,8 @@
 #include <functional>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
+#include <tbb/task_scheduler_observer.h>
+#include <utility>
 
 namespace remora::detail {
 
@@ -14,12 +16,40 @@ constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;
 }  // namespace
 
 struct ParallelCopy::Arena {
-  explicit Arena(int threads) : tasks{threads, 1} {}
+  /// Workers are the process's, not ours: each is bound when it comes to the arena, and as it was
+  /// when it leaves.
+  class Binder final : public tbb::task_scheduler_observer {
+   public:
+    Binder(tbb::task_arena& arena, const Placement& placement)
+        : task_scheduler_observer{arena}, placement_{placement} {
+      if (!placement_.processors().empty()) observe(true);
+    }
+    ~Binder() override { observe(false); }
+    Binder(const Binder&) = delete;
+    Binder& operator=(const Binder&) = delete;
+    void on_scheduler_entry(bool is_worker) override {
+      if (is_worker) before() = placement_.borrow_thread();
+    }
+    void on_scheduler_exit(bool is_worker) override {
+      if (is_worker) placement_.release_thread(std::exchange(before(), {}));
+    }
+
+   private:
+    /// A worker is in one arena at a time.
+    static Processors& before() {
+      static thread_local Processors processors;
+      return processors;
+    }
+    Placement placement_;
+  };
+
+  Arena(int threads, const Placement& placement) : tasks{threads, 1}, binder{tasks, placement} {}
   tbb::task_arena tasks;
+  Binder binder;
 };
 
-ParallelCopy::ParallelCopy(std::size_t threads) {
-  if (threads > 1) arena_ = std::make_unique<Arena>(static_cast<int>(threads));
+ParallelCopy::ParallelCopy(std::size_t threads, const Placement& placement) {
+  if (threads > 1) arena_ = std::make_unique<Arena>(static_cast<int>(threads), placement);
 }
 
 ParallelCopy::~ParallelCopy() = default;

@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 
+#include "support/placement.h"
+
 namespace remora::detail {
 
 /// Thread-safe: calls from several threads share the workers.
@@ -17,7 +19,8 @@ class ParallelCopy {
   static constexpr std::size_t kThresholdBytes = std::size_t{512} << 10U;
 
   /// `threads` copy at most, the caller among them; 1: everything in the caller's thread.
-  explicit ParallelCopy(std::size_t threads);
+  /// Workers run where `placement` says while they copy, the caller where it is.
+  explicit ParallelCopy(std::size_t threads, const Placement& placement = {});
   ~ParallelCopy();
   ParallelCopy(const ParallelCopy&) = delete;
   ParallelCopy& operator=(const ParallelCopy&) = delete;

@@ -55,7 +55,11 @@ Error failed(Operation operation, const char* name, std::uint64_t size_bytes) {
 }  // namespace
 
 Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_bytes,
-                                          config::HugePages huge_pages, bool populate) {
+                                          config::HugePages huge_pages, bool populate,
+                                          const Placement& placement) {
+  const auto place = [&](std::span<std::byte> bytes) {
+    if (placement.memory_node()) placement.place(bytes);
+  };
   const bool fits = size_bytes % config::kHugePageBytes == 0;
   if (huge_pages != config::HugePages::kNever && fits) {
     UniqueFd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | MFD_HUGE_2MB)};
@@ -63,6 +67,7 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
       void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
       if (address != MAP_FAILED) {
         SharedMemory made{std::move(fd), {static_cast<std::byte*>(address), size_bytes}, true};
+        place(made.bytes());
         // Huge pages that are missing show only when they are touched.
         if (made.populate(0, size_bytes)) {
           ::fchmod(made.fd(), 0600);
@@ -86,6 +91,7 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
   void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (address == MAP_FAILED) return failed("mmap", name, size_bytes);
   SharedMemory made{std::move(fd), {static_cast<std::byte*>(address), size_bytes}, false};
+  place(made.bytes());
   if (huge_pages != config::HugePages::kNever) ::madvise(address, size_bytes, MADV_HUGEPAGE);
   if (populate)
     if (auto status = made.populate(0, size_bytes); !status) return status.error();
@@ -136,29 +142,32 @@ RegionMemory::~RegionMemory() {
   pool_->recycle(std::move(extents_), punched);
 }
 
-Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options) {
+Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options,
+                                           const Placement& placement) {
   const std::uint64_t size = round_up(options.size_bytes, config::kPoolPageBytes);
   const std::uint64_t available = available_bytes();
   if (available != 0 && size > available)
     return Error{Code::kOutOfMemory, "pool larger than free memory"}
         .with_subject("pool.size")
         .with_limit(size, available);
-  auto memory = SharedMemory::create("remora-pool", size, options.huge_pages, options.populate);
+  auto memory =
+      SharedMemory::create("remora-pool", size, options.huge_pages, options.populate, placement);
   if (!memory) return memory.error();
   if (options.huge_pages == config::HugePages::kTry && !memory->huge())
     log::info("pool: no 2 MiB pages to be had, using ordinary ones");
-  auto pool = std::make_shared<Pool>(std::move(*memory), options);
+  auto pool = std::make_shared<Pool>(std::move(*memory), options, placement);
   pool->cleaner_ = std::thread{[raw = pool.get()] { raw->clean(); }};
   ::pthread_setname_np(pool->cleaner_.native_handle(), "remora-cleaner");
   return pool;
 }
 
-Pool::Pool(SharedMemory memory, const config::Pool& options)
+Pool::Pool(SharedMemory memory, const config::Pool& options, Placement placement)
     : memory_{std::move(memory)},
       piece_bytes_{options.piece_bytes},
       page_bytes_{memory_.huge() ? config::kHugePageBytes : config::kPoolPageBytes},
       huge_pages_{options.huge_pages},
-      populate_{options.populate} {
+      populate_{options.populate},
+      placement_{std::move(placement)} {
   usage_.total_bytes = memory_.bytes().size();
   for (std::uint64_t at = 0; at < usage_.total_bytes; at += piece_bytes_)
     free_.push_back({{at, std::min(piece_bytes_, usage_.total_bytes - at)}});
@@ -227,7 +236,7 @@ Result<std::unique_ptr<SharedMemory>> Pool::share(const std::vector<Extent>& ext
     if (auto status = memory_.punch(extent.offset_bytes, extent.length_bytes); !status)
       return status.error();
   auto own = SharedMemory::create("remora-region", round_up(size_bytes, page_bytes_), huge_pages_,
-                                  populate_);
+                                  populate_, placement_);
   if (!own) return own.error();
   return std::make_unique<SharedMemory>(std::move(*own));
 }

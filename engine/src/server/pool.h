@@ -24,6 +24,7 @@
 #include <remora/result.h>
 
 #include "support/clock.h"
+#include "support/placement.h"
 #include "support/unique_fd.h"
 #include "transport/transport.h"
 
@@ -32,9 +33,11 @@ namespace remora::detail {
 /// A shared mapping of a memfd of our own, sealed against every change of its size.
 class SharedMemory {
  public:
-  /// `populate`: touch every page now. Errors: kOutOfMemory, kSystem.
+  /// `populate`: touch every page now. On the memory node that `placement` names, if it names one
+  /// and while that has any. Errors: kOutOfMemory, kSystem.
   static Result<SharedMemory> create(const char* name, std::uint64_t size_bytes,
-                                     config::HugePages huge_pages, bool populate);
+                                     config::HugePages huge_pages, bool populate,
+                                     const Placement& placement = {});
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;
@@ -99,8 +102,9 @@ struct PoolUsage {
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
   /// Errors: kOutOfMemory (asked, what the machine or its cgroup has), kSystem.
-  static Result<std::shared_ptr<Pool>> create(const config::Pool& options);
-  Pool(SharedMemory memory, const config::Pool& options);
+  static Result<std::shared_ptr<Pool>> create(const config::Pool& options,
+                                              const Placement& placement = {});
+  Pool(SharedMemory memory, const config::Pool& options, Placement placement);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -132,6 +136,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   std::uint64_t page_bytes_;
   config::HugePages huge_pages_;
   bool populate_;
+  Placement placement_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<FreeList> free_;

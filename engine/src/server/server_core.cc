@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "support/log.h"
+#include "support/placement.h"
 
 namespace remora::detail {
 
@@ -47,7 +48,13 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
   if (!metrics) return metrics.error();
   auto doors = open_doors(config, metrics->registry(), refused);
   if (!doors) return doors.error();
-  auto pool = Pool::create(config.pool);
+  // The pool lies with the device that serves it, where there are several memory nodes and one
+  // device, or all of them, on one of them.
+  auto placement =
+      Placement::create(config.transports.rdma == config::Availability::kOff ? "none" : "auto",
+                        config.transports.rdma_device);
+  if (!placement) log::info("placement: {}", placement.error().message());
+  auto pool = Pool::create(config.pool, placement ? *placement : Placement{});
   if (!pool) return pool.error();
   auto core = std::make_unique<ServerCore>(config, std::move(*metrics), std::move(*pool),
                                            std::move(*doors));

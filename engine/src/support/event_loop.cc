@@ -9,7 +9,7 @@
 
 namespace remora {
 
-Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name) {
+Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name, Handler first) {
   auto state = std::make_shared<State>();
   state->epoll = UniqueFd{::epoll_create1(EPOLL_CLOEXEC)};
   if (!state->epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
@@ -19,7 +19,10 @@ Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name) {
   if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->wake.get(), &event) != 0)
     return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
   std::unique_ptr<EventLoop> loop{new EventLoop{state}};
-  loop->thread_ = std::thread{[state] { run(*state); }};
+  loop->thread_ = std::thread{[state, first = std::move(first)] {
+    if (first) first();
+    run(*state);
+  }};
   ::pthread_setname_np(loop->thread_.native_handle(), thread_name);
   return loop;
 }

@@ -22,8 +22,8 @@ class EventLoop {
  public:
   using Handler = std::function<void()>;
 
-  /// Errors: kSystem.
-  static Result<std::unique_ptr<EventLoop>> start(const char* thread_name);
+  /// `first`: what the thread does before anything else. Errors: kSystem.
+  static Result<std::unique_ptr<EventLoop>> start(const char* thread_name, Handler first = {});
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;

@@ -45,8 +45,8 @@ void log_depths(std::string_view name, const verbs::Connection& connection);
 /// `queue`: the pair's send queue completes there; `depth` is what both have room for.
 /// `initiator_depth`: as agreed on, for limits().
 /// Errors: kOutOfMemory, kProvider (the registration for results of atomics).
-Result<std::unique_ptr<Lane>> make_lane(LanePair pair, verbs::CompletionQueue queue,
-                                        std::uint32_t transfer_bytes_max, std::uint32_t depth,
-                                        std::uint32_t initiator_depth);
+Result<std::unique_ptr<Lane>> make_lane(
+    LanePair pair, verbs::CompletionQueue queue, std::uint32_t transfer_bytes_max,
+    std::uint32_t depth, std::uint32_t initiator_depth = Lane::Limits{}.initiator_depth);
 
 }  // namespace remora::transport::rdma

@@ -190,6 +190,16 @@ class Slot {
   std::uint32_t index_ = 0;
 };
 
+/// The pages of slots, from 2 MiB of them on.
+enum class HugePages : std::uint8_t {
+  /// Huge pages of 2 MiB where enough of them are free (vm.nr_hugepages), all taken and touched
+  /// when the slots are made; else what the kernel gives of its own accord (transparent huge
+  /// pages); else ordinary ones. Never an error. A forked child has none of the explicit ones.
+  kAuto,
+  /// Ordinary pages, touched when first used.
+  kNever,
+};
+
 /// Equal slots cut from one page-aligned slab. Copyable handle. Thread-safe, lock-free.
 /// The slab lives until the last handle and the last slot are gone.
 class SlotPool {

@@ -46,6 +46,18 @@ struct EngineOptions {
   /// Slots for buffers that are not registered: count × size is pinned on first use over rdma.
   std::uint32_t bounce_slot_count = 32;
   std::uint32_t bounce_slot_bytes = 64 * 1024;
+  /// The pages under slots: the application's, and the bounce slots. Default: the best there are.
+  HugePages huge_pages = HugePages::kAuto;
+  /// Where the engine's own threads (control, copying) run and its slots lie. They never leave the
+  /// processors that affinity and cgroup allow this process. "auto", the default: on a machine with
+  /// several memory nodes, threads on that of the RDMA device (`device`; empty: that of all
+  /// devices, if it is one), else on that of the thread that opens the engine; slots on the
+  /// device's, else on that of the thread that allocates them; while a node has no memory, another
+  /// one gives. With one node nothing is done. "none": nothing ever is. Or processors for the
+  /// threads, such as "0-3,8"; slots then lie with the device, else with the first of them.
+  /// Engine::open refuses anything else, and processors that this process may not use, with
+  /// kInvalidArgument. The log has the choice at level debug.
+  std::string placement = "auto";
   /// Restricts rdma to one device; empty: the one that routes to the server.
   std::string device{};
   /// Over tcp, what is read and written is checked by CRC32C as well, and copied once more on
