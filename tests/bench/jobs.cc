@@ -24,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 
 /// Operations between two looks at the clock, so that it costs the fast ones nothing.
 constexpr std::size_t kClockEvery = 64;
+/// Parts of the time of a job that asks for the steady rate.
+constexpr double kParts = 50;
 
 std::optional<Job> parse(const std::string& line) {
   std::istringstream words{line};
@@ -31,7 +33,14 @@ std::optional<Job> parse(const std::string& line) {
   std::string unit;
   Job job;
   if (!(words >> op >> job.block_bytes >> job.depth >> unit >> job.milliseconds)) return {};
-  job.latency = unit == "ns";
+  if (unit == "ops/s")
+    job.unit = Unit::kRate;
+  else if (unit == "steady/s")
+    job.unit = Unit::kSteadyRate;
+  else if (unit == "ns")
+    job.unit = Unit::kNanoseconds;
+  else
+    return {};
   if (op == "read")
     job.op = Op::kRead;
   else if (op == "write")
@@ -42,7 +51,8 @@ std::optional<Job> parse(const std::string& line) {
     job.op = Op::kCompareSwap;
   else
     return {};
-  if (job.block_bytes == 0 || job.depth == 0 || (job.latency && job.depth != 1)) return {};
+  if (job.block_bytes == 0 || job.depth == 0 || (job.unit == Unit::kNanoseconds && job.depth != 1))
+    return {};
   return job;
 }
 
@@ -59,19 +69,48 @@ void warm_up(Client& client, const Job& job) {
   client.drain();
 }
 
-/// Operations a second.
-double rate(Client& client, const Job& job) {
-  const std::size_t clock_every = job.block_bytes < 32768 ? kClockEvery : 1;
-  const auto began = Clock::now();
-  const auto end = began + of_milliseconds(job.milliseconds);
-  std::size_t done = 0;
+/// The value below which `part` of `values` lie; at least one value.
+double quantile(std::vector<double>& values, double part) {
+  const auto place = static_cast<std::ptrdiff_t>(static_cast<double>(values.size()) * part);
+  const auto at = std::min(values.begin() + place, values.end() - 1);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+/// Works for `time`, and for at least `least` operations. Operations a second; the clock is moved
+/// on.
+double rate_of_part(Client& client, Clock::duration time, std::size_t clock_every,
+                    std::size_t least, Clock::time_point& began, std::size_t& done) {
+  const auto end = began + time;
+  const std::size_t before = done;
+  Clock::time_point now;
   do {
     for (std::size_t batch = 0; batch < clock_every;) {
       const std::size_t completed = client.advance();
       batch += completed;
       done += completed;
     }
-  } while (Clock::now() < end);
+    now = Clock::now();
+  } while (now < end || done - before < least);
+  const std::chrono::duration<double> took = now - began;
+  began = now;
+  return static_cast<double>(done - before) / took.count();
+}
+
+double rate(Client& client, const Job& job) {
+  const std::size_t clock_every = job.block_bytes < 32768 ? kClockEvery : 1;
+  const auto began = Clock::now();
+  auto now = began;
+  std::size_t done = 0;
+  if (job.unit == Unit::kSteadyRate) {
+    std::vector<double> parts;
+    const auto part = of_milliseconds(job.milliseconds / kParts);
+    for (const auto end = began + of_milliseconds(job.milliseconds); now < end;)
+      parts.push_back(rate_of_part(client, part, clock_every, 4 * job.depth, now, done));
+    client.drain();
+    return quantile(parts, 0.75);
+  }
+  rate_of_part(client, of_milliseconds(job.milliseconds), clock_every, 1, now, done);
   done += client.drain();
   const std::chrono::duration<double> took = Clock::now() - began;
   return static_cast<double>(done) / took.count();
@@ -90,9 +129,7 @@ double latency(Client& client, const Job& job) {
     before = after;
   }
   client.drain();
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  return *middle;
+  return quantile(samples, 0.5);
 }
 
 }  // namespace
@@ -163,7 +200,8 @@ int answer_jobs(Client& client, const ServerProcess* server) {
     if (server != nullptr) server->go_on();
     if (client.prepare(*job)) {
       warm_up(client, *job);
-      std::printf("%.3f\n", job->latency ? latency(client, *job) : rate(client, *job));
+      std::printf("%.3f\n",
+                  job->unit == Unit::kNanoseconds ? latency(client, *job) : rate(client, *job));
     } else {
       std::puts("unsupported");
     }

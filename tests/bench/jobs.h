@@ -6,8 +6,10 @@
 ///
 ///   OP SIZE DEPTH UNIT MILLISECONDS      read 4096 32 ops/s 200   ->   701234.5
 ///
-/// UNIT is `ops/s` (the rate), or `ns` (the median time of one operation; depth 1). A job that the
-/// program cannot do is answered `unsupported`, and a fault ends the program with a line on stderr.
+/// UNIT is `ops/s` (operations over the whole time), `steady/s` (the upper quartile of the rates of
+/// its fiftieth parts: what the program does while no other one has its processor), or `ns` (the
+/// median time of one operation; depth 1). A job that the program cannot do is answered
+/// `unsupported`, and a fault ends the program with a line on stderr.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,11 +23,13 @@ namespace remora::bench {
 
 enum class Op : std::uint8_t { kRead, kWrite, kFetchAdd, kCompareSwap };
 
+enum class Unit : std::uint8_t { kRate, kSteadyRate, kNanoseconds };
+
 struct Job {
   Op op = Op::kRead;
   std::size_t block_bytes = 4096;
   std::size_t depth = 1;
-  bool latency = false;  ///< the median of single operations instead of the rate
+  Unit unit = Unit::kRate;
   double milliseconds = 100;
 };
 
@@ -64,8 +68,8 @@ class Client {
 
   /// Nothing is in flight. False: it cannot do that.
   virtual bool prepare(const Job& job) = 0;
-  /// Hands over operations until `depth` are in flight, waits for at least one and returns how many
-  /// have completed.
+  /// Hands over operations until `depth` are in flight and returns how many have completed: at
+  /// least one, but for a client that is still filling up.
   virtual std::size_t advance() = 0;
   /// Waits for all that is in flight, starting nothing; returns how many have completed.
   virtual std::size_t drain() = 0;

@@ -78,6 +78,12 @@ struct Endpoint {
   }
 };
 
+/// Removes what the shm provider leaves in /dev/shm when its process ends without closing it.
+void remove_shared_file(const std::string& name) {
+  constexpr std::string_view kScheme = "fi_shm://";
+  if (name.rfind(kScheme, 0) == 0) ::shm_unlink(name.substr(kScheme.size()).c_str());
+}
+
 /// Tells "BASE KEY NAME" and polls for ever.
 void serve(const std::string& provider, std::size_t region_bytes, int where) {
   const Endpoint made{provider};
@@ -102,10 +108,13 @@ class FabricClient : public Client {
   FabricClient(const std::string& provider, const std::string& told, std::size_t region_bytes)
       : made_{provider}, region_bytes_{region_bytes} {
     std::istringstream line{told};
-    std::string name;
-    line >> base_ >> key_ >> name;
-    if (fi_av_insert(made_.addresses, name.data(), 1, &peer_, 0, nullptr) != 1)
+    line >> base_ >> key_ >> peer_name_;
+    if (fi_av_insert(made_.addresses, peer_name_.data(), 1, &peer_, 0, nullptr) != 1)
       give_up("fi_av_insert");
+  }
+  ~FabricClient() override {
+    remove_shared_file(peer_name_);
+    fi_close(&made_.endpoint->fid);
   }
 
   bool prepare(const Job& job) override {
@@ -121,15 +130,20 @@ class FabricClient : public Client {
   }
 
   std::size_t advance() override {
-    while (in_flight_ < job_.depth && post()) {
+    std::size_t done = 0;
+    while (done == 0) {
+      while (in_flight_ < job_.depth && post()) {
+      }
+      done = made_.poll();
     }
-    return collect();
+    in_flight_ -= done;
+    return done;
   }
 
   std::size_t drain() override {
-    std::size_t done = 0;
-    while (in_flight_ > 0) done += collect();
-    return done;
+    const std::size_t left = in_flight_;
+    while (in_flight_ > 0) in_flight_ -= made_.poll();
+    return left;
   }
 
  private:
@@ -160,17 +174,11 @@ class FabricClient : public Client {
     return true;
   }
 
-  std::size_t collect() {
-    std::size_t done = 0;
-    while (done == 0) done = made_.poll();
-    in_flight_ -= done;
-    return done;
-  }
-
   Endpoint made_;
   std::size_t region_bytes_;
   std::uint64_t base_ = 0;
   std::uint64_t key_ = 0;
+  std::string peer_name_;
   fi_addr_t peer_ = 0;
   fid_mr* local_ = nullptr;
   Job job_;

@@ -33,7 +33,7 @@ section_shm() {
   driver remora "$build/tests/bench/side_remora" --transport shm
   driver ucx "$build/tests/bench/peer_ucx" --transport posix
   driver libfabric "$build/tests/bench/peer_libfabric" --provider shm
-  ucx_row() { row "$1" "UCX posix" ops/s "$2" remora "$3 ops/s" ucx "$3 ops/s"; }
+  ucx_row() { row "$1" "UCX posix" ops/s "$2" remora "$3 steady/s" ucx "$3 steady/s"; }
   ucx_row "get 64 B, depth 32" '>=2.5' 'read 64 32'
   ucx_row "put 64 B, depth 32" '>=1.0' 'write 64 32'
   ucx_row "get 4 KiB, depth 32" '>=1.3' 'read 4096 32'
@@ -42,7 +42,7 @@ section_shm() {
   for op in read write; do
     for size in 64 4096 65536 1048576; do
       row "$op $(size_name "$size"), depth 32" "libfabric shm" ops/s '>=1.0' \
-        remora "$op $size 32 ops/s" libfabric "$op $size 32 ops/s"
+        remora "$op $size 32 steady/s" libfabric "$op $size 32 steady/s"
     done
   done
 }

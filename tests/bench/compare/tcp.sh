@@ -50,7 +50,7 @@ rows_sockets() {
 
 sockets_row() {
   row "$1 $(size_name "$2"), depth $3, polling" "raw sockets" ops/s '>=0.7' \
-    polling "$1 $2 $3 ops/s" sockets "$1 $2 $3 ops/s"
+    polling "$1 $2 $3 steady/s" sockets "$1 $2 $3 steady/s"
 }
 
 rows_ucx() {
@@ -60,7 +60,7 @@ rows_ucx() {
     row "$op 64 B, depth 1, polling" "UCX tcp" ns - polling "$op 64 1 ns" ucx "$op 64 1 ns"
     for size in 64 4096 65536 1048576; do
       row "$op $(size_name "$size"), depth 32, polling" "UCX tcp" ops/s "${goals[$size]}" \
-        polling "$op $size 32 ops/s" ucx "$op $size 32 ops/s"
+        polling "$op $size 32 steady/s" ucx "$op $size 32 steady/s"
     done
   done
 }
@@ -70,9 +70,9 @@ rows_stores() {
   for store in memcached redis; do
     for op in read write; do
       row "$op 4 KiB, depth 32, polling" "$store, pipelined" ops/s '>=2.5' \
-        polling "$op 4096 32 ops/s" "$store" "$op 4096 32 ops/s"
+        polling "$op 4096 32 steady/s" "$store" "$op 4096 32 steady/s"
       row "$op 4 KiB, depth 1, blocking" "$store" ops/s '>=1.2' \
-        blocking "$op 4096 1 ops/s" "${store}_blocking" "$op 4096 1 ops/s"
+        blocking "$op 4096 1 steady/s" "${store}_blocking" "$op 4096 1 steady/s"
     done
   done
 }
@@ -116,7 +116,7 @@ measure_nbdkit() {
   local op size depth unit
   read -r op size depth unit <<<"$1"
   nbd_fio "rand$op" "$size" "$depth" --size=1g --time_based --runtime=1 |
-    jq -r ".jobs[0].$op.iops"
+    sed 's/^fio: connected.*//' | jq -r ".jobs[0].$op.iops"
 }
 
 rows_nbdkit() {
