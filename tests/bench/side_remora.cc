@@ -2,10 +2,11 @@
 /// of its own, and a client that answers jobs (jobs.h).
 ///
 ///   side_remora --transport shm|tcp|rdma [--mode polling|blocking] [--region-mib 1024]
-///               [--core 1] [--server-core 0] [--address 127.0.0.1]
+///               [--core 1] [--server-core 0] [--address 127.0.0.1] [--batch 1]
 ///
 /// Polling: neither side ever sleeps while it is measured. Blocking: both sleep at once. A job of
-/// depth 1 uses the synchronous calls, a deeper one a queue.
+/// depth 1 uses the synchronous calls, a deeper one a queue, which is filled up when at least
+/// `--batch` places are free.
 
 #include <chrono>
 #include <map>
@@ -62,8 +63,8 @@ void serve(const Setup& setup, int where) {
 
 class RemoraClient : public Client {
  public:
-  RemoraClient(Engine engine, Region region)
-      : engine_{std::move(engine)}, region_{std::move(region)} {}
+  RemoraClient(Engine engine, Region region, std::size_t batch)
+      : engine_{std::move(engine)}, region_{std::move(region)}, batch_{batch} {}
 
   bool prepare(const Job& job) override {
     job_ = job;
@@ -85,8 +86,10 @@ class RemoraClient : public Client {
 
   std::size_t advance() override {
     if (job_.depth == 1) return one();
-    while (!lane_->queue.full()) take();
-    lane_->queue.submit().value();
+    if (lane_->queue.size() + batch_ <= job_.depth) {
+      while (!lane_->queue.full()) take();
+      lane_->queue.submit().value();
+    }
     return collect();
   }
 
@@ -132,6 +135,7 @@ class RemoraClient : public Client {
 
   Engine engine_;
   Region region_;
+  std::size_t batch_;
   std::map<std::pair<std::size_t, std::size_t>, Lane> lanes_;
   Lane* lane_ = nullptr;
   Slot slot_;
@@ -170,7 +174,8 @@ int run(const Arguments& arguments) {
                                    Rights::kAll)
                       .value();
   touch(engine, region);
-  RemoraClient client{std::move(engine), std::move(region)};
+  RemoraClient client{std::move(engine), std::move(region),
+                      static_cast<std::size_t>(arguments.number("--batch", 1))};
   return answer_jobs(client, nullptr);  // its server sleeps by itself
 }
 
