@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 /// Operations between two looks at the clock, so that it costs the fast ones nothing.
 constexpr std::size_t kClockEvery = 64;
 /// Parts of the time of a job that asks for the steady rate.
-constexpr double kParts = 50;
+constexpr double kParts = 200;
 
 std::optional<Job> parse(const std::string& line) {
   std::istringstream words{line};
@@ -106,9 +106,9 @@ double rate(Client& client, const Job& job) {
     std::vector<double> parts;
     const auto part = of_milliseconds(job.milliseconds / kParts);
     for (const auto end = began + of_milliseconds(job.milliseconds); now < end;)
-      parts.push_back(rate_of_part(client, part, clock_every, 4 * job.depth, now, done));
+      parts.push_back(rate_of_part(client, part, clock_every, 2 * job.depth, now, done));
     client.drain();
-    return quantile(parts, 0.75);
+    return quantile(parts, 0.9);
   }
   rate_of_part(client, of_milliseconds(job.milliseconds), clock_every, 1, now, done);
   done += client.drain();

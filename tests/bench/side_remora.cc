@@ -8,6 +8,7 @@
 /// depth 1 uses the synchronous calls, a deeper one a queue, which is filled up when at least
 /// `--batch` places are free.
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -86,7 +87,7 @@ class RemoraClient : public Client {
 
   std::size_t advance() override {
     if (job_.depth == 1) return one();
-    if (lane_->queue.size() + batch_ <= job_.depth) {
+    if (lane_->queue.size() + std::min(batch_, job_.depth) <= job_.depth) {
       while (!lane_->queue.full()) take();
       lane_->queue.submit().value();
     }
