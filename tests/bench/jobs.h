@@ -6,9 +6,9 @@
 ///
 ///   OP SIZE DEPTH UNIT MILLISECONDS      read 4096 32 ops/s 200   ->   701234.5
 ///
-/// UNIT is `ops/s` (operations over the whole time), `steady/s` (the upper decile of the rates of its
-/// two hundred parts: what the two do while no other program has their processors), or `ns` (the
-/// median time of one operation; depth 1). A job that the program cannot do is answered
+/// UNIT is `ops/s` (operations over the whole time), `steady/s` (the upper decile of the rates of
+/// its two hundred parts: what the two do while no other program has their processors), or `ns`
+/// (the median time of one operation; depth 1). A job that the program cannot do is answered
 /// `unsupported`, and a fault ends the program with a line on stderr.
 
 #include <cstddef>
