@@ -65,6 +65,10 @@ rdma_rows() {
     row "write $(size_name "$size"), depth 1" "verbs by hand" ns '<=1.05' \
       remora "write $size 1 ns" verbs "write $size 1 ns"
   done
+  # Over the same gibibyte as ours, where perftest works on one hot word.
+  for op in read cas add; do
+    row "$op 8 B, depth 1" "verbs by hand" ns - remora "$op 8 1 ns" verbs "$op 8 1 ns"
+  done
   ((list)) || [[ -n ${driver_absent[nvme]:-} ]] || start_nvme
   row "read 4 KiB, depth 1" "kernel NVMe-oF, fio" ops/s '>=4' \
     remora "read 4096 1 ops/s" nvme "read 4096 1 ops/s"
