@@ -28,6 +28,19 @@ vm_packages=(
 )
 # A Debian root to prove that everything works from nothing (ci/fresh.sh).
 fresh_packages=(mmdebstrap)
+# What tests/bench/compare.sh compares with; nothing else needs it.
+bench_packages=(
+  libucx-dev ucx-utils libfabric-dev
+  memcached redis-server nbdkit fio nvme-cli
+  jq iproute2 util-linux
+)
+# Packages that bring a daemon which is wanted as a program only, with what starts it at boot.
+declare -A daemon_units=(
+  [prometheus]="multi-user.target.wants/prometheus.service"
+  [memcached]="multi-user.target.wants/memcached.service"
+  [redis-server]="multi-user.target.wants/redis-server.service redis.service"
+  [nvme-cli]="default.target.wants/nvmefc-boot-connections.service default.target.wants/nvmf-autoconnect.service"
+)
 
 usage() {
   cat <<'USAGE'
@@ -38,6 +51,7 @@ Installs what is missing of the groups (default: build).
   test    test frameworks, clang-format, clang-tidy, shellcheck, promtool
   vm      QEMU and the RDMA user-space tools
   fresh   mmdebstrap
+  bench   what tests/bench/compare.sh compares with
   all     build, test and vm
 
   --list  print the packages of the groups, one a line, and install nothing
@@ -53,8 +67,9 @@ packages_of() {
     test) printf '%s\n' "${test_packages[@]}" ;;
     vm) printf '%s\n' "${vm_packages[@]}" ;;
     fresh) printf '%s\n' "${fresh_packages[@]}" ;;
+    bench) printf '%s\n' "${bench_packages[@]}" ;;
     all) printf '%s\n' "${build_packages[@]}" "${test_packages[@]}" "${vm_packages[@]}" ;;
-    *) die "unknown group '$1' (build, test, vm, fresh, all)" ;;
+    *) die "unknown group '$1' (build, test, vm, fresh, bench, all)" ;;
   esac
 }
 
@@ -147,16 +162,17 @@ trap 'exit 130' INT TERM
 
 say "${groups[*]}: ${#missing[@]} of ${#wanted[@]} packages to install: ${missing[*]}"
 
-# promtool comes with a daemon. It is neither started now (policy-rc.d answers "no", see
-# invoke-rc.d(8)) nor at the next boot, unless somebody had set it up before us.
-disable_prometheus=0
-if [[ " ${missing[*]} " == *" prometheus "* ]]; then
-  disable_prometheus=1
-  if [[ ! -e $policy ]]; then
-    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
-    "${as_root[@]}" chmod 755 "$policy"
-    policy_is_ours=1
-  fi
+# These daemons are neither started now (policy-rc.d answers "no", see invoke-rc.d(8)) nor at the
+# next boot, unless somebody had set them up before us.
+unwanted_units=()
+for package in "${missing[@]}"; do
+  read -ra units <<<"${daemon_units[$package]:-}"
+  unwanted_units+=("${units[@]}")
+done
+if ((${#unwanted_units[@]})) && [[ ! -e $policy ]]; then
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+  "${as_root[@]}" chmod 755 "$policy"
+  policy_is_ours=1
 fi
 
 updated=0
@@ -175,9 +191,9 @@ if ! install; then
   update  # the lists were older than what the archive still has
   install || fail_with_log "apt-get install failed"
 fi
-if ((disable_prometheus)); then  # what `systemctl disable` does, which may not be there
-  "${as_root[@]}" rm -f /etc/systemd/system/multi-user.target.wants/prometheus.service
-fi
+for unit in "${unwanted_units[@]}"; do  # what `systemctl disable` does, which may not be there
+  "${as_root[@]}" rm -f "/etc/systemd/system/$unit"
+done
 
 mapfile -t missing < <(missing_of "${wanted[@]}")
 ((${#missing[@]} == 0)) || die "still missing after the installation: ${missing[*]}"

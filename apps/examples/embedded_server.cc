@@ -1,4 +1,4 @@
-/// Embeds a server: lends a region, and looks at it while clients use it.
+/// Embeds a server: lends a region, looks at it while clients use it, and is told of their writes.
 ///
 ///   embedded_server [PORT]
 
@@ -17,6 +17,14 @@ int main(int argc, char** argv) try {
   auto server = remora::Server::start(config).value();
   server.create_region({.name = "queue", .size_bytes = 16_MiB, .shm = true}).value();
   auto view = server.view("queue").value();  // our own window on what we lend
+
+  server
+      .on_notify("queue",
+                 [](const remora::Notification& n) {  // for Region::write_notify
+                   std::cout << n.length_bytes << " bytes at " << n.offset.bytes << ", tag "
+                             << n.tag << std::endl;
+                 })
+      .value();
 
   const char greeting[] = "hello from the server";
   view.write(ByteOffset{64}, std::as_bytes(std::span{greeting})).value();

@@ -7,7 +7,6 @@
 
 #include <remora/remora.h>
 
-using remora::Block;
 using remora::ByteOffset;
 
 int main(int argc, char** argv) try {
@@ -16,9 +15,9 @@ int main(int argc, char** argv) try {
   auto region = engine.open_region(argv[1], remora::Rights::kAll).value();
 
   std::array<std::byte, 4096> page{std::byte{42}};
-  region.write(Block{7}, page).value();
+  region.write_notify(ByteOffset{7 * 4096}, page, 7).value();  // and tells the server's application
   std::array<std::byte, 4096> seen{};
-  region.read(Block{7}, seen).value();
+  region.read(remora::Block{7}, seen).value();
   std::cout << (seen == page ? "read what was written" : "read something else") << '\n';
 
   std::uint64_t before = region.fetch_add(ByteOffset{0}, 1).value();

@@ -120,7 +120,7 @@ refuses() {
   mkdir -p "$folder"
   printf 'cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES CXX)\nfind_package(remora %s)\n' \
     "$1" >"$folder/CMakeLists.txt"
-  ! cmake -S "$folder" -B "$folder/b" -DCMAKE_PREFIX_PATH="$prefix" >"$folder/log" 2>&1 || return 1
+  ! cmake -G Ninja -S "$folder" -B "$folder/b" -DCMAKE_PREFIX_PATH="$prefix" >"$folder/log" 2>&1 || return 1
   grep -qF "$2" "$folder/log" || { cat "$folder/log"; return 1; }
 }
 prove "an unknown component is refused by name" refuses "REQUIRED COMPONENTS remote" "'remote'"

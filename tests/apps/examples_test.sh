@@ -14,6 +14,8 @@ if [[ $transport == shm ]]; then
   queue=remora://localhost:$port/queue
   run 0 "synchronous" "$bin/synchronous" "$queue"
   is "it reads what it wrote" has out 'read what was written'
+  is "the server's handler is told of the write" \
+    eventually grep -q '^4096 bytes at 28672, tag 7$' "$work/server.out"
   is "it swaps" has out '^swapped$'
   run 0 "synchronous, again" "$bin/synchronous" "$queue"
   is "it counts" has out 'the counter stood at 1'

@@ -29,27 +29,35 @@ struct Options {
   std::size_t depth = 32;
   std::size_t pairs = 25;
   std::size_t blocks = 100'000;  ///< of one side of one pair
+  std::size_t copy_threads = 1;  ///< of remora; memcpy has one
   bool writes = false;
+  std::string goal = "-";
+  bool lines = false;  ///< for ratio_table instead of a table
 };
 
 Options parse(int argc, char** argv) {
   Options options;
-  const std::map<std::string, std::size_t*> numbers{{"--region-mib", &options.region_mib},
-                                                    {"--block", &options.block_bytes},
-                                                    {"--depth", &options.depth},
-                                                    {"--pairs", &options.pairs},
-                                                    {"--blocks", &options.blocks}};
+  const std::map<std::string, std::size_t*> numbers{
+      {"--region-mib", &options.region_mib}, {"--block", &options.block_bytes},
+      {"--depth", &options.depth},           {"--pairs", &options.pairs},
+      {"--blocks", &options.blocks},         {"--copy-threads", &options.copy_threads}};
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const auto number = numbers.find(word);
     if (word == "--write") {
       options.writes = true;
+    } else if (word == "--lines") {
+      options.lines = true;
+    } else if (word == "--goal" && i + 1 < argc) {
+      options.goal = argv[++i];
     } else if (number != numbers.end() && i + 1 < argc) {
       *number->second = std::strtoull(argv[++i], nullptr, 10);
     } else {
-      std::fprintf(stderr,
-                   "usage: bench_shm_vs_memcpy [--write] [--region-mib 1024] [--block 4096] "
-                   "[--depth 32] [--pairs 25] [--blocks 100000]\n");
+      std::fprintf(
+          stderr,
+          "usage: bench_shm_vs_memcpy [--write] [--region-mib 1024] [--block 4096] "
+          "[--depth 32] [--pairs 25] [--blocks 100000] [--copy-threads 1] [--goal '>=0.9'] "
+          "[--lines]\n");
       std::exit(2);
     }
   }
@@ -114,10 +122,40 @@ double run_memcpy(std::byte* region, std::byte* buffers, const std::vector<std::
   return per_block(began, order.size());
 }
 
+std::string row_name(const Options& options) {
+  const std::size_t bytes = options.block_bytes;
+  const std::string size = bytes < 1024 ? std::to_string(bytes) + " B"
+                           : bytes < (std::size_t{1} << 20U)
+                               ? std::to_string(bytes / 1024) + " KiB"
+                               : std::to_string(bytes >> 20U) + " MiB";
+  std::string name = options.writes ? "write " : "read ";
+  name += size + ", depth " + std::to_string(options.depth);
+  if (options.copy_threads > 1)
+    name += ", " + std::to_string(options.copy_threads) + " copying threads";
+  return name;
+}
+
+int print(const Options& options, const std::vector<Pair>& pairs_ns) {
+  Row row{row_name(options), "memcpy", "blocks/s", {}, {}};
+  if (!Goal::parse(options.goal, row.goal)) throw std::runtime_error("--goal: '>=RATIO' or '-'");
+  for (const Pair& pair : pairs_ns) row.pairs.push_back({1e9 / pair.ours, 1e9 / pair.peer});
+  if (!options.lines) {
+    std::printf("%zu MiB, %zu blocks a side; spin round trip %.0f ns\n\n%s", options.region_mib,
+                options.blocks, spin_round_trip_ns(), table({row}).c_str());
+    return 0;
+  }
+  for (const Pair& pair : row.pairs)
+    std::printf("%s\t%s\t%s\t%s\t%.1f\t%.1f\n", row.name.c_str(), row.peer.c_str(),
+                row.unit.c_str(), options.goal.c_str(), pair.ours, pair.peer);
+  return 0;
+}
+
 int run(const Options& options) {
   const test::RuntimeDir folder;
   const Server server = start_server(options).value();
-  const Engine engine = Engine::open({}).value();
+  EngineOptions engine_options;
+  engine_options.copy_threads = static_cast<std::uint32_t>(options.copy_threads);
+  const Engine engine = Engine::open(engine_options).value();
   const Region region = engine
                             .open_region("remora://127.0.0.1:" + std::to_string(server.port()) +
                                              "/bench?transport=shm",
@@ -142,10 +180,9 @@ int run(const Options& options) {
   run_remora(queue, slots, order, options.writes);
   run_memcpy(extents[0].data(), buffers, order, options);
 
-  Row row{options.writes ? "write" : "read", {}};
-  Row times{"ns", {}};
   test::Random random{2};
   order.resize(options.blocks);
+  std::vector<Pair> pairs_ns;
   for (std::size_t pair = 0; pair < options.pairs; ++pair) {
     for (std::uint32_t& block : order)
       block = static_cast<std::uint32_t>(random.below(region.block_count()));
@@ -154,22 +191,9 @@ int run(const Options& options) {
     if (ours_first) ours = run_remora(queue, slots, order, options.writes);
     const double peer = run_memcpy(extents[0].data(), buffers, order, options);
     if (!ours_first) ours = run_remora(queue, slots, order, options.writes);
-    times.pairs.push_back({ours, peer});
-    row.pairs.push_back({1e6 / ours, 1e6 / peer});
+    pairs_ns.push_back({ours, peer});
   }
-  std::vector<double> ours_ns;
-  std::vector<double> peer_ns;
-  for (const Pair& pair : times.pairs) {
-    ours_ns.push_back(pair.ours);
-    peer_ns.push_back(pair.peer);
-  }
-  std::printf(
-      "%zu B random blocks over %zu MiB, depth %zu, %zu blocks a side; ns a block: remora "
-      "%.0f, memcpy %.0f; spin round trip %.0f ns\n\n%s",
-      options.block_bytes, options.region_mib, options.depth, options.blocks,
-      estimate(ours_ns).median, estimate(peer_ns).median, spin_round_trip_ns(),
-      table({row}, "memcpy", "thousand blocks/s", 0.8).c_str());
-  return 0;
+  return print(options, pairs_ns);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 namespace remora::bench {
@@ -29,10 +30,10 @@ double median_of_sorted(const std::vector<double>& sorted) {
   return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-std::string number(double value, int width) {
+std::string number(double value) {
   char text[64];
-  const int decimals = value < 10 ? 3 : value < 1000 ? 1 : 0;
-  std::snprintf(text, sizeof text, "%*.*f", width, decimals, value);
+  const int decimals = value < 10 ? 2 : value < 1000 ? 1 : 0;
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
   return text;
 }
 
@@ -45,12 +46,31 @@ Estimate estimate(std::vector<double> values) {
   return {median_of_sorted(values), values[rank - 1], values[values.size() - rank], values.size()};
 }
 
-std::string table(const std::vector<Row>& rows, const std::string& peer, const std::string& unit,
-                  double goal) {
-  std::string text = "| ";
-  text += unit + " | pairs | remora | " + peer + " | ratio | 95 % interval |";
-  text += goal > 0 ? " goal |\n" : "\n";
-  text += goal > 0 ? "|---|---|---|---|---|---|---|\n" : "|---|---|---|---|---|---|\n";
+bool Goal::parse(const std::string& text, Goal& into) {
+  into = {};
+  if (text == "-") return true;
+  into.at_most = text.rfind("<=", 0) == 0;
+  const bool has_sign = into.at_most || text.rfind(">=", 0) == 0;
+  const std::string digits = has_sign ? text.substr(2) : text;
+  char* end = nullptr;
+  into.ratio = std::strtod(digits.c_str(), &end);
+  return !digits.empty() && *end == '\0' && into.ratio > 0;
+}
+
+bool Goal::met(const Estimate& found) const noexcept {
+  return at_most ? found.low <= ratio : found.high >= ratio;
+}
+
+std::string Goal::text() const {
+  if (ratio == 0) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "%s %.4g", at_most ? "<=" : ">=", ratio);
+  return text;
+}
+
+std::string table(const std::vector<Row>& rows) {
+  std::string text = "| | peer | unit | pairs | remora | peer | ratio | 95 % interval | goal |\n";
+  text += "|---|---|---|---|---|---|---|---|---|\n";
   for (const Row& row : rows) {
     std::vector<double> ours;
     std::vector<double> theirs;
@@ -61,13 +81,12 @@ std::string table(const std::vector<Row>& rows, const std::string& peer, const s
       if (pair.peer > 0) ratios.push_back(pair.ours / pair.peer);
     }
     const Estimate ratio = estimate(ratios);
-    text += "| ";
-    text += row.name + " | " + std::to_string(ratio.count) + " | " +
-            number(estimate(ours).median, 0) + " | " + number(estimate(theirs).median, 0) + " | " +
-            number(ratio.median, 0) + " | " + number(ratio.low, 0) + " - " + number(ratio.high, 0) +
-            " |";
-    if (goal > 0) text += " " + number(goal, 0) + (ratio.median >= goal ? " met |" : " missed |");
-    text += "\n";
+    text += "| " + row.name + " | " + row.peer + " | " + row.unit + " | " +
+            std::to_string(ratio.count) + " | " + number(estimate(ours).median) + " | " +
+            number(estimate(theirs).median) + " | " + number(ratio.median) + " | " +
+            number(ratio.low) + " - " + number(ratio.high) + " | " + row.goal.text();
+    if (row.goal.ratio > 0) text += row.goal.met(ratio) ? " met" : " missed";
+    text += " |\n";
   }
   return text;
 }

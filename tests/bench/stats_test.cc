@@ -38,14 +38,45 @@ TEST(Estimate, OutliersDoNotMoveTheMedian) {
   EXPECT_EQ(estimate({1, 1, 1, 1, 1, 1, 1, 1e9, 1e9}).median, 1);
 }
 
+TEST(Goal, ReadsLeastMostAndNone) {
+  Goal goal;
+  ASSERT_TRUE(Goal::parse(">=0.9", goal));
+  EXPECT_EQ(goal.ratio, 0.9);
+  EXPECT_FALSE(goal.at_most);
+  ASSERT_TRUE(Goal::parse("<=1.2", goal));
+  EXPECT_EQ(goal.ratio, 1.2);
+  EXPECT_TRUE(goal.at_most);
+  ASSERT_TRUE(Goal::parse("2", goal));
+  EXPECT_EQ(goal.ratio, 2);
+  ASSERT_TRUE(Goal::parse("-", goal));
+  EXPECT_EQ(goal.ratio, 0);
+}
+
+TEST(Goal, OtherTextIsRefused) {
+  Goal goal;
+  for (const char* text : {"", ">=", "x", "1.2x", "-1", "0"})
+    EXPECT_FALSE(Goal::parse(text, goal)) << text;
+}
+
+TEST(Goal, IsMetWhenTheIntervalReachesIt) {
+  const Estimate found{1, 0.9, 1.1, 15};
+  EXPECT_TRUE((Goal{1.1, false}.met(found)));
+  EXPECT_FALSE((Goal{1.11, false}.met(found)));
+  EXPECT_TRUE((Goal{0.9, true}.met(found)));
+  EXPECT_FALSE((Goal{0.89, true}.met(found)));
+}
+
 TEST(Table, SaysRatioOfPairsAndWhetherTheGoalIsMet) {
-  const Row met{"read", std::vector<Pair>(15, Pair{90, 100})};
-  const Row missed{"write", std::vector<Pair>(15, Pair{50, 100})};
-  const std::string text = table({met, missed}, "peer", "MB/s", 0.8);
-  EXPECT_NE(text.find("| read | 15 | 90.0 | 100.0 | 0.900 | 0.900 - 0.900 | 0.800 met |"),
+  const Row met{"read", "memcpy", "MB/s", {0.8, false}, std::vector<Pair>(15, Pair{90, 100})};
+  const Row missed{"write", "memcpy", "ns", {0.8, true}, std::vector<Pair>(15, Pair{90, 100})};
+  const Row none{"add", "x", "ns", {}, std::vector<Pair>(15, Pair{90, 100})};
+  const std::string text = table({met, missed, none});
+  EXPECT_NE(text.find("| read | memcpy | MB/s | 15 | 90.0 | 100.0 | 0.90 | 0.90 - 0.90 | "
+                      ">= 0.8 met |"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("0.800 missed |"), std::string::npos) << text;
+  EXPECT_NE(text.find("| <= 0.8 missed |"), std::string::npos) << text;
+  EXPECT_NE(text.find("| 0.90 - 0.90 |  |"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ constexpr std::array<const char*, 4> kOpNames{"read", "write", "cas", "add"};
 /// Under which name an operation is counted.
 constexpr std::size_t name_of(transport::Opcode opcode) noexcept {
   using enum transport::Opcode;
-  if (opcode == kWriteZeroes) return static_cast<std::size_t>(kWrite);
+  if (opcode == kWriteZeroes || opcode == kNotify) return static_cast<std::size_t>(kWrite);
   if (opcode == kFlush) return static_cast<std::size_t>(kRead);
   return static_cast<std::size_t>(opcode);
 }

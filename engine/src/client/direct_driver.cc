@@ -28,11 +28,12 @@ std::byte* mapped(const WireExtent& extent, std::uint64_t offset) noexcept {
 }  // namespace
 
 DirectDriver::DirectDriver(transport::DirectPath path, std::shared_ptr<ParallelCopy> copier,
-                           ClientMetrics metrics, BrokenHandler on_broken)
+                           ClientMetrics metrics, BrokenHandler on_broken, Notifier notifier)
     : path_{std::move(path)},
       copier_{std::move(copier)},
       metrics_{std::move(metrics)},
-      on_broken_{std::move(on_broken)} {
+      on_broken_{std::move(on_broken)},
+      notifier_{std::move(notifier)} {
   metrics_.lane_opened(0);
 }
 
@@ -70,6 +71,7 @@ void DirectDriver::submit(OperationList operations) noexcept {
   EndTally tally{metrics_};
   for (OperationRecord* at = first; at != nullptr;) {
     OperationRecord& operation = *std::exchange(at, at->next);
+    tell(operation);
     tally.add(operation);
     operation.sink->push(operation);
   }
@@ -79,6 +81,7 @@ void DirectDriver::submit(OperationList operations) noexcept {
 
 void DirectDriver::run(OperationRecord& operation, CompletionSink& sink) noexcept {
   carry_out(operation);
+  tell(operation);
   EndTally{metrics_}.add(operation);
   sink.push(operation);
 }
@@ -181,6 +184,18 @@ void DirectDriver::copy_in_steps(OperationRecord& operation) noexcept {
     move_bytes(operation.request.opcode, piece.bytes, mapped(extent, at), length);
     advance(operation, length);
   }
+}
+
+/// In the caller's thread: a worker of the copies never waits.
+void DirectDriver::tell(OperationRecord& operation) noexcept {
+  if (operation.whole || operation.notice_grant == 0 || !operation.outcome.ok) return;
+  const Status told = notifier_({.grant_id = operation.notice_grant,
+                                 .offset_bytes = operation.offset_bytes,
+                                 .length_bytes = operation.length_bytes,
+                                 .tag = operation.notice_tag},
+                                operation.deadline);
+  // The bytes are there whatever becomes of the notice.
+  if (!told) operation.outcome = Outcome::failure(Code::kIndeterminate, told.error().reason());
 }
 
 }  // namespace remora::detail

@@ -16,11 +16,15 @@ namespace remora::detail {
 
 class DirectDriver final : public LaneDriver {
  public:
+  /// Tells the serving application of a write; blocks until the server has taken it.
+  using Notifier = std::function<Status(const transport::Notice&, Deadline)>;
+
   DirectDriver(transport::DirectPath path, std::shared_ptr<ParallelCopy> copier,
-               ClientMetrics metrics, BrokenHandler on_broken);
+               ClientMetrics metrics, BrokenHandler on_broken, Notifier notifier);
   ~DirectDriver() override;
 
-  /// Done on return; long copies look at the deadline, and at the server, every few MiB.
+  /// Done on return, and a server that is to be told of a write has been; long copies look at the
+  /// deadline, and at the server, every few MiB.
   void submit(OperationList operations) noexcept override;
   void run(OperationRecord& operation, CompletionSink& sink) noexcept override;
   void wait(CompletionSink& sink, std::size_t at_least,
@@ -37,12 +41,14 @@ class DirectDriver final : public LaneDriver {
   void move_bytes(transport::Opcode opcode, std::byte* local, std::byte* remote,
                   std::size_t length_bytes) noexcept;
   void copy_in_steps(OperationRecord& operation) noexcept;
+  void tell(OperationRecord& operation) noexcept;
   [[nodiscard]] bool usable() noexcept;
 
   transport::DirectPath path_;
   std::shared_ptr<ParallelCopy> copier_;
   ClientMetrics metrics_;
   BrokenHandler on_broken_;
+  Notifier notifier_;
   std::atomic<Reason> broken_reason_{Reason::kNone};
   alignas(64) std::atomic<bool> order_{false};
 };

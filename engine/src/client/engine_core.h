@@ -140,6 +140,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
                                            std::string transport_reason, Deadline deadline);
   /// Gives a grant back. Blocks for 2 s at most, once, where the server does not answer.
   void close_grant(std::uint64_t grant_id) noexcept;
+  /// Tells the server of a write, where no lane does. Blocks until it has taken it.
+  Status notify(const transport::Notice& notice, Deadline deadline);
   /// Ends the session: everything in flight completes.
   void fail(Reason reason) noexcept;
 
@@ -210,6 +212,12 @@ class RegionCore {
   bool check(OperationRecord& operation, std::span<const Target> pieces) const noexcept;
   bool check(OperationRecord& operation, std::span<const Source> pieces) const noexcept;
 
+  /// The serving application is to be told of a write that passed its check.
+  void add_notice(OperationRecord& operation, std::uint32_t tag) const noexcept {
+    if (operation.whole) make_split(operation, grant_.extents);
+    operation.notice_grant = grant_id_;
+    operation.notice_tag = tag;
+  }
   /// Submits one operation that passed its check, and waits for it.
   void run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept;
   /// One operation without local memory: check and run. What an atomic found.

@@ -91,6 +91,7 @@ struct Outcome {
     case transport::Opcode::kCompareSwap: return "compare_swap";
     case transport::Opcode::kFetchAdd: return "fetch_add";
     case transport::Opcode::kWriteZeroes: return "write_zeroes";
+    case transport::Opcode::kNotify: return "write_notify";
     case transport::Opcode::kFlush: return "flush_visible";
   }
   return "operation";
@@ -129,14 +130,18 @@ struct OperationRecord {
   Outcome outcome;
   std::uint64_t old_value = 0;
 
-  // How far one is that is not whole: cut at extents, pieces and the lane's limits, or bounced.
+  // How far one is that is not whole: cut at extents, pieces and the lane's limits, or bounced. Set
+  // by make_split() only.
   std::span<const transport::WireExtent> extents;
-  const void* pieces = nullptr;  ///< Targets of a read, Sources of a write; null: one, as above
-  std::uint64_t piece_end_bytes = 0;  ///< of the operation: where the piece ends that comes next
-  std::uint64_t pieces_begun = 0;
-  std::uint64_t planned_bytes = 0;  ///< made into work requests
-  std::uint32_t requests_in_flight = 0;
-  bool any_posted = false;
+  const void* pieces;             ///< Targets of a read, Sources of a write; null: one, as above
+  std::uint64_t piece_end_bytes;  ///< of the operation: where the piece ends that comes next
+  std::uint64_t pieces_begun;
+  std::uint64_t planned_bytes;  ///< made into work requests
+  std::uint64_t notice_grant;   ///< the grant of a write that is told of; 0: it is not
+  std::uint32_t notice_tag;
+  bool notice_planned;
+  std::uint32_t requests_in_flight;
+  bool any_posted;
 };
 
 /// Makes `operation`, which lies within its region, one request, if it lies within one extent and
@@ -164,8 +169,16 @@ inline void make_split(OperationRecord& operation,
   operation.piece_end_bytes = operation.length_bytes;
   operation.pieces_begun = 0;
   operation.planned_bytes = 0;
+  operation.notice_grant = 0;
+  operation.notice_planned = false;
   operation.requests_in_flight = 0;
   operation.any_posted = false;
+}
+
+/// Every request of an operation that is not whole has been made.
+[[nodiscard]] inline bool all_planned(const OperationRecord& operation) noexcept {
+  return operation.planned_bytes == operation.length_bytes &&
+         (operation.notice_grant == 0 || operation.notice_planned);
 }
 
 /// Local memory of what comes next of an operation that is not whole. Empty when nothing does.

@@ -240,7 +240,7 @@ void PostedDriver::settle_part(Posted& posted, OperationRecord& operation,
   if (posted.bounce_slot != SlotStore::kNone) options_.bounce->give_back(posted.bounce_slot);
   posted = {};
   if (--operation.requests_in_flight != 0) return;
-  const bool planned = operation.planned_bytes == operation.length_bytes || !operation.outcome.ok;
+  const bool planned = all_planned(operation) || !operation.outcome.ok;
   // An operation that is still first in the backlog is finished by pump() or fail_backlog().
   if (planned && backlog_.first != &operation) finish(operation, tally);
 }
@@ -293,7 +293,8 @@ void PostedDriver::pump() noexcept {
 bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
   if (!operation.outcome.ok) return true;  // failed in part
   while (operation.planned_bytes != operation.length_bytes) {
-    if (room-- == 0) return false;
+    if (room == 0) return false;
+    --room;
     const std::uint64_t at = operation.offset_bytes + operation.planned_bytes;
     const WireExtent& extent = extent_of(operation.extents, at);
     const std::uint64_t into = at - extent.start_bytes;
@@ -312,6 +313,18 @@ bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
     advance(operation, request.length_bytes);
     ++operation.requests_in_flight;
   }
+  if (all_planned(operation)) return true;
+  if (room == 0) return false;
+  // Behind all of the write: requests of a lane take effect in order.
+  WorkRequest& request = pieces_[chain_length_];
+  request = {.remote_address = operation.offset_bytes,
+             .compare_or_add = operation.length_bytes,
+             .swap = operation.notice_grant,
+             .remote_key = operation.notice_tag,
+             .opcode = Opcode::kNotify};
+  add_to_chain(operation, request) = {.operation = &operation};
+  split_in_chain_ = operation.notice_planned = true;
+  ++operation.requests_in_flight;
   return true;
 }
 

@@ -102,6 +102,20 @@ Ticket QueueCore::take(const transport::WorkRequest& request, ByteOffset offset,
   return keep(*entry, region_->check(*entry));
 }
 
+Ticket QueueCore::take_notify(ByteOffset offset, const Source& from, std::uint32_t notice,
+                              std::uint64_t tag) noexcept {
+  QueueEntry* const entry = acquire(tag);
+  if (entry == nullptr) return {};
+  entry->request.opcode = Opcode::kWrite;
+  entry->request.local = const_cast<std::byte*>(from.bytes().data());
+  entry->offset_bytes = offset.bytes;
+  entry->length_bytes = from.bytes().size();
+  entry->memory = from.memory();
+  const bool sound = region_->check(*entry, from.valid());
+  if (sound) region_->add_notice(*entry, notice);
+  return keep(*entry, sound);
+}
+
 template <typename Piece>
 Ticket QueueCore::take_pieces(Opcode opcode, ByteOffset offset, std::span<const Piece> pieces,
                               std::uint64_t tag) noexcept {
@@ -357,6 +371,10 @@ Ticket Queue::read(ByteOffset from, std::span<const Target> into, std::uint64_t 
 }
 Ticket Queue::write(ByteOffset to, std::span<const Source> from, std::uint64_t tag) noexcept {
   return core_->take_pieces(Opcode::kWrite, to, from, tag);
+}
+Ticket Queue::write_notify(ByteOffset to, Source from, std::uint32_t notice,
+                           std::uint64_t tag) noexcept {
+  return core_->take_notify(to, from, notice, tag);
 }
 Ticket Queue::write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag) noexcept {
   return core_->take({.opcode = Opcode::kWriteZeroes}, at, length_bytes, tag);

@@ -65,6 +65,8 @@ class QueueCore {
   /// A transfer of the whole slot, which is moved from unless the queue is full.
   Ticket take_slot(transport::Opcode opcode, ByteOffset offset, Slot& slot,
                    std::uint64_t tag) noexcept;
+  Ticket take_notify(ByteOffset offset, const Source& from, std::uint32_t notice,
+                     std::uint64_t tag) noexcept;
   template <typename Piece>
   Ticket take_pieces(transport::Opcode opcode, ByteOffset offset, std::span<const Piece> pieces,
                      std::uint64_t tag) noexcept;

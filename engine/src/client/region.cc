@@ -213,6 +213,22 @@ Status Region::write(ByteOffset to, std::span<const Source> from,
   return detail::status_of(operation);
 }
 
+Status Region::write_notify(ByteOffset to, Source from, std::uint32_t notice,
+                            std::chrono::nanoseconds deadline) const {
+  detail::OperationRecord operation;
+  operation.request.opcode = Opcode::kWrite;
+  // The record has one pointer for both directions; a write's bytes are only read.
+  operation.request.local = const_cast<std::byte*>(from.bytes().data());
+  operation.length_bytes = from.bytes().size();
+  operation.offset_bytes = to.bytes;
+  operation.memory = from.memory();
+  if (core_->check(operation, from.valid())) {
+    core_->add_notice(operation, notice);
+    core_->run(operation, deadline);
+  }
+  return detail::status_of(operation);
+}
+
 Status Region::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                             std::chrono::nanoseconds deadline) const {
   return detail::status_of(

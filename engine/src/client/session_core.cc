@@ -1,3 +1,4 @@
+#include <thread>
 #include <utility>
 
 #include "client/direct_driver.h"
@@ -9,6 +10,7 @@ namespace remora::detail {
 
 using control::Request;
 using transport::ControlMessage;
+using transport::Notice;
 using transport::Opcode;
 using transport::WireExtent;
 
@@ -84,8 +86,9 @@ Status SessionCore::hello(Deadline deadline) {
 
 Status SessionCore::open_lane(Deadline deadline) {
   if (auto path = endpoint_->direct_path())
-    return keep(std::make_unique<DirectDriver>(std::move(*path), engine_->parallel_copy(),
-                                               *metrics_, lane_broken()));
+    return keep(std::make_unique<DirectDriver>(
+        std::move(*path), engine_->parallel_copy(), *metrics_, lane_broken(),
+        [this](const Notice& notice, Deadline until) { return notify(notice, until); }));
   PostedDriver::Options options{
       .spin = engine_->options().spin, .bounce = nullptr, .zeroes = nullptr};
   if (domain_ != nullptr) {
@@ -105,6 +108,24 @@ Status SessionCore::open_lane(Deadline deadline) {
   reads_ = (*lane)->limits().initiator_depth != 0;
   return keep(std::make_unique<PostedDriver>(std::move(*lane), std::move(options), *metrics_,
                                              lane_broken()));
+}
+
+Status SessionCore::notify(const Notice& notice, Deadline deadline) {
+  constexpr std::chrono::microseconds kPause{200};
+  while (true) {
+    Request request;
+    control::NotifyRequest& told = *request.mutable_notify();
+    told.set_grant_id(notice.grant_id);
+    told.set_offset(notice.offset_bytes);
+    told.set_length_bytes(notice.length_bytes);
+    told.set_tag(notice.tag);
+    auto answer = call(std::move(request), "write_notify", deadline);
+    if (answer) return {};
+    // The serving application has enough to do.
+    if (answer.error().code() != Code::kWouldBlock) return answer.error();
+    if (Clock::now() + kPause >= deadline) return Error{Code::kTimedOut, "write_notify"};
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 LaneDriver::BrokenHandler SessionCore::lane_broken() {

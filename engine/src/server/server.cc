@@ -71,6 +71,10 @@ Result<Server> Server::start(const config::ServerConfig& config,
 void Server::stop() noexcept { core_->stop(); }
 void Server::hurry() noexcept { core_->hurry(); }
 
+Status Server::on_notify(std::string_view region, NotificationHandler handler) const {
+  return core_->notifier().on_notify(std::string{region}, std::move(handler));
+}
+
 Result<RegionView> Server::view(std::string_view region) const {
   auto found = core_->catalog().find(region);
   if (!found) return found.error();

@@ -1,7 +1,10 @@
 #include "server/server_core.h"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <utility>
 
@@ -70,6 +73,7 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       metrics_{std::move(metrics)},
       pool_{std::move(pool)},
       catalog_{pool_, config_.limits.regions_max},
+      notifier_{metrics_},
       boot_id_{random_id()},
       memory_id_{random_id()},
       port_{doors.port},
@@ -180,6 +184,10 @@ Status ServerCore::begin() {
   worker_ = std::thread{[this] { work(); }};
   ::pthread_setname_np(worker_.native_handle(), "remora-worker");
   loop_->every(std::chrono::milliseconds{250}, [this] { end_late_arrivals(); });
+  room_event_ = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  if (!room_event_) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  if (auto watch = loop_->watch(room_event_.get(), [this] { on_room(); }); !watch)
+    return watch.error();
   for (const auto& listener : listeners_) {
     auto watch =
         loop_->watch(listener->event_fd(), [this, raw = listener.get()] { on_listener(*raw); });
@@ -202,6 +210,7 @@ void ServerCore::stop() noexcept {
   while (session_count() > 0 && !hurried_ && Clock::now() < drained)
     std::this_thread::sleep_for(kDrainPause);
   http_.reset();
+  notifier_.stop();
   if (loop_ != nullptr) loop_->stop();
   std::vector<std::uint64_t> left;
   {
@@ -286,7 +295,10 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
       end_session(id);
       return;
     }
-    if (!message->has_value()) return;
+    if (!message->has_value()) {
+      if (!take_notices(*session)) return;
+      continue;
+    }
     session->hear();
     if (!session->admit_request()) {
       log::warn("session {:x} ({}): too many requests at once; ended", id,
@@ -308,6 +320,41 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
       end_session(session->id());
     });
   }
+}
+
+/// True when there may be more of anything.
+bool ServerCore::take_notices(ServerSession& session) noexcept {
+  std::array<transport::Notice, 1> found;
+  bool any = false;
+  while (session.has_room_for_notices() || !session.hold_up()) {
+    if (session.endpoint().take_notices(found) == 0) return any;
+    any = true;
+    const Status announced = session.announce(found.front());
+    if (announced) continue;
+    log::warn("session {:x}: {}; ended", session.id(), announced.error().message());
+    metrics_.protocol_violation();
+    end_session(session.id());
+    return false;
+  }
+  return false;  // look_for_notices() comes when there is room
+}
+
+void ServerCore::look_for_notices(std::uint64_t session_id) noexcept {
+  const std::lock_guard lock{mutex_};
+  if (stopping_) return;
+  with_room_.push_back(session_id);
+  signal_event(room_event_.get());
+}
+
+void ServerCore::on_room() noexcept {
+  std::vector<std::uint64_t> ids;
+  {
+    const std::lock_guard lock{mutex_};
+    eventfd_t value = 0;
+    ::eventfd_read(room_event_.get(), &value);
+    ids.swap(with_room_);
+  }
+  for (const std::uint64_t id : ids) on_session(id);
 }
 
 void ServerCore::end_session(std::uint64_t id) noexcept {

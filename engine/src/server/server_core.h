@@ -23,6 +23,7 @@
 #include <remora/metrics/http_endpoint.h>
 
 #include "server/catalog.h"
+#include "server/notifier.h"
 #include "server/pool.h"
 #include "server/server_metrics.h"
 #include "server/server_session.h"
@@ -60,6 +61,9 @@ class ServerCore {
   [[nodiscard]] PoolUsage pool_usage() const { return pool_->usage(); }
   [[nodiscard]] std::uint64_t boot_id() const noexcept { return boot_id_; }
   [[nodiscard]] std::uint64_t memory_id() const noexcept { return memory_id_; }
+  [[nodiscard]] Notifier& notifier() noexcept { return notifier_; }
+  /// Any thread: the session has room for notices that it had none for.
+  void look_for_notices(std::uint64_t session_id) noexcept;
   /// Runs `job` on the worker.
   void enqueue(std::function<void()> job);
   /// `device`: the session's, for "auto"; empty for none. Errors: as Session::create_region.
@@ -87,6 +91,8 @@ class ServerCore {
   Status begin();
   void on_listener(transport::Listener& listener) noexcept;
   void on_session(std::uint64_t id) noexcept;
+  bool take_notices(ServerSession& session) noexcept;
+  void on_room() noexcept;
   void end_session(std::uint64_t id) noexcept;
   void end_late_arrivals() noexcept;
   void work() noexcept;
@@ -95,6 +101,7 @@ class ServerCore {
   ServerMetrics metrics_;
   std::shared_ptr<Pool> pool_;
   Catalog catalog_;
+  Notifier notifier_;
   std::uint64_t boot_id_;
   std::uint64_t memory_id_;
   std::uint16_t port_;
@@ -111,7 +118,9 @@ class ServerCore {
   };
   std::unordered_map<std::uint64_t, Attached> sessions_;
   std::deque<std::function<void()>> jobs_;
+  std::vector<std::uint64_t> with_room_;  ///< sessions that may have notices to take
   std::condition_variable job_added_;
+  UniqueFd room_event_;
   std::atomic<bool> hurried_{false};
   bool stopping_ = false;
   bool stopped_ = false;

@@ -7,7 +7,7 @@ namespace remora::detail {
 
 namespace {
 constexpr std::array<const char*, static_cast<std::size_t>(RequestKind::kCount)> kRequestNames{
-    "hello", "create", "open", "extents", "close", "list", "stat", "remove", "ping"};
+    "hello", "create", "open", "extents", "close", "list", "stat", "remove", "ping", "notify"};
 constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::kShm,
                                           TransportKind::kTcp};
 }  // namespace
@@ -45,6 +45,12 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
   keep(made.violations_,
        registry->counter("remora_server_protocol_violations_total",
                          "Sessions ended because a peer did not follow the protocol."));
+  constexpr std::array<const char*, 3> kHeard{"ok", "unheard", "threw"};
+  for (std::size_t heard = 0; heard < kHeard.size(); ++heard)
+    keep(made.notifications_[heard],
+         registry->counter("remora_server_notifications_total",
+                           "Writes that clients told of, by what the application's handler did.",
+                           {{"status", kHeard[heard]}}));
   keep(made.grants_, registry->gauge("remora_server_grants", "Regions open, over all sessions."));
   keep(made.regions_, registry->gauge("remora_server_regions", "Regions that exist."));
   if (!status) return status.error();
@@ -68,6 +74,10 @@ void ServerMetrics::request(RequestKind kind, bool ok,
   const metrics::Recorder recorder = registry_->recorder();
   recorder.add(requests_[static_cast<std::size_t>(kind)][ok ? 1 : 0]);
   recorder.observe(latency_, static_cast<std::uint64_t>(took.count()));
+}
+
+void ServerMetrics::notification(Heard heard) const noexcept {
+  registry_->recorder().add(notifications_[static_cast<std::size_t>(heard)]);
 }
 
 void ServerMetrics::protocol_violation() const noexcept { registry_->recorder().add(violations_); }

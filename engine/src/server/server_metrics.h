@@ -23,6 +23,7 @@ enum class RequestKind : std::size_t {
   kStat,
   kRemove,
   kPing,
+  kNotify,
   kCount
 };
 
@@ -36,6 +37,9 @@ class ServerMetrics {
   void session_refused() const noexcept;
   void request(RequestKind kind, bool ok, std::chrono::nanoseconds took) const noexcept;
   void protocol_violation() const noexcept;
+  /// Whether a handler took a notification.
+  enum class Heard : std::size_t { kYes, kNo, kThrew };
+  void notification(Heard heard) const noexcept;
   void grants(std::int64_t delta) const noexcept { grants_.add(delta); }
   void regions(std::size_t count) const noexcept { regions_.set(static_cast<std::int64_t>(count)); }
 
@@ -53,6 +57,7 @@ class ServerMetrics {
   metrics::Histogram latency_;
   metrics::Counter refused_;
   metrics::Counter violations_;
+  std::array<metrics::Counter, 3> notifications_{};  // by Heard
   metrics::Gauge grants_;
   metrics::Gauge regions_;
 };

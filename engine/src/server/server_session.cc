@@ -22,6 +22,7 @@ RequestKind kind_of(const Request& request) noexcept {
     case Request::kList: return RequestKind::kList;
     case Request::kStat: return RequestKind::kStat;
     case Request::kRemove: return RequestKind::kRemove;
+    case Request::kNotify: return RequestKind::kNotify;
     case Request::kPing:
     case Request::BODY_NOT_SET: break;
   }
@@ -64,12 +65,44 @@ bool ServerSession::admit_request() noexcept {
 }
 
 void ServerSession::release() noexcept {
-  for (auto& [id, open] : grants_) {
+  decltype(grants_) ended;
+  {
+    const std::lock_guard lock{grants_mutex_};
+    ended.swap(grants_);
+  }
+  for (auto& [id, open] : ended) {
     open.grant = {};
     server_.catalog().close(*open.region);
     server_.metrics().grants(-1);
   }
-  grants_.clear();
+}
+
+Status ServerSession::announce(const transport::Notice& notice) {
+  const Error refused = Error{Code::kProtocol, "notice"}.with_subject(endpoint_->peer());
+  Notification told{.offset = ByteOffset{notice.offset_bytes},
+                    .length_bytes = notice.length_bytes,
+                    .tag = notice.tag};
+  {
+    const std::lock_guard lock{grants_mutex_};
+    const auto found = grants_.find(notice.grant_id);
+    // A grant may have been closed behind its last notice; one that never was is a lie.
+    if (found == grants_.end()) return notice.grant_id < next_grant_id_ ? Status{} : refused;
+    const std::uint64_t size = found->second.region->info().size_bytes;
+    if (!includes(found->second.rights, Rights::kWrite) || notice.offset_bytes > size ||
+        notice.length_bytes > size - notice.offset_bytes)
+      return refused;
+    told.region = found->second.region->name();
+  }
+  if (!has_room_for_notices()) return Error{Code::kWouldBlock, "notice"};
+  notices_unhandled_.fetch_add(1);
+  server_.notifier().deliver(std::move(told), shared_from_this());
+  return {};
+}
+
+void ServerSession::notice_handled() noexcept {
+  // Not for each: whoever waits goes on when half of the room is there.
+  const std::size_t left = notices_unhandled_.fetch_sub(1) - 1;
+  if (left <= transport::kNoticesMax / 2 && held_up_.exchange(false)) server_.look_for_notices(id_);
 }
 
 bool ServerSession::serve(const transport::ControlMessage& message, Clock::time_point arrived) {
@@ -114,6 +147,7 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request) {
     case Request::kList: return list(request.list());
     case Request::kStat: return stat(request.stat());
     case Request::kRemove: return remove(request.remove());
+    case Request::kNotify: return notify(request.notify());
     case Request::kPing: {
       Answer answer;
       answer.reply.mutable_ping();
@@ -212,7 +246,10 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
   opened.mutable_region()->set_extent_count(grant->extents.size());
   append_page(grant->extents, 0, *opened.mutable_extents());
   answer.descriptors = std::move(grant->descriptors);
-  grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant)});
+  {
+    const std::lock_guard lock{grants_mutex_};
+    grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant), rights});
+  }
   server_.metrics().grants(1);
   return answer;
 }
@@ -228,11 +265,16 @@ Result<ServerSession::Answer> ServerSession::extents(const control::ExtentsReque
 }
 
 Result<ServerSession::Answer> ServerSession::close(const control::CloseRequest& request) {
-  const auto found = grants_.find(request.grant_id());
-  if (found == grants_.end()) return Error{Code::kInvalidArgument, "close"};
-  found->second.grant = {};
-  server_.catalog().close(*found->second.region);
-  grants_.erase(found);
+  OpenGrant ended;
+  {
+    const std::lock_guard lock{grants_mutex_};
+    const auto found = grants_.find(request.grant_id());
+    if (found == grants_.end()) return Error{Code::kInvalidArgument, "close"};
+    ended = std::move(found->second);
+    grants_.erase(found);
+  }
+  ended.grant = {};
+  server_.catalog().close(*ended.region);
   server_.metrics().grants(-1);
   Answer answer;
   answer.reply.mutable_close();
@@ -261,6 +303,17 @@ Result<ServerSession::Answer> ServerSession::remove(const control::RemoveRequest
   if (auto status = server_.remove_region(request.name()); !status) return status.error();
   Answer answer;
   answer.reply.mutable_remove();
+  return answer;
+}
+
+Result<ServerSession::Answer> ServerSession::notify(const control::NotifyRequest& request) {
+  const Status announced = announce({.grant_id = request.grant_id(),
+                                     .offset_bytes = request.offset(),
+                                     .length_bytes = request.length_bytes(),
+                                     .tag = request.tag()});
+  if (!announced) return announced.error();
+  Answer answer;
+  answer.reply.mutable_notify();
   return answer;
 }
 

@@ -131,6 +131,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     builder.send_depth(granted)
         .receive_depth(1)
         .inline_bytes(rdma::kInlineBytes)
+        .rnr_retry_count(7)  // for ever: the operation's deadline ends it
         .access(verbs::Access::kNone)
         .timeout(device.is_software() ? rdma::kAckTimeoutSoftware : rdma::kAckTimeoutHardware);
     rdma::limit_depths(builder, rdma::Asks::kClient, true);

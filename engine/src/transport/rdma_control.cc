@@ -48,6 +48,23 @@ std::optional<Introduction> Introduction::from_wire(std::span<const std::byte> b
       .ticket = {.session_id = get(bytes.subspan(8, 8)), .secret = get(bytes.subspan(16, 8))}};
 }
 
+NoticeBytes to_wire(const Notice& notice) noexcept {
+  NoticeBytes wire{};
+  const std::span all{wire};
+  put(all.subspan(0, 8), notice.grant_id);
+  put(all.subspan(8, 8), notice.offset_bytes);
+  put(all.subspan(16, 8), notice.length_bytes);
+  put(all.subspan(24, 4), notice.tag);
+  return wire;
+}
+
+Notice notice_from_wire(std::span<const std::byte, kNoticeWireBytes> bytes) noexcept {
+  return {.grant_id = get(bytes.subspan(0, 8)),
+          .offset_bytes = get(bytes.subspan(8, 8)),
+          .length_bytes = get(bytes.subspan(16, 8)),
+          .tag = static_cast<std::uint32_t>(get(bytes.subspan(24, 4)))};
+}
+
 Result<ControlBuffers> ControlBuffers::create(const verbs::ProtectionDomain& domain) {
   auto send_queue = domain.device().create_completion_queue({.depth = kControlSends});
   if (!send_queue) return send_queue.error();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/log.h"
+#include "transport/rdma_wire.h"
 
 namespace remora::transport::rdma {
 
@@ -22,11 +23,17 @@ class RdmaLane final : public Lane {
     auto registered = link.pair->domain().register_bytes(std::as_writable_bytes(std::span{results}),
                                                          verbs::Access::kLocalWrite);
     if (!registered) return registered.error();
+    std::vector<NoticeBytes> notices(results.size());
+    auto registered_notices = link.pair->domain().register_bytes(
+        std::as_writable_bytes(std::span{notices}), verbs::Access::kLocalWrite);
+    if (!registered_notices) return registered_notices.error();
     const auto capabilities = link.pair->capabilities();
     return std::unique_ptr<Lane>{new RdmaLane{std::move(link),
                                               std::move(queue),
                                               std::move(results),
                                               std::move(*registered),
+                                              std::move(notices),
+                                              std::move(*registered_notices),
                                               {.depth = depth,
                                                .transfer_bytes_max = transfer_bytes_max,
                                                .inline_bytes_max = capabilities.inline_bytes,
@@ -87,11 +94,14 @@ class RdmaLane final : public Lane {
   static constexpr std::size_t kPollMost = 64;
 
   RdmaLane(LanePair link, verbs::CompletionQueue queue, std::vector<std::uint64_t> results,
-           verbs::MemoryRegion results_memory, const Limits& limits)
+           verbs::MemoryRegion results_memory, std::vector<NoticeBytes> notices,
+           verbs::MemoryRegion notices_memory, const Limits& limits)
       : link_{std::move(link)},
         queue_{std::move(queue)},
         results_{std::move(results)},
         results_memory_{std::move(results_memory)},
+        notices_{std::move(notices)},
+        notices_memory_{std::move(notices_memory)},
         limits_{limits},
         signal_mask_{std::bit_floor(std::max(1U, limits.depth / 4)) - 1},
         requests_(limits.depth),
@@ -118,6 +128,7 @@ class RdmaLane final : public Lane {
         if (request.length_bytes <= limits_.inline_bytes_max) wr.send_flags |= IBV_SEND_INLINE;
         break;
       case Opcode::kRead: wr.opcode = IBV_WR_RDMA_READ; break;
+      case Opcode::kNotify: return send_notice(request, sequence, wr, element);
       case Opcode::kFlush:
         wr.opcode = IBV_WR_RDMA_READ;
         use_result(sequence, element);
@@ -137,6 +148,19 @@ class RdmaLane final : public Lane {
     wr.wr.rdma.rkey = request.remote_key;
   }
 
+  void send_notice(const WorkRequest& request, std::uint64_t sequence, ibv_send_wr& wr,
+                   ibv_sge& element) noexcept {
+    NoticeBytes& bytes = notices_[sequence & (notices_.size() - 1)];
+    bytes = to_wire({.grant_id = request.swap,
+                     .offset_bytes = request.remote_address,
+                     .length_bytes = request.compare_or_add,
+                     .tag = request.remote_key});
+    wr.opcode = IBV_WR_SEND;
+    if (bytes.size() <= limits_.inline_bytes_max) wr.send_flags |= IBV_SEND_INLINE;
+    element = {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
+               .length = kNoticeWireBytes,
+               .lkey = notices_memory_.lkey()};
+  }
   void use_result(std::uint64_t sequence, ibv_sge& element) const noexcept {
     element.addr = reinterpret_cast<std::uintptr_t>(&results_[sequence & (results_.size() - 1)]);
     element.lkey = results_memory_.lkey();
@@ -146,6 +170,8 @@ class RdmaLane final : public Lane {
   verbs::CompletionQueue queue_;
   std::vector<std::uint64_t> results_;
   verbs::MemoryRegion results_memory_;
+  std::vector<NoticeBytes> notices_;  // by sequence, as the results
+  verbs::MemoryRegion notices_memory_;
   Limits limits_;
   std::uint64_t signal_mask_;  ///< every so many requests, less one, are signaled
   std::vector<ibv_send_wr> requests_;

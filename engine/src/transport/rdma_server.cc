@@ -2,10 +2,13 @@
 /// each request is for stands in its private data. Each session has a protection domain of its own,
 /// so a key of one is worth nothing on another's queue pairs.
 
+#include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <remora/verbs/verbs.h>
@@ -58,11 +61,18 @@ class LaneDesk {
   std::map<std::uint64_t, Expected> sessions_;
 };
 
-/// A data queue pair: it serves by itself. The one receive that it keeps posted is flushed when it
-/// dies, which is the only notice of that which every device gives.
+/// A data queue pair: it serves by itself. Its receives take notices, and are flushed when it dies,
+/// which is the only notice of that which every device gives.
 struct ServerLane {
   verbs::CompletionQueue queue;
-  verbs::Connection connection;
+  std::unique_ptr<std::array<rdma::NoticeBytes, rdma::kNoticeReceives>> buffers;
+  verbs::MemoryRegion memory;  // of the buffers
+  std::optional<verbs::Connection> connection;
+
+  Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
+    return pair.post_receive(index,
+                             memory.slice(index * rdma::kNoticeWireBytes, rdma::kNoticeWireBytes));
+  }
 };
 
 class RdmaGrant final : public GrantHandle {
@@ -97,10 +107,17 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     const std::lock_guard lock{mutex_};
     if (auto status = check(connection_); !status) return status.error();
     for (ServerLane& lane : lanes_) {
-      if (auto status = check(lane.connection); !status) return status.error();
-      if (auto status = check(lane.queue); !status) return status.error();
+      if (auto status = check(*lane.connection); !status) return status.error();
+      if (auto status = collect(lane); !status) return status.error();
     }
     return message;
+  }
+  std::size_t take_notices(std::span<Notice> notices) noexcept override {
+    const std::lock_guard lock{mutex_};
+    const std::size_t count = std::min(notices.size(), notices_.size());
+    std::copy_n(notices_.begin(), count, notices.begin());
+    notices_.erase(notices_.begin(), notices_.begin() + static_cast<std::ptrdiff_t>(count));
+    return count;
   }
 
   Status send(ControlMessage message) noexcept override {
@@ -117,28 +134,32 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     const std::lock_guard lock{mutex_};
     if (lanes_.size() >= kLanesMax)
       return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
-    auto queue = domain_.device().create_completion_queue({.depth = 4, .events = true});
+    auto queue = domain_.device().create_completion_queue(
+        {.depth = rdma::kNoticeReceives + 4, .events = true});
     if (!queue) return queue.error();
+    auto buffers = std::make_unique<std::array<rdma::NoticeBytes, rdma::kNoticeReceives>>();
+    auto memory = domain_.register_bytes(std::as_writable_bytes(std::span{*buffers}),
+                                         verbs::Access::kLocalWrite);
+    if (!memory) return memory.error();
     verbs::QueuePairBuilder<verbs::Rc> builder{domain_, *queue, *queue};
-    builder.send_depth(1).receive_depth(1).access(
-        verbs::Access::kRemoteRead | verbs::Access::kRemoteWrite | verbs::Access::kRemoteAtomic |
-        verbs::Access::kLocalWrite);
+    builder.send_depth(1)
+        .receive_depth(rdma::kNoticeReceives)
+        .access(verbs::Access::kRemoteRead | verbs::Access::kRemoteWrite |
+                verbs::Access::kRemoteAtomic | verbs::Access::kLocalWrite);
     if (domain_.device().is_software()) builder.timeout(rdma::kAckTimeoutSoftware);
     rdma::limit_depths(builder, rdma::Asks::kClient, false);
     if (auto status = request.create_queue_pair(builder); !status) return status;
-    if (auto status = request.queue_pair()
-                          .start_receives()
-                          .receive(0, std::span<const verbs::LocalSlice>{})
-                          .post();
-        !status)
-      return status;
-    if (auto status = queue->arm(); !status) return status;
+    ServerLane lane{std::move(*queue), std::move(buffers), std::move(*memory), std::nullopt};
+    for (std::uint64_t index = 0; index < rdma::kNoticeReceives; ++index)
+      if (auto status = lane.post_receive(request.queue_pair(), index); !status) return status;
+    if (auto status = lane.queue.arm(); !status) return status;
     auto connection = std::move(request).accept();
     if (!connection) return connection.error();
     rdma::log_depths("server lane", *connection);
-    for (const int fd : {queue->event_fd(), connection->event_fd()})
+    lane.connection.emplace(std::move(*connection));
+    for (const int fd : {lane.queue.event_fd(), lane.connection->event_fd()})
       if (auto status = events_.add(fd); !status) return status;
-    lanes_.push_back({std::move(*queue), std::move(*connection)});
+    lanes_.push_back(std::move(lane));
     return {};
   }
 
@@ -183,15 +204,29 @@ class RdmaServerEndpoint final : public ServerEndpoint {
       if (!event->has_value()) return {};
     }
   }
-  /// A lane's queue never has a completion but the one that says that the lane is dead.
-  [[nodiscard]] static Status check(const verbs::CompletionQueue& queue) noexcept {
-    std::array<verbs::Completion, 1> storage;
-    auto found = queue.poll(storage);
-    if (!found) return found.error();
-    if (found->empty()) return {};
-    return Error{Code::kConnectionLost, "lane"}
-        .with_reason(Reason::kLaneBroken)
-        .with_completion(found->front().status(), found->front().vendor_error());
+  /// Takes the notices that a lane's receives have brought, as long as there is room for them. A
+  /// receive that failed says that the lane is dead.
+  Status collect(ServerLane& lane) {
+    if (auto taken = lane.queue.take_events(); !taken) return taken.error();
+    if (auto status = lane.queue.arm(); !status) return status;
+    while (notices_.size() < kNoticesMax) {
+      std::array<verbs::Completion, 1> storage;
+      auto found = lane.queue.poll(storage);
+      if (!found) return found.error();
+      if (found->empty()) return {};
+      const verbs::Completion& completion = found->front();
+      if (!completion.ok())
+        return Error{Code::kConnectionLost, "lane"}
+            .with_reason(Reason::kLaneBroken)
+            .with_completion(completion.status(), completion.vendor_error());
+      const std::uint64_t index = completion.id();
+      if (completion.length_bytes() != rdma::kNoticeWireBytes)
+        return Error{Code::kProtocol, "lane"}.with_subject("no notice of ours");
+      notices_.push_back(rdma::notice_from_wire((*lane.buffers)[index]));
+      if (auto status = lane.post_receive(lane.connection->queue_pair(), index); !status)
+        return status;
+    }
+    return {};
   }
 
   std::shared_ptr<LaneDesk> desk_;
@@ -203,6 +238,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   std::mutex mutex_;  // connections and lanes: control thread, and shutdown from any
   verbs::Connection connection_;
   std::vector<ServerLane> lanes_;
+  std::deque<Notice> notices_;
 };
 
 class RdmaListener final : public Listener {

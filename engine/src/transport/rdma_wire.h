@@ -35,6 +35,23 @@ struct Introduction {
       std::span<const std::byte> bytes) noexcept;
 };
 
+/// A notice, sent on a lane behind the write that it tells of; big-endian.
+///
+/// | bytes   | what |
+/// |---------|------|
+/// | 0 … 7   | id of the grant |
+/// | 8 … 15  | offset in the region |
+/// | 16 … 23 | length in bytes |
+/// | 24 … 27 | tag |
+/// | 28 … 31 | zero |
+inline constexpr std::size_t kNoticeWireBytes = 32;
+using NoticeBytes = std::array<std::byte, kNoticeWireBytes>;
+[[nodiscard]] NoticeBytes to_wire(const Notice& notice) noexcept;
+[[nodiscard]] Notice notice_from_wire(std::span<const std::byte, kNoticeWireBytes> bytes) noexcept;
+/// Receives that the server keeps posted on a lane. A client that is faster waits, its NIC asking
+/// again, until the deadline of its operation.
+inline constexpr std::uint32_t kNoticeReceives = 32;
+
 /// Receives posted on either side of a control channel: all requests that may be unanswered, and
 /// one more for the peer's haste.
 inline constexpr std::uint32_t kControlReceives = kControlRequestsMax + 1;

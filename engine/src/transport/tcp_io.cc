@@ -118,11 +118,26 @@ void IoThread::look(int timeout_ms) noexcept {
     if (lane == nullptr) {
       eventfd_t value = 0;
       ::eventfd_read(wake_.get(), &value);
+      unpark(now);
       continue;
     }
+    // Hung up on while it waited for room for its notices: there is nobody to wait for.
+    if ((event.events & EPOLLHUP) != 0) lane->hung_up = true;
     // One that waited for room looks for requests again.
     if ((event.events & EPOLLOUT) != 0) watch(*lane, EPOLLIN);
-    if (!std::exchange(lane->active, true)) active_.push_back({lane, now});
+    activate(*lane, now);
+  }
+}
+
+void IoThread::activate(ServerLane& lane, Clock::time_point now) {
+  if (!std::exchange(lane.active, true)) active_.push_back({&lane, now});
+}
+
+/// Those for which there is still no room are parked again.
+void IoThread::unpark(Clock::time_point now) noexcept {
+  for (ServerLane* const lane : std::exchange(parked_, {})) {
+    watch(*lane, EPOLLIN);
+    activate(*lane, now);
   }
 }
 
@@ -158,6 +173,10 @@ IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexc
     case Progress::kIdle:
       return now - active.served < spin_ && active_.size() <= kAskedMost ? Stays::kYes : Stays::kNo;
     case Progress::kBlocked: watch(lane, EPOLLOUT); return Stays::kNo;
+    case Progress::kParked:
+      watch(lane, 0);
+      parked_.push_back(&lane);
+      return Stays::kNo;
     case Progress::kDead: return Stays::kBuried;
   }
   return Stays::kNo;
@@ -173,6 +192,7 @@ void IoThread::watch(ServerLane& lane, std::uint32_t events) noexcept {
 void IoThread::bury(ServerLane& lane) noexcept {
   report();
   std::erase_if(refused_, [&](const Refused& refused) { return refused.lane == &lane; });
+  std::erase(parked_, &lane);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), nullptr);
   std::shared_ptr<ServerLane> last;
   {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <sys/eventfd.h>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -49,6 +50,8 @@ class IoThread {
 
   /// Serves it until it ends. Any thread. Errors: kSystem.
   Status add(std::shared_ptr<ServerLane> lane);
+  /// There is room for the notices of a session whose lanes may be parked. Any thread.
+  void look_at_parked() noexcept { ::eventfd_write(wake_.get(), 1); }
 
  private:
   using Progress = ServerLane::Progress;
@@ -62,6 +65,8 @@ class IoThread {
   /// Whether a lane stays among the active ones.
   enum class Stays : std::uint8_t { kYes, kNo, kBuried };
   Stays serve_one(Active& active, Clock::time_point now) noexcept;
+  void unpark(Clock::time_point now) noexcept;
+  void activate(ServerLane& lane, Clock::time_point now);
   void watch(ServerLane& lane, std::uint32_t events) noexcept;
   void bury(ServerLane& lane) noexcept;
   void end_refused(Clock::time_point now) noexcept;
@@ -84,6 +89,7 @@ class IoThread {
   std::vector<Active> active_;
   Clock::time_point moved_at_ = Clock::now();
   std::vector<Refused> refused_;
+  std::vector<ServerLane*> parked_;
   Served served_;
   std::thread thread_;
 };

@@ -88,6 +88,7 @@ class TcpServerEndpoint final : public ServerEndpoint {
   [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
 
   Result<std::optional<ControlMessage>> receive() noexcept override {
+    session_->take_event();
     auto message = reader_.receive(socket_.get());
     if (!message || message->has_value() || !session_->broken()) return message;
     return Error{Code::kConnectionLost, "lane"}.with_reason(Reason::kLaneBroken);
@@ -98,6 +99,11 @@ class TcpServerEndpoint final : public ServerEndpoint {
   }
   void flush(Deadline /*deadline*/) noexcept override {}  // the kernel sends what the socket took
   void expect_lanes(const LaneTicket& ticket) noexcept override { desk_->expect(ticket, session_); }
+  std::size_t take_notices(std::span<Notice> notices) noexcept override {
+    const auto [count, were_parked] = session_->take_notices(notices);
+    if (were_parked) io_->look_at_parked();
+    return count;
+  }
   Result<Grant> grant(const GrantRequest& request) noexcept override {
     return session_->grant(request);
   }

@@ -46,6 +46,10 @@ ServerLane::Progress ServerLane::step(const GrantTable& grants, Served& served) 
   starved_ = stop == Stop::kNeedsBytes;
   if (output_pending())
     if (const Progress sent = flush(); sent != Progress::kIdle) return sent;
+  if (stop == Stop::kNeedsRoom) {
+    dead_ = hung_up;
+    return dead_ ? Progress::kDead : Progress::kParked;
+  }
   return starved_ && !filled_ && !refused_ ? Progress::kIdle : Progress::kMore;
 }
 
@@ -103,6 +107,17 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, Served& served) noe
     if (!request || (next_sequence_ && request->sequence != *next_sequence_)) {
       dead_ = true;
       return Stop::kEnded;
+    }
+    if (request->opcode == Opcode::kNotify) {
+      if (!session_->put_notice({.grant_id = request->swap,
+                                 .offset_bytes = request->address,
+                                 .length_bytes = request->compare_or_add,
+                                 .tag = request->key}))
+        return Stop::kNeedsRoom;
+      answer(*request, nullptr, 0, CompletionStatus::kSuccess);
+      begin_ += kHeader;
+      next_sequence_ = request->sequence + 1;
+      continue;
     }
     const GrantTable::Target target = grants.resolve(*request);
     if (target.status != CompletionStatus::kSuccess) {

@@ -44,6 +44,7 @@ class ServerLane {
     kIdle,     ///< everything there has been served
     kMore,     ///< more can be done at once
     kBlocked,  ///< the peer has to read first
+    kParked,   ///< the application has to handle notices first
     kDead,     ///< hung up, aborted, or not the protocol
   };
   /// Serves at most kRequestsMost requests and about kBytesMost bytes.
@@ -61,14 +62,16 @@ class ServerLane {
   /// A request was refused: the lane only waits for its client to hear of it.
   [[nodiscard]] bool refused() const noexcept { return refused_; }
 
-  bool active = false;  ///< the serving thread's own mark
+  // The serving thread's own marks.
+  bool active = false;
+  bool hung_up = false;
 
   static constexpr std::size_t kRequestsMost = 64;
   static constexpr std::uint64_t kBytesMost = std::uint64_t{256} << 10U;
 
  private:
   /// Why serving the buffered requests ended.
-  enum class Stop : std::uint8_t { kNeedsBytes, kLimit, kEnded };
+  enum class Stop : std::uint8_t { kNeedsBytes, kLimit, kNeedsRoom, kEnded };
   struct PendingRead {
     const std::byte* memory;
     std::uint32_t length_bytes;

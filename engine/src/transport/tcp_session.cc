@@ -144,7 +144,29 @@ void Session::lane_ended(const ServerLane& lane) noexcept {
     std::erase_if(lanes_, [&](const auto& each) { return each.get() == &lane; });
   }
   broken_.store(true, std::memory_order_release);
-  ::eventfd_write(broken_event_.get(), 1);
+  ::eventfd_write(event_.get(), 1);
+}
+
+bool Session::put_notice(const Notice& notice) {
+  if (notices_.size() >= kNoticesMax) return false;
+  notices_.push_back(notice);
+  ::eventfd_write(event_.get(), 1);
+  return true;
+}
+
+std::pair<std::size_t, bool> Session::take_notices(std::span<Notice> notices) noexcept {
+  const Exclusive lock{*this};
+  const bool was_full = notices_.size() >= kNoticesMax;
+  const std::size_t count = std::min(notices.size(), notices_.size());
+  std::copy_n(notices_.begin(), count, notices.begin());
+  notices_.erase(notices_.begin(), notices_.begin() + static_cast<std::ptrdiff_t>(count));
+  return {count, was_full};
+}
+
+void Session::take_event() noexcept {
+  eventfd_t value = 0;
+  ::eventfd_read(event_.get(), &value);
+  if (broken()) ::eventfd_write(event_.get(), 1);
 }
 
 void Session::end() noexcept {

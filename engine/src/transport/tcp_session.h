@@ -5,9 +5,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <remora/result.h>
@@ -68,7 +70,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   /// Errors: kSystem.
   static Result<std::shared_ptr<Session>> create();
-  explicit Session(UniqueFd broken_event) noexcept : broken_event_{std::move(broken_event)} {}
+  explicit Session(UniqueFd event) noexcept : event_{std::move(event)} {}
 
   /// Errors: kLimitExceeded; kConnectionLost (ended).
   Result<Grant> grant(const GrantRequest& request);
@@ -82,9 +84,16 @@ class Session : public std::enable_shared_from_this<Session> {
   /// Ends the lanes; on return they touch nothing any more. Idempotent.
   void end() noexcept;
 
-  /// Readable from the end of a lane on.
-  [[nodiscard]] int event_fd() const noexcept { return broken_event_.get(); }
+  /// For a lane that is served. False: too many wait to be handled; the lane is parked.
+  [[nodiscard]] bool put_notice(const Notice& notice);
+  /// Control thread. How many were taken, and whether lanes may have been parked before.
+  std::pair<std::size_t, bool> take_notices(std::span<Notice> notices) noexcept;
+
+  /// Readable from the end of a lane on, and when there are notices.
+  [[nodiscard]] int event_fd() const noexcept { return event_.get(); }
   [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }
+  /// Takes the event of notices; that of an end stays.
+  void take_event() noexcept;
 
   /// For the thread that serves: a step of a lane. False: others want the session, come again.
   template <typename Step>
@@ -113,12 +122,13 @@ class Session : public std::enable_shared_from_this<Session> {
     Session& session_;
   };
 
-  UniqueFd broken_event_;
+  UniqueFd event_;
   std::atomic<bool> broken_{false};
   std::atomic<int> wanted_{0};
   std::mutex mutex_;  // what follows
   GrantTable grants_;
   std::vector<std::shared_ptr<ServerLane>> lanes_;
+  std::deque<Notice> notices_;
   bool ended_ = false;
 };
 

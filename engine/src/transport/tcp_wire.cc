@@ -14,7 +14,7 @@ constexpr std::uint8_t kVersion = 1;
 constexpr std::uint8_t kOptionPayloadCrc = 1;
 constexpr std::uint8_t kFlagAnswered = 1;
 constexpr std::uint8_t kOpcodeFirst = 1;
-constexpr std::uint8_t kOpcodeLast = 5;
+constexpr std::uint8_t kOpcodeLast = 6;
 
 template <typename T>
 T swapped(T value) noexcept {

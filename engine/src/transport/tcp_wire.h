@@ -86,15 +86,15 @@ inline constexpr std::uint32_t kTransferBytesMax = 1U << 20U;
 ///
 /// | bytes   | what |
 /// |---------|------|
-/// | 0       | 1 read, 2 write, 3 compare and swap, 4 fetch and add, 5 write zeroes |
+/// | 0       | 1 read, 2 write, 3 compare and swap, 4 fetch and add, 5 write zeroes, 6 notify |
 /// | 1       | bit 0: to be answered; always set but for the two writes |
 /// | 2 … 3   | zero |
-/// | 4 … 7   | length in bytes; 8 for the atomics |
+/// | 4 … 7   | length in bytes; 8 for the atomics, 0 for notify |
 /// | 8 … 15  | address: offset in the region |
-/// | 16 … 19 | key of the extent |
+/// | 16 … 19 | key of the extent; the tag of a notify |
 /// | 20 … 23 | sequence: one more than that of the request before |
-/// | 24 … 31 | value to compare with or to add |
-/// | 32 … 39 | value to put there |
+/// | 24 … 31 | value to compare with or to add; the length that a notify tells of |
+/// | 32 … 39 | value to put there; the grant of a notify |
 /// | 40 … 43 | CRC32C of a write's bytes where the lane has payload CRC, else 0 |
 /// | 44 … 47 | CRC32C of bytes 0 … 43 |
 struct RequestHeader {

@@ -48,9 +48,9 @@ enum class Opcode : std::uint8_t {
   kCompareSwap,
   kFetchAdd,
   kWriteZeroes,  ///< over lanes whose limits say so; no local memory
+  kNotify,       ///< tells the serving application; see WorkRequest
   kFlush,  ///< reads a byte into the lane's own memory: what was written before is visible then
 };
-inline constexpr std::size_t kOpcodes = 6;
 
 [[nodiscard]] constexpr bool is_atomic(Opcode opcode) noexcept {
   return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
@@ -67,7 +67,19 @@ inline constexpr std::size_t kOpcodes = 6;
   return is_write(opcode) ? Rights::kWrite : Rights::kRead;
 }
 
-/// One request. Plain data, filled by the engine, translated by the lane.
+/// What a client tells the serving application of a write. The server believes none of it.
+struct Notice {
+  std::uint64_t grant_id = 0;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t length_bytes = 0;
+  std::uint32_t tag = 0;  ///< the client's own
+};
+/// Notices of one session that the serving application has not handled; its client waits then.
+inline constexpr std::size_t kNoticesMax = 256;
+
+/// One request. Plain data, filled by the engine, translated by the lane. Of kNotify:
+/// remote_address is the offset in the region, compare_or_add the length, swap the grant's id,
+/// remote_key the tag.
 struct WorkRequest {
   std::uint64_t remote_address = 0;  ///< as the grant's extent says
   std::uint64_t compare_or_add = 0;
@@ -284,6 +296,9 @@ class ServerEndpoint {
   /// Blocks while memory is registered: worker threads only.
   /// Errors: kOutOfMemory (see Reason::kMemlock), kUnsupported, kProvider.
   virtual Result<Grant> grant(const GrantRequest& request) noexcept = 0;
+  /// Notices that have come in over the lanes, at most as many as there is room for; event_fd() is
+  /// readable when there may be some. What is not taken holds its client up. Control thread.
+  virtual std::size_t take_notices(std::span<Notice> /*notices*/) noexcept { return 0; }
   /// Ends the lanes, then the channel. Idempotent.
   virtual void shutdown() noexcept = 0;
 };

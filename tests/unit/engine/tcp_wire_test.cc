@@ -118,7 +118,7 @@ std::array<std::byte, AnswerHeader::kWireBytes> wire_of(const AnswerHeader& head
 
 TEST(TcpRequest, EachFieldComesBackAtItsLargest) {
   for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite, Opcode::kCompareSwap,
-                              Opcode::kFetchAdd, Opcode::kWriteZeroes}) {
+                              Opcode::kFetchAdd, Opcode::kWriteZeroes, Opcode::kNotify}) {
     const RequestHeader header{.opcode = opcode,
                                .answered = !is_write(opcode),
                                .length_bytes = UINT32_MAX,
@@ -146,7 +146,7 @@ TEST(TcpRequest, EachFieldComesBackAtItsLargest) {
 
 TEST(TcpRequest, FieldsOutOfBoundsAreRefused) {
   const auto wire = wire_of(RequestHeader{.opcode = Opcode::kWrite, .length_bytes = 8});
-  for (const unsigned code : {0U, 6U, 255U})
+  for (const unsigned code : {0U, 7U, 255U})
     EXPECT_FALSE(taken_with<RequestHeader>(wire, 0, code)) << code;
   EXPECT_TRUE(taken_with<RequestHeader>(wire, 1, 0));
   EXPECT_FALSE(taken_with<RequestHeader>(wire, 1, 2)) << "flags";
@@ -182,7 +182,7 @@ TEST(TcpAnswer, FieldsOutOfBoundsAreRefused) {
   EXPECT_TRUE(taken_with<AnswerHeader>(wire, 0, 21));
   EXPECT_FALSE(taken_with<AnswerHeader>(wire, 0, 22)) << "status";
   EXPECT_FALSE(taken_with<AnswerHeader>(wire, 1, 0)) << "opcode";
-  EXPECT_FALSE(taken_with<AnswerHeader>(wire, 1, 6)) << "opcode";
+  EXPECT_FALSE(taken_with<AnswerHeader>(wire, 1, 7)) << "opcode";
   EXPECT_FALSE(taken_with<AnswerHeader>(wire, 2, 1)) << "zero";
   EXPECT_FALSE(taken_with<AnswerHeader>(wire, 3, 1)) << "zero";
 }

@@ -124,6 +124,9 @@ class Queue {
   /// borrowed like the memory: until the operation has completed.
   Ticket read(ByteOffset from, std::span<const Target> into, std::uint64_t tag = 0) noexcept;
   Ticket write(ByteOffset to, std::span<const Source> from, std::uint64_t tag = 0) noexcept;
+  /// See Region::write_notify. Over shm submit() blocks until the server has taken the notice.
+  Ticket write_notify(ByteOffset to, Source from, std::uint32_t notice,
+                      std::uint64_t tag = 0) noexcept;
   /// See Region::write_zeroes.
   Ticket write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag = 0) noexcept;
   /// Completes when every write of this session that had completed before submit() is visible to

@@ -88,6 +88,12 @@ class Region {
               std::chrono::nanoseconds deadline = {}) const;
   Status write(ByteOffset to, std::span<const Source> from,
                std::chrono::nanoseconds deadline = {}) const;
+  /// A write that the serving application is told of, once its bytes are in place: offset, length
+  /// and `notice` arrive at the handler of Server::on_notify. Returns when the server has the
+  /// notice; the handler may run later. kIndeterminate: the write or the notice, or both, may be
+  /// lost.
+  Status write_notify(ByteOffset to, Source from, std::uint32_t notice,
+                      std::chrono::nanoseconds deadline = {}) const;
   /// As a write of so many zeroes, but without a buffer: over tcp and shm no bytes travel.
   Status write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                       std::chrono::nanoseconds deadline = {}) const;

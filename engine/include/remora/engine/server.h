@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,6 +47,19 @@ class RegionView {
   std::shared_ptr<detail::RegionMemory> memory_;
 };
 
+/// What a client said after a write that it wanted to be told of: Region::write_notify. The bytes
+/// are in place and visible. The client may have said anything that its grant allows.
+struct Notification {
+  std::string region{};
+  ByteOffset offset{};
+  std::uint64_t length_bytes = 0;
+  std::uint32_t tag = 0;
+};
+/// Called on the server's notification thread, one at a time, those of one client's lane in order.
+/// While it runs, others wait; when 256 of one client wait, that client's writes with notices do.
+/// It may call the server; what it throws is logged and counted.
+using NotificationHandler = std::function<void(const Notification&)>;
+
 /// What the server counts, at one moment.
 struct ServerStatus {
   std::uint64_t sessions = 0;
@@ -84,6 +98,11 @@ class Server {
   void stop() noexcept;
   /// Ends the wait for sessions in a stop() that runs or comes. Returns at once; from any thread.
   void hurry() noexcept;
+
+  /// Calls `handler` for each write with notice to the region of this name, there already or not.
+  /// An empty one takes it away; without one notices are dropped and counted. On return the handler
+  /// before is not running, unless it is the caller. Errors: kClosed (stopped), kSystem.
+  Status on_notify(std::string_view region, NotificationHandler handler) const;
 
   /// Errors: kUnknownRegion.
   Result<RegionView> view(std::string_view region) const;

@@ -1,0 +1,95 @@
+#include "server/notifier.h"
+
+#include <exception>
+#include <pthread.h>
+#include <system_error>
+#include <utility>
+
+#include "support/log.h"
+
+namespace remora::detail {
+
+Status Notifier::on_notify(std::string region, NotificationHandler handler) {
+  std::unique_lock lock{mutex_};
+  if (stopping_) return Error{Code::kClosed, "on_notify"};
+  std::shared_ptr<const NotificationHandler> before;
+  if (const auto found = handlers_.find(region); found != handlers_.end())
+    before = std::move(found->second);
+  if (handler)
+    handlers_[std::move(region)] = std::make_shared<const NotificationHandler>(std::move(handler));
+  else
+    handlers_.erase(region);
+  if (!thread_.joinable() && !handlers_.empty()) {
+    try {
+      thread_ = std::thread{[this] { run(); }};
+      ::pthread_setname_np(thread_.native_handle(), "remora-notify");
+    } catch (const std::system_error& error) {
+      handlers_.clear();
+      return Error{Code::kSystem, "on_notify"}.with_errno(error.code().value());
+    }
+  }
+  // A handler may replace itself; everybody else has seen the last of the one before.
+  if (before != nullptr && std::this_thread::get_id() != thread_.get_id())
+    changed_.wait(lock, [&] { return running_ != before.get(); });
+  return {};
+}
+
+void Notifier::deliver(Notification notification, std::shared_ptr<Origin> origin) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (!stopping_ && handlers_.contains(notification.region)) {
+      waiting_.push_back({std::move(notification), std::move(origin)});
+      changed_.notify_all();
+      return;
+    }
+  }
+  metrics_.notification(ServerMetrics::Heard::kNo);
+  origin->notice_handled();
+}
+
+void Notifier::run() noexcept {
+  std::unique_lock lock{mutex_};
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    if (stopping_) return;
+    Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    const auto found = handlers_.find(next.notification.region);
+    const auto handler = found != handlers_.end() ? found->second : nullptr;
+    running_ = handler.get();
+    lock.unlock();
+    if (handler != nullptr) {
+      ServerMetrics::Heard heard = ServerMetrics::Heard::kYes;
+      try {
+        (*handler)(next.notification);
+      } catch (const std::exception& error) {
+        heard = ServerMetrics::Heard::kThrew;
+        log::warn("notification of region {}: the handler threw: {}", next.notification.region,
+                  error.what());
+      } catch (...) {
+        heard = ServerMetrics::Heard::kThrew;
+        log::warn("notification of region {}: the handler threw", next.notification.region);
+      }
+      metrics_.notification(heard);
+    } else {
+      metrics_.notification(ServerMetrics::Heard::kNo);
+    }
+    next.origin->notice_handled();
+    next.origin.reset();
+    lock.lock();
+    running_ = nullptr;
+    changed_.notify_all();
+  }
+}
+
+void Notifier::stop() noexcept {
+  {
+    const std::lock_guard lock{mutex_};
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  waiting_.clear();
+}
+
+}  // namespace remora::detail

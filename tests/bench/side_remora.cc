@@ -1,0 +1,192 @@
+/// Remora, as one of the two programs of a comparison: a server with a region of 1 GiB in a process
+/// of its own, and a client that answers jobs (jobs.h).
+///
+///   side_remora --transport shm|tcp|rdma [--mode polling|blocking] [--region-mib 1024]
+///               [--core 1] [--server-core 0] [--address 127.0.0.1] [--batch 1]
+///
+/// Polling: neither side ever sleeps while it is measured. Blocking: both sleep at once. A job of
+/// depth 1 uses the synchronous calls, a deeper one a queue, which is filled up when at least
+/// `--batch` places are free.
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <unistd.h>
+#include <utility>
+
+#include <remora/remora.h>
+
+#include "jobs.h"
+#include "support/runtime_dir.h"
+
+namespace remora::bench {
+namespace {
+
+using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace)
+
+/// Longer than any pause inside a job, and short enough to be over before the peer's warm-up is.
+constexpr auto kServerSpin = 2ms;
+
+struct Setup {
+  std::string transport;
+  std::string address;
+  std::size_t region_bytes = 0;
+  bool polling = true;
+};
+
+void serve(const Setup& setup, int where) {
+  config::ServerConfig config;
+  config.listen.address = setup.address;
+  config.listen.port = 0;
+  config.auth = config::Auth::kNone;
+  const auto wanted = [&setup](const char* name) {
+    return setup.transport == name ? config::Availability::kRequired : config::Availability::kOff;
+  };
+  config.transports.rdma = wanted("rdma");
+  config.transports.shm = wanted("shm");
+  config.transports.tcp = wanted("tcp");
+  config.transports.tcp_spin = setup.polling ? kServerSpin : 0ns;
+  config.pool.size_bytes = setup.region_bytes;
+  config.pool.huge_pages = config::HugePages::kNever;
+  config.log.level = config::LogLevel::kWarn;
+  config.regions.push_back({.name = "bench",
+                            .size_bytes = setup.region_bytes,
+                            .block_bytes = 4096,
+                            .rights = {},
+                            .atomics = "auto",
+                            .shm = setup.transport == "shm"});
+  const Server server = Server::start(config).value();
+  ServerProcess::tell(where, std::to_string(server.port()));
+  for (;;) ::pause();
+}
+
+class RemoraClient : public Client {
+ public:
+  RemoraClient(Engine engine, Region region, std::size_t batch)
+      : engine_{std::move(engine)}, region_{std::move(region)}, batch_{batch} {}
+
+  bool prepare(const Job& job) override {
+    job_ = job;
+    const std::size_t bytes = job.op == Op::kRead || job.op == Op::kWrite ? job.block_bytes : 8;
+    const auto key = std::make_pair(bytes, job.depth);
+    auto found = lanes_.find(key);
+    if (found == lanes_.end()) {
+      found = lanes_
+                  .emplace(key, Lane{engine_.allocate_slots(job.depth, bytes).value(),
+                                     region_.queue({.depth = job.depth}).value()})
+                  .first;
+    }
+    lane_ = &found->second;
+    blocks_ = std::make_unique<RandomBlocks>(region_.size_bytes(), bytes);
+    slot_ = {};
+    if (job.depth == 1) slot_ = lane_->slots.take();
+    return true;
+  }
+
+  std::size_t advance() override {
+    if (job_.depth == 1) return one();
+    if (lane_->queue.size() + std::min(batch_, job_.depth) <= job_.depth) {
+      while (!lane_->queue.full()) take();
+      lane_->queue.submit().value();
+    }
+    return collect();
+  }
+
+  std::size_t drain() override {
+    std::size_t done = 0;
+    while (lane_->queue.size() > 0) done += collect();
+    return done;
+  }
+
+ private:
+  struct Lane {
+    SlotPool slots;
+    Queue queue;
+  };
+
+  std::size_t one() {
+    const ByteOffset at{blocks_->next()};
+    switch (job_.op) {
+      case Op::kRead: region_.read(at, slot_).value(); break;
+      case Op::kWrite: region_.write(at, slot_).value(); break;
+      case Op::kFetchAdd: region_.fetch_add(at, 1).value(); break;
+      case Op::kCompareSwap: region_.compare_swap(at, 0, 0).value(); break;
+    }
+    return 1;
+  }
+
+  void take() {
+    const ByteOffset at{blocks_->next()};
+    switch (job_.op) {
+      case Op::kRead: lane_->queue.read(at, lane_->slots.take()); break;
+      case Op::kWrite: lane_->queue.write(at, lane_->slots.take()); break;
+      case Op::kFetchAdd: lane_->queue.fetch_add(at, 1); break;
+      case Op::kCompareSwap: lane_->queue.compare_swap(at, 0, 0); break;
+    }
+  }
+
+  std::size_t collect() {
+    const Completions found = lane_->queue.wait(1);
+    for (const Completion& completion : found)
+      if (!completion.ok()) throw Exception{completion.error()};
+    return found.size();
+  }
+
+  Engine engine_;
+  Region region_;
+  std::size_t batch_;
+  std::map<std::pair<std::size_t, std::size_t>, Lane> lanes_;
+  Lane* lane_ = nullptr;
+  Slot slot_;
+  std::unique_ptr<RandomBlocks> blocks_;
+  Job job_;
+};
+
+/// Every page of the region is there, in both processes, before anything is timed.
+void touch(const Engine& engine, const Region& region) {
+  constexpr std::size_t kPiece = 1U << 20U;
+  SlotPool slots = engine.allocate_slots(1, kPiece).value();
+  Slot slot = slots.take();
+  for (std::uint64_t at = 0; at < region.size_bytes(); at += kPiece) {
+    region.write(ByteOffset{at}, slot).value();
+    region.read(ByteOffset{at}, slot).value();
+  }
+}
+
+int run(const Arguments& arguments) {
+  Setup setup;
+  setup.transport = arguments.text("--transport", "shm");
+  setup.address = arguments.text("--address", "127.0.0.1");
+  setup.region_bytes = static_cast<std::size_t>(arguments.number("--region-mib", 1024)) << 20U;
+  setup.polling = arguments.text("--mode", "polling") == "polling";
+  const test::RuntimeDir folder;
+  const auto server = ServerProcess::start(arguments.number("--server-core", 0),
+                                           [&setup](int where) { serve(setup, where); });
+  pin_to_core(arguments.number("--core", 1));
+  EngineOptions options;
+  options.spin = setup.polling ? 1s : 0s;
+  options.copy_threads = 1;
+  Engine engine = Engine::open(options).value();
+  Region region = engine
+                      .open_region("remora://" + setup.address + ":" + server->told() +
+                                       "/bench?transport=" + setup.transport,
+                                   Rights::kAll)
+                      .value();
+  touch(engine, region);
+  RemoraClient client{std::move(engine), std::move(region),
+                      static_cast<std::size_t>(arguments.number("--batch", 1))};
+  return answer_jobs(client, nullptr);  // its server sleeps by itself
+}
+
+}  // namespace
+}  // namespace remora::bench
+
+int main(int argc, char** argv) {
+  try {
+    return remora::bench::run(remora::bench::Arguments{argc, argv});
+  } catch (const std::exception& thrown) {
+    remora::bench::give_up(thrown.what());
+  }
+}

@@ -1,0 +1,210 @@
+/// Writes that the serving application is told of.
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <remora/metrics/registry.h>
+
+#include "conformance_test.h"
+
+namespace remora::test {
+namespace {
+
+/// What a handler was told, in order.
+class Heard {
+ public:
+  NotificationHandler handler() {
+    return [this](const Notification& told) {
+      const std::lock_guard lock{mutex_};
+      all_.push_back(told);
+      changed_.notify_all();
+    };
+  }
+  /// At least so many, within 20 s.
+  std::vector<Notification> wait(std::size_t count) {
+    std::unique_lock lock{mutex_};
+    changed_.wait_for(lock, std::chrono::seconds{20}, [&] { return all_.size() >= count; });
+    return all_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Notification> all_;
+};
+
+class NotifyTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+  /// Until the end of the test, whose locals the handler uses.
+  class Handling {
+   public:
+    Handling(Server& server, std::string region, NotificationHandler handler)
+        : server_{server}, region_{std::move(region)} {
+      EXPECT_TRUE(ok(server_.on_notify(region_, std::move(handler))));
+    }
+    ~Handling() { EXPECT_TRUE(ok(server_.on_notify(region_, {}))); }
+    Handling(const Handling&) = delete;
+    Handling& operator=(const Handling&) = delete;
+
+   private:
+    Server& server_;
+    std::string region_;
+  };
+  [[nodiscard]] Handling handle(const Region& region, NotificationHandler handler) {
+    return {server(), region.info().name, std::move(handler)};
+  }
+};
+
+TEST_P(NotifyTest, HandlerSeesOffsetLengthTagAndTheBytes) {
+  const Region region = make_region({.size_bytes = 4_MiB});
+  const RegionView view = server().view(region.info().name).value();
+  const std::vector<std::uint64_t> sizes{1, 8, 100, 4096, 70'001, 2_MiB + 3};
+  Heard heard;
+  std::atomic<std::size_t> right{0};
+  std::vector<std::vector<std::byte>> pages;
+  for (std::size_t i = 0; i < sizes.size(); ++i) pages.push_back(noise(sizes[i], 40 + i));
+  const Handling handling = handle(region, [&, tell = heard.handler()](const Notification& told) {
+    std::vector<std::byte> seen(told.length_bytes);
+    EXPECT_TRUE(ok(view.read(told.offset, seen)));
+    if (seen == pages[told.tag]) ++right;
+    tell(told);
+  });
+  for (std::uint32_t i = 0; i < sizes.size(); ++i) {
+    ASSERT_TRUE(ok(region.write_notify(ByteOffset{7 + i}, pages[i], i)));
+    ASSERT_EQ(heard.wait(i + 1).size(), i + 1);
+  }
+  const auto all = heard.wait(sizes.size());
+  ASSERT_EQ(all.size(), sizes.size());
+  for (std::uint32_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(all[i].region, region.info().name);
+    EXPECT_EQ(all[i].offset, ByteOffset{7 + i});
+    EXPECT_EQ(all[i].length_bytes, sizes[i]);
+    EXPECT_EQ(all[i].tag, i) << "in order";
+  }
+  EXPECT_EQ(right, sizes.size()) << "the bytes were in place";
+}
+
+TEST_P(NotifyTest, ManyFromAQueueEachArriveOnce) {
+  const Region region = make_region();
+  Heard heard;
+  const Handling handling = handle(region, heard.handler());
+  Queue queue = region.queue({.depth = 32}).value();
+  const auto count = static_cast<std::uint32_t>(steps(2000));
+  const std::vector<std::byte> page = noise(512, 50);
+  for (std::uint32_t sent = 0; sent < count;) {
+    while (sent < count && !queue.full()) {
+      queue.write_notify(ByteOffset{512 * (sent % 8)}, page, sent, sent);
+      ++sent;
+      if (!queue.full()) queue.write(Block{9}, page);  // and others between them
+    }
+    drain(queue);
+  }
+  const auto all = heard.wait(count);
+  ASSERT_EQ(all.size(), count);
+  for (std::uint32_t i = 0; i < count; ++i) ASSERT_EQ(all[i].tag, i);
+}
+
+TEST_P(NotifyTest, SlowHandlerHoldsUpItsClientAndLosesNothing) {
+  const Region region = make_region();
+  std::mutex gate;
+  std::atomic<std::uint32_t> next{0};
+  std::atomic<bool> in_order{true};
+  const Handling handling = handle(region, [&](const Notification& told) {
+    const std::lock_guard lock{gate};
+    if (told.tag != next++) in_order = false;
+  });
+  std::vector<std::byte> word(8);
+  std::atomic<std::uint32_t> sent{0};
+  const std::uint32_t count = 600;  // more than may wait
+  std::unique_lock closed{gate};
+  std::thread writer{[&] {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      EXPECT_TRUE(ok(region.write_notify(ByteOffset{8}, word, i, std::chrono::seconds{60})));
+      sent = i + 1;
+    }
+  }};
+  // Others are served meanwhile, over a session of their own.
+  Engine other = open_engine();
+  const Region same = other.open_region(uri(region.info().name), Rights::kAll).value();
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(ok(same.write(ByteOffset{64}, word)));
+  std::uint32_t before = 0;
+  do {
+    before = sent;
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  } while (sent != before);
+  EXPECT_LT(sent, count) << "the writer is held up";
+  EXPECT_GE(sent, 32U);
+  closed.unlock();
+  writer.join();
+  for (int i = 0; i < 2000 && next != count; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_EQ(next, count);
+  EXPECT_TRUE(in_order);
+}
+
+TEST_P(NotifyTest, WithoutAHandlerTheyAreDroppedAndCounted) {
+  const Region region = make_region();
+  const std::vector<std::byte> word(8);
+  for (std::uint32_t i = 0; i < 300; ++i)
+    ASSERT_TRUE(ok(region.write_notify(ByteOffset{0}, word, i)));
+  const auto unheard = [&] {
+    return server().registry().sum("remora_server_notifications_total", {{"status", "unheard"}});
+  };
+  for (int i = 0; i < 2000 && unheard().value() < 300; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_EQ(unheard().value(), 300);
+}
+
+TEST_P(NotifyTest, HandlerThatThrowsIsCountedAndTheNextIsCalled) {
+  const Region region = make_region();
+  Heard heard;
+  const Handling handling = handle(region, [&, tell = heard.handler()](const Notification& told) {
+    tell(told);
+    if (told.tag == 0) throw std::runtime_error{"on purpose"};
+  });
+  const std::vector<std::byte> word(8);
+  ASSERT_TRUE(ok(region.write_notify(ByteOffset{0}, word, 0)));
+  ASSERT_TRUE(ok(region.write_notify(ByteOffset{0}, word, 1)));
+  EXPECT_EQ(heard.wait(2).size(), 2U);
+  EXPECT_EQ(
+      server().registry().sum("remora_server_notifications_total", {{"status", "threw"}}).value(),
+      1);
+}
+
+TEST_P(NotifyTest, MisuseIsThatOfAWrite) {
+  const Region region = make_region({.size_bytes = 4096});
+  std::vector<std::byte> page(4096);
+  EXPECT_EQ(region.write_notify(ByteOffset{1}, page, 0).error().code(), Code::kOutOfRange);
+  EXPECT_EQ(region.write_notify(ByteOffset{0}, std::span<const std::byte>{}, 0).error().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(
+      open(region.info().name, Rights::kRead).write_notify(ByteOffset{0}, page, 0).error().code(),
+      Code::kNoRight);
+}
+
+TEST_P(NotifyTest, HandlerMayGoWhileNoticesCome) {
+  const Region region = make_region();
+  std::atomic<bool> enough{false};
+  std::thread writer{[&] {
+    const std::vector<std::byte> word(8);
+    for (std::uint32_t i = 0; !enough; ++i)
+      EXPECT_TRUE(ok(region.write_notify(ByteOffset{0}, word, i)));
+  }};
+  for (std::size_t i = 0; i < steps(50); ++i) {
+    auto alive = std::make_unique<std::atomic<std::uint64_t>>(0);
+    const Handling handling = handle(region, [raw = alive.get()](const Notification&) { ++*raw; });
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  enough = true;
+  writer.join();
+}
+
+REMORA_CONFORMANCE(NotifyTest);
+
+}  // namespace
+}  // namespace remora::test
