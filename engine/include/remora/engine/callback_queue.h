@@ -82,15 +82,14 @@ inline constexpr CallbackType kCallbackType{
 struct GivenCallback {
   const CallbackType* type;
   void* callable;
-
-  template <typename Given>
-  requires(!std::same_as<std::remove_cvref_t<Given>, GivenCallback>)
-      // NOLINTNEXTLINE(google-explicit-constructor)
-      GivenCallback(Given&& callback)
-  noexcept
-      : type{&kCallbackType<Given&&>},
-        callable{const_cast<void*>(static_cast<const void*>(std::addressof(callback)))} {}
 };
+/// `callback` as `Given` was forwarded; borrowed.
+template <typename Given>
+[[nodiscard]] GivenCallback give(std::remove_reference_t<Given>& callback) noexcept {
+  // Const again where it is made from this.
+  const void* const at = std::addressof(callback);
+  return {&kCallbackType<Given&&>, const_cast<void*>(at)};
+}
 
 /// Waits for what is in flight; see ~CallbackQueue().
 struct CloseCallbacks {
@@ -122,52 +121,52 @@ class CallbackQueue {
   /// if it is to outlive the callback. Other buffers are borrowed until then.
   template <CompletionCallback F>
   Status read(ByteOffset from, Target into, F&& callback, std::uint64_t tag = 0) noexcept {
-    return read_bytes(from, into, std::forward<F>(callback), tag);
+    return read_bytes(from, into, detail::give<F>(callback), tag);
   }
   template <CompletionCallback F>
   Status read(Block from, Target into, F&& callback, std::uint64_t tag = 0) noexcept {
-    return read_bytes(offset_of(from), into, std::forward<F>(callback), tag);
+    return read_bytes(offset_of(from), into, detail::give<F>(callback), tag);
   }
   template <CompletionCallback F>
   Status read(ByteOffset from, Slot&& into, F&& callback, std::uint64_t tag = 0) noexcept {
-    return read_slot(from, into, std::forward<F>(callback), tag);
+    return read_slot(from, into, detail::give<F>(callback), tag);
   }
   template <CompletionCallback F>
   Status read(Block from, Slot&& into, F&& callback, std::uint64_t tag = 0) noexcept {
-    return read_slot(offset_of(from), into, std::forward<F>(callback), tag);
+    return read_slot(offset_of(from), into, detail::give<F>(callback), tag);
   }
   template <CompletionCallback F>
   Status write(ByteOffset to, Source from, F&& callback, std::uint64_t tag = 0) noexcept {
-    return write_bytes(to, from, std::forward<F>(callback), tag);
+    return write_bytes(to, from, detail::give<F>(callback), tag);
   }
   template <CompletionCallback F>
   Status write(Block to, Source from, F&& callback, std::uint64_t tag = 0) noexcept {
-    return write_bytes(offset_of(to), from, std::forward<F>(callback), tag);
+    return write_bytes(offset_of(to), from, detail::give<F>(callback), tag);
   }
   template <CompletionCallback F>
   Status write(ByteOffset to, Slot&& from, F&& callback, std::uint64_t tag = 0) noexcept {
-    return write_slot(to, from, std::forward<F>(callback), tag);
+    return write_slot(to, from, detail::give<F>(callback), tag);
   }
   template <CompletionCallback F>
   Status write(Block to, Slot&& from, F&& callback, std::uint64_t tag = 0) noexcept {
-    return write_slot(offset_of(to), from, std::forward<F>(callback), tag);
+    return write_slot(offset_of(to), from, detail::give<F>(callback), tag);
   }
   /// See Region::write_zeroes.
   template <CompletionCallback F>
   Status write_zeroes(ByteOffset at, std::uint64_t length_bytes, F&& callback,
                       std::uint64_t tag = 0) noexcept {
-    return zero(at, length_bytes, std::forward<F>(callback), tag);
+    return zero(at, length_bytes, detail::give<F>(callback), tag);
   }
   /// 8 bytes, 8-byte aligned, in the region's atomic domain.
   template <CompletionCallback F>
   Status compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired, F&& callback,
                       std::uint64_t tag = 0) noexcept {
-    return swap(at, expected, desired, std::forward<F>(callback), tag);
+    return swap(at, expected, desired, detail::give<F>(callback), tag);
   }
   template <CompletionCallback F>
   Status fetch_add(ByteOffset at, std::uint64_t delta, F&& callback,
                    std::uint64_t tag = 0) noexcept {
-    return add(at, delta, std::forward<F>(callback), tag);
+    return add(at, delta, detail::give<F>(callback), tag);
   }
 
   [[nodiscard]] std::size_t depth() const noexcept;
