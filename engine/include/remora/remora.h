@@ -5,14 +5,15 @@
 /// The one header a user of the engine needs. Start with Engine (a client) or Server.
 /// engine/README.md shows both in twenty lines.
 
-#include <remora/engine/buffer.h>      // IWYU pragma: export
-#include <remora/engine/consistent.h>  // IWYU pragma: export
-#include <remora/engine/engine.h>      // IWYU pragma: export
-#include <remora/engine/executor.h>    // IWYU pragma: export
-#include <remora/engine/queue.h>       // IWYU pragma: export
-#include <remora/engine/region.h>      // IWYU pragma: export
-#include <remora/engine/server.h>      // IWYU pragma: export
-#include <remora/engine/task.h>        // IWYU pragma: export
-#include <remora/engine/types.h>       // IWYU pragma: export
-#include <remora/engine/uri.h>         // IWYU pragma: export
-#include <remora/result.h>             // IWYU pragma: export
+#include <remora/engine/buffer.h>          // IWYU pragma: export
+#include <remora/engine/callback_queue.h>  // IWYU pragma: export
+#include <remora/engine/consistent.h>      // IWYU pragma: export
+#include <remora/engine/engine.h>          // IWYU pragma: export
+#include <remora/engine/executor.h>        // IWYU pragma: export
+#include <remora/engine/queue.h>           // IWYU pragma: export
+#include <remora/engine/region.h>          // IWYU pragma: export
+#include <remora/engine/server.h>          // IWYU pragma: export
+#include <remora/engine/task.h>            // IWYU pragma: export
+#include <remora/engine/types.h>           // IWYU pragma: export
+#include <remora/engine/uri.h>             // IWYU pragma: export
+#include <remora/result.h>                 // IWYU pragma: export

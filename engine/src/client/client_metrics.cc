@@ -98,6 +98,8 @@ Result<ClientMetrics> ClientMetrics::create(std::shared_ptr<metrics::Registry> r
   made.lanes_ = add.gauge("remora_client_lanes", "Open lanes.", HighWater::kNone);
   made.lanes_broken_ = add.counter("remora_client_lanes_broken_total",
                                    "Lanes that ended before they were closed.", {});
+  made.callback_exceptions_ = add.counter("remora_client_callback_exceptions_total",
+                                          "Callbacks that an exception left.", {});
   if (!add.status()) return add.status().error();
   made.registry_ = std::move(registry);
   return made;
@@ -162,5 +164,7 @@ void ClientMetrics::lane_closed(std::uint32_t completion_capacity) const noexcep
 }
 
 void ClientMetrics::lane_broken() const noexcept { recorder().add(lanes_broken_); }
+
+void ClientMetrics::callback_threw() const noexcept { recorder().add(callback_exceptions_); }
 
 }  // namespace remora::detail

@@ -32,6 +32,7 @@ class ClientMetrics {
   void lane_opened(std::uint32_t completion_capacity) const noexcept;
   void lane_closed(std::uint32_t completion_capacity) const noexcept;
   void lane_broken() const noexcept;
+  void callback_threw() const noexcept;
 
  private:
   friend class EndTally;
@@ -62,6 +63,7 @@ class ClientMetrics {
   metrics::Gauge send_queue_occupancy_;
   metrics::Gauge lanes_;
   metrics::Counter lanes_broken_;
+  metrics::Counter callback_exceptions_;
 };
 
 /// Counts operations that end together: those of one kind, submitted at once, are recorded at once.

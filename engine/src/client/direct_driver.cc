@@ -76,7 +76,7 @@ void DirectDriver::submit(OperationList operations) noexcept {
     operation.sink->push(operation);
   }
   // All of one submission have one sink, whose owner is here.
-  if (const int event = sink.event(); event >= 0) signal_event(event);
+  if (Watcher* const watcher = sink.watcher(); watcher != nullptr) watcher->tell();
 }
 
 void DirectDriver::run(OperationRecord& operation, CompletionSink& sink) noexcept {

@@ -9,6 +9,7 @@
 #include <remora/verbs/address.h>
 
 #include "client/engine_core.h"
+#include "client/poller.h"
 #include "support/log.h"
 
 namespace remora::detail {
@@ -52,7 +53,10 @@ EngineCore::EngineCore(EngineOptions options, Placement placement)
   parallel_copy_ = std::make_shared<ParallelCopy>(
       options_.copy_threads != 0 ? options_.copy_threads : std::min(processors, kCopyThreadsMost),
       placement_);
+  pollers_ = std::make_unique<Pollers>();
 }
+
+EngineCore::~EngineCore() = default;
 
 Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
   constexpr std::uint32_t kCopyThreadsMax = 256;
@@ -66,6 +70,8 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
     return wrong("lane_depth").with_limit(options.lane_depth, kLaneDepthMax);
   if (options.copy_threads > kCopyThreadsMax)
     return wrong("copy_threads").with_limit(options.copy_threads, kCopyThreadsMax);
+  if (options.pollers > kPollersMax)
+    return wrong("pollers").with_limit(options.pollers, kPollersMax);
   if (options.bounce_slot_count == 0 || options.bounce_slot_bytes < 64)
     return wrong("bounce slots: at least one, of at least 64 bytes");
   if (options.operation_deadline <= options.operation_deadline.zero() ||
@@ -90,6 +96,11 @@ Result<EventLoop*> EngineCore::control_loop() {
     control_loop_ = std::move(*loop);
   }
   return control_loop_.get();
+}
+
+Result<Poller*> EngineCore::poller() {
+  const std::lock_guard lock{mutex_};
+  return pollers_->pick(options_.pollers, options_.spin, placement_, *options_.registry);
 }
 
 std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadline deadline,

@@ -29,12 +29,17 @@
 
 namespace remora::detail {
 
+class Poller;
+class Pollers;
 class SessionCore;
 
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   static Result<std::shared_ptr<EngineCore>> create(EngineOptions options);
   EngineCore(EngineOptions options, Placement placement);
+  ~EngineCore();
+  EngineCore(const EngineCore&) = delete;
+  EngineCore& operator=(const EngineCore&) = delete;
 
   [[nodiscard]] const EngineOptions& options() const noexcept { return options_; }
   /// Where the engine's own threads run: each calls bind_thread() first.
@@ -50,6 +55,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // For sessions.
   /// The control thread, started with the first session. Errors: kSystem.
   Result<EventLoop*> control_loop();
+  /// A poller for one more callback queue. Errors: see Pollers::pick().
+  Result<Poller*> poller();
   /// Index of the domain in every memory's key table; registers the slots that exist already.
   /// Errors: kLimitExceeded (kMemoryDomainsMax).
   Result<std::size_t> intern(const std::shared_ptr<transport::MemoryDomain>& domain);
@@ -98,6 +105,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::condition_variable turn_over_;
   std::set<std::string> connecting_;  ///< the keys of sessions_ that have no session yet
   std::unique_ptr<EventLoop> control_loop_;
+  std::unique_ptr<Pollers> pollers_;
   std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
   std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
   std::vector<std::weak_ptr<LocalMemory>> memories_;

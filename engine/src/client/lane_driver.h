@@ -62,7 +62,7 @@ class LaneDriver {
   [[nodiscard]] virtual int event_fd() const noexcept { return -1; }
   /// Takes `operation` back if it has not been posted: true, and it is in its sink as cancelled.
   virtual bool cancel(OperationRecord& operation) noexcept = 0;
-  /// On return nobody is about to write to the event descriptor of a sink that is complete.
+  /// On return nobody is about to tell the watcher of a sink that is complete.
   virtual void settle_events() noexcept {}
 
   /// Ends the lane from outside (session lost, engine closing): everything on it completes.

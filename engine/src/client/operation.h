@@ -14,8 +14,8 @@
 #include <remora/result.h>
 
 #include "client/local_memory.h"
+#include "client/watcher.h"
 #include "support/clock.h"
-#include "support/unique_fd.h"
 #include "transport/transport.h"
 
 namespace remora::detail {
@@ -33,11 +33,13 @@ class CompletionSink {
   CompletionSink(const CompletionSink&) = delete;
   CompletionSink& operator=(const CompletionSink&) = delete;
 
-  /// From now on whoever pushes also writes to `event`, an eventfd, at the end of its visit. By the
-  /// owner, before it submits, or with nothing in flight.
-  void watch(int event) noexcept { event_.store(event, std::memory_order_relaxed); }
-  /// The descriptor to write to, or -1.
-  [[nodiscard]] int event() const noexcept { return event_.load(std::memory_order_relaxed); }
+  /// From now on whoever pushes also tells `watcher`, at the end of its visit. By the owner, before
+  /// it submits, or with nothing in flight. Borrowed: see LaneDriver::settle_events().
+  void watch(Watcher& watcher) noexcept { watcher_.store(&watcher, std::memory_order_relaxed); }
+  /// Who is to be told, or null.
+  [[nodiscard]] Watcher* watcher() const noexcept {
+    return watcher_.load(std::memory_order_relaxed);
+  }
 
   void push(OperationRecord& operation) noexcept {
     const std::size_t at = pushed_.load(std::memory_order_relaxed);
@@ -56,7 +58,7 @@ class CompletionSink {
   std::size_t mask_;
   std::size_t taken_ = 0;
   alignas(64) std::atomic<std::size_t> pushed_{0};
-  std::atomic<int> event_{-1};
+  std::atomic<Watcher*> watcher_{nullptr};
 };
 
 /// How an operation ended: success, or a code with its details.

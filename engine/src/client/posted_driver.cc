@@ -200,7 +200,7 @@ void PostedDriver::settle_events() noexcept {
 }
 
 void PostedDriver::tell_watchers() noexcept {
-  if (watcher_ >= 0) signal_event(std::exchange(watcher_, -1));
+  if (watcher_ != nullptr) std::exchange(watcher_, nullptr)->tell();
 }
 
 void PostedDriver::fail(Reason reason) noexcept {
@@ -220,9 +220,10 @@ void PostedDriver::progress() noexcept {
 [[gnu::always_inline]] inline void PostedDriver::finish(OperationRecord& operation,
                                                         EndTally& tally) noexcept {
   tally.add(operation);
-  if (const int event = operation.sink->event(); event != watcher_ && event >= 0) [[unlikely]] {
+  if (Watcher* const watcher = operation.sink->watcher(); watcher != watcher_ && watcher != nullptr)
+      [[unlikely]] {
     tell_watchers();
-    watcher_ = event;
+    watcher_ = watcher;
   }
   operation.sink->push(operation);
 }

@@ -123,7 +123,7 @@ class PostedDriver final : public LaneDriver {
   OperationList backlog_;
   std::span<const std::uint64_t> atomic_results_;
   transport::Lane::Limits limits_;
-  int watcher_ = -1;  ///< eventfd of a sink that was pushed to, and has not been told yet
+  Watcher* watcher_ = nullptr;  ///< of a sink that was pushed to; has not been told yet
 };
 
 }  // namespace remora::detail

@@ -3,8 +3,6 @@
 #include <cerrno>
 #include <new>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 #include <utility>
 
 #include <remora/engine/queue.h>
@@ -253,8 +251,10 @@ Completions QueueCore::wait(std::size_t at_least) noexcept {
 
 Completions QueueCore::progress() noexcept {
   end(serial_);
-  std::uint64_t told = 0;
-  if (event_) (void)!::read(event_.get(), &told, sizeof told);
+  if (event_) {
+    event_.clear();
+    event_.rest();
+  }
   const auto earliest = [this] { return earliest_deadline(); };
   region_->session().lane().progress_and_arm(sink_, DeadlineSource{earliest});
   hand_over_held();
@@ -271,20 +271,18 @@ Completions QueueCore::hand_out_all() noexcept {
 
 Result<int> QueueCore::event_fd() noexcept {
   if (epoll_) return epoll_.get();
-  UniqueFd event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
-  if (!event) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  if (!event_ && !event_.open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
   UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
   if (!epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
-  for (const int descriptor : {event.get(), region_->session().lane().event_fd()}) {
+  for (const int descriptor : {event_.event(), region_->session().lane().event_fd()}) {
     epoll_event wanted{.events = EPOLLIN, .data = {.fd = descriptor}};
     if (descriptor >= 0 && ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, descriptor, &wanted) != 0)
       return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
   }
-  event_ = std::move(event);
   epoll_ = std::move(epoll);
-  sink_.watch(event_.get());
+  sink_.watch(event_);
   // What has completed before, or completes before the first progress(), is told of too.
-  signal_event(event_.get());
+  signal_event(event_.event());
   return epoll_.get();
 }
 

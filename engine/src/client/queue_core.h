@@ -114,7 +114,7 @@ class QueueCore {
   std::vector<OperationRecord*> ring_;
   CompletionSink sink_;
   mutable Deadline earliest_;  ///< no operation in flight has an earlier deadline
-  UniqueFd event_;             ///< written by whoever completes an operation of this queue
+  Watcher event_;              ///< told by whoever completes an operation of this queue
   UniqueFd epoll_;             ///< over event_ and the lane's descriptor
   std::vector<Completion> ready_;
   QueueEntry* free_;

@@ -28,6 +28,8 @@ class EngineCore;
 class SessionCore;
 }  // namespace detail
 
+inline constexpr std::uint32_t kPollersMax = 64;
+
 struct EngineOptions {
   /// Told to servers; for their logs. At most 64 bytes.
   std::string client_name = "remora";
@@ -35,7 +37,7 @@ struct EngineOptions {
   std::chrono::nanoseconds operation_deadline = std::chrono::seconds{10};
   /// Deadline of connecting, opening and every other control request.
   std::chrono::nanoseconds control_deadline = std::chrono::seconds{10};
-  /// How long a waiting caller polls before it sleeps.
+  /// How long a waiting caller, or a poller that nothing ends for, polls before it sleeps.
   std::chrono::nanoseconds spin = std::chrono::microseconds{50};
   /// Send-queue depth of a lane, in work requests.
   std::uint32_t lane_depth = 512;
@@ -43,6 +45,9 @@ struct EngineOptions {
   /// as many as there are processors, 4 at most; 1: none but the caller's. Started when first
   /// needed.
   std::uint32_t copy_threads = 0;
+  /// Threads that serve callback queues, at most kPollersMax; one is started with the first queue,
+  /// the others while there are more queues than threads. 0: none, and no callback queues.
+  std::uint32_t pollers = 1;
   /// Slots for buffers that are not registered: count × size is pinned on first use over rdma.
   std::uint32_t bounce_slot_count = 32;
   std::uint32_t bounce_slot_bytes = 64 * 1024;

@@ -22,6 +22,7 @@
 namespace remora {
 
 namespace detail {
+class CallbackCore;
 class QueueCore;
 struct QueueEntry;
 }  // namespace detail
@@ -54,8 +55,9 @@ class Ticket {
   std::uint32_t generation_ = 0;
 };
 
-/// How one operation ended. Belongs to the Completions it was found in, and ends with them; so does
-/// the operation's slot, unless it is moved out.
+/// How one operation ended. Belongs to the Completions it was found in, or to the callback it was
+/// given to (callback_queue.h), and ends with them; so does the operation's slot, unless it is
+/// moved out.
 class Completion {
  public:
   [[nodiscard]] bool ok() const noexcept;
@@ -74,6 +76,7 @@ class Completion {
   [[nodiscard]] Slot& slot() noexcept;
 
  private:
+  friend class detail::CallbackCore;
   friend class detail::QueueCore;
   detail::QueueEntry* entry_ = nullptr;
 };

@@ -20,6 +20,7 @@ namespace detail {
 class RegionCore;
 }
 class AsyncRegion;
+class CallbackQueue;
 
 /// What a server says of a region.
 struct RegionInfo {
@@ -71,6 +72,11 @@ class Region {
 
   /// Errors: kInvalidArgument (depth), kOutOfMemory, kConnectionLost.
   Result<Queue> queue(const QueueOptions& options = {}) const;
+
+  /// A queue for many threads, whose completions call back; see callback_queue.h.
+  /// Errors: kInvalidArgument (depth), kOutOfMemory, kConnectionLost, kUnsupported (the engine was
+  /// opened without pollers), kSystem (no thread, no descriptor), kLimitExceeded (series).
+  Result<CallbackQueue> callback_queue(const QueueOptions& options = {}) const;
 
   /// This region's operations for coroutines; see executor.h.
   [[nodiscard]] AsyncRegion async() const noexcept;

@@ -1,0 +1,191 @@
+#pragma once
+
+/// CallbackQueue: operations that any thread may submit and whose ends a thread of the engine's
+/// tells, by calling back.
+///
+///   auto queue = region.callback_queue({.depth = 64}).value();
+///   queue.read(remora::Block{7}, slots.take(), [](remora::Completion& c) {
+///     if (c.ok()) use(c.slot().bytes());
+///   }).value();
+///
+/// **Submitting.** Each call posts one operation at once; while another thread is at the lane, it
+/// posts for both. Nothing is allocated and nothing waits, but for memory that is registered with a
+/// device for the first time, and over shm for the copy. A call that returns an error has taken
+/// nothing: slot and callable are the caller's as before, and nobody is called back. After a call
+/// that returns ok the callback is called exactly once, within the deadline plus two seconds.
+///
+/// **Callbacks** run on the queue's *poller*, one at a time for each queue, on every transport,
+/// also where the operation was done before the call returned. In a callback:
+///
+/// - submit further operations, also to the same queue, where the ended one's place is free again;
+/// - do not block: what the poller serves waits meanwhile, its deadlines too. So no synchronous
+///   operation, no control request, no lock that is held for long;
+/// - do not destroy the queue, nor another one of the same poller: that is a fault of the program.
+///   It is logged, and the queue goes when it has ended, but nobody waits for its operations;
+/// - an exception that leaves it is caught, logged and counted
+///   (`remora_client_callback_exceptions_total`), and the program goes on.
+///
+/// **Pollers** are threads of the engine's (EngineOptions::pollers), started with the first of
+/// these queues. One polls for EngineOptions::spin after the last completion, then sleeps until
+/// there is something to do.
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <remora/engine/buffer.h>
+#include <remora/engine/queue.h>
+#include <remora/engine/types.h>
+#include <remora/result.h>
+
+namespace remora {
+
+/// A callable is kept inside of its operation's record: what it captures has so much room.
+inline constexpr std::size_t kCallbackBytesMax = 64;
+
+/// What may be given as a callback: `void(Completion&)`, small enough, and made from what is given
+/// without a throw. A callable that throws when it is copied has to be moved.
+template <typename Given>
+concept CompletionCallback =
+    std::is_object_v<std::remove_reference_t<Given>> && std::invocable < std::decay_t<Given>
+&, Completion& > &&sizeof(std::decay_t<Given>) <= kCallbackBytesMax &&
+       alignof(std::decay_t<Given>) <= alignof(std::max_align_t) &&
+       std::is_nothrow_constructible_v<std::decay_t<Given>,
+                                       Given>&& std::is_nothrow_destructible_v<std::decay_t<Given>>;
+
+namespace detail {
+class CallbackCore;
+
+/// What is done with a callable whose type is forgotten.
+struct CallbackType {
+  void (*move)(void* to, void* from) noexcept;
+  void (*call)(void* callable, Completion& completion);
+  void (*destroy)(void* callable) noexcept;
+};
+
+template <typename Given>
+inline constexpr CallbackType kCallbackType{
+    [](void* to, void* from) noexcept {
+      ::new (to) std::decay_t<Given>(
+          static_cast<Given&&>(*static_cast<std::remove_reference_t<Given>*>(from)));
+    },
+    [](void* callable, Completion& completion) {
+      (*static_cast<std::decay_t<Given>*>(callable))(completion);
+    },
+    [](void* callable) noexcept { std::destroy_at(static_cast<std::decay_t<Given>*>(callable)); }};
+
+/// A callable on its way into a record; moved from when the operation is taken.
+struct GivenCallback {
+  const CallbackType* type;
+  void* callable;
+};
+/// `callback` as `Given` was forwarded; borrowed.
+template <typename Given>
+[[nodiscard]] GivenCallback give(std::remove_reference_t<Given>& callback) noexcept {
+  // Const again where it is made from this.
+  const void* const at = std::addressof(callback);
+  return {&kCallbackType<Given&&>, const_cast<void*>(at)};
+}
+
+/// Waits for what is in flight; see ~CallbackQueue().
+struct CloseCallbacks {
+  void operator()(CallbackCore* core) const noexcept;
+};
+}  // namespace detail
+
+/// From Region::callback_queue(). Move-only.
+///
+/// Thread-safe: any number of threads may submit at once. As with every object, no call may be
+/// under way while it is moved or destroyed.
+///
+/// Errors of all submissions: kWouldBlock (`depth` operations are in flight: try again after a
+/// callback); kClosed (from a callback, while the queue is being destroyed); and what
+/// Completion::error() says of misuse, since that is noticed before anything is sent. What fails
+/// later is told to the callback.
+class CallbackQueue {
+ public:
+  explicit CallbackQueue(detail::CallbackCore* core) noexcept : core_{core} {}
+  /// Waits until every operation in flight has ended and its callback has returned: at most the
+  /// queue's deadline plus two seconds. Where a callback blocks for longer than that, the
+  /// operations have ended nevertheless, and the callbacks that are left run after the destructor
+  /// has returned (logged).
+  ~CallbackQueue() = default;
+  CallbackQueue(CallbackQueue&&) noexcept = default;
+  CallbackQueue& operator=(CallbackQueue&&) noexcept = default;
+
+  /// A slot belongs to the operation and comes back in its completion, where it is to be moved out
+  /// if it is to outlive the callback. Other buffers are borrowed until then.
+  template <CompletionCallback F>
+  Status read(ByteOffset from, Target into, F&& callback, std::uint64_t tag = 0) noexcept {
+    return read_bytes(from, into, detail::give<F>(callback), tag);
+  }
+  template <CompletionCallback F>
+  Status read(Block from, Target into, F&& callback, std::uint64_t tag = 0) noexcept {
+    return read_bytes(offset_of(from), into, detail::give<F>(callback), tag);
+  }
+  template <CompletionCallback F>
+  Status read(ByteOffset from, Slot&& into, F&& callback, std::uint64_t tag = 0) noexcept {
+    return read_slot(from, into, detail::give<F>(callback), tag);
+  }
+  template <CompletionCallback F>
+  Status read(Block from, Slot&& into, F&& callback, std::uint64_t tag = 0) noexcept {
+    return read_slot(offset_of(from), into, detail::give<F>(callback), tag);
+  }
+  template <CompletionCallback F>
+  Status write(ByteOffset to, Source from, F&& callback, std::uint64_t tag = 0) noexcept {
+    return write_bytes(to, from, detail::give<F>(callback), tag);
+  }
+  template <CompletionCallback F>
+  Status write(Block to, Source from, F&& callback, std::uint64_t tag = 0) noexcept {
+    return write_bytes(offset_of(to), from, detail::give<F>(callback), tag);
+  }
+  template <CompletionCallback F>
+  Status write(ByteOffset to, Slot&& from, F&& callback, std::uint64_t tag = 0) noexcept {
+    return write_slot(to, from, detail::give<F>(callback), tag);
+  }
+  template <CompletionCallback F>
+  Status write(Block to, Slot&& from, F&& callback, std::uint64_t tag = 0) noexcept {
+    return write_slot(offset_of(to), from, detail::give<F>(callback), tag);
+  }
+  /// See Region::write_zeroes.
+  template <CompletionCallback F>
+  Status write_zeroes(ByteOffset at, std::uint64_t length_bytes, F&& callback,
+                      std::uint64_t tag = 0) noexcept {
+    return zero(at, length_bytes, detail::give<F>(callback), tag);
+  }
+  /// 8 bytes, 8-byte aligned, in the region's atomic domain.
+  template <CompletionCallback F>
+  Status compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired, F&& callback,
+                      std::uint64_t tag = 0) noexcept {
+    return swap(at, expected, desired, detail::give<F>(callback), tag);
+  }
+  template <CompletionCallback F>
+  Status fetch_add(ByteOffset at, std::uint64_t delta, F&& callback,
+                   std::uint64_t tag = 0) noexcept {
+    return add(at, delta, detail::give<F>(callback), tag);
+  }
+
+  [[nodiscard]] std::size_t depth() const noexcept;
+  /// Operations in flight, at about this moment; one whose callback runs is none of them.
+  [[nodiscard]] std::size_t size() const noexcept;
+
+ private:
+  using Given = detail::GivenCallback;
+  [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
+  Status read_bytes(ByteOffset from, Target into, Given given, std::uint64_t tag) noexcept;
+  Status read_slot(ByteOffset from, Slot& into, Given given, std::uint64_t tag) noexcept;
+  Status write_bytes(ByteOffset to, Source from, Given given, std::uint64_t tag) noexcept;
+  Status write_slot(ByteOffset to, Slot& from, Given given, std::uint64_t tag) noexcept;
+  Status zero(ByteOffset at, std::uint64_t length_bytes, Given given, std::uint64_t tag) noexcept;
+  Status swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired, Given given,
+              std::uint64_t tag) noexcept;
+  Status add(ByteOffset at, std::uint64_t delta, Given given, std::uint64_t tag) noexcept;
+
+  std::unique_ptr<detail::CallbackCore, detail::CloseCallbacks> core_;
+};
+
+}  // namespace remora

@@ -1,0 +1,219 @@
+#include "client/poller.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <system_error>
+#include <time.h>
+#include <utility>
+
+#include "support/log.h"
+
+namespace remora::detail {
+
+namespace {
+
+double seconds_of(clockid_t clock) noexcept {
+  timespec used{};
+  if (::clock_gettime(clock, &used) != 0) return 0;
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+}
+
+/// CPU time of the pollers of this process, those that have ended too.
+class PollerClocks {
+ public:
+  void add(clockid_t clock) {
+    const std::lock_guard lock{mutex_};
+    running_.push_back(clock);
+  }
+  /// By the thread of that clock.
+  void remove() noexcept {
+    clockid_t own{};
+    const std::lock_guard lock{mutex_};
+    if (::pthread_getcpuclockid(::pthread_self(), &own) != 0) return;
+    if (std::erase(running_, own) != 0) ended_seconds_ += seconds_of(own);
+  }
+  [[nodiscard]] double seconds() {
+    const std::lock_guard lock{mutex_};
+    double sum = ended_seconds_;
+    for (const clockid_t clock : running_) sum += seconds_of(clock);
+    return sum;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<clockid_t> running_;
+  double ended_seconds_ = 0;
+};
+
+/// Never destroyed: pollers and registries may end after static objects do.
+PollerClocks& poller_clocks() {
+  static auto& clocks = *new PollerClocks;
+  return clocks;
+}
+
+/// The series stays with the registry: whichever engine declares it, it tells of all.
+Status declare_cpu_time(metrics::Registry& registry) {
+  auto made = registry.counter_callback("remora_client_poller_cpu_seconds_total",
+                                        "CPU time of the pollers of this process.", {},
+                                        [] { return poller_clocks().seconds(); });
+  if (made) {
+    made->release();
+    return {};
+  }
+  if (made.error().code() == Code::kAlreadyExists) return {};
+  return made.error();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
+                                              const Placement& placement) {
+  auto state = std::make_shared<State>();
+  state->spin = spin;
+  state->epoll = UniqueFd{::epoll_create1(EPOLL_CLOEXEC)};
+  if (!state->epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
+  if (!state->watcher.open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+  if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->watcher.event(), &event) != 0)
+    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  std::unique_ptr<Poller> poller{new Poller{state}};
+  try {
+    poller->thread_ = std::thread{[state, placement] {
+      (void)placement.bind_thread();
+      run(*state);
+    }};
+  } catch (const std::system_error& error) {
+    return Error{Code::kSystem, "pthread_create"}.with_errno(error.code().value());
+  }
+  ::pthread_setname_np(poller->thread_.native_handle(), "remora-poller");
+  clockid_t clock{};
+  if (::pthread_getcpuclockid(poller->thread_.native_handle(), &clock) == 0)
+    poller_clocks().add(clock);
+  return poller;
+}
+
+Poller::~Poller() {
+  if (!thread_.joinable()) return;
+  state_->stop.store(true, std::memory_order_release);
+  state_->watcher.tell();
+  if (is_this_thread())
+    thread_.detach();
+  else
+    thread_.join();
+}
+
+void Poller::add(CallbackCore& core) noexcept {
+  state_->load.fetch_add(1, std::memory_order_relaxed);
+  core.next_ = state_->joining.load(std::memory_order_relaxed);
+  while (!state_->joining.compare_exchange_weak(core.next_, &core, std::memory_order_release,
+                                                std::memory_order_relaxed)) {
+  }
+  state_->watcher.tell();
+}
+
+bool Poller::part_with(CallbackCore& core, Deadline until) noexcept {
+  std::unique_lock lock{state_->mutex};
+  return state_->parted.wait_until(lock, until, [&] { return core.gone_; });
+}
+
+bool Poller::leave_to(CallbackCore& core) noexcept {
+  const std::lock_guard lock{state_->mutex};
+  core.left_ = !core.gone_;
+  return core.left_;
+}
+
+void Poller::run(State& state) noexcept {
+  Clock::time_point active = Clock::now();
+  while (!state.stop.load(std::memory_order_acquire)) {
+    welcome(state);
+    if (serve_all(state)) {
+      active = Clock::now();
+    } else if (Clock::now() - active >= state.spin) {
+      sleep(state);
+      active = Clock::now();
+    }
+  }
+  poller_clocks().remove();
+}
+
+/// Takes over the queues that have been added.
+void Poller::welcome(State& state) noexcept {
+  if (state.joining.load(std::memory_order_relaxed) == nullptr) return;
+  CallbackCore* joining = state.joining.exchange(nullptr, std::memory_order_acquire);
+  while (joining != nullptr) {
+    CallbackCore* const next = std::exchange(joining->next_, state.cores);
+    state.cores = std::exchange(joining, next);
+  }
+}
+
+bool Poller::serve_all(State& state) noexcept {
+  bool any = false;
+  for (CallbackCore** at = &state.cores; *at != nullptr;) {
+    CallbackCore& core = **at;
+    any = core.serve() || any;
+    if (core.over()) {
+      *at = core.next_;
+      dismiss(state, core);
+      any = true;
+    } else {
+      at = &core.next_;
+    }
+  }
+  return any;
+}
+
+void Poller::dismiss(State& state, CallbackCore& core) noexcept {
+  core.leave(state.epoll.get());
+  state.load.fetch_sub(1, std::memory_order_relaxed);
+  bool left = false;
+  {
+    const std::lock_guard lock{state.mutex};
+    core.gone_ = true;
+    left = core.left_;
+    state.parted.notify_all();
+  }
+  // Not under the lock: with it may go its region, its session and its engine, and so this poller.
+  if (left) delete &core;
+}
+
+void Poller::sleep(State& state) noexcept {
+  state.watcher.rest();
+  bool ready = state.stop.load(std::memory_order_acquire) ||
+               state.joining.load(std::memory_order_acquire) != nullptr;
+  Deadline until = Deadline::max();
+  for (CallbackCore* core = state.cores; core != nullptr; core = core->next_)
+    until = std::min(until, core->arm(state.epoll.get()));
+  for (CallbackCore* core = state.cores; core != nullptr; core = core->next_)
+    ready = ready || core->ready();
+  if (!ready) {
+    std::array<epoll_event, 16> events{};
+    const int timeout = until == Deadline::max() ? -1 : milliseconds_until(until);
+    const int count = ::epoll_wait(state.epoll.get(), events.data(), events.size(), timeout);
+    // Left readable by who told it awake, it ends one more sleep at once, and no more.
+    for (int i = 0; i < count; ++i)
+      if (events[static_cast<std::size_t>(i)].data.ptr == nullptr) state.watcher.clear();
+  }
+  state.watcher.rise();
+}
+
+Result<Poller*> Pollers::pick(std::size_t most, std::chrono::nanoseconds spin,
+                              const Placement& placement, metrics::Registry& registry) {
+  if (most == 0)
+    return Error{Code::kUnsupported, "callback_queue"}.with_subject(
+        "EngineOptions::pollers is 0: set it to 1 or more");
+  const auto least = std::min_element(
+      pollers_.begin(), pollers_.end(),
+      [](const auto& one, const auto& other) { return one->load() < other->load(); });
+  if (least != pollers_.end() && ((*least)->load() == 0 || pollers_.size() >= most))
+    return least->get();
+  if (auto declared = declare_cpu_time(registry); !declared) return declared.error();
+  auto started = Poller::start(spin, placement);
+  if (!started) return started.error();
+  pollers_.push_back(std::move(*started));
+  return pollers_.back().get();
+}
+
+}  // namespace remora::detail

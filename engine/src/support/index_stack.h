@@ -1,0 +1,50 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace remora::detail {
+
+/// The free places of a table, by index: a stack in one word, with a tag that guards against reuse
+/// between load and exchange. Thread-safe, lock-free; allocates only when made.
+class IndexStack {
+ public:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+
+  /// All of 0 … `count` - 1 are free; 0 is taken first.
+  explicit IndexStack(std::uint32_t count) : next_(count), head_{count == 0 ? kNone : 0} {
+    for (std::uint32_t i = 0; i < count; ++i)
+      next_[i].store(i + 1 < count ? i + 1 : kNone, std::memory_order_relaxed);
+  }
+
+  /// A free index, or kNone.
+  [[nodiscard]] std::uint32_t take() noexcept {
+    std::uint64_t head = head_.load(std::memory_order_acquire);
+    while (true) {
+      const auto index = static_cast<std::uint32_t>(head);
+      if (index == kNone) return kNone;
+      const std::uint64_t next = next_tag(head) | next_[index].load(std::memory_order_relaxed);
+      if (head_.compare_exchange_weak(head, next, std::memory_order_acquire)) return index;
+    }
+  }
+  void give_back(std::uint32_t index) noexcept {
+    std::uint64_t head = head_.load(std::memory_order_relaxed);
+    do {
+      next_[index].store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
+    } while (!head_.compare_exchange_weak(head, next_tag(head) | index, std::memory_order_release,
+                                          std::memory_order_relaxed));
+  }
+
+ private:
+  /// The word: index 32 | tag 32.
+  static constexpr std::uint64_t next_tag(std::uint64_t head) noexcept {
+    return ((head >> 32U) + 1) << 32U;
+  }
+
+  std::vector<std::atomic<std::uint32_t>> next_;
+  alignas(64) std::atomic<std::uint64_t> head_;
+};
+
+}  // namespace remora::detail
