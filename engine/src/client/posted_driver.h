@@ -78,7 +78,12 @@ class PostedDriver final : public LaneDriver {
   void progress() noexcept;
   void pump() noexcept;
   bool plan(OperationRecord& operation, std::size_t room) noexcept;
-  Posted& add_to_chain(OperationRecord& operation, const transport::WorkRequest& request) noexcept;
+  Posted& add_to_chain(OperationRecord& operation, const transport::WorkRequest& request) noexcept {
+    Posted& posted = ring_[(next_sequence_ + chain_length_) & mask_];
+    posted.operation = &operation;
+    chain_[chain_length_++] = &request;
+    return posted;
+  }
   bool use_local(transport::WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept;
   bool bounce(transport::WorkRequest& request, Posted& posted) noexcept;
   void post_chain() noexcept;

@@ -1,0 +1,92 @@
+/// How a PostedDriver cuts operations that are not whole into requests: at extents, at pieces of
+/// local memory, at the lane's limits, and at bounce slots.
+
+#include <algorithm>
+#include <cstring>
+
+#include "client/posted_driver.h"
+
+namespace remora::detail {
+
+using transport::Opcode;
+using transport::WireExtent;
+using transport::WorkRequest;
+
+/// Adds requests for the rest of an operation that is not whole to the chain. False when it did not
+/// fit.
+bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
+  if (!operation.outcome.ok) return true;  // failed in part
+  while (operation.planned_bytes != operation.length_bytes) {
+    if (room == 0) return false;
+    --room;
+    const std::uint64_t at = operation.offset_bytes + operation.planned_bytes;
+    const WireExtent& extent = extent_of(operation.extents, at);
+    const std::uint64_t into = at - extent.start_bytes;
+    const LocalPiece piece = next_piece(operation);
+    WorkRequest& request = pieces_[chain_length_];
+    request = operation.request;
+    request.remote_address = extent.remote_address + into;
+    request.remote_key = extent.remote_key;
+    request.length_bytes = static_cast<std::uint32_t>(
+        std::min({piece.length_bytes, std::uint64_t{limits_.transfer_bytes_max},
+                  extent.length_bytes - into}));
+    Posted in_flight{.operation = &operation};
+    if (!use_local(request, piece.memory, in_flight)) return false;
+    add_to_chain(operation, request) = in_flight;
+    split_in_chain_ = true;
+    advance(operation, request.length_bytes);
+    ++operation.requests_in_flight;
+  }
+  if (all_planned(operation)) return true;
+  if (room == 0) return false;
+  // Behind all of the write: requests of a lane take effect in order.
+  WorkRequest& request = pieces_[chain_length_];
+  request = {.remote_address = operation.offset_bytes,
+             .compare_or_add = operation.length_bytes,
+             .swap = operation.notice_grant,
+             .remote_key = operation.notice_tag,
+             .opcode = Opcode::kNotify};
+  add_to_chain(operation, request) = {.operation = &operation};
+  split_in_chain_ = operation.notice_planned = true;
+  ++operation.requests_in_flight;
+  return true;
+}
+
+/// Gives the request a local key: the memory's own, or that of what stands in for it. False when
+/// nothing does now.
+bool PostedDriver::use_local(WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept {
+  if (!options_.needs_keys) return true;
+  if (request.opcode == Opcode::kWriteZeroes) {
+    const std::span<std::byte> zeroes = options_.zeroes->bytes();
+    request.opcode = Opcode::kWrite;
+    request.local = zeroes.data();
+    request.length_bytes =
+        static_cast<std::uint32_t>(std::min<std::size_t>(request.length_bytes, zeroes.size()));
+    memory = options_.zeroes.get();
+  }
+  if (memory == nullptr) return bounce(request, posted);
+  request.local_key = memory->key(options_.domain_index);
+  return true;
+}
+
+/// Gives memory that has no key a slot that has one; none is needed for what goes inline.
+bool PostedDriver::bounce(WorkRequest& request, Posted& posted) noexcept {
+  if (request.opcode == Opcode::kWrite && request.length_bytes <= limits_.inline_bytes_max)
+    return true;
+  const std::uint32_t slot = options_.bounce->take();
+  if (slot == SlotStore::kNone) return false;
+  const std::span<std::byte> bytes = options_.bounce->slot(slot);
+  request.length_bytes =
+      static_cast<std::uint32_t>(std::min<std::size_t>(request.length_bytes, bytes.size()));
+  if (request.opcode == Opcode::kWrite)
+    std::memcpy(bytes.data(), request.local, request.length_bytes);
+  else
+    posted.user = request.local;
+  posted.length_bytes = request.length_bytes;
+  posted.bounce_slot = slot;
+  request.local = bytes.data();
+  request.local_key = options_.bounce->memory()->key(options_.domain_index);
+  return true;
+}
+
+}  // namespace remora::detail
