@@ -64,12 +64,18 @@ control::Reply FakeServerEndpoint::answer(const control::Request& request) const
   return reply;
 }
 
+std::shared_ptr<detail::SessionCore> start_fake_session(
+    const std::shared_ptr<detail::EngineCore>& engine, FakeServerEndpoint::Offer offer) {
+  return detail::SessionCore::start(engine, std::make_unique<FakeServerEndpoint>(std::move(offer)),
+                                    deadline_after(std::chrono::seconds{10}))
+      .value();
+}
+
 Region open_fake_region(const std::shared_ptr<detail::EngineCore>& engine,
                         FakeServerEndpoint::Offer offer) {
-  const Deadline deadline = deadline_after(std::chrono::seconds{10});
-  auto session = detail::SessionCore::start(
-      engine, std::make_unique<FakeServerEndpoint>(std::move(offer)), deadline);
-  return Region{session.value()->open("r", Rights::kAll, "fake", deadline).value()};
+  return Region{start_fake_session(engine, std::move(offer))
+                    ->open("r", Rights::kAll, "fake", deadline_after(std::chrono::seconds{10}))
+                    .value()};
 }
 
 }  // namespace remora::transport

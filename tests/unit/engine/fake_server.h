@@ -59,6 +59,9 @@ class FakeServerEndpoint final : public ClientEndpoint {
   std::vector<ControlMessage> answers_;
 };
 
+std::shared_ptr<detail::SessionCore> start_fake_session(
+    const std::shared_ptr<detail::EngineCore>& engine, FakeServerEndpoint::Offer offer);
+
 /// A region "r" of that memory, opened with all rights.
 Region open_fake_region(const std::shared_ptr<detail::EngineCore>& engine,
                         FakeServerEndpoint::Offer offer);

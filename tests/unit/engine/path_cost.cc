@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -92,12 +94,58 @@ void run_alone(const Region& region, Slot& slot, std::uint64_t times) {
     if (!region.read(Block{i & 63U}, slot)) std::abort();
 }
 
+/// One queue in batches of 32 over `count` regions of a session.
+void run_over_regions(const std::shared_ptr<detail::SessionCore>& session,
+                      std::span<std::byte> memory, std::size_t count, std::uint64_t times) {
+  std::vector<Region> regions;
+  for (std::uint64_t i = 0; i < count; ++i)
+    regions.emplace_back(std::make_shared<detail::RegionCore>(
+        session, remora::RegionInfo{.name = "r", .size_bytes = memory.size(), .block_bytes = 64},
+        remora::Rights::kAll, i + 1,
+        transport::AttachedGrant{
+            .extents = {{.start_bytes = 0,
+                         .length_bytes = memory.size(),
+                         .remote_address = reinterpret_cast<std::uintptr_t>(memory.data()),
+                         .remote_key = 1}},
+            .hold = nullptr},
+        "fake"));
+  {
+    std::array<std::byte, 64> into{};
+    Queue queue = regions[0].queue({.depth = 32}).value();
+    for (const Region& region : regions) queue.select(region).value();  // allocates the first time
+    for (std::uint64_t sent = 0; sent < times;) {
+      for (; sent < times && !queue.full(); ++sent) {
+        queue.select(regions[sent % count]).value();
+        queue.read(Block{sent & 63U}, into);
+      }
+      queue.submit().value();
+      if (queue.wait(32).empty()) std::abort();
+    }
+  }
+  session->fail(remora::Reason::kNone);  // there is nobody to give grants back to
+}
+
+/// Synchronous reads over `count` sessions in turn.
+void run_over_sessions(const std::shared_ptr<detail::EngineCore>& engine,
+                       std::span<std::byte> memory, std::size_t count, std::uint64_t times) {
+  std::vector<Region> regions;
+  for (std::size_t i = 0; i < count; ++i) {
+    transport::FakeServerEndpoint::Offer offer{};
+    offer.memory = memory;
+    offer.direct = transport::DirectPath{};
+    regions.push_back(transport::open_fake_region(engine, std::move(offer)));
+  }
+  std::array<std::byte, 64> into{};
+  for (std::uint64_t i = 0; i < times; ++i)
+    if (!regions[i % count].read(Block{i & 63U}, into)) std::abort();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 4) return EXIT_FAILURE;
   const bool direct = std::string_view{argv[1]} == "direct";
-  const std::string_view face{argv[2]};
+  const std::string face{argv[2]};
   const std::uint64_t times = std::strtoull(argv[3], nullptr, 10);
 
   test::FakeVerbs fake;
@@ -105,6 +153,20 @@ int main(int argc, char** argv) {
   fake.table.poll_cq = &poll_cq;
   std::vector<std::byte> memory(4096);
   const auto engine = detail::EngineCore::create({}).value();
+  // "regions:N" and "sessions:N", over memory of this process
+  const std::size_t colon = face.find(':');
+  if (colon != std::string::npos) {
+    const std::size_t count = std::stoul(face.substr(colon + 1));
+    transport::FakeServerEndpoint::Offer offer{};
+    offer.memory = memory;
+    offer.direct = transport::DirectPath{};
+    if (face.starts_with("regions"))
+      run_over_regions(transport::start_fake_session(engine, std::move(offer)), memory, count,
+                       times);
+    else
+      run_over_sessions(engine, memory, count, times);
+    return EXIT_SUCCESS;
+  }
   transport::FakeServerEndpoint::Offer offer{};
   offer.memory = memory;
   std::optional<test::FakeRig> rig;

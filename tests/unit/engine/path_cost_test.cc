@@ -38,5 +38,30 @@ INSTANTIATE_TEST_SUITE_P(All, PathCost,
                                            Cost{"direct", "alone", 435}),
                          [](const auto& test) { return test.param.path + "_" + test.param.face; });
 
+struct Growth {
+  std::string what;
+  int many;
+};
+
+class PathGrowth : public ::testing::TestWithParam<Growth> {};
+
+/// What an operation costs does not depend on how much else is open.
+TEST_P(PathGrowth, IsFlat) {
+  if (const std::string reason = why_uncountable(); !reason.empty()) GTEST_SKIP() << reason;
+  const auto cost = [&](int count) {
+    return instructions_a_round(
+        PATH_COST " direct " + GetParam().what + ":" + std::to_string(count), 12'800, 64'000);
+  };
+  const auto one = cost(1);
+  const auto many = cost(GetParam().many);
+  ASSERT_TRUE(one && many) << "callgrind said nothing";
+  std::printf("1: %.0f instructions, %d: %.0f\n", *one, GetParam().many, *many);
+  EXPECT_LE(*many, *one * 1.1);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PathGrowth,
+                         ::testing::Values(Growth{"regions", 10'000}, Growth{"sessions", 256}),
+                         [](const auto& test) { return test.param.what; });
+
 }  // namespace
 }  // namespace remora::test
