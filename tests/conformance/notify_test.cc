@@ -147,6 +147,65 @@ TEST_P(NotifyTest, SlowHandlerHoldsUpItsClientAndLosesNothing) {
   EXPECT_TRUE(in_order);
 }
 
+TEST_P(NotifyTest, NoticesOfAClientThatHasGoneAreDelivered) {
+  const Region region = make_region();
+  std::mutex gate;
+  std::atomic<std::uint32_t> handled{0};
+  const Handling handling = handle(region, [&](const Notification& told) {
+    const std::lock_guard lock{gate};
+    if (told.tag == handled) ++handled;
+  });
+  // Over a lane more are taken than may wait for the application; they stay with the transport.
+  const std::uint32_t count = over_shm() ? 200 : 400;
+  {
+    const std::lock_guard closed{gate};
+    Engine other = open_engine();
+    const std::string name = region.info().name;
+    std::optional<Region> same = other.open_region(uri(name), Rights::kAll).value();
+    const std::vector<std::byte> word(8);
+    for (std::uint32_t i = 0; i < count; ++i)
+      ASSERT_TRUE(ok(same->write_notify(ByteOffset{0}, word, i, std::chrono::seconds{20})));
+    same.reset();  // the grant is given back, then the session ends
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  }
+  for (int i = 0; i < 2000 && handled != count; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_EQ(handled, count);
+}
+
+TEST_P(NotifyTest, FloodOfOneClientHoldsUpNobodyElse) {
+  const Region region = make_region();  // nobody handles them
+  std::atomic<bool> enough{false};
+  std::thread flood{[&] {
+    Engine own = open_engine();
+    const Region same = own.open_region(uri(region.info().name), Rights::kAll).value();
+    Queue queue = same.queue({.depth = 64}).value();
+    const std::vector<std::byte> word(8);
+    while (!enough) {
+      while (!queue.full()) queue.write_notify(ByteOffset{0}, word, 1);
+      EXPECT_TRUE(ok(queue.submit()));
+      for (const Completion& completion : queue.wait(32)) EXPECT_TRUE(completion.ok());
+    }
+  }};
+  for (std::size_t i = 0; i < steps(100); ++i) EXPECT_TRUE(open(region.info().name).connected());
+  enough = true;
+  flood.join();
+}
+
+TEST_P(NotifyTest, HandlerMayStopTheServer) {
+  const Region region = make_region();
+  Server& stopped = server();
+  EXPECT_TRUE(
+      ok(stopped.on_notify(region.info().name, [&](const Notification&) { stopped.stop(); })));
+  const std::vector<std::byte> word(8);
+  (void)region.write_notify(ByteOffset{0}, word, 1);
+  for (int i = 0; i < 2000 && region.connected(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_FALSE(region.connected());
+  forget(region.info().name);
+  end_server();
+}
+
 TEST_P(NotifyTest, WithoutAHandlerTheyAreDroppedAndCounted) {
   const Region region = make_region();
   const std::vector<std::byte> word(8);

@@ -185,6 +185,22 @@ TEST_P(QueueFlowTest, EventLoopSendsWhatDoesNotFitAtOnce) {
   EXPECT_TRUE(same_bytes(seen, model));
 }
 
+TEST_P(QueueFlowTest, EventTellsOfWhatIsRefusedAndCancelled) {
+  const Region region = make_region();
+  Queue queue = region.queue({.depth = 4}).value();
+  const int descriptor = queue.event_fd().value();
+  ASSERT_TRUE(fires(descriptor));
+  EXPECT_TRUE(queue.progress().empty());
+  std::vector<std::byte> into(64);
+  ASSERT_TRUE(queue.read(ByteOffset{region.size_bytes()}, into));
+  ASSERT_TRUE(fires(descriptor));
+  EXPECT_EQ(queue.progress().size(), 1U);
+  const Ticket ticket = queue.read(ByteOffset{0}, into);
+  ASSERT_TRUE(ok(queue.cancel(ticket)));
+  ASSERT_TRUE(fires(descriptor));
+  EXPECT_EQ(queue.progress().size(), 1U);
+}
+
 TEST_P(QueueFlowTest, EventIsNotMissedWhenSomebodyElsePolls) {
   const Region region = make_region();
   Queue queue = region.queue({.depth = 4}).value();

@@ -29,7 +29,6 @@ struct CallbackEntry : QueueEntry {
   /// The deadline while it is in flight: the record itself is the lane's then.
   std::atomic<Deadline::rep> due{kNever};
   const CallbackType* type = nullptr;
-  bool wakes = false;  ///< nothing was in flight when it came
   alignas(std::max_align_t) std::array<std::byte, kCallbackBytesMax> callable{};
 };
 

@@ -78,10 +78,11 @@ CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
     }
   } while (!in_flight_.compare_exchange_weak(before, before + 1, std::memory_order_acq_rel,
                                              std::memory_order_relaxed));
+  // The first one in flight wakes the poller, which sleeps without looking at the lane until then;
+  // at once, since those that come meanwhile are not the first.
+  if (before == 0 && !immediate_) poller_.watcher().tell();
   // There is one: no more are out than are in flight, and the one whose callback runs.
-  CallbackEntry& entry = table_[free_.take()];
-  entry.wakes = before == 0;
-  return &entry;
+  return &table_[free_.take()];
 }
 
 void CallbackCore::release(CallbackEntry& entry) noexcept {
@@ -118,9 +119,6 @@ Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offs
 
 Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, GivenCallback given,
                                std::uint64_t tag) noexcept {
-  // The first one in flight wakes the poller, which sleeps without looking at the lane until then.
-  // Also where it is refused: those that came meanwhile were not the first.
-  const bool wakes = entry.wakes;
   Status status;
   if (sound) [[likely]] {
     entry.tag = tag;
@@ -142,7 +140,6 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
     release(entry);
     in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   }
-  if (wakes) poller_.watcher().tell();
   return status;
 }
 

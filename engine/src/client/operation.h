@@ -254,11 +254,14 @@ struct OperationList {
     }
     *this = kept;
   }
-  /// False when it is not in the list.
-  bool remove(OperationRecord& operation) noexcept {
+  /// False when it is not in the list; `after`, where given, becomes what stood behind it.
+  bool remove(OperationRecord& operation, OperationRecord** after = nullptr) noexcept {
     bool found = false;
     extract([&](const OperationRecord& each) { return &each == &operation; },
-            [&](OperationRecord&) { found = true; });
+            [&](OperationRecord&) {
+              found = true;
+              if (after != nullptr) *after = first;
+            });
     return found;
   }
 };

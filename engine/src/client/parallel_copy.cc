@@ -36,9 +36,9 @@ struct ParallelCopy::Arena {
 
    private:
     /// A worker is in one arena at a time.
-    static Processors& before() {
-      static thread_local Processors processors;
-      return processors;
+    static ThreadBinding& before() {
+      static thread_local ThreadBinding binding;
+      return binding;
     }
     Placement placement_;
   };

@@ -71,7 +71,7 @@ QueueCore::~QueueCore() {
     filled_.append(entry);
   } else {  // a barrier stands before the next one instead
     entry.after_barrier = false;
-    refused_.append(entry);
+    keep_refused(entry);
   }
   return Ticket{entry.index, entry.generation};
 }
@@ -191,7 +191,13 @@ void QueueCore::hand_over_held() noexcept {
 void QueueCore::refuse(OperationRecord& operation, Code code) noexcept {
   operation.outcome = Outcome::failure(code);
   EndTally{region_->session().metrics()}.add(operation);
+  keep_refused(operation);
+}
+
+/// It is there to be handed out: an event loop of the application's hears of it.
+void QueueCore::keep_refused(OperationRecord& operation) noexcept {
   refused_.append(operation);
+  if (event_) event_.tell();
 }
 
 void QueueCore::barrier() noexcept {
@@ -213,9 +219,9 @@ Status QueueCore::cancel(Ticket ticket) noexcept {
   QueueEntry& entry = table_[ticket.index()];
   // One that is out with the caller has ended, and so has one whose place is free.
   if (entry.generation != ticket.generation() || !entry.taken) return unknown;
-  OperationRecord* const after = entry.next;
-  const bool held = held_.remove(entry);
-  if (held || filled_.remove(entry)) {
+  OperationRecord* after = nullptr;
+  const bool held = held_.remove(entry, &after);
+  if (held || filled_.remove(entry, &after)) {
     if (entry.after_barrier) bar(after != nullptr ? after : held ? filled_.first : nullptr);
     refuse(entry, Code::kCancelled);
     return {};

@@ -96,6 +96,7 @@ class QueueCore {
   void bar(OperationRecord* operation) noexcept;
   Completions hand_out_all() noexcept;
   void refuse(OperationRecord& operation, Code code) noexcept;
+  void keep_refused(OperationRecord& operation) noexcept;
   [[nodiscard]] Deadline earliest_deadline() const noexcept;
 
   RegionCore* region_;  ///< what is taken is for it

@@ -1,5 +1,6 @@
 #include "server/notifier.h"
 
+#include <algorithm>
 #include <exception>
 #include <pthread.h>
 #include <system_error>
@@ -38,6 +39,7 @@ void Notifier::deliver(Notification notification, std::shared_ptr<Origin> origin
   {
     const std::lock_guard lock{mutex_};
     if (!stopping_ && handlers_.contains(notification.region)) {
+      make_room();
       waiting_.push_back({std::move(notification), std::move(origin)});
       changed_.notify_all();
       return;
@@ -45,6 +47,16 @@ void Notifier::deliver(Notification notification, std::shared_ptr<Origin> origin
   }
   metrics_.notification(ServerMetrics::Heard::kNo);
   origin->notice_handled();
+}
+
+/// Clients that come, say much and go must not fill the server.
+void Notifier::make_room() noexcept {
+  if (waiting_.size() < kWaitingMost) return;
+  const auto found = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [](const Waiting& waiting) { return waiting.origin->ended(); });
+  if (found == waiting_.end()) return;
+  waiting_.erase(found);
+  metrics_.notification(ServerMetrics::Heard::kNo);
 }
 
 void Notifier::run() noexcept {
@@ -55,7 +67,7 @@ void Notifier::run() noexcept {
     Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
     const auto found = handlers_.find(next.notification.region);
-    const auto handler = found != handlers_.end() ? found->second : nullptr;
+    auto handler = found != handlers_.end() ? found->second : nullptr;
     running_ = handler.get();
     lock.unlock();
     if (handler != nullptr) {
@@ -76,6 +88,7 @@ void Notifier::run() noexcept {
     }
     next.origin->notice_handled();
     next.origin.reset();
+    handler.reset();  // it may be the last reference, to what may call us
     lock.lock();
     running_ = nullptr;
     changed_.notify_all();
@@ -88,8 +101,12 @@ void Notifier::stop() noexcept {
     stopping_ = true;
     changed_.notify_all();
   }
-  if (thread_.joinable()) thread_.join();
-  waiting_.clear();
+  // A handler may stop its server; the thread then ends behind it, and the destructor waits for
+  // that.
+  if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
+  std::deque<Waiting> dropped;
+  const std::lock_guard lock{mutex_};
+  dropped.swap(waiting_);
 }
 
 }  // namespace remora::detail

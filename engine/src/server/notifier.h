@@ -16,6 +16,7 @@
 #include <remora/result.h>
 
 #include "server/server_metrics.h"
+#include "transport/transport.h"
 
 namespace remora::detail {
 
@@ -29,14 +30,20 @@ class Notifier {
   /// See Server::on_notify.
   Status on_notify(std::string region, NotificationHandler handler);
 
-  /// Whoever a notification comes from: told when it has been handled.
+  /// Whom a notification comes from. Small, since it stays with what has not been handled when its
+  /// session has long ended.
   class Origin {
    public:
     virtual ~Origin() = default;
     virtual void notice_handled() noexcept = 0;
+    /// Nobody waits for room here any more.
+    [[nodiscard]] virtual bool ended() const noexcept = 0;
   };
+  /// What waits of sessions that have ended, beyond this many in all, is dropped and counted.
+  static constexpr std::size_t kWaitingMost = std::size_t{64} * transport::kNoticesMax;
   void deliver(Notification notification, std::shared_ptr<Origin> origin);
-  /// Drops what has not been handled; on return no handler runs. Idempotent.
+  /// Drops what has not been handled; on return no handler runs, unless it is the caller.
+  /// Idempotent.
   void stop() noexcept;
 
  private:
@@ -45,12 +52,14 @@ class Notifier {
     std::shared_ptr<Origin> origin;
   };
   void run() noexcept;
+  void make_room() noexcept;
 
   ServerMetrics metrics_;
   std::mutex mutex_;  // all below
   std::condition_variable changed_;
   std::map<std::string, std::shared_ptr<const NotificationHandler>, std::less<>> handlers_;
-  std::deque<Waiting> waiting_;  // bounded by what each session may have unhandled
+  /// Bounded by what each session may have unhandled, and kWaitingMost.
+  std::deque<Waiting> waiting_;
   const NotificationHandler* running_ = nullptr;
   bool stopping_ = false;
   std::thread thread_;

@@ -82,7 +82,10 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       devices_{std::move(doors.devices)},
       http_{std::move(doors.http)} {}
 
-ServerCore::~ServerCore() { stop(); }
+ServerCore::~ServerCore() {
+  stop();
+  notifier_.stop();  // once more, if it was a handler that stopped the server
+}
 
 Result<ServerCore::Doors> ServerCore::open_listeners(
     const config::ServerConfig& config, const std::shared_ptr<metrics::Registry>& registry,
@@ -287,16 +290,18 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
     if (found == sessions_.end()) return;
     session = found->second.session;
   }
+  std::size_t notice_budget = transport::kNoticesMax;
   while (true) {
     auto message = session->endpoint().receive();
     if (!message) {
       if (message.error().code() == Code::kProtocol) metrics_.protocol_violation();
       log::debug("session {:x}: {}", id, message.error().message());
+      session->announce_the_rest();
       end_session(id);
       return;
     }
     if (!message->has_value()) {
-      if (!take_notices(*session)) return;
+      if (!take_notices(*session, notice_budget)) return;
       continue;
     }
     session->hear();
@@ -322,21 +327,36 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
   }
 }
 
-/// True when there may be more of anything.
-bool ServerCore::take_notices(ServerSession& session) noexcept {
-  std::array<transport::Notice, 1> found;
+/// True when there may be more of anything. `budget`: how many more this visit may take, so that
+/// one client does not keep the control thread.
+bool ServerCore::take_notices(ServerSession& session, std::size_t& budget) noexcept {
+  std::array<transport::Notice, 32> found;
   bool any = false;
-  while (session.has_room_for_notices() || !session.hold_up()) {
-    if (session.endpoint().take_notices(found) == 0) return any;
+  while (true) {
+    if (budget == 0) {
+      look_for_notices(session.id());
+      return false;
+    }
+    const std::size_t room = session.reserve_notices(std::min(budget, found.size()));
+    if (room == 0) {
+      if (session.hold_up()) return false;  // look_for_notices() comes when there is room
+      continue;
+    }
+    const std::size_t count = session.endpoint().take_notices(std::span{found}.first(room));
+    session.give_back_room(room - count);
+    if (count == 0) return any;
     any = true;
-    const Status announced = session.announce(found.front());
-    if (announced) continue;
-    log::warn("session {:x}: {}; ended", session.id(), announced.error().message());
-    metrics_.protocol_violation();
-    end_session(session.id());
-    return false;
+    budget -= count;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Status announced = session.announce(found[i]);
+      if (announced) continue;
+      session.give_back_room(count - i - 1);
+      log::warn("session {:x}: {}; ended", session.id(), announced.error().message());
+      metrics_.protocol_violation();
+      end_session(session.id());
+      return false;
+    }
   }
-  return false;  // look_for_notices() comes when there is room
 }
 
 void ServerCore::look_for_notices(std::uint64_t session_id) noexcept {

@@ -91,7 +91,7 @@ class ServerCore {
   Status begin();
   void on_listener(transport::Listener& listener) noexcept;
   void on_session(std::uint64_t id) noexcept;
-  bool take_notices(ServerSession& session) noexcept;
+  bool take_notices(ServerSession& session, std::size_t& budget) noexcept;
   void on_room() noexcept;
   void end_session(std::uint64_t id) noexcept;
   void end_late_arrivals() noexcept;

@@ -1,6 +1,7 @@
 #include "server/server_session.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "server/server_core.h"
@@ -50,12 +51,17 @@ void append_page(const std::vector<transport::WireExtent>& extents, std::size_t 
 
 ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t lane_secret,
                              std::unique_ptr<transport::ServerEndpoint> endpoint)
-    : server_{server}, id_{id}, lane_secret_{lane_secret}, endpoint_{std::move(endpoint)} {
+    : server_{server},
+      id_{id},
+      lane_secret_{lane_secret},
+      endpoint_{std::move(endpoint)},
+      desk_{std::make_shared<NoticeDesk>(server, id)} {
   server_.metrics().session_began(endpoint_->kind());
 }
 
 ServerSession::~ServerSession() {
   release();
+  desk_->end();
   endpoint_->shutdown();
   server_.metrics().session_ended(endpoint_->kind());
 }
@@ -65,44 +71,73 @@ bool ServerSession::admit_request() noexcept {
 }
 
 void ServerSession::release() noexcept {
-  decltype(grants_) ended;
-  {
-    const std::lock_guard lock{grants_mutex_};
-    ended.swap(grants_);
-  }
-  for (auto& [id, open] : ended) {
+  for (auto& [id, open] : grants_) {
     open.grant = {};
     server_.catalog().close(*open.region);
     server_.metrics().grants(-1);
   }
+  grants_.clear();
+}
+
+std::size_t ServerSession::NoticeDesk::reserve(std::size_t most) noexcept {
+  std::size_t before = unhandled_.load();
+  std::size_t taken = 0;
+  do {
+    taken = std::min(most, transport::kNoticesMax - std::min(before, transport::kNoticesMax));
+    if (taken == 0) return 0;
+  } while (!unhandled_.compare_exchange_weak(before, before + taken));
+  return taken;
+}
+
+bool ServerSession::NoticeDesk::hold_up() noexcept {
+  held_up_.store(true);
+  return unhandled_.load() >= transport::kNoticesMax;
+}
+
+void ServerSession::NoticeDesk::notice_handled() noexcept {
+  // Not for each: whoever waits goes on when half of the room is there.
+  const std::size_t left = unhandled_.fetch_sub(1) - 1;
+  if (left <= transport::kNoticesMax / 2 && held_up_.exchange(false))
+    server_.look_for_notices(session_id_);
 }
 
 Status ServerSession::announce(const transport::Notice& notice) {
-  const Error refused = Error{Code::kProtocol, "notice"}.with_subject(endpoint_->peer());
   Notification told{.offset = ByteOffset{notice.offset_bytes},
                     .length_bytes = notice.length_bytes,
                     .tag = notice.tag};
+  bool allowed = false;
   {
-    const std::lock_guard lock{grants_mutex_};
-    const auto found = grants_.find(notice.grant_id);
-    // A grant may have been closed behind its last notice; one that never was is a lie.
-    if (found == grants_.end()) return notice.grant_id < next_grant_id_ ? Status{} : refused;
-    const std::uint64_t size = found->second.region->info().size_bytes;
-    if (!includes(found->second.rights, Rights::kWrite) || notice.offset_bytes > size ||
-        notice.length_bytes > size - notice.offset_bytes)
-      return refused;
-    told.region = found->second.region->name();
+    const std::lock_guard lock{named_mutex_};
+    const auto found = named_.find(notice.grant_id);
+    if (found != named_.end()) {
+      const Named& named = found->second;
+      allowed = includes(named.rights, Rights::kWrite) && notice.offset_bytes <= named.size_bytes &&
+                notice.length_bytes <= named.size_bytes - notice.offset_bytes;
+      told.region = named.region;
+    } else {
+      // Closed long before its last notice was looked at; one that never was is a lie.
+      allowed = notice.grant_id != 0 && notice.grant_id < next_grant_id_;
+    }
   }
-  if (!has_room_for_notices()) return Error{Code::kWouldBlock, "notice"};
-  notices_unhandled_.fetch_add(1);
-  server_.notifier().deliver(std::move(told), shared_from_this());
+  if (!allowed) {
+    desk_->notice_handled();
+    return Error{Code::kProtocol, "notice"}.with_subject(endpoint_->peer());
+  }
+  server_.notifier().deliver(std::move(told), desk_);
   return {};
 }
 
-void ServerSession::notice_handled() noexcept {
-  // Not for each: whoever waits goes on when half of the room is there.
-  const std::size_t left = notices_unhandled_.fetch_sub(1) - 1;
-  if (left <= transport::kNoticesMax / 2 && held_up_.exchange(false)) server_.look_for_notices(id_);
+void ServerSession::announce_the_rest() noexcept {
+  desk_->end();
+  std::array<transport::Notice, 32> found;
+  for (std::size_t rounds = 0; rounds < 4 * transport::kNoticesMax / found.size(); ++rounds) {
+    const std::size_t count = endpoint_->take_notices(found);
+    if (count == 0) return;
+    for (std::size_t i = 0; i < count; ++i) {
+      desk_->add();
+      if (!announce(found[i])) return;
+    }
+  }
 }
 
 bool ServerSession::serve(const transport::ControlMessage& message, Clock::time_point arrived) {
@@ -247,8 +282,9 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
   append_page(grant->extents, 0, *opened.mutable_extents());
   answer.descriptors = std::move(grant->descriptors);
   {
-    const std::lock_guard lock{grants_mutex_};
-    grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant), rights});
+    const std::lock_guard lock{named_mutex_};
+    named_.emplace(next_grant_id_, Named{region->name(), region->info().size_bytes, rights});
+    grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant)});
   }
   server_.metrics().grants(1);
   return answer;
@@ -265,16 +301,20 @@ Result<ServerSession::Answer> ServerSession::extents(const control::ExtentsReque
 }
 
 Result<ServerSession::Answer> ServerSession::close(const control::CloseRequest& request) {
-  OpenGrant ended;
+  const auto found = grants_.find(request.grant_id());
+  if (found == grants_.end()) return Error{Code::kInvalidArgument, "close"};
+  found->second.grant = {};
+  server_.catalog().close(*found->second.region);
+  grants_.erase(found);
   {
-    const std::lock_guard lock{grants_mutex_};
-    const auto found = grants_.find(request.grant_id());
-    if (found == grants_.end()) return Error{Code::kInvalidArgument, "close"};
-    ended = std::move(found->second);
-    grants_.erase(found);
+    // Notices of it may be on their way to the application.
+    const std::lock_guard lock{named_mutex_};
+    closed_.push_back(request.grant_id());
+    if (closed_.size() > kClosedMost) {
+      named_.erase(closed_.front());
+      closed_.pop_front();
+    }
   }
-  ended.grant = {};
-  server_.catalog().close(*ended.region);
   server_.metrics().grants(-1);
   Answer answer;
   answer.reply.mutable_close();
@@ -307,6 +347,7 @@ Result<ServerSession::Answer> ServerSession::remove(const control::RemoveRequest
 }
 
 Result<ServerSession::Answer> ServerSession::notify(const control::NotifyRequest& request) {
+  if (reserve_notices(1) == 0) return Error{Code::kWouldBlock, "notify"};
   const Status announced = announce({.grant_id = request.grant_id(),
                                      .offset_bytes = request.offset(),
                                      .length_bytes = request.length_bytes(),

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,12 +23,11 @@ namespace remora::detail {
 class ServerCore;
 
 /// receive side: control thread; everything else: the worker.
-class ServerSession final : public Notifier::Origin,
-                            public std::enable_shared_from_this<ServerSession> {
+class ServerSession {
  public:
   ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t lane_secret,
                 std::unique_ptr<transport::ServerEndpoint> endpoint);
-  ~ServerSession() override;
+  ~ServerSession();
   ServerSession(const ServerSession&) = delete;
   ServerSession& operator=(const ServerSession&) = delete;
 
@@ -43,28 +43,56 @@ class ServerSession final : public Notifier::Origin,
   [[nodiscard]] bool admit_request() noexcept;
   /// Worker: serves one message. False: the peer does not follow the protocol; end the session.
   bool serve(const transport::ControlMessage& message, Clock::time_point arrived);
-  /// Hands a notice on to the application. Errors: kProtocol: the client may not say that;
-  /// kWouldBlock: kNoticesMax are not handled yet.
-  Status announce(const transport::Notice& notice);
-  [[nodiscard]] bool has_room_for_notices() const noexcept {
-    return notices_unhandled_.load() < transport::kNoticesMax;
+  /// Room for up to `most` notices, to be used by announce() or given back. 0: kNoticesMax are not
+  /// handled yet. Any thread.
+  [[nodiscard]] std::size_t reserve_notices(std::size_t most) noexcept {
+    return desk_->reserve(most);
+  }
+  void give_back_room(std::size_t count) noexcept {
+    for (; count > 0; --count) desk_->notice_handled();
   }
   /// Control thread: notices are left with the endpoint until look_for_notices() comes. False:
   /// there is room after all.
-  [[nodiscard]] bool hold_up() noexcept {
-    held_up_.store(true);
-    return !has_room_for_notices();
-  }
-  /// Any thread.
-  void notice_handled() noexcept override;
+  [[nodiscard]] bool hold_up() noexcept { return desk_->hold_up(); }
+  /// Hands a notice on to the application, in room that was reserved. Errors: kProtocol: the client
+  /// may not say that; the room is given back.
+  Status announce(const transport::Notice& notice);
+  /// Control thread, once the session is over: what the client was told is taken, is.
+  void announce_the_rest() noexcept;
   /// Worker: gives all grants back.
   void release() noexcept;
 
  private:
+  /// The count of what is not handled; outlives the session.
+  class NoticeDesk final : public Notifier::Origin {
+   public:
+    NoticeDesk(ServerCore& server, std::uint64_t session_id) noexcept
+        : server_{server}, session_id_{session_id} {}
+    [[nodiscard]] std::size_t reserve(std::size_t most) noexcept;
+    [[nodiscard]] bool hold_up() noexcept;
+    void end() noexcept { ended_.store(true); }
+    /// Beyond any room.
+    void add() noexcept { unhandled_.fetch_add(1); }
+    void notice_handled() noexcept override;
+    [[nodiscard]] bool ended() const noexcept override { return ended_.load(); }
+
+   private:
+    ServerCore& server_;  // outlives the notifier, which is the last to have this
+    std::uint64_t session_id_;
+    std::atomic<std::size_t> unhandled_{0};
+    std::atomic<bool> held_up_{false};
+    std::atomic<bool> ended_{false};
+  };
+  /// What notices need to know of a grant, also shortly after it has been closed.
+  struct Named {
+    std::string region;
+    std::uint64_t size_bytes = 0;
+    Rights rights = Rights::kNone;
+  };
+  static constexpr std::size_t kClosedMost = 256;
   struct OpenGrant {
     std::shared_ptr<RegionEntry> region;
     transport::Grant grant;
-    Rights rights = Rights::kNone;
   };
   struct Answer {
     control::Reply reply;
@@ -85,12 +113,13 @@ class ServerSession final : public Notifier::Origin,
   std::uint64_t id_;
   std::uint64_t lane_secret_;
   std::unique_ptr<transport::ServerEndpoint> endpoint_;
-  std::mutex grants_mutex_;  // changed by the worker, read by the control thread too
   std::unordered_map<std::uint64_t, OpenGrant> grants_;
+  std::mutex named_mutex_;  // what follows: changed by the worker, read by the control thread
+  std::unordered_map<std::uint64_t, Named> named_;  ///< grants that are open, and the latest closed
+  std::deque<std::uint64_t> closed_;
   std::uint64_t next_grant_id_ = 1;
   std::atomic<std::size_t> unanswered_{0};
-  std::atomic<std::size_t> notices_unhandled_{0};
-  std::atomic<bool> held_up_{false};
+  std::shared_ptr<NoticeDesk> desk_;
   std::atomic<bool> heard_{false};
   std::atomic<bool> greeted_{false};
   Clock::time_point began_ = Clock::now();

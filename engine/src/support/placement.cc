@@ -5,6 +5,7 @@
 #include <charconv>
 #include <fstream>
 #include <hwloc.h>
+#include <sched.h>
 #include <system_error>
 #include <utility>
 
@@ -172,14 +173,6 @@ bool Machine::bind_thread(const Processors& processors) const noexcept {
          hwloc_set_cpubind(topology_.get(), wanted.get(), HWLOC_CPUBIND_THREAD) == 0;
 }
 
-Processors Machine::thread_binding() const {
-  const Bitmap bound = make_bitmap();
-  if (bound == nullptr ||
-      hwloc_get_cpubind(topology_.get(), bound.get(), HWLOC_CPUBIND_THREAD) != 0)
-    return {};
-  return to_processors(bound.get());
-}
-
 bool Machine::prefer(unsigned node, std::span<std::byte> bytes) const noexcept {
   const hwloc_obj_t object = hwloc_get_numanode_obj_by_os_index(topology_.get(), node);
   // Without HWLOC_MEMBIND_STRICT a full node is no failure: another one gives.
@@ -254,15 +247,20 @@ bool Placement::bind_thread() const noexcept {
   return false;
 }
 
-Processors Placement::borrow_thread() const {
-  if (machine_ == nullptr || processors_.empty()) return {};
-  Processors before = machine_->thread_binding();
+ThreadBinding Placement::borrow_thread() const noexcept {
+  ThreadBinding before;
+  // Not by hwloc, which knows only the processors that this process may use: the thread's own
+  // binding may be another. A thread that could not be given back is not borrowed.
+  if (machine_ == nullptr || processors_.empty() ||
+      ::sched_getaffinity(0, sizeof before.set, &before.set) != 0)
+    return before;
+  before.known = true;
   bind_thread();
   return before;
 }
 
-void Placement::release_thread(const Processors& before) const noexcept {
-  if (machine_ != nullptr && !before.empty()) (void)machine_->bind_thread(before);
+void Placement::release_thread(const ThreadBinding& before) const noexcept {
+  if (before.known) (void)::sched_setaffinity(0, sizeof before.set, &before.set);
 }
 
 void Placement::place(std::span<std::byte> bytes) const noexcept {

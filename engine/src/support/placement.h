@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <sched.h>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,7 +43,6 @@ class Machine {
 
   // For the calling thread. Failures are the machine's wishes not met, no errors: false.
   bool bind_thread(const Processors& processors) const noexcept;
-  [[nodiscard]] Processors thread_binding() const;
   /// Pages of `bytes` that are touched from now on come from `node` while it has any.
   bool prefer(unsigned node, std::span<std::byte> bytes) const noexcept;
 
@@ -63,6 +63,12 @@ class Machine {
 /// that of all devices there are, if it is the same.
 std::optional<unsigned> device_node(std::string_view device,
                                     const std::filesystem::path& root = "/sys/class/infiniband");
+
+/// Where a thread was bound before it was borrowed.
+struct ThreadBinding {
+  bool known = false;
+  cpu_set_t set{};
+};
 
 /// What was chosen for one engine. Thread-safe; a default one does nothing.
 class Placement {
@@ -86,8 +92,8 @@ class Placement {
   /// Binds the calling thread, one of the engine's own. False: it runs where it did.
   bool bind_thread() const noexcept;
   /// The calling thread's processors until release(), for threads that are only lent to the engine.
-  [[nodiscard]] Processors borrow_thread() const;
-  void release_thread(const Processors& before) const noexcept;
+  [[nodiscard]] ThreadBinding borrow_thread() const noexcept;
+  void release_thread(const ThreadBinding& before) const noexcept;
   /// Before they are touched.
   void place(std::span<std::byte> bytes) const noexcept;
 

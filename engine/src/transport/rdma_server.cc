@@ -103,17 +103,23 @@ class RdmaServerEndpoint final : public ServerEndpoint {
 
   Result<std::optional<ControlMessage>> receive() noexcept override {
     auto message = buffers_.receive(connection_.queue_pair());
-    if (!message || message->has_value()) return message;
+    if (message && message->has_value()) return message;
     const std::lock_guard lock{mutex_};
-    if (auto status = check(connection_); !status) return status.error();
-    for (ServerLane& lane : lanes_) {
-      if (auto status = check(*lane.connection); !status) return status.error();
-      if (auto status = collect(lane); !status) return status.error();
-    }
+    // Lanes first: what has come in before the end is taken, too.
+    Status status;
+    for (ServerLane& lane : lanes_)
+      if (auto collected = collect(lane); !collected && status) status = collected;
+    for (ServerLane& lane : lanes_)
+      if (auto checked = check(*lane.connection); !checked && status) status = checked;
+    if (auto checked = check(connection_); !checked && status) status = checked;
+    if (message && !status) return status.error();
     return message;
   }
   std::size_t take_notices(std::span<Notice> notices) noexcept override {
     const std::lock_guard lock{mutex_};
+    // Of a lane that has died receive() hears too: there is a failed receive left for it.
+    if (notices_.empty())
+      for (ServerLane& lane : lanes_) (void)collect(lane);
     const std::size_t count = std::min(notices.size(), notices_.size());
     std::copy_n(notices_.begin(), count, notices.begin());
     notices_.erase(notices_.begin(), notices_.begin() + static_cast<std::ptrdiff_t>(count));

@@ -163,7 +163,7 @@ TEST(Placement, BoundThreadStaysAndLentOneIsGivenBack) {
   }}.join();
   std::thread{[&] {
     const int before = processors_of_this_thread();
-    const Processors bound = placement.borrow_thread();
+    const ThreadBinding bound = placement.borrow_thread();
     EXPECT_EQ(processors_of_this_thread(), 1);
     placement.release_thread(bound);
     EXPECT_EQ(processors_of_this_thread(), before);
@@ -193,7 +193,7 @@ TEST(Placement, CopyingThreadsAreBoundAndTheCallerIsNot) {
 TEST(Placement, OfNothingDoesNothing) {
   const int before = processors_of_this_thread();
   EXPECT_FALSE(Placement{}.bind_thread());
-  EXPECT_TRUE(Placement{}.borrow_thread().empty());
+  EXPECT_FALSE(Placement{}.borrow_thread().known);
   Placement{}.release_thread({});
   Placement{}.place({});
   EXPECT_EQ(processors_of_this_thread(), before);

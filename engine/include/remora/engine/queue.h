@@ -113,7 +113,8 @@ class Queue {
 
   /// Takes one operation; it is posted by the next submit(). The ticket is false when the queue is
   /// full (nothing was taken: a slot passed stays with the caller). All other misuse arrives as a
-  /// completion. `tag` comes back with the completion. Never blocks, never allocates.
+  /// completion. `tag` comes back with the completion. Never allocates, and blocks only where
+  /// registered memory that the device does not know yet is registered first.
   Ticket read(ByteOffset from, Target into, std::uint64_t tag = 0) noexcept;
   Ticket read(Block from, Target into, std::uint64_t tag = 0) noexcept;
   /// Fills the whole slot. The slot comes back with the completion.

@@ -57,7 +57,8 @@ struct Notification {
 };
 /// Called on the server's notification thread, one at a time, those of one client's lane in order.
 /// While it runs, others wait; when 256 of one client wait, that client's writes with notices do.
-/// It may call the server; what it throws is logged and counted.
+/// Notifications of a client that has gone are still delivered. It may call the server, also to
+/// stop it, but not destroy it; what it throws is logged and counted.
 using NotificationHandler = std::function<void(const Notification&)>;
 
 /// What the server counts, at one moment.
