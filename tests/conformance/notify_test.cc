@@ -98,7 +98,7 @@ TEST_P(NotifyTest, ManyFromAQueueEachArriveOnce) {
   const std::vector<std::byte> page = noise(512, 50);
   for (std::uint32_t sent = 0; sent < count;) {
     while (sent < count && !queue.full()) {
-      queue.write_notify(ByteOffset{512 * (sent % 8)}, page, sent, sent);
+      queue.write_notify(ByteOffset{std::uint64_t{512} * (sent % 8)}, page, sent, sent);
       ++sent;
       if (!queue.full()) queue.write(Block{9}, page);  // and others between them
     }
