@@ -15,7 +15,7 @@ int main(int argc, char** argv) try {
   auto region = engine.open_region(argv[1], remora::Rights::kAll).value();
 
   std::array<std::byte, 4096> page{std::byte{42}};
-  region.write_notify(ByteOffset{7 * 4096}, page, 7).value();  // and tells the server's application
+  region.write_notify(ByteOffset{28'672}, page, 7).value();  // and tells the server's application
   std::array<std::byte, 4096> seen{};
   region.read(remora::Block{7}, seen).value();
   std::cout << (seen == page ? "read what was written" : "read something else") << '\n';

@@ -11,8 +11,6 @@ namespace remora::detail {
 
 using transport::LaneCompletion;
 using transport::Opcode;
-using transport::WireExtent;
-using transport::WorkRequest;
 
 namespace {
 

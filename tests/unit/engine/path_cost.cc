@@ -185,7 +185,7 @@ int main(int argc, char** argv) {
     const Region region = transport::open_fake_region(engine, std::move(offer));
     SlotPool slots{engine->allocate_slots(64, 64).value()};
     Slot slot = slots.take();
-    std::vector<std::byte> own(32 * 4096);
+    std::vector<std::byte> own(std::size_t{32} * 4096);
     if (face == "batched")
       run_batches(region, slots, times);
     else if (face == "registered")

@@ -113,6 +113,7 @@ class ClientSide {
   }
   void post(const std::vector<WorkRequest>& chain) {
     std::vector<const WorkRequest*> requests;
+    requests.reserve(chain.size());
     for (const WorkRequest& request : chain) requests.push_back(&request);
     const PostOutcome outcome = lane->post(requests, next);
     EXPECT_EQ(outcome.taken, chain.size());
