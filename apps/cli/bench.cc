@@ -144,6 +144,7 @@ Outcome bench(const Globals& globals, BenchOptions options) {
   EngineOptions engine_options;
   engine_options.registry = *registry;
   engine_options.spin = options.spin;
+  engine_options.lanes = options.lanes;
   const auto engine = open_engine(globals, engine_options);
   if (!engine) return fail(engine.error(), "bench");
   const auto region = engine->open_region(options.uri, rights_for(options.mix));

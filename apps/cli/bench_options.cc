@@ -75,6 +75,11 @@ void add_run_options(CLI::App* command, BenchOptions& options) {
       ->check(CLI::Range(std::size_t{1}, kThreadsMax))
       ->type_name("N");
   command
+      ->add_option("--lanes", options.lanes,
+                   "Queue pairs or streams; threads take them in turn (1). Over shm there is one")
+      ->check(CLI::Range(1U, kLanesMax))
+      ->type_name("N");
+  command
       ->add_option("--batch", options.batch, "Operations a submit (as many as there is room for)")
       ->check(CLI::Range(std::size_t{1}, kQueueDepthMax))
       ->type_name("N");

@@ -23,6 +23,7 @@ struct BenchOptions {
   std::optional<std::uint64_t> length;
   std::size_t threads = 1;
   std::size_t batch = 0;  ///< 0: as many as there is room for
+  std::uint32_t lanes = EngineOptions{}.lanes;
   double seconds = 5;
   double warmup = 0.5;
   double linger = 0;

@@ -99,14 +99,12 @@ std::string human_nanoseconds(double nanoseconds) {
 
 Json bench_json(const BenchOptions& options, TransportKind transport,
                 const std::vector<BenchResult>& results) {
-  Json document{{"op", options.mix.text()},
-                {"transport", to_string(transport)},
-                {"threads", options.threads},
-                {"batch", options.batch},
-                {"pattern", options.sequential ? "sequential" : "random"},
-                {"seed", *options.seed},
-                {"spin_ns", options.spin.count()},
-                {"warmup_seconds", options.warmup}};
+  Json document{
+      {"op", options.mix.text()},        {"transport", to_string(transport)},
+      {"threads", options.threads},      {"lanes", options.lanes},
+      {"batch", options.batch},          {"pattern", options.sequential ? "sequential" : "random"},
+      {"seed", *options.seed},           {"spin_ns", options.spin.count()},
+      {"warmup_seconds", options.warmup}};
   Json all = Json::array();
   for (const BenchResult& result : results) all.push_back(result_json(options, result));
   if (options.single() && !all.empty()) document.update(all.front());
@@ -115,8 +113,8 @@ Json bench_json(const BenchOptions& options, TransportKind transport,
 }
 
 void print_bench_head(const BenchOptions& options, TransportKind transport) {
-  const std::string batch =
-      options.batch == 0 ? "" : ", batches of " + std::to_string(options.batch);
+  std::string batch = options.batch == 0 ? "" : ", batches of " + std::to_string(options.batch);
+  if (options.lanes > 1) batch += ", " + std::to_string(options.lanes) + " lanes";
   std::printf("%s %s over %s, %zu thread%s%s, %g s%s, spin %s, seed %ju\n",
               options.sequential ? "sequential" : "random", options.mix.text().c_str(),
               std::string{to_string(transport)}.c_str(), options.threads,

@@ -96,7 +96,7 @@ by_pkg_config() {
 # What each component must do without.
 declare -A unneeded=(
   [result]="yaml-cpp prometheus-cpp Protobuf spdlog TBB PkgConfig"
-  [verbs]="yaml-cpp prometheus-cpp Protobuf TBB"
+  [verbs]="yaml-cpp prometheus-cpp Protobuf"
   [config]="prometheus-cpp Protobuf TBB PkgConfig"
   [metrics]="yaml-cpp Protobuf TBB"
   [engine]=""

@@ -38,6 +38,8 @@ run 0 "a region to copy into" "$remora" create "$(uri copied)" --size 16MiB "${s
 run 0 "coroutines" "$bin/coroutines" "$(uri cache)" "$(uri copied)"
 is "they copy every block" has out "blocks copied over $transport"
 run 0 "what was copied" cmp <("$remora" get "$(uri cache)" - 2>/dev/null) <("$remora" get "$(uri copied)" - 2>/dev/null)
+run 0 "pipelines" "$bin/pipelines" "$(uri cache)" "$(uri copied)"
+is "they copy every block and look at it" has out "blocks copied over $transport, and they are the same"
 run 1 "coroutines with a missing region" "$bin/coroutines" "$(uri cache)" "$(uri nowhere)"
 run 0 "callbacks" "$bin/callbacks" "$(uri copied)"
 is "they read every block" has out "^[1-9][0-9]* of [0-9]* blocks hold something, read over $transport"

@@ -40,8 +40,9 @@ void pin_to_core(int core);
 /// division.
 class RandomBlocks {
  public:
-  RandomBlocks(std::size_t region_bytes, std::size_t block_bytes)
-      : count_{region_bytes / block_bytes}, block_bytes_{block_bytes} {}
+  /// `seed`: which order; threads that work at once have one each.
+  RandomBlocks(std::size_t region_bytes, std::size_t block_bytes, std::uint64_t seed = 1)
+      : count_{region_bytes / block_bytes}, block_bytes_{block_bytes}, state_{seed} {}
   /// Byte offset of the next one.
   std::uint64_t next() noexcept {
     std::uint64_t mixed = state_ += 0x9e3779b97f4a7c15ULL;
@@ -55,7 +56,7 @@ class RandomBlocks {
  private:
   std::uint64_t count_;
   std::uint64_t block_bytes_;
-  std::uint64_t state_ = 1;
+  std::uint64_t state_;
 };
 
 /// One way to reach remote memory.

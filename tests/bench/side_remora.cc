@@ -2,19 +2,24 @@
 /// of its own, and a client that answers jobs (jobs.h).
 ///
 ///   side_remora --transport shm|tcp|rdma [--mode polling|blocking] [--region-mib 1024]
-///               [--core 1] [--server-core 0] [--address 127.0.0.1] [--batch 1]
+///               [--core 1] [--server-core 0] [--address 127.0.0.1] [--batch 1] [--threads 1]
+///               [--lanes 1]
 ///
 /// Polling: neither side ever sleeps while it is measured. Blocking: both sleep at once. A job of
 /// depth 1 uses the synchronous calls, a deeper one a queue, which is filled up when at least
-/// `--batch` places are free.
+/// `--batch` places are free. Each thread works like that; with several of them no client thread is
+/// bound to a processor, and rates are those of all together.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include <remora/remora.h>
 
@@ -64,8 +69,8 @@ void serve(const Setup& setup, int where) {
 
 class RemoraClient : public Client {
  public:
-  RemoraClient(Engine engine, Region region, std::size_t batch)
-      : engine_{std::move(engine)}, region_{std::move(region)}, batch_{batch} {}
+  RemoraClient(const Engine& engine, Region region, std::size_t batch, std::uint64_t seed)
+      : engine_{engine}, region_{std::move(region)}, batch_{batch}, seed_{seed} {}
 
   bool prepare(const Job& job) override {
     job_ = job;
@@ -79,7 +84,7 @@ class RemoraClient : public Client {
                   .first;
     }
     lane_ = &found->second;
-    blocks_ = std::make_unique<RandomBlocks>(region_.size_bytes(), bytes);
+    blocks_ = std::make_unique<RandomBlocks>(region_.size_bytes(), bytes, seed_);
     slot_ = {};
     if (job.depth == 1) slot_ = lane_->slots.take();
     return true;
@@ -134,14 +139,58 @@ class RemoraClient : public Client {
     return found.size();
   }
 
-  Engine engine_;
+  const Engine& engine_;
   Region region_;
   std::size_t batch_;
+  std::uint64_t seed_;
   std::map<std::pair<std::size_t, std::size_t>, Lane> lanes_;
   Lane* lane_ = nullptr;
   Slot slot_;
   std::unique_ptr<RandomBlocks> blocks_;
   Job job_;
+};
+
+/// As many clients as threads: one in the caller's thread, the others in threads that work from the
+/// first advance() to the next drain().
+class ThreadedClient : public Client {
+ public:
+  ThreadedClient(const Engine& engine, const Region& region, std::size_t batch,
+                 std::size_t threads) {
+    for (std::uint64_t seed = 1; seed <= threads; ++seed)
+      clients_.push_back(std::make_unique<RemoraClient>(engine, region, batch, seed));
+  }
+  ~ThreadedClient() override { stop(); }
+
+  bool prepare(const Job& job) override {
+    return std::all_of(clients_.begin(), clients_.end(),
+                       [&job](const auto& client) { return client->prepare(job); });
+  }
+  std::size_t advance() override {
+    while (threads_.size() + 1 < clients_.size())
+      threads_.emplace_back([this, client = clients_[threads_.size() + 1].get()] {
+        while (!stop_.load(std::memory_order_relaxed))
+          others_.fetch_add(client->advance(), std::memory_order_relaxed);
+        others_.fetch_add(client->drain(), std::memory_order_relaxed);
+      });
+    return clients_.front()->advance() + others_.exchange(0, std::memory_order_relaxed);
+  }
+  std::size_t drain() override {
+    stop();
+    return clients_.front()->drain() + others_.exchange(0);
+  }
+
+ private:
+  void stop() {
+    stop_ = true;
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    stop_ = false;
+  }
+
+  std::vector<std::unique_ptr<RemoraClient>> clients_;
+  std::vector<std::thread> threads_;
+  std::atomic<bool> stop_{false};
+  std::atomic<std::size_t> others_{0};
 };
 
 /// Every page of the region is there, in both processes, before anything is timed.
@@ -164,19 +213,21 @@ int run(const Arguments& arguments) {
   const test::RuntimeDir folder;
   const auto server = ServerProcess::start(arguments.number("--server-core", 0),
                                            [&setup](int where) { serve(setup, where); });
-  pin_to_core(arguments.number("--core", 1));
+  const int threads = arguments.number("--threads", 1);
+  pin_to_core(threads == 1 ? arguments.number("--core", 1) : -1);
   EngineOptions options;
   options.spin = setup.polling ? 1s : 0s;
   options.copy_threads = 1;
-  Engine engine = Engine::open(options).value();
-  Region region = engine
-                      .open_region("remora://" + setup.address + ":" + server->told() +
-                                       "/bench?transport=" + setup.transport,
-                                   Rights::kAll)
-                      .value();
+  options.lanes = static_cast<std::uint32_t>(arguments.number("--lanes", 1));
+  const Engine engine = Engine::open(options).value();
+  const Region region = engine
+                            .open_region("remora://" + setup.address + ":" + server->told() +
+                                             "/bench?transport=" + setup.transport,
+                                         Rights::kAll)
+                            .value();
   touch(engine, region);
-  RemoraClient client{std::move(engine), std::move(region),
-                      static_cast<std::size_t>(arguments.number("--batch", 1))};
+  ThreadedClient client{engine, region, static_cast<std::size_t>(arguments.number("--batch", 1)),
+                        static_cast<std::size_t>(threads)};
   return answer_jobs(client, nullptr);  // its server sleeps by itself
 }
 

@@ -69,6 +69,7 @@ TEST_P(ClientLossTest, PausedClientDoesNotHoldUpTheServersEnd) {
   ASSERT_TRUE(line.has_value()) << "the client never noticed";
   EXPECT_TRUE(*line == "ended connection lost" || *line == "ended indeterminate") << *line;
   EXPECT_EQ(child.wait(), 0);
+  forget(made.name);  // it went with the server, whether our session knows or not
 }
 
 TEST_P(ClientLossTest, ManyClientsKilledAtOnceAreAllForgotten) {

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <future>
 #include <optional>
 #include <sys/mman.h>
 #include <thread>
@@ -297,7 +299,7 @@ TEST_P(MisuseTest, ReadIntoMemoryThatMayNotBeWrittenSaysWhichOneItWas) {
 TEST_P(MisuseTest, WriteFromMemoryThatMayNotBeReadIsIndeterminate) {
   if (!over_tcp()) GTEST_SKIP() << "over tcp the kernel looks, and tells";
   const RegionInfo made = create();
-  for (const std::size_t length : {16UL, 4096UL, 64_KiB}) {
+  for (const std::size_t length : {1024UL, 4096UL, 64_KiB}) {
     SCOPED_TRACE(length);
     const Engine other = open_engine();  // its session ends
     const Region region = other.open_region(uri(made.name), Rights::kAll).value();
@@ -311,6 +313,128 @@ TEST_P(MisuseTest, WriteFromMemoryThatMayNotBeReadIsIndeterminate) {
 }
 
 REMORA_CONFORMANCE(MisuseTest);
+
+// --- a queue in two threads at once
+// ---------------------------------------------------------------
+
+/// With a handler that holds up whoever writes with notices: so the owner of a queue is inside of a
+/// call for as long as the test wants, on every transport.
+class TwoThreadsTest : public ConformanceTest {
+ protected:
+  /// More than a client may have unhandled, and more than any transport holds for it.
+  static constexpr std::uint32_t kCount = 3000;
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+
+  static bool is_misuse(const Status& status) {
+    return fails_with(status, Code::kBusy) &&
+           status.error().subject() == "another thread is in a call of this queue";
+  }
+  /// The owner is inside of a call, within 20 s; a refused call of its own it has to repeat.
+  [[nodiscard]] static bool owner_is_in(Queue& queue) {
+    for (int i = 0; i < 2000; ++i) {
+      if (queue.cancel(Ticket{}).error().code() == Code::kBusy) return true;
+      std::this_thread::sleep_for(10ms);
+    }
+    return false;
+  }
+};
+
+TEST_P(TwoThreadsTest, CallsDuringTheOwnersAreRefusedAndItLosesNothing) {
+  const Region region = make_region();
+  std::promise<void> open;
+  std::atomic<std::uint32_t> handled{0};
+  ASSERT_TRUE(ok(server().on_notify(
+      region.info().name, [&, gate = open.get_future().share()](const Notification& told) {
+        gate.wait();
+        EXPECT_EQ(told.tag, handled);
+        ++handled;
+      })));
+  Queue queue = region.queue({.depth = kCount, .deadline = 60s}).value();
+  const std::vector<std::byte> page = noise(64, 90);
+  std::vector<Ticket> tickets;
+  for (std::uint32_t i = 0; i < kCount; ++i)
+    ASSERT_TRUE(tickets.emplace_back(queue.write_notify(ByteOffset{64}, page, i, i)));
+
+  std::vector<bool> ended(kCount);
+  std::atomic<bool> in_last_call{over_shm()};
+  std::thread owner{[&] {
+    // Over shm this is what waits for the server, else it is wait().
+    while (!queue.submit()) {
+    }
+    in_last_call = true;
+    for (std::size_t left = kCount; left != 0;) {
+      const Completions found = queue.wait(left);
+      EXPECT_TRUE(found.status().ok() || found.empty());
+      for (const Completion& completion : found) {
+        EXPECT_TRUE(completion.ok()) << completion.error();
+        EXPECT_FALSE(ended.at(completion.tag()));
+        ended.at(completion.tag()) = true;
+        --left;
+      }
+    }
+  }};
+  while (!in_last_call) std::this_thread::yield();
+  EXPECT_TRUE(owner_is_in(queue));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(is_misuse(queue.submit()));
+    EXPECT_TRUE(is_misuse(queue.cancel(tickets.back())));
+    for (const auto call : {&Queue::progress, &Queue::poll}) {
+      const Completions found = (queue.*call)();
+      EXPECT_TRUE(is_misuse(found.status()));
+      EXPECT_TRUE(found.empty());
+    }
+    const Completions waited = queue.wait(1);
+    EXPECT_TRUE(is_misuse(waited.status()));
+    EXPECT_EQ(waited.size(), 0U);
+  }
+  EXPECT_NE(queue.submit().error().message().find("another thread"), std::string::npos);
+  open.set_value();
+  owner.join();
+  EXPECT_EQ(std::count(ended.begin(), ended.end(), true), kCount);
+  // Now it is this thread's.
+  EXPECT_EQ(queue.size(), 0U);
+  EXPECT_TRUE(fails_with(queue.cancel(tickets.back()), Code::kNotFound));
+  ASSERT_TRUE(queue.fetch_add(ByteOffset{8}, 1));
+  EXPECT_EQ(drain(queue).size(), 1U);
+  EXPECT_TRUE(ok(queue.progress().status()));
+  for (int i = 0; i < 2000 && handled != kCount; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(handled, kCount);
+  EXPECT_TRUE(ok(server().on_notify(region.info().name, {})));
+}
+
+TEST_P(TwoThreadsTest, CompletionsThatAreOutSurviveARefusedCall) {
+  const Region region = make_region();
+  SlotPool slots = engine().allocate_slots(4, 4096).value();
+  Queue queue = region.queue({.depth = 4}).value();
+  std::atomic<bool> enough{false};
+  std::atomic<std::uint64_t> refused{0};
+  // Takes and loses nothing of what is there: its calls are refused, or there is nothing for them.
+  std::thread other{[&] {
+    while (!enough) {
+      const Status status = queue.cancel(Ticket{});
+      if (status.error().code() == Code::kBusy) ++refused;
+    }
+  }};
+  for (std::uint64_t round = 0; round < steps(2000); ++round) {
+    for (std::uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(queue.read(Block{i}, slots.take(), i));
+    while (!queue.submit()) {
+    }
+    for (std::size_t left = 4; left != 0;) {
+      Completions found = queue.wait(left);
+      for (Completion& completion : found) {
+        EXPECT_TRUE(completion.ok()) << completion.error();
+        EXPECT_EQ(completion.slot().bytes().size(), 4096U);
+      }
+      left -= found.size();
+    }
+  }
+  enough = true;
+  other.join();
+  std::array<Slot, 4> back;
+  for (Slot& slot : back) EXPECT_TRUE(slot = slots.take());
+}
+
+REMORA_CONFORMANCE(TwoThreadsTest);
 
 }  // namespace
 }  // namespace remora::test

@@ -99,7 +99,7 @@ CompletionStatus RawSession::run(transport::Opcode opcode, std::uint64_t remote_
                             .opcode = opcode};
   const WorkRequest* const chain = &request;
   if (const auto posted = lane_->post({&chain, 1}, sequence_++); posted.taken != 1)
-    throw Exception{posted.status.error()};
+    throw Exception{Error{Code::kProvider, "post"}.with_errno(posted.error)};
   const Deadline deadline = Clock::now() + 20s;
   while (Clock::now() < deadline) {
     std::array<transport::LaneCompletion, 1> found;

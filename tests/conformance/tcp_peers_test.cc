@@ -212,7 +212,7 @@ TEST_F(TcpPeersTest, PeerThatStopsReadingHoldsUpNobody) {
                          .remote_key = grant.extents[0].remote_key,
                          .opcode = Opcode::kRead};
   const std::vector<const WorkRequest*> chain(16, &read);
-  ASSERT_TRUE(lazy.lane().post(chain, 0).status);
+  ASSERT_EQ(lazy.lane().post(chain, 0).error, 0);
   const Region region = engine_.open_region(uri(), Rights::kAll).value();
   const auto began = Clock::now();
   for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), i);
@@ -238,7 +238,7 @@ TEST_F(TcpPeersTest, GrantIsTakenBackWhileItsRegionIsBusy) {
                          .remote_key = busy.extents[0].remote_key,
                          .opcode = Opcode::kRead};
   const std::vector<const WorkRequest*> chain(16, &read);
-  ASSERT_TRUE(session.lane().post(chain, 0).status);
+  ASSERT_EQ(session.lane().post(chain, 0).error, 0);
   // Nobody reads, so that an answer is half sent; the answer to this may be lost with the session.
   try {
     session.close(busy);

@@ -34,6 +34,11 @@ void start_tbb_workers() {
     for (++met; met < most && std::chrono::steady_clock::now() < until;) std::this_thread::yield();
   };
   arena.execute([&] { tbb::parallel_for(0, most, 1, meet, tbb::simple_partitioner{}); });
+  // On one processor these were none, but work that is enqueued gets a worker there too.
+  tbb::task_arena enqueued{1, 0};
+  std::atomic<bool> done{false};
+  enqueued.enqueue([&done] { done = true; });
+  while (!done) std::this_thread::yield();
 }
 namespace {
 

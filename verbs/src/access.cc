@@ -27,4 +27,6 @@ std::string to_string(Access access) {
   return text.empty() ? "none" : text;
 }
 
+std::ostream& operator<<(std::ostream& out, Access access) { return out << to_string(access); }
+
 }  // namespace remora::verbs

@@ -1,6 +1,7 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <string>
 
 #include <remora/verbs/completion_queue.h>
 #include <remora/verbs/teardown.h>
@@ -52,6 +53,8 @@ struct CompletionQueueState {
   void* context;
   bool own_channel = false;
   ibv_cq* cq = nullptr;
+  ibv_cq_ex* extended = nullptr;  // the same queue, where it has fields
+  CompletionFields fields = CompletionFields::kNone;
   int (*request_notify)(ibv_cq*, int) = nullptr;
   std::atomic<unsigned> unacknowledged{0};
 };
@@ -95,6 +98,41 @@ CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> s
       provider.req_notify_cq != nullptr ? provider.req_notify_cq : cq_->context->ops.req_notify_cq;
 }
 
+namespace {
+
+Status make(detail::CompletionQueueState& state, const CompletionQueueOptions& options) {
+  const Device& device = state.device;
+  ibv_comp_channel* const channel = state.channel.empty() ? nullptr : state.channel.raw();
+  errno = 0;
+  if (options.fields == CompletionFields::kNone) {
+    state.cq = device.provider().create_cq(device.raw(), static_cast<int>(options.depth), &state,
+                                           channel, options.vector);
+    if (state.cq != nullptr) return {};
+    return detail::provider_error("ibv_create_cq", detail::errno_of(-1))
+        .with_subject(device.name());
+  }
+  ibv_cq_init_attr_ex attributes{};
+  attributes.cqe = options.depth;
+  attributes.cq_context = &state;
+  attributes.channel = channel;
+  attributes.comp_vector = static_cast<std::uint32_t>(options.vector);
+  attributes.wc_flags = static_cast<std::uint64_t>(options.fields);
+  state.extended = device.provider().create_cq_ex(device.raw(), &attributes);
+  if (state.extended == nullptr) {
+    const int number = detail::errno_of(-1);
+    // Drivers answer EINVAL or EOPNOTSUPP for a field they do not have.
+    const Error error = number == EINVAL ? Error{Code::kUnsupported, "ibv_create_cq_ex"}
+                                         : detail::provider_error("ibv_create_cq_ex", number);
+    return error.with_errno(number).with_subject("a completion field on " +
+                                                 std::string{device.name()});
+  }
+  state.fields = options.fields;
+  state.cq = ibv_cq_ex_to_cq(state.extended);
+  return {};
+}
+
+}  // namespace
+
 Result<CompletionQueue> CompletionQueue::create(const Device& device,
                                                 const CompletionQueueOptions& options) {
   const bool shared = !options.channel.empty();
@@ -116,14 +154,14 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
     state->channel = std::move(*channel);
     state->own_channel = true;
   }
-  errno = 0;
-  state->cq = device.provider().create_cq(
-      device.raw(), static_cast<int>(options.depth), state.get(),
-      state->channel.empty() ? nullptr : state->channel.raw(), options.vector);
-  if (state->cq == nullptr)
-    return detail::provider_error("ibv_create_cq", detail::errno_of(-1))
-        .with_subject(device.name());
+  if (const Status made = make(*state, options); !made) return made.error();
   return CompletionQueue{std::move(state)};
+}
+
+Result<ExtendedPoll> CompletionQueue::start_poll() const {
+  if (state_->extended == nullptr)
+    return Error{Code::kInvalidArgument, "ibv_start_poll"}.with_subject("a queue without fields");
+  return ExtendedPoll::start(state_->extended, state_->fields, state_);
 }
 
 const Device& CompletionQueue::device() const noexcept { return state_->device; }

@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include <remora/verbs/connector.h>
@@ -15,24 +16,6 @@ Error unreachable(Operation operation, int number, const Address& peer) {
   return Error{code, operation}.with_errno(number).with_subject(peer.to_string());
 }
 
-// Waits for one step's event. The kernel's own time-out comes as an event too.
-Status wait_for(detail::ConnectionState& state, rdma_cm_event_type wanted, Operation operation,
-                Deadline deadline) {
-  for (;;) {
-    const auto event = detail::take_event(*state.provider, state.id.get_deleter().channel.get());
-    if (!event) return event.error();
-    if (event->has_value()) {
-      if ((*event)->type == wanted) return {};
-      const int status = (*event)->status;
-      return unreachable(operation, status < 0 ? -status : EHOSTUNREACH, state.peer);
-    }
-    if (const Status ready = detail::wait_readable(state.event_fd(), deadline); !ready) {
-      if (ready.error().code() != Code::kTimedOut) return ready;
-      return Error{Code::kTimedOut, operation}.with_subject(state.peer.to_string());
-    }
-  }
-}
-
 Status resolve_address(detail::ConnectionState& state, const ConnectorOptions& options,
                        Deadline deadline) {
   sockaddr* const source = options.source ? const_cast<sockaddr*>(options.source->raw()) : nullptr;
@@ -44,7 +27,7 @@ Status resolve_address(detail::ConnectionState& state, const ConnectorOptions& o
     // No route, or no device on the way there: both are a matter of reaching the peer.
     return unreachable("rdma_resolve_addr", detail::errno_of(result), state.peer);
   }
-  return wait_for(state, RDMA_CM_EVENT_ADDR_RESOLVED, "rdma_resolve_addr", deadline);
+  return {};
 }
 
 Status set_ack_timeout(detail::ConnectionState& state, std::uint8_t timeout) {
@@ -64,7 +47,7 @@ Status resolve_route(detail::ConnectionState& state, Deadline deadline) {
   const int result =
       state.provider->resolve_route(state.id.get(), detail::milliseconds_left(deadline, 1));
   if (result != 0) return unreachable("rdma_resolve_route", detail::errno_of(result), state.peer);
-  return wait_for(state, RDMA_CM_EVENT_ROUTE_RESOLVED, "rdma_resolve_route", deadline);
+  return {};
 }
 
 }  // namespace
@@ -75,18 +58,62 @@ Connector::Connector(Connector&&) noexcept = default;
 Connector& Connector::operator=(Connector&&) noexcept = default;
 Connector::~Connector() = default;
 
-Result<Connector> Connector::resolve(const Address& peer, Deadline deadline,
-                                     const ConnectorOptions& options, const Provider& provider) {
+Resolver::Resolver(std::unique_ptr<detail::ConnectionState> state, Deadline deadline) noexcept
+    : state_{std::move(state)}, deadline_{deadline} {}
+Resolver::Resolver(Resolver&&) noexcept = default;
+Resolver& Resolver::operator=(Resolver&&) noexcept = default;
+Resolver::~Resolver() = default;
+
+int Resolver::event_fd() const noexcept { return state_->event_fd(); }
+
+Result<Resolver> Resolver::start(const Address& peer, Deadline deadline,
+                                 const ConnectorOptions& options, const Provider& provider) {
   auto id = detail::create_id(provider);
   if (!id) return id.error();
   auto state = std::make_unique<detail::ConnectionState>(provider, std::move(*id));
   state->peer = peer;
   if (options.ack_timeout)
     if (const Status set = set_ack_timeout(*state, *options.ack_timeout); !set) return set.error();
-  if (const Status found = resolve_address(*state, options, deadline); !found) return found.error();
-  if (const Status found = resolve_route(*state, deadline); !found) return found.error();
-  if (const Status found = state->find_device(); !found) return found.error();
-  return Connector{std::move(state)};
+  if (const Status asked = resolve_address(*state, options, deadline); !asked) return asked.error();
+  return Resolver{std::move(state), deadline};
+}
+
+Result<std::optional<Connector>> Resolver::advance() {
+  const Operation operation =
+      address_known_ ? Operation{"rdma_resolve_route"} : Operation{"rdma_resolve_addr"};
+  if (!state_) return Error{Code::kClosed, operation};
+  const auto event = detail::take_event(*state_->provider, state_->id.get_deleter().channel.get());
+  if (!event) return event.error();
+  if (!event->has_value()) {
+    if (std::chrono::steady_clock::now() < deadline_) return std::optional<Connector>{};
+    return Error{Code::kTimedOut, operation}.with_subject(state_->peer.to_string());
+  }
+  // The kernel's own time-out comes as an event too.
+  if ((*event)->type !=
+      (address_known_ ? RDMA_CM_EVENT_ROUTE_RESOLVED : RDMA_CM_EVENT_ADDR_RESOLVED)) {
+    const int status = (*event)->status;
+    return unreachable(operation, status < 0 ? -status : EHOSTUNREACH, state_->peer);
+  }
+  if (!address_known_) {
+    address_known_ = true;
+    if (const Status asked = resolve_route(*state_, deadline_); !asked) return asked.error();
+    return std::optional<Connector>{};
+  }
+  if (const Status found = state_->find_device(); !found) return found.error();
+  return std::optional{Connector{std::move(state_)}};
+}
+
+Result<Connector> Connector::resolve(const Address& peer, Deadline deadline,
+                                     const ConnectorOptions& options, const Provider& provider) {
+  auto resolver = Resolver::start(peer, deadline, options, provider);
+  if (!resolver) return resolver.error();
+  for (;;) {
+    auto connector = resolver->advance();
+    if (!connector) return connector.error();
+    if (connector->has_value()) return std::move(**connector);
+    const Status ready = detail::wait_readable(resolver->event_fd(), deadline);
+    if (!ready && ready.error().code() != Code::kTimedOut) return ready.error();
+  }
 }
 
 const Device& Connector::device() const noexcept { return state_->device; }

@@ -4,6 +4,7 @@
 #include <endian.h>
 #include <limits>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include <remora/verbs/completion_queue.h>
@@ -35,6 +36,11 @@ DeviceAttributes convert(const ibv_device_attr& raw) noexcept {
   attributes.max_cqe = count_of(raw.max_cqe);
   attributes.max_pd_count = count_of(raw.max_pd);
   attributes.max_mw_count = count_of(raw.max_mw);
+  attributes.max_srq_count = count_of(raw.max_srq);
+  attributes.max_srq_wr = count_of(raw.max_srq_wr);
+  attributes.max_srq_sge = count_of(raw.max_srq_sge);
+  attributes.max_ah_count = count_of(raw.max_ah);
+  attributes.max_pkeys = raw.max_pkeys;
   attributes.max_responder_depth = depth_of(raw.max_qp_rd_atom);
   attributes.max_initiator_depth = depth_of(raw.max_qp_init_rd_atom);
   if (raw.atomic_cap == IBV_ATOMIC_HCA) attributes.atomics = AtomicSupport::kDevice;
@@ -44,7 +50,9 @@ DeviceAttributes convert(const ibv_device_attr& raw) noexcept {
       (raw.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0;
   attributes.vendor_id = raw.vendor_id;
   attributes.vendor_part_id = raw.vendor_part_id;
-  attributes.node_guid = be64toh(raw.node_guid);
+  attributes.hardware_version = raw.hw_ver;
+  attributes.node_guid = Guid{be64toh(raw.node_guid)};
+  attributes.system_guid = Guid{be64toh(raw.sys_image_guid)};
   static_assert(sizeof(raw.fw_ver) == sizeof(attributes.firmware));
   std::memcpy(attributes.firmware.data(), raw.fw_ver, attributes.firmware.size() - 1);
   return attributes;
@@ -84,6 +92,48 @@ GidType gid_type_of(std::uint32_t raw) noexcept {
   }
 }
 
+GidEntry entry_of(const ibv_gid_entry& row) noexcept {
+  return {Gid::from(row.gid), gid_type_of(row.gid_type), static_cast<std::uint8_t>(row.port_num),
+          row.gid_index, row.ndev_ifindex};
+}
+
+TransportType transport_of(const ibv_device& device) noexcept {
+  switch (device.transport_type) {
+    case IBV_TRANSPORT_IB: return TransportType::kInfiniBand;
+    case IBV_TRANSPORT_IWARP: return TransportType::kIwarp;
+    case IBV_TRANSPORT_USNIC:
+    case IBV_TRANSPORT_USNIC_UDP: return TransportType::kUsnic;
+    default: return TransportType::kOther;
+  }
+}
+
+// Source: InfiniBand Architecture Specification 1.4, PortInfo, LinkWidthActive and LinkSpeedActive.
+std::uint8_t lanes_of(std::uint8_t width) noexcept {
+  switch (width) {
+    case 1: return 1;
+    case 2: return 4;
+    case 4: return 8;
+    case 8: return 12;
+    case 16: return 2;
+    default: return 0;
+  }
+}
+
+// Nominal, as ibv_devinfo tells it.
+double lane_gigabits_of(std::uint8_t speed) noexcept {
+  switch (speed) {
+    case 1: return 2.5;
+    case 2: return 5.0;
+    case 4:
+    case 8: return 10.0;
+    case 16: return 14.0;
+    case 32: return 25.0;
+    case 64: return 50.0;
+    case 128: return 100.0;
+    default: return 0.0;
+  }
+}
+
 }  // namespace
 
 namespace detail {
@@ -95,18 +145,6 @@ DeviceState::~DeviceState() {
 }
 
 }  // namespace detail
-
-std::string_view to_string(PortState state) noexcept {
-  switch (state) {
-    case PortState::kNop: return "nop";
-    case PortState::kDown: return "down";
-    case PortState::kInit: return "init";
-    case PortState::kArmed: return "armed";
-    case PortState::kActive: return "active";
-    case PortState::kActiveDefer: return "active-defer";
-  }
-  return "unknown";
-}
 
 Result<Device> Device::borrow(ibv_context* context, const Provider& provider) {
   if (context == nullptr) return Error{Code::kInvalidArgument, "Device::borrow"};
@@ -126,17 +164,54 @@ Result<Device> Device::borrow(ibv_context* context, const Provider& provider) {
 std::string_view Device::name() const noexcept { return state_->context->device->name; }
 const DeviceAttributes& Device::attributes() const noexcept { return state_->attributes; }
 bool Device::is_software() const noexcept { return state_->software; }
-bool Device::is_iwarp() const noexcept {
-  return state_->context->device->transport_type == IBV_TRANSPORT_IWARP;
-}
+bool Device::is_iwarp() const noexcept { return transport() == TransportType::kIwarp; }
+TransportType Device::transport() const noexcept { return transport_of(*state_->context->device); }
 ibv_context* Device::raw() const noexcept { return state_->context; }
 const Provider& Device::provider() const noexcept { return *state_->provider; }
 
-Result<PortAttributes> Device::query_port(std::uint8_t port) const {
+Status Device::check_port(std::uint8_t port, Operation operation) const {
   const std::uint8_t count = state_->attributes.port_count;
-  if (port == 0 || port > count)
-    return Error{Code::kInvalidArgument, "ibv_query_port"}.with_subject(name()).with_limit(port,
-                                                                                           count);
+  if (port >= 1 && port <= count) return {};
+  return Error{Code::kInvalidArgument, operation}
+      .with_subject("port of " + std::string{name()})
+      .with_limit(port, count);
+}
+
+Result<ExtendedDeviceAttributes> Device::query_extended() const {
+  ibv_device_attr_ex raw{};
+  const int result = state_->provider->query_device_ex(state_->context, &raw);
+  if (result != 0)
+    return detail::provider_error("ibv_query_device_ex", detail::errno_of(result))
+        .with_subject(name());
+  ExtendedDeviceAttributes attributes;
+  attributes.on_demand_paging = (raw.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
+  attributes.on_demand_paging_implicit =
+      (raw.odp_caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) != 0;
+  attributes.completion_timestamp_mask = raw.completion_timestamp_mask;
+  attributes.clock_khz = raw.hca_core_clock;
+  attributes.max_device_memory_bytes = raw.max_dm_size;
+  attributes.max_tso_bytes = raw.tso_caps.max_tso;
+  attributes.max_cq_moderation_count = raw.cq_mod_caps.max_cq_count;
+  attributes.max_cq_moderation_period_us = raw.cq_mod_caps.max_cq_period;
+  attributes.port_count =
+      raw.phys_port_cnt_ex != 0 ? raw.phys_port_cnt_ex : raw.orig_attr.phys_port_cnt;
+  return attributes;
+}
+
+Result<std::uint64_t> Device::query_clock() const {
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  const int result = state_->provider->query_rt_values_ex(state_->context, &values);
+  if (result != 0)
+    return detail::provider_error("ibv_query_rt_values_ex", detail::errno_of(result))
+        .with_subject(name());
+  // mlx5 and others keep the cycles in the nanoseconds' member.
+  return static_cast<std::uint64_t>(values.raw_clock.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(values.raw_clock.tv_nsec);
+}
+
+Result<PortAttributes> Device::query_port(std::uint8_t port) const {
+  if (const Status checked = check_port(port, "ibv_query_port"); !checked) return checked.error();
   ibv_port_attr raw{};
   const int result = state_->provider->query_port(state_->context, port, &raw);
   if (result != 0)
@@ -149,7 +224,44 @@ Result<PortAttributes> Device::query_port(std::uint8_t port) const {
   attributes.max_message_bytes = raw.max_msg_sz;
   attributes.gid_table_length = count_of(raw.gid_tbl_len);
   attributes.lid = raw.lid;
+  attributes.subnet_manager_lid = raw.sm_lid;
+  attributes.subnet_manager_sl = raw.sm_sl;
+  attributes.pkey_table_length = raw.pkey_tbl_len;
+  attributes.physical_state = static_cast<PhysicalState>(raw.phys_state);
+  attributes.width = lanes_of(raw.active_width);
+  attributes.lane_gigabits_per_s = lane_gigabits_of(raw.active_speed);
   return attributes;
+}
+
+Result<GidEntry> Device::query_gid(std::uint8_t port, std::uint32_t index) const {
+  constexpr Operation kOperation = "ibv_query_gid_ex";
+  if (const Status checked = check_port(port, kOperation); !checked) return checked.error();
+  ibv_gid_entry raw{};
+  const int result = state_->provider->query_gid_ex(state_->context, port, index, &raw);
+  if (result != 0) {
+    const int number = detail::errno_of(result);
+    const Error error = number == ENODATA || number == EINVAL || number == ENOENT
+                            ? Error{Code::kNotFound, kOperation}.with_errno(number)
+                            : detail::provider_error(kOperation, number);
+    return error.with_subject("gid index " + std::to_string(index));
+  }
+  return entry_of(raw);
+}
+
+Result<std::uint16_t> Device::query_pkey(std::uint8_t port, std::uint16_t index) const {
+  constexpr Operation kOperation = "ibv_query_pkey";
+  const auto attributes = query_port(port);
+  if (!attributes) return attributes.error();
+  if (index >= attributes->pkey_table_length)
+    return Error{Code::kInvalidArgument, kOperation}
+        .with_subject("pkey index")
+        .with_limit(index, attributes->pkey_table_length);
+  __be16 raw = 0;
+  errno = 0;
+  const int result = state_->provider->query_pkey(state_->context, port, index, &raw);
+  if (result != 0)
+    return detail::provider_error(kOperation, detail::errno_of(result)).with_subject(name());
+  return be16toh(raw);
 }
 
 Result<std::vector<GidEntry>> Device::query_gids() const {
@@ -167,8 +279,7 @@ Result<std::vector<GidEntry>> Device::query_gids() const {
   std::vector<GidEntry> entries;
   entries.reserve(static_cast<std::size_t>(count));
   for (const ibv_gid_entry& row : std::span{raw}.first(static_cast<std::size_t>(count)))
-    entries.push_back({Gid::from(row.gid), gid_type_of(row.gid_type),
-                       static_cast<std::uint8_t>(row.port_num), row.gid_index, row.ndev_ifindex});
+    entries.push_back(entry_of(row));
   return entries;
 }
 
@@ -189,9 +300,21 @@ Result<CompletionQueue> Device::create_completion_queue(
   return CompletionQueue::create(*this, options);
 }
 
-std::uint64_t DeviceEntry::guid() const noexcept {
-  return be64toh(provider_->get_device_guid(device_));
+Guid DeviceEntry::guid() const noexcept {
+  return Guid{be64toh(provider_->get_device_guid(device_))};
 }
+NodeType DeviceEntry::node_type() const noexcept {
+  switch (device_->node_type) {
+    case IBV_NODE_CA: return NodeType::kChannelAdapter;
+    case IBV_NODE_SWITCH: return NodeType::kSwitch;
+    case IBV_NODE_ROUTER: return NodeType::kRouter;
+    case IBV_NODE_RNIC: return NodeType::kIwarp;
+    case IBV_NODE_USNIC:
+    case IBV_NODE_USNIC_UDP: return NodeType::kUsnic;
+    default: return NodeType::kOther;
+  }
+}
+TransportType DeviceEntry::transport() const noexcept { return transport_of(*device_); }
 int DeviceEntry::index() const noexcept { return provider_->get_device_index(device_); }
 bool DeviceEntry::is_software() const noexcept { return provider_->is_software_device(device_); }
 

@@ -14,11 +14,12 @@ namespace remora::verbs::detail {
   return errno != 0 ? errno : EIO;
 }
 
-/// kOutOfMemory and kPermissionDenied where the number says so, else kProvider.
+/// kOutOfMemory, kPermissionDenied and kUnsupported where the number says so, else kProvider.
 [[nodiscard]] inline Error provider_error(Operation operation, int number) noexcept {
   Code code = Code::kProvider;
   if (number == ENOMEM) code = Code::kOutOfMemory;
   if (number == EPERM || number == EACCES) code = Code::kPermissionDenied;
+  if (number == EOPNOTSUPP || number == ENOSYS) code = Code::kUnsupported;
   return Error{code, operation}.with_errno(number);
 }
 

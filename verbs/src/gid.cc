@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cstring>
+#include <net/if.h>
 #include <netinet/in.h>
 
 #include <remora/verbs/gid.h>
@@ -100,6 +101,19 @@ std::string_view to_string(GidVerdict verdict) noexcept {
     case GidVerdict::kUnknownType: return "left: of a type we do not know";
   }
   return "left";
+}
+
+std::ostream& operator<<(std::ostream& out, const Gid& gid) { return out << gid.to_string(); }
+
+std::string GidEntry::interface_name() const {
+  std::array<char, IF_NAMESIZE> name{};
+  if (interface_index == 0 || ::if_indextoname(interface_index, name.data()) == nullptr) return {};
+  return name.data();
+}
+
+std::ostream& operator<<(std::ostream& out, const GidEntry& entry) {
+  return out << "port " << +entry.port << " gid " << entry.index << ' ' << to_string(entry.type)
+             << ' ' << entry.gid;
 }
 
 Result<GidEntry> GidChoice::taken() const {

@@ -30,6 +30,39 @@ ibv_mr* system_reg_mr(ibv_pd* domain, void* address, std::size_t length_bytes,
   return ibv_reg_mr(domain, address, length_bytes, access);
 }
 
+int system_query_device_ex(ibv_context* context, ibv_device_attr_ex* attributes) {
+  return ibv_query_device_ex(context, nullptr, attributes);
+}
+
+int system_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                        ibv_gid_entry* entry) {
+  return ibv_query_gid_ex(context, port, index, entry, 0);
+}
+
+// The inline functions answer ENOSYS or EOPNOTSUPP as a result, or null with errno, where the
+// provider does not have the call.
+int system_query_rt_values_ex(ibv_context* context, ibv_values_ex* values) {
+  return ibv_query_rt_values_ex(context, values);
+}
+
+int system_advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::uint32_t flags,
+                     ibv_sge* ranges, std::uint32_t count) {
+  return ibv_advise_mr(domain, advice, flags, ranges, count);
+}
+
+ibv_mr* system_reg_mr_iova(ibv_pd* domain, void* address, std::size_t length_bytes,
+                           std::uint64_t iova, unsigned int access) {
+  return ibv_reg_mr_iova(domain, address, length_bytes, iova, access);
+}
+
+ibv_mw* system_alloc_mw(ibv_pd* domain, ibv_mw_type type) { return ibv_alloc_mw(domain, type); }
+
+int system_dealloc_mw(ibv_mw* window) { return ibv_dealloc_mw(window); }
+
+ibv_cq_ex* system_create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
+  return ibv_create_cq_ex(context, attributes);
+}
+
 // A device without a bus behind it lives under /sys/devices/virtual: rxe and siw do.
 bool system_is_software_device(const ibv_device* device) {
   std::array<char, PATH_MAX> resolved{};
@@ -68,17 +101,29 @@ constexpr Provider kSystem{
     .close_device = &ibv_close_device,
     .query_device = &ibv_query_device,
     .query_port = &system_query_port,
+    .query_device_ex = &system_query_device_ex,
+    .query_rt_values_ex = &system_query_rt_values_ex,
     .query_gid_table = &system_query_gid_table,
+    .query_gid_ex = &system_query_gid_ex,
+    .query_pkey = &ibv_query_pkey,
+    .get_async_event = &ibv_get_async_event,
+    .ack_async_event = &ibv_ack_async_event,
     .fork_init = &ibv_fork_init,
     .is_software_device = &system_is_software_device,
     .alloc_pd = &ibv_alloc_pd,
     .dealloc_pd = &ibv_dealloc_pd,
     .reg_mr = &system_reg_mr,
+    .reg_mr_iova = &system_reg_mr_iova,
+    .reg_dmabuf_mr = &ibv_reg_dmabuf_mr,
     .dereg_mr = &ibv_dereg_mr,
+    .advise_mr = &system_advise_mr,
+    .alloc_mw = &system_alloc_mw,
+    .dealloc_mw = &system_dealloc_mw,
     .memlock_state = &system_memlock_state,
     .create_comp_channel = &ibv_create_comp_channel,
     .destroy_comp_channel = &ibv_destroy_comp_channel,
     .create_cq = &ibv_create_cq,
+    .create_cq_ex = &system_create_cq_ex,
     .destroy_cq = &ibv_destroy_cq,
     .get_cq_event = &ibv_get_cq_event,
     .ack_cq_events = &ibv_ack_cq_events,
@@ -90,6 +135,14 @@ constexpr Provider kSystem{
     .destroy_qp = &ibv_destroy_qp,
     .post_send = nullptr,
     .post_recv = nullptr,
+    .create_srq = &ibv_create_srq,
+    .modify_srq = &ibv_modify_srq,
+    .query_srq = &ibv_query_srq,
+    .destroy_srq = &ibv_destroy_srq,
+    .post_srq_recv = nullptr,
+    .create_ah = &ibv_create_ah,
+    .destroy_ah = &ibv_destroy_ah,
+    .init_ah_from_wc = &ibv_init_ah_from_wc,
     .create_event_channel = &rdma_create_event_channel,
     .destroy_event_channel = &rdma_destroy_event_channel,
     .create_id = &rdma_create_id,

@@ -9,14 +9,24 @@
 
 #include "errors.h"
 #include "queue_pair_limits.h"
-#include "wire.h"
+#include "route.h"
+#include "window_set.h"
 
 namespace remora::verbs {
 namespace {
 
+constexpr std::uint32_t kMax20Bits = 0xfffff;
 constexpr std::uint32_t kMax24Bits = 0xffffff;
 constexpr std::uint32_t kDefaultBatchRequests = 64;
 constexpr std::uint8_t kDefaultTimeout = 14;
+
+constexpr int kDatagramAttributes =
+    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_SQ_PSN;
+constexpr int kConnectedAttributes =
+    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_AV |
+    IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_QP_RD_ATOMIC |
+    IBV_QP_MAX_DEST_RD_ATOMIC;
 
 std::uint32_t random_psn() noexcept {
   std::uint32_t value = 0;
@@ -39,6 +49,8 @@ Status check_ranges(const QueuePairOptions& options) {
   if (options.psn.value_or(0) > kMax24Bits) return bad_value("psn", *options.psn, kMax24Bits);
   if (options.service_level > 15) return bad_value("service_level", options.service_level, 15);
   if (options.gid_index.value_or(0) > 255) return bad_value("gid_index", *options.gid_index, 255);
+  if (options.flow_label > kMax20Bits)
+    return bad_value("flow_label", options.flow_label, kMax20Bits);
   return {};
 }
 
@@ -50,10 +62,11 @@ Status check_limits(const Device& device, const QueuePairOptions& options) {
   };
   if (options.send_depth > limits.max_qp_wr)
     return over("send_depth", options.send_depth, limits.max_qp_wr);
-  if (options.receive_depth > limits.max_qp_wr)
+  const bool shared = !options.shared_receive_queue.empty();
+  if (!shared && options.receive_depth > limits.max_qp_wr)
     return over("receive_depth", options.receive_depth, limits.max_qp_wr);
   if (options.send_sge > limits.max_sge) return over("send_sge", options.send_sge, limits.max_sge);
-  if (options.receive_sge > limits.max_sge)
+  if (!shared && options.receive_sge > limits.max_sge)
     return over("receive_sge", options.receive_sge, limits.max_sge);
   if (options.initiator_depth.value_or(0) > limits.max_initiator_depth)
     return over("initiator_depth", *options.initiator_depth, limits.max_initiator_depth);
@@ -77,52 +90,10 @@ std::uint32_t batch_room(std::uint32_t asked, std::uint32_t depth) noexcept {
 
 }  // namespace
 
-std::string_view to_string(QueuePairState state) noexcept {
-  switch (state) {
-    case QueuePairState::kReset: return "RESET";
-    case QueuePairState::kInit: return "INIT";
-    case QueuePairState::kRtr: return "RTR";
-    case QueuePairState::kRts: return "RTS";
-    case QueuePairState::kSqd: return "SQD";
-    case QueuePairState::kSqe: return "SQE";
-    case QueuePairState::kErr: return "ERR";
-    case QueuePairState::kUnknown: break;
-  }
-  return "unknown";
-}
-
-std::array<std::byte, Endpoint::kWireBytes> Endpoint::to_wire() const noexcept {
-  std::array<std::byte, kWireBytes> wire{};
-  for (std::size_t i = 0; i < gid.bytes.size(); ++i) wire[i] = std::byte{gid.bytes[i]};
-  detail::store_big(wire.data() + 16, qp_number);
-  detail::store_big(wire.data() + 20, psn);
-  detail::store_big(wire.data() + 24, lid);
-  wire[26] = static_cast<std::byte>(mtu);
-  return wire;
-}
-
-Result<Endpoint> Endpoint::from_wire(std::span<const std::byte> bytes) {
-  const Error refused{Code::kProtocol, "Endpoint::from_wire"};
-  if (bytes.size() != kWireBytes) return refused.with_limit(bytes.size(), kWireBytes);
-  Endpoint endpoint;
-  for (std::size_t i = 0; i < endpoint.gid.bytes.size(); ++i)
-    endpoint.gid.bytes[i] = std::to_integer<std::uint8_t>(bytes[i]);
-  endpoint.qp_number = detail::load_big<std::uint32_t>(bytes.data() + 16);
-  endpoint.psn = detail::load_big<std::uint32_t>(bytes.data() + 20);
-  endpoint.lid = detail::load_big<std::uint16_t>(bytes.data() + 24);
-  const auto mtu = std::to_integer<unsigned>(bytes[26]);
-  if (endpoint.qp_number > kMax24Bits) return refused.with_subject("queue pair number");
-  if (endpoint.psn > kMax24Bits) return refused.with_subject("packet sequence number");
-  if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096) return refused.with_subject("path MTU");
-  if (bytes[27] != std::byte{0}) return refused.with_subject("reserved byte");
-  endpoint.mtu = static_cast<ibv_mtu>(mtu);
-  return endpoint;
-}
-
-std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint) {
-  return out << "qp " << endpoint.qp_number << " psn " << endpoint.psn << " gid "
-             << endpoint.gid.to_string() << " lid " << endpoint.lid << " mtu "
-             << mtu_bytes(endpoint.mtu);
+std::ostream& operator<<(std::ostream& out, const QueuePairCapabilities& capabilities) {
+  return out << "sends " << capabilities.send_depth << " receives " << capabilities.receive_depth
+             << " slices " << capabilities.send_sge << '/' << capabilities.receive_sge << " inline "
+             << capabilities.inline_bytes;
 }
 
 namespace detail {
@@ -155,6 +126,7 @@ QueuePairCore::QueuePairCore(std::unique_ptr<ibv_qp, Destroy> pair,
 }
 
 void QueuePairCore::Destroy::operator()(ibv_qp* pair) const noexcept {
+  windows->free_all();
   const int result = domain.device().provider().destroy_qp(pair);
   if (result != 0) report_teardown_failure(provider_error("ibv_destroy_qp", errno_of(result)));
 }
@@ -169,6 +141,10 @@ Result<QueuePairCore> QueuePairCore::create(const ProtectionDomain& domain,
   if (!(send_queue.device() == device) || !(receive_queue.device() == device))
     return Error{Code::kInvalidArgument, "ibv_create_qp"}.with_subject(
         "domain and completion queues of different devices");
+  const SharedReceiveQueue& shared = options.shared_receive_queue;
+  if (!shared.empty() && !(shared.domain() == domain))
+    return Error{Code::kInvalidArgument, "ibv_create_qp"}.with_subject(
+        "the shared receive queue is of another domain");
   if (const Status checked = check_ranges(options); !checked) return checked.error();
   if (const Status checked = check_limits(device, options); !checked) return checked.error();
 
@@ -186,14 +162,16 @@ Result<QueuePairCore> QueuePairCore::create(const ProtectionDomain& domain,
   attributes.qp_type = type;
   attributes.sq_sig_all = options.signal_all ? 1 : 0;
   attributes.cap.max_send_wr = options.send_depth;
-  attributes.cap.max_recv_wr = options.receive_depth;
+  attributes.srq = shared.raw();
+  attributes.cap.max_recv_wr = shared.empty() ? options.receive_depth : 0;
   attributes.cap.max_send_sge = options.send_sge;
-  attributes.cap.max_recv_sge = options.receive_sge;
+  attributes.cap.max_recv_sge = shared.empty() ? options.receive_sge : 0;
   attributes.cap.max_inline_data = options.inline_bytes;
   errno = 0;
   ibv_qp* const raw = device.provider().create_qp(domain.raw(), &attributes);
   if (raw == nullptr) return creation_error(device, options, errno_of(-1));
-  std::unique_ptr<ibv_qp, Destroy> pair{raw, Destroy{domain, send_queue, receive_queue}};
+  std::unique_ptr<ibv_qp, Destroy> pair{
+      raw, Destroy{domain, send_queue, receive_queue, shared, std::make_shared<WindowSet>()}};
   const QueuePairCapabilities granted{attributes.cap.max_send_wr, attributes.cap.max_recv_wr,
                                       attributes.cap.max_send_sge, attributes.cap.max_recv_sge,
                                       attributes.cap.max_inline_data};
@@ -203,22 +181,29 @@ Result<QueuePairCore> QueuePairCore::create(const ProtectionDomain& domain,
 Status QueuePairCore::modify(ibv_qp_attr& attributes, int mask) const {
   const int result = domain().device().provider().modify_qp(qp_.get(), &attributes, mask);
   if (result == 0) return {};
-  // The state asked for says which step it was; the subject carries it.
-  const auto state = (mask & IBV_QP_STATE) != 0 && attributes.qp_state <= IBV_QPS_ERR
-                         ? static_cast<QueuePairState>(attributes.qp_state)
-                         : QueuePairState::kUnknown;
-  return provider_error("ibv_modify_qp", errno_of(result))
-      .with_subject(state == QueuePairState::kUnknown ? std::string{"attributes"}
-                                                      : "to " + std::string{to_string(state)});
+  return modify_error(attributes, mask, errno_of(result));
 }
 
-Status QueuePairCore::to_init(const QueuePairOptions& options) const {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_INIT;
-  attributes.pkey_index = options.pkey_index;
-  attributes.port_num = options.port;
-  attributes.qp_access_flags = bits(options.access.value_or(default_access(domain().device())));
-  return modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+Status QueuePairCore::modify(const QueuePairAttributes& attributes) const {
+  auto [raw, mask] = attributes.raw();
+  return modify(raw, mask);
+}
+
+// The state asked for says which step it was; the subject carries it. EINVAL says no more: what the
+// step lacks or has too many of does.
+Error QueuePairCore::modify_error(const ibv_qp_attr& attributes, int mask, int number) const {
+  const Error error = provider_error("ibv_modify_qp", number);
+  const bool moves = (mask & IBV_QP_STATE) != 0 && attributes.qp_state <= IBV_QPS_ERR;
+  const auto to =
+      moves ? static_cast<QueuePairState>(attributes.qp_state) : QueuePairState::kUnknown;
+  std::string subject = moves ? "to " + std::string{to_string(to)} : std::string{"attributes"};
+  if (number != EINVAL) return error.with_subject(subject);
+  const auto from = query_state();
+  if (!from || *from == QueuePairState::kUnknown) return error.with_subject(subject);
+  const StepCheck check = check_step(qp_->qp_type, *from, moves ? to : *from, mask);
+  if (!check.ok())
+    subject = std::string{to_string(*from)} + ' ' + subject + ": " + verbs::to_string(check);
+  return error.with_subject(subject);
 }
 
 Result<ibv_qp_attr> QueuePairCore::query(int mask) const {
@@ -236,14 +221,124 @@ Result<QueuePairState> QueuePairCore::query_state() const {
   return static_cast<QueuePairState>(attributes->qp_state);
 }
 
+Result<QueuePairAttributes> QueuePairCore::query_all() const {
+  const bool datagrams = qp_->qp_type == IBV_QPT_UD;
+  const int mask = datagrams ? kDatagramAttributes : kConnectedAttributes;
+  const auto attributes = query(mask);
+  if (!attributes) return attributes.error();
+  return QueuePairAttributes::from(*attributes, mask);
+}
+
+Result<MemoryWindow> QueuePairCore::allocate_window() const {
+  const Device& device = domain().device();
+  if (!device.attributes().memory_window_type_2)
+    return Error{Code::kUnsupported, "ibv_alloc_mw"}.with_subject(device.name());
+  errno = 0;
+  ibv_mw* const raw = device.provider().alloc_mw(domain().raw(), IBV_MW_TYPE_2);
+  if (raw == nullptr)
+    return provider_error("ibv_alloc_mw", errno_of(-1)).with_subject(device.name());
+  auto record = std::make_shared<WindowRecord>(domain(), raw, qp_.get());
+  qp_.get_deleter().windows->add(record);
+  return MemoryWindow{std::move(record)};
+}
+
+Status connect(const QueuePairCore& core, bool reliable, const QueuePairOptions& options,
+               const Endpoint& local, const Endpoint& remote) {
+  const Device& device = core.domain().device();
+  const bool known_mtu = remote.mtu >= IBV_MTU_256 && remote.mtu <= IBV_MTU_4096;
+  if (remote.qp_number > kMax24Bits || remote.psn > kMax24Bits || !known_mtu)
+    return Error{Code::kInvalidArgument, "PreparedQueuePair::connect"};
+  QueuePairAttributes receive;
+  receive.state = QueuePairState::kRtr;
+  receive.mtu = std::min(*options.mtu, remote.mtu);
+  receive.destination_qp = remote.qp_number;
+  receive.receive_psn = remote.psn;
+  // Ethernet has no LIDs: there the GID is the only address.
+  AddressVector path = source_of(options, local.lid == 0 || remote.lid == 0);
+  path.lid = remote.lid;
+  if (path.route) path.route->destination = remote.gid;
+  receive.path = path;
+  QueuePairAttributes send;
+  send.state = QueuePairState::kRts;
+  send.send_psn = local.psn;
+  if (reliable) {
+    receive.responder_depth = responder_depth(device, options);
+    receive.min_rnr_timer = options.min_rnr_timer.value_or(kDefaultMinRnrTimer);
+    send.timeout = options.timeout.value_or(kDefaultTimeout);
+    send.retry_count = options.retry_count;
+    send.rnr_retry_count = options.rnr_retry_count;
+    send.initiator_depth = initiator_depth(device, options);
+  }
+  if (const Status moved = core.modify(receive); !moved) {
+    if (!path.route) return moved;
+    return route_error(device, moved.error(), "ibv_modify_qp", options.port, *options.gid_index,
+                       remote.gid);
+  }
+  return core.modify(send);
+}
+
+Status activate(const QueuePairCore& core, const QueuePairOptions& options) {
+  QueuePairAttributes receive;
+  receive.state = QueuePairState::kRtr;
+  if (const Status moved = core.modify(receive); !moved) return moved;
+  QueuePairAttributes send;
+  send.state = QueuePairState::kRts;
+  send.send_psn = *options.psn;
+  return core.modify(send);
+}
+
+AddressVector source_of(const QueuePairOptions& options, bool global) noexcept {
+  AddressVector path;
+  path.port = options.port;
+  path.service_level = options.service_level;
+  if (global)
+    path.route = GlobalRoute{Gid{}, static_cast<std::uint8_t>(*options.gid_index),
+                             options.hop_limit, options.traffic_class, options.flow_label};
+  return path;
+}
+
 }  // namespace detail
+
+namespace {
+
+// The GID to be known by; fills in its index.
+Result<Gid> find_gid(const Device& device, QueuePairOptions& options) {
+  const auto table = device.query_gids();
+  if (!table) return table.error();
+  if (!options.gid_index) {
+    const auto taken = choose_gid(*table, {.port = options.port}).taken();
+    if (!taken) return taken.error();
+    options.gid_index = taken->index;
+    return taken->gid;
+  }
+  const auto row = std::find_if(table->begin(), table->end(), [&](const GidEntry& entry) {
+    return entry.port == options.port && entry.index == *options.gid_index;
+  });
+  if (row != table->end()) return row->gid;
+  return Error{Code::kNotFound, "QueuePairBuilder::build"}.with_subject(
+      "gid index " + std::to_string(*options.gid_index));
+}
+
+QueuePairAttributes initial_attributes(const Device& device, const QueuePairOptions& options,
+                                       bool connected) {
+  QueuePairAttributes attributes;
+  attributes.state = QueuePairState::kInit;
+  attributes.pkey_index = options.pkey_index;
+  attributes.port = options.port;
+  if (connected)
+    attributes.access = options.access.value_or(detail::default_access(device));
+  else
+    attributes.qkey = options.qkey;
+  return attributes;
+}
+
+}  // namespace
 
 template <Transport T>
 Result<PreparedQueuePair<T>> PreparedQueuePair<T>::build(const QueuePairBuilder<T>& builder) {
   QueuePairOptions options = builder.options();
-  auto core = detail::QueuePairCore::create(builder.domain(), builder.send_queue(),
-                                            builder.receive_queue(), options, T::kType);
-  if (!core) return core.error();
+  auto pair = builder.create();
+  if (!pair) return pair.error();
   const Device& device = builder.domain().device();
   const auto port = device.query_port(options.port);
   if (!port) return port.error();
@@ -251,83 +346,29 @@ Result<PreparedQueuePair<T>> PreparedQueuePair<T>::build(const QueuePairBuilder<
     return Error{Code::kInvalidArgument, "QueuePairBuilder::build"}.with_subject(
         std::string{device.name()} + " port " + std::to_string(options.port) + " is " +
         std::string{verbs::to_string(port->state)});
-
-  Endpoint endpoint;
-  endpoint.lid = port->lid;
-  endpoint.qp_number = core->qp_->qp_num;
-  endpoint.psn = options.psn.value_or(random_psn());
-  endpoint.mtu = std::min(options.mtu.value_or(port->active_mtu), port->active_mtu);
-  const auto table = device.query_gids();
-  if (!table) return table.error();
-  if (options.gid_index) {
-    const auto row = std::find_if(table->begin(), table->end(), [&](const GidEntry& entry) {
-      return entry.port == options.port && entry.index == *options.gid_index;
-    });
-    if (row == table->end())
-      return Error{Code::kNotFound, "QueuePairBuilder::build"}.with_subject(
-          "gid index " + std::to_string(*options.gid_index));
-    endpoint.gid = row->gid;
-  } else {
-    const auto taken = choose_gid(*table, {.port = options.port}).taken();
-    if (!taken) return taken.error();
-    endpoint.gid = taken->gid;
-    options.gid_index = taken->index;
-  }
-  if (const Status initialised = core->to_init(options); !initialised) return initialised.error();
-  options.psn = endpoint.psn;
-  options.mtu = endpoint.mtu;
-  return PreparedQueuePair{QueuePair<T>{std::move(*core)}, endpoint, options};
+  const auto gid = find_gid(device, options);
+  if (!gid) return gid.error();
+  options.psn = options.psn.value_or(random_psn());
+  options.mtu = std::min(options.mtu.value_or(port->active_mtu), port->active_mtu);
+  if (const Status initialised = pair->modify(initial_attributes(device, options, T::kConnected));
+      !initialised)
+    return initialised.error();
+  const std::uint32_t number = T::kConnected ? *options.psn : options.qkey;
+  const EndpointType endpoint{*gid, pair->number(), number, port->lid, *options.mtu};
+  return PreparedQueuePair{std::move(*pair), endpoint, options};
 }
 
 template <Transport T>
-Result<QueuePair<T>> PreparedQueuePair<T>::connect(const Endpoint& remote) && {
-  if (remote.qp_number > kMax24Bits || remote.psn > kMax24Bits || remote.mtu < IBV_MTU_256 ||
-      remote.mtu > IBV_MTU_4096)
-    return Error{Code::kInvalidArgument, "PreparedQueuePair::connect"};
-  const Device device = pair_.domain().device();
-  ibv_qp_attr receive{};
-  receive.qp_state = IBV_QPS_RTR;
-  receive.path_mtu = std::min(*options_.mtu, remote.mtu);
-  receive.dest_qp_num = remote.qp_number;
-  receive.rq_psn = remote.psn;
-  receive.max_dest_rd_atomic = detail::responder_depth(device, options_);
-  receive.min_rnr_timer = options_.min_rnr_timer.value_or(detail::kDefaultMinRnrTimer);
-  receive.ah_attr.port_num = options_.port;
-  receive.ah_attr.dlid = remote.lid;
-  receive.ah_attr.sl = options_.service_level;
-  // Ethernet has no LIDs: there the GID is the only address.
-  if (endpoint_.lid == 0 || remote.lid == 0) {
-    receive.ah_attr.is_global = 1;
-    receive.ah_attr.grh.dgid = remote.gid.raw();
-    receive.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(*options_.gid_index);
-    receive.ah_attr.grh.hop_limit = options_.hop_limit;
-    receive.ah_attr.grh.traffic_class = options_.traffic_class;
-  }
-  if (const Status moved = pair_.core_.modify(
-          receive, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-      !moved) {
-    const int number = moved.error().system_errno();
-    if (number != ETIMEDOUT && number != EHOSTUNREACH && number != ENETUNREACH)
-      return moved.error();
-    return Error{Code::kUnreachable, "ibv_modify_qp"}.with_errno(number).with_subject(
-        endpoint_.gid.to_string() + " to " + remote.gid.to_string());
-  }
-  ibv_qp_attr send{};
-  send.qp_state = IBV_QPS_RTS;
-  send.sq_psn = endpoint_.psn;
-  send.timeout = options_.timeout.value_or(kDefaultTimeout);
-  send.retry_cnt = options_.retry_count;
-  send.rnr_retry = options_.rnr_retry_count;
-  send.max_rd_atomic = detail::initiator_depth(device, options_);
-  if (const Status moved = pair_.core_.modify(send, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-                                                        IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                                        IBV_QP_MAX_QP_RD_ATOMIC);
-      !moved)
-    return moved.error();
-  return std::move(pair_);
+AddressVector PreparedQueuePair<T>::source() const noexcept {
+  return detail::source_of(options_, endpoint_.lid == 0);
 }
 
-template class PreparedQueuePair<Rc>;
+// Member by member: clang 14 instantiates with a class also what its constraints exclude.
+template Result<PreparedQueuePair<Rc>> PreparedQueuePair<Rc>::build(const QueuePairBuilder<Rc>&);
+template Result<PreparedQueuePair<Uc>> PreparedQueuePair<Uc>::build(const QueuePairBuilder<Uc>&);
+template Result<PreparedQueuePair<Ud>> PreparedQueuePair<Ud>::build(const QueuePairBuilder<Ud>&);
+template AddressVector PreparedQueuePair<Rc>::source() const noexcept;
+template AddressVector PreparedQueuePair<Uc>::source() const noexcept;
+template AddressVector PreparedQueuePair<Ud>::source() const noexcept;
 
 }  // namespace remora::verbs

@@ -18,5 +18,7 @@ inline constexpr std::uint8_t kDefaultMinRnrTimer = 12;
                                            const QueuePairOptions& options) noexcept;
 [[nodiscard]] std::uint8_t initiator_depth(const Device& device,
                                            const QueuePairOptions& options) noexcept;
+/// Our end of every path; the destination is empty.
+[[nodiscard]] AddressVector source_of(const QueuePairOptions& options, bool global) noexcept;
 
 }  // namespace remora::verbs::detail

@@ -5,6 +5,7 @@
 /// The one header a user of the engine needs. Start with Engine (a client) or Server.
 /// engine/README.md shows both in twenty lines.
 
+#include <remora/engine/async.h>           // IWYU pragma: export
 #include <remora/engine/buffer.h>          // IWYU pragma: export
 #include <remora/engine/callback_queue.h>  // IWYU pragma: export
 #include <remora/engine/consistent.h>      // IWYU pragma: export

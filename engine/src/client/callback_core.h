@@ -32,30 +32,38 @@ struct CallbackEntry : QueueEntry {
   alignas(std::max_align_t) std::array<std::byte, kCallbackBytesMax> callable{};
 };
 
+/// Kept by its owner and its poller, and by others that keep() it; freed by the last one.
 class CallbackCore {
  public:
   /// Errors: as Region::callback_queue.
   static Result<CallbackCore*> create(std::shared_ptr<RegionCore> region,
                                       const QueueOptions& options);
-  CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller, std::size_t depth,
-               std::chrono::nanoseconds deadline);
+  /// One that the caller owns; create() also gives it to the poller.
+  CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller, const QueueOptions& options);
+  virtual ~CallbackCore() = default;
   CallbackCore(const CallbackCore&) = delete;
   CallbackCore& operator=(const CallbackCore&) = delete;
 
+  void keep() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void drop() noexcept {
+    if (release()) delete this;
+  }
+
   // Any thread.
-  Status take(const QueueCore::Transfer& transfer, Slot* slot, GivenCallback given,
-              std::uint64_t tag) noexcept;
+  /// The deadline is `until` at the latest.
+  Status take_transfer(const QueueCore::Transfer& transfer, Slot* slot, GivenCallback given,
+                       std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
   Status take(const transport::WorkRequest& request, ByteOffset offset, std::uint64_t length_bytes,
-              GivenCallback given, std::uint64_t tag) noexcept;
+              GivenCallback given, std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::size_t size() const noexcept {
-    return in_flight_.load(std::memory_order_acquire);
+    return static_cast<std::size_t>(in_flight_.load(std::memory_order_acquire) & kCount);
   }
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept {
     return detail::offset_of(block, region_->info());
   }
-  /// Ends the queue, and frees it or leaves it to the poller. By its owner, once.
-  static void close(CallbackCore* core) noexcept;
+  /// Takes no more, and waits for what is in flight; see ~CallbackQueue(). By its owner, once.
+  void close() noexcept;
 
   // The poller.
   /// Moves what is in flight and calls back. True: something had ended.
@@ -67,26 +75,50 @@ class CallbackCore {
   [[nodiscard]] bool ready() const noexcept;
   /// Nobody wants it any more, and nothing of it is in flight.
   [[nodiscard]] bool over() const noexcept {
-    return closing_.load(std::memory_order_acquire) && size() == 0;
+    return in_flight_.load(std::memory_order_acquire) == kClosing;
   }
   /// The last thing that the poller does with it.
   void leave(int epoll) noexcept;
 
+ protected:
+  /// A poller for a queue with these options. Errors: as Region::callback_queue.
+  static Result<Poller*> poller_for(const RegionCore& region, const QueueOptions& options);
+  /// Takes no more, and does not wait. By its owner, once.
+  void abandon() noexcept;
+  [[nodiscard]] Poller& poller() const noexcept { return poller_; }
+  [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept { return deadline_; }
+  [[nodiscard]] const std::shared_ptr<RegionCore>& region() const noexcept { return region_; }
+  /// Between the two, close() goes on waiting, and so this is kept. False: the poller has left it
+  /// already, and it is not held. Any thread.
+  [[nodiscard]] bool hold() noexcept;
+  void let_go() noexcept;
+
  private:
   friend class Poller;
+  // Of in_flight_: the operations, those who hold, and whether it takes no more; in one word, so
+  // that nothing is taken after the poller's last look.
+  static constexpr std::uint64_t kCount = (std::uint64_t{1} << 32U) - 1;
+  static constexpr std::uint64_t kHold = std::uint64_t{1} << 32U;
+  static constexpr std::uint64_t kClosing = std::uint64_t{1} << 63U;
+  /// Drops without freeing. True: it was the last.
+  [[nodiscard]] bool release() noexcept {
+    return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
   CallbackEntry* acquire(Status& why) noexcept;
-  void release(CallbackEntry& entry) noexcept;
+  void give_back(CallbackEntry& entry) noexcept;
   Status hand_over(CallbackEntry& entry, bool sound, Slot* slot, GivenCallback given,
-                   std::uint64_t tag) noexcept;
+                   std::uint64_t tag, Deadline until) noexcept;
   void carry_out(CallbackEntry& entry) noexcept;
   void end(CallbackEntry& entry) noexcept;
   void call(CallbackEntry& entry) noexcept;
   void note_exception(const char* what) noexcept;
   void end_overdue() noexcept;
   [[nodiscard]] Deadline earliest_deadline() noexcept;
-  [[nodiscard]] LaneDriver& lane() const noexcept { return region_->session().lane(); }
+  void lower_earliest(Deadline::rep due) noexcept;
+  [[nodiscard]] LaneDriver& lane() const noexcept { return lane_; }
 
   std::shared_ptr<RegionCore> region_;
+  LaneDriver& lane_;
   Poller& poller_;
   std::chrono::nanoseconds deadline_;
   std::size_t depth_;
@@ -96,17 +128,17 @@ class CallbackCore {
   IndexStack free_;
   std::vector<OperationRecord*> ring_;
   CompletionSink sink_;  ///< the poller's
-  std::atomic<bool> closing_{false};
-  alignas(64) std::atomic<std::size_t> in_flight_{0};        ///< until the callback begins
+  std::atomic<std::size_t> references_{1};
+  alignas(64) std::atomic<std::uint64_t> in_flight_{0};  ///< until the callback begins; kClosing
   alignas(64) std::atomic<OperationRecord*> done_{nullptr};  ///< chained by next, the latest first
 
+  /// No operation in flight has an earlier deadline.
+  std::atomic<Deadline::rep> earliest_{0};
+
   // The poller's.
-  Deadline earliest_{};  ///< no operation in flight has an earlier deadline
   std::uint64_t exceptions_ = 0;
   CallbackCore* next_ = nullptr;  ///< of the same poller
-  // Of the poller and of close(), under the poller's lock.
-  bool gone_ = false;  ///< the poller has left it
-  bool left_ = false;  ///< the poller is to free it
+  bool gone_ = false;             ///< the poller has left it; under the poller's lock
 };
 
 }  // namespace remora::detail

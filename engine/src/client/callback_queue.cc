@@ -23,22 +23,21 @@ constexpr std::chrono::milliseconds kPollerSleepMost{100};
 constexpr std::chrono::milliseconds kUnwatchedSleepMost{1};
 }  // namespace
 
-Result<CallbackCore*> CallbackCore::create(std::shared_ptr<RegionCore> region,
-                                           const QueueOptions& options) {
+Result<Poller*> CallbackCore::poller_for(const RegionCore& region, const QueueOptions& options) {
   if (options.depth == 0 || options.depth > kQueueDepthMax)
     return Error{Code::kInvalidArgument, "callback_queue"}.with_subject("depth").with_limit(
         options.depth, kQueueDepthMax);
-  SessionCore& session = region->session();
-  if (!session.connected())
+  if (!region.session().connected())
     return Error{Code::kConnectionLost, "callback_queue"}.with_reason(Reason::kPeerGone);
-  const auto deadline = options.deadline > options.deadline.zero()
-                            ? options.deadline
-                            : session.engine().options().operation_deadline;
+  return region.session().engine().poller();
+}
+
+Result<CallbackCore*> CallbackCore::create(std::shared_ptr<RegionCore> region,
+                                           const QueueOptions& options) {
   try {
-    auto poller = session.engine().poller();
+    auto poller = poller_for(*region, options);
     if (!poller) return poller.error();
-    auto core =
-        std::make_unique<CallbackCore>(std::move(region), **poller, options.depth, deadline);
+    auto core = std::make_unique<CallbackCore>(std::move(region), **poller, options);
     (*poller)->add(*core);
     return core.release();
   } catch (const std::bad_alloc&) {
@@ -46,16 +45,19 @@ Result<CallbackCore*> CallbackCore::create(std::shared_ptr<RegionCore> region,
   }
 }
 
-CallbackCore::CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller, std::size_t depth,
-                           std::chrono::nanoseconds deadline)
+CallbackCore::CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller,
+                           const QueueOptions& options)
     : region_{std::move(region)},
+      lane_{region_->session().next_lane()},
       poller_{poller},
-      deadline_{deadline},
-      depth_{depth},
+      deadline_{options.deadline > options.deadline.zero()
+                    ? options.deadline
+                    : region_->session().engine().options().operation_deadline},
+      depth_{options.depth},
       immediate_{lane().event_fd() < 0},
-      table_(depth + 1),
-      free_{static_cast<std::uint32_t>(depth + 1)},
-      ring_(std::bit_ceil(depth)),
+      table_(depth_ + 1),
+      free_{static_cast<std::uint32_t>(depth_ + 1)},
+      ring_(std::bit_ceil(depth_)),
       sink_{ring_} {
   for (std::size_t i = 0; i < table_.size(); ++i) {
     table_[i].index = static_cast<std::uint32_t>(i);
@@ -66,13 +68,13 @@ CallbackCore::CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller, s
 
 /// A place for one more operation, or null, and `why` says why.
 CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
-  if (closing_.load(std::memory_order_acquire)) [[unlikely]] {
-    why = Error{Code::kClosed, "callback_queue"};
-    return nullptr;
-  }
-  std::size_t before = in_flight_.load(std::memory_order_relaxed);
+  std::uint64_t before = in_flight_.load(std::memory_order_relaxed);
   do {
-    if (before >= depth_) {
+    if ((before & kClosing) != 0) [[unlikely]] {
+      why = Error{Code::kClosed, "callback_queue"};
+      return nullptr;
+    }
+    if ((before & kCount) >= depth_) [[unlikely]] {
       why = Error{Code::kWouldBlock, "callback_queue"}.with_limit(depth_, depth_);
       return nullptr;
     }
@@ -80,19 +82,20 @@ CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
                                              std::memory_order_relaxed));
   // The first one in flight wakes the poller, which sleeps without looking at the lane until then;
   // at once, since those that come meanwhile are not the first.
-  if (before == 0 && !immediate_) poller_.watcher().tell();
+  if ((before & kCount) == 0 && !immediate_) poller_.watcher().tell();
   // There is one: no more are out than are in flight, and the one whose callback runs.
   return &table_[free_.take()];
 }
 
-void CallbackCore::release(CallbackEntry& entry) noexcept {
+void CallbackCore::give_back(CallbackEntry& entry) noexcept {
   // Generation 0 means "no ticket".
   if (++entry.generation == 0) entry.generation = 1;
   free_.give_back(entry.index);
 }
 
-Status CallbackCore::take(const QueueCore::Transfer& transfer, Slot* slot, GivenCallback given,
-                          std::uint64_t tag) noexcept {
+Status CallbackCore::take_transfer(const QueueCore::Transfer& transfer, Slot* slot,
+                                   GivenCallback given, std::uint64_t tag,
+                                   Deadline until) noexcept {
   Status why;
   CallbackEntry* const entry = acquire(why);
   if (entry == nullptr) return why;
@@ -101,12 +104,12 @@ Status CallbackCore::take(const QueueCore::Transfer& transfer, Slot* slot, Given
   entry->offset_bytes = transfer.offset.bytes;
   entry->length_bytes = transfer.length_bytes;
   entry->memory = transfer.memory;
-  return hand_over(*entry, region_->check(*entry, transfer.buffer_valid), slot, given, tag);
+  return hand_over(*entry, region_->check(*entry), slot, given, tag, until);
 }
 
 Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offset,
-                          std::uint64_t length_bytes, GivenCallback given,
-                          std::uint64_t tag) noexcept {
+                          std::uint64_t length_bytes, GivenCallback given, std::uint64_t tag,
+                          Deadline until) noexcept {
   Status why;
   CallbackEntry* const entry = acquire(why);
   if (entry == nullptr) return why;
@@ -114,20 +117,27 @@ Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offs
   entry->offset_bytes = offset.bytes;
   entry->length_bytes = length_bytes;
   entry->memory = nullptr;
-  return hand_over(*entry, region_->check(*entry), nullptr, given, tag);
+  return hand_over(*entry, region_->check(*entry), nullptr, given, tag, until);
 }
 
 Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, GivenCallback given,
-                               std::uint64_t tag) noexcept {
+                               std::uint64_t tag, Deadline until) noexcept {
   Status status;
+  entry.submitted = Clock::now();
+  if (sound && entry.submitted >= until) [[unlikely]] {
+    sound = false;
+    entry.outcome = Outcome::failure(Code::kTimedOut);
+    EndTally{region_->session().metrics()}.add(entry);
+  }
   if (sound) [[likely]] {
     entry.tag = tag;
     if (slot != nullptr) entry.slot = std::move(*slot);
     given.type->move(entry.callable.data(), given.callable);
     entry.type = given.type;
-    entry.submitted = Clock::now();
-    entry.deadline = deadline_after(entry.submitted, deadline_);
-    entry.due.store(entry.deadline.time_since_epoch().count(), std::memory_order_relaxed);
+    entry.deadline = std::min(deadline_after(entry.submitted, deadline_), until);
+    const Deadline::rep due = entry.deadline.time_since_epoch().count();
+    entry.due.store(due, std::memory_order_relaxed);
+    if (until != Deadline::max()) lower_earliest(due);
     if (immediate_) {
       carry_out(entry);
       return {};
@@ -137,7 +147,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
     lane().submit(alone);
   } else {
     status = error_of(entry.outcome, operation_name(entry.request.opcode));
-    release(entry);
+    give_back(entry);
     in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   }
   return status;
@@ -185,7 +195,7 @@ void CallbackCore::end(CallbackEntry& entry) noexcept {
   call(entry);
   entry.type->destroy(entry.callable.data());
   entry.slot = Slot{};
-  release(entry);
+  give_back(entry);
 }
 
 void CallbackCore::call(CallbackEntry& entry) noexcept {
@@ -208,14 +218,26 @@ void CallbackCore::note_exception(const char* what) noexcept {
 }
 
 Deadline CallbackCore::earliest_deadline() noexcept {
+  const auto known = [this] {
+    return Deadline{Deadline::duration{earliest_.load(std::memory_order_relaxed)}};
+  };
   const Clock::time_point now = Clock::now();
-  if (now < earliest_) return earliest_;
-  // What is submitted after the look has the whole of its time.
-  earliest_ = deadline_after(now, deadline_);
+  if (now < known()) return known();
+  // What is submitted after the look has the whole of its time, or lowers this itself. Exchanged,
+  // not stored: what has been lowered before is seen by the look.
+  earliest_.exchange(deadline_after(now, deadline_).time_since_epoch().count(),
+                     std::memory_order_acq_rel);
   for (const CallbackEntry& entry : table_)
-    earliest_ = std::min(earliest_,
-                         Deadline{Deadline::duration{entry.due.load(std::memory_order_relaxed)}});
-  return earliest_;
+    if (const auto due = entry.due.load(std::memory_order_relaxed); due != CallbackEntry::kNever)
+      lower_earliest(due);
+  return known();
+}
+
+void CallbackCore::lower_earliest(Deadline::rep due) noexcept {
+  Deadline::rep known = earliest_.load(std::memory_order_relaxed);
+  while (!earliest_.compare_exchange_weak(known, std::min(known, due), std::memory_order_acq_rel,
+                                          std::memory_order_relaxed)) {
+  }
 }
 
 bool CallbackCore::ready() const noexcept {
@@ -254,25 +276,47 @@ void CallbackCore::end_overdue() noexcept {
   lane().wait(unused, 0, DeadlineSource{passed});
 }
 
-void CallbackCore::close(CallbackCore* core) noexcept {
-  Poller& poller = core->poller_;
-  core->closing_.store(true, std::memory_order_release);
-  poller.watcher().tell();
-  if (poller.is_this_thread()) {
-    log::warn("a callback queue was destroyed by a callback: its operations are not waited for");
-    if (!poller.leave_to(*core)) delete core;
-    return;
-  }
-  if (!poller.part_with(*core, deadline_after(core->deadline_) + kEndGrace)) {
-    // Its buffers are not touched from here on, whatever keeps the poller.
-    core->end_overdue();
-    log::warn("a callback blocks its poller: a callback queue is destroyed before its callbacks");
-    if (poller.leave_to(*core)) return;
-  }
-  delete core;
+bool CallbackCore::hold() noexcept {
+  // The poller itself has not left what it is serving, and only it sets gone_.
+  if (in_flight_.fetch_add(kHold, std::memory_order_acq_rel) != kClosing ||
+      (poller_.is_this_thread() && !gone_))
+    return true;
+  let_go();
+  return false;
 }
 
-void CloseCallbacks::operator()(CallbackCore* core) const noexcept { CallbackCore::close(core); }
+void CallbackCore::let_go() noexcept {
+  std::uint64_t before = in_flight_.load(std::memory_order_relaxed);
+  while ((before & kClosing) == 0)
+    if (in_flight_.compare_exchange_weak(before, before - kHold, std::memory_order_acq_rel,
+                                         std::memory_order_relaxed))
+      return;
+  // Who closes may have waited for this: behind it, neither this nor its engine is kept.
+  const std::shared_ptr<Watcher> watcher = poller_.share_watcher();
+  in_flight_.fetch_sub(kHold, std::memory_order_acq_rel);
+  watcher->tell();
+}
+
+void CallbackCore::abandon() noexcept {
+  in_flight_.fetch_or(kClosing, std::memory_order_acq_rel);
+  poller_.watcher().tell();
+}
+
+void CallbackCore::close() noexcept {
+  abandon();
+  if (poller_.is_this_thread()) {
+    log::warn("a queue was destroyed on its own poller: its operations are not waited for");
+  } else if (!poller_.part_with(*this, deadline_after(deadline_) + kEndGrace)) {
+    // Its buffers are not touched from here on, whatever keeps the poller.
+    end_overdue();
+    log::warn("a poller is blocked: a queue is destroyed before its callbacks");
+  }
+}
+
+void CloseCallbacks::operator()(CallbackCore* core) const noexcept {
+  core->close();
+  core->drop();
+}
 
 }  // namespace remora::detail
 
@@ -288,30 +332,30 @@ Result<CallbackQueue> Region::callback_queue(const QueueOptions& options) const 
 
 Status CallbackQueue::read_bytes(ByteOffset from, Target into, Given given,
                                  std::uint64_t tag) noexcept {
-  return core_->take(
-      {Opcode::kRead, from, into.bytes().data(), into.bytes().size(), into.memory(), into.valid()},
-      nullptr, given, tag);
+  return core_->take_transfer(
+      {Opcode::kRead, from, into.bytes().data(), into.bytes().size(), into.memory()}, nullptr,
+      given, tag);
 }
 Status CallbackQueue::read_slot(ByteOffset from, Slot& into, Given given,
                                 std::uint64_t tag) noexcept {
   const Target bytes{into};
-  return core_->take({Opcode::kRead, from, bytes.bytes().data(), bytes.bytes().size(),
-                      bytes.memory(), bytes.valid()},
-                     &into, given, tag);
+  return core_->take_transfer(
+      {Opcode::kRead, from, bytes.bytes().data(), bytes.bytes().size(), bytes.memory()}, &into,
+      given, tag);
 }
 Status CallbackQueue::write_bytes(ByteOffset to, Source from, Given given,
                                   std::uint64_t tag) noexcept {
   // The record has one pointer for both directions; a write's bytes are only read.
-  return core_->take({Opcode::kWrite, to, const_cast<std::byte*>(from.bytes().data()),
-                      from.bytes().size(), from.memory(), from.valid()},
-                     nullptr, given, tag);
+  return core_->take_transfer({Opcode::kWrite, to, const_cast<std::byte*>(from.bytes().data()),
+                               from.bytes().size(), from.memory()},
+                              nullptr, given, tag);
 }
 Status CallbackQueue::write_slot(ByteOffset to, Slot& from, Given given,
                                  std::uint64_t tag) noexcept {
   const Target bytes{from};
-  return core_->take({Opcode::kWrite, to, bytes.bytes().data(), bytes.bytes().size(),
-                      bytes.memory(), bytes.valid()},
-                     &from, given, tag);
+  return core_->take_transfer(
+      {Opcode::kWrite, to, bytes.bytes().data(), bytes.bytes().size(), bytes.memory()}, &from,
+      given, tag);
 }
 Status CallbackQueue::zero(ByteOffset at, std::uint64_t length_bytes, Given given,
                            std::uint64_t tag) noexcept {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <ifaddrs.h>
 #include <memory>
+#include <new>
 #include <sys/socket.h>
 #include <thread>
 #include <utility>
@@ -8,6 +9,7 @@
 #include <remora/engine/engine.h>
 #include <remora/verbs/address.h>
 
+#include "client/arena.h"
 #include "client/engine_core.h"
 #include "client/poller.h"
 #include "support/log.h"
@@ -68,10 +70,14 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
   if (options.client_name.size() > kClientNameBytesMax) return wrong("client_name is too long");
   if (options.lane_depth == 0 || options.lane_depth > kLaneDepthMax)
     return wrong("lane_depth").with_limit(options.lane_depth, kLaneDepthMax);
+  if (options.lanes == 0 || options.lanes > kLanesMax)
+    return wrong("lanes").with_limit(options.lanes, kLanesMax);
   if (options.copy_threads > kCopyThreadsMax)
     return wrong("copy_threads").with_limit(options.copy_threads, kCopyThreadsMax);
   if (options.pollers > kPollersMax)
     return wrong("pollers").with_limit(options.pollers, kPollersMax);
+  if (options.arena_threads > kArenaThreadsMax)
+    return wrong("arena_threads").with_limit(options.arena_threads, kArenaThreadsMax);
   if (options.bounce_slot_count == 0 || options.bounce_slot_bytes < 64)
     return wrong("bounce slots: at least one, of at least 64 bytes");
   if (options.operation_deadline <= options.operation_deadline.zero() ||
@@ -101,6 +107,21 @@ Result<EventLoop*> EngineCore::control_loop() {
 Result<Poller*> EngineCore::poller() {
   const std::lock_guard lock{mutex_};
   return pollers_->pick(options_.pollers, options_.spin, placement_, *options_.registry);
+}
+
+Result<std::shared_ptr<Arena>> EngineCore::arena() {
+  const std::lock_guard lock{mutex_};
+  if (arena_ == nullptr) {
+    const std::uint32_t threads = options_.arena_threads != 0
+                                      ? options_.arena_threads
+                                      : std::max(1U, std::thread::hardware_concurrency());
+    try {
+      arena_ = std::make_shared<Arena>(static_cast<int>(threads), 0, placement_);
+    } catch (const std::bad_alloc&) {
+      return Error{Code::kOutOfMemory, "arena"};
+    }
+  }
+  return arena_;
 }
 
 std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadline deadline,

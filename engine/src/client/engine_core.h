@@ -29,6 +29,7 @@
 
 namespace remora::detail {
 
+class Arena;
 class Poller;
 class Pollers;
 class SessionCore;
@@ -57,6 +58,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   Result<EventLoop*> control_loop();
   /// A poller for one more callback queue. Errors: see Pollers::pick().
   Result<Poller*> poller();
+  /// Where coroutines go on; made by the first call. Errors: kOutOfMemory.
+  Result<std::shared_ptr<Arena>> arena();
   /// Index of the domain in every memory's key table; registers the slots that exist already.
   /// Errors: kLimitExceeded (kMemoryDomainsMax).
   Result<std::size_t> intern(const std::shared_ptr<transport::MemoryDomain>& domain);
@@ -106,6 +109,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::set<std::string> connecting_;  ///< the keys of sessions_ that have no session yet
   std::unique_ptr<EventLoop> control_loop_;
   std::unique_ptr<Pollers> pollers_;
+  std::shared_ptr<Arena> arena_;
   std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
   std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
   std::vector<std::weak_ptr<LocalMemory>> memories_;
@@ -113,10 +117,10 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::shared_ptr<SlotStore> zeroes_;  ///< one slot, never handed out
 };
 
-/// One session: RPC over its control channel, and its lane.
+/// One session: RPC over its control channel, and its lanes.
 class SessionCore : public std::enable_shared_from_this<SessionCore> {
  public:
-  /// Says hello over `endpoint` and opens the lane. Blocks, at most until `deadline`.
+  /// Says hello over `endpoint` and opens the lanes. Blocks, at most until `deadline`.
   static Result<std::shared_ptr<SessionCore>> start(
       std::shared_ptr<EngineCore> engine, std::unique_ptr<transport::ClientEndpoint> endpoint,
       Deadline deadline);
@@ -130,7 +134,18 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   [[nodiscard]] TransportKind kind() const noexcept { return endpoint_->kind(); }
   [[nodiscard]] const std::string& local_device() const noexcept { return endpoint_->device(); }
   [[nodiscard]] bool connected() const noexcept { return !lost_.load(std::memory_order_acquire); }
-  [[nodiscard]] LaneDriver& lane() const noexcept { return *lane_; }
+  /// All of them alike. What completes on one says nothing of what is in flight on another.
+  [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& lanes() const noexcept {
+    return lanes_;
+  }
+  /// The lane of one more queue: each has its turn.
+  [[nodiscard]] LaneDriver& next_lane() noexcept {
+    return *lanes_[queues_.fetch_add(1, std::memory_order_relaxed) % lanes_.size()];
+  }
+  /// The lane of what this thread does synchronously.
+  [[nodiscard]] LaneDriver& lane_of_thread() const noexcept {
+    return lanes_.size() == 1 ? *lanes_.front() : *lanes_[thread_number() % lanes_.size()];
+  }
   [[nodiscard]] transport::MemoryDomain* memory_domain() const noexcept { return domain_.get(); }
   [[nodiscard]] const ClientMetrics& metrics() const noexcept { return *metrics_; }
 
@@ -159,7 +174,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
     std::optional<Answer> answer;
   };
   Status hello(Deadline deadline);
-  Status open_lane(Deadline deadline);
+  Status open_lanes(Deadline deadline);
+  [[nodiscard]] static std::size_t thread_number() noexcept;
   [[nodiscard]] LaneDriver::BrokenHandler lane_broken();
   Status keep(std::unique_ptr<LaneDriver> driver);
   Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened,
@@ -176,15 +192,16 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::optional<ClientMetrics> metrics_;
   ServerInfo server_;
   transport::LaneTicket ticket_;
-  std::unique_ptr<LaneDriver> lane_;
-  bool reads_ = true;  ///< the lane takes what is answered: reads and atomics
+  std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< complete, and left alone, once it began
+  std::atomic<std::size_t> queues_{0};
+  bool reads_ = true;  ///< the lanes take what is answered: reads and atomics
   EventLoop::Token watch_ = 0;
   std::atomic<bool> lost_{false};
   Reason lost_reason_ = Reason::kPeerGone;
 
   std::atomic<bool> unresponsive_{false};
 
-  std::mutex mutex_;  // waiters, ids; watch_ and lane_ while the session begins and ends
+  std::mutex mutex_;  // waiters, ids; watch_ and lanes_ while the session begins and ends
   std::condition_variable room_;
   /// Requests that the server has not answered; null where nobody waits for that any more.
   std::unordered_map<std::uint64_t, Waiter*> waiters_;
@@ -210,15 +227,18 @@ class RegionCore {
 
   /// Makes a transfer ready for the lane, or refuses misuse. `operation` has opcode, local memory,
   /// length and offset; gets the rest of its request, or its outcome. True: may be submitted.
-  [[gnu::always_inline]] bool check(OperationRecord& operation, bool buffer_valid) const noexcept {
-    return admits(operation, buffer_valid) || check_closely(operation, buffer_valid);
+  [[gnu::always_inline]] bool check(OperationRecord& operation) const noexcept {
+    return admits(operation) || check_closely(operation);
   }
-  /// The same for what has no local memory.
-  bool check(OperationRecord& operation) const noexcept { return check_closely(operation, true); }
   /// The same for a transfer in pieces, which are borrowed until it has completed. Fills in the
   /// length.
   bool check(OperationRecord& operation, std::span<const Target> pieces) const noexcept;
   bool check(OperationRecord& operation, std::span<const Source> pieces) const noexcept;
+  /// Makes a part of an operation that has passed its check ready for a lane. It is not counted.
+  void prepare_part(OperationRecord& operation) const noexcept {
+    make_split(operation, grant_.extents);
+    operation.part = true;
+  }
 
   /// The serving application is to be told of a write that passed its check.
   void add_notice(OperationRecord& operation, std::uint32_t tag) const noexcept {
@@ -236,10 +256,9 @@ class RegionCore {
  private:
   /// True for nearly every sound transfer, and for no other: what check_closely() says, at less
   /// cost.
-  [[gnu::always_inline]] bool admits(OperationRecord& operation, bool buffer_valid) const noexcept {
+  [[gnu::always_inline]] bool admits(OperationRecord& operation) const noexcept {
     // No length of 0, and no offset beyond the end less that length.
-    if (!buffer_valid || operation.request.local == nullptr ||
-        operation.length_bytes - 1 >= quick_.size_bytes ||
+    if (operation.request.local == nullptr || operation.length_bytes - 1 >= quick_.size_bytes ||
         operation.offset_bytes > quick_.size_bytes - operation.length_bytes ||
         (quick_.transfers & (1U << static_cast<unsigned>(operation.request.opcode))) == 0)
       return false;
@@ -249,13 +268,19 @@ class RegionCore {
       operation.request.local_key = operation.memory->key(quick_.domain_index);
     }
     operation.outcome = {};
-    return make_whole(operation, grant_.extents, quick_.request_bytes_max);
+    if (!quick_.one_extent) return make_whole(operation, grant_.extents, quick_.request_bytes_max);
+    if (operation.length_bytes > quick_.request_bytes_max) return false;
+    operation.request.remote_address = quick_.remote_address + operation.offset_bytes;
+    operation.request.remote_key = quick_.remote_key;
+    operation.request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
+    operation.whole = true;
+    return true;
   }
-  bool check_closely(OperationRecord& operation, bool buffer_valid) const noexcept;
+  bool check_closely(OperationRecord& operation) const noexcept;
   template <typename Piece>
   bool check_pieces(OperationRecord& operation, std::span<const Piece> pieces) const noexcept;
   Outcome admit_memory(LocalMemory* memory) const noexcept;
-  [[nodiscard]] Outcome judge(const OperationRecord& operation, bool buffer_valid) const noexcept;
+  [[nodiscard]] Outcome judge(const OperationRecord& operation) const noexcept;
 
   std::shared_ptr<SessionCore> session_;
   RegionInfo info_;
@@ -271,6 +296,9 @@ class RegionCore {
     std::uint32_t inline_bytes_max;
     std::size_t domain_index;
     bool needs_keys;
+    bool one_extent;  ///< the region is in one piece: it begins here
+    std::uint32_t remote_key;
+    std::uint64_t remote_address;
     std::uint8_t transfers;  ///< a bit for each Opcode that moves bytes and that the rights allow
   };
   Quick quick_;

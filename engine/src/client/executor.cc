@@ -4,8 +4,8 @@
 #include <utility>
 
 #include <remora/engine/executor.h>
-#include <remora/engine/region.h>
 
+#include "client/async_core.h"
 #include "client/executor_core.h"
 
 namespace remora::detail {
@@ -59,25 +59,12 @@ void ExecutorCore::fill(Lane& lane) {
     lane.free.pop_back();
     lane.in_flight[tag] = &operation;
     operation.index_ = tag;
-    using Kind = AsyncOperation::Kind;
-    const bool atomic = operation.kind_ == Kind::kCompareSwap || operation.kind_ == Kind::kFetchAdd;
-    if (atomic) {
-      lane.queue->take(
-          {.compare_or_add = operation.operand_,
-           .swap = operation.swap_,
-           .opcode = operation.kind_ == Kind::kCompareSwap ? transport::Opcode::kCompareSwap
-                                                           : transport::Opcode::kFetchAdd},
-          operation.offset_, sizeof(std::uint64_t), tag);
-    } else {
-      lane.queue->take_slot(
-          operation.kind_ == Kind::kRead ? transport::Opcode::kRead : transport::Opcode::kWrite,
-          operation.offset_, operation.slot_, tag);
-    }
+    operation.request_.give_to(*lane.queue, std::uint64_t{tag});
   }
 }
 
 void ExecutorCore::forget(AsyncOperation& operation) noexcept {
-  forget(operation.waiter_);
+  std::erase(ready_, operation.waiter_);
   for (const auto& lane : lanes_) {
     if (lane->region != operation.region_) continue;
     if (std::erase(lane->waiting, &operation) != 0) return;
@@ -94,7 +81,7 @@ void ExecutorCore::take_completions(Lane& lane, Completions found) {
     if (operation == nullptr) continue;
     operation->status_ = completion.ok() ? Status{} : Status{completion.error()};
     operation->old_value_ = completion.old_value();
-    operation->slot_ = std::move(completion.slot());
+    operation->request_.slot = std::move(completion.slot());
     ready_.push_back(operation->waiter_);
   }
 }
@@ -148,39 +135,11 @@ void ExecutorCore::drive(bool (*ended)(void*) noexcept, void* task, void (*start
   lanes_.clear();
 }
 
-AsyncOperation::AsyncOperation(std::shared_ptr<RegionCore> region, Kind kind,
-                               ByteOffset offset) noexcept
-    : region_{std::move(region)}, offset_{offset}, kind_{kind} {}
-
-AsyncOperation::~AsyncOperation() {
-  if (executor_ != nullptr) executor_->forget(*this);
-}
-
-bool AsyncOperation::await_suspend(std::coroutine_handle<> waiter) noexcept {
-  ExecutorCore* const executor = ExecutorCore::current();
-  if (executor == nullptr) {
-    status_ = Error{Code::kInvalidArgument, "co_await"}.with_subject("outside of Executor::run()");
-    return false;
-  }
-  waiter_ = waiter;
-  status_ = executor->take(*this);
-  if (status_) executor_ = executor;
-  return status_.ok();
-}
-
 }  // namespace remora::detail
 
 namespace remora {
 
 using detail::ExecutorCore;
-
-AsyncTransfer AsyncRegion::read(Block from, Slot&& into) const noexcept {
-  return read(detail::offset_of(from, core_->info()), std::move(into));
-}
-AsyncTransfer AsyncRegion::write(Block to, Slot&& from) const noexcept {
-  return write(detail::offset_of(to, core_->info()), std::move(from));
-}
-AsyncRegion Region::async() const noexcept { return AsyncRegion{core_}; }
 
 Executor::Executor(const ExecutorOptions& options)
     : core_{std::make_unique<ExecutorCore>(
@@ -189,70 +148,6 @@ Executor::~Executor() = default;
 
 void Executor::drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*)) {
   core_->drive(ended, task, start);
-}
-
-struct Scope::Core {
-  struct Child {
-    Task<bool> task;
-    bool ended = true;
-  };
-  std::vector<Child> children;
-  std::size_t running = 0;
-  std::coroutine_handle<> waiter;  ///< spawn() or join(), waiting for an end
-  std::coroutine_handle<> latest;  ///< the same, also after it was told of one
-  Status first;
-
-  /// Waits until at most `most` children run.
-  auto until(std::size_t most) {
-    struct Awaiter {
-      Core& core;
-      std::size_t most;
-      [[nodiscard]] bool await_ready() const noexcept { return core.running <= most; }
-      void await_suspend(std::coroutine_handle<> who) const noexcept {
-        core.waiter = core.latest = who;
-      }
-      // From here on the handle may be another coroutine's.
-      void await_resume() const noexcept { core.latest = {}; }
-    };
-    return Awaiter{*this, most};
-  }
-  Task<bool> follow(std::size_t index, Task<Status> task) {
-    const Status status = co_await std::move(task);
-    if (!status && first) first = status;
-    children[index].ended = true;
-    --running;
-    // Not resumed from here: it may destroy this coroutine, to put another in its place.
-    if (waiter) ExecutorCore::current()->resume_later(std::exchange(waiter, {}));
-    co_return status.ok();
-  }
-};
-
-Scope::Scope(std::size_t limit) : core_{std::make_unique<Core>()} {
-  core_->children.resize(std::max<std::size_t>(1, limit));
-}
-
-Scope::~Scope() {
-  if (ExecutorCore* const executor = ExecutorCore::current(); executor != nullptr && core_->latest)
-    executor->forget(core_->latest);
-}
-
-Task<bool> Scope::spawn(Task<Status> task) {
-  while (core_->running == core_->children.size())
-    co_await core_->until(core_->children.size() - 1);
-  if (!core_->first) co_return false;
-  const auto free = std::find_if(core_->children.begin(), core_->children.end(),
-                                 [](const Core::Child& child) { return child.ended; });
-  const auto index = static_cast<std::size_t>(free - core_->children.begin());
-  free->ended = false;
-  ++core_->running;
-  free->task = core_->follow(index, std::move(task));
-  free->task.start();
-  co_return true;
-}
-
-Task<Status> Scope::join() {
-  while (core_->running != 0) co_await core_->until(0);
-  co_return core_->first;
 }
 
 }  // namespace remora

@@ -22,10 +22,6 @@ class ExecutorCore {
   /// The one whose run() is in this thread, or null.
   static ExecutorCore* current() noexcept;
 
-  /// `waiter` goes on in the next round.
-  void resume_later(std::coroutine_handle<> waiter) { ready_.push_back(waiter); }
-  /// It is gone.
-  void forget(std::coroutine_handle<> waiter) noexcept { std::erase(ready_, waiter); }
   /// Takes `operation` now or when there is room. Errors: as Region::queue.
   Status take(AsyncOperation& operation);
   /// Its coroutine is gone; what is in flight ends by itself.

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Moves operations over one session's data path, whatever that is. Two kinds: PostedDriver, for
+/// Moves operations over one data path of a session, whatever that is. Two kinds: PostedDriver, for
 /// transports that take work requests and complete them later (rdma, tcp), and DirectDriver, where
 /// the remote memory is mapped and an operation is done by the time it was submitted (shm).
 
@@ -65,6 +65,8 @@ class LaneDriver {
   /// On return nobody is about to tell the watcher of a sink that is complete.
   virtual void settle_events() noexcept {}
 
+  /// Lets the lane begin to end: what is posted flushes. fail() follows. Waits for nothing.
+  virtual void break_off() noexcept {}
   /// Ends the lane from outside (session lost, engine closing): everything on it completes.
   virtual void fail(Reason reason) noexcept = 0;
 

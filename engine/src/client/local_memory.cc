@@ -125,34 +125,17 @@ void SlotStore::abandon() noexcept {
 
 namespace remora {
 
-std::span<std::byte> RegisteredMemory::bytes() const noexcept {
-  return memory_ == nullptr ? std::span<std::byte>{} : memory_->bytes();
+RegisteredMemory::RegisteredMemory(std::shared_ptr<detail::LocalMemory> memory)
+    : memory_{std::move(memory)} {
+  if (memory_ != nullptr) bytes_ = memory_->bytes();
 }
 
-namespace {
-bool within(std::span<std::byte> whole, std::size_t offset, std::size_t length_bytes) noexcept {
-  return offset <= whole.size() && length_bytes <= whole.size() - offset;
-}
-}  // namespace
-
-Target::Target(const RegisteredMemory& memory, std::size_t offset,
-               std::size_t length_bytes) noexcept
-    : memory_{memory.memory_.get()}, valid_{within(memory.bytes(), offset, length_bytes)} {
-  if (valid_) bytes_ = memory.bytes().subspan(offset, length_bytes);
+Target::Target(Slot& slot) noexcept : bytes_{slot.bytes_} {
+  if (slot.store_ != nullptr) memory_ = slot.store_->memory().get();
 }
 
-Target::Target(Slot& slot) noexcept : bytes_{slot.bytes_}, valid_{slot.store_ != nullptr} {
-  if (valid_) memory_ = slot.store_->memory().get();
-}
-
-Source::Source(const RegisteredMemory& memory, std::size_t offset,
-               std::size_t length_bytes) noexcept
-    : memory_{memory.memory_.get()}, valid_{within(memory.bytes(), offset, length_bytes)} {
-  if (valid_) bytes_ = memory.bytes().subspan(offset, length_bytes);
-}
-
-Source::Source(const Slot& slot) noexcept : bytes_{slot.bytes_}, valid_{slot.store_ != nullptr} {
-  if (valid_) memory_ = slot.store_->memory().get();
+Source::Source(const Slot& slot) noexcept : bytes_{slot.bytes_} {
+  if (slot.store_ != nullptr) memory_ = slot.store_->memory().get();
 }
 
 void Slot::give_back() noexcept {

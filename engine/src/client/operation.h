@@ -142,6 +142,7 @@ struct OperationRecord {
   std::uint64_t notice_grant;   ///< the grant of a write that is told of; 0: it is not
   std::uint32_t notice_tag;
   bool notice_planned;
+  bool part;  ///< of an operation over several lanes, which is counted for all of them
   std::uint32_t requests_in_flight;
   bool any_posted;
 };
@@ -173,6 +174,7 @@ inline void make_split(OperationRecord& operation,
   operation.planned_bytes = 0;
   operation.notice_grant = 0;
   operation.notice_planned = false;
+  operation.part = false;
   operation.requests_in_flight = 0;
   operation.any_posted = false;
 }

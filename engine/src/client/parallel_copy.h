@@ -11,6 +11,8 @@
 
 namespace remora::detail {
 
+class Arena;
+
 /// Thread-safe: calls from several threads share the workers.
 class ParallelCopy {
  public:
@@ -35,7 +37,6 @@ class ParallelCopy {
   void for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept;
 
  private:
-  struct Arena;  // keeps TBB out of here
   std::unique_ptr<Arena> arena_;
 };
 

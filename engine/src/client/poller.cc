@@ -106,6 +106,7 @@ Poller::~Poller() {
 }
 
 void Poller::add(CallbackCore& core) noexcept {
+  core.keep();
   state_->load.fetch_add(1, std::memory_order_relaxed);
   core.next_ = state_->joining.load(std::memory_order_relaxed);
   while (!state_->joining.compare_exchange_weak(core.next_, &core, std::memory_order_release,
@@ -119,17 +120,20 @@ bool Poller::part_with(CallbackCore& core, Deadline until) noexcept {
   return state_->parted.wait_until(lock, until, [&] { return core.gone_; });
 }
 
-bool Poller::leave_to(CallbackCore& core) noexcept {
-  const std::lock_guard lock{state_->mutex};
-  core.left_ = !core.gone_;
-  return core.left_;
+void Poller::post(PollerJob& job) noexcept {
+  job.next = state_->jobs.load(std::memory_order_relaxed);
+  while (!state_->jobs.compare_exchange_weak(job.next, &job, std::memory_order_release,
+                                             std::memory_order_relaxed)) {
+  }
+  state_->watcher.tell();
 }
 
 void Poller::run(State& state) noexcept {
   Clock::time_point active = Clock::now();
   while (!state.stop.load(std::memory_order_acquire)) {
     welcome(state);
-    if (serve_all(state)) {
+    const bool worked = run_jobs(state);
+    if (serve_all(state) || worked) {
       active = Clock::now();
     } else if (Clock::now() - active >= state.spin) {
       sleep(state);
@@ -147,6 +151,21 @@ void Poller::welcome(State& state) noexcept {
     CallbackCore* const next = std::exchange(joining->next_, state.cores);
     state.cores = std::exchange(joining, next);
   }
+}
+
+bool Poller::run_jobs(State& state) noexcept {
+  if (state.jobs.load(std::memory_order_relaxed) == nullptr) return false;
+  PollerJob* at = state.jobs.exchange(nullptr, std::memory_order_acquire);
+  PollerJob* first = nullptr;
+  while (at != nullptr) {
+    PollerJob* const next = std::exchange(at->next, first);
+    first = std::exchange(at, next);
+  }
+  while (first != nullptr) {
+    PollerJob& job = *std::exchange(first, first->next);
+    job.run(job);
+  }
+  return true;
 }
 
 bool Poller::serve_all(State& state) noexcept {
@@ -168,21 +187,23 @@ bool Poller::serve_all(State& state) noexcept {
 void Poller::dismiss(State& state, CallbackCore& core) noexcept {
   core.leave(state.epoll.get());
   state.load.fetch_sub(1, std::memory_order_relaxed);
-  bool left = false;
+  bool last = false;
   {
+    // Its owner, who waits for this, is the one that frees it.
     const std::lock_guard lock{state.mutex};
     core.gone_ = true;
-    left = core.left_;
+    last = core.release();
     state.parted.notify_all();
   }
   // Not under the lock: with it may go its region, its session and its engine, and so this poller.
-  if (left) delete &core;
+  if (last) delete &core;
 }
 
 void Poller::sleep(State& state) noexcept {
   state.watcher.rest();
   bool ready = state.stop.load(std::memory_order_acquire) ||
-               state.joining.load(std::memory_order_acquire) != nullptr;
+               state.joining.load(std::memory_order_acquire) != nullptr ||
+               state.jobs.load(std::memory_order_acquire) != nullptr;
   Deadline until = Deadline::max();
   for (CallbackCore* core = state.cores; core != nullptr; core = core->next_)
     until = std::min(until, core->arm(state.epoll.get()));

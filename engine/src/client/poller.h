@@ -5,8 +5,8 @@
 /// A poller looks at the lanes of its queues for as long as something ends, and for `spin` after
 /// that. Then it lies down: says so (Watcher), asks each lane with something in flight for its next
 /// event, looks once more, and sleeps in epoll on these lanes' descriptors and on its own. So a
-/// completion wakes it by the lane; one that another thread polled, and an operation that is done
-/// or the first of its queue, by the watcher.
+/// completion wakes it by the lane; one that another thread polled, an operation that is done or
+/// the first of its queue, and a job, by the watcher.
 
 #include <atomic>
 #include <chrono>
@@ -28,6 +28,12 @@
 
 namespace remora::detail {
 
+/// Something that a poller is to do, once; stands in what it is about.
+struct PollerJob {
+  PollerJob* next = nullptr;  ///< in what is posted
+  void (*run)(PollerJob& self) noexcept = nullptr;
+};
+
 class Poller {
  public:
   /// On a processor that `placement` allows. Errors: kSystem.
@@ -38,12 +44,12 @@ class Poller {
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
-  /// Serves `core` from now on.
+  /// Serves `core` from now on, and keeps it.
   void add(CallbackCore& core) noexcept;
   /// Waits until `core`, which is closing, is served to its end. False: it is not, by `until`.
   bool part_with(CallbackCore& core, Deadline until) noexcept;
-  /// Leaves `core` to the poller, to be freed when it is served to its end. False: it is by now.
-  bool leave_to(CallbackCore& core) noexcept;
+  /// Has the poller run `job`. By who keeps the engine meanwhile.
+  void post(PollerJob& job) noexcept;
 
   /// Queues that it serves.
   [[nodiscard]] std::size_t load() const noexcept {
@@ -53,6 +59,10 @@ class Poller {
     return std::this_thread::get_id() == thread_.get_id();
   }
   [[nodiscard]] Watcher& watcher() noexcept { return state_->watcher; }
+  /// The same, for who may tell it when the poller has gone.
+  [[nodiscard]] std::shared_ptr<Watcher> share_watcher() const noexcept {
+    return {state_, &state_->watcher};
+  }
 
  private:
   /// Shared with the thread, which may outlive the poller: the last owner of an engine may be a
@@ -63,14 +73,16 @@ class Poller {
     Watcher watcher;
     std::atomic<bool> stop{false};
     std::atomic<CallbackCore*> joining{nullptr};  ///< chained by next_
+    std::atomic<PollerJob*> jobs{nullptr};        ///< the latest first
     std::atomic<std::size_t> load{0};
     CallbackCore* cores = nullptr;  ///< chained by next_; the thread's own
-    std::mutex mutex;               // of gone_ and left_ of each core
+    std::mutex mutex;               // of gone_ of each core
     std::condition_variable parted;
   };
   explicit Poller(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   static void run(State& state) noexcept;
   static void welcome(State& state) noexcept;
+  static bool run_jobs(State& state) noexcept;
   static bool serve_all(State& state) noexcept;
   static void dismiss(State& state, CallbackCore& core) noexcept;
   static void sleep(State& state) noexcept;

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "support/log.h"
+
 namespace remora::detail {
 
 using transport::LaneCompletion;
@@ -15,7 +17,8 @@ using transport::Opcode;
 namespace {
 
 /// How long a broken lane may take to flush before it is closed under the requests that are left.
-constexpr std::chrono::milliseconds kFlushTimeout{500};
+/// All lanes of a session together stay within the two seconds that an operation may be late.
+constexpr std::chrono::milliseconds kFlushTimeout{200};
 /// A sleeping caller looks at the world at least this often.
 constexpr std::chrono::milliseconds kSleepMost{100};
 
@@ -217,7 +220,8 @@ void PostedDriver::progress() noexcept {
 
 [[gnu::always_inline]] inline void PostedDriver::finish(OperationRecord& operation,
                                                         EndTally& tally) noexcept {
-  tally.add(operation);
+  if (operation.whole || !operation.part) [[likely]]
+    tally.add(operation);
   if (Watcher* const watcher = operation.sink->watcher(); watcher != watcher_ && watcher != nullptr)
       [[unlikely]] {
     tell_watchers();
@@ -229,9 +233,19 @@ void PostedDriver::progress() noexcept {
 /// One request of `operation` is no longer with the lane.
 [[gnu::always_inline]] inline void PostedDriver::settle(Posted& posted, OperationRecord& operation,
                                                         EndTally& tally) noexcept {
+  if (posted.joined) [[unlikely]]
+    return settle_joined(posted, tally);
   if (operation.whole) [[likely]]
     return finish(operation, tally);
   settle_part(posted, operation, tally);
+}
+
+void PostedDriver::settle_joined(Posted& posted, EndTally& tally) noexcept {
+  posted.joined = false;
+  for (OperationRecord* at = posted.operation; at != nullptr;) {
+    OperationRecord& operation = *std::exchange(at, at->next);
+    finish(operation, tally);
+  }
 }
 
 void PostedDriver::settle_part(Posted& posted, OperationRecord& operation,
@@ -261,13 +275,15 @@ void PostedDriver::pump() noexcept {
   if (backlog_.empty() || broken()) return;
   const std::size_t room = limits_.depth - (next_sequence_ - retired_sequence_);
   chain_length_ = 0;
+  chain_end_ = kNowhere;
   while (!backlog_.empty() && room > chain_length_) {
     OperationRecord& operation = *backlog_.first;
     if (operation.whole) [[likely]] {
-      add_to_chain(operation, operation.request);
       backlog_.take_first();
+      add_whole(operation);
       continue;
     }
+    chain_end_ = kNowhere;
     if (!plan(operation, room - chain_length_)) break;
     backlog_.take_first();
     // Failed in part, with nothing of it under way any more: nothing more of it is sent.
@@ -277,6 +293,14 @@ void PostedDriver::pump() noexcept {
     }
   }
   if (chain_length_ != 0) post_chain();
+}
+
+[[gnu::always_inline]] inline void PostedDriver::add_whole(OperationRecord& operation) noexcept {
+  if (operation.request.remote_address == chain_end_ && continues_chain(operation)) [[unlikely]]
+    return join_chain(operation);
+  add_to_chain(operation, operation.request);
+  chain_last_ = &operation;
+  chain_end_ = operation.request.remote_address + operation.request.length_bytes;
 }
 
 void PostedDriver::post_chain() noexcept {
@@ -289,8 +313,10 @@ void PostedDriver::post_chain() noexcept {
     for (std::size_t i = 0; i < outcome.taken; ++i)
       ring_[(first + i) & mask_].operation->any_posted = true;
   metrics_.doorbell(outcome.taken, next_sequence_ - retired_sequence_);
-  if (outcome.status) [[likely]]
+  if (outcome.error == 0) [[likely]]
     return;
+  log::debug("lane: a chain of {} was refused after {}: errno {}", chain_length_, outcome.taken,
+             outcome.error);
   // A lane that refuses a request is of no use any more. What it did not take never left.
   broken_reason_ = Reason::kLaneBroken;
   {
@@ -303,9 +329,10 @@ void PostedDriver::post_chain() noexcept {
 
 /// Takes back a request that the lane did not take.
 void PostedDriver::drop(Posted& posted, EndTally& tally) noexcept {
-  OperationRecord& operation = *posted.operation;
-  if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
-  settle(posted, operation, tally);
+  for_each(posted, [&](OperationRecord& operation) {
+    if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
+  });
+  settle(posted, *posted.operation, tally);
 }
 
 /// True when anything completed.
@@ -347,8 +374,8 @@ void PostedDriver::retire_through(const LaneCompletion& completion, EndTally& ta
 void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status,
                                  std::uint32_t vendor_error, EndTally& tally) noexcept {
   Posted& posted = ring_[sequence & mask_];
-  OperationRecord& operation = *posted.operation;
-  if (operation.outcome.ok) {
+  for_each(posted, [&](OperationRecord& operation) {
+    if (!operation.outcome.ok) return;
     if (refused_by_peer(status))
       operation.outcome = Outcome::failure(Code::kAccessRefused);
     else if (local_fault(status))
@@ -357,9 +384,9 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
       operation.outcome = lost(operation, true, tally.now());
     operation.outcome.status = status;
     operation.outcome.detail = vendor_error;
-  }
+  });
   ++retired_sequence_;
-  settle(posted, operation, tally);
+  settle(posted, *posted.operation, tally);
 }
 
 /// How an operation ends that was with a lane that broke. `posted`: a request of it was.
@@ -377,11 +404,11 @@ Outcome PostedDriver::lost(const OperationRecord& operation, bool posted,
 
 /// Ends what has run out of time: unposted operations by themselves, posted ones with their lane.
 void PostedDriver::expire(Clock::time_point now) noexcept {
-  for (std::uint64_t s = retired_sequence_; s != next_sequence_; ++s)
-    if (ring_[s & mask_].operation->deadline <= now) {
-      break_lane(Reason::kLaneBroken);
-      return;
-    }
+  bool any = false;
+  for (std::uint64_t s = retired_sequence_; s != next_sequence_ && !any; ++s)
+    for_each(ring_[s & mask_],
+             [&](const OperationRecord& each) { any = any || each.deadline <= now; });
+  if (any) return break_lane(Reason::kLaneBroken);
   expire_backlog(now);
 }
 

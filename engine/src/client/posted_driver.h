@@ -5,7 +5,8 @@
 ///
 /// Whoever finds the lane free posts for itself, at once. Whoever finds it taken leaves its
 /// operations in the inbox, and the holder posts them together with its own before it goes: one
-/// chain, one doorbell for all who came meanwhile. The caller polls: whoever waits moves
+/// chain, one doorbell for all who came meanwhile. Neighbours that go on where the one before ends,
+/// on either side, are one request. The caller polls: whoever waits moves
 /// everybody's operations forward. One of the waiting callers sleeps on the lane's event
 /// descriptor, the others on a condition that it signals.
 
@@ -48,6 +49,7 @@ class PostedDriver final : public LaneDriver {
   [[nodiscard]] int event_fd() const noexcept override { return lane_->event_fd(); }
   bool cancel(OperationRecord& operation) noexcept override;
   void settle_events() noexcept override;
+  void break_off() noexcept override { lane_->break_off(); }
   void fail(Reason reason) noexcept override;
 
   [[nodiscard]] std::size_t domain_index() const noexcept override { return options_.domain_index; }
@@ -60,9 +62,12 @@ class PostedDriver final : public LaneDriver {
   }
 
  private:
+  static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+
   /// A work request with the lane.
   struct Posted {
     OperationRecord* operation = nullptr;
+    bool joined = false;        ///< it is the first of several, chained by next
     std::byte* user = nullptr;  ///< where a bounced read goes
     std::uint32_t length_bytes = 0;
     std::uint32_t bounce_slot = SlotStore::kNone;  ///< both only while the operation is not whole
@@ -84,6 +89,9 @@ class PostedDriver final : public LaneDriver {
     chain_[chain_length_++] = &request;
     return posted;
   }
+  void add_whole(OperationRecord& operation) noexcept;
+  [[nodiscard]] bool continues_chain(const OperationRecord& operation) const noexcept;
+  void join_chain(OperationRecord& operation) noexcept;
   bool use_local(transport::WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept;
   bool bounce(transport::WorkRequest& request, Posted& posted) noexcept;
   void post_chain() noexcept;
@@ -95,6 +103,14 @@ class PostedDriver final : public LaneDriver {
                      EndTally& tally) noexcept;
   void settle(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
   void settle_part(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
+  void settle_joined(Posted& posted, EndTally& tally) noexcept;
+  /// Calls back for each operation that the request carries out.
+  template <typename Each>
+  static void for_each(const Posted& posted, Each each) noexcept {
+    for (OperationRecord* at = posted.operation; at != nullptr;
+         at = posted.joined ? at->next : nullptr)
+      each(*at);
+  }
   void finish(OperationRecord& operation, EndTally& tally) noexcept;
   void expire(Clock::time_point now) noexcept;
   void expire_backlog(Clock::time_point now) noexcept;
@@ -122,8 +138,11 @@ class PostedDriver final : public LaneDriver {
   std::uint64_t next_sequence_ = 0;
   std::uint64_t retired_sequence_ = 0;
   std::vector<const transport::WorkRequest*> chain_;
-  std::vector<transport::WorkRequest> pieces_;  ///< requests of operations that are not whole
+  /// By place in the chain: requests that are not those of one operation.
+  std::vector<transport::WorkRequest> pieces_;
   std::size_t chain_length_ = 0;
+  OperationRecord* chain_last_ = nullptr;  ///< whole, and in the chain's last request
+  std::uint64_t chain_end_ = kNowhere;     ///< remote address behind it
   bool split_in_chain_ = false;
   OperationList backlog_;
   std::span<const std::uint64_t> atomic_results_;

@@ -1,5 +1,6 @@
 /// How a PostedDriver cuts operations that are not whole into requests: at extents, at pieces of
-/// local memory, at the lane's limits, and at bounce slots.
+/// local memory, at the lane's limits, and at bounce slots; and how it joins whole ones that follow
+/// each other.
 
 #include <algorithm>
 #include <cstring>
@@ -11,6 +12,12 @@ namespace remora::detail {
 using transport::Opcode;
 using transport::WireExtent;
 using transport::WorkRequest;
+
+namespace {
+/// Operations are joined up to so many bytes: longer requests cost no less a byte, and all of one
+/// complete together.
+constexpr std::uint32_t kJoinedBytesMost = std::uint32_t{64} << 10U;
+}  // namespace
 
 /// Adds requests for the rest of an operation that is not whole to the chain. False when it did not
 /// fit.
@@ -55,7 +62,8 @@ bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
 /// Gives the request a local key: the memory's own, or that of what stands in for it. False when
 /// nothing does now.
 bool PostedDriver::use_local(WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept {
-  if (!options_.needs_keys) return true;
+  // A flush reads into memory of the lane's own.
+  if (!options_.needs_keys || request.opcode == Opcode::kFlush) return true;
   if (request.opcode == Opcode::kWriteZeroes) {
     const std::span<std::byte> zeroes = options_.zeroes->bytes();
     request.opcode = Opcode::kWrite;
@@ -87,6 +95,35 @@ bool PostedDriver::bounce(WorkRequest& request, Posted& posted) noexcept {
   request.local = bytes.data();
   request.local_key = options_.bounce->memory()->key(options_.domain_index);
   return true;
+}
+
+/// Whether `operation`, which begins remotely where the chain ends, can be part of its last
+/// request.
+bool PostedDriver::continues_chain(const OperationRecord& operation) const noexcept {
+  if (chain_end_ == kNowhere) return false;
+  const WorkRequest& last = chain_last_->request;
+  const WorkRequest& next = operation.request;
+  return transport::is_transfer(next.opcode) && next.opcode == last.opcode &&
+         next.remote_key == last.remote_key && next.local == last.local + last.length_bytes &&
+         // What goes inline has no key that the whole could have.
+         operation.memory == chain_last_->memory &&
+         (operation.memory != nullptr || !options_.needs_keys) &&
+         chain_[chain_length_ - 1]->length_bytes + next.length_bytes <=
+             std::min(kJoinedBytesMost, limits_.transfer_bytes_max);
+}
+
+void PostedDriver::join_chain(OperationRecord& operation) noexcept {
+  const std::size_t place = chain_length_ - 1;
+  Posted& posted = ring_[(next_sequence_ + place) & mask_];
+  if (!std::exchange(posted.joined, true)) {
+    pieces_[place] = *chain_[place];
+    chain_[place] = &pieces_[place];
+  }
+  pieces_[place].length_bytes += operation.request.length_bytes;
+  chain_last_->next = &operation;
+  operation.next = nullptr;
+  chain_last_ = &operation;
+  chain_end_ += operation.request.length_bytes;
 }
 
 }  // namespace remora::detail

@@ -24,12 +24,17 @@ Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore>
   const auto deadline = options.deadline > options.deadline.zero()
                             ? options.deadline
                             : region->session().engine().options().operation_deadline;
-  return std::make_unique<QueueCore>(std::move(region), options.depth, deadline);
+  try {
+    return std::make_unique<QueueCore>(std::move(region), options.depth, deadline);
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "queue"};
+  }
 }
 
 QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
                      std::chrono::nanoseconds deadline)
     : region_{region.get()},
+      lane_{region->session().next_lane()},
       deadline_{deadline},
       depth_{depth},
       table_(2 * depth),
@@ -47,10 +52,9 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
 }
 
 QueueCore::~QueueCore() {
-  LaneDriver& lane = region_->session().lane();
   const auto earliest = [this] { return earliest_deadline(); };
-  if (in_flight_ > 0) lane.wait(sink_, in_flight_, DeadlineSource{earliest});
-  if (event_) lane.settle_events();
+  if (in_flight_ > 0) lane_.wait(sink_, in_flight_, DeadlineSource{earliest});
+  if (event_) lane_.settle_events();
 }
 
 [[gnu::always_inline]] inline QueueEntry* QueueCore::acquire(std::uint64_t tag) noexcept {
@@ -76,17 +80,26 @@ QueueCore::~QueueCore() {
   return Ticket{entry.index, entry.generation};
 }
 
+[[gnu::always_inline]] inline bool QueueCore::fill(QueueEntry& entry,
+                                                   const Transfer& transfer) noexcept {
+  entry.request.opcode = transfer.opcode;
+  entry.request.local = transfer.local;
+  entry.offset_bytes = transfer.offset.bytes;
+  entry.length_bytes = transfer.length_bytes;
+  entry.memory = transfer.memory;
+  return region_->check(entry);
+}
+
 [[gnu::always_inline]] inline Ticket QueueCore::take(const Transfer& transfer, Slot* slot,
                                                      std::uint64_t tag) noexcept {
   QueueEntry* const entry = acquire(tag);
   if (entry == nullptr) return {};
-  entry->request.opcode = transfer.opcode;
-  entry->request.local = transfer.local;
-  entry->offset_bytes = transfer.offset.bytes;
-  entry->length_bytes = transfer.length_bytes;
-  entry->memory = transfer.memory;
   if (slot != nullptr) entry->slot = std::move(*slot);
-  return keep(*entry, region_->check(*entry, transfer.buffer_valid));
+  return keep(*entry, fill(*entry, transfer));
+}
+
+Ticket QueueCore::take_transfer(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept {
+  return take(transfer, slot, tag);
 }
 
 Ticket QueueCore::take(const transport::WorkRequest& request, ByteOffset offset,
@@ -104,12 +117,9 @@ Ticket QueueCore::take_notify(ByteOffset offset, const Source& from, std::uint32
                               std::uint64_t tag) noexcept {
   QueueEntry* const entry = acquire(tag);
   if (entry == nullptr) return {};
-  entry->request.opcode = Opcode::kWrite;
-  entry->request.local = const_cast<std::byte*>(from.bytes().data());
-  entry->offset_bytes = offset.bytes;
-  entry->length_bytes = from.bytes().size();
-  entry->memory = from.memory();
-  const bool sound = region_->check(*entry, from.valid());
+  const bool sound =
+      fill(*entry, {Opcode::kWrite, offset, const_cast<std::byte*>(from.bytes().data()),
+                    from.bytes().size(), from.memory()});
   if (sound) region_->add_notice(*entry, notice);
   return keep(*entry, sound);
 }
@@ -139,12 +149,17 @@ Status QueueCore::select(const std::shared_ptr<RegionCore>& region) noexcept {
 Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
                             std::uint64_t tag) noexcept {
   const Target bytes{slot};
-  return take(
-      {opcode, offset, bytes.bytes().data(), bytes.bytes().size(), bytes.memory(), bytes.valid()},
-      &slot, tag);
+  return take({opcode, offset, bytes.bytes().data(), bytes.bytes().size(), bytes.memory()}, &slot,
+              tag);
+}
+
+Error not_the_owner(Operation operation) noexcept {
+  return Error{Code::kBusy, operation}.with_subject("another thread is in a call of this queue");
 }
 
 Status QueueCore::submit() noexcept {
+  const Turn turn{*this};
+  if (!turn) return not_the_owner("submit");
   if (filled_.empty()) return {};
   const Clock::time_point now = Clock::now();
   const Deadline deadline = deadline_after(now, deadline_);
@@ -166,7 +181,7 @@ Status QueueCore::submit() noexcept {
 
 void QueueCore::hand_over(OperationList& operations) noexcept {
   in_flight_ += operations.count;
-  region_->session().lane().submit(std::exchange(operations, {}));
+  lane_.submit(std::exchange(operations, {}));
 }
 
 /// Hands over what no barrier holds back any more.
@@ -214,6 +229,8 @@ void QueueCore::bar(OperationRecord* operation) noexcept {
 }
 
 Status QueueCore::cancel(Ticket ticket) noexcept {
+  const Turn turn{*this};
+  if (!turn) return not_the_owner("cancel");
   const Error unknown = Error{Code::kNotFound, "cancel"}.with_subject("ticket");
   if (!ticket || ticket.index() >= table_.size()) return unknown;
   QueueEntry& entry = table_[ticket.index()];
@@ -226,7 +243,7 @@ Status QueueCore::cancel(Ticket ticket) noexcept {
     refuse(entry, Code::kCancelled);
     return {};
   }
-  if (region_->session().lane().cancel(entry)) return {};
+  if (lane_.cancel(entry)) return {};
   return Error{Code::kBusy, "cancel"}.with_subject("posted");
 }
 
@@ -239,6 +256,8 @@ Deadline QueueCore::earliest_deadline() const noexcept {
 }
 
 Completions QueueCore::wait(std::size_t at_least) noexcept {
+  const Turn turn{*this};
+  if (!turn) return refused();
   end(serial_);
   const auto earliest = [this] { return earliest_deadline(); };
   while (true) {
@@ -246,7 +265,7 @@ Completions QueueCore::wait(std::size_t at_least) noexcept {
     // Also when enough was refused: whatever has completed meanwhile is handed out with it.
     const std::size_t needed = reachable - std::min(reachable, refused_.count);
     if (in_flight_ > 0 && (sink_.ready() == 0 || sink_.ready() < needed))
-      region_->session().lane().wait(sink_, std::min(needed, in_flight_), DeadlineSource{earliest});
+      lane_.wait(sink_, std::min(needed, in_flight_), DeadlineSource{earliest});
     if (held_.empty()) [[likely]]
       break;
     hand_over_held();
@@ -256,13 +275,15 @@ Completions QueueCore::wait(std::size_t at_least) noexcept {
 }
 
 Completions QueueCore::progress() noexcept {
+  const Turn turn{*this};
+  if (!turn) return refused();
   end(serial_);
   if (event_) {
     event_.clear();
     event_.rest();
   }
   const auto earliest = [this] { return earliest_deadline(); };
-  region_->session().lane().progress_and_arm(sink_, DeadlineSource{earliest});
+  lane_.progress_and_arm(sink_, DeadlineSource{earliest});
   hand_over_held();
   return hand_out_all();
 }
@@ -280,7 +301,7 @@ Result<int> QueueCore::event_fd() noexcept {
   if (!event_ && !event_.open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
   UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
   if (!epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
-  for (const int descriptor : {event_.event(), region_->session().lane().event_fd()}) {
+  for (const int descriptor : {event_.event(), lane_.event_fd()}) {
     epoll_event wanted{.events = EPOLLIN, .data = {.fd = descriptor}};
     if (descriptor >= 0 && ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, descriptor, &wanted) != 0)
       return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
@@ -332,7 +353,13 @@ std::uint64_t Completion::tag() const noexcept { return entry_->tag; }
 std::uint64_t Completion::old_value() const noexcept { return entry_->old_value; }
 Slot& Completion::slot() noexcept { return entry_->slot; }
 
-Completions::~Completions() { queue_->end(serial_); }
+Completions::~Completions() {
+  if (queue_ != nullptr) queue_->end(serial_);
+}
+Status Completions::status() const noexcept {
+  if (queue_ != nullptr) return {};
+  return detail::not_the_owner("wait");
+}
 
 Queue::Queue(std::unique_ptr<detail::QueueCore> core) noexcept : core_{std::move(core)} {}
 Queue::~Queue() = default;
@@ -340,9 +367,8 @@ Queue::Queue(Queue&&) noexcept = default;
 Queue& Queue::operator=(Queue&&) noexcept = default;
 
 Ticket Queue::read(ByteOffset from, Target into, std::uint64_t tag) noexcept {
-  return core_->take(
-      {Opcode::kRead, from, into.bytes().data(), into.bytes().size(), into.memory(), into.valid()},
-      nullptr, tag);
+  return core_->take({Opcode::kRead, from, into.bytes().data(), into.bytes().size(), into.memory()},
+                     nullptr, tag);
 }
 Ticket Queue::read(Block from, Target into, std::uint64_t tag) noexcept {
   return read(core_->offset_of(from), into, tag);
@@ -357,7 +383,7 @@ Ticket Queue::read(Block from, Slot&& into, std::uint64_t tag) noexcept {
 Ticket Queue::write(ByteOffset to, Source from, std::uint64_t tag) noexcept {
   // The record has one pointer for both directions; a write's bytes are only read.
   return core_->take({Opcode::kWrite, to, const_cast<std::byte*>(from.bytes().data()),
-                      from.bytes().size(), from.memory(), from.valid()},
+                      from.bytes().size(), from.memory()},
                      nullptr, tag);
 }
 Ticket Queue::write(Block to, Source from, std::uint64_t tag) noexcept {

@@ -3,6 +3,7 @@
 /// What a Queue is made of: a table of operations, a list of those filled, and the completions that
 /// are out with the caller.
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -38,9 +39,12 @@ struct QueueEntry : OperationRecord {
   bool after_barrier = false;  ///< waits until all before it have completed
 };
 
+/// A call while another thread is in one: a queue has one owner.
+[[nodiscard]] Error not_the_owner(Operation operation) noexcept;
+
 class QueueCore {
  public:
-  /// Errors: kInvalidArgument (depth), kConnectionLost.
+  /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.
   static Result<std::unique_ptr<QueueCore>> create(std::shared_ptr<RegionCore> region,
                                                    const QueueOptions& options);
   QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
@@ -55,10 +59,11 @@ class QueueCore {
     std::byte* local;
     std::size_t length_bytes;
     LocalMemory* memory;
-    bool buffer_valid;
   };
   /// `slot`, when given, is moved from unless the queue is full.
   Ticket take(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
+  /// The same, for others than the queue's own functions.
+  Ticket take_transfer(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
   /// An operation without local memory.
   Ticket take(const transport::WorkRequest& request, ByteOffset offset, std::uint64_t length_bytes,
               std::uint64_t tag) noexcept;
@@ -88,7 +93,27 @@ class QueueCore {
   }
 
  private:
+  /// One call that moves the queue: a batch of operations, not each of them. False: there is one
+  /// already, in another thread.
+  class Turn {
+   public:
+    explicit Turn(QueueCore& queue) noexcept
+        : in_call_{queue.in_call_.exchange(true, std::memory_order_acquire) ? nullptr
+                                                                            : &queue.in_call_} {}
+    ~Turn() {
+      if (in_call_ != nullptr) in_call_->store(false, std::memory_order_release);
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    [[nodiscard]] explicit operator bool() const noexcept { return in_call_ != nullptr; }
+
+   private:
+    std::atomic<bool>* in_call_;
+  };
+  static Completions refused() noexcept { return Completions{nullptr, {}, 0}; }
   QueueEntry* acquire(std::uint64_t tag) noexcept;
+  /// A transfer of one piece; sound: it may be submitted.
+  bool fill(QueueEntry& entry, const Transfer& transfer) noexcept;
   Ticket keep(QueueEntry& entry, bool sound) noexcept;
   void hand_out(OperationRecord& operation) noexcept;
   void hand_over(OperationList& operations) noexcept;
@@ -100,6 +125,7 @@ class QueueCore {
   [[nodiscard]] Deadline earliest_deadline() const noexcept;
 
   RegionCore* region_;  ///< what is taken is for it
+  LaneDriver& lane_;    ///< all of it goes there
   /// Every region that was selected.
   std::unordered_map<const RegionCore*, std::shared_ptr<RegionCore>> regions_;
   std::chrono::nanoseconds deadline_;
@@ -121,6 +147,7 @@ class QueueCore {
   QueueEntry* free_;
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;
+  std::atomic<bool> in_call_{false};
 };
 
 }  // namespace remora::detail

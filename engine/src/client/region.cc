@@ -4,6 +4,7 @@
 #include <remora/engine/region.h>
 
 #include "client/engine_core.h"
+#include "client/over_lanes.h"
 #include "client/queue_core.h"
 
 namespace remora::detail {
@@ -18,16 +19,15 @@ Error error_of(const Outcome& outcome, Operation operation) noexcept {
   return error;
 }
 
-Outcome RegionCore::judge(const OperationRecord& operation, bool buffer_valid) const noexcept {
+Outcome RegionCore::judge(const OperationRecord& operation) const noexcept {
   if (!session_->connected()) return Outcome::failure(Code::kConnectionLost, Reason::kPeerGone);
   const Opcode opcode = operation.request.opcode;
   const bool atomic = is_atomic(opcode);
   // Memory is known but the part is not within it, or there is no buffer at all.
-  if (!buffer_valid)
+  if (transport::is_transfer(opcode) && operation.request.local == nullptr)
     return Outcome::failure(operation.memory != nullptr ? Code::kOutOfRange
                                                         : Code::kInvalidArgument);
-  const bool no_buffer = transport::is_transfer(opcode) && operation.request.local == nullptr;
-  if (operation.length_bytes == 0 || no_buffer) return Outcome::failure(Code::kInvalidArgument);
+  if (operation.length_bytes == 0) return Outcome::failure(Code::kInvalidArgument);
   if (!includes(rights_, right_for(opcode))) return Outcome::failure(Code::kNoRight);
   if (operation.offset_bytes > info_.size_bytes ||
       operation.length_bytes > info_.size_bytes - operation.offset_bytes)
@@ -50,14 +50,14 @@ Outcome RegionCore::admit_memory(LocalMemory* memory) const noexcept {
   return failed;
 }
 
-bool RegionCore::check_closely(OperationRecord& operation, bool buffer_valid) const noexcept {
-  operation.outcome = judge(operation, buffer_valid);
+bool RegionCore::check_closely(OperationRecord& operation) const noexcept {
+  operation.outcome = judge(operation);
   if (operation.outcome.ok) operation.outcome = admit_memory(operation.memory);
-  const Opcode opcode = operation.request.opcode;
   if (!operation.outcome.ok) {
-    session_->metrics().misuse(opcode);
+    session_->metrics().misuse(operation.request.opcode);
     return false;
   }
+  const Opcode opcode = operation.request.opcode;
   const bool registered = quick_.needs_keys && operation.memory != nullptr;
   if (registered) operation.request.local_key = operation.memory->key(quick_.domain_index);
   const bool inlined = opcode == Opcode::kWrite && operation.memory == nullptr &&
@@ -87,7 +87,7 @@ bool RegionCore::check_pieces(OperationRecord& operation,
     alone.offset_bytes = operation.offset_bytes + operation.length_bytes;
     alone.length_bytes = piece.bytes().size();
     alone.memory = piece.memory();
-    outcome = judge(alone, piece.valid());
+    outcome = judge(alone);
     if (outcome.ok) outcome = admit_memory(piece.memory());
     operation.length_bytes += piece.bytes().size();
   }
@@ -111,12 +111,14 @@ bool RegionCore::check(OperationRecord& operation, std::span<const Source> piece
 
 void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept {
   if (deadline <= deadline.zero()) deadline = session_->engine().options().operation_deadline;
+  operation.submitted = Clock::now();
+  operation.deadline = deadline_after(operation.submitted, deadline);
+  if (session_->lanes().size() > 1 && goes_over_lanes(operation)) [[unlikely]]
+    return run_over_lanes(*this, operation);
   std::array<OperationRecord*, 1> ring{};
   CompletionSink sink{ring};
   operation.sink = &sink;
-  operation.submitted = Clock::now();
-  operation.deadline = deadline_after(operation.submitted, deadline);
-  session_->lane().run(operation, sink);
+  session_->lane_of_thread().run(operation, sink);
 }
 
 namespace {
@@ -124,6 +126,17 @@ namespace {
 Status status_of(const Result<std::uint64_t>& found) noexcept {
   if (!found) return found.error();
   return {};
+}
+
+/// A transfer of one piece, to be checked.
+template <typename Piece>
+void fill(OperationRecord& operation, Opcode opcode, ByteOffset at, const Piece& piece) noexcept {
+  operation.request.opcode = opcode;
+  // The record has one pointer for both directions; a write's bytes are only read.
+  operation.request.local = const_cast<std::byte*>(piece.bytes().data());
+  operation.length_bytes = piece.bytes().size();
+  operation.offset_bytes = at.bytes;
+  operation.memory = piece.memory();
 }
 
 Status status_of(const OperationRecord& operation) noexcept {
@@ -166,12 +179,8 @@ Result<Queue> Region::queue(const QueueOptions& options) const {
 
 Status Region::read(ByteOffset from, Target into, std::chrono::nanoseconds deadline) const {
   detail::OperationRecord operation;
-  operation.request.opcode = Opcode::kRead;
-  operation.request.local = into.bytes().data();
-  operation.length_bytes = into.bytes().size();
-  operation.offset_bytes = from.bytes;
-  operation.memory = into.memory();
-  if (core_->check(operation, into.valid())) core_->run(operation, deadline);
+  detail::fill(operation, Opcode::kRead, from, into);
+  if (core_->check(operation)) core_->run(operation, deadline);
   return detail::status_of(operation);
 }
 
@@ -181,13 +190,8 @@ Status Region::read(Block from, Target into, std::chrono::nanoseconds deadline) 
 
 Status Region::write(ByteOffset to, Source from, std::chrono::nanoseconds deadline) const {
   detail::OperationRecord operation;
-  operation.request.opcode = Opcode::kWrite;
-  // The record has one pointer for both directions; a write's bytes are only read.
-  operation.request.local = const_cast<std::byte*>(from.bytes().data());
-  operation.length_bytes = from.bytes().size();
-  operation.offset_bytes = to.bytes;
-  operation.memory = from.memory();
-  if (core_->check(operation, from.valid())) core_->run(operation, deadline);
+  detail::fill(operation, Opcode::kWrite, to, from);
+  if (core_->check(operation)) core_->run(operation, deadline);
   return detail::status_of(operation);
 }
 
@@ -216,13 +220,8 @@ Status Region::write(ByteOffset to, std::span<const Source> from,
 Status Region::write_notify(ByteOffset to, Source from, std::uint32_t notice,
                             std::chrono::nanoseconds deadline) const {
   detail::OperationRecord operation;
-  operation.request.opcode = Opcode::kWrite;
-  // The record has one pointer for both directions; a write's bytes are only read.
-  operation.request.local = const_cast<std::byte*>(from.bytes().data());
-  operation.length_bytes = from.bytes().size();
-  operation.offset_bytes = to.bytes;
-  operation.memory = from.memory();
-  if (core_->check(operation, from.valid())) {
+  detail::fill(operation, Opcode::kWrite, to, from);
+  if (core_->check(operation)) {
     core_->add_notice(operation, notice);
     core_->run(operation, deadline);
   }

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <thread>
 #include <utility>
 
@@ -39,7 +41,7 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(
   // The channel may have ended before there was a watch to forget.
   if (!session->connected()) (*loop)->forget(*watch);
   if (auto status = session->hello(deadline); !status) return status.error();
-  if (auto status = session->open_lane(deadline); !status) return status.error();
+  if (auto status = session->open_lanes(deadline); !status) return status.error();
   return session;
 }
 
@@ -52,7 +54,8 @@ SessionCore::SessionCore(std::shared_ptr<EngineCore> engine,
 
 SessionCore::~SessionCore() {
   if (watch_ != 0) loop_.forget(watch_);
-  lane_.reset();
+  lost_.store(true, std::memory_order_release);  // that the lanes end now is no news
+  lanes_.clear();
   endpoint_->shutdown();
 }
 
@@ -84,7 +87,15 @@ Status SessionCore::hello(Deadline deadline) {
   return {};
 }
 
-Status SessionCore::open_lane(Deadline deadline) {
+std::size_t SessionCore::thread_number() noexcept {
+  static std::atomic<std::size_t> threads{0};
+  thread_local const std::size_t t_number = threads.fetch_add(1, std::memory_order_relaxed);
+  return t_number;
+}
+
+Status SessionCore::open_lanes(Deadline deadline) {
+  lanes_.reserve(engine_->options().lanes);
+  // There is one way to memory that is mapped, however many threads copy.
   if (auto path = endpoint_->direct_path())
     return keep(std::make_unique<DirectDriver>(
         std::move(*path), engine_->parallel_copy(), *metrics_, lane_broken(),
@@ -103,11 +114,15 @@ Status SessionCore::open_lane(Deadline deadline) {
     if (!zeroes) return zeroes.error();
     options.zeroes = std::move(*zeroes);
   }
-  auto lane = endpoint_->open_lane(ticket_, engine_->options().lane_depth, deadline);
-  if (!lane) return lane.error();
-  reads_ = (*lane)->limits().initiator_depth != 0;
-  return keep(std::make_unique<PostedDriver>(std::move(*lane), std::move(options), *metrics_,
-                                             lane_broken()));
+  for (std::uint32_t i = 0; i < engine_->options().lanes; ++i) {
+    auto lane = endpoint_->open_lane(ticket_, engine_->options().lane_depth, deadline);
+    if (!lane) return lane.error();
+    reads_ = reads_ && (*lane)->limits().initiator_depth != 0;
+    auto driver =
+        std::make_unique<PostedDriver>(std::move(*lane), options, *metrics_, lane_broken());
+    if (auto status = keep(std::move(driver)); !status) return status;
+  }
+  return {};
 }
 
 Status SessionCore::notify(const Notice& notice, Deadline deadline) {
@@ -136,11 +151,11 @@ LaneDriver::BrokenHandler SessionCore::lane_broken() {
 Status SessionCore::keep(std::unique_ptr<LaneDriver> driver) {
   {
     const std::lock_guard lock{mutex_};
-    lane_ = std::move(driver);
+    lanes_.push_back(std::move(driver));
     if (!lost_) return {};
   }
-  // The session ended before there was a lane to fail.
-  lane_->fail(lost_reason_);
+  // The session ended before there was this lane to fail.
+  lanes_.back()->fail(lost_reason_);
   return Error{Code::kConnectionLost, "lane"}.with_reason(lost_reason_);
 }
 
@@ -262,7 +277,7 @@ void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
 
 void SessionCore::fail(Reason reason) noexcept {
   EventLoop::Token watch = 0;
-  LaneDriver* lane = nullptr;
+  std::array<LaneDriver*, kLanesMax> lanes{};
   {
     const std::lock_guard lock{mutex_};
     if (lost_) return;
@@ -272,10 +287,15 @@ void SessionCore::fail(Reason reason) noexcept {
       if (waiter != nullptr) waiter->ready.notify_all();
     room_.notify_all();
     watch = watch_;
-    lane = lane_.get();
+    std::transform(lanes_.begin(), lanes_.end(), lanes.begin(),
+                   [](const auto& lane) { return lane.get(); });
   }
   if (watch != 0) loop_.forget(watch);
-  if (lane != nullptr) lane->fail(reason);
+  // What one has done is uncertain while another goes on: they end together, and flush together.
+  for (LaneDriver* const lane : lanes)
+    if (lane != nullptr) lane->break_off();
+  for (LaneDriver* const lane : lanes)
+    if (lane != nullptr) lane->fail(reason);
   endpoint_->shutdown();
 }
 
@@ -283,6 +303,7 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
                                                            Deadline deadline) {
   std::vector<WireExtent> extents;
   std::uint64_t start = 0;
+  bool wraps = false;
   const auto append = [&](const auto& page) {
     for (const control::Extent& extent : page) {
       extents.push_back({.start_bytes = start,
@@ -290,6 +311,7 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
                          .remote_address = extent.address(),
                          .remote_key = extent.key()});
       start += extent.length_bytes();
+      wraps = wraps || extent.address() + extent.length_bytes() < extent.address();
     }
   };
   const Error malformed = Error{Code::kProtocol, "open"}.with_subject(opened.region().name());
@@ -305,7 +327,8 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
   }
   const bool any_empty = std::any_of(extents.begin(), extents.end(),
                                      [](const WireExtent& e) { return e.length_bytes == 0; });
-  if (any_empty || start != opened.region().size_bytes()) return malformed;
+  if (extents.empty() || any_empty || wraps || start != opened.region().size_bytes())
+    return malformed;
   return extents;
 }
 
@@ -353,10 +376,13 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
                         ? info_.atomic_domain == session_->server().device
                         : info_.atomic_domain == "cpu"},
       quick_{.size_bytes = info_.size_bytes,
-             .request_bytes_max = session_->lane().request_bytes_max(),
-             .inline_bytes_max = session_->lane().inline_bytes_max(),
-             .domain_index = session_->lane().domain_index(),
-             .needs_keys = session_->lane().needs_keys(),
+             .request_bytes_max = session_->lanes().front()->request_bytes_max(),
+             .inline_bytes_max = session_->lanes().front()->inline_bytes_max(),
+             .domain_index = session_->lanes().front()->domain_index(),
+             .needs_keys = session_->lanes().front()->needs_keys(),
+             .one_extent = grant_.extents.size() == 1,
+             .remote_key = grant_.extents.front().remote_key,
+             .remote_address = grant_.extents.front().remote_address,
              .transfers = 0} {
   for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
     if (includes(rights_, right_for(opcode)))

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <remora/verbs/verbs.h>
 
@@ -101,13 +101,10 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   Result<std::optional<ControlMessage>> receive() noexcept override {
     auto message = buffers_.receive(connection_.queue_pair());
     if (!message || message->has_value()) return message;
-    {
-      const std::lock_guard lock{mutex_};
-      if (auto status = check(connection_); !status) return status.error();
-    }
-    const std::shared_ptr<LaneConnection> lane = lane_.load();
-    if (lane != nullptr) {
-      const std::lock_guard lock{lane->mutex};
+    const std::lock_guard lock{mutex_};
+    if (auto status = check(connection_); !status) return status.error();
+    for (const auto& lane : lanes_) {
+      const std::lock_guard lane_lock{lane->mutex};
       if (lane->connection)
         if (auto status = check(*lane->connection); !status) return status.error();
     }
@@ -145,7 +142,10 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     auto shared = std::make_shared<LaneConnection>();
     shared->connection.emplace(std::move(*connection));
     if (auto status = events_.add(shared->connection->event_fd()); !status) return status.error();
-    lane_.store(shared);
+    {
+      const std::lock_guard lock{mutex_};
+      lanes_.push_back(shared);
+    }
     constexpr std::uint32_t kTransferBytesMost = 1U << 20U;
     rdma::LanePair pair{.pair = &shared->connection->queue_pair(),
                         .to_error = [shared] { shared->to_error(); },
@@ -192,12 +192,12 @@ class RdmaClientEndpoint final : public ClientEndpoint {
 
   std::shared_ptr<RdmaMemoryDomain> domain_;
   ControlBuffers buffers_;
-  std::mutex mutex_;  // connection_: events on the control thread, disconnect from any
+  std::mutex mutex_;  // what follows: events on the control thread, disconnect from any
   verbs::Connection connection_;
+  std::vector<std::shared_ptr<LaneConnection>> lanes_;
   FdSet events_;
   verbs::Address peer_;
   std::string device_;
-  std::atomic<std::shared_ptr<LaneConnection>> lane_;
 };
 
 }  // namespace

@@ -44,29 +44,30 @@ class RdmaLane final : public Lane {
   [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
 
   PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {
-    for (std::size_t i = 0; i < chain.size(); ++i) {
-      const std::uint64_t sequence = first_sequence + i;
-      // Now and then within a long chain, so that its room comes back early.
-      const bool signaled = ((sequence + 1) & signal_mask_) == 0;
-      translate(*chain[i], sequence, signaled, requests_[i], elements_[i]);
-    }
-    ibv_send_wr& last = requests_[chain.size() - 1];
+    Prepared* next = prepared_.data();
+    for (std::uint64_t sequence = first_sequence; const WorkRequest* request : chain)
+      translate(*request, sequence++, *next++);
+    const std::size_t interval = signal_interval(first_sequence);
+    for (std::size_t i = interval; i < chain.size(); i += interval)
+      prepared_[i - 1].request.send_flags |= IBV_SEND_SIGNALED;
+    ibv_send_wr& last = prepared_[chain.size() - 1].request;
     last.send_flags |= IBV_SEND_SIGNALED;
     ibv_send_wr* const after = std::exchange(last.next, nullptr);
     ibv_send_wr* bad = nullptr;
-    const int failed = link_.pair->post_send(requests_.data(), &bad);
+    const int failed = link_.pair->post_send(&prepared_.front().request, &bad);
     last.next = after;
-    if (failed == 0) return {.taken = chain.size(), .status = {}};
+    if (failed == 0) return {.taken = chain.size()};
     // Without a word on where it stopped, all of them may have gone.
-    const std::size_t taken =
-        bad == nullptr ? chain.size() : static_cast<std::size_t>(bad - requests_.data());
-    return {.taken = taken, .status = Error{Code::kProvider, "ibv_post_send"}.with_errno(failed)};
+    std::size_t taken = 0;
+    while (taken < chain.size() && &prepared_[taken].request != bad) ++taken;
+    return {.taken = taken, .error = failed};
   }
 
   std::size_t poll(std::span<LaneCompletion> completions) noexcept override {
     std::array<ibv_wc, kPollMost> found;
     const int count =
         queue_.poll_raw(static_cast<int>(std::min(completions.size(), found.size())), found.data());
+    if (count > 0) told_ = found[static_cast<std::size_t>(count) - 1].wr_id + 1;
     for (int i = 0; i < count; ++i) {
       const ibv_wc& wc = found[static_cast<std::size_t>(i)];
       completions[static_cast<std::size_t>(i)] = {
@@ -103,32 +104,57 @@ class RdmaLane final : public Lane {
         notices_{std::move(notices)},
         notices_memory_{std::move(notices_memory)},
         limits_{limits},
-        signal_mask_{std::bit_floor(std::max(1U, limits.depth / 4)) - 1},
-        requests_(limits.depth),
-        elements_(limits.depth) {
+        prepared_(limits.depth) {
     // What is the same in every chain.
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      requests_[i].sg_list = &elements_[i];
-      requests_[i].num_sge = 1;
-      requests_[i].next = i + 1 < requests_.size() ? &requests_[i + 1] : nullptr;
+    for (std::size_t i = 0; i < prepared_.size(); ++i) {
+      ibv_send_wr& request = prepared_[i].request;
+      request.sg_list = &prepared_[i].element;
+      request.num_sge = 1;
+      request.next = i + 1 < prepared_.size() ? &prepared_[i + 1].request : nullptr;
     }
   }
 
+  /// How many requests of a chain go to one that is signaled, besides the last: half of the room
+  /// that is left, so that a send queue that fills up gets some of it back early, while one with
+  /// room has one completion a chain.
+  [[nodiscard]] std::size_t signal_interval(std::uint64_t first_sequence) const noexcept {
+    const std::uint64_t room = limits_.depth - (first_sequence - told_);
+    return std::clamp<std::uint64_t>(room / 2, 1, std::max(1U, limits_.depth / 4));
+  }
+
+  /// What the provider is given for one request.
+  struct Prepared {
+    ibv_send_wr request{};
+    ibv_sge element{};
+  };
+
   [[gnu::always_inline]] void translate(const WorkRequest& request, std::uint64_t sequence,
-                                        bool signaled, ibv_send_wr& wr, ibv_sge& element) noexcept {
+                                        Prepared& prepared) noexcept {
+    ibv_send_wr& wr = prepared.request;
     wr.wr_id = sequence;
-    wr.send_flags = signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
-    element = {.addr = reinterpret_cast<std::uintptr_t>(request.local),
-               .length = request.length_bytes,
-               .lkey = request.local_key};
+    wr.send_flags = 0;
+    wr.wr.rdma.remote_addr = request.remote_address;
+    wr.wr.rdma.rkey = request.remote_key;
+    prepared.element = {.addr = reinterpret_cast<std::uintptr_t>(request.local),
+                        .length = request.length_bytes,
+                        .lkey = request.local_key};
+    if (request.opcode == Opcode::kRead) [[likely]]
+      wr.opcode = IBV_WR_RDMA_READ;
+    else
+      translate_other(request, sequence, prepared);
+  }
+
+  void translate_other(const WorkRequest& request, std::uint64_t sequence,
+                       Prepared& prepared) noexcept {
+    auto& [wr, element] = prepared;
     switch (request.opcode) {
       case Opcode::kWriteZeroes:  // not taken: see limits()
       case Opcode::kWrite:
         wr.opcode = IBV_WR_RDMA_WRITE;
-        if (request.length_bytes <= limits_.inline_bytes_max) wr.send_flags |= IBV_SEND_INLINE;
+        if (request.length_bytes <= limits_.inline_bytes_max) wr.send_flags = IBV_SEND_INLINE;
         break;
-      case Opcode::kRead: wr.opcode = IBV_WR_RDMA_READ; break;
       case Opcode::kNotify: return send_notice(request, sequence, wr, element);
+      case Opcode::kRead: return;  // done
       case Opcode::kFlush:
         wr.opcode = IBV_WR_RDMA_READ;
         use_result(sequence, element);
@@ -142,10 +168,8 @@ class RdmaLane final : public Lane {
                         .compare_add = request.compare_or_add,
                         .swap = request.swap,
                         .rkey = request.remote_key};
-        return;
+        break;
     }
-    wr.wr.rdma.remote_addr = request.remote_address;
-    wr.wr.rdma.rkey = request.remote_key;
   }
 
   void send_notice(const WorkRequest& request, std::uint64_t sequence, ibv_send_wr& wr,
@@ -173,9 +197,8 @@ class RdmaLane final : public Lane {
   std::vector<NoticeBytes> notices_;  // by sequence, as the results
   verbs::MemoryRegion notices_memory_;
   Limits limits_;
-  std::uint64_t signal_mask_;  ///< every so many requests, less one, are signaled
-  std::vector<ibv_send_wr> requests_;
-  std::vector<ibv_sge> elements_;
+  std::uint64_t told_ = 0;          ///< sequence after the last whose completion was polled
+  std::vector<Prepared> prepared_;  // by place in the chain
 };
 
 }  // namespace

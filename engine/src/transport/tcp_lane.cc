@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <sys/socket.h>
 #include <utility>
@@ -16,10 +17,14 @@ namespace remora::transport::tcp {
 
 namespace {
 
-/// Reads of so many bytes are received where they belong; what is shorter costs less as a copy out
-/// of the buffer than as two more vectors of a receive.
-constexpr std::uint32_t kStraightFrom = 1024;
 constexpr std::size_t kStagingBytes = std::size_t{64} * 1024;
+/// Small writes are copied behind their headers within the first bytes of outgoing_, so many; what
+/// finds no room is sent from where it is. Beyond there is room for the headers of all requests
+/// that can be in flight.
+constexpr std::size_t kCopiedBytes = std::size_t{32} * 1024;
+/// From so many requests on, a chain of writes is answered in the middle too: the caller goes on
+/// with that half while the server still works at the other.
+constexpr std::size_t kHalvedFrom = 24;
 /// Receives in vain, about a third of a microsecond each, for the rest of an answer.
 constexpr int kVainMost = 64;
 /// Receives of one poll(), however little each of them brings.
@@ -49,38 +54,45 @@ TcpLane::TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payloa
       straight_from_{payload_crc ? UINT32_MAX : kStraightFrom},
       answer_interval_{std::max<std::uint64_t>(1, depth / 4)},
       ring_(std::bit_ceil(depth)),
+      mask_{ring_.size() - 1},
       results_(ring_.size()),
-      headers_(ring_.size() * RequestHeader::kWireBytes),
-      staging_(payload_crc ? kStagingBytes + kTransferBytesMax : kStagingBytes) {
+      outgoing_size_{ring_.size() * RequestHeader::kWireBytes + kCopiedBytes},
+      outgoing_{std::make_unique_for_overwrite<std::byte[]>(outgoing_size_)},
+      staging_size_{payload_crc ? kStagingBytes + kTransferBytesMax : kStagingBytes},
+      staging_{std::make_unique_for_overwrite<std::byte[]>(staging_size_)} {
   output_.reserve(2 * ring_.size());
 }
 
-PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
-  if (failed_ || broken_off_.load(std::memory_order_acquire))
-    return {.taken = 0, .status = Error{Code::kConnectionLost, "tcp"}};
-  if (posted_end_ == 0) untold_ = done_end_ = expected_ = first_sequence;
-  for (std::size_t i = 0; i < chain.size(); ++i) {
-    const std::uint64_t sequence = first_sequence + i;
-    // The end of a chain, and now and then within a long one so that its room comes back early.
-    const bool answered = !is_write(chain[i]->opcode) || i + 1 == chain.size() ||
-                          (sequence + 1) % answer_interval_ == 0;
-    enqueue(*chain[i], sequence, answered);
+/// So many bytes in outgoing_, behind all that is to be sent.
+std::byte* TcpLane::add_outgoing(std::size_t length) noexcept {
+  if (outgoing_end_ + length > outgoing_size_) compact_outgoing();
+  std::byte* const at = outgoing_.get() + outgoing_end_;
+  outgoing_end_ += length;
+  if (outgoing_last_) {
+    output_.back().iov_len += length;
+    queued_bytes_ += length;
+  } else {
+    add_output(at, length);
+    outgoing_last_ = true;
   }
-  posted_end_ = first_sequence + chain.size();
-  input_count_ = 0;
-  flush();
-  // Whoever sleeps, or is about to, is told when the rest can go.
-  if (output_first_ < output_.size()) (void)arm();
-  return {.taken = chain.size(), .status = {}};
+  return at;
 }
 
-void TcpLane::enqueue(const WorkRequest& request, std::uint64_t sequence, bool answered) noexcept {
+[[gnu::always_inline]] inline void TcpLane::enqueue(const WorkRequest& request,
+                                                    std::uint64_t sequence,
+                                                    bool answered) noexcept {
   const bool flush = request.opcode == Opcode::kFlush;
   const Opcode opcode = flush ? Opcode::kRead : request.opcode;
-  posted(sequence) = {.local = flush ? result(sequence) : request.local,
-                      .length_bytes = request.length_bytes,
-                      .opcode = opcode,
-                      .answered = answered};
+  Posted& record = posted(sequence);
+  record = {.local = flush ? result(sequence) : request.local,
+            .length_bytes = request.length_bytes,
+            .opcode = opcode,
+            .answered = answered};
+  if (answered) {
+    const std::uint32_t payload = answer_bytes(opcode, request.length_bytes);
+    awaited_bytes_ += kHeader + payload;
+    if (goes_straight(payload)) ++awaited_straight_;
+  }
   const bool write = opcode == Opcode::kWrite;
   const RequestHeader header{
       .opcode = opcode,
@@ -92,23 +104,58 @@ void TcpLane::enqueue(const WorkRequest& request, std::uint64_t sequence, bool a
       .compare_or_add = request.compare_or_add,
       .swap = request.swap,
       .payload_crc = write && payload_crc_ ? crc32c({request.local, request.length_bytes}) : 0};
-  std::byte* const at =
-      headers_.data() + (sequence & (ring_.size() - 1)) * RequestHeader::kWireBytes;
-  header.to_wire(std::span<std::byte, RequestHeader::kWireBytes>{at, RequestHeader::kWireBytes});
-  add_output(at, RequestHeader::kWireBytes);
-  if (write) add_output(request.local, request.length_bytes);
-  posted(sequence).queued_through = queued_bytes_;
+  constexpr std::size_t kRequest = RequestHeader::kWireBytes;
+  const bool copied = write && request.length_bytes < kStraightFrom &&
+                      outgoing_end_ + kRequest + request.length_bytes <= kCopiedBytes;
+  std::byte* const at = add_outgoing(kRequest + (copied ? request.length_bytes : 0));
+  header.to_wire(std::span<std::byte, kRequest>{at, kRequest});
+  if (copied)
+    std::memcpy(at + kRequest, request.local, request.length_bytes);
+  else if (write)
+    add_output(request.local, request.length_bytes);
+  record.queued_through = queued_bytes_;
+}
+
+PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
+  if (failed_ || broken_off_.load(std::memory_order_acquire))
+    return {.taken = 0, .error = ENOTCONN};
+  if (posted_end_ == 0) untold_ = done_end_ = expected_ = first_sequence;
+  const std::size_t half = chain.size() < kHalvedFrom ? 0 : chain.size() / 2;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const std::uint64_t sequence = first_sequence + i;
+    // The end of a chain, and now and then within a long one so that its room comes back early.
+    const bool answered = !is_write(chain[i]->opcode) || i + 1 == chain.size() || i + 1 == half ||
+                          (sequence + 1) % answer_interval_ == 0;
+    enqueue(*chain[i], sequence, answered);
+  }
+  posted_end_ = first_sequence + chain.size();
+  expected_ = next_answered(expected_);
+  input_count_ = 0;
+  flush();
+  // Whoever sleeps, or is about to, is told when the rest can go.
+  if (output_first_ < output_.size()) (void)arm();
+  return {.taken = chain.size()};
+}
+
+/// Takes the place of what has been sent. What is left fits: of the requests in flight all headers,
+/// and payload only where these fitted behind it.
+void TcpLane::compact_outgoing() noexcept {
+  std::byte* const begin = outgoing_.get();
+  const std::byte* const end = begin + outgoing_end_;
+  std::size_t gone = outgoing_end_;
+  for (std::size_t i = output_first_; i < output_.size(); ++i) {
+    auto* const at = static_cast<std::byte*>(output_[i].iov_base);
+    if (std::less<>{}(at, begin) || !std::less<>{}(at, end)) continue;  // a caller's memory
+    gone = std::min(gone, static_cast<std::size_t>(at - begin));        // the first one's
+    output_[i].iov_base = at - gone;
+  }
+  std::memmove(begin, begin + gone, outgoing_end_ - gone);
+  outgoing_end_ -= gone;
 }
 
 void TcpLane::add_output(const std::byte* bytes, std::size_t length) noexcept {
   queued_bytes_ += length;
-  if (output_first_ < output_.size()) {
-    iovec& last = output_.back();
-    if (static_cast<std::byte*>(last.iov_base) + last.iov_len == bytes) {
-      last.iov_len += length;
-      return;
-    }
-  }
+  outgoing_last_ = false;
   if (output_.size() == output_.capacity()) {  // what is left is of requests in flight: it fits
     output_.erase(output_.begin(), output_.begin() + static_cast<std::ptrdiff_t>(output_first_));
     output_first_ = 0;
@@ -123,7 +170,10 @@ void TcpLane::flush() noexcept {
     msghdr gathered{};
     gathered.msg_iov = output_.data() + output_first_;
     gathered.msg_iovlen = std::min<std::size_t>(output_.size() - output_first_, IOV_MAX);
-    const ssize_t sent = ::sendmsg(socket_.get(), &gathered, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = gathered.msg_iovlen == 1
+                             ? ::send(socket_.get(), gathered.msg_iov->iov_base,
+                                      gathered.msg_iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                             : ::sendmsg(socket_.get(), &gathered, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) return;
     if (sent < 0) {  // poll() takes what has been answered, and then finds the end
@@ -134,7 +184,8 @@ void TcpLane::flush() noexcept {
     output_first_ += advance(gathered.msg_iov, static_cast<std::size_t>(sent));
   }
   output_.clear();
-  output_first_ = 0;
+  output_first_ = outgoing_end_ = 0;
+  outgoing_last_ = false;
 }
 
 std::size_t TcpLane::poll(std::span<LaneCompletion> completions) noexcept {
@@ -151,7 +202,7 @@ std::size_t TcpLane::poll(std::span<LaneCompletion> completions) noexcept {
 }
 
 std::uint64_t TcpLane::next_answered(std::uint64_t sequence) const noexcept {
-  while (sequence != posted_end_ && !ring_[sequence & (ring_.size() - 1)].answered) ++sequence;
+  while (sequence != posted_end_ && !ring_[sequence & mask_].answered) ++sequence;
   return sequence;
 }
 
@@ -161,10 +212,10 @@ std::byte* TcpLane::destination(std::uint64_t sequence) noexcept {
 }
 
 std::byte* TcpLane::result(std::uint64_t sequence) noexcept {
-  return reinterpret_cast<std::byte*>(&results_[sequence & (results_.size() - 1)]);
+  return reinterpret_cast<std::byte*>(&results_[sequence & mask_]);
 }
 
-/// Vectors for the answers that come next.
+/// Vectors for the answers that come next, of which one at least is not staged.
 void TcpLane::plan() noexcept {
   std::size_t count = 0;
   std::uint64_t bytes = 0;
@@ -177,7 +228,6 @@ void TcpLane::plan() noexcept {
     else
       input_[count++] = {.iov_base = at, .iov_len = length};
   };
-  expected_ = next_answered(expected_);
   std::uint64_t sequence = expected_;
   for (std::size_t answers = 0; answers < kAnswersMost && sequence != posted_end_; ++answers) {
     const Posted& request = posted(sequence);
@@ -186,8 +236,8 @@ void TcpLane::plan() noexcept {
     const bool first = sequence == expected_;
     std::size_t staged = kHeader + (straight ? 0 : payload);
     staged -= !first ? 0 : header_taken_ ? kHeader : staged_;
-    if (cursor + staged > staging_.size()) break;
-    if (staged > 0) add(staging_.data() + cursor, staged);
+    if (cursor + staged > staging_size_) break;
+    if (staged > 0) add(staging_.get() + cursor, staged);
     cursor += staged;
     const std::uint32_t got = first ? straight_got_ : 0;
     if (straight) add(request.local + got, payload - got);
@@ -197,17 +247,23 @@ void TcpLane::plan() noexcept {
   input_count_ = count;
 }
 
-/// True when anything came.
-bool TcpLane::receive() noexcept {
+/// Answers that are all staged. No more than they are long: nothing else may come.
+ssize_t TcpLane::receive_staged() noexcept {
+  const std::size_t room = std::min<std::uint64_t>(staging_size_ - staged_, awaited_bytes_);
+  return ::recv(socket_.get(), staging_.get() + staged_, room, MSG_DONTWAIT);
+}
+
+ssize_t TcpLane::receive_scattered() noexcept {
+  if (input_count_ == 0) plan();
   msghdr scattered{};
   scattered.msg_iov = input_.data();
-  if (input_count_ == 0) plan();
   scattered.msg_iovlen = input_count_;
-  if (scattered.msg_iovlen == 0) return false;
-  const ssize_t got =
-      scattered.msg_iovlen == 1
-          ? ::recv(socket_.get(), input_[0].iov_base, input_[0].iov_len, MSG_DONTWAIT)
-          : ::recvmsg(socket_.get(), &scattered, MSG_DONTWAIT);
+  return ::recvmsg(socket_.get(), &scattered, MSG_DONTWAIT);
+}
+
+/// True when anything came.
+bool TcpLane::receive() noexcept {
+  const ssize_t got = awaited_straight_ == 0 ? receive_staged() : receive_scattered();
   if (got > 0) {
     take(static_cast<std::size_t>(got));
     return true;
@@ -225,11 +281,43 @@ bool TcpLane::receive() noexcept {
   return false;
 }
 
-/// Takes what a receive along the last plan() brought.
+/// The short way for what nearly all answers are: staged, whole, and as they should be. Takes those
+/// from `staged` on, and says of how many of `length` bytes they were; what comes then is for
+/// take_staged() to judge.
+std::size_t TcpLane::take_good(const std::byte* staged, std::size_t length) noexcept {
+  if (payload_crc_) return 0;
+  std::size_t taken = 0;
+  std::uint64_t expected = expected_;
+  while (expected != posted_end_) {
+    const Posted& request = posted(expected);
+    const std::uint32_t payload = answer_bytes(request.opcode, request.length_bytes);
+    const std::byte* const at = staged + taken;
+    if (payload >= kStraightFrom || length - taken < kHeader + payload ||
+        request.queued_through > sent_bytes_ ||
+        !AnswerHeader::tells_of_success(std::span<const std::byte, kHeader>{at, kHeader},
+                                        request.opcode, static_cast<std::uint32_t>(expected),
+                                        payload))
+      break;
+    if (payload != 0) std::memcpy(destination(expected), at + kHeader, payload);
+    taken += kHeader + payload;
+    done_end_ = expected + 1;
+    expected = next_answered(expected + 1);
+  }
+  expected_ = expected;
+  return taken;
+}
+
+/// Takes what a receive has brought.
 void TcpLane::take(std::size_t received) noexcept {
   input_count_ = 0;
-  std::size_t cursor = 0;
-  while (received > 0 && expected_ != posted_end_) {
+  awaited_bytes_ -= received;
+  const std::byte* at = staging_.get();
+  if (staged_ == 0 && !header_taken_) {
+    const std::size_t good = take_good(at, received);
+    at += good;
+    received -= good;
+  }
+  while (received > 0) {
     const Posted& request = posted(expected_);
     const std::uint32_t payload = answer_bytes(request.opcode, request.length_bytes);
     const bool straight = goes_straight(payload);
@@ -238,20 +326,21 @@ void TcpLane::take(std::size_t received) noexcept {
       const std::size_t part = std::min(received, whole - staged_);
       staged_ += part;
       received -= part;
-      if (!take_staged(staging_.data() + cursor, whole)) return;
-      cursor += whole;
+      if (!take_staged(at, whole)) return;
+      at += whole;
       staged_ = 0;
-      header_taken_ = true;
     }
     if (straight) {
+      header_taken_ = true;
       const auto part =
           static_cast<std::uint32_t>(std::min<std::size_t>(received, payload - straight_got_));
       straight_got_ += part;
       received -= part;
       if (straight_got_ < payload) return;
+      header_taken_ = false;
+      straight_got_ = 0;
+      --awaited_straight_;
     }
-    header_taken_ = false;
-    straight_got_ = 0;
     done_end_ = expected_ + 1;
     expected_ = next_answered(done_end_);
   }
@@ -267,7 +356,7 @@ bool TcpLane::take_staged(const std::byte* staged, std::size_t whole) noexcept {
     if (!answer || !check(*answer)) return false;
   }
   if (staged_ < whole) {
-    std::memmove(staging_.data(), staged, staged_);
+    std::memmove(staging_.get(), staged, staged_);
     return false;
   }
   const std::span payload{staged + kHeader, whole - kHeader};

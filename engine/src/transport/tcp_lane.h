@@ -20,10 +20,12 @@
 
 namespace remora::transport::tcp {
 
-/// A chain is one gathered send: headers from a ring, a write's bytes from where they are. What the
-/// socket does not take is kept as vectors on the same memory and goes on in poll(). Answers come
-/// in the order of their requests and are as long as these say, so a receive is scattered: large
-/// reads straight to where they belong, headers and what is small through a buffer.
+/// A chain is one gathered send: headers from a buffer, where the bytes of small writes are copied
+/// behind them, those of others from where they are. What the socket does not take is kept as
+/// vectors on the same memory and goes on in poll(). Answers come in the order of their requests
+/// and are as long as these say: headers and what is small are received into a buffer, all that
+/// there is with one plain receive. Where something large is among what is awaited, the receive is
+/// scattered, and that goes straight to where it belongs.
 ///
 /// With payload CRC all that is received goes through the buffer and is checked there before it is
 /// copied.
@@ -63,12 +65,12 @@ class TcpLane final : public Lane {
   static constexpr std::size_t kHeader = AnswerHeader::kWireBytes;
 
   void enqueue(const WorkRequest& request, std::uint64_t sequence, bool answered) noexcept;
+  [[nodiscard]] std::byte* add_outgoing(std::size_t length) noexcept;
   void add_output(const std::byte* bytes, std::size_t length) noexcept;
+  void compact_outgoing() noexcept;
   void flush() noexcept;
 
-  [[nodiscard]] Posted& posted(std::uint64_t sequence) noexcept {
-    return ring_[sequence & (ring_.size() - 1)];
-  }
+  [[nodiscard]] Posted& posted(std::uint64_t sequence) noexcept { return ring_[sequence & mask_]; }
   [[nodiscard]] bool goes_straight(std::uint32_t payload_bytes) const noexcept {
     return payload_bytes >= straight_from_;
   }
@@ -76,7 +78,10 @@ class TcpLane final : public Lane {
   [[nodiscard]] std::byte* result(std::uint64_t sequence) noexcept;
   [[nodiscard]] std::uint64_t next_answered(std::uint64_t sequence) const noexcept;
   void plan() noexcept;
+  ssize_t receive_staged() noexcept;
+  ssize_t receive_scattered() noexcept;
   bool receive() noexcept;
+  std::size_t take_good(const std::byte* staged, std::size_t length) noexcept;
   void take(std::size_t received) noexcept;
   bool take_staged(const std::byte* staged, std::size_t whole) noexcept;
   bool check(const AnswerHeader& answer) noexcept;
@@ -92,7 +97,8 @@ class TcpLane final : public Lane {
   std::atomic<bool> broken_off_{false};
   bool waits_for_room_ = false;  ///< what events_ looks for
 
-  std::vector<Posted> ring_;  // by sequence & (size - 1)
+  std::vector<Posted> ring_;  // by sequence & mask_
+  std::uint64_t mask_;
   std::vector<std::uint64_t> results_;
   std::uint64_t posted_end_ = 0;  ///< sequence after the last one posted
   std::uint64_t untold_ = 0;      ///< first sequence that poll() has not told of
@@ -102,14 +108,21 @@ class TcpLane final : public Lane {
   std::uint64_t fault_ = 0;       ///< the request that failed by itself, with fault_status_
   CompletionStatus fault_status_ = CompletionStatus::kFlushed;
 
-  std::vector<std::byte> headers_;  // of requests; by sequence & (ring size - 1)
-  std::vector<iovec> output_;       // not sent yet: from output_first_ on
+  // Headers and copied bytes, in the order they are sent; empty when everything has been.
+  std::size_t outgoing_size_;
+  std::unique_ptr<std::byte[]> outgoing_;
+  std::size_t outgoing_end_ = 0;
+  bool outgoing_last_ = false;  ///< what is sent last stands there
+  std::vector<iovec> output_;   // not sent yet: from output_first_ on
   std::size_t output_first_ = 0;
   std::uint64_t queued_bytes_ = 0;  // ever
   std::uint64_t sent_bytes_ = 0;    // ever
 
-  std::vector<std::byte> staging_;  // what a receive does not put straight where it belongs
-  std::size_t staged_ = 0;          ///< bytes at its start, of the expected answer
+  std::uint64_t awaited_bytes_ = 0;     ///< of the answers to what has been posted
+  std::uint32_t awaited_straight_ = 0;  ///< of these answers, those whose payload is not staged
+  std::size_t staging_size_;
+  std::unique_ptr<std::byte[]> staging_;  // what a receive does not put straight where it belongs
+  std::size_t staged_ = 0;                ///< bytes at its start, of the expected answer
   std::uint32_t straight_got_ = 0;  ///< of the expected answer's payload, whose header was good
   bool header_taken_ = false;
   std::array<iovec, 2 * kAnswersMost> input_;

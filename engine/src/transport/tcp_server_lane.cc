@@ -15,7 +15,10 @@ namespace remora::transport::tcp {
 namespace {
 
 constexpr std::size_t kHeader = RequestHeader::kWireBytes;
-constexpr std::size_t kInputBytes = std::size_t{32} * 1024;
+constexpr std::size_t kInputBytes = std::size_t{256} * 1024;
+/// From so many requests on, the answers to the first half of what has been received are sent
+/// before the other half is served: the client goes on with these meanwhile.
+constexpr std::size_t kHalfFrom = 12;
 /// After a write of so many bytes only a header is received ahead of the next one's bytes, so that
 /// these go straight to where they belong.
 constexpr std::uint32_t kLargeWrite = 16 * 1024;
@@ -29,8 +32,13 @@ ServerLane::ServerLane(UniqueFd socket, std::shared_ptr<Session> session, bool p
     : socket_{std::move(socket)},
       session_{std::move(session)},
       payload_crc_{payload_crc},
-      input_(kInputBytes + (payload_crc ? kTransferBytesMax : 0)),
-      staged_output_(payload_crc ? kBytesMost + kTransferBytesMax : 0) {}
+      straight_from_{payload_crc ? UINT32_MAX : kStraightFrom},
+      input_size_{kInputBytes + (payload_crc ? kTransferBytesMax : 0)},
+      input_{std::make_unique_for_overwrite<std::byte[]>(input_size_)},
+      outgoing_size_{
+          kRequestsMost * AnswerHeader::kWireBytes +
+          (payload_crc ? kBytesMost + kTransferBytesMax : kRequestsMost * kStraightFrom)},
+      outgoing_{std::make_unique_for_overwrite<std::byte[]>(outgoing_size_)} {}
 
 ServerLane::Progress ServerLane::step(const GrantTable& grants, Served& served) noexcept {
   moved_ = false;
@@ -56,7 +64,7 @@ ServerLane::Progress ServerLane::step(const GrantTable& grants, Served& served) 
 /// One receive: the rest of a write to where it belongs, then what comes behind it.
 bool ServerLane::receive() noexcept {
   if (begin_ != 0) {
-    std::memmove(input_.data(), input_.data() + begin_, end_ - begin_);
+    std::memmove(input_.get(), input_.get() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);
   }
   std::array<iovec, 2> parts{};
@@ -65,8 +73,8 @@ bool ServerLane::receive() noexcept {
   const std::size_t straight = std::min<std::size_t>(target_left_, kBytesMost);
   if (straight > 0) parts[count++] = {.iov_base = target_, .iov_len = straight};
   if (straight == target_left_) {
-    const std::size_t ahead = input_.size() - end_;
-    parts[count++] = {.iov_base = input_.data() + end_,
+    const std::size_t ahead = input_size_ - end_;
+    parts[count++] = {.iov_base = input_.get() + end_,
                       .iov_len = large_writes_ && end_ < kHeader ? kHeader - end_ : ahead};
   }
   for (std::size_t i = 0; i < count; ++i) room += parts[i].iov_len;
@@ -88,7 +96,29 @@ bool ServerLane::receive() noexcept {
   target_ += direct;
   target_left_ -= direct;
   end_ += bytes - direct;
+  half_ = end_ / 2;
+  fetched_ = 0;
   return true;
+}
+
+/// Asks the processor for the memory of the requests that are buffered, for all at once: served one
+/// by one, each would wait for its page and its lines. Headers are not judged here, so nothing is
+/// done with what they say.
+void ServerLane::fetch_ahead(const GrantTable& grants) noexcept {
+  std::size_t at = std::max(begin_, fetched_);
+  for (std::size_t ahead = 0; ahead < kRequestsMost && at < end_ && end_ - at >= kHeader; ++ahead) {
+    const std::byte* const header = input_.get() + at;
+    const RequestHeader::Place place =
+        RequestHeader::place_of(std::span<const std::byte, kHeader>{header, kHeader});
+    const std::byte* const memory = grants.locate(place.key, place.address, place.length_bytes);
+    if (memory == nullptr) break;
+    // A long copy to a place overwrites whole lines: it reads nothing there.
+    const std::uint32_t wanted =
+        goes_straight(place.payload_bytes) ? 0 : std::min(place.length_bytes, kFetchedAhead);
+    for (std::uint32_t line = 0; line < wanted; line += kLine) __builtin_prefetch(memory + line);
+    at += kHeader + place.payload_bytes;
+  }
+  fetched_ = at;
 }
 
 /// Serves what is buffered, in order.
@@ -96,14 +126,19 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, Served& served) noe
   if (target_ != nullptr) {
     if (target_left_ > 0) return Stop::kNeedsBytes;
     target_ = nullptr;
-    if (write_.answered) answer(write_, nullptr, 0, CompletionStatus::kSuccess);
+    if (write_.answered) answer(write_);
   }
+  fetch_ahead(grants);
   std::uint64_t bytes = 0;
   for (std::size_t requests = 0; requests < kRequestsMost - 1; ++requests) {
     if (bytes >= kBytesMost) return Stop::kLimit;
+    if (begin_ >= half_) {
+      half_ = input_size_;
+      if (requests >= kHalfFrom && output_pending()) return Stop::kLimit;
+    }
     if (end_ - begin_ < kHeader) return Stop::kNeedsBytes;
     const auto request = RequestHeader::from_wire(
-        std::span<const std::byte, kHeader>{input_.data() + begin_, kHeader});
+        std::span<const std::byte, kHeader>{input_.get() + begin_, kHeader});
     if (!request || (next_sequence_ && request->sequence != *next_sequence_)) {
       dead_ = true;
       return Stop::kEnded;
@@ -114,7 +149,7 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, Served& served) noe
                                  .length_bytes = request->compare_or_add,
                                  .tag = request->key}))
         return Stop::kNeedsRoom;
-      answer(*request, nullptr, 0, CompletionStatus::kSuccess);
+      answer(*request);
       begin_ += kHeader;
       next_sequence_ = request->sequence + 1;
       continue;
@@ -136,7 +171,7 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, Served& served) noe
         if (stop != Stop::kLimit) return stop;
       } else if (request->opcode == Opcode::kWriteZeroes) {
         std::memset(target.memory, 0, request->length_bytes);
-        if (request->answered) answer(*request, nullptr, 0, CompletionStatus::kSuccess);
+        if (request->answered) answer(*request);
         begin_ += kHeader;
       } else {
         serve_atomic(*request, target.memory);
@@ -162,7 +197,7 @@ void ServerLane::count(const RequestHeader& request, Served& served) noexcept {
 ServerLane::Stop ServerLane::serve_write(const RequestHeader& request, std::byte* memory,
                                          Served& served) noexcept {
   const std::size_t buffered = end_ - begin_ - kHeader;
-  const std::byte* const payload = input_.data() + begin_ + kHeader;
+  const std::byte* const payload = input_.get() + begin_ + kHeader;
   if (payload_crc_) {
     if (buffered < request.length_bytes) return Stop::kNeedsBytes;  // the buffer holds the largest
     if (crc32c({payload, request.length_bytes}) != request.payload_crc) {
@@ -177,7 +212,7 @@ ServerLane::Stop ServerLane::serve_write(const RequestHeader& request, std::byte
   std::memcpy(memory, payload, part);
   begin_ += kHeader + part;
   if (part == request.length_bytes) {
-    if (request.answered) answer(request, nullptr, 0, CompletionStatus::kSuccess);
+    if (request.answered) answer(request);
     return Stop::kLimit;
   }
   write_ = request;
@@ -191,51 +226,51 @@ ServerLane::Stop ServerLane::serve_write(const RequestHeader& request, std::byte
 
 /// False: no room for the copy in this step.
 bool ServerLane::serve_read(const RequestHeader& request, const std::byte* memory) noexcept {
-  if (payload_crc_) {
-    if (staged_output_.size() - staged_output_bytes_ < request.length_bytes) return false;
-    std::byte* const copy = staged_output_.data() + staged_output_bytes_;
-    std::memcpy(copy, memory, request.length_bytes);
-    staged_output_bytes_ += request.length_bytes;
-    memory = copy;
-  } else {
-    // It is copied when all of this step's answers are sent: by then it is here.
-    for (std::uint32_t at = 0; at < std::min(request.length_bytes, kFetchedAhead); at += kLine)
-      __builtin_prefetch(memory + at);
-    reads_[read_count_++] = {memory, request.length_bytes, request.key};
+  const std::uint32_t length = request.length_bytes;
+  if (goes_straight(length)) {
+    reads_[read_count_++] = {memory, length, request.key};
+    answer(request);
+    add_output(memory, length);
+    return true;
   }
-  answer(request, memory, request.length_bytes, CompletionStatus::kSuccess);
+  if (outgoing_size_ - outgoing_end_ < AnswerHeader::kWireBytes + length) return false;
+  std::memcpy(next_payload(), memory, length);
+  answer(request);
   return true;
 }
 
 void ServerLane::serve_atomic(const RequestHeader& request, std::byte* memory) noexcept {
   const std::atomic_ref<std::uint64_t> word{*reinterpret_cast<std::uint64_t*>(memory)};
-  std::uint64_t& old = old_values_[atomics_++];
-  if (request.opcode == Opcode::kFetchAdd) {
+  std::uint64_t old = request.compare_or_add;
+  if (request.opcode == Opcode::kFetchAdd)
     old = word.fetch_add(request.compare_or_add);
-  } else {
-    old = request.compare_or_add;
+  else
     word.compare_exchange_strong(old, request.swap);
-  }
-  answer(request, reinterpret_cast<const std::byte*>(&old), sizeof old, CompletionStatus::kSuccess);
+  std::memcpy(next_payload(), &old, sizeof old);
+  answer(request);
 }
 
 /// The last answer of this lane. What the client has sent behind the request is not served.
 void ServerLane::refuse(const RequestHeader& request, CompletionStatus status) noexcept {
   refused_ = true;
-  answer(request, nullptr, 0, status);
+  answer(request, status);
 }
 
-void ServerLane::answer(const RequestHeader& request, const std::byte* payload,
-                        std::uint32_t payload_bytes, CompletionStatus status) noexcept {
-  auto& header = headers_[answers_++];
+/// What follows the header is at next_payload(), or goes straight.
+void ServerLane::answer(const RequestHeader& request, CompletionStatus status) noexcept {
+  const std::uint32_t payload_bytes =
+      status == CompletionStatus::kSuccess ? answer_bytes(request.opcode, request.length_bytes) : 0;
+  const std::size_t length =
+      AnswerHeader::kWireBytes + (goes_straight(payload_bytes) ? 0 : payload_bytes);
+  std::byte* const at = outgoing_.get() + outgoing_end_;
   AnswerHeader{.status = status,
                .opcode = request.opcode,
                .sequence = request.sequence,
                .length_bytes = payload_bytes,
-               .payload_crc = payload_crc_ ? crc32c({payload, payload_bytes}) : 0}
-      .to_wire(header);
-  add_output(header.data(), header.size());
-  if (payload_bytes > 0) add_output(payload, payload_bytes);
+               .payload_crc = payload_crc_ ? crc32c({next_payload(), payload_bytes}) : 0}
+      .to_wire(std::span<std::byte, AnswerHeader::kWireBytes>{at, AnswerHeader::kWireBytes});
+  add_output(at, length);
+  outgoing_end_ += length;
 }
 
 void ServerLane::add_output(const std::byte* bytes, std::size_t length) noexcept {
@@ -285,7 +320,7 @@ ServerLane::Progress ServerLane::flush() noexcept {
   if (output_pending())
     return static_cast<std::uint64_t>(sent) == bytes - beyond ? Progress::kMore
                                                               : Progress::kBlocked;
-  output_first_ = output_count_ = answers_ = atomics_ = read_count_ = staged_output_bytes_ = 0;
+  output_first_ = output_count_ = outgoing_end_ = read_count_ = 0;
   return Progress::kIdle;
 }
 
@@ -293,7 +328,7 @@ ServerLane::Progress ServerLane::flush() noexcept {
 /// refusal is not lost with a connection that is reset.
 ServerLane::Progress ServerLane::drain() noexcept {
   if (!std::exchange(said_all_, true)) ::shutdown(socket_.get(), SHUT_WR);
-  const ssize_t got = ::recv(socket_.get(), input_.data(), input_.size(), MSG_DONTWAIT);
+  const ssize_t got = ::recv(socket_.get(), input_.get(), input_size_, MSG_DONTWAIT);
   if (got > 0) return Progress::kMore;
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kIdle;
   dead_ = true;
@@ -311,7 +346,7 @@ void ServerLane::abort() noexcept {
   target_ = nullptr;
   target_left_ = 0;
   read_count_ = 0;
-  output_first_ = output_count_ = 0;
+  output_first_ = output_count_ = outgoing_end_ = 0;
   ::shutdown(socket_.get(), SHUT_RDWR);
 }
 

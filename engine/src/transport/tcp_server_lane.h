@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <sys/uio.h>
-#include <vector>
 
 #include "support/clock.h"
 #include "support/unique_fd.h"
@@ -30,10 +29,11 @@ struct Served {
 /// them others are served. Memory is reached only within a step or through what a step has left
 /// behind (a write half received, answers not sent), which abort() drops.
 ///
-/// A read's bytes are sent from the region itself. A write's bytes are received into the region
-/// itself, but for what came together with its header: that was received into the buffer of headers
-/// and is copied. With payload CRC everything goes through buffers: received, checked, copied;
-/// copied, summed, sent.
+/// The bytes of a large read are sent from the region itself, those of a small one copied behind
+/// their header. A write's bytes are received into the region itself, but
+/// for what came together with its header: that was received into the buffer of headers and is
+/// copied. With payload CRC everything goes through buffers: received, checked, copied; copied,
+/// summed, sent.
 ///
 /// All functions with the session's lock, by way of Session.
 class ServerLane {
@@ -83,29 +83,40 @@ class ServerLane {
   Progress drain() noexcept;
   /// False: the lane is dead.
   bool receive() noexcept;
+  void fetch_ahead(const GrantTable& grants) noexcept;
   Stop serve(const GrantTable& grants, Served& served) noexcept;
   Stop serve_write(const RequestHeader& request, std::byte* memory, Served& served) noexcept;
   static void count(const RequestHeader& request, Served& served) noexcept;
   bool serve_read(const RequestHeader& request, const std::byte* memory) noexcept;
   void serve_atomic(const RequestHeader& request, std::byte* memory) noexcept;
   void refuse(const RequestHeader& request, CompletionStatus status) noexcept;
-  void answer(const RequestHeader& request, const std::byte* payload, std::uint32_t payload_bytes,
-              CompletionStatus status) noexcept;
+  [[nodiscard]] bool goes_straight(std::uint32_t payload_bytes) const noexcept {
+    return payload_bytes >= straight_from_;
+  }
+  [[nodiscard]] std::byte* next_payload() noexcept {
+    return outgoing_.get() + outgoing_end_ + AnswerHeader::kWireBytes;
+  }
+  void answer(const RequestHeader& request,
+              CompletionStatus status = CompletionStatus::kSuccess) noexcept;
   void add_output(const std::byte* bytes, std::size_t length) noexcept;
   [[nodiscard]] bool overlaps_pending(const std::byte* memory, std::uint32_t length) const noexcept;
 
   UniqueFd socket_;
   std::shared_ptr<Session> session_;
   bool payload_crc_;
+  std::uint32_t straight_from_;  ///< reads of so many bytes are sent from the region itself
   bool dead_ = false;
   bool moved_ = false;
   bool refused_ = false;
   bool said_all_ = false;  ///< the refusal has left, and the end of the stream behind it
   std::optional<std::uint32_t> next_sequence_;
 
-  std::vector<std::byte> input_;
+  std::size_t input_size_;
+  std::unique_ptr<std::byte[]> input_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
+  std::size_t half_ = 0;       ///< of what the last receive left there
+  std::size_t fetched_ = 0;    ///< memory of the requests before this has been asked for
   bool starved_ = true;        ///< the buffered bytes are no whole request
   bool filled_ = false;        ///< the last receive took all it had room for
   bool large_writes_ = false;  ///< the last request was one: receive headers alone
@@ -115,17 +126,14 @@ class ServerLane {
   RequestHeader write_;
 
   // Answers on their way: of one step, all gone before the next one serves.
-  std::array<std::array<std::byte, AnswerHeader::kWireBytes>, kRequestsMost + 1> headers_;
-  std::array<std::uint64_t, kRequestsMost> old_values_;
-  std::array<PendingRead, kRequestsMost> reads_;
-  std::array<iovec, 2 * (kRequestsMost + 1)> output_;
-  std::size_t answers_ = 0;
-  std::size_t atomics_ = 0;
+  std::size_t outgoing_size_;
+  std::unique_ptr<std::byte[]> outgoing_;  // headers, and behind each what does not go straight
+  std::size_t outgoing_end_ = 0;
+  std::array<PendingRead, kRequestsMost> reads_;  // that go straight
   std::size_t read_count_ = 0;
+  std::array<iovec, 2 * kRequestsMost> output_;
   std::size_t output_first_ = 0;
   std::size_t output_count_ = 0;
-  std::vector<std::byte> staged_output_;  // with payload CRC: copies of what is read
-  std::size_t staged_output_bytes_ = 0;
 };
 
 }  // namespace remora::transport::tcp

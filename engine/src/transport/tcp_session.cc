@@ -12,9 +12,8 @@ namespace remora::transport::tcp {
 
 namespace {
 
-constexpr unsigned kGenerationBits = 12;
+constexpr unsigned kGenerationBits = GrantTable::kGenerationBits;
 constexpr std::uint32_t kGenerationMask = (1U << kGenerationBits) - 1;
-static_assert(GrantTable::kExtentsMax == std::size_t{1} << (32 - kGenerationBits));
 
 std::uint32_t key_of(std::size_t index, std::uint32_t generation) noexcept {
   return static_cast<std::uint32_t>(index) << kGenerationBits | (generation & kGenerationMask);
@@ -67,18 +66,12 @@ GrantTable::Target GrantTable::resolve(const RequestHeader& request) const noexc
                          : request.length_bytes != 0 && request.length_bytes <= kTransferBytesMax;
   if (!whole) return {.status = CompletionStatus::kRemoteInvalidRequest};
   const Target refused{.status = CompletionStatus::kRemoteAccessError};
-  const std::size_t index = request.key >> kGenerationBits;
-  if (index >= slots_.size()) return refused;
-  const Slot& slot = slots_[index];
-  const GrantedExtent& extent = slot.extent;
-  if (!slot.used || slot.key != request.key || !includes(extent.rights, right_for(request.opcode)))
-    return refused;
+  std::byte* const memory = locate(request.key, request.address, request.length_bytes);
+  if (memory == nullptr) return refused;
+  const GrantedExtent& extent = slots_[request.key >> kGenerationBits].extent;
+  if (!includes(extent.rights, right_for(request.opcode))) return refused;
   if (atomic && !extent.cpu_atomics) return refused;
-  if (request.address < extent.start_bytes) return refused;
-  const std::uint64_t into = request.address - extent.start_bytes;
-  if (into > extent.length_bytes || request.length_bytes > extent.length_bytes - into)
-    return refused;
-  return {.memory = extent.memory + into};
+  return {.memory = memory};
 }
 
 Result<std::shared_ptr<Session>> Session::create() {

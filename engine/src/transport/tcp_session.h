@@ -34,7 +34,8 @@ struct GrantedExtent {
 /// that of another. Nothing of other sessions is in it: no key reaches them.
 class GrantTable {
  public:
-  static constexpr std::size_t kExtentsMax = std::size_t{1} << 20U;
+  static constexpr unsigned kGenerationBits = 12;
+  static constexpr std::size_t kExtentsMax = std::size_t{1} << (32 - kGenerationBits);
 
   /// Errors: kLimitExceeded (kExtentsMax).
   Result<std::uint32_t> add(const GrantedExtent& extent);
@@ -47,6 +48,17 @@ class GrantTable {
     std::byte* memory = nullptr;
   };
   [[nodiscard]] Target resolve(const RequestHeader& request) const noexcept;
+  /// Where that would be, whoever asks and for what; null outside of every extent.
+  [[nodiscard]] std::byte* locate(std::uint32_t key, std::uint64_t address,
+                                  std::uint32_t length_bytes) const noexcept {
+    const std::size_t index = key >> kGenerationBits;
+    if (index >= slots_.size() || !slots_[index].used || slots_[index].key != key) return nullptr;
+    const GrantedExtent& extent = slots_[index].extent;
+    if (address < extent.start_bytes) return nullptr;
+    const std::uint64_t into = address - extent.start_bytes;
+    if (into > extent.length_bytes || length_bytes > extent.length_bytes - into) return nullptr;
+    return extent.memory + into;
+  }
 
  private:
   struct Slot {

@@ -5,14 +5,71 @@
 /// who uses it.
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 
+#include "support/crc32c.h"
 #include "transport/transport.h"
 
 namespace remora::transport::tcp {
+
+namespace wire {
+
+template <typename T>
+T swapped(T value) noexcept {
+  if constexpr (std::endian::native == std::endian::big && sizeof(T) == 8)
+    return __builtin_bswap64(value);
+  if constexpr (std::endian::native == std::endian::big && sizeof(T) == 4)
+    return __builtin_bswap32(value);
+  return value;
+}
+
+template <typename T>
+void put(std::byte* at, T value) noexcept {
+  value = swapped(value);
+  std::memcpy(at, &value, sizeof value);
+}
+
+template <typename T>
+T get(const std::byte* at) noexcept {
+  T value{};
+  std::memcpy(&value, at, sizeof value);
+  return swapped(value);
+}
+
+/// Puts the CRC32C of all but the last four bytes there.
+template <std::size_t kBytes>
+void seal(std::span<std::byte, kBytes> bytes) noexcept {
+  put(bytes.data() + kBytes - 4, crc32c_of<kBytes - 4>(bytes.data()));
+}
+template <std::size_t kBytes>
+bool sealed(std::span<const std::byte, kBytes> bytes) noexcept {
+  return get<std::uint32_t>(bytes.data() + kBytes - 4) == crc32c_of<kBytes - 4>(bytes.data());
+}
+
+inline constexpr std::uint8_t kFlagAnswered = 1;
+inline constexpr std::uint8_t kOpcodeFirst = 1;
+inline constexpr std::uint8_t kOpcodeLast = 6;
+
+inline std::uint8_t code_of(Opcode opcode) noexcept {
+  return static_cast<std::uint8_t>(static_cast<std::uint8_t>(opcode) + kOpcodeFirst);
+}
+
+/// The first four bytes of requests and answers: two that say something, two of zero.
+inline std::uint32_t lead(std::uint8_t first, std::uint8_t second) noexcept {
+  return std::uint32_t{first} | std::uint32_t{second} << 8U;
+}
+
+/// Two fields of four bytes, one behind the other.
+inline std::uint64_t pair(std::uint32_t first, std::uint32_t second) noexcept {
+  return std::uint64_t{first} | std::uint64_t{second} << 32U;
+}
+
+}  // namespace wire
 
 enum class Purpose : std::uint8_t { kControl = 0, kLane = 1 };
 
@@ -81,6 +138,9 @@ struct FrameHeader {
 
 /// Bytes of one read or write.
 inline constexpr std::uint32_t kTransferBytesMax = 1U << 20U;
+/// Payload of so many bytes is sent from and received where it belongs. What is shorter is copied
+/// next to its header: that costs less than two more vectors of a send or receive.
+inline constexpr std::uint32_t kStraightFrom = 1024;
 
 /// A request of a lane; the bytes of a write follow it.
 ///
@@ -112,6 +172,15 @@ struct RequestHeader {
   void to_wire(std::span<std::byte, kWireBytes> bytes) const noexcept;
   [[nodiscard]] static std::optional<RequestHeader> from_wire(
       std::span<const std::byte, kWireBytes> bytes) noexcept;
+
+  /// What these bytes, checked for nothing, say of the memory that is meant.
+  struct Place {
+    std::uint64_t address;
+    std::uint32_t key;
+    std::uint32_t length_bytes;
+    std::uint32_t payload_bytes;  ///< that follow the header
+  };
+  [[nodiscard]] static Place place_of(std::span<const std::byte, kWireBytes> bytes) noexcept;
 };
 
 /// The answer to a request, and to the unanswered writes before it; the bytes of a read, or the old
@@ -138,12 +207,98 @@ struct AnswerHeader {
   void to_wire(std::span<std::byte, kWireBytes> bytes) const noexcept;
   [[nodiscard]] static std::optional<AnswerHeader> from_wire(
       std::span<const std::byte, kWireBytes> bytes) noexcept;
+  /// Whether these bytes, with their CRC, tell of that request's success and of no payload CRC.
+  [[nodiscard]] static bool tells_of_success(std::span<const std::byte, kWireBytes> bytes,
+                                             Opcode opcode, std::uint32_t sequence,
+                                             std::uint32_t length_bytes) noexcept;
 };
+
+// Once for each operation on either side: inline.
+
+inline void RequestHeader::to_wire(std::span<std::byte, kWireBytes> bytes) const noexcept {
+  std::byte* const at = bytes.data();
+  const auto flags = answered ? wire::kFlagAnswered : std::uint8_t{0};
+  wire::put(at, wire::pair(wire::lead(wire::code_of(opcode), flags), length_bytes));
+  wire::put(at + 8, address);
+  wire::put(at + 16, wire::pair(key, sequence));
+  wire::put(at + 24, compare_or_add);
+  wire::put(at + 32, swap);
+  wire::put(at + 40, payload_crc);
+  wire::seal(bytes);
+}
+
+inline std::optional<RequestHeader> RequestHeader::from_wire(
+    std::span<const std::byte, kWireBytes> bytes) noexcept {
+  const std::byte* const at = bytes.data();
+  const auto lead = wire::get<std::uint32_t>(at);
+  const auto code = static_cast<std::uint8_t>(lead);
+  if (!wire::sealed(bytes) || code < wire::kOpcodeFirst || code > wire::kOpcodeLast ||
+      lead >> 8U > wire::kFlagAnswered)
+    return std::nullopt;
+  const RequestHeader found{.opcode = static_cast<Opcode>(code - wire::kOpcodeFirst),
+                            .answered = lead >> 8U != 0,
+                            .length_bytes = wire::get<std::uint32_t>(at + 4),
+                            .address = wire::get<std::uint64_t>(at + 8),
+                            .key = wire::get<std::uint32_t>(at + 16),
+                            .sequence = wire::get<std::uint32_t>(at + 20),
+                            .compare_or_add = wire::get<std::uint64_t>(at + 24),
+                            .swap = wire::get<std::uint64_t>(at + 32),
+                            .payload_crc = wire::get<std::uint32_t>(at + 40)};
+  if (!found.answered && !is_write(found.opcode)) return std::nullopt;
+  // No bytes go with it, and none come back.
+  if (found.opcode == Opcode::kNotify && found.length_bytes != 0) return std::nullopt;
+  return found;
+}
+
+inline RequestHeader::Place RequestHeader::place_of(
+    std::span<const std::byte, kWireBytes> bytes) noexcept {
+  const std::byte* const at = bytes.data();
+  const auto length = wire::get<std::uint32_t>(at + 4);
+  const bool write = at[0] == std::byte{wire::code_of(Opcode::kWrite)};
+  return {.address = wire::get<std::uint64_t>(at + 8),
+          .key = wire::get<std::uint32_t>(at + 16),
+          .length_bytes = length,
+          .payload_bytes = write ? length : 0};
+}
+
+inline void AnswerHeader::to_wire(std::span<std::byte, kWireBytes> bytes) const noexcept {
+  std::byte* const at = bytes.data();
+  const auto first = wire::lead(static_cast<std::uint8_t>(status), wire::code_of(opcode));
+  wire::put(at, wire::pair(first, sequence));
+  wire::put(at + 8, wire::pair(length_bytes, payload_crc));
+  wire::seal(bytes);
+}
+
+inline std::optional<AnswerHeader> AnswerHeader::from_wire(
+    std::span<const std::byte, kWireBytes> bytes) noexcept {
+  const std::byte* const at = bytes.data();
+  const auto lead = wire::get<std::uint32_t>(at);
+  const auto status = static_cast<std::uint8_t>(lead);
+  const std::uint32_t code = lead >> 8U;
+  if (!wire::sealed(bytes) || status > static_cast<std::uint8_t>(CompletionStatus::kGeneral) ||
+      code < wire::kOpcodeFirst || code > wire::kOpcodeLast)
+    return std::nullopt;
+  return AnswerHeader{.status = static_cast<CompletionStatus>(status),
+                      .opcode = static_cast<Opcode>(code - wire::kOpcodeFirst),
+                      .sequence = wire::get<std::uint32_t>(at + 4),
+                      .length_bytes = wire::get<std::uint32_t>(at + 8),
+                      .payload_crc = wire::get<std::uint32_t>(at + 12)};
+}
+
+inline bool AnswerHeader::tells_of_success(std::span<const std::byte, kWireBytes> bytes,
+                                           Opcode opcode, std::uint32_t sequence,
+                                           std::uint32_t length_bytes) noexcept {
+  const auto first =
+      wire::lead(static_cast<std::uint8_t>(CompletionStatus::kSuccess), wire::code_of(opcode));
+  return wire::get<std::uint64_t>(bytes.data()) == wire::pair(first, sequence) &&
+         wire::get<std::uint64_t>(bytes.data() + 8) == wire::pair(length_bytes, 0) &&
+         wire::sealed(bytes);
+}
 
 /// Bytes that follow the answer to a request.
 [[nodiscard]] constexpr std::uint32_t answer_bytes(Opcode opcode,
                                                    std::uint32_t length_bytes) noexcept {
-  return is_write(opcode) ? 0 : length_bytes;
+  return is_write(opcode) || opcode == Opcode::kNotify ? 0 : length_bytes;
 }
 
 }  // namespace remora::transport::tcp

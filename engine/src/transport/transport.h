@@ -107,7 +107,7 @@ struct LaneCompletion {
 /// provably is not. Fewer than all only together with an error.
 struct PostOutcome {
   std::size_t taken = 0;
-  Status status;
+  int error = 0;  ///< errno of the refusal; the lane is of no use any more
 };
 
 /// Memory registered with a device; deregistered on destruction.

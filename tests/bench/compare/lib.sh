@@ -136,6 +136,23 @@ leave_out() {
   note "left out: $1 beside $2: $3"
 }
 
+# threads_rows TRANSPORT: as many threads as there are processors or more, beside fewer of our own.
+threads_rows() {
+  local threads op
+  for threads in 1 2 4 8; do
+    driver "$1_threads_$threads" "$build/tests/bench/side_remora" --transport "$1" --threads "$threads"
+  done
+  for op in read write; do
+    threads_row "$1" "$op" 2 1
+    threads_row "$1" "$op" 4 2
+    threads_row "$1" "$op" 8 2
+  done
+}
+threads_row() {
+  row "$2 4 KiB, depth 32, $3 threads" "$4 of our own" ops/s '>=0.9' \
+    "$1_threads_$3" "$2 4096 32 ops/s" "$1_threads_$4" "$2 4096 32 ops/s"
+}
+
 # --- sections --------------------------------------------------------------------------------------
 
 begin_section() {

@@ -30,6 +30,7 @@ section_shm() {
     memcpy_row '>=1.6' "$op" 1048576 1500 2
   done
 
+  threads_rows shm
   driver remora "$build/tests/bench/side_remora" --transport shm
   driver ucx "$build/tests/bench/peer_ucx" --transport posix
   driver libfabric "$build/tests/bench/peer_libfabric" --provider shm

@@ -22,6 +22,7 @@ section_tcp() {
   need nbdkit fio fio
   need nbdkit jq jq
   rows_sockets
+  threads_rows tcp
   rows_ucx
   rows_stores
   ((list)) || [[ -n ${driver_absent[nbdkit]:-} ]] || start_nbdkit

@@ -71,5 +71,23 @@ TEST(Crc32c, GoesOnWhereItStopped) {
   }
 }
 
+template <std::size_t kBytes>
+void expect_inline_agrees(const std::byte* at) {
+  EXPECT_EQ(crc32c_of<kBytes>(at), crc32c_software({at, kBytes})) << kBytes;
+}
+
+TEST(Crc32c, InlineSumsOfHeadersAgree) {
+  std::vector<std::byte> bytes(60);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 41 + i / 3);
+  for (std::size_t start = 0; start < 9; ++start) {
+    expect_inline_agrees<4>(&bytes[start]);
+    expect_inline_agrees<8>(&bytes[start]);
+    expect_inline_agrees<12>(&bytes[start]);
+    expect_inline_agrees<16>(&bytes[start]);
+    expect_inline_agrees<28>(&bytes[start]);
+    expect_inline_agrees<44>(&bytes[start]);
+  }
+}
+
 }  // namespace
 }  // namespace remora

@@ -29,8 +29,7 @@ class FakeLane : public Lane {
     ++doorbells;
     const std::size_t count = std::min(chain.size(), take_at_most);
     for (std::size_t i = 0; i < count; ++i) posted.push_back({*chain[i], first_sequence + i});
-    if (count == chain.size()) return {.taken = count, .status = {}};
-    return {.taken = count, .status = Error{Code::kProvider, "fake post"}};
+    return {.taken = count, .error = count == chain.size() ? 0 : EIO};
   }
   std::size_t poll(std::span<LaneCompletion> found) noexcept override {
     std::size_t count = 0;

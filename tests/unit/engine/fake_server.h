@@ -20,6 +20,8 @@ class FakeServerEndpoint final : public ClientEndpoint {
  public:
   struct Offer {
     std::unique_ptr<Lane> lane;
+    std::vector<std::unique_ptr<Lane>>
+        more_lanes{};  ///< given from the front, where `lane` is null
     std::shared_ptr<MemoryDomain> domain;
     std::optional<DirectPath> direct;
     std::span<std::byte> memory;  ///< the region's
@@ -38,7 +40,10 @@ class FakeServerEndpoint final : public ClientEndpoint {
   }
   Result<std::unique_ptr<Lane>> open_lane(const LaneTicket&, std::uint32_t,
                                           Deadline) noexcept override {
-    return std::move(offer_.lane);
+    if (offer_.lane != nullptr || offer_.more_lanes.empty()) return std::move(offer_.lane);
+    std::unique_ptr<Lane> first = std::move(offer_.more_lanes.front());
+    offer_.more_lanes.erase(offer_.more_lanes.begin());
+    return first;
   }
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
     return offer_.domain;

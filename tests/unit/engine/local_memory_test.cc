@@ -172,10 +172,10 @@ TEST(Slot, ReturnsToItsPoolWhenDestroyedAndOutlivesTheHandle) {
 TEST(RegisteredMemory, PartOutsideIsNotValid) {
   std::array<std::byte, 16> bytes{};
   const RegisteredMemory memory{std::make_shared<LocalMemory>(std::span{bytes})};
-  EXPECT_TRUE((Target{memory, 8, 8}.valid()));
-  EXPECT_FALSE((Target{memory, 9, 8}.valid()));
-  EXPECT_FALSE((Source{memory, SIZE_MAX, 2}.valid()));
-  EXPECT_FALSE((Source{RegisteredMemory{}, 0, 1}.valid()));
+  EXPECT_EQ((Target{memory, 8, 8}.bytes().data()), memory.bytes().data() + 8);
+  EXPECT_EQ((Target{memory, 9, 8}.bytes().data()), nullptr);
+  EXPECT_EQ((Source{memory, SIZE_MAX, 2}.bytes().data()), nullptr);
+  EXPECT_EQ((Source{RegisteredMemory{}, 0, 1}.bytes().data()), nullptr);
 }
 
 }  // namespace

@@ -63,10 +63,13 @@ struct FakeDomain final : transport::MemoryDomain {
   }
 };
 
+/// Neighbours in a batch are not neighbours in the region: those would be joined to one request.
+Block scattered(std::uint64_t sent) { return Block{(sent * 37) & 63U}; }
+
 void run_batches(const Region& region, SlotPool& slots, std::uint64_t times) {
   Queue queue = region.queue({.depth = 32}).value();
   for (std::uint64_t sent = 0, done = 0; done < times;) {
-    while (sent < times && !queue.full()) queue.read(Block{sent++ & 63U}, slots.take());
+    while (sent < times && !queue.full()) queue.read(scattered(sent++), slots.take());
     queue.submit().value();
     for (Completion& completion : queue.wait(32)) {
       if (!completion.ok()) std::abort();

@@ -112,6 +112,93 @@ TEST_F(PostedDriverTest, SeveralOperationsAreOneDoorbell) {
   EXPECT_EQ(counted("ok"), 2);
 }
 
+TEST_F(PostedDriverTest, NeighboursOnBothSidesAreOneRequest) {
+  // 64 bytes each: three that go on where the one before ends, and one that goes on remotely only.
+  std::vector<OperationRecord*> all;
+  for (const std::size_t at : {0U, 64U, 128U, 192U})
+    all.push_back(&registered(
+        make(Opcode::kRead, at, std::span{buffer_}.subspan(at == 192 ? 1024 : at, 64))));
+  for (std::size_t i = 0; i + 1 < all.size(); ++i) all[i]->next = all[i + 1];
+  submit(*all.front());
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  EXPECT_EQ(lane_->posted[0].request.remote_address, 0x10000U);
+  EXPECT_EQ(lane_->posted[0].request.local, buffer_.data());
+  EXPECT_EQ(lane_->posted[0].request.length_bytes, 192U);
+  EXPECT_EQ(lane_->posted[1].request.length_bytes, 64U);
+  lane_->complete(1);
+  wait_all(4);
+  for (OperationRecord* operation : all) {
+    EXPECT_EQ(&sink_.take(), operation) << "in their order";
+    EXPECT_TRUE(operation->outcome.ok);
+  }
+  EXPECT_EQ(counted("ok"), 4);
+}
+
+TEST_F(PostedDriverTest, NeighboursOfAnotherKindAreRequestsOfTheirOwn) {
+  auto& read = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& write = registered(make(Opcode::kWrite, 64, std::span{buffer_}.subspan(64, 64)));
+  // Small writes need no key, and have none that both could have.
+  auto& keyless = make(Opcode::kWrite, 128, std::span{buffer_}.subspan(128, 8));
+  auto& keyless_too = make(Opcode::kWrite, 136, std::span{buffer_}.subspan(136, 8));
+  auto& add = make(Opcode::kFetchAdd, 144, {});
+  read.next = &write;
+  write.next = &keyless;
+  keyless.next = &keyless_too;
+  keyless_too.next = &add;
+  submit(read);
+  EXPECT_EQ(lane_->posted.size(), 5U);
+  lane_->complete(4);
+  wait_all(5);
+}
+
+TEST_F(PostedDriverTest, JoinedRequestKeepsTheLanesLimit) {
+  std::vector<OperationRecord*> all;
+  for (std::size_t i = 0; i < 8; ++i)
+    all.push_back(
+        &registered(make(Opcode::kWrite, i * 256, std::span{buffer_}.subspan(i * 256, 256))));
+  for (std::size_t i = 0; i + 1 < all.size(); ++i) all[i]->next = all[i + 1];
+  submit(*all.front());
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  EXPECT_EQ(lane_->posted[0].request.length_bytes, 1024U);
+  EXPECT_EQ(lane_->posted[1].request.remote_address, 0x10400U);
+  lane_->complete(1);
+  wait_all(8);
+  EXPECT_EQ(counted("ok"), 8);
+}
+
+TEST_F(PostedDriverTest, JoinedOperationsFailTogetherAndEachByItsDeadline) {
+  auto& first = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& second = registered(
+      make(Opcode::kRead, 64, std::span{buffer_}.subspan(64, 64), std::chrono::milliseconds{5}));
+  first.next = &second;
+  submit(first);
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  wait_all(2, second.deadline);
+  EXPECT_EQ(first.outcome.code, Code::kConnectionLost);
+  EXPECT_EQ(second.outcome.code, Code::kTimedOut);
+
+  start(std::make_unique<FakeLane>());
+  auto& one = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& other = registered(make(Opcode::kWrite, 64, std::span{buffer_}.subspan(64, 64)));
+  one.next = &other;
+  submit(one);
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(4);
+  EXPECT_EQ(one.outcome.code, Code::kAccessRefused);
+  EXPECT_EQ(other.outcome.code, Code::kAccessRefused);
+}
+
+TEST_F(PostedDriverTest, JoinedRequestThatIsNotTakenEndsAllOfItsOperations) {
+  lane_->take_at_most = 0;
+  auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& second = registered(make(Opcode::kWrite, 64, std::span{buffer_}.subspan(64, 64)));
+  first.next = &second;
+  submit(first);
+  wait_all(2);
+  EXPECT_EQ(first.outcome.code, Code::kConnectionLost) << "it never left";
+  EXPECT_EQ(second.outcome.code, Code::kConnectionLost);
+}
+
 TEST_F(PostedDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
   auto& operation = registered(make(Opcode::kWrite, 3000, std::span{buffer_}.first(2500)));
   submit(operation);

@@ -229,6 +229,72 @@ TEST_P(TcpLaneTest, WritesOfOneChainAreAcknowledgedTogether) {
   EXPECT_EQ(server.served.operations[1], 16U);
 }
 
+TEST_P(TcpLaneTest, SmallReadsReturnWhatStoodThereBeforeTheWritesBehindThem) {
+  std::vector<std::vector<std::byte>> into(20, std::vector<std::byte>(64));
+  std::vector<std::vector<std::byte>> from;
+  std::vector<WorkRequest> chain;
+  for (unsigned i = 0; i < 20; ++i) from.push_back(pattern(40, i));
+  for (unsigned i = 0; i < 20; ++i) {
+    chain.push_back(client.read(server.key(), 256, into[i]));
+    chain.push_back(client.write(server.key(), 256 + i, from[i]));
+  }
+  std::vector<std::byte> model{server.memory.begin() + 256, server.memory.begin() + 320};
+  client.post(chain);
+  until_told(client, [&] { server.step(); });
+  EXPECT_TRUE(client.all_good());
+  for (unsigned i = 0; i < 20; ++i) {
+    EXPECT_EQ(into[i], model) << i;
+    std::copy(from[i].begin(), from[i].end(), model.begin() + i);
+  }
+}
+
+TEST_P(TcpLaneTest, ChainsThatFindNoRoomInTheSocketArriveWhole) {
+  // Small writes are copied behind their headers until there is no room for copies; then again.
+  std::vector<std::byte> model = server.memory;
+  std::vector<std::vector<std::byte>> from;
+  from.reserve(3000);
+  std::uint64_t at = 0;
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  while (from.size() < 3000 && std::chrono::steady_clock::now() < give_up) {
+    const std::size_t in_flight = client.next - client.statuses.size();
+    std::vector<WorkRequest> chain;
+    for (std::size_t i = 0; i < std::min<std::size_t>(64 - in_flight, 1 + from.size() % 7); ++i) {
+      from.push_back(pattern(1 + (from.size() * 37) % 1030, static_cast<unsigned>(from.size())));
+      std::copy(from.back().begin(), from.back().end(),
+                model.begin() + static_cast<std::ptrdiff_t>(at));
+      chain.push_back(client.write(server.key(), at, from.back()));
+      at += from.back().size();
+    }
+    if (!chain.empty()) client.post(chain);
+    if (chain.empty() || from.size() % 5 == 0) server.step();
+    client.poll();
+  }
+  until_told(client, [&] { server.step(); });
+  EXPECT_TRUE(client.all_good());
+  EXPECT_EQ(client.next, from.size());
+  EXPECT_EQ(server.memory, model);
+}
+
+TEST_P(TcpLaneTest, BurstIsAnsweredInHalves) {
+  if (std::get<1>(GetParam()) != 0) GTEST_SKIP() << "these sockets take no burst at once";
+  std::vector<std::vector<std::byte>> buffers(40, std::vector<std::byte>(64));
+  std::vector<WorkRequest> chain;
+  for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite}) {
+    chain.clear();
+    for (std::size_t i = 0; i < 40; ++i)
+      chain.push_back(opcode == Opcode::kRead ? client.read(server.key(), 64 * i, buffers[i])
+                                              : client.write(server.key(), 64 * i, buffers[i]));
+    const std::size_t before = client.statuses.size();
+    client.post(chain);
+    EXPECT_EQ(server.step(), ServerLane::Progress::kMore);
+    client.poll();
+    EXPECT_EQ(client.statuses.size() - before, 20U) << static_cast<int>(opcode);
+    server.step();
+    client.poll();
+    EXPECT_TRUE(client.all_good());
+  }
+}
+
 TEST_P(TcpLaneTest, CompareSwapSwapsOnlyWhatItExpects) {
   std::uint64_t there = 0;
   std::memcpy(&there, server.memory.data() + 8, sizeof there);
@@ -408,6 +474,61 @@ TEST_F(TcpAnswersTest, ByteByByteIsAsGood) {
   EXPECT_EQ(std::memcmp(&client.lane->atomic_results()[2], value.data(), 8), 0);
 }
 
+TEST_F(TcpAnswersTest, SmallOnesMayBeCutAnywhere) {
+  const std::vector<std::byte> bytes = pattern(100, 1);
+  const std::vector<std::byte> value = pattern(8, 3);
+  std::uint32_t sequence = 0;
+  const auto stream = [&] {  // of a read, a write, an atomic
+    std::vector<std::byte> all;
+    const auto put = [&](Opcode opcode, std::span<const std::byte> payload) {
+      std::array<std::byte, AnswerHeader::kWireBytes> wire{};
+      AnswerHeader{.opcode = opcode,
+                   .sequence = sequence,
+                   .length_bytes = static_cast<std::uint32_t>(payload.size())}
+          .to_wire(wire);
+      all.insert(all.end(), wire.begin(), wire.end());
+      all.insert(all.end(), payload.begin(), payload.end());
+      ++sequence;
+    };
+    put(Opcode::kRead, bytes);
+    put(Opcode::kWrite, {});
+    put(Opcode::kFetchAdd, value);
+    return all;
+  };
+  for (std::size_t cut = 1; cut < 3 * AnswerHeader::kWireBytes + 108; ++cut) {
+    std::fill(into.begin(), into.end(), std::byte{0});
+    std::vector<std::byte> source(9);
+    client.post({client.read(1, 0, into), client.write(1, 0, source)});
+    client.post({client.add(1, 0, 1)});
+    std::array<std::byte, 512> requests;
+    while (::recv(pair.a.get(), requests.data(), requests.size(), MSG_DONTWAIT) > 0) {
+    }
+    const std::vector<std::byte> all = stream();
+    raw(std::span{all}.first(cut));
+    client.poll();
+    EXPECT_FALSE(client.all_told()) << cut;
+    raw(std::span{all}.subspan(cut));
+    client.poll();
+    ASSERT_TRUE(client.all_good()) << cut;
+    EXPECT_EQ(into, bytes) << cut;
+    const auto results = client.lane->atomic_results();
+    EXPECT_EQ(std::memcmp(&results[(client.next - 1) & (results.size() - 1)], value.data(), 8), 0);
+  }
+}
+
+TEST_F(TcpAnswersTest, BytesNobodyAskedForEndTheLane) {
+  client.post({client.read(1, 0, into)});
+  answer({.sequence = 0, .length_bytes = 100}, pattern(100, 9));
+  raw(pattern(AnswerHeader::kWireBytes, 4));
+  client.poll();
+  EXPECT_TRUE(client.all_good());
+  EXPECT_EQ(into, pattern(100, 9));
+  client.post({client.read(1, 0, into)});
+  until_told(client, [] {});
+  EXPECT_EQ(client.statuses.back(), CompletionStatus::kBadResponse);
+  EXPECT_EQ(into, pattern(100, 9));
+}
+
 TEST_F(TcpAnswersTest, FailureNeedsNothingBehindIt) {
   client.post({client.read(1, 0, into), client.read(1, 0, into)});
   answer({.status = CompletionStatus::kRemoteInvalidRequest, .sequence = 0});
@@ -515,6 +636,57 @@ TEST_F(TcpRequestsTest, CorruptWriteIsRefusedAndChangesNothing) {
   EXPECT_EQ(status(), CompletionStatus::kRemoteOperationError);
   EXPECT_EQ(server.memory, before);
   EXPECT_EQ(server.served.corrupt, 1U);
+}
+
+TEST_F(TcpRequestsTest, MayBeCutAnywhere) {
+  // A small read, a small write, an atomic and a read of both: the same answers wherever they are
+  // cut.
+  std::vector<std::byte> stream;
+  const auto put = [&](RequestHeader header, std::span<const std::byte> payload = {}) {
+    std::array<std::byte, RequestHeader::kWireBytes> wire{};
+    header.to_wire(wire);
+    stream.insert(stream.end(), wire.begin(), wire.end());
+    stream.insert(stream.end(), payload.begin(), payload.end());
+  };
+  const std::vector<std::byte> bytes = pattern(70, 7);
+  std::vector<std::byte> answers;
+  std::size_t length = 1;
+  for (std::size_t cut = 0; cut < length; ++cut) {
+    LaneEnds ends;
+    ServerSide server{std::move(ends.a)};
+    stream.clear();
+    put({.length_bytes = 100, .address = 3, .key = server.key(), .sequence = 9});
+    put({.opcode = Opcode::kWrite,
+         .answered = false,
+         .length_bytes = 70,
+         .address = 8,
+         .key = server.key(),
+         .sequence = 10},
+        bytes);
+    put({.opcode = Opcode::kFetchAdd,
+         .length_bytes = 8,
+         .address = 80,
+         .key = server.key(),
+         .sequence = 11,
+         .compare_or_add = 5});
+    put({.length_bytes = 100, .key = server.key(), .sequence = 12});
+    length = stream.size();
+    for (const auto& part : {std::span{stream}.first(cut), std::span{stream}.subspan(cut)}) {
+      if (part.empty()) continue;
+      ASSERT_EQ(::send(ends.b.get(), part.data(), part.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(part.size()));
+      for (int i = 0; i < 4; ++i) ASSERT_NE(server.step(), ServerLane::Progress::kDead) << cut;
+    }
+    std::vector<std::byte> got(1000);
+    const ssize_t count = ::recv(ends.b.get(), got.data(), got.size(), MSG_DONTWAIT);
+    ASSERT_EQ(count, static_cast<ssize_t>(3 * AnswerHeader::kWireBytes + 100 + 8 + 100)) << cut;
+    got.resize(static_cast<std::size_t>(count));
+    if (cut == 0) answers = got;
+    EXPECT_EQ(got, answers) << cut;
+    EXPECT_EQ(std::memcmp(got.data() + got.size() - 92, bytes.data(), 70), 0) << cut;
+    EXPECT_EQ(std::memcmp(server.memory.data() + 8, bytes.data(), 70), 0) << cut;
+    EXPECT_EQ(server.served.operations, (std::array<std::uint64_t, 4>{2, 1, 0, 1})) << cut;
+  }
 }
 
 TEST_F(TcpRequestsTest, NonsenseHangsUp) {

@@ -121,7 +121,7 @@ TEST(TcpRequest, EachFieldComesBackAtItsLargest) {
                               Opcode::kFetchAdd, Opcode::kWriteZeroes, Opcode::kNotify}) {
     const RequestHeader header{.opcode = opcode,
                                .answered = !is_write(opcode),
-                               .length_bytes = UINT32_MAX,
+                               .length_bytes = opcode == Opcode::kNotify ? 0 : UINT32_MAX,
                                .address = UINT64_MAX - 1,
                                .key = UINT32_MAX - 2,
                                .sequence = UINT32_MAX - 3,
@@ -177,6 +177,37 @@ TEST(TcpAnswer, EachFieldComesBackAtItsLargest) {
   expect_every_bit_counts<AnswerHeader>(wire);
 }
 
+TEST(TcpAnswer, TellsOfTheSuccessOfOneRequestOnly) {
+  const AnswerHeader header{.opcode = Opcode::kRead, .sequence = 7, .length_bytes = 64};
+  const auto wire = wire_of(header);
+  EXPECT_TRUE(AnswerHeader::tells_of_success(wire, Opcode::kRead, 7, 64));
+  EXPECT_FALSE(AnswerHeader::tells_of_success(wire, Opcode::kWrite, 7, 64));
+  EXPECT_FALSE(AnswerHeader::tells_of_success(wire, Opcode::kRead, 8, 64));
+  EXPECT_FALSE(AnswerHeader::tells_of_success(wire, Opcode::kRead, 7, 65));
+  for (std::size_t at = 0; at < wire.size(); ++at)
+    for (unsigned bit = 0; bit < 8; ++bit) {
+      auto wrong = wire;
+      wrong[at] ^= static_cast<std::byte>(1U << bit);
+      EXPECT_FALSE(AnswerHeader::tells_of_success(wrong, Opcode::kRead, 7, 64)) << at;
+      EXPECT_TRUE(at >= 16 ||
+                  !AnswerHeader::tells_of_success(resealed(wrong), Opcode::kRead, 7, 64))
+          << at;
+    }
+}
+
+TEST(TcpRequest, PlaceIsWhatAnyBytesSay) {
+  for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite, Opcode::kFetchAdd}) {
+    auto wire = wire_of(
+        RequestHeader{.opcode = opcode, .length_bytes = 9, .address = UINT64_MAX - 1, .key = 5});
+    wire[47] ^= std::byte{1};
+    const auto place = RequestHeader::place_of(wire);
+    EXPECT_EQ(place.address, UINT64_MAX - 1);
+    EXPECT_EQ(place.key, 5U);
+    EXPECT_EQ(place.length_bytes, 9U);
+    EXPECT_EQ(place.payload_bytes, opcode == Opcode::kWrite ? 9U : 0U);
+  }
+}
+
 TEST(TcpAnswer, FieldsOutOfBoundsAreRefused) {
   const auto wire = wire_of(AnswerHeader{});
   EXPECT_TRUE(taken_with<AnswerHeader>(wire, 0, 21));
@@ -185,6 +216,19 @@ TEST(TcpAnswer, FieldsOutOfBoundsAreRefused) {
   EXPECT_FALSE(taken_with<AnswerHeader>(wire, 1, 7)) << "opcode";
   EXPECT_FALSE(taken_with<AnswerHeader>(wire, 2, 1)) << "zero";
   EXPECT_FALSE(taken_with<AnswerHeader>(wire, 3, 1)) << "zero";
+}
+
+TEST(RequestHeader, NoticeWithALengthIsNone) {
+  // No bytes follow it and none come back, whatever a peer writes there.
+  for (const std::uint32_t length : {1U, 1023U, 1024U, 2U << 20U, 0xffff'ffffU}) {
+    std::array<std::byte, RequestHeader::kWireBytes> bytes{};
+    RequestHeader{.opcode = Opcode::kNotify, .length_bytes = length}.to_wire(bytes);
+    EXPECT_FALSE(RequestHeader::from_wire(bytes)) << length;
+    EXPECT_EQ(answer_bytes(Opcode::kNotify, length), 0U);
+  }
+  std::array<std::byte, RequestHeader::kWireBytes> bytes{};
+  RequestHeader{.opcode = Opcode::kNotify}.to_wire(bytes);
+  EXPECT_TRUE(RequestHeader::from_wire(bytes));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ TEST_F(ConnectorTest, SilentResolutionMeetsTheDeadline) {
 TEST_F(ConnectorTest, AckTimeoutIsChecked) {
   EXPECT_CODE(resolve({.source = {}, .ack_timeout = 32}), kInvalidArgument);
   fake_.fail("set_option", 1, ENOSYS);
-  EXPECT_CODE(resolve({.source = {}, .ack_timeout = 18}), kProvider);
+  EXPECT_CODE(resolve({.source = {}, .ack_timeout = 18}), kUnsupported);
   ASSERT_OK(resolve({.source = {}, .ack_timeout = 18}));
 }
 

@@ -38,12 +38,14 @@ ibv_context* open_device(ibv_device* device) {
   auto* const context = new ibv_context{};
   context->device = device;
   context->num_comp_vectors = 2;
+  context->async_fd = ::eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE | EFD_CLOEXEC);
   fake().born("context", context);
   return context;
 }
 int close_device(ibv_context* context) {
   const int number = fake().use("close_device");
   fake().died("context", context);
+  ::close(context->async_fd);
   delete context;
   return number;
 }
@@ -79,17 +81,12 @@ int dealloc_pd(ibv_pd* domain) {
 }
 ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t length, unsigned) {
   if (refused("reg_mr")) return nullptr;
-  auto* const region = new ibv_mr{};
-  region->pd = domain;
-  region->addr = address;
-  region->length = length;
-  region->lkey = 11;
-  region->rkey = 22;
-  fake().born("mr", region, {domain});
-  return region;
+  return fake().make_region(domain, address, length);
 }
 int dereg_mr(ibv_mr* region) {
   const int number = fake().use("dereg_mr");
+  for (const auto& [window, where] : fake().bound)
+    if (where.second == region) fake().violation("ibv_dereg_mr would refuse: a window is bound");
   fake().died("mr", region);
   delete region;
   return number;
@@ -125,7 +122,10 @@ int destroy_cq(ibv_cq* queue) {
   const int number = fake().use("destroy_cq");
   if (fake().unacknowledged[queue] != 0) fake().violation("ibv_destroy_cq would never return");
   fake().died("cq", queue);
-  delete queue;
+  if (fake().extended.erase(queue) != 0)
+    delete reinterpret_cast<ibv_cq_ex*>(queue);
+  else
+    delete queue;
   return number;
 }
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** queue, void** user) {
@@ -163,7 +163,10 @@ ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   pair->context = domain->context;
   pair->pd = domain;
   pair->qp_num = 0x77;
-  fake().born("qp", pair, {domain, attributes->send_cq, attributes->recv_cq});
+  pair->qp_type = attributes->qp_type;
+  pair->qp_context = attributes->qp_context;
+  pair->srq = attributes->srq;
+  fake().born("qp", pair, {domain, attributes->send_cq, attributes->recv_cq, attributes->srq});
   return pair;
 }
 int modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mask) {
@@ -178,6 +181,8 @@ int query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int, ibv_qp_init_attr*) {
 }
 int destroy_qp(ibv_qp* pair) {
   const int number = fake().use("destroy_qp");
+  for (const auto& [window, where] : fake().bound)
+    if (where.first == pair) fake().violation("ibv_destroy_qp would hang: a window is bound");
   fake().died("qp", pair);
   delete pair;
   return number;
@@ -190,6 +195,8 @@ int post_send(ibv_qp* pair, ibv_send_wr* chain, ibv_send_wr** bad) {
   for (ibv_send_wr* wr = chain; wr != nullptr; wr = wr->next, ++taken) {
     if (number != 0 && taken >= std::max(fake().take, 0)) return *bad = wr, number;
     fake().sent.back().push_back(*wr);
+    if (wr->opcode == IBV_WR_BIND_MW)
+      fake().bound[wr->bind_mw.mw] = {pair, wr->bind_mw.bind_info.mr};
     fake().sent_elements.emplace_back(wr->sg_list, wr->sg_list + wr->num_sge);
     if ((wr->send_flags & IBV_SEND_SIGNALED) == 0) continue;
     ibv_wc done{};
@@ -241,6 +248,7 @@ verbs::Provider make_table() {
   table.destroy_qp = &destroy_qp;
   table.post_send = &post_send;
   table.post_recv = &post_recv;
+  install_objects(table);
   install_connection_manager(table);
   return table;
 }
@@ -266,10 +274,18 @@ FakeVerbs::FakeVerbs() : table{make_table()} {
   attributes.max_qp_init_rd_atom = 16;
   attributes.atomic_cap = IBV_ATOMIC_HCA;
   attributes.phys_port_cnt = 1;
+  attributes.max_srq = 4;
+  attributes.max_srq_wr = 64;
+  attributes.max_srq_sge = 2;
+  attributes.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   port.state = IBV_PORT_ACTIVE;
   port.active_mtu = IBV_MTU_4096;
   port.max_mtu = IBV_MTU_4096;
   port.gid_tbl_len = 8;
+  port.pkey_tbl_len = 1;
+  port.phys_state = 5;
+  port.active_width = 2;
+  port.active_speed = 32;
   port.link_layer = IBV_LINK_LAYER_ETHERNET;
   gids = {gid(0, IBV_GID_TYPE_ROCE_V2, "fe80::1"), gid(1, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")};
   memlock.limit_bytes = UINT64_MAX;

@@ -81,6 +81,21 @@ class FakeVerbs {
   int take = -1;
   std::deque<ibv_wc> completions;
   std::vector<std::pair<ibv_qp_attr, int>> modified;
+  std::map<const ibv_mw*, std::pair<const ibv_qp*, const ibv_mr*>> bound;  ///< by posted binds
+  std::set<const ibv_cq*> extended;
+  int open_polls = 0;
+  ibv_srq_attr shared_attributes{};
+  std::vector<ibv_ah_attr> paths;  ///< of address handles
+  struct Advised {
+    ibv_advise_mr_advice advice;
+    std::uint32_t flags;
+    std::uint32_t count;
+  } advised{};
+  std::deque<ibv_async_event> async_events;
+  int unacknowledged_async = 0;
+  /// An event of the device.
+  void happen(const verbs::Device& where, const ibv_async_event& event);
+  ibv_mr* make_region(ibv_pd* domain, void* address, std::size_t length);
   /// An event on the channel of `queue`.
   void raise(ibv_cq* queue);
 
@@ -125,6 +140,8 @@ class FakeVerbs {
   std::map<const void*, Object> objects_;
 };
 
+/// Shared receive queues, address handles, windows, extended queues, events, queries.
+void install_objects(verbs::Provider& table);
 /// The connection manager's part of the table.
 void install_connection_manager(verbs::Provider& table);
 

@@ -70,5 +70,21 @@ TEST(ChooseGid, IsPrintedLineByLine) {
             "port 1 gid 1 RoCE v2 ::ffff:10.0.0.1: taken\n");
 }
 
+verbs::Gid gid_of(const char* text) {
+  verbs::Gid gid;
+  ::inet_pton(AF_INET6, text, gid.bytes.data());
+  return gid;
+}
+
+TEST(DiagnoseRoute, NamesWhatDoesNotGoTogether) {
+  const auto ipv4 = gid_of("::ffff:192.0.2.1");
+  EXPECT_EQ(verbs::diagnose_route(ipv4, gid_of("::ffff:192.0.2.2")), Reason::kNone);
+  EXPECT_EQ(verbs::diagnose_route(ipv4, gid_of("::")), Reason::kGidUnset);
+  EXPECT_EQ(verbs::diagnose_route(ipv4, gid_of("2001:db8::1")), Reason::kGidFamily);
+  EXPECT_EQ(verbs::diagnose_route(ipv4, gid_of("::ffff:169.254.0.1")), Reason::kGidScope);
+  EXPECT_EQ(verbs::diagnose_route(gid_of("2001:db8::1"), gid_of("fe80::1")), Reason::kGidScope);
+  EXPECT_EQ(verbs::diagnose_route(ipv4, gid_of("::ffff:127.0.0.1")), Reason::kGidScope);
+}
+
 }  // namespace
 }  // namespace remora::test

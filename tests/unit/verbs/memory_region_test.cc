@@ -109,5 +109,103 @@ TEST_F(RegisterBytes, AllocationOfTheDomainMayFail) {
   EXPECT_CODE(verbs::ProtectionDomain::allocate({}), kInvalidArgument);
 }
 
+TEST_F(RegisterBytes, OwnedContainerLivesWithTheRegion) {
+  std::vector<std::uint32_t> numbers(100, 7);
+  const auto* const where = numbers.data();
+  auto region =
+      verbs::MemoryRegion::register_owned(domain_, std::move(numbers), Access::kLocalWrite);
+  ASSERT_OK(region);
+  EXPECT_EQ(region->length_bytes(), 400U);
+  EXPECT_EQ(static_cast<const void*>(region->bytes().data()), where);
+  EXPECT_EQ(std::to_integer<int>(region->bytes()[0]), 7);
+}
+
+TEST_F(RegisterBytes, OwnedBytesAreKeptWhenTheyCannotBeReleased) {
+  auto region =
+      verbs::MemoryRegion::register_owned(domain_, std::vector<std::byte>(64), Access::kLocalWrite)
+          .value();
+  const auto bytes = region.bytes();
+  fake_.fail("dereg_mr", 1, EIO);
+  EXPECT_CODE(std::move(region).deregister(), kProvider);
+  bytes[0] = std::byte{1};  // still ours: a sanitizer would tell
+  EXPECT_EQ(bytes[0], std::byte{1});
+}
+
+TEST_F(RegisterBytes, AllocatedBytesAreZeroAndAligned) {
+  const auto region = verbs::MemoryRegion::allocate(domain_, 5000, Access::kLocalWrite);
+  ASSERT_OK(region);
+  EXPECT_EQ(region->length_bytes(), 5000U);
+  EXPECT_EQ(region->address() % 4096, 0U);
+  for (const std::byte byte : region->bytes()) ASSERT_EQ(byte, std::byte{0});
+  EXPECT_CODE(verbs::MemoryRegion::allocate(domain_, 0, Access::kNone), kInvalidArgument);
+  EXPECT_CODE(verbs::MemoryRegion::allocate(domain_, std::size_t{2} << 30, Access::kNone),
+              kLimitExceeded);
+}
+
+TEST_F(RegisterBytes, SlicesBeginAtTheChosenAddress) {
+  const auto in_page = reinterpret_cast<std::uintptr_t>(bytes_.data()) % 4096;
+  const std::uint64_t iova = 0x10'0000 + in_page;
+  const auto region = verbs::MemoryRegion::register_at(domain_, bytes_, iova, Access::kLocalWrite);
+  ASSERT_OK(region);
+  EXPECT_EQ(region->slice(8, 8).address(), iova + 8);
+  EXPECT_EQ(region->remote(16, 8).address(), iova + 16);
+  EXPECT_EQ(region->bytes().data(), bytes_.data());
+  EXPECT_CODE(verbs::MemoryRegion::register_at(domain_, bytes_, iova + 1, Access::kNone),
+              kInvalidArgument);
+  EXPECT_CODE(verbs::MemoryRegion::register_at(domain_, bytes_, UINT64_MAX - 4096, Access::kNone),
+              kInvalidArgument);
+}
+
+TEST_F(RegisterBytes, ZeroBasedBytesBeginAtAPage) {
+  alignas(4096) static std::array<std::byte, 4096> page{};
+  const auto region = domain_.register_bytes(page, Access::kLocalWrite | Access::kZeroBased);
+  ASSERT_OK(region);
+  EXPECT_EQ(region->address(), 0U);
+  EXPECT_EQ(region->slice(64, 8).address(), 64U);
+  EXPECT_CODE(domain_.register_bytes(std::span{page}.subspan(8), Access::kZeroBased),
+              kInvalidArgument);
+}
+
+TEST_F(RegisterBytes, DmabufHasNoBytesOfOurs) {
+  const auto region =
+      verbs::MemoryRegion::register_dmabuf(domain_, 3, 4096, 8192, 0, Access::kLocalWrite);
+  ASSERT_OK(region);
+  EXPECT_TRUE(region->bytes().empty());
+  EXPECT_EQ(region->length_bytes(), 8192U);
+  EXPECT_CODE(verbs::MemoryRegion::register_dmabuf(domain_, -1, 0, 1, 0, Access::kNone),
+              kInvalidArgument);
+  EXPECT_CODE(verbs::MemoryRegion::register_dmabuf(domain_, 3, 0, 0, 0, Access::kNone),
+              kInvalidArgument);
+  fake_.fail("reg_dmabuf_mr", 1, EOPNOTSUPP);
+  EXPECT_CODE(verbs::MemoryRegion::register_dmabuf(domain_, 3, 0, 1, 0, Access::kNone),
+              kUnsupported);
+}
+
+TEST_F(RegisterBytes, AdoptedRegionIsDeregistered) {
+  ibv_mr* const raw = fake_.make_region(domain_.raw(), bytes_.data(), bytes_.size());
+  {
+    const auto region = verbs::MemoryRegion::adopt(domain_, raw, Access::kNone);
+    ASSERT_OK(region);
+    EXPECT_EQ(region->raw(), raw);
+  }
+  EXPECT_EQ(fake_.uses("dereg_mr"), 1);
+  EXPECT_CODE(verbs::MemoryRegion::adopt(domain_, nullptr, Access::kNone), kInvalidArgument);
+}
+
+TEST_F(RegisterBytes, AdviceReachesTheDevice) {
+  const auto region = domain_.register_bytes(bytes_, Access::kLocalWrite).value();
+  const std::array<verbs::LocalSlice, 2> ranges{region.slice(0, 64), region.slice(64, 64)};
+  ASSERT_OK(verbs::MemoryRegion::advise(domain_, verbs::Advice::kPrefetchWrite, ranges, true));
+  EXPECT_EQ(fake_.advised.advice, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE);
+  EXPECT_EQ(fake_.advised.flags, IBV_ADVISE_MR_FLAG_FLUSH);
+  EXPECT_EQ(fake_.advised.count, 2U);
+  EXPECT_CODE(verbs::MemoryRegion::advise(domain_, verbs::Advice::kPrefetch, {}), kInvalidArgument);
+  const std::array<verbs::LocalSlice, 1> bad{region.slice(0, 1 << 20)};
+  EXPECT_CODE(verbs::MemoryRegion::advise(domain_, verbs::Advice::kPrefetch, bad),
+              kInvalidArgument);
+  fake_.fail("advise_mr", 1, EOPNOTSUPP);
+  EXPECT_CODE(verbs::MemoryRegion::advise(domain_, verbs::Advice::kPrefetch, ranges), kUnsupported);
+}
+
 }  // namespace
 }  // namespace remora::test

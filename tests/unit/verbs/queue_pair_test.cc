@@ -151,6 +151,20 @@ TEST_F(BuildQueuePair, PeerWithoutARouteIsUnreachableWithBothGids) {
   const auto pair = std::move(prepared).connect(peer);
   EXPECT_CODE(pair, kUnreachable);
   EXPECT_EQ(pair.error().subject(), "::ffff:10.0.0.1 to ::ffff:10.0.0.1");
+  EXPECT_EQ(pair.error().reason(), Reason::kNoNeighbour);
+  EXPECT_NE(pair.error().message().find("ip neigh"), std::string::npos) << pair.error();
+}
+
+TEST_F(BuildQueuePair, MixedGidsAreNamedAsTheReason) {
+  auto prepared = rig_->builder().build().value();
+  auto peer = prepared.endpoint();
+  peer.gid = verbs::Gid{};
+  peer.gid.bytes[0] = 0x20;
+  fake_.fail("modify_qp", 1, EINVAL);
+  const auto pair = std::move(prepared).connect(peer);
+  EXPECT_CODE(pair, kUnreachable);
+  EXPECT_EQ(pair.error().reason(), Reason::kGidFamily);
+  EXPECT_EQ(pair.error().subject(), "::ffff:10.0.0.1 to 2000::");
 }
 
 TEST_F(BuildQueuePair, FailedStepNamesIt) {
@@ -184,6 +198,81 @@ TEST_F(BuildQueuePair, RawPostsGoThroughTheTable) {
   EXPECT_EQ(pair.post_receive(&receive, &bad_receive), 0);
   EXPECT_EQ(fake_.uses("post_send"), 1);
   EXPECT_EQ(fake_.uses("post_recv"), 1);
+}
+
+TEST_F(BuildQueuePair, ManualBringUpGoesStateByState) {
+  const auto pair = rig_->builder().create();
+  ASSERT_OK(pair);
+  EXPECT_EQ(pair->query_state().value(), verbs::QueuePairState::kReset);
+  verbs::QueuePairAttributes step;
+  step.state = verbs::QueuePairState::kInit;
+  step.port = 1;
+  step.pkey_index = 0;
+  step.access = Access::kRemoteRead;
+  ASSERT_OK(pair->modify(step));
+  EXPECT_EQ(fake_.modified.back().second,
+            IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS);
+  EXPECT_EQ(pair->query()->state, verbs::QueuePairState::kInit);
+}
+
+TEST_F(BuildQueuePair, RefusedStepNamesWhatIsMissingAndSurplus) {
+  const auto pair = rig_->builder().create().value();
+  verbs::QueuePairAttributes step;
+  step.state = verbs::QueuePairState::kInit;
+  step.port = 1;
+  step.qkey = 5;
+  fake_.fail("modify_qp", 1, EINVAL);
+  const auto refused = pair.modify(step);
+  EXPECT_CODE(refused, kProvider);
+  EXPECT_EQ(refused.error().subject(), "RESET to INIT: missing access, pkey_index; surplus qkey");
+  step.state = verbs::QueuePairState::kRts;
+  fake_.fail("modify_qp", 1, EINVAL);
+  EXPECT_EQ(pair.modify(step).error().subject(), "RESET to RTS: no such step");
+  fake_.fail("modify_qp", 1, EINVAL);
+  fake_.fail("query_qp", 1, EIO);  // then it cannot be told
+  EXPECT_EQ(pair.modify(step).error().subject(), "to RTS");
+}
+
+TEST_F(BuildQueuePair, UnreliableConnectionHasNoReliableAttributes) {
+  auto prepared =
+      verbs::QueuePairBuilder<verbs::Uc>{rig_->domain, rig_->queue, rig_->queue}.build();
+  ASSERT_OK(prepared);
+  const auto peer = prepared->endpoint();
+  ASSERT_OK(std::move(*prepared).connect(peer));
+  ASSERT_EQ(fake_.modified.size(), 3U);
+  const auto step = [&](std::size_t i, verbs::QueuePairState from, verbs::QueuePairState to) {
+    EXPECT_TRUE(verbs::check_step(IBV_QPT_UC, from, to, fake_.modified[i].second).ok());
+  };
+  step(0, verbs::QueuePairState::kReset, verbs::QueuePairState::kInit);
+  step(1, verbs::QueuePairState::kInit, verbs::QueuePairState::kRtr);
+  step(2, verbs::QueuePairState::kRtr, verbs::QueuePairState::kRts);
+}
+
+TEST_F(BuildQueuePair, DatagramsAreActivatedNotConnected) {
+  auto prepared = verbs::QueuePairBuilder<verbs::Ud>{rig_->domain, rig_->queue, rig_->queue}
+                      .qkey(0x1234)
+                      .build();
+  ASSERT_OK(prepared);
+  EXPECT_EQ(prepared->endpoint().qkey, 0x1234U);
+  EXPECT_EQ(prepared->endpoint().qp_number, 0x77U);
+  EXPECT_EQ(prepared->source().route->source_index, 1);
+  const auto pair = std::move(*prepared).activate();
+  ASSERT_OK(pair);
+  EXPECT_EQ(pair->query_state().value(), verbs::QueuePairState::kRts);
+  for (const auto& [attributes, mask] : fake_.modified) EXPECT_EQ(mask & IBV_QP_AV, 0);
+}
+
+TEST_F(BuildQueuePair, EveryStepOfARefusedDatagramPairIsTold) {
+  for (int nth = 1; nth <= 3; ++nth) {
+    fake_.fail("modify_qp", nth, EIO);
+    auto prepared =
+        verbs::QueuePairBuilder<verbs::Ud>{rig_->domain, rig_->queue, rig_->queue}.build();
+    if (nth == 1) {
+      EXPECT_CODE(prepared, kProvider);
+    } else {
+      EXPECT_CODE(std::move(*prepared).activate(), kProvider);
+    }
+  }
 }
 
 }  // namespace

@@ -24,13 +24,16 @@
 /// of the caller, as with memcpy(3), and shows where the bytes are touched:
 ///
 /// - by a copy of the engine's own: SIGSEGV in the thread that submits or waits. That is all of
-///   shm, over rdma what is not registered, over tcp answers below 1 KiB and everything with CRC;
+///   shm, over rdma what is not registered, over tcp all below 1 KiB and everything with CRC;
 /// - by the device that is to register it (rdma): kProvider, for this operation alone. Nothing is
 ///   sent and the session goes on;
-/// - by the kernel, for a read over tcp: kProvider, with kLocalProtectionError as its completion
-///   status. The session ends, and with it what stood behind the read;
-/// - by the kernel, for a write over tcp: kIndeterminate, since a part may have been sent. The
-///   session ends.
+/// - by the kernel, for any other read over tcp: kProvider, with kLocalProtectionError as its
+///   completion status. The session ends, and with it what stood behind the read;
+/// - by the kernel, for any other write over tcp: kIndeterminate, since a part may have been sent.
+///   The session ends.
+///
+/// Operations of a batch that follow each other, remotely and locally, may go as one request: they
+/// count as one here, and share its end.
 ///
 /// What is registered with a device is pinned: the device goes on reading and writing these pages,
 /// whatever is unmapped or protected later. So bytes stay mapped for as long as their
@@ -71,15 +74,22 @@ class Slot;
 class RegisteredMemory {
  public:
   RegisteredMemory() = default;
-  explicit RegisteredMemory(std::shared_ptr<detail::LocalMemory> memory)
-      : memory_{std::move(memory)} {}
+  explicit RegisteredMemory(std::shared_ptr<detail::LocalMemory> memory);
 
-  [[nodiscard]] std::span<std::byte> bytes() const noexcept;
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
  private:
   friend class Target;
   friend class Source;
+  /// Without a place where it is not within the memory.
+  [[nodiscard]] std::span<std::byte> part(std::size_t offset,
+                                          std::size_t length_bytes) const noexcept {
+    if (offset > bytes_.size() || length_bytes > bytes_.size() - offset) return {};
+    return {bytes_.data() + offset, length_bytes};
+  }
+
   std::shared_ptr<detail::LocalMemory> memory_;
+  std::span<std::byte> bytes_;
 };
 
 /// Where a read puts its bytes. Non-owning; made implicitly from any span of bytes, and from what
@@ -98,18 +108,17 @@ class Target {
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
   /// A part of registered memory. A part outside of it makes the operation fail with kOutOfRange.
-  Target(const RegisteredMemory& memory, std::size_t offset, std::size_t length_bytes) noexcept;
+  Target(const RegisteredMemory& memory, std::size_t offset, std::size_t length_bytes) noexcept
+      : bytes_{memory.part(offset, length_bytes)}, memory_{memory.memory_.get()} {}
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(Slot& slot) noexcept;
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
   [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
-  [[nodiscard]] bool valid() const noexcept { return valid_; }
 
  private:
-  std::span<std::byte> bytes_;
+  std::span<std::byte> bytes_;  ///< at null, with memory: not within it
   detail::LocalMemory* memory_ = nullptr;
-  bool valid_ = true;
 };
 
 /// Where a write takes its bytes from. Non-owning; made implicitly from any span of bytes, and from
@@ -134,18 +143,17 @@ class Source {
   template <std::size_t N>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(const std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
-  Source(const RegisteredMemory& memory, std::size_t offset, std::size_t length_bytes) noexcept;
+  Source(const RegisteredMemory& memory, std::size_t offset, std::size_t length_bytes) noexcept
+      : bytes_{memory.part(offset, length_bytes)}, memory_{memory.memory_.get()} {}
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(const Slot& slot) noexcept;
 
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
   [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
-  [[nodiscard]] bool valid() const noexcept { return valid_; }
 
  private:
-  std::span<const std::byte> bytes_;
+  std::span<const std::byte> bytes_;  ///< as Target's
   detail::LocalMemory* memory_ = nullptr;
-  bool valid_ = true;
 };
 
 /// Pieces of local memory that one operation may have.

@@ -29,6 +29,8 @@ class SessionCore;
 }  // namespace detail
 
 inline constexpr std::uint32_t kPollersMax = 64;
+inline constexpr std::uint32_t kLanesMax = 8;
+inline constexpr std::uint32_t kArenaThreadsMax = 256;
 
 struct EngineOptions {
   /// Told to servers; for their logs. At most 64 bytes.
@@ -41,13 +43,23 @@ struct EngineOptions {
   std::chrono::nanoseconds spin = std::chrono::microseconds{50};
   /// Send-queue depth of a lane, in work requests.
   std::uint32_t lane_depth = 512;
+  /// Data paths of a session, 1 to kLanesMax: queue pairs, or tcp streams; shm has always one. A
+  /// queue stays on one, the next queue takes the next, and synchronous operations of a thread
+  /// share one: threads and queues then hinder each other less. Large synchronous transfers go over
+  /// all of them at once. When one breaks, all end.
+  std::uint32_t lanes = 1;
   /// Threads that copy one large transfer or batch over shm together, the caller's among them; 0:
   /// as many as there are processors, 4 at most; 1: none but the caller's. Started when first
   /// needed.
   std::uint32_t copy_threads = 0;
-  /// Threads that serve callback queues, at most kPollersMax; one is started with the first queue,
-  /// the others while there are more queues than threads. 0: none, and no callback queues.
+  /// Threads that serve callback queues and those of coroutines, at most kPollersMax; one is
+  /// started with the first queue, the others while there are more queues than threads. 0: none,
+  /// and no such queues.
   std::uint32_t pollers = 1;
+  /// Threads on which coroutines go on that are resumed on the arena (Resume::on_arena()), at most
+  /// kArenaThreadsMax; 0: as many as there are processors. They are oneTBB's workers, which the
+  /// process shares. The arena is made with the first such queue.
+  std::uint32_t arena_threads = 0;
   /// Slots for buffers that are not registered: count × size is pinned on first use over rdma.
   std::uint32_t bounce_slot_count = 32;
   std::uint32_t bounce_slot_bytes = 64 * 1024;

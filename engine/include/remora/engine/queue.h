@@ -4,7 +4,10 @@
 /// doorbell), `wait(n)`.
 ///
 /// One owner: a queue and its completions belong to one thread at a time. Several queues, also of
-/// one region, may be used from several threads at once.
+/// one region, may be used from several threads at once. A call of submit(), wait(), poll(),
+/// progress() or cancel() during another one of the same queue, in another thread, is refused with
+/// kBusy and changes nothing; calls that take operations, and calls that take turns without the
+/// threads agreeing on it, are not noticed.
 ///
 /// Operations in flight are unordered among each other. Each operation that was taken ends exactly
 /// once, as a Completion, within its deadline plus two seconds.
@@ -85,6 +88,7 @@ class Completion {
 /// The next wait() or poll() of the queue ends it too.
 class Completions {
  public:
+  /// `queue`: null where the call was refused.
   Completions(detail::QueueCore* queue, std::span<Completion> found, std::uint64_t serial) noexcept
       : queue_{queue}, found_{found}, serial_{serial} {}
   ~Completions();
@@ -95,6 +99,9 @@ class Completions {
   [[nodiscard]] Completion* end() const noexcept { return found_.data() + found_.size(); }
   [[nodiscard]] std::size_t size() const noexcept { return found_.size(); }
   [[nodiscard]] bool empty() const noexcept { return found_.empty(); }
+  /// Whether the call was carried out. Errors: kBusy (another thread was in a call of the same
+  /// queue, which has one owner: nothing was waited for, and nothing is lost).
+  [[nodiscard]] Status status() const noexcept;
 
  private:
   detail::QueueCore* queue_;
@@ -135,7 +142,8 @@ class Queue {
   Ticket write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag = 0) noexcept;
   /// Completes when every write of this session that had completed before submit() is visible to
   /// the server's processor and all of its devices: put a barrier() before it for those of this
-  /// queue. See Region::flush_visible.
+  /// queue. On a session of several lanes it is this queue's writes only. See
+  /// Region::flush_visible.
   Ticket flush_visible(std::uint64_t tag = 0) noexcept;
   /// 8 bytes, 8-byte aligned, in the region's atomic domain.
   Ticket compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
@@ -150,7 +158,8 @@ class Queue {
 
   /// Hands everything taken since the last submit() to the lane: one chain, one doorbell (more only
   /// where the send queue has no room for all; the rest follows in wait()). Never blocks.
-  /// Errors: kClosed. Faults of an operation or of the session arrive as completions.
+  /// Errors: kBusy (another thread is in a call of this queue). Faults of an operation or of the
+  /// session arrive as completions.
   Status submit() noexcept;
 
   /// Everything taken after it is posted only when everything taken before it has completed, with
@@ -160,11 +169,13 @@ class Queue {
 
   /// Takes back an operation that has not been posted; it completes with kCancelled, provably
   /// without remote effect. Does not block for the peer.
-  /// Errors: kBusy (posted: it ends by itself, at its deadline at the latest, or has ended);
-  /// kNotFound (a stale ticket: that operation has been handed out).
+  /// Errors: kBusy (posted: it ends by itself, at its deadline at the latest, or has ended; or
+  /// another thread is in a call of this queue: the subject says which); kNotFound (a stale ticket:
+  /// that operation has been handed out).
   Status cancel(Ticket ticket) noexcept;
 
   /// Blocks until `at_least` completions are there, or all that was submitted has completed.
+  /// Errors: see Completions::status().
   Completions wait(std::size_t at_least) noexcept;
   /// What has completed by now; never blocks.
   Completions poll() noexcept { return wait(0); }

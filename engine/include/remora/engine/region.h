@@ -19,8 +19,10 @@ namespace remora {
 namespace detail {
 class RegionCore;
 }
+class AsyncQueue;
 class AsyncRegion;
 class CallbackQueue;
+class Resume;
 
 /// What a server says of a region.
 struct RegionInfo {
@@ -78,8 +80,13 @@ class Region {
   /// opened without pollers), kSystem (no thread, no descriptor), kLimitExceeded (series).
   Result<CallbackQueue> callback_queue(const QueueOptions& options = {}) const;
 
-  /// This region's operations for coroutines; see executor.h.
+  /// This region's operations for coroutines in an Executor; see executor.h.
   [[nodiscard]] AsyncRegion async() const noexcept;
+
+  /// The same for coroutines of any thread, which go on where `resume` says; see async.h.
+  /// Errors: as callback_queue.
+  Result<AsyncQueue> async_queue(const QueueOptions& options = {}) const;
+  Result<AsyncQueue> async_queue(const QueueOptions& options, const Resume& resume) const;
 
   /// Synchronous operations. Block until done, at most `deadline` (zero: the engine's default) plus
   /// two seconds. 1 byte to the whole region. Errors: see Completion::error().

@@ -1,18 +1,22 @@
 #pragma once
 
-/// Task and Scope: the least that coroutines over remote memory need. They know nothing of threads:
-/// an Executor (executor.h) runs them in the thread that calls it.
+/// Task, Scope and sync_wait: the least that coroutines over remote memory need. They know nothing
+/// of threads: a coroutine goes on wherever that is resumed which it waits for. In an Executor
+/// (executor.h) that is the thread that calls run(); for operations of an AsyncQueue (async.h) a
+/// poller, the engine's arena, or where the application says.
 ///
-/// A task is lazy: it starts when it is awaited, spawned or run, and is destroyed with its handle,
-/// at any point: operations it had in flight end by themselves, in buffers that they own.
+/// A task is lazy: it starts when it is awaited, spawned or run, and is destroyed with its handle.
+/// One that waits for an operation may be destroyed too: the operation ends by itself, in the slot
+/// that it owns. But only where nobody can resume the task meanwhile: see "Destroying" in async.h.
 
+#include <condition_variable>
 #include <coroutine>
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include <remora/result.h>
 
@@ -23,12 +27,20 @@ class Task;
 
 namespace detail {
 
-/// Resumes whoever awaited the task.
-struct ResumeAwaiter {
+/// Who is told of a task's end, and answers which coroutine goes on.
+struct TaskEnd {
+  std::coroutine_handle<> (*tell)(void* whom, std::size_t index) noexcept = nullptr;
+  void* whom = nullptr;
+  std::size_t index = 0;
+};
+
+struct TellEnd {
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <typename Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> ended) const noexcept {
-    return ended.promise().awaiter ? ended.promise().awaiter : std::noop_coroutine();
+    // Whoever is told may destroy the frame at once, in another thread.
+    const TaskEnd end = ended.promise().end;
+    return end.tell != nullptr ? end.tell(end.whom, end.index) : std::noop_coroutine();
   }
   void await_resume() const noexcept {}
 };
@@ -37,7 +49,7 @@ template <typename T>
 struct TaskPromise {
   Task<T> get_return_object() noexcept;
   [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
-  [[nodiscard]] ResumeAwaiter final_suspend() const noexcept { return {}; }
+  [[nodiscard]] TellEnd final_suspend() const noexcept { return {}; }
   /// The library throws nothing; what the application's own code throws here has no way out.
   [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
   template <typename Value>
@@ -45,8 +57,21 @@ struct TaskPromise {
     result.emplace(std::forward<Value>(value));
   }
 
-  std::coroutine_handle<> awaiter;
+  TaskEnd end;
   std::optional<T> result;
+};
+
+/// A thread that waits for the end of a task.
+class TaskWait {
+ public:
+  /// The task tells it. `self`: a TaskWait.
+  static std::coroutine_handle<> ended(void* self, std::size_t index) noexcept;
+  void wait() noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable told_;
+  bool ended_ = false;
 };
 
 }  // namespace detail
@@ -75,7 +100,10 @@ class [[nodiscard]] Task {
       Handle handle;
       [[nodiscard]] bool await_ready() const noexcept { return false; }
       std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiter) const noexcept {
-        handle.promise().awaiter = awaiter;
+        constexpr auto kResume = [](void* whom, std::size_t /*index*/) noexcept {
+          return std::coroutine_handle<>::from_address(whom);
+        };
+        handle.promise().end = {.tell = kResume, .whom = awaiter.address()};
         return handle;
       }
       T await_resume() const { return std::move(*handle.promise().result); }
@@ -83,15 +111,13 @@ class [[nodiscard]] Task {
     return Awaiter{handle_};
   }
 
-  /// For executors: runs it until it first waits. Once.
+  /// Runs it until it first waits, in this thread. Once.
   void start() const { handle_.resume(); }
   [[nodiscard]] bool done() const noexcept { return !handle_ || handle_.done(); }
   /// Only when done().
   [[nodiscard]] T& result() const noexcept { return *handle_.promise().result; }
-  /// Resumed when the task ends.
-  void on_end(std::coroutine_handle<> awaiter) const noexcept {
-    handle_.promise().awaiter = awaiter;
-  }
+  /// Before it starts: who is told when it has ended.
+  void on_end(const detail::TaskEnd& end) const noexcept { handle_.promise().end = end; }
 
  private:
   void reset() noexcept {
@@ -105,9 +131,26 @@ Task<T> detail::TaskPromise<T>::get_return_object() noexcept {
   return Task<T>{std::coroutine_handle<TaskPromise>::from_promise(*this)};
 }
 
+/// Runs `task`, which a coroutine has made, in this thread until it first waits, and then wherever
+/// it goes on; returns what it ended with. Blocks until then: not in a callback, nor in a coroutine
+/// on a poller or the arena. For tasks whose operations are of AsyncQueues: those of
+/// Region::async() need an Executor.
+template <typename T>
+T sync_wait(Task<T> task) {
+  detail::TaskWait waiting;
+  task.on_end({.tell = &detail::TaskWait::ended, .whom = &waiting});
+  task.start();
+  waiting.wait();
+  return std::move(task.result());
+}
+
 /// Runs tasks at once, a bounded number of them. After the first that fails no further one is
 /// started. Belongs to one coroutine, which joins it before it ends; destroyed earlier, with the
 /// coroutine, it destroys what still runs.
+///
+/// Its tasks may go on and end in different threads at once, lock-free. The coroutine that waits
+/// for one to end goes on in the thread where that one has ended. Then join it always: it is
+/// destroyed early only where none of its tasks can run meanwhile.
 class Scope {
  public:
   /// `limit`: tasks that run at once, at least 1.
@@ -116,7 +159,8 @@ class Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
-  /// Waits for room, then starts `task`, which runs on beside the caller. Allocates.
+  /// Waits for room, then starts `task`, which runs on beside the caller. False: one has failed,
+  /// and this one was not started. Allocates.
   Task<bool> spawn(Task<Status> task);
   /// Waits until all have ended: ok, or the first failure.
   Task<Status> join();

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <infiniband/verbs.h>
+#include <ostream>
 #include <string>
 
 namespace remora::verbs {
@@ -42,5 +43,6 @@ constexpr Access& operator|=(Access& a, Access b) noexcept { return a = a | b; }
 
 /// "local-write|remote-read"; "none" for the empty set. Allocates.
 [[nodiscard]] std::string to_string(Access access);
+std::ostream& operator<<(std::ostream& out, Access access);
 
 }  // namespace remora::verbs

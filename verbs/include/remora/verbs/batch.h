@@ -25,75 +25,17 @@
 #include <utility>
 
 #include <remora/result.h>
+#include <remora/verbs/address_handle.h>
+#include <remora/verbs/chain.h>
+#include <remora/verbs/memory_window.h>
+#include <remora/verbs/receive_batch.h>
 #include <remora/verbs/slice.h>
 #include <remora/verbs/transport.h>
 
 namespace remora::verbs {
 
 template <Transport T>
-class Batch;
-template <Transport T>
 class QueuePair;
-class ReceiveBatch;
-
-namespace detail {
-
-/// The array behind a batch: requests already linked to each other and to their gather lists.
-template <typename WorkRequest>
-struct Chain {
-  std::unique_ptr<WorkRequest[]> requests;  // capacity + 1: the last takes what does not fit
-  std::unique_ptr<ibv_sge[]> elements;
-  std::uint32_t capacity = 0;
-  std::uint32_t elements_per_request = 0;
-  const void* owner = nullptr;  // the batch that has requests in it
-
-  static std::unique_ptr<Chain> allocate(std::uint32_t capacity,
-                                         std::uint32_t elements_per_request) noexcept;
-};
-extern template struct Chain<ibv_send_wr>;
-extern template struct Chain<ibv_recv_wr>;
-
-/// What a batch remembers about the first misuse; told by post().
-struct Misuse {
-  Code code = Code::kInternal;
-  std::uint32_t request_index = 0;
-  std::uint64_t asked = 0;
-  std::uint64_t allowed = 0;
-  [[nodiscard]] Error error(bool receive) const;
-};
-
-/// The error of a post that returned `result`; `taken` of `count` requests went in.
-[[nodiscard]] Error post_error(bool receive, int result, std::size_t taken, std::size_t count);
-
-}  // namespace detail
-
-/// Preallocated room for the requests of one batch at a time. Move-only; a batch that uses it
-/// survives a move of it.
-template <typename WorkRequest>
-class ChainStorage {
- public:
-  /// Room for `requests` requests (at least one) of up to `elements_per_request` slices each.
-  /// Errors: kInvalidArgument (zero); kOutOfMemory.
-  [[nodiscard]] static Result<ChainStorage> allocate(std::uint32_t requests,
-                                                     std::uint32_t elements_per_request) {
-    if (requests == 0 || elements_per_request == 0)
-      return Error{Code::kInvalidArgument, "ChainStorage::allocate"};
-    auto chain = detail::Chain<WorkRequest>::allocate(requests, elements_per_request);
-    if (!chain) return Error{Code::kOutOfMemory, "ChainStorage::allocate"};
-    return ChainStorage{std::move(chain)};
-  }
-  [[nodiscard]] std::uint32_t capacity() const noexcept { return chain_->capacity; }
-
- private:
-  template <Transport T>
-  friend class Batch;
-  friend class ReceiveBatch;
-  explicit ChainStorage(std::unique_ptr<detail::Chain<WorkRequest>> chain) noexcept
-      : chain_{std::move(chain)} {}
-  std::unique_ptr<detail::Chain<WorkRequest>> chain_;
-};
-using BatchStorage = ChainStorage<ibv_send_wr>;
-using ReceiveStorage = ChainStorage<ibv_recv_wr>;
 
 /// A chain being built on one queue pair. Made by `QueuePair::start`. Dropping it posts nothing. It
 /// may outlive queue pair and storage only while it is empty, as it is after `post()`.
@@ -147,58 +89,104 @@ class Batch {
 
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
-  ~Batch() { release(); }
+  // An empty batch does not touch the storage, which may be gone by then.
+  ~Batch() {
+    if (state_ == State::kOpen || state_ == State::kRefused) release();
+  }
 
   /// A message; takes one receive of the peer.
-  Request send(std::uint64_t id, const LocalSlice& local) {
+  Request send(std::uint64_t id, const LocalSlice& local) requires(T::kConnected) {
     return Request{this, &add(id, IBV_WR_SEND, local)};
   }
-  Request send(std::uint64_t id, std::span<const LocalSlice> local) {
+  Request send(std::uint64_t id, std::span<const LocalSlice> local) requires(T::kConnected) {
     return Request{this, &add(id, IBV_WR_SEND, local)};
   }
   /// `immediate` in host byte order.
-  Request send_with_immediate(std::uint64_t id, const LocalSlice& local, std::uint32_t immediate) {
-    ibv_send_wr& wr = add(id, IBV_WR_SEND_WITH_IMM, local);
-    wr.imm_data = htonl(immediate);
+  Request send_with_immediate(std::uint64_t id, const LocalSlice& local,
+                              std::uint32_t immediate) requires(T::kConnected) {
+    return Request{this, &set_immediate(add(id, IBV_WR_SEND_WITH_IMM, local), immediate)};
+  }
+  Request send_with_immediate(std::uint64_t id, std::span<const LocalSlice> local,
+                              std::uint32_t immediate) requires(T::kConnected) {
+    return Request{this, &set_immediate(add(id, IBV_WR_SEND_WITH_IMM, local), immediate)};
+  }
+  Request send_inline(std::uint64_t id, std::span<const std::byte> bytes) requires(T::kConnected) {
+    return send(id, borrow(bytes)).inlined();
+  }
+  /// The pieces one after the other. At most as many as the storage has slices a request.
+  Request send_inline(std::uint64_t id, std::span<const std::span<const std::byte>> pieces)  //
+      requires(T::kConnected) {
+    return Request{this, &add(id, IBV_WR_SEND, pieces)}.inlined();
+  }
+  /// A message that takes the right of `rkey`, a window's key of the peer's, back on its arrival.
+  Request send_with_invalidate(std::uint64_t id, const LocalSlice& local,
+                               std::uint32_t rkey) requires(T::kConnected) {
+    ibv_send_wr& wr = add(id, IBV_WR_SEND_WITH_INV, local);
+    wr.invalidate_rkey = rkey;
     return Request{this, &wr};
   }
-  Request send_inline(std::uint64_t id, std::span<const std::byte> bytes) {
-    return send(id, borrow(bytes)).inlined();
+
+  /// A datagram: at most one path MTU, to a queue pair of the peer's that may drop it.
+  Request send(std::uint64_t id, const LocalSlice& local,
+               const DatagramPeer& to) requires(!T::kConnected) {
+    return Request{this, &set_peer(add(id, IBV_WR_SEND, local), to)};
+  }
+  Request send(std::uint64_t id, std::span<const LocalSlice> local,
+               const DatagramPeer& to) requires(!T::kConnected) {
+    return Request{this, &set_peer(add(id, IBV_WR_SEND, local), to)};
+  }
+  Request send_with_immediate(std::uint64_t id, const LocalSlice& local, std::uint32_t immediate,
+                              const DatagramPeer& to) requires(!T::kConnected) {
+    ibv_send_wr& wr = set_immediate(add(id, IBV_WR_SEND_WITH_IMM, local), immediate);
+    return Request{this, &set_peer(wr, to)};
+  }
+  Request send_inline(std::uint64_t id, std::span<const std::byte> bytes,
+                      const DatagramPeer& to) requires(!T::kConnected) {
+    return send(id, borrow(bytes), to).inlined();
   }
 
   /// One-sided: the peer's CPU takes no part. `remote` must be at least as long as `local`.
   Request write(std::uint64_t id, const LocalSlice& local,
                 const RemoteSlice& remote) requires(T::kWrites) {
-    return Request{this,
-                   &set_remote(add(id, IBV_WR_RDMA_WRITE, local), local.length_bytes(), remote)};
+    return Request{this, &add(id, IBV_WR_RDMA_WRITE, local, remote)};
   }
   Request write(std::uint64_t id, std::span<const LocalSlice> local,
                 const RemoteSlice& remote) requires(T::kWrites) {
-    return Request{this, &set_remote(add(id, IBV_WR_RDMA_WRITE, local), total(local), remote)};
+    return Request{this, &add(id, IBV_WR_RDMA_WRITE, local, remote)};
   }
   /// Takes one receive of the peer, whose completion tells `immediate` and the length.
   Request write_with_immediate(std::uint64_t id, const LocalSlice& local, const RemoteSlice& remote,
                                std::uint32_t immediate) requires(T::kWrites) {
-    ibv_send_wr& wr =
-        set_remote(add(id, IBV_WR_RDMA_WRITE_WITH_IMM, local), local.length_bytes(), remote);
-    wr.imm_data = htonl(immediate);
-    return Request{this, &wr};
+    ibv_send_wr& wr = add(id, IBV_WR_RDMA_WRITE_WITH_IMM, local, remote);
+    return Request{this, &set_immediate(wr, immediate)};
+  }
+  Request write_with_immediate(std::uint64_t id, std::span<const LocalSlice> local,
+                               const RemoteSlice& remote,
+                               std::uint32_t immediate) requires(T::kWrites) {
+    ibv_send_wr& wr = add(id, IBV_WR_RDMA_WRITE_WITH_IMM, local, remote);
+    return Request{this, &set_immediate(wr, immediate)};
   }
   Request write_inline(std::uint64_t id, std::span<const std::byte> bytes,
                        const RemoteSlice& remote) requires(T::kWrites) {
     return write(id, borrow(bytes), remote).inlined();
   }
+  Request write_inline(std::uint64_t id, std::span<const std::span<const std::byte>> pieces,
+                       const RemoteSlice& remote) requires(T::kWrites) {
+    ibv_send_wr& wr = add(id, IBV_WR_RDMA_WRITE, pieces);
+    std::uint64_t length_bytes = 0;
+    for (const auto& piece : pieces) length_bytes += piece.size();
+    return Request{this, &set_remote(wr, length_bytes, remote)}.inlined();
+  }
 
   /// One-sided. `local` must allow kLocalWrite.
   Request read(std::uint64_t id, const LocalSlice& local,
                const RemoteSlice& remote) requires(T::kReads) {
-    return Request{this,
-                   &set_remote(add(id, IBV_WR_RDMA_READ, local), local.length_bytes(), remote)};
+    return Request{this, &add(id, IBV_WR_RDMA_READ, local, remote)};
   }
   /// Scatters into `local`, in order.
   Request read(std::uint64_t id, std::span<const LocalSlice> local,
                const RemoteSlice& remote) requires(T::kReads) {
-    return Request{this, &set_remote(add(id, IBV_WR_RDMA_READ, local), total(local), remote)};
+    return Request{this, &add(id, IBV_WR_RDMA_READ, local, remote)};
   }
 
   /// Atomically: if the 8 bytes at `remote` equal `expected`, they become `desired`. What was there
@@ -218,8 +206,28 @@ class Batch {
     return Request{this, &wr};
   }
 
-  [[nodiscard]] std::uint32_t size() const noexcept { return count_; }
-  [[nodiscard]] bool full() const noexcept { return count_ == chain_->capacity; }
+  /// Lets the peer use `length_bytes` of `region` from `offset_bytes` by `window.remote()`, once
+  /// this has completed. The window must be of this queue pair, the region registered with
+  /// kWindowBind. An earlier bind of the window ends. Takes locks: not for the fast path.
+  Request bind_window(std::uint64_t id, MemoryWindow& window, const MemoryRegion& region,
+                      std::uint64_t offset_bytes, std::uint64_t length_bytes,
+                      Access rights) requires(T::kConnected) {
+    ibv_send_wr& wr = add(id, IBV_WR_BIND_MW, LocalSlice{});
+    note(window.bind(pair_, region, offset_bytes, length_bytes, rights, wr));
+    return Request{this, &wr};
+  }
+  /// Takes the window's right back. It may be bound again.
+  Request invalidate(std::uint64_t id, const MemoryWindow& window) requires(T::kConnected) {
+    ibv_send_wr& wr = add(id, IBV_WR_LOCAL_INV, LocalSlice{});
+    note(window.invalidate(pair_, wr));
+    return Request{this, &wr};
+  }
+
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    if (state_ == State::kEmpty) return 0;
+    return state_ == State::kOpen ? chain_->index_of(next_) : misuse_.size;
+  }
+  [[nodiscard]] bool full() const noexcept { return size() == chain_->capacity; }
 
   /// Hands the chain over; nothing to do for an empty one. The batch is empty afterwards, whatever
   /// happened. After a failure the first `taken()` requests are with the NIC and will complete.
@@ -227,109 +235,183 @@ class Batch {
   /// Errors, misuse (nothing posted; the subject names the request by its index): kOutOfRange (an
   /// invalid slice, or more local than remote bytes); kMisaligned (an atomic); kInvalidArgument
   /// (an atomic not of 8 bytes); kLimitExceeded (requests, slices, inline bytes); kBusy (another
-  /// batch has unposted requests in the storage). Errors, provider: kWouldBlock (ENOMEM: the send
-  /// queue is full) and kProvider, with asked() the length of the chain and allowed() equal to
-  /// taken().
+  /// batch has unposted requests in the storage); for windows kClosed (it was freed) and
+  /// kInvalidArgument (of another queue pair, or a region without kWindowBind). Errors, provider:
+  /// kWouldBlock (ENOMEM: the send queue is full) and kProvider, with asked() the length of the
+  /// chain and allowed() equal to taken().
   Status post() {
-    if (refused_) [[unlikely]]
-      return drop();
-    if (count_ == 0) return {};
-    ibv_send_wr* const requests = chain_->requests.get();
-    ibv_send_wr& last = requests[count_ - 1];
-    last.next = nullptr;
+    if (state_ != State::kOpen) [[unlikely]]
+      return state_ == State::kEmpty ? Status{} : drop();
+    ibv_send_wr* const following = next_;
+    ibv_send_wr* const last = chain_->before(following);
+    last->next = nullptr;
     ibv_send_wr* bad = nullptr;
-    const int result = post_(pair_, requests, &bad);
-    last.next = &last + 1;
-    const std::uint32_t count = count_;
+    const int result = post_(pair_, chain_->at(0), &bad);
+    last->next = following;
+    taken_ = following;
     release();
-    taken_ = count;
     if (result == 0) [[likely]]
       return {};
-    taken_ = bad == nullptr ? 0 : static_cast<std::uint32_t>(bad - requests);
-    return detail::post_error(false, result, taken_, count);
+    return failed(result, bad);
   }
-  /// How many requests the last post() handed over.
-  [[nodiscard]] std::uint32_t taken() const noexcept { return taken_; }
+  /// How many requests the last post() handed over. The storage must still be there.
+  [[nodiscard]] std::uint32_t taken() const noexcept {
+    return taken_ == nullptr ? 0 : chain_->index_of(taken_);
+  }
 
  private:
   friend class QueuePair<T>;
   using PostSend = int (*)(ibv_qp*, ibv_send_wr*, ibv_send_wr**);
 
   Batch(ibv_qp* pair, PostSend function, std::uint32_t inline_bytes, BatchStorage& storage) noexcept
-      : pair_{pair}, post_{function}, chain_{storage.chain_.get()}, inline_bytes_{inline_bytes} {}
+      : pair_{pair},
+        post_{function},
+        chain_{storage.chain_.get()},
+        next_{spare()},
+        inline_bytes_{inline_bytes} {}
 
   static LocalSlice borrow(std::span<const std::byte> bytes) noexcept {
     if (bytes.size() >= UINT32_MAX) return LocalSlice::invalid();
     return LocalSlice::unchecked(reinterpret_cast<std::uintptr_t>(bytes.data()),
                                  static_cast<std::uint32_t>(bytes.size()), 0);
   }
-  static std::uint64_t total(std::span<const LocalSlice> slices) noexcept {
-    std::uint64_t sum = 0;
-    for (const LocalSlice& slice : slices) sum += slice.length_bytes();
-    return sum;
-  }
 
   ibv_send_wr& next() noexcept {
-    if (count_ == limit_) [[unlikely]]
+    ibv_send_wr* const wr = next_;
+    if (wr->next == nullptr) [[unlikely]]
       return first_or_refused();
-    return chain_->requests[count_++];
+    next_ = wr->next;
+    return *wr;
   }
   // The first request takes the storage; afterwards only what is refused comes here, and goes to
   // the spare request at the end.
   [[gnu::cold]] ibv_send_wr& first_or_refused() noexcept {
-    if (count_ == 0 && !refused_) {
+    if (state_ == State::kEmpty) {
       if (chain_->owner == nullptr) {
         chain_->owner = this;
-        limit_ = chain_->capacity;
-        return chain_->requests[count_++];
+        state_ = State::kOpen;
+        ibv_send_wr* const first = chain_->at(0);
+        next_ = first->next;
+        return *first;
       }
       refuse_at(0, Code::kBusy, 0, 0);
     }
-    refuse_at(count_, Code::kLimitExceeded, std::uint64_t{count_} + 1, chain_->capacity);
-    return chain_->requests[chain_->capacity];
+    refuse_at(size(), Code::kLimitExceeded, std::uint64_t{size()} + 1, chain_->capacity);
+    return *spare();
   }
-  ibv_send_wr& add(std::uint64_t id, ibv_wr_opcode opcode, const LocalSlice& local) noexcept {
+  // The one at the end, which nothing follows.
+  [[nodiscard]] ibv_send_wr* spare() const noexcept { return chain_->spare; }
+  ibv_send_wr& start_request(std::uint64_t id, ibv_wr_opcode opcode, int elements) noexcept {
     ibv_send_wr& wr = next();
     wr.wr_id = id;
+    wr.num_sge = elements;  // in the order of the members, so that stores can be merged
     wr.opcode = opcode;
     wr.send_flags = IBV_SEND_SIGNALED;
-    // A slice of no bytes and no key is an empty message, not an element that names address 0.
-    wr.num_sge = local.length_bytes() == 0 ? 0 : 1;
-    wr.sg_list[0] = local.raw();
-    if (!local.valid()) [[unlikely]]
-      refuse(Code::kOutOfRange, 0, 0);
+    return wr;
+  }
+  ibv_send_wr& add(std::uint64_t id, ibv_wr_opcode opcode, const LocalSlice& local) noexcept {
+    ibv_send_wr& wr = start_element(id, opcode, local);
+    if (local.length_bytes() == 0) [[unlikely]]
+      set_empty(wr, local);
+    return wr;
+  }
+  ibv_send_wr& start_element(std::uint64_t id, ibv_wr_opcode opcode,
+                             const LocalSlice& local) noexcept {
+    ibv_send_wr& wr = start_request(id, opcode, 1);
+    *detail::Chain<ibv_send_wr>::elements_of(&wr) = local.raw();
+    return wr;
+  }
+  // A slice of no bytes and no key is an empty message, not an element that names address 0.
+  [[gnu::cold]] void set_empty(ibv_send_wr& wr, const LocalSlice& local) noexcept {
+    wr.num_sge = 0;
+    if (!local.valid()) refuse(Code::kOutOfRange, 0, 0);
+  }
+  ibv_send_wr& add(std::uint64_t id, ibv_wr_opcode opcode, const LocalSlice& local,
+                   const RemoteSlice& remote) noexcept {
+    ibv_send_wr& wr = start_element(id, opcode, local);
+    wr.wr.rdma.remote_addr = remote.address();
+    wr.wr.rdma.rkey = remote.rkey();
+    // No local bytes, or fewer remote ones, in one comparison: invalid slices have none.
+    if (std::uint64_t{local.length_bytes()} - 1 >= remote.length_bytes()) [[unlikely]]
+      check_transfer(wr, local, remote);
+    return wr;
+  }
+  [[gnu::cold]] void check_transfer(ibv_send_wr& wr, const LocalSlice& local,
+                                    const RemoteSlice& remote) noexcept {
+    if (local.length_bytes() == 0) set_empty(wr, local);
+    set_remote(wr, local.length_bytes(), remote);
+  }
+  /// Also tells how many bytes there are.
+  ibv_send_wr& add(std::uint64_t id, ibv_wr_opcode opcode, std::span<const LocalSlice> local,
+                   std::uint64_t& length_bytes) noexcept {
+    length_bytes = 0;
+    ibv_send_wr& wr = start_request(id, opcode, static_cast<int>(local.size()));
+    if (local.size() > chain_->elements_per_request) [[unlikely]] {
+      wr.num_sge = 0;
+      refuse(Code::kLimitExceeded, local.size(), chain_->elements_per_request);
+      return wr;
+    }
+    ibv_sge* element = detail::Chain<ibv_send_wr>::elements_of(&wr);
+    for (const LocalSlice& slice : local) {
+      if (!slice.valid()) [[unlikely]]
+        refuse(Code::kOutOfRange, 0, 0);
+      *element++ = slice.raw();
+      length_bytes += slice.length_bytes();
+    }
     return wr;
   }
   ibv_send_wr& add(std::uint64_t id, ibv_wr_opcode opcode,
                    std::span<const LocalSlice> local) noexcept {
-    ibv_send_wr& wr = next();
-    wr.wr_id = id;
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.num_sge = 0;
-    if (local.size() > chain_->elements_per_request) [[unlikely]] {
-      refuse(Code::kLimitExceeded, local.size(), chain_->elements_per_request);
+    std::uint64_t length_bytes = 0;
+    return add(id, opcode, local, length_bytes);
+  }
+  ibv_send_wr& add(std::uint64_t id, ibv_wr_opcode opcode, std::span<const LocalSlice> local,
+                   const RemoteSlice& remote) noexcept {
+    std::uint64_t length_bytes = 0;
+    ibv_send_wr& wr = add(id, opcode, local, length_bytes);
+    return set_remote(wr, length_bytes, remote);
+  }
+  ibv_send_wr& add(std::uint64_t id, ibv_wr_opcode opcode,
+                   std::span<const std::span<const std::byte>> pieces) noexcept {
+    ibv_send_wr& wr = start_request(id, opcode, 0);
+    if (pieces.size() > chain_->elements_per_request) [[unlikely]] {
+      refuse(Code::kLimitExceeded, pieces.size(), chain_->elements_per_request);
       return wr;
     }
-    for (const LocalSlice& slice : local) {
+    for (const auto& piece : pieces) {
+      const LocalSlice slice = borrow(piece);
       if (!slice.valid()) [[unlikely]]
         refuse(Code::kOutOfRange, 0, 0);
-      wr.sg_list[wr.num_sge++] = slice.raw();
+      if (!piece.empty()) wr.sg_list[wr.num_sge++] = slice.raw();
     }
     return wr;
   }
+  static ibv_send_wr& set_immediate(ibv_send_wr& wr, std::uint32_t immediate) noexcept {
+    wr.imm_data = htonl(immediate);
+    return wr;
+  }
+  static ibv_send_wr& set_peer(ibv_send_wr& wr, const DatagramPeer& to) noexcept {
+    wr.wr.ud.ah = to.handle().raw();
+    wr.wr.ud.remote_qpn = to.qp_number();
+    wr.wr.ud.remote_qkey = to.qkey();
+    return wr;
+  }
+  void note(const Status& status) noexcept {
+    if (!status) refuse(status.error().code(), status.error().asked(), status.error().allowed());
+  }
   ibv_send_wr& set_remote(ibv_send_wr& wr, std::uint64_t length_bytes,
                           const RemoteSlice& remote) noexcept {
-    if (length_bytes > remote.length_bytes() || !remote.valid()) [[unlikely]]
-      refuse(Code::kOutOfRange, length_bytes, remote.valid() ? remote.length_bytes() : 0);
+    // An invalid slice has no bytes: only an empty message has to ask.
+    if (length_bytes > remote.length_bytes() || (length_bytes == 0 && !remote.valid())) [[unlikely]]
+      refuse(Code::kOutOfRange, length_bytes, remote.length_bytes());
     wr.wr.rdma.remote_addr = remote.address();
     wr.wr.rdma.rkey = remote.rkey();
     return wr;
   }
   void set_atomic(ibv_send_wr& wr, const LocalSlice& local, const RemoteSlice& remote,
                   std::uint64_t operand) noexcept {
-    if (!remote.valid() || remote.length_bytes() < 8) [[unlikely]]
-      refuse(Code::kOutOfRange, 8, remote.valid() ? remote.length_bytes() : 0);
+    if (remote.length_bytes() < 8) [[unlikely]]
+      refuse(Code::kOutOfRange, 8, remote.length_bytes());
     else if ((remote.address() & 7) != 0) [[unlikely]]
       refuse(Code::kMisaligned, remote.address(), remote.address() & ~std::uint64_t{7});
     else if (local.length_bytes() != 8) [[unlikely]]
@@ -341,85 +423,49 @@ class Batch {
 
   // For the request added last.
   [[gnu::cold]] void refuse(Code code, std::uint64_t asked, std::uint64_t allowed) noexcept {
-    refuse_at(count_ - 1, code, asked, allowed);
+    refuse_at(size() - 1, code, asked, allowed);
   }
   [[gnu::cold]] void refuse_at(std::uint32_t request_index, Code code, std::uint64_t asked,
                                std::uint64_t allowed) noexcept {
-    if (refused_) return;
-    refused_ = true;
-    misuse_ = {code, request_index, asked, allowed};
-    limit_ = count_;
+    if (state_ == State::kRefused || state_ == State::kBusy) return;
+    misuse_ = {code, request_index, size(), asked, allowed};
+    state_ = code == Code::kBusy ? State::kBusy : State::kRefused;
+    next_ = spare();
   }
   [[gnu::cold]] Status drop() {
-    release();
-    taken_ = 0;
-    refused_ = false;
-    return misuse_.error(false);
+    if (state_ == State::kBusy)
+      state_ = State::kEmpty;
+    else
+      release();
+    taken_ = nullptr;
+    return misuse_.error("Batch::post");
   }
-  // An empty batch does not touch the storage, which may be gone by then.
+  [[gnu::cold]] Status failed(int result, const ibv_send_wr* bad) {
+    const std::uint32_t count = taken();
+    taken_ = bad == nullptr ? chain_->at(0) : bad;
+    return detail::post_error("ibv_post_send", result, taken(), count);
+  }
   void release() noexcept {
-    if (limit_ != 0) chain_->owner = nullptr;
-    count_ = 0;
-    limit_ = 0;
+    chain_->owner = nullptr;
+    state_ = State::kEmpty;
+    next_ = spare();
   }
+
+  enum class State : std::uint8_t {
+    kEmpty,
+    kOpen,     ///< has requests, and so the storage
+    kRefused,  ///< has the storage, and a misuse to tell
+    kBusy,     ///< another batch has the storage: a misuse, too
+  };
 
   ibv_qp* pair_;
   PostSend post_;
   detail::Chain<ibv_send_wr>* chain_;
+  ibv_send_wr* next_;  // the spare one until the storage is taken, or after a refusal
+  const ibv_send_wr* taken_ = nullptr;  // behind those that the last post() handed over
   std::uint32_t inline_bytes_;
-  std::uint32_t count_ = 0;
-  // 0 until the storage is taken, then its capacity; after a refusal what count_ was.
-  std::uint32_t limit_ = 0;
-  std::uint32_t taken_ = 0;
-  bool refused_ = false;
-  detail::Misuse misuse_;
-};
-
-/// A chain of receives being built on one queue pair. Made by `QueuePair::start_receives`.
-/// The same rules as for Batch; the bytes belong to the NIC until their receive has completed.
-class ReceiveBatch {
- public:
-  ReceiveBatch(const ReceiveBatch&) = delete;
-  ReceiveBatch& operator=(const ReceiveBatch&) = delete;
-  ~ReceiveBatch() { release(); }
-
-  /// `local` must allow kLocalWrite. An empty slice makes a receive that takes no bytes: enough for
-  /// a write with immediate.
-  ReceiveBatch& receive(std::uint64_t id, const LocalSlice& local) noexcept {
-    return receive(id, local.length_bytes() == 0 ? std::span<const LocalSlice>{}
-                                                 : std::span<const LocalSlice>{&local, 1});
-  }
-  ReceiveBatch& receive(std::uint64_t id, std::span<const LocalSlice> local) noexcept;
-  ReceiveBatch& receive(std::uint64_t id) noexcept { return receive(id, LocalSlice{}); }
-
-  [[nodiscard]] std::uint32_t size() const noexcept { return count_; }
-  [[nodiscard]] bool full() const noexcept { return count_ == chain_->capacity; }
-
-  /// One ibv_post_recv. Errors: as for Batch::post.
-  Status post();
-  [[nodiscard]] std::uint32_t taken() const noexcept { return taken_; }
-
- private:
-  template <Transport T>
-  friend class QueuePair;
-  using PostReceive = int (*)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**);
-  ReceiveBatch(ibv_qp* pair, PostReceive function, ReceiveStorage& storage) noexcept
-      : pair_{pair}, post_{function}, chain_{storage.chain_.get()} {}
-  void refuse(Code code, std::uint64_t asked, std::uint64_t allowed) noexcept;
-  void release() noexcept {
-    if (owns_storage_) chain_->owner = nullptr;
-    owns_storage_ = false;
-    count_ = 0;
-  }
-
-  ibv_qp* pair_;
-  PostReceive post_;
-  detail::Chain<ibv_recv_wr>* chain_;
-  std::uint32_t count_ = 0;
-  std::uint32_t taken_ = 0;
-  bool owns_storage_ = false;
-  bool refused_ = false;
-  detail::Misuse misuse_;
+  State state_ = State::kEmpty;
+  detail::Misuse misuse_;  // of kRefused and kBusy
 };
 
 }  // namespace remora::verbs

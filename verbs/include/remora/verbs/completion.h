@@ -50,6 +50,16 @@ class Completion {
     if ((wc_.wc_flags & IBV_WC_WITH_IMM) == 0) return std::nullopt;
     return ntohl(wc_.imm_data);
   }
+  /// A datagram whose receive begins with a valid global route header (40 bytes, kept free for it
+  /// in any case).
+  [[nodiscard]] bool has_route_header() const noexcept { return (wc_.wc_flags & IBV_WC_GRH) != 0; }
+  /// The sender of a datagram.
+  [[nodiscard]] std::uint32_t source_qp() const noexcept { return wc_.src_qp; }
+  /// The window's key that the peer's message took back, host byte order.
+  [[nodiscard]] std::optional<std::uint32_t> invalidated_rkey() const noexcept {
+    if ((wc_.wc_flags & IBV_WC_WITH_INV) == 0) return std::nullopt;
+    return wc_.invalidated_rkey;
+  }
   [[nodiscard]] std::uint32_t vendor_error() const noexcept { return wc_.vendor_err; }
   /// The local queue pair.
   [[nodiscard]] std::uint32_t qp_number() const noexcept { return wc_.qp_num; }

@@ -23,6 +23,7 @@
 #include <remora/verbs/completion.h>
 #include <remora/verbs/deadline.h>
 #include <remora/verbs/device.h>
+#include <remora/verbs/extended_poll.h>
 
 namespace remora::verbs {
 
@@ -77,6 +78,8 @@ struct CompletionQueueOptions {
   int vector = 0;
   /// Given back by CompletionChannel::next_event.
   void* context = nullptr;
+  /// Not kNone: an extended queue, which `start_poll` polls with these fields (`poll` still works).
+  CompletionFields fields = CompletionFields::kNone;
 };
 
 enum class Notify : std::uint8_t {
@@ -90,8 +93,8 @@ class CompletionQueue {
 
   /// The same as `device.create_completion_queue(options)`.
   /// Errors: kInvalidArgument (depth 0, both kinds of channel, a channel of another device, a bad
-  /// vector); kLimitExceeded (depth; asked() and allowed()); kOutOfMemory; kProvider, kSystem
-  /// (errno kept). Source: ibv_create_cq(3).
+  /// vector); kLimitExceeded (depth; asked() and allowed()); kUnsupported (a field); kOutOfMemory;
+  /// kProvider, kSystem (errno kept). Source: ibv_create_cq(3), ibv_create_cq_ex(3).
   [[nodiscard]] static Result<CompletionQueue> create(const Device& device,
                                                       const CompletionQueueOptions& options);
 
@@ -112,6 +115,10 @@ class CompletionQueue {
       return Error{Code::kProvider, "ibv_poll_cq"}.with_errno(-count);
     return std::span<const Completion>{storage.data(), static_cast<std::size_t>(count)};
   }
+  /// Takes completions one by one, with the fields the queue was created with. Never blocks; an
+  /// empty queue gives an empty range. Errors: kInvalidArgument (a queue without fields);
+  /// kProvider.
+  [[nodiscard]] Result<ExtendedPoll> start_poll() const;
   /// ibv_poll_cq itself, through the function table.
   int poll_raw(int count, ibv_wc* completions) const noexcept {
     return poll_(cq_, count, completions);

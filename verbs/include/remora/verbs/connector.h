@@ -27,6 +27,34 @@ struct ConnectorOptions {
   std::optional<std::uint8_t> ack_timeout{};
 };
 
+class Connector;
+
+/// Resolve without blocking: for an event loop. Call `advance` whenever `event_fd` is readable, and
+/// when the deadline has passed, until it gives the connector. Move-only; destroying it gives up.
+class Resolver {
+ public:
+  /// Errors: as Connector::resolve.
+  [[nodiscard]] static Result<Resolver> start(const Address& peer, Deadline deadline,
+                                              const ConnectorOptions& options = {},
+                                              const Provider& provider = Provider::system());
+  Resolver(Resolver&&) noexcept;
+  Resolver& operator=(Resolver&&) noexcept;
+  ~Resolver();
+
+  /// Non-blocking. Borrowed: for poll and epoll only.
+  [[nodiscard]] int event_fd() const noexcept;
+  [[nodiscard]] Deadline deadline() const noexcept { return deadline_; }
+  /// One step where its event is there. The connector when all is resolved (this is spent then),
+  /// nothing while it is not. Never blocks. Errors: as Connector::resolve; kClosed (spent).
+  [[nodiscard]] Result<std::optional<Connector>> advance();
+
+ private:
+  Resolver(std::unique_ptr<detail::ConnectionState> state, Deadline deadline) noexcept;
+  std::unique_ptr<detail::ConnectionState> state_;
+  Deadline deadline_;
+  bool address_known_ = false;
+};
+
 /// Move-only. Destroying it at any point is safe and gives up.
 class Connector {
  public:
@@ -75,6 +103,7 @@ class Connector {
   [[nodiscard]] const std::optional<ConnectionEvent>& answer() const noexcept { return answer_; }
 
  private:
+  friend class Resolver;
   explicit Connector(std::unique_ptr<detail::ConnectionState> state) noexcept;
   std::unique_ptr<detail::ConnectionState> state_;
   std::optional<ConnectionEvent> answer_;

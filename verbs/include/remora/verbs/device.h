@@ -15,12 +15,14 @@
 #include <cstdint>
 #include <infiniband/verbs.h>
 #include <memory>
+#include <ostream>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <remora/result.h>
 #include <remora/verbs/gid.h>
+#include <remora/verbs/guid.h>
 #include <remora/verbs/provider.h>
 
 namespace remora::verbs {
@@ -37,6 +39,12 @@ enum class AtomicSupport : std::uint8_t {
   kGlobal,  ///< atomic to the CPU and other devices too (ATOMIC_GLOB)
 };
 
+enum class NodeType : std::uint8_t { kChannelAdapter, kSwitch, kRouter, kIwarp, kUsnic, kOther };
+enum class TransportType : std::uint8_t { kInfiniBand, kIwarp, kUsnic, kOther };
+[[nodiscard]] std::string_view to_string(AtomicSupport support) noexcept;
+[[nodiscard]] std::string_view to_string(NodeType type) noexcept;
+[[nodiscard]] std::string_view to_string(TransportType type) noexcept;
+
 /// What a device allows. Source: ibv_query_device(3).
 struct DeviceAttributes {
   std::uint64_t max_mr_bytes = 0;
@@ -48,6 +56,11 @@ struct DeviceAttributes {
   std::uint32_t max_cqe = 0;  ///< entries of one completion queue
   std::uint32_t max_pd_count = 0;
   std::uint32_t max_mw_count = 0;
+  std::uint32_t max_srq_count = 0;  ///< 0: the device has no shared receive queues
+  std::uint32_t max_srq_wr = 0;
+  std::uint32_t max_srq_sge = 0;
+  std::uint32_t max_ah_count = 0;
+  std::uint32_t max_pkeys = 0;
   /// Reads and atomics a queue pair may have in flight towards us, and from us.
   std::uint8_t max_responder_depth = 0;
   std::uint8_t max_initiator_depth = 0;
@@ -56,13 +69,43 @@ struct DeviceAttributes {
   bool memory_window_type_2 = false;
   std::uint32_t vendor_id = 0;
   std::uint32_t vendor_part_id = 0;
-  std::uint64_t node_guid = 0;      ///< host byte order
+  std::uint32_t hardware_version = 0;
+  Guid node_guid;
+  Guid system_guid;                 ///< shared by the parts of one system
   std::array<char, 64> firmware{};  ///< zero-terminated
 };
+/// Several lines, one a property.
+std::ostream& operator<<(std::ostream& out, const DeviceAttributes& attributes);
+
+/// What newer devices tell of themselves; zeros where they do not. Source: ibv_query_device_ex(3).
+struct ExtendedDeviceAttributes {
+  bool on_demand_paging = false;
+  bool on_demand_paging_implicit = false;       ///< whole address spaces
+  std::uint64_t completion_timestamp_mask = 0;  ///< valid bits of a timestamp; 0: there are none
+  std::uint64_t clock_khz = 0;                  ///< of timestamps
+  std::uint64_t max_device_memory_bytes = 0;
+  std::uint32_t max_tso_bytes = 0;
+  std::uint16_t max_cq_moderation_count = 0;
+  std::uint16_t max_cq_moderation_period_us = 0;
+  std::uint32_t port_count = 0;  ///< also beyond 255
+};
+std::ostream& operator<<(std::ostream& out, const ExtendedDeviceAttributes& attributes);
 
 enum class PortState : std::uint8_t { kNop, kDown, kInit, kArmed, kActive, kActiveDefer };
 enum class LinkLayer : std::uint8_t { kUnspecified, kInfiniBand, kEthernet };
+enum class PhysicalState : std::uint8_t {
+  kNoChange = 0,
+  kSleep = 1,
+  kPolling = 2,
+  kDisabled = 3,
+  kTraining = 4,
+  kLinkUp = 5,
+  kErrorRecovery = 6,
+  kPhyTest = 7,
+};
 [[nodiscard]] std::string_view to_string(PortState state) noexcept;
+[[nodiscard]] std::string_view to_string(PhysicalState state) noexcept;
+[[nodiscard]] std::string_view to_string(LinkLayer layer) noexcept;
 
 /// Source: ibv_query_port(3).
 struct PortAttributes {
@@ -73,8 +116,18 @@ struct PortAttributes {
   std::uint32_t max_message_bytes = 0;
   std::uint32_t gid_table_length = 0;
   std::uint16_t lid = 0;
+  std::uint16_t subnet_manager_lid = 0;
+  std::uint8_t subnet_manager_sl = 0;
+  std::uint16_t pkey_table_length = 0;
+  PhysicalState physical_state = PhysicalState::kNoChange;
+  std::uint8_t width = 0;            ///< lanes: 1, 2, 4, 8, 12; 0: unknown
+  double lane_gigabits_per_s = 0.0;  ///< nominal; 0: unknown
+  [[nodiscard]] double gigabits_per_s() const noexcept { return width * lane_gigabits_per_s; }
   [[nodiscard]] bool active() const noexcept { return state == PortState::kActive; }
 };
+
+/// "active, Ethernet, 4x 25 = 100 Gb/s, MTU 1024 of 4096".
+std::ostream& operator<<(std::ostream& out, const PortAttributes& port);
 
 /// Bytes of a path MTU.
 [[nodiscard]] constexpr std::uint32_t mtu_bytes(ibv_mtu mtu) noexcept {
@@ -105,6 +158,12 @@ class Device {
   [[nodiscard]] bool is_software() const noexcept;
   /// iWARP, rather than InfiniBand or RoCE.
   [[nodiscard]] bool is_iwarp() const noexcept;
+  [[nodiscard]] TransportType transport() const noexcept;
+  /// Asks the driver. Errors: kUnsupported; kProvider (errno kept).
+  [[nodiscard]] Result<ExtendedDeviceAttributes> query_extended() const;
+  /// The device's clock, in the units of completion timestamps.
+  /// Errors: kUnsupported; kProvider (errno kept). Source: ibv_query_rt_values_ex(3).
+  [[nodiscard]] Result<std::uint64_t> query_clock() const;
 
   /// Asks the kernel. `port` counts from 1.
   /// Errors: kInvalidArgument (no such port; asked() and allowed()); kProvider (errno kept).
@@ -113,6 +172,13 @@ class Device {
   /// Every row of the GID table, over all ports. Allocates.
   /// Errors: kProvider (errno kept).
   [[nodiscard]] Result<std::vector<GidEntry>> query_gids() const;
+
+  /// One row. Errors: kInvalidArgument (no such port); kNotFound (an empty row, or beyond the
+  /// table); kProvider (errno kept). Source: ibv_query_gid_ex(3).
+  [[nodiscard]] Result<GidEntry> query_gid(std::uint8_t port, std::uint32_t index) const;
+  /// A row of the partition table, host byte order. Errors: kInvalidArgument (no such port, beyond
+  /// the table); kProvider (errno kept). Source: ibv_query_pkey(3).
+  [[nodiscard]] Result<std::uint16_t> query_pkey(std::uint8_t port, std::uint16_t index) const;
 
   /// query_gids() and choose_gid(). Errors: kProvider (errno kept).
   [[nodiscard]] Result<GidChoice> choose_gid(const GidPolicy& policy = {}) const;
@@ -133,6 +199,7 @@ class Device {
 
  private:
   friend class DeviceEntry;
+  [[nodiscard]] Status check_port(std::uint8_t port, Operation operation) const;
   explicit Device(std::shared_ptr<const detail::DeviceState> state) noexcept
       : state_{std::move(state)} {}
   std::shared_ptr<const detail::DeviceState> state_;
@@ -142,7 +209,9 @@ class Device {
 class DeviceEntry {
  public:
   [[nodiscard]] std::string_view name() const noexcept { return device_->name; }
-  [[nodiscard]] std::uint64_t guid() const noexcept;  ///< host byte order
+  [[nodiscard]] Guid guid() const noexcept;
+  [[nodiscard]] NodeType node_type() const noexcept;
+  [[nodiscard]] TransportType transport() const noexcept;
   /// The kernel's index, stable while the device exists; -1 on kernels that have none.
   [[nodiscard]] int index() const noexcept;
   [[nodiscard]] bool is_software() const noexcept;
@@ -163,6 +232,9 @@ class DeviceEntry {
   ibv_device* device_;
   const Provider* provider_;
 };
+
+/// "rxe0 (index 0, guid 5054:00ff:fe12:3456, InfiniBand)".
+std::ostream& operator<<(std::ostream& out, const DeviceEntry& entry);
 
 /// The devices of this host when it was asked; at least one.
 class DeviceList {

@@ -44,6 +44,12 @@ struct Gid {
   friend bool operator==(const Gid&, const Gid&) = default;
 };
 
+std::ostream& operator<<(std::ostream& out, const Gid& gid);
+
+/// Why packets from `from` cannot reach `to`, as far as the two tell it: kGidUnset, kGidFamily,
+/// kGidScope; kNone where they go together. A pure function.
+[[nodiscard]] Reason diagnose_route(const Gid& from, const Gid& to) noexcept;
+
 enum class GidType : std::uint8_t { kInfiniBand, kRoceV1, kRoceV2, kUnknown };
 [[nodiscard]] std::string_view to_string(GidType type) noexcept;
 
@@ -54,7 +60,12 @@ struct GidEntry {
   std::uint8_t port = 0;              ///< from 1
   std::uint32_t index = 0;            ///< what a queue pair names
   std::uint32_t interface_index = 0;  ///< if_nametoindex of its netdev, 0 where there is none
+
+  /// Name of the netdev, now; empty where there is none. Asks the kernel; allocates.
+  [[nodiscard]] std::string interface_name() const;
 };
+/// "port 1 gid 1 RoCE v2 ::ffff:192.0.2.1".
+std::ostream& operator<<(std::ostream& out, const GidEntry& entry);
 
 /// Why a candidate was taken or left.
 enum class GidVerdict : std::uint8_t {

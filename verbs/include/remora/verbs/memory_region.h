@@ -1,15 +1,30 @@
 #pragma once
 
-/// MemoryRegion: memory pinned and known to the NIC. Owns the registration, not the bytes.
+/// MemoryRegion: memory pinned and known to the NIC.
 ///
-/// The bytes must outlive the region, and the region every posted request that names its keys.
+/// | made by          | the bytes                                                               |
+/// |------------------|-------------------------------------------------------------------------|
+/// | `register_bytes` | borrowed: they must outlive the region                                  |
+/// | `register_owned` | of a container that is moved in and goes with the region                |
+/// | `allocate`       | the region's own, zeroed, aligned to pages                              |
+/// | `register_at`    | borrowed, under an address of the caller's choice (iova)                |
+/// | `register_dmabuf`| of a device's or another process's buffer; no span of ours              |
+/// | `adopt`          | whatever somebody else has registered                                   |
+///
+/// The region must outlive every posted request that names its keys. Bytes that a region owns are
+/// kept for ever when the deregistration fails: the NIC may still know them.
+///
 /// Thread safety: const calls are safe concurrently.
 
 #include <cstddef>
 #include <cstdint>
 #include <infiniband/verbs.h>
 #include <memory>
+#include <ostream>
+#include <ranges>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include <remora/result.h>
 #include <remora/verbs/access.h>
@@ -17,6 +32,17 @@
 #include <remora/verbs/slice.h>
 
 namespace remora::verbs {
+
+namespace detail {
+class WindowSet;
+}
+
+/// What may be said of ranges beforehand. Source: ibv_advise_mr(3).
+enum class Advice : std::uint8_t {
+  kPrefetch,         ///< on-demand pages, for reading
+  kPrefetchWrite,    ///< on-demand pages, for writing
+  kPrefetchNoFault,  ///< those that are there already, for reading
+};
 
 class MemoryRegion {
  public:
@@ -31,13 +57,60 @@ class MemoryRegion {
                                                            std::span<std::byte> bytes,
                                                            Access access);
 
+  /// Takes over a container of trivially copyable elements (a std::vector, a std::string, ...); it
+  /// is destroyed after the deregistration. Its bytes stay where they are by the move. Errors: as
+  /// register_bytes; the container is gone then.
+  template <std::ranges::contiguous_range Container>
+  [[nodiscard]] static Result<MemoryRegion> register_owned(const ProtectionDomain& domain,
+                                                           Container&& container, Access access)  //
+      requires(!std::is_lvalue_reference_v<Container> &&
+               std::is_trivially_copyable_v<std::ranges::range_value_t<Container>>) {
+    auto kept = std::make_unique<Kept<Container>>(std::forward<Container>(container));
+    const auto bytes = std::as_writable_bytes(std::span{kept->container});
+    return register_kept(domain, bytes, access, std::move(kept));
+  }
+
+  /// `length_bytes` zeroed bytes of its own, aligned to pages.
+  /// Errors: as register_bytes; kOutOfMemory.
+  [[nodiscard]] static Result<MemoryRegion> allocate(const ProtectionDomain& domain,
+                                                     std::size_t length_bytes, Access access);
+
+  /// Under the address `iova` instead of the bytes' own: slices of this region, local and remote,
+  /// begin there. Both must lie equally within a page. With Access::kZeroBased `register_bytes`
+  /// does this with 0, for bytes that begin at a page.
+  /// Errors: as register_bytes; kInvalidArgument (iova that wraps or lies otherwise in a page).
+  /// Source: ibv_reg_mr_iova(3).
+  [[nodiscard]] static Result<MemoryRegion> register_at(const ProtectionDomain& domain,
+                                                        std::span<std::byte> bytes,
+                                                        std::uint64_t iova, Access access);
+
+  /// A part of a dma-buf, for instance of a GPU; `fd` is needed during the call only.
+  /// `bytes()` is empty. Errors: kInvalidArgument (no bytes, not a dma-buf); kUnsupported (device
+  /// or kernel); kOutOfMemory; kProvider (errno kept). Source: ibv_reg_dmabuf_mr(3).
+  [[nodiscard]] static Result<MemoryRegion> register_dmabuf(const ProtectionDomain& domain, int fd,
+                                                            std::uint64_t offset_bytes,
+                                                            std::size_t length_bytes,
+                                                            std::uint64_t iova, Access access);
+
+  /// Takes over a registration made elsewhere in `domain`; it is deregistered with the region.
+  /// Errors: kInvalidArgument (null, of another domain).
+  [[nodiscard]] static Result<MemoryRegion> adopt(const ProtectionDomain& domain, ibv_mr* region,
+                                                  Access access);
+
+  /// Speaks of ranges of one domain, before they are used. Blocks until it is done when `wait`.
+  /// Errors: kInvalidArgument (no ranges, an invalid slice); kUnsupported (most devices without
+  /// on-demand paging); kProvider (errno kept). Source: ibv_advise_mr(3).
+  static Status advise(const ProtectionDomain& domain, Advice advice,
+                       std::span<const LocalSlice> ranges, bool wait = false);
+
   [[nodiscard]] std::uint32_t lkey() const noexcept { return mr_->lkey; }
   [[nodiscard]] std::uint32_t rkey() const noexcept { return mr_->rkey; }
-  [[nodiscard]] std::uint64_t address() const noexcept {
-    return reinterpret_cast<std::uintptr_t>(mr_->addr);
-  }
+  /// Where slices begin: the bytes' own address, or the iova they were registered under.
+  [[nodiscard]] std::uint64_t address() const noexcept { return iova_; }
   [[nodiscard]] std::uint64_t length_bytes() const noexcept { return mr_->length; }
+  /// Empty for a dma-buf.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+    if (!mapped_) return {};
     return {static_cast<std::byte*>(mr_->addr), mr_->length};
   }
   [[nodiscard]] Access access() const noexcept { return access_; }
@@ -48,7 +121,7 @@ class MemoryRegion {
   [[nodiscard]] LocalSlice slice(std::uint64_t offset_bytes,
                                  std::uint64_t length_bytes) const noexcept {
     const std::uint64_t whole = mr_->length;
-    if (offset_bytes > whole || length_bytes > whole - offset_bytes || length_bytes >= UINT32_MAX)
+    if (offset_bytes > whole || length_bytes > whole - offset_bytes || length_bytes > UINT32_MAX)
       return LocalSlice::invalid();
     return LocalSlice::unchecked(address() + offset_bytes, static_cast<std::uint32_t>(length_bytes),
                                  mr_->lkey);
@@ -73,15 +146,38 @@ class MemoryRegion {
   [[nodiscard]] ibv_mr* raw() const noexcept { return mr_.get(); }
 
  private:
+  friend class MemoryWindow;
+  struct Keeper {  // bytes of ours
+    virtual ~Keeper() = default;
+    Keeper* next = nullptr;
+  };
+  template <typename Container>
+  struct Kept : Keeper {
+    explicit Kept(Container&& moved) : container{std::move(moved)} {}
+    Container container;
+  };
   struct Deregister {  // holds the parent, so a region always goes before its domain
     ProtectionDomain domain;
-    void operator()(ibv_mr* mr) const noexcept;
+    std::shared_ptr<detail::WindowSet> windows;  // null without kWindowBind
+    std::unique_ptr<Keeper> keeper;
+    void operator()(ibv_mr* mr) noexcept;
+    [[nodiscard]] int deregister(ibv_mr* mr) noexcept;
   };
-  MemoryRegion(ibv_mr* mr, const ProtectionDomain& domain, Access access) noexcept
-      : mr_{mr, Deregister{domain}}, access_{access} {}
+  static Result<MemoryRegion> register_kept(const ProtectionDomain& domain,
+                                            std::span<std::byte> bytes, Access access,
+                                            std::unique_ptr<Keeper> keeper);
+  static Result<MemoryRegion> make(ibv_mr* mr, const ProtectionDomain& domain, Access access,
+                                   std::uint64_t iova, std::unique_ptr<Keeper> keeper);
+  MemoryRegion(std::unique_ptr<ibv_mr, Deregister> mr, Access access, std::uint64_t iova) noexcept
+      : mr_{std::move(mr)}, iova_{iova}, access_{access} {}
 
   std::unique_ptr<ibv_mr, Deregister> mr_;
+  std::uint64_t iova_;
   Access access_;
+  bool mapped_ = true;  // false: no bytes of this process
 };
+
+/// "4096 bytes at 0x7f... local-write|remote-read lkey 5 rkey 5".
+std::ostream& operator<<(std::ostream& out, const MemoryRegion& region);
 
 }  // namespace remora::verbs

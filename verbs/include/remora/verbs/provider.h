@@ -7,10 +7,13 @@
 /// made from there uses the same table, so any call can be made to fail at its nth use. The table
 /// must outlive everything made through it.
 ///
-/// The three calls of the data path (`post_send`, `post_recv`, `poll_cq`) and `req_notify_cq` are
-/// null in the system table: the queue pair and the completion queue then take the device's own
+/// The calls of the data path (`post_send`, `post_recv`, `post_srq_recv`, `poll_cq`) and
+/// `req_notify_cq` are null in the system table: queue pairs, shared receive queues and completion
+/// queues then take the device's own
 /// function out of `ibv_context::ops` once, when they are created, and call that. A post is one
 /// indirect call, exactly as in the inline function of libibverbs. Source: verbs.h, ibv_post_send.
+/// The functions of an extended completion queue are in `ibv_cq_ex` itself, as `create_cq_ex` made
+/// it.
 ///
 /// Thread safety: immutable once in use.
 
@@ -41,7 +44,14 @@ struct Provider {
   int (*close_device)(ibv_context* context);
   int (*query_device)(ibv_context* context, ibv_device_attr* attributes);
   int (*query_port)(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes);
+  int (*query_device_ex)(ibv_context* context, ibv_device_attr_ex* attributes);
+  int (*query_rt_values_ex)(ibv_context* context, ibv_values_ex* values);
   ssize_t (*query_gid_table)(ibv_context* context, ibv_gid_entry* entries, std::size_t capacity);
+  int (*query_gid_ex)(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                      ibv_gid_entry* entry);
+  int (*query_pkey)(ibv_context* context, std::uint8_t port, int index, __be16* key);
+  int (*get_async_event)(ibv_context* context, ibv_async_event* event);
+  void (*ack_async_event)(ibv_async_event* event);
   int (*fork_init)();
   /// True where the kernel implements the device in software (rxe, siw). Not a verbs call.
   bool (*is_software_device)(const ibv_device* device);
@@ -50,7 +60,15 @@ struct Provider {
   ibv_pd* (*alloc_pd)(ibv_context* context);
   int (*dealloc_pd)(ibv_pd* domain);
   ibv_mr* (*reg_mr)(ibv_pd* domain, void* address, std::size_t length_bytes, unsigned int access);
+  ibv_mr* (*reg_mr_iova)(ibv_pd* domain, void* address, std::size_t length_bytes,
+                         std::uint64_t iova, unsigned int access);
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* domain, std::uint64_t offset_bytes, std::size_t length_bytes,
+                           std::uint64_t iova, int fd, int access);
   int (*dereg_mr)(ibv_mr* region);
+  int (*advise_mr)(ibv_pd* domain, ibv_advise_mr_advice advice, std::uint32_t flags,
+                   ibv_sge* ranges, std::uint32_t count);
+  ibv_mw* (*alloc_mw)(ibv_pd* domain, ibv_mw_type type);
+  int (*dealloc_mw)(ibv_mw* window);
   /// Asked only after a registration failed. Not a verbs call.
   MemlockState (*memlock_state)();
 
@@ -59,6 +77,7 @@ struct Provider {
   int (*destroy_comp_channel)(ibv_comp_channel* channel);
   ibv_cq* (*create_cq)(ibv_context* context, int depth, void* user, ibv_comp_channel* channel,
                        int vector);
+  ibv_cq_ex* (*create_cq_ex)(ibv_context* context, ibv_cq_init_attr_ex* attributes);
   int (*destroy_cq)(ibv_cq* queue);
   int (*get_cq_event)(ibv_comp_channel* channel, ibv_cq** queue, void** user);
   void (*ack_cq_events)(ibv_cq* queue, unsigned int count);
@@ -72,6 +91,18 @@ struct Provider {
   int (*destroy_qp)(ibv_qp* pair);
   int (*post_send)(ibv_qp* pair, ibv_send_wr* chain, ibv_send_wr** bad);  ///< null: the device's
   int (*post_recv)(ibv_qp* pair, ibv_recv_wr* chain, ibv_recv_wr** bad);  ///< null: the device's
+
+  // Shared receive queues and address handles.
+  ibv_srq* (*create_srq)(ibv_pd* domain, ibv_srq_init_attr* attributes);
+  int (*modify_srq)(ibv_srq* queue, ibv_srq_attr* attributes, int mask);
+  int (*query_srq)(ibv_srq* queue, ibv_srq_attr* attributes);
+  int (*destroy_srq)(ibv_srq* queue);
+  /// Null: the device's own.
+  int (*post_srq_recv)(ibv_srq* queue, ibv_recv_wr* chain, ibv_recv_wr** bad);
+  ibv_ah* (*create_ah)(ibv_pd* domain, ibv_ah_attr* attributes);
+  int (*destroy_ah)(ibv_ah* handle);
+  int (*init_ah_from_wc)(ibv_context* context, std::uint8_t port, ibv_wc* completion, ibv_grh* grh,
+                         ibv_ah_attr* attributes);
 
   // Connection manager.
   rdma_event_channel* (*create_event_channel)();

@@ -5,7 +5,10 @@
 /// `QueuePairBuilder<Rc>{domain, send_cq, recv_cq}.send_depth(64).build()` gives a
 /// `PreparedQueuePair`: it can receive posts of receives and has an `Endpoint` to send to the peer
 /// over any other channel. `std::move(prepared).connect(endpoint)` makes it a `QueuePair`. Over the
-/// connection manager (connection.h) the hand-over is done for you.
+/// connection manager (connection.h) the hand-over is done for you. A datagram queue pair
+/// (`QueuePairBuilder<Ud>`) has nobody to connect to: `std::move(prepared).activate()`.
+///
+/// By hand: `builder.create()` gives a queue pair in RESET, `modify` takes it from state to state.
 ///
 /// A queue pair keeps its protection domain and completion queues alive. Destroying it drops what
 /// is still posted without completions: to see them, `to_error()` and drain first.
@@ -23,22 +26,23 @@
 #include <optional>
 #include <ostream>
 #include <span>
-#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include <remora/result.h>
 #include <remora/verbs/access.h>
 #include <remora/verbs/batch.h>
 #include <remora/verbs/completion_queue.h>
+#include <remora/verbs/endpoint.h>
 #include <remora/verbs/gid.h>
+#include <remora/verbs/memory_window.h>
 #include <remora/verbs/protection_domain.h>
+#include <remora/verbs/queue_pair_attributes.h>
+#include <remora/verbs/shared_receive_queue.h>
 #include <remora/verbs/slice.h>
 #include <remora/verbs/transport.h>
 
 namespace remora::verbs {
-
-enum class QueuePairState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr, kUnknown };
-[[nodiscard]] std::string_view to_string(QueuePairState state) noexcept;
 
 /// What the device granted, at least what was asked for.
 struct QueuePairCapabilities {
@@ -48,6 +52,7 @@ struct QueuePairCapabilities {
   std::uint32_t receive_sge = 0;
   std::uint32_t inline_bytes = 0;
 };
+std::ostream& operator<<(std::ostream& out, const QueuePairCapabilities& capabilities);
 
 /// Every option of a queue pair. Where a value is optional, absent means: what the connection
 /// manager finds, and without it the default that the comment gives.
@@ -83,36 +88,14 @@ struct QueuePairOptions {
   std::uint8_t service_level = 0;
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 64;
+  std::uint32_t flow_label = 0;  ///< 20 bits
+  /// Datagrams with another key are dropped. Only for Ud. With the highest bit set the kernel wants
+  /// a privilege.
+  std::uint32_t qkey = 0x11111111;
+  /// Where receives come from instead of an own queue; receive_depth and receive_sge are then
+  /// ignored.
+  SharedReceiveQueue shared_receive_queue{};
 };
-
-/// How the peer reaches a queue pair. Exchanged over any other channel.
-///
-/// Wire form, big-endian:
-///
-/// | bytes  | what                                            |
-/// |--------|-------------------------------------------------|
-/// | 0..15  | GID                                             |
-/// | 16..19 | queue pair number (24 bits)                     |
-/// | 20..23 | first packet sequence number (24 bits)          |
-/// | 24..25 | LID, 0 on Ethernet                              |
-/// | 26     | path MTU as ibv_mtu (1 = 256 ... 5 = 4096 bytes)|
-/// | 27     | 0                                               |
-struct Endpoint {
-  static constexpr std::size_t kWireBytes = 28;
-
-  Gid gid;
-  std::uint32_t qp_number = 0;
-  std::uint32_t psn = 0;
-  std::uint16_t lid = 0;
-  ibv_mtu mtu = IBV_MTU_1024;
-
-  [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
-  /// Checked: the bytes come from a peer. Errors: kProtocol.
-  [[nodiscard]] static Result<Endpoint> from_wire(std::span<const std::byte> bytes);
-
-  friend bool operator==(const Endpoint&, const Endpoint&) = default;
-};
-std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint);
 
 namespace detail {
 
@@ -124,7 +107,9 @@ class QueuePairCore {
                                       const CompletionQueue& receive_queue,
                                       const QueuePairOptions& options, ibv_qp_type type);
   Status modify(ibv_qp_attr& attributes, int mask) const;
-  Status to_init(const QueuePairOptions& options) const;
+  Status modify(const QueuePairAttributes& attributes) const;
+  [[nodiscard]] Result<QueuePairAttributes> query_all() const;
+  [[nodiscard]] Result<MemoryWindow> allocate_window() const;
   [[nodiscard]] Result<QueuePairState> query_state() const;
   [[nodiscard]] Result<ibv_qp_attr> query(int mask) const;
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return qp_.get_deleter().domain; }
@@ -133,6 +118,8 @@ class QueuePairCore {
     ProtectionDomain domain;
     CompletionQueue send_queue;
     CompletionQueue receive_queue;
+    SharedReceiveQueue shared_receive_queue;
+    std::shared_ptr<WindowSet> windows;  // freed first: a bound window would hold the pair for long
     void operator()(ibv_qp* pair) const noexcept;
   };
   std::unique_ptr<ibv_qp, Destroy> qp_;
@@ -143,16 +130,24 @@ class QueuePairCore {
   ReceiveStorage receives_;
 
  private:
+  [[nodiscard]] Error modify_error(const ibv_qp_attr& attributes, int mask, int number) const;
   QueuePairCore(std::unique_ptr<ibv_qp, Destroy> pair, const QueuePairCapabilities& capabilities,
                 BatchStorage batch, ReceiveStorage receives) noexcept;
 };
 
 struct ConnectionState;
 
+/// RTR and RTS of a prepared queue pair.
+Status connect(const QueuePairCore& core, bool reliable, const QueuePairOptions& options,
+               const Endpoint& local, const Endpoint& remote);
+Status activate(const QueuePairCore& core, const QueuePairOptions& options);
+
 }  // namespace detail
 
 template <Transport T>
 class PreparedQueuePair;
+template <Transport T>
+class QueuePairBuilder;
 
 /// A queue pair, ready for posts. Move-only.
 template <Transport T>
@@ -195,6 +190,10 @@ class QueuePair {
   [[nodiscard]] const CompletionQueue& receive_queue() const noexcept {
     return core_.qp_.get_deleter().receive_queue;
   }
+  /// Empty where the pair has receives of its own.
+  [[nodiscard]] const SharedReceiveQueue& shared_receive_queue() const noexcept {
+    return core_.qp_.get_deleter().shared_receive_queue;
+  }
 
   /// Asks the kernel. Errors: kProvider (errno kept).
   [[nodiscard]] Result<QueuePairState> query_state() const { return core_.query_state(); }
@@ -206,14 +205,26 @@ class QueuePair {
     attributes.qp_state = IBV_QPS_ERR;
     return core_.modify(attributes, IBV_QP_STATE);
   }
-  /// Any change of state or attributes. Errors: kProvider (errno kept). Source: ibv_modify_qp(3).
+  /// Any change of state or attributes. Errors: kProvider (errno kept); where the kernel answers
+  /// EINVAL the subject names what the step lacks or has too many of. Source: ibv_modify_qp(3).
+  Status modify(const QueuePairAttributes& attributes) const { return core_.modify(attributes); }
+  /// The same with the structure and mask of verbs.
   Status modify(ibv_qp_attr& attributes, int mask) const { return core_.modify(attributes, mask); }
+  /// Every attribute, as the kernel knows it. Errors: kProvider (errno kept).
+  [[nodiscard]] Result<QueuePairAttributes> query() const { return core_.query_all(); }
+
+  /// A window of this queue pair, freed before it at the latest. Errors: kUnsupported;
+  /// kOutOfMemory; kProvider (errno kept). Source: ibv_alloc_mw(3).
+  [[nodiscard]] Result<MemoryWindow> allocate_window() const requires(T::kConnected) {
+    return core_.allocate_window();
+  }
 
   /// Borrowed; never destroy it.
   [[nodiscard]] ibv_qp* raw() const noexcept { return core_.qp_.get(); }
 
  private:
   friend class PreparedQueuePair<T>;
+  friend class QueuePairBuilder<T>;
   friend struct detail::ConnectionState;
   explicit QueuePair(detail::QueuePairCore core) noexcept : core_{std::move(core)} {}
   detail::QueuePairCore core_;
@@ -237,23 +248,42 @@ class QueuePairBuilder {
   QueuePairBuilder& batch_requests(std::uint32_t n) { return options_.batch_requests = n, *this; }
   QueuePairBuilder& signal_all(bool on) { return options_.signal_all = on, *this; }
   QueuePairBuilder& context(void* pointer) { return options_.context = pointer, *this; }
-  QueuePairBuilder& access(Access rights) { return options_.access = rights, *this; }
+  QueuePairBuilder& access(Access rights) requires(T::kConnected) {
+    return options_.access = rights, *this;
+  }
+  QueuePairBuilder& qkey(std::uint32_t key) requires(!T::kConnected) {
+    return options_.qkey = key, *this;
+  }
+  QueuePairBuilder& shared_receive_queue(SharedReceiveQueue queue) {
+    return options_.shared_receive_queue = std::move(queue), *this;
+  }
   QueuePairBuilder& port(std::uint8_t number) { return options_.port = number, *this; }
   QueuePairBuilder& pkey_index(std::uint16_t n) { return options_.pkey_index = n, *this; }
   QueuePairBuilder& gid_index(std::uint32_t n) { return options_.gid_index = n, *this; }
   QueuePairBuilder& mtu(ibv_mtu value) { return options_.mtu = value, *this; }
   QueuePairBuilder& psn(std::uint32_t value) { return options_.psn = value, *this; }
-  QueuePairBuilder& timeout(std::uint8_t code) { return options_.timeout = code, *this; }
-  QueuePairBuilder& retry_count(std::uint8_t n) { return options_.retry_count = n, *this; }
-  QueuePairBuilder& rnr_retry_count(std::uint8_t n) { return options_.rnr_retry_count = n, *this; }
-  QueuePairBuilder& min_rnr_timer(std::uint8_t code) {
+  QueuePairBuilder& timeout(std::uint8_t code) requires(T::kReliable) {
+    return options_.timeout = code, *this;
+  }
+  QueuePairBuilder& retry_count(std::uint8_t n) requires(T::kReliable) {
+    return options_.retry_count = n, *this;
+  }
+  QueuePairBuilder& rnr_retry_count(std::uint8_t n) requires(T::kReliable) {
+    return options_.rnr_retry_count = n, *this;
+  }
+  QueuePairBuilder& min_rnr_timer(std::uint8_t code) requires(T::kReliable) {
     return options_.min_rnr_timer = code, *this;
   }
-  QueuePairBuilder& initiator_depth(std::uint8_t n) { return options_.initiator_depth = n, *this; }
-  QueuePairBuilder& responder_depth(std::uint8_t n) { return options_.responder_depth = n, *this; }
+  QueuePairBuilder& initiator_depth(std::uint8_t n) requires(T::kReliable) {
+    return options_.initiator_depth = n, *this;
+  }
+  QueuePairBuilder& responder_depth(std::uint8_t n) requires(T::kReliable) {
+    return options_.responder_depth = n, *this;
+  }
   QueuePairBuilder& service_level(std::uint8_t n) { return options_.service_level = n, *this; }
   QueuePairBuilder& traffic_class(std::uint8_t n) { return options_.traffic_class = n, *this; }
   QueuePairBuilder& hop_limit(std::uint8_t n) { return options_.hop_limit = n, *this; }
+  QueuePairBuilder& flow_label(std::uint32_t n) { return options_.flow_label = n, *this; }
 
   [[nodiscard]] const QueuePairOptions& options() const noexcept { return options_; }
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return domain_; }
@@ -267,6 +297,15 @@ class QueuePairBuilder {
   [[nodiscard]] Result<PreparedQueuePair<T>> build() const {
     return PreparedQueuePair<T>::build(*this);
   }
+  /// Creates it, in state RESET, for bringing it up by `modify`. Port, GID, path and everything
+  /// else that is an attribute is the caller's business then. Errors: as build(), without those
+  /// about port and GID.
+  [[nodiscard]] Result<QueuePair<T>> create() const {
+    auto core =
+        detail::QueuePairCore::create(domain_, send_queue_, receive_queue_, options_, T::kType);
+    if (!core) return core.error();
+    return QueuePair<T>{std::move(*core)};
+  }
 
  private:
   ProtectionDomain domain_;
@@ -279,26 +318,39 @@ class QueuePairBuilder {
 template <Transport T>
 class PreparedQueuePair {
  public:
-  [[nodiscard]] const Endpoint& endpoint() const noexcept { return endpoint_; }
+  using EndpointType = std::conditional_t<T::kConnected, Endpoint, DatagramEndpoint>;
+  [[nodiscard]] const EndpointType& endpoint() const noexcept { return endpoint_; }
   /// For posting receives before the peer can send.
   [[nodiscard]] QueuePair<T>& pair() noexcept { return pair_; }
+  /// Port and GID index in use: what DatagramPeer::create wants as its source.
+  [[nodiscard]] AddressVector source() const noexcept;
 
   /// Connects it (RTR, RTS) to `remote`; the path MTU is the smaller of both. The peer must do the
   /// same with our endpoint. Consumes this. Errors: kInvalidArgument (endpoint out of range);
-  /// kUnreachable (the address does not resolve; errno kept); kProvider (errno kept).
-  [[nodiscard]] Result<QueuePair<T>> connect(const Endpoint& remote) &&;
+  /// kUnreachable (the address does not resolve: both GIDs are the subject, reason() tells why;
+  /// errno kept); kProvider (errno kept).
+  [[nodiscard]] Result<QueuePair<T>> connect(const Endpoint& remote) && requires(T::kConnected) {
+    const Status up = detail::connect(pair_.core_, T::kReliable, options_, endpoint_, remote);
+    if (!up) return up.error();
+    return std::move(pair_);
+  }
+  /// Makes it ready to send and receive (RTR, RTS). Consumes this. Errors: kProvider (errno kept).
+  [[nodiscard]] Result<QueuePair<T>> activate() && requires(!T::kConnected) {
+    const Status up = detail::activate(pair_.core_, options_);
+    if (!up) return up.error();
+    return std::move(pair_);
+  }
 
  private:
   friend class QueuePairBuilder<T>;
-  PreparedQueuePair(QueuePair<T> pair, const Endpoint& endpoint, const QueuePairOptions& options)
+  PreparedQueuePair(QueuePair<T> pair, const EndpointType& endpoint,
+                    const QueuePairOptions& options)
       : pair_{std::move(pair)}, endpoint_{endpoint}, options_{options} {}
   static Result<PreparedQueuePair> build(const QueuePairBuilder<T>& builder);
 
   QueuePair<T> pair_;
-  Endpoint endpoint_;
+  EndpointType endpoint_;
   QueuePairOptions options_;  // with every default of build() filled in
 };
-
-extern template class PreparedQueuePair<Rc>;
 
 }  // namespace remora::verbs

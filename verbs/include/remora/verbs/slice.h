@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <infiniband/verbs.h>
+#include <ostream>
 #include <span>
 
 #include <remora/result.h>
@@ -20,7 +21,7 @@ namespace remora::verbs {
 
 /// Registered bytes of this process, with their lkey. Borrows them.
 ///
-/// At most 4 GiB - 1, the width of a gather element; one RC message is at most 2 GiB.
+/// At most 4 GiB - 1, the width of a gather element; one message is at most 2 GiB.
 class LocalSlice {
  public:
   /// Empty: no bytes, no key. Fits a zero-length send or receive.
@@ -34,13 +35,12 @@ class LocalSlice {
     slice.element_ = ibv_sge{address, length_bytes, lkey};
     return slice;
   }
+  /// Of no bytes at the one address where none can be.
   [[nodiscard]] static constexpr LocalSlice invalid() noexcept {
-    return unchecked(0, kInvalidLength, 0);
+    return unchecked(UINT64_MAX, 0, 0);
   }
 
-  [[nodiscard]] constexpr bool valid() const noexcept {
-    return element_.length != kInvalidLength || element_.addr != 0;
-  }
+  [[nodiscard]] constexpr bool valid() const noexcept { return element_.addr != UINT64_MAX; }
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return element_.addr; }
   [[nodiscard]] constexpr std::uint32_t length_bytes() const noexcept { return element_.length; }
   [[nodiscard]] constexpr std::uint32_t lkey() const noexcept { return element_.lkey; }
@@ -48,7 +48,8 @@ class LocalSlice {
   /// `length_bytes` bytes from `offset_bytes`; invalid() when they are not all inside.
   [[nodiscard]] constexpr LocalSlice slice(std::uint64_t offset_bytes,
                                            std::uint64_t length_bytes) const noexcept {
-    if (!valid() || offset_bytes > element_.length || length_bytes > element_.length - offset_bytes)
+    // An invalid one has no bytes, and what is cut off its front is at its address still.
+    if (offset_bytes > element_.length || length_bytes > element_.length - offset_bytes)
       return invalid();
     return unchecked(element_.addr + offset_bytes, static_cast<std::uint32_t>(length_bytes),
                      element_.lkey);
@@ -58,10 +59,11 @@ class LocalSlice {
   [[nodiscard]] constexpr const ibv_sge& raw() const noexcept { return element_; }
 
  private:
-  static constexpr std::uint32_t kInvalidLength = UINT32_MAX;
   ibv_sge element_;
 };
 static_assert(sizeof(LocalSlice) == sizeof(ibv_sge));
+/// "4096 bytes at 0x7f... lkey 5"; "invalid slice".
+std::ostream& operator<<(std::ostream& out, const LocalSlice& slice);
 
 /// Bytes of another process, with their rkey.
 ///
@@ -80,9 +82,10 @@ class RemoteSlice {
   constexpr RemoteSlice(std::uint64_t address, std::uint64_t length_bytes,
                         std::uint32_t rkey) noexcept
       : address_{address}, length_bytes_{length_bytes}, rkey_{rkey} {}
-  [[nodiscard]] static constexpr RemoteSlice invalid() noexcept { return {0, UINT64_MAX, 0}; }
+  /// Of no bytes at the one address where none can be.
+  [[nodiscard]] static constexpr RemoteSlice invalid() noexcept { return {UINT64_MAX, 0, 0}; }
 
-  [[nodiscard]] constexpr bool valid() const noexcept { return length_bytes_ != UINT64_MAX; }
+  [[nodiscard]] constexpr bool valid() const noexcept { return address_ != UINT64_MAX; }
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
   [[nodiscard]] constexpr std::uint64_t length_bytes() const noexcept { return length_bytes_; }
   [[nodiscard]] constexpr std::uint32_t rkey() const noexcept { return rkey_; }
@@ -90,7 +93,8 @@ class RemoteSlice {
   /// `length_bytes` bytes from `offset_bytes`; invalid() when they are not all inside.
   [[nodiscard]] constexpr RemoteSlice slice(std::uint64_t offset_bytes,
                                             std::uint64_t length_bytes) const noexcept {
-    if (!valid() || offset_bytes > length_bytes_ || length_bytes > length_bytes_ - offset_bytes)
+    // An invalid one has no bytes, and what is cut off its front is at its address still.
+    if (offset_bytes > length_bytes_ || length_bytes > length_bytes_ - offset_bytes)
       return invalid();
     return {address_ + offset_bytes, length_bytes, rkey_};
   }
@@ -107,5 +111,7 @@ class RemoteSlice {
   std::uint64_t length_bytes_ = 0;
   std::uint32_t rkey_ = 0;
 };
+/// "4096 bytes at 0x7f... rkey 5"; "invalid slice".
+std::ostream& operator<<(std::ostream& out, const RemoteSlice& slice);
 
 }  // namespace remora::verbs

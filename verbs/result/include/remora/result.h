@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -79,10 +80,14 @@ enum class Reason : std::uint8_t {
   kUnknownDevice,   ///< the server uses no device of that name
   kOtherUser,       ///< file, folder or process of another user
   kWorldWritable,   ///< a folder in which every user may replace files
+  kGidUnset,        ///< a GID of the pair is empty
+  kGidFamily,       ///< one GID of the pair is IPv4, the other IPv6
+  kGidScope,        ///< one GID reaches its host or segment only, the other does not
+  kNoNeighbour,     ///< the kernel has no route or no neighbour for the pair of GIDs
 };
 
 /// The last of the enumeration: numbers above it, from a newer peer, are not known here.
-inline constexpr Reason kReasonLast = Reason::kWorldWritable;
+inline constexpr Reason kReasonLast = Reason::kNoNeighbour;
 
 /// The NIC's verdict on one work request: `ibv_wc_status` in our own words, so that no verbs header
 /// is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
@@ -164,6 +169,10 @@ enum class CompletionStatus : std::uint8_t {
     case Reason::kUnknownDevice: return "the server uses no device of that name";
     case Reason::kOtherUser: return "it is another user's";
     case Reason::kWorldWritable: return "every user may write to it";
+    case Reason::kGidUnset: return "a GID is empty";
+    case Reason::kGidFamily: return "one GID is IPv4, the other IPv6";
+    case Reason::kGidScope: return "one GID is of its host or segment only, the other is not";
+    case Reason::kNoNeighbour: return "no route or no neighbour between these GIDs";
   }
   return "unknown reason";
 }
@@ -220,7 +229,7 @@ class Operation {
 class [[nodiscard]] Error {
  public:
   /// Longest subject that is kept; longer ones end in "...".
-  static constexpr std::size_t kSubjectBytes = 64;
+  static constexpr std::size_t kSubjectBytes = 88;  // two IPv6 addresses
 
   constexpr explicit Error(Code code, Operation operation = {}) noexcept
       : operation_{operation}, code_{code} {}
@@ -338,8 +347,36 @@ namespace detail {
     case Reason::kUnknownDevice:
       return "an atomic domain is auto, none, cpu or one of the server's devices (the log of its "
              "start names them)";
+    case Reason::kGidUnset:
+    case Reason::kGidFamily:
+    case Reason::kGidScope:
+      return "choose GIDs of one kind on both sides (gid_index): 'ibv_devinfo -v' lists them";
+    case Reason::kNoNeighbour:
+      return "check 'ip route get ADDRESS' and 'ip neigh' on the GID's interface, and that the "
+             "peer "
+             "answers 'ping'";
     default: return {};
   }
+}
+
+/// What to do about a verbs call that says no more than its errno.
+[[nodiscard]] constexpr std::string_view remedy_of_verb(std::string_view operation, Code code,
+                                                        int number) noexcept {
+  if (!operation.starts_with("ibv_") && !operation.starts_with("rdma_")) return {};
+  switch (code) {
+    case Code::kLimitExceeded: return "ask for less: 'ibv_devinfo -v' shows the device's limits";
+    case Code::kUnsupported:
+      return "neither device nor driver can do it: 'ibv_devinfo -v' shows what they can";
+    case Code::kOutOfMemory:
+      return "device or host has no more: 'rdma resource show' tells who holds what";
+    case Code::kPermissionDenied:
+      return "the user needs read and write access to /dev/infiniband/*";
+    case Code::kProvider: break;
+    default: return {};
+  }
+  if (number == EINVAL) return "the driver refused an argument: compare it with 'ibv_devinfo -v'";
+  if (number == EBUSY) return "something made from it is still in use";
+  return "'dmesg' and 'rdma resource show' may tell more";
 }
 
 /// Where the call that failed tells more than the code.
@@ -362,6 +399,10 @@ namespace detail {
            "needs "
            "neither, nor does '?transport=shm' on the server's own host";
   if (code != Code::kNotFound) return {};
+  if (operation == "DeviceList::find") return "'rdma link' lists the devices of this host";
+  if (operation == "choose_gid")
+    return "give the port's interface an address ('ip addr add'), or choose a GID by its index";
+  if (operation == "QueuePairBuilder::build") return "'ibv_devinfo -v' lists the port's GIDs";
   if (operation == "getaddrinfo") return "check the host's name ('getent hosts NAME')";
   if (operation == "ibv_get_device_list" || operation == "rdma_get_devices")
     return "no RDMA device: install the NIC's driver, or 'rdma link add rxe0 type rxe netdev IF'; "
@@ -398,6 +439,7 @@ inline std::string_view Error::remedy() const noexcept {
   if (remedy.empty()) remedy = detail::remedy_of(operation(), code_);
   if (remedy.empty() && code_ == Code::kLimitExceeded && subject().starts_with("limits."))
     remedy = "the server's file sets it";
+  if (remedy.empty()) remedy = detail::remedy_of_verb(operation(), code_, errno_);
   if (remedy.empty()) remedy = detail::remedy_of(code_);
   return remedy;
 }

@@ -1,0 +1,173 @@
+// The MR cache over a real device: after each change of a mapping, what the device reads and writes
+// through a lease is what the program sees.
+
+#include <cstdlib>
+#include <functional>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include "verbs_loopback.h"
+
+namespace remora::test {
+namespace {
+
+constexpr std::size_t kCachedBytes = 16384;
+constexpr std::size_t kCachedPage = 4096;
+
+class VerbsMrCache : public VerbsLoopback {
+ protected:
+  void SetUp() override {
+    VerbsLoopback::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    auto cache = verbs::MrCache::create(rig_->domain);
+    ASSERT_OK(cache);
+    cache_.emplace(std::move(*cache));
+    EXPECT_TRUE(cache_->automatic()) << cache_->why_not_automatic();
+  }
+  void TearDown() override {
+    cache_.reset();
+    VerbsLoopback::TearDown();
+  }
+  static std::byte* map(std::byte* at = nullptr) {
+    void* const mapped =
+        ::mmap(at, kCachedBytes, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | (at != nullptr ? MAP_FIXED : 0), -1, 0);
+    EXPECT_NE(mapped, MAP_FAILED);
+    return static_cast<std::byte*>(mapped);
+  }
+  /// The device writes out what stands at `at`, and reads something else into it.
+  void expect_fresh(std::byte* at) {
+    const auto lease = cache_->acquire({at, kCachedBytes}, verbs::Access::kLocalWrite);
+    ASSERT_OK(lease);
+    expect_fresh_through(*lease);
+  }
+  void expect_fresh_through(const verbs::MrLease& lease) {
+    std::byte* const at = lease.bytes().data();
+    std::memset(at, static_cast<int>(++value_), kCachedBytes);
+    rig_->fill(kCachedBytes, kCachedBytes, value_);
+    for (const bool out : {true, false}) {
+      auto batch = pair_->start();
+      if (out)
+        batch.write(1, lease.slice(0, kCachedBytes), remote(0, kCachedBytes));
+      else
+        batch.read(2, lease.slice(0, kCachedBytes), remote(kCachedBytes, kCachedBytes));
+      ASSERT_OK(batch.post());
+      const auto done = rig_->complete(1);
+      ASSERT_EQ(done.size(), 1U);
+      EXPECT_TRUE(done[0].ok()) << done[0];
+      EXPECT_EQ(std::memcmp(at, rig_->at(out ? 0 : kCachedBytes), kCachedBytes), 0)
+          << (out ? "stale bytes went out" : "bytes went to stale pages");
+    }
+  }
+
+  std::optional<verbs::MrCache> cache_;
+  unsigned value_ = 0;
+};
+
+TEST_F(VerbsMrCache, EveryChangeOfAMapping) {
+  std::byte* at = map();
+  const std::vector<std::function<void()>> changes{
+      [] {},
+      [&] {
+        ::munmap(at, kCachedBytes);
+        map(at);
+      },
+      [&] {
+        std::thread{[&] { ::munmap(at, kCachedBytes); }}.join();
+        map(at);
+      },
+      [&] { map(at); },
+      [&] {
+        ::munmap(at, kCachedPage);
+        map(at);
+      },
+      [&] {
+        (void)::mmap(at + kCachedPage, kCachedPage, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+      },
+      [&] {
+        (void)::mmap(at + kCachedBytes - kCachedPage, kCachedPage, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+      },
+      [&] {
+        map(at);  // one mapping again
+        expect_fresh(at);
+        std::byte* const other = map();
+        ASSERT_EQ(::mremap(at, kCachedBytes, kCachedBytes, MREMAP_MAYMOVE | MREMAP_FIXED, other),
+                  other);
+        map(at);
+        expect_fresh(other);
+        ::munmap(other, kCachedBytes);
+      },
+      [&] { ::madvise(at, kCachedPage, MADV_DONTNEED); },
+      [&] { ::madvise(at, kCachedBytes, MADV_FREE); },
+  };
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      SCOPED_TRACE(i);
+      expect_fresh(at);
+      expect_fresh(at);
+      changes[i]();
+      expect_fresh(at);
+    }
+    // What was discarded is not kept for a while.
+    std::this_thread::sleep_for(std::chrono::milliseconds{150});
+  }
+  const auto counters = cache_->counters();
+  EXPECT_GT(counters.hits, 10U);
+  EXPECT_GE(counters.unmapped, 3U);
+  EXPECT_GE(counters.remapped, 1U);
+  EXPECT_GE(counters.removed, 1U);
+  ::munmap(at, kCachedBytes);
+}
+
+TEST_F(VerbsMrCache, SharedMemoryIsNotKept) {
+  std::byte* at = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    const int segment = ::shmget(IPC_PRIVATE, kCachedBytes, IPC_CREAT | 0600);
+    ASSERT_GE(segment, 0);
+    at = static_cast<std::byte*>(::shmat(segment, at, 0));
+    ::shmctl(segment, IPC_RMID, nullptr);
+    expect_fresh(at);
+    expect_fresh(at);
+    ::shmdt(at);
+  }
+  EXPECT_EQ(cache_->counters().hits, 0U);
+}
+
+TEST_F(VerbsMrCache, ForkThenWriteInBoth) {
+  std::byte* const at = map();
+  const auto lease = cache_->acquire({at, kCachedBytes}, verbs::Access::kLocalWrite);
+  ASSERT_OK(lease);
+  expect_fresh_through(*lease);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::memset(at, 0xee, kCachedBytes);
+    const auto refused = cache_->acquire({at, kCachedBytes}, verbs::Access::kLocalWrite);
+    ::_exit(!refused.ok() && refused.error().code() == Code::kClosed ? 0 : 1);
+  }
+  for (int i = 0; i < 20; ++i) expect_fresh_through(*lease);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  expect_fresh_through(*lease);
+  expect_fresh(at);
+  EXPECT_EQ(cache_->counters().hits, 1U);
+  ::munmap(at, kCachedBytes);
+}
+
+TEST_F(VerbsMrCache, ReallocOfLargeBlocks) {
+  for (int i = 0; i < 10; ++i) {
+    auto* block = static_cast<std::byte*>(std::malloc(std::size_t{300} << 10U));
+    expect_fresh(block);
+    block = static_cast<std::byte*>(std::realloc(block, std::size_t{900} << 10U));
+    expect_fresh(block);
+    std::free(block);
+  }
+}
+
+}  // namespace
+}  // namespace remora::test

@@ -1,0 +1,96 @@
+/// What a chain asks of the queue pair, seen by a provider that does nothing.
+
+#include "transport/rdma_lane.h"
+
+#include <gtest/gtest.h>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "../verbs/fake_verbs.h"
+
+namespace remora::transport {
+namespace {
+
+constexpr std::uint32_t kDepth = 64;
+
+std::vector<bool> g_signaled;        // of the chain posted last
+std::vector<std::uint64_t> g_ready;  // completions to be polled
+
+int post_send(ibv_qp* /*pair*/, ibv_send_wr* chain, ibv_send_wr** /*bad*/) {
+  g_signaled.clear();
+  for (; chain != nullptr; chain = chain->next)
+    g_signaled.push_back((chain->send_flags & IBV_SEND_SIGNALED) != 0);
+  return 0;
+}
+
+int poll_cq(ibv_cq* /*queue*/, int count, ibv_wc* completions) {
+  int found = 0;
+  for (; found < count && !g_ready.empty(); ++found) {
+    completions[found].wr_id = g_ready.front();
+    completions[found].status = IBV_WC_SUCCESS;
+    g_ready.erase(g_ready.begin());
+  }
+  return found;
+}
+
+class RdmaLaneTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_.table.post_send = &post_send;
+    fake_.table.poll_cq = &poll_cq;
+    rig_.emplace(verbs::devices(fake_.table).value().begin()->open().value());
+    pair_.emplace(rig_->connected());
+    lane_ = rdma::make_lane({.pair = &*pair_, .to_error = [] {}, .destroy = [] {}}, rig_->queue,
+                            1U << 20U, kDepth)
+                .value();
+  }
+  /// The places, in a chain of `count`, of the requests that are signaled.
+  std::vector<std::size_t> post(std::size_t count) {
+    std::vector<WorkRequest> requests(count);
+    std::vector<const WorkRequest*> chain;
+    chain.reserve(count);
+    for (const WorkRequest& request : requests) chain.push_back(&request);
+    EXPECT_EQ(lane_->post(chain, next_).taken, count);
+    next_ += count;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < g_signaled.size(); ++i)
+      if (g_signaled[i]) places.push_back(i);
+    return places;
+  }
+  void complete_all() {
+    g_ready = {next_ - 1};
+    std::array<LaneCompletion, 4> found{};
+    ASSERT_EQ(lane_->poll(found), 1U);
+  }
+
+  test::FakeVerbs fake_;
+  std::optional<test::FakeRig> rig_;
+  std::optional<verbs::QueuePair<verbs::Rc>> pair_;
+  std::unique_ptr<Lane> lane_;
+  std::uint64_t next_ = 0;
+};
+
+using Places = std::vector<std::size_t>;
+
+TEST_F(RdmaLaneTest, ShortChainOnAnEmptyQueueHasOneCompletion) { EXPECT_EQ(post(8), (Places{7})); }
+
+TEST_F(RdmaLaneTest, LongChainIsSignaledEveryQuarterOfTheDepth) {
+  EXPECT_EQ(post(40), (Places{15, 31, 39}));
+}
+
+TEST_F(RdmaLaneTest, QueueThatFillsUpIsSignaledMoreOften) {
+  EXPECT_EQ(post(48).back(), 47U);
+  EXPECT_EQ(post(8), (Places{7})) << "half of 16";
+  EXPECT_EQ(post(8), (Places{3, 7})) << "half of 8";
+  complete_all();
+  EXPECT_EQ(post(16), (Places{15})) << "there is room again";
+}
+
+TEST_F(RdmaLaneTest, LastPlaceIsSignaled) {
+  post(63);
+  EXPECT_EQ(post(1), (Places{0}));
+}
+
+}  // namespace
+}  // namespace remora::transport

@@ -1,0 +1,113 @@
+#pragma once
+
+/// Paths and address handles: where a packet goes.
+///
+/// `AddressVector` is a value that says it; a connected queue pair has one as an attribute. An
+/// `AddressHandle` is one made known to the NIC, for datagrams. `DatagramPeer` is what a datagram
+/// is sent to: handle, queue pair number and key.
+///
+/// Thread safety: an AddressVector is a value; an AddressHandle may be used by posts of any thread,
+/// and must outlive them: it is destroyed after the completions of the requests that name it.
+
+#include <cstddef>
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <span>
+
+#include <remora/result.h>
+#include <remora/verbs/completion.h>
+#include <remora/verbs/endpoint.h>
+#include <remora/verbs/gid.h>
+#include <remora/verbs/protection_domain.h>
+
+namespace remora::verbs {
+
+/// What stands before a datagram in its receive: the global route header, valid where
+/// `Completion::has_route_header()`.
+inline constexpr std::size_t kDatagramHeaderBytes = 40;
+
+/// Global route header: always on Ethernet, between subnets on InfiniBand.
+struct GlobalRoute {
+  Gid destination{};
+  std::uint8_t source_index = 0;  ///< of our GID table
+  std::uint8_t hop_limit = 64;
+  std::uint8_t traffic_class = 0;
+  std::uint32_t flow_label = 0;  ///< 20 bits
+
+  friend bool operator==(const GlobalRoute&, const GlobalRoute&) = default;
+};
+
+/// Source: ibv_create_ah(3).
+struct AddressVector {
+  std::uint8_t port = 1;  ///< ours
+  std::uint16_t lid = 0;  ///< of the peer; 0 on Ethernet
+  std::uint8_t service_level = 0;
+  std::uint8_t source_path_bits = 0;
+  std::uint8_t static_rate = 0;  ///< ibv_rate; 0: the port's
+  std::optional<GlobalRoute> route{};
+
+  [[nodiscard]] ibv_ah_attr raw() const noexcept;
+  [[nodiscard]] static AddressVector from(const ibv_ah_attr& raw) noexcept;
+
+  friend bool operator==(const AddressVector&, const AddressVector&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const AddressVector& path);
+
+/// Move-only. Keeps its domain.
+class AddressHandle {
+ public:
+  /// Errors: kInvalidArgument (empty domain, no such port); kUnreachable (the address does not
+  /// resolve; see diagnose_route); kOutOfMemory; kProvider (errno kept). Source: ibv_create_ah(3).
+  [[nodiscard]] static Result<AddressHandle> create(const ProtectionDomain& domain,
+                                                    const AddressVector& path);
+
+  /// The way back to the sender of a received datagram. `header` is the front of the receive's
+  /// bytes, kDatagramHeaderBytes of them; `port` is the one it came in at.
+  /// Errors: kInvalidArgument (not a received datagram, a short header); and those of create.
+  /// Source: ibv_init_ah_from_wc(3).
+  [[nodiscard]] static Result<AddressHandle> reply(const ProtectionDomain& domain,
+                                                   const Completion& completion,
+                                                   std::span<const std::byte> header,
+                                                   std::uint8_t port = 1);
+
+  [[nodiscard]] const AddressVector& path() const noexcept { return path_; }
+  /// Borrowed; never destroy it.
+  [[nodiscard]] ibv_ah* raw() const noexcept { return handle_.get(); }
+
+ private:
+  struct Destroy {  // holds the parent, so a handle always goes before its domain
+    ProtectionDomain domain;
+    void operator()(ibv_ah* handle) const noexcept;
+  };
+  AddressHandle(ibv_ah* handle, const ProtectionDomain& domain, const AddressVector& path) noexcept
+      : handle_{handle, Destroy{domain}}, path_{path} {}
+  std::unique_ptr<ibv_ah, Destroy> handle_;
+  AddressVector path_;
+};
+
+/// Whom a datagram is for. Move-only; must outlive the completions of what was sent to it.
+class DatagramPeer {
+ public:
+  DatagramPeer(AddressHandle handle, std::uint32_t qp_number, std::uint32_t qkey) noexcept
+      : handle_{std::move(handle)}, qp_number_{qp_number}, qkey_{qkey} {}
+
+  /// From what the peer told of itself. `source` says our port and, on Ethernet, our GID's index;
+  /// its LID and destination are taken from `peer`. Errors: as AddressHandle::create.
+  [[nodiscard]] static Result<DatagramPeer> create(const ProtectionDomain& domain,
+                                                   const DatagramEndpoint& peer,
+                                                   const AddressVector& source);
+
+  [[nodiscard]] const AddressHandle& handle() const noexcept { return handle_; }
+  [[nodiscard]] std::uint32_t qp_number() const noexcept { return qp_number_; }
+  [[nodiscard]] std::uint32_t qkey() const noexcept { return qkey_; }
+
+ private:
+  AddressHandle handle_;
+  std::uint32_t qp_number_;
+  std::uint32_t qkey_;
+};
+
+}  // namespace remora::verbs

@@ -1,0 +1,77 @@
+#pragma once
+
+/// Endpoints: what a queue pair tells a peer of itself, over any other channel.
+///
+/// Thread safety: values.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <ostream>
+#include <span>
+
+#include <remora/result.h>
+#include <remora/verbs/gid.h>
+
+namespace remora::verbs {
+
+/// How the peer reaches a connected queue pair.
+///
+/// Wire form, big-endian:
+///
+/// | bytes  | what                                            |
+/// |--------|-------------------------------------------------|
+/// | 0..15  | GID                                             |
+/// | 16..19 | queue pair number (24 bits)                     |
+/// | 20..23 | first packet sequence number (24 bits)          |
+/// | 24..25 | LID, 0 on Ethernet                              |
+/// | 26     | path MTU as ibv_mtu (1 = 256 ... 5 = 4096 bytes)|
+/// | 27     | 0                                               |
+struct Endpoint {
+  static constexpr std::size_t kWireBytes = 28;
+
+  Gid gid;
+  std::uint32_t qp_number = 0;
+  std::uint32_t psn = 0;
+  std::uint16_t lid = 0;
+  ibv_mtu mtu = IBV_MTU_1024;
+
+  [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
+  /// Checked: the bytes come from a peer. Errors: kProtocol.
+  [[nodiscard]] static Result<Endpoint> from_wire(std::span<const std::byte> bytes);
+
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint);
+
+/// How anybody reaches a datagram queue pair.
+///
+/// Wire form, big-endian:
+///
+/// | bytes  | what                        |
+/// |--------|-----------------------------|
+/// | 0..15  | GID                         |
+/// | 16..19 | queue pair number (24 bits) |
+/// | 20..23 | queue key                   |
+/// | 24..25 | LID, 0 on Ethernet          |
+/// | 26     | path MTU as ibv_mtu         |
+/// | 27     | 1                           |
+struct DatagramEndpoint {
+  static constexpr std::size_t kWireBytes = 28;
+
+  Gid gid;
+  std::uint32_t qp_number = 0;
+  std::uint32_t qkey = 0;
+  std::uint16_t lid = 0;
+  ibv_mtu mtu = IBV_MTU_1024;  ///< no message may be longer
+
+  [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
+  /// Checked: the bytes come from a peer. Errors: kProtocol.
+  [[nodiscard]] static Result<DatagramEndpoint> from_wire(std::span<const std::byte> bytes);
+
+  friend bool operator==(const DatagramEndpoint&, const DatagramEndpoint&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const DatagramEndpoint& endpoint);
+
+}  // namespace remora::verbs

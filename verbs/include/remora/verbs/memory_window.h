@@ -1,0 +1,74 @@
+#pragma once
+
+/// MemoryWindow (type 2): a part of a registration that a peer may use for a while.
+///
+/// Made by `QueuePair::allocate_window`, bound and taken back by requests of that queue pair's
+/// batches: `bind_window`, `invalidate`, or the peer's `send_with_invalidate`. A window's key works
+/// on its own queue pair only.
+///
+/// A window is always freed before its queue pair and before any registration it was ever bound to,
+/// whichever goes first: `freed()` then. Destroying it takes the right back at any time, in any
+/// state, also while a peer writes; but neither it nor the registration while a batch that has not
+/// been posted names it. A bind advances `rkey()` when it is put into the batch, before the post.
+///
+/// On Soft-RoCE (Linux 6.1) a window does not narrow: the registration's range is checked, not the
+/// window's. Do not rely on windows there to keep peers apart.
+///
+/// Thread safety: one thread at a time a window; distinct ones concurrently.
+/// Source: ibv_alloc_mw(3), ibv_bind_mw(3), ibv_post_send(3).
+
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <memory>
+
+#include <remora/result.h>
+#include <remora/verbs/access.h>
+#include <remora/verbs/memory_region.h>
+#include <remora/verbs/slice.h>
+#include <remora/verbs/transport.h>
+
+namespace remora::verbs {
+
+template <Transport T>
+class Batch;
+
+namespace detail {
+struct WindowRecord;
+class QueuePairCore;
+}  // namespace detail
+
+/// Move-only.
+class MemoryWindow {
+ public:
+  MemoryWindow(MemoryWindow&&) noexcept;
+  MemoryWindow& operator=(MemoryWindow&&) noexcept;
+  ~MemoryWindow();
+
+  /// Gone with its queue pair or its registration: every use is refused with kClosed.
+  [[nodiscard]] bool freed() const noexcept;
+  /// Of the last bind that was put into a batch; valid once that has completed.
+  [[nodiscard]] std::uint32_t rkey() const noexcept { return rkey_; }
+  /// The bytes of the last bind with its key, for the peer.
+  [[nodiscard]] RemoteSlice remote() const noexcept { return {address_, length_bytes_, rkey_}; }
+  /// Borrowed; null when freed.
+  [[nodiscard]] ibv_mw* raw() const noexcept;
+
+ private:
+  template <Transport T>
+  friend class Batch;
+  friend class detail::QueuePairCore;
+  explicit MemoryWindow(std::shared_ptr<detail::WindowRecord> record) noexcept;
+  /// Fills `wr`. Errors: kOutOfRange, kInvalidArgument (another queue pair, a registration without
+  /// kWindowBind), kClosed.
+  [[nodiscard]] Status bind(const ibv_qp* pair, const MemoryRegion& region,
+                            std::uint64_t offset_bytes, std::uint64_t length_bytes, Access rights,
+                            ibv_send_wr& wr);
+  [[nodiscard]] Status invalidate(const ibv_qp* pair, ibv_send_wr& wr) const;
+
+  std::shared_ptr<detail::WindowRecord> record_;
+  std::uint32_t rkey_ = 0;
+  std::uint64_t address_ = 0;
+  std::uint64_t length_bytes_ = 0;
+};
+
+}  // namespace remora::verbs

@@ -1,0 +1,169 @@
+#pragma once
+
+/// MrCache: registrations kept for memory that is not the library's own.
+///
+/// `acquire` gives a lease on a registration that covers the bytes asked for: one that is there
+/// already (a hit), or a new one that stays for the next time (a miss). The registration lives at
+/// least as long as its leases. Budgets are hard; beyond them idle registrations go, the least
+/// recently used first.
+///
+/// A registration pins pages, and keeps them after the program unmaps them: what stands at the
+/// address afterwards is other memory. With Invalidation::kAutomatic the kernel reports each change
+/// of a mapping (userfaultfd), and a hit is never a registration made before the last change.
+/// Memory whose changes the kernel does not report (files, shared memory, System V segments) is
+/// registered for each lease by itself and not kept, as is all memory where the kernel does not
+/// report at all: `automatic()` and `why_not_automatic()` tell. MADV_GUARD_INSTALL (Linux 6.13) is
+/// not noticed. Memory acquired once stays registered with a userfaultfd of the library's: an
+/// application's own UFFDIO_REGISTER there answers EBUSY. README.md has the details.
+///
+/// Thread safety: all calls of one MrCache concurrently; it is destroyed when no call is in
+/// progress. Leases may outlive it, and may be dropped by any thread. A forked child must not use
+/// the parent's cache: `acquire` answers kClosed there, and the child's copies deregister nothing.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <remora/result.h>
+#include <remora/verbs/access.h>
+#include <remora/verbs/deadline.h>
+#include <remora/verbs/protection_domain.h>
+#include <remora/verbs/slice.h>
+
+namespace remora::verbs {
+
+namespace detail {
+class MrCacheCore;
+struct CachedRegistration;
+}  // namespace detail
+
+enum class Invalidation : std::uint8_t {
+  kAutomatic,  ///< changes of mappings are noticed; where they cannot be, nothing is kept
+  kExplicit,   ///< the caller calls invalidate() before it changes a mapping: cheaper hits
+};
+
+struct MrCacheOptions {
+  std::uint64_t bytes_max = std::uint64_t{1}
+                            << 32U;        ///< pinned by this cache in whole pages, leases included
+  std::uint64_t registrations_max = 4096;  ///< pieces count each by itself
+  /// Longer ranges are registered in pieces of this length, aligned to it, several at a time. A
+  /// power of two of at least one page; a multiple of 2 MiB keeps huge pages whole.
+  std::uint64_t piece_bytes = std::uint64_t{64} << 20U;
+  Invalidation invalidation = Invalidation::kAutomatic;
+};
+
+/// A moment's numbers; each is exact, together they need not be.
+struct MrCacheCounters {
+  std::uint64_t hits = 0;
+  std::uint64_t misses = 0;         ///< acquires that registered, kept or not
+  std::uint64_t unkept = 0;         ///< of the misses: registered for one lease only
+  std::uint64_t evictions = 0;      ///< registrations that went for the budgets
+  std::uint64_t superseded = 0;     ///< registrations that a longer one over them replaced
+  std::uint64_t unmapped = 0;       ///< invalidated by munmap, or a mapping over them
+  std::uint64_t remapped = 0;       ///< by mremap
+  std::uint64_t removed = 0;        ///< by MADV_DONTNEED, MADV_FREE, MADV_REMOVE
+  std::uint64_t explicitly = 0;     ///< by invalidate()
+  std::uint64_t registrations = 0;  ///< ibv_reg_mr that succeeded
+  std::uint64_t pinned_bytes = 0;   ///< now
+  std::uint64_t pinned_registrations = 0;
+  std::map<int, std::uint64_t> failures;  ///< verbs calls that failed, by errno
+};
+
+/// A part of a lease that one registration covers.
+struct MrPiece {
+  std::uint64_t address;
+  std::uint64_t length_bytes;
+  std::uint32_t lkey;
+  std::uint32_t rkey;
+};
+
+/// The right to use a registration of some bytes; keeps it until dropped. Owns no bytes. Must
+/// outlive every posted request that names its keys. Thread safety: a value with one owner.
+class MrLease {
+ public:
+  MrLease() noexcept = default;
+  MrLease(MrLease&& other) noexcept
+      : registration_{std::exchange(other.registration_, nullptr)},
+        bytes_{std::exchange(other.bytes_, {})} {}
+  MrLease& operator=(MrLease&& other) noexcept {
+    MrLease old{std::move(*this)};
+    registration_ = std::exchange(other.registration_, nullptr);
+    bytes_ = std::exchange(other.bytes_, {});
+    return *this;
+  }
+  MrLease(const MrLease&) = delete;
+  MrLease& operator=(const MrLease&) = delete;
+  ~MrLease() { drop(); }
+
+  [[nodiscard]] bool empty() const noexcept { return registration_ == nullptr; }
+  /// What was asked for; the registration may be longer.
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  /// 1, unless the range is longer than MrCacheOptions::piece_bytes; 0 when empty.
+  [[nodiscard]] std::size_t piece_count() const noexcept;
+  /// In the order of addresses, without gaps, cut to bytes(). `index` < piece_count().
+  [[nodiscard]] MrPiece piece(std::size_t index) const noexcept;
+  /// Bytes of one piece as a request names them; invalid where they are not all in one.
+  [[nodiscard]] LocalSlice slice(std::uint64_t offset_bytes,
+                                 std::uint64_t length_bytes) const noexcept;
+  /// Ends the lease. A registration that is not kept is deregistered here.
+  void drop() noexcept;
+
+ private:
+  friend class detail::MrCacheCore;
+  MrLease(detail::CachedRegistration* registration, std::span<std::byte> bytes) noexcept
+      : registration_{registration}, bytes_{bytes} {}
+  [[nodiscard]] std::size_t first_piece() const noexcept;
+
+  detail::CachedRegistration* registration_ = nullptr;
+  std::span<std::byte> bytes_;
+};
+
+class MrCache {
+ public:
+  /// Errors: kInvalidArgument (an empty domain, a budget of 0, piece_bytes no power of two or less
+  /// than a page); kLimitExceeded (more than 64 automatic caches in the process).
+  [[nodiscard]] static Result<MrCache> create(const ProtectionDomain& domain,
+                                              const MrCacheOptions& options = {});
+  MrCache(MrCache&&) noexcept = default;
+  MrCache& operator=(MrCache&& other) noexcept;
+  MrCache(const MrCache&) = delete;
+  MrCache& operator=(const MrCache&) = delete;
+  /// Deregisters what has no lease; the rest goes with its leases.
+  ~MrCache();
+
+  /// A registration of `bytes` for exactly `access`. A hit takes no lock and does not block; a miss
+  /// blocks while pages are pinned. Without a remote right a new registration is widened to whole
+  /// pages; a hit with remote rights may lie in a longer range that was acquired with them before,
+  /// all of which its rkey reaches.
+  ///
+  /// The deadline is looked at between pieces, and while room in the budgets is being made. Errors:
+  /// kInvalidArgument (empty, wraps around, kZeroBased, rights that need kLocalWrite);
+  /// kLimitExceeded (larger than a budget: asked() and allowed()); kOutOfMemory (leases hold the
+  /// budget: asked() and allowed(); or as of MemoryRegion::register_bytes); kTimedOut; kClosed (a
+  /// forked child); kProvider (errno kept).
+  [[nodiscard]] Result<MrLease> acquire(std::span<std::byte> bytes, Access access,
+                                        Deadline deadline = Deadline::max());
+
+  /// Registrations that touch `bytes` are not given out again; idle ones are deregistered, leased
+  /// ones with their last lease. Returns how many there were. For mappings whose changes are not
+  /// noticed: call it before the change.
+  std::size_t invalidate(std::span<std::byte> bytes);
+
+  /// Changes of mappings are noticed, so foreign memory is kept.
+  [[nodiscard]] bool automatic() const noexcept;
+  /// Why not, in words; empty when automatic().
+  [[nodiscard]] std::string_view why_not_automatic() const noexcept;
+  /// Takes the cache's lock and allocates.
+  [[nodiscard]] MrCacheCounters counters() const;
+
+ private:
+  explicit MrCache(std::shared_ptr<detail::MrCacheCore> core) noexcept : core_{std::move(core)} {}
+  std::shared_ptr<detail::MrCacheCore> core_;
+};
+
+}  // namespace remora::verbs

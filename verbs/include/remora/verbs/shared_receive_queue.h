@@ -1,0 +1,80 @@
+#pragma once
+
+/// SharedReceiveQueue: receives that many queue pairs take from.
+///
+/// A handle, see device.h: queue pairs keep it. Completions arrive at each queue pair's receive
+/// queue, with its number.
+///
+/// Thread safety: `post_receive` (raw), `set_limit` and `query` are safe concurrently where the
+/// provider locks. `start_receives` without a storage uses the queue's own: one batch with unposted
+/// requests at a time.
+
+#include <cstdint>
+#include <infiniband/verbs.h>
+#include <memory>
+
+#include <remora/result.h>
+#include <remora/verbs/protection_domain.h>
+#include <remora/verbs/receive_batch.h>
+#include <remora/verbs/slice.h>
+
+namespace remora::verbs {
+
+namespace detail {
+struct SharedReceiveQueueState;
+}
+
+struct SharedReceiveQueueOptions {
+  std::uint32_t depth = 64;  ///< receives that may be posted
+  std::uint32_t sge = 1;     ///< slices of a receive
+  /// Requests that the queue's own batch storage holds; 0: min(depth, 64).
+  std::uint32_t batch_requests = 0;
+  void* context = nullptr;  ///< ibv_srq::srq_context
+};
+
+struct SharedReceiveQueueAttributes {
+  std::uint32_t depth = 0;
+  std::uint32_t sge = 0;
+  std::uint32_t limit = 0;  ///< 0: not armed
+};
+
+class SharedReceiveQueue {
+ public:
+  SharedReceiveQueue() noexcept = default;
+
+  /// Errors: kInvalidArgument (empty domain, zeros); kLimitExceeded (asked() and allowed());
+  /// kUnsupported; kOutOfMemory; kProvider (errno kept). Source: ibv_create_srq(3).
+  [[nodiscard]] static Result<SharedReceiveQueue> create(
+      const ProtectionDomain& domain, const SharedReceiveQueueOptions& options = {});
+
+  [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
+  [[nodiscard]] const ProtectionDomain& domain() const noexcept;
+
+  [[nodiscard]] SharedReceiveBatch start_receives() const noexcept;
+  /// In `storage`, which must outlive the batch.
+  [[nodiscard]] SharedReceiveBatch start_receives(ReceiveStorage& storage) const noexcept;
+  /// One receive. Errors: as ReceiveBatch::post.
+  Status post_receive(std::uint64_t id, const LocalSlice& local) const;
+  /// ibv_post_srq_recv itself, through the function table.
+  int post_receive(ibv_recv_wr* chain, ibv_recv_wr** bad) const noexcept;
+
+  /// Raises AsyncEvent::Kind::kSharedReceiveLimit once when fewer than `limit` receives are left;
+  /// 0 disarms. Errors: kProvider (errno kept). Source: ibv_modify_srq(3).
+  Status set_limit(std::uint32_t limit) const;
+  /// Errors: kProvider (errno kept). Source: ibv_query_srq(3).
+  [[nodiscard]] Result<SharedReceiveQueueAttributes> query() const;
+
+  /// Borrowed; never destroy it.
+  [[nodiscard]] ibv_srq* raw() const noexcept;
+
+  friend bool operator==(const SharedReceiveQueue& a, const SharedReceiveQueue& b) noexcept {
+    return a.state_ == b.state_;
+  }
+
+ private:
+  explicit SharedReceiveQueue(std::shared_ptr<detail::SharedReceiveQueueState> state) noexcept
+      : state_{std::move(state)} {}
+  std::shared_ptr<detail::SharedReceiveQueueState> state_;
+};
+
+}  // namespace remora::verbs

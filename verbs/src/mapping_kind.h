@@ -1,0 +1,17 @@
+#pragma once
+
+/// What stands at an address of this process. Internal.
+
+#include <cstdint>
+
+namespace remora::verbs::detail {
+
+/// Whether [begin, end) is all private anonymous memory, without a hole. `maps` is /proc/self/maps,
+/// opened. Does not allocate. Takes microseconds where the kernel answers by ioctl (6.11), else it
+/// reads the list up to `end`.
+[[nodiscard]] bool is_private_anonymous(int maps, std::uintptr_t begin,
+                                        std::uintptr_t end) noexcept;
+/// The way of older kernels.
+[[nodiscard]] bool is_private_anonymous_by_text(std::uintptr_t begin, std::uintptr_t end) noexcept;
+
+}  // namespace remora::verbs::detail

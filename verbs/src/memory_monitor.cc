@@ -1,0 +1,294 @@
+#include "memory_monitor.h"
+
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "mapping_kind.h"
+#include "memory_monitor_proof.h"
+#include "reader_epoch.h"
+
+namespace remora::verbs::detail {
+namespace {
+
+// How long what overlaps a MADV_DONTNEED is not kept: between the report and the pages' going there
+// is nothing to see.
+constexpr std::int64_t kRemovalNs = 100'000'000;
+
+std::mutex g_monitor_mutex;
+// Guarded by g_monitor_mutex, which a fork waits for.
+std::weak_ptr<MemoryMonitor> g_monitor;
+MemoryMonitor* g_first_monitor = nullptr;  // one that ends may still be there beside g_monitor's
+
+std::int64_t monitor_now_ns() noexcept {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
+
+int open_userfault(std::string& why) {
+  int number = MemoryMonitor::refuse_errno.exchange(0);
+  int userfault = -1;
+  if (number == 0) {
+    userfault =
+        static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+    number = errno;
+  }
+  if (userfault < 0) {
+    why = std::string{"userfaultfd: "} + std::strerror(number);
+    if (number == EPERM) why += " (a container's seccomp profile?)";
+    return -1;
+  }
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EVENT_UNMAP |
+                 UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE;
+  if (::ioctl(userfault, UFFDIO_API, &api) == 0) return userfault;
+  why = "userfaultfd: the kernel reports no changes of mappings";
+  ::close(userfault);
+  return -1;
+}
+
+bool overlap(std::uintptr_t begin, std::uintptr_t end,
+             const std::atomic<std::uintptr_t>& other_begin,
+             const std::atomic<std::uintptr_t>& other_end) noexcept {
+  return begin < other_end.load() && other_begin.load() < end;
+}
+
+void signal_event(int event) noexcept {
+  const std::uint64_t one = 1;
+  // It fails only where the count is at its end already: the reader will wake.
+  static_cast<void>(!::write(event, &one, sizeof(one)));
+}
+
+}  // namespace
+
+std::atomic<void (*)()> MemoryMonitor::before_read{nullptr};
+std::atomic<int> MemoryMonitor::refuse_errno{0};
+
+void count_forks() noexcept {
+  static const bool counting = [] {
+    return ::pthread_atfork([] { g_monitor_mutex.lock(); }, [] { g_monitor_mutex.unlock(); },
+                            [] {
+                              g_forks.fetch_add(1);
+                              MemoryMonitor::close_all_in_child();
+                              g_monitor.reset();
+                              ReaderEpoch::forget_other_threads();
+                              g_monitor_mutex.unlock();
+                            }) == 0;
+  }();
+  static_cast<void>(counting);
+}
+
+std::shared_ptr<MemoryMonitor> MemoryMonitor::instance(std::string& why) {
+  count_forks();
+  std::shared_ptr<MemoryMonitor> monitor;  // before the lock, which its destructor takes
+  const std::lock_guard lock{g_monitor_mutex};
+  if (MemoryMonitor::refuse_errno.load() == 0)
+    if (auto running = g_monitor.lock()) return running;
+  const int userfault = open_userfault(why);
+  if (userfault < 0) return nullptr;
+  if (!prove_monitoring(userfault, why)) {  // closes it
+    return nullptr;
+  }
+  const int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  const int stop = ::eventfd(0, EFD_CLOEXEC);
+  const int wake = ::eventfd(0, EFD_CLOEXEC);
+  monitor.reset(new MemoryMonitor{userfault, maps, stop, wake});
+  if (maps < 0 || stop < 0 || wake < 0) {
+    why = std::string{"/proc/self/maps or eventfd: "} + std::strerror(errno);
+    return nullptr;
+  }
+  try {
+    monitor->start();
+  } catch (const std::system_error& failed) {
+    why = std::string{"no thread: "} + failed.what();
+    return nullptr;
+  }
+  g_monitor = monitor;
+  return monitor;
+}
+
+MemoryMonitor::MemoryMonitor(int userfault, int maps, int stop, int wake) noexcept
+    : next_{g_first_monitor}, userfault_{userfault}, maps_{maps}, stop_{stop}, wake_{wake} {
+  g_first_monitor = this;
+}
+
+void MemoryMonitor::start() {
+  // Signals are the application's; its handlers may allocate, which this thread must not.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread{[this] { run(); }};
+    reaper_ = std::thread{[this] { reap_loop(); }};
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+MemoryMonitor::~MemoryMonitor() {
+  stopping_.store(true);
+  if (stop_ >= 0) signal_event(stop_);
+  if (wake_ >= 0) signal_event(wake_);
+  if (thread_.joinable()) thread_.join();
+  if (reaper_.joinable()) reaper_.join();
+  const std::lock_guard lock{g_monitor_mutex};
+  close_descriptors();
+  MemoryMonitor** place = &g_first_monitor;
+  while (*place != this) place = &(*place)->next_;
+  *place = next_;
+}
+
+void MemoryMonitor::close_descriptors() noexcept {
+  for (int* const descriptor : {&userfault_, &maps_, &stop_, &wake_})
+    if (const int open = std::exchange(*descriptor, -1); open >= 0) ::close(open);
+}
+
+void MemoryMonitor::close_all_in_child() noexcept {
+  for (MemoryMonitor* monitor = g_first_monitor; monitor != nullptr; monitor = monitor->next_)
+    monitor->close_descriptors();
+  g_first_monitor = nullptr;
+}
+
+void MemoryMonitor::close_userfault() noexcept {
+  // A fork must not find it half closed. Whoever has the lock may be waiting for a change to be
+  // read, so this thread reads until it has it.
+  pollfd waited{userfault_, POLLIN, 0};
+  while (!g_monitor_mutex.try_lock())
+    if (::poll(&waited, 1, 1) == 1) read_changes();
+  ::close(std::exchange(userfault_, -1));
+  g_monitor_mutex.unlock();
+}
+
+bool MemoryMonitor::subscribe(Subscriber& subscriber) {
+  const std::lock_guard lock{subscribing_};
+  for (auto& place : subscribers_) {
+    Subscriber* nobody = nullptr;
+    if (place.compare_exchange_strong(nobody, &subscriber)) return true;
+  }
+  return false;
+}
+
+void MemoryMonitor::unsubscribe(Subscriber& subscriber) {
+  const std::lock_guard lock{subscribing_};
+  for (auto& place : subscribers_)
+    if (place.load() == &subscriber) place.store(nullptr);
+  const std::uint64_t telling = generation();
+  while ((telling & 1U) != 0 && generation() == telling) std::this_thread::yield();
+}
+
+bool MemoryMonitor::watch(std::uintptr_t begin, std::uintptr_t end) noexcept {
+  uffdio_register request{};
+  request.range = {begin, end - begin};
+  request.mode = UFFDIO_REGISTER_MODE_WP;
+  // In this order: a mapping that takes the place of one that was looked at is reported.
+  return ::ioctl(userfault_, UFFDIO_REGISTER, &request) == 0 &&
+         is_private_anonymous(maps_, begin, end);
+}
+
+bool MemoryMonitor::quiet() const noexcept {
+  // No range at all is refused with EINVAL, after the question whether a change waits (EAGAIN). The
+  // proof at the start has seen both. Not ioctl(): sanitizers would look at the argument.
+  uffdio_writeprotect nothing{};
+  return ::syscall(SYS_ioctl, userfault_, UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EINVAL;
+}
+
+bool MemoryMonitor::changed_since(std::uint64_t since, std::uintptr_t begin,
+                                  std::uintptr_t end) const noexcept {
+  std::size_t later = 0;
+  for (const Recent& recent : recent_) {
+    if (recent.generation.load() <= since) continue;
+    ++later;
+    if (overlap(begin, end, recent.begin, recent.end)) return true;
+  }
+  return later == kRecentMax;  // earlier ones may have been overwritten
+}
+
+bool MemoryMonitor::being_removed(std::uintptr_t begin, std::uintptr_t end) const noexcept {
+  const std::int64_t young = monitor_now_ns() - kRemovalNs;
+  if (all_removed_ns_.load() > young) return true;
+  for (const Removal& removal : removals_)
+    if (removal.at_ns.load() > young && overlap(begin, end, removal.begin, removal.end))
+      return true;
+  return false;
+}
+
+void MemoryMonitor::remember(std::uintptr_t begin, std::uintptr_t end, MappingChange how) noexcept {
+  Recent& recent = recent_[recent_count_++ % kRecentMax];
+  recent.generation.store(generation());
+  recent.begin.store(begin);
+  recent.end.store(end);
+  if (how != MappingChange::kRemove) return;
+  Removal& removal = removals_[removal_count_++ % kRemovalsMax];
+  const std::int64_t now = monitor_now_ns();
+  if (removal.at_ns.load() > now - kRemovalNs) all_removed_ns_.store(now);
+  removal.begin.store(begin);
+  removal.end.store(end);
+  removal.at_ns.store(now);
+}
+
+void MemoryMonitor::tell(std::uintptr_t begin, std::uintptr_t end, MappingChange how) noexcept {
+  remember(begin, end, how);
+  for (auto& place : subscribers_)
+    if (Subscriber* const subscriber = place.load()) subscriber->changed(begin, end, how);
+}
+
+bool MemoryMonitor::read_changes() noexcept {
+  std::array<uffd_msg, 16> messages;
+  generation_.fetch_add(1);
+  const ssize_t length = ::read(userfault_, messages.data(), sizeof(messages));
+  const std::size_t count =
+      length > 0 ? static_cast<std::size_t>(length) / sizeof(uffd_msg) : std::size_t{0};
+  for (std::size_t i = 0; i < count; ++i) {
+    const uffd_msg& message = messages[i];
+    if (message.event == UFFD_EVENT_UNMAP)
+      tell(message.arg.remove.start, message.arg.remove.end, MappingChange::kUnmap);
+    if (message.event == UFFD_EVENT_REMOVE)
+      tell(message.arg.remove.start, message.arg.remove.end, MappingChange::kRemove);
+    if (message.event != UFFD_EVENT_REMAP) continue;
+    const auto& remap = message.arg.remap;
+    tell(remap.from, remap.from + remap.len, MappingChange::kRemap);
+    tell(remap.to, remap.to + remap.len, MappingChange::kRemap);
+  }
+  generation_.fetch_add(1);
+  return count != 0;
+}
+
+void MemoryMonitor::run() noexcept {
+  ::pthread_setname_np(::pthread_self(), "remora-mapping");
+  std::array<pollfd, 2> waited{{{userfault_, POLLIN, 0}, {stop_, POLLIN, 0}}};
+  while (!stopping_.load()) {
+    ::poll(waited.data(), waited.size(), -1);
+    if ((waited[0].revents & POLLIN) == 0) continue;
+    if (auto* const hook = before_read.load()) hook();
+    if (read_changes()) signal_event(wake_);
+  }
+  // By this thread: what it frees when it ends may be watched memory, and nobody would read.
+  close_userfault();
+}
+
+void MemoryMonitor::reap_loop() noexcept {
+  ::pthread_setname_np(::pthread_self(), "remora-reaper");
+  std::uint64_t count = 0;
+  while (::read(wake_, &count, sizeof(count)) > 0 && !stopping_.load()) {
+    const std::lock_guard lock{subscribing_};
+    for (auto& place : subscribers_)
+      if (Subscriber* const subscriber = place.load()) subscriber->reap();
+  }
+}
+
+}  // namespace remora::verbs::detail

@@ -1,0 +1,123 @@
+#pragma once
+
+/// MemoryMonitor: tells which mappings of this process change. Internal.
+///
+/// One a process, since a range can be registered with one userfaultfd only. A userfaultfd in
+/// write-protect mode, protecting nothing, reports munmap, mremap and madvise; the call that
+/// changes a mapping waits until its report is read. The monitor's thread neither allocates, frees
+/// nor locks: it makes the generation odd, reads, tells each subscriber, and makes it even.
+///
+/// What was looked up at an even generation is true if afterwards quiet() answers true and the
+/// generation is the same: a change that had begun before is either unread (not quiet), or being
+/// told (odd), or was told after the look-up (another generation).
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace remora::verbs::detail {
+
+enum class MappingChange : std::uint8_t { kUnmap, kRemap, kRemove };
+
+class MemoryMonitor {
+ public:
+  class Subscriber {
+   public:
+    virtual ~Subscriber() = default;
+    /// On the monitor's thread: must not allocate, free or lock.
+    virtual void changed(std::uintptr_t begin, std::uintptr_t end, MappingChange how) noexcept = 0;
+    /// On another thread, after changes: may do what it likes.
+    virtual void reap() noexcept = 0;
+  };
+  static constexpr std::size_t kSubscribersMax = 64;
+
+  /// The process's, started and proven when there is none. Null where it does not work, with
+  /// `why` set.
+  static std::shared_ptr<MemoryMonitor> instance(std::string& why);
+  ~MemoryMonitor();
+  MemoryMonitor(const MemoryMonitor&) = delete;
+  MemoryMonitor& operator=(const MemoryMonitor&) = delete;
+
+  [[nodiscard]] bool subscribe(Subscriber& subscriber);
+  /// Returns when no call of it is in progress.
+  void unsubscribe(Subscriber& subscriber);
+
+  /// Reports changes of whole pages in [begin, end) from now on, until they are unmapped. False
+  /// where changes of this mapping cannot be noticed.
+  [[nodiscard]] bool watch(std::uintptr_t begin, std::uintptr_t end) noexcept;
+
+  /// Odd while changes are being told.
+  [[nodiscard]] std::uint64_t generation() const noexcept { return generation_.load(); }
+  /// No change waits to be read. One system call.
+  [[nodiscard]] bool quiet() const noexcept;
+  /// Whether changes after the even generation `since` touched [begin, end), or nobody knows. Asked
+  /// at an even generation.
+  [[nodiscard]] bool changed_since(std::uint64_t since, std::uintptr_t begin,
+                                   std::uintptr_t end) const noexcept;
+  /// MADV_DONTNEED is reported before pages go: what is registered meanwhile may hold them.
+  [[nodiscard]] bool being_removed(std::uintptr_t begin, std::uintptr_t end) const noexcept;
+
+  /// For tests: called on the monitor's thread before it reads.
+  static std::atomic<void (*)()> before_read;
+  /// For tests: the next instance() finds userfaultfd failing with this errno.
+  static std::atomic<int> refuse_errno;
+
+ private:
+  friend void count_forks() noexcept;
+  /// With the lock of all monitors.
+  MemoryMonitor(int userfault, int maps, int stop, int wake) noexcept;
+  /// In a forked child: with a copy of the userfaultfd open, changes in the parent would wait for a
+  /// reader for as long as the child lives.
+  static void close_all_in_child() noexcept;
+  void close_descriptors() noexcept;
+  void close_userfault() noexcept;
+  void start();
+  void run() noexcept;
+  void reap_loop() noexcept;
+  bool read_changes() noexcept;
+  void tell(std::uintptr_t begin, std::uintptr_t end, MappingChange how) noexcept;
+  void remember(std::uintptr_t begin, std::uintptr_t end, MappingChange how) noexcept;
+
+  struct Recent {
+    std::atomic<std::uint64_t> generation{0};  // odd: of the pass that told it
+    std::atomic<std::uintptr_t> begin{0};
+    std::atomic<std::uintptr_t> end{0};
+  };
+  struct Removal {
+    std::atomic<std::uintptr_t> begin{0};
+    std::atomic<std::uintptr_t> end{0};
+    std::atomic<std::int64_t> at_ns{0};
+  };
+  static constexpr std::size_t kRecentMax = 64;
+  static constexpr std::size_t kRemovalsMax = 256;
+
+  MemoryMonitor* next_;  // of those not destroyed yet
+  int userfault_;        // -1: closed
+  int maps_;
+  int stop_;
+  int wake_;
+  alignas(64) std::atomic<std::uint64_t> generation_{0};
+  alignas(64) std::array<std::atomic<Subscriber*>, kSubscribersMax> subscribers_{};
+  std::array<Recent, kRecentMax> recent_;
+  std::array<Removal, kRemovalsMax> removals_;
+  std::atomic<std::int64_t> all_removed_ns_{0};  // more removals than kRemovalsMax at this time
+  // The monitor's thread alone.
+  std::size_t recent_count_ = 0;
+  std::size_t removal_count_ = 0;
+  std::atomic<bool> stopping_{false};
+  std::mutex subscribing_;  // held while subscribers reap, too
+  std::thread thread_;
+  std::thread reaper_;
+};
+
+/// Forks on the way from the first monitor or cache to this process: what was made with another
+/// count belongs to a parent.
+inline std::atomic<std::uint64_t> g_forks{0};
+/// Begins the counting; any number of times.
+void count_forks() noexcept;
+
+}  // namespace remora::verbs::detail

@@ -1,0 +1,14 @@
+#pragma once
+
+/// The start-up proof of MemoryMonitor. Internal.
+
+#include <string>
+
+namespace remora::verbs::detail {
+
+/// Whether `userfault` reports an unmapping by another thread, and says that a change waits for as
+/// long as any does. Otherwise closes it and says why. Blocks for milliseconds, on failure for
+/// seconds.
+[[nodiscard]] bool prove_monitoring(int userfault, std::string& why);
+
+}  // namespace remora::verbs::detail

@@ -1,0 +1,97 @@
+#include <algorithm>
+
+#include <remora/verbs/memory_window.h>
+#include <remora/verbs/teardown.h>
+
+#include "errors.h"
+#include "window_set.h"
+
+namespace remora::verbs {
+namespace detail {
+
+void WindowRecord::free() noexcept {
+  const std::lock_guard lock{mutex_};
+  ibv_mw* const mine = std::exchange(window_, nullptr);
+  if (mine == nullptr) return;
+  const int result = domain.device().provider().dealloc_mw(mine);
+  if (result != 0) report_teardown_failure(provider_error("ibv_dealloc_mw", errno_of(result)));
+}
+
+ibv_mw* WindowRecord::get() noexcept {
+  const std::lock_guard lock{mutex_};
+  return window_;
+}
+
+void WindowSet::add(const std::shared_ptr<WindowRecord>& record) {
+  const std::lock_guard lock{mutex_};
+  // Those that are gone, and the one itself where it is bound again.
+  std::erase_if(records_, [&](const auto& weak) {
+    const auto known = weak.lock();
+    return known == nullptr || known == record;
+  });
+  records_.push_back(record);
+}
+
+void WindowSet::free_all() noexcept {
+  const std::lock_guard lock{mutex_};
+  for (const auto& weak : records_)
+    if (const auto record = weak.lock()) record->free();
+  records_.clear();
+}
+
+}  // namespace detail
+
+MemoryWindow::MemoryWindow(std::shared_ptr<detail::WindowRecord> record) noexcept
+    : record_{std::move(record)}, rkey_{record_->get()->rkey} {}
+MemoryWindow::MemoryWindow(MemoryWindow&&) noexcept = default;
+MemoryWindow& MemoryWindow::operator=(MemoryWindow&& other) noexcept {
+  if (this == &other) return *this;
+  if (record_) record_->free();
+  record_ = std::move(other.record_);
+  rkey_ = other.rkey_;
+  address_ = other.address_;
+  length_bytes_ = other.length_bytes_;
+  return *this;
+}
+MemoryWindow::~MemoryWindow() {
+  if (record_) record_->free();
+}
+
+bool MemoryWindow::freed() const noexcept { return raw() == nullptr; }
+ibv_mw* MemoryWindow::raw() const noexcept { return record_ ? record_->get() : nullptr; }
+
+Status MemoryWindow::bind(const ibv_qp* pair, const MemoryRegion& region,
+                          std::uint64_t offset_bytes, std::uint64_t length_bytes, Access rights,
+                          ibv_send_wr& wr) {
+  constexpr Operation kOperation = "Batch::bind_window";
+  ibv_mw* const window = raw();
+  if (window == nullptr) return Error{Code::kClosed, kOperation};
+  if (record_->pair != pair || region.mr_.get_deleter().windows == nullptr)
+    return Error{Code::kInvalidArgument, kOperation};
+  const std::uint64_t whole = region.length_bytes();
+  if (offset_bytes > whole || length_bytes > whole - offset_bytes)
+    return Error{Code::kOutOfRange, kOperation}.with_limit(
+        length_bytes, offset_bytes > whole ? 0 : whole - offset_bytes);
+  region.mr_.get_deleter().windows->add(record_);
+  // Type 2: the key's low byte is ours to choose, and a new one with every bind.
+  rkey_ = ibv_inc_rkey(rkey_);
+  address_ = contains(rights, Access::kZeroBased) ? 0 : region.address() + offset_bytes;
+  length_bytes_ = length_bytes;
+  wr.bind_mw.mw = window;
+  wr.bind_mw.rkey = rkey_;
+  wr.bind_mw.bind_info.mr = region.raw();
+  wr.bind_mw.bind_info.addr = region.address() + offset_bytes;
+  wr.bind_mw.bind_info.length = length_bytes;
+  wr.bind_mw.bind_info.mw_access_flags = bits(rights);
+  return {};
+}
+
+Status MemoryWindow::invalidate(const ibv_qp* pair, ibv_send_wr& wr) const {
+  constexpr Operation kOperation = "Batch::invalidate";
+  if (freed()) return Error{Code::kClosed, kOperation};
+  if (record_->pair != pair) return Error{Code::kInvalidArgument, kOperation};
+  wr.invalidate_rkey = rkey_;
+  return {};
+}
+
+}  // namespace remora::verbs

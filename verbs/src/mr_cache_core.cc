@@ -1,0 +1,477 @@
+#include "mr_cache_core.h"
+
+#include <algorithm>
+#include <bit>
+#include <thread>
+#include <unistd.h>
+
+#include <remora/verbs/teardown.h>
+
+#include "reader_epoch.h"
+
+namespace remora::verbs::detail {
+namespace {
+
+using Registration = CachedRegistration;
+
+// A change that waits is read within microseconds; what waits longer is registered by itself.
+constexpr int kUnsettledTries = 64;
+
+const std::uintptr_t g_page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+
+std::uintptr_t page_floor(std::uintptr_t address) noexcept { return address & ~(g_page_bytes - 1); }
+std::uintptr_t page_ceiling(std::uintptr_t address) noexcept {
+  return page_floor(address + g_page_bytes - 1);
+}
+Registration& registration_of(Interval& interval) noexcept {
+  return static_cast<Registration&>(interval);
+}
+constexpr Access kRemoteRights =
+    Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic | Access::kWindowBind;
+
+Status check_range(std::span<std::byte> bytes, Access access) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const Error wrong{Code::kInvalidArgument, "MrCache::acquire"};
+  if (bytes.empty() || bytes.data() == nullptr) return wrong.with_subject("no bytes");
+  if (bytes.size() > UINTPTR_MAX - begin || begin + bytes.size() > UINTPTR_MAX - g_page_bytes)
+    return wrong.with_subject("the range wraps around");
+  if (contains(access, Access::kZeroBased)) return wrong.with_subject("zero-based");
+  if ((access & (Access::kRemoteWrite | Access::kRemoteAtomic)) != Access::kNone &&
+      !contains(access, Access::kLocalWrite))
+    return wrong.with_subject("remote-write and remote-atomic need local-write");
+  return {};
+}
+
+}  // namespace
+
+/// Room in the budgets, given back unless it was used.
+struct MrCacheCore::Reservation {
+  explicit Reservation(MrCacheCore& owner) noexcept : core{owner} {}
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  ~Reservation() {
+    if (held.bytes == 0) return;
+    const std::lock_guard lock{core.mutex_};
+    core.counters_.pinned_bytes -= held.bytes;
+    core.counters_.pinned_registrations -= held.count;
+  }
+  MrCacheCore& core;
+  Pinned held;
+};
+
+MrCacheCore::MrCacheCore(const ProtectionDomain& domain, const MrCacheOptions& options)
+    : domain_{domain},
+      options_{options},
+      explicit_{options.invalidation == Invalidation::kExplicit},
+      piece_bytes_{options.piece_bytes} {
+  count_forks();
+  forks_ = g_forks.load();
+  const std::uint64_t longest = domain.device().attributes().max_mr_bytes;
+  if (longest >= g_page_bytes) piece_bytes_ = std::min(piece_bytes_, std::bit_floor(longest));
+}
+
+MrCacheCore::~MrCacheCore() = default;
+
+Status MrCacheCore::open() {
+  if (explicit_) {
+    why_not_ = "invalidation is explicit";
+    return {};
+  }
+  monitor_ = MemoryMonitor::instance(why_not_);
+  if (monitor_ == nullptr || monitor_->subscribe(*this)) return {};
+  monitor_.reset();
+  return Error{Code::kLimitExceeded, "MrCache::create"}
+      .with_subject("automatic caches in one process")
+      .with_limit(MemoryMonitor::kSubscribersMax + 1, MemoryMonitor::kSubscribersMax);
+}
+
+void MrCacheCore::close() noexcept {
+  if (monitor_ != nullptr) monitor_->unsubscribe(*this);
+  Doomed doomed;
+  {
+    const std::lock_guard lock{mutex_};
+    closed_ = true;
+    doomed = take_dead_locked();
+    for (std::size_t i = 0; i < shelf_count_.load(); ++i) {
+      std::vector<Registration*> all;
+      shelves_[i].index.for_each_touching(
+          0, UINTPTR_MAX, [&](Interval& item) { all.push_back(&registration_of(item)); });
+      for (Registration* registration : all) kill_locked(*registration, doomed);
+    }
+  }
+  finish(doomed);
+}
+
+Registration* MrCacheCore::find(std::uintptr_t begin, std::uintptr_t end,
+                                Access access) const noexcept {
+  const std::size_t count = shelf_count_.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (shelves_[i].access != access) continue;
+    Interval* const found = shelves_[i].index.find(begin, end);
+    return found == nullptr ? nullptr : &registration_of(*found);
+  }
+  return nullptr;
+}
+
+MrCacheCore::LookUp MrCacheCore::look_up(std::uintptr_t begin, std::uintptr_t end, Access access,
+                                         Registration*& found) noexcept {
+  const std::uint64_t generation = monitor_ != nullptr ? monitor_->generation() : 0;
+  if ((generation & 1U) != 0) return LookUp::kUnsettled;
+  auto* const slot = ReaderEpoch::slot();
+  if (slot != nullptr) {
+    const ReaderEpoch::Guard guard{*slot};
+    found = find(begin, end, access);
+    if (found == nullptr || !found->take()) return LookUp::kMiss;
+  } else {  // more threads than slots
+    const std::lock_guard lock{mutex_};
+    found = find(begin, end, access);
+    if (found == nullptr || !found->take()) return LookUp::kMiss;
+  }
+  if (monitor_ != nullptr && (!monitor_->quiet() || monitor_->generation() != generation)) {
+    release(found);
+    return LookUp::kUnsettled;
+  }
+  const std::uint64_t now = time_.load(std::memory_order_relaxed);
+  if (found->used.load(std::memory_order_relaxed) != now)
+    found->used.store(now, std::memory_order_relaxed);
+  hits_[ReaderEpoch::index_of(slot) % kHitShards].count.fetch_add(1, std::memory_order_relaxed);
+  return LookUp::kHit;
+}
+
+Result<MrLease> MrCacheCore::acquire(std::span<std::byte> bytes, Access access, Deadline deadline) {
+  if (forked()) return Error{Code::kClosed, "MrCache::acquire"}.with_subject("made before fork()");
+  if (const Status range = check_range(bytes, access); !range) return range.error();
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+  bool keep = false;
+  for (int tries = 0; keeps() && !keep && tries < kUnsettledTries; ++tries) {
+    Registration* found = nullptr;
+    const LookUp seen = look_up(begin, begin + bytes.size(), access, found);
+    if (seen == LookUp::kHit) return MrLease{found, bytes};
+    if (seen == LookUp::kUnsettled)
+      std::this_thread::yield();
+    else
+      keep = !collect_dead();  // behind a dead one may stand a living one
+  }
+  return register_new(bytes, access, deadline, keep);
+}
+
+Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access access,
+                                          Deadline deadline, bool keep) {
+  auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+  auto end = begin + bytes.size();
+  const std::uintptr_t first_page = page_floor(begin);
+  const std::uintptr_t last_page = page_ceiling(end);
+  if (keep && (access & kRemoteRights) == Access::kNone) {
+    begin = first_page;
+    end = last_page;
+  }
+  std::uint64_t invalidations = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    ++counters_.misses;
+    invalidations = invalidations_;
+  }
+  const std::uint64_t generation = monitor_ != nullptr ? monitor_->generation() : 0;
+  if (monitor_ != nullptr)
+    keep = keep && (generation & 1U) == 0 && monitor_->watch(first_page, last_page) &&
+           !monitor_->being_removed(first_page, last_page);
+  auto made = std::make_unique<Registration>();
+  made->begin = begin;
+  made->end = end;
+  Reservation reservation{*this};
+  const std::uint64_t pieces =
+      end - begin <= piece_bytes_ ? 1 : (end - 1) / piece_bytes_ - begin / piece_bytes_ + 1;
+  const Pinned wanted{last_page - first_page, pieces};
+  if (const Status room = reserve(wanted, deadline, reservation); !room) return room.error();
+  if (const Status done = register_pieces(begin, end, access, deadline, made->pieces); !done)
+    return done.error();
+  made->core = shared_from_this();
+  made->single = made->pieces.size() == 1;
+  if (made->single) {
+    made->lkey = made->pieces[0].lkey();
+    made->rkey = made->pieces[0].rkey();
+  }
+  reservation.held = {};  // the registration's now
+  Registration* const registration = made.release();
+  MrLease lease{registration, bytes};
+  if (!keep || !publish(*registration, access, invalidations)) {
+    registration->state.fetch_or(Registration::kDead | Registration::kUnlinked);
+    const std::lock_guard lock{mutex_};
+    ++counters_.unkept;
+  } else {
+    settle(*registration, generation);
+  }
+  return lease;
+}
+
+Status MrCacheCore::reserve(Pinned wanted, Deadline deadline, Reservation& reservation) {
+  const auto [bytes, count] = wanted;
+  const Error limit{Code::kLimitExceeded, "MrCache::acquire"};
+  if (bytes > options_.bytes_max)
+    return limit.with_subject("bytes_max").with_limit(bytes, options_.bytes_max);
+  if (count > options_.registrations_max)
+    return limit.with_subject("registrations_max").with_limit(count, options_.registrations_max);
+  const Error held{Code::kOutOfMemory, "MrCache::acquire"};
+  for (;;) {
+    Registration* victim = nullptr;
+    {
+      std::unique_lock lock{mutex_};
+      const std::uint64_t free_bytes =
+          options_.bytes_max - std::min(options_.bytes_max, counters_.pinned_bytes);
+      const std::uint64_t free_count =
+          options_.registrations_max -
+          std::min(options_.registrations_max, counters_.pinned_registrations);
+      if (bytes <= free_bytes && count <= free_count) {
+        counters_.pinned_bytes += bytes;
+        counters_.pinned_registrations += count;
+        reservation.held = wanted;
+        return {};
+      }
+      victim = evict_one_locked();
+      if (victim == nullptr && finishing_ > 0) {
+        if (finished_.wait_until(lock, deadline) == std::cv_status::timeout)
+          return Error{Code::kTimedOut, "MrCache::acquire"};
+        continue;
+      }
+      if (victim == nullptr)
+        return bytes > free_bytes
+                   ? held.with_subject("bytes_max, leased").with_limit(bytes, free_bytes)
+                   : held.with_subject("registrations_max, leased").with_limit(count, free_count);
+    }
+    finish(victim);
+  }
+}
+
+Registration* MrCacheCore::evict_one_locked() {
+  // Keys are as old as the look here: what was used since goes back with its true age.
+  for (std::size_t left = 2 * order_.size(); left > 0; --left) {
+    Registration* const oldest = order_.begin()->second;
+    std::uint64_t idle = 0;
+    const std::uint64_t used = oldest->used.load(std::memory_order_relaxed);
+    const bool leased = oldest->state.load() >= Registration::kLease;
+    if (leased || used > oldest->queued_at) {
+      order_.erase(order_.begin());
+      oldest->queued_at = leased ? time_.load() : used;
+      order_.emplace(oldest->queued_at, oldest);
+    } else if (oldest->state.compare_exchange_strong(idle, Registration::kDead)) {
+      unlink_locked(*oldest);
+      oldest->state.fetch_or(Registration::kUnlinked);
+      ++counters_.evictions;
+      ++finishing_;
+      return oldest;
+    } else if ((idle & Registration::kDead) != 0) {  // the monitor's: out when it is collected
+      order_.erase(order_.begin());
+      oldest->queued_at = time_.load();
+      order_.emplace(oldest->queued_at, oldest);
+    }
+  }
+  return nullptr;
+}
+
+MrCacheCore::Shelf* MrCacheCore::shelf_locked(Access access) {
+  const std::size_t count = shelf_count_.load();
+  for (std::size_t i = 0; i < count; ++i)
+    if (shelves_[i].access == access) return &shelves_[i];
+  if (count == kShelvesMax) return nullptr;
+  shelves_[count].access = access;
+  shelf_count_.store(count + 1);
+  return &shelves_[count];
+}
+
+bool MrCacheCore::publish(Registration& made, Access access, std::uint64_t invalidations) {
+  Doomed doomed;
+  {
+    const std::lock_guard lock{mutex_};
+    if (closed_ || invalidations != invalidations_) return false;
+    Shelf* const shelf = shelf_locked(access);
+    if (shelf == nullptr) return false;
+    while (Interval* const around = shelf->index.find(made.begin, made.end)) {
+      // Another thread was faster, unless that one is dead; behind it may stand a living one.
+      if ((registration_of(*around).state.load() & Registration::kDead) == 0) return false;
+      unlink_locked(registration_of(*around));
+    }
+    std::vector<Registration*> inside;
+    shelf->index.for_each_touching(made.begin, made.end, [&](Interval& item) {
+      if (item.begin >= made.begin && item.end <= made.end)
+        inside.push_back(&registration_of(item));
+    });
+    for (Registration* registration : inside) {
+      if (kill_locked(*registration, doomed))
+        ++counters_.superseded;
+      else
+        unlink_locked(*registration);
+    }
+    made.state.fetch_or(Registration::kFresh);
+    made.queued_at = time_.fetch_add(1) + 1;
+    made.used.store(made.queued_at);
+    shelf->index.insert(made, retired_);
+    made.index = &shelf->index;
+    order_.emplace(made.queued_at, &made);
+  }
+  finish(doomed);
+  return true;
+}
+
+void MrCacheCore::settle(Registration& made, std::uint64_t generation) {
+  bool known = monitor_ == nullptr;
+  for (int tries = 0; !known && tries < 1000; ++tries) {
+    const std::uint64_t now = monitor_->generation();
+    const bool missed =
+        now != generation && monitor_->changed_since(generation, made.begin, made.end);
+    if ((now & 1U) != 0 || monitor_->generation() != now)
+      std::this_thread::yield();  // being told, perhaps to an index without it
+    else if (missed)
+      break;
+    else
+      known = true;
+  }
+  if (known) {
+    made.state.fetch_and(~Registration::kFresh);
+    return;
+  }
+  Doomed doomed;  // stays empty: this thread has a lease
+  const std::lock_guard lock{mutex_};
+  if (kill_locked(made, doomed)) ++counters_.unkept;
+}
+
+void MrCacheCore::unlink_locked(Registration& registration) {
+  if (registration.index == nullptr) return;
+  registration.index->erase(registration, retired_);
+  registration.index = nullptr;
+  order_.erase({registration.queued_at, &registration});
+}
+
+bool MrCacheCore::kill_locked(Registration& registration, Doomed& doomed) {
+  if ((registration.state.fetch_or(Registration::kDead) & Registration::kDead) != 0) return false;
+  unlink_locked(registration);
+  doom_locked(registration, doomed);
+  return true;
+}
+
+void MrCacheCore::doom_locked(Registration& registration, Doomed& doomed) {
+  if (registration.state.fetch_or(Registration::kUnlinked) >= Registration::kLease) return;
+  doomed.push_back(&registration);
+  ++finishing_;
+}
+
+MrCacheCore::Doomed MrCacheCore::take_dead_locked() {
+  Doomed doomed;
+  Registration* next = dead_.exchange(nullptr);
+  while (Registration* const registration = next) {
+    next = registration->next_dead;
+    unlink_locked(*registration);
+    doom_locked(*registration, doomed);
+  }
+  return doomed;
+}
+
+bool MrCacheCore::collect_dead() noexcept {
+  if (dead_.load() == nullptr) return false;
+  Doomed doomed;
+  {
+    const std::lock_guard lock{mutex_};
+    doomed = take_dead_locked();
+  }
+  finish(doomed);
+  return true;
+}
+
+void MrCacheCore::changed(std::uintptr_t begin, std::uintptr_t end, MappingChange how) noexcept {
+  const ReaderEpoch::Guard guard{ReaderEpoch::monitor_slot()};
+  const std::size_t count = shelf_count_.load();
+  for (std::size_t i = 0; i < count; ++i)
+    shelves_[i].index.for_each_touching(begin, end, [&](Interval& item) {
+      Registration& registration = registration_of(item);
+      if ((registration.state.fetch_or(Registration::kDead) & Registration::kDead) != 0) return;
+      changed_[static_cast<std::size_t>(how)].fetch_add(1, std::memory_order_relaxed);
+      registration.next_dead = dead_.load();
+      while (!dead_.compare_exchange_weak(registration.next_dead, &registration)) {
+      }
+    });
+}
+
+std::size_t MrCacheCore::invalidate(std::span<std::byte> bytes) {
+  if (bytes.empty() || forked()) return 0;
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const auto end = begin + std::min<std::uintptr_t>(bytes.size(), UINTPTR_MAX - begin);
+  std::size_t killed = 0;
+  Doomed doomed;
+  {
+    const std::lock_guard lock{mutex_};
+    ++invalidations_;
+    for (std::size_t i = 0; i < shelf_count_.load(); ++i) {
+      std::vector<Registration*> touched;
+      shelves_[i].index.for_each_touching(
+          begin, end, [&](Interval& item) { touched.push_back(&registration_of(item)); });
+      for (Registration* registration : touched)
+        if (kill_locked(*registration, doomed)) ++killed;
+    }
+    counters_.explicitly += killed;
+  }
+  finish(doomed);
+  return killed;
+}
+
+void MrCacheCore::release(Registration* registration) noexcept {
+  const std::uint64_t before = registration->state.fetch_sub(Registration::kLease);
+  if (before >= 2 * Registration::kLease || (before & Registration::kUnlinked) == 0) return;
+  if (forked()) return;  // the lock may be held by a thread that is not here
+  {
+    const std::lock_guard lock{mutex_};
+    ++finishing_;
+  }
+  finish(registration);
+}
+
+void MrCacheCore::finish(const Doomed& doomed) noexcept {
+  for (Registration* registration : doomed) finish(registration);
+}
+
+void MrCacheCore::finish(Registration* registration) noexcept {
+  if (forked()) return;  // the parent's: left alone
+  const std::shared_ptr<MrCacheCore> self = std::move(registration->core);
+  std::unique_ptr<Registration> owned{registration};
+  const Pinned freed = deregister(owned->pieces).freed;
+  const std::lock_guard lock{mutex_};
+  counters_.pinned_bytes -= freed.bytes;
+  counters_.pinned_registrations -= freed.count;
+  retired_.add(std::move(owned));
+  retired_.collect();
+  --finishing_;
+  finished_.notify_all();
+}
+
+MrCacheCore::Emptied MrCacheCore::deregister(std::vector<MemoryRegion>& pieces) noexcept {
+  Emptied emptied;
+  for (MemoryRegion& piece : pieces) {
+    const std::uint64_t bytes =
+        page_ceiling(piece.address() + piece.length_bytes()) - page_floor(piece.address());
+    const Status done = std::move(piece).deregister();
+    if (!done) {
+      count_failure(done.error());
+      report_teardown_failure(done.error());
+    }
+    Pinned& part = done ? emptied.freed : emptied.stuck;
+    part.bytes += bytes;
+    ++part.count;
+  }
+  pieces.clear();
+  return emptied;
+}
+
+void MrCacheCore::count_failure(const Error& error) {
+  const std::lock_guard lock{mutex_};
+  if (error.system_errno() != 0) ++counters_.failures[error.system_errno()];
+}
+
+MrCacheCounters MrCacheCore::counters() const {
+  const std::lock_guard lock{mutex_};
+  MrCacheCounters now = counters_;
+  for (const Hits& shard : hits_) now.hits += shard.count.load(std::memory_order_relaxed);
+  now.unmapped = changed_[0].load(std::memory_order_relaxed);
+  now.remapped = changed_[1].load(std::memory_order_relaxed);
+  now.removed = changed_[2].load(std::memory_order_relaxed);
+  return now;
+}
+
+}  // namespace remora::verbs::detail

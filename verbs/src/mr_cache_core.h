@@ -1,0 +1,153 @@
+#pragma once
+
+/// What an MrCache and its leases share. Internal.
+///
+/// A registration's state is a count of leases over three bits. kDead: not given out any more; who
+/// sets it takes the registration out of the index. kUnlinked: it is out; who then sees no lease,
+/// the unlinking thread or the last lease, deregisters it. kFresh: in the index, so that changes
+/// reach it, but not given out before it is clear that none was missed.
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remora/verbs/memory_region.h>
+#include <remora/verbs/mr_cache.h>
+
+#include "interval_index.h"
+#include "memory_monitor.h"
+
+namespace remora::verbs::detail {
+
+/// What a hit touches is one cache line.
+struct alignas(64) CachedRegistration final : Interval, Retired {
+  static constexpr std::uint64_t kDead = 1;
+  static constexpr std::uint64_t kUnlinked = 2;
+  static constexpr std::uint64_t kFresh = 4;
+  static constexpr std::uint64_t kLease = 8;
+
+  [[nodiscard]] bool take() noexcept {
+    std::uint64_t seen = state.load();
+    while ((seen & (kDead | kFresh)) == 0)
+      if (state.compare_exchange_weak(seen, seen + kLease)) return true;
+    return false;
+  }
+
+  std::atomic<std::uint64_t> state{kLease};
+  std::atomic<std::uint64_t> used{0};  // the cache's time of the last hit
+  std::uint32_t lkey = 0;              // of a single piece, to spare hits the way to it
+  std::uint32_t rkey = 0;
+  bool single = false;
+  CachedRegistration* next_dead = nullptr;
+  std::shared_ptr<MrCacheCore> core;
+  std::vector<MemoryRegion> pieces;  // by address
+  // Under the cache's lock.
+  IntervalIndex* index = nullptr;  // that it is in
+  std::uint64_t queued_at = 0;     // its key in the eviction order
+};
+
+class MrCacheCore final : public MemoryMonitor::Subscriber,
+                          public std::enable_shared_from_this<MrCacheCore> {
+ public:
+  MrCacheCore(const ProtectionDomain& domain, const MrCacheOptions& options);
+  ~MrCacheCore() override;
+  MrCacheCore(const MrCacheCore&) = delete;
+  MrCacheCore& operator=(const MrCacheCore&) = delete;
+
+  Status open();
+  void close() noexcept;
+
+  Result<MrLease> acquire(std::span<std::byte> bytes, Access access, Deadline deadline);
+  std::size_t invalidate(std::span<std::byte> bytes);
+  void release(CachedRegistration* registration) noexcept;
+  [[nodiscard]] bool keeps() const noexcept { return monitor_ != nullptr || explicit_; }
+  [[nodiscard]] bool automatic() const noexcept { return monitor_ != nullptr; }
+  [[nodiscard]] std::string_view why_not() const noexcept { return why_not_; }
+  [[nodiscard]] MrCacheCounters counters() const;
+  [[nodiscard]] bool forked() const noexcept {
+    return g_forks.load(std::memory_order_relaxed) != forks_;
+  }
+
+  void changed(std::uintptr_t begin, std::uintptr_t end, MappingChange how) noexcept override;
+  void reap() noexcept override { static_cast<void>(collect_dead()); }
+
+ private:
+  using Doomed = std::vector<CachedRegistration*>;
+  enum class LookUp : std::uint8_t { kHit, kMiss, kUnsettled };
+  struct Shelf {
+    Access access = Access::kNone;
+    IntervalIndex index;
+  };
+  struct Reservation;
+  struct Pinned {
+    std::uint64_t bytes = 0;
+    std::uint64_t count = 0;
+  };
+  struct Emptied {
+    Pinned freed;
+    Pinned stuck;  // could not be deregistered: still pinned
+  };
+  struct alignas(64) Hits {
+    std::atomic<std::uint64_t> count{0};
+  };
+  static constexpr std::size_t kShelvesMax = 8;
+  static constexpr std::size_t kHitShards = 64;
+
+  LookUp look_up(std::uintptr_t begin, std::uintptr_t end, Access access,
+                 CachedRegistration*& found) noexcept;
+  CachedRegistration* find(std::uintptr_t begin, std::uintptr_t end, Access access) const noexcept;
+  Result<MrLease> register_new(std::span<std::byte> bytes, Access access, Deadline deadline,
+                               bool keep);
+  Status reserve(Pinned wanted, Deadline deadline, Reservation& reservation);
+  CachedRegistration* evict_one_locked();
+  Status register_pieces(std::uintptr_t begin, std::uintptr_t end, Access access, Deadline deadline,
+                         std::vector<MemoryRegion>& pieces);
+  Status register_in_parallel(const std::vector<std::span<std::byte>>& parts, Access access,
+                              Deadline deadline, std::vector<MemoryRegion>& pieces);
+  bool publish(CachedRegistration& made, Access access, std::uint64_t invalidations);
+  void settle(CachedRegistration& made, std::uint64_t generation);
+  Shelf* shelf_locked(Access access);
+  void unlink_locked(CachedRegistration& registration);
+  bool kill_locked(CachedRegistration& registration, Doomed& doomed);
+  Doomed take_dead_locked();
+  bool collect_dead() noexcept;
+  void doom_locked(CachedRegistration& registration, Doomed& doomed);
+  void finish(const Doomed& doomed) noexcept;
+  void finish(CachedRegistration* registration) noexcept;
+  Emptied deregister(std::vector<MemoryRegion>& pieces) noexcept;
+  void count_failure(const Error& error);
+
+  const ProtectionDomain domain_;
+  const MrCacheOptions options_;
+  const bool explicit_;
+  std::uint64_t piece_bytes_;
+  std::uint64_t forks_;
+  std::shared_ptr<MemoryMonitor> monitor_;
+  std::string why_not_;
+
+  std::array<Shelf, kShelvesMax> shelves_;
+  std::atomic<std::size_t> shelf_count_{0};
+  std::atomic<std::uint64_t> time_{1};  // advances with each registration kept
+  std::atomic<CachedRegistration*> dead_{nullptr};
+  std::array<Hits, kHitShards> hits_;
+  std::array<std::atomic<std::uint64_t>, 3> changed_{};  // by MappingChange
+
+  mutable std::mutex mutex_;  // guards what follows, and changes of the indexes
+  std::set<std::pair<std::uint64_t, CachedRegistration*>> order_;
+  RetiredList retired_;
+  MrCacheCounters counters_;  // but hits and what changed_ counts
+  std::uint64_t invalidations_ = 0;
+  std::uint64_t finishing_ = 0;  // nobody's any more, but not deregistered yet
+  std::condition_variable finished_;
+  bool closed_ = false;
+};
+
+}  // namespace remora::verbs::detail

@@ -1,0 +1,43 @@
+#pragma once
+
+/// Who has to free which windows before it goes. Internal.
+///
+/// A window is known to its queue pair from the start and to each registration it was bound to. The
+/// first of window, pair and registration to go frees it.
+
+#include <infiniband/verbs.h>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <remora/verbs/protection_domain.h>
+
+namespace remora::verbs::detail {
+
+/// One ibv_mw, freed once, by whoever is first.
+struct WindowRecord {
+  WindowRecord(ProtectionDomain parent, ibv_mw* raw, const ibv_qp* owner) noexcept
+      : domain{std::move(parent)}, pair{owner}, window_{raw} {}
+  void free() noexcept;
+  [[nodiscard]] ibv_mw* get() noexcept;
+
+  const ProtectionDomain domain;
+  const ibv_qp* const pair;
+
+ private:
+  std::mutex mutex_;
+  ibv_mw* window_;  // null once freed
+};
+
+/// Thread safety: every call, concurrently.
+class WindowSet {
+ public:
+  void add(const std::shared_ptr<WindowRecord>& record);
+  void free_all() noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<WindowRecord>> records_;
+};
+
+}  // namespace remora::verbs::detail
