@@ -24,7 +24,7 @@ namespace {
 
 using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
 
-/// The library's lines of level debug, while it lives.
+/// The library's lines of level debug, while it lives: longer than any thread that logs.
 class DebugLines {
  public:
   DebugLines() : level_{log::logger().level()} {
@@ -73,19 +73,19 @@ class RdmaDepthTest : public testing::TestWithParam<TransportKind> {
     if (server_) server_->stop();
   }
 
+  DebugLines lines_;
   std::optional<Server> server_;
   ServerAddress address_;
 };
 
 TEST_P(RdmaDepthTest, QueuePairsOfALaneHaveWhatWasAgreedInOneDirection) {
-  DebugLines lines;
   RawSession session{address_, GetParam()};
   const std::uint32_t agreed = session.lane().limits().initiator_depth;
   EXPECT_GT(agreed, 0U);
-  const auto client = lines.depths("client lane");
+  const auto client = lines_.depths("client lane");
   ASSERT_TRUE(client);
   EXPECT_EQ(*client, (std::array<std::uint32_t, 4>{agreed, agreed, 0, 0}));
-  const auto server = lines.depths("server lane");
+  const auto server = lines_.depths("server lane");
   ASSERT_TRUE(server);
   EXPECT_EQ(*server, (std::array<std::uint32_t, 4>{0, 0, agreed, agreed}));
 }

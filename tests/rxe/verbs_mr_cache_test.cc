@@ -1,14 +1,17 @@
 // The MR cache over a real device: after each change of a mapping, what the device reads and writes
 // through a lease is what the program sees.
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
+#include "support/mr_cache_steps.h"
 #include "verbs_loopback.h"
 
 namespace remora::test {
@@ -44,26 +47,38 @@ class VerbsMrCache : public VerbsLoopback {
     ASSERT_OK(lease);
     expect_fresh_through(*lease);
   }
-  void expect_fresh_through(const verbs::MrLease& lease) {
-    std::byte* const at = lease.bytes().data();
-    std::memset(at, static_cast<int>(++value_), kCachedBytes);
-    rig_->fill(kCachedBytes, kCachedBytes, value_);
-    for (const bool out : {true, false}) {
-      auto batch = pair_->start();
+  void expect_fresh_through(const verbs::MrLease& lease) { EXPECT_TRUE(moves(lease)); }
+  /// Through each of the lease's pieces, both ways.
+  bool moves(const verbs::MrLease& lease) {
+    const std::span<std::byte> bytes = lease.bytes();
+    std::memset(bytes.data(), static_cast<int>(++value_), bytes.size());
+    rig_->fill(kRoom, bytes.size(), value_ + 1);
+    return move(lease, true) && std::memcmp(bytes.data(), rig_->at(0), bytes.size()) == 0 &&
+           move(lease, false) && std::memcmp(bytes.data(), rig_->at(kRoom), bytes.size()) == 0;
+  }
+  bool move(const verbs::MrLease& lease, bool out) {
+    auto batch = pair_->start();
+    const auto begin = reinterpret_cast<std::uintptr_t>(lease.bytes().data());
+    for (std::size_t i = 0; i < lease.piece_count(); ++i) {
+      const verbs::MrPiece piece = lease.piece(i);
+      const std::uint64_t offset = piece.address - begin;
+      const auto here = lease.slice(offset, piece.length_bytes);
       if (out)
-        batch.write(1, lease.slice(0, kCachedBytes), remote(0, kCachedBytes));
+        batch.write(1, here, remote(offset, piece.length_bytes));
       else
-        batch.read(2, lease.slice(0, kCachedBytes), remote(kCachedBytes, kCachedBytes));
-      ASSERT_OK(batch.post());
-      const auto done = rig_->complete(1);
-      ASSERT_EQ(done.size(), 1U);
-      EXPECT_TRUE(done[0].ok()) << done[0];
-      EXPECT_EQ(std::memcmp(at, rig_->at(out ? 0 : kCachedBytes), kCachedBytes), 0)
-          << (out ? "stale bytes went out" : "bytes went to stale pages");
+        batch.read(2, here, remote(kRoom + offset, piece.length_bytes));
     }
+    if (const Status posted = batch.post(); !posted) {
+      ADD_FAILURE() << posted.error();
+      return false;
+    }
+    const auto done = rig_->complete(lease.piece_count());
+    return done.size() == lease.piece_count() &&
+           std::all_of(done.begin(), done.end(), [](const auto& each) { return each.ok(); });
   }
 
   std::optional<verbs::MrCache> cache_;
+  static constexpr std::size_t kRoom = 24 * 1024;  ///< of what goes out, then of what comes in
   unsigned value_ = 0;
 };
 
@@ -157,6 +172,26 @@ TEST_F(VerbsMrCache, ForkThenWriteInBoth) {
   expect_fresh(at);
   EXPECT_EQ(cache_->counters().hits, 1U);
   ::munmap(at, kCachedBytes);
+}
+
+TEST_F(VerbsMrCache, TenThousandStepsOfFourThreads) {
+  constexpr std::size_t kPages = kRoom / kCachedPage;
+  auto small = verbs::MrCache::create(rig_->domain, {.bytes_max = 80 * kCachedPage,
+                                                     .registrations_max = 24,
+                                                     .piece_bytes = 4 * kCachedPage});
+  ASSERT_OK(small);
+  std::mutex one_at_a_time;  // the queue pair and its buffers
+  MrCacheSteps steps{*small, kPages, [&](const verbs::MrLease& lease) {
+                       const std::lock_guard lock{one_at_a_time};
+                       return moves(lease);
+                     }};
+  steps.run(4, 2500);
+  const auto counters = small->counters();
+  EXPECT_EQ(steps.stale(), 0);
+  EXPECT_EQ(steps.failed(), 0);
+  EXPECT_GT(steps.checked(), 3000);
+  EXPECT_GT(counters.hits, 100U);
+  EXPECT_GT(counters.unmapped, 10U);
 }
 
 TEST_F(VerbsMrCache, ReallocOfLargeBlocks) {

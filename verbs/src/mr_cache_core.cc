@@ -168,13 +168,18 @@ Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access acc
   std::uint64_t invalidations = 0;
   {
     const std::lock_guard lock{mutex_};
-    ++counters_.misses;
     invalidations = invalidations_;
   }
   const std::uint64_t generation = monitor_ != nullptr ? monitor_->generation() : 0;
   if (monitor_ != nullptr)
     keep = keep && (generation & 1U) == 0 && monitor_->watch(first_page, last_page) &&
            !monitor_->being_removed(first_page, last_page);
+  if (!keep && options_.unkept == Unkept::kRefuse) {
+    const std::lock_guard lock{mutex_};
+    ++counters_.refused;
+    return Error{Code::kUnsupported, "MrCache::acquire"}.with_subject(
+        "memory whose changes are not noticed");
+  }
   auto made = std::make_unique<Registration>();
   made->begin = begin;
   made->end = end;
@@ -192,6 +197,10 @@ Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access acc
     made->rkey = made->pieces[0].rkey();
   }
   reservation.held = {};  // the registration's now
+  {
+    const std::lock_guard lock{mutex_};
+    ++counters_.misses;
+  }
   Registration* const registration = made.release();
   MrLease lease{registration, bytes};
   if (!keep || !publish(*registration, access, invalidations)) {

@@ -142,6 +142,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
       carry_out(entry);
       return {};
     }
+    if (!entry.whole) lane().lend(entry);
     OperationList alone;
     alone.append(entry);
     lane().submit(alone);

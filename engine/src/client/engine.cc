@@ -267,6 +267,16 @@ Result<std::shared_ptr<LocalMemory>> EngineCore::zeroes(transport::MemoryDomain&
   return std::shared_ptr<LocalMemory>{zeroes_, zeroes_->memory().get()};
 }
 
+std::shared_ptr<transport::RegistrationCache> EngineCore::registration_cache(
+    std::size_t domain_index) {
+  const std::lock_guard lock{mutex_};
+  Cache& known = caches_[domain_index];
+  if (!std::exchange(known.asked, true) && options_.mr_cache_bytes != 0)
+    known.cache = domains_[domain_index]->make_cache(
+        {.bytes_max = options_.mr_cache_bytes, .registry = options_.registry});
+  return known.cache;
+}
+
 Result<std::shared_ptr<SlotStore>> EngineCore::bounce_store(transport::MemoryDomain& domain,
                                                             std::size_t domain_index) {
   const std::lock_guard lock{mutex_};

@@ -68,6 +68,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   }
   Result<std::shared_ptr<SlotStore>> bounce_store(transport::MemoryDomain& domain,
                                                   std::size_t domain_index);
+  /// Of the domain; made when first asked for. Null where registrations are not kept.
+  std::shared_ptr<transport::RegistrationCache> registration_cache(std::size_t domain_index);
   /// Zeroes, registered with the domain.
   Result<std::shared_ptr<LocalMemory>> zeroes(transport::MemoryDomain& domain,
                                               std::size_t domain_index);
@@ -112,6 +114,11 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::shared_ptr<Arena> arena_;
   std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
   std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
+  struct Cache {
+    bool asked = false;
+    std::shared_ptr<transport::RegistrationCache> cache;
+  };
+  std::array<Cache, kMemoryDomainsMax> caches_;
   std::vector<std::weak_ptr<LocalMemory>> memories_;
   std::shared_ptr<SlotStore> bounce_;
   std::shared_ptr<SlotStore> zeroes_;  ///< one slot, never handed out

@@ -43,6 +43,13 @@ class LaneDriver {
   LaneDriver(const LaneDriver&) = delete;
   LaneDriver& operator=(const LaneDriver&) = delete;
 
+  /// Finds a registration for the memory of a checked operation that is not whole, if it is worth
+  /// that. By the operation's owner, once its deadline is known, before it is submitted: then it
+  /// goes back when the operation ends, else the owner calls take_back(). May block while pages are
+  /// pinned, until the deadline.
+  virtual void lend(OperationRecord& operation) noexcept { (void)operation; }
+  virtual void take_back(OperationRecord& operation) noexcept { (void)operation; }
+
   /// Hands over checked operations; they end in their sinks. Never allocates, never waits for the
   /// peer.
   virtual void submit(OperationList operations) noexcept = 0;

@@ -138,8 +138,9 @@ struct OperationRecord {
   const void* pieces;             ///< Targets of a read, Sources of a write; null: one, as above
   std::uint64_t piece_end_bytes;  ///< of the operation: where the piece ends that comes next
   std::uint64_t pieces_begun;
-  std::uint64_t planned_bytes;  ///< made into work requests
-  std::uint64_t notice_grant;   ///< the grant of a write that is told of; 0: it is not
+  std::uint64_t planned_bytes;   ///< made into work requests
+  transport::MemoryLease lease;  ///< of memory that is not registered: see LaneDriver::lend()
+  std::uint64_t notice_grant;    ///< the grant of a write that is told of; 0: it is not
   std::uint32_t notice_tag;
   bool notice_planned;
   bool part;  ///< of an operation over several lanes, which is counted for all of them
@@ -172,6 +173,7 @@ inline void make_split(OperationRecord& operation,
   operation.piece_end_bytes = operation.length_bytes;
   operation.pieces_begun = 0;
   operation.planned_bytes = 0;
+  operation.lease = {};
   operation.notice_grant = 0;
   operation.notice_planned = false;
   operation.part = false;

@@ -75,6 +75,7 @@ OverLanes::OverLanes(const RegionCore& region, const OperationRecord& operation)
     if (operation.request.local != nullptr) part.operation.request.local += begun_bytes;
     if (!flush) begun_bytes += part.operation.length_bytes;
     region.prepare_part(part.operation);
+    if (!operation.whole) part.operation.lease = operation.lease;
     part.operation.sink = &part.sink;
     part.sink.watch(watcher_);
   }

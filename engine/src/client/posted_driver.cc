@@ -220,8 +220,10 @@ void PostedDriver::progress() noexcept {
 
 [[gnu::always_inline]] inline void PostedDriver::finish(OperationRecord& operation,
                                                         EndTally& tally) noexcept {
-  if (operation.whole || !operation.part) [[likely]]
+  if (operation.whole) [[likely]]
     tally.add(operation);
+  else
+    finish_split(operation, tally);
   if (Watcher* const watcher = operation.sink->watcher(); watcher != watcher_ && watcher != nullptr)
       [[unlikely]] {
     tell_watchers();

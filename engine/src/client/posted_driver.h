@@ -34,12 +34,17 @@ class PostedDriver final : public LaneDriver {
     // Null when !needs_keys.
     std::shared_ptr<SlotStore> bounce;      ///< for memory that is not
     std::shared_ptr<LocalMemory> zeroes{};  ///< registered; what write_zeroes sends
+    /// Of transfers from `cache_from_bytes` on, whose memory is not registered; null: bounced too.
+    std::shared_ptr<transport::RegistrationCache> cache{};
+    std::uint64_t cache_from_bytes = 0;
   };
 
   PostedDriver(std::unique_ptr<transport::Lane> lane, Options options, ClientMetrics metrics,
                BrokenHandler on_broken);
   ~PostedDriver() override;
 
+  void lend(OperationRecord& operation) noexcept override;
+  void take_back(OperationRecord& operation) noexcept override;
   /// One doorbell, unless the send queue is short of room.
   void submit(OperationList operations) noexcept override;
   void run(OperationRecord& operation, CompletionSink& sink) noexcept override;
@@ -93,6 +98,7 @@ class PostedDriver final : public LaneDriver {
   [[nodiscard]] bool continues_chain(const OperationRecord& operation) const noexcept;
   void join_chain(OperationRecord& operation) noexcept;
   bool use_local(transport::WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept;
+  void finish_split(OperationRecord& operation, EndTally& tally) noexcept;
   bool bounce(transport::WorkRequest& request, Posted& posted) noexcept;
   void post_chain() noexcept;
   void drop(Posted& posted, EndTally& tally) noexcept;

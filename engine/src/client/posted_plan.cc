@@ -19,6 +19,26 @@ namespace {
 constexpr std::uint32_t kJoinedBytesMost = std::uint32_t{64} << 10U;
 }  // namespace
 
+void PostedDriver::lend(OperationRecord& operation) noexcept {
+  if (options_.cache == nullptr || operation.pieces != nullptr || operation.memory != nullptr ||
+      !transport::is_transfer(operation.request.opcode) ||
+      operation.length_bytes < options_.cache_from_bytes)
+    return;
+  operation.lease =
+      options_.cache->lease({operation.request.local, operation.length_bytes}, operation.deadline);
+}
+
+void PostedDriver::take_back(OperationRecord& operation) noexcept {
+  if (operation.lease) options_.cache->give_back(std::exchange(operation.lease, {}));
+}
+
+/// What an operation has that is not whole ends with it. A part has it all from its whole.
+void PostedDriver::finish_split(OperationRecord& operation, EndTally& tally) noexcept {
+  if (operation.part) return;
+  take_back(operation);
+  tally.add(operation);
+}
+
 /// Adds requests for the rest of an operation that is not whole to the chain. False when it did not
 /// fit.
 bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
@@ -71,6 +91,14 @@ bool PostedDriver::use_local(WorkRequest& request, LocalMemory* memory, Posted& 
     request.length_bytes =
         static_cast<std::uint32_t>(std::min<std::size_t>(request.length_bytes, zeroes.size()));
     memory = options_.zeroes.get();
+  }
+  if (memory == nullptr && posted.operation->lease) {
+    const auto key = options_.cache->key_of(posted.operation->lease,
+                                            {request.local, std::size_t{request.length_bytes}});
+    request.local_key = key.local_key;
+    request.length_bytes =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(request.length_bytes, key.length_bytes));
+    return true;
   }
   if (memory == nullptr) return bounce(request, posted);
   request.local_key = memory->key(options_.domain_index);

@@ -167,6 +167,7 @@ Status QueueCore::submit() noexcept {
   for (OperationRecord* at = filled_.first; at != nullptr; at = at->next) {
     at->submitted = now;
     at->deadline = deadline;
+    if (!at->whole) lane_.lend(*at);
     barred = barred || static_cast<QueueEntry*>(at)->after_barrier;
   }
   if (in_flight_ + held_.count == 0) earliest_ = deadline;
@@ -204,6 +205,7 @@ void QueueCore::hand_over_held() noexcept {
 
 /// Ends an operation that never reached the lane.
 void QueueCore::refuse(OperationRecord& operation, Code code) noexcept {
+  if (!operation.whole) lane_.take_back(operation);
   operation.outcome = Outcome::failure(code);
   EndTally{region_->session().metrics()}.add(operation);
   keep_refused(operation);

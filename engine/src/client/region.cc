@@ -113,12 +113,17 @@ void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadli
   if (deadline <= deadline.zero()) deadline = session_->engine().options().operation_deadline;
   operation.submitted = Clock::now();
   operation.deadline = deadline_after(operation.submitted, deadline);
-  if (session_->lanes().size() > 1 && goes_over_lanes(operation)) [[unlikely]]
-    return run_over_lanes(*this, operation);
+  LaneDriver& lane = session_->lane_of_thread();
+  if (!operation.whole) lane.lend(operation);
+  if (session_->lanes().size() > 1 && goes_over_lanes(operation)) [[unlikely]] {
+    run_over_lanes(*this, operation);
+    if (!operation.whole) lane.take_back(operation);
+    return;
+  }
   std::array<OperationRecord*, 1> ring{};
   CompletionSink sink{ring};
   operation.sink = &sink;
-  session_->lane_of_thread().run(operation, sink);
+  lane.run(operation, sink);
 }
 
 namespace {

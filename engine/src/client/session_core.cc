@@ -113,6 +113,8 @@ Status SessionCore::open_lanes(Deadline deadline) {
     auto zeroes = engine_->zeroes(*domain_, *index);
     if (!zeroes) return zeroes.error();
     options.zeroes = std::move(*zeroes);
+    options.cache = engine_->registration_cache(*index);
+    options.cache_from_bytes = engine_->options().mr_cache_from_bytes;
   }
   for (std::uint32_t i = 0; i < engine_->options().lanes; ++i) {
     auto lane = endpoint_->open_lane(ticket_, engine_->options().lane_depth, deadline);

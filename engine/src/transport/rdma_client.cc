@@ -12,6 +12,7 @@
 
 #include "support/fd_set.h"
 #include "support/log.h"
+#include "transport/rdma_cache.h"
 #include "transport/rdma_control.h"
 #include "transport/rdma_lane.h"
 #include "transport/rdma_wire.h"
@@ -57,6 +58,10 @@ class RdmaMemoryDomain final : public MemoryDomain {
     auto memory = domain_.register_bytes(bytes, verbs::Access::kLocalWrite);
     if (!memory) return memory.error();
     return std::unique_ptr<Registration>{std::make_unique<RdmaRegistration>(std::move(*memory))};
+  }
+  std::shared_ptr<RegistrationCache> make_cache(
+      const RegistrationCache::Options& options) override {
+    return rdma::make_cache(domain_, options);
   }
   [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
 

@@ -117,12 +117,45 @@ class Registration {
   [[nodiscard]] virtual std::uint32_t local_key() const noexcept = 0;
 };
 
+/// The use of a kept registration by one operation. A plain value: whoever gets one gives it back
+/// to the cache that it is of, once.
+struct MemoryLease {
+  void* registration = nullptr;
+  [[nodiscard]] explicit operator bool() const noexcept { return registration != nullptr; }
+};
+
+/// Registrations of memory that is not the engine's, kept for its next use. Thread-safe.
+class RegistrationCache {
+ public:
+  struct Options {
+    std::uint64_t bytes_max = 0;
+    std::shared_ptr<metrics::Registry> registry{};  ///< gets the cache's series
+  };
+  struct Key {
+    std::uint32_t local_key;
+    std::uint64_t length_bytes;  ///< so many bytes from there on have it
+  };
+  virtual ~RegistrationCache() = default;
+  /// Null where there is none to be had: memory whose changes are not noticed, a budget that is
+  /// spent, a registration that fails. Takes no lock where the bytes were used before; else blocks
+  /// while pages are pinned, until `deadline` at most (looked at between pieces).
+  virtual MemoryLease lease(std::span<std::byte> bytes, Deadline deadline) noexcept = 0;
+  virtual void give_back(MemoryLease lease) noexcept = 0;
+  /// The key of a part of what was leased, from its beginning on.
+  [[nodiscard]] virtual Key key_of(MemoryLease lease, std::span<std::byte> part) const noexcept = 0;
+};
+
 /// Where local memory is registered: a device's protection domain, shared by all sessions on it.
 class MemoryDomain {
  public:
   virtual ~MemoryDomain() = default;
   /// Blocks while pages are pinned. Errors: kOutOfMemory (see Reason::kMemlock), kProvider.
   virtual Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) = 0;
+  /// Null where registrations cannot be kept; the log says why.
+  virtual std::shared_ptr<RegistrationCache> make_cache(const RegistrationCache::Options& options) {
+    (void)options;
+    return nullptr;
+  }
 };
 
 /// One data path. Not thread-safe: the engine serialises post, poll, arm; break_off may come from

@@ -303,6 +303,36 @@ TEST_F(MrCacheChange, UnmapAfterTheCacheWhileAChildLives) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(MrCacheChange, ForkedChildMakesACacheOfItsOwn) {
+  Mapping memory{4};
+  keep(memory.bytes());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    auto own = verbs::MrCache::create(domain_);
+    if (!own.ok() || !own->automatic()) ::_exit(1);
+    Mapping theirs{4};
+    std::byte* const at = theirs.data();
+    const auto sees = [&](std::span<std::byte> bytes) {
+      const auto lease = own->acquire(bytes, verbs::Access::kLocalWrite);
+      stamp(bytes);
+      return lease.ok() && nic_->fresh(*lease);
+    };
+    for (int i = 0; i < 5000 && own->counters().hits == 0; ++i)
+      if (!sees({at, 4 * kPage})) ::_exit(2);
+    if (own->counters().hits == 0) ::_exit(3);
+    theirs.unmap();
+    const Mapping again{4, at};
+    if (!sees(again.bytes())) ::_exit(4);
+    if (own->counters().unmapped != 1) ::_exit(5);
+    ::_exit(0);
+  }
+  ASSERT_GT(child, 0);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(MrCacheChange, TwoCachesHearOfIt) {
   auto other = verbs::MrCache::create(domain_).value();
   Mapping memory{2};

@@ -3,8 +3,9 @@
 /// Local memory that operations read from and write to.
 ///
 /// Three kinds, from fast to convenient: *slots* of the engine (registered once, handed out and
-/// returned without a lock), *registered memory* of the application, and any other bytes, which are
-/// copied through slots of the engine where the transport needs registered memory.
+/// returned without a lock), *registered memory* of the application, and any other bytes. Where the
+/// transport needs registered memory, short ones of these are copied through slots of the engine,
+/// and long ones registered at their first use and kept so (EngineOptions::mr_cache_from_bytes).
 ///
 /// A buffer belongs to its operation from the moment the operation is taken until it has completed,
 /// not one moment less and not one more: completion of an operation, with whatever status, is the
@@ -24,7 +25,8 @@
 /// of the caller, as with memcpy(3), and shows where the bytes are touched:
 ///
 /// - by a copy of the engine's own: SIGSEGV in the thread that submits or waits. That is all of
-///   shm, over rdma what is not registered, over tcp all below 1 KiB and everything with CRC;
+///   shm, over rdma what is not registered and has no registration either that could be kept, over
+///   tcp all below 1 KiB and everything with CRC;
 /// - by the device that is to register it (rdma): kProvider, for this operation alone. Nothing is
 ///   sent and the session goes on;
 /// - by the kernel, for any other read over tcp: kProvider, with kLocalProtectionError as its
@@ -37,7 +39,7 @@
 ///
 /// What is registered with a device is pinned: the device goes on reading and writing these pages,
 /// whatever is unmapped or protected later. So bytes stay mapped for as long as their
-/// RegisteredMemory lives.
+/// RegisteredMemory lives. Of what the engine keeps registered by itself it notices changes.
 
 #include <concepts>
 #include <cstddef>

@@ -47,6 +47,12 @@ enum class Invalidation : std::uint8_t {
   kExplicit,   ///< the caller calls invalidate() before it changes a mapping: cheaper hits
 };
 
+/// What becomes of memory that cannot be kept.
+enum class Unkept : std::uint8_t {
+  kRegister,  ///< it is registered, for the one lease
+  kRefuse,    ///< acquire() answers kUnsupported, and registers nothing
+};
+
 struct MrCacheOptions {
   std::uint64_t bytes_max = std::uint64_t{1}
                             << 32U;        ///< pinned by this cache in whole pages, leases included
@@ -55,6 +61,7 @@ struct MrCacheOptions {
   /// power of two of at least one page; a multiple of 2 MiB keeps huge pages whole.
   std::uint64_t piece_bytes = std::uint64_t{64} << 20U;
   Invalidation invalidation = Invalidation::kAutomatic;
+  Unkept unkept = Unkept::kRegister;
 };
 
 /// A moment's numbers; each is exact, together they need not be.
@@ -62,6 +69,7 @@ struct MrCacheCounters {
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;         ///< acquires that registered, kept or not
   std::uint64_t unkept = 0;         ///< of the misses: registered for one lease only
+  std::uint64_t refused = 0;        ///< acquires of what is not kept, with Unkept::kRefuse
   std::uint64_t evictions = 0;      ///< registrations that went for the budgets
   std::uint64_t superseded = 0;     ///< registrations that a longer one over them replaced
   std::uint64_t unmapped = 0;       ///< invalidated by munmap, or a mapping over them
@@ -113,6 +121,17 @@ class MrLease {
   /// Ends the lease. A registration that is not kept is deregistered here.
   void drop() noexcept;
 
+  /// The lease as a word, for records that hold no types of this library; this one is empty then.
+  /// Null where it was. A word that never comes back to attach() keeps its registration for ever.
+  [[nodiscard]] void* detach() noexcept {
+    bytes_ = {};
+    return std::exchange(registration_, nullptr);
+  }
+  /// `word` of detach(), once, and the bytes of that lease.
+  [[nodiscard]] static MrLease attach(void* word, std::span<std::byte> bytes) noexcept {
+    return MrLease{static_cast<detail::CachedRegistration*>(word), bytes};
+  }
+
  private:
   friend class detail::MrCacheCore;
   MrLease(detail::CachedRegistration* registration, std::span<std::byte> bytes) noexcept
@@ -143,7 +162,8 @@ class MrCache {
   ///
   /// The deadline is looked at between pieces, and while room in the budgets is being made. Errors:
   /// kInvalidArgument (empty, wraps around, kZeroBased, rights that need kLocalWrite);
-  /// kLimitExceeded (larger than a budget: asked() and allowed()); kOutOfMemory (leases hold the
+  /// kUnsupported (Unkept::kRefuse, and changes of this memory are not noticed); kLimitExceeded
+  /// (larger than a budget: asked() and allowed()); kOutOfMemory (leases hold the
   /// budget: asked() and allowed(); or as of MemoryRegion::register_bytes); kTimedOut; kClosed (a
   /// forked child); kProvider (errno kept).
   [[nodiscard]] Result<MrLease> acquire(std::span<std::byte> bytes, Access access,

@@ -1,0 +1,144 @@
+/// Memory that nobody registered: whatever happens to its mapping between two operations, what
+/// moves is what the program sees. Over rdma the engine keeps registrations of it.
+
+#include <cstring>
+#include <sys/mman.h>
+
+#include <remora/metrics/registry.h>
+
+#include "conformance_test.h"
+
+namespace remora::test {
+namespace {
+
+constexpr std::size_t kBytes = 256 << 10;
+
+/// An anonymous mapping, at `at` if that is not null.
+std::span<std::byte> map(std::byte* at = nullptr) {
+  void* const mapped = ::mmap(at, kBytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | (at != nullptr ? MAP_FIXED : 0), -1, 0);
+  EXPECT_NE(mapped, MAP_FAILED);
+  return {static_cast<std::byte*>(mapped), kBytes};
+}
+
+class ForeignMemoryTest : public ConformanceTest {
+ protected:
+  /// Writes from it, and reads into it what another memory wrote.
+  void expect_moves(const Region& region, std::span<std::byte> memory) {
+    const std::vector<std::byte> out = noise(memory.size(), ++seed_);
+    std::memcpy(memory.data(), out.data(), out.size());
+    ASSERT_TRUE(ok(region.write(ByteOffset{0}, memory)));
+    std::vector<std::byte> seen(memory.size());
+    ASSERT_TRUE(ok(region.read(ByteOffset{0}, seen)));
+    EXPECT_TRUE(seen == out) << "written from " << memory.data();
+    const std::vector<std::byte> in = noise(memory.size(), ++seed_);
+    ASSERT_TRUE(ok(region.write(ByteOffset{0}, in)));
+    ASSERT_TRUE(ok(region.read(ByteOffset{0}, memory)));
+    EXPECT_EQ(std::memcmp(memory.data(), in.data(), in.size()), 0) << "read into " << memory.data();
+  }
+  double counted(const char* result) {
+    const auto sum =
+        engine().registry().sum("remora_client_mr_cache_acquires_total", {{"result", result}});
+    return sum ? *sum : 0;
+  }
+
+ private:
+  std::uint64_t seed_ = 0;
+};
+
+TEST_P(ForeignMemoryTest, RegistrationIsKeptForTheNextTime) {
+  const Region region = make_region({.size_bytes = kBytes});
+  const auto memory = map();
+  expect_moves(region, memory);
+  const double misses = counted("miss");
+  expect_moves(region, memory);
+  expect_moves(region, memory.subspan(100, memory.size() / 2));
+  if (over_rdma()) {
+    EXPECT_GE(misses, 1);
+    // The vectors are other memory each time, and the allocator may give the same again.
+    EXPECT_GE(counted("hit"), 5);
+  }
+  ::munmap(memory.data(), memory.size());
+}
+
+TEST_P(ForeignMemoryTest, OtherMemoryAtTheSameAddressIsSeen) {
+  const Region region = make_region({.size_bytes = kBytes});
+  auto memory = map();
+  for (int i = 0; i < 10; ++i) {
+    expect_moves(region, memory);
+    ::munmap(memory.data(), memory.size());
+    memory = map(memory.data());
+  }
+  expect_moves(region, memory);
+  ASSERT_EQ(::madvise(memory.data() + 4096, kBytes / 2, MADV_DONTNEED), 0);
+  expect_moves(region, memory);
+  memory = map(memory.data());  // over it
+  expect_moves(region, memory);
+  ::munmap(memory.data(), memory.size());
+}
+
+TEST_P(ForeignMemoryTest, MemoryWhoseChangesAreNotToldIsCopied) {
+  const Region region = make_region({.size_bytes = kBytes});
+  const int file = ::memfd_create("foreign", MFD_CLOEXEC);
+  ASSERT_EQ(::ftruncate(file, kBytes), 0);
+  auto* const at =
+      static_cast<std::byte*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  const double refused = counted("refused");
+  expect_moves(region, {at, kBytes});
+  // Other pages at the same place, of which nobody is told.
+  ASSERT_EQ(::ftruncate(file, 0), 0);
+  ASSERT_EQ(::ftruncate(file, kBytes), 0);
+  expect_moves(region, {at, kBytes});
+  if (over_rdma()) {
+    EXPECT_GE(counted("refused"), refused + 4);
+  }
+  ::munmap(at, kBytes);
+  ::close(file);
+}
+
+TEST_P(ForeignMemoryTest, QueueKeepsManyInFlight) {
+  constexpr std::size_t kBlock = 64 << 10;
+  const Region region = make_region({.size_bytes = 4 * kBytes});
+  const auto from = map();
+  const auto into = map();
+  const std::vector<std::byte> out = noise(kBytes, 99);
+  std::memcpy(from.data(), out.data(), out.size());
+  Queue queue = region.queue({.depth = 8}).value();
+  for (int round = 0; round < 5; ++round)
+    for (const bool write : {true, false}) {
+      for (std::size_t i = 0; i < kBytes / kBlock; ++i) {
+        const ByteOffset at{i * kBlock};
+        ASSERT_TRUE(write ? queue.write(at, from.subspan(at.bytes, kBlock))
+                          : queue.read(at, into.subspan(at.bytes, kBlock)));
+      }
+      ASSERT_TRUE(ok(queue.submit()));
+      for (Completion& completion : queue.wait(kBytes / kBlock))
+        EXPECT_TRUE(completion.ok()) << completion.error();
+    }
+  EXPECT_EQ(std::memcmp(into.data(), out.data(), out.size()), 0);
+  ::munmap(from.data(), from.size());
+  ::munmap(into.data(), into.size());
+}
+
+TEST_P(ForeignMemoryTest, BudgetIsKeptTo) {
+  EngineOptions options;
+  options.operation_deadline = options.control_deadline = std::chrono::seconds{30};
+  options.mr_cache_bytes = 2 * kBytes;
+  const Engine small = Engine::open(options).value();
+  const Region region =
+      small.open_region(uri(create({.size_bytes = kBytes}).name), Rights::kAll).value();
+  std::vector<std::span<std::byte>> all;
+  for (int i = 0; i < 6; ++i) all.push_back(map());
+  for (const auto memory : all) {
+    ASSERT_TRUE(ok(region.write(ByteOffset{0}, memory)));
+    if (over_rdma()) {
+      EXPECT_LE(small.registry().sum("remora_client_mr_cache_pinned_bytes").value(), 2 * kBytes);
+    }
+  }
+  for (const auto memory : all) ::munmap(memory.data(), memory.size());
+}
+
+REMORA_CONFORMANCE(ForeignMemoryTest);
+
+}  // namespace
+}  // namespace remora::test
