@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
 
 #include <remora/metrics/registry.h>
 
@@ -118,6 +120,28 @@ TEST_P(ForeignMemoryTest, QueueKeepsManyInFlight) {
   EXPECT_EQ(std::memcmp(into.data(), out.data(), out.size()), 0);
   ::munmap(from.data(), from.size());
   ::munmap(into.data(), into.size());
+}
+
+TEST_P(ForeignMemoryTest, QueueThatGoesWithOperationsHeldBackLeavesNothingPinned) {
+  const Region region = make_region({.size_bytes = kBytes});
+  const auto first = map();
+  const auto behind = map();
+  {
+    Queue queue = region.queue({.depth = 4}).value();
+    ASSERT_TRUE(queue.read(ByteOffset{0}, first));
+    queue.barrier();
+    ASSERT_TRUE(queue.read(ByteOffset{0}, behind));
+    ASSERT_TRUE(ok(queue.submit()));
+  }
+  ::munmap(first.data(), first.size());
+  ::munmap(behind.data(), behind.size());
+  const auto pinned = [&] {
+    const auto sum = engine().registry().sum("remora_client_mr_cache_pinned_bytes");
+    return sum ? *sum : 0;
+  };
+  for (int i = 0; i < 500 && pinned() != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_EQ(pinned(), 0);
 }
 
 TEST_P(ForeignMemoryTest, BudgetIsKeptTo) {

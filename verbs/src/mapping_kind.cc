@@ -1,5 +1,6 @@
 #include "mapping_kind.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -63,7 +64,8 @@ bool parse_line(std::string_view line, MapsLine& parsed) noexcept {
 
 }  // namespace
 
-bool is_private_anonymous_by_text(std::uintptr_t begin, std::uintptr_t end) noexcept {
+bool is_private_anonymous_by_text(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t* from,
+                                  std::uintptr_t* to) noexcept {
   const int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (maps < 0) return false;
   std::array<char, 8192> buffer;
@@ -82,8 +84,13 @@ bool is_private_anonymous_by_text(std::uintptr_t begin, std::uintptr_t end) noex
       rest.remove_prefix(newline + 1);
       if (!more || line.end <= begin) continue;
       more = line.begin <= begin && line.private_anonymous;
+      if (from != nullptr) {
+        *from = std::max(*from, line.begin);
+        from = nullptr;
+      }
       begin = line.end;
       all = more && begin >= end;
+      if (all && to != nullptr) *to = std::min(*to, line.end);
       if (all) more = false;
     }
     filled = rest.size();
@@ -93,17 +100,23 @@ bool is_private_anonymous_by_text(std::uintptr_t begin, std::uintptr_t end) noex
   return all;
 }
 
-bool is_private_anonymous(int maps, std::uintptr_t begin, std::uintptr_t end) noexcept {
+bool is_private_anonymous(int maps, std::uintptr_t begin, std::uintptr_t end, std::uintptr_t* from,
+                          std::uintptr_t* to) noexcept {
   while (begin < end) {
     ProcmapQuery query{};
     query.size = sizeof(query);
     query.query_addr = begin;
     if (::syscall(SYS_ioctl, maps, kProcmapQuery, &query) != 0)
-      return errno == ENOTTY && is_private_anonymous_by_text(begin, end);
+      return errno == ENOTTY && is_private_anonymous_by_text(begin, end, from, to);
     if (query.inode != 0 || (query.vma_flags & kVmaShared) != 0 || query.vma_end <= begin)
       return false;
+    if (from != nullptr) {
+      *from = std::max<std::uintptr_t>(*from, query.vma_start);
+      from = nullptr;
+    }
     begin = query.vma_end;
   }
+  if (to != nullptr) *to = std::min(*to, begin);
   return true;
 }
 

@@ -27,6 +27,9 @@ namespace {
 // is nothing to see.
 constexpr std::int64_t kRemovalNs = 100'000'000;
 
+// What is watched begins and ends at multiples of a huge page, within its mapping.
+constexpr std::uintptr_t kWatchBytes = std::uintptr_t{2} << 20U;
+
 std::mutex g_monitor_mutex;
 // Guarded by g_monitor_mutex, which a fork waits for.
 std::weak_ptr<MemoryMonitor> g_monitor;
@@ -192,13 +195,24 @@ void MemoryMonitor::unsubscribe(Subscriber& subscriber) {
 }
 
 bool MemoryMonitor::watch(std::uintptr_t begin, std::uintptr_t end) noexcept {
+  // Before, so that what cannot be watched is left alone; with its bounds, since a watched part of
+  // a mapping is a mapping of its own to the kernel, and there is a limit to those.
+  std::uintptr_t from = begin & ~(kWatchBytes - 1);
+  std::uintptr_t to = (end + kWatchBytes - 1) & ~(kWatchBytes - 1);
+  if (!is_private_anonymous(maps_, begin, end, &from, &to)) return false;
   uffdio_register request{};
-  request.range = {begin, end - begin};
+  request.range = {from, to - from};
   request.mode = UFFDIO_REGISTER_MODE_WP;
-  // In this order: a mapping that takes the place of one that was looked at is reported.
-  return ::ioctl(userfault_, UFFDIO_REGISTER, &request) == 0 &&
-         is_private_anonymous(maps_, begin, end);
+  if (::ioctl(userfault_, UFFDIO_REGISTER, &request) != 0) {
+    // A neighbour is somebody else's, or has just gone.
+    request.range = {begin, end - begin};
+    if (::ioctl(userfault_, UFFDIO_REGISTER, &request) != 0) return false;
+  }
+  // After, too: a mapping that takes the place of one that was looked at is reported from here on.
+  return is_private_anonymous(maps_, begin, end);
 }
+
+void MemoryMonitor::wake_reaper() noexcept { signal_event(wake_); }
 
 bool MemoryMonitor::quiet() const noexcept {
   // No range at all is refused with EINVAL, after the question whether a change waits (EAGAIN). The

@@ -50,6 +50,9 @@ class MemoryMonitor {
   /// where changes of this mapping cannot be noticed.
   [[nodiscard]] bool watch(std::uintptr_t begin, std::uintptr_t end) noexcept;
 
+  /// Has subscribers reap, on the thread for that.
+  void wake_reaper() noexcept;
+
   /// Odd while changes are being told.
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_.load(); }
   /// No change waits to be read. One system call.

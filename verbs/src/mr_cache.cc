@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <new>
 #include <unistd.h>
 
@@ -62,6 +63,12 @@ void MrLease::drop() noexcept {
   bytes_ = {};
 }
 
+void MrLease::drop_soon() noexcept {
+  if (detail::CachedRegistration* const registration = std::exchange(registration_, nullptr))
+    registration->core->release_soon(registration);
+  bytes_ = {};
+}
+
 Result<MrCache> MrCache::create(const ProtectionDomain& domain, const MrCacheOptions& options) {
   const Error wrong{Code::kInvalidArgument, "MrCache::create"};
   if (domain.empty()) return wrong.with_subject("no protection domain");
@@ -96,8 +103,16 @@ Result<MrLease> MrCache::acquire(std::span<std::byte> bytes, Access access, Dead
     return core_->acquire(bytes, access, deadline);
   } catch (const std::bad_alloc&) {
     return Error{Code::kOutOfMemory, "MrCache::acquire"};
+  } catch (const std::exception&) {  // oneTBB's, where it gets no thread
+    return Error{Code::kSystem, "MrCache::acquire"};
   }
 }
+
+MrLease MrCache::find(std::span<std::byte> bytes, Access access) noexcept {
+  return core_ == nullptr ? MrLease{} : core_->find_kept(bytes, access);
+}
+
+std::size_t MrCache::trim() noexcept { return core_ == nullptr ? 0 : core_->trim(); }
 
 std::size_t MrCache::invalidate(std::span<std::byte> bytes) {
   return core_ == nullptr ? 0 : core_->invalidate(bytes);

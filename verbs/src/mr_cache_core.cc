@@ -155,6 +155,14 @@ Result<MrLease> MrCacheCore::acquire(std::span<std::byte> bytes, Access access, 
   return register_new(bytes, access, deadline, keep);
 }
 
+MrLease MrCacheCore::find_kept(std::span<std::byte> bytes, Access access) noexcept {
+  if (forked() || !keeps() || !check_range(bytes, access)) return {};
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+  Registration* found = nullptr;
+  if (look_up(begin, begin + bytes.size(), access, found) != LookUp::kHit) return {};
+  return MrLease{found, bytes};
+}
+
 Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access access,
                                           Deadline deadline, bool keep) {
   auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
@@ -203,7 +211,12 @@ Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access acc
   }
   Registration* const registration = made.release();
   MrLease lease{registration, bytes};
-  if (!keep || !publish(*registration, access, invalidations)) {
+  bool published = false;
+  try {
+    published = keep && publish(*registration, access, invalidations);
+  } catch (const std::bad_alloc&) {  // not kept, then
+  }
+  if (!published) {
     registration->state.fetch_or(Registration::kDead | Registration::kUnlinked);
     const std::lock_guard lock{mutex_};
     ++counters_.unkept;
@@ -242,12 +255,19 @@ Status MrCacheCore::reserve(Pinned wanted, Deadline deadline, Reservation& reser
           return Error{Code::kTimedOut, "MrCache::acquire"};
         continue;
       }
+      if (victim == nullptr && dead_.load() != nullptr) {  // released, and the reaper's to finish
+        lock.unlock();
+        collect_dead();
+        continue;
+      }
       if (victim == nullptr)
         return bytes > free_bytes
                    ? held.with_subject("bytes_max, leased").with_limit(bytes, free_bytes)
                    : held.with_subject("registrations_max, leased").with_limit(count, free_count);
     }
     finish(victim);
+    if (deadline != Deadline::max() && std::chrono::steady_clock::now() >= deadline)
+      return Error{Code::kTimedOut, "MrCache::acquire"};
   }
 }
 
@@ -393,10 +413,14 @@ void MrCacheCore::changed(std::uintptr_t begin, std::uintptr_t end, MappingChang
       Registration& registration = registration_of(item);
       if ((registration.state.fetch_or(Registration::kDead) & Registration::kDead) != 0) return;
       changed_[static_cast<std::size_t>(how)].fetch_add(1, std::memory_order_relaxed);
-      registration.next_dead = dead_.load();
-      while (!dead_.compare_exchange_weak(registration.next_dead, &registration)) {
-      }
+      add_dead(registration);
     });
+}
+
+void MrCacheCore::add_dead(Registration& registration) noexcept {
+  registration.next_dead = dead_.load();
+  while (!dead_.compare_exchange_weak(registration.next_dead, &registration)) {
+  }
 }
 
 std::size_t MrCacheCore::invalidate(std::span<std::byte> bytes) {
@@ -430,6 +454,32 @@ void MrCacheCore::release(Registration* registration) noexcept {
     ++finishing_;
   }
   finish(registration);
+}
+
+void MrCacheCore::release_soon(Registration* registration) noexcept {
+  if (monitor_ == nullptr || forked()) return release(registration);
+  const std::shared_ptr<MemoryMonitor> monitor = monitor_;
+  const std::uint64_t before = registration->state.fetch_sub(Registration::kLease);
+  if (before >= 2 * Registration::kLease || (before & Registration::kUnlinked) == 0) return;
+  // Whoever unlinked it has let go of it, and left it to the last lease.
+  add_dead(*registration);
+  monitor->wake_reaper();
+}
+
+std::size_t MrCacheCore::trim() noexcept {
+  if (forked()) return 0;
+  std::size_t count = 0;
+  for (;; ++count) {
+    Registration* victim = nullptr;
+    {
+      const std::lock_guard lock{mutex_};
+      victim = evict_one_locked();
+    }
+    if (victim == nullptr) break;
+    finish(victim);
+  }
+  collect_dead();
+  return count;
 }
 
 void MrCacheCore::finish(const Doomed& doomed) noexcept {

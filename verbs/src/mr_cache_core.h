@@ -66,8 +66,12 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   void close() noexcept;
 
   Result<MrLease> acquire(std::span<std::byte> bytes, Access access, Deadline deadline);
+  [[nodiscard]] MrLease find_kept(std::span<std::byte> bytes, Access access) noexcept;
   std::size_t invalidate(std::span<std::byte> bytes);
+  std::size_t trim() noexcept;
   void release(CachedRegistration* registration) noexcept;
+  /// Leaves what release() would deregister to the reaper.
+  void release_soon(CachedRegistration* registration) noexcept;
   [[nodiscard]] bool keeps() const noexcept { return monitor_ != nullptr || explicit_; }
   [[nodiscard]] bool automatic() const noexcept { return monitor_ != nullptr; }
   [[nodiscard]] std::string_view why_not() const noexcept { return why_not_; }
@@ -106,6 +110,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   CachedRegistration* find(std::uintptr_t begin, std::uintptr_t end, Access access) const noexcept;
   Result<MrLease> register_new(std::span<std::byte> bytes, Access access, Deadline deadline,
                                bool keep);
+  void add_dead(CachedRegistration& registration) noexcept;
   Status reserve(Pinned wanted, Deadline deadline, Reservation& reservation);
   CachedRegistration* evict_one_locked();
   Status register_pieces(std::uintptr_t begin, std::uintptr_t end, Access access, Deadline deadline,

@@ -25,18 +25,20 @@ Status MrCacheCore::register_pieces(std::uintptr_t begin, std::uintptr_t end, Ac
   Status done = register_in_parallel(parts, access, deadline, pieces);
   if (!done && done.error().code() == Code::kOutOfMemory) {
     // The device or the process is full, and what lies here idle is part of it.
-    bool evicted = false;
-    for (;;) {
+    // As much of it goes as is wanted: what is left may be in use again soon.
+    std::uint64_t freed_bytes = 0;
+    while (freed_bytes < end - begin &&
+           (deadline == Deadline::max() || std::chrono::steady_clock::now() < deadline)) {
       CachedRegistration* victim = nullptr;
       {
         const std::lock_guard lock{mutex_};
         victim = evict_one_locked();
       }
       if (victim == nullptr) break;
+      freed_bytes += victim->end - victim->begin;
       finish(victim);
-      evicted = true;
     }
-    if (evicted) done = register_in_parallel(parts, access, deadline, pieces);
+    if (freed_bytes != 0) done = register_in_parallel(parts, access, deadline, pieces);
   }
   return done;
 }

@@ -106,6 +106,7 @@ class CallbackCore {
   }
   CallbackEntry* acquire(Status& why) noexcept;
   void give_back(CallbackEntry& entry) noexcept;
+  bool lend(CallbackEntry& entry) noexcept;
   Status hand_over(CallbackEntry& entry, bool sound, Slot* slot, GivenCallback given,
                    std::uint64_t tag, Deadline until) noexcept;
   void carry_out(CallbackEntry& entry) noexcept;

@@ -120,6 +120,17 @@ Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offs
   return hand_over(*entry, region_->check(*entry), nullptr, given, tag, until);
 }
 
+/// A registration for memory that has none, where that is worth it. False: its deadline passed.
+bool CallbackCore::lend(CallbackEntry& entry) noexcept {
+  // A poller that pinned pages would keep everybody else whom it serves.
+  const auto which = poller_.is_this_thread() ? LaneDriver::Lend::kOld : LaneDriver::Lend::kNew;
+  if (!lane().lend(entry, which) || Clock::now() < entry.deadline) return true;
+  lane().take_back(entry);
+  entry.outcome = Outcome::failure(Code::kTimedOut);
+  EndTally{region_->session().metrics()}.add(entry);
+  return false;
+}
+
 Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, GivenCallback given,
                                std::uint64_t tag, Deadline until) noexcept {
   Status status;
@@ -129,12 +140,14 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
     entry.outcome = Outcome::failure(Code::kTimedOut);
     EndTally{region_->session().metrics()}.add(entry);
   }
+  entry.deadline = std::min(deadline_after(entry.submitted, deadline_), until);
+  if (sound && !entry.whole && !lend(entry)) [[unlikely]]
+    sound = false;
   if (sound) [[likely]] {
     entry.tag = tag;
     if (slot != nullptr) entry.slot = std::move(*slot);
     given.type->move(entry.callable.data(), given.callable);
     entry.type = given.type;
-    entry.deadline = std::min(deadline_after(entry.submitted, deadline_), until);
     const Deadline::rep due = entry.deadline.time_since_epoch().count();
     entry.due.store(due, std::memory_order_relaxed);
     if (until != Deadline::max()) lower_earliest(due);
@@ -142,7 +155,6 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
       carry_out(entry);
       return {};
     }
-    if (!entry.whole) lane().lend(entry);
     OperationList alone;
     alone.append(entry);
     lane().submit(alone);

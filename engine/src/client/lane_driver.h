@@ -43,11 +43,16 @@ class LaneDriver {
   LaneDriver(const LaneDriver&) = delete;
   LaneDriver& operator=(const LaneDriver&) = delete;
 
+  /// Whether lend() may make a registration, which blocks while pages are pinned.
+  enum class Lend : std::uint8_t { kOld, kNew };
   /// Finds a registration for the memory of a checked operation that is not whole, if it is worth
   /// that. By the operation's owner, once its deadline is known, before it is submitted: then it
-  /// goes back when the operation ends, else the owner calls take_back(). May block while pages are
-  /// pinned, until the deadline.
-  virtual void lend(OperationRecord& operation) noexcept { (void)operation; }
+  /// goes back when the operation ends, else the owner calls take_back(). Ends by half of the time
+  /// that the operation has, or soon after. True: that may have taken time.
+  virtual bool lend(OperationRecord& operation, Lend which) noexcept {
+    (void)operation, (void)which;
+    return false;
+  }
   virtual void take_back(OperationRecord& operation) noexcept { (void)operation; }
 
   /// Hands over checked operations; they end in their sinks. Never allocates, never waits for the

@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <span>
 
+#include "support/spin_pause.h"
+
 namespace remora::detail {
 
 using transport::Opcode;
@@ -124,7 +126,10 @@ void OverLanes::run() noexcept {
   const std::chrono::nanoseconds spin = region_.session().engine().options().spin;
   Clock::time_point busy = Clock::now();
   while (!poll()) {
-    if (Clock::now() - busy < spin) continue;
+    if (const Clock::duration waited = Clock::now() - busy; waited < spin) {
+      spin_pause(waited);
+      continue;
+    }
     sleep();
     busy = Clock::now();
   }

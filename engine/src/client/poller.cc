@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "support/log.h"
+#include "support/spin_pause.h"
 
 namespace remora::detail {
 
@@ -133,11 +134,15 @@ void Poller::run(State& state) noexcept {
   while (!state.stop.load(std::memory_order_acquire)) {
     welcome(state);
     const bool worked = run_jobs(state);
-    if (serve_all(state) || worked) {
-      active = Clock::now();
-    } else if (Clock::now() - active >= state.spin) {
+    const bool ended = serve_all(state);
+    const Clock::time_point now = Clock::now();
+    if (ended || worked) {
+      active = now;
+    } else if (now - active >= state.spin) {
       sleep(state);
       active = Clock::now();
+    } else {
+      spin_pause(now - active);
     }
   }
   poller_clocks().remove();

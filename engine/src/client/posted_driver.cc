@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "support/log.h"
+#include "support/spin_pause.h"
 
 namespace remora::detail {
 
@@ -22,14 +23,6 @@ constexpr std::chrono::milliseconds kFlushTimeout{200};
 /// A sleeping caller looks at the world at least this often.
 constexpr std::chrono::milliseconds kSleepMost{100};
 
-/// Tells the core that this is a waiting loop.
-void relax() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 }  // namespace
 
 PostedDriver::PostedDriver(std::unique_ptr<transport::Lane> lane, Options options,
@@ -127,6 +120,7 @@ void PostedDriver::wait(CompletionSink& sink, std::size_t at_least,
                         DeadlineSource earliest_deadline) noexcept {
   std::optional<Clock::time_point> began;
   Deadline deadline{};
+  Clock::duration waited{};
   while (true) {
     std::unique_lock<LightMutex> lock{mutex_, std::try_to_lock};
     if (lock.owns_lock()) {
@@ -140,6 +134,7 @@ void PostedDriver::wait(CompletionSink& sink, std::size_t at_least,
         began = now;
         deadline = earliest_deadline();
       }
+      waited = now - *began;
       if (now >= deadline) {
         if (!lock.owns_lock()) lock.lock();
         collect();
@@ -148,7 +143,7 @@ void PostedDriver::wait(CompletionSink& sink, std::size_t at_least,
         deadline = earliest_deadline();
         // The same deadline again: what expired was broken off and completes below.
         if (deadline <= now) deadline = now + kSleepMost;
-      } else if (ready < at_least && now - *began >= options_.spin) {
+      } else if (ready < at_least && waited >= options_.spin) {
         if (!lock.owns_lock()) lock.lock();
         // While the lock was waited for, its holder may have moved what is waited for here.
         if (sink.ready() < at_least && !broken()) sleep(lock, std::min(deadline, now + kSleepMost));
@@ -159,7 +154,7 @@ void PostedDriver::wait(CompletionSink& sink, std::size_t at_least,
       leave();
     }
     if (sink.ready() >= at_least) return;
-    relax();
+    spin_pause(waited);
   }
 }
 

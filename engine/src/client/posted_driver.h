@@ -43,7 +43,7 @@ class PostedDriver final : public LaneDriver {
                BrokenHandler on_broken);
   ~PostedDriver() override;
 
-  void lend(OperationRecord& operation) noexcept override;
+  bool lend(OperationRecord& operation, Lend which) noexcept override;
   void take_back(OperationRecord& operation) noexcept override;
   /// One doorbell, unless the send queue is short of room.
   void submit(OperationList operations) noexcept override;

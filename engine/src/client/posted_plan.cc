@@ -19,13 +19,20 @@ namespace {
 constexpr std::uint32_t kJoinedBytesMost = std::uint32_t{64} << 10U;
 }  // namespace
 
-void PostedDriver::lend(OperationRecord& operation) noexcept {
+bool PostedDriver::lend(OperationRecord& operation, Lend which) noexcept {
   if (options_.cache == nullptr || operation.pieces != nullptr || operation.memory != nullptr ||
       !transport::is_transfer(operation.request.opcode) ||
       operation.length_bytes < options_.cache_from_bytes)
-    return;
-  operation.lease =
-      options_.cache->lease({operation.request.local, operation.length_bytes}, operation.deadline);
+    return false;
+  const std::span<std::byte> bytes{operation.request.local, operation.length_bytes};
+  if (which == Lend::kOld) {
+    operation.lease = options_.cache->find(bytes);
+    return false;
+  }
+  // Copying takes time too, where it comes to that.
+  const Deadline until = operation.submitted + (operation.deadline - operation.submitted) / 2;
+  operation.lease = options_.cache->lease(bytes, until);
+  return true;
 }
 
 void PostedDriver::take_back(OperationRecord& operation) noexcept {

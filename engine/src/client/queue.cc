@@ -54,6 +54,9 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
 QueueCore::~QueueCore() {
   const auto earliest = [this] { return earliest_deadline(); };
   if (in_flight_ > 0) lane_.wait(sink_, in_flight_, DeadlineSource{earliest});
+  while (!held_.empty())
+    if (OperationRecord& operation = held_.take_first(); !operation.whole)
+      lane_.take_back(operation);
   if (event_) lane_.settle_events();
 }
 
@@ -164,11 +167,16 @@ Status QueueCore::submit() noexcept {
   const Clock::time_point now = Clock::now();
   const Deadline deadline = deadline_after(now, deadline_);
   bool barred = !held_.empty();
+  bool any_split = false;
   for (OperationRecord* at = filled_.first; at != nullptr; at = at->next) {
     at->submitted = now;
     at->deadline = deadline;
-    if (!at->whole) lane_.lend(*at);
+    any_split = any_split || !at->whole;
     barred = barred || static_cast<QueueEntry*>(at)->after_barrier;
+  }
+  if (any_split && lend_to_filled() && Clock::now() >= deadline) [[unlikely]] {
+    while (!filled_.empty()) refuse(filled_.take_first(), Code::kTimedOut);
+    return {};
   }
   if (in_flight_ + held_.count == 0) earliest_ = deadline;
   if (!barred) [[likely]] {
@@ -178,6 +186,14 @@ Status QueueCore::submit() noexcept {
     hand_over_held();
   }
   return {};
+}
+
+/// True when registrations may have been made, which takes time.
+bool QueueCore::lend_to_filled() noexcept {
+  bool any = false;
+  for (OperationRecord* at = filled_.first; at != nullptr; at = at->next)
+    if (!at->whole) any = lane_.lend(*at, LaneDriver::Lend::kNew) || any;
+  return any;
 }
 
 void QueueCore::hand_over(OperationList& operations) noexcept {

@@ -116,6 +116,7 @@ class QueueCore {
   bool fill(QueueEntry& entry, const Transfer& transfer) noexcept;
   Ticket keep(QueueEntry& entry, bool sound) noexcept;
   void hand_out(OperationRecord& operation) noexcept;
+  bool lend_to_filled() noexcept;
   void hand_over(OperationList& operations) noexcept;
   void hand_over_held() noexcept;
   void bar(OperationRecord* operation) noexcept;

@@ -114,7 +114,13 @@ void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadli
   operation.submitted = Clock::now();
   operation.deadline = deadline_after(operation.submitted, deadline);
   LaneDriver& lane = session_->lane_of_thread();
-  if (!operation.whole) lane.lend(operation);
+  if (!operation.whole && lane.lend(operation, LaneDriver::Lend::kNew) &&
+      Clock::now() >= operation.deadline) [[unlikely]] {
+    lane.take_back(operation);
+    operation.outcome = Outcome::failure(Code::kTimedOut);
+    EndTally{session_->metrics()}.add(operation);
+    return;
+  }
   if (session_->lanes().size() > 1 && goes_over_lanes(operation)) [[unlikely]] {
     run_over_lanes(*this, operation);
     if (!operation.whole) lane.take_back(operation);

@@ -11,8 +11,9 @@
 
 namespace remora::transport::rdma {
 
-/// A cache that refuses what it cannot keep. Null where changes of mappings are not noticed, and
-/// where the registry takes no series of it but for those of another cache: the log says why.
+/// A cache that refuses what it cannot keep, and pins no more than a quarter of what the process
+/// may lock. Null where changes of mappings are not noticed: the log says why. Of two caches of one
+/// device in one registry the first has the series.
 std::shared_ptr<RegistrationCache> make_cache(const verbs::ProtectionDomain& domain,
                                               const RegistrationCache::Options& options);
 

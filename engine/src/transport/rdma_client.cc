@@ -56,17 +56,37 @@ class RdmaMemoryDomain final : public MemoryDomain {
 
   Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) override {
     auto memory = domain_.register_bytes(bytes, verbs::Access::kLocalWrite);
+    // What is kept and idle stands back for what is asked for.
+    if (!memory && memory.error().code() == Code::kOutOfMemory && trim())
+      memory = domain_.register_bytes(bytes, verbs::Access::kLocalWrite);
     if (!memory) return memory.error();
     return std::unique_ptr<Registration>{std::make_unique<RdmaRegistration>(std::move(*memory))};
   }
   std::shared_ptr<RegistrationCache> make_cache(
       const RegistrationCache::Options& options) override {
-    return rdma::make_cache(domain_, options);
+    auto made = rdma::make_cache(domain_, options);
+    const std::lock_guard lock{mutex_};
+    caches_.emplace_back(made);
+    return made;
   }
   [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
 
  private:
+  bool trim() {
+    std::vector<std::shared_ptr<RegistrationCache>> caches;
+    {
+      const std::lock_guard lock{mutex_};
+      std::erase_if(caches_, [](const auto& weak) { return weak.expired(); });
+      for (const auto& weak : caches_) caches.push_back(weak.lock());
+    }
+    bool any = false;
+    for (const auto& cache : caches) any = (cache != nullptr && cache->trim()) || any;
+    return any;
+  }
+
   verbs::ProtectionDomain domain_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<RegistrationCache>> caches_;
 };
 
 /// A lane's connection, seen by two: the lane posts and destroys, the control thread takes events.

@@ -5,9 +5,11 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <thread>
 #include <utility>
 
 #include "support/log.h"
+#include "support/spin_pause.h"
 
 namespace remora::transport::tcp {
 
@@ -103,6 +105,9 @@ void IoThread::run() noexcept {
       look(0);
     }
     serve_active(now);
+    // Asking the sockets is pause enough until then.
+    const Clock::duration waited = now - moved_at_;
+    if (waited >= detail::kSpinAlone && waited < spin_) std::this_thread::yield();
     if (!refused_.empty()) end_refused(now);
   }
 }

@@ -140,7 +140,12 @@ class RegistrationCache {
   /// spent, a registration that fails. Takes no lock where the bytes were used before; else blocks
   /// while pages are pinned, until `deadline` at most (looked at between pieces).
   virtual MemoryLease lease(std::span<std::byte> bytes, Deadline deadline) noexcept = 0;
+  /// Only what is there already: never blocks.
+  virtual MemoryLease find(std::span<std::byte> bytes) noexcept = 0;
+  /// Never blocks.
   virtual void give_back(MemoryLease lease) noexcept = 0;
+  /// Makes room under the process's limit of locked memory. True: something went.
+  virtual bool trim() noexcept = 0;
   /// The key of a part of what was leased, from its beginning on.
   [[nodiscard]] virtual Key key_of(MemoryLease lease, std::span<std::byte> part) const noexcept = 0;
 };

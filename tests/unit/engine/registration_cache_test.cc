@@ -27,6 +27,10 @@ class FakeCache final : public transport::RegistrationCache {
     ++out;
     return {this};
   }
+  MemoryLease find(std::span<std::byte> bytes) noexcept override {
+    return known ? lease(bytes, Deadline::max()) : MemoryLease{};
+  }
+  bool trim() noexcept override { return false; }
   void give_back(MemoryLease lease) noexcept override {
     EXPECT_EQ(lease.registration, this);
     --out;
@@ -40,6 +44,7 @@ class FakeCache final : public transport::RegistrationCache {
   std::vector<std::span<std::byte>> asked;
   int out = 0;
   bool empty = false;
+  bool known = false;
 };
 
 class RegistrationCacheTest : public ::testing::Test {
@@ -72,7 +77,7 @@ class RegistrationCacheTest : public ::testing::Test {
     return operation;
   }
   void submit(OperationRecord& operation) {
-    driver_->lend(operation);
+    driver_->lend(operation, LaneDriver::Lend::kNew);
     OperationList alone;
     alone.append(operation);
     driver_->submit(alone);
@@ -142,6 +147,17 @@ TEST_F(RegistrationCacheTest, WhatTheCacheRefusesIsCopied) {
   EXPECT_EQ(buffer_[7], std::byte{42});
 }
 
+TEST_F(RegistrationCacheTest, WhoMayNotBlockGetsWhatIsThere) {
+  auto& operation = make(Opcode::kRead, std::span{buffer_}.first(kFromBytes));
+  driver_->lend(operation, LaneDriver::Lend::kOld);
+  EXPECT_FALSE(operation.lease);
+  cache_->known = true;
+  driver_->lend(operation, LaneDriver::Lend::kOld);
+  EXPECT_TRUE(operation.lease);
+  driver_->take_back(operation);
+  EXPECT_EQ(cache_->out, 0);
+}
+
 TEST_F(RegistrationCacheTest, LeaseGoesBackWhenTheLaneBreaks) {
   auto& operation = make(Opcode::kWrite, std::span{buffer_}.first(2048));
   submit(operation);
@@ -163,7 +179,7 @@ TEST_F(RegistrationCacheTest, LeaseGoesBackWhenItsOperationIsCancelled) {
 
 TEST_F(RegistrationCacheTest, PartsUseTheLeaseOfTheirWholeAndLeaveItThere) {
   auto& whole = make(Opcode::kRead, std::span{buffer_}.first(1024));
-  driver_->lend(whole);
+  EXPECT_TRUE(driver_->lend(whole, LaneDriver::Lend::kNew));
   auto& part = make(Opcode::kRead, std::span{buffer_}.first(1024));
   part.part = true;
   part.lease = whole.lease;

@@ -157,9 +157,10 @@ class Queue {
   Status select(const Region& region) noexcept;
 
   /// Hands everything taken since the last submit() to the lane: one chain, one doorbell (more only
-  /// where the send queue has no room for all; the rest follows in wait()). Never blocks.
-  /// Errors: kBusy (another thread is in a call of this queue). Faults of an operation or of the
-  /// session arrive as completions.
+  /// where the send queue has no room for all; the rest follows in wait()). Blocks only while long
+  /// memory that is not registered is used for the first time (buffer.h), for half of the deadline
+  /// at most. Errors: kBusy (another thread is in a call of this queue). Faults of an operation or
+  /// of the session arrive as completions.
   Status submit() noexcept;
 
   /// Everything taken after it is posted only when everything taken before it has completed, with

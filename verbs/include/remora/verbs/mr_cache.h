@@ -120,6 +120,9 @@ class MrLease {
                                  std::uint64_t length_bytes) const noexcept;
   /// Ends the lease. A registration that is not kept is deregistered here.
   void drop() noexcept;
+  /// The same, but deregistering, where that is due, is left to a thread of the library's (where
+  /// there is one: with automatic invalidation). For callers that hold others up.
+  void drop_soon() noexcept;
 
   /// The lease as a word, for records that hold no types of this library; this one is empty then.
   /// Null where it was. A word that never comes back to attach() keeps its registration for ever.
@@ -165,9 +168,17 @@ class MrCache {
   /// kUnsupported (Unkept::kRefuse, and changes of this memory are not noticed); kLimitExceeded
   /// (larger than a budget: asked() and allowed()); kOutOfMemory (leases hold the
   /// budget: asked() and allowed(); or as of MemoryRegion::register_bytes); kTimedOut; kClosed (a
-  /// forked child); kProvider (errno kept).
+  /// forked child); kSystem (no thread to register in parallel); kProvider (errno kept).
   [[nodiscard]] Result<MrLease> acquire(std::span<std::byte> bytes, Access access,
                                         Deadline deadline = Deadline::max());
+
+  /// What acquire() does for a hit; empty where it would be a miss. Registers nothing, takes no
+  /// lock.
+  [[nodiscard]] MrLease find(std::span<std::byte> bytes, Access access) noexcept;
+
+  /// Deregisters what no lease uses, and returns how many there were: makes room under the
+  /// process's own limits (memlock), for others.
+  std::size_t trim() noexcept;
 
   /// Registrations that touch `bytes` are not given out again; idle ones are deregistered, leased
   /// ones with their last lease. Returns how many there were. For mappings whose changes are not
