@@ -176,9 +176,9 @@ TEST_F(VerbsMrCache, ForkThenWriteInBoth) {
 
 TEST_F(VerbsMrCache, TenThousandStepsOfFourThreads) {
   constexpr std::size_t kPages = kRoom / kCachedPage;
-  auto small = verbs::MrCache::create(rig_->domain, {.bytes_max = 80 * kCachedPage,
-                                                     .registrations_max = 24,
-                                                     .piece_bytes = 4 * kCachedPage});
+  auto small = verbs::MrCache::create(
+      rig_->domain,
+      {.bytes_max = 80 * kCachedPage, .registrations_max = 24, .piece_bytes = 4 * kCachedPage});
   ASSERT_OK(small);
   std::mutex one_at_a_time;  // the queue pair and its buffers
   MrCacheSteps steps{*small, kPages, [&](const verbs::MrLease& lease) {

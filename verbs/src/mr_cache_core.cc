@@ -280,7 +280,8 @@ Registration* MrCacheCore::evict_one_locked() {
     const bool leased = oldest->state.load() >= Registration::kLease;
     if (leased || used > oldest->queued_at) {
       order_.erase(order_.begin());
-      oldest->queued_at = leased ? time_.load() : used;
+      // Behind all others: with the age of another one it could stay the first.
+      oldest->queued_at = leased ? time_.fetch_add(1) + 1 : used;
       order_.emplace(oldest->queued_at, oldest);
     } else if (oldest->state.compare_exchange_strong(idle, Registration::kDead)) {
       unlink_locked(*oldest);
@@ -290,7 +291,7 @@ Registration* MrCacheCore::evict_one_locked() {
       return oldest;
     } else if ((idle & Registration::kDead) != 0) {  // the monitor's: out when it is collected
       order_.erase(order_.begin());
-      oldest->queued_at = time_.load();
+      oldest->queued_at = time_.fetch_add(1) + 1;
       order_.emplace(oldest->queued_at, oldest);
     }
   }

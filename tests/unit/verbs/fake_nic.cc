@@ -39,6 +39,7 @@ FakeNic::~FakeNic() { current = nullptr; }
 
 ibv_mr* FakeNic::reg_mr(ibv_pd* domain, void* address, std::size_t length, unsigned) {
   FakeNic& nic = *current;
+  if (nic.before_registering) nic.before_registering();
   const std::lock_guard lock{nic.mutex_};
   if (const int number = fake().use("reg_mr"); number != 0) return errno = number, nullptr;
   Pinned pinned{-1, 0, 0, length};

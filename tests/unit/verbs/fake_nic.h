@@ -33,7 +33,8 @@ class FakeNic {
   [[nodiscard]] std::uint64_t live_bytes();
   /// Off: registrations hold no pages, and there may be very many.
   bool pin = true;
-  /// Called without a lock.
+  /// Called without a lock, in the thread that registers or deregisters.
+  std::function<void()> before_registering;
   std::function<void()> before_deregistering;
 
  private:
