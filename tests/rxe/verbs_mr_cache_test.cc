@@ -2,6 +2,8 @@
 // through a lease is what the program sees.
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <functional>
 #include <mutex>
@@ -11,6 +13,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "memory_monitor.h"
 #include "support/mr_cache_steps.h"
 #include "verbs_loopback.h"
 
@@ -137,6 +140,88 @@ TEST_F(VerbsMrCache, EveryChangeOfAMapping) {
   EXPECT_GE(counters.remapped, 1U);
   EXPECT_GE(counters.removed, 1U);
   ::munmap(at, kCachedBytes);
+}
+
+std::atomic<bool> g_rxe_monitor_held{false};
+void hold_rxe_monitor() {
+  while (g_rxe_monitor_held) std::this_thread::sleep_for(std::chrono::microseconds{100});
+}
+
+TEST_F(VerbsMrCache, AddressThatAnotherThreadGetsBeforeTheReportIsRead) {
+  for (int i = 0; i < 10; ++i) {
+    std::byte* const at = map();
+    expect_fresh(at);
+    expect_fresh(at);
+    const auto hits = cache_->counters().hits;
+    g_rxe_monitor_held = true;
+    verbs::detail::MemoryMonitor::before_read = &hold_rxe_monitor;
+    std::thread unmapper{[&] { ::munmap(at, kCachedBytes); }};
+    unsigned char present = 0;
+    while (::mincore(at, kCachedPage, &present) == 0 || errno != ENOMEM) std::this_thread::yield();
+    map(at);
+    expect_fresh(at);
+    EXPECT_EQ(cache_->counters().hits, hits);
+    g_rxe_monitor_held = false;
+    unmapper.join();
+    verbs::detail::MemoryMonitor::before_read = nullptr;
+    expect_fresh(at);
+    ::munmap(at, kCachedBytes);
+  }
+}
+
+TEST_F(VerbsMrCache, LeaseOfWhatWasUnmappedReachesNothingNew) {
+  std::byte* const at = map();
+  const auto lease = cache_->acquire({at, kCachedBytes}, verbs::Access::kLocalWrite);
+  ASSERT_OK(lease);
+  ::munmap(at, kCachedBytes);
+  map(at);
+  rig_->fill(kRoom, kCachedBytes, 7);
+  EXPECT_TRUE(move(*lease, false)) << "its pages are pinned, though they are nobody's";
+  EXPECT_TRUE(
+      std::all_of(at, at + kCachedBytes, [](std::byte each) { return each == std::byte{}; }));
+  expect_fresh(at);
+  ::munmap(at, kCachedBytes);
+}
+
+TEST_F(VerbsMrCache, MappingsThatGrowAndThatTouch) {
+  std::byte* const at = map();
+  ::munmap(at + kCachedBytes / 2, kCachedBytes / 2);
+  {
+    const auto half = cache_->acquire({at, kCachedBytes / 2}, verbs::Access::kLocalWrite);
+    ASSERT_OK(half);
+    expect_fresh_through(*half);
+  }
+  void* const grown = ::mremap(at, kCachedBytes / 2, kCachedBytes, 0);
+  if (grown == at) expect_fresh(at);
+  // The second half anew, with advice of its own: two mappings.
+  ASSERT_NE(::mmap(at + kCachedBytes / 2, kCachedBytes / 2, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            MAP_FAILED);
+  ASSERT_EQ(::madvise(at + kCachedBytes / 2, kCachedBytes / 2, MADV_DONTDUMP), 0);
+  expect_fresh(at);
+  expect_fresh(at);
+  ::munmap(at + kCachedBytes / 2, kCachedBytes / 2);
+  ASSERT_NE(::mmap(at + kCachedBytes / 2, kCachedBytes / 2, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            MAP_FAILED);
+  expect_fresh(at);
+  ::munmap(at, kCachedBytes);
+}
+
+TEST_F(VerbsMrCache, Brk) {
+  const std::size_t odd = reinterpret_cast<std::uintptr_t>(::sbrk(0)) % kCachedPage;
+  if (odd != 0) ::sbrk(static_cast<std::intptr_t>(kCachedPage - odd));
+  constexpr auto kGrown = static_cast<std::intptr_t>(kCachedBytes);
+  auto* const at = static_cast<std::byte*>(::sbrk(kGrown));
+  for (int i = 0; i < 5; ++i) {
+    expect_fresh(at);
+    expect_fresh(at);
+    if (::sbrk(0) != at + kCachedBytes) GTEST_SKIP() << "malloc moved the break";
+    ::sbrk(-kGrown);
+    ASSERT_EQ(::sbrk(kGrown), at);
+    expect_fresh(at);
+  }
+  EXPECT_GE(cache_->counters().unmapped, 5U);
 }
 
 TEST_F(VerbsMrCache, SharedMemoryIsNotKept) {
