@@ -16,7 +16,7 @@ namespace remora::bench {
 namespace {
 
 constexpr std::uint32_t kChain = 32;
-constexpr std::uint32_t kBytes = 8;
+constexpr std::uint64_t kBytes = 8;
 constexpr int kChainsATurn = 400;
 
 struct Rig {
@@ -67,7 +67,8 @@ void by_hand(Rig& rig) {
   std::array<ibv_sge, kChain> pieces{};
   const auto base = reinterpret_cast<std::uint64_t>(rig.bytes.data());
   for (std::uint32_t i = 0; i < kChain; ++i) {
-    pieces[i] = {.addr = base + i * kBytes, .length = kBytes, .lkey = rig.memory.raw()->lkey};
+    pieces[i] = {
+        .addr = base + i * kBytes, .length = std::uint32_t{kBytes}, .lkey = rig.memory.raw()->lkey};
     ibv_send_wr& request = requests[i];
     request.wr_id = i;
     request.sg_list = &pieces[i];
@@ -92,7 +93,7 @@ double rate(Rig& rig, void (*chain)(Rig&)) {
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < kChainsATurn; ++i) chain(rig);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  return kChainsATurn * kChain / took.count();
+  return double{kChainsATurn} * kChain / took.count();
 }
 
 }  // namespace
@@ -105,10 +106,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   Rig rig{argv[1]};
-  const long pairs = argc > 2 ? std::strtol(argv[2], nullptr, 10) : 31;
+  const auto pairs = argc > 2 ? std::strtol(argv[2], nullptr, 10) : 31;
   rate(rig, &by_batch);
   rate(rig, &by_hand);
-  for (long i = 0; i < pairs; ++i) {
+  for (std::int64_t i = 0; i < pairs; ++i) {
     const bool ours_first = i % 2 == 0;
     const double first = rate(rig, ours_first ? &by_batch : &by_hand);
     const double second = rate(rig, ours_first ? &by_hand : &by_batch);

@@ -90,12 +90,13 @@ void needed(const Value& value) {
 void handles() {
   constexpr std::size_t kTimes = 1'000'000;
   const auto ns_each = [](const auto& what) {
-    std::vector<double> rounds;
-    for (int round = 0; round < 9; ++round)
-      rounds.push_back(ns_of([&] {
-                         for (std::size_t i = 0; i < kTimes; ++i) what(i);
-                       }) /
-                       kTimes);
+    constexpr std::size_t kRounds = 9;
+    std::vector<double> rounds(kRounds);
+    for (double& round : rounds)
+      round = ns_of([&] {
+                for (std::size_t i = 0; i < kTimes; ++i) what(i);
+              }) /
+              kTimes;
     return median(rounds);
   };
   std::vector<std::byte> bytes(64 * kPageBytes);

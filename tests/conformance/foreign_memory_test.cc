@@ -1,7 +1,9 @@
 /// Memory that nobody registered: whatever happens to its mapping between two operations, what
 /// moves is what the program sees. Over rdma the engine keeps registrations of it.
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
@@ -13,7 +15,7 @@
 namespace remora::test {
 namespace {
 
-constexpr std::size_t kBytes = 256 << 10;
+constexpr std::size_t kBytes = std::size_t{256} << 10U;
 
 /// An anonymous mapping, at `at` if that is not null.
 std::span<std::byte> map(std::byte* at = nullptr) {
@@ -99,7 +101,7 @@ TEST_P(ForeignMemoryTest, MemoryWhoseChangesAreNotToldIsCopied) {
 }
 
 TEST_P(ForeignMemoryTest, QueueKeepsManyInFlight) {
-  constexpr std::size_t kBlock = 64 << 10;
+  constexpr std::size_t kBlock = std::size_t{64} << 10U;
   const Region region = make_region({.size_bytes = 4 * kBytes});
   const auto from = map();
   const auto into = map();
@@ -152,7 +154,7 @@ TEST_P(ForeignMemoryTest, BudgetIsKeptTo) {
   const Region region =
       small.open_region(uri(create({.size_bytes = kBytes}).name), Rights::kAll).value();
   std::vector<std::span<std::byte>> all;
-  for (int i = 0; i < 6; ++i) all.push_back(map());
+  std::generate_n(std::back_inserter(all), 6, [] { return map(); });
   for (const auto memory : all) {
     ASSERT_TRUE(ok(region.write(ByteOffset{0}, memory)));
     if (over_rdma()) {

@@ -18,7 +18,7 @@
 namespace remora::transport {
 namespace {
 
-constexpr std::size_t kBytes = 64 << 10;
+constexpr std::size_t kBytes = std::size_t{64} << 10U;
 
 class RdmaCacheTest : public ::testing::Test {
  protected:

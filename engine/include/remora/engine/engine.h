@@ -66,7 +66,7 @@ struct EngineOptions {
   /// Over rdma, reads and writes of so many bytes and more whose memory is not registered use a
   /// registration of it that the engine keeps for the next time (verbs::MrCache), where the kernel
   /// tells of changed mappings; all others are copied through the slots above.
-  std::uint64_t mr_cache_from_bytes = 64 * 1024;
+  std::uint64_t mr_cache_from_bytes = std::uint64_t{64} << 10U;
   /// What such registrations pin at most, on each device; 0: none are kept.
   std::uint64_t mr_cache_bytes = std::uint64_t{1} << 30U;
   /// The pages under slots: the application's, and the bounce slots. Default: the best there are.
