@@ -23,7 +23,7 @@ struct Rig {
   explicit Rig(const char* name)
       : device{verbs::devices().value().find(name).value().open().value()},
         domain{device.allocate_domain().value()},
-        bytes(2 * kChain * kBytes),
+        bytes(kBytes * kChain * 2),
         memory{
             domain.register_bytes(bytes, verbs::Access::kLocalWrite | verbs::Access::kRemoteWrite)
                 .value()},
