@@ -206,23 +206,23 @@ void take_step(TeardownStep step, bool moved_from_stays, Optional& one, Optional
   EXPECT_TRUE(works(*taken));
 }
 
+std::string g_failed_teardown;
+
 class TeardownOrder : public FakeTest {
  protected:
   void SetUp() override {
-    failed_.clear();
+    g_failed_teardown.clear();
     before_ = verbs::set_teardown_failure_handler(
-        [](const Error& error) noexcept { failed_ = error.operation(); });
+        [](const Error& error) noexcept { g_failed_teardown = error.operation(); });
   }
   void TearDown() override {
     verbs::set_teardown_failure_handler(before_);
-    EXPECT_EQ(failed_, "");
+    EXPECT_EQ(g_failed_teardown, "");
     EXPECT_EQ(fake_.open_polls, 0);
     FakeTest::TearDown();
   }
-  static std::string failed_;
   verbs::TeardownFailureHandler before_ = nullptr;
 };
-std::string TeardownOrder::failed_;
 
 struct TeardownFamily {
   Everything::Member parent;
