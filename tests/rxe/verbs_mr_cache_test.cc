@@ -79,7 +79,8 @@ class VerbsMrCache : public VerbsLoopback {
   }
 
   std::optional<verbs::MrCache> cache_;
-  static constexpr std::size_t kRoom = 24 * 1024;  ///< of what goes out, then of what comes in
+  static constexpr std::size_t kRoom =
+      std::size_t{24} * 1024;  ///< of what goes out, then of what comes in
   unsigned value_ = 0;
 };
 
