@@ -32,7 +32,7 @@ std::optional<int> run_role(int argc, char** argv) {
   return found->second({argv + 3, argv + argc});
 }
 
-RxeChild::RxeChild(std::vector<std::string> command) {
+RxeChild::RxeChild(std::vector<std::string> command, Errors errors) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error{"pipe2"};
   std::vector<char*> arguments;
@@ -43,6 +43,7 @@ RxeChild::RxeChild(std::vector<std::string> command) {
   if (pid_ == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::dup2(ends[1], STDOUT_FILENO);
+    if (errors == Errors::kMerged) ::dup2(ends[1], STDERR_FILENO);
     ::execvp(arguments[0], arguments.data());
     ::_exit(127);
   }

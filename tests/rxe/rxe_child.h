@@ -4,6 +4,7 @@
 /// ours. Started by fork and exec, so that no verbs object is shared.
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -25,8 +26,12 @@ std::optional<int> run_role(int argc, char** argv);
 /// A running program. Destroying it kills and reaps it.
 class RxeChild {
  public:
+  enum class Errors : std::uint8_t {
+    kInherited,  ///< its stderr is ours
+    kMerged,     ///< it goes where its stdout goes
+  };
   /// Throws std::runtime_error where it cannot be started. `program` is looked up in PATH.
-  explicit RxeChild(std::vector<std::string> command);
+  explicit RxeChild(std::vector<std::string> command, Errors errors = Errors::kInherited);
   /// This program in a role.
   static RxeChild role(const std::string& name, const std::vector<std::string>& arguments);
   ~RxeChild();

@@ -28,6 +28,12 @@ TEST_F(VerbsDevice, IsListedWithItsAttributes) {
   EXPECT_GT(device->attributes().max_cqe, 0U);
   EXPECT_GT(device->attributes().max_mr_bytes, 1U << 20);
   EXPECT_GT(device->attributes().max_initiator_depth, 0);
+  ibv_device_attr raw{};
+  ASSERT_EQ(::ibv_query_device(device->raw(), &raw), 0);
+  EXPECT_STREQ(device->attributes().firmware.data(), raw.fw_ver);
+  std::ostringstream out;
+  out << device->attributes();
+  EXPECT_TRUE(out.str().starts_with("firmware " + std::string{raw.fw_ver} + '\n')) << out.str();
   EXPECT_FALSE(device->is_iwarp());
 }
 
@@ -105,6 +111,40 @@ TEST_F(VerbsDevice, DepthBeyondTheDeviceIsTold) {
   EXPECT_EQ(pair.error().code(), Code::kLimitExceeded);
   EXPECT_EQ(pair.error().asked(), limit + 1);
   EXPECT_EQ(pair.error().allowed(), limit);
+  EXPECT_EQ(pair.error().remedy(), "ask for less: 'ibv_devinfo -v' shows the device's limits");
+}
+
+TEST_F(VerbsDevice, CompletionQueueDepthBeyondTheDeviceIsTold) {
+  const auto device = open();
+  const auto limit = device.attributes().max_cqe;
+  const auto queue = device.create_completion_queue({.depth = limit + 1});
+  ASSERT_FALSE(queue.ok());
+  EXPECT_EQ(queue.error().code(), Code::kLimitExceeded) << queue.error();
+  EXPECT_EQ(queue.error().asked(), limit + 1);
+  EXPECT_EQ(queue.error().allowed(), limit);
+  EXPECT_EQ(queue.error().remedy(), "ask for less: 'ibv_devinfo -v' shows the device's limits");
+}
+
+TEST_F(VerbsDevice, SharedReceivesBeyondTheDeviceAreTold) {
+  const auto domain = open().allocate_domain();
+  ASSERT_OK(domain);
+  const verbs::DeviceAttributes& limits = domain->device().attributes();
+  const auto deep = verbs::SharedReceiveQueue::create(*domain, {.depth = limits.max_srq_wr + 1});
+  ASSERT_FALSE(deep.ok());
+  if (limits.max_srq_count == 0) {
+    EXPECT_EQ(deep.error().code(), Code::kUnsupported) << deep.error();
+    GTEST_SKIP() << deep.error();
+  }
+  EXPECT_EQ(deep.error().code(), Code::kLimitExceeded) << deep.error();
+  EXPECT_EQ(deep.error().subject(), "depth");
+  EXPECT_EQ(deep.error().asked(), limits.max_srq_wr + 1);
+  EXPECT_EQ(deep.error().allowed(), limits.max_srq_wr);
+  EXPECT_EQ(deep.error().remedy(), "ask for less: 'ibv_devinfo -v' shows the device's limits");
+  const auto wide = verbs::SharedReceiveQueue::create(*domain, {.sge = limits.max_srq_sge + 1});
+  ASSERT_FALSE(wide.ok());
+  EXPECT_EQ(wide.error().code(), Code::kLimitExceeded) << wide.error();
+  EXPECT_EQ(wide.error().subject(), "sge");
+  EXPECT_EQ(wide.error().allowed(), limits.max_srq_sge);
 }
 
 TEST_F(VerbsDevice, InlineBeyondTheDeviceNamesTheNumber) {

@@ -9,10 +9,11 @@ namespace {
 #ifdef EXAMPLES
 class VerbsExamples : public RxeTest {
  protected:
-  static RxeChild example(const std::string& name, const std::vector<std::string>& arguments) {
+  static RxeChild example(const std::string& name, const std::vector<std::string>& arguments,
+                          RxeChild::Errors errors = RxeChild::Errors::kInherited) {
     std::vector<std::string> command{EXAMPLES "/verbs_" + name};
     command.insert(command.end(), arguments.begin(), arguments.end());
-    return RxeChild{std::move(command)};
+    return RxeChild{std::move(command), errors};
   }
   // What it printed; it must end well.
   static std::string output(RxeChild child) {
@@ -40,8 +41,13 @@ TEST_F(VerbsExamples, LoopbackReadsWhatItWrote) {
 
 TEST_F(VerbsExamples, UnknownDeviceIsNamed) {
   auto child = example("loopback", {"mlx5_9"});
-  EXPECT_EQ(child.rest(), "");
+  EXPECT_EQ(child.rest(), "");  // it goes to stderr
   EXPECT_EQ(child.wait(), 1);
+  auto told = example("loopback", {"mlx5_9"}, RxeChild::Errors::kMerged);
+  const std::string text = told.rest();
+  EXPECT_NE(text.find("mlx5_9: not found"), std::string::npos) << text;
+  EXPECT_NE(text.find("'rdma link' lists the devices of this host"), std::string::npos) << text;
+  EXPECT_EQ(told.wait(), 1);
 }
 
 TEST_F(VerbsExamples, DoorbellsAreCounted) {

@@ -127,6 +127,27 @@ TEST_F(VerbsLoopback, MisuseIsRefusedBeforeAnythingIsPosted) {
   EXPECT_EQ(rig_->complete(1)[0].id(), 4U);
 }
 
+TEST_F(VerbsLoopback, MoreInlineThanWasGrantedIsRefusedByPost) {
+  const std::uint32_t granted = pair_->capabilities().inline_bytes;
+  const std::vector<std::byte> bytes(std::size_t{granted} + 1, std::byte{7});
+  const std::span<const std::byte> all{bytes};
+  ASSERT_OK(pair_->post_receive(1, local(4096, bytes.size())));
+  auto batch = pair_->start();
+  batch.write_inline(2, all.first(granted), remote(8192, granted));
+  batch.send_inline(3, all);
+  const Status refused = batch.post();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), Code::kLimitExceeded) << refused.error();
+  EXPECT_EQ(refused.error().subject(), "request 1");
+  EXPECT_EQ(refused.error().asked(), granted + 1);
+  EXPECT_EQ(refused.error().allowed(), granted);
+  EXPECT_TRUE(rig_->quiet());  // nor was the other one posted
+  batch.send_inline(4, all.first(granted));
+  ASSERT_OK(batch.post());
+  for (const Completion& done : rig_->complete(2)) EXPECT_TRUE(done.ok()) << done;
+  EXPECT_EQ(std::memcmp(rig_->at(4096), bytes.data(), granted), 0);
+}
+
 TEST_F(VerbsLoopback, BreakingItFlushesWhatIsPosted) {
   ASSERT_OK(pair_->post_receive(1, local(0, 64)));
   ASSERT_OK(pair_->post_receive(2, local(64, 64)));

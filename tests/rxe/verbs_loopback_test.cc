@@ -185,6 +185,55 @@ TEST_F(VerbsLoopback, UnsignaledChainCompletesOnce) {
   EXPECT_TRUE(same(0, 32768, kLength));
 }
 
+TEST_F(VerbsLoopback, OneBatchOfEveryOperation) {
+  rig_->fill(0, 1024, 11);
+  rig_->word(20480) = 40;
+  rig_->word(20488) = 50;
+  auto receives = pair_->start_receives();
+  receives.receive(101, local(4096, 256)).receive(102, local(4608, 256)).receive(103);
+  ASSERT_OK(receives.post());
+  auto batch = pair_->start();
+  batch.send(1, local(0, 100));
+  batch.send_with_immediate(2, local(128, 100), 22);
+  batch.write(3, local(256, 200), remote(8192, 200));
+  batch.write_with_immediate(4, local(512, 200), remote(12288, 200), 44);
+  batch.read(5, local(16384, 200), remote(768, 200));
+  batch.compare_swap(6, local(24576, 8), remote(20480, 8), 40, 41);
+  batch.fetch_add(7, local(24584, 8), remote(20488, 8), 5);
+  ASSERT_OK(batch.post());
+  EXPECT_EQ(batch.taken(), 7U);
+  std::vector<Completion> sent;
+  std::vector<Completion> received;
+  for (const Completion& done : rig_->complete(10)) {
+    ASSERT_TRUE(done.ok()) << done;
+    (done.is_receive() ? received : sent).push_back(done);
+  }
+  const std::array expected{Opcode::kSend, Opcode::kSend,        Opcode::kWrite,   Opcode::kWrite,
+                            Opcode::kRead, Opcode::kCompareSwap, Opcode::kFetchAdd};
+  ASSERT_EQ(sent.size(), expected.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    EXPECT_EQ(sent[i].id(), i + 1);
+    EXPECT_EQ(sent[i].opcode(), expected[i]) << sent[i];
+  }
+  ASSERT_EQ(received.size(), 3U);
+  EXPECT_EQ(received[0].id(), 101U);
+  EXPECT_FALSE(received[0].immediate().has_value());
+  EXPECT_EQ(received[1].id(), 102U);
+  EXPECT_EQ(received[1].immediate(), 22U);
+  EXPECT_EQ(received[2].id(), 103U);
+  EXPECT_EQ(received[2].opcode(), Opcode::kReceiveWriteImmediate);
+  EXPECT_EQ(received[2].immediate(), 44U);
+  EXPECT_TRUE(same(0, 4096, 100));
+  EXPECT_TRUE(same(128, 4608, 100));
+  EXPECT_TRUE(same(256, 8192, 200));
+  EXPECT_TRUE(same(512, 12288, 200));
+  EXPECT_TRUE(same(768, 16384, 200));
+  EXPECT_EQ(rig_->word(24576), 40U);
+  EXPECT_EQ(rig_->word(20480), 41U);
+  EXPECT_EQ(rig_->word(24584), 50U);
+  EXPECT_EQ(rig_->word(20488), 55U);
+}
+
 TEST_F(VerbsLoopback, FenceWaitsForTheAtomicBefore) {
   rig_->word(1024) = 100;
   auto batch = pair_->start();

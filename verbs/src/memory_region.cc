@@ -18,10 +18,10 @@ constexpr std::uint64_t kPageBytes = 4096;  // what the kernel compares an iova 
 
 // The kernel answers ENOMEM (or EPERM, where the limit is 0) both for a full host and for a small
 // limit: only the limit itself tells which.
-Error registration_error(const Provider& provider, Operation operation, int number,
-                         std::uint64_t asked_bytes) {
+Error registration_error(const Device& device, Operation operation, int number,
+                         std::uint64_t asked_bytes, Access access) {
   if (number == ENOMEM || number == EPERM) {
-    const MemlockState state = provider.memlock_state();
+    const MemlockState state = device.provider().memlock_state();
     const std::uint64_t free_bytes =
         state.limit_bytes > state.pinned_bytes ? state.limit_bytes - state.pinned_bytes : 0;
     if (!state.exempt && state.limit_bytes != UINT64_MAX && asked_bytes > free_bytes)
@@ -29,6 +29,12 @@ Error registration_error(const Provider& provider, Operation operation, int numb
           .with_errno(number)
           .with_reason(Reason::kMemlock)
           .with_limit(asked_bytes, free_bytes);
+  }
+  // EINVAL is all that the kernel says where there is no on-demand paging.
+  if (number == EINVAL && contains(access, Access::kOnDemand)) {
+    const auto extended = device.query_extended();
+    if (extended && !extended->on_demand_paging)
+      return Error{Code::kUnsupported, operation}.with_errno(number);
   }
   return detail::provider_error(operation, number);
 }
@@ -105,7 +111,7 @@ Result<MemoryRegion> MemoryRegion::register_kept(const ProtectionDomain& domain,
           ? device.provider().reg_mr_iova(domain.raw(), bytes.data(), bytes.size(), 0, bits(access))
           : device.provider().reg_mr(domain.raw(), bytes.data(), bytes.size(), bits(access));
   if (mr == nullptr)
-    return registration_error(device.provider(), kOperation, detail::errno_of(-1), bytes.size())
+    return registration_error(device, kOperation, detail::errno_of(-1), bytes.size(), access)
         .with_subject(device.name());
   return make(mr, domain, access, zero_based ? 0 : address, std::move(keeper));
 }
@@ -144,7 +150,7 @@ Result<MemoryRegion> MemoryRegion::register_at(const ProtectionDomain& domain,
   ibv_mr* const mr =
       device.provider().reg_mr_iova(domain.raw(), bytes.data(), bytes.size(), iova, bits(access));
   if (mr == nullptr)
-    return registration_error(device.provider(), kOperation, detail::errno_of(-1), bytes.size())
+    return registration_error(device, kOperation, detail::errno_of(-1), bytes.size(), access)
         .with_subject(device.name());
   return make(mr, domain, access, iova, nullptr);
 }
@@ -163,7 +169,7 @@ Result<MemoryRegion> MemoryRegion::register_dmabuf(const ProtectionDomain& domai
   ibv_mr* const mr = device.provider().reg_dmabuf_mr(domain.raw(), offset_bytes, length_bytes, iova,
                                                      fd, static_cast<int>(bits(access)));
   if (mr == nullptr)
-    return registration_error(device.provider(), kOperation, detail::errno_of(-1), length_bytes)
+    return registration_error(device, kOperation, detail::errno_of(-1), length_bytes, access)
         .with_subject(device.name());
   auto region = make(mr, domain, access, iova, nullptr);
   region->mapped_ = false;

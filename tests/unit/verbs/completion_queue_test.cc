@@ -25,6 +25,15 @@ TEST_F(CompletionQueueTest, DepthBeyondTheDeviceIsTold) {
   EXPECT_EQ(queue.error().allowed(), 1024U);
 }
 
+TEST_F(CompletionQueueTest, DepthAndVectorReachTheDevice) {
+  const auto device = open();
+  for (const int vector : {0, 1}) {
+    ASSERT_OK(device.create_completion_queue({.depth = 8, .vector = vector}));
+    EXPECT_EQ(fake_.queues.back().depth, 8U);
+    EXPECT_EQ(fake_.queues.back().vector, static_cast<std::uint32_t>(vector));
+  }
+}
+
 TEST_F(CompletionQueueTest, FailuresOfItsPartsAreKept) {
   const auto device = open();
   fake_.fail("create_cq", 1, ENOMEM);
@@ -59,6 +68,18 @@ TEST_F(CompletionQueueTest, PollFailureIsKept) {
   std::array<Completion, 1> storage;
   fake_.fail("poll_cq", 1, EIO);
   EXPECT_CODE(queue.poll(storage), kProvider);
+}
+
+TEST_F(CompletionQueueTest, InvalidatedKeyIsThereOnlyWhereTheMessageTookOne) {
+  Completion completion;
+  completion.raw().opcode = IBV_WC_RECV;
+  completion.raw().invalidated_rkey = 0x1234;  // the immediate lies in the same place
+  EXPECT_FALSE(completion.invalidated_rkey().has_value());
+  completion.raw().wc_flags = IBV_WC_WITH_INV;
+  EXPECT_EQ(completion.invalidated_rkey(), 0x1234U);
+  EXPECT_FALSE(completion.immediate().has_value());
+  completion.raw().wc_flags = IBV_WC_WITH_IMM;
+  EXPECT_FALSE(completion.invalidated_rkey().has_value());
 }
 
 TEST_F(CompletionQueueTest, FailedCompletionBecomesAnError) {

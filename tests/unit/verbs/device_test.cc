@@ -1,3 +1,5 @@
+#include <cstring>
+#include <net/if.h>
 #include <sstream>
 
 #include "fake_verbs.h"
@@ -34,6 +36,9 @@ TEST_F(DeviceTest, UnknownNameIsNotFound) {
   const auto entry = verbs::devices(fake_.provider()).value().find("mlx5_9");
   EXPECT_CODE(entry, kNotFound);
   EXPECT_EQ(entry.error().subject(), "mlx5_9");
+  EXPECT_EQ(entry.error().remedy(), "'rdma link' lists the devices of this host");
+  EXPECT_EQ(entry.error().message(),
+            "DeviceList::find: mlx5_9: not found; 'rdma link' lists the devices of this host");
 }
 
 TEST_F(DeviceTest, EntryOutlivesItsList) {
@@ -63,6 +68,15 @@ TEST_F(DeviceTest, AttributesAreTyped) {
   EXPECT_EQ(device.attributes().max_initiator_depth, 16);
   EXPECT_EQ(device.attributes().atomics, verbs::AtomicSupport::kDevice);
   EXPECT_TRUE(device.is_software());
+  EXPECT_STREQ(device.attributes().firmware.data(), "20.31.1014");
+  std::ostringstream out;
+  out << device.attributes();
+  EXPECT_TRUE(out.str().starts_with("firmware 20.31.1014\n")) << out.str();
+}
+
+TEST_F(DeviceTest, FirmwareWithoutAnEndIsCut) {
+  std::memset(fake_.attributes.fw_ver, 'x', sizeof(fake_.attributes.fw_ver));
+  EXPECT_EQ(std::string_view{open().attributes().firmware.data()}, std::string(63, 'x'));
 }
 
 TEST_F(DeviceTest, DepthsBeyondEightBitsAreCut) {
@@ -178,6 +192,16 @@ TEST_F(DeviceTest, OneGidIsFoundOrNot) {
   EXPECT_EQ(none.error().subject(), "gid index 99");
   fake_.fail("query_gid_ex", 1, EIO);
   EXPECT_CODE(device.query_gid(1, 1), kProvider);
+}
+
+TEST_F(DeviceTest, GidTellsItsInterface) {
+  fake_.gids[1].ndev_ifindex = ::if_nametoindex("lo");
+  ASSERT_NE(fake_.gids[1].ndev_ifindex, 0U);
+  const auto device = open();
+  EXPECT_EQ(device.query_gid(1, 1)->interface_name(), "lo");
+  EXPECT_EQ(device.query_gids()->at(1).interface_name(), "lo");
+  fake_.gids[1].ndev_ifindex = INT32_MAX;  // it is gone by now
+  EXPECT_EQ(device.query_gid(1, 1)->interface_name(), "");
 }
 
 TEST_F(DeviceTest, PkeysAreInHostOrder) {

@@ -163,7 +163,8 @@ Status use_cache(FakeVerbs& fake) {
   if (!domain) return domain.error();
   constexpr std::size_t kPage = 4096;
   const std::unique_ptr<std::byte[], decltype(&std::free)> pages{
-      static_cast<std::byte*>(std::aligned_alloc(kPage, 6 * kPage)), &std::free};
+      // As a piece is, so that there are as many of them each time.
+      static_cast<std::byte*>(std::aligned_alloc(2 * kPage, 6 * kPage)), &std::free};
   const std::span bytes{pages.get(), 6 * kPage};
   auto cache = verbs::MrCache::create(*domain, {.bytes_max = 4 * kPage,
                                                 .piece_bytes = 2 * kPage,
@@ -218,14 +219,12 @@ TEST_P(EveryCall, FailingOnceLeavesNothing) {
   EXPECT_GT(tried, 8);
 }
 
-INSTANTIATE_TEST_SUITE_P(Scenarios, EveryCall,
-                         testing::Values(std::pair{"Device", &use_device},
-                                         std::pair{"Regions", &use_regions},
-                                         std::pair{"Objects", &use_objects},
-                                         std::pair{"Connector", &use_connector},
-                                         std::pair{"Listener", &use_listener},
-                                         std::pair{"Cache", &use_cache}),
-                         [](const auto& scenario) { return std::string{scenario.param.first}; });
+INSTANTIATE_TEST_SUITE_P(
+    Scenarios, EveryCall,
+    testing::Values(std::pair{"Device", &use_device}, std::pair{"Regions", &use_regions},
+                    std::pair{"Objects", &use_objects}, std::pair{"Connector", &use_connector},
+                    std::pair{"Listener", &use_listener}, std::pair{"Cache", &use_cache}),
+    [](const auto& scenario) { return std::string{scenario.param.first}; });
 
 }  // namespace
 }  // namespace remora::test

@@ -19,7 +19,7 @@ int query_device_ex(ibv_context*, ibv_device_attr_ex* attributes) {
   attributes->orig_attr = fake().attributes;
   attributes->completion_timestamp_mask = 0xffff;
   attributes->hca_core_clock = 156'250;
-  attributes->odp_caps.general_caps = IBV_ODP_SUPPORT;
+  if (fake().on_demand_paging) attributes->odp_caps.general_caps = IBV_ODP_SUPPORT;
   return fake().use("query_device_ex");
 }
 int query_rt_values_ex(ibv_context*, ibv_values_ex* values) {
@@ -52,12 +52,16 @@ void ack_async_event(ibv_async_event*) {
   --fake().unacknowledged_async;
 }
 
-ibv_mr* reg_mr_iova(ibv_pd* domain, void* address, std::size_t length, std::uint64_t, unsigned) {
+ibv_mr* reg_mr_iova(ibv_pd* domain, void* address, std::size_t length, std::uint64_t iova,
+                    unsigned access) {
   if (object_refused("reg_mr_iova")) return nullptr;
+  fake().note_registered(iova, access);
   return fake().make_region(domain, address, length);
 }
-ibv_mr* reg_dmabuf_mr(ibv_pd* domain, std::uint64_t, std::size_t length, std::uint64_t, int, int) {
+ibv_mr* reg_dmabuf_mr(ibv_pd* domain, std::uint64_t, std::size_t length, std::uint64_t iova, int,
+                      int access) {
   if (object_refused("reg_dmabuf_mr")) return nullptr;
+  fake().note_registered(iova, static_cast<std::uint32_t>(access));
   static std::byte foreign{};  // libibverbs puts the offset there: nothing to be touched
   return fake().make_region(domain, &foreign, length);
 }
@@ -108,6 +112,7 @@ void end_poll(ibv_cq_ex*) { --fake().open_polls; }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
   if (object_refused("create_cq_ex")) return nullptr;
+  fake().queues.push_back({attributes->cqe, attributes->comp_vector, attributes->wc_flags});
   auto* const queue = new ibv_cq_ex{};
   queue->context = context;
   queue->channel = attributes->channel;

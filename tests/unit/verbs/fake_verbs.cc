@@ -53,8 +53,8 @@ int query_device(ibv_context*, ibv_device_attr* attributes) {
   *attributes = fake().attributes;
   return fake().use("query_device");
 }
-int query_port(ibv_context*, std::uint8_t, ibv_port_attr* attributes) {
-  *attributes = fake().port;
+int query_port(ibv_context*, std::uint8_t port, ibv_port_attr* attributes) {
+  *attributes = port == 2 ? fake().second_port.value_or(fake().port) : fake().port;
   return fake().use("query_port");
 }
 ssize_t query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t capacity) {
@@ -79,8 +79,9 @@ int dealloc_pd(ibv_pd* domain) {
   delete domain;
   return number;
 }
-ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t length, unsigned) {
+ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t length, unsigned access) {
   if (refused("reg_mr")) return nullptr;
+  fake().note_registered(reinterpret_cast<std::uintptr_t>(address), access);
   return fake().make_region(domain, address, length);
 }
 int dereg_mr(ibv_mr* region) {
@@ -108,8 +109,11 @@ int destroy_comp_channel(ibv_comp_channel* channel) {
   delete channel;
   return number;
 }
-ibv_cq* create_cq(ibv_context* context, int depth, void* user, ibv_comp_channel* channel, int) {
+ibv_cq* create_cq(ibv_context* context, int depth, void* user, ibv_comp_channel* channel,
+                  int vector) {
   if (refused("create_cq")) return nullptr;
+  fake().queues.push_back(
+      {static_cast<std::uint32_t>(depth), static_cast<std::uint32_t>(vector), 0});
   auto* const queue = new ibv_cq{};
   queue->context = context;
   queue->channel = channel;
@@ -157,6 +161,7 @@ int req_notify_cq(ibv_cq*, int) { return fake().use("req_notify_cq"); }
 
 ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   if (refused("create_qp")) return nullptr;
+  fake().pairs.push_back(*attributes);
   attributes->cap.max_inline_data =
       std::max(attributes->cap.max_inline_data, fake().granted_inline);
   auto* const pair = new ibv_qp{};
@@ -253,19 +258,11 @@ verbs::Provider make_table() {
   return table;
 }
 
-ibv_gid_entry gid(std::uint32_t index, std::uint32_t type, std::string_view text) {
-  ibv_gid_entry entry{};
-  entry.gid_index = index;
-  entry.port_num = 1;
-  entry.gid_type = type;
-  ::inet_pton(AF_INET6, std::string{text}.c_str(), entry.gid.raw);
-  return entry;
-}
-
 }  // namespace
 
 FakeVerbs::FakeVerbs() : table{make_table()} {
   g_current = this;
+  std::strncpy(attributes.fw_ver, "20.31.1014", sizeof(attributes.fw_ver) - 1);
   attributes.max_mr_size = 1 << 30;
   attributes.max_qp_wr = 128;
   attributes.max_sge = 4;
@@ -287,7 +284,7 @@ FakeVerbs::FakeVerbs() : table{make_table()} {
   port.active_width = 2;
   port.active_speed = 32;
   port.link_layer = IBV_LINK_LAYER_ETHERNET;
-  gids = {gid(0, IBV_GID_TYPE_ROCE_V2, "fe80::1"), gid(1, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")};
+  gids = {gid(0, 1, "fe80::1"), gid(1, 1, "::ffff:10.0.0.1")};
   memlock.limit_bytes = UINT64_MAX;
   std::strncpy(device.name, device_name.c_str(), sizeof(device.name) - 1);
   device.transport_type = IBV_TRANSPORT_IB;
@@ -298,6 +295,15 @@ FakeVerbs::FakeVerbs() : table{make_table()} {
 FakeVerbs::~FakeVerbs() { g_current = nullptr; }
 
 FakeVerbs& FakeVerbs::current() { return *g_current; }
+
+ibv_gid_entry FakeVerbs::gid(std::uint32_t index, std::uint32_t port, std::string_view text) {
+  ibv_gid_entry entry{};
+  entry.gid_index = index;
+  entry.port_num = port;
+  entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+  ::inet_pton(AF_INET6, std::string{text}.c_str(), entry.gid.raw);
+  return entry;
+}
 
 void FakeVerbs::fail(const std::string& call, int nth, int number) {
   failures_[call] = {nth, number};
@@ -323,6 +329,7 @@ void FakeVerbs::raise(ibv_cq* queue) {
 }
 
 int FakeVerbs::use(const char* call) {
+  const std::lock_guard lock{mutex_};
   ++uses_[call];
   const auto found = failures_.find(call);
   if (found == failures_.end() || --found->second.first != 0) return 0;
@@ -333,6 +340,7 @@ int FakeVerbs::use(const char* call) {
 
 void FakeVerbs::born(const std::string& kind, const void* object,
                      std::vector<const void*> parents) {
+  const std::lock_guard lock{mutex_};
   std::erase(parents, nullptr);
   std::erase(parents, &cm_context);
   for (const void* parent : parents)
@@ -341,6 +349,7 @@ void FakeVerbs::born(const std::string& kind, const void* object,
 }
 
 void FakeVerbs::died(const std::string& kind, const void* object) {
+  const std::lock_guard lock{mutex_};
   const auto found = objects_.find(object);
   if (found == objects_.end() || found->second.kind != kind)
     return violation(kind + " destroyed twice or never made");
@@ -348,6 +357,11 @@ void FakeVerbs::died(const std::string& kind, const void* object) {
     for (const void* parent : other.parents)
       if (parent == object) violation(kind + " destroyed before its " + other.kind);
   objects_.erase(found);
+}
+
+void FakeVerbs::note_registered(std::uint64_t iova, std::uint32_t access) {
+  const std::lock_guard lock{mutex_};
+  registered.push_back({iova, access});
 }
 
 void FakeVerbs::violation(const std::string& what) { ADD_FAILURE() << what; }

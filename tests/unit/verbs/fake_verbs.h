@@ -5,16 +5,18 @@
 /// It keeps count of what lives, notes what a real library would answer with a dead-lock or a
 /// use after free (a parent destroyed before its child, an event never acknowledged), and fails any
 /// call at its nth use. One FakeVerbs at a time; objects are heap blocks, so that the sanitizers
-/// see them too.
+/// see them too. For one thread, but registrations: the MR cache makes several at a time.
 
 #include <cerrno>
 #include <deque>
 #include <gtest/gtest.h>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <remora/verbs/verbs.h>
@@ -70,9 +72,25 @@ class FakeVerbs {
   int list_errno = 0;  ///< not 0: no list at all
   ibv_device_attr attributes{};
   ibv_port_attr port{};
+  std::optional<ibv_port_attr> second_port;  ///< otherwise all ports are as `port`
   std::vector<ibv_gid_entry> gids;
   verbs::MemlockState memlock;
   std::uint32_t granted_inline = 0;
+  bool on_demand_paging = true;
+
+  // What was asked for, in the order of the calls that got it.
+  struct Registered {
+    std::uint64_t iova;  ///< or the address
+    std::uint32_t access;
+  };
+  struct QueueAsked {
+    std::uint32_t depth;
+    std::uint32_t vector;
+    std::uint64_t fields;  ///< of an extended queue
+  };
+  std::vector<Registered> registered;
+  std::vector<QueueAsked> queues;
+  std::vector<ibv_qp_init_attr> pairs;
 
   // What was posted, and how many requests of a chain are taken (-1: all).
   std::vector<std::vector<ibv_send_wr>> sent;
@@ -96,6 +114,8 @@ class FakeVerbs {
   /// An event of the device.
   void happen(const verbs::Device& where, const ibv_async_event& event);
   ibv_mr* make_region(ibv_pd* domain, void* address, std::size_t length);
+  /// A row of the GID table, RoCE v2.
+  static ibv_gid_entry gid(std::uint32_t index, std::uint32_t port, std::string_view text);
   /// An event on the channel of `queue`.
   void raise(ibv_cq* queue);
 
@@ -117,6 +137,7 @@ class FakeVerbs {
   int use(const char* call);  ///< 0, or the errno to fail with
   void born(const std::string& kind, const void* object, std::vector<const void*> parents = {});
   void died(const std::string& kind, const void* object);
+  void note_registered(std::uint64_t iova, std::uint32_t access);
   void violation(const std::string& what);
 
   struct CmChannel;
@@ -135,6 +156,7 @@ class FakeVerbs {
     std::string kind;
     std::vector<const void*> parents;
   };
+  std::mutex mutex_;  // of all that registrations touch
   std::map<std::string, int> uses_;
   std::map<std::string, std::pair<int, int>> failures_;  // call -> (uses left, errno)
   std::map<const void*, Object> objects_;

@@ -78,6 +78,23 @@ TEST_F(RegisterBytes, OtherFailuresKeepTheirErrno) {
   EXPECT_EQ(region.error().operation(), "ibv_reg_mr");
 }
 
+TEST_F(RegisterBytes, OnDemandPagingThatTheDeviceLacksIsUnsupported) {
+  fake_.on_demand_paging = false;
+  fake_.fail("reg_mr", 1, EINVAL);
+  const auto region = domain_.register_bytes(bytes_, Access::kOnDemand);
+  EXPECT_CODE(region, kUnsupported);
+  EXPECT_EQ(region.error().subject(), "fake0");
+  EXPECT_EQ(region.error().system_errno(), EINVAL);
+  fake_.fail("reg_mr", 1, EINVAL);  // for another reason
+  EXPECT_CODE(domain_.register_bytes(bytes_, Access::kLocalWrite), kProvider);
+  fake_.on_demand_paging = true;
+  fake_.fail("reg_mr", 1, EINVAL);
+  EXPECT_CODE(domain_.register_bytes(bytes_, Access::kOnDemand), kProvider);
+  fake_.fail("reg_mr", 1, EINVAL);
+  fake_.fail("query_device_ex", 1, EIO);  // then it cannot be told
+  EXPECT_CODE(domain_.register_bytes(bytes_, Access::kOnDemand), kProvider);
+}
+
 TEST_F(RegisterBytes, SlicesHaveItsKeysAndBounds) {
   const auto region = domain_.register_bytes(bytes_, Access::kLocalWrite).value();
   const auto local = region.slice(100, 50);
@@ -142,6 +159,44 @@ TEST_F(RegisterBytes, AllocatedBytesAreZeroAndAligned) {
               kLimitExceeded);
 }
 
+TEST_F(RegisterBytes, EveryRightReachesTheDevice) {
+  const std::array<std::pair<Access, std::uint32_t>, 9> rights{{
+      {Access::kLocalWrite, IBV_ACCESS_LOCAL_WRITE},
+      {Access::kRemoteWrite, IBV_ACCESS_REMOTE_WRITE},
+      {Access::kRemoteRead, IBV_ACCESS_REMOTE_READ},
+      {Access::kRemoteAtomic, IBV_ACCESS_REMOTE_ATOMIC},
+      {Access::kWindowBind, IBV_ACCESS_MW_BIND},
+      {Access::kZeroBased, IBV_ACCESS_ZERO_BASED},
+      {Access::kOnDemand, IBV_ACCESS_ON_DEMAND},
+      {Access::kHugePages, IBV_ACCESS_HUGETLB},
+      {Access::kRelaxedOrdering, IBV_ACCESS_RELAXED_ORDERING},
+  }};
+  alignas(4096) static std::array<std::byte, 4096> page{};
+  const auto address = reinterpret_cast<std::uintptr_t>(page.data());
+  const auto expect_last = [&](std::uint64_t iova, std::uint32_t access) {
+    ASSERT_FALSE(fake_.registered.empty());
+    EXPECT_EQ(fake_.registered.back().iova, iova);
+    EXPECT_EQ(fake_.registered.back().access, access);
+  };
+  for (const auto& [right, flag] : rights) {
+    SCOPED_TRACE(to_string(right));
+    const Access asked = Access::kLocalWrite | right;
+    const std::uint32_t expected = flag | IBV_ACCESS_LOCAL_WRITE;
+    const auto region = domain_.register_bytes(page, asked);
+    ASSERT_OK(region);
+    EXPECT_EQ(region->access(), asked);
+    expect_last(right == Access::kZeroBased ? 0 : address, expected);
+    ASSERT_OK(verbs::MemoryRegion::register_at(domain_, page, 0x4000'0000, asked));
+    expect_last(0x4000'0000, expected);
+    ASSERT_OK(verbs::MemoryRegion::register_dmabuf(domain_, 3, 0, 4096, 0x8000, asked));
+    expect_last(0x8000, expected);
+    ASSERT_OK(verbs::MemoryRegion::allocate(domain_, 4096, asked));
+    EXPECT_EQ(fake_.registered.back().access, expected);
+  }
+  ASSERT_OK(domain_.register_bytes(page, Access::kNone));
+  expect_last(address, 0);
+}
+
 TEST_F(RegisterBytes, SlicesBeginAtTheChosenAddress) {
   const auto in_page = reinterpret_cast<std::uintptr_t>(bytes_.data()) % 4096;
   const std::uint64_t iova = 0x10'0000 + in_page;
@@ -179,6 +234,10 @@ TEST_F(RegisterBytes, DmabufHasNoBytesOfOurs) {
   fake_.fail("reg_dmabuf_mr", 1, EOPNOTSUPP);
   EXPECT_CODE(verbs::MemoryRegion::register_dmabuf(domain_, 3, 0, 1, 0, Access::kNone),
               kUnsupported);
+  fake_.fail("reg_dmabuf_mr", 1, EINVAL);  // of something else
+  const auto other = verbs::MemoryRegion::register_dmabuf(domain_, 3, 0, 1, 0, Access::kNone);
+  EXPECT_CODE(other, kProvider);
+  EXPECT_EQ(other.error().system_errno(), EINVAL);
 }
 
 TEST_F(RegisterBytes, AdoptedRegionIsDeregistered) {

@@ -121,6 +121,33 @@ TEST_F(AddressHandle, DatagramGoesToItsPeer) {
   EXPECT_EQ(ntohl(fake_.sent[0][1].imm_data), 77U);
 }
 
+TEST_F(AddressHandle, EveryPartOfThePathReachesTheDevice) {
+  const verbs::AddressVector path{
+      .port = 1,
+      .lid = 0x1234,
+      .service_level = 5,
+      .source_path_bits = 3,
+      .static_rate = IBV_RATE_25_GBPS,
+      .route = verbs::GlobalRoute{
+          .source_index = 1, .hop_limit = 7, .traffic_class = 0x68, .flow_label = 0xabcde}};
+  const auto handle = verbs::AddressHandle::create(rig_->domain, path);
+  ASSERT_OK(handle);
+  EXPECT_EQ(handle->path(), path);
+  ASSERT_EQ(fake_.paths.size(), 1U);
+  const ibv_ah_attr& asked = fake_.paths[0];
+  EXPECT_EQ(asked.port_num, 1);
+  EXPECT_EQ(asked.dlid, 0x1234);
+  EXPECT_EQ(asked.sl, 5);
+  EXPECT_EQ(asked.src_path_bits, 3);
+  EXPECT_EQ(asked.static_rate, IBV_RATE_25_GBPS);
+  EXPECT_EQ(asked.is_global, 1);
+  EXPECT_EQ(asked.grh.sgid_index, 1);
+  EXPECT_EQ(asked.grh.hop_limit, 7);
+  EXPECT_EQ(asked.grh.traffic_class, 0x68);
+  EXPECT_EQ(asked.grh.flow_label, 0xabcdeU);
+  EXPECT_EQ(verbs::AddressVector::from(asked), path);
+}
+
 TEST_F(AddressHandle, ReplyGoesBackToTheSender) {
   verbs::Completion completion;
   completion.raw().opcode = IBV_WC_RECV;
@@ -281,6 +308,29 @@ TEST_F(ExtendedPoll, IsARangeWithTheFieldsAskedFor) {
     EXPECT_EQ(fake_.open_polls, 1);
   }
   EXPECT_EQ(seen, "send id 1 ok\nid 2 remote access error (vendor 0)\nsend id 3 ok\n");
+}
+
+TEST_F(ExtendedPoll, EveryFieldReachesTheDevice) {
+  using enum verbs::CompletionFields;
+  const std::array<std::pair<verbs::CompletionFields, std::uint64_t>, 9> fields{{
+      {kLength, IBV_WC_EX_WITH_BYTE_LEN},
+      {kImmediate, IBV_WC_EX_WITH_IMM},
+      {kQueuePair, IBV_WC_EX_WITH_QP_NUM},
+      {kSourceQueuePair, IBV_WC_EX_WITH_SRC_QP},
+      {kSourceLid, IBV_WC_EX_WITH_SLID},
+      {kServiceLevel, IBV_WC_EX_WITH_SL},
+      {kPathBits, IBV_WC_EX_WITH_DLID_PATH_BITS},
+      {kTimestamp, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP},
+      {kWallClock, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK},
+  }};
+  for (const auto& [field, flag] : fields) {
+    ASSERT_OK(rig_->device.create_completion_queue({.depth = 9, .vector = 1, .fields = field}));
+    EXPECT_EQ(fake_.queues.back().fields, flag);
+    EXPECT_EQ(fake_.queues.back().vector, 1U);
+    EXPECT_EQ(fake_.queues.back().depth, 9U);
+  }
+  ASSERT_OK(rig_->device.create_completion_queue({.fields = kStandard}));
+  EXPECT_EQ(fake_.queues.back().fields, std::uint64_t{IBV_WC_STANDARD_FLAGS});
 }
 
 TEST_F(ExtendedPoll, WhatTheLoopLeavesStays) {

@@ -45,6 +45,7 @@ TEST_F(BuildQueuePair, ValuesOutsideTheirRangeAreInvalid) {
   bad([](auto& b) { b.psn(1U << 24); });
   bad([](auto& b) { b.service_level(16); });
   bad([](auto& b) { b.gid_index(256); });
+  bad([](auto& b) { b.flow_label(1U << 20); });
   bad([](auto& b) { b.port(2); });
 }
 
@@ -113,6 +114,12 @@ TEST_F(BuildQueuePair, ConnectUsesEveryOption) {
                       .responder_depth(5)
                       .mtu(IBV_MTU_2048)
                       .hop_limit(3)
+                      .service_level(5)
+                      .traffic_class(0x68)
+                      .flow_label(0xabcde)
+                      .pkey_index(6)
+                      .psn(0x123456)
+                      .gid_index(0)
                       .build();
   ASSERT_OK(prepared);
   verbs::Endpoint peer = prepared->endpoint();
@@ -121,20 +128,73 @@ TEST_F(BuildQueuePair, ConnectUsesEveryOption) {
   peer.mtu = IBV_MTU_1024;
   const auto pair = std::move(*prepared).connect(peer);
   ASSERT_OK(pair);
+  ASSERT_EQ(fake_.modified.size(), 3U);
+  EXPECT_EQ(fake_.modified[0].first.pkey_index, 6);
   const ibv_qp_attr& receive = fake_.modified[1].first;
   EXPECT_EQ(receive.path_mtu, IBV_MTU_1024);
   EXPECT_EQ(receive.dest_qp_num, 0x42U);
   EXPECT_EQ(receive.rq_psn, 0x99U);
   EXPECT_EQ(receive.min_rnr_timer, 9);
   EXPECT_EQ(receive.max_dest_rd_atomic, 5);
-  EXPECT_EQ(receive.ah_attr.grh.sgid_index, 1);
+  EXPECT_EQ(receive.ah_attr.grh.sgid_index, 0);
   EXPECT_EQ(receive.ah_attr.grh.hop_limit, 3);
+  EXPECT_EQ(receive.ah_attr.sl, 5);
+  EXPECT_EQ(receive.ah_attr.grh.traffic_class, 0x68);
+  EXPECT_EQ(receive.ah_attr.grh.flow_label, 0xabcdeU);
   const ibv_qp_attr& send = fake_.modified[2].first;
   EXPECT_EQ(send.timeout, 18);
   EXPECT_EQ(send.retry_cnt, 3);
   EXPECT_EQ(send.rnr_retry, 2);
   EXPECT_EQ(send.max_rd_atomic, 4);
+  EXPECT_EQ(send.sq_psn, 0x123456U);
   EXPECT_EQ(pair->query_state().value(), verbs::QueuePairState::kRts);
+}
+
+TEST_F(BuildQueuePair, ExplicitPortIsUsedThroughout) {
+  fake_.attributes.phys_port_cnt = 2;
+  fake_.second_port = fake_.port;
+  fake_.second_port->active_mtu = IBV_MTU_1024;
+  fake_.gids.push_back(FakeVerbs::gid(3, 2, "::ffff:10.0.1.1"));
+  fake_.port.state = IBV_PORT_DOWN;
+  const FakeRig rig{open()};
+  EXPECT_CODE(rig.builder().build(), kInvalidArgument);  // port 1
+  auto prepared = rig.builder().port(2).build();
+  ASSERT_OK(prepared);
+  EXPECT_EQ(prepared->endpoint().gid.to_string(), "::ffff:10.0.1.1");
+  EXPECT_EQ(prepared->endpoint().mtu, IBV_MTU_1024);
+  EXPECT_EQ(prepared->source().port, 2);
+  const auto peer = prepared->endpoint();
+  ASSERT_OK(std::move(*prepared).connect(peer));
+  ASSERT_EQ(fake_.modified.size(), 3U);
+  EXPECT_EQ(fake_.modified[0].first.port_num, 2);
+  EXPECT_EQ(fake_.modified[1].first.ah_attr.port_num, 2);
+  EXPECT_EQ(fake_.modified[1].first.ah_attr.grh.sgid_index, 3);
+  EXPECT_CODE(rig.builder().port(2).gid_index(1).build(), kNotFound);  // that one is of port 1
+}
+
+TEST_F(BuildQueuePair, CreationAsksForEveryOption) {
+  int tag = 0;
+  ASSERT_OK(rig_->builder().build());
+  ASSERT_OK(rig_->builder()
+                .signal_all(true)
+                .context(&tag)
+                .send_depth(17)
+                .receive_depth(18)
+                .send_sge(3)
+                .receive_sge(4)
+                .inline_bytes(19)
+                .build());
+  ASSERT_EQ(fake_.pairs.size(), 2U);
+  EXPECT_EQ(fake_.pairs[0].sq_sig_all, 0);
+  const ibv_qp_init_attr& asked = fake_.pairs[1];
+  EXPECT_EQ(asked.sq_sig_all, 1);
+  EXPECT_EQ(asked.qp_context, &tag);
+  EXPECT_EQ(asked.qp_type, IBV_QPT_RC);
+  EXPECT_EQ(asked.cap.max_send_wr, 17U);
+  EXPECT_EQ(asked.cap.max_recv_wr, 18U);
+  EXPECT_EQ(asked.cap.max_send_sge, 3U);
+  EXPECT_EQ(asked.cap.max_recv_sge, 4U);
+  EXPECT_EQ(asked.cap.max_inline_data, 19U);
 }
 
 TEST_F(BuildQueuePair, EndpointOutOfRangeIsInvalid) {

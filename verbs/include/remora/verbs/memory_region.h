@@ -52,7 +52,8 @@ class MemoryRegion {
   /// Errors: kInvalidArgument (empty, wraps around, access without kLocalWrite where it is
   /// needed); kLimitExceeded (longer than the device's max_mr_bytes); kOutOfMemory, with
   /// Reason::kMemlock and asked() and allowed() in bytes where RLIMIT_MEMLOCK is the cause;
-  /// kProvider (errno kept). Source: ibv_reg_mr(3).
+  /// kUnsupported (kOnDemand, and the device has no on-demand paging); kProvider (errno kept).
+  /// Source: ibv_reg_mr(3).
   [[nodiscard]] static Result<MemoryRegion> register_bytes(const ProtectionDomain& domain,
                                                            std::span<std::byte> bytes,
                                                            Access access);
@@ -85,8 +86,9 @@ class MemoryRegion {
                                                         std::uint64_t iova, Access access);
 
   /// A part of a dma-buf, for instance of a GPU; `fd` is needed during the call only.
-  /// `bytes()` is empty. Errors: kInvalidArgument (no bytes, not a dma-buf); kUnsupported (device
-  /// or kernel); kOutOfMemory; kProvider (errno kept). Source: ibv_reg_dmabuf_mr(3).
+  /// `bytes()` is empty. Errors: kInvalidArgument (no bytes, no descriptor); kUnsupported (device
+  /// or kernel); kOutOfMemory; kProvider (errno kept; EINVAL where it is not a dma-buf).
+  /// Source: ibv_reg_dmabuf_mr(3).
   [[nodiscard]] static Result<MemoryRegion> register_dmabuf(const ProtectionDomain& domain, int fd,
                                                             std::uint64_t offset_bytes,
                                                             std::size_t length_bytes,
