@@ -9,7 +9,8 @@
 /// pattern.
 ///
 /// Thread safety: `poll`, `arm` and `next_event` are safe concurrently (the provider locks); a
-/// completion is handed to one caller only. `wait` is for one thread a channel at a time.
+/// completion is handed to one caller only. `wait` and `wait_event` are for one thread a channel at
+/// a time.
 
 #include <cerrno>
 #include <cstddef>
@@ -52,6 +53,9 @@ class CompletionChannel {
   /// is done in batches, and for all events before their queue is destroyed.
   /// Errors: kProvider (errno kept).
   [[nodiscard]] Result<std::optional<CompletionQueueEvent>> next_event() const;
+  /// next_event(), waiting for one. **Blocks.** For one thread a channel at a time.
+  /// Errors: kTimedOut; kProvider, kSystem (errno kept).
+  [[nodiscard]] Result<CompletionQueueEvent> wait_event(Deadline deadline) const;
   /// Borrowed.
   [[nodiscard]] ibv_comp_channel* raw() const noexcept;
 
@@ -145,6 +149,8 @@ class CompletionQueue {
 
   /// Borrowed; never destroy it.
   [[nodiscard]] ibv_cq* raw() const noexcept { return cq_; }
+  /// The same queue where it was created with fields, null where not. Borrowed; never destroy it.
+  [[nodiscard]] ibv_cq_ex* raw_extended() const noexcept;
 
   friend bool operator==(const CompletionQueue& a, const CompletionQueue& b) noexcept {
     return a.cq_ == b.cq_;

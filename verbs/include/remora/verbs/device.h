@@ -156,6 +156,8 @@ class Device {
   [[nodiscard]] const DeviceAttributes& attributes() const noexcept;
   /// rxe or siw: the kernel does the work, no NIC.
   [[nodiscard]] bool is_software() const noexcept;
+  /// Interrupt vectors: what CompletionQueueOptions::vector counts below.
+  [[nodiscard]] std::uint32_t completion_vector_count() const noexcept;
   /// iWARP, rather than InfiniBand or RoCE.
   [[nodiscard]] bool is_iwarp() const noexcept;
   [[nodiscard]] TransportType transport() const noexcept;
