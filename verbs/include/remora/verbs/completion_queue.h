@@ -18,13 +18,16 @@
 #include <infiniband/verbs.h>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <span>
+#include <string_view>
 
 #include <remora/result.h>
 #include <remora/verbs/completion.h>
 #include <remora/verbs/deadline.h>
 #include <remora/verbs/device.h>
 #include <remora/verbs/extended_poll.h>
+#include <remora/verbs/format.h>
 
 namespace remora::verbs {
 
@@ -38,6 +41,8 @@ struct CompletionQueueEvent {
   ibv_cq* queue = nullptr;  ///< equal to CompletionQueue::raw() of the queue
   void* context = nullptr;  ///< CompletionQueueOptions::context of the queue
 };
+/// "queue 0x7f... context 0x7f...".
+std::ostream& operator<<(std::ostream& out, const CompletionQueueEvent& event);
 
 class CompletionChannel {
  public:
@@ -90,6 +95,7 @@ enum class Notify : std::uint8_t {
   kAll,        ///< the next completion
   kSolicited,  ///< the next receive of a solicited message, or the next failure
 };
+[[nodiscard]] std::string_view to_string(Notify notify) noexcept;
 
 class CompletionQueue {
  public:
@@ -163,5 +169,11 @@ class CompletionQueue {
   ibv_cq* cq_ = nullptr;
   int (*poll_)(ibv_cq*, int, ibv_wc*) = nullptr;
 };
+/// "completion queue 3 of 127 entries on rxe0"; "no completion queue".
+std::ostream& operator<<(std::ostream& out, const CompletionQueue& queue);
+/// "completion channel 7 on rxe0", by its descriptor; "no completion channel".
+std::ostream& operator<<(std::ostream& out, const CompletionChannel& channel);
+/// "entries 128 vector 0 events fields length|timestamp".
+std::ostream& operator<<(std::ostream& out, const CompletionQueueOptions& options);
 
 }  // namespace remora::verbs

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <remora/result.h>
+#include <remora/verbs/format.h>
 #include <remora/verbs/gid.h>
 #include <remora/verbs/guid.h>
 #include <remora/verbs/provider.h>
@@ -206,6 +207,8 @@ class Device {
       : state_{std::move(state)} {}
   std::shared_ptr<const detail::DeviceState> state_;
 };
+/// Its name; "no device".
+std::ostream& operator<<(std::ostream& out, const Device& device);
 
 /// A device that is there, not yet opened. Keeps the list it came from.
 class DeviceEntry {

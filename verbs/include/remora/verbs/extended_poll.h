@@ -22,10 +22,12 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <utility>
 
 #include <remora/result.h>
 #include <remora/verbs/completion.h>
+#include <remora/verbs/format.h>
 
 namespace remora::verbs {
 
@@ -58,6 +60,9 @@ enum class CompletionFields : std::uint32_t {
   return (static_cast<std::uint32_t>(all) & static_cast<std::uint32_t>(wanted)) ==
          static_cast<std::uint32_t>(wanted);
 }
+
+/// "length|timestamp"; "none" for the empty set. Allocates.
+[[nodiscard]] std::string to_string(CompletionFields fields);
 
 /// The current completion of a poll. Fields that the queue was not created with are absent; after a
 /// failure only `id()`, `status()` and `vendor_error()` mean anything.
