@@ -118,6 +118,55 @@ TEST_F(VerbsApi, UnreliableConnectionSendsUnregisteredBytesWithAnImmediate) {
   EXPECT_TRUE(holds(8192, "inline"));
 }
 
+// Both kinds of queue tell which window's key the peer took back.
+TEST_F(VerbsApi, InvalidationByThePeerTellsTheKey) {
+  for (const auto fields : {verbs::CompletionFields::kNone, verbs::CompletionFields::kStandard}) {
+    const auto receives = rig_->device.create_completion_queue({.fields = fields});
+    if (!receives && receives.error().code() == Code::kUnsupported)
+      GTEST_SKIP() << receives.error();
+    ASSERT_OK(receives);
+    connect(verbs::QueuePairBuilder<verbs::Rc>{rig_->domain, rig_->queue, *receives}.timeout(18));
+    const auto region = rig_->domain.register_bytes(
+        rig_->bytes, verbs::Access::kLocalWrite | verbs::Access::kWindowBind);
+    ASSERT_OK(region);
+    auto window = pair_->allocate_window();
+    if (!window) GTEST_SKIP() << window.error();
+    ASSERT_OK(pair_->post_receive(1, local(4096, 64)));
+    auto batch = pair_->start();
+    batch.bind_window(2, *window, *region, 0, 4096, verbs::Access::kRemoteRead);
+    ASSERT_OK(batch.post());
+    ASSERT_TRUE(rig_->complete(1)[0].ok());
+    batch.send_with_invalidate(3, local(0, 8), window->rkey());
+    ASSERT_OK(batch.post());
+    const auto sent = rig_->complete(1)[0];
+    ASSERT_TRUE(sent.ok()) << sent;
+    std::optional<std::uint32_t> taken_back;
+    std::uint32_t written = 0;  // where the driver puts the key
+    if (fields == verbs::CompletionFields::kNone) {
+      std::array<Completion, 1> storage;
+      const auto some = receives->poll(storage);
+      ASSERT_OK(some);
+      ASSERT_EQ(some->size(), 1U);
+      taken_back = (*some)[0].invalidated_rkey();
+      written = (*some)[0].raw().invalidated_rkey;
+    } else {
+      auto poll = receives->start_poll();
+      ASSERT_OK(poll);
+      for (const verbs::ExtendedCompletion& done : *poll) {
+        taken_back = done.invalidated_rkey();
+        written = ::ibv_wc_read_invalidated_rkey(done.raw());
+        EXPECT_FALSE(done.immediate().has_value());
+      }
+    }
+    EXPECT_EQ(written, window->rkey());
+    // rxe of Linux 6.1 sets the kernel's flag, which is another one in user space.
+    if (taken_back || !rig_->device.is_software()) {
+      EXPECT_EQ(taken_back, window->rkey());
+    }
+    pair_.reset();
+  }
+}
+
 TEST_F(VerbsApi, DatagramsAreGatheredFromListsAndPieces) {
   // The receives complete in a queue with fields.
   const auto receives =
