@@ -107,7 +107,14 @@ TEST(Error, RefusedVerbsArgumentsHaveARemedyOfTheirOwn) {
   names(invalid("QueuePairBuilder::build", "rxe0 port 1 is down"), "ip link set");
   names(invalid("rdma_connect", "no queue pair"), "create_queue_pair()");
   names(invalid("ibv_alloc_pd", "no device"), "empty or of another device");
-  EXPECT_EQ(Error(Code::kInvalidArgument, "Address::parse").remedy(), "");
+  names(invalid("Address::parse", "10.0.0"), "192.0.2.1");
+  names(invalid("Address::resolve", ""), "host's name");
+  names(invalid("ChainStorage::allocate", ""), "one slice");
+  names(invalid("Device::borrow", ""), "open device");
+  names(invalid("MrCache::create", "a budget of 0"), "out of its range");
+  names(Error{Code::kLimitExceeded, "MrCache::acquire"}, "raise the budget");
+  names(Error{Code::kOutOfMemory, "MrCache::acquire"}, "drop leases");
+  EXPECT_EQ(Error(Code::kInvalidArgument, "half").remedy(), "");
 }
 
 TEST(Error, RefusedChainsSayWhatToAskFor) {

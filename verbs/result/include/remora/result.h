@@ -420,6 +420,11 @@ namespace detail {
     return "an endpoint comes from the peer's endpoint(), over Endpoint::to_wire and from_wire";
   if (operation == "rdma_connect" || operation == "rdma_accept")
     return "create_queue_pair() comes first";
+  if (operation == "Address::parse") return "an address is 192.0.2.1, 2001:db8::1 or fe80::1%eth0";
+  if (operation == "Address::resolve") return "give a host's name or an address";
+  if (operation == "ChainStorage::allocate")
+    return "it has room for one request of one slice at least";
+  if (operation == "Device::borrow") return "take the context of an open device";
   if (!operation.starts_with("ibv_") && !operation.starts_with("MemoryRegion::") &&
       !operation.starts_with("MrCache::"))
     return {};
@@ -472,6 +477,10 @@ namespace detail {
     return "load the kernel module rdma_ucm and check /dev/infiniband/rdma_cm; '?transport=tcp' "
            "needs "
            "neither, nor does '?transport=shm' on the server's own host";
+  if (operation == "MrCache::acquire" && code == Code::kLimitExceeded)
+    return "ask for less, or raise the budget (MrCacheOptions)";
+  if (operation == "MrCache::acquire" && code == Code::kOutOfMemory)
+    return "drop leases, whose registrations cannot go, or raise the budget (MrCacheOptions)";
   if (code != Code::kNotFound) return {};
   if (operation == "DeviceList::find") return "'rdma link' lists the devices of this host";
   if (operation == "choose_gid")
