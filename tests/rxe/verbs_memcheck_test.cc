@@ -19,9 +19,9 @@ TEST_P(VerbsMemcheck, FindsNothing) {
 #endif
   if (RxeChild{{"valgrind", "--version"}}.wait() != 0)
     GTEST_SKIP() << "valgrind is not installed here";
+  const std::string suppressions = "--suppressions=" VERBS_SUPPRESSIONS;
   RxeChild child{{"valgrind", "--quiet", "--error-exitcode=9", "--log-fd=1", "--leak-check=full",
-                  "--errors-for-leak-kinds=definite,indirect,possible",
-                  "--suppressions=" VERBS_SUPPRESSIONS,
+                  "--errors-for-leak-kinds=definite,indirect,possible", suppressions,
                   std::filesystem::read_symlink("/proc/self/exe").string(), "--gtest_brief=1",
                   std::string{"--gtest_filter="} + GetParam().second}};
   std::string text;

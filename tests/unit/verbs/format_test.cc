@@ -1,4 +1,5 @@
 // What is printed, exactly: logs are read by people and by programs.
+#include <bit>
 #include <sstream>
 
 #include "fake_verbs.h"
@@ -73,8 +74,8 @@ TEST(FormatOf, ValuesIsOneLine) {
   candidate.verdict = verbs::GidVerdict::kTaken;
   candidate.rating = 31;
   // Compared only, never followed.
-  const verbs::CompletionQueueEvent event{reinterpret_cast<ibv_cq*>(std::uintptr_t{0x10}),
-                                          reinterpret_cast<void*>(std::uintptr_t{0x20})};
+  const verbs::CompletionQueueEvent event{std::bit_cast<ibv_cq*>(std::uintptr_t{0x10}),
+                                          std::bit_cast<void*>(std::uintptr_t{0x20})};
   verbs::MrCacheCounters counters;
   counters.hits = 1;
   counters.misses = 2;
