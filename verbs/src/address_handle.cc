@@ -51,7 +51,8 @@ std::ostream& operator<<(std::ostream& out, const AddressVector& path) {
 
 Result<AddressHandle> AddressHandle::create(const ProtectionDomain& domain,
                                             const AddressVector& path) {
-  if (domain.empty()) return Error{Code::kInvalidArgument, "ibv_create_ah"};
+  if (domain.empty())
+    return Error{Code::kInvalidArgument, "ibv_create_ah"}.with_subject("no protection domain");
   const Device& device = domain.device();
   const std::uint8_t ports = device.attributes().port_count;
   if (path.port == 0 || path.port > ports)

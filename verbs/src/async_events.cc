@@ -79,7 +79,8 @@ std::ostream& operator<<(std::ostream& out, const AsyncEvent& event) {
 }
 
 Result<AsyncEvents> AsyncEvents::open(const Device& device) {
-  if (device.empty()) return Error{Code::kInvalidArgument, "ibv_get_async_event"};
+  if (device.empty())
+    return Error{Code::kInvalidArgument, "ibv_get_async_event"}.with_subject("no device");
   if (const Status set = detail::make_non_blocking(device.raw()->async_fd); !set)
     return set.error();
   return AsyncEvents{device};

@@ -38,8 +38,11 @@ template struct Chain<ibv_send_wr>;
 template struct Chain<ibv_recv_wr>;
 
 Error Misuse::error(Operation operation) const {
-  const Error named =
-      Error{code, operation}.with_subject("request " + std::to_string(request_index));
+  std::string subject = "request " + std::to_string(request_index);
+  if (what == MisuseOf::kSlices) subject += ": slices";
+  if (what == MisuseOf::kInlineBytes) subject += ": inline bytes";
+  if (what == MisuseOf::kInlineRead) subject += ": inline read";
+  const Error named = Error{code, operation}.with_subject(subject);
   return asked == 0 && allowed == 0 ? named : named.with_limit(asked, allowed);
 }
 
@@ -61,11 +64,11 @@ constexpr Operation kPost<ibv_srq> = "ibv_post_srq_recv";
 }  // namespace
 
 template <typename Target>
-void BasicReceiveBatch<Target>::refuse(Code code, std::uint64_t asked,
-                                       std::uint64_t allowed) noexcept {
+void BasicReceiveBatch<Target>::refuse(Code code, std::uint64_t asked, std::uint64_t allowed,
+                                       detail::MisuseOf what) noexcept {
   if (refused_) return;
   refused_ = true;
-  misuse_ = {code, count_, count_, asked, allowed};
+  misuse_ = {code, what, count_, count_, asked, allowed};
 }
 
 template <typename Target>
@@ -80,7 +83,9 @@ BasicReceiveBatch<Target>& BasicReceiveBatch<Target>::receive(
   if (count_ == chain_->capacity)
     return refuse(Code::kLimitExceeded, std::uint64_t{count_} + 1, chain_->capacity), *this;
   if (local.size() > chain_->elements_per_request)
-    return refuse(Code::kLimitExceeded, local.size(), chain_->elements_per_request), *this;
+    return refuse(Code::kLimitExceeded, local.size(), chain_->elements_per_request,
+                  detail::MisuseOf::kSlices),
+           *this;
   ibv_recv_wr& wr = *chain_->at(count_);
   wr.wr_id = id;
   wr.num_sge = 0;

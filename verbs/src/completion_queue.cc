@@ -62,7 +62,8 @@ struct CompletionQueueState {
 }  // namespace detail
 
 Result<CompletionChannel> CompletionChannel::create(const Device& device) {
-  if (device.empty()) return Error{Code::kInvalidArgument, "ibv_create_comp_channel"};
+  if (device.empty())
+    return Error{Code::kInvalidArgument, "ibv_create_comp_channel"}.with_subject("no device");
   errno = 0;
   ibv_comp_channel* const raw = device.provider().create_comp_channel(device.raw());
   if (raw == nullptr)
@@ -89,6 +90,16 @@ Result<std::optional<CompletionQueueEvent>> CompletionChannel::next_event() cons
   return std::optional{CompletionQueueEvent{queue, owner->context}};
 }
 
+Result<CompletionQueueEvent> CompletionChannel::wait_event(Deadline deadline) const {
+  for (;;) {
+    const auto event = next_event();
+    if (!event) return event.error();
+    if (event->has_value()) return **event;
+    if (const Status ready = detail::wait_readable(event_fd(), deadline); !ready)
+      return ready.error();
+  }
+}
+
 CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state) noexcept
     : state_{std::move(state)} {
   cq_ = state_->cq;
@@ -99,6 +110,27 @@ CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> s
 }
 
 namespace {
+
+Status check(const Device& device, const CompletionQueueOptions& options) {
+  const Error wrong{Code::kInvalidArgument, "ibv_create_cq"};
+  if (device.empty()) return wrong.with_subject("no device");
+  const std::uint32_t max = device.attributes().max_cqe;
+  if (options.depth == 0) return wrong.with_subject("depth").with_limit(0, max);
+  if (options.depth > max || options.depth > INT_MAX)
+    return Error{Code::kLimitExceeded, "ibv_create_cq"}
+        .with_subject(device.name())
+        .with_limit(options.depth, max);
+  const std::uint32_t vectors = device.completion_vector_count();
+  if (options.vector < 0) return wrong.with_subject("vector " + std::to_string(options.vector));
+  if (static_cast<std::uint32_t>(options.vector) >= vectors)
+    return wrong.with_subject("vector").with_limit(static_cast<std::uint64_t>(options.vector),
+                                                   vectors == 0 ? 0 : vectors - 1);
+  if (options.channel.empty()) return {};
+  if (options.events) return wrong.with_subject("channels, own and shared").with_limit(2, 1);
+  if (options.channel.raw()->context != device.raw())
+    return wrong.with_subject("the channel belongs to another device");
+  return {};
+}
 
 Status make(detail::CompletionQueueState& state, const CompletionQueueOptions& options) {
   const Device& device = state.device;
@@ -135,18 +167,7 @@ Status make(detail::CompletionQueueState& state, const CompletionQueueOptions& o
 
 Result<CompletionQueue> CompletionQueue::create(const Device& device,
                                                 const CompletionQueueOptions& options) {
-  const bool shared = !options.channel.empty();
-  if (device.empty() || options.depth == 0 || (options.events && shared) || options.vector < 0 ||
-      options.vector >= device.raw()->num_comp_vectors)
-    return Error{Code::kInvalidArgument, "ibv_create_cq"};
-  if (shared && options.channel.raw()->context != device.raw())
-    return Error{Code::kInvalidArgument, "ibv_create_cq"}.with_subject(
-        "the channel belongs to another device");
-  const std::uint32_t max = device.attributes().max_cqe;
-  if (options.depth > max || options.depth > INT_MAX)
-    return Error{Code::kLimitExceeded, "ibv_create_cq"}
-        .with_subject(device.name())
-        .with_limit(options.depth, max);
+  if (const Status checked = check(device, options); !checked) return checked.error();
   auto state = std::make_shared<detail::CompletionQueueState>(device, options);
   if (options.events) {
     auto channel = CompletionChannel::create(device);
@@ -165,20 +186,23 @@ Result<ExtendedPoll> CompletionQueue::start_poll() const {
 }
 
 const Device& CompletionQueue::device() const noexcept { return state_->device; }
+ibv_cq_ex* CompletionQueue::raw_extended() const noexcept { return state_->extended; }
 const CompletionChannel& CompletionQueue::channel() const noexcept { return state_->channel; }
 int CompletionQueue::event_fd() const noexcept {
   return state_->channel.empty() ? -1 : state_->channel.event_fd();
 }
 
 Status CompletionQueue::arm(Notify notify) const {
-  if (state_->channel.empty()) return Error{Code::kInvalidArgument, "ibv_req_notify_cq"};
+  if (state_->channel.empty())
+    return Error{Code::kInvalidArgument, "ibv_req_notify_cq"}.with_subject("no channel");
   const int result = state_->request_notify(cq_, notify == Notify::kSolicited ? 1 : 0);
   if (result != 0) return detail::provider_error("ibv_req_notify_cq", detail::errno_of(result));
   return {};
 }
 
 Result<std::uint32_t> CompletionQueue::take_events() const {
-  if (!state_->own_channel) return Error{Code::kInvalidArgument, "ibv_get_cq_event"};
+  if (!state_->own_channel)
+    return Error{Code::kInvalidArgument, "ibv_get_cq_event"}.with_subject("no channel of its own");
   for (std::uint32_t count = 0;; ++count) {
     const auto event = state_->channel.next_event();
     if (!event) return event.error();
@@ -189,7 +213,8 @@ Result<std::uint32_t> CompletionQueue::take_events() const {
 Result<std::span<const Completion>> CompletionQueue::wait(std::span<Completion> storage,
                                                           Deadline deadline) const {
   if (storage.empty() || !state_->own_channel)
-    return Error{Code::kInvalidArgument, "CompletionQueue::wait"};
+    return Error{Code::kInvalidArgument, "CompletionQueue::wait"}.with_subject(
+        storage.empty() ? "an empty storage" : "no channel of its own");
   for (;;) {
     auto found = poll(storage);
     if (!found || !found->empty()) return found;

@@ -64,7 +64,8 @@ Resolver::Resolver(Resolver&&) noexcept = default;
 Resolver& Resolver::operator=(Resolver&&) noexcept = default;
 Resolver::~Resolver() = default;
 
-int Resolver::event_fd() const noexcept { return state_->event_fd(); }
+int Resolver::event_fd() const noexcept { return state_ ? state_->event_fd() : -1; }
+rdma_cm_id* Resolver::raw() const noexcept { return state_ ? state_->id.get() : nullptr; }
 
 Result<Resolver> Resolver::start(const Address& peer, Deadline deadline,
                                  const ConnectorOptions& options, const Provider& provider) {
@@ -79,9 +80,15 @@ Result<Resolver> Resolver::start(const Address& peer, Deadline deadline,
 }
 
 Result<std::optional<Connector>> Resolver::advance() {
+  if (!state_) return Error{Code::kClosed, "Resolver::advance"};
+  auto connector = step();
+  if (!connector) state_.reset();
+  return connector;
+}
+
+Result<std::optional<Connector>> Resolver::step() {
   const Operation operation =
       address_known_ ? Operation{"rdma_resolve_route"} : Operation{"rdma_resolve_addr"};
-  if (!state_) return Error{Code::kClosed, operation};
   const auto event = detail::take_event(*state_->provider, state_->id.get_deleter().channel.get());
   if (!event) return event.error();
   if (!event->has_value()) {
@@ -116,6 +123,7 @@ Result<Connector> Connector::resolve(const Address& peer, Deadline deadline,
   }
 }
 
+rdma_cm_id* Connector::raw() const noexcept { return state_ ? state_->id.get() : nullptr; }
 const Device& Connector::device() const noexcept { return state_->device; }
 std::uint8_t Connector::port() const noexcept { return state_->id->port_num; }
 Gid Connector::local_gid() const noexcept {

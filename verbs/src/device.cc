@@ -164,6 +164,9 @@ Result<Device> Device::borrow(ibv_context* context, const Provider& provider) {
 std::string_view Device::name() const noexcept { return state_->context->device->name; }
 const DeviceAttributes& Device::attributes() const noexcept { return state_->attributes; }
 bool Device::is_software() const noexcept { return state_->software; }
+std::uint32_t Device::completion_vector_count() const noexcept {
+  return count_of(state_->context->num_comp_vectors);
+}
 bool Device::is_iwarp() const noexcept { return transport() == TransportType::kIwarp; }
 TransportType Device::transport() const noexcept { return transport_of(*state_->context->device); }
 ibv_context* Device::raw() const noexcept { return state_->context; }

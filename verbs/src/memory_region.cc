@@ -9,6 +9,7 @@
 #include <remora/verbs/teardown.h>
 
 #include "errors.h"
+#include "range.h"
 #include "window_set.h"
 
 namespace remora::verbs {
@@ -49,7 +50,8 @@ Status check_access(Access access, Operation operation) {
 
 Status check_length(const Device& device, std::uint64_t length_bytes, Operation operation) {
   const std::uint64_t max = device.attributes().max_mr_bytes;
-  if (length_bytes == 0) return Error{Code::kInvalidArgument, operation}.with_subject("no bytes");
+  if (length_bytes == 0)
+    return Error{Code::kInvalidArgument, operation}.with_subject("no bytes").with_limit(0, max);
   if (length_bytes > max)
     return Error{Code::kLimitExceeded, operation}
         .with_subject(device.name())
@@ -59,11 +61,9 @@ Status check_length(const Device& device, std::uint64_t length_bytes, Operation 
 
 Status check_range(const ProtectionDomain& domain, std::span<std::byte> bytes, Access access,
                    Operation operation) {
-  if (domain.empty() || bytes.empty() || bytes.data() == nullptr)
-    return Error{Code::kInvalidArgument, operation}.with_subject(
-        domain.empty() ? "no protection domain" : "no bytes");
-  if (bytes.size() > UINTPTR_MAX - reinterpret_cast<std::uintptr_t>(bytes.data()))
-    return Error{Code::kInvalidArgument, operation}.with_subject("the range wraps around");
+  if (domain.empty())
+    return Error{Code::kInvalidArgument, operation}.with_subject("no protection domain");
+  if (const Status checked = detail::check_span(bytes, operation); !checked) return checked;
   if (const Status checked = check_access(access, operation); !checked) return checked;
   return check_length(domain.device(), bytes.size(), operation);
 }
@@ -96,13 +96,13 @@ Result<MemoryRegion> MemoryRegion::register_bytes(const ProtectionDomain& domain
 Result<MemoryRegion> MemoryRegion::register_kept(const ProtectionDomain& domain,
                                                  std::span<std::byte> bytes, Access access,
                                                  std::unique_ptr<Keeper> keeper) {
-  constexpr Operation kOperation = "ibv_reg_mr";
-  if (const Status checked = check_range(domain, bytes, access, kOperation); !checked)
+  const bool zero_based = contains(access, Access::kZeroBased);
+  const Operation operation = zero_based ? Operation{"ibv_reg_mr_iova"} : Operation{"ibv_reg_mr"};
+  if (const Status checked = check_range(domain, bytes, access, operation); !checked)
     return checked.error();
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
-  const bool zero_based = contains(access, Access::kZeroBased);
   if (zero_based && address % kPageBytes != 0)
-    return Error{Code::kInvalidArgument, kOperation}.with_subject(
+    return Error{Code::kInvalidArgument, operation}.with_subject(
         "zero-based bytes must begin at a page");
   const Device& device = domain.device();
   errno = 0;
@@ -111,7 +111,7 @@ Result<MemoryRegion> MemoryRegion::register_kept(const ProtectionDomain& domain,
           ? device.provider().reg_mr_iova(domain.raw(), bytes.data(), bytes.size(), 0, bits(access))
           : device.provider().reg_mr(domain.raw(), bytes.data(), bytes.size(), bits(access));
   if (mr == nullptr)
-    return registration_error(device, kOperation, detail::errno_of(-1), bytes.size(), access)
+    return registration_error(device, operation, detail::errno_of(-1), bytes.size(), access)
         .with_subject(device.name());
   return make(mr, domain, access, zero_based ? 0 : address, std::move(keeper));
 }
@@ -119,7 +119,8 @@ Result<MemoryRegion> MemoryRegion::register_kept(const ProtectionDomain& domain,
 Result<MemoryRegion> MemoryRegion::allocate(const ProtectionDomain& domain,
                                             std::size_t length_bytes, Access access) {
   constexpr Operation kOperation = "MemoryRegion::allocate";
-  if (domain.empty()) return Error{Code::kInvalidArgument, kOperation};
+  if (domain.empty())
+    return Error{Code::kInvalidArgument, kOperation}.with_subject("no protection domain");
   if (const Status checked = check_length(domain.device(), length_bytes, kOperation); !checked)
     return checked.error();
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -139,7 +140,9 @@ Result<MemoryRegion> MemoryRegion::register_at(const ProtectionDomain& domain,
   if (const Status checked = check_range(domain, bytes, access, kOperation); !checked)
     return checked.error();
   if (bytes.size() > UINT64_MAX - iova)
-    return Error{Code::kInvalidArgument, kOperation}.with_subject("the iova wraps around");
+    return Error{Code::kInvalidArgument, kOperation}
+        .with_subject(detail::hexadecimal("bytes at iova ", iova) + " wrap around")
+        .with_limit(bytes.size(), UINT64_MAX - iova);
   const std::uint64_t in_page = reinterpret_cast<std::uintptr_t>(bytes.data()) % kPageBytes;
   if (iova % kPageBytes != in_page)
     return Error{Code::kInvalidArgument, kOperation}
@@ -160,7 +163,9 @@ Result<MemoryRegion> MemoryRegion::register_dmabuf(const ProtectionDomain& domai
                                                    std::size_t length_bytes, std::uint64_t iova,
                                                    Access access) {
   constexpr Operation kOperation = "ibv_reg_dmabuf_mr";
-  if (domain.empty() || fd < 0) return Error{Code::kInvalidArgument, kOperation};
+  if (domain.empty() || fd < 0)
+    return Error{Code::kInvalidArgument, kOperation}.with_subject(
+        domain.empty() ? "no protection domain" : "no descriptor");
   if (const Status checked = check_access(access, kOperation); !checked) return checked.error();
   const Device& device = domain.device();
   if (const Status checked = check_length(device, length_bytes, kOperation); !checked)
@@ -179,14 +184,17 @@ Result<MemoryRegion> MemoryRegion::register_dmabuf(const ProtectionDomain& domai
 Result<MemoryRegion> MemoryRegion::adopt(const ProtectionDomain& domain, ibv_mr* region,
                                          Access access) {
   if (domain.empty() || region == nullptr || region->pd != domain.raw())
-    return Error{Code::kInvalidArgument, "MemoryRegion::adopt"};
+    return Error{Code::kInvalidArgument, "MemoryRegion::adopt"}.with_subject(
+        "a registration of that domain");
   return make(region, domain, access, reinterpret_cast<std::uintptr_t>(region->addr), nullptr);
 }
 
 Status MemoryRegion::advise(const ProtectionDomain& domain, Advice advice,
                             std::span<const LocalSlice> ranges, bool wait) {
   constexpr Operation kOperation = "ibv_advise_mr";
-  if (domain.empty() || ranges.empty()) return Error{Code::kInvalidArgument, kOperation};
+  if (domain.empty() || ranges.empty())
+    return Error{Code::kInvalidArgument, kOperation}.with_subject(
+        domain.empty() ? "no protection domain" : "no ranges");
   std::vector<ibv_sge> elements;
   elements.reserve(ranges.size());
   for (const LocalSlice& range : ranges) {

@@ -7,6 +7,7 @@
 
 #include <remora/verbs/teardown.h>
 
+#include "range.h"
 #include "reader_epoch.h"
 
 namespace remora::verbs::detail {
@@ -30,11 +31,13 @@ constexpr Access kRemoteRights =
     Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic | Access::kWindowBind;
 
 Status check_range(std::span<std::byte> bytes, Access access) {
+  constexpr Operation kOperation = "MrCache::acquire";
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
-  const Error wrong{Code::kInvalidArgument, "MrCache::acquire"};
-  if (bytes.empty() || bytes.data() == nullptr) return wrong.with_subject("no bytes");
-  if (bytes.size() > UINTPTR_MAX - begin || begin + bytes.size() > UINTPTR_MAX - g_page_bytes)
-    return wrong.with_subject("the range wraps around");
+  const Error wrong{Code::kInvalidArgument, kOperation};
+  if (const Status checked = check_span(bytes, kOperation); !checked) return checked;
+  if (begin + bytes.size() > UINTPTR_MAX - g_page_bytes)
+    return wrong.with_subject(hexadecimal("bytes at ", begin) + " wrap around")
+        .with_limit(bytes.size(), UINTPTR_MAX - g_page_bytes - begin);
   if (contains(access, Access::kZeroBased)) return wrong.with_subject("zero-based");
   if ((access & (Access::kRemoteWrite | Access::kRemoteAtomic)) != Access::kNone &&
       !contains(access, Access::kLocalWrite))

@@ -9,7 +9,8 @@
 namespace remora::verbs {
 
 Result<ProtectionDomain> ProtectionDomain::allocate(const Device& device) {
-  if (device.empty()) return Error{Code::kInvalidArgument, "ibv_alloc_pd"};
+  if (device.empty())
+    return Error{Code::kInvalidArgument, "ibv_alloc_pd"}.with_subject("no device");
   errno = 0;
   ibv_pd* const raw = device.provider().alloc_pd(device.raw());
   if (raw == nullptr)

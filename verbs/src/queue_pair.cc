@@ -136,7 +136,8 @@ Result<QueuePairCore> QueuePairCore::create(const ProtectionDomain& domain,
                                             const CompletionQueue& receive_queue,
                                             const QueuePairOptions& options, ibv_qp_type type) {
   if (domain.empty() || send_queue.empty() || receive_queue.empty())
-    return Error{Code::kInvalidArgument, "ibv_create_qp"};
+    return Error{Code::kInvalidArgument, "ibv_create_qp"}.with_subject(
+        domain.empty() ? "no protection domain" : "no completion queue");
   const Device& device = domain.device();
   if (!(send_queue.device() == device) || !(receive_queue.device() == device))
     return Error{Code::kInvalidArgument, "ibv_create_qp"}.with_subject(
@@ -247,7 +248,8 @@ Status connect(const QueuePairCore& core, bool reliable, const QueuePairOptions&
   const Device& device = core.domain().device();
   const bool known_mtu = remote.mtu >= IBV_MTU_256 && remote.mtu <= IBV_MTU_4096;
   if (remote.qp_number > kMax24Bits || remote.psn > kMax24Bits || !known_mtu)
-    return Error{Code::kInvalidArgument, "PreparedQueuePair::connect"};
+    return Error{Code::kInvalidArgument, "PreparedQueuePair::connect"}.with_subject(
+        known_mtu ? "queue pair number or psn beyond 24 bits" : "path MTU");
   QueuePairAttributes receive;
   receive.state = QueuePairState::kRtr;
   receive.mtu = std::min(*options.mtu, remote.mtu);

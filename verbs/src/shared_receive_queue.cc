@@ -34,10 +34,12 @@ struct SharedReceiveQueueState {
 Result<SharedReceiveQueue> SharedReceiveQueue::create(const ProtectionDomain& domain,
                                                       const SharedReceiveQueueOptions& options) {
   constexpr Operation kOperation = "ibv_create_srq";
-  if (domain.empty() || options.depth == 0 || options.sge == 0)
-    return Error{Code::kInvalidArgument, kOperation};
+  const Error wrong{Code::kInvalidArgument, kOperation};
+  if (domain.empty()) return wrong.with_subject("no protection domain");
   const Device& device = domain.device();
   const DeviceAttributes& limits = device.attributes();
+  if (options.depth == 0) return wrong.with_subject("depth").with_limit(0, limits.max_srq_wr);
+  if (options.sge == 0) return wrong.with_subject("sge").with_limit(0, limits.max_srq_sge);
   const auto over = [&](std::string_view what, std::uint32_t asked, std::uint32_t allowed) {
     return Error{Code::kLimitExceeded, kOperation}.with_subject(what).with_limit(asked, allowed);
   };

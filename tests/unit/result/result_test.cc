@@ -85,7 +85,61 @@ TEST(Error, RemedyFollowsReasonThenOperationThenCode) {
   names(remedy(Error{Code::kLimitExceeded, "create"}.with_subject("limits.regions_max")),
         "server's file");
   names(remedy(Error{Code::kInvalidArgument, "URI port"}), "65535");
+  names(remedy(Error{Code::kWouldBlock, "ibv_post_send"}), "take completions first");
   EXPECT_EQ(remedy(Error{Code::kNotFound, "open file"}), "");
+}
+
+TEST(Error, RefusedVerbsArgumentsHaveARemedyOfTheirOwn) {
+  const auto names = [](const Error& error, const char* part) {
+    EXPECT_NE(error.remedy().find(part), std::string_view::npos)
+        << part << " is not in: " << error.remedy();
+  };
+  const auto invalid = [](Operation operation, std::string_view subject) {
+    return Error{Code::kInvalidArgument, operation}.with_subject(subject);
+  };
+  names(invalid("ibv_query_port", "port of rxe0"), "ports count from 1");
+  names(invalid("ibv_reg_mr", "no bytes at 0x0"), "at least one byte");
+  names(invalid("MrCache::acquire", "bytes at 0x1000 wrap around"), "same buffer");
+  names(invalid("ibv_create_cq", "depth"), "at least one entry");
+  names(invalid("CompletionQueue::wait", "no channel of its own"), "CompletionQueueOptions");
+  names(invalid("ibv_start_poll", "a queue without fields"), "CompletionQueueOptions::fields");
+  names(invalid("QueuePairBuilder::build", "timeout"), "queue_pair.h");
+  names(invalid("QueuePairBuilder::build", "rxe0 port 1 is down"), "ip link set");
+  names(invalid("rdma_connect", "no queue pair"), "create_queue_pair()");
+  names(invalid("ibv_alloc_pd", "no device"), "empty or of another device");
+  names(invalid("Address::parse", "10.0.0"), "192.0.2.1");
+  names(invalid("Address::resolve", ""), "host's name");
+  names(invalid("ChainStorage::allocate", ""), "one slice");
+  names(invalid("Device::borrow", ""), "open device");
+  names(invalid("MrCache::create", "a budget of 0"), "out of its range");
+  names(Error{Code::kLimitExceeded, "MrCache::acquire"}, "raise the budget");
+  names(Error{Code::kOutOfMemory, "MrCache::acquire"}, "drop leases");
+  EXPECT_EQ(Error(Code::kInvalidArgument, "half").remedy(), "");
+}
+
+TEST(Error, RefusedChainsSayWhatToAskFor) {
+  const auto names = [](Code code, std::string_view subject, const char* part) {
+    const Error error = Error{code, "Batch::post"}.with_subject(subject);
+    EXPECT_NE(error.remedy().find(part), std::string_view::npos)
+        << part << " is not in: " << error.remedy();
+  };
+  names(Code::kLimitExceeded, "request 3: inline bytes", "QueuePairBuilder::inline_bytes");
+  names(Code::kLimitExceeded, "request 3: inline read", "only sends and writes");
+  names(Code::kLimitExceeded, "request 3: slices", "send_sge");
+  names(Code::kLimitExceeded, "request 64", "batch_requests");
+  names(Code::kOutOfRange, "request 0", "checked_slice");
+  names(Code::kInvalidArgument, "request 0", "8 local bytes");
+  names(Code::kBusy, "request 0", "storage of its own");
+  names(Code::kClosed, "request 0", "allocate one");
+  names(Code::kMisaligned, "request 0", "multiple of 8");
+}
+
+TEST(Error, RefusedInlineBytesPointToNoCommand) {
+  const Error refused = Error{Code::kProvider, "ibv_create_qp"}.with_errno(EINVAL);
+  const Error inlined = refused.with_subject("asked for 4096 inline bytes on rxe0");
+  EXPECT_EQ(inlined.remedy().find("ibv_devinfo"), std::string_view::npos) << inlined;
+  EXPECT_NE(inlined.remedy().find("capabilities()"), std::string_view::npos) << inlined;
+  EXPECT_NE(refused.with_subject("rxe0").remedy().find("ibv_devinfo"), std::string_view::npos);
 }
 
 TEST(Error, EveryCodeReasonAndStatusHasItsOwnText) {

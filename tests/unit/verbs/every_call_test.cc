@@ -118,7 +118,45 @@ Status use_objects(FakeVerbs& fake) {
   fake.happen(*device, happened);
   if (const auto event = events->wait_event(soon()); !event) return event.error();
   auto ready = std::move(*datagrams).activate();
-  return ready ? Status{} : Status{ready.error()};
+  if (!ready) return ready.error();
+  auto sends = ready->start();
+  sends.send(2, memory->slice(0, 8), *peer);
+  return sends.post();
+}
+
+Status use_shared_channel(FakeVerbs& fake) {
+  if (const Status safe = verbs::initialize_fork_safety(fake.provider()); !safe) return safe;
+  const auto device = open_first(fake);
+  if (!device) return device.error();
+  const auto channel = device->create_completion_channel();
+  if (!channel) return channel.error();
+  const auto first = device->create_completion_queue({.depth = 8, .channel = *channel});
+  if (!first) return first.error();
+  const auto second = device->create_completion_queue(
+      {.depth = 8, .channel = *channel, .fields = verbs::CompletionFields::kStandard});
+  if (!second) return second.error();
+  for (const auto& queue : {*first, *second}) {
+    if (const Status armed = queue.arm(verbs::Notify::kSolicited); !armed) return armed;
+    fake.raise(queue.raw());
+    const auto event = channel->wait_event(soon());
+    if (!event) return event.error();
+    std::array<verbs::Completion, 4> storage;
+    if (const auto some = queue.poll(storage); !some) return some.error();
+  }
+  return {};
+}
+
+Status use_adopted_region(FakeVerbs& fake) {
+  const auto opened = verbs::connection_manager_devices(fake.provider());
+  if (!opened) return opened.error();
+  const auto domain = opened->front().allocate_domain();
+  if (!domain) return domain.error();
+  std::vector<std::byte> bytes(64);
+  auto region = verbs::MemoryRegion::adopt(
+      *domain, fake.make_region(domain->raw(), bytes.data(), bytes.size()),
+      verbs::Access::kLocalWrite);
+  if (!region) return region.error();
+  return std::move(*region).deregister();
 }
 
 Status use_connector(FakeVerbs& fake) {
@@ -134,6 +172,19 @@ Status use_connector(FakeVerbs& fake) {
   auto connection = connector->connect(soon());
   if (!connection) return connection.error();
   return connection->disconnect();
+}
+
+Status use_resolver(FakeVerbs& fake) {
+  auto resolver = verbs::Resolver::start(verbs::Address::parse("10.0.0.9", 1).value(), soon(), {},
+                                         fake.provider());
+  if (!resolver) return resolver.error();
+  for (;;) {
+    auto connector = resolver->advance();
+    if (!connector) return connector.error();
+    if (!connector->has_value()) continue;
+    const auto domain = (*connector)->device().allocate_domain();
+    return domain ? Status{} : Status{domain.error()};
+  }
 }
 
 Status use_listener(FakeVerbs& fake) {
@@ -182,12 +233,39 @@ Status use_cache(FakeVerbs& fake) {
   return acquire(4, 2);
 }
 
+// What an error must call the entry `call` of the table.
+std::string verb_of(const std::string& call) {
+  static const std::set<std::string> connection_manager{"create_event_channel",
+                                                        "create_id",
+                                                        "destroy_id",
+                                                        "bind_addr",
+                                                        "listen",
+                                                        "resolve_addr",
+                                                        "connect",
+                                                        "establish",
+                                                        "accept",
+                                                        "disconnect",
+                                                        "resolve_route",
+                                                        "get_cm_event",
+                                                        "ack_cm_event",
+                                                        "init_qp_attr",
+                                                        "migrate_id",
+                                                        "set_option"};
+  if (call == "get_cm_devices") return "rdma_get_devices";
+  return (connection_manager.contains(call) ? "rdma_" : "ibv_") + call;
+}
+
+// The operation of the last destructor that failed.
+std::string g_failed_teardown;
+void note_teardown(const Error& error) noexcept { g_failed_teardown = error.operation(); }
+
 using Scenario = Status (*)(FakeVerbs&);
 
 class EveryCall : public testing::TestWithParam<std::pair<const char*, Scenario>> {};
 
 // Each call of the scenario fails once, at each of its uses. Nothing may be left, no parent may go
-// before its child, and the failure is told: by the scenario, or, in a destructor, by the count.
+// before its child, and the failure is told with the name of its verb: by the scenario, or, in a
+// destructor, by the count and the handler.
 TEST_P(EveryCall, FailingOnceLeavesNothing) {
   const Scenario scenario = GetParam().second;
   std::map<std::string, int> uses;
@@ -198,17 +276,22 @@ TEST_P(EveryCall, FailingOnceLeavesNothing) {
     uses = fake.uses();
   }
   int tried = 0;
+  const auto handler = verbs::set_teardown_failure_handler(&note_teardown);
   for (const auto& [call, count] : uses) {
     for (int nth = 1; nth <= count; ++nth, ++tried) {
       SCOPED_TRACE(call + " fails at use " + std::to_string(nth));
       FakeVerbs fake;
       fake.fail(call, nth, EIO);
+      g_failed_teardown.clear();
       const auto failures = verbs::teardown_failure_count();
       const Status status = scenario(fake);
       EXPECT_EQ(fake.live(), "");
       // Void; best effort.
       if (call == "ack_cq_events" || call == "ack_async_event" || call == "reject") continue;
       EXPECT_TRUE(!status.ok() || verbs::teardown_failure_count() > failures);
+      const std::string told =
+          status.ok() ? g_failed_teardown : std::string{status.error().operation()};
+      EXPECT_EQ(told, verb_of(call));
       if (!status.ok() && status.error().code() == Code::kProvider) {
         EXPECT_FALSE(status.error().operation().empty());
         EXPECT_FALSE(status.error().remedy().empty()) << status.error();
@@ -216,13 +299,17 @@ TEST_P(EveryCall, FailingOnceLeavesNothing) {
       }
     }
   }
-  EXPECT_GT(tried, 8);
+  verbs::set_teardown_failure_handler(handler);
+  EXPECT_GT(tried, 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Scenarios, EveryCall,
     testing::Values(std::pair{"Device", &use_device}, std::pair{"Regions", &use_regions},
-                    std::pair{"Objects", &use_objects}, std::pair{"Connector", &use_connector},
+                    std::pair{"Objects", &use_objects},
+                    std::pair{"SharedChannel", &use_shared_channel},
+                    std::pair{"AdoptedRegion", &use_adopted_region},
+                    std::pair{"Connector", &use_connector}, std::pair{"Resolver", &use_resolver},
                     std::pair{"Listener", &use_listener}, std::pair{"Cache", &use_cache}),
     [](const auto& scenario) { return std::string{scenario.param.first}; });
 

@@ -127,6 +127,10 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
   queue->read_imm_data = [](ibv_cq_ex*) { return g_current_wc.imm_data; };
   queue->read_qp_num = [](ibv_cq_ex*) { return g_current_wc.qp_num; };
   queue->read_src_qp = [](ibv_cq_ex*) { return g_current_wc.src_qp; };
+  queue->read_slid = [](ibv_cq_ex*) { return std::uint32_t{g_current_wc.slid}; };
+  queue->read_sl = [](ibv_cq_ex*) { return g_current_wc.sl; };
+  queue->read_dlid_path_bits = [](ibv_cq_ex*) { return g_current_wc.dlid_path_bits; };
+  queue->read_completion_wallclock_ns = [](ibv_cq_ex*) { return std::uint64_t{1'763'800'000}; };
   queue->read_wc_flags = [](ibv_cq_ex*) { return g_current_wc.wc_flags; };
   queue->read_completion_ts = [](ibv_cq_ex*) { return std::uint64_t{4711}; };
   fake().extended.insert(ibv_cq_ex_to_cq(queue));

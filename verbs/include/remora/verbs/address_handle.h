@@ -87,6 +87,8 @@ class AddressHandle {
   std::unique_ptr<ibv_ah, Destroy> handle_;
   AddressVector path_;
 };
+/// Its path.
+std::ostream& operator<<(std::ostream& out, const AddressHandle& handle);
 
 /// Whom a datagram is for. Move-only; must outlive the completions of what was sent to it.
 class DatagramPeer {
@@ -109,5 +111,7 @@ class DatagramPeer {
   std::uint32_t qp_number_;
   std::uint32_t qkey_;
 };
+/// "qp 17 qkey 286331153 over port 1 lid 0 ...".
+std::ostream& operator<<(std::ostream& out, const DatagramPeer& peer);
 
 }  // namespace remora::verbs

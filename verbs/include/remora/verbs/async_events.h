@@ -16,6 +16,7 @@
 #include <remora/result.h>
 #include <remora/verbs/deadline.h>
 #include <remora/verbs/device.h>
+#include <remora/verbs/format.h>
 
 namespace remora::verbs {
 

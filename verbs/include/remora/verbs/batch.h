@@ -73,7 +73,7 @@ class Batch {
       if (total_bytes > batch_->inline_bytes_ || wr_->opcode == IBV_WR_RDMA_READ ||
           wr_->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr_->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
           [[unlikely]]
-        batch_->refuse(Code::kLimitExceeded, total_bytes, batch_->inline_bytes_);
+        batch_->refuse_inline(wr_->opcode, total_bytes);
       wr_->send_flags |= IBV_SEND_INLINE;
       return *this;
     }
@@ -118,6 +118,17 @@ class Batch {
       requires(T::kConnected) {
     return Request{this, &add(id, IBV_WR_SEND, pieces)}.inlined();
   }
+  /// Unregistered bytes with an immediate.
+  Request send_inline_with_immediate(std::uint64_t id, std::span<const std::byte> bytes,
+                                     std::uint32_t immediate) requires(T::kConnected) {
+    return send_with_immediate(id, borrow(bytes), immediate).inlined();
+  }
+  Request send_inline_with_immediate(std::uint64_t id,
+                                     std::span<const std::span<const std::byte>> pieces,
+                                     std::uint32_t immediate) requires(T::kConnected) {
+    return Request{this, &set_immediate(add(id, IBV_WR_SEND_WITH_IMM, pieces), immediate)}
+        .inlined();
+  }
   /// A message that takes the right of `rkey`, a window's key of the peer's, back on its arrival.
   Request send_with_invalidate(std::uint64_t id, const LocalSlice& local,
                                std::uint32_t rkey) requires(T::kConnected) {
@@ -140,9 +151,31 @@ class Batch {
     ibv_send_wr& wr = set_immediate(add(id, IBV_WR_SEND_WITH_IMM, local), immediate);
     return Request{this, &set_peer(wr, to)};
   }
+  Request send_with_immediate(std::uint64_t id, std::span<const LocalSlice> local,
+                              std::uint32_t immediate,
+                              const DatagramPeer& to) requires(!T::kConnected) {
+    ibv_send_wr& wr = set_immediate(add(id, IBV_WR_SEND_WITH_IMM, local), immediate);
+    return Request{this, &set_peer(wr, to)};
+  }
   Request send_inline(std::uint64_t id, std::span<const std::byte> bytes,
                       const DatagramPeer& to) requires(!T::kConnected) {
     return send(id, borrow(bytes), to).inlined();
+  }
+  Request send_inline(std::uint64_t id, std::span<const std::span<const std::byte>> pieces,
+                      const DatagramPeer& to) requires(!T::kConnected) {
+    return Request{this, &set_peer(add(id, IBV_WR_SEND, pieces), to)}.inlined();
+  }
+  Request send_inline_with_immediate(std::uint64_t id, std::span<const std::byte> bytes,
+                                     std::uint32_t immediate,
+                                     const DatagramPeer& to) requires(!T::kConnected) {
+    return send_with_immediate(id, borrow(bytes), immediate, to).inlined();
+  }
+  Request send_inline_with_immediate(std::uint64_t id,
+                                     std::span<const std::span<const std::byte>> pieces,
+                                     std::uint32_t immediate,
+                                     const DatagramPeer& to) requires(!T::kConnected) {
+    ibv_send_wr& wr = set_immediate(add(id, IBV_WR_SEND_WITH_IMM, pieces), immediate);
+    return Request{this, &set_peer(wr, to)}.inlined();
   }
 
   /// One-sided: the peer's CPU takes no part. `remote` must be at least as long as `local`.
@@ -172,10 +205,20 @@ class Batch {
   }
   Request write_inline(std::uint64_t id, std::span<const std::span<const std::byte>> pieces,
                        const RemoteSlice& remote) requires(T::kWrites) {
-    ibv_send_wr& wr = add(id, IBV_WR_RDMA_WRITE, pieces);
-    std::uint64_t length_bytes = 0;
-    for (const auto& piece : pieces) length_bytes += piece.size();
-    return Request{this, &set_remote(wr, length_bytes, remote)}.inlined();
+    return Request{this, &add(id, IBV_WR_RDMA_WRITE, pieces, remote)}.inlined();
+  }
+  /// Unregistered bytes with an immediate.
+  Request write_inline_with_immediate(std::uint64_t id, std::span<const std::byte> bytes,
+                                      const RemoteSlice& remote,
+                                      std::uint32_t immediate) requires(T::kWrites) {
+    return write_with_immediate(id, borrow(bytes), remote, immediate).inlined();
+  }
+  Request write_inline_with_immediate(std::uint64_t id,
+                                      std::span<const std::span<const std::byte>> pieces,
+                                      const RemoteSlice& remote,
+                                      std::uint32_t immediate) requires(T::kWrites) {
+    ibv_send_wr& wr = add(id, IBV_WR_RDMA_WRITE_WITH_IMM, pieces, remote);
+    return Request{this, &set_immediate(wr, immediate)}.inlined();
   }
 
   /// One-sided. `local` must allow kLocalWrite.
@@ -232,7 +275,8 @@ class Batch {
   /// Hands the chain over; nothing to do for an empty one. The batch is empty afterwards, whatever
   /// happened. After a failure the first `taken()` requests are with the NIC and will complete.
   ///
-  /// Errors, misuse (nothing posted; the subject names the request by its index): kOutOfRange (an
+  /// Errors, misuse (nothing posted; the subject names the request by its index, and what of it was
+  /// too much: "request 2: inline bytes"): kOutOfRange (an
   /// invalid slice, or more local than remote bytes); kMisaligned (an atomic); kInvalidArgument
   /// (an atomic not of 8 bytes); kLimitExceeded (requests, slices, inline bytes); kBusy (another
   /// batch has unposted requests in the storage); for windows kClosed (it was freed) and
@@ -348,7 +392,8 @@ class Batch {
     ibv_send_wr& wr = start_request(id, opcode, static_cast<int>(local.size()));
     if (local.size() > chain_->elements_per_request) [[unlikely]] {
       wr.num_sge = 0;
-      refuse(Code::kLimitExceeded, local.size(), chain_->elements_per_request);
+      refuse(Code::kLimitExceeded, local.size(), chain_->elements_per_request,
+             detail::MisuseOf::kSlices);
       return wr;
     }
     ibv_sge* element = detail::Chain<ibv_send_wr>::elements_of(&wr);
@@ -375,7 +420,8 @@ class Batch {
                    std::span<const std::span<const std::byte>> pieces) noexcept {
     ibv_send_wr& wr = start_request(id, opcode, 0);
     if (pieces.size() > chain_->elements_per_request) [[unlikely]] {
-      refuse(Code::kLimitExceeded, pieces.size(), chain_->elements_per_request);
+      refuse(Code::kLimitExceeded, pieces.size(), chain_->elements_per_request,
+             detail::MisuseOf::kSlices);
       return wr;
     }
     for (const auto& piece : pieces) {
@@ -385,6 +431,13 @@ class Batch {
       if (!piece.empty()) wr.sg_list[wr.num_sge++] = slice.raw();
     }
     return wr;
+  }
+  ibv_send_wr& add(std::uint64_t id, ibv_wr_opcode opcode,
+                   std::span<const std::span<const std::byte>> pieces,
+                   const RemoteSlice& remote) noexcept {
+    std::uint64_t length_bytes = 0;
+    for (const auto& piece : pieces) length_bytes += piece.size();
+    return set_remote(add(id, opcode, pieces), length_bytes, remote);
   }
   static ibv_send_wr& set_immediate(ibv_send_wr& wr, std::uint32_t immediate) noexcept {
     wr.imm_data = htonl(immediate);
@@ -422,13 +475,22 @@ class Batch {
   }
 
   // For the request added last.
-  [[gnu::cold]] void refuse(Code code, std::uint64_t asked, std::uint64_t allowed) noexcept {
-    refuse_at(size() - 1, code, asked, allowed);
+  [[gnu::cold]] void refuse(Code code, std::uint64_t asked, std::uint64_t allowed,
+                            detail::MisuseOf what = detail::MisuseOf::kRequest) noexcept {
+    refuse_at(size() - 1, code, asked, allowed, what);
+  }
+  // Reads and atomics have no bytes to copy: nothing of theirs may be inline.
+  [[gnu::cold]] void refuse_inline(ibv_wr_opcode opcode, std::uint64_t asked) noexcept {
+    const bool outgoing = opcode != IBV_WR_RDMA_READ && opcode != IBV_WR_ATOMIC_CMP_AND_SWP &&
+                          opcode != IBV_WR_ATOMIC_FETCH_AND_ADD;
+    refuse(Code::kLimitExceeded, asked, outgoing ? inline_bytes_ : 0,
+           outgoing ? detail::MisuseOf::kInlineBytes : detail::MisuseOf::kInlineRead);
   }
   [[gnu::cold]] void refuse_at(std::uint32_t request_index, Code code, std::uint64_t asked,
-                               std::uint64_t allowed) noexcept {
+                               std::uint64_t allowed,
+                               detail::MisuseOf what = detail::MisuseOf::kRequest) noexcept {
     if (state_ == State::kRefused || state_ == State::kBusy) return;
-    misuse_ = {code, request_index, size(), asked, allowed};
+    misuse_ = {code, what, request_index, size(), asked, allowed};
     state_ = code == Code::kBusy ? State::kBusy : State::kRefused;
     next_ = spare();
   }

@@ -53,9 +53,13 @@ struct Chain {
 extern template struct Chain<ibv_send_wr>;
 extern template struct Chain<ibv_recv_wr>;
 
+/// What of a request was wrong, where its code alone does not say.
+enum class MisuseOf : std::uint8_t { kRequest, kSlices, kInlineBytes, kInlineRead };
+
 /// What a batch remembers about the first misuse; told by post().
 struct Misuse {
   Code code;
+  MisuseOf what;
   std::uint32_t request_index;
   std::uint32_t size;  // of the batch, which takes no more
   std::uint64_t asked;

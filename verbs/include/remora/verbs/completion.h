@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include <remora/result.h>
+#include <remora/verbs/format.h>
 
 namespace remora::verbs {
 

@@ -9,7 +9,8 @@
 /// pattern.
 ///
 /// Thread safety: `poll`, `arm` and `next_event` are safe concurrently (the provider locks); a
-/// completion is handed to one caller only. `wait` is for one thread a channel at a time.
+/// completion is handed to one caller only. `wait` and `wait_event` are for one thread a channel at
+/// a time.
 
 #include <cerrno>
 #include <cstddef>
@@ -17,13 +18,16 @@
 #include <infiniband/verbs.h>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <span>
+#include <string_view>
 
 #include <remora/result.h>
 #include <remora/verbs/completion.h>
 #include <remora/verbs/deadline.h>
 #include <remora/verbs/device.h>
 #include <remora/verbs/extended_poll.h>
+#include <remora/verbs/format.h>
 
 namespace remora::verbs {
 
@@ -37,6 +41,8 @@ struct CompletionQueueEvent {
   ibv_cq* queue = nullptr;  ///< equal to CompletionQueue::raw() of the queue
   void* context = nullptr;  ///< CompletionQueueOptions::context of the queue
 };
+/// "queue 0x7f... context 0x7f...".
+std::ostream& operator<<(std::ostream& out, const CompletionQueueEvent& event);
 
 class CompletionChannel {
  public:
@@ -52,6 +58,9 @@ class CompletionChannel {
   /// is done in batches, and for all events before their queue is destroyed.
   /// Errors: kProvider (errno kept).
   [[nodiscard]] Result<std::optional<CompletionQueueEvent>> next_event() const;
+  /// next_event(), waiting for one. **Blocks.** For one thread a channel at a time.
+  /// Errors: kTimedOut; kProvider, kSystem (errno kept).
+  [[nodiscard]] Result<CompletionQueueEvent> wait_event(Deadline deadline) const;
   /// Borrowed.
   [[nodiscard]] ibv_comp_channel* raw() const noexcept;
 
@@ -86,6 +95,7 @@ enum class Notify : std::uint8_t {
   kAll,        ///< the next completion
   kSolicited,  ///< the next receive of a solicited message, or the next failure
 };
+[[nodiscard]] std::string_view to_string(Notify notify) noexcept;
 
 class CompletionQueue {
  public:
@@ -145,6 +155,8 @@ class CompletionQueue {
 
   /// Borrowed; never destroy it.
   [[nodiscard]] ibv_cq* raw() const noexcept { return cq_; }
+  /// The same queue where it was created with fields, null where not. Borrowed; never destroy it.
+  [[nodiscard]] ibv_cq_ex* raw_extended() const noexcept;
 
   friend bool operator==(const CompletionQueue& a, const CompletionQueue& b) noexcept {
     return a.cq_ == b.cq_;
@@ -157,5 +169,11 @@ class CompletionQueue {
   ibv_cq* cq_ = nullptr;
   int (*poll_)(ibv_cq*, int, ibv_wc*) = nullptr;
 };
+/// "completion queue 3 of 127 entries on rxe0"; "no completion queue".
+std::ostream& operator<<(std::ostream& out, const CompletionQueue& queue);
+/// "completion channel 7 on rxe0", by its descriptor; "no completion channel".
+std::ostream& operator<<(std::ostream& out, const CompletionChannel& channel);
+/// "entries 128 vector 0 events fields length|timestamp".
+std::ostream& operator<<(std::ostream& out, const CompletionQueueOptions& options);
 
 }  // namespace remora::verbs

@@ -29,6 +29,7 @@
 #include <remora/verbs/address.h>
 #include <remora/verbs/deadline.h>
 #include <remora/verbs/device.h>
+#include <remora/verbs/format.h>
 #include <remora/verbs/gid.h>
 #include <remora/verbs/queue_pair.h>
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <rdma/rdma_cma.h>
 
 #include <remora/result.h>
 #include <remora/verbs/address.h>
@@ -41,15 +42,19 @@ class Resolver {
   Resolver& operator=(Resolver&&) noexcept;
   ~Resolver();
 
-  /// Non-blocking. Borrowed: for poll and epoll only.
+  /// Non-blocking. Borrowed: for poll and epoll only. -1 when spent.
   [[nodiscard]] int event_fd() const noexcept;
   [[nodiscard]] Deadline deadline() const noexcept { return deadline_; }
+  /// Borrowed; null when spent. Its event channel must not be read by others.
+  [[nodiscard]] rdma_cm_id* raw() const noexcept;
   /// One step where its event is there. The connector when all is resolved (this is spent then),
-  /// nothing while it is not. Never blocks. Errors: as Connector::resolve; kClosed (spent).
+  /// nothing while it is not. Never blocks. Errors: as Connector::resolve, which spend it too;
+  /// kClosed (spent).
   [[nodiscard]] Result<std::optional<Connector>> advance();
 
  private:
   Resolver(std::unique_ptr<detail::ConnectionState> state, Deadline deadline) noexcept;
+  Result<std::optional<Connector>> step();
   std::unique_ptr<detail::ConnectionState> state_;
   Deadline deadline_;
   bool address_known_ = false;
@@ -79,6 +84,10 @@ class Connector {
   [[nodiscard]] Gid peer_gid() const noexcept;
   [[nodiscard]] Address local_address() const noexcept;
   [[nodiscard]] Address peer_address() const noexcept;
+
+  /// Borrowed, for instance for rdma_set_option; null when spent. Its event channel must not be
+  /// read by others.
+  [[nodiscard]] rdma_cm_id* raw() const noexcept;
 
   /// Creates the queue pair; the builder's domain must be of device(). Port, GID, MTU and PSN of
   /// the builder are ignored: the route has them. Receives may be posted to it at once.

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <remora/result.h>
+#include <remora/verbs/format.h>
 #include <remora/verbs/gid.h>
 #include <remora/verbs/guid.h>
 #include <remora/verbs/provider.h>
@@ -156,6 +157,8 @@ class Device {
   [[nodiscard]] const DeviceAttributes& attributes() const noexcept;
   /// rxe or siw: the kernel does the work, no NIC.
   [[nodiscard]] bool is_software() const noexcept;
+  /// Interrupt vectors: what CompletionQueueOptions::vector counts below.
+  [[nodiscard]] std::uint32_t completion_vector_count() const noexcept;
   /// iWARP, rather than InfiniBand or RoCE.
   [[nodiscard]] bool is_iwarp() const noexcept;
   [[nodiscard]] TransportType transport() const noexcept;
@@ -204,6 +207,8 @@ class Device {
       : state_{std::move(state)} {}
   std::shared_ptr<const detail::DeviceState> state_;
 };
+/// Its name; "no device".
+std::ostream& operator<<(std::ostream& out, const Device& device);
 
 /// A device that is there, not yet opened. Keeps the list it came from.
 class DeviceEntry {

@@ -22,10 +22,12 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <utility>
 
 #include <remora/result.h>
 #include <remora/verbs/completion.h>
+#include <remora/verbs/format.h>
 
 namespace remora::verbs {
 
@@ -58,6 +60,9 @@ enum class CompletionFields : std::uint32_t {
   return (static_cast<std::uint32_t>(all) & static_cast<std::uint32_t>(wanted)) ==
          static_cast<std::uint32_t>(wanted);
 }
+
+/// "length|timestamp"; "none" for the empty set. Allocates.
+[[nodiscard]] std::string to_string(CompletionFields fields);
 
 /// The current completion of a poll. Fields that the queue was not created with are absent; after a
 /// failure only `id()`, `status()` and `vendor_error()` mean anything.
@@ -92,6 +97,20 @@ class ExtendedCompletion {
   }
   [[nodiscard]] std::optional<std::uint8_t> service_level() const noexcept {
     return read(CompletionFields::kServiceLevel, queue_->read_sl);
+  }
+  /// Low bits of the port's LID that the sender named; 0 on Ethernet.
+  [[nodiscard]] std::optional<std::uint8_t> path_bits() const noexcept {
+    return read(CompletionFields::kPathBits, queue_->read_dlid_path_bits);
+  }
+  /// As Completion::has_route_header. Every queue with fields tells.
+  [[nodiscard]] bool has_route_header() const noexcept {
+    return (queue_->read_wc_flags(queue_) & IBV_WC_GRH) != 0;
+  }
+  /// The window's key that the peer's message took back, host byte order.
+  [[nodiscard]] std::optional<std::uint32_t> invalidated_rkey() const noexcept {
+    if ((queue_->read_wc_flags(queue_) & IBV_WC_WITH_INV) == 0) return std::nullopt;
+    const auto raw = read(CompletionFields::kImmediate, queue_->read_imm_data);
+    return raw ? std::optional<std::uint32_t>{*raw} : std::nullopt;
   }
   /// In the units of Device::query_clock; ExtendedDeviceAttributes tells its frequency.
   [[nodiscard]] std::optional<std::uint64_t> timestamp() const noexcept {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <remora/result.h>
+#include <remora/verbs/format.h>
 
 namespace remora::verbs {
 
@@ -92,6 +93,8 @@ struct GidCandidate {
   /// IPv4-mapped before other routable addresses before link-local.
   int rating = 0;
 };
+/// "port 1 gid 1 RoCE v2 ::ffff:192.0.2.1: taken (rating 32)".
+std::ostream& operator<<(std::ostream& out, const GidCandidate& candidate);
 
 /// The outcome: every candidate, and which one was taken.
 class GidChoice {

@@ -23,11 +23,13 @@
 #include <ostream>
 #include <ranges>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include <remora/result.h>
 #include <remora/verbs/access.h>
+#include <remora/verbs/format.h>
 #include <remora/verbs/protection_domain.h>
 #include <remora/verbs/slice.h>
 
@@ -43,6 +45,7 @@ enum class Advice : std::uint8_t {
   kPrefetchWrite,    ///< on-demand pages, for writing
   kPrefetchNoFault,  ///< those that are there already, for reading
 };
+[[nodiscard]] std::string_view to_string(Advice advice) noexcept;
 
 class MemoryRegion {
  public:

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <infiniband/verbs.h>
 #include <memory>
+#include <ostream>
 
 #include <remora/result.h>
 #include <remora/verbs/access.h>
@@ -70,5 +71,7 @@ class MemoryWindow {
   std::uint64_t address_ = 0;
   std::uint64_t length_bytes_ = 0;
 };
+/// "window of 64 bytes at 0x7f... rkey 5"; "freed window".
+std::ostream& operator<<(std::ostream& out, const MemoryWindow& window);
 
 }  // namespace remora::verbs

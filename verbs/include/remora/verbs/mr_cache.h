@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,7 @@
 #include <remora/result.h>
 #include <remora/verbs/access.h>
 #include <remora/verbs/deadline.h>
+#include <remora/verbs/format.h>
 #include <remora/verbs/protection_domain.h>
 #include <remora/verbs/slice.h>
 
@@ -46,12 +48,14 @@ enum class Invalidation : std::uint8_t {
   kAutomatic,  ///< changes of mappings are noticed; where they cannot be, nothing is kept
   kExplicit,   ///< the caller calls invalidate() before it changes a mapping: cheaper hits
 };
+[[nodiscard]] std::string_view to_string(Invalidation invalidation) noexcept;
 
 /// What becomes of memory that cannot be kept.
 enum class Unkept : std::uint8_t {
   kRegister,  ///< it is registered, for the one lease
   kRefuse,    ///< acquire() answers kUnsupported, and registers nothing
 };
+[[nodiscard]] std::string_view to_string(Unkept unkept) noexcept;
 
 struct MrCacheOptions {
   std::uint64_t bytes_max = std::uint64_t{1}
@@ -81,6 +85,8 @@ struct MrCacheCounters {
   std::uint64_t pinned_registrations = 0;
   std::map<int, std::uint64_t> failures;  ///< verbs calls that failed, by errno
 };
+/// "hits 90 misses 10 ... pinned 4096 bytes in 1 registrations errno 12 2 times": one line.
+std::ostream& operator<<(std::ostream& out, const MrCacheCounters& counters);
 
 /// A part of a lease that one registration covers.
 struct MrPiece {
@@ -89,6 +95,8 @@ struct MrPiece {
   std::uint32_t lkey;
   std::uint32_t rkey;
 };
+/// "4096 bytes at 0x7f... rkey 6 lkey 5".
+std::ostream& operator<<(std::ostream& out, const MrPiece& piece);
 
 /// The right to use a registration of some bytes; keeps it until dropped. Owns no bytes. Must
 /// outlive every posted request that names its keys. Thread safety: a value with one owner.

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <infiniband/verbs.h>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <utility>
 
@@ -47,5 +48,7 @@ class ProtectionDomain {
   Device device_;
   std::shared_ptr<ibv_pd> domain_;  // its deleter holds the device too
 };
+/// "protection domain 3 on rxe0", by the kernel's handle; "no protection domain".
+std::ostream& operator<<(std::ostream& out, const ProtectionDomain& domain);
 
 }  // namespace remora::verbs

@@ -96,8 +96,14 @@ struct QueuePairOptions {
   /// ignored.
   SharedReceiveQueue shared_receive_queue{};
 };
+/// "sends 64 receives 16 slices 1/1 inline 0 port 1 ...": optional ones where they are set.
+std::ostream& operator<<(std::ostream& out, const QueuePairOptions& options);
 
 namespace detail {
+
+/// "RC qp 17 on rxe0: sends 64 ..."; "no queue pair" of null.
+std::ostream& print_queue_pair(std::ostream& out, const ibv_qp* pair,
+                               const QueuePairCapabilities& capabilities);
 
 /// What all transports share. Not for users: the typed classes below are.
 class QueuePairCore {
@@ -229,6 +235,12 @@ class QueuePair {
   explicit QueuePair(detail::QueuePairCore core) noexcept : core_{std::move(core)} {}
   detail::QueuePairCore core_;
 };
+
+/// "RC qp 17 on rxe0: sends 64 receives 16 slices 1/1 inline 0"; "no queue pair" when moved from.
+template <Transport T>
+std::ostream& operator<<(std::ostream& out, const QueuePair<T>& pair) {
+  return detail::print_queue_pair(out, pair.raw(), pair.capabilities());
+}
 
 /// Collects options; each setter returns the builder.
 template <Transport T>

@@ -17,6 +17,7 @@
 
 #include <remora/verbs/access.h>
 #include <remora/verbs/address_handle.h>
+#include <remora/verbs/format.h>
 
 namespace remora::verbs {
 

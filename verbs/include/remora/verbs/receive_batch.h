@@ -50,7 +50,8 @@ class BasicReceiveBatch {
   using PostReceive = int (*)(Target*, ibv_recv_wr*, ibv_recv_wr**);
   BasicReceiveBatch(Target* target, PostReceive function, ReceiveStorage& storage) noexcept
       : target_{target}, post_{function}, chain_{storage.chain_.get()} {}
-  void refuse(Code code, std::uint64_t asked, std::uint64_t allowed) noexcept;
+  void refuse(Code code, std::uint64_t asked, std::uint64_t allowed,
+              detail::MisuseOf what = detail::MisuseOf::kRequest) noexcept;
   void release() noexcept {
     if (owns_storage_) chain_->owner = nullptr;
     owns_storage_ = false;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <infiniband/verbs.h>
 #include <memory>
+#include <ostream>
 
 #include <remora/result.h>
 #include <remora/verbs/protection_domain.h>
@@ -37,6 +38,9 @@ struct SharedReceiveQueueAttributes {
   std::uint32_t sge = 0;
   std::uint32_t limit = 0;  ///< 0: not armed
 };
+/// "receives 64 slices 1", and the limit of the attributes.
+std::ostream& operator<<(std::ostream& out, const SharedReceiveQueueOptions& options);
+std::ostream& operator<<(std::ostream& out, const SharedReceiveQueueAttributes& attributes);
 
 class SharedReceiveQueue {
  public:
@@ -76,5 +80,7 @@ class SharedReceiveQueue {
       : state_{std::move(state)} {}
   std::shared_ptr<detail::SharedReceiveQueueState> state_;
 };
+/// "shared receive queue 3 on rxe0"; "no shared receive queue".
+std::ostream& operator<<(std::ostream& out, const SharedReceiveQueue& queue);
 
 }  // namespace remora::verbs

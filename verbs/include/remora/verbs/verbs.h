@@ -17,6 +17,7 @@
 #include <remora/verbs/endpoint.h>
 #include <remora/verbs/extended_poll.h>
 #include <remora/verbs/fork.h>
+#include <remora/verbs/format.h>
 #include <remora/verbs/gid.h>
 #include <remora/verbs/guid.h>
 #include <remora/verbs/listener.h>

@@ -359,12 +359,88 @@ namespace detail {
   }
 }
 
+/// A chain of requests that was refused before anything was posted, or met a full queue. The end of
+/// the subject says what of the request it was.
+[[nodiscard]] constexpr std::string_view remedy_of_post(std::string_view operation, Code code,
+                                                        std::string_view subject) noexcept {
+  if (code == Code::kWouldBlock && operation.starts_with("ibv_post_"))
+    return "the queue is full: take completions first, a signaled one frees all before it";
+  const bool batch = operation == "Batch::post" || operation == "ReceiveBatch::post";
+  if (!batch && operation != "MemoryRegion::slice") return {};
+  switch (code) {
+    case Code::kLimitExceeded:
+      if (subject.ends_with("inline bytes"))
+        return "ask for more when the queue pair is built (QueuePairBuilder::inline_bytes; "
+               "capabilities() tells what was granted), or send registered memory";
+      if (subject.ends_with("inline read"))
+        return "only sends and writes can be inline: give it registered memory";
+      if (subject.ends_with("slices"))
+        return "ask for more with QueuePairBuilder::send_sge or receive_sge, or a storage of your "
+               "own";
+      return "post in parts, or take more room: QueuePairBuilder::batch_requests, or a storage of "
+             "your own";
+    case Code::kOutOfRange:
+      return "cut slices inside their registration (checked_slice tells at once), and let the "
+             "remote one be as long as the local";
+    case Code::kInvalidArgument:
+      return "an atomic takes 8 local bytes; a window is bound by its own queue pair, to a "
+             "registration with kWindowBind";
+    case Code::kBusy:
+      return "post or drop the other batch first, or start this one in a storage of its own";
+    case Code::kClosed: return "the window went with its queue pair or registration: allocate one";
+    default: return {};
+  }
+}
+
+/// An argument that verbs/ or the driver refused.
+[[nodiscard]] constexpr std::string_view remedy_of_argument(std::string_view operation,
+                                                            std::string_view subject) noexcept {
+  if (subject.starts_with("port of "))
+    return "ports count from 1: 'rdma link' and 'ibv_devinfo' show those of the device";
+  if (subject.starts_with("no bytes") || subject.ends_with("wrap around"))
+    return "a range has at least one byte and ends before the address space does: take pointer and "
+           "length from the same buffer";
+  if (operation == "ibv_create_cq")
+    return "a completion queue has at least one entry, a vector below "
+           "Device::completion_vector_count(), and events or channel, not both, of its own device";
+  if (operation == "ibv_req_notify_cq" || operation == "ibv_get_cq_event" ||
+      operation == "CompletionQueue::wait")
+    return "create the queue with CompletionQueueOptions::events or channel; to wait on it, with "
+           "events and a storage that is not empty";
+  if (operation == "ibv_start_poll")
+    return "create the queue with CompletionQueueOptions::fields, or use poll()";
+  if (operation == "QueuePairBuilder::build")
+    return subject.find(" port ") != std::string_view::npos
+               ? "'rdma link' shows the state of ports: on Ethernet it is the interface's ('ip "
+                 "link "
+                 "set IF up')"
+               : "queue_pair.h has the range of each option";
+  if (operation == "rdma_set_option") return "the time-out is a code of 0 to 31: 4.096 us * 2^n";
+  if (operation == "PreparedQueuePair::connect")
+    return "an endpoint comes from the peer's endpoint(), over Endpoint::to_wire and from_wire";
+  if (operation == "rdma_connect" || operation == "rdma_accept")
+    return "create_queue_pair() comes first";
+  if (operation == "Address::parse") return "an address is 192.0.2.1, 2001:db8::1 or fe80::1%eth0";
+  if (operation == "Address::resolve") return "give a host's name or an address";
+  if (operation == "ChainStorage::allocate")
+    return "it has room for one request of one slice at least";
+  if (operation == "Device::borrow") return "take the context of an open device";
+  if (!operation.starts_with("ibv_") && !operation.starts_with("MemoryRegion::") &&
+      !operation.starts_with("MrCache::"))
+    return {};
+  return "an object that is empty or of another device or domain, or a value out of its range: the "
+         "header of the call says what it takes";
+}
+
 /// What to do about a verbs call that says no more than its errno.
 [[nodiscard]] constexpr std::string_view remedy_of_verb(std::string_view operation, Code code,
-                                                        int number) noexcept {
+                                                        int number,
+                                                        std::string_view subject) noexcept {
   if (!operation.starts_with("ibv_") && !operation.starts_with("rdma_")) return {};
   switch (code) {
-    case Code::kLimitExceeded: return "ask for less: 'ibv_devinfo -v' shows the device's limits";
+    case Code::kLimitExceeded:
+      if (subject == "private data") return "send the rest once connected";
+      return "ask for less: 'ibv_devinfo -v' shows the device's limits";
     case Code::kUnsupported:
       return "neither device nor driver can do it: 'ibv_devinfo -v' shows what they can";
     case Code::kOutOfMemory:
@@ -374,6 +450,9 @@ namespace detail {
     case Code::kProvider: break;
     default: return {};
   }
+  if (number == EINVAL && subject.find(" inline bytes on ") != std::string_view::npos)
+    return "no command shows how many inline bytes a device takes: ask for fewer, capabilities() "
+           "of the queue pair then tells what was granted";
   if (number == EINVAL) return "the driver refused an argument: compare it with 'ibv_devinfo -v'";
   if (number == EBUSY) return "something made from it is still in use";
   return "'dmesg' and 'rdma resource show' may tell more";
@@ -398,6 +477,10 @@ namespace detail {
     return "load the kernel module rdma_ucm and check /dev/infiniband/rdma_cm; '?transport=tcp' "
            "needs "
            "neither, nor does '?transport=shm' on the server's own host";
+  if (operation == "MrCache::acquire" && code == Code::kLimitExceeded)
+    return "ask for less, or raise the budget (MrCacheOptions)";
+  if (operation == "MrCache::acquire" && code == Code::kOutOfMemory)
+    return "drop leases, whose registrations cannot go, or raise the budget (MrCacheOptions)";
   if (code != Code::kNotFound) return {};
   if (operation == "DeviceList::find") return "'rdma link' lists the devices of this host";
   if (operation == "choose_gid")
@@ -439,7 +522,10 @@ inline std::string_view Error::remedy() const noexcept {
   if (remedy.empty()) remedy = detail::remedy_of(operation(), code_);
   if (remedy.empty() && code_ == Code::kLimitExceeded && subject().starts_with("limits."))
     remedy = "the server's file sets it";
-  if (remedy.empty()) remedy = detail::remedy_of_verb(operation(), code_, errno_);
+  if (remedy.empty()) remedy = detail::remedy_of_post(operation(), code_, subject());
+  if (remedy.empty() && code_ == Code::kInvalidArgument)
+    remedy = detail::remedy_of_argument(operation(), subject());
+  if (remedy.empty()) remedy = detail::remedy_of_verb(operation(), code_, errno_, subject());
   if (remedy.empty()) remedy = detail::remedy_of(code_);
   return remedy;
 }
