@@ -108,9 +108,9 @@ class MrCacheSteps {
   }
 
   void check(Window& window, std::span<std::byte> bytes, std::mt19937& random) {
-    auto lease = cache_.acquire(
-        bytes, random() % 4 == 0 ? verbs::Access::kLocalWrite | verbs::Access::kRemoteRead
-                                 : verbs::Access::kLocalWrite);
+    auto lease = cache_.acquire(bytes, random() % 4 == 0
+                                           ? verbs::Access::kLocalWrite | verbs::Access::kRemoteRead
+                                           : verbs::Access::kLocalWrite);
     if (!lease) {
       ++(lease.error().code() == Code::kOutOfMemory ? refused_ : failed_);
       return window.held.clear();
