@@ -15,14 +15,14 @@
 namespace remora::test {
 namespace {
 
-constexpr std::size_t kBytes = std::size_t{256} << 10U;
+constexpr std::size_t kForeignBytes = std::size_t{256} << 10U;
 
 /// An anonymous mapping, at `at` if that is not null.
 std::span<std::byte> map(std::byte* at = nullptr) {
-  void* const mapped = ::mmap(at, kBytes, PROT_READ | PROT_WRITE,
+  void* const mapped = ::mmap(at, kForeignBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | (at != nullptr ? MAP_FIXED : 0), -1, 0);
   EXPECT_NE(mapped, MAP_FAILED);
-  return {static_cast<std::byte*>(mapped), kBytes};
+  return {static_cast<std::byte*>(mapped), kForeignBytes};
 }
 
 class ForeignMemoryTest : public ConformanceTest {
@@ -51,7 +51,7 @@ class ForeignMemoryTest : public ConformanceTest {
 };
 
 TEST_P(ForeignMemoryTest, RegistrationIsKeptForTheNextTime) {
-  const Region region = make_region({.size_bytes = kBytes});
+  const Region region = make_region({.size_bytes = kForeignBytes});
   const auto memory = map();
   expect_moves(region, memory);
   const double misses = counted("miss");
@@ -66,7 +66,7 @@ TEST_P(ForeignMemoryTest, RegistrationIsKeptForTheNextTime) {
 }
 
 TEST_P(ForeignMemoryTest, OtherMemoryAtTheSameAddressIsSeen) {
-  const Region region = make_region({.size_bytes = kBytes});
+  const Region region = make_region({.size_bytes = kForeignBytes});
   auto memory = map();
   for (int i = 0; i < 10; ++i) {
     expect_moves(region, memory);
@@ -74,7 +74,7 @@ TEST_P(ForeignMemoryTest, OtherMemoryAtTheSameAddressIsSeen) {
     memory = map(memory.data());
   }
   expect_moves(region, memory);
-  ASSERT_EQ(::madvise(memory.data() + 4096, kBytes / 2, MADV_DONTNEED), 0);
+  ASSERT_EQ(::madvise(memory.data() + 4096, kForeignBytes / 2, MADV_DONTNEED), 0);
   expect_moves(region, memory);
   memory = map(memory.data());  // over it
   expect_moves(region, memory);
@@ -82,41 +82,41 @@ TEST_P(ForeignMemoryTest, OtherMemoryAtTheSameAddressIsSeen) {
 }
 
 TEST_P(ForeignMemoryTest, MemoryWhoseChangesAreNotToldIsCopied) {
-  const Region region = make_region({.size_bytes = kBytes});
+  const Region region = make_region({.size_bytes = kForeignBytes});
   const int file = ::memfd_create("foreign", MFD_CLOEXEC);
-  ASSERT_EQ(::ftruncate(file, kBytes), 0);
-  auto* const at =
-      static_cast<std::byte*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  ASSERT_EQ(::ftruncate(file, kForeignBytes), 0);
+  auto* const at = static_cast<std::byte*>(
+      ::mmap(nullptr, kForeignBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
   const double refused = counted("refused");
-  expect_moves(region, {at, kBytes});
+  expect_moves(region, {at, kForeignBytes});
   // Other pages at the same place, of which nobody is told.
   ASSERT_EQ(::ftruncate(file, 0), 0);
-  ASSERT_EQ(::ftruncate(file, kBytes), 0);
-  expect_moves(region, {at, kBytes});
+  ASSERT_EQ(::ftruncate(file, kForeignBytes), 0);
+  expect_moves(region, {at, kForeignBytes});
   if (over_rdma()) {
     EXPECT_GE(counted("refused"), refused + 4);
   }
-  ::munmap(at, kBytes);
+  ::munmap(at, kForeignBytes);
   ::close(file);
 }
 
 TEST_P(ForeignMemoryTest, QueueKeepsManyInFlight) {
   constexpr std::size_t kBlock = std::size_t{64} << 10U;
-  const Region region = make_region({.size_bytes = 4 * kBytes});
+  const Region region = make_region({.size_bytes = 4 * kForeignBytes});
   const auto from = map();
   const auto into = map();
-  const std::vector<std::byte> out = noise(kBytes, 99);
+  const std::vector<std::byte> out = noise(kForeignBytes, 99);
   std::memcpy(from.data(), out.data(), out.size());
   Queue queue = region.queue({.depth = 8}).value();
   for (int round = 0; round < 5; ++round)
     for (const bool write : {true, false}) {
-      for (std::size_t i = 0; i < kBytes / kBlock; ++i) {
+      for (std::size_t i = 0; i < kForeignBytes / kBlock; ++i) {
         const ByteOffset at{i * kBlock};
         ASSERT_TRUE(write ? queue.write(at, from.subspan(at.bytes, kBlock))
                           : queue.read(at, into.subspan(at.bytes, kBlock)));
       }
       ASSERT_TRUE(ok(queue.submit()));
-      for (Completion& completion : queue.wait(kBytes / kBlock))
+      for (Completion& completion : queue.wait(kForeignBytes / kBlock))
         EXPECT_TRUE(completion.ok()) << completion.error();
     }
   EXPECT_EQ(std::memcmp(into.data(), out.data(), out.size()), 0);
@@ -125,7 +125,7 @@ TEST_P(ForeignMemoryTest, QueueKeepsManyInFlight) {
 }
 
 TEST_P(ForeignMemoryTest, QueueThatGoesWithOperationsHeldBackLeavesNothingPinned) {
-  const Region region = make_region({.size_bytes = kBytes});
+  const Region region = make_region({.size_bytes = kForeignBytes});
   const auto first = map();
   const auto behind = map();
   {
@@ -149,16 +149,17 @@ TEST_P(ForeignMemoryTest, QueueThatGoesWithOperationsHeldBackLeavesNothingPinned
 TEST_P(ForeignMemoryTest, BudgetIsKeptTo) {
   EngineOptions options;
   options.operation_deadline = options.control_deadline = std::chrono::seconds{30};
-  options.mr_cache_bytes = 2 * kBytes;
+  options.mr_cache_bytes = 2 * kForeignBytes;
   const Engine small = Engine::open(options).value();
   const Region region =
-      small.open_region(uri(create({.size_bytes = kBytes}).name), Rights::kAll).value();
+      small.open_region(uri(create({.size_bytes = kForeignBytes}).name), Rights::kAll).value();
   std::vector<std::span<std::byte>> all;
   std::generate_n(std::back_inserter(all), 6, [] { return map(); });
   for (const auto memory : all) {
     ASSERT_TRUE(ok(region.write(ByteOffset{0}, memory)));
     if (over_rdma()) {
-      EXPECT_LE(small.registry().sum("remora_client_mr_cache_pinned_bytes").value(), 2 * kBytes);
+      EXPECT_LE(small.registry().sum("remora_client_mr_cache_pinned_bytes").value(),
+                2 * kForeignBytes);
     }
   }
   for (const auto memory : all) ::munmap(memory.data(), memory.size());

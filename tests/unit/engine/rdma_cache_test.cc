@@ -18,17 +18,17 @@
 namespace remora::transport {
 namespace {
 
-constexpr std::size_t kBytes = std::size_t{64} << 10U;
+constexpr std::size_t kCachedBytes = std::size_t{64} << 10U;
 
 class RdmaCacheTest : public ::testing::Test {
  protected:
   void SetUp() override {
     rig_.emplace(verbs::devices(fake_.table).value().begin()->open().value());
     at_ = static_cast<std::byte*>(
-        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        ::mmap(nullptr, kCachedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   }
   void TearDown() override {
-    ::munmap(at_, kBytes);
+    ::munmap(at_, kCachedBytes);
     rig_.reset();
   }
   std::shared_ptr<RegistrationCache> make() {
@@ -53,17 +53,17 @@ TEST_F(RdmaCacheTest, SeriesTellWhatTheCacheDoes) {
   const auto cache = make();
   ASSERT_NE(cache, nullptr);
   EXPECT_EQ(value("remora_client_mr_cache_automatic"), 1);
-  const std::span bytes{at_, kBytes};
+  const std::span bytes{at_, kCachedBytes};
   EXPECT_FALSE(cache->find(bytes));
   const MemoryLease first = cache->lease(bytes, later());
   ASSERT_TRUE(first);
-  EXPECT_EQ(cache->key_of(first, bytes.subspan(4096)).length_bytes, kBytes - 4096);
+  EXPECT_EQ(cache->key_of(first, bytes.subspan(4096)).length_bytes, kCachedBytes - 4096);
   const MemoryLease second = cache->find(bytes.first(100));
   ASSERT_TRUE(second);
   EXPECT_EQ(acquires("miss"), 1);
   EXPECT_EQ(acquires("hit"), 1);
   EXPECT_EQ(acquires("failed"), 1);
-  EXPECT_EQ(value("remora_client_mr_cache_pinned_bytes"), kBytes);
+  EXPECT_EQ(value("remora_client_mr_cache_pinned_bytes"), kCachedBytes);
   EXPECT_FALSE(cache->trim()) << "all of it is leased";
   cache->give_back(first);
   cache->give_back(second);
@@ -88,19 +88,19 @@ TEST_F(RdmaCacheTest, MemoryThatCannotBeKeptIsAskedForOnceASecond) {
   const auto cache = make();
   ASSERT_NE(cache, nullptr);
   void* const shared =
-      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  const std::span bytes{static_cast<std::byte*>(shared), kBytes};
+      ::mmap(nullptr, kCachedBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const std::span bytes{static_cast<std::byte*>(shared), kCachedBytes};
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(cache->lease(bytes, later()));
   EXPECT_EQ(acquires("refused"), 3);
   EXPECT_EQ(fake_.uses("reg_mr"), 1) << "the rig's own";
-  ::munmap(shared, kBytes);
+  ::munmap(shared, kCachedBytes);
 }
 
 TEST_F(RdmaCacheTest, AfterMemlockIsReachedOnlyWhatIsThereIsUsed) {
   const auto cache = make();
   ASSERT_NE(cache, nullptr);
-  const std::span bytes{at_, kBytes};
-  const MemoryLease held = cache->lease(bytes.first(kBytes / 2), later());
+  const std::span bytes{at_, kCachedBytes};
+  const MemoryLease held = cache->lease(bytes.first(kCachedBytes / 2), later());
   ASSERT_TRUE(held);
   fake_.fail("reg_mr", 1, ENOMEM);
   EXPECT_FALSE(cache->lease(bytes, later()));
