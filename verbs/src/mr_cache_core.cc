@@ -462,12 +462,16 @@ void MrCacheCore::release(Registration* registration) noexcept {
 
 void MrCacheCore::release_soon(Registration* registration) noexcept {
   if (monitor_ == nullptr || forked()) return release(registration);
-  const std::shared_ptr<MemoryMonitor> monitor = monitor_;
   const std::uint64_t before = registration->state.fetch_sub(Registration::kLease);
   if (before >= 2 * Registration::kLease || (before & Registration::kUnlinked) == 0) return;
-  // Whoever unlinked it has let go of it, and left it to the last lease.
+  // Whoever unlinked it has let go of it, and left it to the last lease. From the list on it is the
+  // reaper's, and may be the last that keeps this.
+  const std::shared_ptr<MrCacheCore> self = registration->core;
   add_dead(*registration);
-  monitor->wake_reaper();
+  if (closed_.load())
+    collect_dead();  // nobody reaps here any more
+  else
+    monitor_->wake_reaper();
 }
 
 std::size_t MrCacheCore::trim() noexcept {

@@ -152,7 +152,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   std::uint64_t invalidations_ = 0;
   std::uint64_t finishing_ = 0;  // nobody's any more, but not deregistered yet
   std::condition_variable finished_;
-  bool closed_ = false;
+  std::atomic<bool> closed_{false};  // set under the lock
 };
 
 }  // namespace remora::verbs::detail

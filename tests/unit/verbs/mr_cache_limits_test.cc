@@ -185,6 +185,17 @@ TEST_F(MrCacheLimits, DropSoonLeavesDeregisteringToAnotherThread) {
   nic_->before_deregistering = nullptr;
 }
 
+TEST_F(MrCacheLimits, DropSoonAfterTheCacheDeregistersAtOnce) {
+  create();
+  ASSERT_TRUE(cache_->automatic()) << cache_->why_not_automatic();
+  const Mapping memory{2};
+  MrLease held = acquire(memory.bytes());
+  cache_.reset();
+  EXPECT_EQ(nic_->live(), 1U);
+  held.drop_soon();
+  EXPECT_EQ(nic_->live(), 0U);
+}
+
 TEST_F(MrCacheLimits, DetachedLeaseComesBackWhole) {
   create_explicit();
   const Mapping memory{2};
