@@ -138,7 +138,7 @@ TEST_F(VerbsLoopback, MoreInlineThanWasGrantedIsRefusedByPost) {
   const Status refused = batch.post();
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), Code::kLimitExceeded) << refused.error();
-  EXPECT_EQ(refused.error().subject(), "request 1");
+  EXPECT_EQ(refused.error().subject(), "request 1: inline bytes");
   EXPECT_EQ(refused.error().asked(), granted + 1);
   EXPECT_EQ(refused.error().allowed(), granted);
   EXPECT_TRUE(rig_->quiet());  // nor was the other one posted
