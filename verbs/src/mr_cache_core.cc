@@ -30,6 +30,16 @@ Registration& registration_of(Interval& interval) noexcept {
 constexpr Access kRemoteRights =
     Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic | Access::kWindowBind;
 
+/// What check_range() finds no fault with, without an error being made: each hit asks.
+bool is_sound(std::span<std::byte> bytes, Access access) noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t last = UINTPTR_MAX - g_page_bytes;
+  return begin != 0 && begin <= last && !bytes.empty() && bytes.size() <= last - begin &&
+         !contains(access, Access::kZeroBased) &&
+         ((access & (Access::kRemoteWrite | Access::kRemoteAtomic)) == Access::kNone ||
+          contains(access, Access::kLocalWrite));
+}
+
 Status check_range(std::span<std::byte> bytes, Access access) {
   constexpr Operation kOperation = "MrCache::acquire";
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
@@ -143,7 +153,8 @@ MrCacheCore::LookUp MrCacheCore::look_up(std::uintptr_t begin, std::uintptr_t en
 
 Result<MrLease> MrCacheCore::acquire(std::span<std::byte> bytes, Access access, Deadline deadline) {
   if (forked()) return Error{Code::kClosed, "MrCache::acquire"}.with_subject("made before fork()");
-  if (const Status range = check_range(bytes, access); !range) return range.error();
+  if (!is_sound(bytes, access)) [[unlikely]]
+    if (const Status range = check_range(bytes, access); !range) return range.error();
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   bool keep = false;
   for (int tries = 0; keeps() && !keep && tries < kUnsettledTries; ++tries) {
@@ -159,7 +170,7 @@ Result<MrLease> MrCacheCore::acquire(std::span<std::byte> bytes, Access access, 
 }
 
 MrLease MrCacheCore::find_kept(std::span<std::byte> bytes, Access access) noexcept {
-  if (forked() || !keeps() || !check_range(bytes, access)) return {};
+  if (forked() || !keeps() || !is_sound(bytes, access)) return {};
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   Registration* found = nullptr;
   if (look_up(begin, begin + bytes.size(), access, found) != LookUp::kHit) return {};
