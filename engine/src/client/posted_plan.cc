@@ -1,6 +1,6 @@
 /// How a PostedDriver cuts operations that are not whole into requests: at extents, at pieces of
-/// local memory, at the lane's limits, and at bounce slots; and how it joins whole ones that follow
-/// each other.
+/// local memory, at the lane's limits, and at bounce slots; where those get local keys; and how it
+/// joins whole ones that follow each other.
 
 #include <algorithm>
 #include <cstring>
