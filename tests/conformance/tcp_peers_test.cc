@@ -206,9 +206,9 @@ TEST_F(TcpPeersTest, PeerThatStopsReadingHoldsUpNobody) {
   std::vector<std::byte> into(1_MiB);
   RawSession lazy{address_, TransportKind::kTcp};
   const RawSession::Grant grant = lazy.open("target", Rights::kAll);
-  const WorkRequest read{.remote_address = grant.extents[0].remote_address,
-                         .local = into.data(),
+  const WorkRequest read{.local = into.data(),
                          .length_bytes = 1_MiB,
+                         .remote_address = grant.extents[0].remote_address,
                          .remote_key = grant.extents[0].remote_key,
                          .opcode = Opcode::kRead};
   const std::vector<const WorkRequest*> chain(16, &read);

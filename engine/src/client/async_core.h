@@ -100,7 +100,7 @@ auto AsyncRequest::give_to(Queue& queue, More... more) noexcept {
   if (kind == Kind::kRead || kind == Kind::kWrite)
     return queue.take_transfer({opcode, offset, local, length_bytes, memory},
                                owns_slot ? &slot : nullptr, more...);
-  return queue.take({.compare_or_add = operand, .swap = swap, .opcode = opcode}, offset,
+  return queue.take({.opcode = opcode, .compare_or_add = operand, .swap = swap}, offset,
                     length_bytes, more...);
 }
 

@@ -127,7 +127,7 @@ class CallbackCore {
   /// One more than the depth: that of the callback that runs.
   std::vector<CallbackEntry> table_;
   IndexStack free_;
-  std::vector<OperationRecord*> ring_;
+  std::vector<CompletionSink::Run> ring_;
   CompletionSink sink_;  ///< the poller's
   std::atomic<std::size_t> references_{1};
   alignas(64) std::atomic<std::uint64_t> in_flight_{0};  ///< until the callback begins; kClosing

@@ -60,7 +60,7 @@ CallbackCore::CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller,
       ring_(std::bit_ceil(depth_)),
       sink_{ring_} {
   for (std::size_t i = 0; i < table_.size(); ++i) {
-    table_[i].index = static_cast<std::uint32_t>(i);
+    table_[i].ticket = Ticket{static_cast<std::uint32_t>(i), 0};
     table_[i].sink = &sink_;
   }
   sink_.watch(poller.watcher());
@@ -84,13 +84,13 @@ CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
   // at once, since those that come meanwhile are not the first.
   if ((before & kCount) == 0 && !immediate_) poller_.watcher().tell();
   // There is one: no more are out than are in flight, and the one whose callback runs.
-  return &table_[free_.take()];
+  CallbackEntry& entry = table_[free_.take()];
+  entry.ticket = entry.ticket.next();
+  return &entry;
 }
 
 void CallbackCore::give_back(CallbackEntry& entry) noexcept {
-  // Generation 0 means "no ticket".
-  if (++entry.generation == 0) entry.generation = 1;
-  free_.give_back(entry.index);
+  free_.give_back(entry.ticket.index());
 }
 
 Status CallbackCore::take_transfer(const QueueCore::Transfer& transfer, Slot* slot,
@@ -168,7 +168,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
 
 /// Where the remote memory is mapped: the work is done here, and told of by the poller.
 void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
-  std::array<OperationRecord*, 1> ring{};
+  std::array<CompletionSink::Run, 1> ring{};
   CompletionSink here{ring};
   entry.sink = &here;
   lane().run(entry, here);
@@ -197,7 +197,11 @@ bool CallbackCore::serve() noexcept {
   const auto earliest = [this] { return earliest_deadline(); };
   lane().wait(sink_, 0, DeadlineSource{earliest});
   const std::size_t completed = sink_.ready();
-  for (std::size_t i = 0; i < completed; ++i) end(static_cast<CallbackEntry&>(sink_.take()));
+  for (std::size_t left = completed; left != 0;) {
+    auto [at, count] = sink_.take_run();
+    left -= count;
+    for (; count != 0; --count) end(static_cast<CallbackEntry&>(*std::exchange(at, at->next)));
+  }
   return completed != 0;
 }
 
@@ -283,7 +287,7 @@ void CallbackCore::leave(int epoll) noexcept {
 /// Ends what has run out of time, by breaking its lane; all of it, when the deadline of the last
 /// one has passed.
 void CallbackCore::end_overdue() noexcept {
-  std::array<OperationRecord*, 1> ring{};
+  std::array<CompletionSink::Run, 1> ring{};
   CompletionSink unused{ring};
   const auto passed = [] { return Deadline::min(); };
   lane().wait(unused, 0, DeadlineSource{passed});
@@ -376,12 +380,12 @@ Status CallbackQueue::zero(ByteOffset at, std::uint64_t length_bytes, Given give
 }
 Status CallbackQueue::swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                            Given given, std::uint64_t tag) noexcept {
-  return core_->take({.compare_or_add = expected, .swap = desired, .opcode = Opcode::kCompareSwap},
+  return core_->take({.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired},
                      at, sizeof(std::uint64_t), given, tag);
 }
 Status CallbackQueue::add(ByteOffset at, std::uint64_t delta, Given given,
                           std::uint64_t tag) noexcept {
-  return core_->take({.compare_or_add = delta, .opcode = Opcode::kFetchAdd}, at,
+  return core_->take({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
                      sizeof(std::uint64_t), given, tag);
 }
 

@@ -87,6 +87,17 @@ class EndTally {
     ++count_;
     bytes_ += operation.length_bytes;
   }
+  /// `count` operations that were ok, as `first` of opcode and time of submission.
+  [[gnu::always_inline]] void add_run(const OperationRecord& first, std::uint64_t count,
+                                      std::uint64_t bytes) noexcept {
+    if (first.request.opcode != opcode_ || first.submitted != submitted_) {
+      record();
+      opcode_ = first.request.opcode;
+      submitted_ = first.submitted;
+    }
+    count_ += count;
+    bytes_ += bytes;
+  }
   [[nodiscard]] Clock::time_point now() const noexcept { return now_; }
   [[nodiscard]] metrics::Recorder recorder() const noexcept { return recorder_; }
 

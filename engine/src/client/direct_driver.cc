@@ -84,18 +84,19 @@ std::uint32_t DirectDriver::request_bytes_max() const noexcept { return kStepByt
 void DirectDriver::submit(OperationList operations) noexcept {
   OperationRecord* const first = operations.first;
   if (first == nullptr) return;
-  const CompletionSink& sink = *first->sink;
+  CompletionSink& sink = *first->sink;
   if (first->next == nullptr)
     carry_out(*first);
   else
     run_all(first);
-  EndTally tally{metrics_};
-  for (OperationRecord* at = first; at != nullptr;) {
-    OperationRecord& operation = *std::exchange(at, at->next);
-    tell(operation);
-    tally.add(operation);
-    operation.sink->push(operation);
+  {
+    EndTally tally{metrics_};
+    for (OperationRecord* at = first; at != nullptr; at = at->next) {
+      tell(*at);
+      tally.add(*at);
+    }
   }
+  sink.push(*first, operations.count);
   // All of one submission have one sink, whose owner is here.
   if (Watcher* const watcher = sink.watcher(); watcher != nullptr) watcher->tell();
 }

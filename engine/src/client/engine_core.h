@@ -237,7 +237,17 @@ class RegionCore {
   [[gnu::always_inline]] bool check(OperationRecord& operation) const noexcept {
     return admits(operation) || check_closely(operation);
   }
-  /// The same for a transfer in pieces, which are borrowed until it has completed. Fills in the
+  /// True for nearly every sound transfer of a region in one extent, and for no other: what
+  /// check_closely() says, at less cost.
+  [[gnu::always_inline]] bool admits(OperationRecord& operation) const noexcept {
+    if (!fits(operation, quick_.one_extent_bytes_max)) return false;
+    operation.request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
+    operation.request.remote_address = quick_.remote_address + operation.offset_bytes;
+    operation.request.remote_key = quick_.remote_key;
+    operation.whole = true;
+    return true;
+  }
+  /// As check() for a transfer in pieces, which are borrowed until it has completed. Fills in the
   /// length.
   bool check(OperationRecord& operation, std::span<const Target> pieces) const noexcept;
   bool check(OperationRecord& operation, std::span<const Source> pieces) const noexcept;
@@ -261,26 +271,25 @@ class RegionCore {
                                   std::chrono::nanoseconds deadline) const noexcept;
 
  private:
-  /// True for nearly every sound transfer, and for no other: what check_closely() says, at less
-  /// cost.
-  [[gnu::always_inline]] bool admits(OperationRecord& operation) const noexcept {
+  /// What one request may move, of each Opcode; 0 where it moves no bytes or has no right.
+  using BytesMax = std::array<std::uint64_t, transport::kOpcodes>;
+  /// Nothing is wrong with it, and it has its local key.
+  [[gnu::always_inline]] bool fits(OperationRecord& operation,
+                                   const BytesMax& bytes_max) const noexcept {
+    const std::uint64_t length_bytes = operation.length_bytes;
     // No length of 0, and no offset beyond the end less that length.
-    if (operation.request.local == nullptr || operation.length_bytes - 1 >= quick_.size_bytes ||
-        operation.offset_bytes > quick_.size_bytes - operation.length_bytes ||
-        (quick_.transfers & (1U << static_cast<unsigned>(operation.request.opcode))) == 0)
+    if (operation.request.local == nullptr ||
+        length_bytes - 1 >= bytes_max[static_cast<std::size_t>(operation.request.opcode)] ||
+        operation.offset_bytes > quick_.size_bytes - length_bytes)
       return false;
-    if (quick_.needs_keys) {
-      if (operation.memory == nullptr || !operation.memory->registered(quick_.domain_index))
-        return false;
-      operation.request.local_key = operation.memory->key(quick_.domain_index);
+    if (operation.memory != nullptr) [[likely]] {
+      const std::uint64_t key_word = operation.memory->key_word(quick_.domain_index);
+      if (key_word == 0) return false;
+      operation.request.local_key = static_cast<std::uint32_t>(key_word);
+    } else if (quick_.needs_keys) {
+      return false;
     }
     operation.outcome = {};
-    if (!quick_.one_extent) return make_whole(operation, grant_.extents, quick_.request_bytes_max);
-    if (operation.length_bytes > quick_.request_bytes_max) return false;
-    operation.request.remote_address = quick_.remote_address + operation.offset_bytes;
-    operation.request.remote_key = quick_.remote_key;
-    operation.request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
-    operation.whole = true;
     return true;
   }
   bool check_closely(OperationRecord& operation) const noexcept;
@@ -303,10 +312,10 @@ class RegionCore {
     std::uint32_t inline_bytes_max;
     std::size_t domain_index;
     bool needs_keys;
-    bool one_extent;  ///< the region is in one piece: it begins here
     std::uint32_t remote_key;
     std::uint64_t remote_address;
-    std::uint8_t transfers;  ///< a bit for each Opcode that moves bytes and that the rights allow
+    BytesMax bytes_max;
+    BytesMax one_extent_bytes_max;  ///< 0 where there are several: the region begins elsewhere too
   };
   Quick quick_;
 };

@@ -18,15 +18,14 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit) noexcept {
 }  // namespace
 
 Status LocalMemory::register_with(transport::MemoryDomain& domain, std::size_t domain_index) {
-  Entry& entry = entries_[domain_index];
-  if (entry.ready.load(std::memory_order_acquire)) return {};
+  if (registered(domain_index)) return {};
   const std::lock_guard lock{mutex_};
-  if (entry.ready.load(std::memory_order_relaxed)) return {};
+  if (registered(domain_index)) return {};
   auto registration = domain.register_bytes(bytes_);
   if (!registration) return registration.error();
-  entry.registration = std::move(*registration);
-  entry.key = entry.registration->local_key();
-  entry.ready.store(true, std::memory_order_release);
+  registrations_[domain_index] = std::move(*registration);
+  key_words_[domain_index].store(kRegistered | registrations_[domain_index]->local_key(),
+                                 std::memory_order_release);
   return {};
 }
 

@@ -21,12 +21,17 @@ namespace remora::detail {
 
 /// Devices one engine may use at once: the size of each memory's key table.
 inline constexpr std::size_t kMemoryDomainsMax = 8;
+/// Stands for the domain of transports that need no keys: all memory has one there, which means
+/// nothing.
+inline constexpr std::size_t kNoMemoryDomain = kMemoryDomainsMax;
 
 /// A range of local memory and its local key on each memory domain of the engine. Does not own the
 /// bytes. Thread-safe; key() is wait-free.
 class LocalMemory {
  public:
-  explicit LocalMemory(std::span<std::byte> bytes) noexcept : bytes_{bytes} {}
+  explicit LocalMemory(std::span<std::byte> bytes) noexcept : bytes_{bytes} {
+    key_words_[kNoMemoryDomain] = kRegistered;
+  }
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
   [[nodiscard]] bool contains(const std::byte* at, std::size_t length_bytes) const noexcept {
@@ -36,23 +41,25 @@ class LocalMemory {
 
   /// Whether key() may be called for the domain.
   [[nodiscard]] bool registered(std::size_t domain_index) const noexcept {
-    return entries_[domain_index].ready.load(std::memory_order_acquire);
+    return key_word(domain_index) != 0;
   }
   [[nodiscard]] std::uint32_t key(std::size_t domain_index) const noexcept {
-    return entries_[domain_index].key;
+    return static_cast<std::uint32_t>(key_word(domain_index));
+  }
+  /// Both of them: 0, or the key in the lower half. Nothing else is read on the strength of it.
+  [[nodiscard]] std::uint64_t key_word(std::size_t domain_index) const noexcept {
+    return key_words_[domain_index].load(std::memory_order_relaxed);
   }
   /// Registers with the domain unless that is done already. Blocks while pages are pinned.
   Status register_with(transport::MemoryDomain& domain, std::size_t domain_index);
 
  private:
-  struct Entry {
-    std::atomic<bool> ready{false};
-    std::uint32_t key = 0;
-    std::unique_ptr<transport::Registration> registration;
-  };
+  static constexpr std::uint64_t kRegistered = std::uint64_t{1} << 32U;
   std::span<std::byte> bytes_;
+  /// kRegistered and the key, or 0.
+  std::array<std::atomic<std::uint64_t>, kMemoryDomainsMax + 1> key_words_{};
   std::mutex mutex_;  // registration only
-  std::array<Entry, kMemoryDomainsMax> entries_;
+  std::array<std::unique_ptr<transport::Registration>, kMemoryDomainsMax> registrations_;
 };
 
 /// How a slab is mapped.

@@ -23,12 +23,18 @@ namespace remora::detail {
 struct OperationRecord;
 
 /// Where finished operations go: a ring that whoever moves the lane fills, one at a time, and that
-/// its owner empties without a lock. The record and the sink are the owner's again from then on.
+/// its owner empties without a lock. The records and the sink are the owner's again from then on.
 class CompletionSink {
  public:
-  /// `ring`: a power of two, at least as many as are submitted to this sink and not taken.
-  /// Borrowed.
-  explicit CompletionSink(std::span<OperationRecord*> ring) noexcept
+  /// Operations that ended together, chained by next.
+  struct Run {
+    OperationRecord* first;
+    std::size_t count;
+  };
+
+  /// `ring`: a power of two, at least as many as there are operations submitted to this sink and
+  /// not taken. Borrowed.
+  explicit CompletionSink(std::span<Run> ring) noexcept
       : ring_{ring.data()}, mask_{ring.size() - 1} {}
   CompletionSink(const CompletionSink&) = delete;
   CompletionSink& operator=(const CompletionSink&) = delete;
@@ -41,23 +47,30 @@ class CompletionSink {
     return watcher_.load(std::memory_order_relaxed);
   }
 
-  void push(OperationRecord& operation) noexcept {
-    const std::size_t at = pushed_.load(std::memory_order_relaxed);
-    ring_[at & mask_] = &operation;
-    pushed_.store(at + 1, std::memory_order_release);  // the last touch of both
+  /// `first` and those chained behind it, `count` in all.
+  void push(OperationRecord& first, std::size_t count = 1) noexcept {
+    ring_[runs_pushed_++ & mask_] = {&first, count};
+    // The last touch of the records and of this.
+    pushed_.store(pushed_.load(std::memory_order_relaxed) + count, std::memory_order_release);
   }
   /// Operations that take() will give.
   [[nodiscard]] std::size_t ready() const noexcept {
     return pushed_.load(std::memory_order_acquire) - taken_;
   }
-  /// Only while ready() is not 0.
-  [[nodiscard]] OperationRecord& take() noexcept { return *ring_[taken_++ & mask_]; }
+  /// Only while ready() is not 0. What one take_run() gives ended in this order.
+  [[nodiscard]] Run take_run() noexcept {
+    const Run run = ring_[runs_taken_++ & mask_];
+    taken_ += run.count;
+    return run;
+  }
 
  private:
-  OperationRecord** ring_;
+  Run* ring_;
   std::size_t mask_;
   std::size_t taken_ = 0;
+  std::size_t runs_taken_ = 0;
   alignas(64) std::atomic<std::size_t> pushed_{0};
+  std::size_t runs_pushed_ = 0;
   std::atomic<Watcher*> watcher_{nullptr};
 };
 
@@ -127,6 +140,9 @@ struct OperationRecord {
   Deadline deadline;
   CompletionSink* sink = nullptr;
   bool whole = false;  ///< see make_whole()
+  /// Goes on with what the one before it in its list began: of the same submission, opcode and
+  /// sink, and both are whole transfers. Such operations are moved as one, by their first.
+  bool follows = false;
 
   // How it ended.
   Outcome outcome;
@@ -245,18 +261,33 @@ struct OperationList {
     --count;
     return operation;
   }
+  /// Takes out the first `taken_count`; `after` is what stands behind them, or null.
+  void drop_first(std::size_t taken_count, OperationRecord* after) noexcept {
+    first = after;
+    if (after == nullptr) last = nullptr;
+    count -= taken_count;
+  }
   /// Takes out those of which `wanted` is true, in order; gives them to `taken`.
   template <typename Wanted, typename Taken>
   void extract(Wanted wanted, Taken taken) noexcept {
     OperationList kept;
+    bool gap = false;
     while (!empty()) {
       OperationRecord& operation = take_first();
-      if (wanted(operation))
+      if (wanted(operation)) {
+        gap = true;
         taken(operation);
-      else
+      } else {
+        if (std::exchange(gap, false)) operation.follows = false;
         kept.append(operation);
+      }
     }
     *this = kept;
+  }
+  [[nodiscard]] bool contains(const OperationRecord& operation) const noexcept {
+    const OperationRecord* at = first;
+    while (at != nullptr && at != &operation) at = at->next;
+    return at != nullptr;
   }
   /// False when it is not in the list; `after`, where given, becomes what stood behind it.
   bool remove(OperationRecord& operation, OperationRecord** after = nullptr) noexcept {

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kNapMost{100};
 /// What one lane carries.
 struct Part {
   OperationRecord operation;
-  std::array<OperationRecord*, 1> ring{};
+  std::array<CompletionSink::Run, 1> ring{};
   CompletionSink sink{ring};
   LaneDriver* lane = nullptr;
 

@@ -213,27 +213,30 @@ void PostedDriver::progress() noexcept {
   pump();
 }
 
-[[gnu::always_inline]] inline void PostedDriver::finish(OperationRecord& operation,
-                                                        EndTally& tally) noexcept {
-  if (operation.whole) [[likely]]
-    tally.add(operation);
-  else
-    finish_split(operation, tally);
-  if (Watcher* const watcher = operation.sink->watcher(); watcher != watcher_ && watcher != nullptr)
+/// Gives operations that have ended to their owner.
+[[gnu::always_inline]] inline void PostedDriver::push(CompletionSink& sink, OperationRecord& first,
+                                                      std::size_t count) noexcept {
+  if (Watcher* const watcher = sink.watcher(); watcher != watcher_ && watcher != nullptr)
       [[unlikely]] {
     tell_watchers();
     watcher_ = watcher;
   }
-  operation.sink->push(operation);
+  sink.push(first, count);
 }
 
-/// One request of `operation` is no longer with the lane.
-[[gnu::always_inline]] inline void PostedDriver::settle(Posted& posted, OperationRecord& operation,
-                                                        EndTally& tally) noexcept {
-  if (posted.joined) [[unlikely]]
-    return settle_joined(posted, tally);
-  if (operation.whole) [[likely]]
-    return finish(operation, tally);
+void PostedDriver::finish(OperationRecord& operation, EndTally& tally) noexcept {
+  if (operation.whole)
+    tally.add(operation);
+  else
+    finish_split(operation, tally);
+  push(*operation.sink, operation, 1);
+}
+
+/// One request, that is no run, is no longer with the lane.
+void PostedDriver::settle(Posted& posted, EndTally& tally) noexcept {
+  OperationRecord& operation = *posted.operation;
+  if (posted.joined) return settle_joined(posted, tally);
+  if (operation.whole) return finish(operation, tally);
   settle_part(posted, operation, tally);
 }
 
@@ -255,16 +258,44 @@ void PostedDriver::settle_part(Posted& posted, OperationRecord& operation,
   if (planned && backlog_.first != &operation) finish(operation, tally);
 }
 
-[[gnu::always_inline]] inline void PostedDriver::retire(std::uint64_t sequence,
+/// The oldest request with the lane, and as many of its run as `count_most` says, are done.
+[[gnu::always_inline]] inline void PostedDriver::retire(std::uint64_t count_most,
                                                         EndTally& tally) noexcept {
-  Posted& posted = ring_[sequence & mask_];
+  const std::uint64_t sequence = retired_sequence_;
+  Posted& posted = posted_at(sequence);
+  if (posted.run_count == 0) [[unlikely]]
+    return retire_split(posted, sequence, tally);
+  if (posted.run_count > count_most) [[unlikely]]
+    cut_run(sequence, count_most);
+  retired_sequence_ = sequence + posted.run_count;
+  OperationRecord& first = *posted.operation;
+  tally.add_run(first, posted.run_count, posted.run_bytes);
+  push(*first.sink, first, posted.run_count);
+}
+
+void PostedDriver::retire_split(Posted& posted, std::uint64_t sequence, EndTally& tally) noexcept {
   OperationRecord& operation = *posted.operation;
-  if (is_atomic(operation.request.opcode)) [[unlikely]]
+  if (is_atomic(operation.request.opcode))
     operation.old_value = atomic_results_[sequence & (atomic_results_.size() - 1)];
   else if (!operation.whole && posted.user != nullptr)
     std::memcpy(posted.user, options_.bounce->slot(posted.bounce_slot).data(), posted.length_bytes);
-  ++retired_sequence_;
-  settle(posted, operation, tally);
+  retired_sequence_ = sequence + 1;
+  settle(posted, tally);
+}
+
+/// Makes the run at `sequence` two, the first of them with `count` requests.
+void PostedDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noexcept {
+  Posted& front = posted_at(sequence);
+  Posted rest{.operation = front.operation,
+              .run_count = front.run_count - static_cast<std::uint32_t>(count),
+              .run_bytes = front.run_bytes};
+  for (std::uint64_t i = 0; i < count; ++i) {
+    rest.run_bytes -= rest.operation->length_bytes;
+    rest.operation = rest.operation->next;
+  }
+  front.run_count = static_cast<std::uint32_t>(count);
+  front.run_bytes -= rest.run_bytes;
+  posted_at(sequence + count) = rest;
 }
 
 /// Turns the backlog into chains as far as there is room.
@@ -276,8 +307,7 @@ void PostedDriver::pump() noexcept {
   while (!backlog_.empty() && room > chain_length_) {
     OperationRecord& operation = *backlog_.first;
     if (operation.whole) [[likely]] {
-      backlog_.take_first();
-      add_whole(operation);
+      add_whole(room - chain_length_);
       continue;
     }
     chain_end_ = kNowhere;
@@ -292,12 +322,39 @@ void PostedDriver::pump() noexcept {
   if (chain_length_ != 0) post_chain();
 }
 
-[[gnu::always_inline]] inline void PostedDriver::add_whole(OperationRecord& operation) noexcept {
-  if (operation.request.remote_address == chain_end_ && continues_chain(operation)) [[unlikely]]
-    return join_chain(operation);
-  add_to_chain(operation, operation.request);
-  chain_last_ = &operation;
-  chain_end_ = operation.request.remote_address + operation.request.length_bytes;
+/// Puts the first of the backlog, which is whole, into the chain, and those that follow it.
+[[gnu::always_inline]] inline void PostedDriver::add_whole(std::size_t room) noexcept {
+  OperationRecord* at = backlog_.first;
+  if (at->request.remote_address == chain_end_ && continues_chain(*at)) [[unlikely]] {
+    backlog_.take_first();
+    return join_chain(*at);
+  }
+  chain_run_ = next_sequence_ + chain_length_;
+  Posted& posted = posted_at(chain_run_);
+  posted.operation = at;
+  posted.joined = false;
+  const transport::WorkRequest** const begin = &chain_[chain_length_];
+  const transport::WorkRequest** place = begin;
+  OperationRecord* last = nullptr;
+  std::uint64_t end = 0;
+  std::uint64_t bytes = 0;
+  do {
+    *place++ = &at->request;
+    last = at;
+    end = at->request.remote_address + at->request.length_bytes;
+    bytes += at->request.length_bytes;
+    at = at->next;
+    // What goes on where this one ends is joined to it.
+  } while (at != nullptr && at->follows && at->request.remote_address != end &&
+           place != begin + room);
+  const auto count = static_cast<std::size_t>(place - begin);
+  chain_length_ += count;
+  chain_last_ = last;
+  chain_end_ = end;
+  backlog_.drop_first(count, at);
+  posted.run_count =
+      is_atomic(posted.operation->request.opcode) ? 0 : static_cast<std::uint32_t>(count);
+  posted.run_bytes = bytes;
 }
 
 void PostedDriver::post_chain() noexcept {
@@ -307,8 +364,8 @@ void PostedDriver::post_chain() noexcept {
   next_sequence_ += outcome.taken;
   // Of operations that are whole this is known by where they are.
   if (std::exchange(split_in_chain_, false))
-    for (std::size_t i = 0; i < outcome.taken; ++i)
-      ring_[(first + i) & mask_].operation->any_posted = true;
+    for (std::uint64_t at = first; at < next_sequence_; at += posted_at(at).request_count())
+      posted_at(at).operation->any_posted = true;
   metrics_.doorbell(outcome.taken, next_sequence_ - retired_sequence_);
   if (outcome.error == 0) [[likely]]
     return;
@@ -318,18 +375,25 @@ void PostedDriver::post_chain() noexcept {
   broken_reason_ = Reason::kLaneBroken;
   {
     EndTally tally{metrics_};
-    for (std::size_t i = outcome.taken; i < chain_length_; ++i)
-      drop(ring_[(first + i) & mask_], tally);
+    std::uint64_t at = first;
+    for (std::uint64_t behind = at; behind < next_sequence_; at = behind) {
+      behind += posted_at(at).request_count();
+      if (behind > next_sequence_) cut_run(at, next_sequence_ - at);
+      behind = std::min(behind, next_sequence_);
+    }
+    while (at != first + chain_length_) drop(at++, tally);
   }
   break_lane(Reason::kLaneBroken);
 }
 
 /// Takes back a request that the lane did not take.
-void PostedDriver::drop(Posted& posted, EndTally& tally) noexcept {
+void PostedDriver::drop(std::uint64_t sequence, EndTally& tally) noexcept {
+  Posted& posted = posted_at(sequence);
+  if (posted.run_count > 1) cut_run(sequence, 1);
   for_each(posted, [&](OperationRecord& operation) {
     if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
   });
-  settle(posted, *posted.operation, tally);
+  settle(posted, tally);
 }
 
 /// True when anything completed.
@@ -360,17 +424,17 @@ bool PostedDriver::poll_completions() noexcept {
 
 void PostedDriver::retire_through(const LaneCompletion& completion, EndTally& tally) noexcept {
   // Requests complete in order and one that fails always says so itself: those passed over are ok.
-  while (retired_sequence_ < completion.sequence) retire(retired_sequence_, tally);
-  if (retired_sequence_ != completion.sequence) return;
-  if (completion.status == CompletionStatus::kSuccess) [[likely]]
-    retire(completion.sequence, tally);
-  else
+  const bool ok = completion.status == CompletionStatus::kSuccess;
+  const std::uint64_t ok_end = completion.sequence + (ok ? 1 : 0);
+  while (retired_sequence_ < ok_end) retire(ok_end - retired_sequence_, tally);
+  if (!ok && retired_sequence_ == completion.sequence)
     retire_failed(completion.sequence, completion.status, completion.vendor_error, tally);
 }
 
 void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status,
                                  std::uint32_t vendor_error, EndTally& tally) noexcept {
-  Posted& posted = ring_[sequence & mask_];
+  Posted& posted = posted_at(sequence);
+  if (posted.run_count > 1) cut_run(sequence, 1);
   for_each(posted, [&](OperationRecord& operation) {
     if (!operation.outcome.ok) return;
     if (refused_by_peer(status))
@@ -382,8 +446,8 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
     operation.outcome.status = status;
     operation.outcome.detail = vendor_error;
   });
-  ++retired_sequence_;
-  settle(posted, *posted.operation, tally);
+  retired_sequence_ = sequence + 1;
+  settle(posted, tally);
 }
 
 /// How an operation ends that was with a lane that broke. `posted`: a request of it was.
@@ -402,8 +466,10 @@ Outcome PostedDriver::lost(const OperationRecord& operation, bool posted,
 /// Ends what has run out of time: unposted operations by themselves, posted ones with their lane.
 void PostedDriver::expire(Clock::time_point now) noexcept {
   bool any = false;
-  for (std::uint64_t s = retired_sequence_; s != next_sequence_ && !any; ++s)
-    for_each(ring_[s & mask_],
+  // Those of a run have one deadline.
+  for (std::uint64_t at = retired_sequence_; at != next_sequence_ && !any;
+       at += posted_at(at).request_count())
+    for_each(posted_at(at),
              [&](const OperationRecord& each) { any = any || each.deadline <= now; });
   if (any) return break_lane(Reason::kLaneBroken);
   expire_backlog(now);

@@ -10,6 +10,7 @@
 /// everybody's operations forward. One of the waiting callers sleeps on the lane's event
 /// descriptor, the others on a condition that it signals.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -69,15 +70,23 @@ class PostedDriver final : public LaneDriver {
  private:
   static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
-  /// A work request with the lane.
+  /// What stands in the ring at the sequence of a request that is with the lane; of a run, at that
+  /// of its first only.
   struct Posted {
     OperationRecord* operation = nullptr;
-    bool joined = false;        ///< it is the first of several, chained by next
-    std::byte* user = nullptr;  ///< where a bounced read goes
+    /// Whole transfers from `operation` on, chained by next, each of them a request of its own.
+    /// 0: anything else, which is one request.
+    std::uint32_t run_count = 0;
+    bool joined = false;          ///< it is the first of several, chained by next; no run
+    std::uint64_t run_bytes = 0;  ///< of all of the run
+    std::byte* user = nullptr;    ///< where a bounced read goes
     std::uint32_t length_bytes = 0;
     std::uint32_t bounce_slot = SlotStore::kNone;  ///< both only while the operation is not whole
-  };
 
+    [[nodiscard]] std::uint64_t request_count() const noexcept {
+      return std::max<std::uint32_t>(run_count, 1);
+    }
+  };
   bool leave_behind(OperationList& operations) noexcept;
   /// Lets the lane go, after posting what has come in meanwhile.
   void leave() noexcept;
@@ -88,26 +97,30 @@ class PostedDriver final : public LaneDriver {
   void progress() noexcept;
   void pump() noexcept;
   bool plan(OperationRecord& operation, std::size_t room) noexcept;
-  Posted& add_to_chain(OperationRecord& operation, const transport::WorkRequest& request) noexcept {
-    Posted& posted = ring_[(next_sequence_ + chain_length_) & mask_];
-    posted.operation = &operation;
-    chain_[chain_length_++] = &request;
-    return posted;
+  [[nodiscard]] Posted& posted_at(std::uint64_t sequence) noexcept {
+    return ring_[sequence & mask_];
   }
-  void add_whole(OperationRecord& operation) noexcept;
+  void add_split(const Posted& posted, const transport::WorkRequest& request) noexcept {
+    posted_at(next_sequence_ + chain_length_) = posted;
+    chain_[chain_length_++] = &request;
+    split_in_chain_ = true;
+  }
+  void add_whole(std::size_t room) noexcept;
   [[nodiscard]] bool continues_chain(const OperationRecord& operation) const noexcept;
   void join_chain(OperationRecord& operation) noexcept;
   bool use_local(transport::WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept;
   void finish_split(OperationRecord& operation, EndTally& tally) noexcept;
   bool bounce(transport::WorkRequest& request, Posted& posted) noexcept;
   void post_chain() noexcept;
-  void drop(Posted& posted, EndTally& tally) noexcept;
+  void cut_run(std::uint64_t sequence, std::uint64_t count) noexcept;
+  void drop(std::uint64_t sequence, EndTally& tally) noexcept;
   bool poll_completions() noexcept;
   void retire_through(const transport::LaneCompletion& completion, EndTally& tally) noexcept;
-  void retire(std::uint64_t sequence, EndTally& tally) noexcept;
+  void retire(std::uint64_t count_most, EndTally& tally) noexcept;
+  void retire_split(Posted& posted, std::uint64_t sequence, EndTally& tally) noexcept;
   void retire_failed(std::uint64_t sequence, CompletionStatus status, std::uint32_t vendor_error,
                      EndTally& tally) noexcept;
-  void settle(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
+  void settle(Posted& posted, EndTally& tally) noexcept;
   void settle_part(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
   void settle_joined(Posted& posted, EndTally& tally) noexcept;
   /// Calls back for each operation that the request carries out.
@@ -117,6 +130,7 @@ class PostedDriver final : public LaneDriver {
          at = posted.joined ? at->next : nullptr)
       each(*at);
   }
+  void push(CompletionSink& sink, OperationRecord& first, std::size_t count) noexcept;
   void finish(OperationRecord& operation, EndTally& tally) noexcept;
   void expire(Clock::time_point now) noexcept;
   void expire_backlog(Clock::time_point now) noexcept;
@@ -147,6 +161,7 @@ class PostedDriver final : public LaneDriver {
   /// By place in the chain: requests that are not those of one operation.
   std::vector<transport::WorkRequest> pieces_;
   std::size_t chain_length_ = 0;
+  std::uint64_t chain_run_ = 0;            ///< sequence at which the chain's last run begins
   OperationRecord* chain_last_ = nullptr;  ///< whole, and in the chain's last request
   std::uint64_t chain_end_ = kNowhere;     ///< remote address behind it
   bool split_in_chain_ = false;

@@ -66,8 +66,7 @@ bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
                   extent.length_bytes - into}));
     Posted in_flight{.operation = &operation};
     if (!use_local(request, piece.memory, in_flight)) return false;
-    add_to_chain(operation, request) = in_flight;
-    split_in_chain_ = true;
+    add_split(in_flight, request);
     advance(operation, request.length_bytes);
     ++operation.requests_in_flight;
   }
@@ -76,12 +75,12 @@ bool PostedDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
   // Behind all of the write: requests of a lane take effect in order.
   WorkRequest& request = pieces_[chain_length_];
   request = {.remote_address = operation.offset_bytes,
-             .compare_or_add = operation.length_bytes,
-             .swap = operation.notice_grant,
              .remote_key = operation.notice_tag,
-             .opcode = Opcode::kNotify};
-  add_to_chain(operation, request) = {.operation = &operation};
-  split_in_chain_ = operation.notice_planned = true;
+             .opcode = Opcode::kNotify,
+             .compare_or_add = operation.length_bytes,
+             .swap = operation.notice_grant};
+  add_split({.operation = &operation}, request);
+  operation.notice_planned = true;
   ++operation.requests_in_flight;
   return true;
 }
@@ -149,7 +148,15 @@ bool PostedDriver::continues_chain(const OperationRecord& operation) const noexc
 
 void PostedDriver::join_chain(OperationRecord& operation) noexcept {
   const std::size_t place = chain_length_ - 1;
-  Posted& posted = ring_[(next_sequence_ + place) & mask_];
+  const std::uint64_t sequence = next_sequence_ + place;
+  if (Posted& run = posted_at(chain_run_); run.run_count > 1) {
+    --run.run_count;
+    run.run_bytes -= chain_last_->length_bytes;
+    chain_run_ = sequence;
+    posted_at(sequence) = {.operation = chain_last_};
+  }
+  Posted& posted = posted_at(sequence);
+  posted.run_count = 0;
   if (!std::exchange(posted.joined, true)) {
     pieces_[place] = *chain_[place];
     chain_[place] = &pieces_[place];

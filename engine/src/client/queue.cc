@@ -33,19 +33,20 @@ Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore>
 
 QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
                      std::chrono::nanoseconds deadline)
-    : region_{region.get()},
+    : room_{.depth = depth},
+      region_{region.get()},
       lane_{region->session().next_lane()},
       deadline_{deadline},
-      depth_{depth},
       table_(2 * depth),
+      free_{table_.data()},
+      filled_first_{free_},
       ring_(std::bit_ceil(depth)),
       sink_{ring_},
-      ready_(depth),
-      free_{table_.data()} {
+      ready_(depth) {
   regions_.emplace(region_, std::move(region));
   for (std::size_t i = 0; i < table_.size(); ++i) {
-    table_[i].index = static_cast<std::uint32_t>(i);
-    table_[i].next_free = i + 1 < table_.size() ? &table_[i + 1] : nullptr;
+    table_[i].ticket = Ticket{static_cast<std::uint32_t>(i), 0};
+    table_[i].next = i + 1 < table_.size() ? &table_[i + 1] : nullptr;
     table_[i].deadline = Deadline::max();
     table_[i].sink = &sink_;
   }
@@ -60,45 +61,90 @@ QueueCore::~QueueCore() {
   if (event_) lane_.settle_events();
 }
 
-[[gnu::always_inline]] inline QueueEntry* QueueCore::acquire(std::uint64_t tag) noexcept {
-  if (taken_ == depth_) return nullptr;
-  QueueEntry& entry = *free_;
-  free_ = entry.next_free;
-  ++taken_;
+/// Only while there is room.
+[[gnu::always_inline]] inline QueueEntry& QueueCore::acquire(std::uint64_t tag) noexcept {
+  QueueEntry& entry = *entry_of(free_);
+  ++room_.taken;
   entry.tag = tag;
-  entry.taken = true;
-  return &entry;
+  entry.ticket = entry.ticket.next();
+  return entry;
 }
 
 /// Puts an operation in line: to be submitted, or, not sound, to be handed out.
-[[gnu::always_inline]] inline Ticket QueueCore::keep(QueueEntry& entry, bool sound) noexcept {
-  entry.after_barrier = barrier_;
+Ticket QueueCore::keep(QueueEntry& entry, bool sound) noexcept {
+  free_ = entry.next;
+  const Opcode opcode = entry.request.opcode;
+  entry.follows = sound && entry.whole && run_opcode_ == opcode;
+  run_opcode_ = sound && entry.whole && transport::is_transfer(opcode) ? opcode : kNoRun;
   if (sound) [[likely]] {
-    barrier_ = false;
-    filled_.append(entry);
+    if (std::exchange(barrier_, false)) bar(&entry);
+    any_split_ = any_split_ || !entry.whole;
+    filled_last_ = &entry;
+    ++filled_count_;
   } else {  // a barrier stands before the next one instead
-    entry.after_barrier = false;
+    (filled_count_ == 0 ? filled_first_ : filled_last_->next) = free_;
     keep_refused(entry);
   }
-  return Ticket{entry.index, entry.generation};
+  return entry.ticket;
 }
 
-[[gnu::always_inline]] inline bool QueueCore::fill(QueueEntry& entry,
+/// What is filled, as a list of its own; nothing is, then.
+OperationList QueueCore::detach_filled() noexcept {
+  OperationList filled;
+  if (filled_count_ != 0) {
+    filled = {.first = filled_first_, .last = filled_last_, .count = filled_count_};
+    filled.last->next = nullptr;
+  }
+  attach_filled({});
+  return filled;
+}
+
+void QueueCore::attach_filled(OperationList filled) noexcept {
+  filled_count_ = filled.count;
+  filled_last_ = filled.last;
+  filled_first_ = filled.empty() ? free_ : filled.first;
+  if (!filled.empty()) filled.last->next = free_;
+  run_opcode_ = kNoRun;
+}
+
+[[gnu::always_inline]] inline void QueueCore::fill(QueueEntry& entry,
                                                    const Transfer& transfer) noexcept {
-  entry.request.opcode = transfer.opcode;
   entry.request.local = transfer.local;
+  entry.request.opcode = transfer.opcode;
   entry.offset_bytes = transfer.offset.bytes;
   entry.length_bytes = transfer.length_bytes;
   entry.memory = transfer.memory;
-  return region_->check(entry);
 }
 
 [[gnu::always_inline]] inline Ticket QueueCore::take(const Transfer& transfer, Slot* slot,
                                                      std::uint64_t tag) noexcept {
-  QueueEntry* const entry = acquire(tag);
-  if (entry == nullptr) return {};
-  if (slot != nullptr) entry->slot = std::move(*slot);
-  return keep(*entry, fill(*entry, transfer));
+  if (!has_room()) [[unlikely]]
+    return {};
+  QueueEntry& entry = *entry_of(free_);
+  fill(entry, transfer);
+  if (barrier_ || !region_->admits(entry)) [[unlikely]]
+    return take_closely(slot, tag);
+  acquire(tag);
+  free_ = entry.next;
+  entry.follows = run_opcode_ == transfer.opcode;
+  run_opcode_ = transfer.opcode;
+  filled_last_ = &entry;
+  ++filled_count_;
+  if (slot != nullptr) {
+    any_slots_ = true;
+    entry.slot = std::move(*slot);
+  }
+  return entry.ticket;
+}
+
+/// What is not admitted at first sight, or stands behind a barrier; the place has been filled in.
+Ticket QueueCore::take_closely(Slot* slot, std::uint64_t tag) noexcept {
+  QueueEntry& entry = acquire(tag);
+  if (slot != nullptr) {
+    any_slots_ = true;
+    entry.slot = std::move(*slot);
+  }
+  return keep(entry, region_->check(entry));
 }
 
 Ticket QueueCore::take_transfer(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept {
@@ -107,34 +153,34 @@ Ticket QueueCore::take_transfer(const Transfer& transfer, Slot* slot, std::uint6
 
 Ticket QueueCore::take(const transport::WorkRequest& request, ByteOffset offset,
                        std::uint64_t length_bytes, std::uint64_t tag) noexcept {
-  QueueEntry* const entry = acquire(tag);
-  if (entry == nullptr) return {};
-  entry->request = request;
-  entry->offset_bytes = offset.bytes;
-  entry->length_bytes = length_bytes;
-  entry->memory = nullptr;
-  return keep(*entry, region_->check(*entry));
+  if (!has_room()) return {};
+  QueueEntry& entry = acquire(tag);
+  entry.request = request;
+  entry.offset_bytes = offset.bytes;
+  entry.length_bytes = length_bytes;
+  entry.memory = nullptr;
+  return keep(entry, region_->check(entry));
 }
 
 Ticket QueueCore::take_notify(ByteOffset offset, const Source& from, std::uint32_t notice,
                               std::uint64_t tag) noexcept {
-  QueueEntry* const entry = acquire(tag);
-  if (entry == nullptr) return {};
-  const bool sound =
-      fill(*entry, {Opcode::kWrite, offset, const_cast<std::byte*>(from.bytes().data()),
-                    from.bytes().size(), from.memory()});
-  if (sound) region_->add_notice(*entry, notice);
-  return keep(*entry, sound);
+  if (!has_room()) return {};
+  QueueEntry& entry = acquire(tag);
+  fill(entry, {Opcode::kWrite, offset, const_cast<std::byte*>(from.bytes().data()),
+               from.bytes().size(), from.memory()});
+  const bool sound = region_->check(entry);
+  if (sound) region_->add_notice(entry, notice);
+  return keep(entry, sound);
 }
 
 template <typename Piece>
 Ticket QueueCore::take_pieces(Opcode opcode, ByteOffset offset, std::span<const Piece> pieces,
                               std::uint64_t tag) noexcept {
-  QueueEntry* const entry = acquire(tag);
-  if (entry == nullptr) return {};
-  entry->request.opcode = opcode;
-  entry->offset_bytes = offset.bytes;
-  return keep(*entry, region_->check(*entry, pieces));
+  if (!has_room()) return {};
+  QueueEntry& entry = acquire(tag);
+  entry.request.opcode = opcode;
+  entry.offset_bytes = offset.bytes;
+  return keep(entry, region_->check(entry, pieces));
 }
 
 Status QueueCore::select(const std::shared_ptr<RegionCore>& region) noexcept {
@@ -163,35 +209,36 @@ Error not_the_owner(Operation operation) noexcept {
 Status QueueCore::submit() noexcept {
   const Turn turn{*this};
   if (!turn) return not_the_owner("submit");
-  if (filled_.empty()) return {};
+  if (filled_count_ == 0) return {};
+  OperationList filled = detach_filled();
   const Clock::time_point now = Clock::now();
   const Deadline deadline = deadline_after(now, deadline_);
-  bool barred = !held_.empty();
-  bool any_split = false;
-  for (OperationRecord* at = filled_.first; at != nullptr; at = at->next) {
+  for (OperationRecord* at = filled.first; at != nullptr; at = at->next) {
     at->submitted = now;
     at->deadline = deadline;
-    any_split = any_split || !at->whole;
-    barred = barred || static_cast<QueueEntry*>(at)->after_barrier;
   }
-  if (any_split && lend_to_filled() && Clock::now() >= deadline) [[unlikely]] {
-    while (!filled_.empty()) refuse(filled_.take_first(), Code::kTimedOut);
+  if (std::exchange(any_split_, false) && lend_to(filled) && Clock::now() >= deadline)
+      [[unlikely]] {
+    while (!filled.empty()) {
+      entry_of(filled.first)->after_barrier = false;
+      refuse(filled.take_first(), Code::kTimedOut);
+    }
     return {};
   }
   if (in_flight_ + held_.count == 0) earliest_ = deadline;
-  if (!barred) [[likely]] {
-    hand_over(filled_);
+  if (!std::exchange(any_barrier_, false) && held_.empty()) [[likely]] {
+    hand_over(filled);
   } else {
-    held_.splice(filled_);
+    held_.splice(filled);
     hand_over_held();
   }
   return {};
 }
 
 /// True when registrations may have been made, which takes time.
-bool QueueCore::lend_to_filled() noexcept {
+bool QueueCore::lend_to(OperationList& filled) noexcept {
   bool any = false;
-  for (OperationRecord* at = filled_.first; at != nullptr; at = at->next)
+  for (OperationRecord* at = filled.first; at != nullptr; at = at->next)
     if (!at->whole) any = lane_.lend(*at, LaneDriver::Lend::kNew) || any;
   return any;
 }
@@ -205,17 +252,20 @@ void QueueCore::hand_over(OperationList& operations) noexcept {
 void QueueCore::hand_over_held() noexcept {
   while (!held_.empty()) {
     const bool clear = sink_.ready() == in_flight_;
-    if (static_cast<QueueEntry*>(held_.first)->after_barrier && !clear) return;
+    if (entry_of(held_.first)->after_barrier && !clear) return;
     const Clock::time_point now = Clock::now();
     OperationList segment;
     do {
       OperationRecord& operation = held_.take_first();
+      entry_of(&operation)->after_barrier = false;
       if (operation.deadline <= now)
         refuse(operation, Code::kTimedOut);
       else
         segment.append(operation);
-    } while (!held_.empty() && !static_cast<QueueEntry*>(held_.first)->after_barrier);
-    if (!segment.empty()) hand_over(segment);
+    } while (!held_.empty() && !entry_of(held_.first)->after_barrier);
+    if (segment.empty()) continue;
+    segment.first->follows = false;
+    hand_over(segment);
   }
 }
 
@@ -235,15 +285,16 @@ void QueueCore::keep_refused(OperationRecord& operation) noexcept {
 
 void QueueCore::barrier() noexcept {
   // Nothing stands before it: nothing to wait for.
-  barrier_ = barrier_ || filled_.count + held_.count + in_flight_ > 0;
+  barrier_ = barrier_ || filled_count_ + held_.count + in_flight_ > 0;
 }
 
 /// Puts a barrier before `operation`, or before what is taken next.
 void QueueCore::bar(OperationRecord* operation) noexcept {
-  if (operation != nullptr)
-    static_cast<QueueEntry*>(operation)->after_barrier = true;
-  else
+  if (operation == nullptr) {
     barrier_ = true;
+    return;
+  }
+  entry_of(operation)->after_barrier = any_barrier_ = true;
 }
 
 Status QueueCore::cancel(Ticket ticket) noexcept {
@@ -252,15 +303,21 @@ Status QueueCore::cancel(Ticket ticket) noexcept {
   const Error unknown = Error{Code::kNotFound, "cancel"}.with_subject("ticket");
   if (!ticket || ticket.index() >= table_.size()) return unknown;
   QueueEntry& entry = table_[ticket.index()];
-  // One that is out with the caller has ended, and so has one whose place is free.
-  if (entry.generation != ticket.generation() || !entry.taken) return unknown;
+  if (entry.ticket != ticket) return unknown;
   OperationRecord* after = nullptr;
+  OperationList filled = detach_filled();
   const bool held = held_.remove(entry, &after);
-  if (held || filled_.remove(entry, &after)) {
-    if (entry.after_barrier) bar(after != nullptr ? after : held ? filled_.first : nullptr);
+  const bool removed = held || filled.remove(entry, &after);
+  if (removed && std::exchange(entry.after_barrier, false))
+    bar(after != nullptr ? after : held ? filled.first : nullptr);
+  attach_filled(filled);
+  if (removed) {
     refuse(entry, Code::kCancelled);
     return {};
   }
+  if (refused_.contains(entry)) return Error{Code::kBusy, "cancel"}.with_subject("ended");
+  // One that is out with the caller has ended.
+  if (entry.deadline == Deadline::max()) return unknown;
   if (lane_.cancel(entry)) return {};
   return Error{Code::kBusy, "cancel"}.with_subject("posted");
 }
@@ -307,10 +364,13 @@ Completions QueueCore::progress() noexcept {
 }
 
 Completions QueueCore::hand_out_all() noexcept {
-  while (!refused_.empty()) hand_out(refused_.take_first());
-  const std::size_t completed = sink_.ready();
-  for (std::size_t i = 0; i < completed; ++i) hand_out(sink_.take());
-  in_flight_ -= completed;
+  while (!refused_.empty()) hand_out(refused_.take_first(), 1);
+  for (std::size_t left = sink_.ready(); left != 0;) {
+    const CompletionSink::Run run = sink_.take_run();
+    hand_out(*run.first, run.count);
+    in_flight_ -= run.count;
+    left -= run.count;
+  }
   return Completions{this, {ready_.data(), ready_count_}, ++serial_};
 }
 
@@ -335,25 +395,28 @@ Deadline QueueCore::next_deadline() const noexcept {
   return in_flight_ + held_.count == 0 ? Deadline::max() : earliest_deadline();
 }
 
-inline void QueueCore::hand_out(OperationRecord& operation) noexcept {
-  operation.deadline = Deadline::max();  // no longer in flight
-  auto& entry = static_cast<QueueEntry&>(operation);
-  entry.taken = false;
-  ready_[ready_count_++].entry_ = &entry;
-  --taken_;
+inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexcept {
+  if (ready_count_ != 0) ready_[ready_count_ - 1].entry_->next = &first;
+  OperationRecord* at = &first;
+  Completion* const end = &ready_[ready_count_] + count;
+  for (Completion* each = end - count; each != end; ++each) {
+    at->deadline = Deadline::max();  // no longer in flight
+    each->entry_ = entry_of(at);
+    at = at->next;
+  }
+  ready_count_ += count;
+  room_.taken -= count;
 }
 
 void QueueCore::end(std::uint64_t serial) noexcept {
-  if (serial != serial_) return;
-  for (std::size_t i = 0; i < ready_count_; ++i) {
-    QueueEntry& entry = *ready_[i].entry_;
-    entry.slot = Slot{};
-    // Generation 0 means "no ticket".
-    if (++entry.generation == 0) entry.generation = 1;
-    entry.next_free = free_;
-    free_ = &entry;
-  }
-  ready_count_ = 0;
+  if (serial != serial_ || ready_count_ == 0) return;
+  const std::span<Completion> out{ready_.data(), std::exchange(ready_count_, 0)};
+  if (any_slots_)
+    for (const Completion& each : out) each.entry_->slot = Slot{};
+  // All of them at once: they are chained as they were handed out.
+  out.back().entry_->next = free_;
+  free_ = out.front().entry_;
+  (filled_count_ == 0 ? filled_first_ : filled_last_->next) = free_;
 }
 
 }  // namespace remora::detail
@@ -366,7 +429,7 @@ bool Completion::ok() const noexcept { return entry_->outcome.ok; }
 Error Completion::error() const noexcept {
   return detail::error_of(entry_->outcome, detail::operation_name(entry_->request.opcode));
 }
-Ticket Completion::ticket() const noexcept { return Ticket{entry_->index, entry_->generation}; }
+Ticket Completion::ticket() const noexcept { return entry_->ticket; }
 std::uint64_t Completion::tag() const noexcept { return entry_->tag; }
 std::uint64_t Completion::old_value() const noexcept { return entry_->old_value; }
 Slot& Completion::slot() noexcept { return entry_->slot; }
@@ -379,14 +442,24 @@ Status Completions::status() const noexcept {
   return detail::not_the_owner("wait");
 }
 
-Queue::Queue(std::unique_ptr<detail::QueueCore> core) noexcept : core_{std::move(core)} {}
-Queue::~Queue() = default;
-Queue::Queue(Queue&&) noexcept = default;
-Queue& Queue::operator=(Queue&&) noexcept = default;
+namespace {
+constexpr detail::QueueRoom kNoRoom{};  // of a queue that has been moved from
+}
 
-Ticket Queue::read(ByteOffset from, Target into, std::uint64_t tag) noexcept {
-  return core_->take({Opcode::kRead, from, into.bytes().data(), into.bytes().size(), into.memory()},
-                     nullptr, tag);
+Queue::Queue(std::unique_ptr<detail::QueueCore> core) noexcept
+    : core_{std::move(core)}, room_{&core_->room()} {}
+Queue::~Queue() = default;
+Queue::Queue(Queue&& other) noexcept
+    : core_{std::move(other.core_)}, room_{std::exchange(other.room_, &kNoRoom)} {}
+Queue& Queue::operator=(Queue&& other) noexcept {
+  core_ = std::move(other.core_);
+  room_ = std::exchange(other.room_, &kNoRoom);
+  return *this;
+}
+
+Ticket Queue::read_bytes(ByteOffset from, std::byte* into, std::size_t length_bytes,
+                         detail::LocalMemory* memory, std::uint64_t tag) noexcept {
+  return core_->take({Opcode::kRead, from, into, length_bytes, memory}, nullptr, tag);
 }
 Ticket Queue::read(Block from, Target into, std::uint64_t tag) noexcept {
   return read(core_->offset_of(from), into, tag);
@@ -398,10 +471,10 @@ Ticket Queue::read(Block from, Slot&& into, std::uint64_t tag) noexcept {
   return read(core_->offset_of(from), std::move(into), tag);
 }
 
-Ticket Queue::write(ByteOffset to, Source from, std::uint64_t tag) noexcept {
+Ticket Queue::write_bytes(ByteOffset to, const std::byte* from, std::size_t length_bytes,
+                          detail::LocalMemory* memory, std::uint64_t tag) noexcept {
   // The record has one pointer for both directions; a write's bytes are only read.
-  return core_->take({Opcode::kWrite, to, const_cast<std::byte*>(from.bytes().data()),
-                      from.bytes().size(), from.memory()},
+  return core_->take({Opcode::kWrite, to, const_cast<std::byte*>(from), length_bytes, memory},
                      nullptr, tag);
 }
 Ticket Queue::write(Block to, Source from, std::uint64_t tag) noexcept {
@@ -433,11 +506,11 @@ Ticket Queue::flush_visible(std::uint64_t tag) noexcept {
 
 Ticket Queue::compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                            std::uint64_t tag) noexcept {
-  return core_->take({.compare_or_add = expected, .swap = desired, .opcode = Opcode::kCompareSwap},
+  return core_->take({.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired},
                      at, sizeof(std::uint64_t), tag);
 }
 Ticket Queue::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag) noexcept {
-  return core_->take({.compare_or_add = delta, .opcode = Opcode::kFetchAdd}, at,
+  return core_->take({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
                      sizeof(std::uint64_t), tag);
 }
 
@@ -451,7 +524,5 @@ std::chrono::steady_clock::time_point Queue::next_deadline() const noexcept {
   return core_->next_deadline();
 }
 Completions Queue::wait(std::size_t at_least) noexcept { return core_->wait(at_least); }
-std::size_t Queue::depth() const noexcept { return core_->depth(); }
-std::size_t Queue::size() const noexcept { return core_->size(); }
 
 }  // namespace remora

@@ -32,11 +32,9 @@ namespace remora::detail {
 struct QueueEntry : OperationRecord {
   Slot slot;
   std::uint64_t tag = 0;
-  std::uint32_t index = 0;
-  std::uint32_t generation = 1;
-  QueueEntry* next_free = nullptr;
-  bool taken = false;          ///< and not handed out
-  bool after_barrier = false;  ///< waits until all before it have completed
+  Ticket ticket;  ///< of the operation that has the place, or had it last
+  /// Waits until all before it have completed. Only while it is filled or held.
+  bool after_barrier = false;
 };
 
 /// A call while another thread is in one: a queue has one owner.
@@ -86,8 +84,7 @@ class QueueCore {
   /// Ends the completions with this serial, if they are still out.
   void end(std::uint64_t serial) noexcept;
 
-  [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
-  [[nodiscard]] std::size_t size() const noexcept { return taken_; }
+  [[nodiscard]] const QueueRoom& room() const noexcept { return room_; }
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept {
     return detail::offset_of(block, region_->info());
   }
@@ -111,12 +108,19 @@ class QueueCore {
     std::atomic<bool>* in_call_;
   };
   static Completions refused() noexcept { return Completions{nullptr, {}, 0}; }
-  QueueEntry* acquire(std::uint64_t tag) noexcept;
-  /// A transfer of one piece; sound: it may be submitted.
-  bool fill(QueueEntry& entry, const Transfer& transfer) noexcept;
+  static constexpr transport::Opcode kNoRun{0xff};
+  [[nodiscard]] bool has_room() const noexcept { return room_.taken != room_.depth; }
+  [[nodiscard]] static QueueEntry* entry_of(OperationRecord* operation) noexcept {
+    return static_cast<QueueEntry*>(operation);
+  }
+  QueueEntry& acquire(std::uint64_t tag) noexcept;
+  static void fill(QueueEntry& entry, const Transfer& transfer) noexcept;
+  [[gnu::noinline]] Ticket take_closely(Slot* slot, std::uint64_t tag) noexcept;
   Ticket keep(QueueEntry& entry, bool sound) noexcept;
-  void hand_out(OperationRecord& operation) noexcept;
-  bool lend_to_filled() noexcept;
+  [[nodiscard]] OperationList detach_filled() noexcept;
+  void attach_filled(OperationList filled) noexcept;
+  void hand_out(OperationRecord& first, std::size_t count) noexcept;
+  bool lend_to(OperationList& filled) noexcept;
   void hand_over(OperationList& operations) noexcept;
   void hand_over_held() noexcept;
   void bar(OperationRecord* operation) noexcept;
@@ -125,27 +129,35 @@ class QueueCore {
   void keep_refused(OperationRecord& operation) noexcept;
   [[nodiscard]] Deadline earliest_deadline() const noexcept;
 
+  QueueRoom room_;
   RegionCore* region_;  ///< what is taken is for it
   LaneDriver& lane_;    ///< all of it goes there
   /// Every region that was selected.
   std::unordered_map<const RegionCore*, std::shared_ptr<RegionCore>> regions_;
   std::chrono::nanoseconds deadline_;
-  std::size_t depth_;
   /// Twice the depth: a completion that is still out does not count against the depth.
   std::vector<QueueEntry> table_;
-  std::size_t taken_ = 0;      ///< not handed out yet
+  /// The places that are free, chained by next. Those taken and not submitted stand before them in
+  /// the same chain, so that taking one is moving on by one.
+  OperationRecord* free_;
+  OperationRecord* filled_first_;           ///< free_ itself, while nothing is filled
+  OperationRecord* filled_last_ = nullptr;  ///< only while filled_count_ is not 0
+  std::size_t filled_count_ = 0;
+  /// Of the operation filled last, where one may follow it: see OperationRecord::follows.
+  transport::Opcode run_opcode_ = kNoRun;
+  bool any_split_ = false;     ///< of those filled
+  bool any_barrier_ = false;   ///< before one of those filled
+  bool any_slots_ = false;     ///< were ever taken: completions have some to give back
   std::size_t in_flight_ = 0;  ///< submitted, not yet taken out of the sink
-  OperationList filled_;       ///< taken, not submitted
   OperationList held_;         ///< submitted, held back by a barrier
   OperationList refused_;  ///< complete without a lane: misuse, cancelled, expired behind a barrier
   bool barrier_ = false;   ///< stands behind what was taken last
-  std::vector<OperationRecord*> ring_;
+  std::vector<CompletionSink::Run> ring_;
   CompletionSink sink_;
-  mutable Deadline earliest_;  ///< no operation in flight has an earlier deadline
-  Watcher event_;              ///< told by whoever completes an operation of this queue
-  UniqueFd epoll_;             ///< over event_ and the lane's descriptor
-  std::vector<Completion> ready_;
-  QueueEntry* free_;
+  mutable Deadline earliest_;      ///< no operation in flight has an earlier deadline
+  Watcher event_;                  ///< told by whoever completes an operation of this queue
+  UniqueFd epoll_;                 ///< over event_ and the lane's descriptor
+  std::vector<Completion> ready_;  ///< those out with the caller, chained by next as well
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;
   std::atomic<bool> in_call_{false};

@@ -51,6 +51,9 @@ Outcome RegionCore::admit_memory(LocalMemory* memory) const noexcept {
 }
 
 bool RegionCore::check_closely(OperationRecord& operation) const noexcept {
+  if (fits(operation, quick_.bytes_max) &&
+      make_whole(operation, grant_.extents, quick_.request_bytes_max))
+    return true;
   operation.outcome = judge(operation);
   if (operation.outcome.ok) operation.outcome = admit_memory(operation.memory);
   if (!operation.outcome.ok) {
@@ -126,7 +129,7 @@ void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadli
     if (!operation.whole) lane.take_back(operation);
     return;
   }
-  std::array<OperationRecord*, 1> ring{};
+  std::array<CompletionSink::Run, 1> ring{};
   CompletionSink sink{ring};
   operation.sink = &sink;
   lane.run(operation, sink);
@@ -254,13 +257,13 @@ Result<std::uint64_t> Region::compare_swap(ByteOffset at, std::uint64_t expected
                                            std::uint64_t desired,
                                            std::chrono::nanoseconds deadline) const {
   return core_->run_alone(
-      {.compare_or_add = expected, .swap = desired, .opcode = Opcode::kCompareSwap}, at,
+      {.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired}, at,
       sizeof(std::uint64_t), deadline);
 }
 
 Result<std::uint64_t> Region::fetch_add(ByteOffset at, std::uint64_t delta,
                                         std::chrono::nanoseconds deadline) const {
-  return core_->run_alone({.compare_or_add = delta, .opcode = Opcode::kFetchAdd}, at,
+  return core_->run_alone({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
                           sizeof(std::uint64_t), deadline);
 }
 

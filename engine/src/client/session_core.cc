@@ -380,15 +380,19 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
       quick_{.size_bytes = info_.size_bytes,
              .request_bytes_max = session_->lanes().front()->request_bytes_max(),
              .inline_bytes_max = session_->lanes().front()->inline_bytes_max(),
-             .domain_index = session_->lanes().front()->domain_index(),
+             .domain_index = session_->lanes().front()->needs_keys()
+                                 ? session_->lanes().front()->domain_index()
+                                 : kNoMemoryDomain,
              .needs_keys = session_->lanes().front()->needs_keys(),
-             .one_extent = grant_.extents.size() == 1,
              .remote_key = grant_.extents.front().remote_key,
              .remote_address = grant_.extents.front().remote_address,
-             .transfers = 0} {
+             .bytes_max = {},
+             .one_extent_bytes_max = {}} {
   for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
     if (includes(rights_, right_for(opcode)))
-      quick_.transfers |= static_cast<std::uint8_t>(1U << static_cast<unsigned>(opcode));
+      quick_.bytes_max[static_cast<std::size_t>(opcode)] =
+          std::min<std::uint64_t>(quick_.size_bytes, quick_.request_bytes_max);
+  if (grant_.extents.size() == 1) quick_.one_extent_bytes_max = quick_.bytes_max;
 }
 
 RegionCore::~RegionCore() { session_->close_grant(grant_id_); }

@@ -52,6 +52,8 @@ enum class Opcode : std::uint8_t {
   kFlush,  ///< reads a byte into the lane's own memory: what was written before is visible then
 };
 
+inline constexpr std::size_t kOpcodes = 7;
+
 [[nodiscard]] constexpr bool is_atomic(Opcode opcode) noexcept {
   return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
 }
@@ -81,15 +83,15 @@ inline constexpr std::size_t kNoticesMax = 256;
 /// remote_address is the offset in the region, compare_or_add the length, swap the grant's id,
 /// remote_key the tag.
 struct WorkRequest {
-  std::uint64_t remote_address = 0;  ///< as the grant's extent says
-  std::uint64_t compare_or_add = 0;
-  std::uint64_t swap = 0;
   std::byte* local =
       nullptr;  ///< of reads and writes; an atomic's result lands in atomic_results()
   std::uint32_t length_bytes = 0;
-  std::uint32_t remote_key = 0;
   std::uint32_t local_key = 0;
+  std::uint64_t remote_address = 0;  ///< as the grant's extent says
+  std::uint32_t remote_key = 0;
   Opcode opcode = Opcode::kRead;
+  std::uint64_t compare_or_add = 0;
+  std::uint64_t swap = 0;
 };
 
 /// Requests that go together, in order. They stay the engine's, and are not looked at after post().

@@ -91,7 +91,7 @@ class RegistrationCacheTest : public ::testing::Test {
   std::shared_ptr<metrics::Registry> registry_ = metrics::Registry::create().value();
   std::shared_ptr<SlotStore> bounce_;
   FakeLane* lane_ = nullptr;
-  std::array<OperationRecord*, 16> sink_ring_{};
+  std::array<CompletionSink::Run, 16> sink_ring_{};
   CompletionSink sink_{sink_ring_};
   std::vector<std::unique_ptr<OperationRecord>> operations_;
   std::vector<WireExtent> extents_{
@@ -121,7 +121,7 @@ TEST_F(RegistrationCacheTest, LongTransferUsesItsOwnMemoryAndEachPartsKey) {
     EXPECT_EQ(cache_->out, 1) << "as long as the device may touch it";
     lane_->complete(lane_->posted[2].sequence);
     wait_all(1);
-    EXPECT_EQ(&sink_.take(), &operation);
+    EXPECT_EQ(sink_.take_run().first, &operation);
     EXPECT_TRUE(operation.outcome.ok);
     EXPECT_EQ(cache_->out, 0);
   }

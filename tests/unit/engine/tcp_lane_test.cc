@@ -85,9 +85,9 @@ class ClientSide {
       : lane{TcpLane::create(std::move(socket), depth, payload_crc).value()} {}
 
   WorkRequest read(std::uint32_t key, std::uint64_t at, std::span<std::byte> into) {
-    return {.remote_address = at,
-            .local = into.data(),
+    return {.local = into.data(),
             .length_bytes = static_cast<std::uint32_t>(into.size()),
+            .remote_address = at,
             .remote_key = key,
             .opcode = Opcode::kRead};
   }
@@ -97,19 +97,19 @@ class ClientSide {
     return request;
   }
   WorkRequest add(std::uint32_t key, std::uint64_t at, std::uint64_t value) {
-    return {.remote_address = at,
-            .compare_or_add = value,
-            .length_bytes = 8,
+    return {.length_bytes = 8,
+            .remote_address = at,
             .remote_key = key,
-            .opcode = Opcode::kFetchAdd};
+            .opcode = Opcode::kFetchAdd,
+            .compare_or_add = value};
   }
   WorkRequest swap(std::uint32_t key, std::uint64_t at, std::uint64_t from, std::uint64_t to) {
-    return {.remote_address = at,
-            .compare_or_add = from,
-            .swap = to,
-            .length_bytes = 8,
+    return {.length_bytes = 8,
+            .remote_address = at,
             .remote_key = key,
-            .opcode = Opcode::kCompareSwap};
+            .opcode = Opcode::kCompareSwap,
+            .compare_or_add = from,
+            .swap = to};
   }
   void post(const std::vector<WorkRequest>& chain) {
     std::vector<const WorkRequest*> requests;

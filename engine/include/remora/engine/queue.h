@@ -28,6 +28,12 @@ namespace detail {
 class CallbackCore;
 class QueueCore;
 struct QueueEntry;
+
+/// What a queue has room for.
+struct QueueRoom {
+  std::size_t depth = 0;
+  std::size_t taken = 0;  ///< operations whose completions have not been handed out yet
+};
 }  // namespace detail
 class Region;
 
@@ -45,17 +51,27 @@ class Ticket {
  public:
   constexpr Ticket() noexcept = default;
   constexpr Ticket(std::uint32_t index, std::uint32_t generation) noexcept
-      : index_{index}, generation_{generation} {}
+      : word_{std::uint64_t{index} << 32U | generation} {}
   /// False: the operation was not taken, since the queue is full or closed.
-  [[nodiscard]] constexpr explicit operator bool() const noexcept { return generation_ != 0; }
+  [[nodiscard]] constexpr explicit operator bool() const noexcept { return generation() != 0; }
   friend constexpr bool operator==(Ticket, Ticket) noexcept = default;
   /// Its place in the queue's table, and how often that place was used.
-  [[nodiscard]] constexpr std::uint32_t index() const noexcept { return index_; }
-  [[nodiscard]] constexpr std::uint32_t generation() const noexcept { return generation_; }
+  [[nodiscard]] constexpr std::uint32_t index() const noexcept {
+    return static_cast<std::uint32_t>(word_ >> 32U);
+  }
+  [[nodiscard]] constexpr std::uint32_t generation() const noexcept {
+    return static_cast<std::uint32_t>(word_);
+  }
+  /// The ticket of the operation that has the place next.
+  [[nodiscard]] constexpr Ticket next() const noexcept {
+    Ticket next;
+    next.word_ = word_ + 1;
+    // Generation 0 means "no ticket".
+    return next ? next : Ticket{index(), 1};
+  }
 
  private:
-  std::uint32_t index_ = 0;
-  std::uint32_t generation_ = 0;
+  std::uint64_t word_ = 0;  // index, generation: one register, one store
 };
 
 /// How one operation ended. Belongs to the Completions it was found in, or to the callback it was
@@ -122,12 +138,16 @@ class Queue {
   /// full (nothing was taken: a slot passed stays with the caller). All other misuse arrives as a
   /// completion. `tag` comes back with the completion. Never allocates, and blocks only where
   /// registered memory that the device does not know yet is registered first.
-  Ticket read(ByteOffset from, Target into, std::uint64_t tag = 0) noexcept;
+  Ticket read(ByteOffset from, Target into, std::uint64_t tag = 0) noexcept {
+    return read_bytes(from, into.bytes().data(), into.bytes().size(), into.memory(), tag);
+  }
   Ticket read(Block from, Target into, std::uint64_t tag = 0) noexcept;
   /// Fills the whole slot. The slot comes back with the completion.
   Ticket read(ByteOffset from, Slot&& into, std::uint64_t tag = 0) noexcept;
   Ticket read(Block from, Slot&& into, std::uint64_t tag = 0) noexcept;
-  Ticket write(ByteOffset to, Source from, std::uint64_t tag = 0) noexcept;
+  Ticket write(ByteOffset to, Source from, std::uint64_t tag = 0) noexcept {
+    return write_bytes(to, from.bytes().data(), from.bytes().size(), from.memory(), tag);
+  }
   Ticket write(Block to, Source from, std::uint64_t tag = 0) noexcept;
   Ticket write(ByteOffset to, Slot&& from, std::uint64_t tag = 0) noexcept;
   Ticket write(Block to, Slot&& from, std::uint64_t tag = 0) noexcept;
@@ -193,13 +213,20 @@ class Queue {
   /// time_point::max() when nothing is in flight.
   [[nodiscard]] std::chrono::steady_clock::time_point next_deadline() const noexcept;
 
-  [[nodiscard]] std::size_t depth() const noexcept;
+  [[nodiscard]] std::size_t depth() const noexcept { return room_->depth; }
   /// Operations taken whose completions have not been handed out yet.
-  [[nodiscard]] std::size_t size() const noexcept;
-  [[nodiscard]] bool full() const noexcept { return size() == depth(); }
+  [[nodiscard]] std::size_t size() const noexcept { return room_->taken; }
+  [[nodiscard]] bool full() const noexcept { return room_->taken == room_->depth; }
 
  private:
+  // A Target and a Source in pieces, which a call hands over in registers.
+  Ticket read_bytes(ByteOffset from, std::byte* into, std::size_t length_bytes,
+                    detail::LocalMemory* memory, std::uint64_t tag) noexcept;
+  Ticket write_bytes(ByteOffset to, const std::byte* from, std::size_t length_bytes,
+                     detail::LocalMemory* memory, std::uint64_t tag) noexcept;
+
   std::unique_ptr<detail::QueueCore> core_;
+  const detail::QueueRoom* room_;  ///< the core's
 };
 
 }  // namespace remora
