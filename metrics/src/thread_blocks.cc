@@ -1,7 +1,9 @@
-// Which block a thread records in: found by a thread-local look-up, given back when the thread
-// ends.
+// Which block a thread, or an object, records in: a thread's is found by a thread-local look-up,
+// and given back when the thread ends.
 
+#include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "registry_state.h"
@@ -81,6 +83,35 @@ Recorder Registry::recorder() const noexcept {
   if (last.registry_id == state_->id) [[likely]]
     return Recorder{last.cells};
   return Recorder{attach(state_)};
+}
+
+namespace {
+// Where nobody reads; shared by all that record nowhere, so nothing of it counts.
+std::uint64_t* nowhere() noexcept {
+  static std::array<std::uint64_t, RegistryState::kScratchCells> cells{};
+  return cells.data();
+}
+}  // namespace
+
+OwnedCells::OwnedCells() noexcept : cells_{nowhere()} {}
+OwnedCells::OwnedCells(std::shared_ptr<RegistryState> state, std::uint64_t* cells) noexcept
+    : state_{std::move(state)}, cells_{cells} {}
+OwnedCells::OwnedCells(OwnedCells&& other) noexcept
+    : state_{std::move(other.state_)}, cells_{std::exchange(other.cells_, nowhere())} {}
+OwnedCells& OwnedCells::operator=(OwnedCells&& other) noexcept {
+  if (this == &other) return *this;
+  give_back();
+  state_ = std::move(other.state_);
+  cells_ = std::exchange(other.cells_, nowhere());
+  return *this;
+}
+OwnedCells::~OwnedCells() { give_back(); }
+void OwnedCells::give_back() noexcept {
+  if (const auto state = std::exchange(state_, nullptr)) state->release_block(cells_);
+}
+
+OwnedCells Registry::own_cells() const noexcept {
+  return OwnedCells{state_, state_->acquire_block()};
 }
 
 std::uint64_t* RegistryState::acquire_block() noexcept {

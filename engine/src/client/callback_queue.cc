@@ -168,10 +168,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
 
 /// Where the remote memory is mapped: the work is done here, and told of by the poller.
 void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
-  std::array<CompletionSink::Run, 1> ring{};
-  CompletionSink here{ring};
-  entry.sink = &here;
-  lane().run(entry, here);
+  lane().run(entry);
   OperationRecord* before = done_.load(std::memory_order_relaxed);
   do {
     entry.next = before;
@@ -218,6 +215,7 @@ void CallbackCore::end(CallbackEntry& entry) noexcept {
 void CallbackCore::call(CallbackEntry& entry) noexcept {
   Completion completion;
   completion.entry_ = &entry;
+  completion.ok_ = entry.outcome.ok;
   try {
     entry.type->call(entry.callable.data(), completion);
   } catch (const std::exception& thrown) {

@@ -11,13 +11,6 @@ namespace {
 
 constexpr std::array<const char*, 4> kOpNames{"read", "write", "cas", "add"};
 
-/// Under which name an operation is counted.
-constexpr std::size_t name_of(transport::Opcode opcode) noexcept {
-  using enum transport::Opcode;
-  if (opcode == kWriteZeroes || opcode == kNotify) return static_cast<std::size_t>(kWrite);
-  if (opcode == kFlush) return static_cast<std::size_t>(kRead);
-  return static_cast<std::size_t>(opcode);
-}
 constexpr std::array<const char*, 8> kEndingNames{
     "ok",     "timed_out", "cancelled", "indeterminate", "connection_lost", "access_refused",
     "misuse", "failed"};
@@ -77,9 +70,12 @@ Result<ClientMetrics> ClientMetrics::create(std::shared_ptr<metrics::Registry> r
                       "Time from submission to completion of operations that were ok.",
                       {{"op", kOpNames[op]}}, HistogramShape::latency());
   }
-  made.bytes_read_ =
+  const auto bytes_of = [&](transport::Opcode opcode) -> metrics::Counter& {
+    return made.bytes_[static_cast<std::size_t>(opcode)];
+  };
+  bytes_of(transport::Opcode::kRead) =
       add.counter("remora_client_read_bytes_total", "Payload of reads that were ok.", {});
-  made.bytes_written_ =
+  bytes_of(transport::Opcode::kWrite) = bytes_of(transport::Opcode::kWriteZeroes) =
       add.counter("remora_client_written_bytes_total", "Payload of writes that were ok.", {});
   made.doorbell_requests_ =
       add.histogram("remora_client_doorbell_work_requests",
@@ -118,39 +114,12 @@ ClientMetrics::Ending ClientMetrics::ending(const Outcome& outcome) noexcept {
 }
 
 void EndTally::add_failed(const OperationRecord& operation) noexcept {
-  const auto op = name_of(operation.request.opcode);
+  const auto op = ClientMetrics::kNameOf[static_cast<std::size_t>(operation.request.opcode)];
   recorder_.add(metrics_.operations_[op][ClientMetrics::ending(operation.outcome)]);
 }
 
-void EndTally::record() noexcept {
-  if (count_ == 0) return;
-  const auto op = name_of(opcode_);
-  const auto latency = std::chrono::duration_cast<std::chrono::nanoseconds>(now_ - submitted_);
-  recorder_.add(metrics_.operations_[op][ClientMetrics::kOk], count_);
-  recorder_.observe_n(metrics_.latency_[op],
-                      static_cast<std::uint64_t>(std::max<std::int64_t>(0, latency.count())),
-                      count_);
-  if (opcode_ == transport::Opcode::kRead)
-    recorder_.add(metrics_.bytes_read_, bytes_);
-  else if (transport::is_write(opcode_))
-    recorder_.add(metrics_.bytes_written_, bytes_);
-  count_ = bytes_ = 0;
-}
-
 void ClientMetrics::misuse(transport::Opcode opcode) const noexcept {
-  recorder().add(operations_[name_of(opcode)][kMisuse]);
-}
-
-void ClientMetrics::doorbell(std::size_t request_count, std::uint64_t in_flight) const noexcept {
-  recorder().observe(doorbell_requests_, request_count);
-  send_queue_occupancy_.set(static_cast<std::int64_t>(in_flight));
-}
-
-void ClientMetrics::polled(metrics::Recorder recorder, std::size_t completion_count,
-                           std::uint64_t in_flight) const noexcept {
-  recorder.observe(poll_completions_, completion_count);
-  cq_depth_.set(static_cast<std::int64_t>(completion_count));
-  send_queue_occupancy_.set(static_cast<std::int64_t>(in_flight));
+  recorder().add(operations_[kNameOf[static_cast<std::size_t>(opcode)]][kMisuse]);
 }
 
 void ClientMetrics::lane_opened(std::uint32_t completion_capacity) const noexcept {

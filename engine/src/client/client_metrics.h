@@ -2,6 +2,7 @@
 
 /// The client's series. Recorded once a batch: clocks are read by the caller.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -25,10 +26,30 @@ class ClientMetrics {
 
   /// An operation that was refused before it reached a lane.
   void misuse(transport::Opcode opcode) const noexcept;
-  void doorbell(std::size_t request_count, std::uint64_t in_flight) const noexcept;
+  [[nodiscard]] metrics::OwnedCells own_cells() const noexcept { return registry_->own_cells(); }
+  void doorbell(metrics::Recorder recorder, std::size_t request_count,
+                std::uint64_t in_flight) const noexcept {
+    recorder.observe(doorbell_requests_, request_count);
+    send_queue_occupancy_.set(static_cast<std::int64_t>(in_flight));
+  }
   /// One visit to the completion queue that found something.
   void polled(metrics::Recorder recorder, std::size_t completion_count,
-              std::uint64_t in_flight) const noexcept;
+              std::uint64_t in_flight) const noexcept {
+    recorder.observe(poll_completions_, completion_count);
+    cq_depth_.set(static_cast<std::int64_t>(completion_count));
+    send_queue_occupancy_.lower(static_cast<std::int64_t>(in_flight));
+  }
+  /// `count` operations that were ok, and their `bytes`.
+  [[gnu::always_inline]] void ended(metrics::Recorder recorder, transport::Opcode opcode,
+                                    Clock::duration latency, std::uint64_t count,
+                                    std::uint64_t bytes) const noexcept {
+    const std::size_t name = kNameOf[static_cast<std::size_t>(opcode)];
+    recorder.add(operations_[name][kOk], count);
+    recorder.observe_n(latency_[name],
+                       static_cast<std::uint64_t>(std::max<std::int64_t>(0, latency.count())),
+                       count);
+    recorder.add(bytes_[static_cast<std::size_t>(opcode)], bytes);
+  }
   void lane_opened(std::uint32_t completion_capacity) const noexcept;
   void lane_closed(std::uint32_t completion_capacity) const noexcept;
   void lane_broken() const noexcept;
@@ -49,13 +70,15 @@ class ClientMetrics {
     kEndings
   };
   static constexpr std::size_t kNames = 4;  ///< of operations
+  /// Under which name an operation is counted.
+  static constexpr std::array<std::uint8_t, transport::kOpcodes> kNameOf{0, 1, 2, 3, 1, 1, 0};
   static Ending ending(const Outcome& outcome) noexcept;
 
   std::shared_ptr<metrics::Registry> registry_;
   std::array<std::array<metrics::Counter, kEndings>, kNames> operations_{};
   std::array<metrics::Histogram, kNames> latency_{};
-  metrics::Counter bytes_read_;
-  metrics::Counter bytes_written_;
+  std::array<metrics::Counter, transport::kOpcodes>
+      bytes_{};  ///< nowhere, for those that move none
   metrics::Histogram doorbell_requests_;
   metrics::Histogram poll_completions_;
   metrics::Gauge cq_depth_;
@@ -71,8 +94,12 @@ class ClientMetrics {
 class EndTally {
  public:
   explicit EndTally(const ClientMetrics& metrics) noexcept
-      : metrics_{metrics}, recorder_{metrics.recorder()}, now_{Clock::now()} {}
-  ~EndTally() { record(); }
+      : EndTally{metrics, metrics.recorder()} {}
+  EndTally(const ClientMetrics& metrics, metrics::Recorder recorder) noexcept
+      : metrics_{metrics}, recorder_{recorder}, now_{clock_now()} {}
+  ~EndTally() {
+    if (count_ != 0) record();
+  }
   EndTally(const EndTally&) = delete;
   EndTally& operator=(const EndTally&) = delete;
 
@@ -80,7 +107,7 @@ class EndTally {
     if (!operation.outcome.ok) [[unlikely]]
       return add_failed(operation);
     if (operation.request.opcode != opcode_ || operation.submitted != submitted_) {
-      record();
+      if (count_ != 0) record();
       opcode_ = operation.request.opcode;
       submitted_ = operation.submitted;
     }
@@ -91,7 +118,7 @@ class EndTally {
   [[gnu::always_inline]] void add_run(const OperationRecord& first, std::uint64_t count,
                                       std::uint64_t bytes) noexcept {
     if (first.request.opcode != opcode_ || first.submitted != submitted_) {
-      record();
+      if (count_ != 0) record();
       opcode_ = first.request.opcode;
       submitted_ = first.submitted;
     }
@@ -103,7 +130,10 @@ class EndTally {
 
  private:
   void add_failed(const OperationRecord& operation) noexcept;
-  void record() noexcept;
+  [[gnu::always_inline]] void record() noexcept {
+    metrics_.ended(recorder_, opcode_, now_ - submitted_, count_, bytes_);
+    count_ = bytes_ = 0;
+  }
 
   const ClientMetrics& metrics_;
   metrics::Recorder recorder_;

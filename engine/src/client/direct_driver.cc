@@ -101,11 +101,10 @@ void DirectDriver::submit(OperationList operations) noexcept {
   if (Watcher* const watcher = sink.watcher(); watcher != nullptr) watcher->tell();
 }
 
-void DirectDriver::run(OperationRecord& operation, CompletionSink& sink) noexcept {
+void DirectDriver::run(OperationRecord& operation) noexcept {
   carry_out(operation);
   tell(operation);
   EndTally{metrics_}.add(operation);
-  sink.push(operation);
 }
 
 void DirectDriver::wait(CompletionSink& /*sink*/, std::size_t /*at_least*/,

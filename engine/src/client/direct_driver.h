@@ -26,7 +26,7 @@ class DirectDriver final : public LaneDriver {
   /// Done on return, and a server that is to be told of a write has been; long copies look at the
   /// deadline, and at the server, every few MiB.
   void submit(OperationList operations) noexcept override;
-  void run(OperationRecord& operation, CompletionSink& sink) noexcept override;
+  void run(OperationRecord& operation) noexcept override;
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;

@@ -277,22 +277,23 @@ class RegionCore {
   [[gnu::always_inline]] bool fits(OperationRecord& operation,
                                    const BytesMax& bytes_max) const noexcept {
     const std::uint64_t length_bytes = operation.length_bytes;
-    // No length of 0, and no offset beyond the end less that length.
-    if (operation.request.local == nullptr ||
-        length_bytes - 1 >= bytes_max[static_cast<std::size_t>(operation.request.opcode)] ||
+    // No length of 0, which a part outside of known memory has too, and no offset beyond the end
+    // less that length.
+    if (length_bytes - 1 >= bytes_max[static_cast<std::size_t>(operation.request.opcode)] ||
         operation.offset_bytes > quick_.size_bytes - length_bytes)
       return false;
     if (operation.memory != nullptr) [[likely]] {
       const std::uint64_t key_word = operation.memory->key_word(quick_.domain_index);
       if (key_word == 0) return false;
       operation.request.local_key = static_cast<std::uint32_t>(key_word);
-    } else if (quick_.needs_keys) {
+    } else if (quick_.needs_keys || operation.request.local == nullptr) {
       return false;
     }
     operation.outcome = {};
     return true;
   }
   bool check_closely(OperationRecord& operation) const noexcept;
+  void run_closely(OperationRecord& operation) const noexcept;
   template <typename Piece>
   bool check_pieces(OperationRecord& operation, std::span<const Piece> pieces) const noexcept;
   Outcome admit_memory(LocalMemory* memory) const noexcept;
@@ -315,6 +316,7 @@ class RegionCore {
     std::uint32_t remote_key;
     std::uint64_t remote_address;
     BytesMax bytes_max;
+    LaneDriver* only_lane;          ///< null: there are several
     BytesMax one_extent_bytes_max;  ///< 0 where there are several: the region begins elsewhere too
   };
   Quick quick_;

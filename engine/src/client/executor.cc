@@ -91,7 +91,7 @@ bool ExecutorCore::poll() {
   for (const auto& lane : lanes_) {
     fill(*lane);
     (void)lane->queue->submit();
-    if (lane->queue->room().taken != 0) take_completions(*lane, lane->queue->wait(0));
+    if (lane->queue->busy()) take_completions(*lane, lane->queue->wait(0));
   }
   return !ready_.empty();
 }
@@ -99,7 +99,7 @@ bool ExecutorCore::poll() {
 void ExecutorCore::wait_for_any() {
   std::vector<Lane*> busy;
   for (const auto& lane : lanes_)
-    if (lane->queue->room().taken != 0) busy.push_back(lane.get());
+    if (lane->queue->busy()) busy.push_back(lane.get());
   if (busy.empty()) std::terminate();  // nobody will ever resume the task
   if (busy.size() == 1) return take_completions(*busy.front(), busy.front()->queue->wait(1));
   for (int i = 0; i < kPollRounds; ++i)

@@ -64,8 +64,9 @@ class LaneDriver {
   virtual void wait(CompletionSink& sink, std::size_t at_least,
                     DeadlineSource earliest_deadline) noexcept = 0;
 
-  /// submit() of one and wait() for it: one visit to the lane where it completes at once.
-  virtual void run(OperationRecord& operation, CompletionSink& sink) noexcept = 0;
+  /// Submits one checked operation, which has no sink, and blocks until it has ended: one visit to
+  /// the lane where it completes at once.
+  virtual void run(OperationRecord& operation) noexcept = 0;
 
   /// As wait() for none, and asks event_fd() to tell of the next completion before it looks.
   virtual void progress_and_arm(CompletionSink& sink,

@@ -128,17 +128,17 @@ using transport::is_atomic;
 /// Owned by whoever submits it (a queue's table, a synchronous caller's stack) and untouched by
 /// them from submission until it is in its sink.
 struct OperationRecord {
-  OperationRecord* next = nullptr;  ///< in what is submitted, then in the driver's backlog
+  OperationRecord* next;  ///< in what is submitted, then in the driver's backlog
 
   /// What was asked: opcode, local memory (a write's bytes are only read), operands. All there is
   /// to post where the operation is `whole`; else what its requests are made from.
   transport::WorkRequest request;
-  std::uint64_t length_bytes = 0;
-  std::uint64_t offset_bytes = 0;  ///< in the region
-  LocalMemory* memory = nullptr;   ///< null: not registered, bounced where a key is needed
+  std::uint64_t length_bytes;
+  std::uint64_t offset_bytes;  ///< in the region
+  LocalMemory* memory;         ///< null: not registered, bounced where a key is needed
   Clock::time_point submitted;
   Deadline deadline;
-  CompletionSink* sink = nullptr;
+  CompletionSink* sink;
   bool whole = false;  ///< see make_whole()
   /// Goes on with what the one before it in its list began: of the same submission, opcode and
   /// sink, and both are whole transfers. Such operations are moved as one, by their first.
@@ -146,7 +146,7 @@ struct OperationRecord {
 
   // How it ended.
   Outcome outcome;
-  std::uint64_t old_value = 0;
+  std::uint64_t old_value;
 
   // How far one is that is not whole: cut at extents, pieces and the lane's limits, or bounced. Set
   // by make_split() only.

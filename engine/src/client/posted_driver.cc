@@ -30,6 +30,7 @@ PostedDriver::PostedDriver(std::unique_ptr<transport::Lane> lane, Options option
     : lane_{std::move(lane)},
       options_{std::move(options)},
       metrics_{std::move(metrics)},
+      cells_{metrics_.own_cells()},
       on_broken_{std::move(on_broken)},
       ring_(std::bit_ceil(lane_->limits().depth)),
       mask_{ring_.size() - 1},
@@ -69,12 +70,71 @@ bool PostedDriver::leave_behind(OperationList& operations) noexcept {
   return true;
 }
 
-void PostedDriver::run(OperationRecord& operation, CompletionSink& sink) noexcept {
+void PostedDriver::run(OperationRecord& operation) noexcept {
+  const bool taken = mutex_.try_lock();
+  if (taken && operation.whole && backlog_.empty() && next_sequence_ == retired_sequence_ &&
+      !broken()) [[likely]]
+    return run_on_idle_lane(operation);
+  run_in_line(operation, taken);
+}
+
+/// With nothing before it an operation needs no list and no place in the ring, and no sink where it
+/// ends at once.
+[[gnu::always_inline]] inline void PostedDriver::run_on_idle_lane(
+    OperationRecord& operation) noexcept {
+  const std::uint64_t sequence = next_sequence_;
+  const transport::WorkRequest* const request = &operation.request;
+  const transport::PostOutcome outcome = lane_->post(transport::Chain{&request, 1}, sequence);
+  if (outcome.error != 0) [[unlikely]]
+    return run_on(operation, outcome, {});
+  const metrics::Recorder recorder = cells_.recorder();
+  metrics_.doorbell(recorder, 1, 1);
+  std::array<LaneCompletion, 1> found;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+  const std::size_t count = lane_->poll(found);
+  if (count == 0 || found[0].status != CompletionStatus::kSuccess) [[unlikely]]
+    return run_on(operation, outcome, std::span{found}.first(count));
+  next_sequence_ = retired_sequence_ = sequence + 1;
+  if (is_atomic(operation.request.opcode)) operation.old_value = atomic_result(sequence);
+  metrics_.ended(recorder, operation.request.opcode, clock_now() - operation.submitted, 1,
+                 operation.length_bytes);
+  metrics_.polled(recorder, 1, 0);
+  leave();
+}
+
+/// Goes on with an operation that was posted on an idle lane and is not done yet, or not well.
+void PostedDriver::run_on(OperationRecord& operation, const transport::PostOutcome& outcome,
+                          std::span<LaneCompletion> found) noexcept {
   // The record belongs to the lane until it is in the sink.
   const Deadline until = operation.deadline;
+  std::array<CompletionSink::Run, 1> ring{};
+  CompletionSink sink{ring};
+  operation.sink = &sink;
+  const std::uint64_t sequence = next_sequence_;
+  posted_at(sequence) = {.operation = &operation,
+                         .run_count = is_atomic(operation.request.opcode) ? 0U : 1U,
+                         .run_bytes = operation.length_bytes};
+  chain_length_ = 1;
+  next_sequence_ += outcome.taken;
+  if (outcome.error != 0) {
+    metrics_.doorbell(cells_.recorder(), outcome.taken, outcome.taken);
+    refuse_rest(outcome, sequence);
+  } else if (!found.empty()) {
+    take_completions(found, 1);
+  }
+  leave();
+  const auto earliest = [until] { return until; };
+  if (sink.ready() == 0) wait(sink, 1, DeadlineSource{earliest});
+}
+
+/// Behind what others have on the lane, or what holds it.
+void PostedDriver::run_in_line(OperationRecord& operation, bool taken) noexcept {
+  const Deadline until = operation.deadline;
+  std::array<CompletionSink::Run, 1> ring{};
+  CompletionSink sink{ring};
+  operation.sink = &sink;
   OperationList alone;
   alone.append(operation);
-  if (mutex_.try_lock() || leave_behind(alone)) {
+  if (taken || leave_behind(alone)) {
     take_over(alone);
     pump();
     poll_completions();
@@ -85,18 +145,21 @@ void PostedDriver::run(OperationRecord& operation, CompletionSink& sink) noexcep
   wait(sink, 1, DeadlineSource{earliest});
 }
 
-void PostedDriver::leave() noexcept {
-  while (true) {
-    const bool tell = broken() && !std::exchange(broken_told_, true);
-    tell_watchers();
-    mutex_.unlock();
-    if (tell && on_broken_) on_broken_();
-    OperationRecord* none = nullptr;
-    if (inbox_.compare_exchange_strong(none, nullptr, std::memory_order_acq_rel)) return;
-    if (!mutex_.try_lock()) return;
-    collect();
-    pump();
-  }
+void PostedDriver::leave_telling() noexcept {
+  const bool tell = broken() && !std::exchange(broken_told_, true);
+  tell_watchers();
+  mutex_.unlock();
+  if (tell && on_broken_) on_broken_();
+  if (anything_left()) leave_again();
+}
+
+/// Somebody left something between the last look and the letting go. Who has the lane now will see
+/// it, or it is this thread.
+void PostedDriver::leave_again() noexcept {
+  if (!mutex_.try_lock()) return;
+  collect();
+  pump();
+  leave();
 }
 
 /// Takes over what others have left in the inbox.
@@ -112,7 +175,7 @@ void PostedDriver::take_over(OperationList& operations) noexcept {
   backlog_.splice(operations);
   if (!broken()) [[likely]]
     return;
-  EndTally tally{metrics_};
+  EndTally tally{metrics_, cells_.recorder()};
   fail_backlog(tally);
 }
 
@@ -181,7 +244,7 @@ bool PostedDriver::cancel(OperationRecord& operation) noexcept {
       backlog_.remove(operation);
   if (withdrawn) {
     operation.outcome = Outcome::failure(Code::kCancelled);
-    EndTally tally{metrics_};
+    EndTally tally{metrics_, cells_.recorder()};
     finish(operation, tally);
   }
   pump();  // what others left, and what there is room for now
@@ -276,7 +339,7 @@ void PostedDriver::settle_part(Posted& posted, OperationRecord& operation,
 void PostedDriver::retire_split(Posted& posted, std::uint64_t sequence, EndTally& tally) noexcept {
   OperationRecord& operation = *posted.operation;
   if (is_atomic(operation.request.opcode))
-    operation.old_value = atomic_results_[sequence & (atomic_results_.size() - 1)];
+    operation.old_value = atomic_result(sequence);
   else if (!operation.whole && posted.user != nullptr)
     std::memcpy(posted.user, options_.bounce->slot(posted.bounce_slot).data(), posted.length_bytes);
   retired_sequence_ = sequence + 1;
@@ -315,7 +378,7 @@ void PostedDriver::pump() noexcept {
     backlog_.take_first();
     // Failed in part, with nothing of it under way any more: nothing more of it is sent.
     if (operation.requests_in_flight == 0) {
-      EndTally tally{metrics_};
+      EndTally tally{metrics_, cells_.recorder()};
       finish(operation, tally);
     }
   }
@@ -334,6 +397,7 @@ void PostedDriver::pump() noexcept {
   posted.operation = at;
   posted.joined = false;
   const transport::WorkRequest** const begin = &chain_[chain_length_];
+  const transport::WorkRequest** const behind = begin + std::min(room, backlog_.count);
   const transport::WorkRequest** place = begin;
   OperationRecord* last = nullptr;
   std::uint64_t end = 0;
@@ -345,8 +409,7 @@ void PostedDriver::pump() noexcept {
     bytes += at->request.length_bytes;
     at = at->next;
     // What goes on where this one ends is joined to it.
-  } while (at != nullptr && at->follows && at->request.remote_address != end &&
-           place != begin + room);
+  } while (place != behind && at->follows && at->request.remote_address != end);
   const auto count = static_cast<std::size_t>(place - begin);
   chain_length_ += count;
   chain_last_ = last;
@@ -366,15 +429,20 @@ void PostedDriver::post_chain() noexcept {
   if (std::exchange(split_in_chain_, false))
     for (std::uint64_t at = first; at < next_sequence_; at += posted_at(at).request_count())
       posted_at(at).operation->any_posted = true;
-  metrics_.doorbell(outcome.taken, next_sequence_ - retired_sequence_);
-  if (outcome.error == 0) [[likely]]
-    return;
+  metrics_.doorbell(cells_.recorder(), outcome.taken, next_sequence_ - retired_sequence_);
+  if (outcome.error != 0) [[unlikely]]
+    refuse_rest(outcome, first);
+}
+
+/// The lane did not take all of the chain that begins at sequence `first`.
+void PostedDriver::refuse_rest(const transport::PostOutcome& outcome,
+                               std::uint64_t first) noexcept {
   log::debug("lane: a chain of {} was refused after {}: errno {}", chain_length_, outcome.taken,
              outcome.error);
   // A lane that refuses a request is of no use any more. What it did not take never left.
   broken_reason_ = Reason::kLaneBroken;
   {
-    EndTally tally{metrics_};
+    EndTally tally{metrics_, cells_.recorder()};
     std::uint64_t at = first;
     for (std::uint64_t behind = at; behind < next_sequence_; at = behind) {
       behind += posted_at(at).request_count();
@@ -396,39 +464,62 @@ void PostedDriver::drop(std::uint64_t sequence, EndTally& tally) noexcept {
   settle(posted, tally);
 }
 
-/// True when anything completed.
-bool PostedDriver::poll_completions() noexcept {
-  if (retired_sequence_ == next_sequence_) return false;
-  std::array<LaneCompletion, 64> found;  // NOLINT(cppcoreguidelines-pro-type-member-init): 1 KiB
-  std::size_t count = lane_->poll(found);
-  if (count == 0) return false;
-  std::size_t total = 0;
-  bool failed = false;
-  {
-    EndTally tally{metrics_};
-    while (count != 0) {
-      for (std::size_t i = 0; i < count; ++i) {
-        retire_through(found[i], tally);
-        failed = failed || found[i].status != CompletionStatus::kSuccess;
-      }
-      total += count;
-      if (count < found.size() || retired_sequence_ == next_sequence_) break;
-      count = lane_->poll(found);
-    }
-    metrics_.polled(tally.recorder(), total, next_sequence_ - retired_sequence_);
-  }
-  if (failed) break_lane(Reason::kLaneBroken);
-  sleepers_.wake();
-  return true;
-}
-
-void PostedDriver::retire_through(const LaneCompletion& completion, EndTally& tally) noexcept {
+[[gnu::always_inline]] inline void PostedDriver::retire_through(const LaneCompletion& completion,
+                                                                EndTally& tally) noexcept {
   // Requests complete in order and one that fails always says so itself: those passed over are ok.
   const bool ok = completion.status == CompletionStatus::kSuccess;
   const std::uint64_t ok_end = completion.sequence + (ok ? 1 : 0);
   while (retired_sequence_ < ok_end) retire(ok_end - retired_sequence_, tally);
-  if (!ok && retired_sequence_ == completion.sequence)
+  if (!ok && retired_sequence_ == completion.sequence) [[unlikely]]
     retire_failed(completion.sequence, completion.status, completion.vendor_error, tally);
+}
+
+/// True when anything completed.
+bool PostedDriver::poll_completions() noexcept {
+  if (retired_sequence_ == next_sequence_) return false;
+  std::array<LaneCompletion, 64> found;  // NOLINT(cppcoreguidelines-pro-type-member-init): 1 KiB
+  const std::size_t count = lane_->poll(found);
+  if (count == 0) return false;
+  // What is usual: all that is posted is one run, and its end is told of.
+  const Posted& oldest = posted_at(retired_sequence_);
+  if (count == 1 && found[0].status == CompletionStatus::kSuccess &&
+      found[0].sequence + 1 == next_sequence_ &&
+      retired_sequence_ + oldest.run_count == next_sequence_) [[likely]] {
+    OperationRecord& first = *oldest.operation;
+    const metrics::Recorder recorder = cells_.recorder();
+    metrics_.ended(recorder, first.request.opcode, clock_now() - first.submitted, oldest.run_count,
+                   oldest.run_bytes);
+    metrics_.polled(recorder, 1, 0);
+    retired_sequence_ = next_sequence_;
+    push(*first.sink, first, oldest.run_count);
+    sleepers_.wake();
+    return true;
+  }
+  take_completions(found, count);
+  return true;
+}
+
+/// Ends what the first `count` of `found` tell of, and what there is to be polled behind them.
+void PostedDriver::take_completions(std::span<LaneCompletion> found, std::size_t count) noexcept {
+  std::size_t total = 0;
+  bool failed = false;
+  {
+    EndTally tally{metrics_, cells_.recorder()};
+    while (true) {
+      for (const LaneCompletion& each : found.first(count)) {
+        retire_through(each, tally);
+        failed |= each.status != CompletionStatus::kSuccess;
+      }
+      total += count;
+      if (count < found.size() || retired_sequence_ == next_sequence_) break;
+      count = lane_->poll(found);
+      if (count == 0) break;
+    }
+    metrics_.polled(cells_.recorder(), total, next_sequence_ - retired_sequence_);
+  }
+  if (failed) [[unlikely]]
+    break_lane(Reason::kLaneBroken);
+  sleepers_.wake();
 }
 
 void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status,
@@ -477,7 +568,7 @@ void PostedDriver::expire(Clock::time_point now) noexcept {
 
 /// Ends unposted operations that have run out of time.
 void PostedDriver::expire_backlog(Clock::time_point now) noexcept {
-  EndTally tally{metrics_};
+  EndTally tally{metrics_, cells_.recorder()};
   backlog_.extract(
       [now](const OperationRecord& operation) {
         return operation.deadline <= now && (operation.whole || operation.requests_in_flight == 0);
@@ -503,12 +594,12 @@ void PostedDriver::break_lane(Reason reason) noexcept {
       relax();
       continue;
     }
-    EndTally tally{metrics_};
+    EndTally tally{metrics_, cells_.recorder()};
     for (std::size_t i = 0; i < count; ++i) retire_through(found[i], tally);
   }
   // From here on nothing touches a buffer, so what has not completed may end.
   lane_->close();
-  EndTally tally{metrics_};
+  EndTally tally{metrics_, cells_.recorder()};
   while (retired_sequence_ != next_sequence_)
     retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, tally);
   fail_backlog(tally);

@@ -48,7 +48,7 @@ class PostedDriver final : public LaneDriver {
   void take_back(OperationRecord& operation) noexcept override;
   /// One doorbell, unless the send queue is short of room.
   void submit(OperationList operations) noexcept override;
-  void run(OperationRecord& operation, CompletionSink& sink) noexcept override;
+  void run(OperationRecord& operation) noexcept override;
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
@@ -88,8 +88,22 @@ class PostedDriver final : public LaneDriver {
     }
   };
   bool leave_behind(OperationList& operations) noexcept;
+  void run_in_line(OperationRecord& operation, bool taken) noexcept;
   /// Lets the lane go, after posting what has come in meanwhile.
-  void leave() noexcept;
+  [[gnu::always_inline]] void leave() noexcept {
+    if (watcher_ != nullptr || broken()) [[unlikely]]
+      return leave_telling();
+    mutex_.unlock();
+    if (anything_left()) [[unlikely]]
+      leave_again();
+  }
+  void leave_telling() noexcept;
+  void leave_again() noexcept;
+  /// Something has come into the inbox that the one who left it may have thought the holder's.
+  [[nodiscard]] bool anything_left() noexcept {
+    OperationRecord* none = nullptr;
+    return !inbox_.compare_exchange_strong(none, nullptr, std::memory_order_acq_rel);
+  }
 
   // All below with the lock held.
   void collect() noexcept;
@@ -99,6 +113,9 @@ class PostedDriver final : public LaneDriver {
   bool plan(OperationRecord& operation, std::size_t room) noexcept;
   [[nodiscard]] Posted& posted_at(std::uint64_t sequence) noexcept {
     return ring_[sequence & mask_];
+  }
+  [[nodiscard]] std::uint64_t atomic_result(std::uint64_t sequence) const noexcept {
+    return atomic_results_[sequence & (atomic_results_.size() - 1)];
   }
   void add_split(const Posted& posted, const transport::WorkRequest& request) noexcept {
     posted_at(next_sequence_ + chain_length_) = posted;
@@ -112,9 +129,14 @@ class PostedDriver final : public LaneDriver {
   void finish_split(OperationRecord& operation, EndTally& tally) noexcept;
   bool bounce(transport::WorkRequest& request, Posted& posted) noexcept;
   void post_chain() noexcept;
+  void refuse_rest(const transport::PostOutcome& outcome, std::uint64_t first) noexcept;
+  void run_on_idle_lane(OperationRecord& operation) noexcept;
+  void run_on(OperationRecord& operation, const transport::PostOutcome& outcome,
+              std::span<transport::LaneCompletion> found) noexcept;
   void cut_run(std::uint64_t sequence, std::uint64_t count) noexcept;
   void drop(std::uint64_t sequence, EndTally& tally) noexcept;
   bool poll_completions() noexcept;
+  void take_completions(std::span<transport::LaneCompletion> found, std::size_t count) noexcept;
   void retire_through(const transport::LaneCompletion& completion, EndTally& tally) noexcept;
   void retire(std::uint64_t count_most, EndTally& tally) noexcept;
   void retire_split(Posted& posted, std::uint64_t sequence, EndTally& tally) noexcept;
@@ -144,6 +166,7 @@ class PostedDriver final : public LaneDriver {
   std::unique_ptr<transport::Lane> lane_;
   Options options_;
   ClientMetrics metrics_;
+  metrics::OwnedCells cells_;  ///< recorded in with the lock held
   BrokenHandler on_broken_;
 
   /// Chains of operations whose owners found the lane taken; the latest first.

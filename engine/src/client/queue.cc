@@ -33,7 +33,7 @@ Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore>
 
 QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
                      std::chrono::nanoseconds deadline)
-    : room_{.depth = depth},
+    : room_{.depth = depth, .left = depth},
       region_{region.get()},
       lane_{region->session().next_lane()},
       deadline_{deadline},
@@ -64,7 +64,7 @@ QueueCore::~QueueCore() {
 /// Only while there is room.
 [[gnu::always_inline]] inline QueueEntry& QueueCore::acquire(std::uint64_t tag) noexcept {
   QueueEntry& entry = *entry_of(free_);
-  ++room_.taken;
+  --room_.left;
   entry.tag = tag;
   entry.ticket = entry.ticket.next();
   return entry;
@@ -211,7 +211,7 @@ Status QueueCore::submit() noexcept {
   if (!turn) return not_the_owner("submit");
   if (filled_count_ == 0) return {};
   OperationList filled = detach_filled();
-  const Clock::time_point now = Clock::now();
+  const Clock::time_point now = clock_now();
   const Deadline deadline = deadline_after(now, deadline_);
   for (OperationRecord* at = filled.first; at != nullptr; at = at->next) {
     at->submitted = now;
@@ -402,10 +402,11 @@ inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexc
   for (Completion* each = end - count; each != end; ++each) {
     at->deadline = Deadline::max();  // no longer in flight
     each->entry_ = entry_of(at);
+    each->ok_ = at->outcome.ok;
     at = at->next;
   }
   ready_count_ += count;
-  room_.taken -= count;
+  room_.left += count;
 }
 
 void QueueCore::end(std::uint64_t serial) noexcept {
@@ -425,7 +426,6 @@ namespace remora {
 
 using transport::Opcode;
 
-bool Completion::ok() const noexcept { return entry_->outcome.ok; }
 Error Completion::error() const noexcept {
   return detail::error_of(entry_->outcome, detail::operation_name(entry_->request.opcode));
 }

@@ -85,6 +85,8 @@ class QueueCore {
   void end(std::uint64_t serial) noexcept;
 
   [[nodiscard]] const QueueRoom& room() const noexcept { return room_; }
+  /// Something was taken whose completion has not been handed out.
+  [[nodiscard]] bool busy() const noexcept { return room_.left != room_.depth; }
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept {
     return detail::offset_of(block, region_->info());
   }
@@ -109,7 +111,7 @@ class QueueCore {
   };
   static Completions refused() noexcept { return Completions{nullptr, {}, 0}; }
   static constexpr transport::Opcode kNoRun{0xff};
-  [[nodiscard]] bool has_room() const noexcept { return room_.taken != room_.depth; }
+  [[nodiscard]] bool has_room() const noexcept { return room_.left != 0; }
   [[nodiscard]] static QueueEntry* entry_of(OperationRecord* operation) noexcept {
     return static_cast<QueueEntry*>(operation);
   }

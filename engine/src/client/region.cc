@@ -114,8 +114,15 @@ bool RegionCore::check(OperationRecord& operation, std::span<const Source> piece
 
 void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept {
   if (deadline <= deadline.zero()) deadline = session_->engine().options().operation_deadline;
-  operation.submitted = Clock::now();
+  operation.submitted = clock_now();
   operation.deadline = deadline_after(operation.submitted, deadline);
+  if (!operation.whole || quick_.only_lane == nullptr) [[unlikely]]
+    return run_closely(operation);
+  quick_.only_lane->run(operation);
+}
+
+/// What needs a registration first, or has several lanes to go over.
+void RegionCore::run_closely(OperationRecord& operation) const noexcept {
   LaneDriver& lane = session_->lane_of_thread();
   if (!operation.whole && lane.lend(operation, LaneDriver::Lend::kNew) &&
       Clock::now() >= operation.deadline) [[unlikely]] {
@@ -124,15 +131,9 @@ void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadli
     EndTally{session_->metrics()}.add(operation);
     return;
   }
-  if (session_->lanes().size() > 1 && goes_over_lanes(operation)) [[unlikely]] {
-    run_over_lanes(*this, operation);
-    if (!operation.whole) lane.take_back(operation);
-    return;
-  }
-  std::array<CompletionSink::Run, 1> ring{};
-  CompletionSink sink{ring};
-  operation.sink = &sink;
-  lane.run(operation, sink);
+  if (quick_.only_lane != nullptr || !goes_over_lanes(operation)) return lane.run(operation);
+  run_over_lanes(*this, operation);
+  if (!operation.whole) lane.take_back(operation);
 }
 
 namespace {
@@ -167,6 +168,7 @@ Result<std::uint64_t> RegionCore::run_alone(const transport::WorkRequest& reques
   operation.request = request;
   operation.length_bytes = length_bytes;
   operation.offset_bytes = at.bytes;
+  operation.memory = nullptr;
   if (check(operation)) run(operation, deadline);
   if (operation.outcome.ok) return operation.old_value;
   return error_of(operation.outcome, operation_name(request.opcode));

@@ -387,6 +387,7 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
              .remote_key = grant_.extents.front().remote_key,
              .remote_address = grant_.extents.front().remote_address,
              .bytes_max = {},
+             .only_lane = session_->lanes().size() == 1 ? session_->lanes().front().get() : nullptr,
              .one_extent_bytes_max = {}} {
   for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
     if (includes(rights_, right_for(opcode)))

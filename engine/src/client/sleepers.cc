@@ -42,7 +42,7 @@ void Sleepers::sleep_until_woken(std::uint64_t joined, Deadline until) noexcept 
   condition_.wait_until(lock, until, [&] { return wakes_ != joined; });
 }
 
-void Sleepers::wake() noexcept {
+void Sleepers::wake_all() noexcept {
   wake_condition();
   // What was polled here does not make the lane's descriptor readable for its sleeper any more.
   if (on_descriptor_) signal_event(event_.get());

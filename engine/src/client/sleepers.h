@@ -35,9 +35,13 @@ class Sleepers {
   void part() noexcept { --on_condition_; }
 
   /// Something completed.
-  void wake() noexcept;
+  void wake() noexcept {
+    if (on_condition_ != 0 || on_descriptor_) [[unlikely]]
+      wake_all();
+  }
 
  private:
+  void wake_all() noexcept;
   void wake_condition() noexcept;
 
   UniqueFd event_;  ///< without it the descriptor's sleeper wakes by the clock

@@ -53,6 +53,7 @@ class RdmaLane final : public Lane {
   [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
 
   PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {
+    if (chain.size() == 1) return post_one(*chain.front(), first_sequence);
     Prepared* next = prepared_.data();
     for (std::uint64_t sequence = first_sequence; const WorkRequest* request : chain)
       translate(*request, sequence++, *next++);
@@ -76,15 +77,14 @@ class RdmaLane final : public Lane {
     std::array<ibv_wc, kPollMost> found;
     const int count =
         queue_.poll_raw(static_cast<int>(std::min(completions.size(), found.size())), found.data());
-    if (count > 0) told_ = found[static_cast<std::size_t>(count) - 1].wr_id + 1;
-    for (int i = 0; i < count; ++i) {
-      const ibv_wc& wc = found[static_cast<std::size_t>(i)];
-      completions[static_cast<std::size_t>(i)] = {
-          .sequence = wc.wr_id,
-          .status = static_cast<CompletionStatus>(wc.status),
-          .vendor_error = wc.status == IBV_WC_SUCCESS ? 0 : wc.vendor_err};
-    }
-    return count < 0 ? 0 : static_cast<std::size_t>(count);
+    if (count <= 0) return 0;
+    LaneCompletion* to = completions.data();
+    for (const ibv_wc* wc = found.data(); wc != found.data() + count; ++wc)
+      *to++ = {.sequence = wc->wr_id,
+               .status = static_cast<CompletionStatus>(wc->status),
+               .vendor_error = wc->status == IBV_WC_SUCCESS ? 0 : wc->vendor_err};
+    told_ = to[-1].sequence + 1;
+    return static_cast<std::size_t>(count);
   }
 
   [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
@@ -115,12 +115,23 @@ class RdmaLane final : public Lane {
         limits_{limits},
         prepared_(limits.depth) {
     // What is the same in every chain.
+    alone_.request.sg_list = &alone_.element;
+    alone_.request.num_sge = 1;
     for (std::size_t i = 0; i < prepared_.size(); ++i) {
       ibv_send_wr& request = prepared_[i].request;
       request.sg_list = &prepared_[i].element;
       request.num_sge = 1;
       request.next = i + 1 < prepared_.size() ? &prepared_[i + 1].request : nullptr;
     }
+  }
+
+  PostOutcome post_one(const WorkRequest& request, std::uint64_t sequence) noexcept {
+    translate(request, sequence, alone_);
+    alone_.request.send_flags |= IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = &alone_.request;
+    const int failed = link_.pair->post_send(&alone_.request, &bad);
+    // Without a word on where it stopped, it may have gone.
+    return {.taken = failed == 0 || bad != &alone_.request ? 1U : 0U, .error = failed};
   }
 
   /// How many requests of a chain go to one that is signaled, besides the last: half of the room
@@ -144,18 +155,15 @@ class RdmaLane final : public Lane {
     // The two have the same layout, below: four stores instead of seven.
     std::memcpy(&prepared.element, &request.local, sizeof(ibv_sge));
     std::memcpy(&wr.wr.rdma, &request.remote_address, sizeof wr.wr.rdma);
-    if (request.opcode == Opcode::kRead) [[likely]] {
-      wr.opcode = IBV_WR_RDMA_READ;
-      wr.send_flags = 0;
-    } else {
+    wr.opcode = IBV_WR_RDMA_READ;
+    wr.send_flags = 0;
+    if (request.opcode != Opcode::kRead) [[unlikely]]
       translate_other(request, sequence, prepared);
-    }
   }
 
   void translate_other(const WorkRequest& request, std::uint64_t sequence,
                        Prepared& prepared) noexcept {
     auto& [wr, element] = prepared;
-    wr.send_flags = 0;
     switch (request.opcode) {
       case Opcode::kWriteZeroes:  // not taken: see limits()
       case Opcode::kWrite:
@@ -208,6 +216,7 @@ class RdmaLane final : public Lane {
   Limits limits_;
   std::uint64_t told_ = 0;          ///< sequence after the last whose completion was polled
   std::vector<Prepared> prepared_;  // by place in the chain
+  Prepared alone_;                  // of a chain of one
 };
 
 }  // namespace

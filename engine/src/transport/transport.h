@@ -83,8 +83,8 @@ inline constexpr std::size_t kNoticesMax = 256;
 /// remote_address is the offset in the region, compare_or_add the length, swap the grant's id,
 /// remote_key the tag.
 struct WorkRequest {
-  std::byte* local =
-      nullptr;  ///< of reads and writes; an atomic's result lands in atomic_results()
+  /// Of reads and writes; an atomic's result lands in atomic_results().
+  std::byte* local = nullptr;
   std::uint32_t length_bytes = 0;
   std::uint32_t local_key = 0;
   std::uint64_t remote_address = 0;  ///< as the grant's extent says

@@ -78,12 +78,14 @@ void run_batches(const Region& region, SlotPool& slots, std::uint64_t times) {
   }
 }
 
-/// Reads into memory of the application's own, registered once.
+/// Reads into memory of the application's own, registered once, at places that it keeps: what is
+/// counted is the engine's, and a loop as short as there can be.
 void run_registered(const Region& region, const RegisteredMemory& memory, std::uint64_t times) {
   Queue queue = region.queue({.depth = 32}).value();
-  for (std::uint64_t sent = 0, done = 0; done < times;) {
-    for (; sent < times && !queue.full(); ++sent)
-      queue.read(ByteOffset{0}, Target{memory, 4096 * (sent & 31U), 4096});
+  std::vector<Target> targets;
+  for (std::size_t i = 0; i < 32; ++i) targets.emplace_back(memory, 4096 * i, 4096);
+  for (std::uint64_t done = 0; done < times;) {
+    for (const Target& target : targets) queue.read(ByteOffset{0}, target);
     queue.submit().value();
     for (const Completion& completion : queue.wait(32)) {
       if (!completion.ok()) std::abort();

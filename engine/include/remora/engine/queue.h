@@ -32,7 +32,7 @@ struct QueueEntry;
 /// What a queue has room for.
 struct QueueRoom {
   std::size_t depth = 0;
-  std::size_t taken = 0;  ///< operations whose completions have not been handed out yet
+  std::size_t left = 0;  ///< the depth less the operations whose completions are not handed out yet
 };
 }  // namespace detail
 class Region;
@@ -79,7 +79,7 @@ class Ticket {
 /// moved out.
 class Completion {
  public:
-  [[nodiscard]] bool ok() const noexcept;
+  [[nodiscard]] bool ok() const noexcept { return ok_; }
   /// Only when !ok(). kTimedOut, kCancelled, kConnectionLost: provably without remote effect.
   /// kIndeterminate: a write or an atomic whose effect cannot be known. kAccessRefused: refused by
   /// the server's side. kProvider, kOutOfMemory: the local buffer could not be registered or
@@ -98,6 +98,7 @@ class Completion {
   friend class detail::CallbackCore;
   friend class detail::QueueCore;
   detail::QueueEntry* entry_ = nullptr;
+  bool ok_ = false;
 };
 
 /// What wait() found: a range of completions, which end (and give back their slots) with it.
@@ -215,8 +216,8 @@ class Queue {
 
   [[nodiscard]] std::size_t depth() const noexcept { return room_->depth; }
   /// Operations taken whose completions have not been handed out yet.
-  [[nodiscard]] std::size_t size() const noexcept { return room_->taken; }
-  [[nodiscard]] bool full() const noexcept { return room_->taken == room_->depth; }
+  [[nodiscard]] std::size_t size() const noexcept { return room_->depth - room_->left; }
+  [[nodiscard]] bool full() const noexcept { return room_->left == 0; }
 
  private:
   // A Target and a Source in pieces, which a call hands over in registers.

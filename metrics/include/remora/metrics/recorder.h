@@ -27,6 +27,7 @@
 
 namespace remora::metrics {
 
+class OwnedCells;
 class Registry;
 
 /// A number that only grows. Record with Recorder::add.
@@ -75,6 +76,10 @@ class Gauge {
   void add(std::int64_t delta) const noexcept {
     if (cell_ == nullptr) return;
     note(cell_->value.fetch_add(delta, std::memory_order_relaxed) + delta);
+  }
+  /// Sets it to `value`, which is known to be no new highest: less than it was set to before.
+  void lower(std::int64_t value) const noexcept {
+    if (cell_ != nullptr) cell_->value.store(value, std::memory_order_relaxed);
   }
   /// Sets it to `value` where that is more than it has.
   void raise(std::int64_t value) const noexcept {
@@ -131,6 +136,7 @@ class Recorder {
   }
 
  private:
+  friend class OwnedCells;
   friend class Registry;
   explicit Recorder(std::uint64_t* cells) noexcept : cells_{cells} {}
 

@@ -92,6 +92,28 @@ class CallbackHandle {
   std::shared_ptr<RegistryCallback> entry_;
 };
 
+/// Cells of one registry that belong to no thread but to an object that threads use one at a time
+/// (a lane and its lock): no look-up, whoever holds the object. Movable. What was recorded is kept
+/// when it goes; it may outlive the registry, but must not be recorded in then.
+class OwnedCells {
+ public:
+  /// Records nowhere.
+  OwnedCells() noexcept;
+  ~OwnedCells();
+  OwnedCells(OwnedCells&& other) noexcept;
+  OwnedCells& operator=(OwnedCells&& other) noexcept;
+
+  /// For whoever holds the object these belong to, for as long as it does.
+  [[nodiscard]] Recorder recorder() const noexcept { return Recorder{cells_}; }
+
+ private:
+  friend class Registry;
+  OwnedCells(std::shared_ptr<RegistryState> state, std::uint64_t* cells) noexcept;
+  void give_back() noexcept;
+  std::shared_ptr<RegistryState> state_;
+  std::uint64_t* cells_;
+};
+
 struct RegistryOptions {
   /// Most series the registry exports, counted as Prometheus does: a histogram is its bounds + 3, a
   /// gauge with a high-water mark is 2. Between 1 and 100,000.
@@ -136,6 +158,10 @@ class Registry {
   /// batch. The first call of a thread takes the lock and maps memory; where there is none to be
   /// had, the thread shares cells with others and may lose counts, nothing worse.
   [[nodiscard]] Recorder recorder() const noexcept;
+
+  /// Cells for an object instead of a thread. Takes the lock and maps memory; where there is none
+  /// to be had, they are shared with others, as those of recorder().
+  [[nodiscard]] OwnedCells own_cells() const noexcept;
 
   // Reads: the sum over all threads, finished ones included, at about this moment. They leave
   // high-water marks alone.
