@@ -88,6 +88,8 @@ class LaneDriver {
   [[nodiscard]] virtual bool needs_keys() const noexcept { return false; }
   /// What one request may move.
   [[nodiscard]] virtual std::uint32_t request_bytes_max() const noexcept = 0;
+  /// Makes one request of operations that follow each other on both sides.
+  [[nodiscard]] virtual bool joins_neighbours() const noexcept { return false; }
   /// Writes up to here need no key.
   [[nodiscard]] virtual std::uint32_t inline_bytes_max() const noexcept { return 0; }
 

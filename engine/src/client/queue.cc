@@ -38,6 +38,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
       deadline_{deadline},
       depth_{depth},
       table_(2 * depth),
+      order_{lane_, depth},
       ring_(std::bit_ceil(depth)),
       sink_{ring_},
       ready_(depth),
@@ -198,6 +199,7 @@ bool QueueCore::lend_to_filled() noexcept {
 
 void QueueCore::hand_over(OperationList& operations) noexcept {
   in_flight_ += operations.count;
+  order_.arrange(operations);
   lane_.submit(std::exchange(operations, {}));
 }
 
