@@ -159,7 +159,8 @@ TEST_P(BatchTest, EverythingElseAmongShuffledBlocksDoesWhatItDoesAlone) {
   for (const std::uint64_t block : shuffled(kBlocks, 15)) {
     ASSERT_TRUE(queue.write(Block{block}, Source{memory, block * kBatchBlock, kBatchBlock}, tag++));
     const ByteOffset word{kWords + 8 * (block % 16)};
-    switch (block % 8) {
+    if (block % 3 != 0) continue;
+    switch (block / 3 % 6) {
       case 0: ASSERT_TRUE(queue.fetch_add(word, 3, tag++)); break;
       case 1:
         ASSERT_TRUE(queue.compare_swap(ByteOffset{kWords + 1024 + 8 * block}, 0, 9, tag++));
@@ -167,8 +168,7 @@ TEST_P(BatchTest, EverythingElseAmongShuffledBlocksDoesWhatItDoesAlone) {
       case 2: ASSERT_TRUE(queue.flush_visible(tag++)); break;
       case 3: ASSERT_TRUE(queue.write(ByteOffset{kElse}, sources, tag++)); break;
       case 4: ASSERT_TRUE(queue.read(ByteOffset{kElse + 4096}, targets, tag++)); break;
-      case 5: ASSERT_TRUE(queue.write_zeroes(ByteOffset{kElse + 64_KiB}, 64_KiB, tag++)); break;
-      default: break;
+      default: ASSERT_TRUE(queue.write_zeroes(ByteOffset{kElse + 64_KiB}, 64_KiB, tag++)); break;
     }
   }
   finish(queue);
@@ -176,8 +176,8 @@ TEST_P(BatchTest, EverythingElseAmongShuffledBlocksDoesWhatItDoesAlone) {
   EXPECT_TRUE(same_bytes(second, two));
   for (std::uint64_t block = 0; block < kBlocks; ++block) {
     const std::uint64_t word = kWords + 8 * (block % 16);
-    if (block % 8 == 0) model[word] = std::byte{3 * kBlocks / 16};
-    if (block % 8 == 1) model[kWords + 1024 + 8 * block] = std::byte{9};
+    if (block % 18 == 0) model[word] = std::byte{3};
+    if (block % 18 == 3) model[kWords + 1024 + 8 * block] = std::byte{9};
   }
   const auto put = [&model](const std::vector<std::byte>& what, std::uint64_t at) {
     std::copy(what.begin(), what.end(), model.begin() + static_cast<std::ptrdiff_t>(at));

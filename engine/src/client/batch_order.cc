@@ -9,7 +9,10 @@ namespace remora::detail {
 
 namespace {
 
-/// How many operations tell whether the others are worth a look.
+/// How many operations tell at a glance whether the others are worth a look, how many distances
+/// between both sides these may have, and how many operations tell at a second look.
+constexpr std::size_t kGlance = 8;
+constexpr int kDistancesMost = 4;
 constexpr std::size_t kSample = 16;
 /// Blocks that fill less than this part of where they lie have too few neighbours.
 constexpr std::uint64_t kSparseFrom = 4;
@@ -38,7 +41,7 @@ BatchOrder::BatchOrder(const LaneDriver& lane, std::size_t depth)
 }
 
 void BatchOrder::arrange_long(OperationList& operations) noexcept {
-  if (!look(operations)) return;
+  if (!promising(operations) || !look(operations)) return;
   const std::size_t count = operations.count;
   const Place* const places = sort(count, make_keys(count));
   operations = {};
@@ -46,6 +49,27 @@ void BatchOrder::arrange_long(OperationList& operations) noexcept {
     if (i + kFetchAhead < count) __builtin_prefetch(places[i + kFetchAhead].operation, 1);
     operations.append(*places[i].operation);
   }
+}
+
+/// A glance at the first few, for most batches the only one: whether they have few enough distances
+/// between both sides, and, where it is only one, are close enough.
+bool BatchOrder::promising(const OperationList& operations) noexcept {
+  std::uint64_t distances = 0;  // hashed
+  std::uint64_t lowest = ~std::uint64_t{0};
+  std::uint64_t highest = 0;
+  std::uint64_t sum_bytes = 0;
+  const OperationRecord* at = operations.first;
+  for (std::size_t i = 0; i < kGlance; ++i, at = at->next) {
+    const transport::WorkRequest& request = at->request;
+    const std::uint64_t distance = address_of(request.local) - request.remote_address;
+    distances |= std::uint64_t{1} << (distance * 0x9e3779b97f4a7c15U >> 58U);
+    lowest = std::min(lowest, request.remote_address);
+    highest = std::max(highest, request.remote_address);
+    sum_bytes += request.length_bytes;
+  }
+  if (std::has_single_bit(distances))
+    return highest - lowest <= sum_bytes * operations.count / kGlance * kSparseFrom;
+  return std::popcount(distances) <= kDistancesMost;
 }
 
 bool BatchOrder::joinable(const OperationRecord& operation) const noexcept {

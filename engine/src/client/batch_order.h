@@ -57,6 +57,7 @@ class BatchOrder {
   static constexpr std::size_t kGroupsMost = 8;
 
   void arrange_long(OperationList& operations) noexcept;
+  static bool promising(const OperationList& operations) noexcept;
   bool look(const OperationList& operations) noexcept;
   [[nodiscard]] bool joinable(const OperationRecord& operation) const noexcept;
   std::size_t group_of(const transport::WorkRequest& request, const LocalMemory* memory,

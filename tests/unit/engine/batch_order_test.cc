@@ -260,7 +260,7 @@ TEST_F(BatchOrderTest, MoreMemoriesThanAreToldApartAreLeftAlone) {
 }
 
 TEST_F(BatchOrderTest, WhatCannotBeJoinedFollowsInItsOrder) {
-  const Operations blocks = make_blocks(64);
+  const Operations blocks = make_blocks(128);
   Operations others;
   for (std::uint64_t i = 0; i < 6; ++i) {
     others.push_back(make(8 * i, 8, Opcode::kFetchAdd));
@@ -275,7 +275,7 @@ TEST_F(BatchOrderTest, WhatCannotBeJoinedFollowsInItsOrder) {
   Operations batch = blocks;
   shuffle(batch);
   for (std::size_t i = 0; i < others.size(); ++i)
-    batch.insert(batch.begin() + static_cast<std::ptrdiff_t>(i * 2), others[i]);
+    batch.insert(batch.begin() + static_cast<std::ptrdiff_t>(i * 3), others[i]);
   Operations wanted = blocks;
   wanted.insert(wanted.end(), others.begin(), others.end());
   EXPECT_EQ(arrange(batch), wanted);
