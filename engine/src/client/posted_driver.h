@@ -152,6 +152,8 @@ class PostedDriver final : public LaneDriver {
   std::uint64_t chain_end_ = kNowhere;     ///< remote address behind it
   bool split_in_chain_ = false;
   OperationList backlog_;
+  /// No earlier than this does anything in the backlog expire; min(): look.
+  Deadline backlog_expires_ = Deadline::min();
   std::span<const std::uint64_t> atomic_results_;
   transport::Lane::Limits limits_;
   Watcher* watcher_ = nullptr;  ///< of a sink that was pushed to; has not been told yet
