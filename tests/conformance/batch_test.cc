@@ -198,6 +198,7 @@ TEST_P(BatchTest, RegionsOfOneBatchDoNotMix) {
     models.push_back(noise(kBlocks * kBatchBlock, 20 + i));
   }
   std::vector<RegisteredMemory> memories;
+  memories.reserve(models.size());
   for (auto& model : models) memories.push_back(engine().register_memory(model).value());
   Queue queue = regions[0].queue({.depth = 4 * kBlocks}).value();
   for (std::uint64_t i = 0; const std::uint64_t which : shuffled(4 * kBlocks, 24)) {

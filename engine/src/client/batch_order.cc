@@ -35,9 +35,12 @@ std::uint64_t address_of(const std::byte* local) noexcept {
 BatchOrder::BatchOrder(const LaneDriver& lane, std::size_t depth)
     : needs_keys_{lane.needs_keys()},
       bytes_most_{std::min(kJoinedBytesMost, lane.request_bytes_max()) / 2} {
-  if (!lane.joins_neighbours() || depth < kFromOperations) return;
-  places_.resize(depth);
-  sorted_.resize(depth);
+  const LaneDriver::NeighbourGain gain = lane.neighbour_gain();
+  bytes_least_ = gain.length_bytes_least;
+  const std::size_t count = std::min(depth, gain.operations_most);
+  if (count < kFromOperations) return;
+  places_.resize(count);
+  sorted_.resize(count);
 }
 
 void BatchOrder::arrange_long(OperationList& operations) noexcept {
@@ -52,8 +55,8 @@ void BatchOrder::arrange_long(OperationList& operations) noexcept {
 }
 
 /// A glance at the first few, for most batches the only one: whether they have few enough distances
-/// between both sides, and, where it is only one, are close enough.
-bool BatchOrder::promising(const OperationList& operations) noexcept {
+/// between both sides, are long enough and, where there is one distance only, close enough.
+bool BatchOrder::promising(const OperationList& operations) const noexcept {
   std::uint64_t distances = 0;  // hashed
   std::uint64_t lowest = ~std::uint64_t{0};
   std::uint64_t highest = 0;
@@ -67,6 +70,7 @@ bool BatchOrder::promising(const OperationList& operations) noexcept {
     highest = std::max(highest, request.remote_address);
     sum_bytes += request.length_bytes;
   }
+  if (sum_bytes < kGlance * bytes_least_) return false;
   if (std::has_single_bit(distances))
     return highest - lowest <= sum_bytes * operations.count / kGlance * kSparseFrom;
   return std::popcount(distances) <= kDistancesMost;

@@ -1,7 +1,8 @@
 #pragma once
 
-/// Brings neighbours of a batch together, so that a driver that joins what follows each other has
-/// something to join. Operations that are handed over together are unordered, so any order will do.
+/// Brings neighbours of a batch together: a lane makes one request of those that follow each other,
+/// and mapped memory is fetched ahead. Operations that are handed over together are unordered, so
+/// any order will do.
 ///
 /// Most batches have no neighbours. Those are left as they are after a look at the first few.
 
@@ -25,12 +26,13 @@ class BatchOrder {
   /// Below so many operations the look costs about what it could save.
   static constexpr std::size_t kFromOperations = 32;
 
-  /// For batches of up to `depth` operations that go to `lane`. Allocates all that it ever needs.
-  /// Throws what std::vector throws.
+  /// For batches of up to `depth` operations that go to `lane`, which is only asked now. Allocates
+  /// all that it ever needs. Throws what std::vector throws.
   BatchOrder(const LaneDriver& lane, std::size_t depth);
 
-  /// Joinable operations come first, by address; all others follow in their order. Leaves a batch
-  /// alone that is short, in order, or whose blocks are too far apart to be neighbours.
+  /// What may be joined comes first, by address; all others follow in their order. Leaves a batch
+  /// alone that is short, in order, whose blocks are too far apart to be neighbours, or that the
+  /// lane gains nothing by.
   void arrange(OperationList& operations) noexcept {
     if (operations.count >= kFromOperations && operations.count <= places_.size())
       arrange_long(operations);
@@ -57,7 +59,7 @@ class BatchOrder {
   static constexpr std::size_t kGroupsMost = 8;
 
   void arrange_long(OperationList& operations) noexcept;
-  static bool promising(const OperationList& operations) noexcept;
+  [[nodiscard]] bool promising(const OperationList& operations) const noexcept;
   bool look(const OperationList& operations) noexcept;
   [[nodiscard]] bool joinable(const OperationRecord& operation) const noexcept;
   std::size_t group_of(const transport::WorkRequest& request, const LocalMemory* memory,
@@ -68,6 +70,7 @@ class BatchOrder {
   const Place* sort(std::size_t count, unsigned bits) noexcept;
 
   bool needs_keys_;
+  std::uint64_t bytes_least_ = 0;
   std::uint32_t bytes_most_;  ///< of an operation that may have a neighbour in its request
   std::vector<Place> places_;
   std::vector<Place> sorted_;

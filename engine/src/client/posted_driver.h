@@ -59,7 +59,10 @@ class PostedDriver final : public LaneDriver {
 
   [[nodiscard]] std::size_t domain_index() const noexcept override { return options_.domain_index; }
   [[nodiscard]] bool needs_keys() const noexcept override { return options_.needs_keys; }
-  [[nodiscard]] bool joins_neighbours() const noexcept override { return true; }
+  /// They are one request.
+  [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
+    return {.operations_most = kQueueDepthMax};
+  }
   [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override {
     return limits_.transfer_bytes_max;
   }

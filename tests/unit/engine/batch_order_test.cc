@@ -26,8 +26,9 @@ constexpr std::uint64_t kOrderRemote = 0x7f00'0000'0000;
 /// Says what a batch's order depends on.
 class OrderedLane final : public LaneDriver {
  public:
-  explicit OrderedLane(bool needs_keys = true, bool joins = true)
-      : needs_keys_{needs_keys}, joins_{joins} {}
+  explicit OrderedLane(bool needs_keys = true,
+                       NeighbourGain gain = {.operations_most = kQueueDepthMax})
+      : needs_keys_{needs_keys}, gain_{gain} {}
   void submit(OperationList) noexcept override {}
   void wait(CompletionSink&, std::size_t, DeadlineSource) noexcept override {}
   void run(OperationRecord&, CompletionSink&) noexcept override {}
@@ -35,12 +36,12 @@ class OrderedLane final : public LaneDriver {
   bool cancel(OperationRecord&) noexcept override { return false; }
   void fail(Reason) noexcept override {}
   [[nodiscard]] bool needs_keys() const noexcept override { return needs_keys_; }
-  [[nodiscard]] bool joins_neighbours() const noexcept override { return joins_; }
+  [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override { return gain_; }
   [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override { return 1U << 20U; }
 
  private:
   bool needs_keys_;
-  bool joins_;
+  NeighbourGain gain_;
 };
 
 class BatchOrderTest : public ::testing::Test {
@@ -73,6 +74,7 @@ class BatchOrderTest : public ::testing::Test {
   }
   /// Nothing is read or written there.
   static std::byte* local(std::uint64_t at_bytes) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): there is no memory
     return reinterpret_cast<std::byte*>(std::uintptr_t{0x1000'0000'0000} + at_bytes);
   }
 
@@ -179,10 +181,15 @@ TEST_F(BatchOrderTest, BatchLongerThanItsDepthIsLeftAlone) {
   EXPECT_EQ(arrange(batch, 64), batch);
 }
 
-TEST_F(BatchOrderTest, LaneThatJoinsNothingIsGivenTheBatchAsItIs) {
+TEST_F(BatchOrderTest, BatchThatTheLaneGainsNothingByIsLeftAlone) {
   Operations batch = make_blocks(64);
   shuffle(batch);
-  EXPECT_EQ(arrange(batch, 64, OrderedLane{false, false}), batch);
+  EXPECT_EQ(arrange(batch, 64, OrderedLane{true, {}}), batch);
+  EXPECT_EQ(arrange(batch, 64, OrderedLane{true, {.operations_most = 63}}), batch);
+  const OrderedLane for_long{true, {.operations_most = 64, .length_bytes_least = 4097}};
+  EXPECT_EQ(arrange(batch, 64, for_long), batch);
+  const OrderedLane for_these{true, {.operations_most = 64, .length_bytes_least = 4096}};
+  EXPECT_EQ(runs(arrange(batch, 64, for_these)), 1U);
 }
 
 TEST_F(BatchOrderTest, BlocksFarApartAreLeftAlone) {
