@@ -3,18 +3,24 @@
 ///
 ///   side_remora --transport shm|tcp|rdma [--mode polling|blocking] [--region-mib 1024]
 ///               [--core 1] [--server-core 0] [--address 127.0.0.1] [--batch 1] [--threads 1]
-///               [--lanes 1]
+///               [--lanes 1] [--blocks random|shuffled]
 ///
 /// Polling: neither side ever sleeps while it is measured. Blocking: both sleep at once. A job of
 /// depth 1 uses the synchronous calls, a deeper one a queue, which is filled up when at least
 /// `--batch` places are free. Each thread works like that; with several of them no client thread is
 /// bound to a processor, and rates are those of all together.
+///
+/// Shuffled: a queue is filled when it is empty, with neighbouring blocks somewhere in the region,
+/// each to its place in a registered copy of them, but in a random order.
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -67,14 +73,21 @@ void serve(const Setup& setup, int where) {
   for (;;) ::pause();
 }
 
+struct Order {
+  std::size_t batch = 1;
+  bool shuffled = false;
+};
+
 class RemoraClient : public Client {
  public:
-  RemoraClient(const Engine& engine, Region region, std::size_t batch, std::uint64_t seed)
-      : engine_{engine}, region_{std::move(region)}, batch_{batch}, seed_{seed} {}
+  RemoraClient(const Engine& engine, Region region, Order order, std::uint64_t seed)
+      : engine_{engine}, region_{std::move(region)}, order_{order}, seed_{seed} {}
 
   bool prepare(const Job& job) override {
     job_ = job;
-    const std::size_t bytes = job.op == Op::kRead || job.op == Op::kWrite ? job.block_bytes : 8;
+    const bool transfer = job.op == Op::kRead || job.op == Op::kWrite;
+    if (order_.shuffled && (!transfer || job.depth == 1)) return false;
+    const std::size_t bytes = transfer ? job.block_bytes : 8;
     const auto key = std::make_pair(bytes, job.depth);
     auto found = lanes_.find(key);
     if (found == lanes_.end()) {
@@ -84,7 +97,9 @@ class RemoraClient : public Client {
                   .first;
     }
     lane_ = &found->second;
-    blocks_ = std::make_unique<RandomBlocks>(region_.size_bytes(), bytes, seed_);
+    const std::size_t unit_bytes = order_.shuffled ? bytes * job.depth : bytes;
+    blocks_ = std::make_unique<RandomBlocks>(region_.size_bytes(), unit_bytes, seed_);
+    if (order_.shuffled) shuffle(bytes * job.depth);
     slot_ = {};
     if (job.depth == 1) slot_ = lane_->slots.take();
     return true;
@@ -92,8 +107,12 @@ class RemoraClient : public Client {
 
   std::size_t advance() override {
     if (job_.depth == 1) return one();
-    if (lane_->queue.size() + std::min(batch_, job_.depth) <= job_.depth) {
-      while (!lane_->queue.full()) take();
+    const std::size_t batch = order_.shuffled ? job_.depth : std::min(order_.batch, job_.depth);
+    if (lane_->queue.size() + batch <= job_.depth) {
+      if (order_.shuffled)
+        take_shuffled();
+      else
+        while (!lane_->queue.full()) take();
       lane_->queue.submit().value();
     }
     return collect();
@@ -132,6 +151,29 @@ class RemoraClient : public Client {
     }
   }
 
+  /// A new order, and memory for so many bytes.
+  void shuffle(std::size_t size_bytes) {
+    places_.resize(job_.depth);
+    std::iota(places_.begin(), places_.end(), std::size_t{0});
+    std::shuffle(places_.begin(), places_.end(), std::mt19937_64{seed_});
+    if (bytes_.size() == size_bytes) return;
+    memory_.reset();
+    bytes_ = std::vector<std::byte>(size_bytes);
+    memory_ = engine_.register_memory(bytes_).value();
+  }
+
+  void take_shuffled() {
+    const std::uint64_t first = blocks_->next();
+    turn_ = (turn_ + 7) % places_.size();
+    for (const std::size_t place : places_) {
+      const std::size_t into = (place + turn_) % places_.size() * job_.block_bytes;
+      if (job_.op == Op::kRead)
+        lane_->queue.read(ByteOffset{first + into}, Target{*memory_, into, job_.block_bytes});
+      else
+        lane_->queue.write(ByteOffset{first + into}, Source{*memory_, into, job_.block_bytes});
+    }
+  }
+
   std::size_t collect() {
     const Completions found = lane_->queue.wait(1);
     for (const Completion& completion : found)
@@ -141,23 +183,27 @@ class RemoraClient : public Client {
 
   const Engine& engine_;
   Region region_;
-  std::size_t batch_;
+  Order order_;
   std::uint64_t seed_;
   std::map<std::pair<std::size_t, std::size_t>, Lane> lanes_;
   Lane* lane_ = nullptr;
   Slot slot_;
   std::unique_ptr<RandomBlocks> blocks_;
   Job job_;
+  // Shuffled only.
+  std::vector<std::size_t> places_;
+  std::size_t turn_ = 0;
+  std::vector<std::byte> bytes_;
+  std::optional<RegisteredMemory> memory_;
 };
 
 /// As many clients as threads: one in the caller's thread, the others in threads that work from the
 /// first advance() to the next drain().
 class ThreadedClient : public Client {
  public:
-  ThreadedClient(const Engine& engine, const Region& region, std::size_t batch,
-                 std::size_t threads) {
+  ThreadedClient(const Engine& engine, const Region& region, Order order, std::size_t threads) {
     for (std::uint64_t seed = 1; seed <= threads; ++seed)
-      clients_.push_back(std::make_unique<RemoraClient>(engine, region, batch, seed));
+      clients_.push_back(std::make_unique<RemoraClient>(engine, region, order, seed));
   }
   ~ThreadedClient() override { stop(); }
 
@@ -226,8 +272,9 @@ int run(const Arguments& arguments) {
                                          Rights::kAll)
                             .value();
   touch(engine, region);
-  ThreadedClient client{engine, region, static_cast<std::size_t>(arguments.number("--batch", 1)),
-                        static_cast<std::size_t>(threads)};
+  const Order order{.batch = static_cast<std::size_t>(arguments.number("--batch", 1)),
+                    .shuffled = arguments.text("--blocks", "random") == "shuffled"};
+  ThreadedClient client{engine, region, order, static_cast<std::size_t>(threads)};
   return answer_jobs(client, nullptr);  // its server sleeps by itself
 }
 

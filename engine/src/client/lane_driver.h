@@ -89,6 +89,12 @@ class LaneDriver {
   [[nodiscard]] virtual bool needs_keys() const noexcept { return false; }
   /// What one request may move.
   [[nodiscard]] virtual std::uint32_t request_bytes_max() const noexcept = 0;
+  /// Which batches are faster where operations follow each other that are neighbours on both sides.
+  struct NeighbourGain {
+    std::size_t operations_most = 0;  ///< 0: none
+    std::uint32_t length_bytes_least = 0;
+  };
+  [[nodiscard]] virtual NeighbourGain neighbour_gain() const noexcept { return {}; }
   /// Writes up to here need no key.
   [[nodiscard]] virtual std::uint32_t inline_bytes_max() const noexcept { return 0; }
 

@@ -164,6 +164,13 @@ struct OperationRecord {
   bool any_posted;
 };
 
+/// Whether `later` of one queue may be marked as following `earlier`: see OperationRecord::follows.
+[[nodiscard]] inline bool may_follow(const OperationRecord& earlier,
+                                     const OperationRecord& later) noexcept {
+  return earlier.whole && later.whole && earlier.request.opcode == later.request.opcode &&
+         transport::is_transfer(later.request.opcode) && earlier.submitted == later.submitted;
+}
+
 /// Makes `operation`, which lies within its region, one request, if it lies within one extent and
 /// within what one request moves. False: it is not whole. The local key is the caller's.
 [[gnu::always_inline]] inline bool make_whole(OperationRecord& operation,

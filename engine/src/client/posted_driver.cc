@@ -172,6 +172,11 @@ void PostedDriver::collect() noexcept {
 }
 
 void PostedDriver::take_over(OperationList& operations) noexcept {
+  if (backlog_.empty()) [[likely]]
+    backlog_expires_ = Deadline::min();
+  else
+    for (const OperationRecord* at = operations.first; at != nullptr; at = at->next)
+      backlog_expires_ = std::min(backlog_expires_, at->deadline);
   backlog_.splice(operations);
   if (!broken()) [[likely]]
     return;
@@ -272,7 +277,8 @@ void PostedDriver::fail(Reason reason) noexcept {
 void PostedDriver::progress() noexcept {
   poll_completions();
   // What has waited here may have run out of time: it ends alone, as long as it is not posted.
-  if (!backlog_.empty()) expire_backlog(Clock::now());
+  if (!backlog_.empty())
+    if (const Clock::time_point now = Clock::now(); now >= backlog_expires_) expire_backlog(now);
   pump();
 }
 
@@ -569,9 +575,13 @@ void PostedDriver::expire(Clock::time_point now) noexcept {
 /// Ends unposted operations that have run out of time.
 void PostedDriver::expire_backlog(Clock::time_point now) noexcept {
   EndTally tally{metrics_, cells_.recorder()};
+  backlog_expires_ = Deadline::max();
   backlog_.extract(
-      [now](const OperationRecord& operation) {
-        return operation.deadline <= now && (operation.whole || operation.requests_in_flight == 0);
+      [&](const OperationRecord& operation) {
+        const bool over =
+            operation.deadline <= now && (operation.whole || operation.requests_in_flight == 0);
+        if (!over) backlog_expires_ = std::min(backlog_expires_, operation.deadline);
+        return over;
       },
       [&](OperationRecord& operation) {
         // Posted in part and all of that done: a write's effect is there in part.

@@ -60,6 +60,10 @@ class PostedDriver final : public LaneDriver {
 
   [[nodiscard]] std::size_t domain_index() const noexcept override { return options_.domain_index; }
   [[nodiscard]] bool needs_keys() const noexcept override { return options_.needs_keys; }
+  /// They are one request.
+  [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
+    return {.operations_most = kQueueDepthMax};
+  }
   [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override {
     return limits_.transfer_bytes_max;
   }
@@ -189,6 +193,8 @@ class PostedDriver final : public LaneDriver {
   std::uint64_t chain_end_ = kNowhere;     ///< remote address behind it
   bool split_in_chain_ = false;
   OperationList backlog_;
+  /// No earlier than this does anything in the backlog expire; min(): look.
+  Deadline backlog_expires_ = Deadline::min();
   std::span<const std::uint64_t> atomic_results_;
   transport::Lane::Limits limits_;
   Watcher* watcher_ = nullptr;  ///< of a sink that was pushed to; has not been told yet

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "client/batch_order.h"
 #include "client/posted_driver.h"
 
 namespace remora::detail {
@@ -12,12 +13,6 @@ namespace remora::detail {
 using transport::Opcode;
 using transport::WireExtent;
 using transport::WorkRequest;
-
-namespace {
-/// Operations are joined up to so many bytes: longer requests cost no less a byte, and all of one
-/// complete together.
-constexpr std::uint32_t kJoinedBytesMost = std::uint32_t{64} << 10U;
-}  // namespace
 
 bool PostedDriver::lend(OperationRecord& operation, Lend which) noexcept {
   if (options_.cache == nullptr || operation.pieces != nullptr || operation.memory != nullptr ||

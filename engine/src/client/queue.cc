@@ -40,6 +40,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
       table_(2 * depth),
       free_{table_.data()},
       filled_first_{free_},
+      order_{lane_, depth},
       ring_(std::bit_ceil(depth)),
       sink_{ring_},
       ready_(depth) {
@@ -245,6 +246,7 @@ bool QueueCore::lend_to(OperationList& filled) noexcept {
 
 void QueueCore::hand_over(OperationList& operations) noexcept {
   in_flight_ += operations.count;
+  order_.arrange(operations);
   lane_.submit(std::exchange(operations, {}));
 }
 

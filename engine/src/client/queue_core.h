@@ -13,6 +13,7 @@
 
 #include <remora/engine/queue.h>
 
+#include "client/batch_order.h"
 #include "client/engine_core.h"
 #include "client/operation.h"
 #include "support/unique_fd.h"
@@ -154,6 +155,7 @@ class QueueCore {
   OperationList held_;         ///< submitted, held back by a barrier
   OperationList refused_;  ///< complete without a lane: misuse, cancelled, expired behind a barrier
   bool barrier_ = false;   ///< stands behind what was taken last
+  BatchOrder order_;
   std::vector<CompletionSink::Run> ring_;
   CompletionSink sink_;
   mutable Deadline earliest_;      ///< no operation in flight has an earlier deadline

@@ -153,6 +153,26 @@ threads_row() {
     "$1_threads_$3" "$2 4096 32 ops/s" "$1_threads_$4" "$2 4096 32 ops/s"
 }
 
+# neighbours_rows TRANSPORT OPTION...: batches of neighbouring blocks in a random order, each to its
+# place in registered memory, beside batches of random blocks.
+neighbours_rows() {
+  local transport=$1 op size depth
+  shift
+  driver "$transport.shuffled" "$build/tests/bench/side_remora" --transport "$transport" "$@" \
+    --blocks shuffled
+  driver "$transport.random" "$build/tests/bench/side_remora" --transport "$transport" "$@" \
+    --batch 1024
+  for op in read write; do
+    for size in 64 4096; do
+      for depth in 32 256; do
+        row "$op $(size_name "$size"), batches of $depth shuffled neighbours" "random blocks" ops/s - \
+          "$transport.shuffled" "$op $size $depth steady/s" \
+          "$transport.random" "$op $size $depth steady/s"
+      done
+    done
+  done
+}
+
 # --- sections --------------------------------------------------------------------------------------
 
 begin_section() {

@@ -69,6 +69,7 @@ rdma_rows() {
   for op in read cas add; do
     row "$op 8 B, depth 1" "verbs by hand" ns - remora "$op 8 1 ns" verbs "$op 8 1 ns"
   done
+  neighbours_rows rdma --address "${REMORA_VM_ADDRESS:-10.77.0.1}"
   ((list)) || [[ -n ${driver_absent[nvme]:-} ]] || start_nvme
   row "read 4 KiB, depth 1" "kernel NVMe-oF, fio" ops/s '>=4' \
     remora "read 4096 1 ops/s" nvme "read 4096 1 ops/s"

@@ -23,6 +23,7 @@ section_tcp() {
   need nbdkit jq jq
   rows_sockets
   threads_rows tcp
+  neighbours_rows tcp
   rows_ucx
   rows_stores
   ((list)) || [[ -n ${driver_absent[nbdkit]:-} ]] || start_nbdkit

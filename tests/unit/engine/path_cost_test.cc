@@ -1,5 +1,6 @@
 // What an operation costs in instructions, from the call of the user to the provider and back. The
-// bounds hold what has been reached, with a twentieth of slack; lower them with what lowers the
+// goals are 150 in batches and 400 alone, above the provider, which has 4 and 18 here; the other
+// bounds hold what has been reached, with a twentieth of slack. Lower them with what lowers the
 // cost.
 
 #include <gtest/gtest.h>
@@ -31,11 +32,11 @@ TEST_P(PathCost, StaysWithinItsBound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PathCost,
-                         ::testing::Values(Cost{"posted", "registered", 325},
-                                           Cost{"posted", "batched", 432},
-                                           Cost{"posted", "alone", 935},
-                                           Cost{"direct", "batched", 407},
-                                           Cost{"direct", "alone", 435}),
+                         ::testing::Values(Cost{"posted", "registered", 154},
+                                           Cost{"posted", "batched", 300},
+                                           Cost{"posted", "alone", 418},
+                                           Cost{"direct", "batched", 336},
+                                           Cost{"direct", "alone", 314}),
                          [](const auto& test) { return test.param.path + "_" + test.param.face; });
 
 struct Growth {

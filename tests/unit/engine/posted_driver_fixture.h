@@ -74,9 +74,7 @@ class PostedDriverTest : public ::testing::Test {
     for (OperationRecord* at = &first; at != nullptr;) {
       OperationRecord& operation = *std::exchange(at, at->next);
       operation.submitted = first.submitted;
-      operation.follows = before != nullptr && before->whole && operation.whole &&
-                          before->request.opcode == operation.request.opcode &&
-                          transport::is_transfer(operation.request.opcode);
+      operation.follows = before != nullptr && may_follow(*before, operation);
       operations.append(operation);
       before = &operation;
     }

@@ -332,6 +332,30 @@ TEST_F(PostedDriverTest, WhatHasExpiredInTheBacklogIsNotPostedWhenRoomComes) {
   EXPECT_FALSE(driver_->broken());
 }
 
+TEST_F(PostedDriverTest, WhatComesBehindABacklogExpiresByItsOwnDeadline) {
+  start(std::make_unique<FakeLane>(1, 4096));
+  auto& posted = registered(make(Opcode::kFetchAdd, 0, {}));
+  auto& patient = registered(make(Opcode::kFetchAdd, 8, {}));
+  posted.next = &patient;
+  submit(posted);
+  wait_all(0);
+  submit(registered(make(Opcode::kFetchAdd, 24, {})));
+  auto& late = registered(make(Opcode::kFetchAdd, 16, {}, std::chrono::milliseconds{20}));
+  submit(late);
+  wait_all(0);
+  EXPECT_EQ(sink_.ready(), 0U) << "nothing has expired yet";
+  std::this_thread::sleep_for(std::chrono::milliseconds{25});
+  lane_->complete(0);
+  wait_all(2);
+  EXPECT_EQ(late.outcome.code, Code::kTimedOut);
+  lane_->complete(1);
+  wait_all(3);
+  lane_->complete(2);
+  wait_all(4);
+  EXPECT_TRUE(patient.outcome.ok);
+  EXPECT_EQ(lane_->posted.size(), 3U);
+}
+
 /// Holds its first post until it is told to go on.
 class HeldLane final : public FakeLane {
  public:
