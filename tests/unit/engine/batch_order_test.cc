@@ -31,7 +31,7 @@ class OrderedLane final : public LaneDriver {
       : needs_keys_{needs_keys}, gain_{gain} {}
   void submit(OperationList) noexcept override {}
   void wait(CompletionSink&, std::size_t, DeadlineSource) noexcept override {}
-  void run(OperationRecord&, CompletionSink&) noexcept override {}
+  void run(OperationRecord&) noexcept override {}
   void progress_and_arm(CompletionSink&, DeadlineSource) noexcept override {}
   bool cancel(OperationRecord&) noexcept override { return false; }
   void fail(Reason) noexcept override {}
@@ -52,9 +52,9 @@ class BatchOrderTest : public ::testing::Test {
   OperationRecord* make(std::uint64_t at_bytes, std::uint32_t length_bytes = 4096,
                         Opcode opcode = Opcode::kRead) {
     auto& operation = *operations_.emplace_back(std::make_unique<OperationRecord>());
-    operation.request = {.remote_address = kOrderRemote + at_bytes,
-                         .local = local(at_bytes),
+    operation.request = {.local = local(at_bytes),
                          .length_bytes = length_bytes,
+                         .remote_address = kOrderRemote + at_bytes,
                          .remote_key = 1,
                          .opcode = opcode};
     operation.length_bytes = length_bytes;
