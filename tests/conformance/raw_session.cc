@@ -89,14 +89,14 @@ void RawSession::close(const Grant& grant) {
 
 CompletionStatus RawSession::run(transport::Opcode opcode, std::uint64_t remote_address,
                                  std::uint32_t remote_key, std::uint32_t length_bytes) {
-  const WorkRequest request{.remote_address = remote_address,
-                            .compare_or_add = 1,
-                            .swap = 2,
-                            .local = local_.data(),
+  const WorkRequest request{.local = local_.data(),
                             .length_bytes = length_bytes,
-                            .remote_key = remote_key,
                             .local_key = registration_ ? registration_->local_key() : 0,
-                            .opcode = opcode};
+                            .remote_address = remote_address,
+                            .remote_key = remote_key,
+                            .opcode = opcode,
+                            .compare_or_add = 1,
+                            .swap = 2};
   const WorkRequest* const chain = &request;
   if (const auto posted = lane_->post({&chain, 1}, sequence_++); posted.taken != 1)
     throw Exception{Error{Code::kProvider, "post"}.with_errno(posted.error)};

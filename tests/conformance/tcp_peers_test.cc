@@ -232,9 +232,9 @@ TEST_F(TcpPeersTest, GrantIsTakenBackWhileItsRegionIsBusy) {
   std::vector<std::byte> into(1_MiB);
   RawSession session{address_, TransportKind::kTcp};
   const RawSession::Grant busy = session.open("target", Rights::kAll);
-  const WorkRequest read{.remote_address = busy.extents[0].remote_address,
-                         .local = into.data(),
+  const WorkRequest read{.local = into.data(),
                          .length_bytes = 1_MiB,
+                         .remote_address = busy.extents[0].remote_address,
                          .remote_key = busy.extents[0].remote_key,
                          .opcode = Opcode::kRead};
   const std::vector<const WorkRequest*> chain(16, &read);
