@@ -1,103 +1,173 @@
 #include "interval_index.h"
 
+#include <bit>
+#include <new>
 #include <utility>
 
 #include "reader_epoch.h"
 
 namespace remora::verbs::detail {
 
-void RetiredList::add(std::unique_ptr<Retired> object) {
-  object->epoch = ReaderEpoch::advance();
-  list_.push_back(std::move(object));
+RetiredList::~RetiredList() {
+  while (first_ != nullptr) destroy_first();
+}
+
+void RetiredList::add(Retired& object) noexcept {
+  object.epoch_ = ReaderEpoch::advance();
+  object.next_ = nullptr;
+  (last_ == nullptr ? first_ : last_->next_) = &object;
+  last_ = &object;
   // Copies are large: many changes under one lock must not pile up.
-  if (list_.size() % kCollectAt == 0) collect();
+  if (++count_ % kCollectAt == 0) collect();
+}
+
+void RetiredList::destroy_first() noexcept {
+  Retired* const object = std::exchange(first_, first_->next_);
+  if (first_ == nullptr) last_ = nullptr;
+  --count_;
+  object->destroy();
 }
 
 void RetiredList::collect() noexcept {
   const std::uint64_t oldest = ReaderEpoch::oldest();
-  const auto kept = std::find_if(list_.begin(), list_.end(),
-                                 [&](const auto& object) { return object->epoch >= oldest; });
-  list_.erase(list_.begin(), kept);
+  while (first_ != nullptr && first_->epoch_ < oldest) destroy_first();
 }
 
 IntervalIndex::~IntervalIndex() {
   const std::unique_ptr<Top> top{top_.load()};
   if (top == nullptr) return;
-  for (Chunk* chunk : top->chunks) delete chunk;
+  for (const Entry& entry : top->entries) delete entry.chunk;
 }
 
-void IntervalIndex::Chunk::push(Interval* item) noexcept {
-  ranges[count++] = {item->begin, item->end, item};
+IntervalIndex::Chunk::Chunk() noexcept {
+  firsts.fill(UINTPTR_MAX);
+  for (Group& group : groups) {
+    group.begins.fill(UINTPTR_MAX);
+    group.ends.fill(0);
+    for (auto& item : group.items) item.store(nullptr, std::memory_order_relaxed);
+  }
 }
 
-std::size_t IntervalIndex::chunk_of(const Top& top, std::uintptr_t begin) noexcept {
-  const auto after = std::upper_bound(top.begins.begin(), top.begins.end(), begin);
-  return after == top.begins.begin() ? 0 : static_cast<std::size_t>(after - top.begins.begin() - 1);
+void IntervalIndex::Chunk::push(Interval& item) noexcept {
+  Group& group = groups[count / kGroupRanges];
+  if (count % kGroupRanges == 0) {
+    firsts[count / kGroupRanges] = item.begin;
+    half = std::bit_ceil(count / kGroupRanges + 1) / 2;
+  }
+  group.begins[count % kGroupRanges] = item.begin;
+  group.ends[count % kGroupRanges] = item.end;
+  group.items[count % kGroupRanges].store(&item, std::memory_order_relaxed);
+  ++count;
 }
 
-void IntervalIndex::replace(std::size_t at, std::size_t removed,
-                            std::vector<std::unique_ptr<Chunk>> added, RetiredList& retired) {
+IntervalIndex::Place IntervalIndex::following(const Top& top, Place at) noexcept {
+  return at.range + 1 < top.entries[at.chunk].chunk->count ? Place{at.chunk, at.range + 1}
+                                                           : Place{at.chunk + 1, 0};
+}
+
+Interval* IntervalIndex::before(const Top& top, Place at) noexcept {
+  for (;;) {
+    if (at.range != 0)
+      --at.range;
+    else if (at.chunk == 0)
+      return nullptr;
+    else
+      at = {at.chunk - 1, top.entries[at.chunk - 1].chunk->count - 1};
+    if (Interval* const item = top.entries[at.chunk].chunk->item(at.range)) return item;
+  }
+}
+
+IntervalIndex::Place IntervalIndex::first_touching(const Top& top, std::uintptr_t begin) noexcept {
+  const std::size_t chunks = count_from(top, begin);
+  if (chunks == 0) return {0, 0};
+  // From the last that starts there back to the first that still reaches there.
+  Place at{chunks - 1, 0};
+  at.range = top.entries[at.chunk].chunk->last_from(begin);
+  for (;;) {
+    const Interval* const item = top.entries[at.chunk].chunk->item(at.range);
+    if (item != nullptr && item->end <= begin) return following(top, at);
+    if (at.range != 0)
+      --at.range;
+    else if (at.chunk == 0)
+      return at;
+    else
+      at = {at.chunk - 1, top.entries[at.chunk - 1].chunk->count - 1};
+  }
+}
+
+std::size_t IntervalIndex::live_of(const Chunk& chunk, Live& live) noexcept {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < chunk.count; ++i)
+    if (Interval* const item = chunk.item(i)) live[count++] = item;
+  return count;
+}
+
+void IntervalIndex::replace(std::size_t at, std::size_t removed, std::span<Interval* const> live,
+                            RetiredList& retired) {
+  // A full chunk becomes two; the halves leave room for neighbours.
+  const std::size_t front = live.size() > kChunkMax ? live.size() / 2 + 1 : live.size();
+  std::array<std::unique_ptr<Chunk>, 2> added;
+  for (std::size_t i = 0; i < live.size(); ++i) {
+    auto& chunk = added[i < front ? 0 : 1];
+    if (chunk == nullptr) chunk = std::make_unique<Chunk>();
+    chunk->push(*live[i]);
+  }
   Top* const old = top_.load();
   auto top = std::make_unique<Top>();
-  if (old != nullptr) top->chunks = old->chunks;
-  const auto where = top->chunks.begin() + static_cast<std::ptrdiff_t>(at);
-  Chunk* const before = removed != 0 ? *where : nullptr;
-  top->chunks.erase(where, where + static_cast<std::ptrdiff_t>(removed));
-  for (std::size_t i = 0; i < added.size(); ++i)
-    top->chunks.insert(top->chunks.begin() + static_cast<std::ptrdiff_t>(at + i), added[i].get());
-  top->begins.reserve(top->chunks.size());
-  top->ends.reserve(top->chunks.size());
-  for (const Chunk* chunk : top->chunks) {
-    top->begins.push_back(chunk->ranges[0].begin);
-    top->ends.push_back(chunk->ranges[chunk->count - 1].end);
-  }
-  retired.reserve(2);
-  for (auto& chunk : added) static_cast<void>(chunk.release());  // the top's now
+  const std::span<const Entry> entries =
+      old != nullptr ? std::span<const Entry>{old->entries} : std::span<const Entry>{};
+  top->entries.reserve(entries.size() - removed + added.size());
+  const auto copy = [&](std::span<const Entry> some) {
+    top->entries.insert(top->entries.end(), some.begin(), some.end());
+  };
+  copy(entries.first(at));
+  for (auto& chunk : added)
+    if (chunk != nullptr) {
+      const std::uintptr_t begin = chunk->firsts[0];
+      top->entries.push_back({begin, chunk.release()});  // has room, so the top's now
+    }
+  copy(entries.subspan(at + removed));
   top_.store(top.release());
-  if (old != nullptr) retired.add(std::unique_ptr<Retired>{old});
-  if (before != nullptr) retired.add(std::unique_ptr<Retired>{before});
+  if (old == nullptr) return;
+  if (removed != 0) retired.add(*old->entries[at].chunk);
+  retired.add(*old);
 }
 
 void IntervalIndex::insert(Interval& item, RetiredList& retired) {
   const Top* const top = top_.load();
-  std::vector<std::unique_ptr<Chunk>> added;
-  added.push_back(std::make_unique<Chunk>());
-  if (top == nullptr || top->chunks.empty()) {
-    added[0]->push(&item);
-    return replace(0, 0, std::move(added), retired);
+  Live live;
+  if (top == nullptr || top->entries.empty()) {
+    live[0] = &item;
+    return replace(0, 0, std::span{live}.first(1), retired);
   }
-  const std::size_t at = chunk_of(*top, item.begin);
-  const Chunk& old = *top->chunks[at];
-  bool placed = false;
-  const auto push = [&](Interval* next) {
-    // A full chunk becomes two; the halves leave room for neighbours.
-    if (old.count == kChunkMax && added.size() == 1 && added[0]->count > kChunkMax / 2)
-      added.push_back(std::make_unique<Chunk>());
-    added.back()->push(next);
-  };
-  for (std::size_t i = 0; i < old.count; ++i) {
-    if (!placed && item.begin < old.ranges[i].begin) {
-      push(&item);
-      placed = true;
-    }
-    push(old.ranges[i].item);
-  }
-  if (!placed) push(&item);
-  replace(at, 1, std::move(added), retired);
+  const std::size_t at = std::max<std::size_t>(count_from(*top, item.begin), 1) - 1;
+  std::size_t count = live_of(*top->entries[at].chunk, live);
+  auto* const end = live.data() + count;
+  auto* const where = std::upper_bound(
+      live.data(), end, item.begin,
+      [](std::uintptr_t begin, const Interval* one) { return begin < one->begin; });
+  std::move_backward(where, end, end + 1);
+  *where = &item;
+  replace(at, 1, std::span{live}.first(++count), retired);
 }
 
-void IntervalIndex::erase(const Interval& item, RetiredList& retired) {
+void IntervalIndex::erase(const Interval& item, RetiredList& retired) noexcept {
   const Top* const top = top_.load();
-  if (top == nullptr || top->chunks.empty()) return;
-  const std::size_t at = chunk_of(*top, item.begin);
-  const Chunk& old = *top->chunks[at];
-  std::vector<std::unique_ptr<Chunk>> added;
-  added.push_back(std::make_unique<Chunk>());
-  for (std::size_t i = 0; i < old.count; ++i)
-    if (old.ranges[i].item != &item) added[0]->push(old.ranges[i].item);
-  if (added[0]->count == old.count) return;
-  if (added[0]->count == 0) added.clear();
-  replace(at, 1, std::move(added), retired);
+  if (top == nullptr) return;
+  const std::size_t chunks = count_from(*top, item.begin);
+  if (chunks == 0) return;
+  Chunk& chunk = *top->entries[chunks - 1].chunk;
+  const std::size_t place = chunk.last_from(item.begin);
+  if (chunk.item(place) != &item) return;
+  Live live;
+  const std::size_t count = live_of(chunk, live);
+  auto* const end = live.data() + count;
+  static_cast<void>(std::remove(live.data(), end, &item));
+  try {
+    replace(chunks - 1, 1, std::span{live}.first(count - 1), retired);
+  } catch (const std::bad_alloc&) {
+    chunk.groups[place / kGroupRanges].items[place % kGroupRanges].store(nullptr);
+  }
 }
 
 }  // namespace remora::verbs::detail

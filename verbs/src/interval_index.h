@@ -4,7 +4,13 @@
 ///
 /// No range lies inside another, so the order of starts is the order of ends, and the last range
 /// that starts at or before an address reaches farthest of those. Two levels: chunks of at most
-/// kChunkMax ranges under one array; a change copies one chunk and the array.
+/// kChunkMax ranges under one array; a change copies one chunk and the array. Within a chunk the
+/// ranges lie in groups, a cache line each of starts, ends and items, under an array of the groups'
+/// starts, since a look-up among many ranges costs what lines it waits for: the array is small and
+/// stays near, a group's lines are fetched together, and the item's own is left to the caller.
+///
+/// Where there is no memory for a copy, what is erased leaves a place without an item, for the next
+/// copy to leave out. Behind such a place an earlier range may be the one looked for.
 ///
 /// Thread safety: find() and for_each_touching() concurrently with everything, inside a
 /// ReaderEpoch::Guard or with the writers' lock held. insert() and erase() with the writers' lock.
@@ -15,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace remora::verbs::detail {
@@ -23,20 +30,32 @@ namespace remora::verbs::detail {
 class Retired {
  public:
   virtual ~Retired() = default;
-  std::uint64_t epoch = 0;
+  virtual void destroy() noexcept = 0;
+
+ private:
+  friend class RetiredList;
+  Retired* next_ = nullptr;
+  std::uint64_t epoch_ = 0;
 };
 
-/// Frees in order, once nobody reads. Thread safety: under the writers' lock.
+/// Destroys in order, once nobody reads. Allocates nothing. Thread safety: under the writers' lock.
 class RetiredList {
  public:
-  /// Room for `count` more add(), which then do not fail.
-  void reserve(std::size_t count) { list_.reserve(list_.size() + count); }
-  void add(std::unique_ptr<Retired> object);
+  RetiredList() = default;
+  ~RetiredList();
+  RetiredList(const RetiredList&) = delete;
+  RetiredList& operator=(const RetiredList&) = delete;
+
+  /// Takes `object` over.
+  void add(Retired& object) noexcept;
   void collect() noexcept;
 
  private:
   static constexpr std::size_t kCollectAt = 64;
-  std::vector<std::unique_ptr<Retired>> list_;
+  void destroy_first() noexcept;
+  Retired* first_ = nullptr;
+  Retired* last_ = nullptr;
+  std::size_t count_ = 0;
 };
 
 struct Interval {
@@ -46,7 +65,9 @@ struct Interval {
 
 class IntervalIndex {
  public:
-  static constexpr std::size_t kChunkMax = 512;
+  static constexpr std::size_t kGroupRanges = 8;
+  static constexpr std::size_t kGroups = 32;
+  static constexpr std::size_t kChunkMax = kGroupRanges * kGroups;
 
   IntervalIndex() = default;
   ~IntervalIndex();
@@ -57,15 +78,15 @@ class IntervalIndex {
   [[nodiscard]] Interval* find(std::uintptr_t begin, std::uintptr_t end) const noexcept {
     const Top* const top = top_.load();
     if (top == nullptr) return nullptr;
-    auto at = std::upper_bound(top->begins.begin(), top->begins.end(), begin);
-    if (at == top->begins.begin()) return nullptr;
-    const Chunk& chunk = *top->chunks[static_cast<std::size_t>(at - top->begins.begin() - 1)];
-    const auto* const first = chunk.ranges.data();
-    const auto* const after = std::upper_bound(
-        first, first + chunk.count, begin,
-        [](std::uintptr_t at_most, const Range& range) { return at_most < range.begin; });
-    const Range& range = *(after - 1);
-    return end <= range.end ? range.item : nullptr;
+    const std::size_t chunks = count_from(*top, begin);
+    if (chunks == 0) return nullptr;
+    const Chunk& chunk = *top->entries[chunks - 1].chunk;
+    const std::size_t at = chunk.last_from(begin);
+    Interval* const item = chunk.item(at);
+    if (item != nullptr) [[likely]]
+      return end <= chunk.end(at) ? item : nullptr;
+    Interval* const earlier = before(*top, {chunks - 1, at});
+    return earlier != nullptr && end <= earlier->end ? earlier : nullptr;
   }
 
   /// Calls `visit(Interval&)` for each range with a byte in [begin, end), by address.
@@ -73,43 +94,87 @@ class IntervalIndex {
   void for_each_touching(std::uintptr_t begin, std::uintptr_t end, Visit&& visit) const {
     const Top* const top = top_.load();
     if (top == nullptr) return;
-    const auto last = std::upper_bound(top->ends.begin(), top->ends.end(), begin);
-    for (auto c = static_cast<std::size_t>(last - top->ends.begin()); c < top->chunks.size(); ++c) {
-      const Chunk& chunk = *top->chunks[c];
-      const auto* const first = chunk.ranges.data();
-      const auto* const last_range = first + chunk.count;
-      for (const auto *range = std::upper_bound(
-               first, last_range, begin,
-               [](std::uintptr_t at_most, const Range&one) { return at_most < one.end; });
-           range != last_range; ++range) {
-        if (range->begin >= end) return;
-        visit(*range->item);
-      }
+    for (Place at = first_touching(*top, begin); at.chunk < top->entries.size();
+         at = following(*top, at)) {
+      Interval* const item = top->entries[at.chunk].chunk->item(at.range);
+      if (item == nullptr) continue;
+      if (item->begin >= end) return;
+      visit(*item);
     }
   }
 
-  /// `item` neither lies inside another range nor has one inside.
+  /// `item` neither lies inside another range nor has one inside. Nothing has changed when it
+  /// throws std::bad_alloc.
   void insert(Interval& item, RetiredList& retired);
-  void erase(const Interval& item, RetiredList& retired);
+  void erase(const Interval& item, RetiredList& retired) noexcept;
 
  private:
-  struct Range {  // together: the search ends on the line that is read next
-    std::uintptr_t begin;
-    std::uintptr_t end;
-    Interval* item;
+  struct alignas(64) Group {
+    std::array<std::uintptr_t, kGroupRanges> begins;
+    std::array<std::uintptr_t, kGroupRanges> ends;
+    std::array<std::atomic<Interval*>, kGroupRanges> items;
   };
   struct Chunk final : Retired {
-    std::size_t count = 0;
-    std::array<Range, kChunkMax> ranges;
-    void push(Interval* item) noexcept;
+    std::size_t count = 0;  // erased ones included
+    std::size_t half = 0;   // of the groups in use, rounded up to a power of two
+    alignas(64) std::array<std::uintptr_t, kGroups> firsts;
+    std::array<Group, kGroups> groups;
+
+    Chunk() noexcept;
+    void push(Interval& item) noexcept;
+    [[nodiscard]] Interval* item(std::size_t at) const noexcept {
+      return groups[at / kGroupRanges].items[at % kGroupRanges].load(std::memory_order_acquire);
+    }
+    [[nodiscard]] std::uintptr_t end(std::size_t at) const noexcept {
+      return groups[at / kGroupRanges].ends[at % kGroupRanges];
+    }
+    /// The last place that starts at or before `begin`, as the first one does.
+    [[nodiscard]] std::size_t last_from(std::uintptr_t begin) const noexcept {
+      // What is not used starts behind all.
+      std::size_t group = 0;
+      for (std::size_t step = half; step != 0; step /= 2)
+        group += firsts[group + step] <= begin ? step : 0;
+      __builtin_prefetch(&groups[group].ends);
+      __builtin_prefetch(&groups[group].items);
+      const auto& begins = groups[group].begins;
+      std::size_t among = 0;
+      for (std::size_t step = kGroupRanges / 2; step != 0; step /= 2)
+        among += begins[among + step] <= begin ? step : 0;
+      return group * kGroupRanges + among;
+    }
+    void destroy() noexcept override { delete this; }
+  };
+  struct Entry {
+    std::uintptr_t begin;
+    Chunk* chunk;
   };
   struct Top final : Retired {
-    std::vector<std::uintptr_t> begins;
-    std::vector<std::uintptr_t> ends;
-    std::vector<Chunk*> chunks;
+    std::vector<Entry> entries;
+    void destroy() noexcept override { delete this; }
   };
-  [[nodiscard]] static std::size_t chunk_of(const Top& top, std::uintptr_t begin) noexcept;
-  void replace(std::size_t at, std::size_t removed, std::vector<std::unique_ptr<Chunk>> added,
+  struct Place {
+    std::size_t chunk;
+    std::size_t range;
+  };
+  using Live = std::array<Interval*, kChunkMax + 1>;
+
+  /// How many chunks start at or before `begin`.
+  [[nodiscard]] static std::size_t count_from(const Top& top, std::uintptr_t begin) noexcept {
+    const Entry* const entries = top.entries.data();
+    std::size_t low = 0;
+    for (std::size_t left = top.entries.size(); left != 0;) {
+      const std::size_t half = left / 2;
+      const bool from = entries[low + half].begin <= begin;
+      low += from ? half + 1 : 0;
+      left = from ? left - half - 1 : half;
+    }
+    return low;
+  }
+  [[nodiscard]] static Place following(const Top& top, Place at) noexcept;
+  [[nodiscard]] static Interval* before(const Top& top, Place at) noexcept;
+  [[nodiscard]] static Place first_touching(const Top& top, std::uintptr_t begin) noexcept;
+  [[nodiscard]] static std::size_t live_of(const Chunk& chunk, Live& live) noexcept;
+  void replace(std::size_t at, std::size_t removed, std::span<Interval* const> live,
                RetiredList& retired);
 
   std::atomic<Top*> top_{nullptr};

@@ -11,7 +11,7 @@
 namespace remora::verbs {
 
 std::size_t MrLease::first_piece() const noexcept {
-  const auto& pieces = registration_->pieces;
+  const auto& pieces = registration_->rest->pieces;
   if (pieces.size() == 1) return 0;
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes_.data());
   const auto after = std::upper_bound(
@@ -23,7 +23,7 @@ std::size_t MrLease::first_piece() const noexcept {
 std::size_t MrLease::piece_count() const noexcept {
   if (empty()) return 0;
   if (registration_->single) return 1;
-  const auto& pieces = registration_->pieces;
+  const auto& pieces = registration_->rest->pieces;
   const auto end = reinterpret_cast<std::uintptr_t>(bytes_.data()) + bytes_.size();
   std::size_t last = first_piece();
   while (last + 1 < pieces.size() && pieces[last + 1].address() < end) ++last;
@@ -34,7 +34,7 @@ MrPiece MrLease::piece(std::size_t index) const noexcept {
   if (registration_->single)
     return {reinterpret_cast<std::uintptr_t>(bytes_.data()), bytes_.size(), registration_->lkey,
             registration_->rkey};
-  const MemoryRegion& region = registration_->pieces[first_piece() + index];
+  const MemoryRegion& region = registration_->rest->pieces[first_piece() + index];
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes_.data());
   const std::uint64_t from = std::max<std::uint64_t>(begin, region.address());
   const std::uint64_t to =
@@ -59,13 +59,13 @@ LocalSlice MrLease::slice(std::uint64_t offset_bytes, std::uint64_t length_bytes
 
 void MrLease::drop() noexcept {
   if (detail::CachedRegistration* const registration = std::exchange(registration_, nullptr))
-    registration->core->release(registration);
+    detail::MrCacheCore::release(registration);
   bytes_ = {};
 }
 
 void MrLease::drop_soon() noexcept {
   if (detail::CachedRegistration* const registration = std::exchange(registration_, nullptr))
-    registration->core->release_soon(registration);
+    detail::MrCacheCore::release_soon(registration);
   bytes_ = {};
 }
 

@@ -57,6 +57,22 @@ Status check_range(std::span<std::byte> bytes, Access access) {
 
 }  // namespace
 
+void RegistrationRest::destroy() noexcept {
+  const std::unique_ptr<RegistrationRest> self{this};
+  std::destroy_at(line);
+  lines->give_back(line);
+}
+
+std::unique_ptr<Registration, Registration::Destroy> Registration::make(
+    const std::shared_ptr<RegistrationLines>& lines) {
+  auto rest = std::make_unique<RegistrationRest>();
+  auto* const line = new (lines->take()) Registration;
+  rest->line = line;
+  rest->lines = lines;
+  line->rest = rest.release();
+  return std::unique_ptr<Registration, Destroy>{line};
+}
+
 /// Room in the budgets, given back unless it was used.
 struct MrCacheCore::Reservation {
   explicit Reservation(MrCacheCore& owner) noexcept : core{owner} {}
@@ -105,12 +121,8 @@ void MrCacheCore::close() noexcept {
     const std::lock_guard lock{mutex_};
     closed_ = true;
     doomed = take_dead_locked();
-    for (std::size_t i = 0; i < shelf_count_.load(); ++i) {
-      std::vector<Registration*> all;
-      shelves_[i].index.for_each_touching(
-          0, UINTPTR_MAX, [&](Interval& item) { all.push_back(&registration_of(item)); });
-      for (Registration* registration : all) kill_locked(*registration, doomed);
-    }
+    for (std::size_t i = 0; i < shelf_count_.load(); ++i)
+      kill_touching_locked(shelves_[i].index, 0, UINTPTR_MAX, doomed);
   }
   finish(doomed);
 }
@@ -126,29 +138,35 @@ Registration* MrCacheCore::find(std::uintptr_t begin, std::uintptr_t end,
   return nullptr;
 }
 
+[[gnu::always_inline]] inline MrCacheCore::LookUp MrCacheCore::take(Registration* found,
+                                                                    std::uint64_t generation,
+                                                                    std::size_t shard) noexcept {
+  if (found == nullptr) return LookUp::kMiss;
+  __builtin_prefetch(found, 1);  // comes while the kernel is asked
+  if (monitor_ != nullptr && (!monitor_->quiet() || monitor_->generation() != generation))
+    return LookUp::kUnsettled;
+  // What changes from here on does so during acquire(): it may find the lease there, or not.
+  if (!found->take()) return LookUp::kMiss;
+  const std::uint64_t now = time_.load(std::memory_order_relaxed);
+  if (found->used.load(std::memory_order_relaxed) != now)
+    found->used.store(now, std::memory_order_relaxed);
+  hits_[shard].count.fetch_add(1, std::memory_order_relaxed);
+  return LookUp::kHit;
+}
+
 MrCacheCore::LookUp MrCacheCore::look_up(std::uintptr_t begin, std::uintptr_t end, Access access,
                                          Registration*& found) noexcept {
   const std::uint64_t generation = monitor_ != nullptr ? monitor_->generation() : 0;
   if ((generation & 1U) != 0) return LookUp::kUnsettled;
   auto* const slot = ReaderEpoch::slot();
-  if (slot != nullptr) {
-    const ReaderEpoch::Guard guard{*slot};
-    found = find(begin, end, access);
-    if (found == nullptr || !found->take()) return LookUp::kMiss;
-  } else {  // more threads than slots
+  if (slot == nullptr) [[unlikely]] {  // more threads than slots
     const std::lock_guard lock{mutex_};
     found = find(begin, end, access);
-    if (found == nullptr || !found->take()) return LookUp::kMiss;
+    return take(found, generation, 0);
   }
-  if (monitor_ != nullptr && (!monitor_->quiet() || monitor_->generation() != generation)) {
-    release(found);
-    return LookUp::kUnsettled;
-  }
-  const std::uint64_t now = time_.load(std::memory_order_relaxed);
-  if (found->used.load(std::memory_order_relaxed) != now)
-    found->used.store(now, std::memory_order_relaxed);
-  hits_[ReaderEpoch::index_of(slot) % kHitShards].count.fetch_add(1, std::memory_order_relaxed);
-  return LookUp::kHit;
+  const ReaderEpoch::Guard guard{*slot};
+  found = find(begin, end, access);
+  return take(found, generation, ReaderEpoch::index_of(slot) % kHitShards);
 }
 
 Result<MrLease> MrCacheCore::acquire(std::span<std::byte> bytes, Access access, Deadline deadline) {
@@ -202,7 +220,7 @@ Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access acc
     return Error{Code::kUnsupported, "MrCache::acquire"}.with_subject(
         "memory whose changes are not noticed");
   }
-  auto made = std::make_unique<Registration>();
+  auto made = Registration::make(lines_);
   made->begin = begin;
   made->end = end;
   Reservation reservation{*this};
@@ -210,13 +228,13 @@ Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access acc
       end - begin <= piece_bytes_ ? 1 : (end - 1) / piece_bytes_ - begin / piece_bytes_ + 1;
   const Pinned wanted{last_page - first_page, pieces};
   if (const Status room = reserve(wanted, deadline, reservation); !room) return room.error();
-  if (const Status done = register_pieces(begin, end, access, deadline, made->pieces); !done)
+  if (const Status done = register_pieces(begin, end, access, deadline, made->rest->pieces); !done)
     return done.error();
-  made->core = shared_from_this();
-  made->single = made->pieces.size() == 1;
+  made->rest->core = shared_from_this();
+  made->single = made->rest->pieces.size() == 1;
   if (made->single) {
-    made->lkey = made->pieces[0].lkey();
-    made->rkey = made->pieces[0].rkey();
+    made->lkey = made->rest->pieces[0].lkey();
+    made->rkey = made->rest->pieces[0].rkey();
   }
   reservation.held = {};  // the registration's now
   {
@@ -225,12 +243,7 @@ Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access acc
   }
   Registration* const registration = made.release();
   MrLease lease{registration, bytes};
-  bool published = false;
-  try {
-    published = keep && publish(*registration, access, invalidations);
-  } catch (const std::bad_alloc&) {  // not kept, then
-  }
-  if (!published) {
+  if (!keep || !publish(*registration, access, invalidations)) {
     registration->state.fetch_or(Registration::kDead | Registration::kUnlinked);
     const std::lock_guard lock{mutex_};
     ++counters_.unkept;
@@ -285,18 +298,22 @@ Status MrCacheCore::reserve(Pinned wanted, Deadline deadline, Reservation& reser
   }
 }
 
-Registration* MrCacheCore::evict_one_locked() {
+void MrCacheCore::requeue_first_locked(std::uint64_t at) noexcept {
+  auto node = order_.extract(order_.begin());
+  node.value().first = node.value().second->rest->queued_at = at;
+  order_.insert(std::move(node));
+}
+
+Registration* MrCacheCore::evict_one_locked() noexcept {
   // Keys are as old as the look here: what was used since goes back with its true age.
   for (std::size_t left = 2 * order_.size(); left > 0; --left) {
     Registration* const oldest = order_.begin()->second;
     std::uint64_t idle = 0;
     const std::uint64_t used = oldest->used.load(std::memory_order_relaxed);
     const bool leased = oldest->state.load() >= Registration::kLease;
-    if (leased || used > oldest->queued_at) {
-      order_.erase(order_.begin());
+    if (leased || used > oldest->rest->queued_at) {
       // Behind all others: with the age of another one it could stay the first.
-      oldest->queued_at = leased ? time_.fetch_add(1) + 1 : used;
-      order_.emplace(oldest->queued_at, oldest);
+      requeue_first_locked(leased ? time_.fetch_add(1) + 1 : used);
     } else if (oldest->state.compare_exchange_strong(idle, Registration::kDead)) {
       unlink_locked(*oldest);
       oldest->state.fetch_or(Registration::kUnlinked);
@@ -304,9 +321,7 @@ Registration* MrCacheCore::evict_one_locked() {
       ++finishing_;
       return oldest;
     } else if ((idle & Registration::kDead) != 0) {  // the monitor's: out when it is collected
-      order_.erase(order_.begin());
-      oldest->queued_at = time_.fetch_add(1) + 1;
-      order_.emplace(oldest->queued_at, oldest);
+      requeue_first_locked(time_.fetch_add(1) + 1);
     }
   }
   return nullptr;
@@ -322,37 +337,50 @@ MrCacheCore::Shelf* MrCacheCore::shelf_locked(Access access) {
   return &shelves_[count];
 }
 
-bool MrCacheCore::publish(Registration& made, Access access, std::uint64_t invalidations) {
+bool MrCacheCore::publish(Registration& made, Access access, std::uint64_t invalidations) noexcept {
   Doomed doomed;
+  bool published = false;
   {
     const std::lock_guard lock{mutex_};
-    if (closed_ || invalidations != invalidations_) return false;
-    Shelf* const shelf = shelf_locked(access);
-    if (shelf == nullptr) return false;
-    while (Interval* const around = shelf->index.find(made.begin, made.end)) {
-      // Another thread was faster, unless that one is dead; behind it may stand a living one.
-      if ((registration_of(*around).state.load() & Registration::kDead) == 0) return false;
-      unlink_locked(registration_of(*around));
+    try {
+      published =
+          !closed_ && invalidations == invalidations_ && publish_locked(made, access, doomed);
+    } catch (const std::bad_alloc&) {  // not kept, then
     }
-    std::vector<Registration*> inside;
-    shelf->index.for_each_touching(made.begin, made.end, [&](Interval& item) {
-      if (item.begin >= made.begin && item.end <= made.end)
-        inside.push_back(&registration_of(item));
-    });
-    for (Registration* registration : inside) {
-      if (kill_locked(*registration, doomed))
-        ++counters_.superseded;
-      else
-        unlink_locked(*registration);
-    }
-    made.state.fetch_or(Registration::kFresh);
-    made.queued_at = time_.fetch_add(1) + 1;
-    made.used.store(made.queued_at);
-    shelf->index.insert(made, retired_);
-    made.index = &shelf->index;
-    order_.emplace(made.queued_at, &made);
   }
   finish(doomed);
+  return published;
+}
+
+bool MrCacheCore::publish_locked(Registration& made, Access access, Doomed& doomed) {
+  Shelf* const shelf = shelf_locked(access);
+  if (shelf == nullptr) return false;
+  while (Interval* const around = shelf->index.find(made.begin, made.end)) {
+    // Another thread was faster, unless that one is dead; behind it may stand a living one.
+    if ((registration_of(*around).state.load() & Registration::kDead) == 0) return false;
+    unlink_locked(registration_of(*around));
+  }
+  RegistrationList inside;
+  shelf->index.for_each_touching(made.begin, made.end, [&](Interval& item) {
+    if (item.begin >= made.begin && item.end <= made.end) inside.push(registration_of(item));
+  });
+  while (Registration* const registration = inside.pop()) {
+    if (kill_locked(*registration, doomed))
+      ++counters_.superseded;
+    else
+      unlink_locked(*registration);
+  }
+  made.rest->queued_at = time_.fetch_add(1) + 1;
+  made.used.store(made.rest->queued_at);
+  const auto queued = order_.emplace(made.rest->queued_at, &made).first;
+  made.state.fetch_or(Registration::kFresh);
+  try {
+    shelf->index.insert(made, retired_);
+  } catch (...) {
+    order_.erase(queued);
+    throw;
+  }
+  made.rest->index = &shelf->index;
   return true;
 }
 
@@ -378,27 +406,37 @@ void MrCacheCore::settle(Registration& made, std::uint64_t generation) {
   if (kill_locked(made, doomed)) ++counters_.unkept;
 }
 
-void MrCacheCore::unlink_locked(Registration& registration) {
-  if (registration.index == nullptr) return;
-  registration.index->erase(registration, retired_);
-  registration.index = nullptr;
-  order_.erase({registration.queued_at, &registration});
+void MrCacheCore::unlink_locked(Registration& registration) noexcept {
+  if (registration.rest->index == nullptr) return;
+  registration.rest->index->erase(registration, retired_);
+  registration.rest->index = nullptr;
+  order_.erase({registration.rest->queued_at, &registration});
 }
 
-bool MrCacheCore::kill_locked(Registration& registration, Doomed& doomed) {
+bool MrCacheCore::kill_locked(Registration& registration, Doomed& doomed) noexcept {
   if ((registration.state.fetch_or(Registration::kDead) & Registration::kDead) != 0) return false;
   unlink_locked(registration);
   doom_locked(registration, doomed);
   return true;
 }
 
-void MrCacheCore::doom_locked(Registration& registration, Doomed& doomed) {
+void MrCacheCore::doom_locked(Registration& registration, Doomed& doomed) noexcept {
   if (registration.state.fetch_or(Registration::kUnlinked) >= Registration::kLease) return;
-  doomed.push_back(&registration);
+  doomed.push(registration);
   ++finishing_;
 }
 
-MrCacheCore::Doomed MrCacheCore::take_dead_locked() {
+std::size_t MrCacheCore::kill_touching_locked(const IntervalIndex& index, std::uintptr_t begin,
+                                              std::uintptr_t end, Doomed& doomed) noexcept {
+  RegistrationList touched;
+  index.for_each_touching(begin, end, [&](Interval& item) { touched.push(registration_of(item)); });
+  std::size_t killed = 0;
+  while (Registration* const registration = touched.pop())
+    if (kill_locked(*registration, doomed)) ++killed;
+  return killed;
+}
+
+MrCacheCore::Doomed MrCacheCore::take_dead_locked() noexcept {
   Doomed doomed;
   Registration* next = dead_.exchange(nullptr);
   while (Registration* const registration = next) {
@@ -447,22 +485,24 @@ std::size_t MrCacheCore::invalidate(std::span<std::byte> bytes) {
   {
     const std::lock_guard lock{mutex_};
     ++invalidations_;
-    for (std::size_t i = 0; i < shelf_count_.load(); ++i) {
-      std::vector<Registration*> touched;
-      shelves_[i].index.for_each_touching(
-          begin, end, [&](Interval& item) { touched.push_back(&registration_of(item)); });
-      for (Registration* registration : touched)
-        if (kill_locked(*registration, doomed)) ++killed;
-    }
+    for (std::size_t i = 0; i < shelf_count_.load(); ++i)
+      killed += kill_touching_locked(shelves_[i].index, begin, end, doomed);
     counters_.explicitly += killed;
   }
   finish(doomed);
   return killed;
 }
 
+[[gnu::always_inline]] inline bool MrCacheCore::let_go(Registration& registration) noexcept {
+  const std::uint64_t before = registration.state.fetch_sub(Registration::kLease);
+  return before < 2 * Registration::kLease && (before & Registration::kUnlinked) != 0;
+}
+
 void MrCacheCore::release(Registration* registration) noexcept {
-  const std::uint64_t before = registration->state.fetch_sub(Registration::kLease);
-  if (before >= 2 * Registration::kLease || (before & Registration::kUnlinked) == 0) return;
+  if (let_go(*registration)) registration->rest->core->finish_last(registration);
+}
+
+void MrCacheCore::finish_last(Registration* registration) noexcept {
   if (forked()) return;  // the lock may be held by a thread that is not here
   {
     const std::lock_guard lock{mutex_};
@@ -472,17 +512,16 @@ void MrCacheCore::release(Registration* registration) noexcept {
 }
 
 void MrCacheCore::release_soon(Registration* registration) noexcept {
-  if (monitor_ == nullptr || forked()) return release(registration);
-  const std::uint64_t before = registration->state.fetch_sub(Registration::kLease);
-  if (before >= 2 * Registration::kLease || (before & Registration::kUnlinked) == 0) return;
+  if (!let_go(*registration)) return;
   // Whoever unlinked it has let go of it, and left it to the last lease. From the list on it is the
-  // reaper's, and may be the last that keeps this.
-  const std::shared_ptr<MrCacheCore> self = registration->core;
-  add_dead(*registration);
-  if (closed_.load())
-    collect_dead();  // nobody reaps here any more
+  // reaper's, and may be the last that keeps the cache.
+  const std::shared_ptr<MrCacheCore> self = registration->rest->core;
+  if (self->monitor_ == nullptr || self->forked()) return self->finish_last(registration);
+  self->add_dead(*registration);
+  if (self->closed_.load())
+    self->collect_dead();  // nobody reaps here any more
   else
-    monitor_->wake_reaper();
+    self->monitor_->wake_reaper();
 }
 
 std::size_t MrCacheCore::trim() noexcept {
@@ -501,19 +540,18 @@ std::size_t MrCacheCore::trim() noexcept {
   return count;
 }
 
-void MrCacheCore::finish(const Doomed& doomed) noexcept {
-  for (Registration* registration : doomed) finish(registration);
+void MrCacheCore::finish(Doomed doomed) noexcept {
+  while (Registration* const registration = doomed.pop()) finish(registration);
 }
 
 void MrCacheCore::finish(Registration* registration) noexcept {
   if (forked()) return;  // the parent's: left alone
-  const std::shared_ptr<MrCacheCore> self = std::move(registration->core);
-  std::unique_ptr<Registration> owned{registration};
-  const Pinned freed = deregister(owned->pieces).freed;
+  const std::shared_ptr<MrCacheCore> self = std::move(registration->rest->core);
+  const Pinned freed = deregister(registration->rest->pieces).freed;
   const std::lock_guard lock{mutex_};
   counters_.pinned_bytes -= freed.bytes;
   counters_.pinned_registrations -= freed.count;
-  retired_.add(std::move(owned));
+  retired_.add(*registration->rest);
   retired_.collect();
   --finishing_;
   finished_.notify_all();
@@ -537,14 +575,20 @@ MrCacheCore::Emptied MrCacheCore::deregister(std::vector<MemoryRegion>& pieces) 
   return emptied;
 }
 
-void MrCacheCore::count_failure(const Error& error) {
+void MrCacheCore::count_failure(const Error& error) noexcept {
+  const int number = error.system_errno();
+  if (number == 0) return;
   const std::lock_guard lock{mutex_};
-  if (error.system_errno() != 0) ++counters_.failures[error.system_errno()];
+  ++failures_[number > 0 && static_cast<std::size_t>(number) < kErrnosMax
+                  ? static_cast<std::size_t>(number)
+                  : 0];
 }
 
 MrCacheCounters MrCacheCore::counters() const {
   const std::lock_guard lock{mutex_};
   MrCacheCounters now = counters_;
+  for (std::size_t number = 0; number < kErrnosMax; ++number)
+    if (failures_[number] != 0) now.failures[static_cast<int>(number)] = failures_[number];
   for (const Hits& shard : hits_) now.hits += shard.count.load(std::memory_order_relaxed);
   now.unmapped = changed_[0].load(std::memory_order_relaxed);
   now.remapped = changed_[1].load(std::memory_order_relaxed);

@@ -24,15 +24,42 @@
 
 #include "interval_index.h"
 #include "memory_monitor.h"
+#include "registration_slab.h"
 
 namespace remora::verbs::detail {
 
-/// What a hit touches is one cache line.
-struct alignas(64) CachedRegistration final : Interval, Retired {
+struct CachedRegistration;
+using RegistrationLines = RegistrationSlab<CachedRegistration>;
+
+/// What neither a hit nor the end of its lease touches.
+struct RegistrationRest final : Retired {
+  void destroy() noexcept override;
+
+  CachedRegistration* line = nullptr;  // the other half; owned
+  std::shared_ptr<RegistrationLines> lines;
+  CachedRegistration* next_listed = nullptr;  // of a RegistrationList
+  std::shared_ptr<MrCacheCore> core;
+  std::vector<MemoryRegion> pieces;  // by address
+  // Under the cache's lock.
+  IntervalIndex* index = nullptr;  // that it is in
+  std::uint64_t queued_at = 0;     // its key in the eviction order
+};
+
+/// What a hit and the end of its lease touch: one cache line.
+struct alignas(64) CachedRegistration final : Interval {
   static constexpr std::uint64_t kDead = 1;
   static constexpr std::uint64_t kUnlinked = 2;
   static constexpr std::uint64_t kFresh = 4;
   static constexpr std::uint64_t kLease = 8;
+
+  struct Destroy {
+    void operator()(CachedRegistration* registration) const noexcept {
+      registration->rest->destroy();
+    }
+  };
+  /// Throws std::bad_alloc.
+  static std::unique_ptr<CachedRegistration, Destroy> make(
+      const std::shared_ptr<RegistrationLines>& lines);
 
   [[nodiscard]] bool take() noexcept {
     std::uint64_t seen = state.load();
@@ -45,13 +72,28 @@ struct alignas(64) CachedRegistration final : Interval, Retired {
   std::atomic<std::uint64_t> used{0};  // the cache's time of the last hit
   std::uint32_t lkey = 0;              // of a single piece, to spare hits the way to it
   std::uint32_t rkey = 0;
-  bool single = false;
+  RegistrationRest* rest = nullptr;
   CachedRegistration* next_dead = nullptr;
-  std::shared_ptr<MrCacheCore> core;
-  std::vector<MemoryRegion> pieces;  // by address
-  // Under the cache's lock.
-  IntervalIndex* index = nullptr;  // that it is in
-  std::uint64_t queued_at = 0;     // its key in the eviction order
+  bool single = false;
+};
+
+/// Registrations on the way out, through themselves: what ends must not need memory. Each is in one
+/// list at a time: found under the cache's lock, or the owner's.
+class RegistrationList {
+ public:
+  void push(CachedRegistration& registration) noexcept {
+    registration.rest->next_listed = first_;
+    first_ = &registration;
+  }
+  /// Null when there is none.
+  CachedRegistration* pop() noexcept {
+    CachedRegistration* const registration = first_;
+    if (registration != nullptr) first_ = registration->rest->next_listed;
+    return registration;
+  }
+
+ private:
+  CachedRegistration* first_ = nullptr;
 };
 
 class MrCacheCore final : public MemoryMonitor::Subscriber,
@@ -69,9 +111,9 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   [[nodiscard]] MrLease find_kept(std::span<std::byte> bytes, Access access) noexcept;
   std::size_t invalidate(std::span<std::byte> bytes);
   std::size_t trim() noexcept;
-  void release(CachedRegistration* registration) noexcept;
+  static void release(CachedRegistration* registration) noexcept;
   /// Leaves what release() would deregister to the reaper.
-  void release_soon(CachedRegistration* registration) noexcept;
+  static void release_soon(CachedRegistration* registration) noexcept;
   [[nodiscard]] bool keeps() const noexcept { return monitor_ != nullptr || explicit_; }
   [[nodiscard]] bool automatic() const noexcept { return monitor_ != nullptr; }
   [[nodiscard]] std::string_view why_not() const noexcept { return why_not_; }
@@ -84,7 +126,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   void reap() noexcept override { static_cast<void>(collect_dead()); }
 
  private:
-  using Doomed = std::vector<CachedRegistration*>;
+  using Doomed = RegistrationList;  // to be finished by who has it
   enum class LookUp : std::uint8_t { kHit, kMiss, kUnsettled };
   struct Shelf {
     Access access = Access::kNone;
@@ -104,31 +146,40 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   };
   static constexpr std::size_t kShelvesMax = 8;
   static constexpr std::size_t kHitShards = 64;
+  static constexpr std::size_t kErrnosMax = 134;  // Linux's own
 
   LookUp look_up(std::uintptr_t begin, std::uintptr_t end, Access access,
                  CachedRegistration*& found) noexcept;
   CachedRegistration* find(std::uintptr_t begin, std::uintptr_t end, Access access) const noexcept;
+  /// A lease of what was found at `generation`, if that is still so.
+  LookUp take(CachedRegistration* found, std::uint64_t generation, std::size_t shard) noexcept;
   Result<MrLease> register_new(std::span<std::byte> bytes, Access access, Deadline deadline,
                                bool keep);
   void add_dead(CachedRegistration& registration) noexcept;
   Status reserve(Pinned wanted, Deadline deadline, Reservation& reservation);
-  CachedRegistration* evict_one_locked();
+  void requeue_first_locked(std::uint64_t at) noexcept;
+  CachedRegistration* evict_one_locked() noexcept;
   Status register_pieces(std::uintptr_t begin, std::uintptr_t end, Access access, Deadline deadline,
                          std::vector<MemoryRegion>& pieces);
   Status register_in_parallel(const std::vector<std::span<std::byte>>& parts, Access access,
                               Deadline deadline, std::vector<MemoryRegion>& pieces);
-  bool publish(CachedRegistration& made, Access access, std::uint64_t invalidations);
+  bool publish(CachedRegistration& made, Access access, std::uint64_t invalidations) noexcept;
   void settle(CachedRegistration& made, std::uint64_t generation);
+  bool publish_locked(CachedRegistration& made, Access access, Doomed& doomed);
   Shelf* shelf_locked(Access access);
-  void unlink_locked(CachedRegistration& registration);
-  bool kill_locked(CachedRegistration& registration, Doomed& doomed);
-  Doomed take_dead_locked();
+  void unlink_locked(CachedRegistration& registration) noexcept;
+  bool kill_locked(CachedRegistration& registration, Doomed& doomed) noexcept;
+  std::size_t kill_touching_locked(const IntervalIndex& index, std::uintptr_t begin,
+                                   std::uintptr_t end, Doomed& doomed) noexcept;
+  Doomed take_dead_locked() noexcept;
   bool collect_dead() noexcept;
-  void doom_locked(CachedRegistration& registration, Doomed& doomed);
-  void finish(const Doomed& doomed) noexcept;
+  void doom_locked(CachedRegistration& registration, Doomed& doomed) noexcept;
+  static bool let_go(CachedRegistration& registration) noexcept;
+  void finish_last(CachedRegistration* registration) noexcept;
+  void finish(Doomed doomed) noexcept;
   void finish(CachedRegistration* registration) noexcept;
   Emptied deregister(std::vector<MemoryRegion>& pieces) noexcept;
-  void count_failure(const Error& error);
+  void count_failure(const Error& error) noexcept;
 
   const ProtectionDomain domain_;
   const MrCacheOptions options_;
@@ -138,6 +189,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   std::shared_ptr<MemoryMonitor> monitor_;
   std::string why_not_;
 
+  const std::shared_ptr<RegistrationLines> lines_ = std::make_shared<RegistrationLines>();
   std::array<Shelf, kShelvesMax> shelves_;
   std::atomic<std::size_t> shelf_count_{0};
   std::atomic<std::uint64_t> time_{1};  // advances with each registration kept
@@ -148,7 +200,8 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   mutable std::mutex mutex_;  // guards what follows, and changes of the indexes
   std::set<std::pair<std::uint64_t, CachedRegistration*>> order_;
   RetiredList retired_;
-  MrCacheCounters counters_;  // but hits and what changed_ counts
+  MrCacheCounters counters_;                          // but hits, what changed_ counts and failures
+  std::array<std::uint64_t, kErrnosMax> failures_{};  // by errno; beyond: by 0
   std::uint64_t invalidations_ = 0;
   std::uint64_t finishing_ = 0;  // nobody's any more, but not deregistered yet
   std::condition_variable finished_;

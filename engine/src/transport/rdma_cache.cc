@@ -6,22 +6,21 @@
 #include <bit>
 #include <cerrno>
 #include <cstdint>
-#include <iterator>
+#include <optional>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <utility>
-#include <vector>
 
 #include <remora/metrics/registry.h>
 
 #include "support/clock.h"
 #include "support/log.h"
+#include "transport/rdma_cache_series.h"
 
 namespace remora::transport::rdma {
 
 namespace {
 
-using verbs::MrCacheCounters;
 using verbs::MrLease;
 
 /// After a registration failed, none is tried for so long: each would cost a system call, and what
@@ -103,8 +102,11 @@ class RdmaRegistrationCache final : public RegistrationCache {
     return {piece.lkey, piece.length_bytes};
   }
 
-  /// Errors: as metrics::Registry.
-  Status export_to(metrics::Registry& registry, const std::string& device);
+  void show_in(const std::shared_ptr<metrics::Registry>& registry, const std::string& device) {
+    series_.emplace(registry, device, [this] {
+      return CacheNumbers{cache_.counters(), refusals_.load(), failures_.load()};
+    });
+  }
 
  private:
   static std::int64_t now() noexcept { return Clock::now().time_since_epoch().count(); }
@@ -130,78 +132,8 @@ class RdmaRegistrationCache final : public RegistrationCache {
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::int64_t> paused_until_{0};
   std::atomic<bool> warned_{false};
-  std::vector<metrics::CallbackHandle> series_;  // call the cache: they go first
+  std::optional<CacheSeries::Member> series_;  // reads the cache: it goes first
 };
-
-Status RdmaRegistrationCache::export_to(metrics::Registry& registry, const std::string& device) {
-  using Read = std::uint64_t (*)(const MrCacheCounters&);
-  const metrics::Labels labels{{"device", device}};
-  const auto with = [&](const char* name, const char* value) {
-    metrics::Labels more = labels;
-    more.push_back({name, value});
-    return more;
-  };
-  Status status;
-  const auto keep = [&](Result<metrics::CallbackHandle> handle) {
-    if (handle)
-      series_.push_back(std::move(*handle));
-    else if (status)
-      status = handle.error();
-  };
-  const auto total = [&](const char* name, const char* help, const metrics::Labels& with_labels,
-                         Read read) {
-    keep(registry.counter_callback(name, help, with_labels, [this, read] {
-      return static_cast<double>(read(cache_.counters()));
-    }));
-  };
-  const auto level = [&](const char* name, const char* help, Read read) {
-    keep(registry.gauge_callback(
-        name, help, labels, [this, read] { return static_cast<double>(read(cache_.counters())); }));
-  };
-  const char* const acquires = "remora_client_mr_cache_acquires_total";
-  const char* const asked =
-      "Long transfers of memory that is not registered, by what the cache had";
-  total(acquires, asked, with("result", "hit"), [](const auto& now) { return now.hits; });
-  total(acquires, asked, with("result", "miss"), [](const auto& now) { return now.misses; });
-  keep(registry.counter_callback(acquires, asked, with("result", "refused"), [this] {
-    return static_cast<double>(cache_.counters().refused + refusals_.load());
-  }));
-  keep(registry.counter_callback(acquires, asked, with("result", "failed"),
-                                 [this] { return static_cast<double>(failures_.load()); }));
-  const char* const ends = "remora_client_mr_cache_ends_total";
-  const char* const ended = "Kept registrations that ended, by cause";
-  total(ends, ended, with("cause", "evicted"), [](const auto& now) { return now.evictions; });
-  total(ends, ended, with("cause", "superseded"), [](const auto& now) { return now.superseded; });
-  total(ends, ended, with("cause", "unmapped"), [](const auto& now) { return now.unmapped; });
-  total(ends, ended, with("cause", "remapped"), [](const auto& now) { return now.remapped; });
-  total(ends, ended, with("cause", "removed"), [](const auto& now) { return now.removed; });
-  total("remora_client_mr_cache_registrations_total", "Registrations made by the cache", labels,
-        [](const auto& now) { return now.registrations; });
-  const char* const failures = "remora_client_mr_cache_failures_total";
-  const char* const failed = "Verbs calls of the cache that failed, by errno";
-  // A fixed set: whatever else a provider answers is "other".
-  static constexpr std::pair<const char*, int> kNamed[] = {
-      {"EAGAIN", EAGAIN}, {"EFAULT", EFAULT}, {"EINVAL", EINVAL}, {"ENOMEM", ENOMEM}};
-  for (const auto& [name, number] : kNamed)
-    keep(registry.counter_callback(failures, failed, with("errno", name), [this, number = number] {
-      const auto counters = cache_.counters();
-      const auto found = counters.failures.find(number);
-      return found == counters.failures.end() ? 0.0 : static_cast<double>(found->second);
-    }));
-  total(failures, failed, with("errno", "other"), [](const auto& now) {
-    std::uint64_t others = 0;
-    for (const auto& [number, count] : now.failures)
-      if (std::none_of(std::begin(kNamed), std::end(kNamed),
-                       [number = number](const auto& named) { return named.second == number; }))
-        others += count;
-    return others;
-  });
-  level("remora_client_mr_cache_pinned_bytes", "Memory that kept registrations pin, in whole pages",
-        [](const auto& now) { return now.pinned_bytes; });
-  level("remora_client_mr_cache_kept", "Registrations that the cache has, in use or idle",
-        [](const auto& now) { return now.pinned_registrations; });
-  return status;
-}
 
 }  // namespace
 
@@ -228,10 +160,7 @@ std::shared_ptr<RegistrationCache> make_cache(const verbs::ProtectionDomain& dom
   }
   if (!automatic) return nullptr;
   auto made = std::make_shared<RdmaRegistrationCache>(std::move(*cache));
-  if (options.registry != nullptr)
-    if (const Status exported = made->export_to(*options.registry, device); !exported)
-      log::debug("{}: not all series of the cache are shown: {}", device,
-                 exported.error().message());
+  if (options.registry != nullptr) made->show_in(options.registry, device);
   return made;
 }
 

@@ -12,8 +12,8 @@
 namespace remora::transport::rdma {
 
 /// A cache that refuses what it cannot keep, and pins no more than a quarter of what the process
-/// may lock. Null where changes of mappings are not noticed: the log says why. Of two caches of one
-/// device in one registry the first has the series.
+/// may lock. Null where changes of mappings are not noticed: the log says why. Caches of one device
+/// in one registry share its series (rdma_cache_series.h).
 std::shared_ptr<RegistrationCache> make_cache(const verbs::ProtectionDomain& domain,
                                               const RegistrationCache::Options& options);
 

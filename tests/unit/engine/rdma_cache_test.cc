@@ -8,6 +8,7 @@
 #include <optional>
 #include <spdlog/sinks/ringbuffer_sink.h>
 #include <sys/mman.h>
+#include <utility>
 
 #include <remora/metrics/registry.h>
 
@@ -70,6 +71,41 @@ TEST_F(RdmaCacheTest, SeriesTellWhatTheCacheDoes) {
   EXPECT_TRUE(cache->trim());
   EXPECT_EQ(value("remora_client_mr_cache_ends_total", {{"cause", "evicted"}}), 1);
   EXPECT_EQ(value("remora_client_mr_cache_kept"), 0);
+}
+
+TEST_F(RdmaCacheTest, TwoCachesOfOneRegistryShowTheirSum) {
+  auto first = make();
+  auto second = make();
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  const std::span bytes{at_, kCachedBytes};
+  const MemoryLease one = first->lease(bytes, later());
+  const MemoryLease other = second->lease(bytes.first(4096), later());
+  const MemoryLease again = second->lease(bytes.first(4096), later());
+  EXPECT_EQ(acquires("miss"), 2);
+  EXPECT_EQ(acquires("hit"), 1);
+  EXPECT_EQ(value("remora_client_mr_cache_pinned_bytes"), kCachedBytes + 4096);
+  EXPECT_EQ(value("remora_client_mr_cache_kept"), 2);
+  first->give_back(one);
+  first.reset();
+  EXPECT_EQ(acquires("miss"), 2) << "a counter does not go back";
+  EXPECT_EQ(value("remora_client_mr_cache_pinned_bytes"), 4096);
+  second->give_back(other);
+  second->give_back(again);
+  second.reset();
+  EXPECT_EQ(acquires("miss"), -1) << "no cache, no series";
+  const auto third = make();
+  EXPECT_EQ(acquires("miss"), 0);
+}
+
+TEST_F(RdmaCacheTest, CachesOfTwoRegistriesShowTheirOwn) {
+  const auto first = make();
+  const auto first_registry = std::exchange(registry_, metrics::Registry::create().value());
+  const auto second = make();
+  const MemoryLease lease = second->lease({at_, kCachedBytes}, later());
+  EXPECT_EQ(acquires("miss"), 1);
+  registry_ = first_registry;
+  EXPECT_EQ(acquires("miss"), 0);
+  second->give_back(lease);
 }
 
 TEST_F(RdmaCacheTest, WhereTheKernelTellsNothingAWarningAndAGaugeSayWhy) {

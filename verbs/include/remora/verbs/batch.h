@@ -286,14 +286,17 @@ class Batch {
   Status post() {
     if (state_ != State::kOpen) [[unlikely]]
       return state_ == State::kEmpty ? Status{} : drop();
+    detail::Chain<ibv_send_wr>* const chain = chain_;
     ibv_send_wr* const following = next_;
-    ibv_send_wr* const last = chain_->before(following);
+    ibv_send_wr* const last = chain->before(following);
     last->next = nullptr;
     ibv_send_wr* bad = nullptr;
-    const int result = post_(pair_, chain_->at(0), &bad);
+    const int result = post_(pair_, chain->at(0), &bad);
     last->next = following;
     taken_ = following;
-    release();
+    chain->owner = nullptr;
+    state_ = State::kEmpty;
+    next_ = chain->spare;
     if (result == 0) [[likely]]
       return {};
     return failed(result, bad);
@@ -328,18 +331,18 @@ class Batch {
     return *wr;
   }
   // The first request takes the storage; afterwards only what is refused comes here, and goes to
-  // the spare request at the end.
-  [[gnu::cold]] ibv_send_wr& first_or_refused() noexcept {
-    if (state_ == State::kEmpty) {
-      if (chain_->owner == nullptr) {
-        chain_->owner = this;
-        state_ = State::kOpen;
-        ibv_send_wr* const first = chain_->at(0);
-        next_ = first->next;
-        return *first;
-      }
-      refuse_at(0, Code::kBusy, 0, 0);
-    }
+  // the spare request at the end. Apart, since every chain's first request pays for this one.
+  [[gnu::cold, gnu::noinline]] ibv_send_wr& first_or_refused() noexcept {
+    if (state_ != State::kEmpty || chain_->owner != nullptr) [[unlikely]]
+      return refused();
+    chain_->owner = this;
+    state_ = State::kOpen;
+    ibv_send_wr* const first = chain_->at(0);
+    next_ = first->next;
+    return *first;
+  }
+  [[gnu::cold, gnu::noinline]] ibv_send_wr& refused() noexcept {
+    if (state_ == State::kEmpty) refuse_at(0, Code::kBusy, 0, 0);
     refuse_at(size(), Code::kLimitExceeded, std::uint64_t{size()} + 1, chain_->capacity);
     return *spare();
   }
@@ -494,7 +497,7 @@ class Batch {
     state_ = code == Code::kBusy ? State::kBusy : State::kRefused;
     next_ = spare();
   }
-  [[gnu::cold]] Status drop() {
+  [[gnu::cold, gnu::noinline]] Status drop() {
     if (state_ == State::kBusy)
       state_ = State::kEmpty;
     else
@@ -502,7 +505,7 @@ class Batch {
     taken_ = nullptr;
     return misuse_.error("Batch::post");
   }
-  [[gnu::cold]] Status failed(int result, const ibv_send_wr* bad) {
+  [[gnu::cold, gnu::noinline]] Status failed(int result, const ibv_send_wr* bad) {
     const std::uint32_t count = taken();
     taken_ = bad == nullptr ? chain_->at(0) : bad;
     return detail::post_error("ibv_post_send", result, taken(), count);

@@ -1,0 +1,62 @@
+#pragma once
+
+/// The series of kept registrations: one set for a device in a registry, however many engines have
+/// caches of it. What they show is the sum; what a cache counted stays after it has gone, for as
+/// long as another one is there.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <remora/metrics/registry.h>
+#include <remora/verbs/mr_cache.h>
+
+namespace remora::transport::rdma {
+
+/// What one cache tells, and what was decided without asking it.
+struct CacheNumbers {
+  verbs::MrCacheCounters counters;
+  std::uint64_t refusals = 0;
+  std::uint64_t failures = 0;
+};
+
+/// Thread safety: any thread; an object of `Member` has one owner.
+class CacheSeries {
+ public:
+  /// A cache's part in the series. Destroying it waits for a scrape in progress.
+  class Member {
+   public:
+    Member() = default;
+    /// `read` is called by any thread until this has gone. Series that the registry refuses are
+    /// missing, and the log says so.
+    Member(const std::shared_ptr<metrics::Registry>& registry, const std::string& device,
+           std::function<CacheNumbers()> read);
+    ~Member();
+    Member(const Member&) = delete;
+    Member& operator=(const Member&) = delete;
+
+   private:
+    friend class CacheSeries;
+    std::function<CacheNumbers()> read_;
+    std::shared_ptr<CacheSeries> series_;
+  };
+
+  explicit CacheSeries(std::shared_ptr<metrics::Registry> registry) noexcept
+      : registry_{std::move(registry)} {}
+
+ private:
+  Status show(const std::string& device);
+  [[nodiscard]] CacheNumbers sum() const;
+  void leave(Member& member) noexcept;
+
+  const std::shared_ptr<metrics::Registry> registry_;
+  mutable std::mutex mutex_;  // of what follows
+  std::vector<Member*> members_;
+  CacheNumbers gone_;
+  std::vector<metrics::CallbackHandle> handles_;  // call sum(): they go first
+};
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,62 @@
+#pragma once
+
+/// RegistrationSlab: room for what hits touch of registrations, one cache line beside the other.
+/// Internal.
+///
+/// A hit among thousands of registrations waits for the line of one. On the heap each has what is
+/// not touched between it and the next, and hits among 10,000 took half as long again.
+///
+/// Thread safety: all calls concurrently.
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace remora::verbs::detail {
+
+template <typename Line>
+class RegistrationSlab {
+ public:
+  static_assert(sizeof(Line) == 64 && alignof(Line) == 64);
+
+  RegistrationSlab() = default;
+  RegistrationSlab(const RegistrationSlab&) = delete;
+  RegistrationSlab& operator=(const RegistrationSlab&) = delete;
+
+  /// Room for one, uninitialised. Throws std::bad_alloc.
+  [[nodiscard]] void* take() {
+    const std::lock_guard lock{mutex_};
+    if (free_ != nullptr) return std::exchange(free_, free_->next);
+    if (used_ == kBlockSlots) {
+      blocks_.push_back(std::make_unique_for_overwrite<Block>());
+      used_ = 0;
+    }
+    return &blocks_.back()->slots[used_++];
+  }
+  /// What take() gave, after its destructor.
+  void give_back(void* room) noexcept {
+    auto* const slot = new (room) Slot{};
+    const std::lock_guard lock{mutex_};
+    slot->next = free_;
+    free_ = slot;
+  }
+
+ private:
+  static constexpr std::size_t kBlockSlots = 1023;  // 64 KiB with the heap's own words
+  struct alignas(64) Slot {
+    Slot* next;
+  };
+  struct Block {
+    std::array<Slot, kBlockSlots> slots;
+  };
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::size_t used_ = kBlockSlots;  // of the last block
+  Slot* free_ = nullptr;
+};
+
+}  // namespace remora::verbs::detail
