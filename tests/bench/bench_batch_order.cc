@@ -27,7 +27,7 @@ class JoiningLane final : public detail::LaneDriver {
  public:
   void submit(OperationList) noexcept override {}
   void wait(detail::CompletionSink&, std::size_t, detail::DeadlineSource) noexcept override {}
-  void run(OperationRecord&, detail::CompletionSink&) noexcept override {}
+  void run(OperationRecord&) noexcept override {}
   void progress_and_arm(detail::CompletionSink&, detail::DeadlineSource) noexcept override {}
   bool cancel(OperationRecord&) noexcept override { return false; }
   void fail(Reason) noexcept override {}
