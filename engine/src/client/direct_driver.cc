@@ -92,7 +92,8 @@ void DirectDriver::submit(OperationList operations) noexcept {
   {
     EndTally tally{metrics_};
     for (OperationRecord* at = first; at != nullptr; at = at->next) {
-      tell(*at);
+      if (!at->whole) [[unlikely]]
+        tell(*at);
       tally.add(*at);
     }
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <remora/engine/buffer.h>
@@ -117,7 +118,13 @@ class SlotStore {
   static constexpr std::size_t kSlotsMax = kNone;
   /// Index of a free slot, or kNone.
   [[nodiscard]] std::uint32_t take() noexcept;
-  void give_back(std::uint32_t index) noexcept;
+  void give_back(std::uint32_t index) noexcept { give_back(index, index, 1); }
+  /// `count` of them, from `first` to `last`, each of which was chained to the next.
+  void give_back(std::uint32_t first, std::uint32_t last, std::uint32_t count) noexcept;
+  /// Of two slots that are out and go back together.
+  void chain(std::uint32_t index, std::uint32_t next) noexcept {
+    next_[index].store(next, std::memory_order_relaxed);
+  }
   [[nodiscard]] std::span<std::byte> slot(std::uint32_t index) const noexcept {
     return slab_.bytes().subspan(index * stride_bytes_, slot_bytes_);
   }
@@ -160,15 +167,51 @@ inline std::uint32_t SlotStore::take() noexcept {
   }
 }
 
-inline void SlotStore::give_back(std::uint32_t index) noexcept {
+inline void SlotStore::give_back(std::uint32_t first, std::uint32_t last,
+                                 std::uint32_t count) noexcept {
   std::uint64_t head = head_.load(std::memory_order_relaxed);
   std::uint64_t next = 0;
   do {
-    next_[index].store(static_cast<std::uint32_t>(head & kIndexMask), std::memory_order_relaxed);
-    next = ((head & ~kIndexMask) + kOneTag - kOneOut) | index;
+    chain(last, static_cast<std::uint32_t>(head & kIndexMask));
+    next = ((head & ~kIndexMask) + kOneTag - count * kOneOut) | first;
   } while (!head_.compare_exchange_weak(head, next, std::memory_order_acq_rel,
                                         std::memory_order_relaxed));
   if (over(next)) delete this;
 }
+
+/// Gives slots back when it goes: those of one store that come one after the other with one
+/// exchange.
+class SlotReturn {
+ public:
+  SlotReturn() = default;
+  ~SlotReturn() { flush(); }
+  SlotReturn(const SlotReturn&) = delete;
+  SlotReturn& operator=(const SlotReturn&) = delete;
+
+  /// Leaves `slot` empty; one that is empty is passed over.
+  void add(Slot& slot) noexcept {
+    SlotStore* const store = std::exchange(slot.store_, nullptr);
+    if (store == nullptr) return;
+    if (store != store_) {
+      flush();
+      store_ = store;
+      first_ = slot.index_;
+    } else {
+      store->chain(last_, slot.index_);
+    }
+    last_ = slot.index_;
+    ++count_;
+  }
+
+ private:
+  void flush() noexcept {
+    if (store_ != nullptr) std::exchange(store_, nullptr)->give_back(first_, last_, count_);
+    count_ = 0;
+  }
+  SlotStore* store_ = nullptr;
+  std::uint32_t first_ = 0;
+  std::uint32_t last_ = 0;
+  std::uint32_t count_ = 0;
+};
 
 }  // namespace remora::detail

@@ -414,8 +414,10 @@ inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexc
 void QueueCore::end(std::uint64_t serial) noexcept {
   if (serial != serial_ || ready_count_ == 0) return;
   const std::span<Completion> out{ready_.data(), std::exchange(ready_count_, 0)};
-  if (any_slots_)
-    for (const Completion& each : out) each.entry_->slot = Slot{};
+  if (any_slots_) {
+    SlotReturn slots;
+    for (const Completion& each : out) slots.add(each.entry_->slot);
+  }
   // All of them at once: they are chained as they were handed out.
   out.back().entry_->next = free_;
   free_ = out.front().entry_;

@@ -33,9 +33,9 @@ TEST_P(PathCost, StaysWithinItsBound) {
 
 INSTANTIATE_TEST_SUITE_P(All, PathCost,
                          ::testing::Values(Cost{"posted", "registered", 154},
-                                           Cost{"posted", "batched", 300},
+                                           Cost{"posted", "batched", 275},
                                            Cost{"posted", "alone", 418},
-                                           Cost{"direct", "batched", 336},
+                                           Cost{"direct", "batched", 309},
                                            Cost{"direct", "alone", 314}),
                          [](const auto& test) { return test.param.path + "_" + test.param.face; });
 

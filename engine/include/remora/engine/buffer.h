@@ -56,6 +56,7 @@ namespace remora {
 
 namespace detail {
 class LocalMemory;  // a range and its keys, one for each device it is used on
+class SlotReturn;
 class SlotStore;
 
 /// A container of bytes in one piece; views are spans already.
@@ -186,6 +187,7 @@ class Slot {
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
  private:
+  friend class detail::SlotReturn;
   friend class SlotPool;
   friend class Target;
   friend class Source;
