@@ -37,7 +37,11 @@ class ClientMetrics {
               std::uint64_t in_flight) const noexcept {
     recorder.observe(poll_completions_, completion_count);
     cq_depth_.set(static_cast<std::int64_t>(completion_count));
-    send_queue_occupancy_.lower(static_cast<std::int64_t>(in_flight));
+    // The mark is all lanes': what others have lowered since may be a new highest.
+    if (in_flight == 0)
+      send_queue_occupancy_.lower(0);
+    else
+      send_queue_occupancy_.set(static_cast<std::int64_t>(in_flight));
   }
   /// `count` operations that were ok, and their `bytes`.
   [[gnu::always_inline]] void ended(metrics::Recorder recorder, transport::Opcode opcode,

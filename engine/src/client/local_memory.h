@@ -192,6 +192,7 @@ class SlotReturn {
   void add(Slot& slot) noexcept {
     SlotStore* const store = std::exchange(slot.store_, nullptr);
     if (store == nullptr) return;
+    slot.bytes_ = {};
     if (store != store_) {
       flush();
       store_ = store;

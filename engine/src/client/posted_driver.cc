@@ -145,21 +145,23 @@ void PostedDriver::run_in_line(OperationRecord& operation, bool taken) noexcept 
   wait(sink, 1, DeadlineSource{earliest});
 }
 
-void PostedDriver::leave_telling() noexcept {
+/// Lets the lane go and tells those who are to hear of it.
+void PostedDriver::let_go() noexcept {
   const bool tell = broken() && !std::exchange(broken_told_, true);
   tell_watchers();
   mutex_.unlock();
   if (tell && on_broken_) on_broken_();
-  if (anything_left()) leave_again();
 }
 
 /// Somebody left something between the last look and the letting go. Who has the lane now will see
 /// it, or it is this thread.
 void PostedDriver::leave_again() noexcept {
-  if (!mutex_.try_lock()) return;
-  collect();
-  pump();
-  leave();
+  while (mutex_.try_lock()) {
+    collect();
+    pump();
+    let_go();
+    if (!anything_left()) return;
+  }
 }
 
 /// Takes over what others have left in the inbox.

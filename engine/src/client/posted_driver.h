@@ -96,12 +96,13 @@ class PostedDriver final : public LaneDriver {
   /// Lets the lane go, after posting what has come in meanwhile.
   [[gnu::always_inline]] void leave() noexcept {
     if (watcher_ != nullptr || broken()) [[unlikely]]
-      return leave_telling();
-    mutex_.unlock();
+      let_go();
+    else
+      mutex_.unlock();
     if (anything_left()) [[unlikely]]
       leave_again();
   }
-  void leave_telling() noexcept;
+  void let_go() noexcept;
   void leave_again() noexcept;
   /// Something has come into the inbox that the one who left it may have thought the holder's.
   [[nodiscard]] bool anything_left() noexcept {

@@ -221,7 +221,8 @@ Status QueueCore::submit() noexcept {
   if (std::exchange(any_split_, false) && lend_to(filled) && Clock::now() >= deadline)
       [[unlikely]] {
     while (!filled.empty()) {
-      entry_of(filled.first)->after_barrier = false;
+      // It stands before what is taken next instead.
+      if (std::exchange(entry_of(filled.first)->after_barrier, false)) barrier_ = true;
       refuse(filled.take_first(), Code::kTimedOut);
     }
     return {};

@@ -169,6 +169,7 @@ Result<std::uint64_t> RegionCore::run_alone(const transport::WorkRequest& reques
   operation.length_bytes = length_bytes;
   operation.offset_bytes = at.bytes;
   operation.memory = nullptr;
+  operation.old_value = 0;  // of those that find none
   if (check(operation)) run(operation, deadline);
   if (operation.outcome.ok) return operation.old_value;
   return error_of(operation.outcome, operation_name(request.opcode));

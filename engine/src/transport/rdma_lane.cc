@@ -128,7 +128,7 @@ class RdmaLane final : public Lane {
   PostOutcome post_one(const WorkRequest& request, std::uint64_t sequence) noexcept {
     translate(request, sequence, alone_);
     alone_.request.send_flags |= IBV_SEND_SIGNALED;
-    ibv_send_wr* bad = &alone_.request;
+    ibv_send_wr* bad = nullptr;
     const int failed = link_.pair->post_send(&alone_.request, &bad);
     // Without a word on where it stopped, it may have gone.
     return {.taken = failed == 0 || bad != &alone_.request ? 1U : 0U, .error = failed};

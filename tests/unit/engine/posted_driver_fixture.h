@@ -46,7 +46,10 @@ class PostedDriverTest : public ::testing::Test {
 
   OperationRecord& make(transport::Opcode opcode, std::uint64_t offset, std::span<std::byte> local,
                         std::chrono::milliseconds deadline = std::chrono::seconds{60}) {
-    auto& operation = *operations_.emplace_back(std::make_unique<OperationRecord>());
+    // Not zeroed, as those on a caller's stack.
+    auto& operation = *operations_.emplace_back(std::make_unique_for_overwrite<OperationRecord>());
+    operation.next = nullptr;
+    operation.memory = nullptr;
     operation.request.opcode = opcode;
     operation.request.local = local.data();
     operation.offset_bytes = offset;

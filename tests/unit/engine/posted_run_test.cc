@@ -1,6 +1,7 @@
 // Operations that follow each other are moved as one, and end each by itself.
 
 #include <algorithm>
+#include <array>
 #include <gtest/gtest.h>
 #include <memory>
 #include <vector>
@@ -164,6 +165,63 @@ TEST_F(PostedRunTest, OneTakenBackBeforeItIsPostedLeavesTheOthersInLine) {
   }
   EXPECT_EQ(taken(), (std::vector{all[1], all[0], all[2], all[3]}));
   EXPECT_EQ(lane_->posted.size(), 3U);
+}
+
+TEST_F(PostedRunTest, FollowersOfOneTakenBackAreNoFollowersOfAnothers) {
+  std::array<CompletionSink::Run, 64> ring{};
+  CompletionSink other{ring};
+  const auto full = run(Opcode::kRead, 8);  // all that the lane has room for
+  submit(*full.front());
+  const auto before = run(Opcode::kRead, 2, 8);
+  submit(*before.front());
+  const auto writes = run(Opcode::kWrite, 3, 12);
+  for (OperationRecord* each : writes) each->sink = &other;
+  submit(*writes.front());
+  // What follows it stands behind operations of another queue now.
+  EXPECT_TRUE(driver_->cancel(*writes[0]));
+  lane_->complete(7);
+  wait_all(8);
+  lane_->complete(11);
+  wait_all(10);
+  EXPECT_EQ(taken().size(), 10U);
+  ASSERT_EQ(other.ready(), 3U);
+  EXPECT_EQ(other.take_run().first, writes[0]);
+  const CompletionSink::Run rest = other.take_run();
+  EXPECT_EQ(rest.first, writes[1]);
+  EXPECT_EQ(rest.count, 2U);
+  EXPECT_EQ(registry_->value("remora_client_read_bytes_total", {{"transport", "rdma"}}).value(),
+            10 * kBytes);
+  EXPECT_EQ(registry_->value("remora_client_written_bytes_total", {{"transport", "rdma"}}).value(),
+            2 * kBytes);
+}
+
+TEST_F(PostedRunTest, FollowersOfOneThatExpiredAreNoFollowersOfAnothers) {
+  std::array<CompletionSink::Run, 64> ring{};
+  CompletionSink other{ring};
+  const auto full = run(Opcode::kRead, 8);
+  submit(*full.front());
+  const auto before = run(Opcode::kRead, 2, 8);
+  submit(*before.front());
+  const auto writes = run(Opcode::kWrite, 3, 12);
+  for (OperationRecord* each : writes) each->sink = &other;
+  writes[0]->deadline = Clock::now();
+  submit(*writes.front());
+  lane_->complete(7);
+  wait_all(8);
+  lane_->complete(11);
+  wait_all(10);
+  EXPECT_EQ(writes[0]->outcome.code, Code::kTimedOut);
+  EXPECT_EQ(taken().size(), 10U);
+  EXPECT_EQ(other.ready(), 3U);
+}
+
+TEST(Ticket, GenerationZeroIsPassedOver) {
+  static_assert(Ticket{5, 0xffffffff}.next() == Ticket{5, 1});
+  static_assert(Ticket{5, 7}.next() == Ticket{5, 8});
+  static_assert(!Ticket{5, 0} && Ticket{0, 1});
+  const Ticket ticket{7, 9};
+  EXPECT_EQ(ticket.index(), 7U);
+  EXPECT_EQ(ticket.generation(), 9U);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "../verbs/fake_verbs.h"
@@ -72,6 +73,34 @@ class RdmaLaneTest : public ::testing::Test {
 };
 
 using Places = std::vector<std::size_t>;
+
+/// What a provider says of a request that it refuses.
+enum class Says { kNothing, kNull, kTheRequest };
+Says g_says = Says::kNothing;
+int refuse_send(ibv_qp* /*pair*/, ibv_send_wr* chain, ibv_send_wr** bad) {
+  if (g_says != Says::kNothing) *bad = g_says == Says::kNull ? nullptr : chain;
+  return ENOMEM;
+}
+
+TEST_F(RdmaLaneTest, RefusedRequestMayHaveGoneUnlessTheProviderNamesIt) {
+  fake_.table.post_send = &refuse_send;
+  pair_.emplace(rig_->connected());
+  auto lane = rdma::make_lane({.pair = &*pair_, .to_error = [] {}, .destroy = [] {}}, rig_->queue,
+                              1U << 20U, kDepth)
+                  .value();
+  const WorkRequest request{};
+  for (const std::size_t length : {1U, 3U}) {
+    const std::vector<const WorkRequest*> chain(length, &request);
+    for (const auto& [says, taken] :
+         {std::pair{Says::kNothing, length}, std::pair{Says::kNull, length},
+          std::pair{Says::kTheRequest, std::size_t{0}}}) {
+      g_says = says;
+      const PostOutcome outcome = lane->post(chain, 0);
+      EXPECT_EQ(outcome.taken, taken) << "of " << length;
+      EXPECT_EQ(outcome.error, ENOMEM);
+    }
+  }
+}
 
 TEST_F(RdmaLaneTest, ShortChainOnAnEmptyQueueHasOneCompletion) { EXPECT_EQ(post(8), (Places{7})); }
 

@@ -208,6 +208,51 @@ TEST(Recorder, RegistryHistogramAgreesWithStandAlone) {
     EXPECT_EQ(read.percentile(percent), alone.percentile(percent));
 }
 
+TEST(OwnedCells, AreSummedWithThoseOfThreadsAndKeptWhenTheyGo) {
+  const auto registry = make_registry();
+  const Counter counter = registry->counter("test_total", "Count.").value();
+  registry->recorder().add(counter, 1);
+  {
+    OwnedCells one = registry->own_cells();
+    OwnedCells other = registry->own_cells();
+    one.recorder().add(counter, 10);
+    std::thread{[&] { one.recorder().add(counter, 10); }}.join();  // one at a time, any thread
+    other.recorder().add(counter, 100);
+    EXPECT_EQ(registry->value(counter), 121U);
+    EXPECT_EQ(registry->block_count(), 3U);
+  }
+  EXPECT_EQ(registry->value(counter), 121U);
+  const OwnedCells again = registry->own_cells();
+  again.recorder().add(counter);
+  EXPECT_EQ(registry->value(counter), 122U);
+  EXPECT_EQ(registry->block_count(), 3U) << "used again";
+}
+
+TEST(OwnedCells, MovedOnesRecordWhereTheyDidAndTheEmptyOnesNowhere) {
+  auto registry = make_registry();
+  const Counter counter = registry->counter("test_total", "Count.").value();
+  OwnedCells first = registry->own_cells();
+  OwnedCells second = std::move(first);
+  second.recorder().add(counter);
+  // NOLINTNEXTLINE(bugprone-use-after-move): it records nowhere, and that is what is asked
+  first.recorder().add(counter);
+  OwnedCells third;
+  third.recorder().add(counter);
+  third = std::move(second);
+  third.recorder().add(counter);
+  EXPECT_EQ(registry->value(counter), 2U);
+  registry.reset();  // third outlives it
+}
+
+TEST(Gauge, LoweredOneKeepsItsHighWater) {
+  const auto registry = make_registry();
+  const Gauge gauge = registry->gauge("test_depth", "Depth.", {}, HighWater::kExport).value();
+  gauge.set(7);
+  gauge.lower(0);
+  EXPECT_EQ(registry->value(gauge), 0);
+  EXPECT_EQ(registry->high_water(gauge), 7);
+}
+
 TEST(Gauge, HighWaterHoldsUnderContention) {
   const auto registry = make_registry();
   const Gauge gauge = registry->gauge("test_depth", "Depth.", {}, HighWater::kExport).value();

@@ -77,7 +77,7 @@ class Gauge {
     if (cell_ == nullptr) return;
     note(cell_->value.fetch_add(delta, std::memory_order_relaxed) + delta);
   }
-  /// Sets it to `value`, which is known to be no new highest: less than it was set to before.
+  /// Sets it to `value`, which is known to be no new highest.
   void lower(std::int64_t value) const noexcept {
     if (cell_ != nullptr) cell_->value.store(value, std::memory_order_relaxed);
   }

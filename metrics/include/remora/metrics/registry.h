@@ -182,7 +182,8 @@ class Registry {
                                                       const Labels& labels = {}) const;
   /// Series exported now, counted as RegistryOptions says.
   [[nodiscard]] std::size_t series_count() const;
-  /// Blocks of cells, used and waiting for a new thread: the most threads that recorded at once.
+  /// Blocks of cells, used and waiting for the next user: the most threads and objects that
+  /// recorded at once. A scrape goes through all of them.
   [[nodiscard]] std::size_t block_count() const;
 
   /// A scrape: all series in Prometheus' text format 0.0.4, families by name. Calls the callbacks
