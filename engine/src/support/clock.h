@@ -14,7 +14,8 @@ namespace remora {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
-/// Clock::now() in half of its instructions: the data path reads the clock for each visit to a lane.
+/// Clock::now() in half of its instructions: the data path reads the clock for each visit to a
+/// lane.
 [[nodiscard]] inline Clock::time_point clock_now() noexcept {
   timespec now;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   ::clock_gettime(CLOCK_MONOTONIC, &now);
