@@ -132,15 +132,15 @@ TEST_P(LanesTest, ThreadsAndQueuesSeeWhatOthersHaveWritten) {
 
 TEST_P(LanesTest, LargeTransfersOfSeveralThreadsAtOnce) {
   constexpr std::size_t kThreads = 3;
-  const Region region = wide(3_MiB);
+  const Region region = wide(kThreads * 2_MiB);
   std::vector<std::thread> threads;
   std::array<std::string, kThreads> faults;
   for (std::size_t self = 0; self < kThreads; ++self)
     threads.emplace_back([&, self] {
-      const ByteOffset at{self * 1_MiB};
-      std::vector<std::byte> into(1_MiB);
+      const ByteOffset at{self * 2_MiB};
+      std::vector<std::byte> into(2_MiB);
       for (std::size_t round = 0; round < steps(20); ++round) {
-        const std::vector<std::byte> bytes = noise(1_MiB, round * kThreads + self);
+        const std::vector<std::byte> bytes = noise(2_MiB, round * kThreads + self);
         if (!region.write(at, bytes)) faults[self] = "write";
         if (!region.read(at, into)) faults[self] = "read";
         if (into != bytes) faults[self] = "other bytes";
@@ -148,6 +148,73 @@ TEST_P(LanesTest, LargeTransfersOfSeveralThreadsAtOnce) {
     });
   for (std::thread& thread : threads) thread.join();
   for (const std::string& fault : faults) EXPECT_EQ(fault, "");
+}
+
+/// Ends with `expected` completions, all of them ok.
+[[nodiscard]] std::string drain_well(Queue& queue, std::size_t expected) {
+  std::size_t ended = 0;
+  while (queue.size() > 0)
+    for (const Completion& completion : queue.wait(1)) {
+      ++ended;
+      if (!completion.ok()) return completion.error().message();
+    }
+  return ended == expected ? "" : std::to_string(ended) + " completions";
+}
+
+TEST_P(LanesTest, QueueOnEachLaneMovesLargeTransfersAtOnce) {
+  constexpr std::size_t kEach = 2;
+  const Region region = wide(kLanes * kEach * 2_MiB);
+  const std::vector<std::byte> model = noise(kLanes * kEach * 2_MiB, 20);
+  std::vector<std::byte> bytes(model.size());
+  const RegisteredMemory memory = many_->register_memory(bytes).value();
+  std::vector<Queue> queues;
+  for (std::uint32_t i = 0; i < kLanes; ++i)
+    queues.push_back(region.queue({.depth = 2 * kEach}).value());
+  for (const bool write : {true, false}) {
+    // Written from memory that is not registered.
+    for (std::size_t i = 0; i < kLanes * kEach; ++i) {
+      const std::uint64_t at = i * 2_MiB;
+      Queue& queue = queues[i % kLanes];
+      if (write)
+        queue.write(ByteOffset{at}, std::span{model}.subspan(at, 2_MiB));
+      else
+        queue.read(ByteOffset{at}, Target{memory, at, 2_MiB});
+      ASSERT_TRUE(ok(queue.submit()));
+    }
+    for (Queue& queue : queues) EXPECT_EQ(drain_well(queue, kEach), "");
+  }
+  EXPECT_TRUE(same_bytes(bytes, model));
+}
+
+TEST_P(LanesTest, QueueGoesOnBesideTransfersOverAllLanes) {
+  const Region region = wide(6_MiB);
+  std::vector<std::byte> queued(1_MiB);
+  std::vector<std::byte> read(1_MiB);
+  Queue queue = region.queue({.depth = 4}).value();
+  std::string fault;
+  std::thread beside{[&] {
+    std::vector<std::byte> into(4_MiB);
+    for (std::size_t round = 0; round < steps(10); ++round) {
+      const std::vector<std::byte> bytes = noise(4_MiB, round);
+      if (!region.write(ByteOffset{2_MiB}, bytes)) fault = "write";
+      if (!region.flush_visible()) fault = "flush_visible";
+      if (!region.read(ByteOffset{2_MiB}, into)) fault = "read";
+      if (into != bytes) fault = "other bytes";
+    }
+  }};
+  for (std::size_t round = 0; round < steps(20); ++round) {
+    fill(queued, 100 + round);
+    queue.write(ByteOffset{0}, queued);
+    queue.write(ByteOffset{1_MiB}, std::span{queued}.first(64));
+    queue.barrier();
+    queue.read(ByteOffset{0}, read);
+    queue.flush_visible();
+    EXPECT_TRUE(ok(queue.submit()));
+    EXPECT_EQ(drain_well(queue, 4), "");
+    EXPECT_TRUE(same_bytes(read, queued)) << round;
+  }
+  beside.join();
+  EXPECT_EQ(fault, "");
 }
 
 TEST_P(LanesTest, MoreThanThereCanBeAreRefused) {

@@ -13,9 +13,9 @@ using transport::Opcode;
 
 namespace {
 
-/// A part this long is worth a lane of its own: below, the wake-ups and the first answers of more
-/// lanes take longer than the bytes.
-constexpr std::uint64_t kPartBytes = std::uint64_t{256} << 10U;
+/// A part this long is worth a lane of its own: below, what each lane costs is more than what it
+/// saves (tests/bench, "Lanes").
+constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20U;
 /// Parts begin at whole pages, so that no two lanes write to one.
 constexpr std::uint64_t kPartAlignment = 4096;
 /// Somebody else's completion tells by the watcher, so this is for a lost descriptor only.

@@ -1,5 +1,6 @@
 /// How operations over several lanes end, where the lanes decide.
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <memory>
 #include <numeric>
@@ -78,9 +79,9 @@ TEST_F(OverLanesTest, PartsAreAsManyAsLanesAndMakeTheWhole) {
 
 TEST_F(OverLanesTest, SmallTransfersAndAtomicsStayOnOne) {
   open(2);
-  ASSERT_TRUE(region_->read(ByteOffset{0}, std::span{local_}.first(256_KiB)));
+  ASSERT_TRUE(region_->read(ByteOffset{0}, std::span{local_}.first(64_KiB)));
+  ASSERT_TRUE(region_->read(ByteOffset{0}, std::span{local_}.first(2_MiB - 1)));
   ASSERT_TRUE(region_->fetch_add(ByteOffset{0}, 1));
-  EXPECT_EQ(lanes_[0]->posted.size() + lanes_[1]->posted.size(), 2U);
   EXPECT_TRUE(lanes_[0]->posted.empty() || lanes_[1]->posted.empty()) << "one thread, one lane";
 }
 
@@ -103,6 +104,21 @@ TEST_F(OverLanesTest, QueuesTakeTurns) {
   }
   EXPECT_EQ(lanes_[0]->posted.size(), 2U);
   EXPECT_EQ(lanes_[1]->posted.size(), 2U);
+}
+
+TEST_F(OverLanesTest, QueuedTransferStaysOnItsQueuesLaneAndSoDoesTheFlushBehindIt) {
+  open(3);
+  Queue queue = region_->queue({.depth = 3}).value();
+  queue.write(ByteOffset{0}, std::span{local_});
+  queue.read(ByteOffset{0}, std::span{local_});
+  queue.barrier();
+  queue.flush_visible();
+  ASSERT_TRUE(queue.submit());
+  ASSERT_EQ(queue.wait(3).size(), 3U);
+  const auto carries = [](const PromptLane* lane) { return !lane->posted.empty(); };
+  ASSERT_EQ(std::count_if(lanes_.begin(), lanes_.end(), carries), 1);
+  const PromptLane* const lane = *std::find_if(lanes_.begin(), lanes_.end(), carries);
+  EXPECT_EQ(lane->posted.back().request.opcode, Opcode::kFlush);
 }
 
 TEST_F(OverLanesTest, RefusedPartIsTheWholesRefusal) {
