@@ -17,7 +17,7 @@ using transport::Opcode;
 using transport::PostOutcome;
 
 /// Completes what is posted at once, as it is told to; or refuses it.
-class PromptLane final : public FakeLane {
+class LoneLane final : public FakeLane {
  public:
   using FakeLane::FakeLane;
   PostOutcome post(transport::Chain chain, std::uint64_t first_sequence) noexcept override {
@@ -36,7 +36,7 @@ class PromptLane final : public FakeLane {
 class PostedAloneTest : public PostedDriverTest {
  protected:
   void SetUp() override {
-    auto lane = std::make_unique<PromptLane>();
+    auto lane = std::make_unique<LoneLane>();
     prompt_ = lane.get();
     start(std::move(lane));
   }
@@ -45,7 +45,7 @@ class PostedAloneTest : public PostedDriverTest {
     operation.sink = nullptr;
     return transport::is_transfer(opcode) ? registered(operation) : operation;
   }
-  PromptLane* prompt_ = nullptr;
+  LoneLane* prompt_ = nullptr;
 };
 
 TEST_F(PostedAloneTest, WhatEndsAtOnceIsCountedOnce) {
@@ -120,7 +120,7 @@ TEST_F(PostedAloneTest, WhatTheLaneRefusesAndMayHaveTakenIsIndeterminate) {
 }
 
 TEST_F(PostedAloneTest, BehindABacklogItKeepsItsPlace) {
-  auto lane = std::make_unique<PromptLane>(1, 4096);
+  auto lane = std::make_unique<LoneLane>(1, 4096);
   prompt_ = lane.get();
   start(std::move(lane));
   prompt_->prompt = false;
