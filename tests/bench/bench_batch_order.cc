@@ -134,6 +134,10 @@ void compare(std::size_t count, std::int64_t pairs) {
 
 int main(int argc, char** argv) {
   const auto pairs = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 15;
+  if (pairs <= 0 || argc > 2) {
+    std::fprintf(stderr, "usage: bench_batch_order [PAIRS]\n");
+    return 1;
+  }
   for (const std::size_t count : {32U, 64U, 256U, 1024U, 4096U, 16384U, 65536U})
     remora::bench::compare(count, pairs);
 }

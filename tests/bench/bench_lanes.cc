@@ -255,6 +255,8 @@ std::vector<Work> works() {
 }
 
 int run(const Arguments& arguments) {
+  arguments.expect({"--transport", "--pairs", "--milliseconds", "--only", "--address", "--core",
+                    "--server-core"});
   const Setup setup{.transport = arguments.text("--transport", "tcp"),
                     .address = arguments.text("--address", "127.0.0.1")};
   const auto server = ServerProcess::start(arguments.number("--server-core", 0),

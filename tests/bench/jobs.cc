@@ -222,6 +222,15 @@ int Arguments::number(std::string_view name, int otherwise) const {
   return found.empty() ? otherwise : std::atoi(found.c_str());
 }
 
+void Arguments::expect(std::initializer_list<std::string_view> names) const {
+  for (int i = 1; i < argc_; i += 2) {
+    if (std::find(names.begin(), names.end(), argv_[i]) != names.end() && i + 1 < argc_) continue;
+    std::string all;
+    for (const std::string_view name : names) all += " [" + std::string{name} + " VALUE]";
+    give_up(std::string{argv_[i]} + " is no option, or lacks its value; there are" + all);
+  }
+}
+
 void give_up(const std::string& what) {
   std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, what.c_str());
   std::_Exit(1);

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -110,6 +111,8 @@ class Arguments {
   Arguments(int argc, char** argv) : argc_{argc}, argv_{argv} {}
   [[nodiscard]] std::string text(std::string_view name, std::string_view otherwise) const;
   [[nodiscard]] int number(std::string_view name, int otherwise) const;
+  /// Ends the program, naming all there are, where an argument is none of `names` or has no value.
+  void expect(std::initializer_list<std::string_view> names) const;
 
  private:
   int argc_;

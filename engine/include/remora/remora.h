@@ -3,7 +3,7 @@
 /// Remora: the memory of other machines, in blocks, by one-sided RDMA.
 ///
 /// The one header a user of the engine needs. Start with Engine (a client) or Server.
-/// engine/README.md shows both in twenty lines.
+/// engine/README.md shows both.
 
 #include <remora/engine/async.h>           // IWYU pragma: export
 #include <remora/engine/buffer.h>          // IWYU pragma: export

@@ -114,7 +114,7 @@ Result<std::shared_ptr<Arena>> EngineCore::arena() {
   if (arena_ == nullptr) {
     const std::uint32_t threads = options_.arena_threads != 0
                                       ? options_.arena_threads
-                                      : std::max(1U, std::thread::hardware_concurrency());
+                                      : std::max(2U, std::thread::hardware_concurrency()) - 1;
     try {
       arena_ = std::make_shared<Arena>(static_cast<int>(threads), 0, placement_);
     } catch (const std::bad_alloc&) {

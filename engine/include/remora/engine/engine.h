@@ -45,8 +45,9 @@ struct EngineOptions {
   std::uint32_t lane_depth = 512;
   /// Data paths of a session, 1 to kLanesMax: queue pairs, or tcp streams; shm has always one. A
   /// queue stays on one, the next queue takes the next, and synchronous operations of a thread
-  /// share one: threads and queues then hinder each other less. Large synchronous transfers go over
-  /// all of them at once. When one breaks, all end.
+  /// share one: threads and queues then hinder each other less. Synchronous reads and writes of 2
+  /// MiB and more, of one piece and without a notice, go over all of them at once. When one breaks,
+  /// all end.
   std::uint32_t lanes = 1;
   /// Threads that copy one large transfer or batch over shm together, the caller's among them; 0:
   /// as many as there are processors, 4 at most; 1: none but the caller's. Started when first
@@ -57,8 +58,8 @@ struct EngineOptions {
   /// and no such queues.
   std::uint32_t pollers = 1;
   /// Threads on which coroutines go on that are resumed on the arena (Resume::on_arena()), at most
-  /// kArenaThreadsMax; 0: as many as there are processors. They are oneTBB's workers, which the
-  /// process shares. The arena is made with the first such queue.
+  /// kArenaThreadsMax; 0: one fewer than there are processors, but one at least, which is how many
+  /// workers oneTBB has. The process shares them. The arena is made with the first such queue.
   std::uint32_t arena_threads = 0;
   /// Slots for buffers that are not registered: count × size is pinned on first use over rdma.
   std::uint32_t bounce_slot_count = 32;

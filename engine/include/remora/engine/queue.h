@@ -196,7 +196,8 @@ class Queue {
   /// that operation has been handed out).
   Status cancel(Ticket ticket) noexcept;
 
-  /// Blocks until `at_least` completions are there, or all that was submitted has completed.
+  /// Blocks until `at_least` completions are there, or all that was submitted has completed. They
+  /// come in no order that can be relied on: tags and tickets say which is which.
   /// Errors: see Completions::status().
   Completions wait(std::size_t at_least) noexcept;
   /// What has completed by now; never blocks.
