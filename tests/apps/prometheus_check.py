@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks the dashboard, the rules and the alerts of metrics/ against each other and a Prometheus.
 
-    files    the catalogue in metrics/README.md, the code, rules, dashboard, runbook: same series
-    queries  every query parses, and returns data where it can, from a Prometheus under load
-    alerts   alerts that are to be pending or firing
+    files      the catalogue in metrics/README.md, the code, rules, dashboard, runbook: same series
+    self-test  faults seeded into copies of these files are caught
+    queries    every query parses, and returns data where it can, from a Prometheus under load
+    alerts     alerts that are to be pending or firing
 
 Prints what is wrong, one thing a line; exit status 1 when there is something.
 """
@@ -13,7 +14,9 @@ import glob
 import json
 import os
 import re
+import shutil
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -47,18 +50,54 @@ SERIES_IN_CODE = re.compile(r'"((?:remora_(?:client|server|build)|process)_[a-z0
 PART_OF_HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
 
 
+# A fault in one file below the root, by what stands there and what is put in its place, and words of
+# the message that must come.
+README, RULES = "metrics/README.md", "metrics/prometheus/remora.rules.yml"
+ALERTS, RUNBOOK = "metrics/prometheus/remora.alerts.yml", "metrics/prometheus/RUNBOOK.md"
+TESTS, DASHBOARD = "metrics/prometheus/tests/", "metrics/grafana/remora.json"
+SEEDED = [
+    (RULES, "remora_client_read_bytes_total", "remora_client_bytes_read_total", "not in the catalogue"),
+    (RULES, "instance:process_open_fds:ratio", "instance:process_fds:ratio", "not in the catalogue"),
+    (ALERTS, 'errno="ENOMEM"', 'errno="ENOMEN"', 'no errno="ENOMEN"'),
+    (ALERTS, 'cause="evicted"', 'reason="evicted"', "no label reason"),
+    (ALERTS, "#remoramrcacheoff", "#remoramrcache", "its runbook_url is not"),
+    (ALERTS, "severity: info", "urgency: info", "no severity"),
+    (RUNBOOK, "## RemoraMrCacheOff", "## RemoraMrCache", "an alert without a section"),
+    (RUNBOOK, "remora_server_regions", "remora_server_region", "not in the catalogue"),
+    (README, "| `remora_server_grants` |", "| grants |", "declared in the code"),
+    (README, "`remora_client_mr_cache_kept`", "`remora_client_mr_cache_held`", "not declared in the code"),
+    (DASHBOARD, "remora_server_grants", "remora_server_grant", "not in the catalogue"),
+    (DASHBOARD, "status!=", "state!=", "no label state"),
+    (DASHBOARD, "#0072B2", "#00FF00", "not of the palette"),
+    (DASHBOARD, '"unit": "ops"', '"unit": ""', "no unit"),
+    (DASHBOARD, '"x": 3', '"x": 2', "overlaps"),
+    (TESTS + "client_test.yml", "alertname: RemoraMrCacheOff\n        exp_alerts: []",
+     "alertname: RemoraMrCacheOff\n        exp_alerts:", "want both"),
+    (TESTS + "rules_test.yml", "instance:process_open_fds:ratio", "x", "no test"),
+]
+
+
 class Faults:
-    def __init__(self):
-        self.count = 0
+    def __init__(self, quiet=False):
+        self.quiet, self.texts = quiet, []
 
     def add(self, text):
-        self.count += 1
-        print(f"    {text}")
+        self.texts.append(text)
+        self.say(text)
+
+    def say(self, text):
+        if not self.quiet:
+            print(f"    {text}")
 
 
 def read(*path):
     with open(os.path.join(*path), encoding="utf-8") as file:
         return file.read()
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 # --- the catalogue --------------------------------------------------------------------------------
@@ -266,8 +305,24 @@ def check_files(options, faults):
     check_alerts(folder, alerts, tests, catalogue, faults)
     check_dashboard(dashboard, catalogue, recorded, faults)
     queries = list(queries_of(dashboard))
-    print(f"    {len(catalogue)} series, {len(recorded)} recording rules, {len(alerts)} alerts, "
-          f"{len(queries)} queries of panels")
+    faults.say(f"{len(catalogue)} series, {len(recorded)} recording rules, {len(alerts)} alerts, "
+               f"{len(queries)} queries of panels")
+
+
+def self_test(options, faults):
+    with tempfile.TemporaryDirectory() as root:
+        for room in ("metrics", "engine", "apps"):
+            shutil.copytree(os.path.join(options.source, room), os.path.join(root, room))
+        for name, old, new, expected in SEEDED:
+            path = os.path.join(root, name)
+            text = read(path)
+            write(path, text.replace(old, new))
+            caught = Faults(quiet=True)
+            check_files(argparse.Namespace(source=root), caught)
+            if old not in text or not any(expected in fault for fault in caught.texts):
+                faults.add(f"not caught: {name}: {new} for {old}: {caught.texts}")
+            write(path, text)
+    faults.say(f"{len(SEEDED)} seeded faults")
 
 
 # --- a running Prometheus -------------------------------------------------------------------------
@@ -351,8 +406,6 @@ def rules_that_ran(prometheus, deadline, faults):
     for rule in rules:
         if rule["health"] != "ok":
             faults.add(f"rule {rule['name']}: {rule.get('lastError') or rule['health']}")
-        if rule["type"] == "alerting" and rule["state"] == "firing":
-            faults.add(f"alert {rule['name']} fires, though all is well: {rule['alerts'][0]['annotations']['description']}")
     return rules
 
 
@@ -395,7 +448,7 @@ def check_queries(options, faults):
             if error or count:
                 faults.add(f"{where}: {error or 'has data after all; take it out of NO_DATA'}: {query}")
             else:
-                print(f"    {where}: no data here: {NO_DATA[name]}")
+                faults.say(f"{where}: no data here: {NO_DATA[name]}")
     for name in set(NO_DATA) - {name for _, name, _ in wanted}:
         faults.add(f"NO_DATA names {name}, which is neither a panel nor a rule")
 
@@ -410,7 +463,10 @@ def check_queries(options, faults):
         if error or not values:
             faults.add(f"variable {variable['name']}: {error or 'no values'}")
     check_endpoints(options.endpoint, catalogue, faults)
-    print(f"    {len(wanted)} queries, {sum(rule['type'] == 'alerting' for rule in rules)} alerts")
+    for alert in (prometheus.get("alerts")[0] or {"alerts": []})["alerts"]:
+        if alert["state"] == "firing":
+            faults.add(f"an alert fires though all is well: {alert['annotations']['description']}")
+    faults.say(f"{len(wanted)} queries, {sum(rule['type'] == 'alerting' for rule in rules)} alerts")
 
 
 def check_states(options, faults):
@@ -432,7 +488,7 @@ def check_states(options, faults):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["files", "queries", "alerts"])
+    parser.add_argument("what", choices=["files", "self-test", "queries", "alerts"])
     parser.add_argument("--source", default=os.path.join(os.path.dirname(__file__), "../.."))
     parser.add_argument("--prometheus", metavar="ADDRESS:PORT")
     parser.add_argument("--seconds", type=float, default=20, help="how long to wait for data")
@@ -441,8 +497,10 @@ def main():
     parser.add_argument("--expect", action="append", default=[], metavar="ALERT=STATE")
     options = parser.parse_args()
     faults = Faults()
-    {"files": check_files, "queries": check_queries, "alerts": check_states}[options.what](options, faults)
-    return 1 if faults.count else 0
+    checks = {"files": check_files, "self-test": self_test, "queries": check_queries,
+              "alerts": check_states}
+    checks[options.what](options, faults)
+    return 1 if faults.texts else 0
 
 
 if __name__ == "__main__":

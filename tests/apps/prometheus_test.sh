@@ -18,6 +18,7 @@ for file in "$shipped"/tests/*.yml; do
   run 0 "promtool test rules $(basename "$file")" promtool test rules "$file"
 done
 check() { python3 "$here/prometheus_check.py" "$@" --source "$source_folder"; }
+is "seeded faults are caught" check self-test
 is "catalogue, code, rules, dashboard and runbook agree" check files
 
 # --- a server, a client over tcp, one over shm, and Prometheus ------------------------------------
@@ -34,10 +35,11 @@ metrics: {address: "$metrics"}
 YAML
 start_server "$work/both.yaml"
 
-# load TRANSPORT ADDRESS: a client in the background that shows its series, before and after an end.
+# load TRANSPORT ADDRESS: a client in the background, behind other tests, that shows its series until
+# it is killed, also when its operations have failed.
 load() {
-  "$remora" --timeout 5s bench "remora://$host:$port/cache?transport=$1" --op read,write,cas,add --depth 8 \
-    --seconds 60 --metrics "$2" --linger 60 >"$work/bench.$1" 2>&1 </dev/null &
+  nice -n 10 "$remora" --timeout 5s bench "remora://$host:$port/cache?transport=$1" --depth 8 \
+    --op read,write,cas,add --seconds 60 --metrics "$2" --linger 60 >"$work/bench.$1" 2>&1 </dev/null &
   pids+=($!)
 }
 load tcp "$tcp_metrics"
