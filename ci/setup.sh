@@ -15,7 +15,8 @@ build_packages=(
   libtbb-dev libhwloc-dev
   curl jq
 )
-# Test frameworks, formatters, linters. `prometheus` is here for promtool only.
+# Test frameworks, formatters, linters. `prometheus` is here as a program: promtool,
+# and a server that tests start themselves.
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format-14 clang-tidy-14 shellcheck python3
@@ -48,7 +49,7 @@ usage: ci/setup.sh [--list] [GROUP...]
 
 Installs what is missing of the groups (default: build).
   build   compiler, libraries, ccache
-  test    test frameworks, clang-format, clang-tidy, shellcheck, promtool
+  test    test frameworks, clang-format, clang-tidy, shellcheck, prometheus
   vm      QEMU and the RDMA user-space tools
   fresh   mmdebstrap
   bench   what tests/bench/compare.sh compares with
