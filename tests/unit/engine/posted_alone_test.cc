@@ -25,9 +25,11 @@ class LoneLane final : public FakeLane {
     PostOutcome outcome = FakeLane::post(chain, first_sequence);
     if (refuse_but_take) return {.taken = chain.size(), .error = EIO};
     if (prompt && outcome.error == 0) complete(first_sequence + chain.size() - 1, ends_as);
+    ++posts;
     return outcome;
   }
-  bool prompt = true;
+  std::atomic<bool> prompt{true};
+  std::atomic<int> posts{0};
   bool refuse_but_take = false;
   CompletionStatus ends_as = CompletionStatus::kSuccess;
   std::function<void()> on_post;
@@ -78,7 +80,7 @@ TEST_F(PostedAloneTest, WhatIsNotThereYetIsWaitedFor) {
   auto& operation = alone(Opcode::kRead);
   std::thread later{[&] {
     // The other holder of the lane finds the completion, and gives it to its owner.
-    while (lane_->doorbells == 0) std::this_thread::yield();
+    while (prompt_->posts == 0) std::this_thread::yield();
     auto& other = alone(Opcode::kWrite, 128);
     prompt_->prompt = true;
     driver_->run(other);
