@@ -52,7 +52,7 @@ enum class Opcode : std::uint8_t {
   kFlush,  ///< reads a byte into the lane's own memory: what was written before is visible then
 };
 
-inline constexpr std::size_t kOpcodes = 7;
+inline constexpr std::size_t kOpcodes = static_cast<std::size_t>(Opcode::kFlush) + 1;
 
 [[nodiscard]] constexpr bool is_atomic(Opcode opcode) noexcept {
   return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
