@@ -20,7 +20,7 @@ build_packages=(
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format-14 clang-tidy-14 shellcheck python3
-  prometheus valgrind iproute2 procps
+  prometheus valgrind iproute2 procps tmux
 )
 # A guest with Soft-RoCE. The guest's kernel is fetched by ci/vm, not installed.
 vm_packages=(
