@@ -13,6 +13,7 @@ build_packages=(
   libexpected-dev libspdlog-dev libcli11-dev nlohmann-json3-dev
   libprotobuf-dev protobuf-compiler
   libtbb-dev libhwloc-dev
+  libjs-dygraphs
   curl jq
 )
 # Test frameworks, formatters, linters. `prometheus` is here as a program: promtool,
@@ -21,6 +22,7 @@ test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format-14 clang-tidy-14 shellcheck python3
   prometheus valgrind iproute2 procps
+  chromium fonts-dejavu-core
 )
 # A guest with Soft-RoCE. The guest's kernel is fetched by ci/vm, not installed.
 vm_packages=(

@@ -1,0 +1,20 @@
+#pragma once
+
+// The page at `/` (metrics/page): its files, part of the program, so that it needs neither a folder
+// nor a network.
+
+#include <span>
+#include <string_view>
+
+namespace remora::metrics {
+
+struct PageFile {
+  std::string_view path;  // of the request: "/", "/page/dashboard.js"
+  std::string_view content_type;
+  std::string_view bytes;
+};
+
+// All of them; they live as long as the program.
+[[nodiscard]] std::span<const PageFile> page_files() noexcept;
+
+}  // namespace remora::metrics
