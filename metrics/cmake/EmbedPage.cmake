@@ -46,7 +46,7 @@ ${table}};
 
 }  // namespace
 
-std::span<const PageFile> page_files() noexcept { return kFiles; }
+std::span<const PageFile> page_files() { return kFiles; }
 
 }  // namespace remora::metrics
 ")

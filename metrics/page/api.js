@@ -3,12 +3,12 @@
 const kTimeoutMs = 8000;
 const kTokenKey = 'remora.token';
 
-// The endpoint wants to know who asks. `scheme` is in lower case: "bearer", "basic".
+// The endpoint wants to know who asks.
 export class Unauthorized extends Error {
-  constructor(scheme, sent) {
+  constructor(bearer, sent) {
     super('not authorised');
-    this.scheme = scheme;
-    this.sent = sent;  // a token went with the request, so it is wrong
+    this.bearer = bearer;  // by a token; else by what a browser asks for itself
+    this.sent = sent;      // a token went with the request, so it is wrong
   }
 }
 
@@ -44,8 +44,7 @@ export async function ask(path) {
     headers, cache: 'no-store', credentials: 'same-origin', signal: AbortSignal.timeout(kTimeoutMs)});
   if (answer.status === 401) {
     await answer.body?.cancel();
-    const scheme = (answer.headers.get('WWW-Authenticate') ?? '').trim().split(/[\s,]/)[0].toLowerCase();
-    throw new Unauthorized(scheme, sent);
+    throw new Unauthorized(/\bbearer\b/i.test(answer.headers.get('WWW-Authenticate') ?? ''), sent);
   }
   if (!answer.ok) {
     const text = (await answer.text()).slice(0, 200).trim();

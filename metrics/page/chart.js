@@ -1,7 +1,7 @@
 // One chart: a panel on the page with its drawing, its legend and its table of values.
 
 /* global Dygraph */
-import {clock, exact, format, kNone, linearTicks, logTicks} from './format.js';
+import {clock, exact, format, kNone, linearTicks, logTicks, timeTicks} from './format.js';
 
 // Okabe and Ito's colours, which people who do not see all colours can tell apart; on white their
 // yellow and sky blue would be too pale. Dashes tell lines apart without any colour.
@@ -10,7 +10,7 @@ const kColours = {
   dark: ['#56b4e9', '#e69f00', '#2fc79b', '#e79dc4', '#f0e442', '#ffffff', '#8fa8ff', '#ff8a4c'],
 };
 const kDashes = [null, [7, 3], [2, 3], [9, 3, 2, 3], [14, 4], [5, 2, 2, 2, 2, 2], [3, 6], [12, 2, 4, 2]];
-const kInk = {light: {grid: '#dfe3e8', axis: '#7a828c'}, dark: {grid: '#2b313a', axis: '#6d7682'}};
+const kInk = {light: {grid: '#dfe3e8', axis: '#7a828c'}, dark: {grid: '#333b46', axis: '#6d7682'}};
 
 const of = (list, at) => list[at % list.length];
 export const colourOf = (theme, slot) => of(kColours[theme], slot);
@@ -68,7 +68,7 @@ export class Chart {
       make('thead', {}, make('tr', {}, ...['', 'now', 'mean', 'highest', 'since start']
         .map((name) => make('th', {scope: 'col'}, name)))), this.body));
     this.details = make('details', {}, make('summary', {}, 'Values'), this.help, this.table);
-    this.element.append(make('div', {class: 'head'}, this.heading, this.grow), this.note, this.box, this.legend,
+    this.element.append(make('div', {class: 'head'}, this.heading, this.grow), this.box, this.legend, this.note,
                         this.details);
     this.#listen();
     this.define(panel);
@@ -91,13 +91,12 @@ export class Chart {
   define(panel) {
     this.panel = panel;
     this.element.id = `panel-${panel.id}`;
-    this.element.classList.toggle('alarm', Boolean(panel.alarm && panel.lines.length));
     setText(this.heading, panel.title);
     this.grow.setAttribute('aria-label', `Enlarge ${panel.title}`);
     setText(this.help, panel.help ?? '');
     const empty = panel.lines.length === 0;
-    setText(this.note, empty ? panel.empty ?? '' : '');
-    this.note.hidden = !empty;
+    if (empty) setText(this.note, panel.empty ?? '');
+    if (empty || !panel.alarm) this.note.hidden = !empty;
     this.box.hidden = this.legend.hidden = this.details.hidden = this.grow.hidden = empty;
     this.element.classList.toggle('quiet', empty);
     const shape = JSON.stringify(panel.lines.map((line) => [line.label, line.slot]));
@@ -125,22 +124,41 @@ export class Chart {
     this.#placeCursor();
   }
 
-  // Computes and draws. view: {rows, fromMs, toMs, theme, log, cursorMs}
+  // Computes, and draws what is in sight. view: {rows, fromMs, toMs, theme, log, cursorMs}
   draw(view) {
     if (!this.panel.lines.length) return;
     this.rows = view.rows;
     this.view = view;
     this.columns = this.panel.lines.map((line) => view.rows.map((row) => line.at(row.from, row.to)));
     if (view.theme !== this.theme) this.#makeLegend(view.theme);
-    const log = Boolean(this.panel.log && view.log);
-    const data = view.rows.map((row, at) => [row.time, ...this.columns.map((column) => this.#drawn(column[at], log))]);
-    if (!data.length) data.push([view.toMs, ...this.columns.map(() => null)]);
-    const options = {file: data, dateWindow: [view.fromMs, view.toMs], logscale: log,
-                     valueRange: this.#range(log), ...this.#colours(view.theme)};
+    this.values();
+    if (this.panel.alarm) this.#raise();
+    if (!this.visible) return;
+    this.#plot();
+    this.#placeCursor();
+  }
+
+  #plot() {
+    const {rows, fromMs, toMs, theme} = this.view;
+    const log = Boolean(this.panel.log && this.view.log);
+    const data = rows.map((row, at) => [row.time, ...this.columns.map((column) => this.#drawn(column[at], log))]);
+    if (!data.length) data.push([toMs, ...this.columns.map(() => null)]);
+    const options = {file: data, dateWindow: [fromMs, toMs], logscale: log, valueRange: this.#range(log),
+                     ...this.#colours(theme)};
     if (this.graph) this.graph.updateOptions(options);
     else this.#makeGraph(options);
-    this.values();
-    this.#placeCursor();
+  }
+
+  // Of what should not be, only what is in the window has a name in the legend.
+  #raise() {
+    const moved = this.columns.map((column) => column.some((value) => value > 0));
+    this.panel.lines.forEach((line, at) => { this.entries[at].parentElement.hidden = !moved[at]; });
+    const any = moved.includes(true);
+    this.element.classList.toggle('alarm', any);
+    this.note.hidden = any;
+    if (any) return;
+    const before = this.panel.lines.map((line) => `${line.label} ${exact(line.total())}`);
+    setText(this.note, `None in this window. Since start: ${before.join(', ')}.`);
   }
 
   #drawn(value, log) {
@@ -176,27 +194,34 @@ export class Chart {
     const rem = remPx();
     const {unit, stacked} = this.panel;
     const ticker = (low, high, pixels) => {
-      const count = Math.max(2, Math.floor(pixels / (rem * 2.2)));
+      const count = Math.max(2, Math.floor(pixels / (rem * 2)));
       const values = this.view.log && this.panel.log ? logTicks(low, high, count) : linearTicks(low, high, count, unit);
       return values.map((v) => ({v, label: format(v, unit)}));
     };
     this.graph = new Dygraph(this.plot, file, {
       ...options, labels: ['time', ...this.panel.lines.map((line) => line.label)], legend: 'never',
-      stackedGraph: Boolean(stacked), fillGraph: Boolean(stacked), fillAlpha: 0.3, strokeWidth: 1.75,
-      highlightCircleSize: 3, connectSeparatedPoints: false, animatedZooms: false, rightGap: 6,
+      stackedGraph: Boolean(stacked), fillGraph: Boolean(stacked), fillAlpha: 0.3, strokeWidth: rem / 9,
+      highlightCircleSize: rem / 5, connectSeparatedPoints: false, pointSize: rem / 8, drawGapEdgePoints: true, animatedZooms: false, rightGap: 6,
       axes: {
-        x: {ticker: Dygraph.dateTicker, axisLabelFormatter: Dygraph.dateAxisLabelFormatter, drawGrid: false,
-            pixelsPerLabel: rem * 5, axisLabelWidth: rem * 5},
+        x: {ticker: (from, to, pixels) => timeTicks(from, to, pixels / (rem * 4.5)), drawGrid: false,
+            axisLabelWidth: rem * 5},
         y: {ticker, axisLabelWidth: rem * 4.6, drawGrid: true},
       },
-      // No touch handlers: a finger scrolls the page.
+      // No touch handlers: a finger scrolls the page. No panning: charts would come apart.
       interactionModel: {
-        mousedown: Dygraph.defaultInteractionModel.mousedown,
+        mousedown: (event, graph, context) => {
+          if (!event.shiftKey && !event.altKey) Dygraph.defaultInteractionModel.mousedown(event, graph, context);
+        },
         dblclick: () => this.host.zoom(null),
+        willDestroyContextMyself: true,
       },
       highlightCallback: (event, x) => this.host.cursor(x),
       unhighlightCallback: () => this.host.cursor(null),
-      zoomCallback: (from, to) => this.host.zoom(from, to),
+      zoomCallback: (from, to) => {
+        const {fromMs, toMs} = this.view;
+        if (to - from < 0.99 * (toMs - fromMs)) this.host.zoom(from, to);
+        else this.host.redraw(this);  // dragged upwards: values keep their axis
+      },
     });
   }
 
@@ -255,7 +280,7 @@ export class Chart {
 
   // Shows the moment that all charts show.
   point(cursorMs) {
-    if (!this.graph || !this.view) return;
+    if (!this.view || !this.panel.lines.length) return;
     this.view = {...this.view, cursorMs};
     this.values();
     this.#placeCursor();

@@ -8,7 +8,7 @@ import {History} from './history.js';
 import {definePanels} from './panels.js';
 import {Tables} from './tables.js';
 
-const kRowsMax = 460;         // of a chart; more than an hour's 1,800 samples need be drawn
+const kRowsMax = 240;         // points of a line; more than a chart has room to show apart
 const kHiddenPollMs = 30000;  // nobody looks: the process keeps the samples
 const kLostAfter = 3;         // periods without an answer
 
@@ -47,15 +47,15 @@ function viewNow() {
 
 function drawAll() {
   const now = viewNow();
-  for (const chart of charts.values()) if (chart.visible) chart.draw(now);
+  for (const chart of charts.values()) chart.draw(now);
 }
 
 const host = {
-  redraw: (chart) => { if (chart.visible) chart.draw(viewNow()); },
+  redraw: (chart) => chart.draw(viewNow()),
   cursor(timeMs) {
     if (view.cursorMs === timeMs) return;
     view.cursorMs = timeMs;
-    for (const chart of charts.values()) if (chart.visible) chart.point(timeMs);
+    for (const chart of charts.values()) chart.point(timeMs);
   },
   zoom(fromMs, toMs) {
     view.range = fromMs === null ? null : [fromMs, toMs];
@@ -112,9 +112,11 @@ function arrange() {
     chart.destroy();
     charts.delete(id);
   }
-  element('panels').replaceChildren(...[...sections].map(([name, list], at) =>
+  const shown = [...sections].map(([name, list], at) =>
     make('section', {class: 'section', 'aria-labelledby': `section-${at}`}, make('h2', {id: `section-${at}`}, name),
-      make('div', {class: 'grid'}, ...list.map((panel) => charts.get(panel.id).element)))));
+      make('div', {class: 'grid'}, ...list.map((panel) => charts.get(panel.id).element))));
+  element('panels').replaceChildren(...shown.slice(0, 1));  // who uses it comes next, then the rest
+  element('more').replaceChildren(...shown.slice(1));
   for (const chart of charts.values()) seen.observe(chart.element);
 }
 
@@ -233,7 +235,7 @@ function notice(text) {
 
 // True when the page waits for a token now. A browser asks for a password by itself.
 function askForToken(error) {
-  if (error.scheme !== 'bearer') return false;
+  if (!error.bearer) return false;
   const wrong = element('token-error');
   wrong.hidden = !error.sent;
   setText(wrong, error.sent ? 'The endpoint refused this token. Is it another endpoint’s, or an old one?' : '');

@@ -47,7 +47,7 @@ function recent(history, one, field) {
 // Of the kind of operation that ends most often.
 function latency(history, last) {
   const busiest = history.find('remora_client_operation_latency_seconds')
-    .map((one) => ({one, ended: last > 0 ? (one.count[last] ?? 0) - (one.count[last - 1] ?? 0) : 0}))
+    .map((one) => ({one, ended: (one.count[last] ?? 0) - (one.count[last - 1] ?? one.count[last] ?? 0)}))
     .sort((a, b) => b.ended - a.ended)[0];
   if (!busiest) return [];
   const {one, ended} = busiest;
@@ -58,7 +58,7 @@ function latency(history, last) {
 }
 
 function trouble(history, last) {
-  const lines = errorLines(builderOf(history));
+  const lines = errorLines(builderOf(history)).filter((line) => !line.told);
   if (!lines.length) return [];
   const total = lines.reduce((all, line) => all + (line.total() ?? 0), 0);
   const now = lines.reduce((all, line) => all + (line.at(last, last) ?? 0), 0);
@@ -68,18 +68,24 @@ function trouble(history, last) {
 }
 
 function queues(history) {
-  const posted = (name) => history.find(name).filter((one) => one.labels.transport !== 'shm');
-  const high = history.total(posted('remora_client_cq_depth_high_water'));
-  const capacity = history.total(posted('remora_client_cq_capacity'));
   const figures = [];
-  if (high !== null && capacity > 0) {
+  // Of the transport whose queue is fullest; over shm there is none.
+  const fullest = history.find('remora_client_cq_capacity').map((one) => {
+    const {transport} = one.labels;
+    const high = history.total(history.find('remora_client_cq_depth_high_water', {transport}));
+    return {transport, high, capacity: history.latest(one)};
+  }).filter(({transport, high, capacity}) => transport !== 'shm' && high !== null && capacity > 0)
+    .sort((a, b) => b.high / b.capacity - a.high / a.capacity)[0];
+  if (fullest) {
+    const {high, capacity, transport} = fullest;
     figures.push({id: 'cq', name: 'CQ high water', value: format(high, ''), tone: high >= kWarnQueue * capacity ? 'warn' : '',
-                  note: `of ${exact(capacity)} entries`});
+                  note: `of ${exact(capacity)} entries over ${transport}`});
   }
+  const occupied = history.find('remora_client_send_queue_occupancy_high_water')
+    .filter((one) => one.labels.transport !== 'shm');
   const lanes = history.total(history.find('remora_client_lanes'));
-  const occupied = history.total(posted('remora_client_send_queue_occupancy_high_water'));
-  if (lanes !== null) {
-    figures.push({id: 'lanes', name: 'Send queue', value: format(occupied, ''),
+  if (occupied.length && lanes !== null) {
+    figures.push({id: 'queue', name: 'Send queue', value: format(history.total(occupied), ''),
                   note: `high water, ${exact(lanes)} ${lanes === 1 ? 'lane' : 'lanes'} open`});
   }
   return figures;

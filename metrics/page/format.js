@@ -84,25 +84,24 @@ export function zone() {
 // timed_out -> timed out
 export const words = (name) => String(name).replaceAll('_', ' ');
 
-// Values of about `count` ticks from `low` to `high`: 1, 2, 5 times a power of ten, or of 1024.
+// Values of about `count` ticks from `low` to `high`: 1, 2, 5 times a power of ten; of bytes, powers of two.
 export function linearTicks(low, high, count, unit) {
   const span = high - low;
   if (!(span > 0) || !Number.isFinite(span)) return [low];
   const rough = span / Math.max(1, count);
-  let unitSize = 1;
-  if (unit.startsWith('B')) while (rough >= unitSize * 1000) unitSize *= 1024;
-  const magnitude = unitSize * 10 ** Math.floor(Math.log10(rough / unitSize));
-  const step = [1, 2, 5, 10].map((factor) => factor * magnitude).find((size) => size >= rough);
+  const magnitude = 10 ** Math.floor(Math.log10(rough));
+  const step = unit.startsWith('B') && rough > 1 ? 2 ** Math.ceil(Math.log2(rough))
+    : [1, 2, 5, 10].map((factor) => factor * magnitude).find((size) => size >= rough && (unit !== '' || size >= 1)) ?? 1;
   const ticks = [];
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-9); ++at) ticks.push(at * step);
   return ticks;
 }
 
-// Powers of ten, with 2 and 5 times them where there is room.
+// Powers of ten, with 2 and 5 times them where there is room, or too few without.
 export function logTicks(low, high, count) {
   if (!(low > 0) || !(high > low)) return [];
   const decades = Math.log10(high / low);
-  const factors = decades * 3 <= count ? [1, 2, 5] : [1];
+  const factors = decades * 3 <= count || decades < 2 ? [1, 2, 5] : [1];
   const every = Math.max(1, Math.ceil(decades / count));
   const ticks = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); ++power) {
@@ -111,6 +110,18 @@ export function logTicks(low, high, count) {
       const value = Number(`${factor}e${power}`);
       if (value >= low * 0.999 && value <= high * 1.001) ticks.push(value);
     }
+  }
+  return ticks;
+}
+
+// Full seconds, minutes or hours of the clock on the wall, at most `count` of them.
+export function timeTicks(fromMs, toMs, count) {
+  const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600].map((size) => size * 1000);
+  const step = steps.find((size) => (toMs - fromMs) / size <= count) ?? steps.at(-1);
+  const zoneMs = -new Date(toMs).getTimezoneOffset() * 60000;
+  const ticks = [];
+  for (let at = Math.ceil((fromMs + zoneMs) / step) * step - zoneMs; at <= toMs; at += step) {
+    ticks.push({v: at, label: step < 60000 ? clock(at) : clock(at).slice(0, 5)});
   }
   return ticks;
 }

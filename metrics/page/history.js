@@ -167,10 +167,8 @@ function riseOf(list, field, from, to) {
   let sum = null;
   for (const one of list) {
     const now = one[field]?.[to] ?? null;
-    if (now === null || from < 1) continue;
-    // A series that did not exist at the sample before has counted all of it since.
-    const rise = now - (one[field][from - 1] ?? 0);
-    if (rise >= 0) sum = (sum ?? 0) + rise;
+    const before = one[field]?.[from - 1] ?? null;
+    if (now !== null && before !== null && now >= before) sum = (sum ?? 0) + now - before;
   }
   return sum;
 }

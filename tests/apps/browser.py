@@ -160,12 +160,12 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, expression, seconds=20):
-        """Until it is true; its value. BrowserError when it never was."""
+        """Until it is true. BrowserError when it never was."""
         deadline = time.monotonic() + seconds
         while True:
-            value = self.run(expression)
+            value = self.run(f"Boolean({expression})")
             if value:
-                return value
+                return
             if time.monotonic() > deadline:
                 raise BrowserError(f"not true within {seconds} s: {expression}")
             self._browser.gather(0.1)

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The page of the metrics endpoints, of a server and of a client under load, in a headless Chromium.
+# shellcheck disable=SC2317,SC2119  # functions are called by eventually and is
+# shellcheck source=tests/apps/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+here=$(dirname "${BASH_SOURCE[0]}")
+if ! command -v "${REMORA_CHROMIUM:-chromium}" >/dev/null; then
+  echo "no chromium: ci/setup.sh test installs it"
+  exit 77
+fi
+
+start_server
+run 0 "a second region" "$remora" create "$(uri journal)" --size 1MiB
+"$remora" ls --json "$(uri)" >"$work/regions.json"
+"$remora" bench "$(uri cache)" --op read:70,write:30 --size 4KiB --depth 8 --seconds 600 --json \
+  --metrics "$client_metrics" >"$work/bench.json" 2>"$work/err" &
+bench=$!
+pids+=("$bench")
+says_address() { has err "metrics at http://$client_metrics/metrics"; }
+is "bench says where its metrics are" eventually says_address
+
+# Another server, which is killed and started again under the page.
+lost=${metrics%:*}:9473
+sed -e "s/port: $port/port: $((port + 12000))/" -e "s/$metrics/$lost/" "$work/server.yaml" >"$work/lost.yaml"
+
+timeout 280 python3 "$here/page_check.py" --folder "$work" --server "$metrics" --client "$client_metrics" \
+  --regions "$work/regions.json" --program "$bin/remora-server" --lost-config "$work/lost.yaml" \
+  --lost-log "$work/lost.log" --lost "$lost" "$@" | tee "$work/checks"
+status=${PIPESTATUS[0]}
+passed=$((passed + $(grep -c '^ok' "$work/checks"))) failed=$((failed + $(grep -c '^not ok' "$work/checks")))
+: >"$work/out"
+if ((status != 0)); then
+  is "the checks of the page end well" false
+  tail -n 5 "$work/browser.log" "$work/lost.log" 2>/dev/null | sed 's/^/    /'
+fi
+
+kill -INT "$bench"
+wait "$bench"
+is "bench ends well" same $? 0
+stop_server
+is "the server stops" same "$status" 0
+finish
