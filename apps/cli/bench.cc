@@ -103,15 +103,18 @@ void linger(double seconds) {
 }
 
 tl::expected<std::optional<metrics::HttpEndpoint>, Failure> expose(
-    const std::shared_ptr<metrics::Registry>& registry, const std::string& address) {
+    const std::shared_ptr<metrics::Registry>& registry, const Engine& engine,
+    const std::string& address) {
   if (address.empty()) return std::nullopt;
   if (const Status added = metrics::register_process_metrics(*registry, kVersion); !added)
     return fail(added.error(), "--metrics");
   metrics::HttpOptions http;
   http.address = address;
+  http.status = [&engine] { return engine.status_json(); };
   auto endpoint = metrics::HttpEndpoint::start(registry, std::move(http));
   if (!endpoint) return fail(endpoint.error(), "--metrics");
-  std::cerr << "remora: metrics at http://" << endpoint->address() << "/metrics\n";
+  std::cerr << "remora: metrics at http://" << endpoint->address()
+            << "/metrics, a live page at http://" << endpoint->address() << "/\n";
   return std::move(*endpoint);
 }
 
@@ -139,14 +142,14 @@ Outcome bench(const Globals& globals, BenchOptions options) {
   if (auto wrong = complete_bench_options(options)) return tl::make_unexpected(std::move(*wrong));
   auto registry = metrics::Registry::create();
   if (!registry) return fail(registry.error());
-  const auto endpoint = expose(*registry, options.metrics_address);
-  if (!endpoint) return tl::make_unexpected(endpoint.error());
   EngineOptions engine_options;
   engine_options.registry = *registry;
   engine_options.spin = options.spin;
   engine_options.lanes = options.lanes;
   const auto engine = open_engine(globals, engine_options);
   if (!engine) return fail(engine.error(), "bench");
+  const auto endpoint = expose(*registry, *engine, options.metrics_address);
+  if (!endpoint) return tl::make_unexpected(endpoint.error());
   const auto region = engine->open_region(options.uri, rights_for(options.mix));
   if (!region) return fail(region.error(), "bench");
   const auto plans = make_plans(options, *region);

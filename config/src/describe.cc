@@ -63,8 +63,11 @@ class Printer {
   void print_value(const Key& key, const std::string& path, const std::string& indent,
                    std::size_t region) {
     const std::optional<Value> value = key.read(config_, region);
-    if (!value) {
-      print_line(indent + "# " + std::string{leaf(key.path)} + ":", "not set");
+    const Key* const file = key.secret ? find_key(std::string{key.path} + "_file") : nullptr;
+    const bool from_file = file != nullptr && file->read(config_, region);
+    if (!value || from_file) {
+      print_line(indent + "# " + std::string{leaf(key.path)} + ":",
+                 from_file ? "from " + std::string{leaf(file->path)} : "not set");
       return;
     }
     const std::string text = yaml_text(key, *value);

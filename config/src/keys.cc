@@ -143,8 +143,43 @@ constexpr Access kRights{[](ServerConfig& c, std::size_t r, const Value& v) {
                            return holding<std::vector<std::string>>(std::move(words));
                          }};
 
+// Not set where it is empty.
+template <typename Field>
+constexpr Access optional_text(Field field) {
+  Access access = text(field);
+  access.read = [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
+    if (Field{}(c, r).empty()) return std::nullopt;
+    return holding<std::string>(Field{}(c, r));
+  };
+  return access;
+}
+
 bool is_metrics_address(std::string_view value) {
   return value == "none" || parse_endpoint(value).ok();
+}
+
+constexpr std::size_t kCredentialBytesMax = 1'024;
+
+// What the header of a request can carry.
+bool is_token(std::string_view value) {
+  return !value.empty() && value.size() <= kCredentialBytesMax &&
+         std::all_of(value.begin(), value.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+}
+
+bool is_password(std::string_view value) {
+  return !value.empty() && value.size() <= kCredentialBytesMax &&
+         std::none_of(value.begin(), value.end(), [](char c) {
+           const auto byte = static_cast<unsigned char>(c);
+           return byte < 0x20 || byte == 0x7f;
+         });
+}
+
+bool is_user(std::string_view value) {
+  return is_password(value) && value.find(':') == std::string_view::npos;
+}
+
+bool is_file_name(std::string_view value) {
+  return !value.empty() && value.find('\0') == std::string_view::npos;
 }
 
 // A map's or list's own entry.
@@ -182,11 +217,26 @@ constexpr Key free_text(std::string_view path, std::string_view accepts,
   return key;
 }
 
+constexpr Key secret(Key key) {
+  key.secret = true;
+  return key;
+}
+
 constexpr Key required(Key key) {
   key.required = true;
   return key;
 }
 
+constexpr auto kMetricsToken =
+    optional_text([](auto& c, std::size_t) -> auto& { return c.metrics.token; });
+constexpr auto kMetricsTokenFile =
+    optional_text([](auto& c, std::size_t) -> auto& { return c.metrics.token_file; });
+constexpr auto kMetricsUser =
+    optional_text([](auto& c, std::size_t) -> auto& { return c.metrics.user; });
+constexpr auto kMetricsPassword =
+    optional_text([](auto& c, std::size_t) -> auto& { return c.metrics.password; });
+constexpr auto kMetricsPasswordFile =
+    optional_text([](auto& c, std::size_t) -> auto& { return c.metrics.password_file; });
 constexpr auto kListenAddress =
     text([](auto& c, std::size_t) -> auto& { return c.listen.address; });
 constexpr auto kListenPort = number([](auto& c, std::size_t) -> auto& { return c.listen.port; });
@@ -311,7 +361,23 @@ constexpr std::array kKeys{
 
     group("metrics", KeyType::kMap, "The HTTP endpoint for Prometheus and health checks."),
     free_text("metrics.address", "`none`, `HOST:PORT` or `[IPv6]:PORT`", is_metrics_address,
-              kMetricsAddress, "Serves `/metrics` and `/healthz`, without authentication."),
+              kMetricsAddress,
+              "Serves a live page at `/`, `/metrics`, `/status`, `/history`, `/healthz` and "
+              "`/readyz`. Not encrypted."),
+    secret(free_text("metrics.token", "printable ASCII without spaces, at most 1024 bytes",
+                     is_token, kMetricsToken,
+                     "Readers of `/metrics`, `/status` and `/history` must send it: "
+                     "`Authorization: Bearer TOKEN`.")),
+    free_text("metrics.token_file", "a file, seen from this file's folder", is_file_name,
+              kMetricsTokenFile, "Where to read `token` from instead."),
+    free_text("metrics.user", "text without colons and line breaks, at most 1024 bytes", is_user,
+              kMetricsUser,
+              "The same by HTTP Basic, which browsers ask for; with `password`. Where there is a "
+              "token too, either will do."),
+    secret(free_text("metrics.password", "one line of at most 1024 bytes", is_password,
+                     kMetricsPassword, "The password of `user`.")),
+    free_text("metrics.password_file", "a file, seen from this file's folder", is_file_name,
+              kMetricsPasswordFile, "Where to read `password` from instead."),
 };
 
 // Without the marks that documentation puts around code.
@@ -431,6 +497,7 @@ std::string check_value(const Key& key, const Value& value) {
     case KeyType::kText: {
       const auto& found = std::get<std::string>(value);
       if (key.check(found)) return {};
+      if (key.secret) return "must be " + range_text(key);
       return outside(key, in_quotes(found));
     }
     case KeyType::kChoice: {
@@ -452,7 +519,9 @@ std::string yaml_text(const Key& key, const Value& value) {
     case KeyType::kSize: return format_size(std::get<std::uint64_t>(value));
     case KeyType::kDuration: return format_duration(std::get<std::chrono::nanoseconds>(value));
     case KeyType::kText:
-    case KeyType::kChoice: return yaml_scalar(std::get<std::string>(value));
+    case KeyType::kChoice:
+      // Whoever reads that back is told that the secret is missing, and not let in without one.
+      return key.secret ? "${HIDDEN}" : yaml_scalar(std::get<std::string>(value));
     case KeyType::kChoices: {
       const auto& words = std::get<std::vector<std::string>>(value);
       std::string list;

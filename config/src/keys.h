@@ -31,6 +31,7 @@ struct Key {
   std::string_view accepts;                   // kText: for people
   bool (*check)(std::string_view) = nullptr;  // kText
   std::string_view help;
+  bool secret = false;  // kText: its value is never shown
   // Scalars only. `region` is the index for keys below regions[], otherwise ignored.
   void (*write)(ServerConfig& config, std::size_t region, const Value& value) = nullptr;
   // Empty where the field is not set.

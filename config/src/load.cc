@@ -1,17 +1,12 @@
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <unordered_map>
 #include <utility>
 
 #include <remora/config/load.h>
 #include <remora/config/units.h>
 
+#include "file.h"
 #include "keys.h"
 #include "report.h"
 #include "rules.h"
@@ -78,6 +73,7 @@ class Binder {
       bind_map(root, "", "", 0);
     else
       report_.fault("", not_a_map("", root.kind));
+    read_secret_files();
     if (report_.good("")) check_rules(config_, report_);
     Diagnostics diagnostics = report_.take();
     if (!diagnostics.empty()) return tl::make_unexpected(std::move(diagnostics));
@@ -275,6 +271,31 @@ class Binder {
     config_.origins.insert_or_assign(path, Origin{file_, report_.place(path).line, variables});
   }
 
+  // What `token_file` names becomes the value of `token`.
+  void read_secret_files() {
+    for (const Key& key : keys()) {
+      const std::string named_by = std::string{key.path} + "_file";
+      const Key* const from = key.secret ? find_key(named_by) : nullptr;
+      if (from == nullptr || !report_.written(named_by) || !report_.good(named_by)) continue;
+      if (report_.written(std::string{key.path})) {
+        report_.fault(named_by, "stands beside " + std::string{key.path} + ": remove one of them");
+        continue;
+      }
+      const std::string path = std::get<std::string>(from->read(config_, 0).value_or(Value{}));
+      auto text = read_file(beside(file_, path));
+      if (!text) {
+        report_.fault(named_by, in_quotes(path) + ": " + text.error());
+        continue;
+      }
+      text->resize(text->find_last_not_of("\r\n") + 1);  // an editor ends a file with a newline
+      const Value value{std::move(*text)};
+      if (std::string wrong = check_value(key, value); !wrong.empty())
+        report_.fault(named_by, in_quotes(path) + ": " + wrong);
+      else
+        key.write(config_, 0, value);
+    }
+  }
+
   const std::string& file_;
   const Environment& environment_;
   Report report_;
@@ -286,52 +307,6 @@ Diagnostics one(const std::string& file, std::string message) {
   Diagnostics diagnostics;
   diagnostics.add({file, 0, 0, {}, std::move(message)});
   return diagnostics;
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_{fd} {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  [[nodiscard]] int get() const noexcept { return fd_; }
-
- private:
-  int fd_;
-};
-
-std::string system_message(const char* what, int system_errno) {
-  std::array<char, 128> buffer{};
-  // The GNU strerror_r: may return a static text, never fails.
-  return std::string{what} + ": " + ::strerror_r(system_errno, buffer.data(), buffer.size());
-}
-
-// Up to one byte more than kFileBytesMax, so that the parser sees that it is too large.
-tl::expected<std::string, std::string> read_file(const std::string& path) {
-  if (path.empty() || path.find('\0') != std::string::npos)
-    return tl::make_unexpected(std::string{"not a file name"});
-  // Non-blocking: opening a pipe that nobody writes to would never return.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.get() < 0) return tl::make_unexpected(system_message("cannot open the file", errno));
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0)
-    return tl::make_unexpected(system_message("cannot read the file", errno));
-  if (S_ISDIR(status.st_mode))
-    return tl::make_unexpected(std::string{"a directory: name the file in it"});
-  if (!S_ISREG(status.st_mode)) return tl::make_unexpected(std::string{"not a regular file"});
-  std::string text(kFileBytesMax + 1, '\0');
-  std::size_t length = 0;
-  while (length < text.size()) {
-    const ssize_t count = ::read(file.get(), text.data() + length, text.size() - length);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return tl::make_unexpected(system_message("cannot read the file", errno));
-    if (count == 0) break;
-    length += static_cast<std::size_t>(count);
-  }
-  text.resize(length);
-  return text;
 }
 
 }  // namespace

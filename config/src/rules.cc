@@ -150,6 +150,16 @@ void check_field(const ServerConfig& config, const Key& key, std::size_t region,
   if (!message.empty()) report.fault(path, std::move(message));
 }
 
+void check_metrics(const ServerConfig& config, Report& report) {
+  const Metrics& metrics = config.metrics;
+  const bool secret_good = report.good("metrics.password") && report.good("metrics.password_file");
+  if (!report.good("metrics") || !report.good("metrics.user") || !secret_good) return;
+  if (metrics.user.empty() && !metrics.password.empty())
+    report.fault("metrics.password", "of no user: give metrics.user too");
+  if (!metrics.user.empty() && metrics.password.empty())
+    report.fault("metrics.user", "has no password: give metrics.password or metrics.password_file");
+}
+
 }  // namespace
 
 std::string region_path(std::size_t index) { return "regions[" + std::to_string(index) + "]"; }
@@ -159,6 +169,7 @@ void check_rules(const ServerConfig& config, Report& report) {
   check_transports(config, report);
   check_pool(config, report);
   check_regions(config, report);
+  check_metrics(config, report);
 }
 
 Diagnostics validate(const ServerConfig& config) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
@@ -14,6 +15,8 @@
 
 #include <remora/metrics/http_endpoint.h>
 
+#include "history.h"
+#include "http_access.h"
 #include "http_address.h"
 #include "http_server.h"
 #include "http_socket.h"
@@ -23,6 +26,7 @@ namespace {
 
 constexpr std::size_t kConnectionsMaxLimit = 1'024;
 constexpr std::chrono::milliseconds kTimeoutMax{3'600'000};
+constexpr std::chrono::minutes kHistoryMax{24 * 60};
 // How long and how many refused connections stay open so that their peers can read why.
 constexpr std::chrono::milliseconds kRefusedLinger{200};
 constexpr std::size_t kRefusedMax = 32;
@@ -51,16 +55,25 @@ class BlockedSignals {
   sigset_t before_{};
 };
 
+std::shared_ptr<History> keep_history(const std::shared_ptr<Registry>& registry,
+                                      std::chrono::minutes length) {
+  if (length.count() == 0) return nullptr;
+  History::Options options;
+  options.samples_max = static_cast<std::size_t>(length / options.period);
+  return std::make_shared<History>(registry, options);
+}
+
 }  // namespace
 
 class HttpEndpoint::Impl {
  public:
-  Impl(std::shared_ptr<Registry> registry, HttpOptions options, SocketAddress address,
+  Impl(const std::shared_ptr<Registry>& registry, HttpOptions options, SocketAddress address,
        Descriptor listener, StopSignal stop)
       : connections_max_{options.connections_max},
         request_timeout_{options.request_timeout},
         address_{address},
-        server_{std::move(registry), std::move(options.health)},
+        history_{keep_history(registry, options.history)},
+        server_{registry, std::move(options), history_},
         stop_{std::move(stop)},
         listener_{std::move(listener)} {}
   Impl(const Impl&) = delete;
@@ -73,6 +86,8 @@ class HttpEndpoint::Impl {
 
   Status run() {
     const BlockedSignals inherited_by_our_threads;
+    if (history_ != nullptr)
+      if (const Status started = history_->start(); !started) return started;
     try {
       acceptor_ = std::thread{[this] { accept_all(); }};
     } catch (const std::system_error& failure) {
@@ -171,6 +186,7 @@ class HttpEndpoint::Impl {
   const std::size_t connections_max_;
   const std::chrono::milliseconds request_timeout_;
   const SocketAddress address_;
+  const std::shared_ptr<History> history_;
   HttpServer server_;
   const StopSignal stop_;
   const Descriptor listener_;
@@ -198,14 +214,20 @@ Result<HttpEndpoint> HttpEndpoint::start(std::shared_ptr<Registry> registry, Htt
   if (options.request_timeout <= std::chrono::milliseconds{0} ||
       options.request_timeout > kTimeoutMax)
     return invalid("request_timeout of a metrics endpoint");
+  if (options.history.count() < 0 || options.history > kHistoryMax)
+    return invalid("history of a metrics endpoint")
+        .with_limit(static_cast<std::uint64_t>(std::max<std::int64_t>(0, options.history.count())),
+                    static_cast<std::uint64_t>(kHistoryMax.count()));
+  if (const Status access = check_access(options.access); !access)
+    return Error{access.error()}.with_subject(options.address);
   Result<SocketAddress> address = parse_address(options.address);
   if (!address) return address.error();
   Result<StopSignal> stop = StopSignal::create();
   if (!stop) return stop.error();
   Result<Descriptor> listener = listen_on(*address);
   if (!listener) return listener.error();
-  auto impl = std::make_unique<Impl>(std::move(registry), std::move(options), *address,
-                                     *std::move(listener), *std::move(stop));
+  auto impl = std::make_unique<Impl>(registry, std::move(options), *address, *std::move(listener),
+                                     *std::move(stop));
   if (const Status running = impl->run(); !running) return running.error();
   return HttpEndpoint{std::move(impl)};
 }

@@ -1,17 +1,29 @@
 #include "http_server.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstdint>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <poll.h>
+#include <string_view>
 #include <sys/socket.h>
 #include <utility>
+
+#include "page.h"
 
 namespace remora::metrics {
 namespace {
 
 constexpr const char* kTextFormat = "text/plain; version=0.0.4; charset=utf-8";
 constexpr const char* kPlainText = "text/plain; charset=utf-8";
+constexpr const char* kJson = "application/json";
+// The chart library sets style attributes; nothing else is inline, nothing comes from elsewhere.
+constexpr const char* kPagePolicy =
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
 }  // namespace
 
@@ -73,26 +85,64 @@ void DeadlineStream::finish() noexcept {
   }
 }
 
-HttpServer::HttpServer(std::shared_ptr<Registry> registry, std::function<Health()> health)
-    : registry_{std::move(registry)}, health_{std::move(health)} {
+HttpServer::HttpServer(std::shared_ptr<Registry> registry, HttpOptions options,
+                       std::shared_ptr<const History> history)
+    : registry_{std::move(registry)},
+      options_{std::move(options)},
+      access_{options_.access},
+      history_{std::move(history)} {
   restore();
+  set_default_headers({{"X-Content-Type-Options", "nosniff"}});
+  set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+    return refuse(request, response) ? HandlerResponse::Handled : HandlerResponse::Unhandled;
+  });
+  set_error_handler(Handler{[](const httplib::Request&, httplib::Response& response) {
+    if (!response.body.empty()) return;
+    response.set_content(
+        response.status == 404
+            ? "not found: try /, /metrics, /status, /history, /healthz or /readyz\n"
+            : "the request could not be served\n",
+        kPlainText);
+  }});
+  add_routes();
+}
+
+void HttpServer::add_routes() {
   using httplib::Request;
   using httplib::Response;
   Get("/metrics", [this](const Request&, Response& response) { serve_metrics(response); });
   Get("/healthz", [this](const Request&, Response& response) { serve_health(response); });
-  set_pre_routing_handler([](const Request& request, Response& response) {
-    if (request.method == "GET" || request.method == "HEAD") return HandlerResponse::Unhandled;
+  Get("/readyz", [this](const Request&, Response& response) { serve_readiness(response); });
+  Get("/status", [this](const Request&, Response& response) { serve_status(response); });
+  Get("/history",
+      [this](const Request& request, Response& response) { serve_history(request, response); });
+  for (const PageFile& file : page_files())
+    Get(std::string{file.path}, [file](const Request&, Response& response) {
+      response.set_header("Cache-Control", "no-cache");
+      response.set_header("Content-Security-Policy", kPagePolicy);
+      response.set_content(file.bytes.data(), file.bytes.size(), file.content_type.data());
+    });
+}
+
+bool HttpServer::refuse(const httplib::Request& request, httplib::Response& response) const {
+  if (request.method != "GET" && request.method != "HEAD") {
     response.status = 405;
     response.set_header("Allow", "GET, HEAD");
     response.set_content("only GET and HEAD are served here\n", kPlainText);
-    return HandlerResponse::Handled;
-  });
-  set_error_handler(Handler{[](const Request&, Response& response) {
-    if (!response.body.empty()) return;
-    response.set_content(response.status == 404 ? "not found: try /metrics or /healthz\n"
-                                                : "the request could not be served\n",
-                         kPlainText);
-  }});
+    return true;
+  }
+  static constexpr std::array<std::string_view, 3> kProtected{"/metrics", "/status", "/history"};
+  if (std::find(kProtected.begin(), kProtected.end(), request.path) == kProtected.end() ||
+      access_.allows(request.get_header_value("Authorization")))
+    return false;
+  response.status = 401;
+  for (const std::string& challenge : access_.challenges())
+    response.set_header("WWW-Authenticate", challenge);
+  response.set_content(
+      "credentials are needed: see metrics.token and metrics.user in the "
+      "configuration of this process\n",
+      kPlainText);
+  return true;
 }
 
 void HttpServer::serve(DeadlineStream& stream) {
@@ -110,7 +160,7 @@ void HttpServer::serve_metrics(httplib::Response& response) const {
 void HttpServer::serve_health(httplib::Response& response) const {
   Health health;
   try {
-    if (health_) health = health_();
+    if (options_.health) health = options_.health();
   } catch (const std::exception& failure) {
     health = {false, std::string{"the health check failed: "} + failure.what()};
   } catch (...) {
@@ -119,6 +169,65 @@ void HttpServer::serve_health(httplib::Response& response) const {
   response.status = health.ok ? 200 : 503;
   response.set_header("Cache-Control", "no-store");
   response.set_content(health.text + "\n", kPlainText);
+}
+
+std::vector<std::string> HttpServer::reasons_not_ready() const {
+  try {
+    if (options_.unready) return options_.unready();
+    return {};
+  } catch (const std::exception& failure) {
+    return {std::string{"the readiness check failed: "} + failure.what()};
+  } catch (...) {
+    return {"the readiness check failed"};
+  }
+}
+
+void HttpServer::serve_readiness(httplib::Response& response) const {
+  const std::vector<std::string> reasons = reasons_not_ready();
+  std::string text = reasons.empty() ? "ready\n" : "";
+  for (const std::string& reason : reasons) text += reason + "\n";
+  response.status = reasons.empty() ? 200 : 503;
+  response.set_header("Cache-Control", "no-store");
+  response.set_content(text, kPlainText);
+}
+
+void HttpServer::serve_status(httplib::Response& response) const {
+  response.set_header("Cache-Control", "no-store");
+  try {
+    nlohmann::json status = {{"kind", "process"}};
+    if (options_.status) status = nlohmann::json::parse(options_.status());
+    const std::vector<std::string> reasons = reasons_not_ready();
+    status["ready"] = reasons.empty();
+    status["reasons"] = reasons;
+    status["uptime_seconds"] =
+        std::chrono::duration<double>{std::chrono::steady_clock::now() - began_}.count();
+    response.set_content(
+        status.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", kJson);
+  } catch (const std::exception& failure) {
+    response.status = 500;
+    response.set_content(std::string{"the status could not be made: "} + failure.what() + "\n",
+                         kPlainText);
+  }
+}
+
+void HttpServer::serve_history(const httplib::Request& request, httplib::Response& response) const {
+  response.set_header("Cache-Control", "no-store");
+  if (history_ == nullptr) {
+    response.status = 404;
+    response.set_content("no history is kept by this process\n", kPlainText);
+    return;
+  }
+  std::uint64_t since = 0;
+  const std::string wanted = request.get_param_value("since");
+  const char* const end = wanted.data() + wanted.size();
+  const auto [stopped, fault] = std::from_chars(wanted.data(), end, since);
+  if (!wanted.empty() && (fault != std::errc{} || stopped != end)) {
+    response.status = 400;
+    response.set_content("since must be the number that an earlier answer had as `next`\n",
+                         kPlainText);
+    return;
+  }
+  response.set_content(history_->json(since), kJson);
 }
 
 }  // namespace remora::metrics

@@ -3,14 +3,18 @@
 // cpp-httplib's parsing, routing and compression, on connections of ours.
 
 #include <array>
+#include <chrono>
 #include <cstddef>
-#include <functional>
 #include <httplib.h>
+#include <memory>
 #include <signal.h>
 #include <string>
+#include <vector>
 
 #include <remora/metrics/http_endpoint.h>
 
+#include "history.h"
+#include "http_access.h"
 #include "http_socket.h"
 
 namespace remora::metrics {
@@ -59,17 +63,29 @@ class KeptSigpipe {
 // Routes requests. Its functions may be called by several threads at once.
 class HttpServer : private KeptSigpipe, private httplib::Server {
  public:
-  HttpServer(std::shared_ptr<Registry> registry, std::function<Health()> health);
+  // `history`: null for none.
+  HttpServer(std::shared_ptr<Registry> registry, HttpOptions options,
+             std::shared_ptr<const History> history);
 
   // Reads one request and answers it.
   void serve(DeadlineStream& stream);
 
  private:
+  void add_routes();
+  // Answers what is not to be routed: other methods, missing credentials.
+  [[nodiscard]] bool refuse(const httplib::Request& request, httplib::Response& response) const;
   void serve_metrics(httplib::Response& response) const;
   void serve_health(httplib::Response& response) const;
+  void serve_readiness(httplib::Response& response) const;
+  void serve_status(httplib::Response& response) const;
+  void serve_history(const httplib::Request& request, httplib::Response& response) const;
+  [[nodiscard]] std::vector<std::string> reasons_not_ready() const;
 
-  std::shared_ptr<Registry> registry_;
-  std::function<Health()> health_;
+  const std::shared_ptr<Registry> registry_;
+  const HttpOptions options_;
+  const AccessCheck access_;
+  const std::shared_ptr<const History> history_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace remora::metrics

@@ -212,9 +212,8 @@ std::int64_t Registry::value(Gauge gauge) const noexcept {
 }
 
 std::int64_t Registry::high_water(Gauge gauge) const noexcept {
-  const std::int64_t now = value(gauge);
-  if (gauge.cell_ == nullptr || !gauge.cell_->has_high_water) return now;
-  return std::max(now, gauge.cell_->high_water.load(std::memory_order_relaxed));
+  if (gauge.cell_ == nullptr || !gauge.cell_->has_high_water) return value(gauge);
+  return RegistryState::mark(*gauge.cell_, MarkReader::kScrape);
 }
 
 LatencyHistogram Registry::value(Histogram histogram) const {

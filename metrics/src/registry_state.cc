@@ -86,13 +86,25 @@ double RegistryState::read_plain(const Series& series) const {
     case Source::kCell: return static_cast<double>(sum_cell(series.cell));
     case Source::kGauge:
       return static_cast<double>(series.gauge->value.load(std::memory_order_relaxed));
-    case Source::kHighWater:
-      return static_cast<double>(
-          std::max(series.gauge->value.load(std::memory_order_relaxed),
-                   series.gauge->high_water.load(std::memory_order_relaxed)));
+    case Source::kHighWater: return static_cast<double>(mark(*series.gauge, MarkReader::kScrape));
     case Source::kCallback: break;
   }
   return std::numeric_limits<double>::quiet_NaN();
+}
+
+std::int64_t RegistryState::take_mark(Gauge::Cell& cell, MarkReader reader) noexcept {
+  const std::int64_t now = cell.value.load(std::memory_order_relaxed);
+  const std::int64_t taken =
+      std::max(now, cell.high_water.exchange(now, std::memory_order_relaxed));
+  for (auto& unseen : cell.unseen) Gauge::lift(unseen, taken);
+  auto& unseen = cell.unseen[static_cast<std::size_t>(reader)];
+  return unseen.exchange(now, std::memory_order_relaxed);
+}
+
+std::int64_t RegistryState::mark(const Gauge::Cell& cell, MarkReader reader) noexcept {
+  return std::max({cell.value.load(std::memory_order_relaxed),
+                   cell.high_water.load(std::memory_order_relaxed),
+                   cell.unseen[static_cast<std::size_t>(reader)].load(std::memory_order_relaxed)});
 }
 
 bool call(RegistryCallback& entry, double& value) noexcept {

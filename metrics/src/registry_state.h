@@ -95,7 +95,11 @@ struct RegistryState {
 
   [[nodiscard]] std::uint64_t sum_cell(std::size_t cell) const;
   [[nodiscard]] LatencyHistogram read_histogram(std::uint32_t cell) const;
-  [[nodiscard]] double read_plain(const Series& series) const;  // not kCallback
+  // Not kCallback. A mark is what the next scrape would find, and stays.
+  [[nodiscard]] double read_plain(const Series& series) const;
+  // Highest value since `reader` last took it; begins a new interval for that reader alone.
+  static std::int64_t take_mark(Gauge::Cell& cell, MarkReader reader) noexcept;
+  [[nodiscard]] static std::int64_t mark(const Gauge::Cell& cell, MarkReader reader) noexcept;
 
   const std::uint64_t id;  // never used twice in a process
   const std::size_t series_max;

@@ -1,24 +1,15 @@
 // A scrape: the registry's series as prometheus-cpp's families, and those as text.
 
-#include <algorithm>
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 #include <sstream>
+#include <utility>
 
-#include "registry_state.h"
+#include "snapshot.h"
 
 namespace remora::metrics {
 namespace {
-
-using Source = RegistryState::Source;
-
-// A callback series whose value is still to be asked for, and its place in the families.
-struct Pending {
-  std::shared_ptr<RegistryCallback> entry;
-  std::size_t family;
-  std::size_t metric;
-};
 
 prometheus::MetricType type_of(Kind kind) {
   switch (kind) {
@@ -27,12 +18,6 @@ prometheus::MetricType type_of(Kind kind) {
     case Kind::kHistogram: return prometheus::MetricType::Histogram;
   }
   return prometheus::MetricType::Untyped;
-}
-
-// Division, not multiplication by 1e-9: 1,000 must become the double that prints as 1e-06.
-double in_base_units(Unit unit, std::uint64_t recorded) {
-  const auto value = static_cast<double>(recorded);
-  return unit == Unit::kSeconds ? value / 1e9 : value;
 }
 
 prometheus::ClientMetric::Histogram export_histogram(const LatencyHistogram& histogram,
@@ -61,52 +46,24 @@ class Scrape final : public prometheus::Collectable {
 
   [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families;
-    std::vector<Pending> pending;
-    read(families, pending);
-    // Backwards, so that erasing the series of a callback that has just gone moves no other place.
-    for (auto it = pending.rbegin(); it != pending.rend(); ++it) {
-      auto& metrics = families[it->family].metric;
-      auto& metric = metrics[it->metric];
-      double value = 0;
-      if (call(*it->entry, value))
-        metric.gauge.value = metric.counter.value = value;
-      else
-        metrics.erase(metrics.begin() + static_cast<std::ptrdiff_t>(it->metric));
+    for (const FamilySnapshot& family : take_snapshot(state_, MarkReader::kScrape)) {
+      prometheus::MetricFamily& out = families.emplace_back();
+      out.name = family.name;
+      out.help = escape_help(family.help);
+      out.type = type_of(family.kind);
+      for (const SeriesSnapshot& series : family.series) {
+        prometheus::ClientMetric& metric = out.metric.emplace_back();
+        for (const Label& label : series.labels) metric.label.push_back({label.name, label.value});
+        if (series.histogram != nullptr)
+          metric.histogram = export_histogram(*series.histogram, family.shape);
+        else
+          metric.gauge.value = metric.counter.value = series.value;
+      }
     }
-    std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
     return families;
   }
 
  private:
-  void read(std::vector<prometheus::MetricFamily>& families, std::vector<Pending>& pending) const {
-    const std::lock_guard lock{state_.mutex};
-    for (const auto& [name, family] : state_.families) {
-      prometheus::MetricFamily out;
-      out.name = name;
-      out.help = escape_help(family.help);
-      out.type = type_of(family.kind);
-      for (const auto& [labels, series] : family.series) {
-        prometheus::ClientMetric& metric = out.metric.emplace_back();
-        for (const Label& label : labels) metric.label.push_back({label.name, label.value});
-        if (series.source == Source::kCallback)
-          pending.push_back({series.entry, families.size(), out.metric.size() - 1});
-        else if (family.kind == Kind::kHistogram)
-          metric.histogram = export_histogram(state_.read_histogram(series.cell), family.shape);
-        else
-          metric.gauge.value = metric.counter.value = read_once(series);
-      }
-      families.push_back(std::move(out));
-    }
-  }
-
-  // Begins a new interval where the series is a high-water mark.
-  [[nodiscard]] double read_once(const RegistryState::Series& series) const {
-    if (series.source != Source::kHighWater) return state_.read_plain(series);
-    const std::int64_t now = series.gauge->value.load(std::memory_order_relaxed);
-    const std::int64_t mark = series.gauge->high_water.exchange(now, std::memory_order_relaxed);
-    return static_cast<double>(std::max(now, mark));
-  }
-
   RegistryState& state_;
 };
 

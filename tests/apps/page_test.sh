@@ -37,7 +37,7 @@ fi
 
 kill -INT "$bench"
 wait "$bench"
-is "bench ends well" same $? 0
+is "bench reports and ends as asked" same $? 130
 stop_server
 is "the server stops" same "$status" 0
 finish

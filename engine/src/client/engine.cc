@@ -364,6 +364,7 @@ Result<RegisteredMemory> Engine::register_memory(std::span<std::byte> bytes) con
   return RegisteredMemory{std::move(*memory)};
 }
 
+std::string Engine::status_json() const { return core_->status_json(); }
 metrics::Registry& Engine::registry() const noexcept { return core_->registry(); }
 
 const ServerInfo& Session::server() const noexcept { return core_->server(); }

@@ -53,6 +53,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   Result<std::shared_ptr<SlotStore>> allocate_slots(std::size_t count, std::size_t slot_bytes);
   Result<std::shared_ptr<LocalMemory>> register_memory(std::span<std::byte> bytes);
 
+  /// See Engine::status_json().
+  [[nodiscard]] std::string status_json() const;
+
   // For sessions.
   /// The control thread, started with the first session. Errors: kSystem.
   Result<EventLoop*> control_loop();
@@ -106,7 +109,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   EngineOptions options_;
   Placement placement_;
   std::shared_ptr<ParallelCopy> parallel_copy_;
-  std::mutex mutex_;  // what follows; never on the data path
+  mutable std::mutex mutex_;  // what follows; never on the data path
   std::condition_variable turn_over_;
   std::set<std::string> connecting_;  ///< the keys of sessions_ that have no session yet
   std::unique_ptr<EventLoop> control_loop_;
@@ -154,6 +157,14 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
     return lanes_.size() == 1 ? *lanes_.front() : *lanes_[thread_number() % lanes_.size()];
   }
   [[nodiscard]] transport::MemoryDomain* memory_domain() const noexcept { return domain_.get(); }
+  /// What Engine::status_json() says of a grant.
+  struct OpenRegion {
+    std::string name;
+    std::string reason;  ///< why this transport
+  };
+  void region_opened(std::uint64_t grant_id, OpenRegion region);
+  void region_closed(std::uint64_t grant_id) noexcept;
+  [[nodiscard]] std::vector<OpenRegion> open_regions() const;
   [[nodiscard]] const ClientMetrics& metrics() const noexcept { return *metrics_; }
 
   /// A reply that is no failure. Thread-safe; blocks until `deadline`.
@@ -214,6 +225,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::unordered_map<std::uint64_t, Waiter*> waiters_;
   std::uint64_t next_id_ = 1;
   std::mutex send_mutex_;
+  mutable std::mutex regions_mutex_;
+  std::map<std::uint64_t, OpenRegion> regions_;  ///< by grant
 };
 
 using transport::right_for;

@@ -53,7 +53,7 @@ class CompletionSink {
     // The last touch of the records and of this.
     pushed_.store(pushed_.load(std::memory_order_relaxed) + count, std::memory_order_release);
   }
-  /// Operations that take() will give.
+  /// Operations that take_run() will give, in one run or several.
   [[nodiscard]] std::size_t ready() const noexcept {
     return pushed_.load(std::memory_order_acquire) - taken_;
   }

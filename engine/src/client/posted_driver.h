@@ -6,9 +6,10 @@
 /// Whoever finds the lane free posts for itself, at once. Whoever finds it taken leaves its
 /// operations in the inbox, and the holder posts them together with its own before it goes: one
 /// chain, one doorbell for all who came meanwhile. Neighbours that go on where the one before ends,
-/// on either side, are one request. The caller polls: whoever waits moves
-/// everybody's operations forward. One of the waiting callers sleeps on the lane's event
-/// descriptor, the others on a condition that it signals.
+/// on either side, are one request; other whole transfers that follow each other are a run, which
+/// is posted, retired and given back as one. The caller polls: whoever waits moves everybody's
+/// operations forward. One of the waiting callers sleeps on the lane's event descriptor, the others
+/// on a condition that it signals.
 
 #include <algorithm>
 #include <atomic>

@@ -394,8 +394,12 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
       quick_.bytes_max[static_cast<std::size_t>(opcode)] =
           std::min<std::uint64_t>(quick_.size_bytes, quick_.request_bytes_max);
   if (grant_.extents.size() == 1) quick_.one_extent_bytes_max = quick_.bytes_max;
+  session_->region_opened(grant_id_, {info_.name, transport_reason_});
 }
 
-RegionCore::~RegionCore() { session_->close_grant(grant_id_); }
+RegionCore::~RegionCore() {
+  session_->region_closed(grant_id_);
+  session_->close_grant(grant_id_);
+}
 
 }  // namespace remora::detail

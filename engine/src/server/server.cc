@@ -101,6 +101,8 @@ ServerStatus Server::status() const {
           .pool_freeing_bytes = usage.freeing_bytes};
 }
 
+std::string Server::status_json() const { return core_->status_json(); }
+
 std::uint16_t Server::port() const noexcept { return core_->port(); }
 std::string Server::metrics_address() const { return core_->metrics_address(); }
 std::vector<std::string> Server::listening() const { return core_->listening(); }

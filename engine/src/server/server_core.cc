@@ -22,6 +22,24 @@ constexpr std::chrono::milliseconds kDrainPause{10};
 constexpr std::size_t kSessionsToRefuse = 64;
 constexpr int kPortTries = 16;
 
+std::vector<std::string> descriptions_of(const std::vector<std::unique_ptr<Listener>>& listeners) {
+  std::vector<std::string> lines;
+  lines.reserve(listeners.size());
+  for (const auto& listener : listeners) lines.push_back(listener->description());
+  return lines;
+}
+
+metrics::HttpOptions http_options(const config::Metrics& metrics,
+                                  const std::shared_ptr<ServerStatusDesk>& desk) {
+  metrics::HttpOptions options;
+  options.address = *metrics.address;
+  options.access = {.token = metrics.token, .user = metrics.user, .password = metrics.password};
+  options.health = [desk] { return desk->health(); };
+  options.unready = [desk] { return desk->unready(); };
+  options.status = [desk] { return desk->json(); };
+  return options;
+}
+
 std::vector<TransportKind> kinds_of(const std::vector<std::unique_ptr<Listener>>& listeners) {
   std::vector<TransportKind> kinds;
   kinds.reserve(listeners.size());
@@ -79,7 +97,9 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       port_{doors.port},
       offered_{kinds_of(doors.listeners)},
       listeners_{std::move(doors.listeners)},
+      listening_{descriptions_of(listeners_)},
       devices_{std::move(doors.devices)},
+      desk_{std::move(doors.desk)},
       http_{std::move(doors.http)} {}
 
 ServerCore::~ServerCore() {
@@ -139,8 +159,9 @@ Result<ServerCore::Doors> ServerCore::open_doors(const config::ServerConfig& con
   if (doors->listeners.empty())
     return Error{Code::kUnsupported, "no transport can be offered"}.with_subject(
         "transports.rdma, transports.tcp, transports.shm");
+  doors->desk = std::make_shared<ServerStatusDesk>(config.limits, std::move(left_out));
   if (!config.metrics.address) return doors;
-  auto endpoint = metrics::HttpEndpoint::start(registry, {.address = *config.metrics.address});
+  auto endpoint = metrics::HttpEndpoint::start(registry, http_options(config.metrics, doors->desk));
   if (!endpoint) return endpoint.error();
   doors->http = std::move(*endpoint);
   return doors;
@@ -186,7 +207,10 @@ Status ServerCore::begin() {
   loop_ = std::move(*loop);
   worker_ = std::thread{[this] { work(); }};
   ::pthread_setname_np(worker_.native_handle(), "remora-worker");
-  loop_->every(std::chrono::milliseconds{250}, [this] { end_late_arrivals(); });
+  loop_->every(std::chrono::milliseconds{250}, [this] {
+    desk_->beat();
+    end_late_arrivals();
+  });
   room_event_ = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!room_event_) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
   if (auto watch = loop_->watch(room_event_.get(), [this] { on_room(); }); !watch)
@@ -197,6 +221,7 @@ Status ServerCore::begin() {
     if (!watch) return watch.error();
     listener_watches_.push_back(*watch);
   }
+  desk_->open(*this);
   return {};
 }
 
@@ -208,10 +233,12 @@ void ServerCore::stop() noexcept {
   }
   // Nobody new, then nobody at all; the worker gives everything back before it ends. Health and
   // metrics stay while sessions may still leave by themselves.
+  desk_->drain();
   for (const EventLoop::Token watch : listener_watches_) loop_->forget(watch);
   const Deadline drained = Clock::now() + config_.limits.drain_timeout;
   while (session_count() > 0 && !hurried_ && Clock::now() < drained)
     std::this_thread::sleep_for(kDrainPause);
+  desk_->close();
   http_.reset();
   notifier_.stop();
   if (loop_ != nullptr) loop_->stop();
@@ -412,6 +439,17 @@ bool ServerCore::offers(TransportKind kind) const noexcept {
   return std::find(offered_.begin(), offered_.end(), kind) != offered_.end();
 }
 
+std::vector<std::shared_ptr<ServerSession>> ServerCore::sessions(std::size_t most) const {
+  const std::lock_guard lock{mutex_};
+  std::vector<std::shared_ptr<ServerSession>> some;
+  some.reserve(std::min(most, sessions_.size()));
+  for (const auto& [id, attached] : sessions_) {
+    if (some.size() == most) break;
+    some.push_back(attached.session);
+  }
+  return some;
+}
+
 std::size_t ServerCore::session_count() const {
   const std::lock_guard lock{mutex_};
   return sessions_.size();
@@ -449,12 +487,6 @@ Status ServerCore::remove_region(std::string_view name) {
 
 std::string ServerCore::metrics_address() const {
   return http_ ? "http://" + http_->address() : std::string{};
-}
-
-std::vector<std::string> ServerCore::listening() const {
-  std::vector<std::string> lines;
-  for (const auto& listener : listeners_) lines.push_back(listener->description());
-  return lines;
 }
 
 }  // namespace remora::detail

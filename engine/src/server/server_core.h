@@ -27,6 +27,7 @@
 #include "server/pool.h"
 #include "server/server_metrics.h"
 #include "server/server_session.h"
+#include "server/server_status.h"
 #include "support/event_loop.h"
 #include "transport/transport.h"
 
@@ -42,6 +43,7 @@ class ServerCore {
     std::vector<std::unique_ptr<transport::Listener>> listeners;
     std::vector<std::string> devices;  ///< atomic domains we can offer
     std::uint16_t port = 0;
+    std::shared_ptr<ServerStatusDesk> desk;
     std::optional<metrics::HttpEndpoint> http;
   };
   ServerCore(config::ServerConfig config, ServerMetrics metrics, std::shared_ptr<Pool> pool,
@@ -72,12 +74,21 @@ class ServerCore {
   Result<RegionInfo> create_region(RegionSpec spec);
   Status remove_region(std::string_view name);
   [[nodiscard]] std::size_t session_count() const;
+  /// At most so many, in no order.
+  [[nodiscard]] std::vector<std::shared_ptr<ServerSession>> sessions(std::size_t most) const;
+  [[nodiscard]] std::vector<RegionInfo> regions(std::size_t most) const {
+    return catalog_.list("", most);
+  }
+  [[nodiscard]] std::size_t region_count() const { return catalog_.size(); }
+  [[nodiscard]] const std::vector<std::string>& devices() const noexcept { return devices_; }
+  [[nodiscard]] const std::vector<TransportKind>& offered() const noexcept { return offered_; }
   [[nodiscard]] bool offers(TransportKind kind) const noexcept;
 
   // For Server.
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   [[nodiscard]] std::string metrics_address() const;
-  [[nodiscard]] std::vector<std::string> listening() const;
+  [[nodiscard]] const std::vector<std::string>& listening() const noexcept { return listening_; }
+  [[nodiscard]] std::string status_json() const { return desk_->json(); }
 
  private:
   static Result<Doors> open_doors(const config::ServerConfig& config,
@@ -107,8 +118,10 @@ class ServerCore {
   std::uint16_t port_;
   const std::vector<TransportKind> offered_;  // read while stop() takes the listeners away
   std::vector<std::unique_ptr<transport::Listener>> listeners_;
+  const std::vector<std::string> listening_;  // as they were
   std::vector<std::string> devices_;
   std::vector<metrics::CallbackHandle> pool_series_;
+  const std::shared_ptr<ServerStatusDesk> desk_;
   std::optional<metrics::HttpEndpoint> http_;
 
   mutable std::mutex mutex_;  // sessions and jobs

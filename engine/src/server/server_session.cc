@@ -66,6 +66,11 @@ ServerSession::~ServerSession() {
   server_.metrics().session_ended(endpoint_->kind());
 }
 
+void ServerSession::count_grants(int change) noexcept {
+  open_grants_.fetch_add(static_cast<std::size_t>(change), std::memory_order_relaxed);
+  server_.metrics().grants(change);
+}
+
 bool ServerSession::admit_request() noexcept {
   return unanswered_.fetch_add(1) < transport::kControlRequestsMax;
 }
@@ -74,7 +79,7 @@ void ServerSession::release() noexcept {
   for (auto& [id, open] : grants_) {
     open.grant = {};
     server_.catalog().close(*open.region);
-    server_.metrics().grants(-1);
+    count_grants(-1);
   }
   grants_.clear();
 }
@@ -286,7 +291,7 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
     named_.emplace(next_grant_id_, Named{region->name(), region->info().size_bytes, rights});
     grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant)});
   }
-  server_.metrics().grants(1);
+  count_grants(1);
   return answer;
 }
 
@@ -315,7 +320,7 @@ Result<ServerSession::Answer> ServerSession::close(const control::CloseRequest& 
       closed_.pop_front();
     }
   }
-  server_.metrics().grants(-1);
+  count_grants(-1);
   Answer answer;
   answer.reply.mutable_close();
   return answer;

@@ -38,6 +38,10 @@ class ServerSession {
   [[nodiscard]] bool heard() const noexcept { return heard_.load(); }
   void hear() noexcept { heard_.store(true); }
   [[nodiscard]] Clock::time_point began() const noexcept { return began_; }
+  /// Any thread.
+  [[nodiscard]] std::size_t open_grants() const noexcept {
+    return open_grants_.load(std::memory_order_relaxed);
+  }
 
   /// Control thread: whether the client keeps within what it may have unanswered.
   [[nodiscard]] bool admit_request() noexcept;
@@ -98,6 +102,7 @@ class ServerSession {
     control::Reply reply;
     std::vector<UniqueFd> descriptors;
   };
+  void count_grants(int change) noexcept;
   Result<Answer> answer(const control::Request& request);
   Result<Answer> hello(const control::Hello& hello);
   Result<Answer> create(const control::CreateRequest& request);
@@ -118,6 +123,7 @@ class ServerSession {
   std::unordered_map<std::uint64_t, Named> named_;  ///< grants that are open, and the latest closed
   std::deque<std::uint64_t> closed_;
   std::uint64_t next_grant_id_ = 1;
+  std::atomic<std::size_t> open_grants_{0};
   std::atomic<std::size_t> unanswered_{0};
   std::shared_ptr<NoticeDesk> desk_;
   std::atomic<bool> heard_{false};

@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
 /// Clock::now() in half of its instructions: the data path reads the clock for each visit to a
-/// lane.
+/// lane. Both are CLOCK_MONOTONIC.
 [[nodiscard]] inline Clock::time_point clock_now() noexcept {
   timespec now;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   ::clock_gettime(CLOCK_MONOTONIC, &now);

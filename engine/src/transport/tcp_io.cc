@@ -165,8 +165,12 @@ IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexc
   ServerLane& lane = *active.lane;
   const bool was_refused = lane.refused();
   Progress progress = Progress::kMore;
-  const bool served = lane.session().serve(
-      [&](const GrantTable& grants) { progress = lane.step(grants, served_); });
+  const bool served = lane.session().serve([&](const GrantTable& grants) {
+    Served now_served;
+    progress = lane.step(grants, now_served);
+    served_ += now_served;
+    return now_served;
+  });
   if (!served) {
     std::this_thread::yield();
     return Stays::kYes;

@@ -107,6 +107,10 @@ class TcpServerEndpoint final : public ServerEndpoint {
   Result<Grant> grant(const GrantRequest& request) noexcept override {
     return session_->grant(request);
   }
+  [[nodiscard]] std::optional<transport::ServerEndpoint::Served> served() const noexcept override {
+    const tcp::Served all = session_->served();
+    return transport::ServerEndpoint::Served{.operations = all.operations, .bytes = all.bytes};
+  }
   void shutdown() noexcept override {
     desk_->forget(*session_);
     session_->end();

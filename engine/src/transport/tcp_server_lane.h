@@ -17,14 +17,6 @@
 
 namespace remora::transport::tcp {
 
-/// What was served since somebody looked.
-struct Served {
-  std::array<std::uint64_t, 4> operations{};  ///< by Opcode; zeroes are writes
-  std::array<std::uint64_t, 2> bytes{};       ///< read, written
-  std::uint64_t refused = 0;
-  std::uint64_t corrupt = 0;
-};
-
 /// A lane as the thread that serves it sees it. Work is done in steps of bounded length; between
 /// them others are served. Memory is reached only within a step or through what a step has left
 /// behind (a write half received, answers not sent), which abort() drops.

@@ -34,6 +34,19 @@ class TcpGrant final : public GrantHandle {
 
 }  // namespace
 
+Served& Served::operator+=(const Served& more) noexcept {
+  for (std::size_t i = 0; i < operations.size(); ++i) operations[i] += more.operations[i];
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] += more.bytes[i];
+  refused += more.refused;
+  corrupt += more.corrupt;
+  return *this;
+}
+
+Served Session::served() noexcept {
+  const Exclusive lock{*this};
+  return served_;
+}
+
 Result<std::uint32_t> GrantTable::add(const GrantedExtent& extent) {
   if (free_.empty()) {
     if (slots_.size() == kExtentsMax)

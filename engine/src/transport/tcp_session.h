@@ -2,6 +2,7 @@
 
 /// The server's side of one session over tcp: what it may reach, and its lanes.
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,16 @@
 #include "transport/transport.h"
 
 namespace remora::transport::tcp {
+
+/// What was served in a step, or since somebody looked.
+struct Served {
+  std::array<std::uint64_t, 4> operations{};  ///< by Opcode; zeroes are writes
+  std::array<std::uint64_t, 2> bytes{};       ///< read, written
+  std::uint64_t refused = 0;
+  std::uint64_t corrupt = 0;
+
+  Served& operator+=(const Served& more) noexcept;
+};
 
 /// Memory that a session was granted.
 struct GrantedExtent {
@@ -107,15 +118,18 @@ class Session : public std::enable_shared_from_this<Session> {
   /// Takes the event of notices; that of an end stays.
   void take_event() noexcept;
 
-  /// For the thread that serves: a step of a lane. False: others want the session, come again.
+  /// For the thread that serves: a step of a lane, which says what it has served. False: others
+  /// want the session, come again.
   template <typename Step>
   bool serve(Step&& step) {
     // The lock goes to who asks first, which would nearly always be the thread that just had it.
     if (wanted_.load(std::memory_order_relaxed) != 0) return false;
     const std::lock_guard lock{mutex_};
-    step(static_cast<const GrantTable&>(grants_));
+    served_ += step(static_cast<const GrantTable&>(grants_));
     return true;
   }
+  /// All that was served so far. Waits for the step of a lane.
+  [[nodiscard]] Served served() noexcept;
 
  private:
   /// The session's lock, for others than the thread that serves.
@@ -141,6 +155,7 @@ class Session : public std::enable_shared_from_this<Session> {
   GrantTable grants_;
   std::vector<std::shared_ptr<ServerLane>> lanes_;
   std::deque<Notice> notices_;
+  Served served_;
   bool ended_ = false;
 };
 

@@ -8,6 +8,7 @@
 ///
 /// Naming: an *endpoint* is one side of one session's transport.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -52,7 +53,7 @@ enum class Opcode : std::uint8_t {
   kFlush,  ///< reads a byte into the lane's own memory: what was written before is visible then
 };
 
-inline constexpr std::size_t kOpcodes = 7;
+inline constexpr std::size_t kOpcodes = static_cast<std::size_t>(Opcode::kFlush) + 1;
 
 [[nodiscard]] constexpr bool is_atomic(Opcode opcode) noexcept {
   return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
@@ -321,6 +322,11 @@ struct Grant {
 /// receive() and on_event() by the control thread; send() and grant() by any one thread at a time.
 class ServerEndpoint {
  public:
+  /// What the server's own processor has carried out for this client.
+  struct Served {
+    std::array<std::uint64_t, 4> operations{};  ///< by Opcode; zeroes are writes
+    std::array<std::uint64_t, 2> bytes{};       ///< read, written
+  };
   virtual ~ServerEndpoint() = default;
   [[nodiscard]] virtual TransportKind kind() const noexcept = 0;
   [[nodiscard]] virtual const std::string& peer() const noexcept = 0;
@@ -339,6 +345,8 @@ class ServerEndpoint {
   /// Notices that have come in over the lanes, at most as many as there is room for; event_fd() is
   /// readable when there may be some. What is not taken holds its client up. Control thread.
   virtual std::size_t take_notices(std::span<Notice> /*notices*/) noexcept { return 0; }
+  /// Nothing where the server takes no part in operations. Any thread.
+  [[nodiscard]] virtual std::optional<Served> served() const noexcept { return std::nullopt; }
   /// Ends the lanes, then the channel. Idempotent.
   virtual void shutdown() noexcept = 0;
 };

@@ -15,8 +15,11 @@
 namespace remora::config {
 namespace {
 
+using testing::faults;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::parsed;
+using testing::with_pool;
 
 void expect_same(const ServerConfig& a, const ServerConfig& b) {
   EXPECT_EQ(a.listen, b.listen);
@@ -66,7 +69,34 @@ log:
   level: info                             # default
 metrics:
   address: none                           # default
+  # token:                                # not set
+  # token_file:                           # not set
+  # user:                                 # not set
+  # password:                             # not set
+  # password_file:                        # not set
 )");
+}
+
+TEST(Show, HidesSecretsAndWhatItPrintsDoesNotLoadWithoutThem) {
+  const ServerConfig config = parsed(
+      with_pool("metrics: {address: '127.0.0.1:1', token: t0ken, user: eve, password: '${P}'}\n"),
+      {{"P", "pa55"}});
+  const std::string text = show(config);
+  EXPECT_THAT(text, HasSubstr("  token: ${HIDDEN}                        # f.yaml:2\n"));
+  EXPECT_THAT(text, HasSubstr("  password: ${HIDDEN}                     # f.yaml:2 from P\n"));
+  EXPECT_THAT(text, Not(HasSubstr("t0ken")));
+  EXPECT_THAT(text, Not(HasSubstr("pa55")));
+  EXPECT_THAT(faults(text), HasSubstr("the environment variable HIDDEN is not set"));
+}
+
+TEST(Show, SaysThatASecretIsFromAFile) {
+  ServerConfig config;
+  config.metrics.token = "t0ken";
+  config.metrics.token_file = "token.txt";
+  const std::string text = show(config);
+  EXPECT_THAT(text, HasSubstr("  # token:                                # from token_file\n"));
+  EXPECT_THAT(text, HasSubstr("  token_file: token.txt "));
+  EXPECT_THAT(text, Not(HasSubstr("t0ken")));
 }
 
 TEST(Show, MarksWhatAProgramSet) {
@@ -162,7 +192,9 @@ TEST(ServerKeys, AreDistinctAndDescribed) {
       EXPECT_FALSE(key.range.empty()) << key.path;
     }
     const bool group = key.type == KeyType::kMap || key.type == KeyType::kList;
-    EXPECT_EQ(key.standard.empty(), group || key.required || key.path == "auth") << key.path;
+    const bool unset =
+        key.path == "auth" || (key.path.starts_with("metrics.") && key.path != "metrics.address");
+    EXPECT_EQ(key.standard.empty(), group || key.required || unset) << key.path;
   }
   EXPECT_TRUE(paths.contains("pool.size"));
 }

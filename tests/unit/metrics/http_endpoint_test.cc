@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <nlohmann/json.hpp>
 #include <signal.h>
 #include <stdexcept>
 #include <string>
@@ -22,6 +23,8 @@
 #include <remora/metrics/http_endpoint.h>
 #include <remora/metrics/process.h>
 
+#include "raw_client.h"
+
 namespace remora::metrics {
 namespace {
 
@@ -29,68 +32,6 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-// A client that does just what a test asks for.
-class RawClient {
- public:
-  explicit RawClient(std::uint16_t port, bool v6 = false) {
-    fd_ = ::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const timeval limit{20, 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    if (v6) {
-      sockaddr_in6 address{};
-      address.sin6_family = AF_INET6;
-      address.sin6_addr = in6addr_loopback;
-      address.sin6_port = htons(port);
-      connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-    } else {
-      sockaddr_in address{};
-      address.sin_family = AF_INET;
-      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      address.sin_port = htons(port);
-      connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-    }
-  }
-  RawClient(RawClient&& other) noexcept
-      : fd_{std::exchange(other.fd_, -1)}, connected_{other.connected_} {}
-  RawClient& operator=(RawClient&&) = delete;
-  ~RawClient() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  [[nodiscard]] bool connected() const { return connected_; }
-  bool send(const std::string& bytes) const {
-    return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-           static_cast<ssize_t>(bytes.size());
-  }
-  // Everything until the server closes.
-  [[nodiscard]] std::string receive_all() const {
-    std::string all;
-    std::array<char, 4096> buffer{};
-    for (;;) {
-      const ssize_t got = ::recv(fd_, buffer.data(), buffer.size(), 0);
-      if (got <= 0) return all;
-      all.append(buffer.data(), static_cast<std::size_t>(got));
-    }
-  }
-
- private:
-  int fd_ = -1;
-  bool connected_ = false;
-};
-
-std::string get(std::uint16_t port, const std::string& path, const std::string& method = "GET",
-                const std::string& more = "") {
-  const RawClient client{port};
-  if (!client.connected()) return "not connected";
-  client.send(method + " " + path + " HTTP/1.1\r\nHost: test\r\n" + more + "\r\n");
-  return client.receive_all();
-}
-
-std::string body_of(const std::string& response) {
-  const std::size_t at = response.find("\r\n\r\n");
-  return at == std::string::npos ? std::string{} : response.substr(at + 4);
-}
 
 class HttpEndpointTest : public ::testing::Test {
  protected:
@@ -161,13 +102,98 @@ TEST_F(HttpEndpointTest, HealthIsOkWithoutACallback) {
   EXPECT_THAT(get(endpoint.port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
 }
 
+TEST_F(HttpEndpointTest, ReadinessNamesEveryReason) {
+  std::atomic<bool> ready{false};
+  const HttpEndpoint endpoint = start({.unready = [&] {
+    return ready ? std::vector<std::string>{} : std::vector<std::string>{"no pool", "no port"};
+  }});
+  std::string response = get(endpoint.port(), "/readyz");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 503 "));
+  EXPECT_EQ(body_of(response), "no pool\nno port\n");
+  ready = true;
+  response = get(endpoint.port(), "/readyz");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(body_of(response), "ready\n");
+}
+
+TEST_F(HttpEndpointTest, ReadinessThatThrowsIsNotReady) {
+  const HttpEndpoint endpoint =
+      start({.unready = []() -> std::vector<std::string> { throw std::runtime_error{"no pool"}; }});
+  EXPECT_THAT(get(endpoint.port(), "/readyz"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(get(endpoint.port(), "/readyz"), HasSubstr("no pool"));
+}
+
+TEST_F(HttpEndpointTest, StatusIsWhatTheProcessSaysAndWhetherItIsReady) {
+  const HttpEndpoint endpoint =
+      start({.unready = [] { return std::vector<std::string>{"full"}; },
+             .status = [] { return std::string{R"({"kind":"server","pool":{"size_bytes":5}})"}; }});
+  const std::string response = get(endpoint.port(), "/status");
+  EXPECT_THAT(response, HasSubstr("Content-Type: application/json\r\n"));
+  const auto status = nlohmann::json::parse(body_of(response));
+  EXPECT_EQ(status["kind"], "server");
+  EXPECT_EQ(status["pool"]["size_bytes"], 5);
+  EXPECT_EQ(status["ready"], false);
+  EXPECT_EQ(status["reasons"], nlohmann::json{"full"});
+  EXPECT_GE(status["uptime_seconds"], 0.0);
+}
+
+TEST_F(HttpEndpointTest, StatusWithoutACallbackIsThatOfAnyProcess) {
+  const HttpEndpoint endpoint = start();
+  const auto status = nlohmann::json::parse(body_of(get(endpoint.port(), "/status")));
+  EXPECT_EQ(status["kind"], "process");
+  EXPECT_EQ(status["ready"], true);
+}
+
+TEST_F(HttpEndpointTest, StatusThatCannotBeMadeIs500) {
+  const HttpEndpoint throws =
+      start({.status = []() -> std::string { throw std::runtime_error{"lost the pool"}; }});
+  EXPECT_THAT(get(throws.port(), "/status"), StartsWith("HTTP/1.1 500 "));
+  EXPECT_THAT(get(throws.port(), "/status"), HasSubstr("lost the pool"));
+  const HttpEndpoint malformed = start({.status = [] { return std::string{"{"}; }});
+  EXPECT_THAT(get(malformed.port(), "/status"), StartsWith("HTTP/1.1 500 "));
+}
+
+TEST_F(HttpEndpointTest, HistoryBeginsAtOnce) {
+  registry_->recorder().add(registry_->counter("test_total", "Help.").value(), 42);
+  const HttpEndpoint endpoint = start();
+  nlohmann::json history;
+  for (int i = 0; i < 1'000 && history["next"] != 1; ++i)
+    history = nlohmann::json::parse(body_of(get(endpoint.port(), "/history")));
+  EXPECT_EQ(history["series"][0]["values"], nlohmann::json{42});
+  EXPECT_EQ(history["kept"], 1'800);
+  EXPECT_THAT(get(endpoint.port(), "/history?since=1"), StartsWith("HTTP/1.1 200 "));
+  for (const char* const since : {"x", "-1", "1x", "99999999999999999999"})
+    EXPECT_THAT(get(endpoint.port(), std::string{"/history?since="} + since),
+                StartsWith("HTTP/1.1 400 "))
+        << since;
+}
+
+TEST_F(HttpEndpointTest, HistoryMayBeTurnedOff) {
+  const HttpEndpoint endpoint = start({.history = std::chrono::minutes{0}});
+  EXPECT_THAT(get(endpoint.port(), "/history"), StartsWith("HTTP/1.1 404 "));
+}
+
 TEST_F(HttpEndpointTest, OtherPathsAre404) {
   const HttpEndpoint endpoint = start();
-  for (const char* path : {"/", "/metrics/", "/metricsx", "/../etc/passwd", "/%2e%2e/etc/passwd"}) {
+  for (const char* path :
+       {"/page", "/page/", "/metrics/", "/metricsx", "/../etc/passwd", "/%2e%2e/etc/passwd"}) {
     const std::string response = get(endpoint.port(), path);
     EXPECT_THAT(response, StartsWith("HTTP/1.1 404 ")) << path;
     EXPECT_THAT(body_of(response), HasSubstr("/metrics")) << path;
   }
+}
+
+TEST_F(HttpEndpointTest, ThePageIsServedWithWhatItMayDo) {
+  const HttpEndpoint endpoint = start();
+  const std::string page = get(endpoint.port(), "/");
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(page, HasSubstr("Content-Type: text/html; charset=utf-8\r\n"));
+  EXPECT_THAT(page, HasSubstr("Content-Security-Policy: default-src 'self'; "));
+  EXPECT_THAT(page, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(body_of(page), StartsWith("<!doctype html>"));
+  const std::string script = get(endpoint.port(), "/page/dashboard.js");
+  EXPECT_THAT(script, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(script, HasSubstr("Content-Type: text/javascript; charset=utf-8\r\n"));
 }
 
 TEST_F(HttpEndpointTest, OtherMethodsAre405) {
@@ -245,6 +271,8 @@ TEST_F(HttpEndpointTest, BadOptionsAreInvalid) {
   EXPECT_EQ(code({.connections_max = 0}), Code::kInvalidArgument);
   EXPECT_EQ(code({.connections_max = 1'000'000}), Code::kInvalidArgument);
   EXPECT_EQ(code({.request_timeout = milliseconds{0}}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.history = std::chrono::minutes{-1}}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.history = std::chrono::hours{25}}), Code::kInvalidArgument);
   EXPECT_EQ(HttpEndpoint::start(nullptr, {.address = "127.0.0.1:0"}).error().code(),
             Code::kInvalidArgument);
 }

@@ -154,6 +154,13 @@ struct Log {
 struct Metrics {
   /// `HOST:PORT` or `[IPv6]:PORT` (see parse_endpoint()) of the HTTP endpoint; empty: none.
   std::optional<std::string> address{};
+  /// Who may read it; see metrics::HttpAccess. Empty: not asked for.
+  std::string token{};
+  std::string user{};
+  std::string password{};
+  /// Where load_server() has read `token` and `password` from; nobody else reads these files.
+  std::string token_file{};
+  std::string password_file{};
 
   friend bool operator==(const Metrics&, const Metrics&) = default;
 };

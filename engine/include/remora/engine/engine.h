@@ -167,6 +167,9 @@ class Engine {
   Result<RegisteredMemory> register_memory(std::span<std::byte> bytes) const;
 
   [[nodiscard]] metrics::Registry& registry() const noexcept;
+  /// Its sessions, their transports and why these, and the regions that are open, as a JSON object
+  /// (README.md): for metrics::HttpOptions::status. Does not block for operations.
+  [[nodiscard]] std::string status_json() const;
 
  private:
   explicit Engine(std::shared_ptr<detail::EngineCore> core) noexcept;

@@ -111,6 +111,10 @@ class Server {
   Status remove_region(std::string_view name) const;
   [[nodiscard]] std::vector<RegionInfo> regions() const;
   [[nodiscard]] ServerStatus status() const;
+  /// What `/status` of the metrics endpoint shows, for an application with an endpoint of its own
+  /// (metrics::HttpOptions::status): a JSON object, see README.md. After stop() without regions and
+  /// sessions.
+  [[nodiscard]] std::string status_json() const;
 
   /// The port clients use (the bound one when the configuration said 0).
   [[nodiscard]] std::uint16_t port() const noexcept;

@@ -1,6 +1,7 @@
 #pragma once
 
-/// A small HTTP server that shows a registry to Prometheus and health to an orchestrator.
+/// A small HTTP server that shows a registry to Prometheus, health to an orchestrator, and all of
+/// it to a person.
 
 #include <chrono>
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <remora/metrics/registry.h>
 #include <remora/result.h>
@@ -20,35 +22,61 @@ struct Health {
   std::string text = "ok";
 };
 
+/// Who may read `/metrics`, `/history` and `/status`. All empty: anybody who can connect. Where
+/// both are given, either will do. There is no TLS: on a network that others listen to, a
+/// credential is read with the first request.
+struct HttpAccess {
+  /// `Authorization: Bearer <token>`: printable ASCII without spaces.
+  std::string token = {};
+  /// HTTP Basic: what a browser asks for. Both or none; `user` without a colon.
+  std::string user = {};
+  std::string password = {};
+};
+
 struct HttpOptions {
   /// `IPv4:port`, `[IPv6]:port` or `localhost:port`; `[::]:port` serves IPv4 too, port 0 lets the
-  /// kernel choose. There is no authentication: bind what the monitoring network may read.
+  /// kernel choose. Bind what the monitoring network may read.
   std::string address = "127.0.0.1:9471";
-  /// Called on a serving thread, maybe several at once; must not block for long. One that throws
-  /// counts as unhealthy. None: always healthy.
+  HttpAccess access = {};
+  /// `/healthz`, `/readyz` and `/status` ask these, on a serving thread, maybe several at once;
+  /// they must not block for long. One that throws counts as unhealthy, not ready, or is a 500.
+  ///
+  /// None: always healthy.
   std::function<Health()> health = {};
+  /// Why this process should get no work now, a line each; ready where there are none.
+  std::function<std::vector<std::string>()> unready = {};
+  /// A JSON object, to which `ready`, `reasons` and `uptime_seconds` are added. None:
+  /// `{"kind": "process"}`.
+  std::function<std::string()> status = {};
+  /// How much of the past `/history` and the page show, a sample each two seconds, kept in this
+  /// process: 8 bytes a sample and series, some 2 MB for an hour. 0: none; at most 24 hours.
+  std::chrono::minutes history{60};
   /// Connections, and so threads, at once; 1 to 1,024. One more is answered 503 and closed.
   std::size_t connections_max = 16;
   /// From accept to the last byte sent, whatever the peer does; then the connection is cut.
   std::chrono::milliseconds request_timeout{10'000};
 };
 
-/// Serves `/metrics` and `/healthz` by GET and HEAD, one request a connection (`Connection:
-/// close`), compressed where the client accepts that; 404 for other paths, 405 for other methods.
+/// Serves `/metrics`, `/healthz`, `/readyz`, `/status`, `/history` and, at `/`, a page that shows
+/// them, by GET and HEAD, one request a connection (`Connection: close`), compressed where the
+/// client accepts that; 401 without the credentials that HttpOptions::access asks for, 404 for
+/// other paths, 405 for other methods. The page itself, `/healthz` and `/readyz` need no
+/// credentials.
 ///
-/// Has threads of its own: one that accepts, and one for each connection in progress, started when
-/// needed. A slow, silent or endless client costs one of them until request_timeout and disturbs
-/// nobody else; recording threads never wait for any of this. Owns its registry jointly. The
-/// destructor stops serving, cutting connections in progress, and waits for its threads: for as
-/// long as a callback of the registry or `health` runs, and no longer.
+/// Has threads of its own: one that accepts, one that keeps the history, and one for each
+/// connection in progress, started when needed. A slow, silent or endless client costs one of them
+/// until request_timeout and disturbs nobody else; recording threads never wait for any of this.
+/// Owns its registry jointly. The destructor stops serving, cutting connections in progress, and
+/// waits for its threads: for as long as a callback of the registry or `health` runs, and no
+/// longer.
 ///
 /// Thread safety: an object is for one thread at a time.
 class HttpEndpoint {
  public:
   /// Binds and begins to serve before it returns.
-  /// Errors: kInvalidArgument (malformed address or option, null registry); kAddressInUse;
-  /// kPermissionDenied (a privileged port); kUnreachable (no such address on this host); kSystem.
-  /// The subject is the address.
+  /// Errors: kInvalidArgument (malformed address, credential or option, null registry);
+  /// kAddressInUse; kPermissionDenied (a privileged port); kUnreachable (no such address on this
+  /// host); kSystem. The subject is the address.
   static Result<HttpEndpoint> start(std::shared_ptr<Registry> registry, HttpOptions options);
   ~HttpEndpoint();
   HttpEndpoint(HttpEndpoint&&) noexcept;

@@ -6,6 +6,7 @@
 /// of that registry only, as long as it lives. A default-made handle records into a scratch cell
 /// that nobody reads, so code without metrics needs no branch.
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -57,6 +58,9 @@ class Histogram {
   std::uint32_t cell_ = 0;  // the sum; the slots follow it
 };
 
+/// Who reads high-water marks: each begins new intervals for itself alone. Internal.
+enum class MarkReader : std::uint8_t { kScrape, kHistory, kCount };
+
 /// A value that goes up and down, with an optional high-water mark since the last scrape.
 ///
 /// Any thread may call any function; each is one or a few atomic operations on a cell that all
@@ -94,6 +98,8 @@ class Gauge {
   struct alignas(64) Cell {
     std::atomic<std::int64_t> value{0};
     std::atomic<std::int64_t> high_water{0};
+    /// What a reader has not seen of marks that another one took.
+    std::array<std::atomic<std::int64_t>, static_cast<std::size_t>(MarkReader::kCount)> unseen{};
     bool has_high_water = false;
   };
   constexpr explicit Gauge(Cell* cell) noexcept : cell_{cell} {}

@@ -65,6 +65,7 @@ struct HistogramShape {
 /// Whether a gauge also exports `<name>_high_water`: its highest value since the last scrape.
 enum class HighWater : std::uint8_t { kNone, kExport };
 
+class History;            // internal
 struct RegistryState;     // internal
 struct RegistryCallback;  // internal
 
@@ -187,10 +188,12 @@ class Registry {
   [[nodiscard]] std::size_t block_count() const;
 
   /// A scrape: all series in Prometheus' text format 0.0.4, families by name. Calls the callbacks
-  /// and begins a new interval for high-water marks, so two scrapers share them.
+  /// and begins a new interval for high-water marks: two scrapers share them, an HttpEndpoint's
+  /// history has its own.
   [[nodiscard]] std::string text() const;
 
  private:
+  friend class History;
   explicit Registry(std::shared_ptr<RegistryState> state) noexcept;
   Result<CallbackHandle> callback(bool grows, std::string_view name, std::string_view help,
                                   const Labels& labels, std::function<double()> value);

@@ -1,0 +1,272 @@
+/// How operations of a PostedDriver end: completions to runs, runs to their owners' sinks; what a
+/// failure, a deadline and the end of the lane leave.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "client/posted_driver.h"
+#include "support/spin_pause.h"
+
+namespace remora::detail {
+
+using transport::LaneCompletion;
+using transport::Opcode;
+
+namespace {
+/// How long a broken lane may take to flush before it is closed under the requests that are left.
+/// All lanes of a session together stay within the two seconds that an operation may be late.
+constexpr std::chrono::milliseconds kFlushTimeout{200};
+}  // namespace
+
+/// Gives operations that have ended to their owner.
+[[gnu::always_inline]] inline void PostedDriver::push(CompletionSink& sink, OperationRecord& first,
+                                                      std::size_t count) noexcept {
+  if (Watcher* const watcher = sink.watcher(); watcher != watcher_ && watcher != nullptr)
+      [[unlikely]] {
+    tell_watchers();
+    watcher_ = watcher;
+  }
+  sink.push(first, count);
+}
+
+void PostedDriver::finish(OperationRecord& operation, EndTally& tally) noexcept {
+  if (operation.whole)
+    tally.add(operation);
+  else
+    finish_split(operation, tally);
+  push(*operation.sink, operation, 1);
+}
+
+/// One request, that is no run, is no longer with the lane.
+void PostedDriver::settle(Posted& posted, EndTally& tally) noexcept {
+  OperationRecord& operation = *posted.operation;
+  if (posted.joined) return settle_joined(posted, tally);
+  if (operation.whole) return finish(operation, tally);
+  settle_part(posted, operation, tally);
+}
+
+void PostedDriver::settle_joined(Posted& posted, EndTally& tally) noexcept {
+  posted.joined = false;
+  for (OperationRecord* at = posted.operation; at != nullptr;) {
+    OperationRecord& operation = *std::exchange(at, at->next);
+    finish(operation, tally);
+  }
+}
+
+void PostedDriver::settle_part(Posted& posted, OperationRecord& operation,
+                               EndTally& tally) noexcept {
+  if (posted.bounce_slot != SlotStore::kNone) options_.bounce->give_back(posted.bounce_slot);
+  posted = {};
+  if (--operation.requests_in_flight != 0) return;
+  const bool planned = all_planned(operation) || !operation.outcome.ok;
+  // An operation that is still first in the backlog is finished by pump() or fail_backlog().
+  if (planned && backlog_.first != &operation) finish(operation, tally);
+}
+
+/// The oldest request with the lane, and as many of its run as `count_most` says, are done.
+[[gnu::always_inline]] inline void PostedDriver::retire(std::uint64_t count_most,
+                                                        EndTally& tally) noexcept {
+  const std::uint64_t sequence = retired_sequence_;
+  Posted& posted = posted_at(sequence);
+  if (posted.run_count == 0) [[unlikely]]
+    return retire_split(posted, sequence, tally);
+  if (posted.run_count > count_most) [[unlikely]]
+    cut_run(sequence, count_most);
+  retired_sequence_ = sequence + posted.run_count;
+  OperationRecord& first = *posted.operation;
+  tally.add_run(first, posted.run_count, posted.run_bytes);
+  push(*first.sink, first, posted.run_count);
+}
+
+void PostedDriver::retire_split(Posted& posted, std::uint64_t sequence, EndTally& tally) noexcept {
+  OperationRecord& operation = *posted.operation;
+  if (is_atomic(operation.request.opcode))
+    operation.old_value = atomic_result(sequence);
+  else if (!operation.whole && posted.user != nullptr)
+    std::memcpy(posted.user, options_.bounce->slot(posted.bounce_slot).data(), posted.length_bytes);
+  retired_sequence_ = sequence + 1;
+  settle(posted, tally);
+}
+
+/// Makes the run at `sequence` two, the first of them with `count` requests.
+void PostedDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noexcept {
+  Posted& front = posted_at(sequence);
+  Posted rest{.operation = front.operation,
+              .run_count = front.run_count - static_cast<std::uint32_t>(count),
+              .run_bytes = front.run_bytes};
+  for (std::uint64_t i = 0; i < count; ++i) {
+    rest.run_bytes -= rest.operation->length_bytes;
+    rest.operation = rest.operation->next;
+  }
+  front.run_count = static_cast<std::uint32_t>(count);
+  front.run_bytes -= rest.run_bytes;
+  posted_at(sequence + count) = rest;
+}
+
+/// Takes back a request that the lane did not take.
+void PostedDriver::drop(std::uint64_t sequence, EndTally& tally) noexcept {
+  Posted& posted = posted_at(sequence);
+  if (posted.run_count > 1) cut_run(sequence, 1);
+  for_each(posted, [&](OperationRecord& operation) {
+    if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
+  });
+  settle(posted, tally);
+}
+
+[[gnu::always_inline]] inline void PostedDriver::retire_through(const LaneCompletion& completion,
+                                                                EndTally& tally) noexcept {
+  // Requests complete in order and one that fails always says so itself: those passed over are ok.
+  const bool ok = completion.status == CompletionStatus::kSuccess;
+  const std::uint64_t ok_end = completion.sequence + (ok ? 1 : 0);
+  while (retired_sequence_ < ok_end) retire(ok_end - retired_sequence_, tally);
+  if (!ok && retired_sequence_ == completion.sequence) [[unlikely]]
+    retire_failed(completion.sequence, completion.status, completion.vendor_error, tally);
+}
+
+/// True when anything completed.
+bool PostedDriver::poll_completions() noexcept {
+  if (retired_sequence_ == next_sequence_) return false;
+  std::array<LaneCompletion, 64> found;  // NOLINT(cppcoreguidelines-pro-type-member-init): 1 KiB
+  const std::size_t count = lane_->poll(found);
+  if (count == 0) return false;
+  // What is usual: all that is posted is one run, and its end is told of.
+  const Posted& oldest = posted_at(retired_sequence_);
+  if (count == 1 && found[0].status == CompletionStatus::kSuccess &&
+      found[0].sequence + 1 == next_sequence_ &&
+      retired_sequence_ + oldest.run_count == next_sequence_) [[likely]] {
+    OperationRecord& first = *oldest.operation;
+    const metrics::Recorder recorder = cells_.recorder();
+    metrics_.ended(recorder, first.request.opcode, clock_now() - first.submitted, oldest.run_count,
+                   oldest.run_bytes);
+    metrics_.polled(recorder, 1, 0);
+    retired_sequence_ = next_sequence_;
+    push(*first.sink, first, oldest.run_count);
+    sleepers_.wake();
+    return true;
+  }
+  take_completions(found, count);
+  return true;
+}
+
+/// Ends what the first `count` of `found` tell of, and what there is to be polled behind them.
+void PostedDriver::take_completions(std::span<LaneCompletion> found, std::size_t count) noexcept {
+  std::size_t total = 0;
+  bool failed = false;
+  {
+    EndTally tally{metrics_, cells_.recorder()};
+    while (true) {
+      for (const LaneCompletion& each : found.first(count)) {
+        retire_through(each, tally);
+        failed |= each.status != CompletionStatus::kSuccess;
+      }
+      total += count;
+      if (count < found.size() || retired_sequence_ == next_sequence_) break;
+      count = lane_->poll(found);
+      if (count == 0) break;
+    }
+    metrics_.polled(cells_.recorder(), total, next_sequence_ - retired_sequence_);
+  }
+  if (failed) [[unlikely]]
+    break_lane(Reason::kLaneBroken);
+  sleepers_.wake();
+}
+
+void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status,
+                                 std::uint32_t vendor_error, EndTally& tally) noexcept {
+  Posted& posted = posted_at(sequence);
+  if (posted.run_count > 1) cut_run(sequence, 1);
+  for_each(posted, [&](OperationRecord& operation) {
+    if (!operation.outcome.ok) return;
+    if (refused_by_peer(status))
+      operation.outcome = Outcome::failure(Code::kAccessRefused);
+    else if (local_fault(status))
+      operation.outcome = Outcome::failure(Code::kProvider);
+    else
+      operation.outcome = lost(operation, true, tally.now());
+    operation.outcome.status = status;
+    operation.outcome.detail = vendor_error;
+  });
+  retired_sequence_ = sequence + 1;
+  settle(posted, tally);
+}
+
+/// How an operation ends that was with a lane that broke. `posted`: a request of it was.
+Outcome PostedDriver::lost(const OperationRecord& operation, bool posted,
+                           Clock::time_point now) const noexcept {
+  const bool expired = now >= operation.deadline;
+  if (!operation.whole) posted = operation.any_posted;
+  if (operation.request.opcode == Opcode::kRead)
+    return expired ? Outcome::failure(Code::kTimedOut)
+                   : Outcome::failure(Code::kConnectionLost, broken_reason_);
+  if (posted) return Outcome::failure(Code::kIndeterminate, broken_reason_);
+  return expired ? Outcome::failure(Code::kTimedOut)
+                 : Outcome::failure(Code::kConnectionLost, broken_reason_);
+}
+
+/// Ends what has run out of time: unposted operations by themselves, posted ones with their lane.
+void PostedDriver::expire(Clock::time_point now) noexcept {
+  bool any = false;
+  // Those of a run have one deadline.
+  for (std::uint64_t at = retired_sequence_; at != next_sequence_ && !any;
+       at += posted_at(at).request_count())
+    for_each(posted_at(at),
+             [&](const OperationRecord& each) { any = any || each.deadline <= now; });
+  if (any) return break_lane(Reason::kLaneBroken);
+  expire_backlog(now);
+}
+
+/// Ends unposted operations that have run out of time.
+void PostedDriver::expire_backlog(Clock::time_point now) noexcept {
+  EndTally tally{metrics_, cells_.recorder()};
+  backlog_expires_ = Deadline::max();
+  backlog_.extract(
+      [&](const OperationRecord& operation) {
+        const bool over =
+            operation.deadline <= now && (operation.whole || operation.requests_in_flight == 0);
+        if (!over) backlog_expires_ = std::min(backlog_expires_, operation.deadline);
+        return over;
+      },
+      [&](OperationRecord& operation) {
+        // Posted in part and all of that done: a write's effect is there in part.
+        operation.outcome = lost(operation, false, now);
+        finish(operation, tally);
+      });
+}
+
+void PostedDriver::break_lane(Reason reason) noexcept {
+  if (broken()) return;
+  broken_reason_ = reason;
+  broken_.store(true, std::memory_order_release);
+  if (reason != Reason::kNone) metrics_.lane_broken();
+  lane_->break_off();
+  const Deadline flushed_by = Clock::now() + kFlushTimeout;
+  std::array<LaneCompletion, 64> found;
+  while (retired_sequence_ != next_sequence_ && Clock::now() < flushed_by) {
+    const std::size_t count = lane_->poll(found);
+    if (count == 0) {
+      relax();
+      continue;
+    }
+    EndTally tally{metrics_, cells_.recorder()};
+    for (std::size_t i = 0; i < count; ++i) retire_through(found[i], tally);
+  }
+  // From here on nothing touches a buffer, so what has not completed may end.
+  lane_->close();
+  EndTally tally{metrics_, cells_.recorder()};
+  while (retired_sequence_ != next_sequence_)
+    retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, tally);
+  fail_backlog(tally);
+  sleepers_.wake();
+}
+
+void PostedDriver::fail_backlog(EndTally& tally) noexcept {
+  while (!backlog_.empty()) {
+    OperationRecord& operation = backlog_.take_first();
+    if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
+    finish(operation, tally);
+  }
+}
+
+}  // namespace remora::detail

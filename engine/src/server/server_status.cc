@@ -1,0 +1,134 @@
+#include "server/server_status.h"
+
+#include <nlohmann/json.hpp>
+#include <spdlog/fmt/fmt.h>
+#include <utility>
+
+#include "server/server_core.h"
+#include "version.h"
+
+namespace remora::detail {
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// Regions and sessions that are listed; the totals tell how many there are.
+constexpr std::size_t kListedMost = 1'000;
+/// The control thread comes round four times a second.
+constexpr std::chrono::seconds kBeatPatience{10};
+
+Json rights_of(Rights rights) {
+  std::string words;
+  const auto add = [&](Rights right, const char* word) {
+    if (includes(rights, right)) words.append(words.empty() ? "" : ",").append(word);
+  };
+  add(Rights::kRead, "read");
+  add(Rights::kWrite, "write");
+  add(Rights::kAtomic, "atomic");
+  return words;
+}
+
+Json describe(const RegionInfo& region) {
+  return {{"name", region.name},
+          {"size_bytes", region.size_bytes},
+          {"block_bytes", region.block_bytes},
+          {"rights", rights_of(region.rights)},
+          {"atomics", region.atomic_domain},
+          {"shm", region.shm},
+          {"grants", region.open_count}};
+}
+
+Json describe(const ServerSession& session) {
+  Json out{{"id", fmt::format("{:x}", session.id())},
+           {"transport", to_string(session.endpoint().kind())},
+           {"peer", session.endpoint().peer()},
+           {"device", session.endpoint().device()},
+           {"age_seconds", std::chrono::duration<double>{Clock::now() - session.began()}.count()},
+           {"regions", session.open_grants()},
+           {"operations", nullptr},
+           {"read_bytes", nullptr},
+           {"written_bytes", nullptr}};
+  const auto served = session.endpoint().served();
+  if (!served) return out;
+  const auto count = [&](transport::Opcode opcode) {
+    return served->operations[static_cast<std::size_t>(opcode)];
+  };
+  out["operations"] = {{"read", count(transport::Opcode::kRead)},
+                       {"write", count(transport::Opcode::kWrite)},
+                       {"cas", count(transport::Opcode::kCompareSwap)},
+                       {"add", count(transport::Opcode::kFetchAdd)}};
+  out["read_bytes"] = served->bytes[0];
+  out["written_bytes"] = served->bytes[1];
+  return out;
+}
+
+}  // namespace
+
+void ServerStatusDesk::open(const ServerCore& core) noexcept {
+  beat();
+  const std::lock_guard lock{mutex_};
+  core_ = &core;
+}
+
+void ServerStatusDesk::close() noexcept {
+  const std::lock_guard lock{mutex_};
+  core_ = nullptr;
+}
+
+metrics::Health ServerStatusDesk::health() const {
+  const std::lock_guard lock{mutex_};
+  if (core_ == nullptr) return {};  // starting or stopping
+  const Clock::duration silent = Clock::now() - Clock::time_point{Clock::duration{beat_.load()}};
+  if (silent < kBeatPatience) return {};
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(silent).count();
+  return {false, "the control thread has not come round for " + std::to_string(seconds) +
+                     " s: clients cannot connect"};
+}
+
+std::vector<std::string> ServerStatusDesk::unready() const {
+  if (draining_.load()) return {"stopping: nobody new is let in"};
+  std::vector<std::string> reasons;
+  const metrics::Health alive = health();
+  if (!alive.ok) reasons.push_back(alive.text);
+  const std::lock_guard lock{mutex_};
+  if (core_ == nullptr) return {"starting: the pool and its regions are being made"};
+  if (const std::size_t sessions = core_->session_count(); sessions >= limits_.sessions_max)
+    reasons.push_back("full: " + std::to_string(sessions) + " sessions, limits.sessions_max is " +
+                      std::to_string(limits_.sessions_max));
+  return reasons;
+}
+
+std::string ServerStatusDesk::json() const {
+  Json out{{"kind", "server"}, {"version", kVersion}, {"transports", Json::array()}};
+  for (const RefusedTransport& refused : refused_)
+    out["transports"].push_back({{"name", to_string(refused.kind)},
+                                 {"offered", false},
+                                 {"reason", refused.error.message()}});
+  const std::lock_guard lock{mutex_};
+  if (core_ != nullptr) {
+    for (const TransportKind kind : core_->offered())
+      out["transports"].push_back(
+          {{"name", to_string(kind)}, {"offered", true}, {"reason", "as configured"}});
+    out["listening"] = core_->listening();
+    out["boot_id"] = fmt::format("{:x}", core_->boot_id());
+    out["memory_id"] = fmt::format("{:x}", core_->memory_id());
+    out["devices"] = Json::array();
+    for (const std::string& device : core_->devices()) out["devices"].push_back({{"name", device}});
+    const PoolUsage pool = core_->pool_usage();
+    out["pool"] = {{"size_bytes", pool.total_bytes},
+                   {"used_bytes", pool.used_bytes},
+                   {"freeing_bytes", pool.freeing_bytes}};
+    out["regions"] = Json::array();
+    for (const RegionInfo& region : core_->regions(kListedMost))
+      out["regions"].push_back(describe(region));
+    out["regions_total"] = core_->region_count();
+    out["sessions"] = Json::array();
+    const auto sessions = core_->sessions(kListedMost);
+    for (const auto& session : sessions) out["sessions"].push_back(describe(*session));
+    out["sessions_total"] = core_->session_count();
+  }
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace remora::detail
