@@ -45,7 +45,7 @@ const kClientSessions = [
 const kTransports = [
   {key: 'name', name: 'Transport'},
   {key: 'offered', name: 'Offered', show: yes},
-  {key: 'reason', name: 'Why not'},
+  {key: 'reason', name: 'Why'},
 ];
 const kDevices = [
   {key: 'name', name: 'Device'},

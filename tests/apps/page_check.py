@@ -267,10 +267,10 @@ def of_client(pages, options):
 
 
 class Gate:
-    """Stands before an endpoint: wants a token where one is set, and may change what /status says."""
+    """Stands before an endpoint and changes what its /status says."""
 
-    def __init__(self, behind):
-        self.behind, self.token, self.change = behind, None, None
+    def __init__(self, behind, change):
+        self.behind, self.change = behind, change
         gate = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -286,17 +286,11 @@ class Gate:
 
     def answer(self, handler):
         path = handler.path.split("?")[0]
-        secret = path in ("/metrics", "/history", "/status")
-        if self.token and secret and handler.headers.get("Authorization") != f"Bearer {self.token}":
-            handler.send_response(401)
-            handler.send_header("WWW-Authenticate", 'Bearer realm="remora"')
-            handler.end_headers()
-            return
         with urllib.request.urlopen(f"http://{self.behind}{handler.path}", timeout=10) as answer:
             body = answer.read()
             headers = [(name, value) for name, value in answer.getheaders()
                        if name in ("Content-Type", "Content-Security-Policy", "X-Content-Type-Options")]
-        if path == "/status" and self.change:
+        if path == "/status":
             body = json.dumps(self.change(json.loads(body))).encode()
         handler.send_response(200)
         for name, value in headers:
@@ -308,34 +302,6 @@ class Gate:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
-
-
-def of_token(pages, options):
-    gate = Gate(options.server)
-    gate.token = "open sesame"
-    with part("token"):
-        page = Shown(pages)
-        page.start(f"http://{gate.address}/")
-        page.wait("!check.hidden('token')")
-        check("token: the page asks for it", True)
-        check("token: nothing is called wrong before one was given", page.ask("hidden('token-error')"))
-        check("token: the field has the focus", page.run("document.activeElement.id") == "token-value")
-        page.type("wrong")
-        page.key("Enter")
-        page.wait("!check.hidden('token-error')")
-        check("token: a wrong one is refused in words", "refused" in page.ask("text('token-error')"))
-        page.type(gate.token)
-        page.key("Enter")
-        page.wait("document.querySelectorAll('.panel canvas').length > 0")
-        check("token: the right one shows the page", page.ask("hidden('token')"))
-        page.load(f"http://{gate.address}/")
-        check("token: it is kept for the tab", page.ask("hidden('token')"))
-        check("token: and for nothing longer",
-              page.run("Object.values(localStorage).concat(document.cookie).join().includes('sesame')") is False)
-        faults = [fault for fault in page.faults() if "401" not in fault]
-        check("token: nothing else went wrong", not faults, faults)
-        page.close()
-    gate.close()
 
 
 HOSTILE = "<img src=x onerror=document.title='hacked'><script>document.title='hacked'</script>"
@@ -355,8 +321,7 @@ def hostile(status):
 
 
 def of_hostile(pages, options):
-    gate = Gate(options.server)
-    gate.change = hostile
+    gate = Gate(options.server, hostile)
     with part("hostile text"):
         page = Shown(pages)
         page.load(f"http://{gate.address}/")
@@ -373,7 +338,7 @@ def of_hostile(pages, options):
         readable(page, "not ready")
         healthy(page, "hostile text")
         page.close()
-        gate.change = lambda status: {"kind": "process"}
+        gate.change = lambda _: {"kind": "process"}
         page = Shown(pages)
         page.load(f"http://{gate.address}/")
         check("a process of no kind has a page too", page.ask("text('title')") == "Remora metrics")
@@ -383,20 +348,20 @@ def of_hostile(pages, options):
 
 
 class Server:
-    """A server of this part's own, to be killed."""
+    """A server of one part's own, which may be killed."""
 
-    def __init__(self, options):
-        self.options = options
+    def __init__(self, options, config):
+        self.program, self.address = options.program, options.other
+        self.config, self.log = os.path.join(options.folder, config), os.path.join(options.folder, "other.log")
         self.process = None
 
     def start(self):
-        with open(self.options.lost_log, "ab") as log:
-            self.process = subprocess.Popen([self.options.program, "--config", self.options.lost_config],
-                                            stdout=log, stderr=log)
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([self.program, "--config", self.config], stdout=log, stderr=log)
         deadline = time.monotonic() + 30
         while True:
             try:
-                return fetch(f"http://{self.options.lost}/healthz")
+                return fetch(f"http://{self.address}/healthz")
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
                     raise
@@ -406,13 +371,48 @@ class Server:
         self.process.send_signal(how)
         self.process.wait(30)
 
+    def close(self):
+        if self.process and self.process.poll() is None:
+            self.end(signal.SIGTERM)
+
+
+TOKEN = "open-sesame"
+
+
+def of_token(pages, options):
+    server = Server(options, "token.yaml")
+    with part("token"):
+        server.start()
+        page = Shown(pages)
+        page.start(f"http://{server.address}/")
+        page.wait("!check.hidden('token')")
+        check("token: the page asks for it", True)
+        check("token: nothing is called wrong before one was given", page.ask("hidden('token-error')"))
+        check("token: the field has the focus", page.run("document.activeElement.id") == "token-value")
+        page.type("wrong")
+        page.key("Enter")
+        page.wait("!check.hidden('token-error')")
+        check("token: a wrong one is refused in words", "refused" in page.ask("text('token-error')"))
+        page.type(TOKEN)
+        page.key("Enter")
+        page.wait("document.querySelectorAll('.panel canvas').length > 0")
+        check("token: the right one shows the page", page.ask("hidden('token')"))
+        page.load(f"http://{server.address}/")
+        check("token: it is kept for the tab", page.ask("hidden('token')"))
+        check("token: and for nothing longer",
+              not page.run(f"Object.values(localStorage).concat(document.cookie).join().includes('{TOKEN}')"))
+        faults = [fault for fault in page.faults() if "401" not in fault]
+        check("token: nothing else went wrong", not faults, faults)
+        page.close()
+    server.close()
+
 
 def of_loss(pages, options):
-    server = Server(options)
+    server = Server(options, "other.yaml")
     with part("a lost connection"):
         server.start()
         page = Shown(pages)
-        page.load(f"http://{options.lost}/")
+        page.load(f"http://{server.address}/")
         page.wait("check.text('ready') === 'ready'")
         check("lost: no banner before", page.ask("hidden('lost')"))
         healthy(page, "lost, before")
@@ -439,8 +439,7 @@ def of_loss(pages, options):
         page.fresh(page.ask("sampled()"))
         healthy(page, "lost, after")
         page.close()
-    if server.process and server.process.poll() is None:
-        server.end(signal.SIGTERM)
+    server.close()
 
 
 PARTS = {"server": of_server, "client": of_client, "token": of_token, "hostile": of_hostile, "loss": of_loss}
@@ -448,14 +447,13 @@ PARTS = {"server": of_server, "client": of_client, "token": of_token, "hostile":
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", required=True, help="where the browser keeps its files")
+    parser.add_argument("--folder", required=True,
+                        help="where the browser keeps its files, with other.yaml and token.yaml of the other server")
     parser.add_argument("--server", required=True, help="address:port of a server's endpoint, under load over tcp")
     parser.add_argument("--client", required=True, help="address:port of the loading process's endpoint")
     parser.add_argument("--regions", required=True, help="file with the answer of remora ls --json")
     parser.add_argument("--program", required=True, help="remora-server")
-    parser.add_argument("--lost-config", required=True, help="configuration of the server to kill")
-    parser.add_argument("--lost-log", required=True)
-    parser.add_argument("--lost", required=True, help="address:port of its endpoint")
+    parser.add_argument("--other", required=True, help="address:port of the other server's endpoint")
     parser.add_argument("--only", choices=PARTS, action="append")
     options = parser.parse_args()
     pages = browser.Browser(options.folder)

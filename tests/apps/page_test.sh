@@ -20,19 +20,19 @@ pids+=("$bench")
 says_address() { has err "metrics at http://$client_metrics/metrics"; }
 is "bench says where its metrics are" eventually says_address
 
-# Another server, which is killed and started again under the page.
-lost=${metrics%:*}:9473
-sed -e "s/port: $port/port: $((port + 12000))/" -e "s/$metrics/$lost/" "$work/server.yaml" >"$work/lost.yaml"
+# Another server, which is killed and started again under the page, or wants a token.
+other=${metrics%:*}:9473
+sed -e "s/port: $port/port: $((port - 12000))/" -e "s/$metrics/$other/" "$work/server.yaml" >"$work/other.yaml"
+sed -e 's/^metrics: {/&token: open-sesame, /' "$work/other.yaml" >"$work/token.yaml"
 
 timeout 280 python3 "$here/page_check.py" --folder "$work" --server "$metrics" --client "$client_metrics" \
-  --regions "$work/regions.json" --program "$bin/remora-server" --lost-config "$work/lost.yaml" \
-  --lost-log "$work/lost.log" --lost "$lost" "$@" | tee "$work/checks"
+  --regions "$work/regions.json" --program "$bin/remora-server" --other "$other" "$@" | tee "$work/checks"
 status=${PIPESTATUS[0]}
 passed=$((passed + $(grep -c '^ok' "$work/checks"))) failed=$((failed + $(grep -c '^not ok' "$work/checks")))
 : >"$work/out"
 if ((status != 0)); then
   is "the checks of the page end well" false
-  tail -n 5 "$work/browser.log" "$work/lost.log" 2>/dev/null | sed 's/^/    /'
+  tail -n 5 "$work/browser.log" "$work/other.log" 2>/dev/null | sed 's/^/    /'
 fi
 
 kill -INT "$bench"
