@@ -9,6 +9,7 @@ import {definePanels} from './panels.js';
 import {Tables} from './tables.js';
 
 const kRowsMax = 240;         // points of a line; more than a chart has room to show apart
+const kSpanMinMs = 60000;
 const kHiddenPollMs = 30000;  // nobody looks: the process keeps the samples
 const kLostAfter = 3;         // periods without an answer
 
@@ -36,7 +37,9 @@ function span() {
   if (view.range) return view.range;
   const newest = history.times.at(-1) ?? Date.now();
   const to = view.pausedMs ?? newest;
-  return [to - view.windowS * 1000, to];
+  // A process that has just begun fills the charts from its first minute on.
+  const begun = Math.min(history.times[0] ?? to, to - kSpanMinMs);
+  return [Math.max(to - view.windowS * 1000, history.times.length < history.kept ? begun : 0), to];
 }
 
 function viewNow() {

@@ -42,6 +42,7 @@ export function format(value, unit) {
     case '%': return `${digits(value * 100)} %`;
     case '/s': return `${scaled(value, 1000, kSi)}/s`;
     case '': return scaled(value, 1000, kSi);
+    case 'cores': return `${value.toFixed(2)} cores`;
     default: return `${scaled(value, 1000, kSi)} ${unit}`;
   }
 }

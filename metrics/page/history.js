@@ -15,6 +15,7 @@ export class History {
     this.process = null;
     this.next = 0;          // number of the sample that comes next
     this.periodMs = 2000;
+    this.kept = 1800;       // samples that the process keeps
     this.times = [];        // Unix ms
     this.series = new Map();
     this.generation = (this.generation ?? 0) + 1;  // another one: other series
@@ -40,8 +41,8 @@ export class History {
       for (const values of one.arrays) while (values.length < this.times.length) values.push(null);
     }
     this.next = answer.next;
-    const kept = answer.kept > 0 ? answer.kept : 1800;
-    if (this.times.length > kept) this.#drop(this.times.length - kept);
+    this.kept = answer.kept > 0 ? answer.kept : this.kept;
+    if (this.times.length > this.kept) this.#drop(this.times.length - this.kept);
     return begun;
   }
 

@@ -100,16 +100,18 @@ function clientLatency(build) {
 
 function clientQueues(build) {
   const posted = (list) => list.filter((one) => one.labels.transport !== 'shm');
-  const nothing = 'Nothing is posted over shm: the caller’s thread copies, so there is no queue.';
   const used = build.history.find('remora_client_operations_total');
-  const empty = used.length > 0 && posted(used).length === 0 ? nothing : '';
+  if (used.length > 0 && posted(used).length === 0) {
+    build.add({id: 'queues', section: 'Queues and registrations', title: 'Queues', unit: '', lines: [],
+      empty: 'Nothing is posted over shm: the caller’s thread copies, so there is no queue.'});
+  }
   const gauge = (name, label, slot, worst) => build.level(label, slot, posted(build.find(name)), worst);
-  build.add({id: 'cq', section: 'Queues and registrations', title: 'Completion queue', unit: '', empty,
+  build.add({id: 'cq', section: 'Queues and registrations', title: 'Completion queue', unit: '',
     lines: [...gauge('remora_client_cq_depth_high_water', 'high water', 1, true),
             ...gauge('remora_client_cq_depth', 'depth', 0),
             ...gauge('remora_client_cq_capacity', 'capacity', 2)],
     help: 'Completions that a visit found, and the most since the sample before. High water near the capacity: the application polls too seldom.'});
-  build.add({id: 'queue', section: 'Queues and registrations', title: 'Send queue occupancy', unit: '', empty,
+  build.add({id: 'queue', section: 'Queues and registrations', title: 'Send queue occupancy', unit: '',
     lines: [...gauge('remora_client_send_queue_occupancy_high_water', 'high water', 1, true),
             ...gauge('remora_client_send_queue_occupancy', 'occupancy', 0),
             ...gauge('remora_client_send_queue_capacity', 'capacity', 2)],
@@ -126,7 +128,7 @@ function clientQueues(build) {
       lines.push(...build.quantiles(list[0], [['p50', 'p50'], ['p99', 'p99'], ['max', 'max']])
         .map((line, at) => ({...line, slot: at + 1})));
     }
-    build.add({id, section: 'Queues and registrations', title, unit: '', lines, empty, help});
+    build.add({id, section: 'Queues and registrations', title, unit: '', lines, help});
   }
   clientWorkRequests(build, posted);
   const lanes = build.find('remora_client_lanes');
@@ -156,9 +158,8 @@ function clientSessions(build) {
 
 function mrCache(build) {
   const acquires = build.find('remora_client_mr_cache_acquires_total');
-  const empty = acquires.length ? '' : undefined;
   const automatic = build.find('remora_client_mr_cache_automatic');
-  build.add({id: 'mr-acquires', section: 'Queues and registrations', title: 'MR cache', unit: '/s', empty,
+  build.add({id: 'mr-acquires', section: 'Queues and registrations', title: 'MR cache', unit: '/s',
     lines: build.rates(acquires, 'result', ['hit', 'miss', 'refused', 'failed']),
     help: 'Long transfers by what the cache had. Misses like operations: buffers change each time, or the budget is too small.'});
   build.add({id: 'mr-ends', section: 'Queues and registrations', title: 'Registrations made and ended', unit: '/s',

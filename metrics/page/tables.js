@@ -23,9 +23,10 @@ const kRegions = [
   {key: 'shm', name: 'Mappable', show: yes},
 ];
 const kServerSessions = [
-  {key: 'id', name: 'Session', show: (value) => text(value), number: true},
-  {key: 'transport', name: 'Transport'},
+  {key: 'id', name: 'Session'},
   {key: 'peer', name: 'Peer'},
+  {key: 'transport', name: 'Transport'},
+  {key: 'device', name: 'Device'},
   {key: 'age_seconds', name: 'Age', show: duration, number: true},
   {key: 'regions', name: 'Regions', show: list, number: true},
   {key: 'lanes', name: 'Lanes', show: exact, number: true},
@@ -34,9 +35,11 @@ const kServerSessions = [
   {key: 'written_rate', name: 'Written', show: (value) => format(value, 'B/s'), number: true},
 ];
 const kClientSessions = [
-  {key: 'id', name: 'Session', show: (value) => text(value), number: true},
   {key: 'server', name: 'Server'},
+  {key: 'server_name', name: 'Its name'},
+  {key: 'connected', name: 'Connected', show: yes},
   {key: 'transport', name: 'Transport'},
+  {key: 'device', name: 'Device'},
   {key: 'regions', name: 'Regions', show: list},
   {key: 'lanes', name: 'Lanes', show: exact, number: true},
   {key: 'depth', name: 'Depth', show: exact, number: true},
@@ -80,7 +83,7 @@ class Table {
 
   #sortBy(column) {
     const same = this.sort.key === column.key;
-    this.sort = {key: column.key, down: same ? !this.sort.down : Boolean(column.number && column.key !== 'id')};
+    this.sort = {key: column.key, down: same ? !this.sort.down : Boolean(column.number)};
     this.#arrange();
   }
 
@@ -113,6 +116,12 @@ class Table {
     this.columns.forEach((column, at) => {
       this.heads[at].setAttribute('aria-sort', column.key === key ? (down ? 'descending' : 'ascending') : 'none');
     });
+    // What this process does not tell of any row takes no room.
+    this.columns.forEach((column, at) => {
+      const known = at === 0 || this.data.length === 0 || this.data.some(({one}) => this.#shown(column, one) !== kNone);
+      this.heads[at].hidden = !known;
+      for (const row of this.rows.values()) row.children[at].hidden = !known;
+    });
     setText(this.heading, `${this.title} (${exact(this.total)})`);
     this.filter.hidden = this.data.length < kFilterFrom && !wanted;
     const hidden = fitting.length - Math.min(fitting.length, kRowsShown);
@@ -120,6 +129,7 @@ class Table {
     const cut = hidden > 0 ? `${exact(hidden)} more: filter to see them.` : '';
     setText(this.note, this.data.length === 0 ? this.empty : fitting.length === 0 ? 'None fits the filter.' : told + cut);
     this.scroll.hidden = this.data.length === 0;
+    this.element.hidden = this.data.length === 0 && this.empty === '';
   }
 
   #fill(sorted) {
@@ -179,10 +189,10 @@ export class Tables {
     this.tables = {};
     if (kind === 'server') {
       this.tables.regions = new Table('regions', 'Regions', kRegions, 'name');
-      this.tables.sessions = new Table('sessions', 'Sessions', kServerSessions, 'id');
+      this.tables.sessions = new Table('sessions', 'Sessions', kServerSessions, 'peer');
       this.tables.transports = new Table('transports', 'Transports', kTransports, 'name');
     } else if (kind === 'client') {
-      this.tables.sessions = new Table('sessions', 'Sessions', kClientSessions, 'id');
+      this.tables.sessions = new Table('sessions', 'Sessions', kClientSessions, 'server');
     }
     if (kind === 'server' || kind === 'client') this.tables.devices = new Table('devices', 'RDMA devices', kDevices, 'name');
     this.host.replaceChildren(...Object.values(this.tables).map((table) => table.element));
@@ -199,7 +209,7 @@ export class Tables {
       const rated = this.kind === 'server' ? this.rates.add(all, nowMs) : all;
       sessions.show(rated, status.sessions_total, (one, at) => one.id ?? at, 'No session is open.');
     }
-    transports?.show(array(status.transports), undefined, (one) => one.name, 'Not told.');
-    devices?.show(array(status.devices), undefined, (one) => `${one.name}/${one.port}`, 'None is in use.');
+    transports?.show(array(status.transports), undefined, (one) => one.name, '');
+    devices?.show(array(status.devices), undefined, (one) => `${one.name}/${one.port}`, '');
   }
 }

@@ -48,7 +48,7 @@
     missed: () => focusable().filter((one) => !one.dataset.reached).map((one) => one.outerHTML.slice(0, 80)),
     // Cells of a table by row: [["cache", "16 MiB", ...], ...]
     rows: (id) => [...document.querySelectorAll(`#table-${id} tbody tr`)]
-      .map((row) => [...row.children].map((cell) => cell.textContent)),
+      .map((row) => [...row.children].filter((cell) => !cell.hidden).map((cell) => cell.textContent)),
     // {"read": {"now": "12 k/s", "since start": "123,456"}, ...} of a panel whose values are open
     values(id) {
       const panel = document.getElementById(`panel-${id}`);
