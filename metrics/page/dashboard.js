@@ -190,7 +190,7 @@ async function poll() {
   if (link.waiting) return;
   link.waiting = true;
   try {
-    const [samples, status] = await Promise.all([ask(`history?since=${history.next}`), ask('status')]);
+    const [samples, status] = await Promise.all([askHistory(), ask('status')]);
     link.answeredMs = performance.now();
     link.failure = '';
     link.status = status;
@@ -206,6 +206,16 @@ async function poll() {
   link.timer = setTimeout(poll, document.hidden ? kHiddenPollMs : period);
 }
 
+// Null where the process keeps none, which its application may choose.
+async function askHistory() {
+  try {
+    return await ask(`history?since=${history.next}`);
+  } catch (error) {
+    if (error instanceof Refused && error.status === 404) return null;
+    throw error;
+  }
+}
+
 function reasonOf(error) {
   if (error instanceof Unauthorized) return 'it wants to know who asks; reload the page to sign in';
   if (error instanceof Refused) return error.message;
@@ -214,7 +224,7 @@ function reasonOf(error) {
 }
 
 function take(samples, status) {
-  const begun = history.apply(samples);
+  const begun = samples !== null && history.apply(samples);
   if (begun) {
     Object.assign(view, {range: null, pausedMs: null, cursorMs: null});
     showControls();
@@ -222,6 +232,9 @@ function take(samples, status) {
   }
   showStatus(status);
   tables.update(status, performance.now(), begun);
+  if (samples === null) {
+    setText(element('panels'), 'This process keeps no history, so there are no charts here. Its values of this moment are at /metrics.');
+  }
   if (history.last < 0) return;
   arrange();
   figures.draw(history);

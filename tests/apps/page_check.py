@@ -267,10 +267,10 @@ def of_client(pages, options):
 
 
 class Gate:
-    """Stands before an endpoint and changes what its /status says."""
+    """Stands before an endpoint, changes what its /status says, and may keep its history to itself."""
 
-    def __init__(self, behind, change):
-        self.behind, self.change = behind, change
+    def __init__(self, behind, change, history=True):
+        self.behind, self.change, self.history = behind, change, history
         gate = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -286,6 +286,9 @@ class Gate:
 
     def answer(self, handler):
         path = handler.path.split("?")[0]
+        if path == "/history" and not self.history:
+            handler.send_error(404)
+            return
         with urllib.request.urlopen(f"http://{self.behind}{handler.path}", timeout=10) as answer:
             body = answer.read()
             headers = [(name, value) for name, value in answer.getheaders()
@@ -343,6 +346,14 @@ def of_hostile(pages, options):
         page.load(f"http://{gate.address}/")
         check("a process of no kind has a page too", page.ask("text('title')") == "Remora metrics")
         healthy(page, "a process of no kind")
+        page.close()
+        gate.change, gate.history = lambda status: status, False
+        page = Shown(pages)
+        page.start(f"http://{gate.address}/")
+        page.wait("check.rows('regions').length > 0")
+        check("without a history: the tables are there, and why charts are not",
+              "keeps no history" in page.ask("text('panels')"), page.ask("text('panels')"))
+        check("without a history: no banner", page.ask("hidden('lost')"))
         page.close()
     gate.close()
 
