@@ -17,7 +17,7 @@ build_packages=(
   curl jq
 )
 # Test frameworks, formatters, linters. `prometheus` is here as a program: promtool,
-# and a server that tests start themselves.
+# and a server that tests start themselves. `chromium` looks at the page of metrics endpoints.
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format-14 clang-tidy-14 shellcheck python3
@@ -51,7 +51,7 @@ usage: ci/setup.sh [--list] [GROUP...]
 
 Installs what is missing of the groups (default: build).
   build   compiler, libraries, ccache
-  test    test frameworks, clang-format, clang-tidy, shellcheck, prometheus
+  test    test frameworks, clang-format, clang-tidy, shellcheck, prometheus, chromium
   vm      QEMU and the RDMA user-space tools
   fresh   mmdebstrap
   bench   what tests/bench/compare.sh compares with

@@ -130,6 +130,7 @@ class Page:
         for domain in ("Page", "Runtime", "Network", "Log"):
             self._call(f"{domain}.enable")
         self.size(width, height)
+        self._credentials = None
         self._sent = {}
         self._faults = []
         self.requested = set()
@@ -159,6 +160,23 @@ class Page:
             raise BrowserError(details.get("exception", {}).get("description") or details["text"])
         return answer["result"].get("value")
 
+    def sign_in(self, user, password, *patterns):
+        """Answers what a browser asks a person when these URLs want HTTP Basic, while wait() runs."""
+        self._credentials = {"response": "ProvideCredentials", "username": user, "password": password}
+        self._call("Fetch.enable", handleAuthRequests=True, patterns=[{"urlPattern": one} for one in patterns])
+
+    def _answer(self):
+        """Lets requests pass that are held for sign_in()."""
+        mine = [event for event in self._browser.events
+                if event["method"].startswith("Fetch.") and event.get("sessionId") == self.session]
+        for event in mine:
+            self._browser.events.remove(event)
+            request = event["params"]["requestId"]
+            if event["method"] == "Fetch.authRequired":
+                self._call("Fetch.continueWithAuth", requestId=request, authChallengeResponse=self._credentials)
+            else:
+                self._call("Fetch.continueRequest", requestId=request)
+
     def wait(self, expression, seconds=20):
         """Until it is true. BrowserError when it never was."""
         deadline = time.monotonic() + seconds
@@ -169,6 +187,8 @@ class Page:
             if time.monotonic() > deadline:
                 raise BrowserError(f"not true within {seconds} s: {expression}")
             self._browser.gather(0.1)
+            if self._credentials:
+                self._answer()
 
     def key(self, name, modifiers=0):
         """Presses a key: a name of KEYS or a character."""

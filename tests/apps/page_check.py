@@ -418,6 +418,50 @@ def of_token(pages, options):
     server.close()
 
 
+def of_password(pages, options):
+    server = Server(options, "password.yaml")
+    with part("password"):
+        server.start()
+        try:
+            refused = fetch(f"http://{server.address}/status")
+        except urllib.error.HTTPError as error:
+            refused = error.code
+        check("password: without it nothing is told", refused == 401, refused)
+        page = Shown(pages)
+        page.sign_in("sre", "night shift", "*/status", "*/history*")
+        page.load(f"http://{server.address}/")
+        page.wait("check.text('ready') === 'ready'")
+        check("password: the browser's own question is enough", page.ask("hidden('token')"))
+        page.fresh(page.ask("sampled()"))
+        check("password: and new samples arrive", True)
+        page.close()
+    server.close()
+
+
+def of_hidden(pages, options):
+    """A tab that nobody sees. Headless tabs are never hidden, so the page is told that it is."""
+    with part("hidden tab"):
+        page = Shown(pages)
+        page.load(f"http://{options.server}/")
+        page.run("globalThis.asked = [], globalThis.fetched = fetch, globalThis.fetch = (url, ...rest) => "
+                 "(asked.push(String(url)), fetched(url, ...rest)), true")
+        page.wait("asked.length >= 4", 30)
+        check("in sight: it asks each period, for what is new",
+              page.run("asked.filter((url) => url.startsWith('history')).every((url) => !url.endsWith('since=0'))"),
+              page.run("asked"))
+        page.run("Object.defineProperty(document, 'hidden', {value: true, configurable: true}) && true")
+        time.sleep(3)  # the question that was due
+        page.run("asked.length = 0")
+        time.sleep(8)
+        check("hidden tab: it asks less", page.run("asked.length") == 0, page.run("asked"))
+        before, gap = page.ask("sampled()"), int(time.time() * 1000)
+        page.run("delete document.hidden && document.dispatchEvent(new Event('visibilitychange'))")
+        page.wait(f"check.sampled() > {before} && check.sampled() > {gap} - 3000", 5)
+        check("hidden tab: seen again, it catches up at once", page.run("asked[0].startsWith('history?since=')"))
+        healthy(page, "hidden tab")
+        page.close()
+
+
 def of_loss(pages, options):
     server = Server(options, "other.yaml")
     with part("a lost connection"):
@@ -453,13 +497,14 @@ def of_loss(pages, options):
     server.close()
 
 
-PARTS = {"server": of_server, "client": of_client, "token": of_token, "hostile": of_hostile, "loss": of_loss}
+PARTS = {"server": of_server, "client": of_client, "token": of_token, "password": of_password,
+         "hidden": of_hidden, "hostile": of_hostile, "loss": of_loss}
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", required=True,
-                        help="where the browser keeps its files, with other.yaml and token.yaml of the other server")
+                        help="where the browser keeps its files, with other.yaml, token.yaml and password.yaml of the other server")
     parser.add_argument("--server", required=True, help="address:port of a server's endpoint, under load over tcp")
     parser.add_argument("--client", required=True, help="address:port of the loading process's endpoint")
     parser.add_argument("--regions", required=True, help="file with the answer of remora ls --json")

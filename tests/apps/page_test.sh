@@ -20,10 +20,11 @@ pids+=("$bench")
 says_address() { has err "metrics at http://$client_metrics/metrics"; }
 is "bench says where its metrics are" eventually says_address
 
-# Another server, which is killed and started again under the page, or wants a token.
+# Another server, which is killed and started again under the page, or wants to know who asks.
 other=${metrics%:*}:9473
 sed -e "s/port: $port/port: $((port - 12000))/" -e "s/$metrics/$other/" "$work/server.yaml" >"$work/other.yaml"
 sed -e 's/^metrics: {/&token: open-sesame, /' "$work/other.yaml" >"$work/token.yaml"
+sed -e 's/^metrics: {/&user: sre, password: night shift, /' "$work/other.yaml" >"$work/password.yaml"
 
 timeout 280 python3 "$here/page_check.py" --folder "$work" --server "$metrics" --client "$client_metrics" \
   --regions "$work/regions.json" --program "$bin/remora-server" --other "$other" "$@" | tee "$work/checks"
