@@ -13,14 +13,16 @@ build_packages=(
   libexpected-dev libspdlog-dev libcli11-dev nlohmann-json3-dev
   libprotobuf-dev protobuf-compiler
   libtbb-dev libhwloc-dev
+  libjs-dygraphs
   curl jq
 )
 # Test frameworks, formatters, linters. `prometheus` is here as a program: promtool,
-# and a server that tests start themselves.
+# and a server that tests start themselves. `chromium` looks at the page of metrics endpoints.
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format-14 clang-tidy-14 shellcheck python3
   prometheus valgrind iproute2 procps tmux
+  chromium fonts-dejavu-core
 )
 # A guest with Soft-RoCE. The guest's kernel is fetched by ci/vm, not installed.
 vm_packages=(
@@ -49,7 +51,7 @@ usage: ci/setup.sh [--list] [GROUP...]
 
 Installs what is missing of the groups (default: build).
   build   compiler, libraries, ccache
-  test    test frameworks, clang-format, clang-tidy, shellcheck, prometheus
+  test    test frameworks, clang-format, clang-tidy, shellcheck, prometheus, chromium
   vm      QEMU and the RDMA user-space tools
   fresh   mmdebstrap
   bench   what tests/bench/compare.sh compares with

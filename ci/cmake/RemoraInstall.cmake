@@ -172,5 +172,6 @@ list(TRANSFORM REMORA_COMPONENTS PREPEND "remora-" OUTPUT_VARIABLE _parts)
 list(REVERSE _parts)  # the engine first: a static linker wants users before what they use
 _remora_pc(remora "${PROJECT_DESCRIPTION}" "${_parts}" "" "")
 
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
+  DESTINATION "${CMAKE_INSTALL_DOCDIR}"
   COMPONENT development)

@@ -64,6 +64,7 @@ names_no_tree() {
 }
 prove "installed files name no folder of the build" names_no_tree
 prove "the license is installed" test -s "$prefix/share/doc/remora/LICENSE"
+prove "and what of others is in the libraries" grep -q dygraphs "$prefix/share/doc/remora/NOTICE"
 
 config=$(find "$prefix" -name remora-config.cmake -print -quit)
 [[ $config ]] || { echo "not ok - consumer: remora-config.cmake is not installed"; exit 1; }

@@ -175,11 +175,25 @@ TEST_F(HttpEndpointTest, HistoryMayBeTurnedOff) {
 
 TEST_F(HttpEndpointTest, OtherPathsAre404) {
   const HttpEndpoint endpoint = start();
-  for (const char* path : {"/", "/metrics/", "/metricsx", "/../etc/passwd", "/%2e%2e/etc/passwd"}) {
+  for (const char* path :
+       {"/page", "/page/", "/metrics/", "/metricsx", "/../etc/passwd", "/%2e%2e/etc/passwd"}) {
     const std::string response = get(endpoint.port(), path);
     EXPECT_THAT(response, StartsWith("HTTP/1.1 404 ")) << path;
     EXPECT_THAT(body_of(response), HasSubstr("/metrics")) << path;
   }
+}
+
+TEST_F(HttpEndpointTest, ThePageIsServedWithWhatItMayDo) {
+  const HttpEndpoint endpoint = start();
+  const std::string page = get(endpoint.port(), "/");
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(page, HasSubstr("Content-Type: text/html; charset=utf-8\r\n"));
+  EXPECT_THAT(page, HasSubstr("Content-Security-Policy: default-src 'self'; "));
+  EXPECT_THAT(page, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(body_of(page), StartsWith("<!doctype html>"));
+  const std::string script = get(endpoint.port(), "/page/dashboard.js");
+  EXPECT_THAT(script, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(script, HasSubstr("Content-Type: text/javascript; charset=utf-8\r\n"));
 }
 
 TEST_F(HttpEndpointTest, OtherMethodsAre405) {
