@@ -55,6 +55,7 @@ PART_OF_HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
 README, RULES = "metrics/README.md", "metrics/prometheus/remora.rules.yml"
 ALERTS, RUNBOOK = "metrics/prometheus/remora.alerts.yml", "metrics/prometheus/RUNBOOK.md"
 TESTS, DASHBOARD = "metrics/prometheus/tests/", "metrics/grafana/remora.json"
+FIGURES, TOP = "metrics/page/figures.js", "apps/cli/top_view.cc"
 SEEDED = [
     (RULES, "remora_client_read_bytes_total", "remora_client_bytes_read_total", "not in the catalogue"),
     (RULES, "instance:process_open_fds:ratio", "instance:process_fds:ratio", "not in the catalogue"),
@@ -67,6 +68,8 @@ SEEDED = [
     (README, "| `remora_server_grants` |", "| grants |", "declared in the code"),
     (README, "`remora_client_mr_cache_kept`", "`remora_client_mr_cache_held`", "not declared in the code"),
     (DASHBOARD, "remora_server_grants", "remora_server_grant", "not in the catalogue"),
+    (FIGURES, "remora_client_cq_capacity", "remora_client_cq_size", "not in the catalogue"),
+    (TOP, "remora_client_lanes", "remora_client_lane", "not in the catalogue"),
     (DASHBOARD, "status!=", "state!=", "no label state"),
     (DASHBOARD, "#0072B2", "#00FF00", "not of the palette"),
     (DASHBOARD, '"unit": "ops"', '"unit": ""', "no unit"),
@@ -273,12 +276,32 @@ def check_dashboard(dashboard, catalogue, recorded, faults):
             check_expression(f"annotation {note['name']}", note["expr"], catalogue, recorded, faults)
 
 
+def readers_of(source):
+    """The live page and remora top, which ask the history for series by name."""
+    return (glob.glob(os.path.join(source, "metrics", "page", "*.js")) +
+            glob.glob(os.path.join(source, "apps", "cli", "top*.cc")))
+
+
+def check_readers(source, catalogue, faults):
+    """One that is not there would show nothing."""
+    names = set()
+    for path in readers_of(source):
+        for name in SERIES_IN_TEXT.findall(read(path)):
+            names.add(name)
+            if name not in catalogue:
+                faults.add(f"{os.path.basename(path)}: {name} is not in the catalogue")
+    if len(names) < 20:
+        faults.add(f"only {len(names)} series found in metrics/page and remora top")
+    return names
+
+
 def check_code(source, catalogue, faults):
     """Names in the code, so that series which need rdma cannot drift either."""
     declared = set()
     for room in ("engine", "metrics", "apps"):
         for path in glob.glob(os.path.join(source, room, "**", "*.cc"), recursive=True):
-            declared |= set(SERIES_IN_CODE.findall(read(path)))
+            if path not in readers_of(source):
+                declared |= set(SERIES_IN_CODE.findall(read(path)))
     documented = {name for name in catalogue if not name.endswith("_high_water")}
     for name in declared - documented:
         faults.add(f"{name}: declared in the code, not in the catalogue")
@@ -304,9 +327,10 @@ def check_files(options, faults):
     recorded, alerts, tests = check_rules(folder, catalogue, faults)
     check_alerts(folder, alerts, tests, catalogue, faults)
     check_dashboard(dashboard, catalogue, recorded, faults)
+    shown = check_readers(options.source, catalogue, faults)
     queries = list(queries_of(dashboard))
     faults.say(f"{len(catalogue)} series, {len(recorded)} recording rules, {len(alerts)} alerts, "
-               f"{len(queries)} queries of panels")
+               f"{len(queries)} queries of panels, {len(shown)} series on the page and in top")
 
 
 def self_test(options, faults):
