@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 namespace remora::metrics {
 namespace {
 
+constexpr double kKibibyte = 1024;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Field `number` of /proc/self/stat, counted from 1 as proc(5) does; from the third one on.
@@ -59,6 +61,18 @@ double start_time_seconds() {
   return seconds(now) - seconds(since_boot) + *ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
+/// A number of /proc/self/status: `unit` times what stands behind `key`.
+double status_number(std::string_view key, double unit) {
+  std::ifstream file{"/proc/self/status"};
+  std::string line;
+  while (std::getline(file, line)) {
+    if (!std::string_view{line}.starts_with(key)) continue;
+    double value = 0;
+    return std::istringstream{line.substr(key.size())} >> value ? value * unit : kNan;
+  }
+  return kNan;  // a kernel without it
+}
+
 double open_descriptors() {
   DIR* const directory = ::opendir("/proc/self/fd");
   if (directory == nullptr) return kNan;
@@ -97,11 +111,16 @@ Status register_process_metrics(Registry& registry, std::string_view version) {
     const char* help;
     std::function<double()> value;
   };
-  const std::array<ProcessGauge, 5> gauges{{
+  const std::array<ProcessGauge, 8> gauges{{
       {"process_start_time_seconds", "Start of the process since the epoch.",
        [started] { return started; }},
       {"process_resident_memory_bytes", "Memory of the process in RAM.", resident_bytes},
       {"process_virtual_memory_bytes", "Address space of the process.", virtual_bytes},
+      {"process_pinned_memory_bytes", "Memory that devices may use, which stays where it is.",
+       [] { return status_number("VmPin:", kKibibyte); }},
+      {"process_locked_memory_bytes", "Memory locked by mlock and its kin.",
+       [] { return status_number("VmLck:", kKibibyte); }},
+      {"process_threads", "Threads.", [] { return status_number("Threads:", 1); }},
       {"process_open_fds", "Open file descriptors.", open_descriptors},
       {"process_max_fds", "Most descriptors the process may open.", descriptors_max},
   }};

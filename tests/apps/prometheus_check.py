@@ -29,11 +29,20 @@ NO_DATA = {
     "MR cache pinned": "registrations are kept over rdma only",
     "MR cache failures": "registrations are kept over rdma only",
     "Poller CPU": "remora bench has no callback queue",
+    "Inline work requests": "requests carry bytes inline over rdma only",
+    "Lost and late packets": "there is no RDMA device",
+    "Congestion marks": "there is no RDMA device",
+    "Device throughput": "there is no RDMA device",
+    "Device counters": "there is no RDMA device",
+    "instance_device:remora_nic_retransmissions:rate5m": "there is no RDMA device",
+    "instance_device:remora_nic_congestion_marks:rate5m": "there is no RDMA device",
+    "instance_device_direction:remora_nic_bytes:rate1m": "there is no RDMA device",
     "instance_device:remora_client_mr_cache:hit_ratio_rate5m":
         "registrations are kept over rdma only",
 }
 # Series that neither a server nor `remora bench` over tcp and shm exports.
-NOT_EXPORTED = re.compile(r"^remora_client_(mr_cache_\w+|poller_cpu_seconds_total)$")
+NOT_EXPORTED = re.compile(r"^remora_(client_mr_cache_\w+|client_poller_cpu_seconds_total"
+                          r"|client_inline_work_requests_total|nic_\w+)$")
 # What Prometheus itself adds.
 SYNTHETIC = {"up": {"job", "instance"}, "ALERTS": {"job", "instance", "alertname", "alertstate"}}
 EVERYWHERE = {"job", "instance"}
@@ -45,8 +54,8 @@ PALETTE = {"#0072B2", "#E69F00", "#D55E00", "#009E73", "#56B4E9", "#CC79A7", "#F
 
 STRING = re.compile(r'"(?:\\.|[^"\\])*"' + r"|'(?:\\.|[^'\\])*'")
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)?\s*\{([^{}]*)\}")
-SERIES_IN_TEXT = re.compile(r"\b(?:remora_(?:client|server|build)|process)_[a-z0-9_]+")
-SERIES_IN_CODE = re.compile(r'"((?:remora_(?:client|server|build)|process)_[a-z0-9_]+)"')
+SERIES_IN_TEXT = re.compile(r"\b(?:remora_(?:client|server|nic|build)|process)_[a-z0-9_]+")
+SERIES_IN_CODE = re.compile(r'"((?:remora_(?:client|server|nic|build)|process)_[a-z0-9_]+)"')
 PART_OF_HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -57,6 +66,9 @@ ALERTS, RUNBOOK = "metrics/prometheus/remora.alerts.yml", "metrics/prometheus/RU
 TESTS, DASHBOARD = "metrics/prometheus/tests/", "metrics/grafana/remora.json"
 FIGURES, TOP = "metrics/page/figures.js", "apps/cli/top_view.cc"
 SEEDED = [
+    (RULES, 'kind="signaled"', 'kind="signalled"', 'no kind="signalled"'),
+    (RULES, "np_cnp_sent", "np_cnp_send", 'no counter="np_cnp_send"'),
+    (README, "`remora_nic_events_total`", "`remora_nic_event_total`", "not declared in the code"),
     (RULES, "remora_client_read_bytes_total", "remora_client_bytes_read_total", "not in the catalogue"),
     (RULES, "instance:process_open_fds:ratio", "instance:process_fds:ratio", "not in the catalogue"),
     (ALERTS, 'errno="ENOMEM"', 'errno="ENOMEN"', 'no errno="ENOMEN"'),

@@ -94,5 +94,5 @@ is "every query has its data" check queries --prometheus "$prometheus" --seconds
 # --- the same alerts, when the server is gone -----------------------------------------------------
 stop_server KILL
 is "alerts tell of a server that was killed" check alerts --prometheus "$prometheus" --seconds 15 \
-  --expect RemoraServerDown=pending --expect RemoraLanesBroken=firing --expect RemoraLaneVictims=firing
+  --expect RemoraServerDown=pending --expect RemoraLanesBroken=firing --expect RemoraOperationsLost=firing
 finish

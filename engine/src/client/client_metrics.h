@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
 
 #include <remora/metrics/registry.h>
 
@@ -15,10 +17,36 @@
 
 namespace remora::detail {
 
+/// The operation whose end broke a lane, for what becomes of its neighbours there.
+enum class LaneFault : std::uint8_t {
+  kNone,      ///< no operation's: the connection ended, or the lane was closed
+  kDeadline,  ///< it had to end, and could not be taken back
+  kRefused,   ///< the device, here or there, did not carry it out
+  kCount
+};
+
+/// The capacities of the open lanes' completion queues, of which the smallest is shown: what one
+/// visit finds is to be held against one queue. One for a transport in a registry, however many
+/// engines share it. Thread-safe.
+class CqCapacities {
+ public:
+  static std::shared_ptr<CqCapacities> of(const metrics::Registry& registry,
+                                          TransportKind transport, metrics::Gauge smallest);
+  explicit CqCapacities(metrics::Gauge smallest) noexcept : smallest_{smallest} {}
+  void add(std::uint32_t capacity);
+  void remove(std::uint32_t capacity) noexcept;
+
+ private:
+  metrics::Gauge smallest_;
+  std::mutex mutex_;
+  std::multiset<std::uint32_t> all_;
+};
+
 /// Series of one transport. Copyable handles; keeps the registry alive.
 class ClientMetrics {
  public:
-  /// Registers the series of `transport`, or finds them. Errors: as metrics::Registry.
+  /// Registers the series of `transport`, or finds them. Those that the registry has no room for
+  /// are left out, and the log says so. Errors: as metrics::Registry, but for kLimitExceeded.
   static Result<ClientMetrics> create(std::shared_ptr<metrics::Registry> registry,
                                       TransportKind transport);
 
@@ -27,9 +55,18 @@ class ClientMetrics {
   /// An operation that was refused before it reached a lane.
   void misuse(transport::Opcode opcode) const noexcept;
   [[nodiscard]] metrics::OwnedCells own_cells() const noexcept { return registry_->own_cells(); }
-  void doorbell(metrics::Recorder recorder, std::size_t request_count,
+  /// One request, which is signaled, on a queue that was empty.
+  void doorbell_of_one(metrics::Recorder recorder) const noexcept {
+    recorder.observe(doorbell_requests_, 1);
+    recorder.add(signaled_);
+    send_queue_occupancy_.set(1);
+  }
+  /// `signaled_count`: of the requests.
+  void doorbell(metrics::Recorder recorder, std::size_t request_count, std::size_t signaled_count,
                 std::uint64_t in_flight) const noexcept {
     recorder.observe(doorbell_requests_, request_count);
+    recorder.add(signaled_, signaled_count);
+    recorder.add(unsignaled_, request_count - signaled_count);
     send_queue_occupancy_.set(static_cast<std::int64_t>(in_flight));
   }
   /// One visit to the completion queue that found something.
@@ -47,17 +84,36 @@ class ClientMetrics {
   [[gnu::always_inline]] void ended(metrics::Recorder recorder, transport::Opcode opcode,
                                     Clock::duration latency, std::uint64_t count,
                                     std::uint64_t bytes) const noexcept {
-    const std::size_t name = kNameOf[static_cast<std::size_t>(opcode)];
-    recorder.add(operations_[name][kOk], count);
-    recorder.observe_n(latency_[name],
-                       static_cast<std::uint64_t>(std::max<std::int64_t>(0, latency.count())),
-                       count);
-    recorder.add(bytes_[static_cast<std::size_t>(opcode)], bytes);
+    const Ok& of = ok_[static_cast<std::size_t>(opcode)];
+    recorder.add(of.count, count);
+    recorder.observe_n(
+        of.latency, static_cast<std::uint64_t>(std::max<std::int64_t>(0, latency.count())), count);
+    recorder.add(of.bytes, bytes);
   }
-  void lane_opened(std::uint32_t completion_capacity) const noexcept;
+  void lane_opened(std::uint32_t completion_capacity) const;
   void lane_closed(std::uint32_t completion_capacity) const noexcept;
   void lane_broken() const noexcept;
+  /// An operation that ended for `fault`, which was another's.
+  void victim(metrics::Recorder recorder, LaneFault fault) const noexcept {
+    recorder.add(victims_[static_cast<std::size_t>(fault)]);
+  }
+  /// Where a lane counts what goes inline.
+  [[nodiscard]] metrics::Counter inline_requests() const noexcept { return inline_; }
   void callback_threw() const noexcept;
+
+  /// What ended a session, as a label.
+  enum SessionEnd : std::size_t {
+    kClosed,
+    kPeerGone,
+    kProtocol,
+    kSessionEndsOverShm,
+    kLaneBroken = kSessionEndsOverShm,
+    kDeadline,
+    kRefused,
+    kSessionEnds
+  };
+  void session_began() const noexcept;
+  void session_ended(SessionEnd end) const noexcept;
 
  private:
   friend class EndTally;
@@ -76,22 +132,41 @@ class ClientMetrics {
   static constexpr std::size_t kNames = 4;  ///< of operations
   /// Under which name an operation is counted.
   static constexpr std::array<std::uint8_t, transport::kOpcodes> kNameOf{0, 1, 2, 3, 1, 1, 0};
+  /// What an operation that was ok is counted in; bytes go nowhere where none are moved.
+  struct Ok {
+    metrics::Counter count;
+    metrics::Histogram latency;
+    metrics::Counter bytes;
+  };
   static Ending ending(const Outcome& outcome) noexcept;
+  class Registrar;
+  void declare_operations(Registrar& add);
+  void declare_sessions(Registrar& add, bool posts);
+  void declare_queues(Registrar& add, const metrics::Registry& registry, TransportKind transport);
 
   std::shared_ptr<metrics::Registry> registry_;
   std::array<std::array<metrics::Counter, kEndings>, kNames> operations_{};
-  std::array<metrics::Histogram, kNames> latency_{};
-  std::array<metrics::Counter, transport::kOpcodes>
-      bytes_{};  ///< nowhere, for those that move none
+  std::array<Ok, transport::kOpcodes> ok_{};
   metrics::Histogram doorbell_requests_;
   metrics::Histogram poll_completions_;
   metrics::Gauge cq_depth_;
-  metrics::Gauge cq_capacity_;
+  std::shared_ptr<CqCapacities> cq_capacities_;  ///< null where nothing is posted
   metrics::Gauge send_queue_occupancy_;
   metrics::Gauge lanes_;
   metrics::Counter lanes_broken_;
+  metrics::Counter signaled_;
+  metrics::Counter unsignaled_;
+  metrics::Counter inline_;
+  std::array<metrics::Counter, static_cast<std::size_t>(LaneFault::kCount)> victims_{};
+  metrics::Counter sessions_begun_;
+  std::array<metrics::Counter, kSessionEnds> sessions_ended_{};
   metrics::Counter callback_exceptions_;
 };
+
+/// The time, where nothing but a latency is made of it.
+[[nodiscard]] inline Clock::time_point latency_now() noexcept {
+  return metrics::kRecorded ? clock_now() : Clock::time_point{};
+}
 
 /// Counts operations that end together: those of one kind, submitted at once, are recorded at once.
 /// Reads the clock once. Belongs to one thread, for the time of one visit to the lane.
@@ -100,7 +175,7 @@ class EndTally {
   explicit EndTally(const ClientMetrics& metrics) noexcept
       : EndTally{metrics, metrics.recorder()} {}
   EndTally(const ClientMetrics& metrics, metrics::Recorder recorder) noexcept
-      : metrics_{metrics}, recorder_{recorder}, now_{clock_now()} {}
+      : metrics_{metrics}, recorder_{recorder}, now_{latency_now()} {}
   ~EndTally() {
     if (count_ != 0) record();
   }

@@ -191,6 +191,10 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
     std::condition_variable ready;
     std::optional<Answer> answer;
   };
+  /// As fail(), with what is counted. `fault`: of an operation on one of the lanes.
+  void end(Reason reason, ClientMetrics::SessionEnd by,
+           LaneFault fault = LaneFault::kNone) noexcept;
+  [[nodiscard]] LaneFault lane_fault() noexcept;
   Status hello(Deadline deadline);
   Status open_lanes(Deadline deadline);
   [[nodiscard]] static std::size_t thread_number() noexcept;
@@ -216,6 +220,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   EventLoop::Token watch_ = 0;
   std::atomic<bool> lost_{false};
   Reason lost_reason_ = Reason::kPeerGone;
+  ClientMetrics::SessionEnd ended_by_ = ClientMetrics::kPeerGone;
+  bool counted_ = false;  ///< as one that began; under mutex_, as ended_by_
 
   std::atomic<bool> unresponsive_{false};
 

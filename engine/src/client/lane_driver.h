@@ -11,6 +11,7 @@
 
 #include <remora/result.h>
 
+#include "client/client_metrics.h"
 #include "client/operation.h"
 #include "support/clock.h"
 
@@ -83,6 +84,12 @@ class LaneDriver {
   /// Ends the lane from outside (session lost, engine closing): everything on it completes.
   virtual void fail(Reason reason) noexcept = 0;
 
+  /// Before fail(): what an operation of a neighbouring lane did, if anything. The first is kept.
+  void blame(LaneFault fault) noexcept {
+    LaneFault none = LaneFault::kNone;
+    fault_.compare_exchange_strong(none, fault, std::memory_order_relaxed);
+  }
+  [[nodiscard]] LaneFault fault() const noexcept { return fault_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }
   /// Where local memory must be registered: the index of the lane's memory domain.
   [[nodiscard]] virtual std::size_t domain_index() const noexcept { return 0; }
@@ -100,6 +107,7 @@ class LaneDriver {
 
  protected:
   std::atomic<bool> broken_{false};
+  std::atomic<LaneFault> fault_{LaneFault::kNone};
 };
 
 }  // namespace remora::detail

@@ -37,6 +37,8 @@ class OverLanes {
   OverLanes(const RegionCore& region, const OperationRecord& operation) noexcept;
   void run() noexcept;
   [[nodiscard]] Outcome outcome() const noexcept;
+  /// Of a lane that an operation broke, if one of the parts was on such.
+  [[nodiscard]] LaneFault fault() const noexcept;
 
  private:
   [[nodiscard]] std::span<Part> parts() noexcept { return std::span{parts_}.first(count_); }
@@ -160,6 +162,12 @@ Outcome OverLanes::outcome() const noexcept {
   return indeterminate;
 }
 
+LaneFault OverLanes::fault() const noexcept {
+  for (const Part& part : parts())
+    if (const LaneFault fault = part.lane->fault(); fault != LaneFault::kNone) return fault;
+  return LaneFault::kNone;
+}
+
 }  // namespace
 
 bool goes_over_lanes(const OperationRecord& operation) noexcept {
@@ -169,12 +177,20 @@ bool goes_over_lanes(const OperationRecord& operation) noexcept {
 }
 
 void run_over_lanes(const RegionCore& region, OperationRecord& operation) noexcept {
+  LaneFault fault = LaneFault::kNone;
   {
     OverLanes lanes{region, operation};
     lanes.run();
     operation.outcome = lanes.outcome();
+    fault = lanes.fault();
   }
-  EndTally{region.session().metrics()}.add(operation);
+  EndTally tally{region.session().metrics()};
+  tally.add(operation);
+  const Outcome& outcome = operation.outcome;
+  // One that ran out of time, or was refused, is no other's victim.
+  if (fault != LaneFault::kNone && !outcome.ok && tally.now() < operation.deadline &&
+      (outcome.code == Code::kConnectionLost || outcome.code == Code::kIndeterminate))
+    region.session().metrics().victim(tally.recorder(), fault);
 }
 
 }  // namespace remora::detail

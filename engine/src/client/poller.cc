@@ -6,52 +6,19 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <system_error>
-#include <time.h>
 #include <utility>
 
 #include "support/log.h"
 #include "support/spin_pause.h"
+#include "support/thread_clocks.h"
 
 namespace remora::detail {
 
 namespace {
 
-double seconds_of(clockid_t clock) noexcept {
-  timespec used{};
-  if (::clock_gettime(clock, &used) != 0) return 0;
-  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
-}
-
-/// CPU time of the pollers of this process, those that have ended too.
-class PollerClocks {
- public:
-  void add(clockid_t clock) {
-    const std::lock_guard lock{mutex_};
-    running_.push_back(clock);
-  }
-  /// By the thread of that clock.
-  void remove() noexcept {
-    clockid_t own{};
-    const std::lock_guard lock{mutex_};
-    if (::pthread_getcpuclockid(::pthread_self(), &own) != 0) return;
-    if (std::erase(running_, own) != 0) ended_seconds_ += seconds_of(own);
-  }
-  [[nodiscard]] double seconds() {
-    const std::lock_guard lock{mutex_};
-    double sum = ended_seconds_;
-    for (const clockid_t clock : running_) sum += seconds_of(clock);
-    return sum;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<clockid_t> running_;
-  double ended_seconds_ = 0;
-};
-
 /// Never destroyed: pollers and registries may end after static objects do.
-PollerClocks& poller_clocks() {
-  static auto& clocks = *new PollerClocks;
+ThreadClocks& poller_clocks() {
+  static auto& clocks = *new ThreadClocks;
   return clocks;
 }
 
@@ -64,7 +31,9 @@ Status declare_cpu_time(metrics::Registry& registry) {
     made->release();
     return {};
   }
-  if (made.error().code() == Code::kAlreadyExists) return {};
+  // Without room for it callbacks are served all the same.
+  if (made.error().code() == Code::kAlreadyExists || made.error().code() == Code::kLimitExceeded)
+    return {};
   return made.error();
 }
 
@@ -83,6 +52,7 @@ Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
   std::unique_ptr<Poller> poller{new Poller{state}};
   try {
     poller->thread_ = std::thread{[state, placement] {
+      const ThreadClocks::Member counted{poller_clocks()};
       (void)placement.bind_thread();
       run(*state);
     }};
@@ -90,9 +60,6 @@ Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
     return Error{Code::kSystem, "pthread_create"}.with_errno(error.code().value());
   }
   ::pthread_setname_np(poller->thread_.native_handle(), "remora-poller");
-  clockid_t clock{};
-  if (::pthread_getcpuclockid(poller->thread_.native_handle(), &clock) == 0)
-    poller_clocks().add(clock);
   return poller;
 }
 
@@ -145,7 +112,6 @@ void Poller::run(State& state) noexcept {
       spin_pause(now - active);
     }
   }
-  poller_clocks().remove();
 }
 
 /// Takes over the queues that have been added.

@@ -34,6 +34,7 @@ PostedDriver::PostedDriver(std::unique_ptr<transport::Lane> lane, Options option
       pieces_(lane_->limits().depth),
       atomic_results_{lane_->atomic_results()},
       limits_{lane_->limits()} {
+  lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
   metrics_.lane_opened(lane_->completion_capacity());
 }
 
@@ -84,14 +85,14 @@ void PostedDriver::run(OperationRecord& operation) noexcept {
   if (outcome.error != 0) [[unlikely]]
     return run_on(operation, outcome, {});
   const metrics::Recorder recorder = cells_.recorder();
-  metrics_.doorbell(recorder, 1, 1);
+  metrics_.doorbell_of_one(recorder);
   std::array<LaneCompletion, 1> found;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   const std::size_t count = lane_->poll(found);
   if (count == 0 || found[0].status != CompletionStatus::kSuccess) [[unlikely]]
     return run_on(operation, outcome, std::span{found}.first(count));
   next_sequence_ = retired_sequence_ = sequence + 1;
   if (is_atomic(operation.request.opcode)) operation.old_value = atomic_result(sequence);
-  metrics_.ended(recorder, operation.request.opcode, clock_now() - operation.submitted, 1,
+  metrics_.ended(recorder, operation.request.opcode, latency_now() - operation.submitted, 1,
                  operation.length_bytes);
   metrics_.polled(recorder, 1, 0);
   leave();
@@ -112,7 +113,7 @@ void PostedDriver::run_on(OperationRecord& operation, const transport::PostOutco
   chain_length_ = 1;
   next_sequence_ += outcome.taken;
   if (outcome.error != 0) {
-    metrics_.doorbell(cells_.recorder(), outcome.taken, outcome.taken);
+    metrics_.doorbell(cells_.recorder(), outcome.taken, signaled_count(outcome), outcome.taken);
     refuse_rest(outcome, sequence);
   } else if (!found.empty()) {
     take_completions(found, 1);
@@ -348,9 +349,16 @@ void PostedDriver::post_chain() noexcept {
   if (std::exchange(split_in_chain_, false))
     for (std::uint64_t at = first; at < next_sequence_; at += posted_at(at).request_count())
       posted_at(at).operation->any_posted = true;
-  metrics_.doorbell(cells_.recorder(), outcome.taken, next_sequence_ - retired_sequence_);
+  metrics_.doorbell(cells_.recorder(), outcome.taken, signaled_count(outcome),
+                    next_sequence_ - retired_sequence_);
   if (outcome.error != 0) [[unlikely]]
     refuse_rest(outcome, first);
+}
+
+/// Of the chain just posted.
+std::size_t PostedDriver::signaled_count(const transport::PostOutcome& outcome) const noexcept {
+  const std::size_t end = outcome.taken == chain_length_ ? 1 : 0;
+  return end + (chain_length_ > 1 ? lane_->signaled_within() : 0);
 }
 
 /// The lane did not take all of the chain that begins at sequence `first`.

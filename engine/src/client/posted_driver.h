@@ -135,6 +135,7 @@ class PostedDriver final : public LaneDriver {
   void finish_split(OperationRecord& operation, EndTally& tally) noexcept;
   bool bounce(transport::WorkRequest& request, Posted& posted) noexcept;
   void post_chain() noexcept;
+  [[nodiscard]] std::size_t signaled_count(const transport::PostOutcome& outcome) const noexcept;
   void refuse_rest(const transport::PostOutcome& outcome, std::uint64_t first) noexcept;
   void run_on_idle_lane(OperationRecord& operation) noexcept;
   void run_on(OperationRecord& operation, const transport::PostOutcome& outcome,

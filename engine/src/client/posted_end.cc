@@ -138,8 +138,8 @@ bool PostedDriver::poll_completions() noexcept {
       retired_sequence_ + oldest.run_count == next_sequence_) [[likely]] {
     OperationRecord& first = *oldest.operation;
     const metrics::Recorder recorder = cells_.recorder();
-    metrics_.ended(recorder, first.request.opcode, clock_now() - first.submitted, oldest.run_count,
-                   oldest.run_bytes);
+    metrics_.ended(recorder, first.request.opcode, latency_now() - first.submitted,
+                   oldest.run_count, oldest.run_bytes);
     metrics_.polled(recorder, 1, 0);
     retired_sequence_ = next_sequence_;
     push(*first.sink, first, oldest.run_count);
@@ -179,12 +179,15 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
   if (posted.run_count > 1) cut_run(sequence, 1);
   for_each(posted, [&](OperationRecord& operation) {
     if (!operation.outcome.ok) return;
-    if (refused_by_peer(status))
+    if (refused_by_peer(status)) {
       operation.outcome = Outcome::failure(Code::kAccessRefused);
-    else if (local_fault(status))
+      blame(LaneFault::kRefused);
+    } else if (local_fault(status)) {
       operation.outcome = Outcome::failure(Code::kProvider);
-    else
+      blame(LaneFault::kRefused);
+    } else {
       operation.outcome = lost(operation, true, tally.now());
+    }
     operation.outcome.status = status;
     operation.outcome.detail = vendor_error;
   });
@@ -196,6 +199,9 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
 Outcome PostedDriver::lost(const OperationRecord& operation, bool posted,
                            Clock::time_point now) const noexcept {
   const bool expired = now >= operation.deadline;
+  // A part's whole is counted by whoever cut it, once.
+  if (fault() != LaneFault::kNone && !expired && (operation.whole || !operation.part))
+    metrics_.victim(cells_.recorder(), fault());
   if (!operation.whole) posted = operation.any_posted;
   if (operation.request.opcode == Opcode::kRead)
     return expired ? Outcome::failure(Code::kTimedOut)
@@ -213,7 +219,10 @@ void PostedDriver::expire(Clock::time_point now) noexcept {
        at += posted_at(at).request_count())
     for_each(posted_at(at),
              [&](const OperationRecord& each) { any = any || each.deadline <= now; });
-  if (any) return break_lane(Reason::kLaneBroken);
+  if (any) {
+    blame(LaneFault::kDeadline);
+    return break_lane(Reason::kLaneBroken);
+  }
   expire_backlog(now);
 }
 

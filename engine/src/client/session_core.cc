@@ -7,6 +7,7 @@
 #include "client/engine_core.h"
 #include "client/posted_driver.h"
 #include "support/log.h"
+#include "transport/nic_series.h"
 
 namespace remora::detail {
 
@@ -42,6 +43,13 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(
   if (!session->connected()) (*loop)->forget(*watch);
   if (auto status = session->hello(deadline); !status) return status.error();
   if (auto status = session->open_lanes(deadline); !status) return status.error();
+  if (session->kind() == TransportKind::kRdma)
+    transport::show_nic(session->engine_->registry(), session->local_device());
+  const std::lock_guard lock{session->mutex_};
+  session->metrics_->session_began();
+  session->counted_ = true;
+  // It may have ended meanwhile, which was not counted then.
+  if (session->lost_) session->metrics_->session_ended(session->ended_by_);
   return session;
 }
 
@@ -54,6 +62,7 @@ SessionCore::SessionCore(std::shared_ptr<EngineCore> engine,
 
 SessionCore::~SessionCore() {
   if (watch_ != 0) loop_.forget(watch_);
+  if (counted_ && !lost_) metrics_->session_ended(ClientMetrics::kClosed);
   lost_.store(true, std::memory_order_release);  // that the lanes end now is no news
   lanes_.clear();
   endpoint_->shutdown();
@@ -217,7 +226,8 @@ void SessionCore::on_readable() noexcept {
     auto message = endpoint_->receive();
     if (!message) {
       log::debug("session: {}", message.error().message());
-      fail(Reason::kPeerGone);
+      end(Reason::kPeerGone, message.error().code() == Code::kProtocol ? ClientMetrics::kProtocol
+                                                                       : ClientMetrics::kPeerGone);
       return;
     }
     if (!message->has_value()) return;
@@ -229,7 +239,7 @@ void SessionCore::deliver(ControlMessage message) {
   auto envelope = control::decode(message.bytes);
   if (!envelope || !envelope->has_reply()) {
     log::warn("session: the server sent what is not a reply; ending the session");
-    fail(Reason::kPeerGone);
+    end(Reason::kPeerGone, ClientMetrics::kProtocol);
     return;
   }
   unresponsive_.store(false);
@@ -278,12 +288,32 @@ void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
 }
 
 void SessionCore::fail(Reason reason) noexcept {
+  // What is mapped breaks with its server only.
+  const bool lane = reason == Reason::kLaneBroken && kind() != TransportKind::kShm;
+  ClientMetrics::SessionEnd by = lane ? ClientMetrics::kLaneBroken : ClientMetrics::kPeerGone;
+  const LaneFault fault = lane ? lane_fault() : LaneFault::kNone;
+  if (fault == LaneFault::kDeadline) by = ClientMetrics::kDeadline;
+  if (fault == LaneFault::kRefused) by = ClientMetrics::kRefused;
+  end(reason, by, fault);
+}
+
+/// What broke the first of the lanes, if an operation did.
+LaneFault SessionCore::lane_fault() noexcept {
+  const std::lock_guard lock{mutex_};
+  for (const auto& lane : lanes_)
+    if (const LaneFault fault = lane->fault(); fault != LaneFault::kNone) return fault;
+  return LaneFault::kNone;
+}
+
+void SessionCore::end(Reason reason, ClientMetrics::SessionEnd by, LaneFault fault) noexcept {
   EventLoop::Token watch = 0;
   std::array<LaneDriver*, kLanesMax> lanes{};
   {
     const std::lock_guard lock{mutex_};
     if (lost_) return;
     lost_reason_ = reason;
+    ended_by_ = by;
+    if (counted_) metrics_->session_ended(by);
     lost_.store(true, std::memory_order_release);
     for (auto& [id, waiter] : waiters_)
       if (waiter != nullptr) waiter->ready.notify_all();
@@ -294,6 +324,8 @@ void SessionCore::fail(Reason reason) noexcept {
   }
   if (watch != 0) loop_.forget(watch);
   // What one has done is uncertain while another goes on: they end together, and flush together.
+  for (LaneDriver* const lane : lanes)
+    if (lane != nullptr) lane->blame(fault);
   for (LaneDriver* const lane : lanes)
     if (lane != nullptr) lane->break_off();
   for (LaneDriver* const lane : lanes)

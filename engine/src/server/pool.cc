@@ -138,7 +138,11 @@ RegionMemory::RegionMemory(std::shared_ptr<Pool> pool, std::uint64_t size_bytes,
 
 RegionMemory::~RegionMemory() {
   const bool punched = own_ != nullptr;
-  own_.reset();
+  if (punched) {
+    UniqueFd again = Zombies::open_again(own_->fd());
+    own_.reset();
+    pool_->zombies_.add(std::move(again), size_bytes_);
+  }
   pool_->recycle(std::move(extents_), punched);
 }
 

@@ -23,6 +23,7 @@
 #include <remora/config/server_config.h>
 #include <remora/result.h>
 
+#include "server/zombies.h"
 #include "support/clock.h"
 #include "support/placement.h"
 #include "support/unique_fd.h"
@@ -114,6 +115,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
   Result<std::shared_ptr<RegionMemory>> allocate(std::uint64_t size_bytes, bool shareable,
                                                  Deadline deadline);
   [[nodiscard]] PoolUsage usage() const;
+  /// Of regions that are gone, what other processes still hold: no longer the pool's. Some system
+  /// calls for each such region; what nobody holds any more goes by it.
+  std::uint64_t zombie_bytes() noexcept { return zombies_.sweep(); }
 
  private:
   friend class RegionMemory;
@@ -132,6 +136,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     bool punched;
   };
   SharedMemory memory_;
+  Zombies zombies_;
   std::uint64_t piece_bytes_;
   std::uint64_t page_bytes_;
   config::HugePages huge_pages_;

@@ -10,6 +10,7 @@
 
 #include "support/log.h"
 #include "support/placement.h"
+#include "transport/nic_series.h"
 
 namespace remora::detail {
 
@@ -198,6 +199,12 @@ Status ServerCore::export_pool() {
     if (!handle) return handle.error();
     pool_series_.push_back(std::move(*handle));
   }
+  auto zombies = metrics_.registry()->gauge_callback(
+      "remora_server_zombie_bytes", "Bytes of removed regions that other processes still hold.", {},
+      [pool = pool_] { return static_cast<double>(pool->zombie_bytes()); });
+  if (!zombies) return zombies.error();
+  pool_series_.push_back(std::move(*zombies));
+  for (const std::string& device : devices_) transport::show_nic(*metrics_.registry(), device);
   return {};
 }
 
@@ -210,6 +217,7 @@ Status ServerCore::begin() {
   loop_->every(std::chrono::milliseconds{250}, [this] {
     desk_->beat();
     end_late_arrivals();
+    (void)pool_->zombie_bytes();  // frees what nobody holds any more
   });
   room_event_ = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!room_event_) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
@@ -247,7 +255,7 @@ void ServerCore::stop() noexcept {
     const std::lock_guard lock{mutex_};
     for (const auto& [id, attached] : sessions_) left.push_back(id);
   }
-  for (const std::uint64_t id : left) end_session(id);
+  for (const std::uint64_t id : left) end_session(id, SessionEnd::kStopped);
   listeners_.clear();
   {
     const std::lock_guard lock{mutex_};
@@ -297,12 +305,14 @@ void ServerCore::on_listener(Listener& listener) noexcept {
     const std::lock_guard lock{mutex_};
     // Up to the limit and some more get an answer that says so; beyond that there is none.
     if (sessions_.size() >= config_.limits.sessions_max + kSessionsToRefuse) {
-      metrics_.session_refused();
+      metrics_.session_refused(ServerMetrics::Refusal::kLimit);
+      metrics_.session_ended(SessionEnd::kRefused);
       continue;
     }
     auto watch = loop_->watch(fd, [this, id] { on_session(id); });
     if (!watch) {
       log::warn("session: {}", watch.error().message());
+      metrics_.session_ended(SessionEnd::kRefused);
       continue;
     }
     sessions_.emplace(id, Attached{std::move(session), *watch});
@@ -321,10 +331,11 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
   while (true) {
     auto message = session->endpoint().receive();
     if (!message) {
-      if (message.error().code() == Code::kProtocol) metrics_.protocol_violation();
+      const bool wrong = message.error().code() == Code::kProtocol;
+      if (wrong) metrics_.protocol_violation();
       log::debug("session {:x}: {}", id, message.error().message());
       session->announce_the_rest();
-      end_session(id);
+      end_session(id, wrong ? SessionEnd::kProtocol : SessionEnd::kLeft);
       return;
     }
     if (!message->has_value()) {
@@ -336,21 +347,29 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
       log::warn("session {:x} ({}): too many requests at once; ended", id,
                 session->endpoint().peer());
       metrics_.protocol_violation();
-      end_session(id);
+      end_session(id, SessionEnd::kProtocol);
       return;
     }
     // Shared, since a std::function is copyable and a message is not.
     auto shared = std::make_shared<transport::ControlMessage>(std::move(**message));
     enqueue([this, session, shared, arrived = Clock::now()] {
-      const bool before = session->greeted();
-      if (session->serve(*shared, arrived)) return;
-      if (before) {
-        metrics_.protocol_violation();
-        log::warn("session {:x} ({}): not the protocol; ended", session->id(),
-                  session->endpoint().peer());
-      }
-      end_session(session->id());
+      after_serving(*session, session->serve(*shared, arrived));
     });
+  }
+}
+
+/// Worker.
+void ServerCore::after_serving(const ServerSession& session,
+                               ServerSession::Served served) noexcept {
+  switch (served) {
+    case ServerSession::Served::kAnswered: return;
+    case ServerSession::Served::kRefused: return end_session(session.id(), SessionEnd::kRefused);
+    case ServerSession::Served::kUnheard: return end_session(session.id(), SessionEnd::kLeft);
+    case ServerSession::Served::kNotTheProtocol:
+      metrics_.protocol_violation();
+      log::warn("session {:x} ({}): not the protocol; ended", session.id(),
+                session.endpoint().peer());
+      return end_session(session.id(), SessionEnd::kProtocol);
   }
 }
 
@@ -380,7 +399,7 @@ bool ServerCore::take_notices(ServerSession& session, std::size_t& budget) noexc
       session.give_back_room(count - i - 1);
       log::warn("session {:x}: {}; ended", session.id(), announced.error().message());
       metrics_.protocol_violation();
-      end_session(session.id());
+      end_session(session.id(), SessionEnd::kProtocol);
       return false;
     }
   }
@@ -404,7 +423,7 @@ void ServerCore::on_room() noexcept {
   for (const std::uint64_t id : ids) on_session(id);
 }
 
-void ServerCore::end_session(std::uint64_t id) noexcept {
+void ServerCore::end_session(std::uint64_t id, SessionEnd why) noexcept {
   Attached ended;
   {
     const std::lock_guard lock{mutex_};
@@ -413,6 +432,7 @@ void ServerCore::end_session(std::uint64_t id) noexcept {
     ended = std::move(found->second);
     sessions_.erase(found);
   }
+  metrics_.session_ended(why);
   if (loop_ != nullptr) loop_->forget(ended.watch);
   ended.session->endpoint().shutdown();
   // Deregistering takes time: on the worker, after what it still has to serve.
@@ -430,8 +450,8 @@ void ServerCore::end_late_arrivals() noexcept {
   }
   for (const std::uint64_t id : late) {
     log::warn("session {:x}: no hello in time; ended", id);
-    metrics_.session_refused();
-    end_session(id);
+    metrics_.session_refused(ServerMetrics::Refusal::kNoHello);
+    end_session(id, SessionEnd::kNoHello);
   }
 }
 

@@ -104,7 +104,9 @@ class ServerCore {
   void on_session(std::uint64_t id) noexcept;
   bool take_notices(ServerSession& session, std::size_t& budget) noexcept;
   void on_room() noexcept;
-  void end_session(std::uint64_t id) noexcept;
+  using SessionEnd = ServerMetrics::SessionEnd;
+  void end_session(std::uint64_t id, SessionEnd why) noexcept;
+  void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   void end_late_arrivals() noexcept;
   void work() noexcept;
 

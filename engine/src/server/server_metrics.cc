@@ -40,8 +40,18 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
        registry->histogram("remora_server_control_latency_seconds",
                            "Time from the arrival of a control request to its answer.", {},
                            metrics::HistogramShape::latency()));
-  keep(made.refused_, registry->counter("remora_server_sessions_refused_total",
-                                        "Clients refused: no hello in time, version, limit."));
+  constexpr std::array<const char*, static_cast<std::size_t>(SessionEnd::kCount)> kEnds{
+      "left", "protocol", "refused", "no_hello", "stopped"};
+  for (std::size_t end = 0; end < kEnds.size(); ++end)
+    keep(made.sessions_ended_[end],
+         registry->counter("remora_server_sessions_ended_total",
+                           "Sessions ended, by what ended them.", {{"reason", kEnds[end]}}));
+  constexpr std::array<const char*, static_cast<std::size_t>(Refusal::kCount)> kRefusals{
+      "no_hello", "version", "authentication", "limit"};
+  for (std::size_t why = 0; why < kRefusals.size(); ++why)
+    keep(made.refused_[why],
+         registry->counter("remora_server_sessions_refused_total", "Clients refused, by why.",
+                           {{"reason", kRefusals[why]}}));
   keep(made.violations_,
        registry->counter("remora_server_protocol_violations_total",
                          "Sessions ended because a peer did not follow the protocol."));
@@ -63,11 +73,17 @@ void ServerMetrics::session_began(TransportKind kind) const noexcept {
   registry_->recorder().add(sessions_total_[static_cast<std::size_t>(kind)]);
 }
 
-void ServerMetrics::session_ended(TransportKind kind) const noexcept {
+void ServerMetrics::session_gone(TransportKind kind) const noexcept {
   sessions_[static_cast<std::size_t>(kind)].add(-1);
 }
 
-void ServerMetrics::session_refused() const noexcept { registry_->recorder().add(refused_); }
+void ServerMetrics::session_ended(SessionEnd end) const noexcept {
+  registry_->recorder().add(sessions_ended_[static_cast<std::size_t>(end)]);
+}
+
+void ServerMetrics::session_refused(Refusal why) const noexcept {
+  registry_->recorder().add(refused_[static_cast<std::size_t>(why)]);
+}
 
 void ServerMetrics::request(RequestKind kind, bool ok,
                             std::chrono::nanoseconds took) const noexcept {

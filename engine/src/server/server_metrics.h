@@ -33,8 +33,14 @@ class ServerMetrics {
   static Result<ServerMetrics> create(std::shared_ptr<metrics::Registry> registry);
 
   void session_began(TransportKind kind) const noexcept;
-  void session_ended(TransportKind kind) const noexcept;
-  void session_refused() const noexcept;
+  /// The gauge's part: its session is no more.
+  void session_gone(TransportKind kind) const noexcept;
+  /// What ended a session, as a label.
+  enum class SessionEnd : std::size_t { kLeft, kProtocol, kRefused, kNoHello, kStopped, kCount };
+  void session_ended(SessionEnd end) const noexcept;
+  /// Why a client was refused, as a label.
+  enum class Refusal : std::size_t { kNoHello, kVersion, kAuthentication, kLimit, kCount };
+  void session_refused(Refusal why) const noexcept;
   void request(RequestKind kind, bool ok, std::chrono::nanoseconds took) const noexcept;
   void protocol_violation() const noexcept;
   /// Whether a handler took a notification.
@@ -55,7 +61,8 @@ class ServerMetrics {
   std::array<metrics::Counter, 4> sessions_total_{};
   std::array<std::array<metrics::Counter, 2>, kKinds> requests_{};
   metrics::Histogram latency_;
-  metrics::Counter refused_;
+  std::array<metrics::Counter, static_cast<std::size_t>(SessionEnd::kCount)> sessions_ended_{};
+  std::array<metrics::Counter, static_cast<std::size_t>(Refusal::kCount)> refused_{};
   metrics::Counter violations_;
   std::array<metrics::Counter, 3> notifications_{};  // by Heard
   metrics::Gauge grants_;

@@ -63,7 +63,7 @@ ServerSession::~ServerSession() {
   release();
   desk_->end();
   endpoint_->shutdown();
-  server_.metrics().session_ended(endpoint_->kind());
+  server_.metrics().session_gone(endpoint_->kind());
 }
 
 void ServerSession::count_grants(int change) noexcept {
@@ -145,12 +145,13 @@ void ServerSession::announce_the_rest() noexcept {
   }
 }
 
-bool ServerSession::serve(const transport::ControlMessage& message, Clock::time_point arrived) {
+ServerSession::Served ServerSession::serve(const transport::ControlMessage& message,
+                                           Clock::time_point arrived) {
   const auto envelope = control::decode(message.bytes);
   if (!envelope || !envelope->has_request() ||
       envelope->request().body_case() == Request::BODY_NOT_SET ||
       envelope->request().has_hello() == greeted())
-    return false;
+    return Served::kNotTheProtocol;
   auto answered = answer(envelope->request());
   control::Envelope reply;
   reply.set_magic(control::kMagic);
@@ -166,7 +167,7 @@ bool ServerSession::serve(const transport::ControlMessage& message, Clock::time_
   auto bytes = control::encode(reply);
   if (!bytes) {
     log::warn("session {}: {}", endpoint_->peer(), bytes.error().message());
-    return false;
+    return Served::kUnheard;
   }
   // Before the answer leaves, so that a prompt client is not taken for one that asks too much.
   unanswered_.fetch_sub(1);
@@ -174,7 +175,8 @@ bool ServerSession::serve(const transport::ControlMessage& message, Clock::time_
       endpoint_->send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
   // A client whose hello was refused has nothing more to say, but it is told why.
   if (sent && !greeted()) endpoint_->flush(Clock::now() + kFlushTimeout);
-  return sent.ok() && greeted();
+  if (!greeted()) return Served::kRefused;
+  return sent ? Served::kAnswered : Served::kUnheard;
 }
 
 Result<ServerSession::Answer> ServerSession::answer(const Request& request) {
@@ -202,17 +204,17 @@ Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello) 
   const Error refused{Code::kConnectionRefused, "hello"};
   if (hello.version_oldest() > control::kVersionNewest ||
       hello.version_newest() < control::kVersionOldest) {
-    server_.metrics().session_refused();
+    server_.metrics().session_refused(ServerMetrics::Refusal::kVersion);
     return refused.with_reason(Reason::kVersion)
         .with_limit(hello.version_oldest(), control::kVersionNewest);
   }
   if (hello.auth() != control::AUTH_NONE) {
-    server_.metrics().session_refused();
+    server_.metrics().session_refused(ServerMetrics::Refusal::kAuthentication);
     return refused.with_reason(Reason::kAuthentication);
   }
   const std::size_t most = server_.config().limits.sessions_max;
   if (const std::size_t sessions = server_.session_count(); sessions > most) {
-    server_.metrics().session_refused();
+    server_.metrics().session_refused(ServerMetrics::Refusal::kLimit);
     return Error{Code::kLimitExceeded, "sessions"}
         .with_subject("limits.sessions_max")
         .with_limit(sessions, most);

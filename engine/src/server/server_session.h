@@ -45,8 +45,15 @@ class ServerSession {
 
   /// Control thread: whether the client keeps within what it may have unanswered.
   [[nodiscard]] bool admit_request() noexcept;
-  /// Worker: serves one message. False: the peer does not follow the protocol; end the session.
-  bool serve(const transport::ControlMessage& message, Clock::time_point arrived);
+  /// What has become of a message; all but the first end the session.
+  enum class Served : std::uint8_t {
+    kAnswered,
+    kRefused,         ///< the client was told that it is not welcome
+    kNotTheProtocol,  ///< the peer does not speak it
+    kUnheard          ///< the answer could not be sent: the client has gone, or does not read
+  };
+  /// Worker: serves one message.
+  Served serve(const transport::ControlMessage& message, Clock::time_point arrived);
   /// Room for up to `most` notices, to be used by announce() or given back. 0: kNoticesMax are not
   /// handled yet. Any thread.
   [[nodiscard]] std::size_t reserve_notices(std::size_t most) noexcept {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,7 +59,8 @@ class RdmaLane final : public Lane {
     for (std::uint64_t sequence = first_sequence; const WorkRequest* request : chain)
       translate(*request, sequence++, *next++);
     const std::size_t interval = signal_interval(first_sequence);
-    for (std::size_t i = interval; i < chain.size(); i += interval)
+    signaled_within_ = 0;
+    for (std::size_t i = interval; i < chain.size(); i += interval, ++signaled_within_)
       prepared_[i - 1].request.send_flags |= IBV_SEND_SIGNALED;
     ibv_send_wr& last = prepared_[chain.size() - 1].request;
     last.send_flags |= IBV_SEND_SIGNALED;
@@ -70,9 +72,14 @@ class RdmaLane final : public Lane {
     // Without a word on where it stopped, all of them may have gone.
     std::size_t taken = 0;
     while (taken < chain.size() && &prepared_[taken].request != bad) ++taken;
+    signaled_within_ = std::min(signaled_within_, static_cast<std::uint32_t>(taken / interval));
     return {.taken = taken, .error = failed};
   }
 
+  void count_inline(metrics::Recorder recorder, metrics::Counter counter) noexcept override {
+    recorder_ = recorder;
+    inline_requests_ = counter;
+  }
   std::size_t poll(std::span<LaneCompletion> completions) noexcept override {
     std::array<ibv_wc, kPollMost> found;
     const int count =
@@ -168,7 +175,7 @@ class RdmaLane final : public Lane {
       case Opcode::kWriteZeroes:  // not taken: see limits()
       case Opcode::kWrite:
         wr.opcode = IBV_WR_RDMA_WRITE;
-        if (request.length_bytes <= limits_.inline_bytes_max) wr.send_flags = IBV_SEND_INLINE;
+        if (request.length_bytes <= limits_.inline_bytes_max) send_inline(wr);
         break;
       case Opcode::kNotify: return send_notice(request, sequence, wr, element);
       case Opcode::kRead: return;  // done
@@ -197,10 +204,14 @@ class RdmaLane final : public Lane {
                      .length_bytes = request.compare_or_add,
                      .tag = request.remote_key});
     wr.opcode = IBV_WR_SEND;
-    if (bytes.size() <= limits_.inline_bytes_max) wr.send_flags |= IBV_SEND_INLINE;
+    if (bytes.size() <= limits_.inline_bytes_max) send_inline(wr);
     element = {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
                .length = kNoticeWireBytes,
                .lkey = notices_memory_.lkey()};
+  }
+  void send_inline(ibv_send_wr& wr) const noexcept {
+    wr.send_flags = IBV_SEND_INLINE;
+    if (recorder_) recorder_->add(inline_requests_);
   }
   void use_result(std::uint64_t sequence, ibv_sge& element) const noexcept {
     element.addr = reinterpret_cast<std::uintptr_t>(&results_[sequence & (results_.size() - 1)]);
@@ -217,6 +228,8 @@ class RdmaLane final : public Lane {
   std::uint64_t told_ = 0;          ///< sequence after the last whose completion was polled
   std::vector<Prepared> prepared_;  // by place in the chain
   Prepared alone_;                  // of a chain of one
+  std::optional<metrics::Recorder> recorder_;
+  metrics::Counter inline_requests_;
 };
 
 }  // namespace

@@ -90,8 +90,9 @@ class ShmServerEndpoint final : public ServerEndpoint {
     Grant made;
     const bool writes = (request.rights & (Rights::kWrite | Rights::kAtomic)) != Rights::kNone;
     const std::string path = "/proc/self/fd/" + std::to_string(request.memory_fd);
-    UniqueFd descriptor{writes ? ::fcntl(request.memory_fd, F_DUPFD_CLOEXEC, 0)
-                               : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    // Never a copy of the server's own: it is to be seen who has the memory when the region has
+    // gone.
+    UniqueFd descriptor{::open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC)};
     if (!descriptor) return Error{Code::kSystem, "open memfd"}.with_errno(errno);
     made.descriptors.push_back(std::move(descriptor));
     made.extents.push_back({.length_bytes = request.extents.front().length_bytes});

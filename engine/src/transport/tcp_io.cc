@@ -10,6 +10,7 @@
 
 #include "support/log.h"
 #include "support/spin_pause.h"
+#include "support/thread_clocks.h"
 
 namespace remora::transport::tcp {
 
@@ -22,6 +23,24 @@ constexpr unsigned kRoundsPerLook = 16;
 /// Time for a client to take the refusal that ends its lane.
 constexpr std::chrono::seconds kRefusalTimeout{1};
 constexpr int kRefusedLookMs = 100;
+
+/// Never destroyed: servers and registries may end after static objects do.
+detail::ThreadClocks& serving_clocks() {
+  static auto& clocks = *new detail::ThreadClocks;
+  return clocks;
+}
+
+/// The series stays with the registry: whichever server declares it, it tells of all.
+Status declare_cpu_time(metrics::Registry& registry) {
+  auto made = registry.counter_callback("remora_server_tcp_cpu_seconds_total",
+                                        "CPU time of the threads of this process that serve tcp.",
+                                        {}, [] { return serving_clocks().seconds(); });
+  if (made)
+    made->release();
+  else if (made.error().code() != Code::kAlreadyExists)
+    return made.error();
+  return {};
+}
 
 }  // namespace
 
@@ -50,6 +69,7 @@ Result<ServedMetrics> ServedMetrics::create(std::shared_ptr<metrics::Registry> r
        "Writes over tcp whose bytes did not match their checksum; each ended its session.", {});
   keep(made.strangers, "remora_server_tcp_strangers_total",
        "Connections over tcp that were hung up on before they were a client's.", {});
+  if (status) status = declare_cpu_time(*registry);
   if (!status) return status.error();
   made.registry = std::move(registry);
   return made;
@@ -70,7 +90,10 @@ Result<std::shared_ptr<IoThread>> IoThread::start(ServedMetrics metrics,
 IoThread::IoThread(ServedMetrics metrics, std::chrono::nanoseconds spin, UniqueFd epoll,
                    UniqueFd wake)
     : metrics_{std::move(metrics)}, spin_{spin}, epoll_{std::move(epoll)}, wake_{std::move(wake)} {
-  thread_ = std::thread{[this] { run(); }};
+  thread_ = std::thread{[this] {
+    const detail::ThreadClocks::Member counted{serving_clocks()};
+    run();
+  }};
   ::pthread_setname_np(thread_.native_handle(), "remora-tcp");
 }
 

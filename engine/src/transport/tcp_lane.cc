@@ -121,12 +121,14 @@ PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
     return {.taken = 0, .error = ENOTCONN};
   if (posted_end_ == 0) untold_ = done_end_ = expected_ = first_sequence;
   const std::size_t half = chain.size() < kHalvedFrom ? 0 : chain.size() / 2;
+  std::uint32_t all_answered = 0;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint64_t sequence = first_sequence + i;
     // The end of a chain, and now and then within a long one so that its room comes back early.
     const bool answered = !is_write(chain[i]->opcode) || i + 1 == chain.size() || i + 1 == half ||
                           (sequence + 1) % answer_interval_ == 0;
     enqueue(*chain[i], sequence, answered);
+    all_answered += answered ? 1 : 0;
   }
   posted_end_ = first_sequence + chain.size();
   expected_ = next_answered(expected_);
@@ -134,6 +136,7 @@ PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
   flush();
   // Whoever sleeps, or is about to, is told when the rest can go.
   if (output_first_ < output_.size()) (void)arm();
+  signaled_within_ = all_answered - 1;  // the end always is
   return {.taken = chain.size()};
 }
 

@@ -21,6 +21,7 @@
 #include <remora/config/server_config.h>
 #include <remora/engine/types.h>
 #include <remora/engine/uri.h>
+#include <remora/metrics/recorder.h>
 #include <remora/result.h>
 
 #include "support/clock.h"
@@ -186,6 +187,13 @@ class Lane {
   /// caller keeps within Limits::depth. Only the chain's end (and every so often within it) is
   /// signaled; a lane may tell of several requests by one LaneCompletion.
   virtual PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept = 0;
+  /// Of the chain posted last, unless that was a single request: of those taken, how many are
+  /// signaled, its end not counted.
+  [[nodiscard]] std::uint32_t signaled_within() const noexcept { return signaled_within_; }
+  /// From now on `counter` gets what goes to the device inline, by whoever posts.
+  virtual void count_inline(metrics::Recorder recorder, metrics::Counter counter) noexcept {
+    (void)recorder, (void)counter;
+  }
   virtual std::size_t poll(std::span<LaneCompletion> completions) noexcept = 0;
   /// Old values of atomics: that of sequence s at s & (size - 1), valid from its completion until
   /// the sequence s + size is posted. Size is a power of two ≥ Limits::depth.
@@ -206,6 +214,9 @@ class Lane {
 
   /// Receive-queue-like occupancy for metrics: capacity of the completion queue.
   [[nodiscard]] virtual std::uint32_t completion_capacity() const noexcept = 0;
+
+ protected:
+  std::uint32_t signaled_within_ = 0;
 };
 
 /// Remote memory that is mapped into this process: no lane is needed, the engine copies itself.

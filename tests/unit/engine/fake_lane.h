@@ -59,6 +59,8 @@ class FakeLane : public Lane {
     return limits_.depth;
   }
 
+  void set_signaled_within(std::uint32_t count) { signaled_within_ = count; }
+
   /// Everything up to and with `sequence` completes, told by one completion.
   void complete(std::uint64_t sequence, CompletionStatus status = CompletionStatus::kSuccess) {
     ready.push_back({.sequence = sequence, .status = status, .vendor_error = 0});

@@ -39,6 +39,35 @@ INSTANTIATE_TEST_SUITE_P(All, PathCost,
                                            Cost{"direct", "alone", 314}),
                          [](const auto& test) { return test.param.path + "_" + test.param.face; });
 
+struct Recording {
+  std::string path;
+  std::string face;
+  double most;  ///< instructions an operation for metrics: records, gauges, the clock for latencies
+};
+
+class RecordingCost : public ::testing::TestWithParam<Recording> {};
+
+/// The same operations, counted with the data path that users have and with one that records
+/// nothing.
+TEST_P(RecordingCost, StaysWithinItsBound) {
+  if (const std::string reason = why_uncountable(); !reason.empty()) GTEST_SKIP() << reason;
+  const Recording& recording = GetParam();
+  const std::string arguments = " " + recording.path + " " + recording.face;
+  const auto with = instructions_a_round(PATH_COST + arguments, 3200, 35'200);
+  const auto without = instructions_a_round(PATH_COST_BARE + arguments, 3200, 35'200);
+  ASSERT_TRUE(with && without) << "callgrind said nothing";
+  std::printf("%s: %.1f instructions with metrics, %.1f without: %.1f\n", arguments.c_str(), *with,
+              *without, *with - *without);
+  EXPECT_LE(*with - *without, recording.most);
+  EXPECT_GT(*with - *without, 0.5) << "nothing is recorded, or the other path records too";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RecordingCost,
+                         ::testing::Values(Recording{"posted", "registered", 25},
+                                           Recording{"posted", "batched", 25},
+                                           Recording{"direct", "batched", 25}),
+                         [](const auto& test) { return test.param.path + "_" + test.param.face; });
+
 struct Growth {
   std::string what;
   int many;

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <random>
+#include <string>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,6 +33,49 @@ TEST(Pool, ExtentNeverCrossesAPiece) {
   ASSERT_EQ(memory->stretches().size(), 3U);
   for (const auto& stretch : memory->stretches()) EXPECT_LE(stretch.length_bytes, 4 * kPage);
   EXPECT_EQ(total(*memory), 10 * kPage);
+}
+
+/// What a client of shm holds: a description of its own of the region's memory.
+UniqueFd taken_abroad(const RegionMemory& memory, int flags) {
+  const std::string path = "/proc/self/fd/" + std::to_string(memory.shareable_fd());
+  return UniqueFd{::open(path.c_str(), flags | O_CLOEXEC)};
+}
+
+TEST(Pool, WhatOthersStillMapOfARemovedRegionIsZombie) {
+  auto pool = Pool::create(options(16 * kPage, 4 * kPage)).value();
+  for (const bool writes : {true, false}) {
+    auto memory = pool->allocate(3 * kPage, true, soon()).value();
+    UniqueFd descriptor = taken_abroad(*memory, writes ? O_RDWR : O_RDONLY);
+    ASSERT_TRUE(descriptor);
+    void* const mapped = ::mmap(nullptr, 3 * kPage, writes ? PROT_READ | PROT_WRITE : PROT_READ,
+                                MAP_SHARED, descriptor.get(), 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    EXPECT_EQ(pool->zombie_bytes(), 0U) << "the region is there";
+    descriptor = UniqueFd{};
+    memory.reset();
+    EXPECT_EQ(pool->zombie_bytes(), 3 * kPage) << (writes ? "mapped to write" : "to read");
+    EXPECT_EQ(pool->zombie_bytes(), 3 * kPage) << "a look takes nothing away";
+    ::munmap(mapped, 3 * kPage);
+    EXPECT_EQ(pool->zombie_bytes(), 0U);
+  }
+}
+
+TEST(Pool, DescriptorOfARemovedRegionIsEnoughForAZombie) {
+  auto pool = Pool::create(options(16 * kPage, 4 * kPage)).value();
+  auto memory = pool->allocate(kPage, true, soon()).value();
+  UniqueFd descriptor = taken_abroad(*memory, O_RDWR);
+  memory.reset();
+  EXPECT_EQ(pool->zombie_bytes(), kPage);
+  descriptor = UniqueFd{};
+  EXPECT_EQ(pool->zombie_bytes(), 0U);
+}
+
+TEST(Pool, RegionsThatNobodyHoldsLeaveNoZombieAndNoDescriptor) {
+  auto pool = Pool::create(options(16 * kPage, 4 * kPage)).value();
+  const int before = UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)}.get();
+  for (int i = 0; i < 20; ++i) pool->allocate(kPage, i % 2 == 0, soon()).value().reset();
+  EXPECT_EQ(pool->zombie_bytes(), 0U);
+  EXPECT_EQ(UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)}.get(), before);
 }
 
 TEST(Pool, LastExtentEndsWithTheRegionNotWithThePage) {

@@ -100,6 +100,12 @@ class PostedDriverTest : public ::testing::Test {
     return registry_->sum("remora_client_operations_total", {{"status", status}}).value();
   }
 
+  double victims(const char* cause) {
+    return registry_
+        ->value("remora_client_lane_victims_total", {{"transport", "rdma"}, {"cause", cause}})
+        .value();
+  }
+
   FakeDomain domain_;
   std::shared_ptr<metrics::Registry> registry_ = metrics::Registry::create().value();
   std::shared_ptr<SlotStore> bounce_;

@@ -223,6 +223,8 @@ TEST_F(PostedDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
   EXPECT_EQ(lane_->closed, 1);
   EXPECT_EQ(told_broken_, 1);
   EXPECT_EQ(counted("indeterminate"), 2);
+  EXPECT_EQ(victims("refused"), 3) << "not the one that was refused";
+  EXPECT_EQ(victims("deadline"), 0);
 }
 
 TEST_F(PostedDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
@@ -235,6 +237,96 @@ TEST_F(PostedDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
   EXPECT_EQ(operation.outcome.code, Code::kTimedOut);
   EXPECT_EQ(neighbour.outcome.code, Code::kIndeterminate);
   EXPECT_TRUE(driver_->broken());
+  EXPECT_EQ(victims("deadline"), 1) << "not the one that ran out of time";
+  EXPECT_EQ(victims("refused"), 0);
+  EXPECT_EQ(driver_->fault(), LaneFault::kDeadline);
+}
+
+TEST_F(PostedDriverTest, WhatWaitsBehindALaneThatADeadlineBreaksIsAVictimToo) {
+  start(std::make_unique<FakeLane>(1));
+  auto& expires = registered(
+      make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
+  auto& waits = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  // In pieces, so with several requests: one victim.
+  auto& long_one = make(Opcode::kRead, 0, std::span{buffer_}.first(2048));
+  expires.next = &waits;
+  waits.next = &long_one;
+  submit(expires);
+  wait_all(3, expires.deadline);
+  EXPECT_EQ(expires.outcome.code, Code::kTimedOut);
+  EXPECT_EQ(waits.outcome.code, Code::kConnectionLost);
+  EXPECT_EQ(victims("deadline"), 2);
+}
+
+TEST_F(PostedDriverTest, LostConnectionHasNoVictims) {
+  auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& other = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  operation.next = &other;
+  submit(operation);
+  lane_->complete(0, CompletionStatus::kRetryExceeded);
+  wait_all(2);
+  EXPECT_EQ(counted("ok"), 0);
+  EXPECT_EQ(victims("deadline") + victims("refused"), 0);
+}
+
+TEST_F(PostedDriverTest, NeighbouringLanesOperationsAreVictimsOfWhatItIsBlamedFor) {
+  auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  submit(operation);
+  driver_->blame(LaneFault::kDeadline);
+  driver_->blame(LaneFault::kRefused);  // what came first is kept
+  driver_->fail(Reason::kLaneBroken);
+  wait_all(1);
+  EXPECT_EQ(victims("deadline"), 1);
+}
+
+TEST_F(PostedDriverTest, RequestsAreCountedByWhetherTheyWereSignaled) {
+  const auto requests = [&](const char* kind) {
+    return registry_
+        ->value("remora_client_work_requests_total", {{"transport", "rdma"}, {"kind", kind}})
+        .value();
+  };
+  const auto post_three = [&] {
+    auto& first = make(Opcode::kFetchAdd, 0, {});
+    auto& second = make(Opcode::kFetchAdd, 8, {});
+    auto& third = make(Opcode::kFetchAdd, 16, {});
+    first.next = &second;
+    second.next = &third;
+    submit(first);
+  };
+  post_three();
+  EXPECT_EQ(requests("signaled"), 1);
+  EXPECT_EQ(requests("unsignaled"), 2);
+  lane_->set_signaled_within(1);
+  post_three();
+  EXPECT_EQ(requests("signaled"), 3);
+  EXPECT_EQ(requests("unsignaled"), 3);
+  lane_->set_signaled_within(0);
+  lane_->take_at_most = 1;  // the end of the chain, which is signaled, stays here
+  post_three();
+  EXPECT_EQ(requests("signaled"), 3);
+  EXPECT_EQ(requests("unsignaled"), 4);
+}
+
+TEST_F(PostedDriverTest, CapacityShownIsThatOfTheSmallestOpenLane) {
+  const auto capacity = [&] {
+    return registry_->value("remora_client_cq_capacity", {{"transport", "rdma"}}).value();
+  };
+  EXPECT_EQ(capacity(), 8);
+  // Of another engine, which shares the registry.
+  const auto other = [&](std::uint32_t depth) {
+    return std::make_unique<PostedDriver>(
+        std::make_unique<FakeLane>(depth),
+        PostedDriver::Options{
+            .spin = std::chrono::nanoseconds{0}, .bounce = nullptr, .zeroes = nullptr},
+        ClientMetrics::create(registry_, TransportKind::kRdma).value(), [] {});
+  };
+  auto small = other(4);
+  const auto large = other(16);
+  EXPECT_EQ(capacity(), 4);
+  small.reset();
+  EXPECT_EQ(capacity(), 8);
+  driver_.reset();
+  EXPECT_EQ(capacity(), 16);
 }
 
 TEST_F(PostedDriverTest, ExpiredQueuedWriteTimesOutWithoutTouchingTheLane) {

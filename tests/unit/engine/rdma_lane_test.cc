@@ -2,11 +2,15 @@
 
 #include "transport/rdma_lane.h"
 
+#include <algorithm>
+#include <array>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include <remora/metrics/registry.h>
 
 #include "../verbs/fake_verbs.h"
 
@@ -114,6 +118,40 @@ TEST_F(RdmaLaneTest, QueueThatFillsUpIsSignaledMoreOften) {
   EXPECT_EQ(post(8), (Places{3, 7})) << "half of 8";
   complete_all();
   EXPECT_EQ(post(16), (Places{15})) << "there is room again";
+}
+
+TEST_F(RdmaLaneTest, SignaledRequestsAreTold) {
+  const WorkRequest request{};
+  for (const std::size_t length : {40U, 1U, 7U}) {
+    const std::vector<const WorkRequest*> chain(length, &request);
+    const PostOutcome outcome = lane_->post(chain, next_);
+    ASSERT_EQ(outcome.taken, length);
+    next_ += length;
+    EXPECT_EQ((length > 1 ? lane_->signaled_within() : 0) + 1,
+              static_cast<std::size_t>(std::count(g_signaled.begin(), g_signaled.end(), true)));
+  }
+}
+
+TEST_F(RdmaLaneTest, InlineWritesAndNoticesAreCounted) {
+  const auto registry = metrics::Registry::create().value();
+  const metrics::Counter counter = registry->counter("test_inline_total", "Inline.").value();
+  const metrics::OwnedCells cells = registry->own_cells();
+  const std::uint32_t most = lane_->limits().inline_bytes_max;
+  ASSERT_GE(most, 32U);
+  std::vector<std::byte> bytes(most + 1);
+  const auto post_write = [&](std::uint32_t length, Opcode opcode) {
+    const WorkRequest request{.local = bytes.data(), .length_bytes = length, .opcode = opcode};
+    const WorkRequest* const chain[] = {&request};
+    ASSERT_EQ(lane_->post(chain, next_++).taken, 1U);
+  };
+  post_write(most, Opcode::kWrite);  // nobody counts yet
+  lane_->count_inline(cells.recorder(), counter);
+  post_write(most, Opcode::kWrite);
+  post_write(most + 1, Opcode::kWrite);
+  post_write(8, Opcode::kRead);
+  EXPECT_EQ(registry->value(counter), 1U);
+  post_write(8, Opcode::kNotify);
+  EXPECT_EQ(registry->value(counter), 2U);
 }
 
 TEST_F(RdmaLaneTest, LastPlaceIsSignaled) {

@@ -6,7 +6,9 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <sys/mman.h>
 #include <thread>
+#include <vector>
 
 #include <remora/metrics/process.h>
 #include <remora/metrics/registry.h>
@@ -235,6 +237,15 @@ TEST_F(RegistryTest, ProcessMetricsAreThere) {
   EXPECT_GT(registry_->value("process_virtual_memory_bytes").value(), 1e6);
   EXPECT_GE(registry_->value("process_open_fds").value(), 3.0);
   EXPECT_GT(registry_->value("process_max_fds").value(), 3.0);
+  EXPECT_GE(registry_->value("process_threads").value(), 1.0);
+  EXPECT_GE(registry_->value("process_pinned_memory_bytes").value(), 0.0);
+  // What is locked shows, in whole pages.
+  const double before = registry_->value("process_locked_memory_bytes").value();
+  std::vector<char> bytes(16 * 4096);
+  if (::mlock(bytes.data(), bytes.size()) == 0) {
+    EXPECT_GE(registry_->value("process_locked_memory_bytes").value() - before, 15 * 4096.0);
+    ::munlock(bytes.data(), bytes.size());
+  }
   EXPECT_GT(registry_->value("process_cpu_seconds_total").value(), 0.0);
   const auto now = static_cast<double>(std::time(nullptr));
   EXPECT_NEAR(registry_->value("process_start_time_seconds").value(), now, 600.0);

@@ -24,6 +24,7 @@
 #include <remora/verbs/memory_region.h>
 #include <remora/verbs/memory_window.h>
 #include <remora/verbs/mr_cache.h>
+#include <remora/verbs/port_counters.h>
 #include <remora/verbs/protection_domain.h>
 #include <remora/verbs/provider.h>
 #include <remora/verbs/queue_pair.h>

@@ -1,0 +1,65 @@
+#include "server/zombies.h"
+
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "support/log.h"
+
+namespace remora::detail {
+
+namespace {
+
+/// Whether anybody else has the file, open or mapped. The kernel grants a write lease only where
+/// nobody has. Source: fcntl(2), F_SETLEASE.
+bool held_elsewhere(int fd) noexcept {
+  // Should somebody open it just while the lease is ours, we are told by a signal, whose default
+  // must not be to end the process.
+  (void)::fcntl(fd, F_SETSIG, SIGURG);
+  if (::fcntl(fd, F_SETLEASE, F_WRLCK) == 0) {
+    (void)::fcntl(fd, F_SETLEASE, F_UNLCK);
+    return false;
+  }
+  if (errno == EAGAIN || errno == EBUSY) return true;
+  static const bool told = [] {
+    log::info(
+        "shm: this kernel does not tell who holds memory of removed regions (F_SETLEASE: "
+        "errno {}): zombie bytes are not counted",
+        errno);
+    return true;
+  }();
+  (void)told;
+  return false;
+}
+
+}  // namespace
+
+UniqueFd Zombies::open_again(int fd) noexcept try {
+  return UniqueFd{::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC)};
+} catch (const std::bad_alloc&) {
+  return UniqueFd{};
+}
+
+void Zombies::add(UniqueFd again, std::uint64_t size_bytes) noexcept try {
+  if (!again || !held_elsewhere(again.get())) return;
+  const std::lock_guard lock{mutex_};
+  if (all_.size() < kMost)
+    all_.push_back({std::move(again), size_bytes});
+  else
+    log::warn("shm: {} bytes of a removed region are still mapped, with {} others: not counted",
+              size_bytes, kMost);
+} catch (const std::bad_alloc&) {  // not counted
+}
+
+std::uint64_t Zombies::sweep() noexcept {
+  const std::lock_guard lock{mutex_};
+  std::erase_if(all_, [](const Zombie& zombie) { return !held_elsewhere(zombie.fd.get()); });
+  std::uint64_t left = 0;
+  for (const Zombie& zombie : all_) left += zombie.size_bytes;
+  return left;
+}
+
+}  // namespace remora::detail

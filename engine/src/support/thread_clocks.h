@@ -1,0 +1,62 @@
+#pragma once
+
+/// CPU time of a kind of threads of this process.
+
+#include <mutex>
+#include <pthread.h>
+#include <time.h>
+#include <vector>
+
+namespace remora::detail {
+
+/// The sum over the threads that have joined it, those that have ended too. Thread-safe. Threads
+/// and registries may end after static objects do: one of these is never destroyed.
+class ThreadClocks {
+ public:
+  /// A part in it: of the thread that makes this, for as long as this lives there.
+  class Member {
+   public:
+    explicit Member(ThreadClocks& clocks) : clocks_{clocks} {
+      joined_ = ::pthread_getcpuclockid(::pthread_self(), &own_) == 0;
+      if (joined_) clocks_.add(own_);
+    }
+    ~Member() {
+      if (joined_) clocks_.remove(own_);
+    }
+    Member(const Member&) = delete;
+    Member& operator=(const Member&) = delete;
+
+   private:
+    ThreadClocks& clocks_;
+    clockid_t own_{};
+    bool joined_ = false;
+  };
+
+  [[nodiscard]] double seconds() const {
+    const std::lock_guard lock{mutex_};
+    double sum = ended_seconds_;
+    for (const clockid_t clock : running_) sum += seconds_of(clock);
+    return sum;
+  }
+
+ private:
+  static double seconds_of(clockid_t clock) noexcept {
+    timespec used{};
+    if (::clock_gettime(clock, &used) != 0) return 0;
+    return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+  }
+  void add(clockid_t clock) {
+    const std::lock_guard lock{mutex_};
+    running_.push_back(clock);
+  }
+  void remove(clockid_t own) noexcept {
+    const std::lock_guard lock{mutex_};
+    if (std::erase(running_, own) != 0) ended_seconds_ += seconds_of(own);
+  }
+
+  mutable std::mutex mutex_;
+  std::vector<clockid_t> running_;
+  double ended_seconds_ = 0;
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,41 @@
+#pragma once
+
+/// What a device counts by itself, as its driver shows it in sysfs: retransmissions, refusals,
+/// congestion marks, bytes. Needs no open device and no right. Nothing here keeps anything open.
+///
+/// Thread safety: any thread.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/result.h>
+
+namespace remora::verbs {
+
+/// Where the kernel shows RDMA devices.
+inline constexpr std::string_view kDevicesFolder = "/sys/class/infiniband";
+
+/// One counter of one port, under the driver's own name.
+struct PortCounter {
+  std::uint8_t port = 0;  ///< from 1
+  std::string name;       ///< "out_of_sequence"
+  std::string path;
+};
+
+/// All counters of all ports of `device` ("mlx5_0"), by port and name; of a name that is in both
+/// `hw_counters` and `counters`, the former. Empty where the driver shows none. Settings that lie
+/// among the counters are left out (`lifespan`). `folder` stands in for kDevicesFolder in tests.
+/// Blocks for some file-system calls.
+/// Errors: kInvalidArgument (a name that is no file's); kNotFound (no such device, or none of its
+/// ports); kSystem (errno kept).
+Result<std::vector<PortCounter>> port_counters(std::string_view device,
+                                               std::string_view folder = kDevicesFolder);
+
+/// What the counter says now. Blocks for as long as the driver asks its device.
+/// Errors: kNotFound (the device has gone); kUnsupported (the driver shows it and cannot read it);
+/// kSystem (errno kept).
+Result<std::uint64_t> read_port_counter(const PortCounter& counter);
+
+}  // namespace remora::verbs
