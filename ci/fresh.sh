@@ -59,26 +59,14 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
 
 # This machine's own sources, keys and settings: what it can install, the new root can too.
-sources=()
-for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
-  if [[ -s $file ]]; then sources+=("$file"); fi
-done
-# Only those of Debian itself, not what else the machine may have.
-debian=()
-for file in "${sources[@]}"; do
-  if grep -qE "(^|[[:space:]])$suite([[:space:]]|\$)" "$file" && grep -qiE 'debian' "$file"; then
-    debian+=("$file")
-  fi
-done
-((${#debian[@]})) || die "no apt source of this machine offers $suite"
-options=()
-while read -r line; do
-  options+=("--aptopt=$line")
-done < <(apt-config dump 2>/dev/null | grep -E '^Acquire::(http|https|ftp|Check|Retries|AllowInsecure)[^ ]* "[^"]+";$' || true)
+# shellcheck source=debian_root.sh
+. "$root/ci/debian_root.sh"
+debian_root_sources "$suite" || die "no apt source of this machine offers $suite"
 
-say "a Debian root with git and a shell, from ${debian[*]}"
+say "a Debian root with git and a shell, from ${debian_sources[*]}"
 started=$SECONDS
-mmdebstrap --quiet --variant=minbase --include=git,bash "${options[@]}" "$suite" "$house/root" "${debian[@]}" \
+mmdebstrap --quiet --variant=minbase --include=git,bash "${debian_options[@]}" "$suite" "$house/root" \
+  "${debian_sources[@]}" \
   >"$house/mmdebstrap.log" 2>&1 || {
   tail -n 20 "$house/mmdebstrap.log" >&2
   die "mmdebstrap failed"

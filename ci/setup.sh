@@ -16,12 +16,14 @@ build_packages=(
   libjs-dygraphs
   curl jq
 )
-# Test frameworks, formatters, linters. `prometheus` is here as a program: promtool,
-# and a server that tests start themselves. `chromium` looks at the page of metrics endpoints.
+# What the test suites are compiled with.
+suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
+# Those, formatters, linters. `prometheus` is here as a program: promtool, and a server that tests
+# start themselves; `chromium` looks at the page of metrics endpoints.
 test_packages=(
-  libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format-14 clang-tidy-14 shellcheck python3
-  prometheus valgrind iproute2 procps
+  "${suite_packages[@]}"
+  clang-format-14 clang-tidy-14 shellcheck python3 python3-yaml
+  prometheus valgrind iproute2 procps tmux
   chromium fonts-dejavu-core
 )
 # A guest with Soft-RoCE. The guest's kernel is fetched by ci/vm, not installed.
@@ -31,6 +33,13 @@ vm_packages=(
 )
 # A Debian root to prove that everything works from nothing (ci/fresh.sh).
 fresh_packages=(mmdebstrap)
+# Images built and run without a daemon or a registry (ci/docker/test.sh).
+docker_packages=(mmdebstrap buildah podman crun docker-compose prometheus jq)
+# What a container needs to run remora-server and remora, which come with their libraries.
+runtime_packages=(ibverbs-providers)
+# The other compilers of .github/workflows/ci.yml, with the run-time libraries of their sanitizers.
+clang14_packages=(clang-14 libclang-rt-14-dev)
+clang19_packages=(clang-19 libclang-rt-19-dev)
 # What tests/bench/compare.sh compares with; nothing else needs it.
 bench_packages=(
   libucx-dev ucx-utils libfabric-dev
@@ -42,6 +51,7 @@ declare -A daemon_units=(
   [prometheus]="multi-user.target.wants/prometheus.service"
   [memcached]="multi-user.target.wants/memcached.service"
   [redis-server]="multi-user.target.wants/redis-server.service redis.service"
+  [podman]="sockets.target.wants/podman.socket timers.target.wants/podman-auto-update.timer default.target.wants/podman.service default.target.wants/podman-auto-update.service default.target.wants/podman-restart.service"
   [nvme-cli]="default.target.wants/nvmefc-boot-connections.service default.target.wants/nvmf-autoconnect.service"
 )
 
@@ -55,6 +65,10 @@ Installs what is missing of the groups (default: build).
   vm      QEMU and the RDMA user-space tools
   fresh   mmdebstrap
   bench   what tests/bench/compare.sh compares with
+  suites  of test, what the test suites are compiled with
+  clang14, clang19  the compilers that .github/workflows/ci.yml uses besides g++
+  docker  buildah, podman and what else ci/docker/test.sh needs besides vm
+  runtime what a container that runs Remora needs besides its libraries
   all     build, test and vm
 
   --list  print the packages of the groups, one a line, and install nothing
@@ -71,8 +85,13 @@ packages_of() {
     vm) printf '%s\n' "${vm_packages[@]}" ;;
     fresh) printf '%s\n' "${fresh_packages[@]}" ;;
     bench) printf '%s\n' "${bench_packages[@]}" ;;
+    suites) printf '%s\n' "${suite_packages[@]}" ;;
+    clang14) printf '%s\n' "${clang14_packages[@]}" ;;
+    clang19) printf '%s\n' "${clang19_packages[@]}" ;;
+    docker) printf '%s\n' "${docker_packages[@]}" ;;
+    runtime) printf '%s\n' "${runtime_packages[@]}" ;;
     all) printf '%s\n' "${build_packages[@]}" "${test_packages[@]}" "${vm_packages[@]}" ;;
-    *) die "unknown group '$1' (build, test, vm, fresh, bench, all)" ;;
+    *) die "unknown group '$1' (see --help)" ;;
   esac
 }
 

@@ -14,7 +14,7 @@ stages_table="
 setup      |1200|  |install missing Debian packages (build, test, vm)
 format     | 120|  |clang-format-14 on every source that git knows
 shellcheck | 120|  |shellcheck on every shell script
-layers     | 120|  |who may include and link whom; seeded violations must be caught
+layers     | 120|  |who may include and link whom, the hosted workflow; seeded faults must be caught
 dev        |1500|  |build dev with every public header alone; native tests
 quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 600|  |install, move the prefix, build outside projects against it
@@ -24,6 +24,7 @@ tsan       |1200|  |build and run the shm and tcp conformance and metrics tests 
 tidy       |1800|  |clang-tidy-14 on our sources
 vm-asan    |3600|f |rxe tests in the guest with AddressSanitizer
 vm-repeat  |3600|f |rxe tests in the guest, three times over; two guests, three times over
+docker     |3600|f |the images built without a registry, and run in the guest by podman
 fresh      |5400|f |ci/quickstart.sh and ci/test.sh in a new Debian root
 "
 # Test folders built and run under ThreadSanitizer.
@@ -101,6 +102,8 @@ stage_shellcheck() {
 stage_layers() {
   ci/check_layers.py --self-test
   ci/check_layers.py
+  ci/check_workflow.py --self-test
+  ci/check_workflow.py
 }
 
 stage_dev() {
@@ -254,6 +257,8 @@ stage_vm_repeat() {
   done
   return "$status"
 }
+
+stage_docker() { ci/docker/test.sh; }
 
 stage_fresh() { ci/fresh.sh; }
 

@@ -11,6 +11,7 @@
 #include <remora/config/units.h>
 
 #include "cli/command.h"
+#include "cli/human.h"
 
 namespace remora::apps {
 namespace {

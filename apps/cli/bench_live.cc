@@ -5,6 +5,7 @@
 
 #include "cli/bench_report.h"
 #include "cli/command.h"
+#include "cli/human.h"
 #include "cli/progress.h"
 
 namespace remora::apps {

@@ -5,21 +5,12 @@
 
 #include <remora/config/units.h>
 
+#include "cli/human.h"
+
 namespace remora::apps {
 namespace {
 
 double per(double amount, double count) { return count > 0 ? amount / count : 0; }
-
-/// Three digits that count: 1.23, 12.3, 123.
-std::string three_digits(double value, const char* unit) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f %s",
-                value < 9.995   ? 2
-                : value < 99.95 ? 1
-                                : 0,
-                value, unit);
-  return text.data();
-}
 
 Json failures_json(const FailureCounts& failures) {
   Json counts = Json::object();
@@ -81,21 +72,6 @@ void print_row(const RowName& name, const BenchTally& tally, std::uint64_t bytes
 }
 
 }  // namespace
-
-std::string human_operations(double operations_per_second) {
-  if (operations_per_second >= 999.5e3) return three_digits(operations_per_second / 1e6, "Mops/s");
-  if (operations_per_second >= 999.5) return three_digits(operations_per_second / 1e3, "kops/s");
-  return three_digits(operations_per_second, "ops/s");
-}
-
-std::string human_nanoseconds(double nanoseconds) {
-  if (nanoseconds >= 999.5e6) return three_digits(nanoseconds / 1e9, "s");
-  if (nanoseconds >= 999.5e3) return three_digits(nanoseconds / 1e6, "ms");
-  if (nanoseconds >= 999.5) return three_digits(nanoseconds / 1e3, "us");
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.0f ns", nanoseconds);
-  return text.data();
-}
 
 Json bench_json(const BenchOptions& options, TransportKind transport,
                 const std::vector<BenchResult>& results) {

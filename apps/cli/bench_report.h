@@ -20,9 +20,4 @@ void print_bench_head(const BenchOptions& options, TransportKind transport);
 /// One row; with a mix, one for each operation and one for all. Then errors by code.
 void print_bench_rows(const BenchOptions& options, const BenchResult& result);
 
-/// "1.23 Mops/s", "456 kops/s", "78 ops/s": three digits.
-[[nodiscard]] std::string human_operations(double operations_per_second);
-/// "830 ns", "12.3 us", "1.24 ms", "2.05 s": three digits.
-[[nodiscard]] std::string human_nanoseconds(double nanoseconds);
-
 }  // namespace remora::apps

@@ -147,24 +147,4 @@ void print_json(const Json& document) {
   std::cout << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-std::string human_bytes(double bytes) {
-  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-  return text.data();
-}
-
-std::string human_rate(double bytes_per_second) {
-  std::array<char, 32> text{};
-  const bool giga = bytes_per_second >= 1e9;
-  std::snprintf(text.data(), text.size(), "%.2f %s", bytes_per_second / (giga ? 1e9 : 1e6),
-                giga ? "GB/s" : "MB/s");
-  return text.data();
-}
-
 }  // namespace remora::apps

@@ -98,16 +98,12 @@ CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server = false);
 /// One JSON document on standard output.
 void print_json(const Json& document);
 
-/// "1.5 GiB": for people, rounded. config::format_size() is the exact form.
-[[nodiscard]] std::string human_bytes(double bytes);
-/// "2.41 GB/s": decimal, as networks are sold.
-[[nodiscard]] std::string human_rate(double bytes_per_second);
-
 // The subcommands, a file each.
 void add_admin_commands(Commands& commands);     // ls create stat rm
 void add_transfer_commands(Commands& commands);  // put get
 void add_access_commands(Commands& commands);    // read write cas add
 void add_bench_command(Commands& commands);
 void add_config_commands(Commands& commands);  // config check, config show
+void add_top_command(Commands& commands);
 
 }  // namespace remora::apps

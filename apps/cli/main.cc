@@ -91,6 +91,7 @@ int parse_and_run(int argc, char** argv) {
   add_transfer_commands(commands);
   add_access_commands(commands);
   add_bench_command(commands);
+  add_top_command(commands);
   add_config_commands(commands);
   add_version_command(commands);
   try {

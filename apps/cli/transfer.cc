@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/human.h"
 #include "cli/interrupt.h"
 #include "cli/io.h"
 #include "cli/pipeline.h"

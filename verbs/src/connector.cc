@@ -87,8 +87,10 @@ Result<std::optional<Connector>> Resolver::advance() {
 }
 
 Result<std::optional<Connector>> Resolver::step() {
-  const Operation operation =
-      address_known_ ? Operation{"rdma_resolve_route"} : Operation{"rdma_resolve_addr"};
+  // Constants: clang 14 crashes on consteval temporaries in a conditional.
+  constexpr Operation kRoute{"rdma_resolve_route"};
+  constexpr Operation kAddress{"rdma_resolve_addr"};
+  const Operation operation = address_known_ ? kRoute : kAddress;
   const auto event = detail::take_event(*state_->provider, state_->id.get_deleter().channel.get());
   if (!event) return event.error();
   if (!event->has_value()) {

@@ -97,7 +97,10 @@ Result<MemoryRegion> MemoryRegion::register_kept(const ProtectionDomain& domain,
                                                  std::span<std::byte> bytes, Access access,
                                                  std::unique_ptr<Keeper> keeper) {
   const bool zero_based = contains(access, Access::kZeroBased);
-  const Operation operation = zero_based ? Operation{"ibv_reg_mr_iova"} : Operation{"ibv_reg_mr"};
+  // Constants: clang 14 crashes on consteval temporaries in a conditional.
+  constexpr Operation kZeroBased{"ibv_reg_mr_iova"};
+  constexpr Operation kOrdinary{"ibv_reg_mr"};
+  const Operation operation = zero_based ? kZeroBased : kOrdinary;
   if (const Status checked = check_range(domain, bytes, access, operation); !checked)
     return checked.error();
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());

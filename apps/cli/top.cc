@@ -1,0 +1,331 @@
+/// remora top: the live figures of processes that serve metrics, in a terminal.
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <httplib.h>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <poll.h>
+#include <string>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+#include <vector>
+
+#include <remora/config/server_config.h>
+
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/top_view.h"
+
+namespace remora::apps {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+struct TopOptions {
+  std::vector<std::string> addresses;
+  std::chrono::nanoseconds interval = std::chrono::seconds{2};
+  bool once = false;
+  std::string token_file;
+  std::string user;
+  std::string password_file;
+};
+
+constexpr std::chrono::nanoseconds kIntervalMin = std::chrono::milliseconds{200};
+constexpr std::chrono::nanoseconds kIntervalMax = std::chrono::minutes{1};
+constexpr std::size_t kAddressesMax = 16;
+constexpr std::size_t kSecretBytesMax = 1'024;
+
+double seconds_of(SteadyClock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+tl::expected<std::string, Failure> read_secret(const std::string& path) {
+  std::ifstream file{path};
+  std::string text;
+  std::getline(file, text);
+  if (!file.eof() && file.fail())
+    return fail(ExitCode::kLocal, path + ": cannot be read: " + std::strerror(errno));
+  if (!text.empty() && text.back() == '\r') text.pop_back();
+  if (text.empty() || text.size() > kSecretBytesMax)
+    return fail(ExitCode::kLocal, path + ": expected one line of 1 to 1024 bytes");
+  return text;
+}
+
+// --- one process ---------------------------------------------------------------------------------
+
+/// A process and the connection to its endpoint.
+class Watched {
+ public:
+  Watched(const std::string& address, const config::Endpoint& endpoint,
+          std::chrono::nanoseconds timeout)
+      : client_{endpoint.address, endpoint.port}, target_{.address = address} {
+    client_.set_connection_timeout(std::chrono::duration_cast<std::chrono::microseconds>(timeout));
+    client_.set_read_timeout(std::chrono::duration_cast<std::chrono::microseconds>(timeout));
+    client_.set_keep_alive(false);
+  }
+
+  void authorize(const std::string& token, const std::string& user, const std::string& password) {
+    if (!token.empty()) client_.set_bearer_token_auth(token.c_str());
+    if (!user.empty()) client_.set_basic_auth(user.c_str(), password.c_str());
+  }
+
+  /// Asks for what is new. What went wrong stands in target().trouble.
+  void ask() {
+    failed_.reset();
+    const auto history = fetch("/history?since=" + std::to_string(target_.series.next()));
+    const auto status = history ? fetch("/status") : std::nullopt;
+    const auto now = SteadyClock::now();
+    if (history && !target_.series.take(*history))
+      fail_with(ExitCode::kConnection, "what answers is not an endpoint of Remora");
+    if (!failed_ && status && status->is_object()) {
+      target_.status_before = std::move(target_.status);
+      target_.status = *status;
+      target_.seconds_between =
+          answered_at_ == SteadyClock::time_point{} ? 0 : seconds_of(now - answered_at_);
+      answered_at_ = now;
+    }
+    target_.trouble = failed_ ? failed_->text : std::string{};
+    target_.silent_seconds = failed_ ? seconds_of(now - std::max(answered_at_, began_)) : 0;
+  }
+
+  [[nodiscard]] const TopTarget& target() const noexcept { return target_; }
+  [[nodiscard]] const std::optional<Failure>& failed() const noexcept { return failed_; }
+
+ private:
+  void fail_with(ExitCode code, std::string text) { failed_.emplace(code, std::move(text)); }
+
+  std::optional<Json> fetch(const std::string& path) {
+    const httplib::Result answer = client_.Get(path.c_str());
+    if (!answer) {
+      const bool timed_out = answer.error() == httplib::Error::Read;
+      fail_with(ExitCode::kConnection, timed_out ? std::string{"no answer in time (--timeout)"}
+                                                 : "cannot connect (" +
+                                                       httplib::to_string(answer.error()) +
+                                                       "): is this the process' metrics.address?");
+      return std::nullopt;
+    }
+    if (answer->status == 401) {
+      fail_with(ExitCode::kRefused,
+                "it wants credentials: --token-file, or --user with "
+                "--password-file");
+      return std::nullopt;
+    }
+    if (answer->status != 200) {
+      fail_with(ExitCode::kConnection, path.substr(0, path.find('?')) + " answers " +
+                                           std::to_string(answer->status) +
+                                           ": not an endpoint of Remora, or one without history");
+      return std::nullopt;
+    }
+    Json parsed = Json::parse(answer->body, nullptr, /*allow_exceptions=*/false);
+    if (parsed.is_discarded()) {
+      fail_with(ExitCode::kConnection, path + " is not JSON: not an endpoint of Remora");
+      return std::nullopt;
+    }
+    return parsed;
+  }
+
+  httplib::Client client_;
+  TopTarget target_;
+  std::optional<Failure> failed_;
+  SteadyClock::time_point began_ = SteadyClock::now();
+  SteadyClock::time_point answered_at_{};
+};
+
+// --- the terminal --------------------------------------------------------------------------------
+
+/// The alternate screen, and keys as they are typed; the terminal is as before when it goes.
+class Screen {
+ public:
+  Screen() {
+    keys_ = ::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &before_) == 0;
+    if (keys_) {
+      termios raw = before_;
+      raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+      ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    put("\x1b[?1049h\x1b[?25l");
+  }
+  ~Screen() {
+    put("\x1b[?25h\x1b[?1049l");
+    if (keys_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  struct Size {
+    std::size_t columns = 80;
+    std::size_t rows = 24;
+    friend bool operator==(const Size&, const Size&) = default;
+  };
+  [[nodiscard]] static Size size() {
+    winsize found{};
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &found) != 0 || found.ws_col == 0 || found.ws_row == 0)
+      return {};
+    return {found.ws_col, found.ws_row};
+  }
+
+  /// Over what is there, line by line: nothing flickers.
+  static void draw(const std::vector<std::string>& lines) {
+    std::string text = "\x1b[H";
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (i > 0) text += "\r\n";
+      const bool head = !lines[i].empty() && lines[i].find_first_not_of(' ') == 1 &&
+                        std::isupper(static_cast<unsigned char>(lines[i][1])) != 0;
+      text += head ? "\x1b[1m" + lines[i] + "\x1b[0m" : lines[i];
+      text += "\x1b[K";
+    }
+    put(text + "\x1b[J");
+  }
+
+  /// A key, or 0 after `patience`, at a signal, or where nobody types.
+  [[nodiscard]] char key(std::chrono::milliseconds patience) const {
+    pollfd input{.fd = keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
+    char key = 0;
+    if (::poll(&input, 1, static_cast<int>(patience.count())) == 1 &&
+        ::read(STDIN_FILENO, &key, 1) == 1)
+      return key;
+    return 0;
+  }
+
+ private:
+  static void put(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+
+  termios before_{};
+  bool keys_ = false;
+};
+
+std::vector<std::string> all_lines(const std::vector<std::unique_ptr<Watched>>& watched,
+                                   std::size_t columns, std::size_t rows) {
+  std::vector<std::string> lines;
+  const std::size_t share = std::max<std::size_t>(rows / watched.size(), 3);
+  for (const auto& each : watched) {
+    if (!lines.empty()) lines.emplace_back();
+    const std::size_t room = watched.size() == 1 ? rows : share - 1;
+    for (std::string& line : top_lines(each->target(), columns, room))
+      lines.push_back(std::move(line));
+  }
+  if (lines.size() > rows) lines.resize(rows);
+  return lines;
+}
+
+Outcome watch(const std::vector<std::unique_ptr<Watched>>& watched, const TopOptions& options) {
+  catch_interrupts();
+  const Screen screen;
+  bool paused = false;
+  while (interrupted() == 0) {
+    if (!paused)
+      for (const auto& each : watched) each->ask();
+    const auto next = SteadyClock::now() + options.interval;
+    Screen::Size drawn{0, 0};
+    while (interrupted() == 0 && SteadyClock::now() < next) {
+      if (const Screen::Size size = Screen::size(); !(size == drawn)) {
+        drawn = size;
+        std::vector<std::string> lines = all_lines(watched, size.columns, size.rows - 1);
+        lines.resize(size.rows - 1);
+        lines.push_back(paused ? " PAUSED  space: go on  q: quit" : " space: pause  q: quit");
+        Screen::draw(lines);
+      }
+      const char key = screen.key(std::chrono::milliseconds{100});
+      if (key == 'q' || key == 'Q') return ExitCode::kOk;
+      if (key == ' ') {
+        paused = !paused;
+        break;
+      }
+    }
+  }
+  return ExitCode::kOk;
+}
+
+/// One look, without colours. Rates of sessions need two.
+Outcome look_once(const Globals& globals, const std::vector<std::unique_ptr<Watched>>& watched) {
+  std::optional<Failure> failure;
+  Json document = Json::array();
+  for (const auto& each : watched) {
+    each->ask();
+    if (each->failed()) {
+      failure = Failure{each->failed()->exit_code,
+                        "top " + each->target().address + ": " + each->failed()->text};
+      continue;
+    }
+    if (globals.json)
+      document.push_back(top_json(each->target()));
+    else
+      for (const std::string& line : top_lines(each->target(), 200, 1'000))
+        std::cout << line << '\n';
+  }
+  if (failure) return tl::make_unexpected(std::move(*failure));
+  if (globals.json) print_json(Json{{"processes", std::move(document)}});
+  return ExitCode::kOk;
+}
+
+std::string without_scheme(std::string address) {
+  if (address.starts_with("http://")) address.erase(0, 7);
+  if (address.ends_with('/')) address.pop_back();
+  return address;
+}
+
+Outcome top(const Globals& globals, const TopOptions& options) {
+  if (options.interval < kIntervalMin || options.interval > kIntervalMax)
+    return fail(ExitCode::kUsage, "--interval: must be 200ms to 1m");
+  if (options.addresses.size() > kAddressesMax)
+    return fail(ExitCode::kUsage, "top: at most 16 addresses");
+  if (options.user.empty() != options.password_file.empty())
+    return fail(ExitCode::kUsage, "--user and --password-file come together");
+  std::string token;
+  std::string password;
+  for (const auto& [path, secret] :
+       {std::pair{&options.token_file, &token}, std::pair{&options.password_file, &password}}) {
+    if (path->empty()) continue;
+    auto read = read_secret(*path);
+    if (!read) return tl::make_unexpected(read.error());
+    *secret = std::move(*read);
+  }
+  std::vector<std::unique_ptr<Watched>> watched;
+  for (const std::string& given : options.addresses) {
+    const std::string address = without_scheme(given);
+    const auto endpoint = config::parse_endpoint(address);
+    if (!endpoint)
+      return fail(ExitCode::kUsage, "top: '" + given +
+                                        "' is no HOST:PORT of a metrics endpoint, "
+                                        "such as 127.0.0.1:9471");
+    watched.push_back(std::make_unique<Watched>(address, *endpoint, globals.timeout));
+    watched.back()->authorize(token, options.user, password);
+  }
+  if (globals.json || options.once || ::isatty(STDOUT_FILENO) == 0)
+    return look_once(globals, watched);
+  return watch(watched, options);
+}
+
+}  // namespace
+
+void add_top_command(Commands& commands) {
+  const auto options = std::make_shared<TopOptions>();
+  CLI::App* const command = commands.add(
+      "top", "Watch servers and clients by their metrics endpoints, live. space pauses, q quits");
+  command->add_option("address", options->addresses, "HOST:PORT of a metrics endpoint")
+      ->type_name("HOST:PORT")
+      ->required();
+  add_duration(command, "--interval", options->interval, "Between two looks, 200ms to 1m (2s)");
+  command->add_flag("--once", options->once,
+                    "Print one look and end; so with --json and in a pipe");
+  command->add_option("--token-file", options->token_file, "Its metrics.token, in a file")
+      ->type_name("FILE");
+  command->add_option("--user", options->user, "Its metrics.user")->type_name("NAME");
+  command->add_option("--password-file", options->password_file, "Its metrics.password, in a file")
+      ->type_name("FILE");
+  Commands::on_run(command, [&commands, options] { return top(commands.globals(), *options); });
+}
+
+}  // namespace remora::apps
