@@ -94,6 +94,14 @@
       });
       return Math.max(0, ...counts);
     },
+    // Where a chart is, in the middle of the window: [x, y, width, height].
+    place(id) {
+      const box = document.querySelector(`#panel-${id} .box`);
+      box.scrollIntoView({block: 'center'});
+      const {x, y, width, height} = box.getBoundingClientRect();
+      return [x, y, width, height];
+    },
+    theme: () => document.documentElement.dataset.theme,
     text: (id) => document.getElementById(id).textContent,
     hidden: (id) => document.getElementById(id).hidden,
   };
