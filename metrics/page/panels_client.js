@@ -105,8 +105,7 @@ export function clientQueues(build) {
     unit: '',
     lines: [
       ...gauge('remora_client_send_queue_occupancy_high_water', 'high water', 1, true),
-      ...gauge('remora_client_send_queue_occupancy', 'occupancy', 0),
-      ...gauge('remora_client_send_queue_capacity', 'capacity', 2)
+      ...gauge('remora_client_send_queue_occupancy', 'occupancy', 0)
     ],
     help:
         'Work requests posted and not completed, on the lane last used. At the lane’s depth: more lanes, or a deeper one.'
