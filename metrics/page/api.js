@@ -23,10 +23,17 @@ export class Refused extends Error {
 // Storage can be forbidden to a page; then a choice lasts until it is reloaded.
 export const stored = {
   get(area, key) {
-    try { return globalThis[area].getItem(key); } catch { return null; }
+    try {
+      return globalThis[area].getItem(key);
+    } catch {
+      return null;
+    }
   },
   set(area, key, value) {
-    try { globalThis[area].setItem(key, value); } catch { /* see above */ }
+    try {
+      globalThis[area].setItem(key, value);
+    } catch { /* see above */
+    }
   },
 };
 
@@ -41,7 +48,11 @@ export async function ask(path) {
   const headers = token ? {Authorization: `Bearer ${token}`} : {};
   const sent = Boolean(token);
   const answer = await fetch(path, {
-    headers, cache: 'no-store', credentials: 'same-origin', signal: AbortSignal.timeout(kTimeoutMs)});
+    headers,
+    cache: 'no-store',
+    credentials: 'same-origin',
+    signal: AbortSignal.timeout(kTimeoutMs)
+  });
   if (answer.status === 401) {
     await answer.body?.cancel();
     throw new Unauthorized(/\bbearer\b/i.test(answer.headers.get('WWW-Authenticate') ?? ''), sent);

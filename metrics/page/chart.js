@@ -9,8 +9,12 @@ const kColours = {
   light: ['#0072b2', '#d55e00', '#00795a', '#a3497c', '#8a6100', '#333333', '#3b86b5', '#9a4400'],
   dark: ['#56b4e9', '#e69f00', '#2fc79b', '#e79dc4', '#f0e442', '#ffffff', '#8fa8ff', '#ff8a4c'],
 };
-const kDashes = [null, [7, 3], [2, 3], [9, 3, 2, 3], [14, 4], [5, 2, 2, 2, 2, 2], [3, 6], [12, 2, 4, 2]];
-const kInk = {light: {grid: '#dfe3e8', axis: '#7a828c'}, dark: {grid: '#333b46', axis: '#6d7682'}};
+const kDashes =
+    [null, [7, 3], [2, 3], [9, 3, 2, 3], [14, 4], [5, 2, 2, 2, 2, 2], [3, 6], [12, 2, 4, 2]];
+const kInk = {
+  light: {grid: '#dfe3e8', axis: '#7a828c'},
+  dark: {grid: '#333b46', axis: '#6d7682'}
+};
 
 const of = (list, at) => list[at % list.length];
 export const colourOf = (theme, slot) => of(kColours[theme], slot);
@@ -18,9 +22,12 @@ export const colourOf = (theme, slot) => of(kColours[theme], slot);
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
-    if (name === 'class') element.className = value;
-    else if (name.includes('-') || name === 'role') element.setAttribute(name, value);
-    else element[name] = value;
+    if (name === 'class')
+      element.className = value;
+    else if (name.includes('-') || name === 'role')
+      element.setAttribute(name, value);
+    else
+      element[name] = value;
   }
   element.append(...children);
   return element;
@@ -37,7 +44,8 @@ function swatch(colour, dash) {
   picture.setAttribute('viewBox', '0 0 28 8');
   picture.setAttribute('aria-hidden', 'true');
   const line = document.createElementNS(kSvg, 'line');
-  for (const [name, value] of Object.entries({x1: 0, x2: 28, y1: 4, y2: 4, stroke: colour, 'stroke-width': 3})) {
+  for (const [name, value] of Object.entries(
+           {x1: 0, x2: 28, y1: 4, y2: 4, stroke: colour, 'stroke-width': 3})) {
     line.setAttribute(name, value);
   }
   if (dash) line.setAttribute('stroke-dasharray', dash.join(' '));
@@ -64,12 +72,21 @@ export class Chart {
     this.legend = make('ul', {class: 'legend'});
     this.help = make('p');
     this.body = make('tbody');
-    this.table = make('div', {class: 'scroll'}, make('table', {},
-      make('thead', {}, make('tr', {}, ...['', 'now', 'mean', 'highest', 'since start']
-        .map((name) => make('th', {scope: 'col'}, name)))), this.body));
+    this.table = make(
+        'div', {class: 'scroll'},
+        make(
+            'table', {},
+            make(
+                'thead', {},
+                make(
+                    'tr', {},
+                    ...['', 'now', 'mean', 'highest', 'since start'].map(
+                        (name) => make('th', {scope: 'col'}, name)))),
+            this.body));
     this.details = make('details', {}, make('summary', {}, 'Values'), this.help, this.table);
-    this.element.append(make('div', {class: 'head'}, this.heading, this.grow), this.box, this.legend, this.note,
-                        this.details);
+    this.element.append(
+        make('div', {class: 'head'}, this.heading, this.grow), this.box, this.legend, this.note,
+        this.details);
     this.#listen();
     this.define(panel);
   }
@@ -98,7 +115,6 @@ export class Chart {
     if (empty) setText(this.note, panel.empty ?? '');
     if (empty || !panel.alarm) this.note.hidden = !empty;
     this.box.hidden = this.legend.hidden = this.details.hidden = this.grow.hidden = empty;
-    this.element.classList.toggle('quiet', empty);
     const shape = JSON.stringify(panel.lines.map((line) => [line.label, line.slot]));
     if (shape !== this.shape) {
       this.shape = shape;
@@ -129,7 +145,8 @@ export class Chart {
     if (!this.panel.lines.length) return;
     this.rows = view.rows;
     this.view = view;
-    this.columns = this.panel.lines.map((line) => view.rows.map((row) => line.at(row.from, row.to)));
+    this.columns =
+        this.panel.lines.map((line) => view.rows.map((row) => line.at(row.from, row.to)));
     if (view.theme !== this.theme) this.#makeLegend(view.theme);
     this.values();
     if (this.panel.alarm) this.#raise();
@@ -141,18 +158,28 @@ export class Chart {
   #plot() {
     const {rows, fromMs, toMs, theme} = this.view;
     const log = Boolean(this.panel.log && this.view.log);
-    const data = rows.map((row, at) => [row.time, ...this.columns.map((column) => this.#drawn(column[at], log))]);
+    const data = rows.map(
+        (row, at) => [row.time, ...this.columns.map((column) => this.#drawn(column[at], log))]);
     if (!data.length) data.push([toMs, ...this.columns.map(() => null)]);
-    const options = {file: data, dateWindow: [fromMs, toMs], logscale: log, valueRange: this.#range(log),
-                     ...this.#colours(theme)};
-    if (this.graph) this.graph.updateOptions(options);
-    else this.#makeGraph(options);
+    const options = {
+      file: data,
+      dateWindow: [fromMs, toMs],
+      logscale: log,
+      valueRange: this.#range(log),
+      ...this.#colours(theme)
+    };
+    if (this.graph)
+      this.graph.updateOptions(options);
+    else
+      this.#makeGraph(options);
   }
 
   // Of what should not be, only what is in the window has a name in the legend.
   #raise() {
     const moved = this.columns.map((column) => column.some((value) => value > 0));
-    this.panel.lines.forEach((line, at) => { this.entries[at].parentElement.hidden = !moved[at]; });
+    this.panel.lines.forEach((line, at) => {
+      this.entries[at].parentElement.hidden = !moved[at];
+    });
     const any = moved.includes(true);
     this.element.classList.toggle('alarm', any);
     this.note.hidden = any;
@@ -185,9 +212,15 @@ export class Chart {
   #colours(theme) {
     const slots = this.panel.lines.map((line) => line.slot);
     const series = {};
-    this.panel.lines.forEach((line) => { series[line.label] = {strokePattern: of(kDashes, line.slot)}; });
-    return {colors: slots.map((slot) => of(kColours[theme], slot)), series,
-            gridLineColor: kInk[theme].grid, axisLineColor: kInk[theme].axis};
+    this.panel.lines.forEach((line) => {
+      series[line.label] = {strokePattern: of(kDashes, line.slot)};
+    });
+    return {
+      colors: slots.map((slot) => of(kColours[theme], slot)),
+      series,
+      gridLineColor: kInk[theme].grid,
+      axisLineColor: kInk[theme].axis
+    };
   }
 
   #makeGraph({file, ...options}) {
@@ -195,22 +228,37 @@ export class Chart {
     const {unit, stacked} = this.panel;
     const ticker = (low, high, pixels) => {
       const count = Math.max(2, Math.floor(pixels / (rem * 2)));
-      const values = this.view.log && this.panel.log ? logTicks(low, high, count) : linearTicks(low, high, count, unit);
+      const values = this.view.log && this.panel.log ? logTicks(low, high, count) :
+                                                       linearTicks(low, high, count, unit);
       return values.map((v) => ({v, label: format(v, unit)}));
     };
     this.graph = new Dygraph(this.plot, file, {
-      ...options, labels: ['time', ...this.panel.lines.map((line) => line.label)], legend: 'never',
-      stackedGraph: Boolean(stacked), fillGraph: Boolean(stacked), fillAlpha: 0.3, strokeWidth: rem / 9,
-      highlightCircleSize: rem / 5, connectSeparatedPoints: false, pointSize: rem / 8, drawGapEdgePoints: true, animatedZooms: false, rightGap: 6,
+      ...options,
+      labels: ['time', ...this.panel.lines.map((line) => line.label)],
+      legend: 'never',
+      stackedGraph: Boolean(stacked),
+      fillGraph: Boolean(stacked),
+      fillAlpha: 0.3,
+      strokeWidth: rem / 9,
+      highlightCircleSize: rem / 5,
+      connectSeparatedPoints: false,
+      pointSize: rem / 8,
+      drawGapEdgePoints: true,
+      animatedZooms: false,
+      rightGap: 6,
       axes: {
-        x: {ticker: (from, to, pixels) => timeTicks(from, to, pixels / (rem * 4.5)), drawGrid: false,
-            axisLabelWidth: rem * 5},
+        x: {
+          ticker: (from, to, pixels) => timeTicks(from, to, pixels / (rem * 4.5)),
+          drawGrid: false,
+          axisLabelWidth: rem * 5
+        },
         y: {ticker, axisLabelWidth: rem * 4.6, drawGrid: true},
       },
       // No touch handlers: a finger scrolls the page. No panning: charts would come apart.
       interactionModel: {
         mousedown: (event, graph, context) => {
-          if (!event.shiftKey && !event.altKey) Dygraph.defaultInteractionModel.mousedown(event, graph, context);
+          if (!event.shiftKey && !event.altKey)
+            Dygraph.defaultInteractionModel.mousedown(event, graph, context);
         },
         dblclick: () => this.host.zoom(null),
         willDestroyContextMyself: true,
@@ -219,8 +267,10 @@ export class Chart {
       unhighlightCallback: () => this.host.cursor(null),
       zoomCallback: (from, to) => {
         const {fromMs, toMs} = this.view;
-        if (to - from < 0.99 * (toMs - fromMs)) this.host.zoom(from, to);
-        else this.host.redraw(this);  // dragged upwards: values keep their axis
+        if (to - from < 0.99 * (toMs - fromMs))
+          this.host.zoom(from, to);
+        else
+          this.host.redraw(this);  // dragged upwards: values keep their axis
       },
     });
   }
@@ -231,13 +281,14 @@ export class Chart {
     const items = this.panel.lines.map((line) => {
       const value = make('b', {}, kNone);
       this.entries.push(value);
-      return make('li', {}, swatch(of(kColours[theme], line.slot), of(kDashes, line.slot)),
-                  make('span', {}, line.label), value);
+      return make(
+          'li', {}, swatch(of(kColours[theme], line.slot), of(kDashes, line.slot)),
+          make('span', {}, line.label), value);
     });
     this.legend.replaceChildren(...items);
     this.cells = this.panel.lines.map(() => [0, 1, 2, 3].map(() => make('td')));
-    this.body.replaceChildren(...this.panel.lines.map((line, at) =>
-      make('tr', {}, make('th', {scope: 'row'}, line.label), ...this.cells[at])));
+    this.body.replaceChildren(...this.panel.lines.map(
+        (line, at) => make('tr', {}, make('th', {scope: 'row'}, line.label), ...this.cells[at])));
   }
 
   // The row at the cursor, or the last one.
@@ -256,24 +307,30 @@ export class Chart {
   sentence() {
     const row = this.#row();
     if (row < 0) return `${this.panel.title}: no sample yet`;
-    const values = this.panel.lines.map((line, at) => `${line.label} ${format(this.columns[at][row], this.panel.unit)}`);
+    const values = this.panel.lines.map(
+        (line, at) => `${line.label} ${format(this.columns[at][row], this.panel.unit)}`);
     return `${this.panel.title} at ${clock(this.rows[row].time)}: ${values.join(', ')}`;
   }
 
   values() {
     const row = this.#row();
     const {unit, lines} = this.panel;
-    this.entries.forEach((entry, at) => setText(entry, format(row < 0 ? null : this.columns[at][row], unit)));
+    this.entries.forEach(
+        (entry, at) => setText(entry, format(row < 0 ? null : this.columns[at][row], unit)));
     this.box.setAttribute('aria-label', this.sentence());
     if (!this.details.open) return;
     lines.forEach((line, at) => {
       const known = this.columns[at].filter((value) => value !== null);
-      const mean = known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+      const mean =
+          known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
       // Of a gauge, all of its digits: what /metrics has.
-      const now = line.now ? (unit === '' || unit === 'B' ? exact(line.now()) : format(line.now(), unit))
-        : format(row < 0 ? null : this.columns[at][row], unit);
-      const texts = [now, format(mean, unit), format(known.length ? Math.max(...known) : null, unit),
-                     line.total ? exact(line.total()) : kNone];
+      const now = line.now ?
+          (unit === '' || unit === 'B' ? exact(line.now()) : format(line.now(), unit)) :
+          format(row < 0 ? null : this.columns[at][row], unit);
+      const texts = [
+        now, format(mean, unit), format(known.length ? Math.max(...known) : null, unit),
+        line.total ? exact(line.total()) : kNone
+      ];
       texts.forEach((text, cell) => setText(this.cells[at][cell], text));
     });
   }

@@ -8,7 +8,7 @@ import {History} from './history.js';
 import {definePanels} from './panels.js';
 import {Tables} from './tables.js';
 
-const kRowsMax = 240;         // points of a line; more than a chart has room to show apart
+const kRowsMax = 240;  // points of a line; more than a chart has room to show apart
 const kSpanMinMs = 60000;
 const kHiddenPollMs = 30000;  // nobody looks: the process keeps the samples
 const kLostAfter = 3;         // periods without an answer
@@ -28,7 +28,13 @@ const view = {
   log: stored.get('localStorage', 'remora.scale') !== 'linear',
   theme: stored.get('localStorage', 'remora.theme') ?? 'auto',
 };
-const link = {answeredMs: null, failure: '', waiting: false, status: null, timer: 0};
+const link = {
+  answeredMs: null,
+  failure: '',
+  waiting: false,
+  status: null,
+  timer: 0
+};
 
 const themeNow = () => (view.theme === 'auto' ? (dark.matches ? 'dark' : 'light') : view.theme);
 
@@ -44,8 +50,14 @@ function span() {
 
 function viewNow() {
   const [fromMs, toMs] = span();
-  return {rows: history.buckets(fromMs, toMs, kRowsMax), fromMs, toMs, theme: themeNow(), log: view.log,
-          cursorMs: view.cursorMs};
+  return {
+    rows: history.buckets(fromMs, toMs, kRowsMax),
+    fromMs,
+    toMs,
+    theme: themeNow(),
+    log: view.log,
+    cursorMs: view.cursorMs
+  };
 }
 
 function drawAll() {
@@ -69,11 +81,17 @@ const host = {
   step(event) {
     const {rows} = viewNow();
     if (event.ctrlKey || event.altKey || event.metaKey || !rows.length) return;
-    const at = view.cursorMs === null ? rows.length
-      : rows.findIndex((row) => row.time >= view.cursorMs);
+    const at =
+        view.cursorMs === null ? rows.length : rows.findIndex((row) => row.time >= view.cursorMs);
     const here = at < 0 ? rows.length - 1 : at;
     const stride = event.shiftKey ? 10 : 1;
-    const to = {ArrowLeft: here - stride, ArrowRight: here + stride, Home: 0, End: rows.length - 1, Escape: null}[event.key];
+    const to = {
+      ArrowLeft: here - stride,
+      ArrowRight: here + stride,
+      Home: 0,
+      End: rows.length - 1,
+      Escape: null
+    }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     host.cursor(to === null ? null : rows[Math.min(rows.length - 1, Math.max(0, to))].time);
@@ -103,8 +121,10 @@ function arrange() {
   const shape = JSON.stringify(panels.map((panel) => [panel.section, panel.id]));
   for (const panel of panels) {
     const chart = charts.get(panel.id);
-    if (chart) chart.define(panel);
-    else charts.set(panel.id, new Chart(panel, host));
+    if (chart)
+      chart.define(panel);
+    else
+      charts.set(panel.id, new Chart(panel, host));
   }
   if (shape === arrange.shape) return;
   arrange.shape = shape;
@@ -115,38 +135,52 @@ function arrange() {
     chart.destroy();
     charts.delete(id);
   }
-  const shown = [...sections].map(([name, list], at) =>
-    make('section', {class: 'section', 'aria-labelledby': `section-${at}`}, make('h2', {id: `section-${at}`}, name),
-      make('div', {class: 'grid'}, ...list.map((panel) => charts.get(panel.id).element))));
+  const shown = [...sections].map(
+      ([name, list], at) => make(
+          'section', {class: 'section', 'aria-labelledby': `section-${at}`},
+          make('h2', {id: `section-${at}`}, name),
+          make('div', {class: 'grid'}, ...list.map((panel) => charts.get(panel.id).element))));
   element('panels').replaceChildren(...shown.slice(0, 1));  // who uses it comes next, then the rest
   element('more').replaceChildren(...shown.slice(1));
   for (const chart of charts.values()) seen.observe(chart.element);
 }
 
 function showStatus(status) {
-  const kind = status.kind === 'server' ? 'Remora server' : status.kind === 'client' ? 'Remora client' : 'Remora metrics';
+  const kind = status.kind === 'server' ? 'Remora server' :
+      status.kind === 'client'          ? 'Remora client' :
+                                          'Remora metrics';
   setText(element('title'), kind);
-  const facts = [location.host, status.version && `version ${status.version}`,
-                 Number.isFinite(status.uptime_seconds) && `up ${duration(status.uptime_seconds)}`,
-                 Array.isArray(status.listening) && status.listening.length && `listening on ${status.listening.join(', ')}`];
+  const facts = [
+    location.host, status.version && `version ${status.version}`,
+    Number.isFinite(status.uptime_seconds) && `up ${duration(status.uptime_seconds)}`,
+    Array.isArray(status.listening) && status.listening.length &&
+        `listening on ${status.listening.join(', ')}`
+  ];
   const items = facts.filter(Boolean);
   const host_ = element('facts');
   while (host_.children.length > items.length) host_.lastChild.remove();
   items.forEach((text, at) => setText(host_.children[at] ?? host_.appendChild(make('li')), text));
   const reasons = Array.isArray(status.reasons) ? status.reasons : [];
   const unready = status.ready === false;
-  setText(element('reasons'), unready ? `Not ready: ${reasons.join('; ') || 'the process does not say why'}` : '');
+  setText(
+      element('reasons'),
+      unready ? `Not ready: ${reasons.join('; ') || 'the process does not say why'}` : '');
   element('reasons').hidden = !unready;
 }
 
 function showLink() {
   const silentMs = link.answeredMs === null ? 0 : performance.now() - link.answeredMs;
-  const lost = link.failure !== '' && (link.answeredMs === null || silentMs > kLostAfter * history.periodMs);
+  const lost =
+      link.failure !== '' && (link.answeredMs === null || silentMs > kLostAfter * history.periodMs);
   const banner = element('lost');
   banner.hidden = !lost;
   if (lost) {
-    const since = link.answeredMs === null ? 'No answer' : `No answer since ${duration(silentMs / 1000)}`;
-    setText(banner, `${since} from ${location.host} (${link.failure}). What is shown is the last that it said; trying again.`);
+    const since =
+        link.answeredMs === null ? 'No answer' : `No answer since ${duration(silentMs / 1000)}`;
+    setText(
+        banner,
+        `${since} from ${location.host} (${
+            link.failure}). What is shown is the last that it said; trying again.`);
   }
   document.body.classList.toggle('stale', lost);
   const unready = link.status?.ready === false;
@@ -154,7 +188,9 @@ function showLink() {
   const pill = element('ready');
   setText(pill, state);
   pill.className = `pill ${lost || unready ? 'bad' : link.status ? 'good' : ''}`;
-  setText(document.querySelector('title'), `${lost || unready ? `${state} – ` : ''}${element('title').textContent} ${location.host}`);
+  setText(
+      document.querySelector('title'),
+      `${lost || unready ? `${state} – ` : ''}${element('title').textContent} ${location.host}`);
   const colour = lost || unready ? 'd55e00' : link.status ? '009e73' : '808080';
   const icon = element('icon').href.replace(/fill='%23[0-9a-f]{6}'/, `fill='%23${colour}'`);
   if (element('icon').href !== icon) element('icon').href = icon;
@@ -162,7 +198,8 @@ function showLink() {
 
 function showControls() {
   for (const button of document.querySelectorAll('[data-window]')) {
-    button.setAttribute('aria-pressed', String(!view.range && Number(button.dataset.window) === view.windowS));
+    button.setAttribute(
+        'aria-pressed', String(!view.range && Number(button.dataset.window) === view.windowS));
   }
   element('live').hidden = !view.range && view.pausedMs === null;
   element('pause').setAttribute('aria-pressed', String(view.pausedMs !== null));
@@ -174,8 +211,12 @@ function showControls() {
 function showSampled() {
   const newest = history.times.at(-1);
   const held = view.pausedMs !== null ? ` Paused at ${clock(view.pausedMs)}.` : '';
-  setText(element('sampled'), newest === undefined ? 'no sample yet'
-    : `Last sample ${clock(newest)} ${zone()}, every ${format(history.periodMs / 1000, 's')}, ${history.times.length} kept.${held}`);
+  setText(
+      element('sampled'),
+      newest === undefined ?
+          'no sample yet' :
+          `Last sample ${clock(newest)} ${zone()}, every ${format(history.periodMs / 1000, 's')}, ${
+              history.times.length} kept.${held}`);
   element('sampled').dataset.sampledMs = newest ?? '';
 }
 
@@ -233,7 +274,9 @@ function take(samples, status) {
   showStatus(status);
   tables.update(status, performance.now(), begun);
   if (samples === null) {
-    setText(element('panels'), 'This process keeps no history, so there are no charts here. Its values of this moment are at /metrics.');
+    setText(
+        element('panels'),
+        'This process keeps no history, so there are no charts here. Its values of this moment are at /metrics.');
   }
   if (history.last < 0) return;
   arrange();
@@ -246,7 +289,9 @@ function notice(text) {
   setText(element('notice'), text);
   element('notice').hidden = false;
   clearTimeout(notice.timer);
-  notice.timer = setTimeout(() => { element('notice').hidden = true; }, 60000);
+  notice.timer = setTimeout(() => {
+    element('notice').hidden = true;
+  }, 60000);
 }
 
 // True when the page waits for a token now. A browser asks for a password by itself.
@@ -254,7 +299,10 @@ function askForToken(error) {
   if (!error.bearer) return false;
   const wrong = element('token-error');
   wrong.hidden = !error.sent;
-  setText(wrong, error.sent ? 'The endpoint refused this token. Is it another endpoint’s, or an old one?' : '');
+  setText(
+      wrong,
+      error.sent ? 'The endpoint refused this token. Is it another endpoint’s, or an old one?' :
+                   '');
   element('main').hidden = true;
   element('token').hidden = false;
   element('token-value').focus();
@@ -275,8 +323,12 @@ const actions = {
     Object.assign(view, {windowS: seconds, range: null});
     stored.set('localStorage', 'remora.window', String(seconds));
   },
-  pause() { view.pausedMs = view.pausedMs === null ? history.times.at(-1) ?? Date.now() : null; },
-  live() { Object.assign(view, {range: null, pausedMs: null}); },
+  pause() {
+    view.pausedMs = view.pausedMs === null ? history.times.at(-1) ?? Date.now() : null;
+  },
+  live() {
+    Object.assign(view, {range: null, pausedMs: null});
+  },
   scale() {
     view.log = !view.log;
     stored.set('localStorage', 'remora.scale', view.log ? 'log' : 'linear');
@@ -298,21 +350,36 @@ function act(name, ...values) {
 for (const button of document.querySelectorAll('[data-window]')) {
   button.addEventListener('click', () => act('window', Number(button.dataset.window)));
 }
-for (const name of ['pause', 'live', 'scale', 'theme']) element(name).addEventListener('click', () => act(name));
+for (const name of ['pause', 'live', 'scale', 'theme'])
+  element(name).addEventListener('click', () => act(name));
 const about = element('about');
 element('help').addEventListener('click', () => about.showModal());
 
-const kKeys = {1: ['window', 300], 2: ['window', 900], 3: ['window', 3600], p: ['pause'], n: ['live'], l: ['scale'], t: ['theme']};
+const kKeys = {
+  1: ['window', 300],
+  2: ['window', 900],
+  3: ['window', 3600],
+  p: ['pause'],
+  n: ['live'],
+  l: ['scale'],
+  t: ['theme']
+};
 document.addEventListener('keydown', (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey || about.open || event.target.closest?.('input')) return;
+  if (event.ctrlKey || event.altKey || event.metaKey || about.open ||
+      event.target.closest?.('input'))
+    return;
   if (event.key === '?') about.showModal();
   const action = kKeys[event.key.toLowerCase()];
   if (action) act(...action);
 });
 
 dark.addEventListener('change', applyTheme);
-document.addEventListener('visibilitychange', () => { if (!document.hidden) poll(); });
-addEventListener('pageshow', (event) => { if (event.persisted) poll(); });
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden) poll();
+});
+addEventListener('pageshow', (event) => {
+  if (event.persisted) poll();
+});
 setInterval(showLink, 1000);
 
 document.documentElement.dataset.theme = themeNow();

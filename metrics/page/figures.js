@@ -1,8 +1,10 @@
 // The row of key figures: each is what one looks at first, with what it is measured by.
 
+import {Builder} from './builder.js';
 import {make, setText} from './chart.js';
+import {errorLines} from './errors.js';
 import {exact, format, kNone} from './format.js';
-import {builderOf, errorLines} from './panels.js';
+
 
 const kWarnPool = 0.9;
 const kWarnQueue = 0.8;
@@ -16,23 +18,46 @@ function traffic(history, last) {
     const read = rate(history.find('remora_client_read_bytes_total'));
     const written = rate(history.find('remora_client_written_bytes_total'));
     return [
-      {id: 'operations', name: 'Operations', value: format(rate(ok), '/s'), note: `${exact(history.total(ok))} in all`},
-      {id: 'bytes', name: 'Throughput', value: format(sum(read, written), 'B/s'),
-       note: `read ${format(read, 'B/s')}, written ${format(written, 'B/s')}`},
+      {
+        id: 'operations',
+        name: 'Operations',
+        value: format(rate(ok), '/s'),
+        note: `${exact(history.total(ok))} in all`
+      },
+      {
+        id: 'bytes',
+        name: 'Throughput',
+        value: format(sum(read, written), 'B/s'),
+        note: `read ${format(read, 'B/s')}, written ${format(written, 'B/s')}`
+      },
       ...latency(history, last),
     ];
   }
   if (!served.length) return [];
   const bytes = history.find('remora_server_tcp_bytes_total');
   const [control] = history.find('remora_server_control_latency_seconds');
-  const unseen = history.total(history.find('remora_server_sessions').filter((one) => one.labels.transport !== 'tcp'));
-  const note = unseen > 0 ? 'rdma and shm: on the clients’ pages' : `${exact(history.total(served))} in all`;
+  const unseen = history.total(
+      history.find('remora_server_sessions').filter((one) => one.labels.transport !== 'tcp'));
+  const note =
+      unseen > 0 ? 'rdma and shm: on the clients’ pages' : `${exact(history.total(served))} in all`;
   return [
     {id: 'operations', name: 'Served over tcp', value: format(rate(served), '/s'), note},
-    {id: 'bytes', name: 'Throughput over tcp', value: format(rate(bytes), 'B/s'),
-     note: ['read', 'write'].map((op) => `${op} ${format(rate(bytes.filter((one) => one.labels.op === op)), 'B/s')}`).join(', ')},
-    ...(control ? [{id: 'p99', name: 'Control p99', value: format(recent(history, control, 'p99'), 's'),
-                    note: 'worst of the last minute'}] : []),
+    {
+      id: 'bytes',
+      name: 'Throughput over tcp',
+      value: format(rate(bytes), 'B/s'),
+      note: [
+        'read', 'write'
+      ].map((op) => `${op} ${format(rate(bytes.filter((one) => one.labels.op === op)), 'B/s')}`)
+                .join(', ')
+    },
+    ...(control ? [{
+      id: 'p99',
+      name: 'Control p99',
+      value: format(recent(history, control, 'p99'), 's'),
+      note: 'worst of the last minute'
+    }] :
+                  []),
   ];
 }
 
@@ -46,47 +71,74 @@ function recent(history, one, field) {
 
 // Of the kind of operation that ends most often.
 function latency(history, last) {
-  const busiest = history.find('remora_client_operation_latency_seconds')
-    .map((one) => ({one, ended: (one.count[last] ?? 0) - (one.count[last - 1] ?? one.count[last] ?? 0)}))
-    .sort((a, b) => b.ended - a.ended)[0];
+  const busiest =
+      history.find('remora_client_operation_latency_seconds')
+          .map((one) => ({
+                 one,
+                 ended: (one.count[last] ?? 0) - (one.count[last - 1] ?? one.count[last] ?? 0)
+               }))
+          .sort((a, b) => b.ended - a.ended)[0];
   if (!busiest) return [];
   const {one, ended} = busiest;
   const value = ended > 0 ? history.latest(one, 'p99') : null;
-  const note = ended > 0 ? `${one.labels.op} over ${one.labels.transport}, p50 ${format(history.latest(one, 'p50'), 's')}`
-    : 'nothing ended just now';
+  const note = ended > 0 ? `${one.labels.op} over ${one.labels.transport}, p50 ${
+                               format(history.latest(one, 'p50'), 's')}` :
+                           'nothing ended just now';
   return [{id: 'p99', name: 'Latency p99', value: format(value, 's'), note}];
 }
 
 function trouble(history, last) {
-  const lines = errorLines(builderOf(history)).filter((line) => !line.told);
+  const lines = errorLines(new Builder(history)).filter((line) => !line.told);
   if (!lines.length) return [];
   const total = lines.reduce((all, line) => all + (line.total() ?? 0), 0);
   const now = lines.reduce((all, line) => all + (line.at(last, last) ?? 0), 0);
-  const worst = lines.filter((line) => line.at(last, last) > 0).sort((a, b) => b.at(last, last) - a.at(last, last))[0];
-  return [{id: 'errors', name: 'Errors', value: format(now, '/s'), tone: now > 0 ? 'bad' : '',
-           note: worst ? worst.label : total > 0 ? `none now, ${exact(total)} since start` : 'none since start'}];
+  const worst = lines.filter((line) => line.at(last, last) > 0)
+                    .sort((a, b) => b.at(last, last) - a.at(last, last))[0];
+  return [{
+    id: 'errors',
+    name: 'Errors',
+    value: format(now, '/s'),
+    tone: now > 0 ? 'bad' : '',
+    note: worst   ? worst.label :
+        total > 0 ? `none now, ${exact(total)} since start` :
+                    'none since start'
+  }];
 }
 
 function queues(history) {
   const figures = [];
   // Of the transport whose queue is fullest; over shm there is none.
-  const fullest = history.find('remora_client_cq_capacity').map((one) => {
-    const {transport} = one.labels;
-    const high = history.total(history.find('remora_client_cq_depth_high_water', {transport}));
-    return {transport, high, capacity: history.latest(one)};
-  }).filter(({transport, high, capacity}) => transport !== 'shm' && high !== null && capacity > 0)
-    .sort((a, b) => b.high / b.capacity - a.high / a.capacity)[0];
+  const fullest =
+      history.find('remora_client_cq_capacity')
+          .map((one) => {
+            const {transport} = one.labels;
+            const high =
+                history.total(history.find('remora_client_cq_depth_high_water', {transport}));
+            return {transport, high, capacity: history.latest(one)};
+          })
+          .filter(
+              ({transport, high, capacity}) => transport !== 'shm' && high !== null && capacity > 0)
+          .sort((a, b) => b.high / b.capacity - a.high / a.capacity)[0];
   if (fullest) {
     const {high, capacity, transport} = fullest;
-    figures.push({id: 'cq', name: 'CQ high water', value: format(high, ''), tone: high >= kWarnQueue * capacity ? 'warn' : '',
-                  note: `of ${exact(capacity)} entries over ${transport}`});
+    figures.push({
+      id: 'cq',
+      name: 'CQ high water',
+      value: format(high, ''),
+      tone: high >= kWarnQueue * capacity ? 'warn' : '',
+      note: `of ${exact(capacity)} entries over ${transport}`
+    });
   }
   const occupied = history.find('remora_client_send_queue_occupancy_high_water')
-    .filter((one) => one.labels.transport !== 'shm');
+                       .filter((one) => one.labels.transport !== 'shm');
   const lanes = history.total(history.find('remora_client_lanes'));
   if (occupied.length && lanes !== null) {
-    figures.push({id: 'queue', name: 'Send queue', value: format(history.total(occupied), ''),
-                  note: `high water, ${exact(lanes)} ${lanes === 1 ? 'lane' : 'lanes'} open`});
+    figures.push({
+      id: 'queue',
+      name: 'Send queue',
+      value: format(history.total(occupied), ''),
+      note: `high water, ${exact(lanes)} ${lanes === 1 ? 'lane' : 'lanes'} open`
+    });
   }
   return figures;
 }
@@ -94,16 +146,27 @@ function queues(history) {
 function lent(history) {
   const sessions = history.find('remora_server_sessions');
   if (!sessions.length) return [];
-  const figures = [{id: 'sessions', name: 'Sessions', value: exact(history.total(sessions)),
+  const figures = [{
+    id: 'sessions',
+    name: 'Sessions',
+    value: exact(history.total(sessions)),
     note: sessions.filter((one) => history.latest(one) > 0)
-      .map((one) => `${exact(history.latest(one))} ${one.labels.transport}`).join(', ') || 'nobody is connected'}];
+              .map((one) => `${exact(history.latest(one))} ${one.labels.transport}`)
+              .join(', ') ||
+        'nobody is connected'
+  }];
   const pool = history.find('remora_server_pool_bytes');
   const whole = history.total(pool);
   const free = history.total(pool.filter((one) => one.labels.state === 'free'));
   if (whole > 0 && free !== null) {
     const used = whole - free;
-    figures.push({id: 'pool', name: 'Pool used', value: format(used / whole, '%'), tone: used >= kWarnPool * whole ? 'warn' : '',
-                  note: `${format(free, 'B')} free of ${format(whole, 'B')}`});
+    figures.push({
+      id: 'pool',
+      name: 'Pool used',
+      value: format(used / whole, '%'),
+      tone: used >= kWarnPool * whole ? 'warn' : '',
+      note: `${format(free, 'B')} free of ${format(whole, 'B')}`
+    });
   }
   return figures;
 }
@@ -112,8 +175,12 @@ function itself(history, last) {
   const cpu = history.find('process_cpu_seconds_total');
   if (!cpu.length) return [];
   const memory = history.total(history.find('process_resident_memory_bytes'));
-  return [{id: 'cpu', name: 'Processor', value: format(history.rate(cpu)(last, last), 'cores'),
-           note: `${format(memory, 'B')} resident`}];
+  return [{
+    id: 'cpu',
+    name: 'Processor',
+    value: format(history.rate(cpu)(last, last), 'cores'),
+    note: `${format(memory, 'B')} resident`
+  }];
 }
 
 // Elements are kept while figures stay the same ones.
@@ -126,8 +193,10 @@ export class Figures {
   draw(history) {
     const last = history.last;
     if (last < 0) return;
-    const figures = [...traffic(history, last), ...trouble(history, last), ...queues(history), ...lent(history),
-                     ...itself(history, last)];
+    const figures = [
+      ...traffic(history, last), ...trouble(history, last), ...queues(history), ...lent(history),
+      ...itself(history, last)
+    ];
     const ids = figures.map((figure) => figure.id).join();
     if (ids !== this.ids) this.#begin(figures, ids);
     for (const {id, value, note, tone} of figures) {
@@ -143,7 +212,14 @@ export class Figures {
     this.shown = new Map(figures.map(({id, name}) => {
       const value = make('dd', {class: 'value'});
       const note = make('dd', {class: 'note'});
-      return [id, {value, note, element: make('div', {class: 'figure', 'data-figure': id}, make('dt', {}, name), value, note)}];
+      return [
+        id, {
+          value,
+          note,
+          element:
+              make('div', {class: 'figure', 'data-figure': id}, make('dt', {}, name), value, note)
+        }
+      ];
     }));
     this.host.replaceChildren(...[...this.shown.values()].map((parts) => parts.element));
   }

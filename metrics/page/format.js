@@ -36,14 +36,22 @@ function seconds(value) {
 export function format(value, unit) {
   if (value === null || value === undefined || !Number.isFinite(value)) return kNone;
   switch (unit) {
-    case 'B': return scaled(value, 1024, kBinary);
-    case 'B/s': return `${scaled(value, 1024, kBinary)}/s`;
-    case 's': return seconds(value);
-    case '%': return `${digits(value * 100)} %`;
-    case '/s': return `${scaled(value, 1000, kSi)}/s`;
-    case '': return scaled(value, 1000, kSi);
-    case 'cores': return `${value.toFixed(2)} cores`;
-    default: return `${scaled(value, 1000, kSi)} ${unit}`;
+    case 'B':
+      return scaled(value, 1024, kBinary);
+    case 'B/s':
+      return `${scaled(value, 1024, kBinary)}/s`;
+    case 's':
+      return seconds(value);
+    case '%':
+      return `${digits(value * 100)} %`;
+    case '/s':
+      return `${scaled(value, 1000, kSi)}/s`;
+    case '':
+      return scaled(value, 1000, kSi);
+    case 'cores':
+      return `${value.toFixed(2)} cores`;
+    default:
+      return `${scaled(value, 1000, kSi)} ${unit}`;
   }
 }
 
@@ -85,16 +93,22 @@ export function zone() {
 // timed_out -> timed out
 export const words = (name) => String(name).replaceAll('_', ' ');
 
-// Values of about `count` ticks from `low` to `high`: 1, 2, 5 times a power of ten; of bytes, powers of two.
+// Values of about `count` ticks from `low` to `high`: 1, 2, 5 times a power of ten; of bytes,
+// powers of two.
 export function linearTicks(low, high, count, unit) {
   const span = high - low;
   if (!(span > 0) || !Number.isFinite(span)) return [low];
   const rough = span / Math.max(1, count);
   const magnitude = 10 ** Math.floor(Math.log10(rough));
-  const step = unit.startsWith('B') && rough > 1 ? 2 ** Math.ceil(Math.log2(rough))
-    : [1, 2, 5, 10].map((factor) => factor * magnitude).find((size) => size >= rough && (unit !== '' || size >= 1)) ?? 1;
+  const step = unit.startsWith('B') && rough > 1 ?
+      2 ** Math.ceil(Math.log2(rough)) :
+      [1, 2, 5, 10]
+              .map((factor) => factor * magnitude)
+              .find((size) => size >= rough && (unit !== '' || size >= 1)) ??
+          1;
   const ticks = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-9); ++at) ticks.push(at * step);
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-9); ++at)
+    ticks.push(at * step);
   return ticks;
 }
 
@@ -117,7 +131,8 @@ export function logTicks(low, high, count) {
 
 // Full seconds, minutes or hours of the clock on the wall, at most `count` of them.
 export function timeTicks(fromMs, toMs, count) {
-  const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600].map((size) => size * 1000);
+  const steps =
+      [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600].map((size) => size * 1000);
   const step = steps.find((size) => (toMs - fromMs) / size <= count) ?? steps.at(-1);
   const zoneMs = -new Date(toMs).getTimezoneOffset() * 60000;
   const ticks = [];

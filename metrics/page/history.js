@@ -3,7 +3,7 @@
 const kArrays = ['values', 'count', 'sum', 'p50', 'p90', 'p99', 'p999', 'max'];
 
 const keyOf = (name, labels) =>
-  name + JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
+    name + JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
 
 // Times and series side by side: each array of a series is as long as `times`.
 export class History {
@@ -13,16 +13,19 @@ export class History {
 
   clear() {
     this.process = null;
-    this.next = 0;          // number of the sample that comes next
+    this.next = 0;  // number of the sample that comes next
     this.periodMs = 2000;
-    this.kept = 1800;       // samples that the process keeps
-    this.times = [];        // Unix ms
+    this.kept = 1800;  // samples that the process keeps
+    this.times = [];   // Unix ms
     this.series = new Map();
-    this.generation = (this.generation ?? 0) + 1;  // another one: other series
   }
 
-  get first() { return this.next - this.times.length; }
-  get last() { return this.times.length - 1; }
+  get first() {
+    return this.next - this.times.length;
+  }
+  get last() {
+    return this.times.length - 1;
+  }
 
   // Takes an answer of /history. True when it is another process's, so that all before is gone.
   apply(answer) {
@@ -38,7 +41,8 @@ export class History {
     this.times.push(...times.slice(skip));
     for (const one of answer.series ?? []) this.#append(one, skip, before);
     for (const one of this.series.values()) {
-      for (const values of one.arrays) while (values.length < this.times.length) values.push(null);
+      for (const values of one.arrays)
+        while (values.length < this.times.length) values.push(null);
     }
     this.next = answer.next;
     this.kept = answer.kept > 0 ? answer.kept : this.kept;
@@ -59,7 +63,6 @@ export class History {
         mine.arrays.push(mine[field]);
       }
       this.series.set(key, mine);
-      ++this.generation;
     }
     for (const field of kArrays) {
       if (!mine[field] || !Array.isArray(one[field])) continue;
@@ -77,9 +80,9 @@ export class History {
   // Series whose name matches (a string is the whole name), with these labels.
   find(name, labels = {}) {
     const wanted = Object.entries(labels);
-    return [...this.series.values()].filter((one) =>
-      (typeof name === 'string' ? one.name === name : name.test(one.name)) &&
-      wanted.every(([label, value]) => one.labels[label] === value));
+    return [...this.series.values()].filter(
+        (one) => (typeof name === 'string' ? one.name === name : name.test(one.name)) &&
+            wanted.every(([label, value]) => one.labels[label] === value));
   }
 
   // Parts of [fromMs, toMs] with as many samples each as keeps them below `rowsMax`. Their edges
@@ -158,7 +161,10 @@ function lowerBound(sorted, value) {
   let low = 0, high = sorted.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (sorted[middle] < value) low = middle + 1; else high = middle;
+    if (sorted[middle] < value)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low;
 }

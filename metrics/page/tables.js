@@ -9,7 +9,8 @@ const kFilterFrom = 12;
 
 const size = (value) => format(value, 'B');
 const yes = (value) => (value === undefined || value === null ? kNone : value ? 'yes' : 'no');
-const text = (value) => (value === undefined || value === null || value === '' ? kNone : String(value));
+const text = (value) =>
+    (value === undefined || value === null || value === '' ? kNone : String(value));
 const list = (value) => (Array.isArray(value) ? value.join(', ') : text(value));
 
 // column: {key, name, show?, number?}
@@ -66,7 +67,9 @@ class Table {
     this.data = [];
     this.heading = make('h2', {});
     this.title = title;
-    this.filter = make('input', {type: 'search', placeholder: 'filter', 'aria-label': `Filter ${title.toLowerCase()}`});
+    this.filter = make(
+        'input',
+        {type: 'search', placeholder: 'filter', 'aria-label': `Filter ${title.toLowerCase()}`});
     this.filter.addEventListener('input', () => this.#arrange());
     this.note = make('p', {class: 'muted'});
     this.heads = columns.map((column) => {
@@ -75,10 +78,12 @@ class Table {
       return make('th', {scope: 'col', class: column.number ? 'number' : ''}, button);
     });
     this.body = make('tbody');
-    this.scroll = make('div', {class: 'scroll', tabIndex: 0, role: 'region', 'aria-label': title},
-      make('table', {}, make('thead', {}, make('tr', {}, ...this.heads)), this.body));
-    this.element = make('section', {class: 'table', id: `table-${id}`},
-      make('div', {class: 'head'}, this.heading, this.filter), this.scroll, this.note);
+    this.scroll = make(
+        'div', {class: 'scroll', tabIndex: 0, role: 'region', 'aria-label': title},
+        make('table', {}, make('thead', {}, make('tr', {}, ...this.heads)), this.body));
+    this.element = make(
+        'section', {class: 'table', id: `table-${id}`},
+        make('div', {class: 'head'}, this.heading, this.filter), this.scroll, this.note);
   }
 
   #sortBy(column) {
@@ -103,31 +108,41 @@ class Table {
     const {key, down} = this.sort;
     const compare = (a, b) => {
       const [x, y] = [a.one[key] ?? null, b.one[key] ?? null];
-      if (x === null || y === null) return (x === null) - (y === null);  // unknown is last either way
-      const order = typeof x === 'number' && typeof y === 'number' ? x - y
-        : String(x).localeCompare(String(y), 'en', {numeric: true});
+      if (x === null || y === null)
+        return (x === null) - (y === null);  // unknown is last either way
+      const order = typeof x === 'number' && typeof y === 'number' ?
+          x - y :
+          String(x).localeCompare(String(y), 'en', {numeric: true});
       return down ? -order : order;
     };
     const wanted = this.filter.value.trim().toLowerCase();
     const fits = ({one}) => !wanted ||
-      this.columns.some((column) => this.#shown(column, one).toLowerCase().includes(wanted));
+        this.columns.some((column) => this.#shown(column, one).toLowerCase().includes(wanted));
     const fitting = this.data.filter(fits).sort(compare);
     this.#fill(fitting.slice(0, kRowsShown));
     this.columns.forEach((column, at) => {
-      this.heads[at].setAttribute('aria-sort', column.key === key ? (down ? 'descending' : 'ascending') : 'none');
+      this.heads[at].setAttribute(
+          'aria-sort', column.key === key ? (down ? 'descending' : 'ascending') : 'none');
     });
     // What this process does not tell of any row takes no room.
     this.columns.forEach((column, at) => {
-      const known = at === 0 || this.data.length === 0 || this.data.some(({one}) => this.#shown(column, one) !== kNone);
+      const known = at === 0 || this.data.length === 0 ||
+          this.data.some(({one}) => this.#shown(column, one) !== kNone);
       this.heads[at].hidden = !known;
       for (const row of this.rows.values()) row.children[at].hidden = !known;
     });
     setText(this.heading, `${this.title} (${exact(this.total)})`);
     this.filter.hidden = this.data.length < kFilterFrom && !wanted;
     const hidden = fitting.length - Math.min(fitting.length, kRowsShown);
-    const told = this.data.length < this.total ? `The process tells ${exact(this.data.length)} of them. ` : '';
+    const told = this.data.length < this.total ?
+        `The process tells ${exact(this.data.length)} of them. ` :
+        '';
     const cut = hidden > 0 ? `${exact(hidden)} more: filter to see them.` : '';
-    setText(this.note, this.data.length === 0 ? this.empty : fitting.length === 0 ? 'None fits the filter.' : told + cut);
+    setText(
+        this.note,
+        this.data.length === 0   ? this.empty :
+            fitting.length === 0 ? 'None fits the filter.' :
+                                   told + cut);
     this.scroll.hidden = this.data.length === 0;
     this.element.hidden = this.data.length === 0 && this.empty === '';
   }
@@ -137,13 +152,18 @@ class Table {
     sorted.forEach(({one, key}, at) => {
       let row = this.rows.get(key);
       if (!row) {
-        row = make('tr', {}, ...this.columns.map((column) => make('td', {class: column.number ? 'number' : ''})));
+        row = make(
+            'tr', {},
+            ...this.columns.map((column) => make('td', {class: column.number ? 'number' : ''})));
       }
-      this.columns.forEach((column, cell) => setText(row.children[cell], this.#shown(column, one)));
+      this.columns.forEach(
+          (column, cell) => setText(row.children[cell], this.#shown(column, one)));
       rows.set(key, row);
-      if (this.body.children[at] !== row) this.body.insertBefore(row, this.body.children[at] ?? null);
+      if (this.body.children[at] !== row)
+        this.body.insertBefore(row, this.body.children[at] ?? null);
     });
-    for (const [key, row] of this.rows) if (!rows.has(key)) row.remove();
+    for (const [key, row] of this.rows)
+      if (!rows.has(key)) row.remove();
     this.rows = rows;
   }
 }
@@ -157,16 +177,25 @@ class Rates {
   add(sessions, nowMs) {
     const now = new Map();
     const rated = sessions.map((session) => {
-      const operations = session.operations
-        ? Object.values(session.operations).reduce((sum, count) => sum + (count ?? 0), 0) : null;
-      const counts = {at: nowMs, operations_rate: operations, read_rate: session.read_bytes ?? null,
-                      written_rate: session.written_bytes ?? null};
+      const operations = session.operations ?
+          Object.values(session.operations).reduce((sum, count) => sum + (count ?? 0), 0) :
+          null;
+      const counts = {
+        at: nowMs,
+        operations_rate: operations,
+        read_rate: session.read_bytes ?? null,
+        written_rate: session.written_bytes ?? null
+      };
       now.set(session.id, counts);
       const before = this.before.get(session.id);
       const rates = {};
       for (const key of ['operations_rate', 'read_rate', 'written_rate']) {
-        const rise = before && counts[key] !== null && before[key] !== null ? counts[key] - before[key] : null;
-        rates[key] = rise !== null && rise >= 0 && nowMs > before.at ? (rise * 1000) / (nowMs - before.at) : null;
+        const rise = before && counts[key] !== null && before[key] !== null ?
+            counts[key] - before[key] :
+            null;
+        rates[key] = rise !== null && rise >= 0 && nowMs > before.at ?
+            (rise * 1000) / (nowMs - before.at) :
+            null;
       }
       return {...session, ...rates};
     });
@@ -194,7 +223,8 @@ export class Tables {
     } else if (kind === 'client') {
       this.tables.sessions = new Table('sessions', 'Sessions', kClientSessions, 'server');
     }
-    if (kind === 'server' || kind === 'client') this.tables.devices = new Table('devices', 'RDMA devices', kDevices, 'name');
+    if (kind === 'server' || kind === 'client')
+      this.tables.devices = new Table('devices', 'RDMA devices', kDevices, 'name');
     this.host.replaceChildren(...Object.values(this.tables).map((table) => table.element));
   }
 
@@ -202,8 +232,10 @@ export class Tables {
   update(status, nowMs, begun) {
     if (status.kind !== this.kind || begun) this.#begin(status.kind);
     const {regions, sessions, transports, devices} = this.tables;
-    const array = (value) => (Array.isArray(value) ? value.filter((one) => one && typeof one === 'object') : []);
-    regions?.show(array(status.regions), status.regions_total, (one) => one.name, 'No region exists.');
+    const array = (value) =>
+        (Array.isArray(value) ? value.filter((one) => one && typeof one === 'object') : []);
+    regions?.show(
+        array(status.regions), status.regions_total, (one) => one.name, 'No region exists.');
     if (sessions) {
       const all = array(status.sessions);
       const rated = this.kind === 'server' ? this.rates.add(all, nowMs) : all;

@@ -139,12 +139,14 @@ class Page:
         return self._browser.call(method, session=self.session, **params)
 
     def size(self, width, height, mobile=False):
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                   deviceScaleFactor=1, mobile=mobile)
 
     def prefer(self, **features):
         """prefer(prefers_color_scheme="dark")"""
         self._call("Emulation.setEmulatedMedia",
-                   features=[{"name": name.replace("_", "-"), "value": value} for name, value in features.items()])
+                   features=[{"name": name.replace("_", "-"), "value": value}
+                             for name, value in features.items()])
 
     def open(self, url):
         self._call("Page.navigate", url=url)
@@ -163,7 +165,8 @@ class Page:
     def sign_in(self, user, password, *patterns):
         """Answers what a browser asks a person when these URLs want HTTP Basic, while wait() runs."""
         self._credentials = {"response": "ProvideCredentials", "username": user, "password": password}
-        self._call("Fetch.enable", handleAuthRequests=True, patterns=[{"urlPattern": one} for one in patterns])
+        self._call("Fetch.enable", handleAuthRequests=True,
+                   patterns=[{"urlPattern": one} for one in patterns])
 
     def _answer(self):
         """Lets requests pass that are held for sign_in()."""
@@ -173,7 +176,8 @@ class Page:
             self._browser.events.remove(event)
             request = event["params"]["requestId"]
             if event["method"] == "Fetch.authRequired":
-                self._call("Fetch.continueWithAuth", requestId=request, authChallengeResponse=self._credentials)
+                self._call("Fetch.continueWithAuth", requestId=request,
+                           authChallengeResponse=self._credentials)
             else:
                 self._call("Fetch.continueRequest", requestId=request)
 
@@ -223,7 +227,8 @@ class Page:
     def _take(self, method, params):
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
-            self._faults.append("exception: " + (details.get("exception", {}).get("description") or details["text"]))
+            text = details.get("exception", {}).get("description") or details["text"]
+            self._faults.append(f"exception: {text}")
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
             self._faults.append("console: " + " ".join(str(one.get("value")) for one in params["args"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):

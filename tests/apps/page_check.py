@@ -6,19 +6,17 @@ Prints `ok - NAME` or `not ok - NAME` for each check; ends with 1 when one faile
 
 import argparse
 import contextlib
-import http.server
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
-import urllib.request
 
 import browser
+from page_peers import Gate, Server, fetch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 failures = 0
@@ -33,6 +31,10 @@ def check(name, good, found=""):
         print(f"not ok - {name}: {found}", flush=True)
 
 
+def equal(name, found, wanted):
+    check(name, found == wanted, f"{found!r}, not {wanted!r}")
+
+
 @contextlib.contextmanager
 def part(name):
     """A part that breaks is one failure, and the next one goes on."""
@@ -40,12 +42,6 @@ def part(name):
         yield
     except (browser.BrowserError, OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
         check(name, False, f"{type(error).__name__}: {error}")
-
-
-def fetch(url, token=None):
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return answer.read().decode()
 
 
 def scrape(address):
@@ -116,11 +112,11 @@ def agrees(page, address, name, counters, gauges):
     for panel, line, pattern in counters:
         value = number(shown[panel][line]["since start"])
         low, high = total(before, pattern), total(after, pattern)
-        check(f"{name}: {panel}, {line} is what /metrics says", 0 < low <= value <= high, f"{low} <= {value} <= {high}")
+        check(f"{name}: {panel}, {line} is what /metrics says", 0 < low <= value <= high,
+              f"{low} <= {value} <= {high}")
     for panel, line, pattern in gauges:
         value = number(shown[panel][line]["now"])
-        check(f"{name}: {panel}, {line} is what /metrics says", value == total(after, pattern),
-              f"{value}, not {total(after, pattern)}")
+        equal(f"{name}: {panel}, {line} is what /metrics says", value, total(after, pattern))
 
 
 def readable(page, name):
@@ -129,15 +125,16 @@ def readable(page, name):
         page.wait(f"document.documentElement.dataset.theme === '{theme}'", 10)
         time.sleep(0.3)
         found = page.ask("pale()")
-        check(f"{name}, {theme}: every text has a contrast of 4.5", found["seen"] > 50 and not found["pale"], found)
+        check(f"{name}, {theme}: every text has a contrast of 4.5",
+              found["seen"] > 50 and not found["pale"], found)
 
 
 def fits(page, name):
     for width, columns in ((380, 1), (1280, 3), (3840, 4)):
         page.size(width, 1000, mobile=width < 500)
         time.sleep(0.5)
-        check(f"{name}, {width} px: nothing beside the page", page.ask("overflow()") <= 0, page.ask("overflow()"))
-        check(f"{name}, {width} px: {columns} columns", page.ask("columns()") == columns, page.ask("columns()"))
+        equal(f"{name}, {width} px: nothing beside the page", page.ask("overflow()"), 0)
+        equal(f"{name}, {width} px: {columns} columns", page.ask("columns()"), columns)
     page.size(1280, 900)
 
 
@@ -180,15 +177,13 @@ def theme_is_kept(page, url, name):
     page.key("t")  # auto -> light
     page.key("t")  # light -> dark
     page.load(url)
-    check(f"{name}: a chosen theme outlives a reload", page.run("document.documentElement.dataset.theme") == "dark")
+    equal(f"{name}: a chosen theme outlives a reload", page.ask("theme()"), "dark")
     page.key("t")  # dark -> auto
-    check(f"{name}: auto follows the system again", page.run("document.documentElement.dataset.theme") == "light")
+    equal(f"{name}: auto follows the system again", page.ask("theme()"), "light")
 
 
 def zooms(page, panel, name):
-    x, y, width, height = page.run(
-        f"(() => {{ const box = document.querySelector('#panel-{panel} .box'); box.scrollIntoView({{block: 'center'}});"
-        "const one = box.getBoundingClientRect(); return [one.x, one.y, one.width, one.height]; })()")
+    x, y, width, height = page.ask(f"place('{panel}')")
     at = [x + width * 0.5, y + height * 0.5]
     page.mouse("mouseMoved", *at)
     page.mouse("mousePressed", *at, button="left", buttons=1, clickCount=1)
@@ -206,7 +201,7 @@ def of_server(pages, options):
         page = Shown(pages)
         page.load(f"http://{address}/")
         page.wait("check.text('ready') === 'ready'")
-        check("server: says what it is", page.ask("text('title')") == "Remora server", page.ask("text('title')"))
+        equal("server: says what it is", page.ask("text('title')"), "Remora server")
         moves(page, "server", "served", "operations")
         agrees(page, address, "server",
                [("served", "read", r'remora_server_tcp_operations_total\{op="read"'),
@@ -220,12 +215,12 @@ def of_server(pages, options):
             regions = json.load(file)["regions"]
         names = sorted(region["name"] for region in regions)
         rows = page.ask("rows('regions')")
-        check("server: the regions are those of remora ls", sorted(row[0] for row in rows) == names, (rows, names))
+        equal("server: the regions are those of remora ls", sorted(row[0] for row in rows), names)
         status = json.loads(fetch(f"http://{address}/status"))
         sessions = page.ask("rows('sessions')")
-        told = sorted((one["id"], one["peer"], one["transport"]) for one in status["sessions"])
-        check("server: the sessions are those of /status", told and sorted(tuple(row[:3]) for row in sessions) == told,
-              (sessions, told))
+        told = sorted([one["id"], one["peer"], one["transport"]] for one in status["sessions"])
+        check("server: there is a session", told)
+        equal("server: the sessions are those of /status", sorted(row[:3] for row in sessions), told)
         check("server: a session over tcp has rates", re.search(r"^[\d.]+ .*B/s$", sessions[0][-2]), sessions)
         readable(page, "server")
         fits(page, "server")
@@ -243,10 +238,10 @@ def of_client(pages, options):
         page = Shown(pages)
         page.load(f"http://{address}/")
         page.wait("check.text('ready') === 'ready'")
-        check("client: says what it is", page.ask("text('title')") == "Remora client", page.ask("text('title')"))
+        equal("client: says what it is", page.ask("text('title')"), "Remora client")
         moves(page, "client", "operations", "operations")
-        check("client: latency has a p99", re.match(r"[\d.]+ (ns|µs|ms|s)$", page.ask("figure('p99')") or ""),
-              page.ask("figure('p99')"))
+        p99 = page.ask("figure('p99')")
+        check("client: latency has a p99", re.match(r"[\d.]+ (ns|µs|ms|s)$", p99 or ""), p99)
         ok = r'remora_client_operations_total\{op="%s",status="ok"'
         agrees(page, address, "client",
                [("operations", "read", ok % "read"), ("operations", "write", ok % "write"),
@@ -264,47 +259,6 @@ def of_client(pages, options):
         healthy(page, "client")
         asks_only(page, address, "client")
         page.close()
-
-
-class Gate:
-    """Stands before an endpoint, changes what its /status says, and may keep its history to itself."""
-
-    def __init__(self, behind, change, history=True):
-        self.behind, self.change, self.history = behind, change, history
-        gate = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):  # noqa: N802 (the library's name)
-                gate.answer(self)
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def answer(self, handler):
-        path = handler.path.split("?")[0]
-        if path == "/history" and not self.history:
-            handler.send_error(404)
-            return
-        with urllib.request.urlopen(f"http://{self.behind}{handler.path}", timeout=10) as answer:
-            body = answer.read()
-            headers = [(name, value) for name, value in answer.getheaders()
-                       if name in ("Content-Type", "Content-Security-Policy", "X-Content-Type-Options")]
-        if path == "/status":
-            body = json.dumps(self.change(json.loads(body))).encode()
-        handler.send_response(200)
-        for name, value in headers:
-            handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
 
 
 HOSTILE = "<img src=x onerror=document.title='hacked'><script>document.title='hacked'</script>"
@@ -331,13 +285,13 @@ def of_hostile(pages, options):
         page.wait("!check.hidden('reasons')")
         check("hostile text: why it is not ready is told", HOSTILE in page.ask("text('reasons')"))
         check("hostile text: the state is told", page.ask("text('ready')") == "not ready")
-        check("hostile text: names are shown as they are", HOSTILE in [row[0] for row in page.ask("rows('regions')")],
-              page.ask("rows('regions')"))
+        rows = page.ask("rows('regions')")
+        check("hostile text: names are shown as they are", HOSTILE in [row[0] for row in rows], rows)
         check("hostile text: none of it became an element", page.run(
             "document.querySelectorAll('main img, header img, .banner img, main script').length") == 0)
         check("hostile text: nothing of it was run", "hacked" not in page.run("document.title"))
         page.size(380, 900, mobile=True)
-        check("hostile text: nothing beside the page at 380 px", page.ask("overflow()") <= 0, page.ask("overflow()"))
+        equal("hostile text: nothing beside the page at 380 px", page.ask("overflow()"), 0)
         readable(page, "not ready")
         healthy(page, "hostile text")
         page.close()
@@ -356,35 +310,6 @@ def of_hostile(pages, options):
         check("without a history: no banner", page.ask("hidden('lost')"))
         page.close()
     gate.close()
-
-
-class Server:
-    """A server of one part's own, which may be killed."""
-
-    def __init__(self, options, config):
-        self.program, self.address = options.program, options.other
-        self.config, self.log = os.path.join(options.folder, config), os.path.join(options.folder, "other.log")
-        self.process = None
-
-    def start(self):
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([self.program, "--config", self.config], stdout=log, stderr=log)
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                return fetch(f"http://{self.address}/healthz")
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-
-    def end(self, how):
-        self.process.send_signal(how)
-        self.process.wait(30)
-
-    def close(self):
-        if self.process and self.process.poll() is None:
-            self.end(signal.SIGTERM)
 
 
 TOKEN = "open-sesame"
@@ -446,9 +371,9 @@ def of_hidden(pages, options):
         page.run("globalThis.asked = [], globalThis.fetched = fetch, globalThis.fetch = (url, ...rest) => "
                  "(asked.push(String(url)), fetched(url, ...rest)), true")
         page.wait("asked.length >= 4", 30)
+        asked = [url for url in page.run("asked") if url.startswith("history")]
         check("in sight: it asks each period, for what is new",
-              page.run("asked.filter((url) => url.startsWith('history')).every((url) => !url.endsWith('since=0'))"),
-              page.run("asked"))
+              len(asked) > 1 and not any(url.endswith("since=0") for url in asked), asked)
         page.run("Object.defineProperty(document, 'hidden', {value: true, configurable: true}) && true")
         time.sleep(3)  # the question that was due
         page.run("asked.length = 0")
@@ -457,7 +382,8 @@ def of_hidden(pages, options):
         before, gap = page.ask("sampled()"), int(time.time() * 1000)
         page.run("delete document.hidden && document.dispatchEvent(new Event('visibilitychange'))")
         page.wait(f"check.sampled() > {before} && check.sampled() > {gap} - 3000", 5)
-        check("hidden tab: seen again, it catches up at once", page.run("asked[0].startsWith('history?since=')"))
+        check("hidden tab: seen again, it catches up at once",
+              page.run("asked[0].startsWith('history?since=')"))
         healthy(page, "hidden tab")
         page.close()
 
@@ -476,7 +402,8 @@ def of_loss(pages, options):
         page.wait("!check.hidden('lost')", 30)
         check("lost: a banner says since when", re.match(r"No answer since \d+ s ", page.ask("text('lost')")),
               page.ask("text('lost')"))
-        check("lost: values are greyed", page.run("parseFloat(getComputedStyle(document.querySelector('main')).opacity)") < 1)
+        opacity = page.run("getComputedStyle(document.getElementById('main')).opacity")
+        check("lost: values are greyed", float(opacity) < 1, opacity)
         check("lost: the state and the title say it", page.ask("text('ready')") == "no answer"
               and page.run("document.title").startswith("no answer"), page.run("document.title"))
         shot = page.ask("pale()")  # the banner itself has to be read
@@ -486,7 +413,8 @@ def of_loss(pages, options):
         page.wait("check.hidden('lost')", 40)
         check("lost: it recovers alone", page.ask("text('ready')") == "ready")
         page.wait("!check.hidden('notice')", 20)
-        check("lost: a restart is told", "started again" in page.ask("text('notice')"), page.ask("text('notice')"))
+        notice = page.ask("text('notice')")
+        check("lost: a restart is told", "started again" in notice, notice)
         page.fresh(was)
         kept = int(re.search(r"(\d+) kept", page.ask("text('sampled')")).group(1))
         check("lost: what was before is gone", kept <= 10, page.ask("text('sampled')"))
@@ -504,9 +432,12 @@ PARTS = {"server": of_server, "client": of_client, "token": of_token, "password"
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", required=True,
-                        help="where the browser keeps its files, with other.yaml, token.yaml and password.yaml of the other server")
-    parser.add_argument("--server", required=True, help="address:port of a server's endpoint, under load over tcp")
-    parser.add_argument("--client", required=True, help="address:port of the loading process's endpoint")
+                        help="where the browser keeps its files; other.yaml, token.yaml and "
+                        "password.yaml are configurations of the other server")
+    parser.add_argument("--server", required=True,
+                        help="address:port of a server's endpoint, under load over tcp")
+    parser.add_argument("--client", required=True,
+                        help="address:port of the loading process's endpoint")
     parser.add_argument("--regions", required=True, help="file with the answer of remora ls --json")
     parser.add_argument("--program", required=True, help="remora-server")
     parser.add_argument("--other", required=True, help="address:port of the other server's endpoint")

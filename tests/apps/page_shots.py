@@ -16,7 +16,8 @@ HEIGHTS = {380: 1800, 1280: 2400, 3840: 2160}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
     parser.add_argument("folder")
     parser.add_argument("--width", type=int, action="append", help=f"default: {', '.join(map(str, HEIGHTS))}")
