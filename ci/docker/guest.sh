@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Started by test.sh in the guest that has an rxe device: runs the images there by podman, as a
 # normal user, and prints a line for each thing proved. Run by hand:
-#   ci/vm/run.sh --memory 6G --share "$PWD/build/docker" -- "$PWD/ci/docker/guest.sh" "$PWD/build/docker"
-# shellcheck disable=SC2317  # functions called by `step`
+#   ci/vm/run.sh --memory 6G --share "$PWD/build/docker" -- "$PWD/ci/docker/guest.sh" "$PWD/build/docker" [STEP...]
+# (steps: rights conformance userfaultfd server stack rxe_up)
+# shellcheck disable=SC2317  # functions called by their names
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-house=${1:?usage: guest.sh FOLDER_OF_TEST_SH}
+house=${1:?usage: guest.sh FOLDER_OF_TEST_SH [STEP...]}
 server=localhost/remora:local suites=localhost/remora-test:local
 # No console of the guest's own for a container, and no service manager to keep control groups.
 work=/run/remora-docker
@@ -88,17 +89,17 @@ prove_userfaultfd() {
 
 # The server of the image, its health, a load from a second container, its metrics, its end.
 prove_server() {
-  local found tries log=$work/server.log
+  local found deadline log=$work/server.log
   run_server --name=server "$server"
   found=starting
-  for ((tries = 0; tries < 60; tries++)); do
+  for ((deadline = SECONDS + 60; SECONDS < deadline; )); do
     if podman healthcheck run server >"$work/health.log" 2>&1; then
       found=healthy
       break
     fi
     sleep 0.5
   done
-  sed 's/^/  /' "$work/health.log"
+  inside server remora-healthcheck 2>&1 | sed 's/^/  /' || true
   podman logs server 2>&1 | sed 's/^/  /'
   check "the server's health check becomes healthy" healthy "$found"
   found=0
@@ -122,14 +123,17 @@ prove_server() {
 
 # What compose.yaml starts but Grafana: server and load by its own options, Prometheus by its file.
 prove_stack() {
-  local load prometheus
+  local load prometheus deadline
   printf '127.0.0.1 server load\n' >>/etc/hosts  # what compose's network answers
   mapfile -t load < <(python3 -c '
 import sys, yaml
 print("\n".join(yaml.safe_load(open(sys.argv[1]))["services"]["load"]["command"]))' "$house/compose.resolved")
   podman run --rm --detach --name=server3 --network host --read-only --tmpfs /tmp "$server" \
     >/dev/null 2>>"$work/podman.log"
-  for _ in {1..60}; do podman healthcheck run server3 >/dev/null 2>&1 && break; sleep 0.5; done
+  for ((deadline = SECONDS + 60; SECONDS < deadline; )); do
+    if podman exec server3 remora ls remora://localhost >/dev/null 2>&1; then break; fi
+    sleep 0.5
+  done
   podman run --rm --detach --name=load --no-healthcheck --network host --read-only --tmpfs /tmp \
     --entrypoint=remora "$server" "${load[@]}" >/dev/null
   prometheus --config.file="$house/prometheus/prometheus.yml" --storage.tsdb.path="$work/tsdb" \
@@ -147,7 +151,7 @@ print("\n".join(yaml.safe_load(open(sys.argv[1]))["services"]["load"]["command"]
 
 # rxe-up.sh on a host that has the module: this guest, without the device that it came with.
 prove_rxe_up() {
-  local found
+  local found deadline
   rdma link delete rxe0
   found=0
   run "$suites" rdma >/dev/null 2>"$work/none.log" || found=$?
@@ -157,7 +161,7 @@ prove_rxe_up() {
   check "rxe-up.sh makes a device on a pair of its own" "REMORA_ADDRESS=10.78.0.1" "$found"
   found=0
   run_server --name=server2 "$server"
-  for _ in {1..60}; do
+  for ((deadline = SECONDS + 60; SECONDS < deadline; )); do
     if run --entrypoint=remora "$server" ls 'remora://10.78.0.1?transport=rdma' >"$work/ls.log" 2>&1; then
       break
     fi
@@ -180,16 +184,13 @@ prove_rxe_up() {
   check "rxe-up.sh --netdev makes a device on a given interface" "REMORA_ADDRESS=$REMORA_VM_ADDRESS" "$found"
 }
 
+steps=("${@:2}")
+((${#steps[@]})) || steps=(rights conformance userfaultfd server stack rxe_up)
 podman images
-date_of_start=$EPOCHSECONDS
-step() {
-  echo "--- $1 ($((EPOCHSECONDS - date_of_start)) s)"
-  "$1"
-}
-step prove_rights
-step prove_conformance
-step prove_userfaultfd
-step prove_server
-step prove_stack
-step prove_rxe_up
+started=$EPOCHSECONDS
+for step in "${steps[@]}"; do
+  echo "--- $step ($((EPOCHSECONDS - started)) s)"
+  "prove_$step"
+done
+echo "--- all ($((EPOCHSECONDS - started)) s)"
 exit "$status"

@@ -195,7 +195,7 @@ Status ServerCore::export_pool() {
   for (const auto& [state, read] : kStates) {
     auto handle = metrics_.registry()->gauge_callback(
         "remora_server_pool_bytes", "Bytes of the pool, by what they are.", {{"state", state}},
-        [pool = pool_, read = read] { return static_cast<double>(read(pool->usage())); });
+        [pool = pool_, part = read] { return static_cast<double>(part(pool->usage())); });
     if (!handle) return handle.error();
     pool_series_.push_back(std::move(*handle));
   }

@@ -137,16 +137,17 @@ Status CacheSeries::show(const std::string& device) {
       {"EAGAIN", EAGAIN}, {"EFAULT", EFAULT}, {"EINVAL", EINVAL}, {"ENOMEM", ENOMEM}};
   for (const auto& [name, number] : kNamed)
     keep(
-        registry_->counter_callback(failures, failed, with("errno", name), [this, number = number] {
+        registry_->counter_callback(failures, failed, with("errno", name), [this, wanted = number] {
           const auto counters = sum().counters;
-          const auto found = counters.failures.find(number);
+          const auto found = counters.failures.find(wanted);
           return found == counters.failures.end() ? 0.0 : static_cast<double>(found->second);
         }));
   total(failures, failed, with("errno", "other"), [](const auto& now) {
     std::uint64_t others = 0;
     for (const auto& [number, count] : now.failures)
-      if (std::none_of(std::begin(kNamed), std::end(kNamed),
-                       [number = number](const auto& named) { return named.second == number; }))
+      if (std::none_of(
+              std::begin(kNamed), std::end(kNamed),
+              [failed_by = number](const auto& named) { return named.second == failed_by; }))
         others += count;
     return others;
   });
