@@ -61,6 +61,7 @@ class ServerCore {
   [[nodiscard]] const ServerMetrics& metrics() const noexcept { return metrics_; }
   [[nodiscard]] Catalog& catalog() noexcept { return catalog_; }
   [[nodiscard]] PoolUsage pool_usage() const { return pool_->usage(); }
+  [[nodiscard]] std::uint64_t zombie_bytes() const { return pool_->zombie_bytes(); }
   [[nodiscard]] std::uint64_t boot_id() const noexcept { return boot_id_; }
   [[nodiscard]] std::uint64_t memory_id() const noexcept { return memory_id_; }
   [[nodiscard]] Notifier& notifier() noexcept { return notifier_; }

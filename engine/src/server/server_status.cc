@@ -118,7 +118,8 @@ std::string ServerStatusDesk::json() const {
     const PoolUsage pool = core_->pool_usage();
     out["pool"] = {{"size_bytes", pool.total_bytes},
                    {"used_bytes", pool.used_bytes},
-                   {"freeing_bytes", pool.freeing_bytes}};
+                   {"freeing_bytes", pool.freeing_bytes},
+                   {"zombie_bytes", core_->zombie_bytes()}};
     out["regions"] = Json::array();
     for (const RegionInfo& region : core_->regions(kListedMost))
       out["regions"].push_back(describe(region));
