@@ -15,6 +15,11 @@ constexpr std::string_view kOperations = "remora_client_operations_total";
 constexpr std::string_view kLatency = "remora_client_operation_latency_seconds";
 constexpr std::size_t kSparks = 30;
 
+/// Latency has one name for both atomics, operations have two.
+LabelFilter latency_of(const std::string& transport, const std::string& op) {
+  return {{"transport", transport}, {"op", op == "cas" || op == "add" ? "atomic" : op}};
+}
+
 // --- cells ---------------------------------------------------------------------------------------
 
 std::string dash_or(double value, std::string (*shown)(double)) {
@@ -129,11 +134,11 @@ Table operations_table(const TopSeries& series) {
       const LabelFilter labels{{"transport", transport}, {"op", op}};
       const double all = series.last(kOperations, labels);
       if (std::isnan(all) || all == 0) continue;
+      const auto latency = [&](const char* column) {
+        return seconds_text(series.most(kLatency, latency_of(transport, op), column));
+      };
       table.add({harmless(transport + " " + op), operations_text(series.rate(kOperations, labels)),
-                 seconds_text(series.most(kLatency, labels, "p50")),
-                 seconds_text(series.most(kLatency, labels, "p99")),
-                 seconds_text(series.most(kLatency, labels, "p999")),
-                 seconds_text(series.most(kLatency, labels, "max")),
+                 latency("p50"), latency("p99"), latency("p999"), latency("max"),
                  operations_text(failures(series, labels)), recent_operations(series, labels)});
     }
   return table;
@@ -348,7 +353,8 @@ Json top_json(const TopTarget& target) {
                {"per_second", number(series.rate(kOperations, labels))},
                {"errors_per_second", number(failures(series, labels))}};
       for (const char* const column : {"p50", "p90", "p99", "p999", "max"})
-        row[std::string{column} + "_seconds"] = number(series.most(kLatency, labels, column));
+        row[std::string{column} + "_seconds"] =
+            number(series.most(kLatency, latency_of(transport, op), column));
       operations.push_back(std::move(row));
     }
   return document;

@@ -12,7 +12,6 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 // An answer of /history with one counter and one histogram.
 Json history(const std::string& process, std::uint64_t first, std::vector<double> times_s,
@@ -220,6 +219,17 @@ TEST(TopView, OddStatusesAreShownAsFarAsTheyGo) {
     target.status = status;
     EXPECT_FALSE(top_lines(target, 80, 24).empty()) << status;
   }
+}
+
+// The latency of compare-and-swap and of fetch-and-add is one series.
+TEST(TopView, AtomicsShowTheLatencyTheyShare) {
+  TopTarget target{.address = "x"};
+  Json answer = history("a", 0, {0, 2}, {0, 10}, {1e-5, 3e-3});
+  answer["series"][0]["labels"]["op"] = "add";
+  answer["series"][1]["labels"]["op"] = "atomic";
+  ASSERT_TRUE(target.series.take(answer));
+  EXPECT_THAT(top_lines(target, 200, 100), Contains(HasSubstr("3.00 ms")));
+  EXPECT_EQ(top_json(target)["operations"][0]["p99_seconds"], 3e-3);
 }
 
 TEST(TopView, JsonHasTheSameFigures) {
