@@ -258,7 +258,7 @@ SEEDS = [
     ("packages: clang19", "packages: clang18", "no group 'clang18'"),
     ("{cxx: clang++-14, packages: clang14}", "{cxx: clang++-14, packages: build}",
      "nothing installs clang-14"),
-    ("run: sudo ci/docker/rxe-up.sh\n", "run: sudo ci/docker/rxe_up.sh\n", "rxe_up.sh is not in"),
+    ("$(sudo ci/docker/rxe-up.sh)", "$(sudo ci/docker/rxe_up.sh)", "rxe_up.sh is not in"),
     ("--target runtime", "--target runtme", "no stage 'runtme'"),
     ("    timeout-minutes: 60\n", "", "timeout-minutes must be"),
     ("actions/checkout@v4", "actions/checkout", "carries no version"),

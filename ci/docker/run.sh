@@ -12,6 +12,8 @@ usage: ci/docker/run.sh [OPTION...] IMAGE [ARGUMENT...]
   --engine=E  docker or podman (default: REMORA_CONTAINER_ENGINE, else docker, else podman)
   --print     print the command instead of running it
 
+REMORA_ADDRESS in the environment, the address of the RDMA interface, is given to the test image.
+
 Exit status: the container's; 3 when this host has no RDMA device; 125 as `docker run`.
 USAGE
 }
@@ -43,6 +45,10 @@ for node in /dev/infiniband/uverbs* /dev/infiniband/rdma_cm; do
 without one use compose.yaml, which is tcp"
   devices+=(--device "$node")
 done
+
+# The suites want to know the address of the device, as rxe-up.sh prints it.
+address=${REMORA_ADDRESS:-${REMORA_VM_ADDRESS:-}}
+if [[ $address ]]; then options+=(--env "REMORA_VM_ADDRESS=$address"); fi
 
 # Host network: an RDMA device belongs to the host's network namespace, and so do its addresses.
 command=("$engine" run --rm --network host "${devices[@]}" --ulimit memlock=-1:-1 --cap-drop ALL

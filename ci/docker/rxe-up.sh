@@ -100,7 +100,7 @@ make_pair() {
   local other
   netdev=$pair
   ! ip link show "$pair" >/dev/null 2>&1 || die 1 "$pair is there already: rxe-up.sh --down removes it"
-  other=$(ip -o -4 address show to "$address" | head -n 1)
+  other=$(ip -br -4 address show to "$address" | head -n 1 | xargs)
   [[ ! $other ]] || die 1 "$address overlaps with an address of this host ($other): give another --address"
   # MTU 9000: with 1500 the device's own is 1024.
   ip link add "$pair" mtu 9000 type veth peer name "$peer" mtu 9000 ||

@@ -54,9 +54,14 @@ export STORAGE_DRIVER=overlay
 engine=(--root "$house/store" --runroot "$house/run")
 base_image=localhost/remora-base:12
 declare -A image=([runtime]=localhost/remora:local [test]=localhost/remora-test:local)
+# The store's own mount, and what an interrupted build has left, would keep the folder from going.
+unmount_store() {
+  grep -oE " $house/(store|run)/[^ ]+" /proc/mounts | sort -r | xargs -r -n 1 umount || true
+}
+trap unmount_store EXIT
+trap 'exit 130' INT TERM HUP
 forget_images() {
-  # What a build left mounted would keep the folder.
-  grep -oE " $house/store/[^ ]+" /proc/mounts | sort -r | xargs -r -n 1 umount 2>/dev/null || true
+  unmount_store
   rm -rf --one-file-system "$house/store" "$house/run" "$house/base.tar"
 }
 if ((clean)); then forget_images; fi
