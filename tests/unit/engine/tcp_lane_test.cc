@@ -67,7 +67,12 @@ class ServerSide {
   [[nodiscard]] std::uint32_t key() const { return grant.extents.front().remote_key; }
   ServerLane::Progress step() {
     auto progress = ServerLane::Progress::kMore;
-    session->serve([&](const GrantTable& grants) { progress = lane->step(grants, served); });
+    session->serve([&](const GrantTable& grants) {
+      Served now;
+      progress = lane->step(grants, now);
+      served += now;
+      return now;
+    });
     return progress;
   }
 
