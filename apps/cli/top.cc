@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <iterator>
 #include <memory>
 #include <poll.h>
+#include <signal.h>
 #include <string>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -22,7 +24,6 @@
 #include <remora/config/server_config.h>
 
 #include "cli/command.h"
-#include "cli/interrupt.h"
 #include "cli/top_view.h"
 
 namespace remora::apps {
@@ -43,6 +44,10 @@ constexpr std::chrono::nanoseconds kIntervalMin = std::chrono::milliseconds{200}
 constexpr std::chrono::nanoseconds kIntervalMax = std::chrono::minutes{1};
 constexpr std::size_t kAddressesMax = 16;
 constexpr std::size_t kSecretBytesMax = 1'024;
+constexpr std::size_t kAnswerBytesMax = std::size_t{64} << 20;
+constexpr int kDepthMax = 16;
+// Keys and signals are looked at in between.
+constexpr std::chrono::nanoseconds kLiveTimeoutMax = std::chrono::seconds{2};
 
 double seconds_of(SteadyClock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -67,7 +72,7 @@ class Watched {
  public:
   Watched(const std::string& address, const config::Endpoint& endpoint,
           std::chrono::nanoseconds timeout)
-      : client_{endpoint.address, endpoint.port}, target_{.address = address} {
+      : client_{endpoint.address, endpoint.port}, timeout_{timeout}, target_{.address = address} {
     client_.set_connection_timeout(std::chrono::duration_cast<std::chrono::microseconds>(timeout));
     client_.set_read_timeout(std::chrono::duration_cast<std::chrono::microseconds>(timeout));
     client_.set_keep_alive(false);
@@ -82,13 +87,13 @@ class Watched {
   void ask() {
     failed_.reset();
     const auto history = fetch("/history?since=" + std::to_string(target_.series.next()));
-    const auto status = history ? fetch("/status") : std::nullopt;
+    auto status = history ? fetch("/status") : std::nullopt;
     const auto now = SteadyClock::now();
     if (history && !target_.series.take(*history))
       fail_with(ExitCode::kConnection, "what answers is not an endpoint of Remora");
     if (!failed_ && status && status->is_object()) {
       target_.status_before = std::move(target_.status);
-      target_.status = *status;
+      target_.status = std::move(*status);
       target_.seconds_between =
           answered_at_ == SteadyClock::time_point{} ? 0 : seconds_of(now - answered_at_);
       answered_at_ = now;
@@ -104,9 +109,16 @@ class Watched {
   void fail_with(ExitCode code, std::string text) { failed_.emplace(code, std::move(text)); }
 
   std::optional<Json> fetch(const std::string& path) {
-    const httplib::Result answer = client_.Get(path.c_str());
+    const auto until = SteadyClock::now() + timeout_;
+    std::string body;
+    const httplib::Result answer =
+        client_.Get(path.c_str(), [&](const char* bytes, std::size_t count) {
+          body.append(bytes, count);
+          return body.size() <= kAnswerBytesMax && SteadyClock::now() < until;
+        });
     if (!answer) {
-      const bool timed_out = answer.error() == httplib::Error::Read;
+      const bool timed_out =
+          answer.error() == httplib::Error::Read || answer.error() == httplib::Error::Canceled;
       fail_with(ExitCode::kConnection, timed_out ? std::string{"no answer in time (--timeout)"}
                                                  : "cannot connect (" +
                                                        httplib::to_string(answer.error()) +
@@ -125,7 +137,9 @@ class Watched {
                                            ": not an endpoint of Remora, or one without history");
       return std::nullopt;
     }
-    Json parsed = Json::parse(answer->body, nullptr, /*allow_exceptions=*/false);
+    // What is deeper than anything of ours is left out: copying it would recurse as deep.
+    const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kDepthMax; };
+    Json parsed = Json::parse(body, shallow, /*allow_exceptions=*/false);
     if (parsed.is_discarded()) {
       fail_with(ExitCode::kConnection, path + " is not JSON: not an endpoint of Remora");
       return std::nullopt;
@@ -134,6 +148,7 @@ class Watched {
   }
 
   httplib::Client client_;
+  std::chrono::nanoseconds timeout_;
   TopTarget target_;
   std::optional<Failure> failed_;
   SteadyClock::time_point began_ = SteadyClock::now();
@@ -142,22 +157,40 @@ class Watched {
 
 // --- the terminal --------------------------------------------------------------------------------
 
-/// The alternate screen, and keys as they are typed; the terminal is as before when it goes.
+termios g_terminal_before;  // valid while g_keys
+volatile std::sig_atomic_t g_keys = 0;
+
+/// Async-signal-safe.
+void give_terminal_back() noexcept {
+  constexpr std::string_view kBack = "\x1b[?25h\x1b[?1049l";
+  (void)!::write(STDOUT_FILENO, kBack.data(), kBack.size());
+  if (g_keys != 0) ::tcsetattr(STDIN_FILENO, TCSANOW, &g_terminal_before);
+}
+
+void die_in_order(int signal) {
+  give_terminal_back();
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+/// The alternate screen, and keys as they are typed; the terminal is as before when it goes, or
+/// when a signal ends the program.
 class Screen {
  public:
   Screen() {
-    keys_ = ::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &before_) == 0;
+    keys_ = ::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &g_terminal_before) == 0;
+    g_keys = keys_ ? 1 : 0;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, die_in_order);
+    ::signal(SIGTSTP, SIG_IGN);  // a stopped screen would stay
+    ::signal(SIGPIPE, SIG_IGN);  // a process that hangs up
     if (keys_) {
-      termios raw = before_;
+      termios raw = g_terminal_before;
       raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
       ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     }
     put("\x1b[?1049h\x1b[?25l");
   }
-  ~Screen() {
-    put("\x1b[?25h\x1b[?1049l");
-    if (keys_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-  }
+  ~Screen() { give_terminal_back(); }
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
@@ -202,7 +235,6 @@ class Screen {
     std::fflush(stdout);
   }
 
-  termios before_{};
   bool keys_ = false;
 };
 
@@ -221,15 +253,14 @@ std::vector<std::string> all_lines(const std::vector<std::unique_ptr<Watched>>& 
 }
 
 Outcome watch(const std::vector<std::unique_ptr<Watched>>& watched, const TopOptions& options) {
-  catch_interrupts();
   const Screen screen;
   bool paused = false;
-  while (interrupted() == 0) {
+  while (true) {
     if (!paused)
       for (const auto& each : watched) each->ask();
     const auto next = SteadyClock::now() + options.interval;
     Screen::Size drawn{0, 0};
-    while (interrupted() == 0 && SteadyClock::now() < next) {
+    while (SteadyClock::now() < next) {
       if (const Screen::Size size = Screen::size(); !(size == drawn)) {
         drawn = size;
         std::vector<std::string> lines = all_lines(watched, size.columns, size.rows - 1);
@@ -257,6 +288,8 @@ Outcome look_once(const Globals& globals, const std::vector<std::unique_ptr<Watc
     if (each->failed()) {
       failure = Failure{each->failed()->exit_code,
                         "top " + each->target().address + ": " + each->failed()->text};
+      document.push_back({{"address", each->target().address},
+                          {"error", error_json(*failure, to_int(failure->exit_code))}});
       continue;
     }
     if (globals.json)
@@ -265,8 +298,12 @@ Outcome look_once(const Globals& globals, const std::vector<std::unique_ptr<Watc
       for (const std::string& line : top_lines(each->target(), 200, 1'000))
         std::cout << line << '\n';
   }
+  if (globals.json && (!failure || watched.size() > 1)) {
+    print_json(Json{{"processes", std::move(document)}});
+    if (failure) std::cerr << "remora: " << failure->text << '\n';
+    return failure ? failure->exit_code : ExitCode::kOk;
+  }
   if (failure) return tl::make_unexpected(std::move(*failure));
-  if (globals.json) print_json(Json{{"processes", std::move(document)}});
   return ExitCode::kOk;
 }
 
@@ -292,6 +329,8 @@ Outcome top(const Globals& globals, const TopOptions& options) {
     if (!read) return tl::make_unexpected(read.error());
     *secret = std::move(*read);
   }
+  const bool live = !globals.json && !options.once && ::isatty(STDOUT_FILENO) == 1;
+  const auto timeout = live ? std::min(globals.timeout, kLiveTimeoutMax) : globals.timeout;
   std::vector<std::unique_ptr<Watched>> watched;
   for (const std::string& given : options.addresses) {
     const std::string address = without_scheme(given);
@@ -300,12 +339,10 @@ Outcome top(const Globals& globals, const TopOptions& options) {
       return fail(ExitCode::kUsage, "top: '" + given +
                                         "' is no HOST:PORT of a metrics endpoint, "
                                         "such as 127.0.0.1:9471");
-    watched.push_back(std::make_unique<Watched>(address, *endpoint, globals.timeout));
+    watched.push_back(std::make_unique<Watched>(address, *endpoint, timeout));
     watched.back()->authorize(token, options.user, password);
   }
-  if (globals.json || options.once || ::isatty(STDOUT_FILENO) == 0)
-    return look_once(globals, watched);
-  return watch(watched, options);
+  return live ? watch(watched, options) : look_once(globals, watched);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kOperations = "remora_client_operations_total";
 constexpr std::string_view kLatency = "remora_client_operation_latency_seconds";
 constexpr std::size_t kSparks = 30;
+constexpr std::size_t kNamesMost = 8;
 
 /// Latency has one name for both atomics, operations have two.
 LabelFilter latency_of(const std::string& transport, const std::string& op) {
@@ -182,9 +183,11 @@ Table servers_table(const Json& status) {
   Table table{{"SERVER", "transport", "lanes", "regions", "why"}, {1, 3, 4}};
   for (const Json& session : list_of(status, "sessions")) {
     std::string regions;
-    for (const Json& region : list_of(session, "regions"))
-      regions += (regions.empty() ? "" : ",") +
-                 harmless(region.is_string() ? region.get<std::string>() : region.dump());
+    const Json& names = list_of(session, "regions");
+    for (std::size_t i = 0; i < std::min(names.size(), kNamesMost); ++i)
+      regions += (i == 0 ? "" : ",") +
+                 harmless(names[i].is_string() ? names[i].get<std::string>() : names[i].dump());
+    if (names.size() > kNamesMost) regions += " +" + std::to_string(names.size() - kNamesMost);
     table.add({text_of(session, "server"), text_of(session, "transport"), text_of(session, "lanes"),
                regions, text_of(session, "reason")});
   }
@@ -223,10 +226,12 @@ double served(const Json& session) {
   return sum;
 }
 
-Json session_of(const Json& status, const std::string& id) {
+/// The sessions of a status by id.
+std::map<std::string, const Json*> by_id(const Json& status) {
+  std::map<std::string, const Json*> found;
   for (const Json& session : list_of(status, "sessions"))
-    if (text_of(session, "id") == id) return session;
-  return Json::object();
+    found.emplace(text_of(session, "id"), &session);
+  return found;
 }
 
 Table sessions_table(const TopTarget& target) {
@@ -236,8 +241,11 @@ Table sessions_table(const TopTarget& target) {
     std::vector<std::string> cells;
   };
   std::vector<Row> rows;
+  static const Json kNone = Json::object();
+  const auto befores = by_id(target.status_before);
   for (const Json& session : list_of(target.status, "sessions")) {
-    const Json before = session_of(target.status_before, text_of(session, "id"));
+    const auto known = befores.find(text_of(session, "id"));
+    const Json& before = known == befores.end() ? kNone : *known->second;
     const auto rate = [&](double now, double then) {
       return target.seconds_between > 0 ? (now - then) / target.seconds_between : std::nan("");
     };
@@ -286,11 +294,10 @@ std::string first_line(const TopTarget& target) {
 }
 
 void cut(std::string& line, std::size_t width) {
-  while (columns_of(line) > width) {
-    while (!line.empty() && (static_cast<unsigned char>(line.back()) & 0xc0U) == 0x80)
-      line.pop_back();
-    if (!line.empty()) line.pop_back();
-  }
+  std::size_t columns = 0;
+  for (std::size_t at = 0; at < line.size(); ++at)
+    if ((static_cast<unsigned char>(line[at]) & 0xc0U) != 0x80 && columns++ == width)
+      return line.resize(at);
 }
 
 }  // namespace

@@ -163,7 +163,8 @@ constexpr std::size_t kCredentialBytesMax = 1'024;
 // What the header of a request can carry.
 bool is_token(std::string_view value) {
   return !value.empty() && value.size() <= kCredentialBytesMax &&
-         std::all_of(value.begin(), value.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+         std::all_of(value.begin(), value.end(),
+                     [](char c) { return c > ' ' && c < '\x7f' && c != '%'; });
 }
 
 bool is_password(std::string_view value) {
@@ -364,7 +365,7 @@ constexpr std::array kKeys{
               kMetricsAddress,
               "Serves a live page at `/`, `/metrics`, `/status`, `/history`, `/healthz` and "
               "`/readyz`. Not encrypted."),
-    secret(free_text("metrics.token", "printable ASCII without spaces, at most 1024 bytes",
+    secret(free_text("metrics.token", "printable ASCII without spaces and %, at most 1024 bytes",
                      is_token, kMetricsToken,
                      "Readers of `/metrics`, `/status` and `/history` must send it: "
                      "`Authorization: Bearer TOKEN`.")),
@@ -497,7 +498,8 @@ std::string check_value(const Key& key, const Value& value) {
     case KeyType::kText: {
       const auto& found = std::get<std::string>(value);
       if (key.check(found)) return {};
-      if (key.secret) return "must be " + range_text(key);
+      // Who writes user: NAME:PASSWORD must not read the password in a log.
+      if (key.secret || key.check == is_user) return "must be " + range_text(key);
       return outside(key, in_quotes(found));
     }
     case KeyType::kChoice: {

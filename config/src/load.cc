@@ -64,8 +64,9 @@ std::string join_path(const std::string& path, std::string_view name) {
 // Walks the tree along the key table and fills the struct.
 class Binder {
  public:
-  Binder(const std::string& file, const Environment& environment)
-      : file_{file}, environment_{environment}, report_{file} {}
+  // `read_files`: whether `file` is one, so that those it names may be read, too.
+  Binder(const std::string& file, const Environment& environment, bool read_files)
+      : file_{file}, environment_{environment}, read_files_{read_files}, report_{file} {}
 
   tl::expected<ServerConfig, Diagnostics> bind(const YamlNode& root) {
     report_.note_place("", root.place);
@@ -73,7 +74,7 @@ class Binder {
       bind_map(root, "", "", 0);
     else
       report_.fault("", not_a_map("", root.kind));
-    read_secret_files();
+    if (read_files_) read_secret_files();
     if (report_.good("")) check_rules(config_, report_);
     Diagnostics diagnostics = report_.take();
     if (!diagnostics.empty()) return tl::make_unexpected(std::move(diagnostics));
@@ -179,7 +180,7 @@ class Binder {
                               std::string{describe(node.kind)});
       return;
     }
-    const auto expanded = expand_scalar(node, path);
+    const auto expanded = expand_scalar(node, path, key.secret);
     if (!expanded) return;
     const auto value = convert(expanded->text, key);
     if (!value)
@@ -235,10 +236,16 @@ class Binder {
     store(Value{std::move(words)}, key, path, region, variables);
   }
 
-  std::optional<Expanded> expand_scalar(const YamlNode& node, const std::string& path) {
+  std::optional<Expanded> expand_scalar(const YamlNode& node, const std::string& path,
+                                        bool secret = false) {
     auto expanded = expand(node.scalar, environment_);
     if (expanded) return std::move(*expanded);
-    report_.fault_at(node.place, path, expanded.error());
+    // What is no variable may be a part of the secret itself.
+    const bool names_one = expanded.error().starts_with("the environment variable ");
+    report_.fault_at(node.place, path,
+                     secret && !names_one
+                         ? "holds a '${' that is no variable: '$${' writes a literal '${'"
+                         : expanded.error());
     return std::nullopt;
   }
 
@@ -298,6 +305,7 @@ class Binder {
 
   const std::string& file_;
   const Environment& environment_;
+  const bool read_files_;
   Report report_;
   std::set<std::string> meant_;  // paths that an unknown key was probably meant for
   ServerConfig config_;
@@ -317,9 +325,12 @@ std::optional<std::string> process_environment(const std::string& name) {
   return std::string{value};
 }
 
-tl::expected<ServerConfig, Diagnostics> parse_server(std::string_view text,
-                                                     const std::string& filename,
-                                                     const Environment& environment) {
+namespace {
+
+tl::expected<ServerConfig, Diagnostics> parse_and_bind(std::string_view text,
+                                                       const std::string& filename,
+                                                       const Environment& environment,
+                                                       bool read_files) {
   auto tree = parse_yaml(text);
   if (!tree) {
     Diagnostics diagnostics;
@@ -329,14 +340,22 @@ tl::expected<ServerConfig, Diagnostics> parse_server(std::string_view text,
   }
   if (tree->kind == YamlNode::Kind::kNull)
     return tl::make_unexpected(one(filename, "says nothing: at least pool.size is required"));
-  return Binder{filename, environment}.bind(*tree);
+  return Binder{filename, environment, read_files}.bind(*tree);
+}
+
+}  // namespace
+
+tl::expected<ServerConfig, Diagnostics> parse_server(std::string_view text,
+                                                     const std::string& filename,
+                                                     const Environment& environment) {
+  return parse_and_bind(text, filename, environment, /*read_files=*/false);
 }
 
 tl::expected<ServerConfig, Diagnostics> load_server(const std::string& path,
                                                     const Environment& environment) {
   const auto text = read_file(path);
   if (!text) return tl::make_unexpected(one(path, text.error()));
-  return parse_server(*text, path, environment);
+  return parse_and_bind(*text, path, environment, /*read_files=*/true);
 }
 
 }  // namespace remora::config

@@ -154,6 +154,13 @@ void check_metrics(const ServerConfig& config, Report& report) {
   const Metrics& metrics = config.metrics;
   const bool secret_good = report.good("metrics.password") && report.good("metrics.password_file");
   if (!report.good("metrics") || !report.good("metrics.user") || !secret_good) return;
+  // A struct filled by hand: nobody would read the file, and everybody would be let in.
+  if (report.good("metrics.token_file") && !metrics.token_file.empty() && metrics.token.empty() &&
+      report.good("metrics.token"))
+    report.fault("metrics.token_file", "has not been read: load_server() does, else set token");
+  if (!metrics.password_file.empty() && metrics.password.empty())
+    report.fault("metrics.password_file",
+                 "has not been read: load_server() does, else set password");
   if (metrics.user.empty() && !metrics.password.empty())
     report.fault("metrics.password", "of no user: give metrics.user too");
   if (!metrics.user.empty() && metrics.password.empty())

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -38,22 +39,48 @@ std::string_view name_of(Unit unit) {
   return "";
 }
 
-// What `now` counts and `before` did not. Cells only grow, so buckets do.
+// What `now` counts and `before` did not. Cells only grow, but for those that threads without
+// memory of their own share and may lose counts in.
 LatencyHistogram difference(const LatencyHistogram& now, const LatencyHistogram& before) {
   LatencyHistogram since;
-  for (std::size_t rank = 0; rank < Buckets::kCount; ++rank)
-    since.record_n(Buckets::upper_of_rank(rank),
-                   now.count_at_rank(rank) - before.count_at_rank(rank));
+  for (std::size_t rank = 0; rank < Buckets::kCount; ++rank) {
+    const std::uint64_t counted = now.count_at_rank(rank);
+    const std::uint64_t known = before.count_at_rank(rank);
+    if (counted > known) since.record_n(Buckets::upper_of_rank(rank), counted - known);
+  }
   return since;
 }
 
-// Integers without a fraction, which halves the text; what is no number as null.
-nlohmann::json number(double value) {
-  constexpr double kExact = 9'007'199'254'740'992.0;  // 2^53
-  if (!std::isfinite(value)) return nullptr;
-  if (std::fabs(value) < kExact && value == std::trunc(value))
-    return static_cast<std::int64_t>(value);
-  return value;
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string object_of(const Labels& labels) {
+  std::string out = "{";
+  for (const Label& label : labels)
+    out += (out.size() > 1 ? "," : "") + json_text(label.name) + ":" + json_text(label.value);
+  return out + "}";
+}
+
+// The shortest text that reads back as the same number; what is no number as null.
+void append_number(std::string& to, double value) {
+  if (!std::isfinite(value)) {
+    to += "null";
+    return;
+  }
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  to.append(text.data(), end);
+}
+
+template <typename Value, typename Append>
+void append_list(std::string& to, const std::vector<Value>& values, Append append) {
+  to += '[';
+  for (const Value& value : values) {
+    if (to.back() != '[') to += ',';
+    append(to, value);
+  }
+  to += ']';
 }
 
 std::string random_name() {
@@ -107,15 +134,14 @@ void History::run() {
 }
 
 History::Track& History::track_of(const FamilySnapshot& family, const SeriesSnapshot& series) {
-  auto& track = tracks_[Key{family.name, series.labels}];
-  if (track != nullptr) return *track;
+  Key key{family.name, series.labels};
+  if (const auto known = tracks_.find(key); known != tracks_.end()) return *known->second;
   auto made = std::make_unique<Track>();
   made->kind = family.kind;
   made->unit = family.shape.unit;
   made->columns.assign(family.kind == Kind::kHistogram ? kHistogramColumns.size() : 1,
                        Column(options_.samples_max, kNothing));
-  track = std::move(made);
-  return *track;
+  return *tracks_.emplace(std::move(key), std::move(made)).first->second;
 }
 
 void History::record(Track& track, const SeriesSnapshot& series, std::size_t place) const {
@@ -154,43 +180,67 @@ void History::sample(std::chrono::system_clock::time_point now) {
   ++next_;
 }
 
-std::string History::json(std::uint64_t since) const {
+// What an answer is made of, so that samples are not held up while it is written.
+struct History::Excerpt {
+  struct Line {
+    Key key;
+    Kind kind;
+    Unit unit;
+    std::vector<Column> columns;
+  };
+  std::uint64_t first = 0;
+  std::uint64_t next = 0;
+  std::vector<std::int64_t> times_ms;
+  std::vector<Line> lines;
+};
+
+History::Excerpt History::excerpt(std::uint64_t since) const {
   const std::lock_guard lock{mutex_};
   const std::uint64_t oldest =
       next_ > options_.samples_max ? next_ - options_.samples_max : std::uint64_t{0};
-  const std::uint64_t first = std::clamp(since, oldest, next_);
-  const auto values_of = [&](const Column& column) {
-    nlohmann::json values = nlohmann::json::array();
-    for (std::uint64_t n = first; n < next_; ++n)
-      values.push_back(number(column[static_cast<std::size_t>(n % options_.samples_max)]));
-    return values;
+  Excerpt out;
+  out.first = std::clamp(since, oldest, next_);
+  out.next = next_;
+  const auto slice = [&](const auto& ring, auto& values) {
+    values.reserve(static_cast<std::size_t>(out.next - out.first));
+    for (std::uint64_t n = out.first; n < out.next; ++n)
+      values.push_back(ring[static_cast<std::size_t>(n % options_.samples_max)]);
   };
-  nlohmann::json times = nlohmann::json::array();
-  for (std::uint64_t n = first; n < next_; ++n)
-    times.push_back(times_ms_[static_cast<std::size_t>(n % options_.samples_max)]);
-  nlohmann::json all = nlohmann::json::array();
+  slice(times_ms_, out.times_ms);
+  out.lines.reserve(tracks_.size());
   for (const auto& [key, track] : tracks_) {
-    nlohmann::json labels = nlohmann::json::object();
-    for (const Label& label : key.second) labels[label.name] = label.value;
-    nlohmann::json series{
-        {"name", key.first}, {"kind", name_of(track->kind)}, {"labels", std::move(labels)}};
-    if (track->kind == Kind::kHistogram) {
-      series["unit"] = name_of(track->unit);
-      for (std::size_t i = 0; i < kHistogramColumns.size(); ++i)
-        series[std::string{kHistogramColumns[i]}] = values_of(track->columns[i]);
-    } else {
-      series["values"] = values_of(track->columns[0]);
-    }
-    all.push_back(std::move(series));
+    auto& line = out.lines.emplace_back(Excerpt::Line{key, track->kind, track->unit, {}});
+    line.columns.resize(track->columns.size());
+    for (std::size_t i = 0; i < line.columns.size(); ++i) slice(track->columns[i], line.columns[i]);
   }
-  return nlohmann::json{{"process", id_},
-                        {"period_ms", options_.period.count()},
-                        {"kept", options_.samples_max},
-                        {"first", first},
-                        {"next", next_},
-                        {"times_ms", std::move(times)},
-                        {"series", std::move(all)}}
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return out;
+}
+
+std::string History::json(std::uint64_t since) const {
+  // A whole history is some megabytes: one answer at a time.
+  const std::lock_guard writing{writing_};
+  const Excerpt from = excerpt(since);
+  std::string out = "{\"process\":" + json_text(id_) +
+                    ",\"period_ms\":" + std::to_string(options_.period.count()) +
+                    ",\"kept\":" + std::to_string(options_.samples_max) +
+                    ",\"first\":" + std::to_string(from.first) +
+                    ",\"next\":" + std::to_string(from.next) + ",\"times_ms\":";
+  append_list(out, from.times_ms,
+              [](std::string& to, std::int64_t time) { to += std::to_string(time); });
+  out += ",\"series\":[";
+  for (const Excerpt::Line& line : from.lines) {
+    const bool histogram = line.kind == Kind::kHistogram;
+    if (out.back() != '[') out += ',';
+    out += "{\"name\":" + json_text(line.key.first) + ",\"kind\":" + json_text(name_of(line.kind)) +
+           ",\"labels\":" + object_of(line.key.second);
+    if (histogram) out += ",\"unit\":" + json_text(name_of(line.unit));
+    for (std::size_t i = 0; i < line.columns.size(); ++i) {
+      out += "," + json_text(histogram ? kHistogramColumns[i] : "values") + ":";
+      append_list(out, line.columns[i], append_number);
+    }
+    out += '}';
+  }
+  return out + "]}";
 }
 
 }  // namespace remora::metrics

@@ -56,7 +56,9 @@ class History {
   };
   using Key = std::pair<std::string, Labels>;  // family, labels
 
+  struct Excerpt;
   void run();
+  [[nodiscard]] Excerpt excerpt(std::uint64_t since) const;
   Track& track_of(const FamilySnapshot& family, const SeriesSnapshot& series);
   void record(Track& track, const SeriesSnapshot& series, std::size_t place) const;
 
@@ -64,7 +66,8 @@ class History {
   const Options options_;
   const std::string id_;
 
-  mutable std::mutex mutex_;  // all below
+  mutable std::mutex writing_;  // held while an answer is written
+  mutable std::mutex mutex_;    // all below
   std::map<Key, std::unique_ptr<Track>> tracks_;
   std::vector<std::int64_t> times_ms_;
   std::uint64_t next_ = 0;  // number of the sample to come

@@ -36,9 +36,11 @@ bool same_secret(std::string_view a, std::string_view b) noexcept {
 
 Status check_access(const HttpAccess& access) {
   const auto wrong = [](Operation what) { return Error{Code::kInvalidArgument, what}; };
-  if (access.token.size() > kCredentialBytesMax || !is_printable(access.token, false))
+  // cpp-httplib decodes %XX in headers: such a token would never be what was sent.
+  if (access.token.size() > kCredentialBytesMax || !is_printable(access.token, false) ||
+      access.token.find('%') != std::string::npos)
     return wrong(
-        "token of a metrics endpoint: printable ASCII without spaces, at most 1,024 bytes");
+        "token of a metrics endpoint: printable ASCII without spaces and %, at most 1,024 bytes");
   if (access.user.empty() != access.password.empty())
     return wrong("user and password of a metrics endpoint: both or none");
   if (access.user.size() > kCredentialBytesMax || access.password.size() > kCredentialBytesMax ||

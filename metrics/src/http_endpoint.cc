@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
@@ -101,7 +102,9 @@ class HttpEndpoint::Impl {
  private:
   struct Connection {
     std::thread thread;
-    bool done = false;  // under ended_mutex_
+    std::atomic<bool> asked{false};  // its request is complete
+    int fd = -1;
+    bool done = false;  // under ended_mutex_; its descriptor is open as long as it is not
   };
   struct Refused {
     Descriptor socket;
@@ -140,14 +143,25 @@ class HttpEndpoint::Impl {
     return connections_.size() < connections_max_;
   }
 
+  // The oldest connection that has not asked for anything yet makes room: whoever is silent keeps
+  // nobody out. False where all are being answered.
+  bool cut_a_silent_one() {
+    const std::lock_guard lock{ended_mutex_};
+    const auto silent =
+        std::find_if(connections_.begin(), connections_.end(),
+                     [](const Connection& each) { return !each.done && !each.asked.load(); });
+    return silent != connections_.end() && ::shutdown(silent->fd, SHUT_RDWR) == 0;
+  }
+
   void take(Descriptor socket) noexcept {
-    if (!has_room()) return refuse(std::move(socket));
+    if (!has_room() && !(cut_a_silent_one() && has_room())) return refuse(std::move(socket));
     const Deadline deadline = std::chrono::steady_clock::now() + request_timeout_;
     try {
       Connection& connection = connections_.emplace_back();
+      connection.fd = socket.fd();
       try {
         connection.thread = std::thread{[this, &connection, deadline, socket = std::move(socket)] {
-          serve(socket.fd(), deadline);
+          serve(socket.fd(), deadline, connection.asked);
           end(connection);
         }};
       } catch (...) {
@@ -175,9 +189,9 @@ class HttpEndpoint::Impl {
     }
   }
 
-  void serve(int fd, Deadline deadline) noexcept {
+  void serve(int fd, Deadline deadline, std::atomic<bool>& asked) noexcept {
     try {
-      DeadlineStream stream{fd, stop_, deadline};
+      DeadlineStream stream{fd, stop_, deadline, asked};
       server_.serve(stream);
     } catch (...) {  // no memory for the answer: the peer sees its connection close
     }

@@ -147,9 +147,18 @@ bool HttpServer::refuse(const httplib::Request& request, httplib::Response& resp
 
 void HttpServer::serve(DeadlineStream& stream) {
   bool closed = false;
-  // Ranges are dropped: many small ones of one page would be answered many times over.
-  const bool answered = process_request(stream, /*close_connection=*/true, closed,
-                                        [](httplib::Request& request) { request.ranges.clear(); });
+  const bool answered = process_request(
+      stream, /*close_connection=*/true, closed, [&stream](httplib::Request& request) {
+        stream.note_request();
+        // Many small ones of one page would be answered many times over.
+        request.ranges.clear();
+        // cpp-httplib would choose brotli at its highest quality: seconds of a processor for a
+        // page.
+        const bool gzip =
+            request.get_header_value("Accept-Encoding").find("gzip") != std::string::npos;
+        request.headers.erase("Accept-Encoding");
+        if (gzip) request.set_header("Accept-Encoding", "gzip");
+      });
   if (answered) stream.finish();
 }
 

@@ -3,6 +3,7 @@
 // cpp-httplib's parsing, routing and compression, on connections of ours.
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <httplib.h>
@@ -22,8 +23,11 @@ namespace remora::metrics {
 // A connection that ends at a deadline whatever its peer does, and bounds what it reads.
 class DeadlineStream final : public httplib::Stream {
  public:
-  DeadlineStream(int fd, const StopSignal& stop, Deadline deadline) noexcept
-      : fd_{fd}, stop_{stop}, deadline_{deadline} {}
+  // `asked` is set once the head of a request has been read.
+  DeadlineStream(int fd, const StopSignal& stop, Deadline deadline,
+                 std::atomic<bool>& asked) noexcept
+      : fd_{fd}, stop_{stop}, deadline_{deadline}, asked_{asked} {}
+  void note_request() noexcept { asked_.store(true); }
 
   [[nodiscard]] bool is_readable() const override;
   [[nodiscard]] bool is_writable() const override;
@@ -44,6 +48,7 @@ class DeadlineStream final : public httplib::Stream {
   int fd_;
   const StopSignal& stop_;
   Deadline deadline_;
+  std::atomic<bool>& asked_;
   std::array<char, 4096> buffer_{};  // the parser reads byte by byte
   std::size_t begin_ = 0;
   std::size_t end_ = 0;

@@ -101,6 +101,7 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       listening_{descriptions_of(listeners_)},
       devices_{std::move(doors.devices)},
       desk_{std::move(doors.desk)},
+      metrics_address_{doors.http ? "http://" + doors.http->address() : std::string{}},
       http_{std::move(doors.http)} {}
 
 ServerCore::~ServerCore() {
@@ -283,7 +284,9 @@ void ServerCore::work() noexcept {
       const std::function<void()> job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
+      job_began_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
       job();
+      job_began_.store(0, std::memory_order_relaxed);
     }
     lock.lock();
   }
@@ -470,6 +473,13 @@ std::vector<std::shared_ptr<ServerSession>> ServerCore::sessions(std::size_t mos
   return some;
 }
 
+std::chrono::seconds ServerCore::job_age() const noexcept {
+  const Clock::rep began = job_began_.load(std::memory_order_relaxed);
+  if (began == 0) return {};
+  return std::chrono::duration_cast<std::chrono::seconds>(
+      Clock::now() - Clock::time_point{Clock::duration{began}});
+}
+
 std::size_t ServerCore::session_count() const {
   const std::lock_guard lock{mutex_};
   return sessions_.size();
@@ -505,8 +515,6 @@ Status ServerCore::remove_region(std::string_view name) {
   return removed;
 }
 
-std::string ServerCore::metrics_address() const {
-  return http_ ? "http://" + http_->address() : std::string{};
-}
+std::string ServerCore::metrics_address() const { return metrics_address_; }
 
 }  // namespace remora::detail

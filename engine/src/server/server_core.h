@@ -7,6 +7,7 @@
 /// other.
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -75,6 +76,8 @@ class ServerCore {
   Result<RegionInfo> create_region(RegionSpec spec);
   Status remove_region(std::string_view name);
   [[nodiscard]] std::size_t session_count() const;
+  /// How long the worker has been at what it does now; 0 where it does nothing.
+  [[nodiscard]] std::chrono::seconds job_age() const noexcept;
   /// At most so many, in no order.
   [[nodiscard]] std::vector<std::shared_ptr<ServerSession>> sessions(std::size_t most) const;
   [[nodiscard]] std::vector<RegionInfo> regions(std::size_t most) const {
@@ -125,6 +128,7 @@ class ServerCore {
   std::vector<std::string> devices_;
   std::vector<metrics::CallbackHandle> pool_series_;
   const std::shared_ptr<ServerStatusDesk> desk_;
+  const std::string metrics_address_;
   std::optional<metrics::HttpEndpoint> http_;
 
   mutable std::mutex mutex_;  // sessions and jobs
@@ -138,6 +142,7 @@ class ServerCore {
   std::condition_variable job_added_;
   UniqueFd room_event_;
   std::atomic<bool> hurried_{false};
+  std::atomic<Clock::rep> job_began_{0};  ///< 0: none
   bool stopping_ = false;
   bool stopped_ = false;
   std::thread worker_;

@@ -93,9 +93,11 @@ std::vector<std::string> ServerStatusDesk::unready() const {
   if (!alive.ok) reasons.push_back(alive.text);
   const std::lock_guard lock{mutex_};
   if (core_ == nullptr) return {"starting: the pool and its regions are being made"};
-  if (const std::size_t sessions = core_->session_count(); sessions >= limits_.sessions_max)
-    reasons.push_back("full: " + std::to_string(sessions) + " sessions, limits.sessions_max is " +
-                      std::to_string(limits_.sessions_max));
+  // A server that is full does what it is for, and whoever restarts what is not ready would take
+  // its clients' data away.
+  if (const std::chrono::seconds busy = core_->job_age(); busy >= limits_.request_timeout)
+    reasons.push_back("busy: one control request has taken " + std::to_string(busy.count()) +
+                      " s, more than limits.request_timeout; others wait");
   return reasons;
 }
 

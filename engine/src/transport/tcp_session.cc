@@ -42,9 +42,22 @@ Served& Served::operator+=(const Served& more) noexcept {
   return *this;
 }
 
-Served Session::served() noexcept {
-  const Exclusive lock{*this};
-  return served_;
+void Session::note(const Served& served) noexcept {
+  const auto raise = [](std::atomic<std::uint64_t>& total, std::uint64_t by) {
+    if (by != 0) total.store(total.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+  };
+  for (std::size_t i = 0; i < served.operations.size(); ++i)
+    raise(operations_served_[i], served.operations[i]);
+  for (std::size_t i = 0; i < served.bytes.size(); ++i) raise(bytes_served_[i], served.bytes[i]);
+}
+
+Served Session::served() const noexcept {
+  Served all;
+  for (std::size_t i = 0; i < all.operations.size(); ++i)
+    all.operations[i] = operations_served_[i].load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < all.bytes.size(); ++i)
+    all.bytes[i] = bytes_served_[i].load(std::memory_order_relaxed);
+  return all;
 }
 
 Result<std::uint32_t> GrantTable::add(const GrantedExtent& extent) {

@@ -125,11 +125,11 @@ class Session : public std::enable_shared_from_this<Session> {
     // The lock goes to who asks first, which would nearly always be the thread that just had it.
     if (wanted_.load(std::memory_order_relaxed) != 0) return false;
     const std::lock_guard lock{mutex_};
-    served_ += step(static_cast<const GrantTable&>(grants_));
+    note(step(static_cast<const GrantTable&>(grants_)));
     return true;
   }
-  /// All that was served so far. Waits for the step of a lane.
-  [[nodiscard]] Served served() noexcept;
+  /// What was served so far, but for what was refused. Any thread; waits for nobody.
+  [[nodiscard]] Served served() const noexcept;
 
  private:
   /// The session's lock, for others than the thread that serves.
@@ -148,6 +148,11 @@ class Session : public std::enable_shared_from_this<Session> {
     Session& session_;
   };
 
+  /// By the thread that serves alone, so nothing need be locked.
+  void note(const Served& served) noexcept;
+
+  std::array<std::atomic<std::uint64_t>, 4> operations_served_{};
+  std::array<std::atomic<std::uint64_t>, 2> bytes_served_{};
   UniqueFd event_;
   std::atomic<bool> broken_{false};
   std::atomic<int> wanted_{0};
@@ -155,7 +160,6 @@ class Session : public std::enable_shared_from_this<Session> {
   GrantTable grants_;
   std::vector<std::shared_ptr<ServerLane>> lanes_;
   std::deque<Notice> notices_;
-  Served served_;
   bool ended_ = false;
 };
 

@@ -79,9 +79,10 @@ TEST_F(SecretFiles, AndTheKeyItselfIsOneTooMany) {
 }
 
 TEST(Secrets, AreNotShownByFaults) {
-  EXPECT_EQ(faults(with_pool("metrics: {token: 'se cret'}\n")),
-            "f.yaml:2:18: metrics.token: must be printable ASCII without spaces, at most 1024 "
-            "bytes\n");
+  EXPECT_EQ(
+      faults(with_pool("metrics: {token: 'se cret'}\n")),
+      "f.yaml:2:18: metrics.token: must be printable ASCII without spaces and %, at most 1024 "
+      "bytes\n");
 }
 
 TEST(Secrets, UserAndPasswordComeTogether) {
@@ -92,6 +93,33 @@ TEST(Secrets, UserAndPasswordComeTogether) {
             "f.yaml:2:21: metrics.password: of no user: give metrics.user too\n");
   EXPECT_THAT(faults(with_pool("metrics: {user: 'a:b', password: x}\n")),
               HasSubstr("metrics.user: must be text without colons"));
+}
+
+TEST(Secrets, UserThatHoldsAPasswordIsNotShown) {
+  EXPECT_THAT(faults(with_pool("metrics: {user: 'sre:hunter2', password: x}\n")),
+              Not(HasSubstr("hunter2")));
+}
+
+// cpp-httplib would decode it in a request.
+TEST(Secrets, TokenHasNoPercentSign) {
+  EXPECT_THAT(faults(with_pool("metrics: {token: 'ab%41c'}\n")), HasSubstr("without spaces and %"));
+}
+
+// Nobody but load_server() reads these files: left unread they would let everybody in.
+TEST(Secrets, FileNamedByHandMustHaveBeenRead) {
+  ServerConfig config;
+  config.pool.size_bytes = 1U << 20U;
+  config.metrics.token_file = "/etc/token";
+  EXPECT_THAT(validate(config).to_string(), HasSubstr("metrics.token_file: has not been read"));
+  config.metrics.token = "abc";
+  EXPECT_TRUE(validate(config).empty());
+  config.metrics.password_file = "/etc/password";
+  EXPECT_THAT(validate(config).to_string(), HasSubstr("metrics.password_file: has not been read"));
+}
+
+TEST(Secrets, TextInMemoryOpensNoFile) {
+  EXPECT_THAT(faults(with_pool("metrics: {token_file: /proc/self/cmdline}\n")),
+              HasSubstr("metrics.token_file: has not been read"));
 }
 
 TEST(Secrets, MayComeFromTheEnvironment) {

@@ -31,6 +31,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class HttpEndpointTest : public ::testing::Test {
@@ -310,13 +311,49 @@ TEST_F(HttpEndpointTest, TricklingClientIsCutAtTheDeadline) {
   EXPECT_LT(steady_clock::now() - begin, milliseconds{4'000});
 }
 
-TEST_F(HttpEndpointTest, OneConnectionTooManyIsRefusedAndLaterServed) {
-  const HttpEndpoint endpoint = start({.connections_max = 2, .request_timeout = milliseconds{700}});
+TEST_F(HttpEndpointTest, SilentClientMakesRoomForOneThatAsks) {
+  const HttpEndpoint endpoint = start({.connections_max = 2});
   std::vector<RawClient> silent;
   silent.reserve(2);
   for (int i = 0; i < 2; ++i) silent.emplace_back(endpoint.port());
+  silent.front().send("GET /healthz HT");
+  const auto begin = steady_clock::now();
+  for (int i = 0; i < 4; ++i)
+    EXPECT_THAT(get(endpoint.port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_LT(steady_clock::now() - begin, milliseconds{8'000});  // and not after request_timeout
+}
+
+TEST_F(HttpEndpointTest, BrotliIsNotOffered) {
+  for (int i = 0; i < 50; ++i)
+    ASSERT_TRUE(registry_->counter("test_total", "Help.", {{"i", std::to_string(i)}}));
+  const HttpEndpoint endpoint = start();
+  EXPECT_THAT(get(endpoint.port(), "/metrics", "GET", "Accept-Encoding: br\r\n"),
+              Not(HasSubstr("Content-Encoding")));
+  EXPECT_THAT(get(endpoint.port(), "/metrics", "GET", "Accept-Encoding: br, gzip\r\n"),
+              HasSubstr("Content-Encoding: gzip\r\n"));
+}
+
+TEST_F(HttpEndpointTest, OneConnectionTooManyIsRefusedAndLaterServed) {
+  std::atomic<int> asked{0};
+  std::atomic<bool> answer{false};
+  const HttpEndpoint endpoint = start({.health =
+                                           [&] {
+                                             ++asked;
+                                             while (!answer) std::this_thread::yield();
+                                             return Health{};
+                                           },
+                                       .connections_max = 2});
+  std::vector<RawClient> busy;
+  busy.reserve(2);
+  for (int i = 0; i < 2; ++i) {
+    busy.emplace_back(endpoint.port());
+    busy.back().send("GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n");
+  }
+  while (asked < 2) std::this_thread::yield();
   EXPECT_THAT(get(endpoint.port(), "/metrics"), StartsWith("HTTP/1.1 503 "));
-  for (const RawClient& client : silent) (void)client.receive_all();
+  answer = true;
+  for (const RawClient& client : busy)
+    EXPECT_THAT(client.receive_all(), StartsWith("HTTP/1.1 200 "));
   std::string response;
   for (int i = 0; i < 50 && !response.starts_with("HTTP/1.1 200"); ++i) {
     std::this_thread::sleep_for(milliseconds{20});

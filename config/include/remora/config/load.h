@@ -35,11 +35,13 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 /// getenv(3).
 std::optional<std::string> process_environment(const std::string& name);
 
-/// Reads, parses and checks the file at `path`. `ServerConfig::origins` tells where values stood.
+/// Reads, parses and checks the file at `path`, and the files of secrets that it names.
+/// `ServerConfig::origins` tells where values stood.
 tl::expected<ServerConfig, Diagnostics> load_server(
     const std::string& path, const Environment& environment = process_environment);
 
-/// The same for text in memory; `filename` is only used in diagnostics and origins.
+/// The same for text in memory; `filename` is only used in diagnostics and origins. Opens no file:
+/// a text that names a file of a secret is refused.
 tl::expected<ServerConfig, Diagnostics> parse_server(
     std::string_view text, const std::string& filename,
     const Environment& environment = process_environment);

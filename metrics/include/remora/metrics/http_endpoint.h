@@ -51,7 +51,8 @@ struct HttpOptions {
   /// How much of the past `/history` and the page show, a sample each two seconds, kept in this
   /// process: 8 bytes a sample and series, some 2 MB for an hour. 0: none; at most 24 hours.
   std::chrono::minutes history{60};
-  /// Connections, and so threads, at once; 1 to 1,024. One more is answered 503 and closed.
+  /// Connections, and so threads, at once; 1 to 1,024. One more takes the place of the oldest that
+  /// has not asked for anything yet; where all are being answered it gets a 503.
   std::size_t connections_max = 16;
   /// From accept to the last byte sent, whatever the peer does; then the connection is cut.
   std::chrono::milliseconds request_timeout{10'000};
