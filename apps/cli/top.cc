@@ -79,6 +79,7 @@ class Watched {
   }
 
   void authorize(const std::string& token, const std::string& user, const std::string& password) {
+    authorized_ = !token.empty() || !user.empty();
     if (!token.empty()) client_.set_bearer_token_auth(token.c_str());
     if (!user.empty()) client_.set_basic_auth(user.c_str(), password.c_str());
   }
@@ -127,8 +128,10 @@ class Watched {
     }
     if (answer->status == 401) {
       fail_with(ExitCode::kRefused,
-                "it wants credentials: --token-file, or --user with "
-                "--password-file");
+                authorized_
+                    ? "it refuses these credentials (401): are they its metrics.token, or its "
+                      "metrics.user and password?"
+                    : "it wants credentials: --token-file, or --user with --password-file");
       return std::nullopt;
     }
     if (answer->status != 200) {
@@ -148,6 +151,7 @@ class Watched {
   }
 
   httplib::Client client_;
+  bool authorized_ = false;
   std::chrono::nanoseconds timeout_;
   TopTarget target_;
   std::optional<Failure> failed_;

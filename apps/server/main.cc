@@ -124,12 +124,21 @@ int fail_to_start(const Options& options, const config::ServerConfig& configurat
   return to_int(exit_code_of(error));
 }
 
-void log_ready(const Server& server) {
+void log_ready(const Server& server, const config::ServerConfig& configuration) {
   std::string where;
   for (const std::string& line : server.listening()) where += (where.empty() ? "" : ", ") + line;
   const std::string metrics = server.metrics_address();
   spdlog::info("listening on port {}: {}; metrics: {}", server.port(), where,
                metrics.empty() ? "none" : metrics + "/metrics");
+  const auto endpoint = configuration.metrics.address
+                            ? config::parse_endpoint(*configuration.metrics.address)
+                            : Result<config::Endpoint>{Error{Code::kNotFound, "metrics.address"}};
+  const bool asks = !configuration.metrics.token.empty() || !configuration.metrics.user.empty();
+  if (endpoint && !asks && !config::is_loopback(endpoint->address))
+    spdlog::warn(
+        "metrics.address {} is no loopback address and asks for no credentials: whoever reaches it "
+        "reads regions, sessions and addresses of clients; set metrics.token_file",
+        *configuration.metrics.address);
 }
 
 int serve(const Options& options, const config::ServerConfig& configuration) {
@@ -149,7 +158,7 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
   if (!options.port_file.empty())
     if (const Status written = port_file.write(server->port()); !written)
       return fail_to_start(options, configuration, written.error());
-  log_ready(*server);
+  log_ready(*server, configuration);
   notify_service_manager("READY=1\nSTATUS=lending " +
                          config::format_size(configuration.pool.size_bytes));
 

@@ -31,6 +31,7 @@ is "rates and percentiles for a script" eventually rates
 run 3 "credentials are wanted" "$remora" top "$metrics"
 says "and the message says how to give them" "--token-file, or --user with --password-file"
 run 3 "a wrong token is refused" "$remora" top "$metrics" --token-file "$work/wrong"
+says "and called so" "refuses these credentials"
 run 0 "the token lets in" "$remora" top "$metrics" --token-file "$work/token"
 is "sessions of the server" has out "$transport  "
 is "regions of the server" has out "^ cache "
