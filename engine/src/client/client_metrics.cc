@@ -233,8 +233,8 @@ void ClientMetrics::misuse(transport::Opcode opcode) const noexcept {
 }
 
 void ClientMetrics::lane_opened(std::uint32_t completion_capacity) const {
+  if (cq_capacities_ != nullptr) cq_capacities_->add(completion_capacity);  // may throw
   lanes_.add(1);
-  if (cq_capacities_ != nullptr) cq_capacities_->add(completion_capacity);
 }
 
 void ClientMetrics::lane_closed(std::uint32_t completion_capacity) const noexcept {

@@ -180,9 +180,11 @@ void run_over_lanes(const RegionCore& region, OperationRecord& operation) noexce
   LaneFault fault = LaneFault::kNone;
   {
     OverLanes lanes{region, operation};
+    const LaneFault before = lanes.fault();
     lanes.run();
     operation.outcome = lanes.outcome();
-    fault = lanes.fault();
+    // Of lanes that had broken before it is nobody's victim.
+    if (before == LaneFault::kNone) fault = lanes.fault();
   }
   EndTally tally{region.session().metrics()};
   tally.add(operation);

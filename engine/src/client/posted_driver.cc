@@ -179,6 +179,8 @@ void PostedDriver::take_over(OperationList& operations) noexcept {
   backlog_.splice(operations);
   if (!broken()) [[likely]]
     return;
+  // What comes to a lane that has broken before is nobody's victim.
+  victims_ended_ = true;
   EndTally tally{metrics_, cells_.recorder()};
   fail_backlog(tally);
 }
@@ -358,7 +360,8 @@ void PostedDriver::post_chain() noexcept {
 /// Of the chain just posted.
 std::size_t PostedDriver::signaled_count(const transport::PostOutcome& outcome) const noexcept {
   const std::size_t end = outcome.taken == chain_length_ ? 1 : 0;
-  return end + (chain_length_ > 1 ? lane_->signaled_within() : 0);
+  const std::size_t within = chain_length_ > 1 ? lane_->signaled_within() : 0;
+  return std::min(outcome.taken, end + within);
 }
 
 /// The lane did not take all of the chain that begins at sequence `first`.

@@ -181,6 +181,7 @@ class PostedDriver final : public LaneDriver {
   alignas(64) LightMutex mutex_;
   Sleepers sleepers_;
   bool broken_told_ = false;
+  bool victims_ended_ = false;  ///< all that was with the lane when it broke has ended
   Reason broken_reason_ = Reason::kNone;
 
   std::vector<Posted> ring_;  // by sequence & mask_

@@ -200,7 +200,8 @@ Outcome PostedDriver::lost(const OperationRecord& operation, bool posted,
                            Clock::time_point now) const noexcept {
   const bool expired = now >= operation.deadline;
   // A part's whole is counted by whoever cut it, once.
-  if (fault() != LaneFault::kNone && !expired && (operation.whole || !operation.part))
+  if (fault() != LaneFault::kNone && !victims_ended_ && !expired &&
+      (operation.whole || !operation.part))
     metrics_.victim(cells_.recorder(), fault());
   if (!operation.whole) posted = operation.any_posted;
   if (operation.request.opcode == Opcode::kRead)

@@ -117,7 +117,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   [[nodiscard]] PoolUsage usage() const;
   /// Of regions that are gone, what other processes still hold: no longer the pool's. Some system
   /// calls for each such region; what nobody holds any more goes by it.
-  std::uint64_t zombie_bytes() noexcept { return zombies_.sweep(); }
+  std::uint64_t zombie_bytes() noexcept { return zombies_.held_bytes(); }
+  std::vector<UniqueFd> take_dead_zombies() noexcept { return zombies_.take_dead(); }
 
  private:
   friend class RegionMemory;

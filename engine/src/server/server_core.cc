@@ -218,7 +218,7 @@ Status ServerCore::begin() {
   loop_->every(std::chrono::milliseconds{250}, [this] {
     desk_->beat();
     end_late_arrivals();
-    (void)pool_->zombie_bytes();  // frees what nobody holds any more
+    bury_zombies();
   });
   room_event_ = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!room_event_) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
@@ -232,6 +232,13 @@ Status ServerCore::begin() {
   }
   desk_->open(*this);
   return {};
+}
+
+/// Memory of removed regions that nobody has any more goes back to the system: on the worker.
+void ServerCore::bury_zombies() {
+  (void)pool_->zombie_bytes();
+  auto dead = std::make_shared<std::vector<UniqueFd>>(pool_->take_dead_zombies());
+  if (!dead->empty()) enqueue([dead] { dead->clear(); });
 }
 
 void ServerCore::stop() noexcept {

@@ -112,6 +112,7 @@ class ServerCore {
   void end_session(std::uint64_t id, SessionEnd why) noexcept;
   void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   void end_late_arrivals() noexcept;
+  void bury_zombies();
   void work() noexcept;
 
   config::ServerConfig config_;

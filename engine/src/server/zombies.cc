@@ -23,7 +23,9 @@ bool held_elsewhere(int fd) noexcept {
     (void)::fcntl(fd, F_SETLEASE, F_UNLCK);
     return false;
   }
-  if (errno == EAGAIN || errno == EBUSY) return true;
+  const bool untold = errno == EINVAL || errno == EACCES || errno == EPERM || errno == ENOSYS ||
+                      errno == EOPNOTSUPP;
+  if (!untold) return true;  // EAGAIN, or no memory to ask with: asked again later
   static const bool told = [] {
     log::info(
         "shm: this kernel does not tell who holds memory of removed regions (F_SETLEASE: "
@@ -47,19 +49,33 @@ void Zombies::add(UniqueFd again, std::uint64_t size_bytes) noexcept try {
   if (!again || !held_elsewhere(again.get())) return;
   const std::lock_guard lock{mutex_};
   if (all_.size() < kMost)
-    all_.push_back({std::move(again), size_bytes});
+    all_.push_back({.fd = std::move(again), .size_bytes = size_bytes});
   else
     log::warn("shm: {} bytes of a removed region are still mapped, with {} others: not counted",
               size_bytes, kMost);
 } catch (const std::bad_alloc&) {  // not counted
 }
 
-std::uint64_t Zombies::sweep() noexcept {
+std::uint64_t Zombies::held_bytes() noexcept {
   const std::lock_guard lock{mutex_};
-  std::erase_if(all_, [](const Zombie& zombie) { return !held_elsewhere(zombie.fd.get()); });
-  std::uint64_t left = 0;
-  for (const Zombie& zombie : all_) left += zombie.size_bytes;
-  return left;
+  std::uint64_t held = 0;
+  for (Zombie& zombie : all_) {
+    zombie.dead = zombie.dead || !held_elsewhere(zombie.fd.get());
+    if (!zombie.dead) held += zombie.size_bytes;
+  }
+  return held;
+}
+
+std::vector<UniqueFd> Zombies::take_dead() noexcept try {
+  const std::lock_guard lock{mutex_};
+  std::vector<UniqueFd> dead;
+  dead.reserve(all_.size());
+  for (Zombie& zombie : all_)
+    if (zombie.dead) dead.push_back(std::move(zombie.fd));
+  std::erase_if(all_, [](const Zombie& zombie) { return zombie.dead; });
+  return dead;
+} catch (const std::bad_alloc&) {  // later, then
+  return {};
 }
 
 }  // namespace remora::detail

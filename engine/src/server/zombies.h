@@ -25,13 +25,17 @@ class Zombies {
   /// Takes over memory that is nobody's here any more, if somebody elsewhere has it. `again`: of
   /// open_again(). Others must have got descriptions of their own, not copies of the memfd's.
   void add(UniqueFd again, std::uint64_t size_bytes) noexcept;
-  /// Lets go of what nobody has any more. What is left, in bytes.
-  std::uint64_t sweep() noexcept;
+  /// What others still have, in bytes, as the kernel says now. Frees nothing.
+  std::uint64_t held_bytes() noexcept;
+  /// What nobody has any more. Closing it frees its pages, a second for many gigabytes: not on a
+  /// thread that others wait for.
+  std::vector<UniqueFd> take_dead() noexcept;
 
  private:
   struct Zombie {
     UniqueFd fd;
     std::uint64_t size_bytes;
+    bool dead = false;
   };
   std::mutex mutex_;
   std::vector<Zombie> all_;

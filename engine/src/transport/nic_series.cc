@@ -71,14 +71,18 @@ void show_nic(metrics::Registry& registry, const std::string& device,
   if (!counters) return log::info("{}: its own counters: {}", device, counters.error().message());
   std::size_t left_out = 0;
   for (const verbs::PortCounter& counter : *counters) {
-    // One that the driver lists and does not have would be a series without a value.
-    if (!is_shown(counter) || !verbs::read_port_counter(counter)) continue;
+    if (!is_shown(counter)) continue;
     auto handle = show(registry, device, counter);
-    if (handle)
+    // Another session has shown the device: nothing is read again.
+    if (!handle && handle.error().code() == Code::kAlreadyExists) return;
+    // One that the driver lists and does not have would be a series without a value.
+    if (handle && verbs::read_port_counter(counter))
       handle->release();  // captures nothing that ends
+    else if (handle)
+      handle->reset();
     else if (handle.error().code() == Code::kLimitExceeded)
       ++left_out;
-    else if (handle.error().code() != Code::kAlreadyExists)
+    else
       log::warn("{}: {}: {}", device, counter.name, handle.error().message());
   }
   if (left_out != 0)

@@ -93,6 +93,9 @@ class ShmServerEndpoint final : public ServerEndpoint {
     // Never a copy of the server's own: it is to be seen who has the memory when the region has
     // gone.
     UniqueFd descriptor{::open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC)};
+    // Without /proc a writer gets a copy of ours: the region will not be seen as a zombie.
+    if (!descriptor && errno == ENOENT && writes)
+      descriptor = UniqueFd{::fcntl(request.memory_fd, F_DUPFD_CLOEXEC, 0)};
     if (!descriptor) return Error{Code::kSystem, "open memfd"}.with_errno(errno);
     made.descriptors.push_back(std::move(descriptor));
     made.extents.push_back({.length_bytes = request.extents.front().length_bytes});

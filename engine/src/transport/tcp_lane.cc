@@ -117,6 +117,7 @@ std::byte* TcpLane::add_outgoing(std::size_t length) noexcept {
 }
 
 PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
+  signaled_within_ = 0;
   if (failed_ || broken_off_.load(std::memory_order_acquire))
     return {.taken = 0, .error = ENOTCONN};
   if (posted_end_ == 0) untold_ = done_end_ = expected_ = first_sequence;

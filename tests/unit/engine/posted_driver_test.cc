@@ -242,6 +242,20 @@ TEST_F(PostedDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
   EXPECT_EQ(driver_->fault(), LaneFault::kDeadline);
 }
 
+// An application that tries again with its old handle would look like a storm.
+TEST_F(PostedDriverTest, WhatComesToALaneThatBrokeBeforeIsNobodysVictim) {
+  auto& expires = registered(
+      make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
+  submit(expires);
+  wait_all(1, expires.deadline);
+  ASSERT_TRUE(driver_->broken());
+  auto& again = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  submit(again);
+  wait_all(2);
+  EXPECT_EQ(again.outcome.code, Code::kConnectionLost);
+  EXPECT_EQ(victims("deadline"), 0);
+}
+
 TEST_F(PostedDriverTest, WhatWaitsBehindALaneThatADeadlineBreaksIsAVictimToo) {
   start(std::make_unique<FakeLane>(1));
   auto& expires = registered(
