@@ -80,8 +80,8 @@ class Watched {
 
   void authorize(const std::string& token, const std::string& user, const std::string& password) {
     authorized_ = !token.empty() || !user.empty();
-    if (!token.empty()) client_.set_bearer_token_auth(token.c_str());
-    if (!user.empty()) client_.set_basic_auth(user.c_str(), password.c_str());
+    if (!token.empty()) client_.set_bearer_token_auth(token);
+    if (!user.empty()) client_.set_basic_auth(user, password);
   }
 
   /// Asks for what is new. What went wrong stands in target().trouble.
@@ -112,11 +112,10 @@ class Watched {
   std::optional<Json> fetch(const std::string& path) {
     const auto until = SteadyClock::now() + timeout_;
     std::string body;
-    const httplib::Result answer =
-        client_.Get(path.c_str(), [&](const char* bytes, std::size_t count) {
-          body.append(bytes, count);
-          return body.size() <= kAnswerBytesMax && SteadyClock::now() < until;
-        });
+    const httplib::Result answer = client_.Get(path, [&](const char* bytes, std::size_t count) {
+      body.append(bytes, count);
+      return body.size() <= kAnswerBytesMax && SteadyClock::now() < until;
+    });
     if (!answer) {
       const bool timed_out =
           answer.error() == httplib::Error::Read || answer.error() == httplib::Error::Canceled;

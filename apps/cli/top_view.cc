@@ -71,7 +71,7 @@ const Json& list_of(const Json& object, const char* name) {
 /// right, but for those in `left`.
 class Table {
  public:
-  Table(std::vector<std::string> head, std::vector<std::size_t> left = {})
+  explicit Table(std::vector<std::string> head, std::vector<std::size_t> left = {})
       : left_{std::move(left)} {
     rows_.push_back(std::move(head));
   }
@@ -138,9 +138,10 @@ Table operations_table(const TopSeries& series) {
       const auto latency = [&](const char* column) {
         return seconds_text(series.most(kLatency, latency_of(transport, op), column));
       };
-      table.add({harmless(transport + " " + op), operations_text(series.rate(kOperations, labels)),
-                 latency("p50"), latency("p99"), latency("p999"), latency("max"),
-                 operations_text(failures(series, labels)), recent_operations(series, labels)});
+      table.add({harmless(std::string{transport}.append(" ").append(op)),
+                 operations_text(series.rate(kOperations, labels)), latency("p50"), latency("p99"),
+                 latency("p999"), latency("max"), operations_text(failures(series, labels)),
+                 recent_operations(series, labels)});
     }
   return table;
 }
@@ -241,11 +242,11 @@ Table sessions_table(const TopTarget& target) {
     std::vector<std::string> cells;
   };
   std::vector<Row> rows;
-  static const Json kNone = Json::object();
+  static const Json none = Json::object();
   const auto befores = by_id(target.status_before);
   for (const Json& session : list_of(target.status, "sessions")) {
     const auto known = befores.find(text_of(session, "id"));
-    const Json& before = known == befores.end() ? kNone : *known->second;
+    const Json& before = known == befores.end() ? none : *known->second;
     const auto rate = [&](double now, double then) {
       return target.seconds_between > 0 ? (now - then) / target.seconds_between : std::nan("");
     };

@@ -54,7 +54,8 @@ Result<std::map<std::string, std::string>> counters_of(const std::string& port_f
     if (!names && names.error().code() == Code::kNotFound) continue;  // the driver has none
     if (!names) return names.error();
     for (const std::string& name : *names)
-      if (name != "lifespan") found.emplace(name, port_folder + kind + "/" + name);
+      if (name != "lifespan")
+        found.emplace(name, std::string{port_folder}.append(kind).append("/").append(name));
   }
   return found;
 }

@@ -18,10 +18,13 @@ using testing::with_pool;
 
 /// A folder with a configuration in it.
 class SecretFiles : public ::testing::Test {
- protected:
+ public:
   SecretFiles() { std::filesystem::create_directories(folder_); }
   ~SecretFiles() override { std::filesystem::remove_all(folder_); }
+  SecretFiles(const SecretFiles&) = delete;
+  SecretFiles& operator=(const SecretFiles&) = delete;
 
+ protected:
   void write(const std::string& name, const std::string& text) const {
     std::ofstream{folder_ / name, std::ios::binary} << text;
   }

@@ -241,7 +241,7 @@ TEST_F(RegistryTest, ProcessMetricsAreThere) {
   EXPECT_GE(registry_->value("process_pinned_memory_bytes").value(), 0.0);
   // What is locked shows, in whole pages.
   const double before = registry_->value("process_locked_memory_bytes").value();
-  std::vector<char> bytes(16 * 4096);
+  std::vector<char> bytes(std::size_t{16} * 4096);
   if (::mlock(bytes.data(), bytes.size()) == 0) {
     EXPECT_GE(registry_->value("process_locked_memory_bytes").value() - before, 15 * 4096.0);
     ::munlock(bytes.data(), bytes.size());
