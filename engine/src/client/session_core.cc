@@ -288,6 +288,7 @@ void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
 }
 
 void SessionCore::fail(Reason reason) noexcept {
+  if (!connected()) return;  // it has ended before, and its lanes may be going
   // What is mapped breaks with its server only.
   const bool lane = reason == Reason::kLaneBroken && kind() != TransportKind::kShm;
   ClientMetrics::SessionEnd by = lane ? ClientMetrics::kLaneBroken : ClientMetrics::kPeerGone;
