@@ -213,6 +213,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::shared_ptr<transport::MemoryDomain> domain_;
   std::optional<ClientMetrics> metrics_;
   ServerInfo server_;
+  std::uint32_t version_ = 0;  ///< of the protocol, once greeted
   transport::LaneTicket ticket_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< complete, and left alone, once it began
   std::atomic<std::size_t> queues_{0};

@@ -80,6 +80,7 @@ Status SessionCore::hello(Deadline deadline) {
   const control::Welcome& welcome = answer->reply.hello();
   if (welcome.version() < control::kVersionOldest || welcome.version() > control::kVersionNewest)
     return Error{Code::kProtocol, "hello"}.with_reason(Reason::kVersion);
+  version_ = welcome.version();
   server_ = {.name = welcome.server_name(),
              .boot_id = welcome.boot_id(),
              .memory_id = welcome.memory_id(),

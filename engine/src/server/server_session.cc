@@ -24,6 +24,13 @@ RequestKind kind_of(const Request& request) noexcept {
     case Request::kStat: return RequestKind::kStat;
     case Request::kRemove: return RequestKind::kRemove;
     case Request::kNotify: return RequestKind::kNotify;
+    case Request::kProve:
+    case Request::kFence:
+    case Request::kResize:
+    case Request::kGrantState:
+    case Request::kUsage:
+    case Request::kGoodbye:
+    case Request::kEventAck:
     case Request::kPing:
     case Request::BODY_NOT_SET: break;
   }
@@ -195,6 +202,14 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request) {
       answer.reply.mutable_ping();
       return answer;
     }
+    // Not served yet.
+    case Request::kProve:
+    case Request::kFence:
+    case Request::kResize:
+    case Request::kGrantState:
+    case Request::kUsage:
+    case Request::kGoodbye:
+    case Request::kEventAck:
     case Request::BODY_NOT_SET: break;
   }
   return Error{Code::kProtocol, "request"};
@@ -222,7 +237,8 @@ Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello) 
   const PoolUsage usage = server_.pool_usage();
   Answer answer;
   control::Welcome& welcome = *answer.reply.mutable_hello();
-  welcome.set_version(std::min(hello.version_newest(), control::kVersionNewest));
+  version_.store(std::min(hello.version_newest(), control::kVersionNewest));
+  welcome.set_version(version());
   welcome.set_server_name("remora-server");
   welcome.set_boot_id(server_.boot_id());
   welcome.set_memory_id(server_.memory_id());

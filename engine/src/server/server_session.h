@@ -34,6 +34,8 @@ class ServerSession {
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   [[nodiscard]] transport::ServerEndpoint& endpoint() const noexcept { return *endpoint_; }
   [[nodiscard]] bool greeted() const noexcept { return greeted_.load(); }
+  /// Of the protocol, once greeted. Any thread.
+  [[nodiscard]] std::uint32_t version() const noexcept { return version_.load(); }
   /// Control thread: whether anything came, answered or not: the worker may be busy with others.
   [[nodiscard]] bool heard() const noexcept { return heard_.load(); }
   void hear() noexcept { heard_.store(true); }
@@ -135,6 +137,7 @@ class ServerSession {
   std::shared_ptr<NoticeDesk> desk_;
   std::atomic<bool> heard_{false};
   std::atomic<bool> greeted_{false};
+  std::atomic<std::uint32_t> version_{0};
   Clock::time_point began_ = Clock::now();
 };
 
