@@ -94,6 +94,8 @@ Json to_json(const ServerConfig& server) {
                 {"session_regions_max", server.limits.session_regions_max},
                 {"handshake_timeout_seconds", seconds(server.limits.handshake_timeout)},
                 {"request_timeout_seconds", seconds(server.limits.request_timeout)},
+                {"session_lease_seconds", seconds(server.limits.session_lease)},
+                {"session_keep_seconds", seconds(server.limits.session_keep)},
                 {"drain_timeout_seconds", seconds(server.limits.drain_timeout)}}},
               {"log", {{"level", text(to_string(server.log.level))}}},
               {"metrics",

@@ -276,6 +276,10 @@ constexpr auto kHandshakeTimeout =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.handshake_timeout; });
 constexpr auto kRequestTimeout =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.request_timeout; });
+constexpr auto kSessionLease =
+    duration([](auto& c, std::size_t) -> auto& { return c.limits.session_lease; });
+constexpr auto kSessionKeep =
+    duration([](auto& c, std::size_t) -> auto& { return c.limits.session_keep; });
 constexpr auto kDrainTimeout =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.drain_timeout; });
 constexpr auto kLogLevel =
@@ -352,6 +356,12 @@ constexpr std::array kKeys{
            kHandshakeTimeout, "A connection without a valid hello by then is closed."),
     ranged("limits.request_timeout", KeyType::kDuration, 100 * kMillisecond, kHour, kRequestTimeout,
            "Longest time for one control request; creating a region includes zeroing it."),
+    ranged("limits.session_lease", KeyType::kDuration, 1000 * kMillisecond, kHour, kSessionLease,
+           "A session whose client has said nothing for so long loses its lanes. Clients say "
+           "something every quarter of it."),
+    ranged("limits.session_keep", KeyType::kDuration, 0, kHour, kSessionKeep,
+           "A session that has lost its client keeps what it has open for so long, for the client "
+           "to come back to; 0s: it ends at once."),
     ranged("limits.drain_timeout", KeyType::kDuration, 0, kHour, kDrainTimeout,
            "After a request to stop, which refuses newcomers, sessions get this long to end by "
            "themselves."),

@@ -19,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 class ClientLossTest : public ConformanceTest {
  protected:
+  /// Of clients that come back: resume_test.cc.
+  void configure(config::ServerConfig& config) const override { config.limits.session_keep = 0s; }
   [[nodiscard]] bool needs_own_server() const override { return true; }
   Child holder(const std::string& region, std::uint64_t offset) {
     Child child{"hold", {"uri=" + uri(region), "offset=" + std::to_string(offset)}};

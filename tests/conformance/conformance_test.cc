@@ -40,13 +40,15 @@ std::string make_uri(const ServerAddress& address, TransportKind transport,
   return text.append("?transport=").append(to_string(transport));
 }
 
-Engine open_engine() {
+EngineOptions patient_options() {
   EngineOptions options;
   options.client_name = "conformance";
   options.operation_deadline = 30s;
   options.control_deadline = 30s;
-  return Engine::open(options).value();
+  return options;
 }
+
+Engine open_engine() { return Engine::open(patient_options()).value(); }
 
 std::string transport_name(const testing::TestParamInfo<TransportKind>& info) {
   return std::string{to_string(info.param)};
@@ -92,7 +94,9 @@ void ConformanceTest::connect() {
     server_ = Server::start(config).value();
     address_ = {listen_address(transport()), server_->port()};
   }
-  engine_ = open_engine();
+  EngineOptions options = patient_options();
+  configure_engine(options);
+  engine_ = Engine::open(options).value();
   session_ = engine_->connect(uri()).value();
 }
 

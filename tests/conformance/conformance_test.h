@@ -49,6 +49,8 @@ class ConformanceTest : public testing::TestWithParam<TransportKind> {
   [[nodiscard]] virtual ServerOptions server_options() const { return {}; }
   /// What SetUp() changes in that server's configuration. In this process only.
   virtual void configure(config::ServerConfig& /*config*/) const {}
+  /// What SetUp() changes in the options of engine().
+  virtual void configure_engine(EngineOptions& /*options*/) const {}
   /// A process of its own, which the test can kill and pause; server() is not there then.
   [[nodiscard]] virtual bool server_in_other_process() const { return false; }
   /// Skipped where the server under test runs elsewhere.
@@ -118,7 +120,8 @@ std::vector<std::byte> read_all(const Region& region);
 /// Submits and waits for all; each completion must be ok. Returns the tags, in order of arrival.
 std::vector<std::uint64_t> drain(Queue& queue);
 
-/// An engine that is patient where it connects: a busy emulator takes seconds for it.
+/// For an engine that is patient where it connects: a busy emulator takes seconds for it.
+EngineOptions patient_options();
 Engine open_engine();
 
 /// Name of a parameter: "shm", "tcp", "rdma".

@@ -1,11 +1,13 @@
 #include "helpers.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <poll.h>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 
 #include <remora/remora.h>
@@ -13,8 +15,10 @@
 namespace remora::test {
 namespace {
 
+/// Of one connection: what becomes of it is what its user sees.
 Engine patient_engine() {
   EngineOptions options;
+  options.reconnect_for = std::chrono::seconds{0};
   options.control_deadline = std::chrono::seconds{30};
   options.operation_deadline = std::chrono::seconds{30};
   return Engine::open(options).value();
@@ -64,6 +68,39 @@ int hold(const HelperArguments& arguments) {
     return 0;
   }
   say("ended ok");
+  return 0;
+}
+
+int endure(const HelperArguments& arguments) {
+  std::atomic<std::uint64_t> resumed{0};
+  std::atomic<Reason> ended{Reason::kNone};
+  EngineOptions options;
+  options.operation_deadline = options.control_deadline = std::chrono::seconds{30};
+  options.handlers.on_resumed = [&](const SessionEvent& /*event*/) { ++resumed; };
+  options.handlers.on_lost = [&](const SessionEvent& event) { ended = event.reason; };
+  const Engine engine = Engine::open(options).value();
+  const Region region = engine.open_region(arguments.text("uri"), Rights::kAll).value();
+  const ByteOffset at{arguments.number("offset")};
+  std::uint64_t sure = 0;
+  std::uint64_t uncertain = 0;
+  std::uint64_t lost = 0;
+  say("ready");
+  while (!parent_spoke() && ended.load() == Reason::kNone) {
+    const auto added = region.fetch_add(at, 1);
+    if (added.ok()) {
+      ++sure;
+      continue;
+    }
+    ++(added.error().code() == Code::kIndeterminate ? uncertain : lost);
+    if (added.error().code() == Code::kIndeterminate)
+      (void)region.settled(std::chrono::seconds{30});
+    else
+      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  }
+  const std::string text =
+      ended.load() == Reason::kNone ? "no" : std::string{to_string(ended.load())};
+  say("ok " + std::to_string(sure) + " uncertain " + std::to_string(uncertain) + " lost " +
+      std::to_string(lost) + " resumed " + std::to_string(resumed.load()) + " ended " + text);
   return 0;
 }
 

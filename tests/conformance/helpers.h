@@ -14,6 +14,10 @@ int contend(const HelperArguments& arguments);
 /// fails or stdin ends; says "ended CODE", or "ended ok".
 int hold(const HelperArguments& arguments);
 
+/// "endure": as hold, but it connects again and goes on until its parent speaks or its session has
+/// ended for good; then says "ok N uncertain N lost N resumed N ended REASON".
+int endure(const HelperArguments& arguments);
+
 /// "inherited": says how many descriptors it was born with that belong to regions, devices or
 /// sockets.
 int inherited(const HelperArguments& arguments);

@@ -239,6 +239,12 @@ TEST_P(MisuseTest, NullWithALengthIsInvalid) {
   EXPECT_TRUE(fails_with(engine().register_memory(nowhere), Code::kInvalidArgument));
 }
 
+Engine open_engine_of_one_connection() {
+  EngineOptions options = patient_options();
+  options.reconnect_for = 0s;
+  return Engine::open(options).value();
+}
+
 // --- memory that may not be touched
 // --------------------------------------------------------------- Where the engine copies by itself
 // this is a SIGSEGV, as with memcpy: not tested.
@@ -269,7 +275,7 @@ TEST_P(MisuseTest, ReadIntoMemoryThatMayNotBeWrittenSaysWhichOneItWas) {
   for (const int protection : {PROT_READ, PROT_NONE})
     for (const std::size_t length : {1024UL, 4096UL, 1_MiB}) {
       SCOPED_TRACE(length);
-      const Engine other = open_engine();  // its session ends
+      const Engine other = open_engine_of_one_connection();  // its session ends
       const Region region = other.open_region(uri(made.name), Rights::kAll).value();
       const Pages pages{std::max<std::size_t>(length, 4096)};
       pages.allow(protection);
@@ -301,7 +307,7 @@ TEST_P(MisuseTest, WriteFromMemoryThatMayNotBeReadIsIndeterminate) {
   const RegionInfo made = create();
   for (const std::size_t length : {1024UL, 4096UL, 64_KiB}) {
     SCOPED_TRACE(length);
-    const Engine other = open_engine();  // its session ends
+    const Engine other = open_engine_of_one_connection();  // its session ends
     const Region region = other.open_region(uri(made.name), Rights::kAll).value();
     const Pages pages{64_KiB};
     pages.allow(PROT_NONE);

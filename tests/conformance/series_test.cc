@@ -64,10 +64,24 @@ TEST_P(SeriesTest, SessionsAreCountedOnBothSides) {
 
 TEST_P(SeriesTest, ServerThatStopsEndsSessionsUnderThatName) {
   const auto registry = metrics::Registry::create().value();
-  const Engine own = Engine::open(options_with(registry)).value();
+  EngineOptions options = options_with(registry);
+  options.reconnect_for = 0s;
+  const Engine own = Engine::open(options).value();
   const Session one = own.connect(uri()).value();
+  // One that connects again is interrupted instead.
+  const auto patient_registry = metrics::Registry::create().value();
+  const Engine patient = Engine::open(options_with(patient_registry)).value();
+  const Session other = patient.connect(uri()).value();
   server().stop();
-  EXPECT_EQ(served("remora_server_sessions_ended_total", {{"reason", "stopped"}}), 2);
+  const auto interrupted = [&] {
+    return patient_registry
+        ->sum("remora_client_sessions_interrupted_total", {{"reason", "peer_gone"}})
+        .value();
+  };
+  for (int i = 0; i < 1000 && interrupted() != 1; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(interrupted(), 1);
+  EXPECT_EQ(patient_registry->sum("remora_client_sessions_ended_total").value(), 0);
+  EXPECT_EQ(served("remora_server_sessions_ended_total", {{"reason", "stopped"}}), 3);
   for (int i = 0; i < 1000 && one.connected(); ++i) std::this_thread::sleep_for(10ms);
   EXPECT_FALSE(one.connected());
   EXPECT_EQ(registry->sum("remora_client_sessions_ended_total").value(), 1);

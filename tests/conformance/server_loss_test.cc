@@ -60,6 +60,8 @@ void expect_lost(const Region& region, const Session& session) {
 
 class ServerStopTest : public ConformanceTest {
  protected:
+  /// What becomes of one connection; of those that follow each other: resume_test.cc.
+  void configure_engine(EngineOptions& options) const override { options.reconnect_for = 0s; }
   [[nodiscard]] bool needs_own_server() const override { return true; }
 };
 
@@ -163,6 +165,8 @@ REMORA_CONFORMANCE(DrainTest);
 /// Also on a server that runs elsewhere, where REMORA_TEST_KILL is the command that kills it.
 class ServerKillTest : public ConformanceTest {
  protected:
+  /// What becomes of one connection; of those that follow each other: resume_test.cc.
+  void configure_engine(EngineOptions& options) const override { options.reconnect_for = 0s; }
   [[nodiscard]] bool server_in_other_process() const override { return true; }
   [[nodiscard]] bool needs_own_server() const override {
     return std::getenv("REMORA_TEST_KILL") == nullptr;
@@ -209,6 +213,8 @@ REMORA_CONFORMANCE(ServerKillTest);
 
 class ServerLossTest : public ConformanceTest {
  protected:
+  /// What becomes of one connection; of those that follow each other: resume_test.cc.
+  void configure_engine(EngineOptions& options) const override { options.reconnect_for = 0s; }
   [[nodiscard]] bool server_in_other_process() const override { return true; }
 };
 
@@ -264,6 +270,7 @@ TEST_P(ServerLossTest, PausedServerStillServesDataAndTimesOutControl) {
   if (over_tcp()) GTEST_SKIP() << "the server's processor serves the data";
   EngineOptions options;
   options.control_deadline = 1s;
+  options.reconnect_for = 0s;
   const Engine impatient = Engine::open(options).value();
   const RegionInfo made = create();
   const Session control = impatient.connect(uri()).value();

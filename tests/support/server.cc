@@ -30,6 +30,8 @@ config::ServerConfig server_config(TransportKind transport, const ServerOptions&
   made.auth = config::Auth::kNone;
   made.limits.regions_max = options.regions_max;
   made.limits.sessions_max = options.sessions_max;
+  made.limits.session_lease = options.lease;
+  made.limits.session_keep = options.keep;
   made.log.level = config::LogLevel::kWarn;
   return made;
 }
@@ -49,6 +51,10 @@ int serve(const HelperArguments& arguments) {
   ServerOptions options;
   options.pool_bytes = arguments.number("pool", options.pool_bytes);
   options.piece_bytes = arguments.number("piece", options.piece_bytes);
+  options.lease = std::chrono::milliseconds{
+      arguments.number("lease", static_cast<std::uint64_t>(options.lease.count()))};
+  options.keep = std::chrono::milliseconds{
+      arguments.number("keep", static_cast<std::uint64_t>(options.keep.count()))};
   options.port = static_cast<std::uint16_t>(arguments.number("port"));
   auto server = Server::start(server_config(transport, options));
   if (!server) {
@@ -71,6 +77,8 @@ ServerProcess::ServerProcess(TransportKind transport, const ServerOptions& optio
              {"transport=" + std::string{to_string(transport)},
               "pool=" + std::to_string(options.pool_bytes),
               "piece=" + std::to_string(options.piece_bytes),
+              "lease=" + std::to_string(options.lease.count()),
+              "keep=" + std::to_string(options.keep.count()),
               "port=" + std::to_string(options.port)}} {
   const auto line = child_.read_line();
   if (!line || line->rfind("listening ", 0) != 0)

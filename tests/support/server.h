@@ -2,6 +2,7 @@
 
 /// Memory servers for tests: small pools cut into small pieces, on a port of the system's choice.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,13 +24,16 @@ struct ServerOptions {
   std::uint16_t port = 0;
   /// The other transports are offered too, where they can be.
   bool all_transports = false;
+  std::chrono::milliseconds lease = std::chrono::seconds{10};
+  std::chrono::milliseconds keep = std::chrono::seconds{10};
 };
 
 /// A configuration for Server::start() that offers `transport` alone at listen_address().
 config::ServerConfig server_config(TransportKind transport, const ServerOptions& options = {});
 
 /// Helper "server": serves until its stdin ends or SIGTERM comes, then stops cleanly. Says
-/// "listening PORT" first. Keys: transport, address, pool, piece, port; stdin=ignore.
+/// "listening PORT" first. Keys: transport, address, pool, piece, lease, keep, port;
+/// stdin=ignore.
 int serve(const HelperArguments& arguments);
 
 /// A server in a process of its own, which can be killed and stopped.

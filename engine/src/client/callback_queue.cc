@@ -27,8 +27,9 @@ Result<Poller*> CallbackCore::poller_for(const RegionCore& region, const QueueOp
   if (options.depth == 0 || options.depth > kQueueDepthMax)
     return Error{Code::kInvalidArgument, "callback_queue"}.with_subject("depth").with_limit(
         options.depth, kQueueDepthMax);
-  if (!region.session().connected())
-    return Error{Code::kConnectionLost, "callback_queue"}.with_reason(Reason::kPeerGone);
+  if (region.session().ended())
+    return Error{Code::kConnectionLost, "callback_queue"}.with_reason(
+        region.session().lost_reason());
   return region.session().engine().poller();
 }
 

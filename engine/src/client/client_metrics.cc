@@ -173,6 +173,17 @@ void ClientMetrics::declare_sessions(Registrar& add, bool posts) {
     sessions_ended_[end] =
         add.counter("remora_client_sessions_ended_total", "Sessions ended, by what ended them.",
                     {{"reason", kSessionEndNames[end]}});
+  // One that is closed has not been interrupted.
+  for (std::size_t by = kClosed + 1; by < (posts ? kSessionEnds : kSessionEndsOverShm); ++by)
+    interrupted_[by] = add.counter("remora_client_sessions_interrupted_total",
+                                   "Sessions interrupted, to connect again, by what did it.",
+                                   {{"reason", kSessionEndNames[by]}});
+  sessions_resumed_ =
+      add.counter("remora_client_sessions_resumed_total", "Interrupted sessions that went on.", {});
+  if (posts)
+    reposted_ =
+        add.counter("remora_client_reads_reposted_total",
+                    "Reads that a broken lane took with it and the next one carried out.", {});
 }
 
 void ClientMetrics::declare_queues(Registrar& add, const metrics::Registry& registry,
@@ -249,6 +260,12 @@ void ClientMetrics::session_began() const noexcept { recorder().add(sessions_beg
 void ClientMetrics::session_ended(SessionEnd end) const noexcept {
   recorder().add(sessions_ended_[end]);
 }
+
+void ClientMetrics::session_interrupted(SessionEnd by) const noexcept {
+  recorder().add(interrupted_[by]);
+}
+
+void ClientMetrics::session_resumed() const noexcept { recorder().add(sessions_resumed_); }
 
 void ClientMetrics::callback_threw() const noexcept { recorder().add(callback_exceptions_); }
 

@@ -97,6 +97,8 @@ class ClientMetrics {
   void victim(metrics::Recorder recorder, LaneFault fault) const noexcept {
     recorder.add(victims_[static_cast<std::size_t>(fault)]);
   }
+  /// A read that goes again on the lane that follows.
+  void reposted(metrics::Recorder recorder) const noexcept { recorder.add(reposted_); }
   /// Where a lane counts what goes inline.
   [[nodiscard]] metrics::Counter inline_requests() const noexcept { return inline_; }
   void callback_threw() const noexcept;
@@ -113,6 +115,9 @@ class ClientMetrics {
     kSessionEnds
   };
   void session_began() const noexcept;
+  /// The lanes, or what the server was heard by, are gone; another connection may follow.
+  void session_interrupted(SessionEnd by) const noexcept;
+  void session_resumed() const noexcept;
   void session_ended(SessionEnd end) const noexcept;
 
  private:
@@ -158,7 +163,10 @@ class ClientMetrics {
   metrics::Counter unsignaled_;
   metrics::Counter inline_;
   std::array<metrics::Counter, static_cast<std::size_t>(LaneFault::kCount)> victims_{};
+  metrics::Counter reposted_;
   metrics::Counter sessions_begun_;
+  metrics::Counter sessions_resumed_;
+  std::array<metrics::Counter, kSessionEnds> interrupted_{};
   std::array<metrics::Counter, kSessionEnds> sessions_ended_{};
   metrics::Counter callback_exceptions_;
 };

@@ -64,6 +64,19 @@ DirectDriver::~DirectDriver() {
 }
 
 void DirectDriver::fail(Reason reason) noexcept {
+  // Why it has ended is more than why it was interrupted before.
+  if (!ended_.exchange(true) && broken()) broken_reason_.store(reason, std::memory_order_relaxed);
+  stop(reason);
+}
+
+void DirectDriver::go_on() noexcept {
+  if (ended_.load()) return;
+  broken_reason_.store(Reason::kNone, std::memory_order_relaxed);
+  fault_.store(LaneFault::kNone, std::memory_order_relaxed);
+  broken_.store(false, std::memory_order_release);
+}
+
+void DirectDriver::stop(Reason reason) noexcept {
   // The first reason is the cause, what follows its consequence.
   Reason none = Reason::kNone;
   broken_reason_.compare_exchange_strong(none, reason, std::memory_order_relaxed);
@@ -75,7 +88,7 @@ void DirectDriver::fail(Reason reason) noexcept {
 bool DirectDriver::usable() noexcept {
   if (broken_.load(std::memory_order_relaxed)) return false;
   if (path_.serving()) return true;
-  fail(Reason::kPeerGone);
+  stop(Reason::kPeerGone);
   return false;
 }
 
@@ -168,7 +181,7 @@ void DirectDriver::move_bytes(Opcode opcode, std::byte* local, std::byte* remote
 
 void DirectDriver::carry_out(OperationRecord& operation) noexcept {
   if (!usable()) {
-    operation.outcome = Outcome::failure(Code::kConnectionLost, broken_reason_);
+    operation.outcome = session_gone(broken_reason_);
     return;
   }
   if (!operation.whole) return copy_in_steps(operation);
@@ -199,7 +212,7 @@ void DirectDriver::copy_in_steps(OperationRecord& operation) noexcept {
       const bool uncertain = transport::is_write(operation.request.opcode) && done > 0;
       operation.outcome = uncertain ? Outcome::failure(Code::kIndeterminate, broken_reason_)
                           : late    ? Outcome::failure(Code::kTimedOut)
-                                    : Outcome::failure(Code::kConnectionLost, broken_reason_);
+                                    : session_gone(broken_reason_);
       return;
     }
     const std::uint64_t at = operation.offset_bytes + done;

@@ -32,6 +32,10 @@ class DirectDriver final : public LaneDriver {
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
   bool cancel(OperationRecord& operation) noexcept override;
   void fail(Reason reason) noexcept override;
+  void interrupt(Reason reason) noexcept override { stop(reason); }
+  bool replace(std::unique_ptr<transport::Lane> /*lane*/) noexcept override { return !ended_; }
+  /// The same server serves the same memory: what is mapped stays.
+  void go_on() noexcept override;
   [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override;
   /// The processor fetches ahead across them. Of shorter ones the sort costs more, and of more the
   /// records, which are visited in another order than they lie, no longer stay in the cache.
@@ -47,6 +51,7 @@ class DirectDriver final : public LaneDriver {
                   std::size_t length_bytes) noexcept;
   void copy_in_steps(OperationRecord& operation) noexcept;
   void tell(OperationRecord& operation) noexcept;
+  void stop(Reason reason) noexcept;
   [[nodiscard]] bool usable() noexcept;
 
   transport::DirectPath path_;
@@ -55,6 +60,7 @@ class DirectDriver final : public LaneDriver {
   BrokenHandler on_broken_;
   Notifier notifier_;
   std::atomic<Reason> broken_reason_{Reason::kNone};
+  std::atomic<bool> ended_{false};  ///< for good
   alignas(64) std::atomic<bool> order_{false};
 };
 

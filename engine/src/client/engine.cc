@@ -35,6 +35,15 @@ bool is_local(const std::string& host, Deadline deadline) {
   return false;
 }
 
+/// How often sessions are looked at: a fraction of the shortest lease.
+constexpr int kTicksOfALease = 10;
+constexpr std::chrono::milliseconds kTickPeriodMost{1000};
+
+std::string server_of(const Uri& uri) {
+  const bool v6 = uri.host.find(':') != std::string::npos;
+  return (v6 ? "[" + uri.host + "]" : uri.host) + ":" + std::to_string(uri.port);
+}
+
 /// Errors of opening a region that another transport would only repeat.
 bool is_final(Code code) noexcept {
   return code == Code::kUnknownRegion || code == Code::kNoRight || code == Code::kInvalidArgument ||
@@ -223,15 +232,41 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
   if (existing != nullptr && existing->connected()) return existing;
   const transport::ConnectOptions options{
       .device = options_.device, .hardware_only = hardware_only, .payload_crc = payload_crc};
-  auto endpoint = kind == TransportKind::kShm   ? transport::connect_shm(uri, deadline)
-                  : kind == TransportKind::kTcp ? transport::connect_tcp(uri, options, deadline)
-                                                : transport::connect_rdma(uri, options, deadline);
-  if (!endpoint) return endpoint.error();
-  auto session = SessionCore::start(shared_from_this(), std::move(*endpoint), deadline);
+  Dial dial{.server = server_of(uri), .connect = [uri, kind, options](Deadline until) {
+              return kind == TransportKind::kShm   ? transport::connect_shm(uri, until)
+                     : kind == TransportKind::kTcp ? transport::connect_tcp(uri, options, until)
+                                                   : transport::connect_rdma(uri, options, until);
+            }};
+  auto session = SessionCore::start(shared_from_this(), std::move(dial), deadline);
   if (!session) return session.error();
   const std::lock_guard lock{mutex_};
   sessions_[key] = *session;
+  std::erase_if(all_sessions_, [](const auto& weak) { return weak.expired(); });
+  all_sessions_.push_back(*session);
   return session;
+}
+
+void EngineCore::keep_alive(std::chrono::milliseconds lease) {
+  const std::lock_guard lock{mutex_};
+  const auto period = std::min(lease / kTicksOfALease, kTickPeriodMost);
+  if (tick_period_ != tick_period_.zero() && tick_period_ <= period) return;
+  tick_period_ = period;
+  control_loop_->every(period, [weak = weak_from_this()] {
+    if (const auto alive = weak.lock()) alive->tick();
+  });
+}
+
+/// Control thread.
+void EngineCore::tick() noexcept {
+  // Outlive the lock: the last reference to a session must not go while the engine is locked.
+  std::vector<std::shared_ptr<SessionCore>> sessions;
+  {
+    const std::lock_guard lock{mutex_};
+    sessions.reserve(all_sessions_.size());
+    for (const auto& weak : all_sessions_)
+      if (auto alive = weak.lock()) sessions.push_back(std::move(alive));
+  }
+  for (const auto& session : sessions) session->tick(Clock::now());
 }
 
 Result<std::size_t> EngineCore::intern(const std::shared_ptr<transport::MemoryDomain>& domain) {
@@ -370,6 +405,9 @@ metrics::Registry& Engine::registry() const noexcept { return core_->registry();
 const ServerInfo& Session::server() const noexcept { return core_->server(); }
 TransportKind Session::transport() const noexcept { return core_->kind(); }
 bool Session::connected() const noexcept { return core_->connected(); }
+Status Session::settled(std::chrono::nanoseconds deadline) const {
+  return core_->settled(deadline_after(deadline));
+}
 
 Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
   control::Request request;

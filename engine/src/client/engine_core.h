@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -34,6 +35,12 @@ class Poller;
 class Pollers;
 class SessionCore;
 
+/// How a session's server is reached, again and again.
+struct Dial {
+  std::string server;  ///< "host:port"
+  std::function<Result<std::unique_ptr<transport::ClientEndpoint>>(Deadline)> connect;
+};
+
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   static Result<std::shared_ptr<EngineCore>> create(EngineOptions options);
@@ -57,6 +64,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] std::string status_json() const;
 
   // For sessions.
+  /// Looks at all sessions often enough for a lease of that length.
+  void keep_alive(std::chrono::milliseconds lease);
   /// The control thread, started with the first session. Errors: kSystem.
   Result<EventLoop*> control_loop();
   /// A poller for one more callback queue. Errors: see Pollers::pick().
@@ -101,6 +110,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   Result<std::shared_ptr<SessionCore>> session(const Uri& uri, TransportKind kind,
                                                bool hardware_only, Deadline deadline);
   void remember(const std::shared_ptr<LocalMemory>& memory);
+  void tick() noexcept;
 
   [[nodiscard]] SlabOptions slab_options() const noexcept {
     return {.huge_pages = options_.huge_pages, .placement = &placement_};
@@ -116,6 +126,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::unique_ptr<Pollers> pollers_;
   std::shared_ptr<Arena> arena_;
   std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
+  std::chrono::milliseconds tick_period_{0};              ///< 0: no session needs it
+  std::vector<std::weak_ptr<SessionCore>> all_sessions_;  ///< those replaced in sessions_, too
   std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
   struct Cache {
     bool asked = false;
@@ -130,20 +142,31 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 /// One session: RPC over its control channel, and its lanes.
 class SessionCore : public std::enable_shared_from_this<SessionCore> {
  public:
-  /// Says hello over `endpoint` and opens the lanes. Blocks, at most until `deadline`.
-  static Result<std::shared_ptr<SessionCore>> start(
-      std::shared_ptr<EngineCore> engine, std::unique_ptr<transport::ClientEndpoint> endpoint,
-      Deadline deadline);
+  /// Connects, says hello and opens the lanes. Blocks, at most until `deadline`.
+  static Result<std::shared_ptr<SessionCore>> start(std::shared_ptr<EngineCore> engine, Dial dial,
+                                                    Deadline deadline);
   /// `loop`: the engine's, which the engine keeps for as long as the session keeps the engine.
-  SessionCore(std::shared_ptr<EngineCore> engine,
-              std::unique_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop);
+  SessionCore(std::shared_ptr<EngineCore> engine, Dial dial,
+              std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop);
   ~SessionCore();
 
   [[nodiscard]] EngineCore& engine() const noexcept { return *engine_; }
   [[nodiscard]] const ServerInfo& server() const noexcept { return server_; }
-  [[nodiscard]] TransportKind kind() const noexcept { return endpoint_->kind(); }
-  [[nodiscard]] const std::string& local_device() const noexcept { return endpoint_->device(); }
-  [[nodiscard]] bool connected() const noexcept { return !lost_.load(std::memory_order_acquire); }
+  [[nodiscard]] TransportKind kind() const noexcept { return kind_; }
+  [[nodiscard]] const std::string& local_device() const noexcept { return device_; }
+  [[nodiscard]] bool connected() const noexcept {
+    return state_.load(std::memory_order_acquire) == State::kUp;
+  }
+  /// For good.
+  [[nodiscard]] bool ended() const noexcept {
+    return state_.load(std::memory_order_acquire) == State::kEnded;
+  }
+  /// Why it was interrupted or has ended.
+  [[nodiscard]] Reason lost_reason() const noexcept { return lost_reason_.load(); }
+  /// See Session::settled().
+  Status settled(Deadline deadline);
+  /// By the control thread, every so often: keep-alive.
+  void tick(Clock::time_point now) noexcept;
   /// All of them alike. What completes on one says nothing of what is in flight on another.
   [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& lanes() const noexcept {
     return lanes_;
@@ -183,50 +206,101 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void close_grant(std::uint64_t grant_id) noexcept;
   /// Tells the server of a write, where no lane does. Blocks until it has taken it.
   Status notify(const transport::Notice& notice, Deadline deadline);
-  /// Ends the session: everything in flight completes.
+  /// The lanes or the channel are gone: the session is interrupted, or ends.
   void fail(Reason reason) noexcept;
 
  private:
+  enum class State : std::uint8_t {
+    kUp,
+    kDown,     ///< interrupted: the engine connects again
+    kJoining,  ///< has connected again, and says hello
+    kEnded
+  };
   struct Waiter {
     std::condition_variable ready;
     std::optional<Answer> answer;
+    std::uint64_t connection = 0;  ///< on which it was asked
   };
+  using End = ClientMetrics::SessionEnd;
   /// As fail(), with what is counted. `fault`: of an operation on one of the lanes.
-  void end(Reason reason, ClientMetrics::SessionEnd by,
-           LaneFault fault = LaneFault::kNone) noexcept;
+  void lose(Reason reason, End by, LaneFault fault = LaneFault::kNone) noexcept;
+  void interrupt(Reason reason, End by, LaneFault fault) noexcept;
+  void end(Reason reason, End by, LaneFault fault = LaneFault::kNone) noexcept;
+  void leave_connection(State next, Reason reason) noexcept;
   [[nodiscard]] LaneFault lane_fault() noexcept;
   Status hello(Deadline deadline);
   Status open_lanes(Deadline deadline);
+  Status watch(const std::shared_ptr<transport::ClientEndpoint>& endpoint);
+  [[nodiscard]] std::shared_ptr<transport::ClientEndpoint> endpoint() const {
+    const std::lock_guard lock{mutex_};
+    return endpoint_;
+  }
+  void reconnect() noexcept;
+  bool sleep_unless_ended(std::chrono::nanoseconds pause) noexcept;
+  bool join_again(std::chrono::nanoseconds time) noexcept;
+  Status take_up(const transport::LaneTicket& ticket, std::uint64_t memory_id);
+  Status resume(Deadline deadline);
+  Result<std::vector<std::unique_ptr<transport::Lane>>> lanes_again(Deadline deadline);
+  void go_on(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
+  void close_what_was_closed() noexcept;
+  void say_goodbye() noexcept;
+  void tell(const SessionHandlers::Handler& handler) const noexcept;
+  /// Whether a call may be made now. With mutex_.
+  [[nodiscard]] bool may_call() const noexcept {
+    const State state = state_.load(std::memory_order_relaxed);
+    return state == State::kUp ||
+           (state == State::kJoining && std::this_thread::get_id() == reconnecting_);
+  }
   [[nodiscard]] static std::size_t thread_number() noexcept;
   [[nodiscard]] LaneDriver::BrokenHandler lane_broken();
   Status keep(std::unique_ptr<LaneDriver> driver);
   Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened,
                                                            Deadline deadline);
+  void ask_unanswered(control::Request request) noexcept;
   void close_unanswered(std::uint64_t grant_id) noexcept;
-  void on_readable() noexcept;
+  void on_readable(transport::ClientEndpoint& endpoint) noexcept;
   void deliver(transport::ControlMessage message);
   Status send(control::Request request, std::uint64_t id, Deadline deadline);
 
   std::shared_ptr<EngineCore> engine_;
   EventLoop& loop_;
-  std::unique_ptr<transport::ClientEndpoint> endpoint_;
+  const Dial dial_;
+  const TransportKind kind_;
+  const std::string device_;
   std::shared_ptr<transport::MemoryDomain> domain_;
   std::optional<ClientMetrics> metrics_;
   ServerInfo server_;
   std::uint32_t version_ = 0;  ///< of the protocol, once greeted
+  std::chrono::milliseconds lease_{0};
+  std::atomic<bool> resumed_{false};  ///< what the server said to the latest hello
   transport::LaneTicket ticket_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< complete, and left alone, once it began
   std::atomic<std::size_t> queues_{0};
-  bool reads_ = true;  ///< the lanes take what is answered: reads and atomics
-  EventLoop::Token watch_ = 0;
-  std::atomic<bool> lost_{false};
-  Reason lost_reason_ = Reason::kPeerGone;
-  ClientMetrics::SessionEnd ended_by_ = ClientMetrics::kPeerGone;
+  bool reads_ = true;                     ///< the lanes take what is answered: reads and atomics
+  std::atomic<State> state_{State::kUp};  ///< changed under mutex_
+  std::atomic<Reason> lost_reason_{Reason::kPeerGone};
+  bool resumable_ = false;  ///< fixed once it began
+  End ended_by_ = ClientMetrics::kPeerGone;
   bool counted_ = false;  ///< as one that began; under mutex_, as ended_by_
 
   std::atomic<bool> unresponsive_{false};
+  std::atomic<Clock::rep> heard_at_{0};  ///< when the server said anything
+  Clock::time_point ticked_at_{};        // control thread, as pinged_at_
+  Clock::time_point pinged_at_{};
 
-  std::mutex mutex_;  // waiters, ids; watch_ and lanes_ while the session begins and ends
+  /// One turn of the session's fate at a time: interrupt, end, go on. Recursive: a lane may break
+  /// while it is made to go on. Taken before mutex_ and the lanes' locks.
+  std::recursive_mutex turning_;
+  std::thread reconnector_;              ///< under turning_
+  bool reconnector_at_work_ = false;     ///< under mutex_
+  std::thread::id reconnecting_;         ///< under mutex_
+  std::condition_variable fate_;         ///< with mutex_: the state has changed
+  std::vector<std::uint64_t> to_close_;  ///< grants closed meanwhile; under mutex_
+
+  mutable std::mutex mutex_;  // waiters, ids, the connection; lanes_ while the session begins
+  std::shared_ptr<transport::ClientEndpoint> endpoint_;
+  std::uint64_t connection_ = 1;  ///< number of the connection there is
+  EventLoop::Token watch_ = 0;
   std::condition_variable room_;
   /// Requests that the server has not answered; null where nobody waits for that any more.
   std::unordered_map<std::uint64_t, Waiter*> waiters_;

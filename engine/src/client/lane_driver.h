@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include <remora/result.h>
 
@@ -32,6 +33,12 @@ class DeadlineSource {
   const void* who_;
   Deadline (*ask_)(const void*) noexcept;
 };
+
+/// How an operation ends that finds its session interrupted or ended.
+[[nodiscard]] inline Outcome session_gone(Reason reason) noexcept {
+  return Outcome::failure(reason == Reason::kNewMemory ? Code::kStaleRegion : Code::kConnectionLost,
+                          reason);
+}
 
 /// Thread-safe, unless said otherwise.
 class LaneDriver {
@@ -81,8 +88,21 @@ class LaneDriver {
 
   /// Lets the lane begin to end: what is posted flushes. fail() follows. Waits for nothing.
   virtual void break_off() noexcept {}
-  /// Ends the lane from outside (session lost, engine closing): everything on it completes.
+  /// Ends the lane for good (session lost, engine closing): everything on it completes.
   virtual void fail(Reason reason) noexcept = 0;
+
+  /// Breaks the lane from outside, and it may go on later: what is with it ends, but for whole
+  /// reads; these, and what was not posted or comes meanwhile, wait within their deadlines. Over
+  /// mapped memory nothing waits.
+  virtual void interrupt(Reason reason) noexcept { fail(reason); }
+  /// Gives an interrupted lane what it goes on with: null where memory is mapped. False: that can
+  /// do less than the one before, or the lane has ended for good.
+  virtual bool replace(std::unique_ptr<transport::Lane> lane) noexcept {
+    (void)lane;
+    return false;
+  }
+  /// After replace(): the lane goes on, with what waits first.
+  virtual void go_on() noexcept {}
 
   /// Before fail(): what an operation of a neighbouring lane did, if anything. The first is kept.
   void blame(LaneFault fault) noexcept {
@@ -90,6 +110,10 @@ class LaneDriver {
     fault_.compare_exchange_strong(none, fault, std::memory_order_relaxed);
   }
   [[nodiscard]] LaneFault fault() const noexcept { return fault_.load(std::memory_order_relaxed); }
+  /// An operation has ended as the lane broke, or is about to: it is broken, or will be.
+  [[nodiscard]] bool breaking() const noexcept {
+    return breaking_.load(std::memory_order_acquire) || broken();
+  }
   [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }
   /// Where local memory must be registered: the index of the lane's memory domain.
   [[nodiscard]] virtual std::size_t domain_index() const noexcept { return 0; }
@@ -106,6 +130,7 @@ class LaneDriver {
   [[nodiscard]] virtual std::uint32_t inline_bytes_max() const noexcept { return 0; }
 
  protected:
+  std::atomic<bool> breaking_{false};
   std::atomic<bool> broken_{false};
   std::atomic<LaneFault> fault_{LaneFault::kNone};
 };

@@ -36,6 +36,11 @@ PostedDriver::PostedDriver(std::unique_ptr<transport::Lane> lane, Options option
       limits_{lane_->limits()} {
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
   metrics_.lane_opened(lane_->completion_capacity());
+  if (!options_.revivable) return;
+  if (auto events = FdSet::create(); events && events->add(lane_->event_fd()))
+    events_.emplace(std::move(*events));
+  else
+    options_.revivable = false;  // no descriptors are left: it then ends with its lane
 }
 
 PostedDriver::~PostedDriver() {
@@ -177,7 +182,7 @@ void PostedDriver::take_over(OperationList& operations) noexcept {
     for (const OperationRecord* at = operations.first; at != nullptr; at = at->next)
       backlog_expires_ = std::min(backlog_expires_, at->deadline);
   backlog_.splice(operations);
-  if (!broken()) [[likely]]
+  if (!ended_) [[likely]]
     return;
   // What comes to a lane that has broken before is nobody's victim.
   victims_ended_ = true;
@@ -215,7 +220,9 @@ void PostedDriver::wait(CompletionSink& sink, std::size_t at_least,
       } else if (ready < at_least && waited >= options_.spin) {
         if (!lock.owns_lock()) lock.lock();
         // While the lock was waited for, its holder may have moved what is waited for here.
-        if (sink.ready() < at_least && !broken()) sleep(lock, std::min(deadline, now + kSleepMost));
+        const Deadline until = std::min(deadline, now + kSleepMost);
+        if (sink.ready() < at_least)
+          broken() ? sleep_while_broken(lock, until) : sleep(lock, until);
       }
     }
     if (lock.owns_lock()) {
@@ -269,6 +276,17 @@ void PostedDriver::tell_watchers() noexcept {
 }
 
 void PostedDriver::fail(Reason reason) noexcept {
+  mutex_.lock();
+  collect();
+  options_.revivable = false;
+  if (broken())
+    end_for_good(reason);
+  else
+    break_lane(reason);
+  leave();
+}
+
+void PostedDriver::interrupt(Reason reason) noexcept {
   mutex_.lock();
   collect();
   break_lane(reason);
@@ -408,6 +426,56 @@ void PostedDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until) noe
   }
   collect();
   progress();
+}
+
+/// As sleep(), with no lane to sleep on: until another follows, or the last has ended.
+void PostedDriver::sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept {
+  const std::uint64_t joined = sleepers_.join();
+  lock.release();
+  leave();
+  sleepers_.sleep_until_woken(joined, until);
+  lock = std::unique_lock<LightMutex>{mutex_};
+  sleepers_.part();
+  collect();
+  progress();
+}
+
+bool PostedDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
+  const std::lock_guard lock{mutex_};
+  const transport::Lane::Limits& now = lane->limits();
+  // What was checked against the old limits must fit the new ones, and the ring.
+  const bool fits = now.depth <= ring_.size() &&
+                    now.transfer_bytes_max >= limits_.transfer_bytes_max &&
+                    now.inline_bytes_max >= limits_.inline_bytes_max &&
+                    now.writes_zeroes == limits_.writes_zeroes &&
+                    (now.initiator_depth != 0) == (limits_.initiator_depth != 0);
+  if (!fits || !broken() || ended_ || !events_->add(lane->event_fd())) return false;
+  metrics_.lane_closed(lane_->completion_capacity());
+  lane_ = std::move(lane);
+  metrics_.lane_opened(lane_->completion_capacity());
+  lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
+  limits_.depth = now.depth;
+  limits_.initiator_depth = now.initiator_depth;
+  atomic_results_ = lane_->atomic_results();
+  next_sequence_ = retired_sequence_ = 0;
+  return true;
+}
+
+void PostedDriver::go_on() noexcept {
+  mutex_.lock();
+  if (broken() && !ended_) {
+    broken_told_ = victims_ended_ = false;
+    broken_reason_ = Reason::kNone;
+    fault_.store(LaneFault::kNone, std::memory_order_relaxed);
+    broken_.store(false, std::memory_order_release);
+    breaking_.store(false, std::memory_order_release);
+    // Whoever waits by its own event loop is to look: it may be that nothing else tells it.
+    (void)lane_->arm();
+    collect();
+    pump();
+    sleepers_.wake();
+  }
+  leave();
 }
 
 }  // namespace remora::detail

@@ -17,12 +17,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "client/client_metrics.h"
 #include "client/lane_driver.h"
 #include "client/sleepers.h"
+#include "support/fd_set.h"
 #include "support/light_mutex.h"
 
 namespace remora::detail {
@@ -39,6 +41,7 @@ class PostedDriver final : public LaneDriver {
     /// Of transfers from `cache_from_bytes` on, whose memory is not registered; null: bounced too.
     std::shared_ptr<transport::RegistrationCache> cache{};
     std::uint64_t cache_from_bytes = 0;
+    bool revivable = false;  ///< a lane that breaks is followed by another: see interrupt()
   };
 
   PostedDriver(std::unique_ptr<transport::Lane> lane, Options options, ClientMetrics metrics,
@@ -53,11 +56,17 @@ class PostedDriver final : public LaneDriver {
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
-  [[nodiscard]] int event_fd() const noexcept override { return lane_->event_fd(); }
+  /// The same for all lanes that follow each other.
+  [[nodiscard]] int event_fd() const noexcept override {
+    return events_ ? events_->get() : lane_->event_fd();
+  }
   bool cancel(OperationRecord& operation) noexcept override;
   void settle_events() noexcept override;
   void break_off() noexcept override { lane_->break_off(); }
   void fail(Reason reason) noexcept override;
+  void interrupt(Reason reason) noexcept override;
+  bool replace(std::unique_ptr<transport::Lane> lane) noexcept override;
+  void go_on() noexcept override;
 
   [[nodiscard]] std::size_t domain_index() const noexcept override { return options_.domain_index; }
   [[nodiscard]] bool needs_keys() const noexcept override { return options_.needs_keys; }
@@ -164,7 +173,13 @@ class PostedDriver final : public LaneDriver {
   void expire(Clock::time_point now) noexcept;
   void expire_backlog(Clock::time_point now) noexcept;
   void break_lane(Reason reason) noexcept;
+  void end_for_good(Reason reason) noexcept;
+  [[nodiscard]] bool goes_again(const OperationRecord& operation,
+                                Clock::time_point now) const noexcept;
+  void wait_in_backlog(OperationRecord& operation) noexcept;
+  void sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
   void fail_backlog(EndTally& tally) noexcept;
+  void finish_begun(EndTally& tally) noexcept;
   [[nodiscard]] Outcome lost(const OperationRecord& operation, bool posted,
                              Clock::time_point now) const noexcept;
   void tell_watchers() noexcept;
@@ -180,7 +195,10 @@ class PostedDriver final : public LaneDriver {
   alignas(64) std::atomic<OperationRecord*> inbox_{nullptr};
   alignas(64) LightMutex mutex_;
   Sleepers sleepers_;
+  /// Where lanes follow each other: the event descriptor of the one there is, in a set.
+  std::optional<FdSet> events_;
   bool broken_told_ = false;
+  bool ended_ = false;          ///< broken, and no lane will follow
   bool victims_ended_ = false;  ///< all that was with the lane when it broke has ended
   Reason broken_reason_ = Reason::kNone;
 

@@ -109,10 +109,26 @@ void PostedDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noexcept
 void PostedDriver::drop(std::uint64_t sequence, EndTally& tally) noexcept {
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
+  if (!posted.joined && options_.revivable && posted.operation->whole)
+    return wait_in_backlog(*posted.operation);  // it never left
   for_each(posted, [&](OperationRecord& operation) {
     if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
   });
   settle(posted, tally);
+}
+
+/// Whether an operation that a broken lane has taken with it may be carried out again.
+bool PostedDriver::goes_again(const OperationRecord& operation,
+                              Clock::time_point now) const noexcept {
+  return options_.revivable && operation.whole && operation.request.opcode == Opcode::kRead &&
+         now < operation.deadline;
+}
+
+void PostedDriver::wait_in_backlog(OperationRecord& operation) noexcept {
+  operation.follows = false;
+  operation.next = nullptr;
+  backlog_expires_ = std::min(backlog_expires_, operation.deadline);
+  backlog_.append(operation);
 }
 
 [[gnu::always_inline]] inline void PostedDriver::retire_through(const LaneCompletion& completion,
@@ -175,8 +191,15 @@ void PostedDriver::take_completions(std::span<LaneCompletion> found, std::size_t
 
 void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status,
                                  std::uint32_t vendor_error, EndTally& tally) noexcept {
+  breaking_.store(true, std::memory_order_release);
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
+  if (!posted.joined && !refused_by_peer(status) && !local_fault(status) &&
+      goes_again(*posted.operation, Clock::now())) {
+    retired_sequence_ = sequence + 1;
+    metrics_.reposted(cells_.recorder());
+    return wait_in_backlog(*posted.operation);
+  }
   for_each(posted, [&](OperationRecord& operation) {
     if (!operation.outcome.ok) return;
     if (refused_by_peer(status)) {
@@ -204,12 +227,9 @@ Outcome PostedDriver::lost(const OperationRecord& operation, bool posted,
       (operation.whole || !operation.part))
     metrics_.victim(cells_.recorder(), fault());
   if (!operation.whole) posted = operation.any_posted;
-  if (operation.request.opcode == Opcode::kRead)
-    return expired ? Outcome::failure(Code::kTimedOut)
-                   : Outcome::failure(Code::kConnectionLost, broken_reason_);
-  if (posted) return Outcome::failure(Code::kIndeterminate, broken_reason_);
-  return expired ? Outcome::failure(Code::kTimedOut)
-                 : Outcome::failure(Code::kConnectionLost, broken_reason_);
+  const bool uncertain = posted && operation.request.opcode != Opcode::kRead;
+  if (uncertain) return Outcome::failure(Code::kIndeterminate, broken_reason_);
+  return expired ? Outcome::failure(Code::kTimedOut) : session_gone(broken_reason_);
 }
 
 /// Ends what has run out of time: unposted operations by themselves, posted ones with their lane.
@@ -247,6 +267,7 @@ void PostedDriver::expire_backlog(Clock::time_point now) noexcept {
 
 void PostedDriver::break_lane(Reason reason) noexcept {
   if (broken()) return;
+  ended_ = !options_.revivable;
   broken_reason_ = reason;
   broken_.store(true, std::memory_order_release);
   if (reason != Reason::kNone) metrics_.lane_broken();
@@ -267,6 +288,31 @@ void PostedDriver::break_lane(Reason reason) noexcept {
   EndTally tally{metrics_, cells_.recorder()};
   while (retired_sequence_ != next_sequence_)
     retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, tally);
+  if (ended_)
+    fail_backlog(tally);
+  else
+    finish_begun(tally);
+  sleepers_.wake();
+}
+
+/// What waits for another lane is whole, or nothing of it was posted.
+void PostedDriver::finish_begun(EndTally& tally) noexcept {
+  backlog_.extract(
+      [](const OperationRecord& operation) {
+        return !operation.whole && (operation.any_posted || !operation.outcome.ok);
+      },
+      [&](OperationRecord& operation) {
+        if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
+        finish(operation, tally);
+      });
+}
+
+/// Of a lane that has broken before: no other follows, so what waits for one ends.
+void PostedDriver::end_for_good(Reason reason) noexcept {
+  if (std::exchange(ended_, true)) return;
+  broken_reason_ = reason;
+  victims_ended_ = true;
+  EndTally tally{metrics_, cells_.recorder()};
   fail_backlog(tally);
   sleepers_.wake();
 }

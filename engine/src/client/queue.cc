@@ -19,8 +19,8 @@ Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore>
   if (options.depth == 0 || options.depth > kQueueDepthMax)
     return Error{Code::kInvalidArgument, "queue"}.with_subject("depth").with_limit(options.depth,
                                                                                    kQueueDepthMax);
-  if (!region->session().connected())
-    return Error{Code::kConnectionLost, "queue"}.with_reason(Reason::kPeerGone);
+  if (region->session().ended())
+    return Error{Code::kConnectionLost, "queue"}.with_reason(region->session().lost_reason());
   const auto deadline = options.deadline > options.deadline.zero()
                             ? options.deadline
                             : region->session().engine().options().operation_deadline;

@@ -20,7 +20,7 @@ Error error_of(const Outcome& outcome, Operation operation) noexcept {
 }
 
 Outcome RegionCore::judge(const OperationRecord& operation) const noexcept {
-  if (!session_->connected()) return Outcome::failure(Code::kConnectionLost, Reason::kPeerGone);
+  if (session_->ended()) return session_gone(session_->lost_reason());
   const Opcode opcode = operation.request.opcode;
   const bool atomic = is_atomic(opcode);
   // Memory is known but the part is not within it, or there is no buffer at all.
@@ -187,6 +187,9 @@ Rights Region::rights() const noexcept { return core_->rights(); }
 TransportKind Region::transport() const noexcept { return core_->session().kind(); }
 const std::string& Region::transport_reason() const noexcept { return core_->transport_reason(); }
 bool Region::connected() const noexcept { return core_->session().connected(); }
+Status Region::settled(std::chrono::nanoseconds deadline) const {
+  return core_->session().settled(deadline_after(deadline));
+}
 
 Result<Queue> Region::queue(const QueueOptions& options) const {
   auto core = detail::QueueCore::create(core_, options);

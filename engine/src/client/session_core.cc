@@ -20,50 +20,78 @@ using transport::WireExtent;
 namespace {
 /// Closing a region is polite, not necessary: the session's end closes it too.
 constexpr std::chrono::seconds kCloseTimeout{2};
+constexpr std::uint64_t kLeaseMostMs = 3'600'000;
 }  // namespace
 
-Result<std::shared_ptr<SessionCore>> SessionCore::start(
-    std::shared_ptr<EngineCore> engine, std::unique_ptr<transport::ClientEndpoint> endpoint,
-    Deadline deadline) {
+Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCore> engine,
+                                                        Dial dial, Deadline deadline) {
+  auto endpoint = dial.connect(deadline);
+  if (!endpoint) return endpoint.error();
   auto loop = engine->control_loop();
   if (!loop) return loop.error();
-  auto session = std::make_shared<SessionCore>(std::move(engine), std::move(endpoint), **loop);
+  auto session = std::make_shared<SessionCore>(std::move(engine), std::move(dial),
+                                               std::move(*endpoint), **loop);
   auto metrics = ClientMetrics::create(session->engine_->options().registry, session->kind());
   if (!metrics) return metrics.error();
   session->metrics_ = std::move(*metrics);
-  auto watch = (*loop)->watch(session->endpoint_->event_fd(), [weak = std::weak_ptr{session}] {
-    if (const auto alive = weak.lock()) alive->on_readable();
-  });
-  if (!watch) return watch.error();
-  {
-    const std::lock_guard lock{session->mutex_};
-    session->watch_ = *watch;
-  }
-  // The channel may have ended before there was a watch to forget.
-  if (!session->connected()) (*loop)->forget(*watch);
+  if (auto status = session->watch(session->endpoint()); !status) return status.error();
   if (auto status = session->hello(deadline); !status) return status.error();
+  if (session->lease_ > session->lease_.zero()) session->engine_->keep_alive(session->lease_);
   if (auto status = session->open_lanes(deadline); !status) return status.error();
   if (session->kind() == TransportKind::kRdma)
     transport::show_nic(session->engine_->registry(), session->local_device());
+  const std::lock_guard turn{session->turning_};
   const std::lock_guard lock{session->mutex_};
   session->metrics_->session_began();
   session->counted_ = true;
   // It may have ended meanwhile, which was not counted then.
-  if (session->lost_) session->metrics_->session_ended(session->ended_by_);
+  if (session->ended()) session->metrics_->session_ended(session->ended_by_);
   return session;
 }
 
-SessionCore::SessionCore(std::shared_ptr<EngineCore> engine,
-                         std::unique_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop)
+/// From now on what comes in over `endpoint` is heard.
+Status SessionCore::watch(const std::shared_ptr<transport::ClientEndpoint>& endpoint) {
+  auto watch = loop_.watch(endpoint->event_fd(), [weak = weak_from_this(), endpoint] {
+    if (const auto alive = weak.lock()) alive->on_readable(*endpoint);
+  });
+  if (!watch) return watch.error();
+  const std::lock_guard lock{mutex_};
+  // The channel may have ended before there was a watch to drop.
+  if (endpoint_ != endpoint || ended())
+    loop_.drop(*watch);
+  else
+    watch_ = *watch;
+  return {};
+}
+
+SessionCore::SessionCore(std::shared_ptr<EngineCore> engine, Dial dial,
+                         std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop)
     : engine_{std::move(engine)},
       loop_{loop},
-      endpoint_{std::move(endpoint)},
-      domain_{endpoint_->memory_domain()} {}
+      dial_{std::move(dial)},
+      kind_{endpoint->kind()},
+      device_{endpoint->device()},
+      domain_{endpoint->memory_domain()},
+      heard_at_{Clock::now().time_since_epoch().count()},
+      endpoint_{std::move(endpoint)} {}
 
 SessionCore::~SessionCore() {
-  if (watch_ != 0) loop_.forget(watch_);
-  if (counted_ && !lost_) metrics_->session_ended(ClientMetrics::kClosed);
-  lost_.store(true, std::memory_order_release);  // that the lanes end now is no news
+  {
+    // Nobody is there any more for what comes in.
+    const std::lock_guard lock{mutex_};
+    if (watch_ != 0) loop_.drop(std::exchange(watch_, 0));
+  }
+  say_goodbye();
+  {
+    const std::lock_guard lock{mutex_};
+    if (counted_ && !ended()) metrics_->session_ended(ClientMetrics::kClosed);
+    state_.store(State::kEnded, std::memory_order_release);  // that the lanes end now is no news
+    for (auto& [id, waiter] : waiters_)
+      if (waiter != nullptr) waiter->ready.notify_all();
+    fate_.notify_all();
+    room_.notify_all();
+  }
+  if (reconnector_.joinable()) reconnector_.join();
   lanes_.clear();
   endpoint_->shutdown();
 }
@@ -75,12 +103,25 @@ Status SessionCore::hello(Deadline deadline) {
   hello.set_version_newest(control::kVersionNewest);
   hello.set_auth(control::AUTH_NONE);
   hello.set_client_name(engine_->options().client_name);
+  hello.set_comes_back(engine_->options().reconnect_for > engine_->options().reconnect_for.zero());
+  if (ticket_.session_id != 0) {
+    hello.mutable_resume()->set_session_id(ticket_.session_id);
+    hello.mutable_resume()->set_lane_secret(ticket_.secret);
+  }
   auto answer = call(std::move(request), "hello", deadline);
   if (!answer) return answer.error();
   const control::Welcome& welcome = answer->reply.hello();
   if (welcome.version() < control::kVersionOldest || welcome.version() > control::kVersionNewest)
     return Error{Code::kProtocol, "hello"}.with_reason(Reason::kVersion);
+  resumed_ = welcome.resumed();
+  // What the session is does not change, only how it is reached.
+  if (ticket_.session_id != 0)
+    return take_up({.session_id = welcome.session_id(), .secret = welcome.lane_secret()},
+                   welcome.memory_id());
   version_ = welcome.version();
+  lease_ = std::chrono::milliseconds{std::min<std::uint64_t>(welcome.lease_ms(), kLeaseMostMs)};
+  resumable_ = version_ >= 2 && welcome.keep_ms() != 0 &&
+               engine_->options().reconnect_for > engine_->options().reconnect_for.zero();
   server_ = {.name = welcome.server_name(),
              .boot_id = welcome.boot_id(),
              .memory_id = welcome.memory_id(),
@@ -105,8 +146,9 @@ std::size_t SessionCore::thread_number() noexcept {
 
 Status SessionCore::open_lanes(Deadline deadline) {
   lanes_.reserve(engine_->options().lanes);
+  const auto endpoint = this->endpoint();
   // There is one way to memory that is mapped, however many threads copy.
-  if (auto path = endpoint_->direct_path())
+  if (auto path = endpoint->direct_path())
     return keep(std::make_unique<DirectDriver>(
         std::move(*path), engine_->parallel_copy(), *metrics_, lane_broken(),
         [this](const Notice& notice, Deadline until) { return notify(notice, until); }));
@@ -126,8 +168,9 @@ Status SessionCore::open_lanes(Deadline deadline) {
     options.cache = engine_->registration_cache(*index);
     options.cache_from_bytes = engine_->options().mr_cache_from_bytes;
   }
+  options.revivable = resumable_;
   for (std::uint32_t i = 0; i < engine_->options().lanes; ++i) {
-    auto lane = endpoint_->open_lane(ticket_, engine_->options().lane_depth, deadline);
+    auto lane = endpoint->open_lane(ticket_, engine_->options().lane_depth, deadline);
     if (!lane) return lane.error();
     reads_ = reads_ && (*lane)->limits().initiator_depth != 0;
     auto driver =
@@ -164,7 +207,7 @@ Status SessionCore::keep(std::unique_ptr<LaneDriver> driver) {
   {
     const std::lock_guard lock{mutex_};
     lanes_.push_back(std::move(driver));
-    if (!lost_) return {};
+    if (connected()) return {};
   }
   // The session ended before there was this lane to fail.
   lanes_.back()->fail(lost_reason_);
@@ -178,8 +221,9 @@ Status SessionCore::send(Request request, std::uint64_t id, Deadline deadline) {
   *envelope.mutable_request() = std::move(request);
   auto bytes = control::encode(envelope);
   if (!bytes) return bytes.error();
+  const auto endpoint = this->endpoint();
   const std::lock_guard lock{send_mutex_};
-  return endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}}, deadline);
+  return endpoint->send({.bytes = std::move(*bytes), .descriptors = {}}, deadline);
 }
 
 Result<SessionCore::Answer> SessionCore::call(Request request, Operation operation,
@@ -191,28 +235,30 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
   {
     std::unique_lock lock{mutex_};
     const bool room = room_.wait_until(lock, deadline, [this] {
-      return waiters_.size() < transport::kControlRequestsMax || !connected();
+      return waiters_.size() < transport::kControlRequestsMax || !may_call();
     });
     if (!room) return Error{Code::kTimedOut, operation};
-    if (!connected()) return Error{Code::kConnectionLost, operation}.with_reason(lost_reason_);
+    if (!may_call()) return Error{Code::kConnectionLost, operation}.with_reason(lost_reason_);
     id = next_id_++;
+    waiter.connection = connection_;
     waiters_.emplace(id, &waiter);
   }
   const Status sent = send(std::move(request), id, deadline);
   if (!sent && sent.error().code() == Code::kConnectionLost) fail(Reason::kPeerGone);
   std::unique_lock lock{mutex_};
+  const auto still_asked = [&] { return waiter.connection == connection_ && may_call(); };
   if (sent)
     waiter.ready.wait_until(lock, deadline,
-                            [&] { return waiter.answer.has_value() || !connected(); });
+                            [&] { return waiter.answer.has_value() || !still_asked(); });
   // The server may still answer what nobody waits for any more: until then it counts.
-  if (sent && !waiter.answer.has_value() && connected())
+  if (sent && !waiter.answer.has_value() && still_asked())
     waiters_[id] = nullptr;
   else
     waiters_.erase(id);
   room_.notify_one();
   if (!sent) return sent.error();
   if (!waiter.answer.has_value()) {
-    if (!connected()) return Error{Code::kConnectionLost, operation}.with_reason(lost_reason_);
+    if (!still_asked()) return Error{Code::kConnectionLost, operation}.with_reason(lost_reason_);
     return Error{Code::kTimedOut, operation};
   }
   if (waiter.answer->reply.has_failure())
@@ -222,16 +268,17 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
   return std::move(*waiter.answer);
 }
 
-void SessionCore::on_readable() noexcept {
-  while (connected()) {
-    auto message = endpoint_->receive();
+void SessionCore::on_readable(transport::ClientEndpoint& endpoint) noexcept {
+  while (this->endpoint().get() == &endpoint && !ended()) {
+    auto message = endpoint.receive();
     if (!message) {
       log::debug("session: {}", message.error().message());
-      end(Reason::kPeerGone, message.error().code() == Code::kProtocol ? ClientMetrics::kProtocol
-                                                                       : ClientMetrics::kPeerGone);
+      lose(Reason::kPeerGone, message.error().code() == Code::kProtocol ? ClientMetrics::kProtocol
+                                                                        : ClientMetrics::kPeerGone);
       return;
     }
     if (!message->has_value()) return;
+    heard_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
     deliver(std::move(**message));
   }
 }
@@ -240,7 +287,7 @@ void SessionCore::deliver(ControlMessage message) {
   auto envelope = control::decode(message.bytes);
   if (!envelope || !envelope->has_reply()) {
     log::warn("session: the server sent what is not a reply; ending the session");
-    end(Reason::kPeerGone, ClientMetrics::kProtocol);
+    lose(Reason::kPeerGone, ClientMetrics::kProtocol);
     return;
   }
   unresponsive_.store(false);
@@ -263,76 +310,37 @@ void SessionCore::deliver(ControlMessage message) {
   if (late_grant != 0) close_unanswered(late_grant);
 }
 
-/// Asks for the end of a grant and waits for nothing. The answer counts as outstanding until then.
-void SessionCore::close_unanswered(std::uint64_t grant_id) noexcept {
+/// Asks and waits for nothing. The answer counts as outstanding until it comes.
+void SessionCore::ask_unanswered(Request request) noexcept {
   std::uint64_t id = 0;
   {
     const std::lock_guard lock{mutex_};
     id = next_id_++;
     waiters_.emplace(id, nullptr);
   }
-  Request close;
-  close.mutable_close()->set_grant_id(grant_id);
-  if (send(std::move(close), id, Clock::now())) return;
+  if (send(std::move(request), id, Clock::now())) return;
   const std::lock_guard lock{mutex_};
   waiters_.erase(id);
 }
 
+void SessionCore::close_unanswered(std::uint64_t grant_id) noexcept {
+  Request close;
+  close.mutable_close()->set_grant_id(grant_id);
+  ask_unanswered(std::move(close));
+}
+
 void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
-  if (!connected()) return;
+  {
+    const std::lock_guard lock{mutex_};
+    if (ended()) return;
+    if (!connected()) return to_close_.push_back(grant_id);
+  }
   // One caller has waited for a server that does not answer; the others need not.
   const auto patience = unresponsive_.load() ? std::chrono::seconds{0} : kCloseTimeout;
   Request request;
   request.mutable_close()->set_grant_id(grant_id);
   const auto closed = call(std::move(request), "close", deadline_after(patience));
   if (!closed && closed.error().code() == Code::kTimedOut) unresponsive_.store(true);
-}
-
-void SessionCore::fail(Reason reason) noexcept {
-  if (!connected()) return;  // it has ended before, and its lanes may be going
-  // What is mapped breaks with its server only.
-  const bool lane = reason == Reason::kLaneBroken && kind() != TransportKind::kShm;
-  ClientMetrics::SessionEnd by = lane ? ClientMetrics::kLaneBroken : ClientMetrics::kPeerGone;
-  const LaneFault fault = lane ? lane_fault() : LaneFault::kNone;
-  if (fault == LaneFault::kDeadline) by = ClientMetrics::kDeadline;
-  if (fault == LaneFault::kRefused) by = ClientMetrics::kRefused;
-  end(reason, by, fault);
-}
-
-/// What broke the first of the lanes, if an operation did.
-LaneFault SessionCore::lane_fault() noexcept {
-  const std::lock_guard lock{mutex_};
-  for (const auto& lane : lanes_)
-    if (const LaneFault fault = lane->fault(); fault != LaneFault::kNone) return fault;
-  return LaneFault::kNone;
-}
-
-void SessionCore::end(Reason reason, ClientMetrics::SessionEnd by, LaneFault fault) noexcept {
-  EventLoop::Token watch = 0;
-  std::array<LaneDriver*, kLanesMax> lanes{};
-  {
-    const std::lock_guard lock{mutex_};
-    if (lost_) return;
-    lost_reason_ = reason;
-    ended_by_ = by;
-    if (counted_) metrics_->session_ended(by);
-    lost_.store(true, std::memory_order_release);
-    for (auto& [id, waiter] : waiters_)
-      if (waiter != nullptr) waiter->ready.notify_all();
-    room_.notify_all();
-    watch = watch_;
-    std::transform(lanes_.begin(), lanes_.end(), lanes.begin(),
-                   [](const auto& lane) { return lane.get(); });
-  }
-  if (watch != 0) loop_.forget(watch);
-  // What one has done is uncertain while another goes on: they end together, and flush together.
-  for (LaneDriver* const lane : lanes)
-    if (lane != nullptr) lane->blame(fault);
-  for (LaneDriver* const lane : lanes)
-    if (lane != nullptr) lane->break_off();
-  for (LaneDriver* const lane : lanes)
-    if (lane != nullptr) lane->fail(reason);
-  endpoint_->shutdown();
 }
 
 Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenReply& opened,
@@ -392,7 +400,7 @@ Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, R
   if (!info) return give_back(info.error());
   auto extents = fetch_extents(opened, deadline);
   if (!extents) return give_back(extents.error());
-  auto grant = endpoint_->attach(std::move(*extents), std::move(answer->descriptors), rights);
+  auto grant = endpoint()->attach(std::move(*extents), std::move(answer->descriptors), rights);
   if (!grant) return give_back(grant.error());
   return std::make_shared<RegionCore>(shared_from_this(), std::move(*info), rights,
                                       opened.grant_id(), std::move(*grant),

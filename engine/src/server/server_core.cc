@@ -21,6 +21,10 @@ namespace {
 constexpr std::chrono::milliseconds kListenerPause{20};
 constexpr std::chrono::milliseconds kDrainPause{10};
 constexpr std::size_t kSessionsToRefuse = 64;
+constexpr std::chrono::milliseconds kLookPeriod{100};
+/// Without a look for so long the server was itself stopped: what is queued is served before
+/// anybody's silence counts.
+constexpr std::chrono::seconds kOwnPause{1};
 constexpr int kPortTries = 16;
 
 std::vector<std::string> descriptions_of(const std::vector<std::unique_ptr<Listener>>& listeners) {
@@ -215,9 +219,11 @@ Status ServerCore::begin() {
   loop_ = std::move(*loop);
   worker_ = std::thread{[this] { work(); }};
   ::pthread_setname_np(worker_.native_handle(), "remora-worker");
-  loop_->every(std::chrono::milliseconds{250}, [this] {
+  loop_->every(kLookPeriod, [this] {
     desk_->beat();
     end_late_arrivals();
+    end_silent_sessions();
+    forget_lapsed_sessions();
     bury_zombies();
   });
   room_event_ = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
@@ -264,6 +270,12 @@ void ServerCore::stop() noexcept {
     for (const auto& [id, attached] : sessions_) left.push_back(id);
   }
   for (const std::uint64_t id : left) end_session(id, SessionEnd::kStopped);
+  {
+    const std::lock_guard lock{mutex_};
+    for (auto& [id, kept] : std::exchange(kept_, {}))
+      jobs_.push_back([session = std::move(kept.session)] { session->release(); });
+  }
+  metrics_.sessions_kept(0);
   listeners_.clear();
   {
     const std::lock_guard lock{mutex_};
@@ -319,7 +331,9 @@ void ServerCore::on_listener(Listener& listener) noexcept {
       metrics_.session_ended(SessionEnd::kRefused);
       continue;
     }
-    auto watch = loop_->watch(fd, [this, id] { on_session(id); });
+    auto watch = loop_->watch(fd, [this, weak = std::weak_ptr{session}] {
+      if (const auto alive = weak.lock()) on_session(alive->id());
+    });
     if (!watch) {
       log::warn("session: {}", watch.error().message());
       metrics_.session_ended(SessionEnd::kRefused);
@@ -345,7 +359,8 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
       if (wrong) metrics_.protocol_violation();
       log::debug("session {:x}: {}", id, message.error().message());
       session->announce_the_rest();
-      end_session(id, wrong ? SessionEnd::kProtocol : SessionEnd::kLeft);
+      const bool lost = session->greeted() && session->resumable();
+      end_session(id, wrong ? SessionEnd::kProtocol : lost ? SessionEnd::kLost : SessionEnd::kLeft);
       return;
     }
     if (!message->has_value()) {
@@ -374,7 +389,7 @@ void ServerCore::after_serving(const ServerSession& session,
   switch (served) {
     case ServerSession::Served::kAnswered: return;
     case ServerSession::Served::kRefused: return end_session(session.id(), SessionEnd::kRefused);
-    case ServerSession::Served::kUnheard: return end_session(session.id(), SessionEnd::kLeft);
+    case ServerSession::Served::kUnheard: return end_session(session.id(), SessionEnd::kLost);
     case ServerSession::Served::kNotTheProtocol:
       metrics_.protocol_violation();
       log::warn("session {:x} ({}): not the protocol; ended", session.id(),
@@ -435,18 +450,116 @@ void ServerCore::on_room() noexcept {
 
 void ServerCore::end_session(std::uint64_t id, SessionEnd why) noexcept {
   Attached ended;
+  bool kept = false;
   {
     const std::lock_guard lock{mutex_};
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     ended = std::move(found->second);
     sessions_.erase(found);
+    kept = keep(ended.session, why);
   }
   metrics_.session_ended(why);
-  if (loop_ != nullptr) loop_->forget(ended.watch);
+  if (loop_ != nullptr) loop_->drop(ended.watch);
   ended.session->endpoint().shutdown();
+  if (kept) return;
   // Deregistering takes time: on the worker, after what it still has to serve.
   enqueue([session = std::move(ended.session)] { session->release(); });
+}
+
+/// With the lock. Whether a session that ends stays for its client to come back to.
+bool ServerCore::keep(const std::shared_ptr<ServerSession>& session, SessionEnd why) {
+  const auto time = config_.limits.session_keep;
+  const bool may_come_back = (why == SessionEnd::kLost || why == SessionEnd::kLapsed) &&
+                             session->greeted() && session->resumable();
+  if (!may_come_back || stopped_ || time <= time.zero()) return false;
+  // No more than there may be with clients: then the longest alone gives way.
+  if (kept_.size() >= config_.limits.sessions_max) {
+    const auto oldest = std::min_element(kept_.begin(), kept_.end(), [](auto& a, auto& b) {
+      return a.second.until < b.second.until;
+    });
+    jobs_.push_back([gone = std::move(oldest->second.session)] { gone->release(); });
+    job_added_.notify_one();
+    kept_.erase(oldest);
+  }
+  kept_.emplace(session->id(), Kept{session, Clock::now() + time});
+  metrics_.sessions_kept(kept_.size());
+  return true;
+}
+
+std::shared_ptr<ServerSession> ServerCore::claim(const control::Resume& resume,
+                                                 const std::string& client_name) {
+  Attached found;
+  {
+    const std::lock_guard lock{mutex_};
+    const auto kept = kept_.find(resume.session_id());
+    const auto attached = sessions_.find(resume.session_id());
+    if (kept != kept_.end() && kept->second.session->is_that_of(resume, client_name)) {
+      found.session = std::move(kept->second.session);
+      kept_.erase(kept);
+      metrics_.sessions_kept(kept_.size());
+    } else if (attached != sessions_.end() &&
+               attached->second.session->is_that_of(resume, client_name)) {
+      // Its client knows before we do that the lanes are gone.
+      found = std::move(attached->second);
+      sessions_.erase(attached);
+      metrics_.session_ended(SessionEnd::kLost);
+    }
+  }
+  if (found.watch != 0) {
+    loop_->drop(found.watch);
+    found.session->announce_the_rest();
+  }
+  return found.session;
+}
+
+void ServerCore::rename(std::uint64_t id, std::uint64_t resumed) {
+  metrics_.session_resumed();
+  const std::lock_guard lock{mutex_};
+  auto session = sessions_.extract(id);
+  if (session.empty()) return;  // it has ended meanwhile
+  session.key() = resumed;
+  sessions_.insert(std::move(session));
+}
+
+/// A client that says nothing cannot be told from one that is gone, and what it has open is wanted.
+void ServerCore::end_silent_sessions() noexcept {
+  const Clock::time_point now = Clock::now();
+  if (now - std::exchange(looked_at_, now) > kOwnPause) lease_floor_ = now;
+  std::vector<std::uint64_t> silent;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [id, attached] : sessions_) {
+      const ServerSession& session = *attached.session;
+      const Clock::time_point heard = std::max(session.heard_at(), lease_floor_);
+      if (session.greeted() && session.keeps_alive() && now - heard > config_.limits.session_lease)
+        silent.push_back(id);
+    }
+  }
+  for (const std::uint64_t id : silent) {
+    log::warn("session {:x}: nothing heard for {} ms (limits.session_lease); its lanes end", id,
+              std::chrono::duration_cast<std::chrono::milliseconds>(config_.limits.session_lease)
+                  .count());
+    end_session(id, SessionEnd::kLapsed);
+  }
+}
+
+void ServerCore::forget_lapsed_sessions() noexcept {
+  std::vector<std::shared_ptr<ServerSession>> gone;
+  {
+    const std::lock_guard lock{mutex_};
+    std::erase_if(kept_, [&](auto& entry) {
+      if (entry.second.until > Clock::now()) return false;
+      gone.push_back(std::move(entry.second.session));
+      return true;
+    });
+    if (!gone.empty()) metrics_.sessions_kept(kept_.size());
+  }
+  for (auto& session : gone) {
+    log::info("session {:x}: its client has not come back; what it had open is given up",
+              session->id());
+    enqueue([session = std::move(session)] { session->release(); });
+  }
 }
 
 void ServerCore::end_late_arrivals() noexcept {

@@ -66,6 +66,12 @@ class ServerCore {
   [[nodiscard]] std::uint64_t boot_id() const noexcept { return boot_id_; }
   [[nodiscard]] std::uint64_t memory_id() const noexcept { return memory_id_; }
   [[nodiscard]] Notifier& notifier() noexcept { return notifier_; }
+  /// Worker: takes a session whose client has come back out of the server, or null. Its lanes go
+  /// with its endpoint, which is the caller's to shut down.
+  std::shared_ptr<ServerSession> claim(const control::Resume& resume,
+                                       const std::string& client_name);
+  /// Worker: the session `id` is `resumed` from now on.
+  void rename(std::uint64_t id, std::uint64_t resumed);
   /// Any thread: the session has room for notices that it had none for.
   void look_for_notices(std::uint64_t session_id) noexcept;
   /// Runs `job` on the worker.
@@ -112,6 +118,9 @@ class ServerCore {
   void end_session(std::uint64_t id, SessionEnd why) noexcept;
   void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   void end_late_arrivals() noexcept;
+  void end_silent_sessions() noexcept;
+  void forget_lapsed_sessions() noexcept;
+  [[nodiscard]] bool keep(const std::shared_ptr<ServerSession>& session, SessionEnd why);
   void bury_zombies();
   void work() noexcept;
 
@@ -138,6 +147,13 @@ class ServerCore {
     EventLoop::Token watch = 0;
   };
   std::unordered_map<std::uint64_t, Attached> sessions_;
+  struct Kept {
+    std::shared_ptr<ServerSession> session;
+    Deadline until;
+  };
+  std::unordered_map<std::uint64_t, Kept> kept_;  ///< whose clients may come back
+  Clock::time_point looked_at_{};                 // control thread, as lease_floor_
+  Clock::time_point lease_floor_{};               ///< silence before this is the server's own
   std::deque<std::function<void()>> jobs_;
   std::vector<std::uint64_t> with_room_;  ///< sessions that may have notices to take
   std::condition_variable job_added_;

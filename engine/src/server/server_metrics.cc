@@ -41,11 +41,15 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
                            "Time from the arrival of a control request to its answer.", {},
                            metrics::HistogramShape::latency()));
   constexpr std::array<const char*, static_cast<std::size_t>(SessionEnd::kCount)> kEnds{
-      "left", "protocol", "refused", "no_hello", "stopped"};
+      "left", "lost", "lapsed", "protocol", "refused", "no_hello", "stopped"};
   for (std::size_t end = 0; end < kEnds.size(); ++end)
     keep(made.sessions_ended_[end],
          registry->counter("remora_server_sessions_ended_total",
                            "Sessions ended, by what ended them.", {{"reason", kEnds[end]}}));
+  keep(made.resumed_, registry->counter("remora_server_sessions_resumed_total",
+                                        "Sessions, ended as lost or lapsed, that went on."));
+  keep(made.kept_, registry->gauge("remora_server_sessions_kept",
+                                   "Sessions without a client, kept for it to come back to."));
   constexpr std::array<const char*, static_cast<std::size_t>(Refusal::kCount)> kRefusals{
       "no_hello", "version", "authentication", "limit"};
   for (std::size_t why = 0; why < kRefusals.size(); ++why)
@@ -80,6 +84,8 @@ void ServerMetrics::session_gone(TransportKind kind) const noexcept {
 void ServerMetrics::session_ended(SessionEnd end) const noexcept {
   registry_->recorder().add(sessions_ended_[static_cast<std::size_t>(end)]);
 }
+
+void ServerMetrics::session_resumed() const noexcept { registry_->recorder().add(resumed_); }
 
 void ServerMetrics::session_refused(Refusal why) const noexcept {
   registry_->recorder().add(refused_[static_cast<std::size_t>(why)]);

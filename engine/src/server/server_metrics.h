@@ -36,8 +36,23 @@ class ServerMetrics {
   /// The gauge's part: its session is no more.
   void session_gone(TransportKind kind) const noexcept;
   /// What ended a session, as a label.
-  enum class SessionEnd : std::size_t { kLeft, kProtocol, kRefused, kNoHello, kStopped, kCount };
+  enum class SessionEnd : std::size_t {
+    kLeft,
+    kLost,    ///< its channel or a lane broke
+    kLapsed,  ///< nothing was heard of its client for the lease
+    kProtocol,
+    kRefused,
+    kNoHello,
+    kStopped,
+    kCount
+  };
   void session_ended(SessionEnd end) const noexcept;
+  /// A session that had ended as lost or lapsed goes on.
+  void session_resumed() const noexcept;
+  /// Sessions whose clients may come back.
+  void sessions_kept(std::size_t count) const noexcept {
+    kept_.set(static_cast<std::int64_t>(count));
+  }
   /// Why a client was refused, as a label.
   enum class Refusal : std::size_t { kNoHello, kVersion, kAuthentication, kLimit, kCount };
   void session_refused(Refusal why) const noexcept;
@@ -63,6 +78,8 @@ class ServerMetrics {
   metrics::Histogram latency_;
   std::array<metrics::Counter, static_cast<std::size_t>(SessionEnd::kCount)> sessions_ended_{};
   std::array<metrics::Counter, static_cast<std::size_t>(Refusal::kCount)> refused_{};
+  metrics::Counter resumed_;
+  metrics::Gauge kept_;
   metrics::Counter violations_;
   std::array<metrics::Counter, 3> notifications_{};  // by Heard
   metrics::Gauge grants_;

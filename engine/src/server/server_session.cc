@@ -202,13 +202,18 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request) {
       answer.reply.mutable_ping();
       return answer;
     }
+    case Request::kGoodbye: {
+      comes_back_.store(false);  // and hangs up, when it has heard the answer
+      Answer answer;
+      answer.reply.mutable_goodbye();
+      return answer;
+    }
     // Not served yet.
     case Request::kProve:
     case Request::kFence:
     case Request::kResize:
     case Request::kGrantState:
     case Request::kUsage:
-    case Request::kGoodbye:
     case Request::kEventAck:
     case Request::BODY_NOT_SET: break;
   }
@@ -234,10 +239,14 @@ Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello) 
         .with_subject("limits.sessions_max")
         .with_limit(sessions, most);
   }
+  version_.store(std::min(hello.version_newest(), control::kVersionNewest));
+  client_name_ = hello.client_name();
+  comes_back_.store(version() >= 2 && hello.comes_back());
+  // Before anything is said: the old lanes are gone when the client hears of it.
+  const bool resumed = version() >= 2 && hello.has_resume() && resume(hello);
   const PoolUsage usage = server_.pool_usage();
   Answer answer;
   control::Welcome& welcome = *answer.reply.mutable_hello();
-  version_.store(std::min(hello.version_newest(), control::kVersionNewest));
   welcome.set_version(version());
   welcome.set_server_name("remora-server");
   welcome.set_boot_id(server_.boot_id());
@@ -249,11 +258,55 @@ Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello) 
   welcome.set_device(endpoint_->device());
   for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kShm, TransportKind::kTcp})
     if (server_.offers(kind)) welcome.add_transports(static_cast<std::uint32_t>(kind));
+  if (version() >= 2) {
+    const config::Limits& limits = server_.config().limits;
+    const auto milliseconds = [](std::chrono::nanoseconds time) {
+      return static_cast<std::uint64_t>(
+          std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+    };
+    welcome.set_lease_ms(milliseconds(limits.session_lease));
+    welcome.set_keep_ms(milliseconds(limits.session_keep));
+    welcome.set_resumed(resumed);
+  }
   endpoint_->expect_lanes({.session_id = id_, .secret = lane_secret_});
   greeted_.store(true);
-  log::info("session {:x}: {} over {} ({})", id_, printable(hello.client_name()),
-            to_string(endpoint_->kind()), endpoint_->peer());
+  log::info("session {:x}: {} over {} ({}){}", id(), printable(hello.client_name()),
+            to_string(endpoint_->kind()), endpoint_->peer(), resumed ? ", resumed" : "");
   return answer;
+}
+
+bool ServerSession::is_that_of(const control::Resume& resume,
+                               const std::string& client_name) const noexcept {
+  return resumable() && resume.session_id() == id() && resume.lane_secret() == lane_secret_ &&
+         client_name == client_name_;
+}
+
+/// Goes on with the session that the client has lost. False: there is none that is its.
+bool ServerSession::resume(const control::Hello& hello) {
+  const auto before = server_.claim(hello.resume(), hello.client_name());
+  if (before == nullptr) return false;
+  if (auto adopted = adopt(*before); !adopted) {
+    log::warn("session {:x}: {}; it ends", before->id(), adopted.error().message());
+    before->release();
+    return false;
+  }
+  server_.rename(id(), before->id());
+  desk_->rename(before->id());
+  id_.store(before->id());
+  return true;
+}
+
+/// `before` has no endpoint any more, and serves nothing.
+Status ServerSession::adopt(ServerSession& before) {
+  before.endpoint_->shutdown();
+  if (auto status = endpoint_->take_over(*before.endpoint_); !status) return status;
+  const std::scoped_lock lock{named_mutex_, before.named_mutex_};
+  grants_ = std::exchange(before.grants_, {});
+  named_ = std::exchange(before.named_, {});
+  closed_ = std::exchange(before.closed_, {});
+  next_grant_id_ = before.next_grant_id_;
+  open_grants_.store(before.open_grants_.exchange(0));
+  return {};
 }
 
 Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest& request) {

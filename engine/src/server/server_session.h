@@ -31,14 +31,27 @@ class ServerSession {
   ServerSession(const ServerSession&) = delete;
   ServerSession& operator=(const ServerSession&) = delete;
 
-  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+  [[nodiscard]] std::uint64_t id() const noexcept { return id_.load(); }
   [[nodiscard]] transport::ServerEndpoint& endpoint() const noexcept { return *endpoint_; }
   [[nodiscard]] bool greeted() const noexcept { return greeted_.load(); }
   /// Of the protocol, once greeted. Any thread.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_.load(); }
   /// Control thread: whether anything came, answered or not: the worker may be busy with others.
   [[nodiscard]] bool heard() const noexcept { return heard_.load(); }
-  void hear() noexcept { heard_.store(true); }
+  void hear() noexcept {
+    heard_.store(true);
+    heard_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  /// Control thread: when anything came.
+  [[nodiscard]] Clock::time_point heard_at() const noexcept {
+    return Clock::time_point{Clock::duration{heard_at_.load(std::memory_order_relaxed)}};
+  }
+  /// Whether its client may come back to it. Any thread.
+  [[nodiscard]] bool resumable() const noexcept { return comes_back_.load(); }
+  /// Whether it is to be heard of within its lease. Any thread.
+  [[nodiscard]] bool keeps_alive() const noexcept { return version() >= 2; }
+  [[nodiscard]] bool is_that_of(const control::Resume& resume,
+                                const std::string& client_name) const noexcept;
   [[nodiscard]] Clock::time_point began() const noexcept { return began_; }
   /// Any thread.
   [[nodiscard]] std::size_t open_grants() const noexcept {
@@ -81,6 +94,7 @@ class ServerSession {
    public:
     NoticeDesk(ServerCore& server, std::uint64_t session_id) noexcept
         : server_{server}, session_id_{session_id} {}
+    void rename(std::uint64_t session_id) noexcept { session_id_.store(session_id); }
     [[nodiscard]] std::size_t reserve(std::size_t most) noexcept;
     [[nodiscard]] bool hold_up() noexcept;
     void end() noexcept { ended_.store(true); }
@@ -91,7 +105,7 @@ class ServerSession {
 
    private:
     ServerCore& server_;  // outlives the notifier, which is the last to have this
-    std::uint64_t session_id_;
+    std::atomic<std::uint64_t> session_id_;
     std::atomic<std::size_t> unhandled_{0};
     std::atomic<bool> held_up_{false};
     std::atomic<bool> ended_{false};
@@ -114,6 +128,8 @@ class ServerSession {
   void count_grants(int change) noexcept;
   Result<Answer> answer(const control::Request& request);
   Result<Answer> hello(const control::Hello& hello);
+  bool resume(const control::Hello& hello);
+  Status adopt(ServerSession& before);
   Result<Answer> create(const control::CreateRequest& request);
   Result<Answer> open(const control::OpenRequest& request);
   Result<Answer> extents(const control::ExtentsRequest& request);
@@ -124,8 +140,9 @@ class ServerSession {
   Result<Answer> notify(const control::NotifyRequest& request);
 
   ServerCore& server_;
-  std::uint64_t id_;
+  std::atomic<std::uint64_t> id_;  ///< that of the session it resumes, once it does
   std::uint64_t lane_secret_;
+  std::string client_name_;  ///< worker
   std::unique_ptr<transport::ServerEndpoint> endpoint_;
   std::unordered_map<std::uint64_t, OpenGrant> grants_;
   std::mutex named_mutex_;  // what follows: changed by the worker, read by the control thread
@@ -136,6 +153,8 @@ class ServerSession {
   std::atomic<std::size_t> unanswered_{0};
   std::shared_ptr<NoticeDesk> desk_;
   std::atomic<bool> heard_{false};
+  std::atomic<Clock::rep> heard_at_{0};
+  std::atomic<bool> comes_back_{false};  ///< until it says goodbye
   std::atomic<bool> greeted_{false};
   std::atomic<std::uint32_t> version_{0};
   Clock::time_point began_ = Clock::now();

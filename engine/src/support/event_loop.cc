@@ -52,14 +52,16 @@ Result<EventLoop::Token> EventLoop::watch(int fd, Handler handler) {
   return token;
 }
 
+void EventLoop::drop(Token token) noexcept {
+  const std::lock_guard lock{state_->mutex};
+  const auto found = state_->watches.find(token);
+  if (found == state_->watches.end()) return;
+  ::epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, found->second.fd, nullptr);
+  state_->watches.erase(found);
+}
+
 void EventLoop::forget(Token token) noexcept {
-  {
-    const std::lock_guard lock{state_->mutex};
-    const auto found = state_->watches.find(token);
-    if (found == state_->watches.end()) return;
-    ::epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, found->second.fd, nullptr);
-    state_->watches.erase(found);
-  }
+  drop(token);
   if (!is_loop_thread()) const std::lock_guard wait_for_handler{state_->running};
 }
 

@@ -33,6 +33,8 @@ class EventLoop {
   Result<Token> watch(int fd, Handler handler);
   /// On return the handler is not running (unless it is the caller) and never will. Any thread.
   void forget(Token token) noexcept;
+  /// As forget(), but the handler may still be running on return. Never blocks.
+  void drop(Token token) noexcept;
   /// Ends the thread; on return no handler runs. Everything may still be called, to no effect.
   /// Idempotent. Not from a handler.
   void stop() noexcept;

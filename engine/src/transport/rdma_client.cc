@@ -188,6 +188,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
                                Rights /*rights*/) noexcept override {
     return AttachedGrant{.extents = std::move(extents), .hold = nullptr};
   }
+  void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
   void shutdown() noexcept override {
     const std::lock_guard lock{mutex_};
     (void)connection_.disconnect();

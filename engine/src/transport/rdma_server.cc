@@ -171,6 +171,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
 
   Result<Grant> grant(const GrantRequest& request) noexcept override {
     using verbs::Access;
+    const verbs::ProtectionDomain domain = this->domain();
     Access access = Access::kNone;
     if (includes(request.rights, Rights::kRead)) access |= Access::kRemoteRead;
     if (includes(request.rights, Rights::kWrite))
@@ -181,7 +182,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     std::vector<verbs::MemoryRegion> registered;
     std::uint64_t start = 0;
     for (const MemoryStretch& stretch : request.extents) {
-      auto memory = domain_.register_bytes({stretch.address, stretch.length_bytes}, access);
+      auto memory = domain.register_bytes({stretch.address, stretch.length_bytes}, access);
       if (!memory) return memory.error();
       made.extents.push_back({.start_bytes = start,
                               .length_bytes = stretch.length_bytes,
@@ -200,8 +201,21 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     lanes_.clear();
     (void)connection_.disconnect();
   }
+  Status take_over(ServerEndpoint& before) noexcept override {
+    auto* const old = dynamic_cast<RdmaServerEndpoint*>(&before);
+    if (old == nullptr || old->device_ != device_)
+      return Error{Code::kUnsupported, "resume over another transport or device"};
+    // Its registrations are of its domain, and so are the new lanes: the keys stay.
+    const std::scoped_lock lock{mutex_, old->mutex_};
+    domain_ = old->domain_;
+    return {};
+  }
 
  private:
+  [[nodiscard]] verbs::ProtectionDomain domain() {
+    const std::lock_guard lock{mutex_};
+    return domain_;
+  }
   [[nodiscard]] static Status check(verbs::Connection& connection) noexcept {
     while (true) {
       auto event = connection.next_event();
@@ -236,7 +250,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   }
 
   std::shared_ptr<LaneDesk> desk_;
-  verbs::ProtectionDomain domain_;
+  verbs::ProtectionDomain domain_;  ///< of grants and lanes; under mutex_ once in use
   ControlBuffers buffers_;
   FdSet events_;
   std::string peer_;

@@ -104,6 +104,11 @@ class ShmServerEndpoint final : public ServerEndpoint {
   }
 
   void shutdown() noexcept override { ::shutdown(socket_.get(), SHUT_RDWR); }
+  Status take_over(ServerEndpoint& before) noexcept override {
+    // What its client has mapped stays mapped: there is nothing to take over.
+    if (dynamic_cast<ShmServerEndpoint*>(&before) != nullptr) return {};
+    return Error{Code::kUnsupported, "resume over another transport"};
+  }
 
  private:
   UniqueFd socket_;

@@ -88,9 +88,10 @@ class TcpServerEndpoint final : public ServerEndpoint {
   [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
 
   Result<std::optional<ControlMessage>> receive() noexcept override {
-    session_->take_event();
+    const auto session = this->session();
+    session->take_event();
     auto message = reader_.receive(socket_.get());
-    if (!message || message->has_value() || !session_->broken()) return message;
+    if (!message || message->has_value() || !session->broken()) return message;
     return Error{Code::kConnectionLost, "lane"}.with_reason(Reason::kLaneBroken);
   }
   /// No room means that the client does not read, and that ends its session.
@@ -98,23 +99,40 @@ class TcpServerEndpoint final : public ServerEndpoint {
     return send_message(socket_.get(), message.bytes, Clock::now());
   }
   void flush(Deadline /*deadline*/) noexcept override {}  // the kernel sends what the socket took
-  void expect_lanes(const LaneTicket& ticket) noexcept override { desk_->expect(ticket, session_); }
+  void expect_lanes(const LaneTicket& ticket) noexcept override {
+    desk_->expect(ticket, session());
+  }
   std::size_t take_notices(std::span<Notice> notices) noexcept override {
-    const auto [count, were_parked] = session_->take_notices(notices);
+    const auto [count, were_parked] = session()->take_notices(notices);
     if (were_parked) io_->look_at_parked();
     return count;
   }
   Result<Grant> grant(const GrantRequest& request) noexcept override {
-    return session_->grant(request);
+    return session()->grant(request);
   }
   [[nodiscard]] std::optional<transport::ServerEndpoint::Served> served() const noexcept override {
-    const tcp::Served all = session_->served();
+    const tcp::Served all = session()->served();
     return transport::ServerEndpoint::Served{.operations = all.operations, .bytes = all.bytes};
   }
   void shutdown() noexcept override {
-    desk_->forget(*session_);
-    session_->end();
+    // Gone over to a successor, the session is that one's to end.
+    if (const auto session = taken_over_.load() ? nullptr : this->session()) {
+      desk_->forget(*session);
+      session->end();
+    }
     ::shutdown(socket_.get(), SHUT_RDWR);
+  }
+  Status take_over(ServerEndpoint& before) noexcept override {
+    auto* const old = dynamic_cast<TcpServerEndpoint*>(&before);
+    if (old == nullptr) return Error{Code::kUnsupported, "resume over another transport"};
+    const auto session = old->session();
+    if (auto status = events_.add(session->event_fd()); !status) return status;
+    old->taken_over_.store(true);
+    session->begin_again();
+    const std::lock_guard lock{mutex_};
+    events_.remove(session_->event_fd());
+    session_ = session;
+    return {};
   }
 
  private:
@@ -123,7 +141,14 @@ class TcpServerEndpoint final : public ServerEndpoint {
   UniqueFd socket_;
   std::string peer_;
   std::string device_;
-  std::shared_ptr<Session> session_;
+  [[nodiscard]] std::shared_ptr<Session> session() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return session_;
+  }
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Session> session_;  ///< under mutex_
+  std::atomic<bool> taken_over_{false};
   FdSet events_;
   MessageReader reader_;
 };

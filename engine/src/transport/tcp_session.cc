@@ -160,7 +160,8 @@ Status Session::add_lane(const std::shared_ptr<ServerLane>& lane) {
 void Session::lane_ended(const ServerLane& lane) noexcept {
   {
     const Exclusive lock{*this};
-    std::erase_if(lanes_, [&](const auto& each) { return each.get() == &lane; });
+    // One that end() has dropped is not missed.
+    if (std::erase_if(lanes_, [&](const auto& each) { return each.get() == &lane; }) == 0) return;
   }
   broken_.store(true, std::memory_order_release);
   ::eventfd_write(event_.get(), 1);
@@ -193,6 +194,15 @@ void Session::end() noexcept {
   ended_ = true;
   for (const auto& lane : lanes_) lane->abort();
   lanes_.clear();
+}
+
+void Session::begin_again() noexcept {
+  const Exclusive lock{*this};
+  ended_ = false;
+  notices_.clear();  // were taken at its end, as far as the application had room
+  broken_.store(false, std::memory_order_release);
+  eventfd_t value = 0;
+  ::eventfd_read(event_.get(), &value);
 }
 
 }  // namespace remora::transport::tcp

@@ -106,6 +106,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void lane_ended(const ServerLane& lane) noexcept;
   /// Ends the lanes; on return they touch nothing any more. Idempotent.
   void end() noexcept;
+  /// After end(): takes lanes again, for the grants it has.
+  void begin_again() noexcept;
 
   /// For a lane that is served. False: too many wait to be handled; the lane is parked.
   [[nodiscard]] bool put_notice(const Notice& notice);

@@ -269,6 +269,9 @@ class ClientEndpoint {
   /// A message, nothing yet, or the error that ended the channel. Never blocks.
   virtual Result<std::optional<ControlMessage>> receive() noexcept = 0;
 
+  /// Waits until what was sent has left, at most until `deadline`: before a shutdown that would
+  /// take it back.
+  virtual void flush(Deadline deadline) noexcept { (void)deadline; }
   /// Set where grants are mapped: open_lane() is then never called.
   [[nodiscard]] virtual std::optional<DirectPath> direct_path() const noexcept {
     return std::nullopt;
@@ -358,8 +361,12 @@ class ServerEndpoint {
   virtual std::size_t take_notices(std::span<Notice> /*notices*/) noexcept { return 0; }
   /// Nothing where the server takes no part in operations. Any thread.
   [[nodiscard]] virtual std::optional<Served> served() const noexcept { return std::nullopt; }
-  /// Ends the lanes, then the channel. Idempotent.
+  /// Ends the lanes, then the channel. Idempotent: on return of any call the lanes are gone.
   virtual void shutdown() noexcept = 0;
+  /// What `before` has granted holds for the lanes of this one, which has none yet: the session
+  /// goes on here. `before` has been shut down, and grants nothing more. Errors: kUnsupported:
+  /// of another transport or device.
+  virtual Status take_over(ServerEndpoint& before) noexcept = 0;
 };
 
 /// Accepts sessions over one transport. Used by the control thread only.

@@ -64,6 +64,8 @@ limits:
   session_regions_max: 1024               # default
   handshake_timeout: 5s                   # default
   request_timeout: 30s                    # default
+  session_lease: 10s                      # default
+  session_keep: 10s                       # default
   drain_timeout: 0s                       # default
 log:
   level: info                             # default
@@ -165,6 +167,8 @@ class ShowProperty : public ::testing::Test {
     config.auth = Auth::kNone;
     config.limits.sessions_max = static_cast<std::uint32_t>(1 + below(65536));
     config.limits.request_timeout = std::chrono::nanoseconds{100'000'000 + below(1'000'000'000)};
+    config.limits.session_lease = std::chrono::seconds{1 + below(3600)};
+    config.limits.session_keep = std::chrono::seconds{below(3601)};
     config.limits.drain_timeout = std::chrono::milliseconds{below(3'600'000)};
     config.log.level = one_of({LogLevel::kTrace, LogLevel::kWarn, LogLevel::kOff});
     if (below(2) == 0) config.metrics.address = "[::1]:9471";

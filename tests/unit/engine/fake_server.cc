@@ -66,7 +66,13 @@ control::Reply FakeServerEndpoint::answer(const control::Request& request) const
 
 std::shared_ptr<detail::SessionCore> start_fake_session(
     const std::shared_ptr<detail::EngineCore>& engine, FakeServerEndpoint::Offer offer) {
-  return detail::SessionCore::start(engine, std::make_unique<FakeServerEndpoint>(std::move(offer)),
+  using Connected = Result<std::unique_ptr<ClientEndpoint>>;
+  // It answers one client, once.
+  const auto only = std::make_shared<FakeServerEndpoint::Offer>(std::move(offer));
+  detail::Dial dial{.server = "fake:1", .connect = [only](Deadline /*deadline*/) {
+                      return Connected{std::make_unique<FakeServerEndpoint>(std::move(*only))};
+                    }};
+  return detail::SessionCore::start(engine, std::move(dial),
                                     deadline_after(std::chrono::seconds{10}))
       .value();
 }

@@ -19,10 +19,7 @@ std::shared_ptr<SessionCore> session_with(std::uint32_t initiator_depth,
   lane->set_initiator_depth(initiator_depth);
   transport::FakeServerEndpoint::Offer offer{
       .lane = std::move(lane), .domain = nullptr, .direct = std::nullopt, .memory = memory};
-  return SessionCore::start(EngineCore::create({}).value(),
-                            std::make_unique<transport::FakeServerEndpoint>(std::move(offer)),
-                            deadline_after(std::chrono::seconds{10}))
-      .value();
+  return transport::start_fake_session(EngineCore::create({}).value(), std::move(offer));
 }
 
 TEST(SessionOpen, ReadsOverDevicesThatKeepNoneInFlightAreUnsupported) {

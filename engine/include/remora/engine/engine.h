@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,30 @@ inline constexpr std::uint32_t kPollersMax = 64;
 inline constexpr std::uint32_t kLanesMax = 8;
 inline constexpr std::uint32_t kArenaThreadsMax = 256;
 
+/// What becomes of a session.
+struct SessionEvent {
+  std::string server{};  ///< "host:port"
+  TransportKind transport = TransportKind::kAuto;
+  Reason reason = Reason::kNone;
+};
+
+/// Called as it happens, by a thread of the engine's or by the one that finds out: they must not
+/// block, and may not destroy the engine. What they throw is logged and ignored. Any may be empty.
+struct SessionHandlers {
+  using Handler = std::function<void(const SessionEvent&)>;
+  /// Its lanes are gone; the engine connects again. Operations wait within their deadlines.
+  Handler on_interrupted{};
+  /// It goes on: the server has destroyed the old lanes, its grants are as they were.
+  Handler on_resumed{};
+  /// It has ended for good: Reason::kLapsed when the server had given it up; what was open is to be
+  /// opened again.
+  Handler on_lost{};
+  /// It has ended since the server runs with new memory: what was written before is gone.
+  Handler on_stale{};
+  /// The server is about to stop.
+  Handler on_drain{};
+};
+
 struct EngineOptions {
   /// Told to servers; for their logs. At most 64 bytes.
   std::string client_name = "remora";
@@ -39,6 +64,11 @@ struct EngineOptions {
   std::chrono::nanoseconds operation_deadline = std::chrono::seconds{10};
   /// Deadline of connecting, opening and every other control request.
   std::chrono::nanoseconds control_deadline = std::chrono::seconds{10};
+  /// How long the engine tries to connect again when a session's lanes or its server are gone,
+  /// first at once, then with pauses of up to 2 s; a server keeps what the session had for
+  /// limits.session_lease and limits.session_keep. 0: the session ends instead.
+  std::chrono::nanoseconds reconnect_for = std::chrono::seconds{30};
+  SessionHandlers handlers{};
   /// How long a waiting caller, or a poller that nothing ends for, polls before it sleeps.
   std::chrono::nanoseconds spin = std::chrono::microseconds{50};
   /// Send-queue depth of a lane, in work requests.
@@ -47,7 +77,7 @@ struct EngineOptions {
   /// queue stays on one, the next queue takes the next, and synchronous operations of a thread
   /// share one: threads and queues then hinder each other less. Synchronous reads and writes of 2
   /// MiB and more, of one piece and without a notice, go over all of them at once. When one breaks,
-  /// all end.
+  /// all are followed by new ones.
   std::uint32_t lanes = 1;
   /// Threads that copy one large transfer or batch over shm together, the caller's among them; 0:
   /// as many as there are processors, 4 at most; 1: none but the caller's. Started when first
@@ -121,7 +151,12 @@ class Session {
 
   [[nodiscard]] const ServerInfo& server() const noexcept;
   [[nodiscard]] TransportKind transport() const noexcept;
+  /// False while the engine connects again, and for good once the session has ended.
   [[nodiscard]] bool connected() const noexcept;
+  /// Blocks until nothing that has ended as kIndeterminate can take effect any more: the server
+  /// has destroyed the lanes it was on, or has other memory by now. Errors: kTimedOut;
+  /// kConnectionLost: that cannot be known, since the server was not reached again.
+  Status settled(std::chrono::nanoseconds deadline) const;
 
   /// Errors: kAlreadyExists; kInvalidArgument; kOutOfMemory (asked, largest possible); kUnsupported
   /// (atomic domain or shm that this server cannot give); kLimitExceeded.

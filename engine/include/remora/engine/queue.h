@@ -80,7 +80,8 @@ class Ticket {
 class Completion {
  public:
   [[nodiscard]] bool ok() const noexcept { return ok_; }
-  /// Only when !ok(). kTimedOut, kCancelled, kConnectionLost: provably without remote effect.
+  /// Only when !ok(). kTimedOut, kCancelled, kConnectionLost, kStaleRegion: provably without remote
+  /// effect.
   /// kIndeterminate: a write or an atomic whose effect cannot be known. kAccessRefused: refused by
   /// the server's side. kProvider, kOutOfMemory: the local buffer could not be registered or
   /// reached (errno, or the completion status, says why). kOutOfRange, kMisaligned, kNoRight,

@@ -69,8 +69,12 @@ class Region {
   [[nodiscard]] TransportKind transport() const noexcept;
   /// Why that transport was chosen: one line for a log.
   [[nodiscard]] const std::string& transport_reason() const noexcept;
-  /// False once the session has ended; every further operation then fails with kConnectionLost.
+  /// False while the engine connects again (README.md, "Sessions that come back"), and for good
+  /// once the session has ended: every further operation then fails with kConnectionLost, or with
+  /// kStaleRegion where the server runs with new memory.
   [[nodiscard]] bool connected() const noexcept;
+  /// See Session::settled().
+  Status settled(std::chrono::nanoseconds deadline) const;
 
   /// Errors: kInvalidArgument (depth), kOutOfMemory, kConnectionLost.
   Result<Queue> queue(const QueueOptions& options = {}) const;

@@ -84,10 +84,13 @@ enum class Reason : std::uint8_t {
   kGidFamily,       ///< one GID of the pair is IPv4, the other IPv6
   kGidScope,        ///< one GID reaches its host or segment only, the other does not
   kNoNeighbour,     ///< the kernel has no route or no neighbour for the pair of GIDs
+  kNewMemory,       ///< the server runs with new memory: what the old one held is gone
+  kLapsed,          ///< the server had not heard from this client for its lease, and gave it up
+  kSilent,          ///< the peer has not answered for longer than it may
 };
 
 /// The last of the enumeration: numbers above it, from a newer peer, are not known here.
-inline constexpr Reason kReasonLast = Reason::kNoNeighbour;
+inline constexpr Reason kReasonLast = Reason::kSilent;
 
 /// The NIC's verdict on one work request: `ibv_wc_status` in our own words, so that no verbs header
 /// is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
@@ -173,6 +176,9 @@ enum class CompletionStatus : std::uint8_t {
     case Reason::kGidFamily: return "one GID is IPv4, the other IPv6";
     case Reason::kGidScope: return "one GID is of its host or segment only, the other is not";
     case Reason::kNoNeighbour: return "no route or no neighbour between these GIDs";
+    case Reason::kNewMemory: return "the server runs with new memory, the old contents are gone";
+    case Reason::kLapsed: return "the server gave the session up after hearing nothing from it";
+    case Reason::kSilent: return "the peer has not answered for too long";
   }
   return "unknown reason";
 }

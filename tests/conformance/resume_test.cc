@@ -1,0 +1,284 @@
+/// Sessions that lose their lanes, their client or their server, and come back: what was promised
+/// still holds, what is uncertain is said to be, and nothing of the old lanes lands afterwards.
+
+#include <atomic>
+#include <chrono>
+#include <span>
+#include <sstream>
+#include <thread>
+
+#include "conformance_test.h"
+#include "support/child.h"
+
+namespace remora::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What the helper "endure" has seen.
+struct Endured {
+  std::uint64_t sure = 0;
+  std::uint64_t uncertain = 0;
+  std::uint64_t lost = 0;
+  std::uint64_t resumed = 0;
+  std::string ended;
+
+  static Endured from(const std::string& line) {
+    Endured seen;
+    std::istringstream words{line};
+    std::string word;
+    words >> word >> seen.sure >> word >> seen.uncertain >> word >> seen.lost >> word >>
+        seen.resumed >> word;
+    std::getline(words >> std::ws, seen.ended);
+    return seen;
+  }
+};
+
+/// A client that is stopped for longer than its lease.
+class ClientPauseTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+  void configure(config::ServerConfig& config) const override {
+    config.limits.session_lease = 1s;
+    config.limits.session_keep = 8s;
+  }
+  Child endure(const std::string& region) {
+    Child child{"endure", {"uri=" + uri(region), "offset=0"}};
+    EXPECT_EQ(child.read_line(), "ready");
+    return child;
+  }
+  [[nodiscard]] bool soon_sessions(std::uint64_t wanted) {
+    for (int i = 0; i < 1000 && server().status().sessions != wanted; ++i)
+      std::this_thread::sleep_for(10ms);
+    return server().status().sessions == wanted;
+  }
+};
+
+TEST_P(ClientPauseTest, GoesOnWithTheSameGrantAndCountsRight) {
+  const RegionInfo made = create();
+  Child child = endure(made.name);
+  for (int round = 0; round < 2; ++round) {
+    std::this_thread::sleep_for(200ms);
+    child.pause();
+    EXPECT_TRUE(soon_sessions(1)) << "its lease never lapsed";
+    EXPECT_EQ(session().stat(made.name).value().open_count, 1U) << "kept for it to come back";
+    child.send_signal(SIGCONT);
+    EXPECT_TRUE(soon_sessions(2)) << "it did not come back";
+  }
+  std::this_thread::sleep_for(200ms);
+  child.write_line("enough");
+  const Endured seen = Endured::from(child.read_line().value_or(""));
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ(seen.ended, "no");
+  EXPECT_EQ(seen.resumed, 2U);
+  EXPECT_GT(seen.sure, 0U);
+  // Exactly once: what was sure has had its effect, what is uncertain may have.
+  const std::uint64_t count = open(made.name).fetch_add(ByteOffset{0}, 0).value();
+  EXPECT_GE(count, seen.sure);
+  EXPECT_LE(count, seen.sure + seen.uncertain);
+  EXPECT_TRUE(soon_sessions(1));
+}
+
+TEST_P(ClientPauseTest, OfOneThatComesBackNobodyElseHearsAnything) {
+  const RegionInfo made = create();
+  Child child = endure(made.name);
+  child.pause();
+  const Region region = open(made.name);
+  const auto until = Clock::now() + 2s;
+  std::uint64_t count = 0;
+  while (Clock::now() < until) ASSERT_EQ(region.fetch_add(ByteOffset{64}, 1).value(), count++);
+  child.send_signal(SIGCONT);
+  EXPECT_TRUE(soon_sessions(2));
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(region.fetch_add(ByteOffset{64}, 1).value(), count++);
+  EXPECT_TRUE(region.connected());
+  child.write_line("enough");
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_TRUE(soon_sessions(1));
+}
+
+TEST_P(ClientPauseTest, OneThatIsKilledIsGivenUpWhenItsTimeIsOver) {
+  const RegionInfo made = create();
+  Child child = endure(made.name);
+  child.kill();
+  EXPECT_TRUE(soon_sessions(1));
+  EXPECT_EQ(session().stat(made.name).value().open_count, 1U);
+  const auto limit = Clock::now() + 20s;
+  while (session().stat(made.name).value().open_count != 0 && Clock::now() < limit)
+    std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(session().stat(made.name).value().open_count, 0U);
+}
+
+REMORA_CONFORMANCE(ClientPauseTest);
+
+/// A client that is stopped until the server has given it up.
+class LapseTest : public ClientPauseTest {
+ protected:
+  void configure(config::ServerConfig& config) const override {
+    config.limits.session_lease = 1s;
+    config.limits.session_keep = 500ms;
+  }
+};
+
+TEST_P(LapseTest, EndsForGoodAndIsTold) {
+  const RegionInfo made = create();
+  Child child = endure(made.name);
+  child.pause();
+  const auto limit = Clock::now() + 20s;
+  while (session().stat(made.name).value().open_count != 0 && Clock::now() < limit)
+    std::this_thread::sleep_for(50ms);
+  child.send_signal(SIGCONT);
+  const Endured seen = Endured::from(child.read_line().value_or(""));
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ(seen.ended, to_string(Reason::kLapsed));
+  EXPECT_EQ(seen.resumed, 0U);
+  EXPECT_TRUE(soon_sessions(1));
+}
+
+REMORA_CONFORMANCE(LapseTest);
+
+/// A server that dies or stands still, and is there again.
+class ServerReturnTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool server_in_other_process() const override { return true; }
+  [[nodiscard]] ServerOptions server_options() const override { return {.lease = 1s, .keep = 20s}; }
+  void configure_engine(EngineOptions& options) const override {
+    options.handlers.on_interrupted = [this](const SessionEvent& event) {
+      EXPECT_EQ(event.transport, transport());
+      ++interrupted_;
+    };
+    options.handlers.on_resumed = [this](const SessionEvent& /*event*/) { ++resumed_; };
+    options.handlers.on_stale = [this](const SessionEvent& event) {
+      EXPECT_EQ(event.reason, Reason::kNewMemory);
+      ++stale_;
+    };
+    options.handlers.on_lost = [this](const SessionEvent& /*event*/) { ++lost_; };
+  }
+  [[nodiscard]] static bool soon(const std::atomic<int>& count, int wanted) {
+    for (int i = 0; i < 1000 && count != wanted; ++i) std::this_thread::sleep_for(10ms);
+    return count == wanted;
+  }
+  mutable std::atomic<int> interrupted_{0};
+  mutable std::atomic<int> resumed_{0};
+  mutable std::atomic<int> stale_{0};
+  mutable std::atomic<int> lost_{0};
+};
+
+TEST_P(ServerReturnTest, OneWithNewMemoryMakesOldRegionsStale) {
+  const RegionInfo made = create();
+  const Region old = open(made.name);
+  std::vector<std::byte> bytes(64);
+  ASSERT_TRUE(ok(old.write(ByteOffset{0}, bytes)));
+  kill_server();
+  restart_server();
+  EXPECT_TRUE(soon(stale_, 1));
+  EXPECT_TRUE(fails_with(old.read(ByteOffset{0}, bytes), Code::kStaleRegion));
+  EXPECT_TRUE(fails_with(old.write(ByteOffset{0}, bytes), Code::kStaleRegion));
+  EXPECT_TRUE(fails_with(old.fetch_add(ByteOffset{0}, 1), Code::kStaleRegion));
+  EXPECT_TRUE(ok(old.settled(5s))) << "nothing of the old life can land in the new memory";
+  EXPECT_EQ(resumed_, 0);
+  EXPECT_EQ(lost_, 0);
+  // The same engine works with the new one.
+  const Session now = engine().connect(uri()).value();
+  ASSERT_TRUE(ok(now.create_region(spec(made.name))));
+  {
+    const Region region = open(made.name);
+    EXPECT_EQ(region.fetch_add(ByteOffset{0}, 5).value(), 0U);
+    EXPECT_TRUE(fails_with(old.fetch_add(ByteOffset{0}, 1), Code::kStaleRegion));
+    EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 5U);
+  }
+  EXPECT_TRUE(ok(now.remove_region(made.name)));
+}
+
+TEST_P(ServerReturnTest, WhatWaitsForOneThatNeverComesBackEndsByItsDeadline) {
+  const RegionInfo made = create();
+  const Region region = open(made.name);
+  std::vector<std::byte> bytes(64);
+  kill_server();
+  EXPECT_TRUE(soon(interrupted_, 1));
+  Queue queue = region.queue({.depth = 8, .deadline = 1s}).value();
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(queue.read(ByteOffset{0}, bytes));
+    ASSERT_TRUE(queue.write(ByteOffset{0}, bytes));
+  }
+  const auto began = Clock::now();
+  ASSERT_TRUE(ok(queue.submit()));
+  int ended = 0;
+  while (queue.size() != 0 && Clock::now() < began + 10s)
+    for (const Completion& completion : queue.wait(1)) {
+      ++ended;
+      // Over shm nothing waits.
+      EXPECT_EQ(completion.error().code(), over_shm() ? Code::kConnectionLost : Code::kTimedOut);
+    }
+  EXPECT_EQ(ended, 8);
+  EXPECT_LE(Clock::now() - began, 1s + kGrace);
+  EXPECT_TRUE(fails_with(region.settled(500ms), Code::kTimedOut));
+  forget(made.name);
+}
+
+/// Its processor serves the data only over tcp; elsewhere its silence alone is noticed.
+TEST_P(ServerReturnTest, OneThatStoodStillForLongGoesOnWithEverySession) {
+  const RegionInfo made = create();
+  const Region region = open(made.name);
+  std::vector<std::byte> bytes(4096, std::byte{7});
+  ASSERT_TRUE(ok(region.write(ByteOffset{4096}, bytes)));
+  std::vector<std::byte> room(8 * 4096);
+  const RegisteredMemory memory = engine().register_memory(room).value();
+  process().pause();
+  EXPECT_TRUE(soon(interrupted_, 1)) << "nobody noticed the silence";
+  // Submitted while there is no lane: reads and writes wait for one.
+  Queue queue = region.queue({.depth = 8, .deadline = 25s}).value();
+  if (!over_shm()) {
+    for (std::size_t i = 0; i < 4; ++i)
+      ASSERT_TRUE(queue.read(ByteOffset{4096}, Target{memory, i * 4096, 4096}, i));
+    ASSERT_TRUE(queue.write(ByteOffset{8192}, Source{memory, 4 * 4096, 4096}, 4));
+    ASSERT_TRUE(ok(queue.submit()));
+  }
+  process().resume();
+  const auto limit = Clock::now() + 25s;
+  while (queue.size() != 0 && Clock::now() < limit)
+    for (const Completion& completion : queue.wait(1))
+      EXPECT_TRUE(completion.ok()) << completion.error();
+  EXPECT_TRUE(soon(resumed_, 1));
+  EXPECT_TRUE(ok(region.settled(5s)));
+  EXPECT_TRUE(region.connected());
+  for (std::size_t i = 0; i < 4 && !over_shm(); ++i) {
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), std::span{room}.subspan(i * 4096).begin()));
+  }
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
+  EXPECT_TRUE(ok(session().stat(made.name)));
+  EXPECT_EQ(stale_, 0);
+  EXPECT_EQ(lost_, 0);
+}
+
+/// An operation whose deadline passes while it is posted breaks its lane.
+TEST_P(ServerReturnTest, LaneThatADeadlineBrokeIsFollowedByAnother) {
+  if (!over_tcp()) GTEST_SKIP() << "the server's processor takes no part in it";
+  const RegionInfo made = create();
+  const Region region = open(made.name);
+  std::vector<std::byte> bytes(64);
+  std::vector<std::byte> room(8 * 4096);
+  const RegisteredMemory memory = engine().register_memory(room).value();
+  ASSERT_TRUE(ok(region.write(ByteOffset{0}, bytes)));
+  Queue patient = region.queue({.depth = 8, .deadline = 25s}).value();
+  process().pause();
+  for (std::size_t i = 0; i < 4; ++i)
+    ASSERT_TRUE(patient.read(ByteOffset{0}, Target{memory, i * 4096, 4096}, i));
+  ASSERT_TRUE(ok(patient.submit()));
+  EXPECT_TRUE(fails_with(region.write(ByteOffset{0}, bytes, 100ms), Code::kIndeterminate));
+  EXPECT_TRUE(fails_with(region.settled(100ms), Code::kTimedOut)) << "the server stands still";
+  process().resume();
+  EXPECT_TRUE(ok(region.settled(20s)));
+  // The neighbours' reads were victims: they are carried out by the lane that followed.
+  const auto limit = Clock::now() + 25s;
+  while (patient.size() != 0 && Clock::now() < limit)
+    for (const Completion& completion : patient.wait(1))
+      EXPECT_TRUE(completion.ok()) << completion.error();
+  EXPECT_EQ(patient.size(), 0U);
+  EXPECT_TRUE(ok(region.write(ByteOffset{0}, bytes)));
+  EXPECT_EQ(resumed_, 1);
+}
+
+REMORA_CONFORMANCE(ServerReturnTest);
+
+}  // namespace
+}  // namespace remora::test
