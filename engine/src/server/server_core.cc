@@ -61,6 +61,7 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
                                                       std::vector<RefusedTransport>* refused) {
   if (const config::Diagnostics wrong = config::validate(config); !wrong.empty())
     return Error{Code::kInvalidArgument, "configuration"}.with_subject(wrong[0].message);
+  if (config.auth == config::Auth::kKeys) return Error{Code::kUnsupported, "auth: keys"};
   if (registry == nullptr) {
     auto made = metrics::Registry::create();
     if (!made) return made.error();
