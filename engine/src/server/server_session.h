@@ -7,15 +7,20 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "control/authentication.h"
 #include "control/messages.h"
 #include "server/catalog.h"
+#include "server/client_registry.h"
 #include "server/notifier.h"
 #include "server/server_metrics.h"
 #include "support/clock.h"
+#include "support/pace.h"
 #include "transport/transport.h"
 
 namespace remora::detail {
@@ -36,9 +41,15 @@ class ServerSession {
   [[nodiscard]] bool greeted() const noexcept { return greeted_.load(); }
   /// Of the protocol, once greeted. Any thread.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_.load(); }
-  /// Control thread: whether anything came, answered or not: the worker may be busy with others.
-  [[nodiscard]] bool heard() const noexcept { return heard_.load(); }
-  void hear() noexcept { heard_.store(true); }
+  /// Any thread, once greeted: what the client calls itself, and whether that is proven.
+  [[nodiscard]] const std::string& client_name() const noexcept { return client_name_; }
+  [[nodiscard]] bool proven() const noexcept { return proven_; }
+  /// Control thread: it is the client's turn to say who it is, and has been for longer than
+  /// `patience`. What waits for the worker is not held against the client.
+  [[nodiscard]] bool late(Clock::time_point now, std::chrono::nanoseconds patience) const noexcept {
+    return !greeted() && unanswered_.load() == 0 &&
+           now - Clock::time_point{Clock::duration{waits_since_.load()}} > patience;
+  }
   [[nodiscard]] Clock::time_point began() const noexcept { return began_; }
   /// Any thread.
   [[nodiscard]] std::size_t open_grants() const noexcept {
@@ -50,9 +61,10 @@ class ServerSession {
   /// What has become of a message; all but the first end the session.
   enum class Served : std::uint8_t {
     kAnswered,
-    kRefused,         ///< the client was told that it is not welcome
-    kNotTheProtocol,  ///< the peer does not speak it
-    kUnheard          ///< the answer could not be sent: the client has gone, or does not read
+    kRefused,          ///< the client was told that it is not welcome
+    kNotTheProtocol,   ///< the peer does not speak it
+    kTooManyRequests,  ///< more than limits.requests_per_second; the client was told
+    kUnheard           ///< the answer could not be sent: the client has gone, or does not read
   };
   /// Worker: serves one message.
   Served serve(const transport::ControlMessage& message, Clock::time_point arrived);
@@ -112,8 +124,28 @@ class ServerSession {
     std::vector<UniqueFd> descriptors;
   };
   void count_grants(int change) noexcept;
-  Result<Answer> answer(const control::Request& request);
-  Result<Answer> hello(const control::Hello& hello);
+  using Raw = std::span<const std::byte>;  ///< a message as it came
+  [[nodiscard]] bool expects(const control::Request& request) const noexcept;
+  [[nodiscard]] bool within_pace(const control::Request& request, Clock::time_point at) noexcept;
+  Result<Answer> answer(const control::Request& request, Raw raw);
+  Result<Answer> hello(const control::Hello& hello, Raw raw);
+  Result<Answer> challenge(const control::Hello& hello, Raw raw);
+  Result<Answer> prove(const control::ProveRequest& request, Raw raw);
+  Status be_admitted();
+  [[nodiscard]] control::Welcome welcome() const;
+  void greeted_as(const std::string& client_name, bool proven);
+  /// Who asks, for as long as `registry` lives; null: nobody is asked who he is.
+  /// Errors: kConnectionRefused: no longer one of the server's clients.
+  struct Asker {
+    std::shared_ptr<const ClientRegistry> registry;
+    const KnownClient* client = nullptr;
+  };
+  [[nodiscard]] Result<Asker> asker() const;
+  /// The region, if the client may know of it. Errors: kUnknownRegion, those of asker().
+  Result<std::shared_ptr<RegionEntry>> find_permitted(const std::string& name,
+                                                      Permission& permission) const;
+  Status check_quota(const KnownClient& client, std::uint64_t size_bytes) const;
+  Result<Answer> usage();
   Result<Answer> create(const control::CreateRequest& request);
   Result<Answer> open(const control::OpenRequest& request);
   Result<Answer> extents(const control::ExtentsRequest& request);
@@ -135,10 +167,14 @@ class ServerSession {
   std::atomic<std::size_t> open_grants_{0};
   std::atomic<std::size_t> unanswered_{0};
   std::shared_ptr<NoticeDesk> desk_;
-  std::atomic<bool> heard_{false};
+  std::optional<control::ServerHandshake> handshake_;  ///< between hello and proof
+  std::string client_name_;                            ///< complete before greeted_
+  bool proven_ = false;
+  Pace pace_;
   std::atomic<bool> greeted_{false};
   std::atomic<std::uint32_t> version_{0};
   Clock::time_point began_ = Clock::now();
+  std::atomic<Clock::rep> waits_since_{began_.time_since_epoch().count()};
 };
 
 }  // namespace remora::detail

@@ -130,7 +130,7 @@ TEST(Access, FaultsStandWhereTheyAre) {
     return "regions:\n  - {name: r, size: 4KiB, access: " + access + "}\n";
   };
   EXPECT_EQ(faults(with_clients(client("backup", kKeyA), region("[]"))),
-            "f.yaml:5:35: regions[0].access: 1 to 1024, found 0\n");
+            "f.yaml:5:35: regions[0].access: 1 to 128, found 0\n");
   EXPECT_EQ(
       faults(with_clients(client("backup", kKeyA), region("[{client: bakcup, rights: [read]}]"))),
       "f.yaml:5:45: regions[0].access[0].client: no client 'bakcup' in clients: did you mean "

@@ -109,5 +109,19 @@ TEST(Messages, RegionThatContradictsItselfIsRefused) {
   EXPECT_EQ(to_info(region).error().code(), Code::kProtocol);
 }
 
+// A stranger must not be able to fill the log of whoever embeds a server.
+TEST(Decode, WritesNothingOfWhatStrangersSend) {
+  Envelope envelope;
+  envelope.set_magic(kMagic);
+  envelope.set_id(1);
+  envelope.mutable_request()->mutable_hello()->set_client_name("name");
+  auto bytes = encode(envelope).value();
+  const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  bytes[text.find("name")] = std::byte{0xff};  // not UTF-8
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(decode(bytes));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 }  // namespace
 }  // namespace remora::control

@@ -109,7 +109,7 @@ struct RegionRights {
 /// Stands for every client in an access list.
 inline constexpr std::string_view kAnyClient = "*";
 /// Most entries of an access list.
-inline constexpr std::size_t kAccessMax = 1024;
+inline constexpr std::size_t kAccessMax = 128;
 
 /// What one client may do with a region.
 struct RegionAccess {
