@@ -161,7 +161,7 @@ TEST_F(AuthAccessTest, QuotaIsOfWhatAClientHasCreated) {
   expect_code(refused, Code::kLimitExceeded);
   EXPECT_EQ(refused.error().asked(), 64_KiB);
   EXPECT_EQ(refused.error().allowed(), 60_KiB);
-  EXPECT_EQ(refused.error().subject(), "alice");
+  EXPECT_EQ(refused.error().subject(), "bytes left of the quota of alice");
   ASSERT_TRUE(alice_.session->create_region({.name = "b", .size_bytes = 60_KiB}).ok());
   expect_code(alice_.session->create_region({.name = "c", .size_bytes = 64, .block_bytes = 64}),
               Code::kLimitExceeded);

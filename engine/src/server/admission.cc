@@ -157,8 +157,8 @@ Status ServerSession::check_quota(const KnownClient& client, std::uint64_t size_
   const std::uint64_t owned = server_.catalog().owned_bytes(client.name);
   const std::uint64_t left = client.quota_bytes - std::min(owned, client.quota_bytes);
   if (size_bytes <= left && pool_bytes(size_bytes) <= left) return {};
-  return Error{Code::kLimitExceeded, "create: the client's quota, in bytes that are left"}
-      .with_subject(client.name)
+  return Error{Code::kLimitExceeded, "create"}
+      .with_subject("bytes left of the quota of " + client.name)
       .with_limit(size_bytes, left);
 }
 

@@ -233,12 +233,12 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
   auto access = control::to_access(asked);
   if (!access) return access.error();
   if (who->client == nullptr && !access->empty())
-    return Error{Code::kUnsupported, "create with an access list: this server asks for no keys"}
-        .with_subject(asked.name());
+    return Error{Code::kUnsupported, "create"}.with_subject(asked.name() +
+                                                            ": --allow needs 'auth: keys'");
   if (who->client != nullptr) {
     if (!who->client->create)
-      return Error{Code::kNoRight, "create (clients[].create in the server's file)"}.with_subject(
-          asked.name());
+      return Error{Code::kNoRight, "create"}.with_subject(asked.name() +
+                                                          ": needs clients[].create");
     if (auto status = check_quota(*who->client, asked.size_bytes()); !status) return status.error();
   }
   RegionSpec spec{.name = asked.name(),
