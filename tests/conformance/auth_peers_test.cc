@@ -263,7 +263,7 @@ TEST_F(AuthPeersTest, NothingIsServedOutOfTurn) {
   prove.mutable_prove()->set_proof(std::string(control::kProofBytes, 'p'));
   for (const control::Request* const first : {&list, &prove}) {
     RawChannel channel{address_};
-    channel.say(RawChannel::request(*first, 1));
+    EXPECT_FALSE(channel.ask(RawChannel::request(*first, 1))) << "hung up on, without an answer";
     EXPECT_TRUE(channel.ended());
   }
   // Between hello and proof: another hello, another request.
@@ -272,14 +272,14 @@ TEST_F(AuthPeersTest, NothingIsServedOutOfTurn) {
   for (const control::Request* const second : {&list, &hello}) {
     RawChannel channel{address_};
     ASSERT_TRUE(channel.ask(RawChannel::request(hello, 1)));
-    channel.say(RawChannel::request(*second, 2));
+    EXPECT_FALSE(channel.ask(RawChannel::request(*second, 2)));
     EXPECT_TRUE(channel.ended());
   }
   // And afterwards: a second proof.
   RawChannel channel{address_};
   ASSERT_TRUE(channel.shake_hands("alice", alice_).admission);
   EXPECT_TRUE(channel.ask(RawChannel::request(list, 3)));
-  channel.say(RawChannel::request(prove, 4));
+  EXPECT_FALSE(channel.ask(RawChannel::request(prove, 4)));
   EXPECT_TRUE(channel.ended());
 }
 
