@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include <remora/config/server_config.h>
 #include <remora/config/units.h>
 
 #include "cli/command.h"
@@ -18,7 +19,16 @@ namespace {
 
 using config::format_size;
 
+std::string words_of(const RegionAccess& access) {
+  std::string words = access.rights == Rights::kNone ? "" : to_string(access.rights);
+  if (access.admin) words += words.empty() ? "admin" : ",admin";
+  return words;
+}
+
 Json to_json(const RegionInfo& region) {
+  Json access = Json::array();
+  for (const RegionAccess& each : region.access)
+    access.push_back({{"client", each.client}, {"rights", words_of(each)}});
   return Json{{"name", region.name},
               {"size_bytes", region.size_bytes},
               {"block_bytes", region.block_bytes},
@@ -27,7 +37,9 @@ Json to_json(const RegionInfo& region) {
               {"shm", region.shm},
               {"epoch", region.epoch},
               {"extents", region.extent_count},
-              {"open", region.open_count}};
+              {"open", region.open_count},
+              {"owner", region.owner},
+              {"access", std::move(access)}};
 }
 
 std::string hexadecimal(std::uint64_t value) {
@@ -111,16 +123,21 @@ Outcome list(const Globals& globals, const std::string& text) {
 }
 
 void print_region(const RegionInfo& region) {
-  print_table({{"name", region.name},
-               {"size", format_size(region.size_bytes) + " (" + std::to_string(region.size_bytes) +
-                            " bytes)"},
-               {"block", format_size(region.block_bytes)},
-               {"rights", to_string(region.rights)},
-               {"atomics", region.atomic_domain},
-               {"shm", region.shm ? "yes" : "no"},
-               {"epoch", std::to_string(region.epoch)},
-               {"extents", std::to_string(region.extent_count)},
-               {"open", std::to_string(region.open_count)}});
+  std::vector<std::vector<std::string>> rows{
+      {"name", region.name},
+      {"size",
+       format_size(region.size_bytes) + " (" + std::to_string(region.size_bytes) + " bytes)"},
+      {"block", format_size(region.block_bytes)},
+      {"rights", to_string(region.rights)},
+      {"atomics", region.atomic_domain},
+      {"shm", region.shm ? "yes" : "no"},
+      {"epoch", std::to_string(region.epoch)},
+      {"extents", std::to_string(region.extent_count)},
+      {"open", std::to_string(region.open_count)}};
+  if (!region.owner.empty()) rows.push_back({"owner", region.owner});
+  for (const RegionAccess& each : region.access)
+    rows.push_back({"access", each.client + ": " + words_of(each)});
+  print_table(rows);
 }
 
 Outcome stat(const Globals& globals, const std::string& text) {
@@ -157,6 +174,7 @@ Outcome stat(const Globals& globals, const std::string& text) {
 
 struct CreateOptions {
   std::string uri;
+  std::vector<std::string> allow;
   std::string rights = "read,write,atomic";
   RegionSpec spec;
 };
@@ -177,6 +195,24 @@ std::optional<Rights> parse_rights(const std::string& text) {
   return rights == Rights::kNone ? std::nullopt : std::optional{rights};
 }
 
+/// NAME=read,write,atomic,admin
+std::optional<RegionAccess> parse_access(const std::string& text) {
+  const std::size_t sign = text.find('=');
+  if (sign == std::string::npos) return std::nullopt;
+  RegionAccess access{.client = text.substr(0, sign)};
+  if (access.client != config::kAnyClient && !config::is_client_name(access.client))
+    return std::nullopt;
+  std::istringstream words{text.substr(sign + 1)};
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto right = word == "admin" ? std::optional{Rights::kNone} : parse_rights(word);
+    if (!right) return std::nullopt;
+    access.rights = access.rights | *right;
+    access.admin = access.admin || word == "admin";
+  }
+  if (access.rights == Rights::kNone && !access.admin) return std::nullopt;
+  return access;
+}
+
 Outcome create(const Globals& globals, const CreateOptions& options) {
   const auto uri = parse_uri(options.uri, true);
   if (!uri) return tl::make_unexpected(uri.error());
@@ -187,6 +223,14 @@ Outcome create(const Globals& globals, const CreateOptions& options) {
     return fail(ExitCode::kUsage,
                 "--rights " + options.rights + ": want one or more of read,write,atomic");
   spec.rights = *rights;
+  for (const std::string& text : options.allow) {
+    auto access = parse_access(text);
+    if (!access)
+      return fail(ExitCode::kUsage, "--allow " + text +
+                                        ": want NAME=RIGHTS with a client's name or *, and one or "
+                                        "more of read,write,atomic,admin");
+    spec.access.push_back(std::move(*access));
+  }
   if (spec.size_bytes == 0 || spec.block_bytes == 0 || spec.size_bytes % spec.block_bytes != 0)
     return fail(ExitCode::kUsage, "--size " + format_size(spec.size_bytes) +
                                       " is not a positive multiple of --block " +
@@ -237,6 +281,11 @@ void add_create(Commands& commands) {
       ->type_name("DOMAIN");
   command->add_option("--rights", options->rights, "What clients may do (read,write,atomic)")
       ->type_name("RIGHTS");
+  command
+      ->add_option("--allow", options->allow,
+                   "NAME=read,write,atomic,admin: what another client may do ('*': every client)")
+      ->type_name("NAME=RIGHTS")
+      ->allow_extra_args(false);
   command->add_flag("--shm", options->spec.shm,
                     "Let clients of the same user on the server's host map it");
   Commands::on_run(command, [&commands, options] { return create(commands.globals(), *options); });

@@ -137,7 +137,15 @@ tl::expected<Uri, Failure> parse_uri(const std::string& text, bool wants_region)
 }
 
 Result<Engine> open_engine(const Globals& globals, EngineOptions options) {
-  options.client_name = "remora-cli";
+  options.client_name = globals.client.empty() ? "remora-cli" : globals.client;
+  if (!globals.key_file.empty()) {
+    if (globals.client.empty())
+      return Error{Code::kInvalidArgument, "--key-file without --client: whose key is it?"}
+          .with_subject(globals.key_file);
+    auto key = config::read_key_file(globals.key_file);
+    if (!key) return key.error();
+    options.key = *key;
+  }
   options.operation_deadline = globals.timeout;
   options.control_deadline = globals.timeout;
   return Engine::open(options);

@@ -50,6 +50,8 @@ struct Globals {
   bool json = false;
   bool verbose = false;
   std::chrono::nanoseconds timeout = std::chrono::seconds{10};
+  std::string client{};    ///< the name that servers know us by; empty: none
+  std::string key_file{};  ///< and the key that proves it
 };
 
 /// The command line: subcommands add themselves to `app` and say by on_run() what to do.
@@ -104,6 +106,7 @@ void add_transfer_commands(Commands& commands);  // put get
 void add_access_commands(Commands& commands);    // read write cas add
 void add_bench_command(Commands& commands);
 void add_config_commands(Commands& commands);  // config check, config show
+void add_key_commands(Commands& commands);     // key generate, usage
 void add_top_command(Commands& commands);
 
 }  // namespace remora::apps

@@ -50,6 +50,32 @@ Outcome check(const Globals& globals, const std::string& file) {
 
 std::string text(std::string_view value) { return std::string{value}; }
 
+Json access_of(const config::RegionConfig& region) {
+  Json list = Json::array();
+  for (const config::RegionAccess& access : region.access) {
+    Json rights = Json::array();
+    if (access.read) rights.push_back("read");
+    if (access.write) rights.push_back("write");
+    if (access.atomic) rights.push_back("atomic");
+    if (access.admin) rights.push_back("admin");
+    list.push_back({{"client", access.client}, {"rights", std::move(rights)}});
+  }
+  return list;
+}
+
+Json clients_of(const ServerConfig& server) {
+  Json list = Json::array();
+  for (const config::ClientConfig& client : server.clients)
+    list.push_back({{"name", client.name},
+                    {"has_previous_key", client.previous_key.has_value()},
+                    {"key_file", client.key_file},
+                    {"previous_key_file", client.previous_key_file},
+                    {"create", client.create},
+                    {"admin", client.admin},
+                    {"quota_bytes", client.quota_bytes}});
+  return list;
+}
+
 Json regions_of(const ServerConfig& server) {
   Json list = Json::array();
   for (const config::RegionConfig& region : server.regions) {
@@ -62,7 +88,8 @@ Json regions_of(const ServerConfig& server) {
                     {"block_bytes", region.block_bytes},
                     {"rights", std::move(rights)},
                     {"atomics", region.atomics},
-                    {"shm", region.shm}});
+                    {"shm", region.shm},
+                    {"access", access_of(region)}});
   }
   return list;
 }
@@ -88,6 +115,7 @@ Json to_json(const ServerConfig& server) {
                 {"populate", server.pool.populate}}},
               {"regions", regions_of(server)},
               {"auth", server.auth ? Json(text(to_string(*server.auth))) : Json(nullptr)},
+              {"clients", clients_of(server)},
               {"limits",
                {{"sessions_max", server.limits.sessions_max},
                 {"regions_max", server.limits.regions_max},
@@ -96,7 +124,9 @@ Json to_json(const ServerConfig& server) {
                 {"request_timeout_seconds", seconds(server.limits.request_timeout)},
                 {"session_lease_seconds", seconds(server.limits.session_lease)},
                 {"session_keep_seconds", seconds(server.limits.session_keep)},
-                {"drain_timeout_seconds", seconds(server.limits.drain_timeout)}}},
+                {"drain_timeout_seconds", seconds(server.limits.drain_timeout)},
+                {"half_open_max", server.limits.half_open_max},
+                {"requests_per_second", server.limits.requests_per_second}}},
               {"log", {{"level", text(to_string(server.log.level))}}},
               {"metrics",
                {{"address", server.metrics.address ? Json(*server.metrics.address) : Json()},

@@ -87,12 +87,20 @@ int parse_and_run(int argc, char** argv) {
   app.add_flag("-v,--verbose", commands.globals().verbose, "Log what the engine does to stderr");
   add_duration(&app, "--timeout", commands.globals().timeout,
                "Deadline of each request and of each operation (10s)");
+  app.add_option("--client", commands.globals().client, "Name that the server knows our key by")
+      ->type_name("NAME")
+      ->envname("REMORA_CLIENT");
+  app.add_option("--key-file", commands.globals().key_file,
+                 "File with that key ('remora key generate FILE' makes one)")
+      ->type_name("FILE")
+      ->envname("REMORA_KEY_FILE");
   add_admin_commands(commands);
   add_transfer_commands(commands);
   add_access_commands(commands);
   add_bench_command(commands);
   add_top_command(commands);
   add_config_commands(commands);
+  add_key_commands(commands);
   add_version_command(commands);
   try {
     app.parse(argc, argv);

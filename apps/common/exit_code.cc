@@ -3,6 +3,9 @@
 namespace remora::apps {
 
 ExitCode exit_code_of(const Error& error) noexcept {
+  // A server was there, and did not let us in, or was not the one it should be.
+  if (error.code() == Code::kConnectionRefused && error.reason() == Reason::kAuthentication)
+    return ExitCode::kRefused;
   switch (error.code()) {
     case Code::kInvalidArgument: return ExitCode::kUsage;
     case Code::kOutOfRange:

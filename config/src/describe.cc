@@ -16,7 +16,9 @@ std::string standard_text(const Key& key) {
   if (key.read == nullptr || key.required) return {};
   ServerConfig config;
   config.regions.resize(1);
-  const std::optional<Value> value = key.read(config, 0);
+  config.regions[0].access.resize(1);
+  config.clients.resize(1);
+  const std::optional<Value> value = key.read(config, {});
   return value ? yaml_text(key, *value) : std::string{};
 }
 
@@ -30,9 +32,9 @@ class Printer {
       if (key.type == KeyType::kMap)
         print_map(key);
       else if (key.type == KeyType::kList)
-        print_regions(key);
+        print_list(key, std::string{key.path}, "", {});
       else
-        print_value(key, std::string{key.path}, "", 0);
+        print_value(key, std::string{key.path}, "", {});
     }
     return std::move(text_);
   }
@@ -41,30 +43,42 @@ class Printer {
   void print_map(const Key& map) {
     text_.append(map.path).append(":\n");
     for (const Key& key : keys())
-      if (parent(key.path) == map.path) print_value(key, std::string{key.path}, "  ", 0);
+      if (parent(key.path) == map.path) print_value(key, std::string{key.path}, "  ", {});
   }
 
-  void print_regions(const Key& list) {
-    if (config_.regions.empty()) {
-      print_line(std::string{list.path} + ": []", "default");
+  // `path` is the list's own, `margin` what stands before it.
+  void print_list(const Key& list, const std::string& path, const std::string& margin, At outer) {
+    const std::size_t count = list.count(config_, outer);
+    const std::string name = margin + std::string{leaf(list.path)} + ":";
+    if (count == 0) {
+      // An empty list of some keys would say something else.
+      print_line(list.min == 0 ? name + " []" : margin + "# " + std::string{leaf(list.path)} + ":",
+                 list.min == 0 ? "default" : "not set");
       return;
     }
-    text_.append(list.path).append(":\n");
-    for (std::size_t i = 0; i < config_.regions.size(); ++i) {
-      std::string indent = "  - ";
+    text_.append(name).append("\n");
+    const bool nested = list.path.find("[]") != std::string_view::npos;
+    const std::string elements = std::string{list.path} + "[]";
+    for (std::size_t i = 0; i < count; ++i) {
+      const At at = nested ? At{outer.item, i} : At{i, 0};
+      const std::string element = path + "[" + std::to_string(i) + "].";
+      std::string indent = margin + "  - ";
       for (const Key& key : keys()) {
-        if (parent(key.path) != "regions[]") continue;
-        print_value(key, region_path(i) + "." + std::string{leaf(key.path)}, indent, i);
-        indent = "    ";
+        if (parent(key.path) != elements) continue;
+        const std::string key_path = element + std::string{leaf(key.path)};
+        if (key.type == KeyType::kList)
+          print_list(key, key_path, margin + "    ", at);
+        else
+          print_value(key, key_path, indent, at);
+        indent = margin + "    ";
       }
     }
   }
 
-  void print_value(const Key& key, const std::string& path, const std::string& indent,
-                   std::size_t region) {
-    const std::optional<Value> value = key.read(config_, region);
+  void print_value(const Key& key, const std::string& path, const std::string& indent, At at) {
+    const std::optional<Value> value = key.read(config_, at);
     const Key* const file = key.secret ? find_key(std::string{key.path} + "_file") : nullptr;
-    const bool from_file = file != nullptr && file->read(config_, region);
+    const bool from_file = file != nullptr && file->read(config_, at);
     if (!value || from_file) {
       print_line(indent + "# " + std::string{leaf(key.path)} + ":",
                  from_file ? "from " + std::string{leaf(file->path)} : "not set");

@@ -138,6 +138,7 @@ std::string_view to_string(HugePages huge_pages) noexcept {
 std::string_view to_string(Auth auth) noexcept {
   switch (auth) {
     case Auth::kNone: return "none";
+    case Auth::kKeys: return "keys";
   }
   return "unknown";
 }

@@ -7,10 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <remora/config/units.h>
-
 #include "hosts.h"
-#include "text.h"
 
 namespace remora::config {
 namespace {
@@ -29,13 +26,14 @@ constexpr std::uint64_t kHour = 60 * kMinute;
 // In the order of their enumerators.
 constexpr std::array kAvailabilityWords{"off"sv, "auto"sv, "required"sv};
 constexpr std::array kHugePagesWords{"never"sv, "try"sv, "require"sv};
-constexpr std::array kAuthWords{"none"sv};
+constexpr std::array kAuthWords{"none"sv, "keys"sv};
 constexpr std::array kLogLevelWords{"trace"sv, "debug"sv, "info"sv, "warn"sv, "error"sv, "off"sv};
 constexpr std::array kRightWords{"read"sv, "write"sv, "atomic"sv};
+constexpr std::array kAccessWords{"read"sv, "write"sv, "atomic"sv, "admin"sv};
 
 struct Access {
-  void (*write)(ServerConfig&, std::size_t, const Value&);
-  std::optional<Value> (*read)(const ServerConfig&, std::size_t);
+  void (*write)(ServerConfig&, At, const Value&);
+  std::optional<Value> (*read)(const ServerConfig&, At);
 };
 
 // Made in place: GCC 12 takes the move of a temporary Value for a use of what was never set.
@@ -47,40 +45,38 @@ std::optional<Value> holding(Source&& source) {
 // Each takes a stateless lambda from (config, region) to a reference to the field.
 template <typename Field>
 constexpr Access boolean(Field /*field*/) {
-  return {[](ServerConfig& c, std::size_t r, const Value& v) { Field{}(c, r) = std::get<bool>(v); },
-          [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
+  return {[](ServerConfig& c, At r, const Value& v) { Field{}(c, r) = std::get<bool>(v); },
+          [](const ServerConfig& c, At r) -> std::optional<Value> {
             return holding<bool>(Field{}(c, r));
           }};
 }
 
 template <typename Field>
 constexpr Access number(Field /*field*/) {
-  return {[](ServerConfig& c, std::size_t r, const Value& v) {
+  return {[](ServerConfig& c, At r, const Value& v) {
             auto& field = Field{}(c, r);
             field =
                 static_cast<std::remove_reference_t<decltype(field)>>(std::get<std::uint64_t>(v));
           },
-          [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
+          [](const ServerConfig& c, At r) -> std::optional<Value> {
             return holding<std::uint64_t>(Field{}(c, r));
           }};
 }
 
 template <typename Field>
 constexpr Access duration(Field /*field*/) {
-  return {[](ServerConfig& c, std::size_t r, const Value& v) {
+  return {[](ServerConfig& c, At r, const Value& v) {
             Field{}(c, r) = std::get<std::chrono::nanoseconds>(v);
           },
-          [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
+          [](const ServerConfig& c, At r) -> std::optional<Value> {
             return holding<std::chrono::nanoseconds>(Field{}(c, r));
           }};
 }
 
 template <typename Field>
 constexpr Access text(Field /*field*/) {
-  return {[](ServerConfig& c, std::size_t r, const Value& v) {
-            Field{}(c, r) = std::get<std::string>(v);
-          },
-          [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
+  return {[](ServerConfig& c, At r, const Value& v) { Field{}(c, r) = std::get<std::string>(v); },
+          [](const ServerConfig& c, At r) -> std::optional<Value> {
             return holding<std::string>(Field{}(c, r));
           }};
 }
@@ -88,7 +84,7 @@ constexpr Access text(Field /*field*/) {
 // An enumeration whose to_string() gives the words; `find` turns a word back.
 template <typename Enum, typename Field>
 constexpr Access choice(Field /*field*/) {
-  return {[](ServerConfig& c, std::size_t r, const Value& v) {
+  return {[](ServerConfig& c, At r, const Value& v) {
             const auto& word = std::get<std::string>(v);
             for (std::uint8_t i = 0; i < std::numeric_limits<std::uint8_t>::max(); ++i)
               if (to_string(static_cast<Enum>(i)) == word) {
@@ -96,45 +92,47 @@ constexpr Access choice(Field /*field*/) {
                 return;
               }
           },
-          [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
+          [](const ServerConfig& c, At r) -> std::optional<Value> {
             return holding<std::string>(to_string(Field{}(c, r)));
           }};
 }
 
-constexpr Access kAuth{[](ServerConfig& c, std::size_t, const Value&) { c.auth = Auth::kNone; },
-                       [](const ServerConfig& c, std::size_t) -> std::optional<Value> {
+constexpr Access kAuth{[](ServerConfig& c, At, const Value& v) {
+                         c.auth = std::get<std::string>(v) == "keys" ? Auth::kKeys : Auth::kNone;
+                       },
+                       [](const ServerConfig& c, At) -> std::optional<Value> {
                          if (!c.auth) return std::nullopt;
                          return holding<std::string>(to_string(*c.auth));
                        }};
 
 // The word for "no device named" is `auto`, in the struct it is the empty text.
-constexpr Access kRdmaDevice{[](ServerConfig& c, std::size_t, const Value& v) {
+constexpr Access kRdmaDevice{[](ServerConfig& c, At, const Value& v) {
                                const auto& name = std::get<std::string>(v);
                                c.transports.rdma_device = name == "auto" ? std::string{} : name;
                              },
-                             [](const ServerConfig& c, std::size_t) -> std::optional<Value> {
+                             [](const ServerConfig& c, At) -> std::optional<Value> {
                                return holding<std::string>(c.transports.rdma_device.empty()
                                                                ? "auto"
                                                                : c.transports.rdma_device);
                              }};
 
-constexpr Access kMetricsAddress{[](ServerConfig& c, std::size_t, const Value& v) {
+constexpr Access kMetricsAddress{[](ServerConfig& c, At, const Value& v) {
                                    const auto& address = std::get<std::string>(v);
                                    c.metrics.address =
                                        address == "none" ? std::nullopt : std::optional{address};
                                  },
-                                 [](const ServerConfig& c, std::size_t) -> std::optional<Value> {
+                                 [](const ServerConfig& c, At) -> std::optional<Value> {
                                    return holding<std::string>(c.metrics.address.value_or("none"));
                                  }};
 
-constexpr Access kRights{[](ServerConfig& c, std::size_t r, const Value& v) {
+constexpr Access kRights{[](ServerConfig& c, At r, const Value& v) {
                            const auto& words = std::get<std::vector<std::string>>(v);
                            const auto has = [&words](std::string_view word) {
                              return std::find(words.begin(), words.end(), word) != words.end();
                            };
                            c.regions[r].rights = {has("read"), has("write"), has("atomic")};
                          },
-                         [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
+                         [](const ServerConfig& c, At r) -> std::optional<Value> {
                            const RegionRights& rights = c.regions[r].rights;
                            std::vector<std::string> words;
                            if (rights.read) words.emplace_back("read");
@@ -143,11 +141,56 @@ constexpr Access kRights{[](ServerConfig& c, std::size_t r, const Value& v) {
                            return holding<std::vector<std::string>>(std::move(words));
                          }};
 
+bool has_word(const std::vector<std::string>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+constexpr Access kAccessRights{[](ServerConfig& c, At at, const Value& v) {
+                                 const auto& words = std::get<std::vector<std::string>>(v);
+                                 RegionAccess& access = c.regions[at.item].access[at.inner];
+                                 access.read = has_word(words, "read");
+                                 access.write = has_word(words, "write");
+                                 access.atomic = has_word(words, "atomic");
+                                 access.admin = has_word(words, "admin");
+                               },
+                               [](const ServerConfig& c, At at) -> std::optional<Value> {
+                                 const RegionAccess& access = c.regions[at.item].access[at.inner];
+                                 std::vector<std::string> words;
+                                 if (access.read) words.emplace_back("read");
+                                 if (access.write) words.emplace_back("write");
+                                 if (access.atomic) words.emplace_back("atomic");
+                                 if (access.admin) words.emplace_back("admin");
+                                 return holding<std::vector<std::string>>(std::move(words));
+                               }};
+
+// A key that has been checked; the text is not kept.
+template <typename Field>
+constexpr Access secret_key(Field /*field*/) {
+  return {[](ServerConfig& c, At at, const Value& v) {
+            if (auto key = SecretKey::parse(std::get<std::string>(v))) Field{}(c, at) = *key;
+          },
+          [](const ServerConfig& c, At at) -> std::optional<Value> {
+            if (!Field{}(c, at)) return std::nullopt;
+            return holding<std::string>("");
+          }};
+}
+
+// Not set where it is 0.
+template <typename Field>
+constexpr Access optional_number(Field field) {
+  Access access = number(field);
+  access.read = [](const ServerConfig& c, At at) -> std::optional<Value> {
+    if (Field{}(c, at) == 0) return std::nullopt;
+    return holding<std::uint64_t>(Field{}(c, at));
+  };
+  return access;
+}
+
 // Not set where it is empty.
 template <typename Field>
 constexpr Access optional_text(Field field) {
   Access access = text(field);
-  access.read = [](const ServerConfig& c, std::size_t r) -> std::optional<Value> {
+  access.read = [](const ServerConfig& c, At r) -> std::optional<Value> {
     if (Field{}(c, r).empty()) return std::nullopt;
     return holding<std::string>(Field{}(c, r));
   };
@@ -177,6 +220,12 @@ bool is_password(std::string_view value) {
 
 bool is_user(std::string_view value) {
   return is_password(value) && value.find(':') == std::string_view::npos;
+}
+
+bool is_key_text(std::string_view value) { return SecretKey::parse(value).ok(); }
+
+bool is_access_client(std::string_view value) {
+  return value == kAnyClient || is_client_name(value);
 }
 
 bool is_file_name(std::string_view value) {
@@ -223,6 +272,27 @@ constexpr Key secret(Key key) {
   return key;
 }
 
+constexpr Key discreet(Key key) {
+  key.discreet = true;
+  return key;
+}
+
+constexpr Key typed(Key key) {
+  key.typed = true;
+  return key;
+}
+
+// A list of maps, which are elements of a vector of the struct.
+template <typename Field>
+constexpr Key list(std::string_view path, Field /*field*/, std::uint64_t min, std::uint64_t max,
+                   std::string_view help) {
+  Key key = group(path, KeyType::kList, help, max);
+  key.min = min;
+  key.resize = [](ServerConfig& c, At at, std::size_t count) { Field{}(c, at).resize(count); };
+  key.count = [](const ServerConfig& c, At at) { return Field{}(c, at).size(); };
+  return key;
+}
+
 constexpr Key required(Key key) {
   key.required = true;
   return key;
@@ -266,6 +336,31 @@ constexpr auto kRegionAtomics =
     text([](auto& c, std::size_t r) -> auto& { return c.regions[r].atomics; });
 constexpr auto kRegionShm =
     boolean([](auto& c, std::size_t r) -> auto& { return c.regions[r].shm; });
+constexpr auto kRegionList = [](auto& c, At) -> auto& { return c.regions; };
+constexpr auto kAccessList = [](auto& c, At at) -> auto& { return c.regions[at.item].access; };
+constexpr auto kAccessClient =
+    text([](auto& c, At at) -> auto& { return c.regions[at.item].access[at.inner].client; });
+constexpr auto kClientList = [](auto& c, At) -> auto& { return c.clients; };
+constexpr auto kClientName =
+    text([](auto& c, std::size_t i) -> auto& { return c.clients[i].name; });
+constexpr auto kClientKey =
+    secret_key([](auto& c, std::size_t i) -> auto& { return c.clients[i].key; });
+constexpr auto kClientKeyFile =
+    optional_text([](auto& c, std::size_t i) -> auto& { return c.clients[i].key_file; });
+constexpr auto kClientPreviousKey =
+    secret_key([](auto& c, std::size_t i) -> auto& { return c.clients[i].previous_key; });
+constexpr auto kClientPreviousKeyFile =
+    optional_text([](auto& c, std::size_t i) -> auto& { return c.clients[i].previous_key_file; });
+constexpr auto kClientCreate =
+    boolean([](auto& c, std::size_t i) -> auto& { return c.clients[i].create; });
+constexpr auto kClientAdmin =
+    boolean([](auto& c, std::size_t i) -> auto& { return c.clients[i].admin; });
+constexpr auto kClientQuota =
+    optional_number([](auto& c, std::size_t i) -> auto& { return c.clients[i].quota_bytes; });
+constexpr auto kHalfOpenMax =
+    number([](auto& c, std::size_t) -> auto& { return c.limits.half_open_max; });
+constexpr auto kRequestsPerSecond =
+    number([](auto& c, std::size_t) -> auto& { return c.limits.requests_per_second; });
 constexpr auto kSessionsMax =
     number([](auto& c, std::size_t) -> auto& { return c.limits.sessions_max; });
 constexpr auto kRegionsMax =
@@ -324,7 +419,7 @@ constexpr std::array kKeys{
     ranged("pool.populate", KeyType::kBoolean, 0, 0, kPoolPopulate,
            "Touch every page at start, so that a machine without the memory fails then."),
 
-    group("regions", KeyType::kList, "Regions that exist from the start.", 65536),
+    list("regions", kRegionList, 0, 65536, "Regions that exist from the start."),
     required(free_text("regions[].name", "1 to 64 of `A-Z a-z 0-9 . _ -`, not `.` or `..`",
                        is_region_name, kRegionName, "Unique within the server.")),
     required(ranged("regions[].size", KeyType::kSize, 64, 64 * kTiB, kRegionSize,
@@ -341,9 +436,41 @@ constexpr std::array kKeys{
            "Clients of the same user on this host may map the region. A mapping cannot be taken "
            "back."),
 
+    list("regions[].access", kAccessList, 1, kAccessMax,
+         "With `auth: keys`: who may do what. Without it every client may do what `rights` "
+         "allows. A client that is `admin` may do everything."),
+    required(free_text("regions[].access[].client", "the name of one of `clients`, or `*`",
+                       is_access_client, kAccessClient, "`*` is every client.")),
+    required(worded("regions[].access[].rights", KeyType::kChoices, kAccessWords, kAccessRights,
+                    "`admin` may remove the region. `rights` of the region bound the others.")),
+
     worded("auth", KeyType::kChoice, kAuthWords, kAuth,
-           "How clients prove who they are. `none` lets in anybody who can connect and must be "
-           "written out unless `listen.address` is a loopback address."),
+           "How clients prove who they are. `keys`: each by its own of `clients`, and the server "
+           "to them by the same. `none` lets in anybody who can connect and must be written out "
+           "unless `listen.address` is a loopback address."),
+
+    list("clients", kClientList, 1, 4096, "Clients that `auth: keys` lets in."),
+    required(free_text("clients[].name", "1 to 64 of `A-Z a-z 0-9 . _ -`, not `.` or `..`",
+                       is_client_name, kClientName, "Unique. Any number of processes may use it.")),
+    typed(secret(free_text("clients[].key", "64 hexadecimal digits, drawn at random", is_key_text,
+                           kClientKey, "Its key: `remora key generate` makes one."))),
+    free_text("clients[].key_file", "a file, seen from this file's folder", is_file_name,
+              kClientKeyFile,
+              "Where to read `key` from instead: nobody but owner and group may read it, nobody "
+              "but the owner change it."),
+    typed(secret(free_text("clients[].previous_key", "64 hexadecimal digits, drawn at random",
+                           is_key_text, kClientPreviousKey,
+                           "Let in too, while processes change to `key`."))),
+    free_text("clients[].previous_key_file", "a file, seen from this file's folder", is_file_name,
+              kClientPreviousKeyFile, "Where to read `previous_key` from instead."),
+    ranged("clients[].create", KeyType::kBoolean, 0, 0, kClientCreate,
+           "It may create regions. They are its own: nobody else but an `admin` may use them, "
+           "unless it says so."),
+    ranged("clients[].admin", KeyType::kBoolean, 0, 0, kClientAdmin,
+           "It may create regions, and use and remove every one."),
+    ranged("clients[].quota", KeyType::kSize, 4 * kKiB, 64 * kTiB, kClientQuota,
+           "Most bytes of the regions that it has created, each rounded up to 4KiB. Without it "
+           "only the pool bounds them."),
 
     group("limits", KeyType::kMap, "Bounds on what clients can make the server do."),
     ranged("limits.sessions_max", KeyType::kNumber, 1, 65536, kSessionsMax,
@@ -365,6 +492,12 @@ constexpr std::array kKeys{
     ranged("limits.drain_timeout", KeyType::kDuration, 0, kHour, kDrainTimeout,
            "After a request to stop, which refuses newcomers, sessions get this long to end by "
            "themselves."),
+    ranged("limits.half_open_max", KeyType::kNumber, 1, 65536, kHalfOpenMax,
+           "Connections that have not yet said a valid hello; one more takes the place of the "
+           "oldest."),
+    ranged("limits.requests_per_second", KeyType::kNumber, 10, 1'000'000, kRequestsPerSecond,
+           "Control requests of one session; twice as many may come at once. A client that asks "
+           "more often loses its session."),
 
     group("log", KeyType::kMap, "What is written to standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,
@@ -381,167 +514,19 @@ constexpr std::array kKeys{
                      "`Authorization: Bearer TOKEN`.")),
     free_text("metrics.token_file", "a file, seen from this file's folder", is_file_name,
               kMetricsTokenFile, "Where to read `token` from instead."),
-    free_text("metrics.user", "text without colons and line breaks, at most 1024 bytes", is_user,
-              kMetricsUser,
-              "The same by HTTP Basic, which browsers ask for; with `password`. Where there is a "
-              "token too, either will do."),
+    // Who writes user: NAME:PASSWORD must not read the password in a log.
+    discreet(free_text("metrics.user", "text without colons and line breaks, at most 1024 bytes",
+                       is_user, kMetricsUser,
+                       "The same by HTTP Basic, which browsers ask for; with `password`. Where "
+                       "there is a token too, either will do.")),
     secret(free_text("metrics.password", "one line of at most 1024 bytes", is_password,
                      kMetricsPassword, "The password of `user`.")),
     free_text("metrics.password_file", "a file, seen from this file's folder", is_file_name,
               kMetricsPasswordFile, "Where to read `password` from instead."),
 };
 
-// Without the marks that documentation puts around code.
-std::string without_backticks(std::string_view text_with_marks) {
-  std::string result{text_with_marks};
-  std::erase(result, '`');
-  return result;
-}
-
-std::string outside(const Key& key, const std::string& found) {
-  return "must be " + range_text(key) + ", found " + found;
-}
-
-std::string check_words(const Key& key, const std::vector<std::string>& words) {
-  if (words.empty()) return "empty: name at least one of " + join(key.words, "and");
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (std::find(key.words.begin(), key.words.end(), words[i]) == key.words.end())
-      return outside(key, in_quotes(words[i]));
-    const auto end = words.begin() + static_cast<std::ptrdiff_t>(i);
-    if (std::find(words.begin(), end, words[i]) != end)
-      return in_quotes(words[i]) + " stands there twice";
-  }
-  return {};
-}
-
-// Words that YAML or a reader might take for something else are put in quotes.
-std::string yaml_scalar(std::string_view value) {
-  const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  };
-  constexpr std::array kNulls{"null"sv, "Null"sv, "NULL"sv};
-  if (!value.empty() && std::all_of(value.begin(), value.end(), is_plain) && value[0] != '-' &&
-      value[0] != '.' && std::find(kNulls.begin(), kNulls.end(), value) == kNulls.end())
-    return std::string{value};
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string result = "\"";
-  for (std::size_t i = 0; i < value.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(value[i]);
-    if (byte < 0x20 || byte == 0x7f) {
-      result.append("\\x").append(1, kHex[byte >> 4U]).append(1, kHex[byte & 15U]);
-      continue;
-    }
-    if (value[i] == '"' || value[i] == '\\') result.push_back('\\');
-    if (value.substr(i).starts_with("${")) result.push_back('$');
-    result.push_back(value[i]);
-  }
-  return result.append("\"");
-}
-
 }  // namespace
 
 std::span<const Key> keys() { return kKeys; }
-
-const Key* find_key(std::string_view path) {
-  const auto* const key = std::find_if(kKeys.begin(), kKeys.end(),
-                                       [path](const Key& each) { return each.path == path; });
-  return key == kKeys.end() ? nullptr : key;
-}
-
-std::string_view leaf(std::string_view path) {
-  const std::size_t dot = path.rfind('.');
-  return dot == std::string_view::npos ? path : path.substr(dot + 1);
-}
-
-std::string_view parent(std::string_view path) {
-  const std::size_t dot = path.rfind('.');
-  return dot == std::string_view::npos ? std::string_view{} : path.substr(0, dot);
-}
-
-std::vector<std::string_view> children(std::string_view path) {
-  std::vector<std::string_view> result;
-  for (const Key& key : kKeys)
-    if (parent(key.path) == path) result.push_back(leaf(key.path));
-  return result;
-}
-
-std::string range_text(const Key& key) {
-  const auto between = [](const std::string& low, const std::string& high) {
-    return low + " to " + high;
-  };
-  switch (key.type) {
-    case KeyType::kMap: return {};
-    case KeyType::kList: return "at most " + std::to_string(key.max);
-    case KeyType::kText: return without_backticks(key.accepts);
-    case KeyType::kBoolean: return "true or false";
-    case KeyType::kNumber: return between(std::to_string(key.min), std::to_string(key.max));
-    case KeyType::kSize: return between(format_size(key.min), format_size(key.max));
-    case KeyType::kDuration:
-      return between(format_duration(std::chrono::nanoseconds{static_cast<std::int64_t>(key.min)}),
-                     format_duration(std::chrono::nanoseconds{static_cast<std::int64_t>(key.max)}));
-    case KeyType::kChoice: return join(key.words, "or");
-    case KeyType::kChoices: return "one or more of " + join(key.words, "and");
-  }
-  return {};
-}
-
-std::string check_value(const Key& key, const Value& value) {
-  switch (key.type) {
-    case KeyType::kMap:
-    case KeyType::kList:
-    case KeyType::kBoolean: return {};
-    case KeyType::kNumber:
-    case KeyType::kSize: {
-      const auto found = std::get<std::uint64_t>(value);
-      if (found >= key.min && found <= key.max) return {};
-      return outside(key, key.type == KeyType::kSize ? format_size(found) : std::to_string(found));
-    }
-    case KeyType::kDuration: {
-      const auto found = std::get<std::chrono::nanoseconds>(value);
-      const std::int64_t count = found.count();
-      if (count >= static_cast<std::int64_t>(key.min) &&
-          count <= static_cast<std::int64_t>(key.max))
-        return {};
-      return outside(key, format_duration(found));
-    }
-    case KeyType::kText: {
-      const auto& found = std::get<std::string>(value);
-      if (key.check(found)) return {};
-      // Who writes user: NAME:PASSWORD must not read the password in a log.
-      if (key.secret || key.check == is_user) return "must be " + range_text(key);
-      return outside(key, in_quotes(found));
-    }
-    case KeyType::kChoice: {
-      const auto& found = std::get<std::string>(value);
-      if (std::find(key.words.begin(), key.words.end(), found) != key.words.end()) return {};
-      return outside(key, in_quotes(found));
-    }
-    case KeyType::kChoices: return check_words(key, std::get<std::vector<std::string>>(value));
-  }
-  return {};
-}
-
-std::string yaml_text(const Key& key, const Value& value) {
-  switch (key.type) {
-    case KeyType::kMap:
-    case KeyType::kList: return {};
-    case KeyType::kBoolean: return std::get<bool>(value) ? "true" : "false";
-    case KeyType::kNumber: return std::to_string(std::get<std::uint64_t>(value));
-    case KeyType::kSize: return format_size(std::get<std::uint64_t>(value));
-    case KeyType::kDuration: return format_duration(std::get<std::chrono::nanoseconds>(value));
-    case KeyType::kText:
-    case KeyType::kChoice:
-      // Whoever reads that back is told that the secret is missing, and not let in without one.
-      return key.secret ? "${HIDDEN}" : yaml_scalar(std::get<std::string>(value));
-    case KeyType::kChoices: {
-      const auto& words = std::get<std::vector<std::string>>(value);
-      std::string list;
-      for (const std::string& word : words) list.append(list.empty() ? "" : ", ").append(word);
-      return "[" + list + "]";
-    }
-  }
-  return {};
-}
 
 }  // namespace remora::config

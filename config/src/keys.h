@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,15 @@ namespace remora::config {
 using Value = std::variant<bool, std::uint64_t, std::chrono::nanoseconds, std::string,
                            std::vector<std::string>>;
 
+// Which element of a list is meant; of a list within a list's elements, `inner`.
+struct At {
+  std::size_t item = 0;
+  std::size_t inner = 0;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): most keys know one list at most
+  operator std::size_t() const noexcept { return item; }
+};
+
 struct Key {
   std::string_view path;
   KeyType type = KeyType::kMap;
@@ -31,11 +41,17 @@ struct Key {
   std::string_view accepts;                   // kText: for people
   bool (*check)(std::string_view) = nullptr;  // kText
   std::string_view help;
-  bool secret = false;  // kText: its value is never shown
-  // Scalars only. `region` is the index for keys below regions[], otherwise ignored.
-  void (*write)(ServerConfig& config, std::size_t region, const Value& value) = nullptr;
+  bool secret = false;    // kText: its value is never shown
+  bool discreet = false;  // kText: a value that is wrong is not shown
+  // kText: the field can only hold what is right, and read() tells only whether it is set.
+  bool typed = false;
+  // Scalars only. `at` is ignored for keys that are in no list.
+  void (*write)(ServerConfig& config, At at, const Value& value) = nullptr;
   // Empty where the field is not set.
-  std::optional<Value> (*read)(const ServerConfig& config, std::size_t region) = nullptr;
+  std::optional<Value> (*read)(const ServerConfig& config, At at) = nullptr;
+  // kList only.
+  void (*resize)(ServerConfig& config, At at, std::size_t count) = nullptr;
+  std::size_t (*count)(const ServerConfig& config, At at) = nullptr;
 };
 
 std::span<const Key> keys();
@@ -49,6 +65,13 @@ std::string_view leaf(std::string_view path);
 std::string_view parent(std::string_view path);
 // Keys directly below `path`.
 std::vector<std::string_view> children(std::string_view path);
+
+// `regions[3].name` of `regions[].name`.
+std::string path_at(std::string_view path, At at);
+
+// Calls `visit` with every place where the key is, or would be, in this configuration.
+void for_each_place(const ServerConfig& config, const Key& key,
+                    const std::function<void(const std::string& path, At at)>& visit);
 
 // What is accepted, for people.
 std::string range_text(const Key& key);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <unordered_map>
 #include <utility>
 
@@ -71,7 +72,7 @@ class Binder {
   tl::expected<ServerConfig, Diagnostics> bind(const YamlNode& root) {
     report_.note_place("", root.place);
     if (root.kind == YamlNode::Kind::kMap)
-      bind_map(root, "", "", 0);
+      bind_map(root, "", "", {});
     else
       report_.fault("", not_a_map("", root.kind));
     if (read_files_) read_secret_files();
@@ -90,7 +91,7 @@ class Binder {
 
   // `path` names the map in messages, `table_path` in the key table (`regions[]`).
   void bind_map(const YamlNode& map, const std::string& path, const std::string& table_path,
-                std::size_t region) {
+                At at) {
     std::unordered_map<std::string_view, std::size_t> seen;  // key -> line
     for (std::size_t i = 0; i < map.keys.size(); ++i) {
       const YamlNode& name = map.keys[i];
@@ -108,7 +109,7 @@ class Binder {
         report_.fault_at(name.place, key_path,
                          "duplicate key, first written in line " + std::to_string(first->second));
       else if (known)
-        bind_value(map.items[i], name.place, *key, key_path, region);
+        bind_value(map.items[i], name.place, *key, key_path, at);
       else
         fault_unknown(name, path, table_path);
     }
@@ -150,14 +151,15 @@ class Binder {
       if (here && key.required && !report_.written(key_path) && !meant_.contains(key_path))
         report_.fault(key_path, "required: " + range_text(key));
       // A map that is left out altogether takes its required members with it.
-      if (!here && key.required && table_path.empty() && !key.path.starts_with("regions[]") &&
-          !report_.written(parent(key.path)) && !meant_.contains(std::string{parent(key.path)}))
+      if (!here && key.required && table_path.empty() &&
+          key.path.find("[]") == std::string_view::npos && !report_.written(parent(key.path)) &&
+          !meant_.contains(std::string{parent(key.path)}))
         report_.fault(std::string{key.path}, "required: " + range_text(key));
     }
   }
 
   void bind_value(const YamlNode& node, const Place& key_place, const Key& key,
-                  const std::string& path, std::size_t region) {
+                  const std::string& path, At at) {
     const bool is_null = node.kind == YamlNode::Kind::kNull;
     report_.note_place(path, is_null ? key_place : node.place);
     if (is_null) {
@@ -167,12 +169,12 @@ class Binder {
     switch (key.type) {
       case KeyType::kMap:
         if (node.kind == YamlNode::Kind::kMap)
-          bind_map(node, path, std::string{key.path}, region);
+          bind_map(node, path, std::string{key.path}, at);
         else
           report_.fault(path, not_a_map(key.path, node.kind));
         return;
-      case KeyType::kList: bind_regions(node, key, path); return;
-      case KeyType::kChoices: bind_words(node, key, path, region); return;
+      case KeyType::kList: bind_list(node, key, path, at); return;
+      case KeyType::kChoices: bind_words(node, key, path, at); return;
       default: break;
     }
     if (node.kind != YamlNode::Kind::kScalar) {
@@ -186,33 +188,34 @@ class Binder {
     if (!value)
       report_.fault(path, value.error());
     else
-      store(*value, key, path, region, expanded->variables);
+      store(*value, key, path, at, expanded->variables);
   }
 
-  void bind_regions(const YamlNode& node, const Key& key, const std::string& path) {
+  void bind_list(const YamlNode& node, const Key& key, const std::string& path, At outer) {
     if (node.kind != YamlNode::Kind::kSequence) {
       report_.fault(path, "expected a list of maps, found " + std::string{describe(node.kind)});
       return;
     }
-    if (node.items.size() > key.max) {
+    if (node.items.size() < key.min || node.items.size() > key.max) {
       report_.fault(path, range_text(key) + ", found " + std::to_string(node.items.size()));
       return;
     }
-    config_.regions.resize(node.items.size());
+    key.resize(config_, outer, node.items.size());
+    const std::string table_path = std::string{key.path} + "[]";
+    const bool nested = key.path.find("[]") != std::string_view::npos;
     for (std::size_t i = 0; i < node.items.size(); ++i) {
       const YamlNode& item = node.items[i];
-      const std::string item_path = region_path(i);
+      const std::string item_path = path + "[" + std::to_string(i) + "]";
       // yaml-cpp places an empty element at whatever comes next.
       report_.note_place(item_path, item.kind == YamlNode::Kind::kNull ? node.place : item.place);
       if (item.kind == YamlNode::Kind::kMap)
-        bind_map(item, item_path, "regions[]", i);
+        bind_map(item, item_path, table_path, nested ? At{outer.item, i} : At{i, 0});
       else
-        report_.fault(item_path, not_a_map("regions[]", item.kind));
+        report_.fault(item_path, not_a_map(table_path, item.kind));
     }
   }
 
-  void bind_words(const YamlNode& node, const Key& key, const std::string& path,
-                  std::size_t region) {
+  void bind_words(const YamlNode& node, const Key& key, const std::string& path, At at) {
     if (node.kind != YamlNode::Kind::kSequence) {
       report_.fault(path, "expected a list, such as [" + std::string{key.words[0]} + "], found " +
                               std::string{describe(node.kind)});
@@ -233,7 +236,7 @@ class Binder {
       if (!expanded->variables.empty())
         variables.append(variables.empty() ? "" : ", ").append(expanded->variables);
     }
-    store(Value{std::move(words)}, key, path, region, variables);
+    store(Value{std::move(words)}, key, path, at, variables);
   }
 
   std::optional<Expanded> expand_scalar(const YamlNode& node, const std::string& path,
@@ -267,40 +270,61 @@ class Binder {
     }
   }
 
-  void store(const Value& value, const Key& key, const std::string& path, std::size_t region,
+  void store(const Value& value, const Key& key, const std::string& path, At at,
              const std::string& variables) {
     std::string message = check_value(key, value);
     if (!message.empty()) {
       report_.fault(path, std::move(message));
       return;
     }
-    key.write(config_, region, value);
+    key.write(config_, at, value);
     config_.origins.insert_or_assign(path, Origin{file_, report_.place(path).line, variables});
   }
 
   // What `token_file` names becomes the value of `token`.
   void read_secret_files() {
     for (const Key& key : keys()) {
-      const std::string named_by = std::string{key.path} + "_file";
-      const Key* const from = key.secret ? find_key(named_by) : nullptr;
-      if (from == nullptr || !report_.written(named_by) || !report_.good(named_by)) continue;
-      if (report_.written(std::string{key.path})) {
-        report_.fault(named_by, "stands beside " + std::string{key.path} + ": remove one of them");
-        continue;
-      }
-      const std::string path = std::get<std::string>(from->read(config_, 0).value_or(Value{}));
-      auto text = read_file(beside(file_, path));
-      if (!text) {
-        report_.fault(named_by, in_quotes(path) + ": " + text.error());
-        continue;
-      }
-      text->resize(text->find_last_not_of("\r\n") + 1);  // an editor ends a file with a newline
-      const Value value{std::move(*text)};
-      if (std::string wrong = check_value(key, value); !wrong.empty())
-        report_.fault(named_by, in_quotes(path) + ": " + wrong);
-      else
-        key.write(config_, 0, value);
+      const Key* const from = key.secret ? find_key(std::string{key.path} + "_file") : nullptr;
+      if (from == nullptr) continue;
+      for_each_place(config_, key, [&](const std::string& path, At at) {
+        const std::string named_by = path + "_file";
+        if (!report_.written(named_by) || !report_.good(named_by)) return;
+        if (report_.written(path)) {
+          report_.fault(named_by, "stands beside " + path + ": remove one of them");
+          return;
+        }
+        const std::string name = std::get<std::string>(from->read(config_, at).value_or(Value{}));
+        const std::string wrong = read_secret_file(key, at, name);
+        if (!wrong.empty()) report_.fault(named_by, in_quotes(name) + ": " + wrong);
+      });
     }
+  }
+
+  // What is wrong with the file, or empty.
+  std::string read_secret_file(const Key& key, At at, const std::string& name) {
+    if (key.typed) {
+      const auto secret = read_key_file(beside(file_, name));
+      if (!secret) return explain_key_file(secret.error());
+      std::string text = secret->to_hex();
+      Value value{std::in_place_type<std::string>, std::move(text)};
+      key.write(config_, at, value);
+      auto& kept = std::get<std::string>(value);
+      ::explicit_bzero(kept.data(), kept.size());
+      return {};
+    }
+    auto text = read_file(beside(file_, name));
+    if (!text) return text.error();
+    text->resize(text->find_last_not_of("\r\n") + 1);  // an editor ends a file with a newline
+    const Value value{std::move(*text)};
+    std::string wrong = check_value(key, value);
+    if (wrong.empty()) key.write(config_, at, value);
+    return wrong;
+  }
+
+  // The name of the file is said already.
+  static std::string explain_key_file(const Error& error) {
+    if (error.system_errno() != 0) return error.with_subject({}).message();
+    return std::string{error.operation()};
   }
 
   const std::string& file_;

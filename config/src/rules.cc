@@ -8,6 +8,7 @@
 
 #include <remora/config/units.h>
 
+#include "client_rules.h"
 #include "keys.h"
 #include "text.h"
 
@@ -22,8 +23,8 @@ void check_listen(const ServerConfig& config, Report& report) {
   if (report.good("listen.address") && report.good("auth") && !config.auth &&
       !is_loopback(config.listen.address))
     report.fault("auth", "required, since listen.address " + in_quotes(config.listen.address) +
-                             " is not a loopback address: 'auth: none' lets in anybody who can "
-                             "connect");
+                             " is not a loopback address: 'keys' asks clients for theirs, 'none' "
+                             "lets in anybody who can connect");
   if (!report.good("listen") || !report.good("listen.address") || !report.good("listen.port") ||
       !report.good("metrics.address") || !config.metrics.address)
     return;
@@ -139,17 +140,6 @@ void check_regions(const ServerConfig& config, Report& report) {
                                            std::to_string(config.limits.regions_max) + " allowed");
 }
 
-// The range of one key of a struct that was filled by hand.
-void check_field(const ServerConfig& config, const Key& key, std::size_t region, Report& report) {
-  const std::optional<Value> value = key.read(config, region);
-  if (!value) return;
-  std::string path;
-  if (parent(key.path) == "regions[]") path = region_path(region) + ".";
-  path = path.empty() ? std::string{key.path} : path.append(leaf(key.path));
-  std::string message = check_value(key, *value);
-  if (!message.empty()) report.fault(path, std::move(message));
-}
-
 void check_metrics(const ServerConfig& config, Report& report) {
   const Metrics& metrics = config.metrics;
   const bool secret_good = report.good("metrics.password") && report.good("metrics.password_file");
@@ -177,20 +167,24 @@ void check_rules(const ServerConfig& config, Report& report) {
   check_pool(config, report);
   check_regions(config, report);
   check_metrics(config, report);
+  check_clients(config, report);
 }
 
 Diagnostics validate(const ServerConfig& config) {
   Report report{{}};
-  const Key& regions = *find_key("regions");
-  if (config.regions.size() > regions.max)
-    report.fault("regions",
-                 range_text(regions) + ", found " + std::to_string(config.regions.size()));
   for (const Key& key : keys()) {
-    if (key.read == nullptr) continue;
-    if (parent(key.path) != "regions[]")
-      check_field(config, key, 0, report);
-    else if (report.good("regions"))
-      for (std::size_t i = 0; i < config.regions.size(); ++i) check_field(config, key, i, report);
+    if (key.read == nullptr && key.count == nullptr) continue;
+    for_each_place(config, key, [&](const std::string& path, At at) {
+      if (!report.good(path)) return;
+      if (key.count != nullptr) {
+        if (key.count(config, at) > key.max)
+          report.fault(path, range_text(key) + ", found " + std::to_string(key.count(config, at)));
+        return;
+      }
+      const std::optional<Value> value = key.typed ? std::nullopt : key.read(config, at);
+      std::string message = value ? check_value(key, *value) : std::string{};
+      if (!message.empty()) report.fault(path, std::move(message));
+    });
   }
   check_rules(config, report);
   return report.take();

@@ -12,6 +12,7 @@
 #include "client/arena.h"
 #include "client/engine_core.h"
 #include "client/poller.h"
+#include "control/authentication.h"
 #include "support/log.h"
 
 namespace remora::detail {
@@ -50,6 +51,11 @@ bool is_final(Code code) noexcept {
          code == Code::kPermissionDenied || code == Code::kLimitExceeded;
 }
 
+/// No transport of this server lets the client in, or the client trusts none of them.
+bool is_wrong_key(const Error& error) noexcept {
+  return error.code() == Code::kConnectionRefused && error.reason() == Reason::kAuthentication;
+}
+
 /// Of several transports, one whose server stays silent leaves half of the time to those behind it.
 Deadline share_of(Deadline deadline, bool last) {
   return last ? deadline : deadline - (deadline - Clock::now()) / 2;
@@ -77,6 +83,8 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
     return Error{Code::kInvalidArgument, "Engine::open"}.with_subject(what);
   };
   if (options.client_name.size() > kClientNameBytesMax) return wrong("client_name is too long");
+  if (options.key && !config::is_client_name(options.client_name))
+    return wrong("client_name of a key: 1 to 64 of A-Z a-z 0-9 . _ -");
   if (options.lane_depth == 0 || options.lane_depth > kLaneDepthMax)
     return wrong("lane_depth").with_limit(options.lane_depth, kLaneDepthMax);
   if (options.lanes == 0 || options.lanes > kLanesMax)
@@ -174,6 +182,7 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
       last = session.error();
     }
     if (session && is_final(last.code())) return last;
+    if (!session && is_wrong_key(session.error())) return session.error();
     passed_over += std::string{to_string(candidate.kind)} + ": " +
                    (session ? last : session.error()).message() + "; ";
   }
@@ -190,7 +199,7 @@ Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri) {
   for (const Candidate& candidate : candidates) {
     auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto,
                                  share_of(deadline, &candidate == &candidates.back()));
-    if (session) return session;
+    if (session || is_wrong_key(session.error())) return session;
     if (!std::exchange(tried, true) || session.error().code() != Code::kNotFound)
       last = session.error();
     passed_over += std::string{to_string(candidate.kind)} + ": " + session.error().message() + "; ";
@@ -418,6 +427,11 @@ Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
   region.set_rights(static_cast<std::uint32_t>(spec.rights));
   region.set_atomic_domain(spec.atomic_domain);
   region.set_shm(spec.shm);
+  // An older server would not know it, and let everybody in.
+  if (!spec.access.empty() && core_->version() < control::kVersionOfKeys)
+    return Error{Code::kUnsupported, "create with an access list: the server is an older one"}
+        .with_subject(spec.name);
+  control::add_access(spec.access, region);
   auto answer = core_->call(std::move(request), "create");
   if (!answer) return answer.error();
   return control::to_info(answer->reply.create().region());
@@ -457,6 +471,22 @@ Status Session::remove_region(std::string_view name) const {
   auto answer = core_->call(std::move(request), "remove");
   if (!answer) return answer.error();
   return {};
+}
+
+Result<Usage> Session::usage() const {
+  if (core_->version() < 2) return Error{Code::kUnsupported, "usage: the server is an older one"};
+  control::Request request;
+  request.mutable_usage();
+  auto answer = core_->call(std::move(request), "usage");
+  if (!answer) return answer.error();
+  const control::UsageReply& usage = answer->reply.usage();
+  return Usage{.client_bytes = usage.client_bytes(),
+               .client_quota_bytes = usage.client_quota_bytes(),
+               .pool_bytes = usage.pool_bytes(),
+               .pool_used_bytes = usage.pool_used_bytes(),
+               .pool_freeing_bytes = usage.pool_freeing_bytes(),
+               .sessions = usage.sessions(),
+               .grants = usage.grants()};
 }
 
 }  // namespace remora

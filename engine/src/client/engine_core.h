@@ -152,6 +152,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
 
   [[nodiscard]] EngineCore& engine() const noexcept { return *engine_; }
   [[nodiscard]] const ServerInfo& server() const noexcept { return server_; }
+  /// Of the protocol.
+  [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
   [[nodiscard]] TransportKind kind() const noexcept { return kind_; }
   [[nodiscard]] const std::string& local_device() const noexcept { return device_; }
   [[nodiscard]] bool connected() const noexcept {
@@ -194,8 +196,11 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   struct Answer {
     control::Reply reply;
     std::vector<UniqueFd> descriptors;
+    std::vector<std::byte> raw;  ///< the message as it came
   };
-  Result<Answer> call(control::Request request, Operation operation, Deadline deadline);
+  /// `raw` takes the request as it was sent.
+  Result<Answer> call(control::Request request, Operation operation, Deadline deadline,
+                      std::vector<std::byte>* raw = nullptr);
   Result<Answer> call(control::Request request, Operation operation) {
     return call(std::move(request), operation, deadline_after(engine_->options().control_deadline));
   }
@@ -229,6 +234,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void leave_connection(State next, Reason reason) noexcept;
   [[nodiscard]] LaneFault lane_fault() noexcept;
   Status hello(Deadline deadline);
+  Result<control::Welcome> hello_with_key(control::Request request, const config::SecretKey& key,
+                                          Deadline deadline);
   Status open_lanes(Deadline deadline);
   Status watch(const std::shared_ptr<transport::ClientEndpoint>& endpoint);
   [[nodiscard]] std::shared_ptr<transport::ClientEndpoint> endpoint() const {
@@ -260,7 +267,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void close_unanswered(std::uint64_t grant_id) noexcept;
   void on_readable(transport::ClientEndpoint& endpoint) noexcept;
   void deliver(transport::ControlMessage message);
-  Status send(control::Request request, std::uint64_t id, Deadline deadline);
+  Status send(control::Request request, std::uint64_t id, Deadline deadline,
+              std::vector<std::byte>* raw = nullptr);
 
   std::shared_ptr<EngineCore> engine_;
   EventLoop& loop_;

@@ -20,7 +20,6 @@ using transport::WireExtent;
 namespace {
 /// Closing a region is polite, not necessary: the session's end closes it too.
 constexpr std::chrono::seconds kCloseTimeout{2};
-constexpr std::uint64_t kLeaseMostMs = 3'600'000;
 }  // namespace
 
 Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCore> engine,
@@ -94,48 +93,6 @@ SessionCore::~SessionCore() {
   if (reconnector_.joinable()) reconnector_.join();
   lanes_.clear();
   endpoint_->shutdown();
-}
-
-Status SessionCore::hello(Deadline deadline) {
-  Request request;
-  control::Hello& hello = *request.mutable_hello();
-  hello.set_version_oldest(control::kVersionOldest);
-  hello.set_version_newest(control::kVersionNewest);
-  hello.set_auth(control::AUTH_NONE);
-  hello.set_client_name(engine_->options().client_name);
-  hello.set_comes_back(engine_->options().reconnect_for > engine_->options().reconnect_for.zero());
-  if (ticket_.session_id != 0) {
-    hello.mutable_resume()->set_session_id(ticket_.session_id);
-    hello.mutable_resume()->set_lane_secret(ticket_.secret);
-  }
-  auto answer = call(std::move(request), "hello", deadline);
-  if (!answer) return answer.error();
-  const control::Welcome& welcome = answer->reply.hello();
-  if (welcome.version() < control::kVersionOldest || welcome.version() > control::kVersionNewest)
-    return Error{Code::kProtocol, "hello"}.with_reason(Reason::kVersion);
-  resumed_ = welcome.resumed();
-  // What the session is does not change, only how it is reached.
-  if (ticket_.session_id != 0)
-    return take_up({.session_id = welcome.session_id(), .secret = welcome.lane_secret()},
-                   welcome.memory_id());
-  version_ = welcome.version();
-  lease_ = std::chrono::milliseconds{std::min<std::uint64_t>(welcome.lease_ms(), kLeaseMostMs)};
-  resumable_ = version_ >= 2 && welcome.keep_ms() != 0 &&
-               engine_->options().reconnect_for > engine_->options().reconnect_for.zero();
-  server_ = {.name = welcome.server_name(),
-             .boot_id = welcome.boot_id(),
-             .memory_id = welcome.memory_id(),
-             .pool_bytes = welcome.pool_bytes(),
-             .pool_free_bytes = welcome.pool_free_bytes(),
-             .device = welcome.device(),
-             .transports = {}};
-  for (const std::uint32_t kind : welcome.transports())
-    if (kind == static_cast<std::uint32_t>(TransportKind::kRdma) ||
-        kind == static_cast<std::uint32_t>(TransportKind::kShm) ||
-        kind == static_cast<std::uint32_t>(TransportKind::kTcp))
-      server_.transports.push_back(static_cast<TransportKind>(kind));
-  ticket_ = {.session_id = welcome.session_id(), .secret = welcome.lane_secret()};
-  return {};
 }
 
 std::size_t SessionCore::thread_number() noexcept {
@@ -214,7 +171,8 @@ Status SessionCore::keep(std::unique_ptr<LaneDriver> driver) {
   return Error{Code::kConnectionLost, "lane"}.with_reason(lost_reason_);
 }
 
-Status SessionCore::send(Request request, std::uint64_t id, Deadline deadline) {
+Status SessionCore::send(Request request, std::uint64_t id, Deadline deadline,
+                         std::vector<std::byte>* raw) {
   control::Envelope envelope;
   envelope.set_magic(control::kMagic);
   envelope.set_id(id);
@@ -222,14 +180,16 @@ Status SessionCore::send(Request request, std::uint64_t id, Deadline deadline) {
   auto bytes = control::encode(envelope);
   if (!bytes) return bytes.error();
   const auto endpoint = this->endpoint();
+  if (raw != nullptr) *raw = *bytes;
   const std::lock_guard lock{send_mutex_};
   return endpoint->send({.bytes = std::move(*bytes), .descriptors = {}}, deadline);
 }
 
 Result<SessionCore::Answer> SessionCore::call(Request request, Operation operation,
-                                              Deadline deadline) {
+                                              Deadline deadline, std::vector<std::byte>* raw) {
   // A reply's fields are numbered as the requests', after the failure.
   const int expected = static_cast<int>(request.body_case()) + 1;
+  const bool greets = request.has_hello();
   Waiter waiter;
   std::uint64_t id = 0;
   {
@@ -243,7 +203,7 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
     waiter.connection = connection_;
     waiters_.emplace(id, &waiter);
   }
-  const Status sent = send(std::move(request), id, deadline);
+  const Status sent = send(std::move(request), id, deadline, raw);
   if (!sent && sent.error().code() == Code::kConnectionLost) fail(Reason::kPeerGone);
   std::unique_lock lock{mutex_};
   const auto still_asked = [&] { return waiter.connection == connection_ && may_call(); };
@@ -263,7 +223,8 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
   }
   if (waiter.answer->reply.has_failure())
     return control::to_error(waiter.answer->reply.failure(), operation);
-  if (static_cast<int>(waiter.answer->reply.body_case()) != expected)
+  if (static_cast<int>(waiter.answer->reply.body_case()) != expected &&
+      !(greets && waiter.answer->reply.has_challenge()))
     return Error{Code::kProtocol, operation}.with_subject("reply of another kind");
   return std::move(*waiter.answer);
 }
@@ -297,8 +258,9 @@ void SessionCore::deliver(ControlMessage message) {
     const auto found = waiters_.find(envelope->id());
     if (found == waiters_.end()) return;
     if (found->second != nullptr) {
-      found->second->answer =
-          Answer{std::move(*envelope->mutable_reply()), std::move(message.descriptors)};
+      found->second->answer = Answer{.reply = std::move(*envelope->mutable_reply()),
+                                     .descriptors = std::move(message.descriptors),
+                                     .raw = std::move(message.bytes)};
       found->second->ready.notify_one();
       return;
     }

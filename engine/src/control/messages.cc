@@ -1,8 +1,15 @@
 #include "control/messages.h"
 
 #include <algorithm>
+#include <google/protobuf/stubs/logging.h>
+#include <utility>
 
 namespace remora::control {
+
+namespace {
+/// Of Access.rights, beside the bits of Rights.
+constexpr std::uint32_t kAdminBit = 8;
+}  // namespace
 
 Result<std::vector<std::byte>> encode(const Envelope& envelope) {
   const std::size_t size = envelope.ByteSizeLong();
@@ -16,6 +23,8 @@ Result<std::vector<std::byte>> encode(const Envelope& envelope) {
 
 Result<Envelope> decode(std::span<const std::byte> bytes) {
   Envelope envelope;
+  // protobuf writes to stderr what it thinks of the bytes, and strangers send those.
+  const google::protobuf::LogSilencer quiet;
   if (bytes.size() > transport::kControlMessageBytesMax ||
       !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
       envelope.magic() != kMagic || envelope.id() == 0 ||
@@ -56,6 +65,7 @@ Region to_message(const RegionInfo& info) {
   message.set_epoch(info.epoch);
   message.set_extent_count(info.extent_count);
   message.set_open_count(info.open_count);
+  message.set_owner(info.owner);
   return message;
 }
 
@@ -64,6 +74,8 @@ Result<RegionInfo> to_info(const Region& message) {
   if (message.size_bytes() == 0 || message.block_bytes() == 0 || message.extent_count() == 0 ||
       message.rights() > kAllRights || !config::is_region_name(message.name()))
     return Error{Code::kProtocol, "region"}.with_subject(message.name());
+  auto access = to_access(message);
+  if (!access) return Error{Code::kProtocol, "region"}.with_subject(message.name());
   return RegionInfo{.name = message.name(),
                     .size_bytes = message.size_bytes(),
                     .block_bytes = message.block_bytes(),
@@ -72,7 +84,35 @@ Result<RegionInfo> to_info(const Region& message) {
                     .shm = message.shm(),
                     .epoch = message.epoch(),
                     .extent_count = message.extent_count(),
-                    .open_count = message.open_count()};
+                    .open_count = message.open_count(),
+                    .owner = message.owner(),
+                    .access = std::move(*access)};
+}
+
+void add_access(const std::vector<RegionAccess>& access, Region& message) {
+  for (const RegionAccess& each : access) {
+    Access& made = *message.add_access();
+    made.set_client(each.client);
+    made.set_rights(static_cast<std::uint32_t>(each.rights) | (each.admin ? kAdminBit : 0U));
+  }
+}
+
+Result<std::vector<RegionAccess>> to_access(const Region& message) {
+  const Error wrong{Code::kInvalidArgument, "access list"};
+  if (static_cast<std::size_t>(message.access_size()) > kRegionAccessMax)
+    return Error{Code::kLimitExceeded, "access list"}.with_limit(
+        static_cast<std::uint64_t>(message.access_size()), kRegionAccessMax);
+  std::vector<RegionAccess> list;
+  for (const Access& each : message.access()) {
+    if ((each.client() != config::kAnyClient && !config::is_client_name(each.client())) ||
+        each.rights() == 0 ||
+        each.rights() > (static_cast<std::uint32_t>(Rights::kAll) | kAdminBit))
+      return wrong.with_subject(each.client());
+    list.push_back({.client = each.client(),
+                    .rights = static_cast<Rights>(each.rights()) & Rights::kAll,
+                    .admin = (each.rights() & kAdminBit) != 0});
+  }
+  return list;
 }
 
 }  // namespace remora::control

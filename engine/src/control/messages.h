@@ -33,7 +33,11 @@ Failure to_failure(const Error& error);
 /// An error as the peer sent it; codes and reasons that we do not know become kProtocol and kNone.
 Error to_error(const Failure& failure, Operation operation);
 
+/// Without the access list, which few may see.
 Region to_message(const RegionInfo& info);
+void add_access(const std::vector<RegionAccess>& access, Region& message);
+/// Errors: kInvalidArgument (a name, rights), kLimitExceeded (kRegionAccessMax).
+Result<std::vector<RegionAccess>> to_access(const Region& message);
 /// Errors: kProtocol when it contradicts itself.
 Result<RegionInfo> to_info(const Region& message);
 

@@ -26,13 +26,31 @@ Status check(const RegionSpec& spec) {
   return {};
 }
 
+}  // namespace
+
+std::uint64_t pool_bytes(std::uint64_t size_bytes) noexcept {
+  return (size_bytes + config::kPoolPageBytes - 1) / config::kPoolPageBytes *
+         config::kPoolPageBytes;
+}
+
+namespace {
+
 Error unknown(std::string_view name) {
   return Error{Code::kUnknownRegion, "region"}.with_subject(name);
 }
 
 }  // namespace
 
-Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline) {
+std::uint64_t Catalog::owned_bytes(std::string_view owner) const {
+  const std::lock_guard lock{mutex_};
+  std::uint64_t sum_bytes = 0;
+  for (const auto& [name, entry] : regions_)
+    if (entry->fixed_info().owner == owner) sum_bytes += pool_bytes(entry->fixed_info().size_bytes);
+  return sum_bytes;
+}
+
+Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
+                                   std::string_view owner) {
   if (auto status = check(spec); !status) return status.error();
   const Error exists = Error{Code::kAlreadyExists, "create"}.with_subject(spec.name);
   {
@@ -55,7 +73,9 @@ Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline) {
                   .atomic_domain = spec.atomic_domain,
                   .shm = spec.shm,
                   .epoch = next_epoch_++,
-                  .extent_count = (*memory)->stretches().size()};
+                  .extent_count = (*memory)->stretches().size(),
+                  .owner = std::string{owner},
+                  .access = spec.access};
   regions_.emplace(spec.name, std::make_shared<RegionEntry>(info, std::move(*memory)));
   return info;
 }
@@ -89,11 +109,12 @@ Status Catalog::remove(std::string_view name) {
   return {};
 }
 
-std::vector<RegionInfo> Catalog::list(std::string_view after, std::size_t most) const {
+std::vector<RegionInfo> Catalog::list(std::string_view after, std::size_t most,
+                                      const std::function<bool(const RegionInfo&)>& shown) const {
   const std::lock_guard lock{mutex_};
   std::vector<RegionInfo> found;
   for (auto at = regions_.upper_bound(after); at != regions_.end() && found.size() < most; ++at)
-    found.push_back(at->second->info());
+    if (!shown || shown(at->second->fixed_info())) found.push_back(at->second->info());
   return found;
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,9 @@
 
 namespace remora::detail {
 
+/// What a region of this size takes of the pool.
+[[nodiscard]] std::uint64_t pool_bytes(std::uint64_t size_bytes) noexcept;
+
 /// A region that exists. Its memory goes back to the pool with the last reference.
 class RegionEntry {
  public:
@@ -30,6 +34,8 @@ class RegionEntry {
     return info;
   }
   [[nodiscard]] const std::string& name() const noexcept { return info_.name; }
+  /// As info(), which copies it.
+  [[nodiscard]] const RegionInfo& fixed_info() const noexcept { return info_; }
   [[nodiscard]] Rights rights() const noexcept { return info_.rights; }
   [[nodiscard]] const std::shared_ptr<RegionMemory>& memory() const noexcept { return memory_; }
 
@@ -45,9 +51,11 @@ class Catalog {
   Catalog(std::shared_ptr<Pool> pool, std::size_t regions_max)
       : pool_{std::move(pool)}, regions_max_{regions_max} {}
 
-  /// `spec.atomic_domain` is decided already. Errors: kInvalidArgument, kAlreadyExists,
-  /// kLimitExceeded, kOutOfMemory, kTimedOut.
-  Result<RegionInfo> create(const RegionSpec& spec, Deadline deadline);
+  /// `spec.atomic_domain` is decided already. `owner` empty: the server. Errors: kInvalidArgument,
+  /// kAlreadyExists, kLimitExceeded, kOutOfMemory, kTimedOut.
+  Result<RegionInfo> create(const RegionSpec& spec, Deadline deadline, std::string_view owner = {});
+  /// What the regions of this owner take of the pool.
+  [[nodiscard]] std::uint64_t owned_bytes(std::string_view owner) const;
   /// Counts as open until close(). Errors: kUnknownRegion.
   Result<std::shared_ptr<RegionEntry>> open(std::string_view name);
   void close(RegionEntry& entry) noexcept;
@@ -55,8 +63,11 @@ class Catalog {
   Result<std::shared_ptr<RegionEntry>> find(std::string_view name) const;
   /// Errors: kUnknownRegion, kBusy.
   Status remove(std::string_view name);
-  /// Up to `most` regions with names greater than `after`, in order.
-  [[nodiscard]] std::vector<RegionInfo> list(std::string_view after, std::size_t most) const;
+  /// Up to `most` regions with names greater than `after`, in order; without those that `shown`
+  /// (empty: none) is false for.
+  [[nodiscard]] std::vector<RegionInfo> list(
+      std::string_view after, std::size_t most,
+      const std::function<bool(const RegionInfo&)>& shown = {}) const;
   [[nodiscard]] std::size_t size() const;
 
  private:

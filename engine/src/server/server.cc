@@ -75,6 +75,10 @@ Status Server::on_notify(std::string_view region, NotificationHandler handler) c
   return core_->notifier().on_notify(std::string{region}, std::move(handler));
 }
 
+Status Server::set_clients(const std::vector<config::ClientConfig>& clients) const {
+  return core_->set_clients(clients);
+}
+
 Result<RegionView> Server::view(std::string_view region) const {
   auto found = core_->catalog().find(region);
   if (!found) return found.error();

@@ -20,7 +20,6 @@ using transport::Listener;
 namespace {
 constexpr std::chrono::milliseconds kListenerPause{20};
 constexpr std::chrono::milliseconds kDrainPause{10};
-constexpr std::size_t kSessionsToRefuse = 64;
 constexpr std::chrono::milliseconds kLookPeriod{100};
 /// Without a look for so long the server was itself stopped: what is queued is served before
 /// anybody's silence counts.
@@ -43,6 +42,24 @@ metrics::HttpOptions http_options(const config::Metrics& metrics,
   options.unready = [desk] { return desk->unready(); };
   options.status = [desk] { return desk->json(); };
   return options;
+}
+
+Rights rights_of(bool read, bool write, bool atomic) {
+  Rights rights = Rights::kNone;
+  if (read) rights = rights | Rights::kRead;
+  if (write) rights = rights | Rights::kWrite;
+  if (atomic) rights = rights | Rights::kAtomic;
+  return rights;
+}
+
+std::vector<RegionAccess> access_of(const config::RegionConfig& region) {
+  std::vector<RegionAccess> list;
+  list.reserve(region.access.size());
+  for (const config::RegionAccess& each : region.access)
+    list.push_back({.client = each.client,
+                    .rights = rights_of(each.read, each.write, each.atomic),
+                    .admin = each.admin});
+  return list;
 }
 
 std::vector<TransportKind> kinds_of(const std::vector<std::unique_ptr<Listener>>& listeners) {
@@ -106,7 +123,8 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       devices_{std::move(doors.devices)},
       desk_{std::move(doors.desk)},
       metrics_address_{doors.http ? "http://" + doors.http->address() : std::string{}},
-      http_{std::move(doors.http)} {}
+      http_{std::move(doors.http)},
+      clients_{std::make_shared<ClientRegistry>(config_.clients)} {}
 
 ServerCore::~ServerCore() {
   stop();
@@ -175,16 +193,14 @@ Result<ServerCore::Doors> ServerCore::open_doors(const config::ServerConfig& con
 
 Status ServerCore::create_configured_regions() {
   for (const config::RegionConfig& region : config_.regions) {
-    Rights rights = Rights::kNone;
-    if (region.rights.read) rights = rights | Rights::kRead;
-    if (region.rights.write) rights = rights | Rights::kWrite;
-    if (region.rights.atomic) rights = rights | Rights::kAtomic;
-    RegionSpec spec{.name = region.name,
-                    .size_bytes = region.size_bytes,
-                    .block_bytes = region.block_bytes,
-                    .rights = rights,
-                    .atomic_domain = region.atomics,
-                    .shm = region.shm};
+    RegionSpec spec{
+        .name = region.name,
+        .size_bytes = region.size_bytes,
+        .block_bytes = region.block_bytes,
+        .rights = rights_of(region.rights.read, region.rights.write, region.rights.atomic),
+        .atomic_domain = region.atomics,
+        .shm = region.shm,
+        .access = access_of(region)};
     auto created = create_region(std::move(spec));
     if (!created) return created.error().with_subject("regions: " + region.name);
   }
@@ -324,13 +340,11 @@ void ServerCore::on_listener(Listener& listener) noexcept {
     auto session =
         std::make_shared<ServerSession>(*this, random_id(), random_id(), std::move(endpoint));
     const std::uint64_t id = session->id();
+    // Those that have said who they are, and those that have not, are bounded each for itself: the
+    // latter cannot keep the others out.
+    if (const auto oldest = half_open_.add(session, config_.limits.half_open_max))
+      end_unheard(*oldest, ServerMetrics::Refusal::kHalfOpen);
     const std::lock_guard lock{mutex_};
-    // Up to the limit and some more get an answer that says so; beyond that there is none.
-    if (sessions_.size() >= config_.limits.sessions_max + kSessionsToRefuse) {
-      metrics_.session_refused(ServerMetrics::Refusal::kLimit);
-      metrics_.session_ended(SessionEnd::kRefused);
-      continue;
-    }
     auto watch = loop_->watch(fd, [this, weak = std::weak_ptr{session}] {
       if (const auto alive = weak.lock()) on_session(alive->id());
     });
@@ -339,7 +353,7 @@ void ServerCore::on_listener(Listener& listener) noexcept {
       metrics_.session_ended(SessionEnd::kRefused);
       continue;
     }
-    sessions_.emplace(id, Attached{std::move(session), *watch});
+    sessions_.emplace(id, Attached{.session = std::move(session), .watch = *watch});
   }
 }
 
@@ -390,6 +404,10 @@ void ServerCore::after_serving(const ServerSession& session,
     case ServerSession::Served::kAnswered: return;
     case ServerSession::Served::kRefused: return end_session(session.id(), SessionEnd::kRefused);
     case ServerSession::Served::kUnheard: return end_session(session.id(), SessionEnd::kLost);
+    case ServerSession::Served::kTooManyRequests:
+      log::warn("session {:x} ({}): more than limits.requests_per_second ({}); ended", session.id(),
+                session.endpoint().peer(), config_.limits.requests_per_second);
+      return end_session(session.id(), SessionEnd::kRequests);
     case ServerSession::Served::kNotTheProtocol:
       metrics_.protocol_violation();
       log::warn("session {:x} ({}): not the protocol; ended", session.id(),
@@ -456,6 +474,7 @@ void ServerCore::end_session(std::uint64_t id, SessionEnd why) noexcept {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     ended = std::move(found->second);
+    if (ended.admitted) --admitted_;
     sessions_.erase(found);
     kept = keep(ended.session, why);
   }
@@ -488,20 +507,21 @@ bool ServerCore::keep(const std::shared_ptr<ServerSession>& session, SessionEnd 
 }
 
 std::shared_ptr<ServerSession> ServerCore::claim(const control::Resume& resume,
-                                                 const std::string& client_name) {
+                                                 const ServerSession& by) {
   Attached found;
   {
     const std::lock_guard lock{mutex_};
     const auto kept = kept_.find(resume.session_id());
     const auto attached = sessions_.find(resume.session_id());
-    if (kept != kept_.end() && kept->second.session->is_that_of(resume, client_name)) {
+    if (kept != kept_.end() && kept->second.session->is_that_of(resume, by)) {
       found.session = std::move(kept->second.session);
       kept_.erase(kept);
       metrics_.sessions_kept(kept_.size());
     } else if (attached != sessions_.end() &&
-               attached->second.session->is_that_of(resume, client_name)) {
+               attached->second.session->is_that_of(resume, by)) {
       // Its client knows before we do that the lanes are gone.
       found = std::move(attached->second);
+      if (found.admitted) --admitted_;
       sessions_.erase(attached);
       metrics_.session_ended(SessionEnd::kLost);
     }
@@ -564,18 +584,24 @@ void ServerCore::forget_lapsed_sessions() noexcept {
 
 void ServerCore::end_late_arrivals() noexcept {
   std::vector<std::uint64_t> late;
+  const Clock::time_point now = Clock::now();
   {
     const std::lock_guard lock{mutex_};
     for (const auto& [id, attached] : sessions_)
-      if (!attached.session->heard() &&
-          Clock::now() - attached.session->began() > config_.limits.handshake_timeout)
-        late.push_back(id);
+      if (attached.session->late(now, config_.limits.handshake_timeout)) late.push_back(id);
   }
   for (const std::uint64_t id : late) {
     log::warn("session {:x}: no hello in time; ended", id);
-    metrics_.session_refused(ServerMetrics::Refusal::kNoHello);
-    end_session(id, SessionEnd::kNoHello);
+    end_unheard(id, ServerMetrics::Refusal::kNoHello);
   }
+}
+
+/// Control thread.
+void ServerCore::end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept {
+  if (why == ServerMetrics::Refusal::kHalfOpen)
+    log::debug("session {:x}: another one takes its place (limits.half_open_max); ended", id);
+  metrics_.session_refused(why);
+  end_session(id, SessionEnd::kNoHello);
 }
 
 bool ServerCore::offers(TransportKind kind) const noexcept {
@@ -605,7 +631,8 @@ std::size_t ServerCore::session_count() const {
   return sessions_.size();
 }
 
-Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string& device) {
+Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string& device,
+                                             std::string_view owner) {
   if (spec.atomic_domain == "auto") spec.atomic_domain = device.empty() ? "cpu" : device;
   const bool known =
       spec.atomic_domain == "none" || spec.atomic_domain == "cpu" ||
@@ -619,7 +646,7 @@ Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string&
         Reason::kNotOffered);
   if (!spec.shm && !offers(TransportKind::kRdma) && !offers(TransportKind::kTcp))
     log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
-  auto created = catalog_.create(spec, deadline_after(config_.limits.request_timeout));
+  auto created = catalog_.create(spec, deadline_after(config_.limits.request_timeout), owner);
   metrics_.regions(catalog_.size());
   return created;
 }

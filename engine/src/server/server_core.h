@@ -24,12 +24,15 @@
 #include <remora/metrics/http_endpoint.h>
 
 #include "server/catalog.h"
+#include "server/client_registry.h"
+#include "server/half_open.h"
 #include "server/notifier.h"
 #include "server/pool.h"
 #include "server/server_metrics.h"
 #include "server/server_session.h"
 #include "server/server_status.h"
 #include "support/event_loop.h"
+#include "support/log_limit.h"
 #include "transport/transport.h"
 
 namespace remora::detail {
@@ -68,19 +71,31 @@ class ServerCore {
   [[nodiscard]] Notifier& notifier() noexcept { return notifier_; }
   /// Worker: takes a session whose client has come back out of the server, or null. Its lanes go
   /// with its endpoint, which is the caller's to shut down.
-  std::shared_ptr<ServerSession> claim(const control::Resume& resume,
-                                       const std::string& client_name);
+  std::shared_ptr<ServerSession> claim(const control::Resume& resume, const ServerSession& by);
   /// Worker: the session `id` is `resumed` from now on.
   void rename(std::uint64_t id, std::uint64_t resumed);
   /// Any thread: the session has room for notices that it had none for.
   void look_for_notices(std::uint64_t session_id) noexcept;
   /// Runs `job` on the worker.
   void enqueue(std::function<void()> job);
-  /// `device`: the session's, for "auto"; empty for none. Errors: as Session::create_region.
-  Result<RegionInfo> create_region(RegionSpec spec, const std::string& device);
+  /// `device`: the session's, for "auto"; empty for none. `owner`: the client, where they have
+  /// keys. Errors: as Session::create_region.
+  Result<RegionInfo> create_region(RegionSpec spec, const std::string& device,
+                                   std::string_view owner = {});
   /// For the application itself: "auto" is the CPU with shm or without a device, else the device.
   Result<RegionInfo> create_region(RegionSpec spec);
   Status remove_region(std::string_view name);
+  [[nodiscard]] bool asks_for_keys() const noexcept { return config_.auth == config::Auth::kKeys; }
+  /// Those of now; any thread.
+  [[nodiscard]] std::shared_ptr<const ClientRegistry> clients() const;
+  /// See Server::set_clients().
+  Status set_clients(const std::vector<config::ClientConfig>& clients);
+  /// Worker: the session has said who it is. Errors: kLimitExceeded (limits.sessions_max);
+  /// kConnectionLost: it has ended meanwhile.
+  Status admit(std::uint64_t session_id);
+  /// Worker: counts, and logs a few a second.
+  void note_refused(ServerMetrics::Refusal why, const ServerSession& session,
+                    std::string_view client_name);
   [[nodiscard]] std::size_t session_count() const;
   /// How long the worker has been at what it does now; 0 where it does nothing.
   [[nodiscard]] std::chrono::seconds job_age() const noexcept;
@@ -121,6 +136,7 @@ class ServerCore {
   void end_silent_sessions() noexcept;
   void forget_lapsed_sessions() noexcept;
   [[nodiscard]] bool keep(const std::shared_ptr<ServerSession>& session, SessionEnd why);
+  void end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept;
   void bury_zombies();
   void work() noexcept;
 
@@ -145,6 +161,7 @@ class ServerCore {
   struct Attached {
     std::shared_ptr<ServerSession> session;
     EventLoop::Token watch = 0;
+    bool admitted = false;
   };
   std::unordered_map<std::uint64_t, Attached> sessions_;
   struct Kept {
@@ -154,6 +171,10 @@ class ServerCore {
   std::unordered_map<std::uint64_t, Kept> kept_;  ///< whose clients may come back
   Clock::time_point looked_at_{};                 // control thread, as lease_floor_
   Clock::time_point lease_floor_{};               ///< silence before this is the server's own
+  std::size_t admitted_ = 0;  ///< of sessions_
+  std::shared_ptr<const ClientRegistry> clients_;
+  HalfOpen half_open_;              // control thread
+  log::LogLimit refused_lines_{5};  // worker
   std::deque<std::function<void()>> jobs_;
   std::vector<std::uint64_t> with_room_;  ///< sessions that may have notices to take
   std::condition_variable job_added_;

@@ -7,7 +7,8 @@ namespace remora::detail {
 
 namespace {
 constexpr std::array<const char*, static_cast<std::size_t>(RequestKind::kCount)> kRequestNames{
-    "hello", "create", "open", "extents", "close", "list", "stat", "remove", "ping", "notify"};
+    "hello", "create", "open", "extents", "close", "list",
+    "stat",  "remove", "ping", "notify",  "prove", "usage"};
 constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::kShm,
                                           TransportKind::kTcp};
 }  // namespace
@@ -41,7 +42,8 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
                            "Time from the arrival of a control request to its answer.", {},
                            metrics::HistogramShape::latency()));
   constexpr std::array<const char*, static_cast<std::size_t>(SessionEnd::kCount)> kEnds{
-      "left", "lost", "lapsed", "protocol", "refused", "no_hello", "stopped"};
+      "left",    "lost",    "lapsed",   "protocol",      "refused",
+      "no_hello", "stopped", "requests", "unknown_client"};
   for (std::size_t end = 0; end < kEnds.size(); ++end)
     keep(made.sessions_ended_[end],
          registry->counter("remora_server_sessions_ended_total",
@@ -51,7 +53,8 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
   keep(made.kept_, registry->gauge("remora_server_sessions_kept",
                                    "Sessions without a client, kept for it to come back to."));
   constexpr std::array<const char*, static_cast<std::size_t>(Refusal::kCount)> kRefusals{
-      "no_hello", "version", "authentication", "limit"};
+      "no_hello",  "version", "authentication", "limit",
+      "half_open", "no_key",  "unknown_client", "wrong_key"};
   for (std::size_t why = 0; why < kRefusals.size(); ++why)
     keep(made.refused_[why],
          registry->counter("remora_server_sessions_refused_total", "Clients refused, by why.",

@@ -24,6 +24,8 @@ enum class RequestKind : std::size_t {
   kRemove,
   kPing,
   kNotify,
+  kProve,
+  kUsage,
   kCount
 };
 
@@ -44,6 +46,8 @@ class ServerMetrics {
     kRefused,
     kNoHello,
     kStopped,
+    kRequests,  ///< more of them than limits.requests_per_second
+    kUnknown,   ///< its client is no longer one of the server's
     kCount
   };
   void session_ended(SessionEnd end) const noexcept;
@@ -54,7 +58,17 @@ class ServerMetrics {
     kept_.set(static_cast<std::int64_t>(count));
   }
   /// Why a client was refused, as a label.
-  enum class Refusal : std::size_t { kNoHello, kVersion, kAuthentication, kLimit, kCount };
+  enum class Refusal : std::size_t {
+    kNoHello,
+    kVersion,
+    kAuthentication,  ///< it wants keys where there are none
+    kLimit,
+    kHalfOpen,  ///< others wanted its place before it had said who it is
+    kNoKey,
+    kUnknownClient,
+    kWrongKey,
+    kCount
+  };
   void session_refused(Refusal why) const noexcept;
   void request(RequestKind kind, bool ok, std::chrono::nanoseconds took) const noexcept;
   void protocol_violation() const noexcept;

@@ -24,11 +24,11 @@ RequestKind kind_of(const Request& request) noexcept {
     case Request::kStat: return RequestKind::kStat;
     case Request::kRemove: return RequestKind::kRemove;
     case Request::kNotify: return RequestKind::kNotify;
-    case Request::kProve:
+    case Request::kProve: return RequestKind::kProve;
+    case Request::kUsage: return RequestKind::kUsage;
     case Request::kFence:
     case Request::kResize:
     case Request::kGrantState:
-    case Request::kUsage:
     case Request::kGoodbye:
     case Request::kEventAck:
     case Request::kPing:
@@ -39,9 +39,10 @@ RequestKind kind_of(const Request& request) noexcept {
 
 constexpr std::chrono::milliseconds kFlushTimeout{200};
 
-/// A client's text for our logs.
-std::string printable(const std::string& text) {
-  return std::string{Error{Code::kInternal}.with_subject(text).subject()};
+Error too_many_requests(const config::Limits& limits) {
+  return Error{Code::kLimitExceeded, "requests a second of one session"}
+      .with_subject("limits.requests_per_second")
+      .with_limit(std::uint64_t{limits.requests_per_second} + 1, limits.requests_per_second);
 }
 
 void append_page(const std::vector<transport::WireExtent>& extents, std::size_t first, auto& page) {
@@ -62,7 +63,8 @@ ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t
       id_{id},
       lane_secret_{lane_secret},
       endpoint_{std::move(endpoint)},
-      desk_{std::make_shared<NoticeDesk>(server, id)} {
+      desk_{std::make_shared<NoticeDesk>(server, id)},
+      pace_{server.config().limits.requests_per_second} {
   server_.metrics().session_began(endpoint_->kind());
 }
 
@@ -155,11 +157,11 @@ void ServerSession::announce_the_rest() noexcept {
 ServerSession::Served ServerSession::serve(const transport::ControlMessage& message,
                                            Clock::time_point arrived) {
   const auto envelope = control::decode(message.bytes);
-  if (!envelope || !envelope->has_request() ||
-      envelope->request().body_case() == Request::BODY_NOT_SET ||
-      envelope->request().has_hello() == greeted())
+  if (!envelope || !envelope->has_request() || !expects(envelope->request()))
     return Served::kNotTheProtocol;
-  auto answered = answer(envelope->request());
+  const bool in_pace = within_pace(envelope->request(), arrived);
+  auto answered = in_pace ? answer(envelope->request(), message.bytes)
+                          : Result<Answer>{too_many_requests(server_.config().limits)};
   control::Envelope reply;
   reply.set_magic(control::kMagic);
   reply.set_id(envelope->id());
@@ -176,19 +178,28 @@ ServerSession::Served ServerSession::serve(const transport::ControlMessage& mess
     log::warn("session {}: {}", endpoint_->peer(), bytes.error().message());
     return Served::kUnheard;
   }
+  const bool half_way = handshake_.has_value();
+  if (half_way) {
+    handshake_->challenge_sent(*bytes);
+    waits_since_.store(Clock::now().time_since_epoch().count());
+  }
   // Before the answer leaves, so that a prompt client is not taken for one that asks too much.
   unanswered_.fetch_sub(1);
   const Status sent =
       endpoint_->send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
   // A client whose hello was refused has nothing more to say, but it is told why.
-  if (sent && !greeted()) endpoint_->flush(Clock::now() + kFlushTimeout);
-  if (!greeted()) return Served::kRefused;
+  const bool refused = !greeted() && !half_way;
+  if (sent && (refused || !in_pace)) endpoint_->flush(Clock::now() + kFlushTimeout);
+  if (refused) return Served::kRefused;
+  if (!in_pace) return Served::kTooManyRequests;
   return sent ? Served::kAnswered : Served::kUnheard;
 }
 
-Result<ServerSession::Answer> ServerSession::answer(const Request& request) {
+Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw raw) {
   switch (request.body_case()) {
-    case Request::kHello: return hello(request.hello());
+    case Request::kHello: return hello(request.hello(), raw);
+    case Request::kProve: return prove(request.prove(), raw);
+    case Request::kUsage: return usage();
     case Request::kCreate: return create(request.create());
     case Request::kOpen: return open(request.open());
     case Request::kExtents: return extents(request.extents());
@@ -209,81 +220,25 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request) {
       return answer;
     }
     // Not served yet.
-    case Request::kProve:
     case Request::kFence:
     case Request::kResize:
     case Request::kGrantState:
-    case Request::kUsage:
     case Request::kEventAck:
     case Request::BODY_NOT_SET: break;
   }
   return Error{Code::kProtocol, "request"};
 }
 
-Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello) {
-  const Error refused{Code::kConnectionRefused, "hello"};
-  if (hello.version_oldest() > control::kVersionNewest ||
-      hello.version_newest() < control::kVersionOldest) {
-    server_.metrics().session_refused(ServerMetrics::Refusal::kVersion);
-    return refused.with_reason(Reason::kVersion)
-        .with_limit(hello.version_oldest(), control::kVersionNewest);
-  }
-  if (hello.auth() != control::AUTH_NONE) {
-    server_.metrics().session_refused(ServerMetrics::Refusal::kAuthentication);
-    return refused.with_reason(Reason::kAuthentication);
-  }
-  const std::size_t most = server_.config().limits.sessions_max;
-  if (const std::size_t sessions = server_.session_count(); sessions > most) {
-    server_.metrics().session_refused(ServerMetrics::Refusal::kLimit);
-    return Error{Code::kLimitExceeded, "sessions"}
-        .with_subject("limits.sessions_max")
-        .with_limit(sessions, most);
-  }
-  version_.store(std::min(hello.version_newest(), control::kVersionNewest));
-  client_name_ = hello.client_name();
-  comes_back_.store(version() >= 2 && hello.comes_back());
-  // Before anything is said: the old lanes are gone when the client hears of it.
-  const bool resumed = version() >= 2 && hello.has_resume() && resume(hello);
-  const PoolUsage usage = server_.pool_usage();
-  Answer answer;
-  control::Welcome& welcome = *answer.reply.mutable_hello();
-  welcome.set_version(version());
-  welcome.set_server_name("remora-server");
-  welcome.set_boot_id(server_.boot_id());
-  welcome.set_memory_id(server_.memory_id());
-  welcome.set_session_id(id_);
-  welcome.set_lane_secret(lane_secret_);
-  welcome.set_pool_bytes(usage.total_bytes);
-  welcome.set_pool_free_bytes(usage.free_bytes());
-  welcome.set_device(endpoint_->device());
-  for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kShm, TransportKind::kTcp})
-    if (server_.offers(kind)) welcome.add_transports(static_cast<std::uint32_t>(kind));
-  if (version() >= 2) {
-    const config::Limits& limits = server_.config().limits;
-    const auto milliseconds = [](std::chrono::nanoseconds time) {
-      return static_cast<std::uint64_t>(
-          std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
-    };
-    welcome.set_lease_ms(milliseconds(limits.session_lease));
-    welcome.set_keep_ms(milliseconds(limits.session_keep));
-    welcome.set_resumed(resumed);
-  }
-  endpoint_->expect_lanes({.session_id = id_, .secret = lane_secret_});
-  greeted_.store(true);
-  log::info("session {:x}: {} over {} ({}){}", id(), printable(hello.client_name()),
-            to_string(endpoint_->kind()), endpoint_->peer(), resumed ? ", resumed" : "");
-  return answer;
-}
-
 bool ServerSession::is_that_of(const control::Resume& resume,
-                               const std::string& client_name) const noexcept {
+                               const ServerSession& other) const noexcept {
   return resumable() && resume.session_id() == id() && resume.lane_secret() == lane_secret_ &&
-         client_name == client_name_;
+         client_name_ == other.client_name_ && proven_ == other.proven_;
 }
 
 /// Goes on with the session that the client has lost. False: there is none that is its.
-bool ServerSession::resume(const control::Hello& hello) {
-  const auto before = server_.claim(hello.resume(), hello.client_name());
+bool ServerSession::resume() {
+  if (!wanted_ || version() < 2) return false;
+  const auto before = server_.claim(*wanted_, *this);
   if (before == nullptr) return false;
   if (auto adopted = adopt(*before); !adopted) {
     log::warn("session {:x}: {}; it ends", before->id(), adopted.error().message());
@@ -313,13 +268,28 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
   const control::Region& asked = request.region();
   if (asked.rights() > static_cast<std::uint32_t>(Rights::kAll))
     return Error{Code::kInvalidArgument, "create"}.with_subject("rights");
+  const auto who = asker();
+  if (!who) return who.error();
+  auto access = control::to_access(asked);
+  if (!access) return access.error();
+  if (who->client == nullptr && !access->empty())
+    return Error{Code::kUnsupported, "create"}.with_subject(asked.name() +
+                                                            ": --allow needs 'auth: keys'");
+  if (who->client != nullptr) {
+    if (!who->client->create)
+      return Error{Code::kNoRight, "create"}.with_subject(asked.name() +
+                                                          ": needs clients[].create");
+    if (auto status = check_quota(*who->client, asked.size_bytes()); !status) return status.error();
+  }
   RegionSpec spec{.name = asked.name(),
                   .size_bytes = asked.size_bytes(),
                   .block_bytes = asked.block_bytes(),
                   .rights = static_cast<Rights>(asked.rights()),
                   .atomic_domain = asked.atomic_domain(),
-                  .shm = asked.shm()};
-  auto created = server_.create_region(std::move(spec), endpoint_->device());
+                  .shm = asked.shm(),
+                  .access = std::move(*access)};
+  auto created = server_.create_region(std::move(spec), endpoint_->device(),
+                                       who->client == nullptr ? "" : who->client->name);
   if (!created) return created.error();
   Answer answer;
   *answer.reply.mutable_create()->mutable_region() = control::to_message(*created);
@@ -335,12 +305,17 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
         .with_subject("limits.session_regions_max")
         .with_limit(grants_.size() + 1, most);
   const auto rights = static_cast<Rights>(request.rights());
+  const auto who = asker();
+  if (!who) return who.error();
   auto found = server_.catalog().open(request.name());
   if (!found) return found.error();
   const std::shared_ptr<RegionEntry> region = std::move(*found);
-  if (!includes(region->rights(), rights)) {
+  const Permission permission = permission_of(region->fixed_info(), who->client);
+  if (!includes(permission.rights, rights)) {
     server_.catalog().close(*region);
-    return Error{Code::kNoRight, "open"}.with_subject(request.name());
+    // To those who may not use it at all there is no such region.
+    return permission.any() ? Error{Code::kNoRight, "open"}.with_subject(request.name())
+                            : Error{Code::kUnknownRegion, "region"}.with_subject(request.name());
   }
   auto grant = endpoint_->grant({.extents = region->memory()->stretches(),
                                  .rights = rights,
@@ -398,7 +373,11 @@ Result<ServerSession::Answer> ServerSession::close(const control::CloseRequest& 
 }
 
 Result<ServerSession::Answer> ServerSession::list(const control::ListRequest& request) {
-  const auto found = server_.catalog().list(request.after(), control::kRegionsPerPage + 1);
+  const auto who = asker();
+  if (!who) return who.error();
+  const auto found = server_.catalog().list(
+      request.after(), control::kRegionsPerPage + 1,
+      [&](const auto& info) { return permission_of(info, who->client).any(); });
   Answer answer;
   control::ListReply& page = *answer.reply.mutable_list();
   page.set_more(found.size() > control::kRegionsPerPage);
@@ -408,14 +387,21 @@ Result<ServerSession::Answer> ServerSession::list(const control::ListRequest& re
 }
 
 Result<ServerSession::Answer> ServerSession::stat(const control::StatRequest& request) {
-  auto found = server_.catalog().find(request.name());
+  Permission permission;
+  auto found = find_permitted(request.name(), permission);
   if (!found) return found.error();
+  const RegionInfo info = (*found)->info();
   Answer answer;
-  *answer.reply.mutable_stat()->mutable_region() = control::to_message((*found)->info());
+  control::Region& region = *answer.reply.mutable_stat()->mutable_region();
+  region = control::to_message(info);
+  if (permission.admin) control::add_access(info.access, region);
   return answer;
 }
 
 Result<ServerSession::Answer> ServerSession::remove(const control::RemoveRequest& request) {
+  Permission permission;
+  if (auto found = find_permitted(request.name(), permission); !found) return found.error();
+  if (!permission.admin) return Error{Code::kNoRight, "remove"}.with_subject(request.name());
   if (auto status = server_.remove_region(request.name()); !status) return status.error();
   Answer answer;
   answer.reply.mutable_remove();

@@ -7,15 +7,20 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "control/authentication.h"
 #include "control/messages.h"
 #include "server/catalog.h"
+#include "server/client_registry.h"
 #include "server/notifier.h"
 #include "server/server_metrics.h"
 #include "support/clock.h"
+#include "support/pace.h"
 #include "transport/transport.h"
 
 namespace remora::detail {
@@ -36,10 +41,8 @@ class ServerSession {
   [[nodiscard]] bool greeted() const noexcept { return greeted_.load(); }
   /// Of the protocol, once greeted. Any thread.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_.load(); }
-  /// Control thread: whether anything came, answered or not: the worker may be busy with others.
-  [[nodiscard]] bool heard() const noexcept { return heard_.load(); }
+  /// Control thread: something came, answered or not: the worker may be busy with others.
   void hear() noexcept {
-    heard_.store(true);
     heard_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   }
   /// Control thread: when anything came.
@@ -50,8 +53,18 @@ class ServerSession {
   [[nodiscard]] bool resumable() const noexcept { return comes_back_.load(); }
   /// Whether it is to be heard of within its lease. Any thread.
   [[nodiscard]] bool keeps_alive() const noexcept { return version() >= 2; }
+  /// Whether the client of `other` may come back to it by `resume`.
   [[nodiscard]] bool is_that_of(const control::Resume& resume,
-                                const std::string& client_name) const noexcept;
+                                const ServerSession& other) const noexcept;
+  /// Any thread, once greeted: what the client calls itself, and whether that is proven.
+  [[nodiscard]] const std::string& client_name() const noexcept { return client_name_; }
+  [[nodiscard]] bool proven() const noexcept { return proven_; }
+  /// Control thread: it is the client's turn to say who it is, and has been for longer than
+  /// `patience`. What waits for the worker is not held against the client.
+  [[nodiscard]] bool late(Clock::time_point now, std::chrono::nanoseconds patience) const noexcept {
+    return !greeted() && unanswered_.load() == 0 &&
+           now - Clock::time_point{Clock::duration{waits_since_.load()}} > patience;
+  }
   [[nodiscard]] Clock::time_point began() const noexcept { return began_; }
   /// Any thread.
   [[nodiscard]] std::size_t open_grants() const noexcept {
@@ -63,9 +76,10 @@ class ServerSession {
   /// What has become of a message; all but the first end the session.
   enum class Served : std::uint8_t {
     kAnswered,
-    kRefused,         ///< the client was told that it is not welcome
-    kNotTheProtocol,  ///< the peer does not speak it
-    kUnheard          ///< the answer could not be sent: the client has gone, or does not read
+    kRefused,          ///< the client was told that it is not welcome
+    kNotTheProtocol,   ///< the peer does not speak it
+    kTooManyRequests,  ///< more than limits.requests_per_second; the client was told
+    kUnheard           ///< the answer could not be sent: the client has gone, or does not read
   };
   /// Worker: serves one message.
   Served serve(const transport::ControlMessage& message, Clock::time_point arrived);
@@ -126,10 +140,31 @@ class ServerSession {
     std::vector<UniqueFd> descriptors;
   };
   void count_grants(int change) noexcept;
-  Result<Answer> answer(const control::Request& request);
-  Result<Answer> hello(const control::Hello& hello);
-  bool resume(const control::Hello& hello);
+  bool resume();
   Status adopt(ServerSession& before);
+  using Raw = std::span<const std::byte>;  ///< a message as it came
+  [[nodiscard]] bool expects(const control::Request& request) const noexcept;
+  [[nodiscard]] bool within_pace(const control::Request& request, Clock::time_point at) noexcept;
+  Result<Answer> answer(const control::Request& request, Raw raw);
+  Result<Answer> hello(const control::Hello& hello, Raw raw);
+  Result<Answer> challenge(const control::Hello& hello, Raw raw);
+  Result<Answer> prove(const control::ProveRequest& request, Raw raw);
+  Status be_admitted();
+  [[nodiscard]] control::Welcome welcome(bool resumed) const;
+  Result<control::Welcome> let_in(const std::string& client_name, bool proven);
+  void begin(bool resumed);
+  /// Who asks, for as long as `registry` lives; null: nobody is asked who he is.
+  /// Errors: kConnectionRefused: no longer one of the server's clients.
+  struct Asker {
+    std::shared_ptr<const ClientRegistry> registry;
+    const KnownClient* client = nullptr;
+  };
+  [[nodiscard]] Result<Asker> asker() const;
+  /// The region, if the client may know of it. Errors: kUnknownRegion, those of asker().
+  Result<std::shared_ptr<RegionEntry>> find_permitted(const std::string& name,
+                                                      Permission& permission) const;
+  Status check_quota(const KnownClient& client, std::uint64_t size_bytes) const;
+  Result<Answer> usage();
   Result<Answer> create(const control::CreateRequest& request);
   Result<Answer> open(const control::OpenRequest& request);
   Result<Answer> extents(const control::ExtentsRequest& request);
@@ -142,7 +177,6 @@ class ServerSession {
   ServerCore& server_;
   std::atomic<std::uint64_t> id_;  ///< that of the session it resumes, once it does
   std::uint64_t lane_secret_;
-  std::string client_name_;  ///< worker
   std::unique_ptr<transport::ServerEndpoint> endpoint_;
   std::unordered_map<std::uint64_t, OpenGrant> grants_;
   std::mutex named_mutex_;  // what follows: changed by the worker, read by the control thread
@@ -152,12 +186,17 @@ class ServerSession {
   std::atomic<std::size_t> open_grants_{0};
   std::atomic<std::size_t> unanswered_{0};
   std::shared_ptr<NoticeDesk> desk_;
-  std::atomic<bool> heard_{false};
   std::atomic<Clock::rep> heard_at_{0};
   std::atomic<bool> comes_back_{false};  ///< until it says goodbye
+  std::optional<control::Resume> wanted_;  ///< the session that the client has lost; worker
+  std::optional<control::ServerHandshake> handshake_;  ///< between hello and proof
+  std::string client_name_;                            ///< complete before greeted_
+  bool proven_ = false;
+  Pace pace_;
   std::atomic<bool> greeted_{false};
   std::atomic<std::uint32_t> version_{0};
   Clock::time_point began_ = Clock::now();
+  std::atomic<Clock::rep> waits_since_{began_.time_since_epoch().count()};
 };
 
 }  // namespace remora::detail

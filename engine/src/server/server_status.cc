@@ -36,6 +36,7 @@ Json describe(const RegionInfo& region) {
           {"rights", rights_of(region.rights)},
           {"atomics", region.atomic_domain},
           {"shm", region.shm},
+          {"owner", region.owner},
           {"grants", region.open_count}};
 }
 
@@ -44,6 +45,8 @@ Json describe(const ServerSession& session) {
            {"transport", to_string(session.endpoint().kind())},
            {"peer", session.endpoint().peer()},
            {"device", session.endpoint().device()},
+           {"client", session.greeted() ? Json(session.client_name()) : Json(nullptr)},
+           {"client_proven", session.greeted() && session.proven()},
            {"age_seconds", std::chrono::duration<double>{Clock::now() - session.began()}.count()},
            {"regions", session.open_grants()},
            {"operations", nullptr},

@@ -41,6 +41,12 @@ inline std::string with_pool(std::string_view rest) {
   return "pool: {size: 1MiB}\n" + std::string{rest};
 }
 
+/// Keys that parse; no two are alike.
+inline constexpr const char* kKeyA =
+    "00112233445566778899aabbccddeeff102132435465768798a9bacbdcedfe0f";
+inline constexpr const char* kKeyB =
+    "A0112233445566778899AABBCCDDEEFF102132435465768798A9BACBDCEDFE0F";
+
 /// Parses or fails the test; for values.
 inline ServerConfig parsed(std::string_view text, Variables variables = {}) {
   const auto config = parse(text, std::move(variables));

@@ -47,7 +47,7 @@ TEST(UnknownKey, OddOnesArePrintedSafely) {
   EXPECT_EQ(
       faults(with_pool("\"a\\nb\\e\": 1\n")),
       "f.yaml:2:1: a?b?: unknown key: valid here are listen, transports, pool, regions, auth, "
-      "limits, log and metrics\n");
+      "clients, limits, log and metrics\n");
   EXPECT_TRUE(faults(with_pool("\"" + std::string(1000, 'k') + "\": 1\n"))
                   .starts_with("f.yaml:2:1: " + std::string(60, 'k') + "...: unknown key"));
 }
@@ -94,7 +94,7 @@ TEST(NoValue, IsAFaultOnItsKey) {
             "f.yaml:4:1: log: has no value: give it one or remove the key\n");
   EXPECT_EQ(faults(with_pool("regions:\n  -\n")),
             "f.yaml:3:3: regions[0]: expected a map with the keys name, size, block, rights, "
-            "atomics and shm, found nothing\n");
+            "atomics, shm and access, found nothing\n");
 }
 
 TEST(WrongKind, MapListAndText) {
@@ -106,11 +106,11 @@ TEST(WrongKind, MapListAndText) {
             "f.yaml:3:3: regions: expected a list of maps, found a map\n");
   EXPECT_EQ(faults(with_pool("regions: [a]\n")),
             "f.yaml:2:11: regions[0]: expected a map with the keys name, size, block, rights, "
-            "atomics and shm, found text\n");
+            "atomics, shm and access, found text\n");
   EXPECT_EQ(faults("pool: {size: [1MiB]}\n"),
             "f.yaml:1:14: pool.size: expected a single value (4KiB to 64TiB), found a list\n");
   EXPECT_EQ(faults(with_pool("auth: {none: 1}\n")),
-            "f.yaml:2:7: auth: expected a single value (none), found a map\n");
+            "f.yaml:2:7: auth: expected a single value (none or keys), found a map\n");
 }
 
 TEST(Boolean, OnlyTrueAndFalse) {
@@ -195,7 +195,8 @@ TEST(Choice, ListsTheWords) {
   EXPECT_EQ(faults(with_pool("log: {level: warning}\n")),
             "f.yaml:2:14: log.level: must be trace, debug, info, warn, error or off, found "
             "'warning'\n");
-  EXPECT_EQ(faults(with_pool("auth: psk\n")), "f.yaml:2:7: auth: must be none, found 'psk'\n");
+  EXPECT_EQ(faults(with_pool("auth: psk\n")),
+            "f.yaml:2:7: auth: must be none or keys, found 'psk'\n");
 }
 
 TEST(Rights, ListOfDistinctWords) {
@@ -314,7 +315,7 @@ log:
             "remove this\n"
             "f.yaml:13:5: regions[1].name: required: 1 to 64 of A-Z a-z 0-9 . _ -, not . or ..\n"
             "f.yaml:14:5: regions[1].colour: unknown key: valid here are name, size, block, "
-            "rights, atomics and shm\n"
+            "rights, atomics, shm and access\n"
             "f.yaml:15:1: log: has no value: give it one or remove the key\n");
 }
 

@@ -49,6 +49,8 @@ limits:
   session_lease: 3s
   session_keep: 4s
   drain_timeout: 2s
+  half_open_max: 7
+  requests_per_second: 10
 log: {level: trace}
 metrics: {address: "[::1]:9471"}
 )");
@@ -58,10 +60,10 @@ metrics: {address: "[::1]:9471"}
   EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false}));
   ASSERT_EQ(config.regions.size(), 2U);
   EXPECT_EQ(config.regions[0],
-            (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true}));
-  EXPECT_EQ(config.regions[1], (RegionConfig{"b", 128, 128, {}, "cpu", false}));
+            (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true, {}}));
+  EXPECT_EQ(config.regions[1], (RegionConfig{"b", 128, 128, {}, "cpu", false, {}}));
   EXPECT_EQ(config.auth, Auth::kNone);
-  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 100ms, 1h, 3s, 4s, 2s}));
+  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 100ms, 1h, 3s, 4s, 2s, 7, 10}));
   EXPECT_EQ(config.log.level, LogLevel::kTrace);
   EXPECT_EQ(config.metrics.address, "[::1]:9471");
 }
@@ -151,15 +153,18 @@ TEST(Environment, MalformedReferences) {
 }
 
 TEST(Environment, DollarsAndEscapesAreLiteral) {
-  EXPECT_EQ(faults(with_pool("auth: $A\n")), "f.yaml:2:7: auth: must be none, found '$A'\n");
-  EXPECT_EQ(faults(with_pool("auth: '$${A}'\n")), "f.yaml:2:7: auth: must be none, found '${A}'\n");
-  EXPECT_EQ(faults(with_pool("auth: '$$A$'\n")), "f.yaml:2:7: auth: must be none, found '$$A$'\n");
+  EXPECT_EQ(faults(with_pool("auth: $A\n")),
+            "f.yaml:2:7: auth: must be none or keys, found '$A'\n");
+  EXPECT_EQ(faults(with_pool("auth: '$${A}'\n")),
+            "f.yaml:2:7: auth: must be none or keys, found '${A}'\n");
+  EXPECT_EQ(faults(with_pool("auth: '$$A$'\n")),
+            "f.yaml:2:7: auth: must be none or keys, found '$$A$'\n");
 }
 
 TEST(Environment, KeysAreNotReplaced) {
   EXPECT_EQ(faults(with_pool("${A}: none\n"), {{"A", "auth"}}),
             "f.yaml:2:1: ${A}: unknown key: valid here are listen, transports, pool, regions, "
-            "auth, limits, log and metrics\n");
+            "auth, clients, limits, log and metrics\n");
 }
 
 TEST(Environment, ProcessEnvironmentIsTheDefault) {

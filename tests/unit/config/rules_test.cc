@@ -15,7 +15,7 @@ using testing::with_pool;
 TEST(AuthRule, RequiredUnlessTheAddressIsLoopback) {
   EXPECT_EQ(faults(with_pool("listen: {port: 1, address: 0.0.0.0}\n")),
             "f.yaml:1:1: auth: required, since listen.address '0.0.0.0' is not a loopback address: "
-            "'auth: none' lets in anybody who can connect\n");
+            "'keys' asks clients for theirs, 'none' lets in anybody who can connect\n");
   EXPECT_EQ(faults(with_pool("listen: {address: 0.0.0.0}\nauth: none\n")), "no fault");
   for (const char* const address :
        {"127.0.0.1", "127.9.9.9", "'::1'", "localhost", "'::ffff:127.0.0.1'"})
@@ -144,7 +144,7 @@ TEST(Rules, DoNotFollowFromBadValues) {
             "f.yaml:2:19: listen.address: must be an IPv4 or IPv6 address or a host name, found "
             "'10.0.0.300'\n");
   EXPECT_EQ(faults(with_pool("listen: {address: 0.0.0.0}\nauth: psk\n")),
-            "f.yaml:3:7: auth: must be none, found 'psk'\n");
+            "f.yaml:3:7: auth: must be none or keys, found 'psk'\n");
   EXPECT_EQ(faults("pool: 1MiB\nregions: [{name: a, size: 4KiB}]\n"),
             "f.yaml:1:7: pool: expected a map with the keys size, piece, huge_pages and populate, "
             "found text\n");
@@ -175,16 +175,15 @@ TEST(Validate, AppliesRangesAndRules) {
   config.regions.push_back({.name = "c", .size_bytes = 4096, .rights = {false, false, false}});
   config.limits.request_timeout = std::chrono::nanoseconds{-1};
   config.metrics.address = "nowhere";
-  EXPECT_EQ(
-      validate(config).to_string(),
-      "pool.piece: must be 4KiB to 1GiB, found 2GiB\n"
-      "regions[0].name: must be 1 to 64 of A-Z a-z 0-9 . _ -, not . or .., found 'a/b'\n"
-      "regions[1].rights: empty: name at least one of read, write and atomic\n"
-      "limits.request_timeout: must be 100ms to 1h, found -1ns\n"
-      "metrics.address: must be none, HOST:PORT or [IPv6]:PORT, found 'nowhere'\n"
-      "auth: required, since listen.address '0.0.0.0' is not a loopback address: 'auth: none' "
-      "lets in anybody who can connect\n"
-      "regions[0].size: must be a multiple of the block size 4KiB, found 100B\n");
+  EXPECT_EQ(validate(config).to_string(),
+            "pool.piece: must be 4KiB to 1GiB, found 2GiB\n"
+            "regions[0].name: must be 1 to 64 of A-Z a-z 0-9 . _ -, not . or .., found 'a/b'\n"
+            "regions[1].rights: empty: name at least one of read, write and atomic\n"
+            "limits.request_timeout: must be 100ms to 1h, found -1ns\n"
+            "metrics.address: must be none, HOST:PORT or [IPv6]:PORT, found 'nowhere'\n"
+            "auth: required, since listen.address '0.0.0.0' is not a loopback address: 'keys' "
+            "asks clients for theirs, 'none' lets in anybody who can connect\n"
+            "regions[0].size: must be a multiple of the block size 4KiB, found 100B\n");
 }
 
 TEST(Validate, AppliesRulesBetweenKeys) {

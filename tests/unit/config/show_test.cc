@@ -27,6 +27,7 @@ void expect_same(const ServerConfig& a, const ServerConfig& b) {
   EXPECT_EQ(a.pool, b.pool);
   EXPECT_EQ(a.regions, b.regions);
   EXPECT_EQ(a.auth, b.auth);
+  EXPECT_EQ(a.clients, b.clients);
   EXPECT_EQ(a.limits, b.limits);
   EXPECT_EQ(a.log, b.log);
   EXPECT_EQ(a.metrics, b.metrics);
@@ -57,7 +58,9 @@ regions:
     rights: [read]                        # f.yaml:4
     atomics: auto                         # default
     shm: false                            # default
+    # access:                             # not set
 # auth:                                   # not set
+# clients:                                # not set
 limits:
   sessions_max: 1024                      # default
   regions_max: 4096                       # default
@@ -67,6 +70,8 @@ limits:
   session_lease: 10s                      # default
   session_keep: 10s                       # default
   drain_timeout: 0s                       # default
+  half_open_max: 256                      # default
+  requests_per_second: 1000               # default
 log:
   level: info                             # default
 metrics:
@@ -196,8 +201,9 @@ TEST(ServerKeys, AreDistinctAndDescribed) {
       EXPECT_FALSE(key.range.empty()) << key.path;
     }
     const bool group = key.type == KeyType::kMap || key.type == KeyType::kList;
-    const bool unset =
-        key.path == "auth" || (key.path.starts_with("metrics.") && key.path != "metrics.address");
+    const bool unset = key.path == "auth" || key.path == "clients[].quota" ||
+                       key.path.find("key") != key.path.npos ||
+                       (key.path.starts_with("metrics.") && key.path != "metrics.address");
     EXPECT_EQ(key.standard.empty(), group || key.required || unset) << key.path;
   }
   EXPECT_TRUE(paths.contains("pool.size"));
@@ -226,6 +232,9 @@ TEST(ServerKeys, EveryDefaultIsAcceptedWhenWritten) {
       text << "pool: {size: 1MiB, " << line << "}\n";
     else if (parent == "regions[]")
       text << "pool: {size: 1MiB}\nregions: [{name: a, size: 4KiB, " << line << "}]\n";
+    else if (parent == "clients[]")
+      text << "pool: {size: 1MiB}\nauth: keys\nclients: [{name: a, key: " << testing::kKeyA << ", "
+           << line << "}]\n";
     else
       text << "pool: {size: 1MiB}\n" << parent << ": {" << line << "}\n";
     EXPECT_EQ(testing::faults(text.str()), "no fault") << text.str();

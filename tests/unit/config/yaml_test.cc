@@ -61,9 +61,10 @@ TEST(YamlSyntax, QuoteThatIsNeverClosed) {
 
 TEST(YamlSyntax, QuotesThatAreClosed) {
   EXPECT_EQ(faults("\"pool\": {'size': \"1MiB\"}\nauth: 'none'"), "no fault");
-  EXPECT_EQ(faults(with_pool("auth: 'it''s'\n")), "f.yaml:2:7: auth: must be none, found 'it's'\n");
+  EXPECT_EQ(faults(with_pool("auth: 'it''s'\n")),
+            "f.yaml:2:7: auth: must be none or keys, found 'it's'\n");
   EXPECT_EQ(faults(with_pool("auth: \"a\\\"\\x41\"\n")),
-            "f.yaml:2:7: auth: must be none, found 'a\"A'\n");
+            "f.yaml:2:7: auth: must be none or keys, found 'a\"A'\n");
 }
 
 TEST(YamlDocuments, NoneIsAFault) {
@@ -120,7 +121,7 @@ TEST(YamlBytes, ByteOrderMarkAndCarriageReturnsAreFine) {
   EXPECT_EQ(faults("\xef\xbb\xbfpool: {size: 1MiB}\n"), "no fault");
   EXPECT_EQ(faults("pool:\r\n  size: 1MiB\r\nauth: none\r\n"), "no fault");
   EXPECT_EQ(faults("pool:\r\n  size: 1MiB\r\nauth: nobody\r\n"),
-            "f.yaml:3:7: auth: must be none, found 'nobody'\n");
+            "f.yaml:3:7: auth: must be none or keys, found 'nobody'\n");
 }
 
 TEST(YamlBytes, ColumnsCountBytes) {
@@ -149,7 +150,7 @@ TEST(YamlBounds, Nesting) {
   EXPECT_EQ(faults(dashes), "f.yaml:1:65: " + message);
   EXPECT_EQ(faults(std::string(32, '[') + std::string(32, ']')),
             "f.yaml:1:1: expected a map with the keys listen, transports, pool, regions, auth, "
-            "limits, log and metrics, found a list\n");
+            "clients, limits, log and metrics, found a list\n");
 }
 
 // Inputs that took readers of YAML long before. The limit is the test's own time-out.
@@ -165,7 +166,7 @@ TEST(YamlBounds, LargeFilesWithManyNodesAreRead) {
 TEST(YamlRoot, MustBeAMap) {
   EXPECT_EQ(faults("just text\n"),
             "f.yaml:1:1: expected a map with the keys listen, transports, pool, regions, auth, "
-            "limits, log and metrics, found text\n");
+            "clients, limits, log and metrics, found text\n");
 }
 
 TEST(YamlStyles, BlockFlowAndFoldedAreTheSame) {

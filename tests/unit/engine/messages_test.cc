@@ -109,5 +109,54 @@ TEST(Messages, RegionThatContradictsItselfIsRefused) {
   EXPECT_EQ(to_info(region).error().code(), Code::kProtocol);
 }
 
+TEST(AccessLists, OfTheLongestNamesFitIntoAMessage) {
+  Envelope envelope;
+  envelope.set_magic(kMagic);
+  envelope.set_id(1);
+  const std::vector<RegionAccess> list(
+      kRegionAccessMax,
+      {.client = std::string(64, 'n'), .rights = Rights::kRead | Rights::kAtomic, .admin = true});
+  Region& region = *envelope.mutable_reply()->mutable_stat()->mutable_region();
+  add_access(list, region);
+  ASSERT_TRUE(encode(envelope));
+  EXPECT_EQ(to_access(region).value(), list);
+}
+
+TEST(AccessLists, OfStrangersAreChecked) {
+  const auto code_of = [](const std::string& client, std::uint32_t rights) {
+    Region region;
+    region.add_access()->set_client(client);
+    region.mutable_access(0)->set_rights(rights);
+    const auto list = to_access(region);
+    return list ? std::nullopt : std::optional{list.error().code()};
+  };
+  EXPECT_EQ(code_of("bob", 8), std::nullopt);
+  EXPECT_EQ(code_of("*", 15), std::nullopt);
+  for (const std::uint32_t rights : {0U, 16U, 24U, 0xffffffffU})
+    EXPECT_EQ(code_of("bob", rights), Code::kInvalidArgument) << rights;
+  for (const std::string& client : {std::string{}, std::string{"a b"}, std::string{"**"}})
+    EXPECT_EQ(code_of(client, 1), Code::kInvalidArgument) << client;
+  Region region;
+  for (std::size_t i = 0; i <= kRegionAccessMax; ++i) {
+    region.add_access()->set_client("bob");
+    region.mutable_access(static_cast<int>(i))->set_rights(1);
+  }
+  EXPECT_EQ(to_access(region).error().code(), Code::kLimitExceeded);
+}
+
+// A stranger must not be able to fill the log of whoever embeds a server.
+TEST(Decode, WritesNothingOfWhatStrangersSend) {
+  Envelope envelope;
+  envelope.set_magic(kMagic);
+  envelope.set_id(1);
+  envelope.mutable_request()->mutable_hello()->set_client_name("name");
+  auto bytes = encode(envelope).value();
+  const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  bytes[text.find("name")] = std::byte{0xff};  // not UTF-8
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(decode(bytes));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 }  // namespace
 }  // namespace remora::control

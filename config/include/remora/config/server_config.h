@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <remora/config/diagnostics.h>
+#include <remora/config/secret_key.h>
 #include <remora/result.h>
 
 namespace remora::config {
@@ -105,6 +106,22 @@ struct RegionRights {
   friend bool operator==(const RegionRights&, const RegionRights&) = default;
 };
 
+/// Stands for every client in an access list.
+inline constexpr std::string_view kAnyClient = "*";
+/// Most entries of an access list.
+inline constexpr std::size_t kAccessMax = 128;
+
+/// What one client may do with a region.
+struct RegionAccess {
+  std::string client{};  ///< a name, or kAnyClient
+  bool read = false;
+  bool write = false;
+  bool atomic = false;
+  bool admin = false;  ///< may remove it
+
+  friend bool operator==(const RegionAccess&, const RegionAccess&) = default;
+};
+
 /// A region that exists from the start.
 struct RegionConfig {
   std::string name{};  ///< see is_region_name()
@@ -118,6 +135,9 @@ struct RegionConfig {
   std::string atomics = "auto";
   /// Clients of the same user on this host may map the region. What they map cannot be taken back.
   bool shm = false;
+  /// Who may do what, where clients have names that they prove; what of `rights` is missing here
+  /// nobody has. Empty: every client may use it within `rights`.
+  std::vector<RegionAccess> access{};
 
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
 };
@@ -125,6 +145,25 @@ struct RegionConfig {
 /// How clients prove who they are.
 enum class Auth : std::uint8_t {
   kNone,  ///< anybody who can connect is let in
+  kKeys,  ///< by a key that the server knows too; the server proves itself by the same key
+};
+
+/// A client that the server knows. Any number of processes may use its name and key.
+struct ClientConfig {
+  std::string name{};              ///< see is_client_name()
+  std::optional<SecretKey> key{};  ///< required
+  /// Accepted too, while processes change from one to the other.
+  std::optional<SecretKey> previous_key{};
+  /// Where load_server() has read the keys from; nobody else reads these files.
+  std::string key_file{};
+  std::string previous_key_file{};
+  bool create = false;  ///< may create regions
+  bool admin = false;   ///< may use and remove every region
+  /// Most bytes of the regions that it has created, in whole pages of the pool. 0: no bound but the
+  /// pool's.
+  std::uint64_t quota_bytes = 0;
+
+  friend bool operator==(const ClientConfig&, const ClientConfig&) = default;
 };
 
 /// Bounds on what clients can make the server do.
@@ -144,6 +183,11 @@ struct Limits {
   std::chrono::nanoseconds session_keep = std::chrono::seconds{10};
   /// After a request to stop, sessions get this long to end by themselves.
   std::chrono::nanoseconds drain_timeout{0};
+  /// Connections that have not said a valid hello; one more takes the place of the oldest.
+  std::uint32_t half_open_max = 256;
+  /// Control requests of one session, over a long time; twice as many may come at once. A client
+  /// that asks more often loses its session.
+  std::uint32_t requests_per_second = 1000;
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };
@@ -191,6 +235,8 @@ struct ServerConfig {
   /// Empty: not said, which is accepted on a loopback address only. Lending memory on a network to
   /// anybody has to be written out as `auth: none`.
   std::optional<Auth> auth{};
+  /// With Auth::kKeys, at least one.
+  std::vector<ClientConfig> clients{};
   Limits limits{};
   Log log{};
   Metrics metrics{};

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <remora/config/secret_key.h>
 #include <remora/engine/buffer.h>
 #include <remora/engine/region.h>
 #include <remora/engine/types.h>
@@ -58,8 +60,12 @@ struct SessionHandlers {
 };
 
 struct EngineOptions {
-  /// Told to servers; for their logs. At most 64 bytes.
+  /// Told to servers; at most 64 bytes. For their logs, unless there is a key: then it is the name
+  /// that the servers know the key by.
   std::string client_name = "remora";
+  /// The client's key: only servers that prove to know it too are talked to, and they ask for it.
+  /// config::read_key_file() reads one. Empty: only servers without `auth: keys` let it in.
+  std::optional<config::SecretKey> key{};
   /// Deadline of an operation that names none.
   std::chrono::nanoseconds operation_deadline = std::chrono::seconds{10};
   /// Deadline of connecting, opening and every other control request.
@@ -141,6 +147,17 @@ struct ServerInfo {
   }
 };
 
+/// What a server has lent, to this client and to all.
+struct Usage {
+  std::uint64_t client_bytes = 0;        ///< of regions that this client created
+  std::uint64_t client_quota_bytes = 0;  ///< 0: none
+  std::uint64_t pool_bytes = 0;
+  std::uint64_t pool_used_bytes = 0;
+  std::uint64_t pool_freeing_bytes = 0;  ///< removed, not yet zeroed
+  std::uint64_t sessions = 0;            ///< of the server
+  std::uint64_t grants = 0;              ///< of this session
+};
+
 /// An authenticated relation with one server, for what is not data: create, list, stat, remove.
 /// Copyable handle; regions opened through the engine share the session where they can.
 /// Thread-safe. All functions block, at most the engine's control deadline.
@@ -159,14 +176,18 @@ class Session {
   Status settled(std::chrono::nanoseconds deadline) const;
 
   /// Errors: kAlreadyExists; kInvalidArgument; kOutOfMemory (asked, largest possible); kUnsupported
-  /// (atomic domain or shm that this server cannot give); kLimitExceeded.
+  /// (atomic domain or shm that this server cannot give; an access list where clients have no
+  /// keys); kLimitExceeded (also the client's quota); kNoRight (it may not create any).
   Result<RegionInfo> create_region(const RegionSpec& spec) const;
-  /// Sorted by name.
+  /// Those that this client may use in some way, sorted by name.
   Result<std::vector<RegionInfo>> regions() const;
   /// Errors: kUnknownRegion.
   Result<RegionInfo> stat(std::string_view name) const;
-  /// Its memory is zeroed before it is used again. Errors: kUnknownRegion; kBusy while it is open.
+  /// Its memory is zeroed before it is used again. Errors: kUnknownRegion; kBusy while it is open;
+  /// kNoRight.
   Status remove_region(std::string_view name) const;
+  /// Errors: kUnsupported (a server of protocol version 1).
+  Result<Usage> usage() const;
 
  private:
   std::shared_ptr<detail::SessionCore> core_;
@@ -187,7 +208,8 @@ class Engine {
   /// transport never falls back; rxe and siw are used only when rdma is named.
   /// Errors: kInvalidArgument (URI), kUnknownRegion, kNoRight, kUnsupported (no transport fits; the
   /// log says why each was left; reads or atomics over devices that keep none in flight),
-  /// kConnectionRefused, kUnreachable, kTimedOut.
+  /// kConnectionRefused (kAuthentication: name and key are not the server's, or it asks for none or
+  /// has none to show), kUnreachable, kTimedOut.
   Result<Region> open_region(std::string_view uri, Rights rights) const;
 
   /// A session for control requests; the URI's region is ignored. Errors: as open_region.

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <remora/engine/buffer.h>
 #include <remora/engine/queue.h>
@@ -24,6 +25,17 @@ class AsyncRegion;
 class CallbackQueue;
 class Resume;
 
+/// What a client may do with a region that is not its own.
+struct RegionAccess {
+  std::string client{};  ///< its name, or "*": every client of the server
+  Rights rights = Rights::kNone;
+  bool admin = false;  ///< may remove the region
+
+  friend bool operator==(const RegionAccess&, const RegionAccess&) = default;
+};
+/// Most entries of an access list.
+inline constexpr std::size_t kRegionAccessMax = 128;
+
 /// What a server says of a region.
 struct RegionInfo {
   std::string name{};
@@ -35,6 +47,10 @@ struct RegionInfo {
   std::uint64_t epoch = 0;
   std::uint64_t extent_count = 0;
   std::uint64_t open_count = 0;  ///< grants that are out
+  /// The client that created it, where clients have keys; empty: the server's own.
+  std::string owner{};
+  /// Who else may use it. Only stat() of those who may remove the region has it.
+  std::vector<RegionAccess> access{};
 };
 
 /// What create asks for.
@@ -47,6 +63,9 @@ struct RegionSpec {
   /// when created over rdma, else "cpu".
   std::string atomic_domain = "auto";
   bool shm = false;
+  /// Where clients have keys: what others may do. Empty: nobody but its owner and the server's
+  /// admins may use what a client creates, and every client what the server's application does.
+  std::vector<RegionAccess> access{};
 };
 
 /// A region that this process may use: one grant. Copyable handle; the grant ends with the last

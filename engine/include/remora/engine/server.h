@@ -105,6 +105,14 @@ class Server {
   /// before is not running, unless it is the caller. Errors: kClosed (stopped), kSystem.
   Status on_notify(std::string_view region, NotificationHandler handler) const;
 
+  /// Takes these for the server's clients from now on, in place of those of the configuration,
+  /// which must have been started with `auth: keys`. A client that is there no more loses its
+  /// sessions at once; what others may do, and which keys they come with, counts from their next
+  /// request or session on: so keys are changed without a restart. Regions of a client that has
+  /// gone stay. Errors: kInvalidArgument (the subject says which of config::validate()'s rules is
+  /// broken); kUnsupported (no `auth: keys`).
+  Status set_clients(const std::vector<config::ClientConfig>& clients) const;
+
   /// Errors: kUnknownRegion.
   Result<RegionView> view(std::string_view region) const;
   Result<RegionInfo> create_region(const RegionSpec& spec) const;

@@ -353,6 +353,10 @@ namespace detail {
     case Reason::kUnknownDevice:
       return "an atomic domain is auto, none, cpu or one of the server's devices (the log of its "
              "start names them)";
+    case Reason::kAuthentication:
+      return "the name and the key have to be those of one of 'clients' in the server's file "
+             "(remora --client NAME --key-file FILE; EngineOptions::client_name and key), and "
+             "without 'auth: keys' there a client must have none";
     case Reason::kGidUnset:
     case Reason::kGidFamily:
     case Reason::kGidScope:

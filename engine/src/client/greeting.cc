@@ -1,0 +1,89 @@
+/// Of a session on the client's side: who it is, and who the server is.
+
+#include <algorithm>
+#include <utility>
+
+#include "client/engine_core.h"
+#include "control/authentication.h"
+
+namespace remora::detail {
+
+using control::Request;
+
+namespace {
+constexpr std::uint64_t kLeaseMostMs = 3'600'000;
+}  // namespace
+
+Status SessionCore::hello(Deadline deadline) {
+  const EngineOptions& options = engine_->options();
+  Request request;
+  control::Hello& hello = *request.mutable_hello();
+  hello.set_version_oldest(control::kVersionOldest);
+  hello.set_version_newest(control::kVersionNewest);
+  hello.set_auth(control::AUTH_NONE);
+  hello.set_client_name(options.client_name);
+  hello.set_comes_back(options.reconnect_for > options.reconnect_for.zero());
+  if (ticket_.session_id != 0) {
+    hello.mutable_resume()->set_session_id(ticket_.session_id);
+    hello.mutable_resume()->set_lane_secret(ticket_.secret);
+  }
+  control::Welcome welcome;
+  if (options.key) {
+    auto proven = hello_with_key(std::move(request), *options.key, deadline);
+    if (!proven) return proven.error();
+    welcome = std::move(*proven);
+  } else {
+    auto answer = call(std::move(request), "hello", deadline);
+    if (!answer) return answer.error();
+    if (!answer->reply.has_hello())
+      return Error{Code::kProtocol, "hello"}.with_subject("challenge without a key");
+    welcome = std::move(*answer->reply.mutable_hello());
+  }
+  if (welcome.version() < control::kVersionOldest || welcome.version() > control::kVersionNewest)
+    return Error{Code::kProtocol, "hello"}.with_reason(Reason::kVersion);
+  resumed_ = welcome.resumed();
+  // What the session is does not change, only how it is reached.
+  if (ticket_.session_id != 0)
+    return take_up({.session_id = welcome.session_id(), .secret = welcome.lane_secret()},
+                   welcome.memory_id());
+  version_ = welcome.version();
+  lease_ = std::chrono::milliseconds{std::min<std::uint64_t>(welcome.lease_ms(), kLeaseMostMs)};
+  resumable_ = version_ >= 2 && welcome.keep_ms() != 0 &&
+               options.reconnect_for > options.reconnect_for.zero();
+  server_ = {.name = welcome.server_name(),
+             .boot_id = welcome.boot_id(),
+             .memory_id = welcome.memory_id(),
+             .pool_bytes = welcome.pool_bytes(),
+             .pool_free_bytes = welcome.pool_free_bytes(),
+             .device = welcome.device(),
+             .transports = {}};
+  for (const std::uint32_t kind : welcome.transports())
+    if (kind == static_cast<std::uint32_t>(TransportKind::kRdma) ||
+        kind == static_cast<std::uint32_t>(TransportKind::kShm) ||
+        kind == static_cast<std::uint32_t>(TransportKind::kTcp))
+      server_.transports.push_back(static_cast<TransportKind>(kind));
+  ticket_ = {.session_id = welcome.session_id(), .secret = welcome.lane_secret()};
+  return {};
+}
+
+/// Errors: those of control::ClientHandshake and call().
+Result<control::Welcome> SessionCore::hello_with_key(Request request, const config::SecretKey& key,
+                                                     Deadline deadline) {
+  auto handshake = control::ClientHandshake::start(key);
+  if (!handshake) return handshake.error();
+  handshake->write(*request.mutable_hello());
+  std::vector<std::byte> raw;
+  const auto challenged = call(std::move(request), "hello", deadline, &raw);
+  if (!challenged) return challenged.error();
+  handshake->hello_sent(raw);
+  auto proof = handshake->challenged(challenged->reply, challenged->raw);
+  if (!proof) return proof.error();
+  Request prove;
+  *prove.mutable_prove() = std::move(*proof);
+  const auto admitted = call(std::move(prove), "hello", deadline, &raw);
+  if (!admitted) return admitted.error();
+  handshake->proof_sent(raw);
+  return handshake->admitted(admitted->reply.prove());
+}
+
+}  // namespace remora::detail

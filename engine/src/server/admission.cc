@@ -1,0 +1,207 @@
+/// Of a session: who its client is, and what that client may do.
+
+#include <utility>
+
+#include "server/server_core.h"
+#include "server/server_session.h"
+#include "support/log.h"
+
+namespace remora::detail {
+
+using control::Request;
+using Refusal = ServerMetrics::Refusal;
+
+namespace {
+
+/// A client's text for our logs.
+std::string printable(const std::string& text) {
+  return std::string{Error{Code::kInternal}.with_subject(text).subject()};
+}
+
+Error refused_hello() { return Error{Code::kConnectionRefused, "hello"}; }
+
+}  // namespace
+
+bool ServerSession::expects(const Request& request) const noexcept {
+  switch (request.body_case()) {
+    case Request::BODY_NOT_SET: return false;
+    case Request::kHello: return !greeted() && !handshake_;
+    case Request::kProve: return handshake_.has_value();
+    default: return greeted();
+  }
+}
+
+bool ServerSession::within_pace(const Request& request, Clock::time_point at) noexcept {
+  // Notices over shm come as requests and have a bound of their own: kWouldBlock.
+  return request.has_notify() || pace_.admits(at);
+}
+
+Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello, Raw raw) {
+  if (hello.version_oldest() > control::kVersionNewest ||
+      hello.version_newest() < control::kVersionOldest ||
+      hello.version_oldest() > hello.version_newest()) {
+    server_.metrics().session_refused(Refusal::kVersion);
+    return refused_hello()
+        .with_reason(Reason::kVersion)
+        .with_limit(hello.version_oldest(), control::kVersionNewest);
+  }
+  if (hello.has_resume()) wanted_ = hello.resume();
+  comes_back_.store(hello.comes_back());
+  if (server_.asks_for_keys()) return challenge(hello, raw);
+  if (hello.auth() != control::AUTH_NONE) {
+    server_.note_refused(Refusal::kAuthentication, *this, hello.client_name());
+    return refused_hello().with_reason(Reason::kAuthentication);
+  }
+  version_.store(std::min(hello.version_newest(), control::kVersionNewest));
+  auto welcome = let_in(hello.client_name(), false);
+  if (!welcome) return welcome.error();
+  Answer answer;
+  *answer.reply.mutable_hello() = std::move(*welcome);
+  begin(answer.reply.hello().resumed());
+  return answer;
+}
+
+Result<ServerSession::Answer> ServerSession::challenge(const control::Hello& hello, Raw raw) {
+  if (hello.auth() != control::AUTH_KEYS) {
+    server_.note_refused(Refusal::kNoKey, *this, hello.client_name());
+    return refused_hello().with_reason(Reason::kAuthentication);
+  }
+  auto handshake = control::ServerHandshake::start(hello, raw, control::kVersionNewest);
+  if (!handshake) {
+    const bool version = handshake.error().reason() == Reason::kVersion;
+    server_.note_refused(version ? Refusal::kVersion : Refusal::kNoKey, *this, hello.client_name());
+    return handshake.error();
+  }
+  handshake_ = std::move(*handshake);
+  Answer answer;
+  *answer.reply.mutable_challenge() = handshake_->challenge();
+  return answer;
+}
+
+Result<ServerSession::Answer> ServerSession::prove(const control::ProveRequest& request, Raw raw) {
+  control::ServerHandshake handshake = std::move(*handshake_);
+  handshake_.reset();
+  const std::shared_ptr<const ClientRegistry> registry = server_.clients();
+  const KnownClient* const client = registry->find(handshake.client_name());
+  const Status proven = handshake.prove(
+      request, raw, client == nullptr ? control::ServerHandshake::Keys{} : client->keys);
+  if (!proven) {
+    server_.note_refused(client == nullptr ? Refusal::kUnknownClient : Refusal::kWrongKey, *this,
+                         handshake.client_name());
+    return proven.error();
+  }
+  version_.store(handshake.version());
+  const auto welcome = let_in(handshake.client_name(), true);
+  if (!welcome) return welcome.error();
+  auto admission = handshake.admit(*welcome);
+  if (!admission) return admission.error();
+  Answer answer;
+  *answer.reply.mutable_prove() = std::move(*admission);
+  begin(welcome->resumed());
+  return answer;
+}
+
+/// Who the client is, is known: what it is to be told.
+Result<control::Welcome> ServerSession::let_in(const std::string& client_name, bool proven) {
+  client_name_ = printable(client_name);
+  proven_ = proven;
+  if (version() < 2) comes_back_.store(false);
+  // Before anything is said: the old lanes are gone when the client hears of it.
+  const bool resumed = resume();
+  if (auto status = be_admitted(); !status) return status.error();
+  return welcome(resumed);
+}
+
+Status ServerSession::be_admitted() {
+  const Status admitted = server_.admit(id_);
+  if (!admitted && admitted.error().code() == Code::kLimitExceeded)
+    server_.metrics().session_refused(Refusal::kLimit);
+  return admitted;
+}
+
+control::Welcome ServerSession::welcome(bool resumed) const {
+  const PoolUsage usage = server_.pool_usage();
+  control::Welcome welcome;
+  welcome.set_version(version());
+  welcome.set_server_name("remora-server");
+  welcome.set_boot_id(server_.boot_id());
+  welcome.set_memory_id(server_.memory_id());
+  welcome.set_session_id(id_);
+  welcome.set_lane_secret(lane_secret_);
+  welcome.set_pool_bytes(usage.total_bytes);
+  welcome.set_pool_free_bytes(usage.free_bytes());
+  welcome.set_device(endpoint_->device());
+  for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kShm, TransportKind::kTcp})
+    if (server_.offers(kind)) welcome.add_transports(static_cast<std::uint32_t>(kind));
+  if (version() < 2) return welcome;
+  const config::Limits& limits = server_.config().limits;
+  const auto milliseconds = [](std::chrono::nanoseconds time) {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+  };
+  welcome.set_lease_ms(milliseconds(limits.session_lease));
+  welcome.set_keep_ms(milliseconds(limits.session_keep));
+  welcome.set_resumed(resumed);
+  return welcome;
+}
+
+void ServerSession::begin(bool resumed) {
+  hear();
+  endpoint_->expect_lanes({.session_id = id_, .secret = lane_secret_});
+  greeted_.store(true);
+  log::info("session {:x}: {}{} over {} ({}){}", id(), client_name_,
+            proven_ ? ", by its key," : "", to_string(endpoint_->kind()), endpoint_->peer(),
+            resumed ? ", resumed" : "");
+}
+
+Result<ServerSession::Asker> ServerSession::asker() const {
+  if (!server_.asks_for_keys()) return Asker{};
+  Asker asker{.registry = server_.clients(), .client = nullptr};
+  asker.client = asker.registry->find(client_name_);
+  if (asker.client == nullptr || !proven_)
+    return Error{Code::kConnectionRefused, "request"}.with_reason(Reason::kAuthentication);
+  return asker;
+}
+
+Result<std::shared_ptr<RegionEntry>> ServerSession::find_permitted(const std::string& name,
+                                                                   Permission& permission) const {
+  const auto who = asker();
+  if (!who) return who.error();
+  auto found = server_.catalog().find(name);
+  if (!found) return found;
+  permission = permission_of((*found)->fixed_info(), who->client);
+  // To others there is no such region.
+  if (!permission.any()) return Error{Code::kUnknownRegion, "region"}.with_subject(name);
+  return found;
+}
+
+Status ServerSession::check_quota(const KnownClient& client, std::uint64_t size_bytes) const {
+  if (client.quota_bytes == 0) return {};
+  // The worker alone creates for clients, so nothing is added between this and that.
+  const std::uint64_t owned = server_.catalog().owned_bytes(client.name);
+  const std::uint64_t left = client.quota_bytes - std::min(owned, client.quota_bytes);
+  if (size_bytes <= left && pool_bytes(size_bytes) <= left) return {};
+  return Error{Code::kLimitExceeded, "create"}
+      .with_subject("bytes left of the quota of " + client.name)
+      .with_limit(size_bytes, left);
+}
+
+Result<ServerSession::Answer> ServerSession::usage() {
+  const auto who = asker();
+  if (!who) return who.error();
+  const PoolUsage pool = server_.pool_usage();
+  Answer answer;
+  control::UsageReply& usage = *answer.reply.mutable_usage();
+  if (who->client != nullptr) {
+    usage.set_client_bytes(server_.catalog().owned_bytes(who->client->name));
+    usage.set_client_quota_bytes(who->client->quota_bytes);
+  }
+  usage.set_pool_bytes(pool.total_bytes);
+  usage.set_pool_used_bytes(pool.used_bytes);
+  usage.set_pool_freeing_bytes(pool.freeing_bytes);
+  usage.set_sessions(server_.session_count());
+  usage.set_grants(open_grants());
+  return answer;
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,82 @@
+/// Of a server: its clients, how many of them are there, who was turned away.
+
+#include <string>
+#include <utility>
+
+#include "server/server_core.h"
+#include "support/log.h"
+
+namespace remora::detail {
+
+namespace {
+
+std::string_view words_for(ServerMetrics::Refusal why) noexcept {
+  switch (why) {
+    case ServerMetrics::Refusal::kVersion: return "an older protocol version, which has no keys";
+    case ServerMetrics::Refusal::kAuthentication: return "it wants keys, and auth is none";
+    case ServerMetrics::Refusal::kNoKey: return "it shows no key";
+    case ServerMetrics::Refusal::kUnknownClient: return "no client of that name";
+    case ServerMetrics::Refusal::kWrongKey: return "its key is not one of the client's";
+    default: return "refused";
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const ClientRegistry> ServerCore::clients() const {
+  const std::lock_guard lock{mutex_};
+  return clients_;
+}
+
+Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients) {
+  if (!asks_for_keys())
+    return Error{Code::kUnsupported, "set_clients: the server was started without 'auth: keys'"};
+  config::ServerConfig checked;
+  checked.pool.size_bytes = config::kPoolPageBytes;
+  checked.auth = config::Auth::kKeys;
+  checked.clients = clients;
+  if (const config::Diagnostics wrong = config::validate(checked); !wrong.empty())
+    return Error{Code::kInvalidArgument, "clients"}.with_subject(wrong[0].key + ": " +
+                                                                 wrong[0].message);
+  auto registry = std::make_shared<const ClientRegistry>(clients);
+  std::vector<std::uint64_t> gone;
+  {
+    const std::lock_guard lock{mutex_};
+    clients_ = registry;
+    for (const auto& [id, attached] : sessions_)
+      if (attached.session->greeted() && registry->find(attached.session->client_name()) == nullptr)
+        gone.push_back(id);
+  }
+  for (const std::uint64_t id : gone) {
+    log::warn("session {:x}: its client is no longer one of the server's; ended", id);
+    end_session(id, SessionEnd::kUnknown);
+  }
+  return {};
+}
+
+Status ServerCore::admit(std::uint64_t session_id) {
+  const std::lock_guard lock{mutex_};
+  const auto found = sessions_.find(session_id);
+  if (found == sessions_.end()) return Error{Code::kConnectionLost, "hello"};
+  const std::size_t most = config_.limits.sessions_max;
+  if (admitted_ >= most)
+    return Error{Code::kLimitExceeded, "sessions"}
+        .with_subject("limits.sessions_max")
+        .with_limit(admitted_ + 1, most);
+  ++admitted_;
+  found->second.admitted = true;
+  return {};
+}
+
+void ServerCore::note_refused(ServerMetrics::Refusal why, const ServerSession& session,
+                              std::string_view client_name) {
+  metrics_.session_refused(why);
+  if (!refused_lines_.allows(Clock::now())) return;
+  const std::uint64_t left_out = refused_lines_.take_left_out();
+  log::warn("session {:x}: '{}' over {} ({}) is refused: {}{}", session.id(),
+            Error{Code::kInternal}.with_subject(client_name).subject(),
+            to_string(session.endpoint().kind()), session.endpoint().peer(), words_for(why),
+            left_out == 0 ? "" : "; " + std::to_string(left_out) + " more were not logged");
+}
+
+}  // namespace remora::detail

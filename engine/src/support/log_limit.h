@@ -1,0 +1,43 @@
+#pragma once
+
+/// A bound on lines that strangers can make us write.
+
+#include <cstdint>
+
+#include "support/clock.h"
+
+namespace remora::log {
+
+/// At most so many lines a second; the others are counted. One thread at a time.
+class LogLimit {
+ public:
+  explicit LogLimit(std::uint32_t lines_per_second) noexcept : most_{lines_per_second} {}
+
+  /// Whether a line may be written now.
+  [[nodiscard]] bool allows(Clock::time_point now) noexcept {
+    if (now - began_ >= std::chrono::seconds{1}) {
+      began_ = now;
+      written_ = 0;
+    }
+    if (written_ < most_) {
+      ++written_;
+      return true;
+    }
+    ++left_out_;
+    return false;
+  }
+  /// Lines that were not written since this was asked last.
+  [[nodiscard]] std::uint64_t take_left_out() noexcept {
+    const std::uint64_t count = left_out_;
+    left_out_ = 0;
+    return count;
+  }
+
+ private:
+  std::uint32_t most_;
+  std::uint32_t written_ = 0;
+  std::uint64_t left_out_ = 0;
+  Clock::time_point began_{};
+};
+
+}  // namespace remora::log

@@ -1,0 +1,37 @@
+#pragma once
+
+/// How often somebody may ask: so many times a second, twice as many at once.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "support/clock.h"
+
+namespace remora::detail {
+
+/// A token bucket. One thread at a time.
+class Pace {
+ public:
+  explicit Pace(std::uint32_t per_second) noexcept
+      : per_second_{static_cast<double>(per_second)}, left_{2 * per_second_} {}
+
+  /// Whether one more at `now` is within the bound; times never go back.
+  [[nodiscard]] bool admits(Clock::time_point now) noexcept {
+    if (latest_ != Clock::time_point{}) {
+      const double passed = std::chrono::duration<double>(now - latest_).count();
+      left_ = std::min(2 * per_second_, left_ + std::max(0.0, passed) * per_second_);
+    }
+    latest_ = std::max(latest_, now);
+    if (left_ < 1) return false;
+    left_ -= 1;
+    return true;
+  }
+
+ private:
+  double per_second_;
+  double left_;
+  Clock::time_point latest_{};
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# A server with keys and the command: whose key opens what.
+# shellcheck disable=SC2034,SC2119  # arrays are named by "$who"; stop_server takes no signal here
+# shellcheck source=tests/apps/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# --- keys -----------------------------------------------------------------------------------------
+run 0 "key generate prints a key" "$remora" key generate
+is "it has 64 hexadecimal digits" has out '^[0-9a-f]{64}$'
+run 0 "key generate writes a file" "$remora" key generate "$work/alice.key"
+is "which only its owner may read" same "$(stat -c %a "$work/alice.key")" 600
+before=$(cat "$work/alice.key")
+run 5 "a key that is there is not overwritten" "$remora" key generate "$work/alice.key"
+says "it says so" 'is not overwritten'
+is "and is as it was" same "$(cat "$work/alice.key")" "$before"
+for name in bob old root other; do "$remora" key generate "$work/$name.key" >/dev/null; done
+run 0 "key generate as JSON" "$remora" key generate "$work/json.key" --json
+json "it names the file" ".file == \"$work/json.key\""
+run 5 "a folder that is not there" "$remora" key generate "$work/no/where.key"
+
+# --- the server's file ----------------------------------------------------------------------------
+keyed_config() {
+  small_config | sed -e 's/^auth: none/auth: keys/' \
+    -e "s/shm: $shm}/shm: $shm, access: [{client: '*', rights: [read, write, atomic]}]}/"
+  cat <<YAML
+clients:
+  - {name: alice, key_file: alice.key, previous_key_file: old.key, create: true, quota: 8MiB}
+  - {name: bob, key_file: bob.key}
+  - {name: root, key_file: root.key, admin: true}
+limits: {handshake_timeout: 2s}
+YAML
+}
+keyed_config >"$work/keyed.yaml"
+run 0 "config check takes it" "$remora" config check "$work/keyed.yaml"
+run 0 "config show hides the keys" "$remora" config show "$work/keyed.yaml"
+is "it names the files" has out 'key_file: alice.key'
+is "and no key" bash -c "! grep -qF '$before' '$work/out'"
+chmod 644 "$work/bob.key"
+run 7 "a key that others may read is refused" "$remora" config check "$work/keyed.yaml"
+says "with its place and the remedy" "keyed.yaml:10:.*clients\[1\].key_file: 'bob.key': .*chmod 600"
+run 7 "the server does not start with it" "$bin/remora-server" --config "$work/keyed.yaml"
+chmod 600 "$work/bob.key"
+start_server "$work/keyed.yaml"
+
+# --- who is let in --------------------------------------------------------------------------------
+as() { # as NAME [KEY]: options for a client
+  printf -- '--client\n%s\n--key-file\n%s\n' "$1" "$work/${2:-$1}.key"
+}
+mapfile -t alice < <(as alice)
+mapfile -t bob < <(as bob)
+mapfile -t root < <(as root)
+mapfile -t alice_old < <(as alice old)
+mapfile -t alice_other < <(as alice other)
+mapfile -t nobody < <(as nobody alice)
+run 0 "the right key" "$remora" "${alice[@]}" ls "$(uri)"
+run 0 "the previous key" "$remora" ls "$(uri)" "${alice_old[@]}"
+run 0 "from the environment" env REMORA_CLIENT=bob REMORA_KEY_FILE="$work/bob.key" "$remora" ls "$(uri)"
+for who in alice_other nobody; do
+  declare -n options=$who
+  run 3 "$who is refused" "$remora" "${options[@]}" ls "$(uri)"
+  says "$who is told, with the remedy" 'connection refused.*authentication refused.*--key-file'
+done
+cp "$work/err" "$work/nobody.err"
+run 3 "another client's key is refused" "$remora" --client alice --key-file "$work/bob.key" ls "$(uri)"
+is "an unknown name is answered as a wrong key" same "$(cat "$work/err")" "$(cat "$work/nobody.err")"
+run 3 "no key is refused" "$remora" ls "$(uri)"
+run 3 "no key is refused, as JSON" "$remora" ls "$(uri)" --json
+json "the reason can be read" '.error.reason == "authentication refused" and .error.exit_code == 3'
+run 2 "a key without a name" "$remora" --key-file "$work/bob.key" ls "$(uri)"
+says "asks whose it is" 'whose key'
+chmod 644 "$work/other.key"
+run 5 "a key that others may read" "$remora" --client bob --key-file "$work/other.key" ls "$(uri)"
+says "is refused with the remedy" 'chmod 600'
+run 5 "a key file that is not there" "$remora" --client bob --key-file "$work/none.key" ls "$(uri)"
+is "refusals are logged with the name" grep -q "'nobody' over $transport .*is refused: no client of that name" "$work/server.log"
+is "no key is in the log" bash -c "! grep -qF '$before' '$work/server.log'"
+run 0 "refusals are counted" curl -fsS --max-time 5 "http://$metrics/metrics"
+is "by reason" has out 'remora_server_sessions_refused_total\{.*reason="wrong_key"\} 2'
+
+# --- what is whose --------------------------------------------------------------------------------
+run 0 "alice creates" "$remora" "${alice[@]}" create "$(uri mine)" --size 4MiB "${mapped[@]}"
+run 0 "alice writes and reads it" bash -c "echo hello | $remora ${alice[*]} put - '$(uri mine)' && $remora ${alice[*]} read '$(uri mine)' --offset 0 --length 5"
+run 0 "stat names the owner" "$remora" "${alice[@]}" stat "$(uri mine)" --json
+json "the owner" '.owner == "alice" and .access == []'
+run 3 "bob does not see it" "$remora" "${bob[@]}" stat "$(uri mine)"
+says "to him it is unknown" 'unknown region'
+run 3 "bob does not open it" "$remora" "${bob[@]}" get "$(uri mine)" -
+run 3 "bob does not remove it" "$remora" "${bob[@]}" rm "$(uri mine)"
+run 0 "bob lists what he may use" "$remora" "${bob[@]}" ls "$(uri)" --json
+json "only that" '[.regions[].name] == ["cache"]'
+run 3 "bob may not create" "$remora" "${bob[@]}" create "$(uri his)" --size 4MiB "${mapped[@]}"
+says "and reads where that stands" 'clients\[\].create'
+run 0 "alice shares a region" "$remora" "${alice[@]}" create "$(uri shared)" --size 1MiB "${mapped[@]}" --allow bob=read
+run 0 "bob reads it" "$remora" "${bob[@]}" get "$(uri shared)" "$work/shared"
+run 3 "bob does not write it" bash -c "echo x | $remora ${bob[*]} put - '$(uri shared)'"
+run 2 "--allow of nothing" "$remora" "${alice[@]}" create "$(uri x)" --size 1MiB --allow bob=own
+says "says what is wanted" 'want NAME=RIGHTS'
+run 3 "the quota is kept" "$remora" "${alice[@]}" create "$(uri big)" --size 4MiB "${mapped[@]}"
+says "with what is left" 'quota.*alice'
+run 0 "usage" "$remora" "${alice[@]}" usage "$(uri)" --json
+json "own bytes and quota" '.client_bytes == 5242880 and .client_quota_bytes == 8388608'
+run 0 "/status names clients" bash -c "timeout 20 $remora ${alice[*]} bench '$(uri cache)' --seconds 3 >/dev/null & sleep 1.5; curl -fsS --max-time 5 'http://$metrics/status'; wait"
+json "proven by their keys" '[.sessions[] | select(.client == "alice" and .client_proven)] | length == 1'
+run 0 "root removes alice's region" "$remora" "${root[@]}" rm "$(uri mine)"
+stop_server
+is "the server ends cleanly" same "$status" 0
+
+# --- a server without keys ------------------------------------------------------------------------
+start_server
+run 3 "a client with a key does not trust it" "$remora" "${alice[@]}" ls "$(uri)"
+run 0 "one without does" "$remora" --client alice ls "$(uri)"
+stop_server
+finish

@@ -1,0 +1,351 @@
+/// A server with keys and peers that want to get in without one, or with somebody else's words; and
+/// what a server bears of those who have not said who they are, and of those who ask too much.
+
+#include <chrono>
+#include <gtest/gtest.h>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <remora/engine/engine.h>
+#include <remora/engine/server.h>
+#include <remora/metrics/registry.h>
+
+#include "raw_channel.h"
+#include "support/expect.h"
+#include "support/runtime_dir.h"
+#include "support/server.h"
+
+namespace remora::test {
+namespace {
+
+using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
+using config::SecretKey;
+
+constexpr std::chrono::seconds kHandshake{1};
+
+class AuthPeersTest : public testing::Test {
+ protected:
+  void SetUp() override { start(keyed()); }
+  void TearDown() override {
+    if (server_) server_->stop();
+  }
+  [[nodiscard]] config::ServerConfig keyed() const {
+    config::ServerConfig config = server_config(TransportKind::kTcp);
+    config.log.level = config::LogLevel::kOff;
+    config.auth = config::Auth::kKeys;
+    config.clients.resize(2);
+    config.clients[0].name = "alice";
+    config.clients[0].key = alice_;
+    config.clients[0].create = true;
+    config.clients[1].name = "bob";
+    config.clients[1].key = bob_;
+    return config;
+  }
+  void start(config::ServerConfig config) {
+    if (server_) server_->stop();
+    config.limits.handshake_timeout = kHandshake;
+    host_ = config.listen.address;
+    server_ = Server::start(config).value();
+    address_ = {host_, server_->port()};
+  }
+  [[nodiscard]] std::string uri() const {
+    return "remora://" + host_ + ":" + std::to_string(server_->port()) + "?transport=tcp";
+  }
+  [[nodiscard]] static Engine engine(const std::string& name, std::optional<SecretKey> key) {
+    EngineOptions options;
+    options.client_name = name;
+    options.key = std::move(key);
+    return Engine::open(options).value();
+  }
+  void expect_refused(const std::string& name, const std::optional<SecretKey>& key) const {
+    const auto session = engine(name, key).connect(uri());
+    ASSERT_FALSE(session) << name;
+    EXPECT_EQ(session.error().code(), Code::kConnectionRefused) << session.error();
+    EXPECT_EQ(session.error().reason(), Reason::kAuthentication) << session.error();
+  }
+  [[nodiscard]] std::uint64_t refused(const char* reason) const {
+    metrics::Registry& registry = server_->registry();
+    return registry.value(
+        registry.counter("remora_server_sessions_refused_total", "-", {{"reason", reason}})
+            .value());
+  }
+  [[nodiscard]] std::uint64_t ended(const char* reason) const {
+    metrics::Registry& registry = server_->registry();
+    return registry.value(
+        registry.counter("remora_server_sessions_ended_total", "-", {{"reason", reason}}).value());
+  }
+
+  RuntimeDir folder_;
+  SecretKey alice_ = SecretKey::generate().value();
+  SecretKey bob_ = SecretKey::generate().value();
+  SecretKey stranger_ = SecretKey::generate().value();
+  std::optional<Server> server_;
+  std::string host_;
+  ServerAddress address_;
+};
+
+TEST_F(AuthPeersTest, NameAndKeyLetIn) {
+  const auto session = engine("alice", alice_).connect(uri());
+  ASSERT_TRUE(session) << session.error();
+  EXPECT_TRUE(session->create_region({.name = "r", .size_bytes = 64_KiB}).ok());
+  EXPECT_NE(server_->status_json().find("\"client\":\"alice\""), std::string::npos);
+  EXPECT_NE(server_->status_json().find("\"client_proven\":true"), std::string::npos);
+}
+
+TEST_F(AuthPeersTest, AllElseIsRefusedAndCounted) {
+  expect_refused("alice", stranger_);
+  expect_refused("alice", bob_);
+  EXPECT_EQ(refused("wrong_key"), 2U);
+  expect_refused("carol", alice_);
+  EXPECT_EQ(refused("unknown_client"), 1U);
+  expect_refused("alice", std::nullopt);
+  EXPECT_EQ(refused("no_key"), 1U);
+  EXPECT_EQ(server_->status().grants, 0U);
+}
+
+TEST_F(AuthPeersTest, UnknownNamesAreAnsweredAsWrongKeys) {
+  std::vector<Bytes> answers;
+  for (const char* const name : {"alice", "carol"}) {
+    RawChannel channel{address_};
+    auto handshake = control::ClientHandshake::start(stranger_).value();
+    const Bytes hello = RawChannel::request(RawChannel::hello(name, handshake), 1);
+    handshake.hello_sent(hello);
+    const auto challenge = channel.ask(hello);
+    ASSERT_TRUE(challenge) << name;
+    const auto proof =
+        handshake.challenged(control::decode(*challenge).value().reply(), *challenge);
+    ASSERT_TRUE(proof) << name;
+    control::Request prove;
+    *prove.mutable_prove() = *proof;
+    const auto answer = channel.ask(RawChannel::request(prove, 2));
+    ASSERT_TRUE(answer) << name;
+    answers.push_back(*answer);
+    EXPECT_TRUE(channel.ended()) << name;
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+}
+
+TEST_F(AuthPeersTest, ClientWithAKeyWantsAServerThatHasIt) {
+  start(server_config(TransportKind::kTcp));
+  expect_refused("alice", alice_);
+  EXPECT_EQ(refused("authentication"), 1U);
+  EXPECT_TRUE(engine("alice", std::nullopt).connect(uri()).ok());
+}
+
+TEST_F(AuthPeersTest, KeysAreChangedWithoutARestart) {
+  const Engine old_engine = engine("alice", alice_);
+  const Session kept = old_engine.connect(uri()).value();
+  const Engine other_engine = engine("bob", bob_);
+  const Session others = other_engine.connect(uri()).value();
+  const SecretKey fresh = SecretKey::generate().value();
+  std::vector<config::ClientConfig> clients = keyed().clients;
+  clients[0].previous_key = clients[0].key;
+  clients[0].key = fresh;
+  ASSERT_TRUE(ok(server_->set_clients(clients)));
+  EXPECT_TRUE(engine("alice", fresh).connect(uri()).ok());
+  EXPECT_TRUE(engine("alice", alice_).connect(uri()).ok());
+  clients[0].previous_key.reset();
+  ASSERT_TRUE(ok(server_->set_clients(clients)));
+  EXPECT_TRUE(engine("alice", fresh).connect(uri()).ok());
+  expect_refused("alice", alice_);
+  EXPECT_TRUE(kept.regions().ok()) << "a session outlives the key that began it";
+  // Bob leaves, and his sessions with him.
+  clients.pop_back();
+  ASSERT_TRUE(ok(server_->set_clients(clients)));
+  for (int i = 0; i < 500 && others.connected(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_FALSE(others.connected());
+  EXPECT_EQ(ended("unknown_client"), 1U);
+  EXPECT_TRUE(kept.regions().ok());
+  clients[0].name = "a b";
+  const Status wrong = server_->set_clients(clients);
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(engine("alice", fresh).connect(uri()).ok()) << "what was there stays";
+}
+
+TEST_F(AuthPeersTest, ReplayLetsNobodyIn) {
+  const RawChannel::Recorded recorded = RawChannel{address_}.shake_hands("alice", alice_);
+  ASSERT_TRUE(recorded.admission);
+  RawChannel channel{address_};
+  const auto challenge = channel.ask(recorded.hello);
+  ASSERT_TRUE(challenge);
+  EXPECT_NE(*challenge, recorded.challenge);
+  const auto answer = channel.ask(recorded.prove);
+  EXPECT_FALSE(lets_in(answer));
+  ASSERT_TRUE(failure_of(answer));
+  EXPECT_EQ(failure_of(answer)->reason(), Reason::kAuthentication);
+  EXPECT_TRUE(channel.ended());
+}
+
+TEST_F(AuthPeersTest, WhatTheServerSaidLetsNobodyIn) {
+  const RawChannel::Recorded recorded = RawChannel{address_}.shake_hands("alice", alice_);
+  ASSERT_TRUE(recorded.admission);
+  const auto proof = control::decode(*recorded.admission).value().reply().prove().proof();
+  for (const std::string& said :
+       {proof, control::decode(recorded.challenge).value().reply().challenge().nonce()}) {
+    RawChannel channel{address_};
+    ASSERT_TRUE(channel.ask(recorded.hello));
+    control::Request prove;
+    prove.mutable_prove()->set_proof(said);
+    EXPECT_FALSE(lets_in(channel.ask(RawChannel::request(prove, 2))));
+    EXPECT_TRUE(channel.ended());
+  }
+}
+
+TEST_F(AuthPeersTest, HelloCutAnywhereLetsNobodyIn) {
+  auto handshake = control::ClientHandshake::start(alice_).value();
+  const Bytes whole = RawChannel::request(RawChannel::hello("alice", handshake), 1);
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    RawChannel channel{address_};
+    channel.say(Bytes{whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)});
+    // What still parses gets no more than a refusal: name and random bytes come last.
+    EXPECT_FALSE(lets_in(channel.hear())) << length;
+    EXPECT_TRUE(channel.ended()) << length;
+  }
+}
+
+TEST_F(AuthPeersTest, ProofCutOrChangedAnywhereLetsNobodyIn) {
+  const std::size_t size = [&] {
+    const auto recorded = RawChannel{address_}.shake_hands("alice", alice_);
+    return recorded.prove.size();
+  }();
+  ASSERT_GT(size, control::kProofBytes);
+  // Of the whole message each byte is cut off once; of the proof, its last 32, each is changed.
+  for (std::size_t way = 0; way < size + control::kProofBytes; ++way) {
+    RawChannel channel{address_};
+    auto handshake = control::ClientHandshake::start(alice_).value();
+    const Bytes hello = RawChannel::request(RawChannel::hello("alice", handshake), 1);
+    handshake.hello_sent(hello);
+    const auto challenge = channel.ask(hello);
+    ASSERT_TRUE(challenge);
+    control::Request request;
+    *request.mutable_prove() =
+        handshake.challenged(control::decode(*challenge).value().reply(), *challenge).value();
+    Bytes prove = RawChannel::request(request, 2);
+    ASSERT_EQ(prove.size(), size);
+    if (way < size)
+      prove.resize(way);
+    else
+      prove[way - control::kProofBytes] ^= std::byte{1};
+    EXPECT_FALSE(lets_in(channel.ask(prove))) << way;
+    EXPECT_TRUE(channel.ended()) << way;
+  }
+}
+
+TEST_F(AuthPeersTest, DowngradeIsRefused) {
+  const auto refusal = [&](std::uint32_t newest, control::Auth auth) -> std::optional<Error> {
+    RawChannel channel{address_};
+    auto handshake = control::ClientHandshake::start(alice_).value();
+    control::Request request = RawChannel::hello("alice", handshake);
+    request.mutable_hello()->set_version_oldest(1);
+    request.mutable_hello()->set_version_newest(newest);
+    request.mutable_hello()->set_auth(auth);
+    const auto answer = channel.ask(RawChannel::request(request, 1));
+    EXPECT_FALSE(lets_in(answer));
+    EXPECT_TRUE(channel.ended());
+    return failure_of(answer);
+  };
+  EXPECT_EQ(refusal(1, control::AUTH_KEYS)->reason(), Reason::kVersion);
+  EXPECT_EQ(refusal(1, control::AUTH_NONE)->reason(), Reason::kAuthentication);
+  EXPECT_EQ(refusal(2, control::AUTH_NONE)->reason(), Reason::kAuthentication);
+  EXPECT_EQ(refusal(2, control::AUTH_UNSPECIFIED)->reason(), Reason::kAuthentication);
+  EXPECT_EQ(refusal(2, static_cast<control::Auth>(3))->reason(), Reason::kAuthentication);
+  EXPECT_EQ(refusal(0, control::AUTH_KEYS)->reason(), Reason::kVersion);
+}
+
+TEST_F(AuthPeersTest, NothingIsServedOutOfTurn) {
+  control::Request list;
+  list.mutable_list();
+  control::Request prove;
+  prove.mutable_prove()->set_proof(std::string(control::kProofBytes, 'p'));
+  for (const control::Request* const first : {&list, &prove}) {
+    RawChannel channel{address_};
+    EXPECT_FALSE(channel.ask(RawChannel::request(*first, 1))) << "hung up on, without an answer";
+    EXPECT_TRUE(channel.ended());
+  }
+  // Between hello and proof: another hello, another request.
+  auto handshake = control::ClientHandshake::start(alice_).value();
+  control::Request hello = RawChannel::hello("alice", handshake);
+  for (const control::Request* const second : {&list, &hello}) {
+    RawChannel channel{address_};
+    ASSERT_TRUE(channel.ask(RawChannel::request(hello, 1)));
+    EXPECT_FALSE(channel.ask(RawChannel::request(*second, 2)));
+    EXPECT_TRUE(channel.ended());
+  }
+  // And afterwards: a second proof.
+  RawChannel channel{address_};
+  ASSERT_TRUE(channel.shake_hands("alice", alice_).admission);
+  EXPECT_TRUE(channel.ask(RawChannel::request(list, 3)));
+  EXPECT_FALSE(channel.ask(RawChannel::request(prove, 4)));
+  EXPECT_TRUE(channel.ended());
+}
+
+TEST_F(AuthPeersTest, ALaneNeedsAnAdmittedSession) {
+  RawChannel channel{address_};
+  auto handshake = control::ClientHandshake::start(alice_).value();
+  ASSERT_TRUE(channel.ask(RawChannel::request(RawChannel::hello("alice", handshake), 1)));
+  EXPECT_FALSE(channel.endpoint().open_lane({.session_id = 1, .secret = 1}, 16, Clock::now() + 5s));
+}
+
+TEST_F(AuthPeersTest, SilenceAfterTheChallengeIsHungUpOn) {
+  RawChannel channel{address_};
+  auto handshake = control::ClientHandshake::start(alice_).value();
+  ASSERT_TRUE(channel.ask(RawChannel::request(RawChannel::hello("alice", handshake), 1)));
+  const auto began = Clock::now();
+  EXPECT_TRUE(channel.ended());
+  EXPECT_LT(Clock::now() - began, kHandshake + 2s);
+  EXPECT_EQ(refused("no_hello"), 1U);
+}
+
+TEST_F(AuthPeersTest, TheOldestOfTooManyHalfOpenOnesGoes) {
+  config::ServerConfig config = keyed();
+  config.limits.half_open_max = 4;
+  config.limits.sessions_max = 1;
+  start(config);
+  config.limits.handshake_timeout = 60s;
+  const Engine client = engine("alice", alice_);
+  const Session session = client.connect(uri()).value();
+  std::vector<std::unique_ptr<RawChannel>> silent;
+  for (int i = 0; i < 6; ++i) silent.push_back(std::make_unique<RawChannel>(address_));
+  EXPECT_TRUE(silent[0]->ended(500ms));
+  EXPECT_TRUE(silent[1]->ended(500ms));
+  EXPECT_EQ(refused("half_open"), 2U);
+  EXPECT_FALSE(silent[5]->ended(10ms));
+  EXPECT_TRUE(session.regions().ok());
+  // Those who are half in do not count as sessions; one that is in does.
+  const auto second = engine("bob", bob_).connect(uri());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), Code::kLimitExceeded) << second.error();
+}
+
+TEST_F(AuthPeersTest, WhoAsksTooOftenIsToldAndLosesItsSession) {
+  config::ServerConfig config = keyed();
+  config.limits.requests_per_second = 10;
+  start(config);
+  const Session patient = engine("bob", bob_).connect(uri()).value();
+  RawChannel channel{address_};
+  ASSERT_TRUE(channel.shake_hands("alice", alice_).admission);  // two of twenty
+  control::Request ping;
+  ping.mutable_ping();
+  std::optional<Bytes> answer;
+  int answered = 0;
+  for (; answered < 200; ++answered) {
+    answer = channel.ask(RawChannel::request(ping, 10 + static_cast<std::uint64_t>(answered)));
+    if (!answer || failure_of(answer)) break;
+  }
+  EXPECT_GE(answered, 18);
+  EXPECT_LT(answered, 60);
+  ASSERT_TRUE(failure_of(answer));
+  EXPECT_EQ(failure_of(answer)->code(), Code::kLimitExceeded);
+  EXPECT_EQ(failure_of(answer)->subject(), "limits.requests_per_second");
+  EXPECT_EQ(failure_of(answer)->allowed(), 10U);
+  EXPECT_TRUE(channel.ended());
+  EXPECT_EQ(ended("requests"), 1U);
+  EXPECT_TRUE(patient.regions().ok());
+}
+
+}  // namespace
+}  // namespace remora::test
