@@ -278,6 +278,8 @@ constexpr auto kRequestTimeout =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.request_timeout; });
 constexpr auto kDrainTimeout =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.drain_timeout; });
+constexpr auto kRevokeGrace =
+    duration([](auto& c, std::size_t) -> auto& { return c.limits.revoke_grace; });
 constexpr auto kLogLevel =
     choice<LogLevel>([](auto& c, std::size_t) -> auto& { return c.log.level; });
 
@@ -355,6 +357,9 @@ constexpr std::array kKeys{
     ranged("limits.drain_timeout", KeyType::kDuration, 0, kHour, kDrainTimeout,
            "After a request to stop, which refuses newcomers, sessions get this long to end by "
            "themselves."),
+    ranged("limits.revoke_grace", KeyType::kDuration, kMillisecond, kMinute, kRevokeGrace,
+           "A client whose grant is taken back gets this long to stop using it; then it goes "
+           "anyway."),
 
     group("log", KeyType::kMap, "What is written to standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,

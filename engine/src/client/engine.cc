@@ -137,7 +137,7 @@ std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadli
   return found;
 }
 
-Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
+Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, bool fence) {
   std::string passed_over;
   Error last{Code::kUnsupported, "open"};
   bool tried = false;
@@ -149,7 +149,9 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
     if (session) {
       const std::string reason = std::string{to_string(candidate.kind)} + ": " + candidate.reason +
                                  (passed_over.empty() ? "" : " (" + passed_over + ")");
-      auto region = (*session)->open(uri.region, rights, reason, deadline);
+      auto region = (*session)->open(
+          uri.region, rights, reason, deadline,
+          fence ? SessionCore::Opening::kFence : SessionCore::Opening::kOpen);
       if (region) {
         log::info("{}: {}", uri.text(), reason);
         return Region{std::move(*region)};
@@ -334,14 +336,27 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   return Engine{std::move(*core)};
 }
 
-Result<Region> Engine::open_region(std::string_view text, Rights rights) const {
+namespace {
+
+Result<Region> open_or_fence(detail::EngineCore& core, std::string_view text, Rights rights,
+                             bool fence) {
   auto uri = Uri::parse(text);
   if (!uri) return uri.error();
   if (uri->region.empty())
     return Error{Code::kInvalidArgument, "URI without a region"}.with_subject(text);
   if (rights == Rights::kNone)
     return Error{Code::kInvalidArgument, "open without any right"}.with_subject(uri->region);
-  return core_->open_region(*uri, rights);
+  return core.open_region(*uri, rights, fence);
+}
+
+}  // namespace
+
+Result<Region> Engine::open_region(std::string_view text, Rights rights) const {
+  return open_or_fence(*core_, text, rights, false);
+}
+
+Result<Region> Engine::fence_region(std::string_view text, Rights rights) const {
+  return open_or_fence(*core_, text, rights, true);
 }
 
 Result<Session> Engine::connect(std::string_view text) const {

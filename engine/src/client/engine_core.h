@@ -22,6 +22,7 @@
 #include "client/lane_driver.h"
 #include "client/local_memory.h"
 #include "client/parallel_copy.h"
+#include "client/revocation_desk.h"
 #include "control/messages.h"
 #include "support/event_loop.h"
 #include "support/placement.h"
@@ -32,6 +33,7 @@ namespace remora::detail {
 class Arena;
 class Poller;
 class Pollers;
+class QueueCore;
 class SessionCore;
 
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
@@ -47,7 +49,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
   [[nodiscard]] metrics::Registry& registry() const noexcept { return *options_.registry; }
 
-  Result<Region> open_region(const Uri& uri, Rights rights);
+  Result<Region> open_region(const Uri& uri, Rights rights, bool fence = false);
   Result<std::shared_ptr<SessionCore>> connect(const Uri& uri);
 
   Result<std::shared_ptr<SlotStore>> allocate_slots(std::size_t count, std::size_t slot_bytes);
@@ -177,14 +179,26 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
     return call(std::move(request), operation, deadline_after(engine_->options().control_deadline));
   }
 
+  /// How a grant is asked for: beside older ones, or instead of them.
+  enum class Opening : std::uint8_t { kOpen, kFence };
   Result<std::shared_ptr<RegionCore>> open(const std::string& name, Rights rights,
-                                           std::string transport_reason, Deadline deadline);
+                                           std::string transport_reason, Deadline deadline,
+                                           Opening how = Opening::kOpen);
   /// Gives a grant back. Blocks for 2 s at most, once, where the server does not answer.
   void close_grant(std::uint64_t grant_id) noexcept;
   /// Tells the server of a write, where no lane does. Blocks until it has taken it.
   Status notify(const transport::Notice& notice, Deadline deadline);
   /// Ends the session: everything in flight completes.
   void fail(Reason reason) noexcept;
+
+  // Grants that are taken back.
+  [[nodiscard]] RevocationDesk& revocations() noexcept { return revocations_; }
+  /// What an event asks for is done. Waits for no answer.
+  void acknowledge(std::uint64_t event_id) noexcept;
+  /// Everything that the server has said before the session ended has been looked at.
+  [[nodiscard]] bool heard_all() const noexcept {
+    return heard_all_.load(std::memory_order_acquire);
+  }
 
  private:
   struct Waiter {
@@ -203,6 +217,10 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened,
                                                            Deadline deadline);
   void close_unanswered(std::uint64_t grant_id) noexcept;
+  Result<Answer> ask_for(const std::string& name, Rights rights, Opening how, Deadline deadline);
+  void send_unanswered(control::Request request) noexcept;
+  void on_event(const control::Event& event);
+  void hear_the_rest() noexcept;
   void on_readable() noexcept;
   void deliver(transport::ControlMessage message);
   Status send(control::Request request, std::uint64_t id, Deadline deadline);
@@ -234,6 +252,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::mutex send_mutex_;
   mutable std::mutex regions_mutex_;
   std::map<std::uint64_t, OpenRegion> regions_;  ///< by grant
+  std::atomic<bool> heard_all_{false};
+  RevocationDesk revocations_;
 };
 
 using transport::right_for;
@@ -251,6 +271,22 @@ class RegionCore {
   [[nodiscard]] Rights rights() const noexcept { return rights_; }
   [[nodiscard]] const std::string& transport_reason() const noexcept { return transport_reason_; }
   [[nodiscard]] SessionCore& session() const noexcept { return *session_; }
+  [[nodiscard]] std::uint64_t grant_id() const noexcept { return grant_id_; }
+
+  /// The server takes the grant back: from now on every operation is refused before its lane. Any
+  /// thread.
+  void revoke(Reason reason) noexcept;
+  /// Why it was taken back, or kNone. Any thread.
+  [[nodiscard]] Reason revoked() const noexcept {
+    return revoked_.load(std::memory_order_acquire);
+  }
+  /// Whether a checked operation of this session is of this grant.
+  [[nodiscard]] bool owns(const OperationRecord& operation) const noexcept;
+  /// Queues that may have taken operations of this grant.
+  void join(QueueCore& queue);
+  void leave(const QueueCore& queue) noexcept;
+  /// After revoke(): has all of them look at what they have taken. False: not all have heard yet.
+  [[nodiscard]] bool tell_queues() noexcept;
 
   /// Makes a transfer ready for the lane, or refuses misuse. `operation` has opcode, local memory,
   /// length and offset; gets the rest of its request, or its outcome. True: may be submitted.
@@ -299,7 +335,9 @@ class RegionCore {
     const std::uint64_t length_bytes = operation.length_bytes;
     // No length of 0, which a part outside of known memory has too, and no offset beyond the end
     // less that length.
-    if (length_bytes - 1 >= bytes_max[static_cast<std::size_t>(operation.request.opcode)] ||
+    if (length_bytes - 1 >= __atomic_load_n(&bytes_max[static_cast<std::size_t>(
+                                                operation.request.opcode)],
+                                            __ATOMIC_RELAXED) ||
         operation.offset_bytes > quick_.size_bytes - length_bytes)
       return false;
     if (operation.memory != nullptr) [[likely]] {
@@ -316,6 +354,7 @@ class RegionCore {
   void run_closely(OperationRecord& operation) const noexcept;
   template <typename Piece>
   bool check_pieces(OperationRecord& operation, std::span<const Piece> pieces) const noexcept;
+  bool count_refused(const OperationRecord& operation) const noexcept;
   Outcome admit_memory(LocalMemory* memory) const noexcept;
   [[nodiscard]] Outcome judge(const OperationRecord& operation) const noexcept;
 
@@ -340,6 +379,13 @@ class RegionCore {
     BytesMax one_extent_bytes_max;  ///< 0 where there are several: the region begins elsewhere too
   };
   Quick quick_;
+  std::atomic<Reason> revoked_{Reason::kNone};
+  struct Told {
+    QueueCore* queue;
+    bool heard;
+  };
+  std::mutex queues_mutex_;
+  std::vector<Told> queues_;
 };
 
 /// The error a finished operation stands for.

@@ -39,6 +39,7 @@ class PostedDriver final : public LaneDriver {
     /// Of transfers from `cache_from_bytes` on, whose memory is not registered; null: bounced too.
     std::shared_ptr<transport::RegistrationCache> cache{};
     std::uint64_t cache_from_bytes = 0;
+    RefusalHandler why_refused{};  ///< empty: nobody knows
   };
 
   PostedDriver(std::unique_ptr<transport::Lane> lane, Options options, ClientMetrics metrics,
@@ -56,6 +57,7 @@ class PostedDriver final : public LaneDriver {
   [[nodiscard]] int event_fd() const noexcept override { return lane_->event_fd(); }
   bool cancel(OperationRecord& operation) noexcept override;
   void settle_events() noexcept override;
+  [[nodiscard]] bool carries(const RegionCore& region) noexcept override;
   void break_off() noexcept override { lane_->break_off(); }
   void fail(Reason reason) noexcept override;
 

@@ -177,10 +177,14 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
                                  std::uint32_t vendor_error, EndTally& tally) noexcept {
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
+  // The lane ends by this: it can wait for the answer.
+  const Reason why = refused_by_peer(status) && options_.why_refused
+                         ? options_.why_refused(*posted.operation)
+                         : Reason::kNone;
   for_each(posted, [&](OperationRecord& operation) {
     if (!operation.outcome.ok) return;
     if (refused_by_peer(status)) {
-      operation.outcome = Outcome::failure(Code::kAccessRefused);
+      operation.outcome = Outcome::failure(Code::kAccessRefused, why);
       blame(LaneFault::kRefused);
     } else if (local_fault(status)) {
       operation.outcome = Outcome::failure(Code::kProvider);

@@ -20,6 +20,8 @@ Error error_of(const Outcome& outcome, Operation operation) noexcept {
 }
 
 Outcome RegionCore::judge(const OperationRecord& operation) const noexcept {
+  if (const Reason why = revoked(); why != Reason::kNone)
+    return Outcome::failure(Code::kAccessRefused, why);
   if (!session_->connected()) return Outcome::failure(Code::kConnectionLost, Reason::kPeerGone);
   const Opcode opcode = operation.request.opcode;
   const bool atomic = is_atomic(opcode);
@@ -50,16 +52,22 @@ Outcome RegionCore::admit_memory(LocalMemory* memory) const noexcept {
   return failed;
 }
 
+/// False: it was not sound, or the grant has gone.
+bool RegionCore::count_refused(const OperationRecord& operation) const noexcept {
+  if (operation.outcome.code == Code::kAccessRefused)
+    EndTally{session_->metrics()}.add(operation);
+  else
+    session_->metrics().misuse(operation.request.opcode);
+  return false;
+}
+
 bool RegionCore::check_closely(OperationRecord& operation) const noexcept {
   if (fits(operation, quick_.bytes_max) &&
       make_whole(operation, grant_.extents, quick_.request_bytes_max))
     return true;
   operation.outcome = judge(operation);
   if (operation.outcome.ok) operation.outcome = admit_memory(operation.memory);
-  if (!operation.outcome.ok) {
-    session_->metrics().misuse(operation.request.opcode);
-    return false;
-  }
+  if (!operation.outcome.ok) return count_refused(operation);
   const Opcode opcode = operation.request.opcode;
   const bool registered = quick_.needs_keys && operation.memory != nullptr;
   if (registered) operation.request.local_key = operation.memory->key(quick_.domain_index);
@@ -95,10 +103,7 @@ bool RegionCore::check_pieces(OperationRecord& operation,
     operation.length_bytes += piece.bytes().size();
   }
   operation.outcome = outcome;
-  if (!outcome.ok) {
-    session_->metrics().misuse(operation.request.opcode);
-    return false;
-  }
+  if (!outcome.ok) return count_refused(operation);
   make_split(operation, grant_.extents);
   operation.pieces = pieces.data();
   operation.piece_end_bytes = 0;
@@ -187,6 +192,15 @@ Rights Region::rights() const noexcept { return core_->rights(); }
 TransportKind Region::transport() const noexcept { return core_->session().kind(); }
 const std::string& Region::transport_reason() const noexcept { return core_->transport_reason(); }
 bool Region::connected() const noexcept { return core_->session().connected(); }
+
+Result<Region> Region::fence() const {
+  detail::SessionCore& session = core_->session();
+  auto fenced = session.open(info().name, rights(), core_->transport_reason(),
+                             deadline_after(session.engine().options().control_deadline),
+                             detail::SessionCore::Opening::kFence);
+  if (!fenced) return fenced.error();
+  return Region{std::move(*fenced)};
+}
 
 Result<Queue> Region::queue(const QueueOptions& options) const {
   auto core = detail::QueueCore::create(core_, options);

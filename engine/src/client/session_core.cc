@@ -58,7 +58,8 @@ SessionCore::SessionCore(std::shared_ptr<EngineCore> engine,
     : engine_{std::move(engine)},
       loop_{loop},
       endpoint_{std::move(endpoint)},
-      domain_{endpoint_->memory_domain()} {}
+      domain_{endpoint_->memory_domain()},
+      revocations_{*this, loop} {}
 
 SessionCore::~SessionCore() {
   if (watch_ != 0) loop_.forget(watch_);
@@ -112,6 +113,9 @@ Status SessionCore::open_lanes(Deadline deadline) {
         [this](const Notice& notice, Deadline until) { return notify(notice, until); }));
   PostedDriver::Options options{
       .spin = engine_->options().spin, .bounce = nullptr, .zeroes = nullptr};
+  options.why_refused = [this](const OperationRecord& operation) {
+    return revocations_.why_refused(operation);
+  };
   if (domain_ != nullptr) {
     auto index = engine_->intern(domain_);
     if (!index) return index.error();
@@ -238,6 +242,7 @@ void SessionCore::on_readable() noexcept {
 
 void SessionCore::deliver(ControlMessage message) {
   auto envelope = control::decode(message.bytes);
+  if (envelope && envelope->has_event() && version_ >= 2) return on_event(envelope->event());
   if (!envelope || !envelope->has_reply()) {
     log::warn("session: the server sent what is not a reply; ending the session");
     end(Reason::kPeerGone, ClientMetrics::kProtocol);
@@ -259,23 +264,10 @@ void SessionCore::deliver(ControlMessage message) {
     waiters_.erase(found);
     room_.notify_one();
     if (envelope->reply().has_open()) late_grant = envelope->reply().open().grant_id();
+    if (envelope->reply().has_fence())
+      late_grant = envelope->reply().fence().opened().grant_id();
   }
   if (late_grant != 0) close_unanswered(late_grant);
-}
-
-/// Asks for the end of a grant and waits for nothing. The answer counts as outstanding until then.
-void SessionCore::close_unanswered(std::uint64_t grant_id) noexcept {
-  std::uint64_t id = 0;
-  {
-    const std::lock_guard lock{mutex_};
-    id = next_id_++;
-    waiters_.emplace(id, nullptr);
-  }
-  Request close;
-  close.mutable_close()->set_grant_id(grant_id);
-  if (send(std::move(close), id, Clock::now())) return;
-  const std::lock_guard lock{mutex_};
-  waiters_.erase(id);
 }
 
 void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
@@ -325,6 +317,7 @@ void SessionCore::end(Reason reason, ClientMetrics::SessionEnd by, LaneFault fau
                    [](const auto& lane) { return lane.get(); });
   }
   if (watch != 0) loop_.forget(watch);
+  hear_the_rest();
   // What one has done is uncertain while another goes on: they end together, and flush together.
   for (LaneDriver* const lane : lanes)
     if (lane != nullptr) lane->blame(fault);
@@ -370,19 +363,17 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
 
 Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, Rights rights,
                                                       std::string transport_reason,
-                                                      Deadline deadline) {
+                                                      Deadline deadline, Opening how) {
   if (!reads_ && (includes(rights, Rights::kRead) || includes(rights, Rights::kAtomic)))
     return Error{Code::kUnsupported,
                  "open for reads or atomics: the devices of this connection "
                  "together keep none in flight (max_qp_init_rd_atom, "
                  "max_qp_rd_atom); open it for writes alone"}
         .with_subject(name);
-  Request request;
-  request.mutable_open()->set_name(name);
-  request.mutable_open()->set_rights(static_cast<std::uint32_t>(rights));
-  auto answer = call(std::move(request), "open", deadline);
+  auto answer = ask_for(name, rights, how, deadline);
   if (!answer) return answer.error();
-  const control::OpenReply& opened = answer->reply.open();
+  const control::OpenReply& opened =
+      how == Opening::kFence ? answer->reply.fence().opened() : answer->reply.open();
   // The server has said yes: whatever fails from here on gives the grant back.
   const auto give_back = [&](const Error& error) {
     close_unanswered(opened.grant_id());
@@ -394,9 +385,11 @@ Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, R
   if (!extents) return give_back(extents.error());
   auto grant = endpoint_->attach(std::move(*extents), std::move(answer->descriptors), rights);
   if (!grant) return give_back(grant.error());
-  return std::make_shared<RegionCore>(shared_from_this(), std::move(*info), rights,
-                                      opened.grant_id(), std::move(*grant),
-                                      std::move(transport_reason));
+  auto region =
+      std::make_shared<RegionCore>(shared_from_this(), std::move(*info), rights, opened.grant_id(),
+                                   std::move(*grant), std::move(transport_reason));
+  revocations_.add(region->grant_id(), region);
+  return region;
 }
 
 RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Rights rights,
@@ -433,6 +426,7 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
 
 RegionCore::~RegionCore() {
   session_->region_closed(grant_id_);
+  session_->revocations().remove(grant_id_);
   session_->close_grant(grant_id_);
 }
 

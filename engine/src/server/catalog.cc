@@ -77,6 +77,17 @@ Result<std::shared_ptr<RegionEntry>> Catalog::find(std::string_view name) const 
   return found->second;
 }
 
+bool Catalog::holds(const RegionEntry& entry) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = regions_.find(entry.name());
+  return found != regions_.end() && found->second.get() == &entry;
+}
+
+void Catalog::raise_epoch(RegionEntry& entry) noexcept {
+  const std::lock_guard lock{mutex_};
+  entry.epoch_.store(next_epoch_++);
+}
+
 Status Catalog::remove(std::string_view name) {
   std::shared_ptr<RegionEntry> removed;  // its memory goes after the lock
   const std::lock_guard lock{mutex_};

@@ -22,10 +22,11 @@ namespace remora::detail {
 class RegionEntry {
  public:
   RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory)
-      : info_{std::move(info)}, memory_{std::move(memory)} {}
+      : info_{std::move(info)}, memory_{std::move(memory)}, epoch_{info_.epoch} {}
 
   [[nodiscard]] RegionInfo info() const {
     RegionInfo info = info_;
+    info.epoch = epoch_.load();
     info.open_count = open_count_.load();
     return info;
   }
@@ -37,6 +38,7 @@ class RegionEntry {
   friend class Catalog;
   RegionInfo info_;
   std::shared_ptr<RegionMemory> memory_;
+  std::atomic<std::uint64_t> epoch_;
   std::atomic<std::uint64_t> open_count_{0};
 };
 
@@ -53,6 +55,10 @@ class Catalog {
   void close(RegionEntry& entry) noexcept;
   /// Errors: kUnknownRegion.
   Result<std::shared_ptr<RegionEntry>> find(std::string_view name) const;
+  /// Whether this region is still the one of its name.
+  [[nodiscard]] bool holds(const RegionEntry& entry) const;
+  /// Gives the region the next epoch.
+  void raise_epoch(RegionEntry& entry) noexcept;
   /// Errors: kUnknownRegion, kBusy.
   Status remove(std::string_view name);
   /// Up to `most` regions with names greater than `after`, in order.

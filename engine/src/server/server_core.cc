@@ -93,6 +93,7 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       pool_{std::move(pool)},
       catalog_{pool_, config_.limits.regions_max},
       notifier_{metrics_},
+      grants_{metrics_, config_.limits.revoke_grace},
       boot_id_{random_id()},
       memory_id_{random_id()},
       port_{doors.port},
@@ -224,6 +225,12 @@ Status ServerCore::begin() {
   if (!room_event_) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
   if (auto watch = loop_->watch(room_event_.get(), [this] { on_room(); }); !watch)
     return watch.error();
+  if (auto status = grants_.open(); !status) return status;
+  const auto on_grace_over = [this] {
+    grants_.take_timer();
+    enqueue([this] { grants_.tick(); });
+  };
+  if (auto watch = loop_->watch(grants_.timer_fd(), on_grace_over); !watch) return watch.error();
   for (const auto& listener : listeners_) {
     auto watch =
         loop_->watch(listener->event_fd(), [this, raw = listener.get()] { on_listener(*raw); });

@@ -24,6 +24,7 @@
 #include <remora/metrics/http_endpoint.h>
 
 #include "server/catalog.h"
+#include "server/grant_desk.h"
 #include "server/notifier.h"
 #include "server/pool.h"
 #include "server/server_metrics.h"
@@ -66,6 +67,10 @@ class ServerCore {
   [[nodiscard]] std::uint64_t boot_id() const noexcept { return boot_id_; }
   [[nodiscard]] std::uint64_t memory_id() const noexcept { return memory_id_; }
   [[nodiscard]] Notifier& notifier() noexcept { return notifier_; }
+  /// Worker.
+  [[nodiscard]] GrantDesk& grants() noexcept { return grants_; }
+  /// Worker: ends the session where `served` says so.
+  void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   /// Any thread: the session has room for notices that it had none for.
   void look_for_notices(std::uint64_t session_id) noexcept;
   /// Runs `job` on the worker.
@@ -110,7 +115,6 @@ class ServerCore {
   void on_room() noexcept;
   using SessionEnd = ServerMetrics::SessionEnd;
   void end_session(std::uint64_t id, SessionEnd why) noexcept;
-  void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   void end_late_arrivals() noexcept;
   void bury_zombies();
   void work() noexcept;
@@ -120,6 +124,7 @@ class ServerCore {
   std::shared_ptr<Pool> pool_;
   Catalog catalog_;
   Notifier notifier_;
+  GrantDesk grants_;
   std::uint64_t boot_id_;
   std::uint64_t memory_id_;
   std::uint16_t port_;

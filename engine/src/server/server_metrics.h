@@ -24,6 +24,10 @@ enum class RequestKind : std::size_t {
   kRemove,
   kPing,
   kNotify,
+  kFence,
+  kResize,
+  kGrantState,
+  kEventAck,
   kCount
 };
 
@@ -46,6 +50,9 @@ class ServerMetrics {
   /// Whether a handler took a notification.
   enum class Heard : std::size_t { kYes, kNo, kThrew };
   void notification(Heard heard) const noexcept;
+  /// How a grant was taken back, as a label.
+  enum class TakenBack : std::size_t { kAcknowledged, kForced, kCount };
+  void grant_revoked(Reason reason, TakenBack how) const noexcept;
   void grants(std::int64_t delta) const noexcept { grants_.add(delta); }
   void regions(std::size_t count) const noexcept { regions_.set(static_cast<std::int64_t>(count)); }
 
@@ -65,6 +72,7 @@ class ServerMetrics {
   std::array<metrics::Counter, static_cast<std::size_t>(Refusal::kCount)> refused_{};
   metrics::Counter violations_;
   std::array<metrics::Counter, 3> notifications_{};  // by Heard
+  std::array<std::array<metrics::Counter, 2>, 2> revoked_{};  // fenced or revoked, by TakenBack
   metrics::Gauge grants_;
   metrics::Gauge regions_;
 };

@@ -24,13 +24,13 @@ RequestKind kind_of(const Request& request) noexcept {
     case Request::kStat: return RequestKind::kStat;
     case Request::kRemove: return RequestKind::kRemove;
     case Request::kNotify: return RequestKind::kNotify;
+    case Request::kFence: return RequestKind::kFence;
+    case Request::kResize: return RequestKind::kResize;
+    case Request::kGrantState: return RequestKind::kGrantState;
+    case Request::kEventAck: return RequestKind::kEventAck;
     case Request::kProve:
-    case Request::kFence:
-    case Request::kResize:
-    case Request::kGrantState:
     case Request::kUsage:
     case Request::kGoodbye:
-    case Request::kEventAck:
     case Request::kPing:
     case Request::BODY_NOT_SET: break;
   }
@@ -79,16 +79,14 @@ void ServerSession::count_grants(int change) noexcept {
 }
 
 bool ServerSession::admit_request() noexcept {
-  return unanswered_.fetch_add(1) < transport::kControlRequestsMax;
+  // An event is acknowledged beside them.
+  return unanswered_.fetch_add(1) <= transport::kControlRequestsMax;
 }
 
 void ServerSession::release() noexcept {
-  for (auto& [id, open] : grants_) {
-    open.grant = {};
-    server_.catalog().close(*open.region);
-    count_grants(-1);
-  }
-  grants_.clear();
+  released_ = true;
+  events_.clear();
+  while (!grants_.empty()) give_up(grants_.begin());
 }
 
 std::size_t ServerSession::NoticeDesk::reserve(std::size_t most) noexcept {
@@ -159,10 +157,15 @@ ServerSession::Served ServerSession::serve(const transport::ControlMessage& mess
       envelope->request().body_case() == Request::BODY_NOT_SET ||
       envelope->request().has_hello() == greeted())
     return Served::kNotTheProtocol;
-  auto answered = answer(envelope->request());
+  const Asked asked{envelope->id(), kind_of(envelope->request()), arrived};
+  if (serve_in_turn(asked, envelope->request())) return Served::kAnswered;
+  return reply(asked, answer(envelope->request()));
+}
+
+ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> answered) {
   control::Envelope reply;
   reply.set_magic(control::kMagic);
-  reply.set_id(envelope->id());
+  reply.set_id(asked.id);
   std::vector<UniqueFd> descriptors;
   if (answered) {
     *reply.mutable_reply() = std::move(answered->reply);
@@ -170,7 +173,7 @@ ServerSession::Served ServerSession::serve(const transport::ControlMessage& mess
   } else {
     *reply.mutable_reply()->mutable_failure() = control::to_failure(answered.error());
   }
-  server_.metrics().request(kind_of(envelope->request()), answered.ok(), Clock::now() - arrived);
+  server_.metrics().request(asked.kind, answered.ok(), Clock::now() - asked.arrived);
   auto bytes = control::encode(reply);
   if (!bytes) {
     log::warn("session {}: {}", endpoint_->peer(), bytes.error().message());
@@ -202,14 +205,14 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request) {
       answer.reply.mutable_ping();
       return answer;
     }
-    // Not served yet.
-    case Request::kProve:
+    case Request::kGrantState: return grant_state(request.grant_state());
+    case Request::kEventAck: return event_ack(request.event_ack());
+    // Served in their turn, or not yet.
     case Request::kFence:
+    case Request::kProve:
     case Request::kResize:
-    case Request::kGrantState:
     case Request::kUsage:
     case Request::kGoodbye:
-    case Request::kEventAck:
     case Request::BODY_NOT_SET: break;
   }
   return Error{Code::kProtocol, "request"};
@@ -274,8 +277,7 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
 }
 
 Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& request) {
-  if (request.rights() == 0 || request.rights() > static_cast<std::uint32_t>(Rights::kAll))
-    return Error{Code::kInvalidArgument, "open"}.with_subject("rights");
+  if (released_) return Error{Code::kConnectionLost, "open"};
   const std::size_t most = server_.config().limits.session_regions_max;
   if (grants_.size() >= most)
     return Error{Code::kLimitExceeded, "regions open in one session"}
@@ -285,9 +287,9 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
   auto found = server_.catalog().open(request.name());
   if (!found) return found.error();
   const std::shared_ptr<RegionEntry> region = std::move(*found);
-  if (!includes(region->rights(), rights)) {
+  if (const Status may = may_open(*region, request.rights()); !may) {
     server_.catalog().close(*region);
-    return Error{Code::kNoRight, "open"}.with_subject(request.name());
+    return may.error();
   }
   auto grant = endpoint_->grant({.extents = region->memory()->stretches(),
                                  .rights = rights,
@@ -310,11 +312,14 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
     grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant)});
   }
   count_grants(1);
+  server_.grants().opened(*region, *this, opened.grant_id());
   return answer;
 }
 
 Result<ServerSession::Answer> ServerSession::extents(const control::ExtentsRequest& request) {
   const auto found = grants_.find(request.grant_id());
+  if (const auto why = taken(request.grant_id()); found == grants_.end() && why)
+    return Error{Code::kAccessRefused, "open"}.with_reason(*why);
   if (found == grants_.end() || request.first() >= found->second.grant.extents.size())
     return Error{Code::kInvalidArgument, "extents"};
   Answer answer;
@@ -325,20 +330,10 @@ Result<ServerSession::Answer> ServerSession::extents(const control::ExtentsReque
 
 Result<ServerSession::Answer> ServerSession::close(const control::CloseRequest& request) {
   const auto found = grants_.find(request.grant_id());
-  if (found == grants_.end()) return Error{Code::kInvalidArgument, "close"};
-  found->second.grant = {};
-  server_.catalog().close(*found->second.region);
-  grants_.erase(found);
-  {
-    // Notices of it may be on their way to the application.
-    const std::lock_guard lock{named_mutex_};
-    closed_.push_back(request.grant_id());
-    if (closed_.size() > kClosedMost) {
-      named_.erase(closed_.front());
-      closed_.pop_front();
-    }
-  }
-  count_grants(-1);
+  if (found != grants_.end())
+    give_up(found);
+  else if (!taken(request.grant_id()))
+    return Error{Code::kInvalidArgument, "close"};
   Answer answer;
   answer.reply.mutable_close();
   return answer;

@@ -47,6 +47,7 @@ limits:
   handshake_timeout: 100ms
   request_timeout: 1h
   drain_timeout: 2s
+  revoke_grace: 1ms
 log: {level: trace}
 metrics: {address: "[::1]:9471"}
 )");

@@ -65,6 +65,7 @@ limits:
   handshake_timeout: 5s                   # default
   request_timeout: 30s                    # default
   drain_timeout: 0s                       # default
+  revoke_grace: 1s                        # default
 log:
   level: info                             # default
 metrics:
@@ -166,6 +167,7 @@ class ShowProperty : public ::testing::Test {
     config.limits.sessions_max = static_cast<std::uint32_t>(1 + below(65536));
     config.limits.request_timeout = std::chrono::nanoseconds{100'000'000 + below(1'000'000'000)};
     config.limits.drain_timeout = std::chrono::milliseconds{below(3'600'000)};
+    config.limits.revoke_grace = std::chrono::milliseconds{1 + below(60'000)};
     config.log.level = one_of({LogLevel::kTrace, LogLevel::kWarn, LogLevel::kOff});
     if (below(2) == 0) config.metrics.address = "[::1]:9471";
     return config;

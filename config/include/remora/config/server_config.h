@@ -138,6 +138,8 @@ struct Limits {
   std::chrono::nanoseconds request_timeout = std::chrono::seconds{30};
   /// After a request to stop, sessions get this long to end by themselves.
   std::chrono::nanoseconds drain_timeout{0};
+  /// A client whose grant is taken back gets this long to stop using it; then it goes anyway.
+  std::chrono::nanoseconds revoke_grace = std::chrono::seconds{1};
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };

@@ -155,6 +155,14 @@ class Engine {
   /// kConnectionRefused, kUnreachable, kTimedOut.
   Result<Region> open_region(std::string_view uri, Rights rights) const;
 
+  /// As open_region, but every grant of the region that is older is taken back first, in every
+  /// session and this one too: it returns when nothing of them reaches the region any more. Their
+  /// operations then fail with kAccessRefused and Reason::kFenced. Clients that stop within the
+  /// server's `limits.revoke_grace` notice nothing else; of those that do not, the session ends.
+  /// Errors: also kBusy (over shm, where nobody can take memory back: a client that has it mapped
+  /// does not answer); kUnsupported (an older server).
+  Result<Region> fence_region(std::string_view uri, Rights rights) const;
+
   /// A session for control requests; the URI's region is ignored. Errors: as open_region.
   Result<Session> connect(std::string_view uri) const;
 

@@ -72,6 +72,11 @@ class Region {
   /// False once the session has ended; every further operation then fails with kConnectionLost.
   [[nodiscard]] bool connected() const noexcept;
 
+  /// A new grant of the same region with the same rights, after every older one has been taken back,
+  /// this one too: see Engine::fence_region. Blocks, at most the engine's control deadline.
+  /// Errors: as Engine::fence_region, and kConnectionLost.
+  Result<Region> fence() const;
+
   /// Errors: kInvalidArgument (depth), kOutOfMemory, kConnectionLost.
   Result<Queue> queue(const QueueOptions& options = {}) const;
 
