@@ -210,12 +210,22 @@ Outcome create(const Globals& globals, const CreateOptions& options) {
   return ExitCode::kOk;
 }
 
-Outcome remove(const Globals& globals, const std::string& text) {
+struct RemoveOptions {
+  std::string uri;
+  bool now = false;
+  bool when_unused = false;
+};
+
+Outcome remove(const Globals& globals, const RemoveOptions& options) {
+  const std::string& text = options.uri;
+  const Removal removal = options.now           ? Removal::kNow
+                          : options.when_unused ? Removal::kWhenUnused
+                                                : Removal::kIfUnused;
   const auto uri = parse_uri(text, true);
   if (!uri) return tl::make_unexpected(uri.error());
   const auto session = connect(globals, text);
   if (!session) return tl::make_unexpected(session.error());
-  if (const Status removed = session->remove_region(uri->region); !removed)
+  if (const Status removed = session->remove_region(uri->region, removal); !removed)
     return fail(removed.error(), "rm " + text);
   if (globals.json)
     print_json(Json{{"removed", uri->region}});
@@ -256,9 +266,16 @@ void add_admin_commands(Commands& commands) {
   add_uri(command, *uri);
   Commands::on_run(command, [&commands, uri] { return stat(commands.globals(), *uri); });
 
+  const auto removal = std::make_shared<RemoveOptions>();
   command = commands.add("rm", "Remove a region that nobody has open");
-  add_uri(command, *uri);
-  Commands::on_run(command, [&commands, uri] { return remove(commands.globals(), *uri); });
+  add_uri(command, removal->uri);
+  CLI::Option* const now =
+      command->add_flag("--now", removal->now, "Take it from those who have it open first");
+  command
+      ->add_flag("--when-unused", removal->when_unused,
+                 "Let those who have it open keep it until they close it; its name is free at once")
+      ->excludes(now);
+  Commands::on_run(command, [&commands, removal] { return remove(commands.globals(), *removal); });
 }
 
 }  // namespace remora::apps

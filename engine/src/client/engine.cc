@@ -149,10 +149,11 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, bool fence
     if (session) {
       const std::string reason = std::string{to_string(candidate.kind)} + ": " + candidate.reason +
                                  (passed_over.empty() ? "" : " (" + passed_over + ")");
-      auto region = (*session)->open(
-          uri.region, rights, reason, deadline,
-          fence ? SessionCore::Opening::kFence : SessionCore::Opening::kOpen);
+      auto region =
+          (*session)->open(uri.region, rights, reason, deadline,
+                           fence ? SessionCore::Opening::kFence : SessionCore::Opening::kOpen);
       if (region) {
+        (*region)->set_uri(uri);
         log::info("{}: {}", uri.text(), reason);
         return Region{std::move(*region)};
       }
@@ -387,6 +388,9 @@ TransportKind Session::transport() const noexcept { return core_->kind(); }
 bool Session::connected() const noexcept { return core_->connected(); }
 
 Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
+  if (spec.lifetime != Lifetime::kPersistent && core_->version() < 2)
+    return Error{Code::kUnsupported, "create with a lifetime (an older server)"}.with_subject(
+        spec.name);
   control::Request request;
   control::Region& region = *request.mutable_create()->mutable_region();
   region.set_name(spec.name);
@@ -395,6 +399,8 @@ Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
   region.set_rights(static_cast<std::uint32_t>(spec.rights));
   region.set_atomic_domain(spec.atomic_domain);
   region.set_shm(spec.shm);
+  region.set_lifetime(static_cast<control::Lifetime>(spec.lifetime));
+  region.set_ttl_ms(static_cast<std::uint64_t>(std::max<std::int64_t>(spec.ttl.count(), 0)));
   auto answer = core_->call(std::move(request), "create");
   if (!answer) return answer.error();
   return control::to_info(answer->reply.create().region());
@@ -428,9 +434,12 @@ Result<RegionInfo> Session::stat(std::string_view name) const {
   return control::to_info(answer->reply.stat().region());
 }
 
-Status Session::remove_region(std::string_view name) const {
+Status Session::remove_region(std::string_view name, Removal removal) const {
+  if (removal != Removal::kIfUnused && core_->version() < 2)
+    return Error{Code::kUnsupported, "remove (an older server)"}.with_subject(name);
   control::Request request;
   request.mutable_remove()->set_name(std::string{name});
+  request.mutable_remove()->set_removal(static_cast<control::Removal>(removal));
   auto answer = core_->call(std::move(request), "remove");
   if (!answer) return answer.error();
   return {};

@@ -143,6 +143,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
 
   [[nodiscard]] EngineCore& engine() const noexcept { return *engine_; }
   [[nodiscard]] const ServerInfo& server() const noexcept { return server_; }
+  /// Of the protocol, once greeted.
+  [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
   [[nodiscard]] TransportKind kind() const noexcept { return endpoint_->kind(); }
   [[nodiscard]] const std::string& local_device() const noexcept { return endpoint_->device(); }
   [[nodiscard]] bool connected() const noexcept { return !lost_.load(std::memory_order_acquire); }
@@ -272,14 +274,15 @@ class RegionCore {
   [[nodiscard]] const std::string& transport_reason() const noexcept { return transport_reason_; }
   [[nodiscard]] SessionCore& session() const noexcept { return *session_; }
   [[nodiscard]] std::uint64_t grant_id() const noexcept { return grant_id_; }
+  /// How it was asked for; set before anybody else has it.
+  [[nodiscard]] const Uri& uri() const noexcept { return uri_; }
+  void set_uri(Uri uri) { uri_ = std::move(uri); }
 
   /// The server takes the grant back: from now on every operation is refused before its lane. Any
   /// thread.
   void revoke(Reason reason) noexcept;
   /// Why it was taken back, or kNone. Any thread.
-  [[nodiscard]] Reason revoked() const noexcept {
-    return revoked_.load(std::memory_order_acquire);
-  }
+  [[nodiscard]] Reason revoked() const noexcept { return revoked_.load(std::memory_order_acquire); }
   /// Whether a checked operation of this session is of this grant.
   [[nodiscard]] bool owns(const OperationRecord& operation) const noexcept;
   /// Queues that may have taken operations of this grant.
@@ -335,16 +338,15 @@ class RegionCore {
     const std::uint64_t length_bytes = operation.length_bytes;
     // No length of 0, which a part outside of known memory has too, and no offset beyond the end
     // less that length.
-    if (length_bytes - 1 >= __atomic_load_n(&bytes_max[static_cast<std::size_t>(
-                                                operation.request.opcode)],
-                                            __ATOMIC_RELAXED) ||
+    if (length_bytes - 1 >= bytes_max[static_cast<std::size_t>(operation.request.opcode)] ||
         operation.offset_bytes > quick_.size_bytes - length_bytes)
       return false;
+    // Of a grant that has been taken back nothing fits.
     if (operation.memory != nullptr) [[likely]] {
-      const std::uint64_t key_word = operation.memory->key_word(quick_.domain_index);
+      const std::uint64_t key_word = operation.memory->key_word(quick_.domain());
       if (key_word == 0) return false;
       operation.request.local_key = static_cast<std::uint32_t>(key_word);
-    } else if (quick_.needs_keys || operation.request.local == nullptr) {
+    } else if (quick_.domain() != kNoMemoryDomain || operation.request.local == nullptr) {
       return false;
     }
     operation.outcome = {};
@@ -364,21 +366,27 @@ class RegionCore {
   std::uint64_t grant_id_;
   transport::AttachedGrant grant_;
   std::string transport_reason_;
+  Uri uri_;
   bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
   /// What every operation is held against, in one place.
   struct Quick {
     std::uint64_t size_bytes;
     std::uint32_t request_bytes_max;
     std::uint32_t inline_bytes_max;
-    std::size_t domain_index;
+    std::size_t domain_index;  ///< read by many, written once: kKeylessDomain when it is taken back
     bool needs_keys;
     std::uint32_t remote_key;
     std::uint64_t remote_address;
     BytesMax bytes_max;
     LaneDriver* only_lane;          ///< null: there are several
     BytesMax one_extent_bytes_max;  ///< 0 where there are several: the region begins elsewhere too
+
+    [[nodiscard]] std::size_t domain() const noexcept {
+      return __atomic_load_n(&domain_index, __ATOMIC_RELAXED);
+    }
   };
   Quick quick_;
+  std::size_t domain_index_;  ///< also of a grant that has been taken back
   std::atomic<Reason> revoked_{Reason::kNone};
   struct Told {
     QueueCore* queue;

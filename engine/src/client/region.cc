@@ -44,8 +44,8 @@ Outcome RegionCore::judge(const OperationRecord& operation) const noexcept {
 
 /// Registers the application's memory where that has to be and is not yet.
 Outcome RegionCore::admit_memory(LocalMemory* memory) const noexcept {
-  if (!quick_.needs_keys || memory == nullptr || memory->registered(quick_.domain_index)) return {};
-  const Status made = memory->register_with(*session_->memory_domain(), quick_.domain_index);
+  if (!quick_.needs_keys || memory == nullptr || memory->registered(domain_index_)) return {};
+  const Status made = memory->register_with(*session_->memory_domain(), domain_index_);
   if (made) return {};
   Outcome failed = Outcome::failure(made.error().code(), made.error().reason());
   failed.detail = static_cast<std::uint32_t>(made.error().system_errno());
@@ -70,7 +70,7 @@ bool RegionCore::check_closely(OperationRecord& operation) const noexcept {
   if (!operation.outcome.ok) return count_refused(operation);
   const Opcode opcode = operation.request.opcode;
   const bool registered = quick_.needs_keys && operation.memory != nullptr;
-  if (registered) operation.request.local_key = operation.memory->key(quick_.domain_index);
+  if (registered) operation.request.local_key = operation.memory->key(domain_index_);
   const bool inlined = opcode == Opcode::kWrite && operation.memory == nullptr &&
                        operation.length_bytes <= quick_.inline_bytes_max;
   // What needs a key and has none goes through memory of the engine's, a part at a time.
@@ -199,6 +199,7 @@ Result<Region> Region::fence() const {
                              deadline_after(session.engine().options().control_deadline),
                              detail::SessionCore::Opening::kFence);
   if (!fenced) return fenced.error();
+  (*fenced)->set_uri(core_->uri());
   return Region{std::move(*fenced)};
 }
 

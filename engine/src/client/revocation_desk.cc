@@ -134,11 +134,11 @@ Reason RevocationDesk::why_refused(const OperationRecord& operation) noexcept {
   const auto region = region_of(operation);
   if (region == nullptr) return Reason::kNone;
   if (const Reason known = region->revoked(); known != Reason::kNone) return known;
-  if (loop_.is_loop_thread()) return Reason::kNone;  // nobody would hear the answer
+  // Nobody would hear the answer, or there is none.
+  if (loop_.is_loop_thread() || session_.version() < 2) return Reason::kNone;
   control::Request request;
   request.mutable_grant_state()->set_grant_id(region->grant_id());
-  const auto answer = session_.call(std::move(request), "grant state",
-                                    Clock::now() + kAskTimeout);
+  const auto answer = session_.call(std::move(request), "grant state", Clock::now() + kAskTimeout);
   // What the server had said before its answer, or before it hung up, is known by now.
   const Deadline read_by = Clock::now() + kReadTimeout;
   while (!answer && region->revoked() == Reason::kNone && !session_.heard_all() &&

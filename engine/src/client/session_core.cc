@@ -264,8 +264,7 @@ void SessionCore::deliver(ControlMessage message) {
     waiters_.erase(found);
     room_.notify_one();
     if (envelope->reply().has_open()) late_grant = envelope->reply().open().grant_id();
-    if (envelope->reply().has_fence())
-      late_grant = envelope->reply().fence().opened().grant_id();
+    if (envelope->reply().has_fence()) late_grant = envelope->reply().fence().opened().grant_id();
   }
   if (late_grant != 0) close_unanswered(late_grant);
 }
@@ -415,7 +414,8 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
              .remote_address = grant_.extents.front().remote_address,
              .bytes_max = {},
              .only_lane = session_->lanes().size() == 1 ? session_->lanes().front().get() : nullptr,
-             .one_extent_bytes_max = {}} {
+             .one_extent_bytes_max = {}},
+      domain_index_{quick_.domain_index} {
   for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
     if (includes(rights_, right_for(opcode)))
       quick_.bytes_max[static_cast<std::size_t>(opcode)] =

@@ -87,8 +87,7 @@ void RegionCore::revoke(Reason reason) noexcept {
   Reason none = Reason::kNone;
   revoked_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
   // Every operation is looked at closely from now on.
-  for (BytesMax* bytes_max : {&quick_.bytes_max, &quick_.one_extent_bytes_max})
-    for (std::uint64_t& most : *bytes_max) __atomic_store_n(&most, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&quick_.domain_index, kKeylessDomain, __ATOMIC_RELAXED);
 }
 
 bool RegionCore::owns(const OperationRecord& operation) const noexcept {

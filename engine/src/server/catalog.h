@@ -36,10 +36,12 @@ class RegionEntry {
 
  private:
   friend class Catalog;
+  [[nodiscard]] bool expired() const noexcept;
   RegionInfo info_;
   std::shared_ptr<RegionMemory> memory_;
   std::atomic<std::uint64_t> epoch_;
   std::atomic<std::uint64_t> open_count_{0};
+  std::atomic<Clock::rep> idle_since_{Clock::now().time_since_epoch().count()};
 };
 
 class Catalog {
@@ -59,6 +61,12 @@ class Catalog {
   [[nodiscard]] bool holds(const RegionEntry& entry) const;
   /// Gives the region the next epoch.
   void raise_epoch(RegionEntry& entry) noexcept;
+  /// Nobody can open the region any more, and its name is free. False: it was so before.
+  bool retire(const RegionEntry& entry) noexcept;
+  /// Regions that nobody has had open for their ttl.
+  [[nodiscard]] std::vector<std::shared_ptr<RegionEntry>> expired() const;
+  /// Removes a region that is still expired.
+  bool expire(const RegionEntry& entry) noexcept;
   /// Errors: kUnknownRegion, kBusy.
   Status remove(std::string_view name);
   /// Up to `most` regions with names greater than `after`, in order.

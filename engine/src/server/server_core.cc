@@ -220,6 +220,7 @@ Status ServerCore::begin() {
     desk_->beat();
     end_late_arrivals();
     bury_zombies();
+    remove_expired();
   });
   room_event_ = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!room_event_) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
@@ -281,12 +282,14 @@ void ServerCore::stop() noexcept {
   pool_series_.clear();
 }
 
-void ServerCore::enqueue(std::function<void()> job) {
+bool ServerCore::enqueue(std::function<void()> job) {
   {
     const std::lock_guard lock{mutex_};
+    if (stopping_) return false;
     jobs_.push_back(std::move(job));
   }
   job_added_.notify_one();
+  return true;
 }
 
 void ServerCore::work() noexcept {
@@ -521,12 +524,6 @@ Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string&
 Result<RegionInfo> ServerCore::create_region(RegionSpec spec) {
   const std::string device = spec.shm || devices_.empty() ? "" : devices_.front();
   return create_region(std::move(spec), device);
-}
-
-Status ServerCore::remove_region(std::string_view name) {
-  auto removed = catalog_.remove(name);
-  metrics_.regions(catalog_.size());
-  return removed;
 }
 
 std::string ServerCore::metrics_address() const { return metrics_address_; }

@@ -73,13 +73,18 @@ class ServerCore {
   void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   /// Any thread: the session has room for notices that it had none for.
   void look_for_notices(std::uint64_t session_id) noexcept;
-  /// Runs `job` on the worker.
-  void enqueue(std::function<void()> job);
+  /// Runs `job` on the worker. False: there is none any more.
+  bool enqueue(std::function<void()> job);
   /// `device`: the session's, for "auto"; empty for none. Errors: as Session::create_region.
   Result<RegionInfo> create_region(RegionSpec spec, const std::string& device);
   /// For the application itself: "auto" is the CPU with shm or without a device, else the device.
   Result<RegionInfo> create_region(RegionSpec spec);
-  Status remove_region(std::string_view name);
+  /// Not Removal::kNow. Errors: as Server::remove_region.
+  Status remove_region(std::string_view name, Removal removal);
+  /// Worker: takes the region's grants back; it is gone when `then` is called.
+  void remove_now(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
+  /// As remove_now(), by any other thread, which waits for it.
+  Status remove_now(std::string_view name);
   [[nodiscard]] std::size_t session_count() const;
   /// How long the worker has been at what it does now; 0 where it does nothing.
   [[nodiscard]] std::chrono::seconds job_age() const noexcept;
@@ -117,6 +122,7 @@ class ServerCore {
   void end_session(std::uint64_t id, SessionEnd why) noexcept;
   void end_late_arrivals() noexcept;
   void bury_zombies();
+  void remove_expired();
   void work() noexcept;
 
   config::ServerConfig config_;

@@ -87,6 +87,8 @@ void ServerSession::release() noexcept {
   released_ = true;
   events_.clear();
   while (!grants_.empty()) give_up(grants_.begin());
+  for (const auto& weak : std::exchange(own_regions_, {}))
+    if (const auto region = weak.lock()) server_.remove_now(region, [] {});
 }
 
 std::size_t ServerSession::NoticeDesk::reserve(std::size_t most) noexcept {
@@ -268,9 +270,15 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
                   .block_bytes = asked.block_bytes(),
                   .rights = static_cast<Rights>(asked.rights()),
                   .atomic_domain = asked.atomic_domain(),
-                  .shm = asked.shm()};
+                  .shm = asked.shm(),
+                  .lifetime = static_cast<Lifetime>(asked.lifetime()),
+                  .ttl = std::chrono::milliseconds{asked.ttl_ms()}};
+  if (!control::Lifetime_IsValid(asked.lifetime()) || asked.ttl_ms() > control::kTtlMsMax)
+    return Error{Code::kInvalidArgument, "create"}.with_subject("lifetime");
   auto created = server_.create_region(std::move(spec), endpoint_->device());
   if (!created) return created.error();
+  if (created->lifetime == Lifetime::kSession)
+    if (const auto entry = server_.catalog().find(created->name)) own_regions_.push_back(*entry);
   Answer answer;
   *answer.reply.mutable_create()->mutable_region() = control::to_message(*created);
   return answer;
@@ -358,7 +366,10 @@ Result<ServerSession::Answer> ServerSession::stat(const control::StatRequest& re
 }
 
 Result<ServerSession::Answer> ServerSession::remove(const control::RemoveRequest& request) {
-  if (auto status = server_.remove_region(request.name()); !status) return status.error();
+  const auto removal = static_cast<Removal>(request.removal());
+  if (removal != Removal::kIfUnused && removal != Removal::kWhenUnused)
+    return Error{Code::kInvalidArgument, "remove"}.with_subject("kind of removal");
+  if (auto status = server_.remove_region(request.name(), removal); !status) return status.error();
   Answer answer;
   answer.reply.mutable_remove();
   return answer;

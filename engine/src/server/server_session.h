@@ -3,8 +3,8 @@
 /// One client, as the server sees it: its endpoint, its grants, its requests.
 
 #include <atomic>
-#include <cstdint>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -144,6 +144,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   bool serve_in_turn(const Asked& asked, const control::Request& request);
   using TurnJob = std::function<void(ServerSession&, const std::shared_ptr<RegionEntry>&)>;
   void in_turn(const Asked& asked, const std::string& name, TurnJob job);
+  void remove_now(const Asked& asked, const std::string& name);
   void fence(const Asked& asked, const control::FenceRequest& request,
              const std::shared_ptr<RegionEntry>& region);
   [[nodiscard]] Status may_open(const RegionEntry& region, std::uint32_t rights) const;
@@ -170,6 +171,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   std::uint64_t lane_secret_;
   std::unique_ptr<transport::ServerEndpoint> endpoint_;
   Grants grants_;
+  std::vector<std::weak_ptr<RegionEntry>> own_regions_;  ///< that go with this
   bool released_ = false;
   std::unordered_map<std::uint64_t, Reason> taken_;
   std::deque<std::uint64_t> taken_order_;

@@ -61,14 +61,13 @@ bool ServerSession::begin_revoking(std::uint64_t grant_id, Reason reason,
   control::Event::Revoking& revoking = *event.mutable_revoking();
   revoking.set_grant_id(grant_id);
   revoking.set_reason(static_cast<std::uint32_t>(reason));
-  revoking.set_grace_ms(static_cast<std::uint64_t>(
-      std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
+  revoking.set_grace_ms(
+      static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
   tell(std::move(event));
   return true;
 }
 
-void ServerSession::take_back(std::uint64_t grant_id, Reason reason,
-                              ServerMetrics::TakenBack how) {
+void ServerSession::take_back(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how) {
   const auto found = grants_.find(grant_id);
   if (found == grants_.end()) return;
   log::debug("session {:x}: grant {} of {}: {}{}", id_, grant_id, found->second.region->name(),
@@ -122,8 +121,7 @@ Result<ServerSession::Answer> ServerSession::grant_state(
   state.set_holds(grants_.contains(request.grant_id()));
   if (state.holds()) return answer;
   state.set_code(static_cast<std::uint32_t>(Code::kAccessRefused));
-  state.set_reason(
-      static_cast<std::uint32_t>(taken(request.grant_id()).value_or(Reason::kNone)));
+  state.set_reason(static_cast<std::uint32_t>(taken(request.grant_id()).value_or(Reason::kNone)));
   return answer;
 }
 
@@ -145,21 +143,35 @@ bool ServerSession::serve_in_turn(const Asked& asked, const Request& request) {
                 self.fence(asked, fence, region);
               });
       return true;
+    case Request::kRemove:
+      if (request.remove().removal() != control::REMOVAL_NOW) return false;
+      remove_now(asked, request.remove().name());
+      return true;
     default: return false;
   }
+}
+
+void ServerSession::remove_now(const Asked& asked, const std::string& name) {
+  auto region = server_.catalog().find(name);
+  if (!region) return reply_later(asked, region.error());
+  server_.remove_now(*region, [self = shared_from_this(), asked] {
+    Answer answer;
+    answer.reply.mutable_remove();
+    self->reply_later(asked, std::move(answer));
+  });
 }
 
 /// Runs `job` when nobody else has its turn at the region, unless that has gone by then.
 void ServerSession::in_turn(const Asked& asked, const std::string& name, TurnJob job) {
   auto region = server_.catalog().find(name);
   if (!region) return reply_later(asked, region.error());
-  server_.grants().in_turn(*region, [self = shared_from_this(), asked, region = *region,
-                                     job = std::move(job)] {
-    if (!self->server_.catalog().holds(*region))
-      return self->reply_later(
-          asked, Error{Code::kUnknownRegion, "region"}.with_subject(region->name()));
-    job(*self, region);
-  });
+  server_.grants().in_turn(
+      *region, [self = shared_from_this(), asked, region = *region, job = std::move(job)] {
+        if (!self->server_.catalog().holds(*region))
+          return self->reply_later(
+              asked, Error{Code::kUnknownRegion, "region"}.with_subject(region->name()));
+        job(*self, region);
+      });
 }
 
 /// What would keep this session from opening the region, whatever else there is.
@@ -186,9 +198,7 @@ void ServerSession::fence(const Asked& asked, const control::FenceRequest& reque
       [self = shared_from_this(), asked, region, wanted = std::move(wanted)](std::size_t left) {
         if (left != 0)
           return self->reply_later(
-              asked, Error{Code::kBusy, "fence (clients over shm that do not answer have it mapped)"}
-                         .with_subject(region->name())
-                         .with_limit(left, 0));
+              asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(left, 0));
         self->server_.catalog().raise_epoch(*region);
         auto opened = self->open(wanted);
         if (!opened) return self->reply_later(asked, opened.error());

@@ -130,8 +130,9 @@ class Session {
   Result<std::vector<RegionInfo>> regions() const;
   /// Errors: kUnknownRegion.
   Result<RegionInfo> stat(std::string_view name) const;
-  /// Its memory is zeroed before it is used again. Errors: kUnknownRegion; kBusy while it is open.
-  Status remove_region(std::string_view name) const;
+  /// Its memory is zeroed before it is used again. Errors: kUnknownRegion; kBusy while it is open
+  /// (kIfUnused); kUnsupported (an older server knows no other removal).
+  Status remove_region(std::string_view name, Removal removal = Removal::kIfUnused) const;
 
  private:
   std::shared_ptr<detail::SessionCore> core_;

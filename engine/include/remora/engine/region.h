@@ -24,6 +24,28 @@ class AsyncRegion;
 class CallbackQueue;
 class Resume;
 
+/// When a region goes by itself.
+enum class Lifetime : std::uint8_t {
+  kPersistent,  ///< never: it is removed
+  kSession,     ///< with the session that created it
+  kTtl          ///< when nobody has had it open for its ttl
+};
+[[nodiscard]] constexpr std::string_view to_string(Lifetime lifetime) noexcept {
+  switch (lifetime) {
+    case Lifetime::kPersistent: return "persistent";
+    case Lifetime::kSession: return "session";
+    case Lifetime::kTtl: return "ttl";
+  }
+  return "unknown";
+}
+
+/// What becomes of those who have a region open that is removed.
+enum class Removal : std::uint8_t {
+  kIfUnused,    ///< nothing: then it is not removed
+  kWhenUnused,  ///< they keep it until they close it; the name is free at once
+  kNow          ///< their grants are taken back first, as by a fence, with Reason::kRevoked
+};
+
 /// What a server says of a region.
 struct RegionInfo {
   std::string name{};
@@ -32,9 +54,11 @@ struct RegionInfo {
   Rights rights = Rights::kNone;  ///< the most that a grant of it can carry
   std::string atomic_domain{};    ///< "none", "cpu", or the server device's name
   bool shm = false;               ///< clients on the same host may map it
-  std::uint64_t epoch = 0;
+  std::uint64_t epoch = 0;        ///< greater after each fence
   std::uint64_t extent_count = 0;
   std::uint64_t open_count = 0;  ///< grants that are out
+  Lifetime lifetime = Lifetime::kPersistent;
+  std::chrono::milliseconds ttl{0};
 };
 
 /// What create asks for.
@@ -47,6 +71,9 @@ struct RegionSpec {
   /// when created over rdma, else "cpu".
   std::string atomic_domain = "auto";
   bool shm = false;
+  Lifetime lifetime = Lifetime::kPersistent;
+  std::chrono::milliseconds ttl{
+      0};  ///< of Lifetime::kTtl: 100 ms to 365 days; looked at each 250 ms
 };
 
 /// A region that this process may use: one grant. Copyable handle; the grant ends with the last
@@ -72,8 +99,8 @@ class Region {
   /// False once the session has ended; every further operation then fails with kConnectionLost.
   [[nodiscard]] bool connected() const noexcept;
 
-  /// A new grant of the same region with the same rights, after every older one has been taken back,
-  /// this one too: see Engine::fence_region. Blocks, at most the engine's control deadline.
+  /// A new grant of the same region with the same rights, after every older one has been taken
+  /// back, this one too: see Engine::fence_region. Blocks, at most the engine's control deadline.
   /// Errors: as Engine::fence_region, and kConnectionLost.
   Result<Region> fence() const;
 
@@ -128,6 +155,7 @@ class Region {
                                   std::chrono::nanoseconds deadline = {}) const;
 
  private:
+  friend class Lock;
   friend class Queue;
   std::shared_ptr<detail::RegionCore> core_;
 };
