@@ -27,7 +27,9 @@ Json to_json(const RegionInfo& region) {
               {"shm", region.shm},
               {"epoch", region.epoch},
               {"extents", region.extent_count},
-              {"open", region.open_count}};
+              {"open", region.open_count},
+              {"lifetime", to_string(region.lifetime)},
+              {"ttl_seconds", static_cast<double>(region.ttl.count()) / 1000.0}};
 }
 
 std::string hexadecimal(std::uint64_t value) {
@@ -158,6 +160,7 @@ Outcome stat(const Globals& globals, const std::string& text) {
 struct CreateOptions {
   std::string uri;
   std::string rights = "read,write,atomic";
+  std::chrono::nanoseconds ttl{0};
   RegionSpec spec;
 };
 
@@ -191,6 +194,10 @@ Outcome create(const Globals& globals, const CreateOptions& options) {
     return fail(ExitCode::kUsage, "--size " + format_size(spec.size_bytes) +
                                       " is not a positive multiple of --block " +
                                       format_size(spec.block_bytes));
+  if (options.ttl > options.ttl.zero()) {
+    spec.lifetime = Lifetime::kTtl;
+    spec.ttl = std::chrono::ceil<std::chrono::milliseconds>(options.ttl);
+  }
   const auto session = connect(globals, options.uri);
   if (!session) return tl::make_unexpected(session.error());
   const auto region = session->create_region(spec);
@@ -247,6 +254,8 @@ void add_create(Commands& commands) {
       ->type_name("DOMAIN");
   command->add_option("--rights", options->rights, "What clients may do (read,write,atomic)")
       ->type_name("RIGHTS");
+  add_duration(command, "--ttl", options->ttl,
+               "Let it go by itself when nobody has had it open for so long (never)");
   command->add_flag("--shm", options->spec.shm,
                     "Let clients of the same user on the server's host map it");
   Commands::on_run(command, [&commands, options] { return create(commands.globals(), *options); });

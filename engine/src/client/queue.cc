@@ -44,8 +44,8 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
       ring_(std::bit_ceil(depth)),
       sink_{ring_},
       ready_(depth) {
-  region->join(*this);
   regions_.emplace(region_, std::move(region));
+  region_->join(*this);
   for (std::size_t i = 0; i < table_.size(); ++i) {
     table_[i].ticket = Ticket{static_cast<std::uint32_t>(i), 0};
     table_[i].next = i + 1 < table_.size() ? &table_[i + 1] : nullptr;

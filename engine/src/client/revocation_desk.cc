@@ -124,9 +124,14 @@ Status RevocationDesk::start_timer() {
 }
 
 std::shared_ptr<RegionCore> RevocationDesk::region_of(const OperationRecord& operation) {
-  const std::lock_guard lock{mutex_};
-  for (const auto& [grant_id, weak] : regions_)
-    if (auto region = weak.lock(); region != nullptr && region->owns(operation)) return region;
+  // Let go of without the lock: a region that goes takes it.
+  std::vector<std::shared_ptr<RegionCore>> regions;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [grant_id, weak] : regions_) regions.push_back(weak.lock());
+  }
+  for (auto& region : regions)
+    if (region != nullptr && region->owns(operation)) return std::move(region);
   return nullptr;
 }
 

@@ -56,7 +56,7 @@ class RevocationDesk {
 
   SessionCore& session_;
   EventLoop& loop_;
-  std::mutex mutex_;  // what follows
+  std::mutex mutex_;                                            // what follows
   std::map<std::uint64_t, std::weak_ptr<RegionCore>> regions_;  ///< by grant
   /// Taken back before they were known here: their opening is under way.
   std::map<std::uint64_t, Reason> unknown_;

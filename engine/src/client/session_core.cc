@@ -271,6 +271,8 @@ void SessionCore::deliver(ControlMessage message) {
 
 void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
   if (!connected()) return;
+  // It is this thread that would hear the answer.
+  if (loop_.is_loop_thread()) return close_unanswered(grant_id);
   // One caller has waited for a server that does not answer; the others need not.
   const auto patience = unresponsive_.load() ? std::chrono::seconds{0} : kCloseTimeout;
   Request request;

@@ -72,6 +72,7 @@ void GrantDesk::tick() {
       over.push_back(books.region);
   for (const auto& region : over) {
     Books& books = books_[region.get()];
+    if (books.under_way == nullptr) continue;  // what went before has ended it
     books.starting = true;
     const auto holders = books.holders;
     for (const auto& [holder, session] : holders)

@@ -7,8 +7,8 @@ namespace remora::detail {
 
 namespace {
 constexpr std::array<const char*, static_cast<std::size_t>(RequestKind::kCount)> kRequestNames{
-    "hello", "create", "open", "extents", "close", "list", "stat", "remove", "ping", "notify",
-    "fence", "resize", "grant_state", "event_ack"};
+    "hello",  "create", "open",   "extents", "close",  "list",        "stat",
+    "remove", "ping",   "notify", "fence",   "resize", "grant_state", "event_ack"};
 constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::kShm,
                                           TransportKind::kTcp};
 }  // namespace
