@@ -65,8 +65,8 @@ TEST_P(FenceTest, NothingIsFencedByWhoMayNotOpenIt) {
   const RegionInfo made = create({.rights = Rights::kReadWrite, .atomic_domain = "none"});
   const Region mine = open(made.name, Rights::kReadWrite);
   EXPECT_TRUE(fails_with(engine().fence_region(uri(made.name), Rights::kAll), Code::kNoRight));
-  EXPECT_TRUE(fails_with(engine().fence_region(uri("unknown"), Rights::kRead),
-                         Code::kUnknownRegion));
+  EXPECT_TRUE(
+      fails_with(engine().fence_region(uri("unknown"), Rights::kRead), Code::kUnknownRegion));
   EXPECT_TRUE(ok(mine.write_zeroes(ByteOffset{0}, 64)));
   EXPECT_EQ(session().stat(made.name).value().epoch, made.epoch);
 }

@@ -6,8 +6,10 @@
 
 int main(int argc, char** argv) {
   using namespace remora::test;  // NOLINT(google-build-using-namespace): the program is theirs
-  return run_tests_or_helper(
-      argc, argv,
-      {{"server", serve}, {"contend", contend}, {"hold", hold}, {"inherited", inherited},
-       {"write-late", write_late}});
+  return run_tests_or_helper(argc, argv,
+                             {{"server", serve},
+                              {"contend", contend},
+                              {"hold", hold},
+                              {"inherited", inherited},
+                              {"write-late", write_late}});
 }

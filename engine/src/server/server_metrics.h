@@ -71,7 +71,7 @@ class ServerMetrics {
   std::array<metrics::Counter, static_cast<std::size_t>(SessionEnd::kCount)> sessions_ended_{};
   std::array<metrics::Counter, static_cast<std::size_t>(Refusal::kCount)> refused_{};
   metrics::Counter violations_;
-  std::array<metrics::Counter, 3> notifications_{};  // by Heard
+  std::array<metrics::Counter, 3> notifications_{};           // by Heard
   std::array<std::array<metrics::Counter, 2>, 2> revoked_{};  // fenced or revoked, by TakenBack
   metrics::Gauge grants_;
   metrics::Gauge regions_;
