@@ -39,7 +39,9 @@ Json to_json(const RegionInfo& region) {
               {"extents", region.extent_count},
               {"open", region.open_count},
               {"owner", region.owner},
-              {"access", std::move(access)}};
+              {"access", std::move(access)},
+              {"lifetime", to_string(region.lifetime)},
+              {"ttl_seconds", static_cast<double>(region.ttl.count()) / 1000.0}};
 }
 
 std::string hexadecimal(std::uint64_t value) {
@@ -176,6 +178,7 @@ struct CreateOptions {
   std::string uri;
   std::vector<std::string> allow;
   std::string rights = "read,write,atomic";
+  std::chrono::nanoseconds ttl{0};
   RegionSpec spec;
 };
 
@@ -235,6 +238,10 @@ Outcome create(const Globals& globals, const CreateOptions& options) {
     return fail(ExitCode::kUsage, "--size " + format_size(spec.size_bytes) +
                                       " is not a positive multiple of --block " +
                                       format_size(spec.block_bytes));
+  if (options.ttl > options.ttl.zero()) {
+    spec.lifetime = Lifetime::kTtl;
+    spec.ttl = std::chrono::ceil<std::chrono::milliseconds>(options.ttl);
+  }
   const auto session = connect(globals, options.uri);
   if (!session) return tl::make_unexpected(session.error());
   const auto region = session->create_region(spec);
@@ -254,12 +261,22 @@ Outcome create(const Globals& globals, const CreateOptions& options) {
   return ExitCode::kOk;
 }
 
-Outcome remove(const Globals& globals, const std::string& text) {
+struct RemoveOptions {
+  std::string uri;
+  bool now = false;
+  bool when_unused = false;
+};
+
+Outcome remove(const Globals& globals, const RemoveOptions& options) {
+  const std::string& text = options.uri;
+  const Removal removal = options.now           ? Removal::kNow
+                          : options.when_unused ? Removal::kWhenUnused
+                                                : Removal::kIfUnused;
   const auto uri = parse_uri(text, true);
   if (!uri) return tl::make_unexpected(uri.error());
   const auto session = connect(globals, text);
   if (!session) return tl::make_unexpected(session.error());
-  if (const Status removed = session->remove_region(uri->region); !removed)
+  if (const Status removed = session->remove_region(uri->region, removal); !removed)
     return fail(removed.error(), "rm " + text);
   if (globals.json)
     print_json(Json{{"removed", uri->region}});
@@ -286,6 +303,8 @@ void add_create(Commands& commands) {
                    "NAME=read,write,atomic,admin: what another client may do ('*': every client)")
       ->type_name("NAME=RIGHTS")
       ->allow_extra_args(false);
+  add_duration(command, "--ttl", options->ttl,
+               "Let it go by itself when nobody has had it open for so long (never)");
   command->add_flag("--shm", options->spec.shm,
                     "Let clients of the same user on the server's host map it");
   Commands::on_run(command, [&commands, options] { return create(commands.globals(), *options); });
@@ -305,9 +324,16 @@ void add_admin_commands(Commands& commands) {
   add_uri(command, *uri);
   Commands::on_run(command, [&commands, uri] { return stat(commands.globals(), *uri); });
 
+  const auto removal = std::make_shared<RemoveOptions>();
   command = commands.add("rm", "Remove a region that nobody has open");
-  add_uri(command, *uri);
-  Commands::on_run(command, [&commands, uri] { return remove(commands.globals(), *uri); });
+  add_uri(command, removal->uri);
+  CLI::Option* const now =
+      command->add_flag("--now", removal->now, "Take it from those who have it open first");
+  command
+      ->add_flag("--when-unused", removal->when_unused,
+                 "Let those who have it open keep it until they close it; its name is free at once")
+      ->excludes(now);
+  Commands::on_run(command, [&commands, removal] { return remove(commands.globals(), *removal); });
 }
 
 }  // namespace remora::apps

@@ -377,6 +377,8 @@ constexpr auto kSessionKeep =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.session_keep; });
 constexpr auto kDrainTimeout =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.drain_timeout; });
+constexpr auto kRevokeGrace =
+    duration([](auto& c, std::size_t) -> auto& { return c.limits.revoke_grace; });
 constexpr auto kLogLevel =
     choice<LogLevel>([](auto& c, std::size_t) -> auto& { return c.log.level; });
 
@@ -498,6 +500,9 @@ constexpr std::array kKeys{
     ranged("limits.requests_per_second", KeyType::kNumber, 10, 1'000'000, kRequestsPerSecond,
            "Control requests of one session; twice as many may come at once. A client that asks "
            "more often loses its session."),
+    ranged("limits.revoke_grace", KeyType::kDuration, kMillisecond, kMinute, kRevokeGrace,
+           "A client whose grant is taken back gets this long to stop using it; then it goes "
+           "anyway."),
 
     group("log", KeyType::kMap, "What is written to standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,

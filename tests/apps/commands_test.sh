@@ -212,6 +212,24 @@ run 0 "create anew" "$remora" create "$(uri box)" --size 4MiB "${mapped[@]}"
 run 0 "read anew" "$remora" read "$(uri box)" --offset 100 --length 5 --json
 json "what was there is gone" '.hex == "0000000000"'
 
+exec 5<>"$work/silent"
+printf start >&5
+"$remora" put - "$(uri box)" <"$work/silent" >/dev/null 2>"$work/put.err" &
+holder=$!
+pids+=("$holder")
+is "it is open again" eventually opened
+run 2 "two kinds of removal" "$remora" rm "$(uri box)" --now --when-unused
+run 0 "rm --now of an open region" "$remora" rm "$(uri box)" --now
+run 3 "it is gone" "$remora" stat "$(uri box)"
+kill -TERM "$holder"
+exec 5>&-
+wait "$holder"
+is "its holder can be ended" same $? 143
+run 0 "create with a ttl" "$remora" create "$(uri brief)" --size 1MiB --ttl 500ms "${mapped[@]}" --json
+json "it is said" '.lifetime == "ttl" and .ttl_seconds == 0.5'
+gone() { ! "$remora" stat "$(uri brief)" >"$work/out" 2>"$work/err"; }
+is "it goes by itself" eventually gone
+
 stop_server
 is "the server ends cleanly" same "$status" 0
 is "nothing is left" nothing_left

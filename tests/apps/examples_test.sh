@@ -44,6 +44,22 @@ run 1 "coroutines with a missing region" "$bin/coroutines" "$(uri cache)" "$(uri
 run 0 "callbacks" "$bin/callbacks" "$(uri copied)"
 is "they read every block" has out "^[1-9][0-9]* of [0-9]* blocks hold something, read over $transport"
 run 0 "the copy is removed" "$remora" rm "$(uri copied)"
+"$bin/lock" "$(uri cache)" 50 >"$work/lock.out" 2>"$work/err" &
+other=$!
+pids+=("$other")
+run 0 "a lock" "$bin/lock" "$(uri cache)" 50
+is "the other holder ends" wait "$other"
+is "no count under the lock is lost" eval "cat '$work/out' '$work/lock.out' | grep -q '^counted to 100, token 100$'"
+"$bin/lock" "$(uri cache)" 1 1500 >"$work/lock.out" 2>"$work/err" &
+other=$!
+pids+=("$other")
+is "a holder that pauses has the lock" eventually eval \
+  "[[ \$('$remora' read '$(uri cache)' --offset 256 --length 3 | tr -d '\\0' | wc -c) != 0 ]]"
+run 0 "the next takes it" "$bin/lock" "$(uri cache)" 1
+is "it counts on" has out '^counted to 101, token 102$'
+wait "$other"
+is "the paused one is refused" same $? 3
+is "and told why" grep -q 'fenced by a newer grant' "$work/lock.out"
 mkfifo "$work/line"
 "$bin/embedded_client" "$(uri cache)" "$client_metrics" <"$work/line" >"$work/client.out" 2>"$work/err" &
 client=$!

@@ -104,6 +104,19 @@ int endure(const HelperArguments& arguments) {
   return 0;
 }
 
+int write_late(const HelperArguments& arguments) {
+  const Engine engine = patient_engine();
+  const Region region = engine.open_region(arguments.text("uri"), Rights::kAll).value();
+  const std::vector<std::byte> bytes(region.block_bytes(), std::byte{0xff});
+  say("ready");
+  if (!hear()) return 1;
+  const Status written = region.write(Block{0}, bytes);
+  say(written.ok() ? "ok"
+                   : std::string{to_string(written.error().code())} + ": " +
+                         std::string{to_string(written.error().reason())});
+  return 0;
+}
+
 int inherited(const HelperArguments& /*arguments*/) {
   int found = 0;
   std::error_code failed;

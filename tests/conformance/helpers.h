@@ -18,6 +18,10 @@ int hold(const HelperArguments& arguments);
 /// ended for good; then says "ok N uncertain N lost N resumed N ended REASON".
 int endure(const HelperArguments& arguments);
 
+/// "write-late": opens the region, says "ready"; at the first line of its parent writes 0xff over
+/// its first block and says how that ended: "ok", or code and reason.
+int write_late(const HelperArguments& arguments);
+
 /// "inherited": says how many descriptors it was born with that belong to regions, devices or
 /// sockets.
 int inherited(const HelperArguments& arguments);

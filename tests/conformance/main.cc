@@ -11,5 +11,6 @@ int main(int argc, char** argv) {
                               {"contend", contend},
                               {"hold", hold},
                               {"endure", endure},
-                              {"inherited", inherited}});
+                              {"inherited", inherited},
+                              {"write-late", write_late}});
 }

@@ -136,6 +136,28 @@ TEST_P(ProtectionTest, RightsThatWereNotGrantedAreRefused) {
   expect_refused(Opcode::kWrite, 0, 64, Rights::kRead | Rights::kAtomic);
 }
 
+/// It is told, and neither stops nor says that it has.
+TEST_P(ProtectionTest, ClientThatDoesNotGiveUpItsGrantLosesItByForce) {
+  RawSession stubborn{address_, GetParam()};
+  const RawSession::Grant target = stubborn.open("target", Rights::kAll);
+  const auto [start, length, address, key] = target.extents[0];
+  ASSERT_EQ(stubborn.run(Opcode::kRead, address, key, 64), CompletionStatus::kSuccess);
+  const auto began = std::chrono::steady_clock::now();
+  const Engine engine = Engine::open({}).value();
+  const Region fenced =
+      engine
+          .fence_region("remora://" + address_.host + ":" + std::to_string(address_.port) +
+                            "/target?transport=" + std::string{to_string(GetParam())},
+                        Rights::kRead)
+          .value();
+  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds{900});
+  EXPECT_EQ(stubborn.run(Opcode::kWrite, address, key, 64), CompletionStatus::kRemoteAccessError);
+  EXPECT_TRUE(stubborn.ended());
+  EXPECT_TRUE(unchanged());
+  std::vector<std::byte> seen(64);
+  EXPECT_TRUE(ok(fenced.read(ByteOffset{0}, seen)));
+}
+
 TEST_P(ProtectionTest, KeyOfAnotherSessionIsRefusedAndThatSessionGoesOn) {
   RawSession owner{address_, GetParam()};
   const RawSession::Grant right = owner.open("right", Rights::kAll);

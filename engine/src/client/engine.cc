@@ -154,7 +154,7 @@ std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadli
   return found;
 }
 
-Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
+Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, bool fence) {
   std::string passed_over;
   Error last{Code::kUnsupported, "open"};
   bool tried = false;
@@ -166,8 +166,11 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights) {
     if (session) {
       const std::string reason = std::string{to_string(candidate.kind)} + ": " + candidate.reason +
                                  (passed_over.empty() ? "" : " (" + passed_over + ")");
-      auto region = (*session)->open(uri.region, rights, reason, deadline);
+      auto region =
+          (*session)->open(uri.region, rights, reason, deadline,
+                           fence ? SessionCore::Opening::kFence : SessionCore::Opening::kOpen);
       if (region) {
+        (*region)->set_uri(uri);
         log::info("{}: {}", uri.text(), reason);
         return Region{std::move(*region)};
       }
@@ -378,14 +381,27 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   return Engine{std::move(*core)};
 }
 
-Result<Region> Engine::open_region(std::string_view text, Rights rights) const {
+namespace {
+
+Result<Region> open_or_fence(detail::EngineCore& core, std::string_view text, Rights rights,
+                             bool fence) {
   auto uri = Uri::parse(text);
   if (!uri) return uri.error();
   if (uri->region.empty())
     return Error{Code::kInvalidArgument, "URI without a region"}.with_subject(text);
   if (rights == Rights::kNone)
     return Error{Code::kInvalidArgument, "open without any right"}.with_subject(uri->region);
-  return core_->open_region(*uri, rights);
+  return core.open_region(*uri, rights, fence);
+}
+
+}  // namespace
+
+Result<Region> Engine::open_region(std::string_view text, Rights rights) const {
+  return open_or_fence(*core_, text, rights, false);
+}
+
+Result<Region> Engine::fence_region(std::string_view text, Rights rights) const {
+  return open_or_fence(*core_, text, rights, true);
 }
 
 Result<Session> Engine::connect(std::string_view text) const {
@@ -419,6 +435,9 @@ Status Session::settled(std::chrono::nanoseconds deadline) const {
 }
 
 Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
+  if (spec.lifetime != Lifetime::kPersistent && core_->version() < 2)
+    return Error{Code::kUnsupported, "create with a lifetime (an older server)"}.with_subject(
+        spec.name);
   control::Request request;
   control::Region& region = *request.mutable_create()->mutable_region();
   region.set_name(spec.name);
@@ -432,6 +451,8 @@ Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
     return Error{Code::kUnsupported, "create with an access list: the server is an older one"}
         .with_subject(spec.name);
   control::add_access(spec.access, region);
+  region.set_lifetime(static_cast<control::Lifetime>(spec.lifetime));
+  region.set_ttl_ms(static_cast<std::uint64_t>(std::max<std::int64_t>(spec.ttl.count(), 0)));
   auto answer = core_->call(std::move(request), "create");
   if (!answer) return answer.error();
   return control::to_info(answer->reply.create().region());
@@ -465,9 +486,12 @@ Result<RegionInfo> Session::stat(std::string_view name) const {
   return control::to_info(answer->reply.stat().region());
 }
 
-Status Session::remove_region(std::string_view name) const {
+Status Session::remove_region(std::string_view name, Removal removal) const {
+  if (removal != Removal::kIfUnused && core_->version() < 2)
+    return Error{Code::kUnsupported, "remove (an older server)"}.with_subject(name);
   control::Request request;
   request.mutable_remove()->set_name(std::string{name});
+  request.mutable_remove()->set_removal(static_cast<control::Removal>(removal));
   auto answer = core_->call(std::move(request), "remove");
   if (!answer) return answer.error();
   return {};

@@ -23,6 +23,7 @@
 #include "client/lane_driver.h"
 #include "client/local_memory.h"
 #include "client/parallel_copy.h"
+#include "client/revocation_desk.h"
 #include "control/messages.h"
 #include "support/event_loop.h"
 #include "support/placement.h"
@@ -33,6 +34,7 @@ namespace remora::detail {
 class Arena;
 class Poller;
 class Pollers;
+class QueueCore;
 class SessionCore;
 
 /// How a session's server is reached, again and again.
@@ -54,7 +56,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
   [[nodiscard]] metrics::Registry& registry() const noexcept { return *options_.registry; }
 
-  Result<Region> open_region(const Uri& uri, Rights rights);
+  Result<Region> open_region(const Uri& uri, Rights rights, bool fence = false);
   Result<std::shared_ptr<SessionCore>> connect(const Uri& uri);
 
   Result<std::shared_ptr<SlotStore>> allocate_slots(std::size_t count, std::size_t slot_bytes);
@@ -163,6 +165,11 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   [[nodiscard]] bool ended() const noexcept {
     return state_.load(std::memory_order_acquire) == State::kEnded;
   }
+  /// There is a connection to the server, if only to say hello by.
+  [[nodiscard]] bool reachable() const noexcept {
+    const State state = state_.load(std::memory_order_acquire);
+    return state == State::kUp || state == State::kJoining;
+  }
   /// Why it was interrupted or has ended.
   [[nodiscard]] Reason lost_reason() const noexcept { return lost_reason_.load(); }
   /// See Session::settled().
@@ -205,14 +212,26 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
     return call(std::move(request), operation, deadline_after(engine_->options().control_deadline));
   }
 
+  /// How a grant is asked for: beside older ones, or instead of them.
+  enum class Opening : std::uint8_t { kOpen, kFence };
   Result<std::shared_ptr<RegionCore>> open(const std::string& name, Rights rights,
-                                           std::string transport_reason, Deadline deadline);
+                                           std::string transport_reason, Deadline deadline,
+                                           Opening how = Opening::kOpen);
   /// Gives a grant back. Blocks for 2 s at most, once, where the server does not answer.
   void close_grant(std::uint64_t grant_id) noexcept;
   /// Tells the server of a write, where no lane does. Blocks until it has taken it.
   Status notify(const transport::Notice& notice, Deadline deadline);
   /// The lanes or the channel are gone: the session is interrupted, or ends.
   void fail(Reason reason) noexcept;
+
+  // Grants that are taken back.
+  [[nodiscard]] RevocationDesk& revocations() noexcept { return revocations_; }
+  /// What an event asks for is done. Waits for no answer.
+  void acknowledge(std::uint64_t event_id) noexcept;
+  /// Everything that the server has said before the session ended has been looked at.
+  [[nodiscard]] bool heard_all() const noexcept {
+    return heard_all_.load(std::memory_order_acquire);
+  }
 
  private:
   enum class State : std::uint8_t {
@@ -266,6 +285,9 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void ask_unanswered(control::Request request) noexcept;
   void close_unanswered(std::uint64_t grant_id) noexcept;
   void on_readable(transport::ClientEndpoint& endpoint) noexcept;
+  void hung_up(const transport::ClientEndpoint& endpoint, bool wrongly) noexcept;
+  Result<Answer> ask_for(const std::string& name, Rights rights, Opening how, Deadline deadline);
+  void on_event(const control::Event& event);
   void deliver(transport::ControlMessage message);
   Status send(control::Request request, std::uint64_t id, Deadline deadline,
               std::vector<std::byte>* raw = nullptr);
@@ -316,6 +338,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::mutex send_mutex_;
   mutable std::mutex regions_mutex_;
   std::map<std::uint64_t, OpenRegion> regions_;  ///< by grant
+  std::atomic<bool> heard_all_{false};
+  RevocationDesk revocations_;
 };
 
 using transport::right_for;
@@ -333,6 +357,23 @@ class RegionCore {
   [[nodiscard]] Rights rights() const noexcept { return rights_; }
   [[nodiscard]] const std::string& transport_reason() const noexcept { return transport_reason_; }
   [[nodiscard]] SessionCore& session() const noexcept { return *session_; }
+  [[nodiscard]] std::uint64_t grant_id() const noexcept { return grant_id_; }
+  /// How it was asked for; set before anybody else has it.
+  [[nodiscard]] const Uri& uri() const noexcept { return uri_; }
+  void set_uri(Uri uri) { uri_ = std::move(uri); }
+
+  /// The server takes the grant back: from now on every operation is refused before its lane. Any
+  /// thread.
+  void revoke(Reason reason) noexcept;
+  /// Why it was taken back, or kNone. Any thread.
+  [[nodiscard]] Reason revoked() const noexcept { return revoked_.load(std::memory_order_acquire); }
+  /// Whether a checked operation of this session is of this grant.
+  [[nodiscard]] bool owns(const OperationRecord& operation) const noexcept;
+  /// Queues that may have taken operations of this grant.
+  void join(QueueCore& queue);
+  void leave(const QueueCore& queue) noexcept;
+  /// After revoke(): has all of them look at what they have taken. False: not all have heard yet.
+  [[nodiscard]] bool tell_queues() noexcept;
 
   /// Makes a transfer ready for the lane, or refuses misuse. `operation` has opcode, local memory,
   /// length and offset; gets the rest of its request, or its outcome. True: may be submitted.
@@ -384,11 +425,12 @@ class RegionCore {
     if (length_bytes - 1 >= bytes_max[static_cast<std::size_t>(operation.request.opcode)] ||
         operation.offset_bytes > quick_.size_bytes - length_bytes)
       return false;
+    // Of a grant that has been taken back nothing fits.
     if (operation.memory != nullptr) [[likely]] {
-      const std::uint64_t key_word = operation.memory->key_word(quick_.domain_index);
+      const std::uint64_t key_word = operation.memory->key_word(quick_.domain());
       if (key_word == 0) return false;
       operation.request.local_key = static_cast<std::uint32_t>(key_word);
-    } else if (quick_.needs_keys || operation.request.local == nullptr) {
+    } else if (quick_.domain() != kNoMemoryDomain || operation.request.local == nullptr) {
       return false;
     }
     operation.outcome = {};
@@ -398,6 +440,7 @@ class RegionCore {
   void run_closely(OperationRecord& operation) const noexcept;
   template <typename Piece>
   bool check_pieces(OperationRecord& operation, std::span<const Piece> pieces) const noexcept;
+  bool count_refused(const OperationRecord& operation) const noexcept;
   Outcome admit_memory(LocalMemory* memory) const noexcept;
   [[nodiscard]] Outcome judge(const OperationRecord& operation) const noexcept;
 
@@ -407,21 +450,34 @@ class RegionCore {
   std::uint64_t grant_id_;
   transport::AttachedGrant grant_;
   std::string transport_reason_;
+  Uri uri_;
   bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
   /// What every operation is held against, in one place.
   struct Quick {
     std::uint64_t size_bytes;
     std::uint32_t request_bytes_max;
     std::uint32_t inline_bytes_max;
-    std::size_t domain_index;
+    std::size_t domain_index;  ///< read by many, written once: kKeylessDomain when it is taken back
     bool needs_keys;
     std::uint32_t remote_key;
     std::uint64_t remote_address;
     BytesMax bytes_max;
     LaneDriver* only_lane;          ///< null: there are several
     BytesMax one_extent_bytes_max;  ///< 0 where there are several: the region begins elsewhere too
+
+    [[nodiscard]] std::size_t domain() const noexcept {
+      return __atomic_load_n(&domain_index, __ATOMIC_RELAXED);
+    }
   };
   Quick quick_;
+  std::size_t domain_index_;  ///< also of a grant that has been taken back
+  std::atomic<Reason> revoked_{Reason::kNone};
+  struct Told {
+    QueueCore* queue;
+    bool heard;
+  };
+  std::mutex queues_mutex_;
+  std::vector<Told> queues_;
 };
 
 /// The error a finished operation stands for.

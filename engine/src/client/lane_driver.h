@@ -18,6 +18,8 @@
 
 namespace remora::detail {
 
+class RegionCore;
+
 /// The earliest deadline of what somebody waits for; asked again whenever the last answer has
 /// passed. Borrows what it asks.
 class DeadlineSource {
@@ -45,6 +47,8 @@ class LaneDriver {
  public:
   /// Called once, without a lock, by the thread that noticed that the lane is broken.
   using BrokenHandler = std::function<void()>;
+  /// Why the server refused an operation. May be called with the lane taken.
+  using RefusalHandler = std::function<Reason(const OperationRecord&)>;
 
   LaneDriver() = default;
   virtual ~LaneDriver() = default;
@@ -85,6 +89,13 @@ class LaneDriver {
   virtual bool cancel(OperationRecord& operation) noexcept = 0;
   /// On return nobody is about to tell the watcher of a sink that is complete.
   virtual void settle_events() noexcept {}
+
+  /// Whether something of the grant is with the lane, or may be. Moves what is there. Never blocks.
+  /// False where nothing outlasts its submission.
+  [[nodiscard]] virtual bool carries(const RegionCore& region) noexcept {
+    (void)region;
+    return false;
+  }
 
   /// Lets the lane begin to end: what is posted flushes. fail() follows. Waits for nothing.
   virtual void break_off() noexcept {}

@@ -25,6 +25,8 @@ inline constexpr std::size_t kMemoryDomainsMax = 8;
 /// Stands for the domain of transports that need no keys: all memory has one there, which means
 /// nothing.
 inline constexpr std::size_t kNoMemoryDomain = kMemoryDomainsMax;
+/// Where no memory ever has a key.
+inline constexpr std::size_t kKeylessDomain = kMemoryDomainsMax + 1;
 
 /// A range of local memory and its local key on each memory domain of the engine. Does not own the
 /// bytes. Thread-safe; key() is wait-free.
@@ -58,7 +60,7 @@ class LocalMemory {
   static constexpr std::uint64_t kRegistered = std::uint64_t{1} << 32U;
   std::span<std::byte> bytes_;
   /// kRegistered and the key, or 0.
-  std::array<std::atomic<std::uint64_t>, kMemoryDomainsMax + 1> key_words_{};
+  std::array<std::atomic<std::uint64_t>, kMemoryDomainsMax + 2> key_words_{};
   std::mutex mutex_;  // registration only
   std::array<std::unique_ptr<transport::Registration>, kMemoryDomainsMax> registrations_;
 };

@@ -42,6 +42,7 @@ class PostedDriver final : public LaneDriver {
     std::shared_ptr<transport::RegistrationCache> cache{};
     std::uint64_t cache_from_bytes = 0;
     bool revivable = false;  ///< a lane that breaks is followed by another: see interrupt()
+    RefusalHandler why_refused{};  ///< empty: nobody knows
   };
 
   PostedDriver(std::unique_ptr<transport::Lane> lane, Options options, ClientMetrics metrics,
@@ -62,6 +63,7 @@ class PostedDriver final : public LaneDriver {
   }
   bool cancel(OperationRecord& operation) noexcept override;
   void settle_events() noexcept override;
+  [[nodiscard]] bool carries(const RegionCore& region) noexcept override;
   void break_off() noexcept override { lane_->break_off(); }
   void fail(Reason reason) noexcept override;
   void interrupt(Reason reason) noexcept override;

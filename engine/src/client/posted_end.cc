@@ -200,10 +200,14 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
     metrics_.reposted(cells_.recorder());
     return wait_in_backlog(*posted.operation);
   }
+  // The lane ends by this: it can wait for the answer.
+  const Reason why = refused_by_peer(status) && options_.why_refused
+                         ? options_.why_refused(*posted.operation)
+                         : Reason::kNone;
   for_each(posted, [&](OperationRecord& operation) {
     if (!operation.outcome.ok) return;
     if (refused_by_peer(status)) {
-      operation.outcome = Outcome::failure(Code::kAccessRefused);
+      operation.outcome = Outcome::failure(Code::kAccessRefused, why);
       blame(LaneFault::kRefused);
     } else if (local_fault(status)) {
       operation.outcome = Outcome::failure(Code::kProvider);

@@ -45,6 +45,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
       sink_{ring_},
       ready_(depth) {
   regions_.emplace(region_, std::move(region));
+  region_->join(*this);
   for (std::size_t i = 0; i < table_.size(); ++i) {
     table_[i].ticket = Ticket{static_cast<std::uint32_t>(i), 0};
     table_[i].next = i + 1 < table_.size() ? &table_[i + 1] : nullptr;
@@ -54,6 +55,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
 }
 
 QueueCore::~QueueCore() {
+  for (const auto& [region, kept] : regions_) kept->leave(*this);
   const auto earliest = [this] { return earliest_deadline(); };
   if (in_flight_ > 0) lane_.wait(sink_, in_flight_, DeadlineSource{earliest});
   while (!held_.empty())
@@ -188,7 +190,7 @@ Status QueueCore::select(const std::shared_ptr<RegionCore>& region) noexcept {
   if (&region->session() != &region_->session())
     return Error{Code::kInvalidArgument, "select"}.with_subject("a region of another session");
   try {
-    regions_.try_emplace(region.get(), region);
+    if (regions_.try_emplace(region.get(), region).second) region->join(*this);
   } catch (const std::bad_alloc&) {
     return Error{Code::kOutOfMemory, "select"};
   }
@@ -223,7 +225,7 @@ Status QueueCore::submit() noexcept {
     while (!filled.empty()) {
       // It stands before what is taken next instead.
       if (std::exchange(entry_of(filled.first)->after_barrier, false)) barrier_ = true;
-      refuse(filled.take_first(), Code::kTimedOut);
+      refuse(filled.take_first(), Outcome::failure(Code::kTimedOut));
     }
     return {};
   }
@@ -262,7 +264,7 @@ void QueueCore::hand_over_held() noexcept {
       OperationRecord& operation = held_.take_first();
       entry_of(&operation)->after_barrier = false;
       if (operation.deadline <= now)
-        refuse(operation, Code::kTimedOut);
+        refuse(operation, Outcome::failure(Code::kTimedOut));
       else
         segment.append(operation);
     } while (!held_.empty() && !entry_of(held_.first)->after_barrier);
@@ -273,9 +275,9 @@ void QueueCore::hand_over_held() noexcept {
 }
 
 /// Ends an operation that never reached the lane.
-void QueueCore::refuse(OperationRecord& operation, Code code) noexcept {
+void QueueCore::refuse(OperationRecord& operation, const Outcome& outcome) noexcept {
   if (!operation.whole) lane_.take_back(operation);
-  operation.outcome = Outcome::failure(code);
+  operation.outcome = outcome;
   EndTally{region_->session().metrics()}.add(operation);
   keep_refused(operation);
 }
@@ -315,7 +317,7 @@ Status QueueCore::cancel(Ticket ticket) noexcept {
     bar(after != nullptr ? after : held ? filled.first : nullptr);
   attach_filled(filled);
   if (removed) {
-    refuse(entry, Code::kCancelled);
+    refuse(entry, Outcome::failure(Code::kCancelled));
     return {};
   }
   if (refused_.contains(entry)) return Error{Code::kBusy, "cancel"}.with_subject("ended");

@@ -82,6 +82,9 @@ class QueueCore {
   Result<int> event_fd() noexcept;
   Completions progress() noexcept;
   [[nodiscard]] Deadline next_deadline() const noexcept;
+  /// The grant of a region has been taken back: the owner's next call refuses what it has taken for
+  /// it and not handed over. False: a call is under way, ask again. Any thread.
+  [[nodiscard]] bool look_again() noexcept;
   /// Ends the completions with this serial, if they are still out.
   void end(std::uint64_t serial) noexcept;
 
@@ -93,23 +96,31 @@ class QueueCore {
   }
 
  private:
+  enum class CallState : std::uint8_t { kIdle, kInCall, kLookAgain };
+  static constexpr CallState kIdle = CallState::kIdle;
+  static constexpr CallState kInCall = CallState::kInCall;
   /// One call that moves the queue: a batch of operations, not each of them. False: there is one
   /// already, in another thread.
   class Turn {
    public:
     explicit Turn(QueueCore& queue) noexcept
-        : in_call_{queue.in_call_.exchange(true, std::memory_order_acquire) ? nullptr
-                                                                            : &queue.in_call_} {}
+        : in_call_{enter(queue, queue.in_call_.exchange(kInCall, std::memory_order_acquire))} {}
     ~Turn() {
-      if (in_call_ != nullptr) in_call_->store(false, std::memory_order_release);
+      if (in_call_ != nullptr) in_call_->store(kIdle, std::memory_order_release);
     }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     [[nodiscard]] explicit operator bool() const noexcept { return in_call_ != nullptr; }
 
    private:
-    std::atomic<bool>* in_call_;
+    static std::atomic<CallState>* enter(QueueCore& queue, CallState before) noexcept {
+      return before == kIdle ? &queue.in_call_ : queue.enter_closely(before);
+    }
+    std::atomic<CallState>* in_call_;
   };
+  [[gnu::noinline]] std::atomic<CallState>* enter_closely(CallState before) noexcept;
+  void refuse_revoked() noexcept;
+  [[nodiscard]] Reason revoked(const OperationRecord& operation) const noexcept;
   static Completions refused() noexcept { return Completions{nullptr, {}, 0}; }
   static constexpr transport::Opcode kNoRun{0xff};
   [[nodiscard]] bool has_room() const noexcept { return room_.left != 0; }
@@ -128,7 +139,7 @@ class QueueCore {
   void hand_over_held() noexcept;
   void bar(OperationRecord* operation) noexcept;
   Completions hand_out_all() noexcept;
-  void refuse(OperationRecord& operation, Code code) noexcept;
+  void refuse(OperationRecord& operation, const Outcome& outcome) noexcept;
   void keep_refused(OperationRecord& operation) noexcept;
   [[nodiscard]] Deadline earliest_deadline() const noexcept;
 
@@ -164,7 +175,7 @@ class QueueCore {
   std::vector<Completion> ready_;  ///< those out with the caller, chained by next as well
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;
-  std::atomic<bool> in_call_{false};
+  std::atomic<CallState> in_call_{CallState::kIdle};
 };
 
 }  // namespace remora::detail

@@ -20,6 +20,8 @@ Error error_of(const Outcome& outcome, Operation operation) noexcept {
 }
 
 Outcome RegionCore::judge(const OperationRecord& operation) const noexcept {
+  if (const Reason why = revoked(); why != Reason::kNone)
+    return Outcome::failure(Code::kAccessRefused, why);
   if (session_->ended()) return session_gone(session_->lost_reason());
   const Opcode opcode = operation.request.opcode;
   const bool atomic = is_atomic(opcode);
@@ -42,12 +44,21 @@ Outcome RegionCore::judge(const OperationRecord& operation) const noexcept {
 
 /// Registers the application's memory where that has to be and is not yet.
 Outcome RegionCore::admit_memory(LocalMemory* memory) const noexcept {
-  if (!quick_.needs_keys || memory == nullptr || memory->registered(quick_.domain_index)) return {};
-  const Status made = memory->register_with(*session_->memory_domain(), quick_.domain_index);
+  if (!quick_.needs_keys || memory == nullptr || memory->registered(domain_index_)) return {};
+  const Status made = memory->register_with(*session_->memory_domain(), domain_index_);
   if (made) return {};
   Outcome failed = Outcome::failure(made.error().code(), made.error().reason());
   failed.detail = static_cast<std::uint32_t>(made.error().system_errno());
   return failed;
+}
+
+/// False: it was not sound, or the grant has gone.
+bool RegionCore::count_refused(const OperationRecord& operation) const noexcept {
+  if (operation.outcome.code == Code::kAccessRefused)
+    EndTally{session_->metrics()}.add(operation);
+  else
+    session_->metrics().misuse(operation.request.opcode);
+  return false;
 }
 
 bool RegionCore::check_closely(OperationRecord& operation) const noexcept {
@@ -56,13 +67,10 @@ bool RegionCore::check_closely(OperationRecord& operation) const noexcept {
     return true;
   operation.outcome = judge(operation);
   if (operation.outcome.ok) operation.outcome = admit_memory(operation.memory);
-  if (!operation.outcome.ok) {
-    session_->metrics().misuse(operation.request.opcode);
-    return false;
-  }
+  if (!operation.outcome.ok) return count_refused(operation);
   const Opcode opcode = operation.request.opcode;
   const bool registered = quick_.needs_keys && operation.memory != nullptr;
-  if (registered) operation.request.local_key = operation.memory->key(quick_.domain_index);
+  if (registered) operation.request.local_key = operation.memory->key(domain_index_);
   const bool inlined = opcode == Opcode::kWrite && operation.memory == nullptr &&
                        operation.length_bytes <= quick_.inline_bytes_max;
   // What needs a key and has none goes through memory of the engine's, a part at a time.
@@ -95,10 +103,7 @@ bool RegionCore::check_pieces(OperationRecord& operation,
     operation.length_bytes += piece.bytes().size();
   }
   operation.outcome = outcome;
-  if (!outcome.ok) {
-    session_->metrics().misuse(operation.request.opcode);
-    return false;
-  }
+  if (!outcome.ok) return count_refused(operation);
   make_split(operation, grant_.extents);
   operation.pieces = pieces.data();
   operation.piece_end_bytes = 0;
@@ -189,6 +194,16 @@ const std::string& Region::transport_reason() const noexcept { return core_->tra
 bool Region::connected() const noexcept { return core_->session().connected(); }
 Status Region::settled(std::chrono::nanoseconds deadline) const {
   return core_->session().settled(deadline_after(deadline));
+}
+
+Result<Region> Region::fence() const {
+  detail::SessionCore& session = core_->session();
+  auto fenced = session.open(info().name, rights(), core_->transport_reason(),
+                             deadline_after(session.engine().options().control_deadline),
+                             detail::SessionCore::Opening::kFence);
+  if (!fenced) return fenced.error();
+  (*fenced)->set_uri(core_->uri());
+  return Region{std::move(*fenced)};
 }
 
 Result<Queue> Region::queue(const QueueOptions& options) const {

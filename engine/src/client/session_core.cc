@@ -56,10 +56,12 @@ Status SessionCore::watch(const std::shared_ptr<transport::ClientEndpoint>& endp
   if (!watch) return watch.error();
   const std::lock_guard lock{mutex_};
   // The channel may have ended before there was a watch to drop.
-  if (endpoint_ != endpoint || ended())
+  if (endpoint_ != endpoint || ended() || heard_all_.load()) {
     loop_.drop(*watch);
-  else
+  } else {
+    if (watch_ != 0) loop_.drop(watch_);  // of the connection before
     watch_ = *watch;
+  }
   return {};
 }
 
@@ -111,6 +113,9 @@ Status SessionCore::open_lanes(Deadline deadline) {
         [this](const Notice& notice, Deadline until) { return notify(notice, until); }));
   PostedDriver::Options options{
       .spin = engine_->options().spin, .bounce = nullptr, .zeroes = nullptr};
+  options.why_refused = [this](const OperationRecord& operation) {
+    return revocations_.why_refused(operation);
+  };
   if (domain_ != nullptr) {
     auto index = engine_->intern(domain_);
     if (!index) return index.error();
@@ -230,13 +235,11 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
 }
 
 void SessionCore::on_readable(transport::ClientEndpoint& endpoint) noexcept {
-  while (this->endpoint().get() == &endpoint && !ended()) {
+  while (true) {
     auto message = endpoint.receive();
     if (!message) {
       log::debug("session: {}", message.error().message());
-      lose(Reason::kPeerGone, message.error().code() == Code::kProtocol ? ClientMetrics::kProtocol
-                                                                        : ClientMetrics::kPeerGone);
-      return;
+      return hung_up(endpoint, message.error().code() == Code::kProtocol);
     }
     if (!message->has_value()) return;
     heard_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
@@ -244,8 +247,22 @@ void SessionCore::on_readable(transport::ClientEndpoint& endpoint) noexcept {
   }
 }
 
+/// All has been read that there was, also of why.
+void SessionCore::hung_up(const transport::ClientEndpoint& endpoint, bool wrongly) noexcept {
+  EventLoop::Token watch = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    if (endpoint_.get() != &endpoint) return;  // another one has followed
+    watch = std::exchange(watch_, 0);
+    heard_all_.store(true, std::memory_order_release);
+  }
+  if (watch != 0) loop_.drop(watch);
+  lose(Reason::kPeerGone, wrongly ? ClientMetrics::kProtocol : ClientMetrics::kPeerGone);
+}
+
 void SessionCore::deliver(ControlMessage message) {
   auto envelope = control::decode(message.bytes);
+  if (envelope && envelope->has_event() && version_ >= 2) return on_event(envelope->event());
   if (!envelope || !envelope->has_reply()) {
     log::warn("session: the server sent what is not a reply; ending the session");
     lose(Reason::kPeerGone, ClientMetrics::kProtocol);
@@ -268,27 +285,9 @@ void SessionCore::deliver(ControlMessage message) {
     waiters_.erase(found);
     room_.notify_one();
     if (envelope->reply().has_open()) late_grant = envelope->reply().open().grant_id();
+    if (envelope->reply().has_fence()) late_grant = envelope->reply().fence().opened().grant_id();
   }
   if (late_grant != 0) close_unanswered(late_grant);
-}
-
-/// Asks and waits for nothing. The answer counts as outstanding until it comes.
-void SessionCore::ask_unanswered(Request request) noexcept {
-  std::uint64_t id = 0;
-  {
-    const std::lock_guard lock{mutex_};
-    id = next_id_++;
-    waiters_.emplace(id, nullptr);
-  }
-  if (send(std::move(request), id, Clock::now())) return;
-  const std::lock_guard lock{mutex_};
-  waiters_.erase(id);
-}
-
-void SessionCore::close_unanswered(std::uint64_t grant_id) noexcept {
-  Request close;
-  close.mutable_close()->set_grant_id(grant_id);
-  ask_unanswered(std::move(close));
 }
 
 void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
@@ -297,6 +296,8 @@ void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
     if (ended()) return;
     if (!connected()) return to_close_.push_back(grant_id);
   }
+  // It is this thread that would hear the answer.
+  if (loop_.is_loop_thread()) return close_unanswered(grant_id);
   // One caller has waited for a server that does not answer; the others need not.
   const auto patience = unresponsive_.load() ? std::chrono::seconds{0} : kCloseTimeout;
   Request request;
@@ -340,19 +341,17 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
 
 Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, Rights rights,
                                                       std::string transport_reason,
-                                                      Deadline deadline) {
+                                                      Deadline deadline, Opening how) {
   if (!reads_ && (includes(rights, Rights::kRead) || includes(rights, Rights::kAtomic)))
     return Error{Code::kUnsupported,
                  "open for reads or atomics: the devices of this connection "
                  "together keep none in flight (max_qp_init_rd_atom, "
                  "max_qp_rd_atom); open it for writes alone"}
         .with_subject(name);
-  Request request;
-  request.mutable_open()->set_name(name);
-  request.mutable_open()->set_rights(static_cast<std::uint32_t>(rights));
-  auto answer = call(std::move(request), "open", deadline);
+  auto answer = ask_for(name, rights, how, deadline);
   if (!answer) return answer.error();
-  const control::OpenReply& opened = answer->reply.open();
+  const control::OpenReply& opened =
+      how == Opening::kFence ? answer->reply.fence().opened() : answer->reply.open();
   // The server has said yes: whatever fails from here on gives the grant back.
   const auto give_back = [&](const Error& error) {
     close_unanswered(opened.grant_id());
@@ -364,9 +363,11 @@ Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, R
   if (!extents) return give_back(extents.error());
   auto grant = endpoint()->attach(std::move(*extents), std::move(answer->descriptors), rights);
   if (!grant) return give_back(grant.error());
-  return std::make_shared<RegionCore>(shared_from_this(), std::move(*info), rights,
-                                      opened.grant_id(), std::move(*grant),
-                                      std::move(transport_reason));
+  auto region =
+      std::make_shared<RegionCore>(shared_from_this(), std::move(*info), rights, opened.grant_id(),
+                                   std::move(*grant), std::move(transport_reason));
+  revocations_.add(region->grant_id(), region);
+  return region;
 }
 
 RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Rights rights,
@@ -392,7 +393,8 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
              .remote_address = grant_.extents.front().remote_address,
              .bytes_max = {},
              .only_lane = session_->lanes().size() == 1 ? session_->lanes().front().get() : nullptr,
-             .one_extent_bytes_max = {}} {
+             .one_extent_bytes_max = {}},
+      domain_index_{quick_.domain_index} {
   for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
     if (includes(rights_, right_for(opcode)))
       quick_.bytes_max[static_cast<std::size_t>(opcode)] =
@@ -403,6 +405,7 @@ RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Ri
 
 RegionCore::~RegionCore() {
   session_->region_closed(grant_id_);
+  session_->revocations().remove(grant_id_);
   session_->close_grant(grant_id_);
 }
 

@@ -82,7 +82,6 @@ void SessionCore::lose(Reason reason, End by, LaneFault fault) noexcept {
 
 /// The connection there is is left: who waits for an answer hears of it.
 void SessionCore::leave_connection(State next, Reason reason) noexcept {
-  EventLoop::Token watch = 0;
   std::shared_ptr<transport::ClientEndpoint> endpoint;
   {
     const std::lock_guard lock{mutex_};
@@ -94,11 +93,9 @@ void SessionCore::leave_connection(State next, Reason reason) noexcept {
     std::erase_if(waiters_, [](const auto& entry) { return entry.second == nullptr; });
     room_.notify_all();
     fate_.notify_all();
-    watch = std::exchange(watch_, 0);
     endpoint = endpoint_;
   }
-  // A handler that runs has a reference of its own, and sees that its connection has been left.
-  if (watch != 0) loop_.drop(watch);
+  // What the server has said before is still read: it may say why grants went.
   if (next != State::kEnded) endpoint->shutdown();
 }
 
@@ -211,6 +208,7 @@ bool SessionCore::join_again(std::chrono::nanoseconds time) noexcept {
     const std::lock_guard lock{mutex_};
     if (ended()) return false;
     endpoint_ = joined;
+    heard_all_.store(false);
     state_.store(State::kJoining);
   }
   Status status = watch(joined);

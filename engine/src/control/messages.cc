@@ -66,13 +66,16 @@ Region to_message(const RegionInfo& info) {
   message.set_extent_count(info.extent_count);
   message.set_open_count(info.open_count);
   message.set_owner(info.owner);
+  message.set_lifetime(static_cast<Lifetime>(info.lifetime));
+  message.set_ttl_ms(static_cast<std::uint64_t>(info.ttl.count()));
   return message;
 }
 
 Result<RegionInfo> to_info(const Region& message) {
   constexpr auto kAllRights = static_cast<std::uint32_t>(Rights::kAll);
   if (message.size_bytes() == 0 || message.block_bytes() == 0 || message.extent_count() == 0 ||
-      message.rights() > kAllRights || !config::is_region_name(message.name()))
+      message.rights() > kAllRights || !Lifetime_IsValid(message.lifetime()) ||
+      message.ttl_ms() > kTtlMsMax || !config::is_region_name(message.name()))
     return Error{Code::kProtocol, "region"}.with_subject(message.name());
   auto access = to_access(message);
   if (!access) return Error{Code::kProtocol, "region"}.with_subject(message.name());
@@ -86,7 +89,9 @@ Result<RegionInfo> to_info(const Region& message) {
                     .extent_count = message.extent_count(),
                     .open_count = message.open_count(),
                     .owner = message.owner(),
-                    .access = std::move(*access)};
+                    .access = std::move(*access),
+                    .lifetime = static_cast<remora::Lifetime>(message.lifetime()),
+                    .ttl = std::chrono::milliseconds{message.ttl_ms()}};
 }
 
 void add_access(const std::vector<RegionAccess>& access, Region& message) {

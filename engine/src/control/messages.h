@@ -24,6 +24,9 @@ inline constexpr std::size_t kExtentsPerPage = 128;
 /// Regions in one reply: 64 × at most 200 bytes.
 inline constexpr std::size_t kRegionsPerPage = 64;
 
+/// Longest ttl of a region: 365 days.
+inline constexpr std::uint64_t kTtlMsMax = std::uint64_t{365} * 24 * 3600 * 1000;
+
 /// Errors: kLimitExceeded when the message is longer than transport::kControlMessageBytesMax.
 Result<std::vector<std::byte>> encode(const Envelope& envelope);
 /// Errors: kProtocol for anything that is not an envelope of ours with a request or a reply in it.

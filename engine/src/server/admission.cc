@@ -32,8 +32,9 @@ bool ServerSession::expects(const Request& request) const noexcept {
 }
 
 bool ServerSession::within_pace(const Request& request, Clock::time_point at) noexcept {
-  // Notices over shm come as requests and have a bound of their own: kWouldBlock.
-  return request.has_notify() || pace_.admits(at);
+  // Notices over shm come as requests and have a bound of their own: kWouldBlock. An event is
+  // acknowledged once.
+  return request.has_notify() || request.has_event_ack() || pace_.admits(at);
 }
 
 Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello, Raw raw) {

@@ -3,6 +3,8 @@
 #include <bit>
 #include <utility>
 
+#include "control/messages.h"
+
 namespace remora::detail {
 
 namespace {
@@ -23,6 +25,11 @@ Status check(const RegionSpec& spec) {
         .with_limit(spec.size_bytes, spec.block_bytes);
   if (spec.rights == Rights::kNone || !includes(Rights::kAll, spec.rights))
     return wrong.with_subject("rights");
+  constexpr std::chrono::milliseconds kTtlLeast{100};
+  constexpr std::chrono::milliseconds kTtlMost{control::kTtlMsMax};
+  if (spec.lifetime == Lifetime::kTtl ? spec.ttl < kTtlLeast || spec.ttl > kTtlMost
+                                      : spec.ttl.count() != 0)
+    return wrong.with_subject("ttl: 100 ms to 365 days with the lifetime ttl, none with others");
   return {};
 }
 
@@ -75,7 +82,9 @@ Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
                   .epoch = next_epoch_++,
                   .extent_count = (*memory)->stretches().size(),
                   .owner = std::string{owner},
-                  .access = spec.access};
+                  .access = spec.access,
+                  .lifetime = spec.lifetime,
+                  .ttl = spec.ttl};
   regions_.emplace(spec.name, std::make_shared<RegionEntry>(info, std::move(*memory)));
   return info;
 }
@@ -88,13 +97,61 @@ Result<std::shared_ptr<RegionEntry>> Catalog::open(std::string_view name) {
   return found->second;
 }
 
-void Catalog::close(RegionEntry& entry) noexcept { --entry.open_count_; }
+void Catalog::close(RegionEntry& entry) noexcept {
+  entry.idle_since_.store(Clock::now().time_since_epoch().count());
+  --entry.open_count_;
+}
 
 Result<std::shared_ptr<RegionEntry>> Catalog::find(std::string_view name) const {
   const std::lock_guard lock{mutex_};
   const auto found = regions_.find(name);
   if (found == regions_.end()) return unknown(name);
   return found->second;
+}
+
+bool Catalog::holds(const RegionEntry& entry) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = regions_.find(entry.name());
+  return found != regions_.end() && found->second.get() == &entry;
+}
+
+bool Catalog::retire(const RegionEntry& entry) noexcept {
+  std::shared_ptr<RegionEntry> retired;  // its memory goes after the lock
+  const std::lock_guard lock{mutex_};
+  const auto found = regions_.find(entry.name());
+  if (found == regions_.end() || found->second.get() != &entry) return false;
+  retired = std::move(found->second);
+  regions_.erase(found);
+  return true;
+}
+
+bool RegionEntry::expired() const noexcept {
+  if (info_.lifetime != Lifetime::kTtl || open_count_.load() != 0) return false;
+  const Clock::time_point since{Clock::duration{idle_since_.load()}};
+  return Clock::now() - since >= info_.ttl;
+}
+
+std::vector<std::shared_ptr<RegionEntry>> Catalog::expired() const {
+  std::vector<std::shared_ptr<RegionEntry>> found;
+  const std::lock_guard lock{mutex_};
+  for (const auto& [name, entry] : regions_)
+    if (entry->expired()) found.push_back(entry);
+  return found;
+}
+
+bool Catalog::expire(const RegionEntry& entry) noexcept {
+  std::shared_ptr<RegionEntry> removed;  // its memory goes after the lock
+  const std::lock_guard lock{mutex_};
+  const auto found = regions_.find(entry.name());
+  if (found == regions_.end() || found->second.get() != &entry || !entry.expired()) return false;
+  removed = std::move(found->second);
+  regions_.erase(found);
+  return true;
+}
+
+void Catalog::raise_epoch(RegionEntry& entry) noexcept {
+  const std::lock_guard lock{mutex_};
+  entry.epoch_.store(next_epoch_++);
 }
 
 Status Catalog::remove(std::string_view name) {

@@ -26,10 +26,11 @@ namespace remora::detail {
 class RegionEntry {
  public:
   RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory)
-      : info_{std::move(info)}, memory_{std::move(memory)} {}
+      : info_{std::move(info)}, memory_{std::move(memory)}, epoch_{info_.epoch} {}
 
   [[nodiscard]] RegionInfo info() const {
     RegionInfo info = info_;
+    info.epoch = epoch_.load();
     info.open_count = open_count_.load();
     return info;
   }
@@ -41,9 +42,12 @@ class RegionEntry {
 
  private:
   friend class Catalog;
+  [[nodiscard]] bool expired() const noexcept;
   RegionInfo info_;
   std::shared_ptr<RegionMemory> memory_;
+  std::atomic<std::uint64_t> epoch_;
   std::atomic<std::uint64_t> open_count_{0};
+  std::atomic<Clock::rep> idle_since_{Clock::now().time_since_epoch().count()};
 };
 
 class Catalog {
@@ -61,6 +65,16 @@ class Catalog {
   void close(RegionEntry& entry) noexcept;
   /// Errors: kUnknownRegion.
   Result<std::shared_ptr<RegionEntry>> find(std::string_view name) const;
+  /// Whether this region is still the one of its name.
+  [[nodiscard]] bool holds(const RegionEntry& entry) const;
+  /// Gives the region the next epoch.
+  void raise_epoch(RegionEntry& entry) noexcept;
+  /// Nobody can open the region any more, and its name is free. False: it was so before.
+  bool retire(const RegionEntry& entry) noexcept;
+  /// Regions that nobody has had open for their ttl.
+  [[nodiscard]] std::vector<std::shared_ptr<RegionEntry>> expired() const;
+  /// Removes a region that is still expired.
+  bool expire(const RegionEntry& entry) noexcept;
   /// Errors: kUnknownRegion, kBusy.
   Status remove(std::string_view name);
   /// Up to `most` regions with names greater than `after`, in order; without those that `shown`

@@ -89,7 +89,10 @@ Result<RegionInfo> Server::create_region(const RegionSpec& spec) const {
   return core_->create_region(spec);
 }
 
-Status Server::remove_region(std::string_view name) const { return core_->remove_region(name); }
+Status Server::remove_region(std::string_view name, Removal removal) const {
+  if (removal == Removal::kNow) return core_->remove_now(name);
+  return core_->remove_region(name, removal);
+}
 
 std::vector<RegionInfo> Server::regions() const {
   return core_->catalog().list("", core_->config().limits.regions_max);

@@ -114,6 +114,7 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       pool_{std::move(pool)},
       catalog_{pool_, config_.limits.regions_max},
       notifier_{metrics_},
+      grants_{metrics_, config_.limits.revoke_grace},
       boot_id_{random_id()},
       memory_id_{random_id()},
       port_{doors.port},
@@ -241,11 +242,18 @@ Status ServerCore::begin() {
     end_silent_sessions();
     forget_lapsed_sessions();
     bury_zombies();
+    remove_expired();
   });
   room_event_ = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!room_event_) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
   if (auto watch = loop_->watch(room_event_.get(), [this] { on_room(); }); !watch)
     return watch.error();
+  if (auto status = grants_.open(); !status) return status;
+  const auto on_grace_over = [this] {
+    grants_.take_timer();
+    enqueue([this] { grants_.tick(); });
+  };
+  if (auto watch = loop_->watch(grants_.timer_fd(), on_grace_over); !watch) return watch.error();
   for (const auto& listener : listeners_) {
     auto watch =
         loop_->watch(listener->event_fd(), [this, raw = listener.get()] { on_listener(*raw); });
@@ -302,12 +310,14 @@ void ServerCore::stop() noexcept {
   pool_series_.clear();
 }
 
-void ServerCore::enqueue(std::function<void()> job) {
+bool ServerCore::enqueue(std::function<void()> job) {
   {
     const std::lock_guard lock{mutex_};
+    if (stopping_) return false;
     jobs_.push_back(std::move(job));
   }
   job_added_.notify_one();
+  return true;
 }
 
 void ServerCore::work() noexcept {
@@ -501,6 +511,7 @@ bool ServerCore::keep(const std::shared_ptr<ServerSession>& session, SessionEnd 
     job_added_.notify_one();
     kept_.erase(oldest);
   }
+  session->be_alone();
   kept_.emplace(session->id(), Kept{session, Clock::now() + time});
   metrics_.sessions_kept(kept_.size());
   return true;
@@ -654,12 +665,6 @@ Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string&
 Result<RegionInfo> ServerCore::create_region(RegionSpec spec) {
   const std::string device = spec.shm || devices_.empty() ? "" : devices_.front();
   return create_region(std::move(spec), device);
-}
-
-Status ServerCore::remove_region(std::string_view name) {
-  auto removed = catalog_.remove(name);
-  metrics_.regions(catalog_.size());
-  return removed;
 }
 
 std::string ServerCore::metrics_address() const { return metrics_address_; }

@@ -26,6 +26,7 @@
 #include "server/catalog.h"
 #include "server/client_registry.h"
 #include "server/half_open.h"
+#include "server/grant_desk.h"
 #include "server/notifier.h"
 #include "server/pool.h"
 #include "server/server_metrics.h"
@@ -69,6 +70,10 @@ class ServerCore {
   [[nodiscard]] std::uint64_t boot_id() const noexcept { return boot_id_; }
   [[nodiscard]] std::uint64_t memory_id() const noexcept { return memory_id_; }
   [[nodiscard]] Notifier& notifier() noexcept { return notifier_; }
+  /// Worker.
+  [[nodiscard]] GrantDesk& grants() noexcept { return grants_; }
+  /// Worker: ends the session where `served` says so.
+  void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   /// Worker: takes a session whose client has come back out of the server, or null. Its lanes go
   /// with its endpoint, which is the caller's to shut down.
   std::shared_ptr<ServerSession> claim(const control::Resume& resume, const ServerSession& by);
@@ -76,15 +81,20 @@ class ServerCore {
   void rename(std::uint64_t id, std::uint64_t resumed);
   /// Any thread: the session has room for notices that it had none for.
   void look_for_notices(std::uint64_t session_id) noexcept;
-  /// Runs `job` on the worker.
-  void enqueue(std::function<void()> job);
+  /// Runs `job` on the worker. False: there is none any more.
+  bool enqueue(std::function<void()> job);
   /// `device`: the session's, for "auto"; empty for none. `owner`: the client, where they have
   /// keys. Errors: as Session::create_region.
   Result<RegionInfo> create_region(RegionSpec spec, const std::string& device,
                                    std::string_view owner = {});
   /// For the application itself: "auto" is the CPU with shm or without a device, else the device.
   Result<RegionInfo> create_region(RegionSpec spec);
-  Status remove_region(std::string_view name);
+  /// Not Removal::kNow. Errors: as Server::remove_region.
+  Status remove_region(std::string_view name, Removal removal);
+  /// Worker: takes the region's grants back; it is gone when `then` is called.
+  void remove_now(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
+  /// As remove_now(), by any other thread, which waits for it.
+  Status remove_now(std::string_view name);
   [[nodiscard]] bool asks_for_keys() const noexcept { return config_.auth == config::Auth::kKeys; }
   /// Those of now; any thread.
   [[nodiscard]] std::shared_ptr<const ClientRegistry> clients() const;
@@ -131,13 +141,13 @@ class ServerCore {
   void on_room() noexcept;
   using SessionEnd = ServerMetrics::SessionEnd;
   void end_session(std::uint64_t id, SessionEnd why) noexcept;
-  void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   void end_late_arrivals() noexcept;
   void end_silent_sessions() noexcept;
   void forget_lapsed_sessions() noexcept;
   [[nodiscard]] bool keep(const std::shared_ptr<ServerSession>& session, SessionEnd why);
   void end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept;
   void bury_zombies();
+  void remove_expired();
   void work() noexcept;
 
   config::ServerConfig config_;
@@ -145,6 +155,7 @@ class ServerCore {
   std::shared_ptr<Pool> pool_;
   Catalog catalog_;
   Notifier notifier_;
+  GrantDesk grants_;
   std::uint64_t boot_id_;
   std::uint64_t memory_id_;
   std::uint16_t port_;

@@ -7,8 +7,8 @@ namespace remora::detail {
 
 namespace {
 constexpr std::array<const char*, static_cast<std::size_t>(RequestKind::kCount)> kRequestNames{
-    "hello", "create", "open", "extents", "close", "list",
-    "stat",  "remove", "ping", "notify",  "prove", "usage"};
+    "hello", "create", "open",  "extents", "close", "list",   "stat",        "remove",
+    "ping",  "notify", "prove", "usage",   "fence", "resize", "grant_state", "event_ack"};
 constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::kShm,
                                           TransportKind::kTcp};
 }  // namespace
@@ -68,6 +68,14 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
          registry->counter("remora_server_notifications_total",
                            "Writes that clients told of, by what the application's handler did.",
                            {{"status", kHeard[heard]}}));
+  constexpr std::array<const char*, 2> kRevokedFor{"fenced", "revoked"};
+  constexpr std::array<const char*, 2> kTakenBack{"acknowledged", "forced"};
+  for (std::size_t why = 0; why < kRevokedFor.size(); ++why)
+    for (std::size_t how = 0; how < kTakenBack.size(); ++how)
+      keep(made.revoked_[why][how],
+           registry->counter("remora_server_grants_revoked_total",
+                             "Grants taken back, by why, and whether their clients agreed in time.",
+                             {{"reason", kRevokedFor[why]}, {"how", kTakenBack[how]}}));
   keep(made.grants_, registry->gauge("remora_server_grants", "Regions open, over all sessions."));
   keep(made.regions_, registry->gauge("remora_server_regions", "Regions that exist."));
   if (!status) return status.error();
@@ -103,6 +111,11 @@ void ServerMetrics::request(RequestKind kind, bool ok,
 
 void ServerMetrics::notification(Heard heard) const noexcept {
   registry_->recorder().add(notifications_[static_cast<std::size_t>(heard)]);
+}
+
+void ServerMetrics::grant_revoked(Reason reason, TakenBack how) const noexcept {
+  registry_->recorder().add(
+      revoked_[reason == Reason::kFenced ? 0 : 1][static_cast<std::size_t>(how)]);
 }
 
 void ServerMetrics::protocol_violation() const noexcept { registry_->recorder().add(violations_); }

@@ -26,6 +26,10 @@ enum class RequestKind : std::size_t {
   kNotify,
   kProve,
   kUsage,
+  kFence,
+  kResize,
+  kGrantState,
+  kEventAck,
   kCount
 };
 
@@ -75,6 +79,9 @@ class ServerMetrics {
   /// Whether a handler took a notification.
   enum class Heard : std::size_t { kYes, kNo, kThrew };
   void notification(Heard heard) const noexcept;
+  /// How a grant was taken back, as a label.
+  enum class TakenBack : std::size_t { kAcknowledged, kForced, kCount };
+  void grant_revoked(Reason reason, TakenBack how) const noexcept;
   void grants(std::int64_t delta) const noexcept { grants_.add(delta); }
   void regions(std::size_t count) const noexcept { regions_.set(static_cast<std::int64_t>(count)); }
 
@@ -95,7 +102,8 @@ class ServerMetrics {
   metrics::Counter resumed_;
   metrics::Gauge kept_;
   metrics::Counter violations_;
-  std::array<metrics::Counter, 3> notifications_{};  // by Heard
+  std::array<metrics::Counter, 3> notifications_{};           // by Heard
+  std::array<std::array<metrics::Counter, 2>, 2> revoked_{};  // fenced or revoked, by TakenBack
   metrics::Gauge grants_;
   metrics::Gauge regions_;
 };

@@ -26,11 +26,11 @@ RequestKind kind_of(const Request& request) noexcept {
     case Request::kNotify: return RequestKind::kNotify;
     case Request::kProve: return RequestKind::kProve;
     case Request::kUsage: return RequestKind::kUsage;
-    case Request::kFence:
-    case Request::kResize:
-    case Request::kGrantState:
+    case Request::kFence: return RequestKind::kFence;
+    case Request::kResize: return RequestKind::kResize;
+    case Request::kGrantState: return RequestKind::kGrantState;
+    case Request::kEventAck: return RequestKind::kEventAck;
     case Request::kGoodbye:
-    case Request::kEventAck:
     case Request::kPing:
     case Request::BODY_NOT_SET: break;
   }
@@ -81,16 +81,16 @@ void ServerSession::count_grants(int change) noexcept {
 }
 
 bool ServerSession::admit_request() noexcept {
-  return unanswered_.fetch_add(1) < transport::kControlRequestsMax;
+  // An event is acknowledged beside them.
+  return unanswered_.fetch_add(1) <= transport::kControlRequestsMax;
 }
 
 void ServerSession::release() noexcept {
-  for (auto& [id, open] : grants_) {
-    open.grant = {};
-    server_.catalog().close(*open.region);
-    count_grants(-1);
-  }
-  grants_.clear();
+  released_ = true;
+  events_.clear();
+  while (!grants_.empty()) give_up(grants_.begin());
+  for (const auto& weak : std::exchange(own_regions_, {}))
+    if (const auto region = weak.lock()) server_.remove_now(region, [] {});
 }
 
 std::size_t ServerSession::NoticeDesk::reserve(std::size_t most) noexcept {
@@ -159,12 +159,20 @@ ServerSession::Served ServerSession::serve(const transport::ControlMessage& mess
   const auto envelope = control::decode(message.bytes);
   if (!envelope || !envelope->has_request() || !expects(envelope->request()))
     return Served::kNotTheProtocol;
-  const bool in_pace = within_pace(envelope->request(), arrived);
-  auto answered = in_pace ? answer(envelope->request(), message.bytes)
-                          : Result<Answer>{too_many_requests(server_.config().limits)};
+  const Asked asked{envelope->id(), kind_of(envelope->request()), arrived};
+  if (!within_pace(envelope->request(), arrived)) {
+    const Served told = reply(asked, too_many_requests(server_.config().limits));
+    endpoint_->flush(Clock::now() + kFlushTimeout);
+    return told == Served::kAnswered ? Served::kTooManyRequests : told;
+  }
+  if (serve_in_turn(asked, envelope->request())) return Served::kAnswered;
+  return reply(asked, answer(envelope->request(), message.bytes));
+}
+
+ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> answered) {
   control::Envelope reply;
   reply.set_magic(control::kMagic);
-  reply.set_id(envelope->id());
+  reply.set_id(asked.id);
   std::vector<UniqueFd> descriptors;
   if (answered) {
     *reply.mutable_reply() = std::move(answered->reply);
@@ -172,7 +180,7 @@ ServerSession::Served ServerSession::serve(const transport::ControlMessage& mess
   } else {
     *reply.mutable_reply()->mutable_failure() = control::to_failure(answered.error());
   }
-  server_.metrics().request(kind_of(envelope->request()), answered.ok(), Clock::now() - arrived);
+  server_.metrics().request(asked.kind, answered.ok(), Clock::now() - asked.arrived);
   auto bytes = control::encode(reply);
   if (!bytes) {
     log::warn("session {}: {}", endpoint_->peer(), bytes.error().message());
@@ -189,10 +197,11 @@ ServerSession::Served ServerSession::serve(const transport::ControlMessage& mess
       endpoint_->send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
   // A client whose hello was refused has nothing more to say, but it is told why.
   const bool refused = !greeted() && !half_way;
-  if (sent && (refused || !in_pace)) endpoint_->flush(Clock::now() + kFlushTimeout);
+  if (sent && refused) endpoint_->flush(Clock::now() + kFlushTimeout);
   if (refused) return Served::kRefused;
-  if (!in_pace) return Served::kTooManyRequests;
-  return sent ? Served::kAnswered : Served::kUnheard;
+  if (!sent) return Served::kUnheard;
+  if (greeted()) send_event();  // what a client that has come back is still to hear
+  return Served::kAnswered;
 }
 
 Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw raw) {
@@ -219,11 +228,12 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw 
       answer.reply.mutable_goodbye();
       return answer;
     }
-    // Not served yet.
+    case Request::kGrantState: return grant_state(request.grant_state());
+    case Request::kEventAck: return event_ack(request.event_ack());
+    // Served in their turn, or not yet.
     case Request::kFence:
+    case Request::kProve:
     case Request::kResize:
-    case Request::kGrantState:
-    case Request::kEventAck:
     case Request::BODY_NOT_SET: break;
   }
   return Error{Code::kProtocol, "request"};
@@ -245,9 +255,13 @@ bool ServerSession::resume() {
     before->release();
     return false;
   }
-  server_.rename(id(), before->id());
-  desk_->rename(before->id());
-  id_.store(before->id());
+  const std::uint64_t own = id();
+  const std::uint64_t resumed = before->id();
+  server_.grants().moved(resumed, *this);
+  server_.rename(own, resumed);
+  desk_->rename(resumed);
+  id_.store(resumed);
+  before->id_.store(own);  // what it still had to answer ends nobody's session
   return true;
 }
 
@@ -260,6 +274,14 @@ Status ServerSession::adopt(ServerSession& before) {
   named_ = std::exchange(before.named_, {});
   closed_ = std::exchange(before.closed_, {});
   next_grant_id_ = before.next_grant_id_;
+  own_regions_ = std::exchange(before.own_regions_, {});
+  taken_ = std::exchange(before.taken_, {});
+  taken_order_ = std::exchange(before.taken_order_, {});
+  // Whether the client has heard of the grants that are being taken back nobody knows.
+  events_.clear();
+  before.events_.clear();
+  for (const auto& [grant_id, open] : grants_)
+    if (open.revoking) events_.push_back(revoking_event(grant_id, open.reason));
   open_grants_.store(before.open_grants_.exchange(0));
   return {};
 }
@@ -287,35 +309,35 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
                   .rights = static_cast<Rights>(asked.rights()),
                   .atomic_domain = asked.atomic_domain(),
                   .shm = asked.shm(),
-                  .access = std::move(*access)};
+                  .access = std::move(*access),
+                  .lifetime = static_cast<Lifetime>(asked.lifetime()),
+                  .ttl = std::chrono::milliseconds{asked.ttl_ms()}};
+  if (!control::Lifetime_IsValid(asked.lifetime()) || asked.ttl_ms() > control::kTtlMsMax)
+    return Error{Code::kInvalidArgument, "create"}.with_subject("lifetime");
   auto created = server_.create_region(std::move(spec), endpoint_->device(),
                                        who->client == nullptr ? "" : who->client->name);
   if (!created) return created.error();
+  if (created->lifetime == Lifetime::kSession)
+    if (const auto entry = server_.catalog().find(created->name)) own_regions_.push_back(*entry);
   Answer answer;
   *answer.reply.mutable_create()->mutable_region() = control::to_message(*created);
   return answer;
 }
 
 Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& request) {
-  if (request.rights() == 0 || request.rights() > static_cast<std::uint32_t>(Rights::kAll))
-    return Error{Code::kInvalidArgument, "open"}.with_subject("rights");
+  if (released_) return Error{Code::kConnectionLost, "open"};
   const std::size_t most = server_.config().limits.session_regions_max;
   if (grants_.size() >= most)
     return Error{Code::kLimitExceeded, "regions open in one session"}
         .with_subject("limits.session_regions_max")
         .with_limit(grants_.size() + 1, most);
   const auto rights = static_cast<Rights>(request.rights());
-  const auto who = asker();
-  if (!who) return who.error();
   auto found = server_.catalog().open(request.name());
   if (!found) return found.error();
   const std::shared_ptr<RegionEntry> region = std::move(*found);
-  const Permission permission = permission_of(region->fixed_info(), who->client);
-  if (!includes(permission.rights, rights)) {
+  if (const Status may = may_open(*region, request.rights()); !may) {
     server_.catalog().close(*region);
-    // To those who may not use it at all there is no such region.
-    return permission.any() ? Error{Code::kNoRight, "open"}.with_subject(request.name())
-                            : Error{Code::kUnknownRegion, "region"}.with_subject(request.name());
+    return may.error();
   }
   auto grant = endpoint_->grant({.extents = region->memory()->stretches(),
                                  .rights = rights,
@@ -338,11 +360,14 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
     grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant)});
   }
   count_grants(1);
+  server_.grants().opened(*region, *this, opened.grant_id());
   return answer;
 }
 
 Result<ServerSession::Answer> ServerSession::extents(const control::ExtentsRequest& request) {
   const auto found = grants_.find(request.grant_id());
+  if (const auto why = taken(request.grant_id()); found == grants_.end() && why)
+    return Error{Code::kAccessRefused, "open"}.with_reason(*why);
   if (found == grants_.end() || request.first() >= found->second.grant.extents.size())
     return Error{Code::kInvalidArgument, "extents"};
   Answer answer;
@@ -353,20 +378,10 @@ Result<ServerSession::Answer> ServerSession::extents(const control::ExtentsReque
 
 Result<ServerSession::Answer> ServerSession::close(const control::CloseRequest& request) {
   const auto found = grants_.find(request.grant_id());
-  if (found == grants_.end()) return Error{Code::kInvalidArgument, "close"};
-  found->second.grant = {};
-  server_.catalog().close(*found->second.region);
-  grants_.erase(found);
-  {
-    // Notices of it may be on their way to the application.
-    const std::lock_guard lock{named_mutex_};
-    closed_.push_back(request.grant_id());
-    if (closed_.size() > kClosedMost) {
-      named_.erase(closed_.front());
-      closed_.pop_front();
-    }
-  }
-  count_grants(-1);
+  if (found != grants_.end())
+    give_up(found);
+  else if (!taken(request.grant_id()))
+    return Error{Code::kInvalidArgument, "close"};
   Answer answer;
   answer.reply.mutable_close();
   return answer;
@@ -402,7 +417,10 @@ Result<ServerSession::Answer> ServerSession::remove(const control::RemoveRequest
   Permission permission;
   if (auto found = find_permitted(request.name(), permission); !found) return found.error();
   if (!permission.admin) return Error{Code::kNoRight, "remove"}.with_subject(request.name());
-  if (auto status = server_.remove_region(request.name()); !status) return status.error();
+  const auto removal = static_cast<Removal>(request.removal());
+  if (removal != Removal::kIfUnused && removal != Removal::kWhenUnused)
+    return Error{Code::kInvalidArgument, "remove"}.with_subject("kind of removal");
+  if (auto status = server_.remove_region(request.name(), removal); !status) return status.error();
   Answer answer;
   answer.reply.mutable_remove();
   return answer;

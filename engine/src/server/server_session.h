@@ -3,8 +3,10 @@
 /// One client, as the server sees it: its endpoint, its grants, its requests.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,7 +30,7 @@ namespace remora::detail {
 class ServerCore;
 
 /// receive side: control thread; everything else: the worker.
-class ServerSession {
+class ServerSession : public std::enable_shared_from_this<ServerSession> {
  public:
   ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t lane_secret,
                 std::unique_ptr<transport::ServerEndpoint> endpoint);
@@ -49,6 +51,8 @@ class ServerSession {
   [[nodiscard]] Clock::time_point heard_at() const noexcept {
     return Clock::time_point{Clock::duration{heard_at_.load(std::memory_order_relaxed)}};
   }
+  /// It has no client any more, and is kept for that to come back. Any thread.
+  void be_alone() noexcept { alone_.store(true); }
   /// Whether its client may come back to it. Any thread.
   [[nodiscard]] bool resumable() const noexcept { return comes_back_.load(); }
   /// Whether it is to be heard of within its lease. Any thread.
@@ -99,8 +103,21 @@ class ServerSession {
   Status announce(const transport::Notice& notice);
   /// Control thread, once the session is over: what the client was told is taken, is.
   void announce_the_rest() noexcept;
-  /// Worker: gives all grants back.
+  /// Worker: gives all grants back, and takes no new ones.
   void release() noexcept;
+
+  // Worker; see GrantDesk.
+  /// Tells the client that the grant is about to go. False: it cannot be told.
+  bool begin_revoking(std::uint64_t grant_id, Reason reason);
+  /// Ends the grant: what it reached is reached no more.
+  void take_back(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how);
+  /// Its grants are memory mapped by the client, which only the client can end.
+  [[nodiscard]] bool maps_grants() const noexcept {
+    return endpoint_->kind() == TransportKind::kShm;
+  }
+  /// Tells the client something of the server's own accord, after what it was told before. Only
+  /// clients of version 2 hear it.
+  void tell(control::Event event);
 
  private:
   /// The count of what is not handled; outlives the session.
@@ -134,11 +151,40 @@ class ServerSession {
   struct OpenGrant {
     std::shared_ptr<RegionEntry> region;
     transport::Grant grant;
+    bool revoking = false;  ///< the client is told, and why
+    Reason reason = Reason::kNone;
   };
+  using Grants = std::unordered_map<std::uint64_t, OpenGrant>;
+  /// Grants that were taken back, of which the client may still ask.
+  static constexpr std::size_t kTakenMost = 1024;
   struct Answer {
     control::Reply reply;
     std::vector<UniqueFd> descriptors;
   };
+  /// A request whose answer may take its time.
+  struct Asked {
+    std::uint64_t id;
+    RequestKind kind;
+    Clock::time_point arrived;
+  };
+  Served reply(const Asked& asked, Result<Answer> answered);
+  /// As reply(), some time after serve() has returned.
+  void reply_later(const Asked& asked, Result<Answer> answered);
+  /// Requests that have to wait for their turn at a region. False: it is none.
+  bool serve_in_turn(const Asked& asked, const control::Request& request);
+  using TurnJob = std::function<void(ServerSession&, const std::shared_ptr<RegionEntry>&)>;
+  void in_turn(const Asked& asked, const std::string& name, TurnJob job);
+  void remove_now(const Asked& asked, const std::string& name);
+  void fence(const Asked& asked, const control::FenceRequest& request,
+             const std::shared_ptr<RegionEntry>& region);
+  [[nodiscard]] Status may_open(const RegionEntry& region, std::uint32_t rights) const;
+  Result<Answer> grant_state(const control::GrantStateRequest& request) const;
+  Result<Answer> event_ack(const control::EventAckRequest& request);
+  void send_event();
+  [[nodiscard]] control::Event revoking_event(std::uint64_t grant_id, Reason reason) const;
+  void give_up(Grants::iterator found);
+  [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
+
   void count_grants(int change) noexcept;
   bool resume();
   Status adopt(ServerSession& before);
@@ -178,7 +224,17 @@ class ServerSession {
   std::atomic<std::uint64_t> id_;  ///< that of the session it resumes, once it does
   std::uint64_t lane_secret_;
   std::unique_ptr<transport::ServerEndpoint> endpoint_;
-  std::unordered_map<std::uint64_t, OpenGrant> grants_;
+  Grants grants_;
+  std::vector<std::weak_ptr<RegionEntry>> own_regions_;  ///< that go with this
+  bool released_ = false;
+  std::unordered_map<std::uint64_t, Reason> taken_;
+  std::deque<std::uint64_t> taken_order_;
+  std::deque<control::Event> events_;  ///< not sent yet: one for each grant at most
+  /// What the client has not acknowledged yet, and the grant that it is about; 0: none.
+  std::uint64_t event_in_flight_ = 0;
+  std::uint64_t event_grant_ = 0;
+  Reason event_reason_ = Reason::kNone;
+  std::uint64_t next_event_id_ = 1;
   std::mutex named_mutex_;  // what follows: changed by the worker, read by the control thread
   std::unordered_map<std::uint64_t, Named> named_;  ///< grants that are open, and the latest closed
   std::deque<std::uint64_t> closed_;
@@ -187,6 +243,7 @@ class ServerSession {
   std::atomic<std::size_t> unanswered_{0};
   std::shared_ptr<NoticeDesk> desk_;
   std::atomic<Clock::rep> heard_at_{0};
+  std::atomic<bool> alone_{false};
   std::atomic<bool> comes_back_{false};  ///< until it says goodbye
   std::optional<control::Resume> wanted_;  ///< the session that the client has lost; worker
   std::optional<control::ServerHandshake> handshake_;  ///< between hello and proof

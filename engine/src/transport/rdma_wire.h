@@ -52,10 +52,10 @@ using NoticeBytes = std::array<std::byte, kNoticeWireBytes>;
 /// again, until the deadline of its operation.
 inline constexpr std::uint32_t kNoticeReceives = 32;
 
-/// Receives posted on either side of a control channel: all requests that may be unanswered, and
-/// one more for the peer's haste.
-inline constexpr std::uint32_t kControlReceives = kControlRequestsMax + 1;
-inline constexpr std::uint32_t kControlSends = kControlRequestsMax;
+/// Receives posted on either side of a control channel: for all requests that may be unanswered, an
+/// event and its acknowledgement. Events come unasked, so there is always room for one.
+inline constexpr std::uint32_t kControlReceives = kControlRequestsMax + 2;
+inline constexpr std::uint32_t kControlSends = kControlRequestsMax + 2;
 
 /// Acknowledgement time-out of queue pairs, 4.096 µs × 2^n: 67 ms on a NIC, 1 s where the kernel
 /// (or an emulated machine) does the work and may be late.

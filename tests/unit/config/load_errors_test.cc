@@ -183,6 +183,8 @@ TEST(Duration, TypedAndInRange) {
             "f.yaml:2:29: limits.handshake_timeout: must be 100ms to 10m, found 11m\n");
   EXPECT_EQ(faults(with_pool("limits: {drain_timeout: 61m}\n")),
             "f.yaml:2:25: limits.drain_timeout: must be 0s to 1h, found 61m\n");
+  EXPECT_EQ(faults(with_pool("limits: {revoke_grace: 0s}\n")),
+            "f.yaml:2:24: limits.revoke_grace: must be 1ms to 1m, found 0s\n");
 }
 
 TEST(Choice, ListsTheWords) {

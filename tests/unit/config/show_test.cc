@@ -72,6 +72,7 @@ limits:
   drain_timeout: 0s                       # default
   half_open_max: 256                      # default
   requests_per_second: 1000               # default
+  revoke_grace: 1s                        # default
 log:
   level: info                             # default
 metrics:
@@ -175,6 +176,7 @@ class ShowProperty : public ::testing::Test {
     config.limits.session_lease = std::chrono::seconds{1 + below(3600)};
     config.limits.session_keep = std::chrono::seconds{below(3601)};
     config.limits.drain_timeout = std::chrono::milliseconds{below(3'600'000)};
+    config.limits.revoke_grace = std::chrono::milliseconds{1 + below(60'000)};
     config.log.level = one_of({LogLevel::kTrace, LogLevel::kWarn, LogLevel::kOff});
     if (below(2) == 0) config.metrics.address = "[::1]:9471";
     return config;

@@ -1,6 +1,7 @@
 #include "server/catalog.h"
 
 #include <gtest/gtest.h>
+#include <thread>
 
 namespace remora::detail {
 namespace {
@@ -61,6 +62,59 @@ TEST_F(CatalogTest, EveryRegionHasItsOwnEpoch) {
   const auto first = create(spec("a")).value();
   ASSERT_TRUE(catalog_.remove("a"));
   EXPECT_GT(create(spec("a")).value().epoch, first.epoch);
+}
+
+TEST_F(CatalogTest, ATtlGoesWithItsLifetimeAndNoOther) {
+  auto wanted = spec("a");
+  wanted.ttl = std::chrono::seconds{1};
+  EXPECT_EQ(create(wanted).error().code(), Code::kInvalidArgument);
+  wanted.lifetime = Lifetime::kTtl;
+  wanted.ttl = std::chrono::milliseconds{99};
+  EXPECT_EQ(create(wanted).error().code(), Code::kInvalidArgument);
+  wanted.ttl = std::chrono::hours{24 * 365} + std::chrono::milliseconds{1};
+  EXPECT_EQ(create(wanted).error().code(), Code::kInvalidArgument);
+}
+
+TEST_F(CatalogTest, ExpiresOnceNobodyHasHadItOpenForItsTtl) {
+  auto wanted = spec("a");
+  wanted.lifetime = Lifetime::kTtl;
+  wanted.ttl = std::chrono::milliseconds{100};
+  ASSERT_TRUE(create(wanted));
+  ASSERT_TRUE(create(spec("b")));
+  const auto entry = catalog_.open("a").value();
+  std::this_thread::sleep_for(std::chrono::milliseconds{120});
+  EXPECT_TRUE(catalog_.expired().empty()) << "it is open";
+  EXPECT_FALSE(catalog_.expire(*entry));
+  catalog_.close(*entry);
+  EXPECT_TRUE(catalog_.expired().empty()) << "its ttl begins now";
+  std::this_thread::sleep_for(std::chrono::milliseconds{120});
+  ASSERT_EQ(catalog_.expired().size(), 1U);
+  EXPECT_TRUE(catalog_.expire(*entry));
+  EXPECT_FALSE(catalog_.expire(*entry));
+  EXPECT_EQ(catalog_.size(), 1U);
+}
+
+TEST_F(CatalogTest, RetiredRegionFreesItsNameAndKeepsItsMemory) {
+  ASSERT_TRUE(create(spec("a")));
+  auto entry = catalog_.open("a").value();
+  EXPECT_TRUE(catalog_.retire(*entry));
+  EXPECT_FALSE(catalog_.retire(*entry));
+  EXPECT_EQ(catalog_.find("a").error().code(), Code::kUnknownRegion);
+  ASSERT_TRUE(create(spec("a")));
+  EXPECT_FALSE(catalog_.retire(*entry)) << "that is another one";
+  EXPECT_FALSE(catalog_.holds(*entry));
+  EXPECT_EQ(pool_->usage().used_bytes, 2U * config::kPoolPageBytes);
+  catalog_.close(*entry);
+  entry.reset();
+  EXPECT_EQ(pool_->usage().used_bytes, 1U * config::kPoolPageBytes);
+}
+
+TEST_F(CatalogTest, EpochsOnlyGrow) {
+  const RegionInfo made = create(spec("a")).value();
+  const auto entry = catalog_.find("a").value();
+  catalog_.raise_epoch(*entry);
+  EXPECT_GT(entry->info().epoch, made.epoch);
+  EXPECT_GT(create(spec("b")).value().epoch, entry->info().epoch);
 }
 
 }  // namespace

@@ -150,5 +150,51 @@ TEST(Pool, FillFreeAtRandomFillAgainLosesNothing) {
   EXPECT_EQ((*all)->stretches().size(), 4U) << "coalesced to whole pieces";
 }
 
+/// Fill, free at random, fill again: nothing is lost, torn over pieces, shared or seen twice.
+TEST(Pool, SurvivesFragmentation) {
+  constexpr std::uint64_t kPieces = 8;
+  constexpr std::uint64_t kPiecePages = 16;
+  for (std::uint32_t seed = 1; seed <= 40; ++seed) {
+    std::mt19937 random{seed};
+    auto pool = Pool::create(options(kPieces * kPiecePages * kPage, kPiecePages * kPage)).value();
+    const std::byte* const base =
+        pool->allocate(kPage, false, soon()).value()->stretches()[0].address;
+    std::vector<std::shared_ptr<RegionMemory>> held;
+    std::uint64_t held_pages = 0;
+    for (int step = 0; step < 120; ++step) {
+      const std::uint64_t pages = 1 + random() % 24;
+      const bool fits = held_pages + pages <= kPieces * kPiecePages;
+      if (fits && random() % 3 != 0) {
+        auto memory = pool->allocate(pages * kPage, false, soon());
+        ASSERT_TRUE(memory.ok()) << seed << ": " << memory.error().message();
+        ASSERT_EQ(total(**memory), pages * kPage);
+        for (const auto& stretch : (*memory)->stretches()) {
+          const auto at = static_cast<std::uint64_t>(stretch.address - base);
+          ASSERT_EQ(at / (kPiecePages * kPage),
+                    (at + stretch.length_bytes - 1) / (kPiecePages * kPage))
+              << seed;
+          const std::span bytes{stretch.address, stretch.length_bytes};
+          ASSERT_TRUE(
+              std::all_of(bytes.begin(), bytes.end(), [](auto b) { return b == std::byte{}; }))
+              << seed << ": somebody else's bytes";
+          std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(1 + step % 255));
+        }
+        held.push_back(std::move(*memory));
+        held_pages += pages;
+      } else if (!held.empty()) {
+        const std::size_t which = random() % held.size();
+        held_pages -= total(*held[which]) / kPage;
+        held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
+      }
+      ASSERT_EQ(pool->usage().used_bytes, held_pages * kPage);
+    }
+    held.clear();
+    // All of it again, in one.
+    auto all = pool->allocate(kPieces * kPiecePages * kPage, false, soon());
+    ASSERT_TRUE(all.ok()) << seed;
+    EXPECT_EQ((*all)->stretches().size(), kPieces) << seed << ": neighbours were not joined";
+  }
+}
+
 }  // namespace
 }  // namespace remora::detail

@@ -188,6 +188,8 @@ struct Limits {
   /// Control requests of one session, over a long time; twice as many may come at once. A client
   /// that asks more often loses its session.
   std::uint32_t requests_per_second = 1000;
+  /// A client whose grant is taken back gets this long to stop using it; then it goes anyway.
+  std::chrono::nanoseconds revoke_grace = std::chrono::seconds{1};
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };

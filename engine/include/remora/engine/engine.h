@@ -183,9 +183,9 @@ class Session {
   Result<std::vector<RegionInfo>> regions() const;
   /// Errors: kUnknownRegion.
   Result<RegionInfo> stat(std::string_view name) const;
-  /// Its memory is zeroed before it is used again. Errors: kUnknownRegion; kBusy while it is open;
-  /// kNoRight.
-  Status remove_region(std::string_view name) const;
+  /// Its memory is zeroed before it is used again. Errors: kUnknownRegion; kBusy while it is open
+  /// (kIfUnused); kNoRight; kUnsupported (an older server knows no other removal).
+  Status remove_region(std::string_view name, Removal removal = Removal::kIfUnused) const;
   /// Errors: kUnsupported (a server of protocol version 1).
   Result<Usage> usage() const;
 
@@ -211,6 +211,14 @@ class Engine {
   /// kConnectionRefused (kAuthentication: name and key are not the server's, or it asks for none or
   /// has none to show), kUnreachable, kTimedOut.
   Result<Region> open_region(std::string_view uri, Rights rights) const;
+
+  /// As open_region, but every grant of the region that is older is taken back first, in every
+  /// session and this one too: it returns when nothing of them reaches the region any more. Their
+  /// operations then fail with kAccessRefused and Reason::kFenced. Clients that stop within the
+  /// server's `limits.revoke_grace` notice nothing else; of those that do not, the session ends.
+  /// Errors: also kBusy (over shm, where nobody can take memory back: a client that has it mapped
+  /// does not answer); kUnsupported (an older server).
+  Result<Region> fence_region(std::string_view uri, Rights rights) const;
 
   /// A session for control requests; the URI's region is ignored. Errors: as open_region.
   Result<Session> connect(std::string_view uri) const;

@@ -36,6 +36,28 @@ struct RegionAccess {
 /// Most entries of an access list.
 inline constexpr std::size_t kRegionAccessMax = 128;
 
+/// When a region goes by itself.
+enum class Lifetime : std::uint8_t {
+  kPersistent,  ///< never: it is removed
+  kSession,     ///< with the session that created it
+  kTtl          ///< when nobody has had it open for its ttl
+};
+[[nodiscard]] constexpr std::string_view to_string(Lifetime lifetime) noexcept {
+  switch (lifetime) {
+    case Lifetime::kPersistent: return "persistent";
+    case Lifetime::kSession: return "session";
+    case Lifetime::kTtl: return "ttl";
+  }
+  return "unknown";
+}
+
+/// What becomes of those who have a region open that is removed.
+enum class Removal : std::uint8_t {
+  kIfUnused,    ///< nothing: then it is not removed
+  kWhenUnused,  ///< they keep it until they close it; the name is free at once
+  kNow          ///< their grants are taken back first, as by a fence, with Reason::kRevoked
+};
+
 /// What a server says of a region.
 struct RegionInfo {
   std::string name{};
@@ -44,13 +66,15 @@ struct RegionInfo {
   Rights rights = Rights::kNone;  ///< the most that a grant of it can carry
   std::string atomic_domain{};    ///< "none", "cpu", or the server device's name
   bool shm = false;               ///< clients on the same host may map it
-  std::uint64_t epoch = 0;
+  std::uint64_t epoch = 0;        ///< greater after each fence
   std::uint64_t extent_count = 0;
   std::uint64_t open_count = 0;  ///< grants that are out
   /// The client that created it, where clients have keys; empty: the server's own.
   std::string owner{};
   /// Who else may use it. Only stat() of those who may remove the region has it.
   std::vector<RegionAccess> access{};
+  Lifetime lifetime = Lifetime::kPersistent;
+  std::chrono::milliseconds ttl{0};
 };
 
 /// What create asks for.
@@ -66,6 +90,9 @@ struct RegionSpec {
   /// Where clients have keys: what others may do. Empty: nobody but its owner and the server's
   /// admins may use what a client creates, and every client what the server's application does.
   std::vector<RegionAccess> access{};
+  Lifetime lifetime = Lifetime::kPersistent;
+  std::chrono::milliseconds ttl{
+      0};  ///< of Lifetime::kTtl: 100 ms to 365 days; looked at each 250 ms
 };
 
 /// A region that this process may use: one grant. Copyable handle; the grant ends with the last
@@ -94,6 +121,11 @@ class Region {
   [[nodiscard]] bool connected() const noexcept;
   /// See Session::settled().
   Status settled(std::chrono::nanoseconds deadline) const;
+
+  /// A new grant of the same region with the same rights, after every older one has been taken
+  /// back, this one too: see Engine::fence_region. Blocks, at most the engine's control deadline.
+  /// Errors: as Engine::fence_region, and kConnectionLost.
+  Result<Region> fence() const;
 
   /// Errors: kInvalidArgument (depth), kOutOfMemory, kConnectionLost.
   Result<Queue> queue(const QueueOptions& options = {}) const;
@@ -146,6 +178,7 @@ class Region {
                                   std::chrono::nanoseconds deadline = {}) const;
 
  private:
+  friend class Lock;
   friend class Queue;
   std::shared_ptr<detail::RegionCore> core_;
 };

@@ -116,7 +116,9 @@ class Server {
   /// Errors: kUnknownRegion.
   Result<RegionView> view(std::string_view region) const;
   Result<RegionInfo> create_region(const RegionSpec& spec) const;
-  Status remove_region(std::string_view name) const;
+  /// kNow blocks for `limits.revoke_grace` at most, and what the worker is at. Errors:
+  /// kUnknownRegion; kBusy while it is open (kIfUnused); kClosed (stopped).
+  Status remove_region(std::string_view name, Removal removal = Removal::kIfUnused) const;
   [[nodiscard]] std::vector<RegionInfo> regions() const;
   [[nodiscard]] ServerStatus status() const;
   /// What `/status` of the metrics endpoint shows, for an application with an endpoint of its own

@@ -483,6 +483,9 @@ namespace detail {
     return "choose another name, or remove it first ('remora rm')";
   if (code == Code::kBusy && operation == "remove")
     return "clients have it open: 'remora stat' counts them";
+  if (code == Code::kBusy && operation == "fence")
+    return "a client over shm stands still and keeps it mapped, which nobody can take back: try "
+           "again when it goes on, or end it";
   if (operation == "rdma_create_event_channel")
     return "load the kernel module rdma_ucm and check /dev/infiniband/rdma_cm; '?transport=tcp' "
            "needs "

@@ -1,0 +1,234 @@
+#include <algorithm>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include <remora/engine/lock.h>
+
+#include "client/engine_core.h"
+#include "client/lock_core.h"
+
+namespace remora::detail {
+
+namespace {
+
+constexpr std::uint64_t kOwnerMask = (std::uint64_t{1} << Held::kOwnerBits) - 1;
+constexpr std::chrono::microseconds kPauseLeast{100};
+constexpr std::chrono::milliseconds kPauseMost{20};
+
+std::mt19937_64& random_numbers() {
+  thread_local std::mt19937_64 t_random{std::random_device{}()};
+  return t_random;
+}
+
+std::uint64_t new_owner() noexcept { return 1 + random_numbers()() % kOwnerMask; }
+
+/// The grant, or its session, has gone: another one may do.
+bool worth_another_grant(const Error& error) noexcept {
+  const bool taken = error.code() == Code::kAccessRefused &&
+                     (error.reason() == Reason::kFenced || error.reason() == Reason::kRevoked);
+  return taken || error.code() == Code::kConnectionLost || error.code() == Code::kIndeterminate;
+}
+
+/// True: the word is `desired` by our doing. An outcome that is not known is looked up: nobody else
+/// writes this word.
+Result<bool> swap_surely(LockStore& store, std::uint64_t expected, std::uint64_t desired,
+                         Deadline deadline) noexcept {
+  while (true) {
+    const auto before = store.swap(expected, desired);
+    if (before) return *before == expected || *before == desired;
+    if (!worth_another_grant(before.error()) || Clock::now() >= deadline) return before.error();
+    if (auto status = store.reopen(false); !status)
+      return before.error().code() == Code::kIndeterminate ? before.error() : status.error();
+  }
+}
+
+/// What a waiter has seen, and since when.
+struct Sight {
+  std::uint64_t word = 0;
+  Clock::time_point since{};
+
+  void see(std::uint64_t now_there) noexcept {
+    if (since != Clock::time_point{} && now_there == word) return;
+    *this = {now_there, Clock::now()};
+  }
+};
+
+Result<std::uint64_t> look_surely(LockStore& store, Deadline deadline) noexcept {
+  while (true) {
+    auto word = store.look();
+    if (word || !worth_another_grant(word.error()) || Clock::now() >= deadline) return word;
+    if (auto status = store.reopen(false); !status) return status.error();
+  }
+}
+
+}  // namespace
+
+std::uint64_t renewed_lock(std::uint64_t word) noexcept {
+  std::uint64_t owner = new_owner();
+  while (owner == (word & kOwnerMask)) owner = new_owner();
+  return (word & ~kOwnerMask) | owner;
+}
+
+std::uint64_t released_lock(std::uint64_t word) noexcept { return word & ~kOwnerMask; }
+
+Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds ttl,
+                                   std::chrono::nanoseconds wait) noexcept {
+  const bool waits = wait > wait.zero();
+  const Deadline deadline = waits ? deadline_after(wait) : Clock::now();
+  // What has begun is brought to an end.
+  const Deadline finish_by = deadline + ttl;
+  std::chrono::nanoseconds pause = kPauseLeast;
+  Sight sight;
+  while (true) {
+    const auto word = look_surely(store, finish_by);
+    if (!word) return word.error();
+    sight.see(*word);
+    const bool free = (*word & kOwnerMask) == 0;
+    const bool dead = !free && Clock::now() - sight.since >= ttl;
+    if (free || dead) {
+      if (*word >> Held::kOwnerBits == ~std::uint64_t{0} >> Held::kOwnerBits)
+        return Error{Code::kLimitExceeded, "lock"}.with_subject("its tokens are used up");
+      const std::uint64_t mine =
+          released_lock(*word) + (std::uint64_t{1} << Held::kOwnerBits) + new_owner();
+      const auto won = swap_surely(store, *word, mine, finish_by);
+      if (!won) return won.error();
+      if (*won && free) return mine;
+      if (*won) {
+        // Left as it is where this fails: the next one has to fence as well.
+        if (auto fenced = store.reopen(true); !fenced) return fenced.error();
+        const auto now_there = look_surely(store, finish_by);
+        if (!now_there) return now_there.error();
+        // Else we were the ones that took too long.
+        if (*now_there == mine) return mine;
+      }
+      pause = kPauseLeast;
+    }
+    if (!waits) return Error{Code::kWouldBlock, "lock"}.with_subject("another holds it");
+    if (Clock::now() >= deadline)
+      return Error{Code::kTimedOut, "lock"}.with_subject("another holds it");
+    // Not all at the same time.
+    std::this_thread::sleep_for(pause / 2 + pause * static_cast<int>(random_numbers()() % 16) / 16);
+    pause = std::min<std::chrono::nanoseconds>(
+        2 * pause, std::min<std::chrono::nanoseconds>(kPauseMost, ttl / 8));
+  }
+}
+
+Status change_lock(LockStore& store, std::uint64_t word, std::uint64_t desired,
+                   Deadline deadline) noexcept {
+  const auto changed = swap_surely(store, word, desired, deadline);
+  if (!changed) return changed.error();
+  if (!*changed)
+    return Error{Code::kAccessRefused, "lock"}
+        .with_reason(Reason::kFenced)
+        .with_subject("another has taken it");
+  return {};
+}
+
+namespace {
+
+class RegionLockStore final : public LockStore {
+ public:
+  RegionLockStore(EngineCore& engine, Uri uri, Region region, ByteOffset at)
+      : engine_{engine.shared_from_this()},
+        uri_{std::move(uri)},
+        region_{std::move(region)},
+        at_{at} {}
+
+  [[nodiscard]] const Region& region() const noexcept override { return region_; }
+  Result<std::uint64_t> look() noexcept override { return region_.fetch_add(at_, 0); }
+  Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept override {
+    return region_.compare_swap(at_, expected, desired);
+  }
+  Status reopen(bool fence) noexcept override {
+    auto opened = engine_->open_region(uri_, region_.rights(), fence);
+    if (!opened) return opened.error();
+    region_ = std::move(*opened);
+    return {};
+  }
+
+ private:
+  std::shared_ptr<EngineCore> engine_;
+  Uri uri_;
+  Region region_;
+  ByteOffset at_;
+};
+
+}  // namespace
+
+std::unique_ptr<LockStore> lock_store(const std::shared_ptr<RegionCore>& core, ByteOffset at) {
+  Uri uri = core->uri();
+  // Where the lock is told of by one transport it cannot be by another: atomics do not mix.
+  uri.transport = core->session().kind();
+  return std::make_unique<RegionLockStore>(core->session().engine(), std::move(uri), Region{core},
+                                           at);
+}
+
+}  // namespace remora::detail
+
+namespace remora {
+
+namespace {
+constexpr std::chrono::seconds kLetGo{1};
+}
+
+Held::Held(std::unique_ptr<detail::LockStore> store, std::uint64_t word) noexcept
+    : store_{std::move(store)}, region_{store_->region()}, word_{word} {}
+Held::Held(Held&& other) noexcept
+    : store_{std::move(other.store_)},
+      region_{other.region_},
+      word_{std::exchange(other.word_, 0)} {}
+Held& Held::operator=(Held&& other) noexcept {
+  if (this != &other) {
+    (void)release();
+    store_ = std::move(other.store_);
+    region_ = other.region_;
+    word_ = std::exchange(other.word_, 0);
+  }
+  return *this;
+}
+Held::~Held() { (void)release(); }
+
+Status Held::renew() {
+  if (word_ == 0) return Error{Code::kClosed, "lock"};
+  const std::uint64_t renewed = detail::renewed_lock(word_);
+  // By this grant alone: one that is fenced has nothing to renew.
+  const auto before = store_->swap(word_, renewed);
+  if (!before && before.error().code() != Code::kIndeterminate) return before.error();
+  if (!before || *before != word_)
+    if (auto status = detail::change_lock(*store_, word_, renewed, Clock::now() + kLetGo); !status)
+      return status;
+  word_ = renewed;
+  return {};
+}
+
+Status Held::release() {
+  if (word_ == 0) return {};
+  const std::uint64_t word = std::exchange(word_, 0);
+  return detail::change_lock(*store_, word, detail::released_lock(word), Clock::now() + kLetGo);
+}
+
+Result<Lock> Lock::open(const Region& region, ByteOffset at, const LockOptions& options) {
+  constexpr std::chrono::milliseconds kTtlLeast{10};
+  constexpr std::chrono::hours kTtlMost{1};
+  const Error wrong{Code::kInvalidArgument, "lock"};
+  if (options.ttl < kTtlLeast || options.ttl > kTtlMost)
+    return wrong.with_subject("ttl: 10 ms to 1 h");
+  if (!includes(region.rights(), Rights::kAtomic))
+    return Error{Code::kNoRight, "lock"}.with_subject(region.info().name);
+  if (at.bytes % sizeof(std::uint64_t) != 0) return Error{Code::kMisaligned, "lock"};
+  if (at.bytes > region.size_bytes() || region.size_bytes() - at.bytes < sizeof(std::uint64_t))
+    return Error{Code::kOutOfRange, "lock"}.with_limit(at.bytes, region.size_bytes());
+  return Lock{region, at, options};
+}
+
+Result<Held> Lock::acquire(std::chrono::nanoseconds wait) const {
+  auto store = detail::lock_store(region_.core_, at_);
+  const auto word = detail::acquire_lock(*store, options_.ttl, wait);
+  if (!word) return word.error();
+  return Held{std::move(store), *word};
+}
+
+Result<Held> Lock::try_acquire() const { return acquire(std::chrono::nanoseconds{0}); }
+
+}  // namespace remora

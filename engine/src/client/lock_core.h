@@ -1,0 +1,38 @@
+#pragma once
+
+/// How a Lock is acquired, apart from where its word is.
+
+#include <chrono>
+#include <cstdint>
+
+#include <remora/engine/region.h>
+#include <remora/result.h>
+
+#include "support/clock.h"
+
+namespace remora::detail {
+
+/// The word of a lock, by one contender.
+class LockStore {
+ public:
+  virtual ~LockStore() = default;
+  [[nodiscard]] virtual const Region& region() const noexcept = 0;
+  virtual Result<std::uint64_t> look() noexcept = 0;
+  /// What stood there before.
+  virtual Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept = 0;
+  /// Another grant, instead of one that is of no use any more; `fence`: after all others have gone.
+  virtual Status reopen(bool fence) noexcept = 0;
+};
+
+/// Acquires the lock for an owner that nobody else is; the word it has then. `wait` 0: does not.
+Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds ttl,
+                                   std::chrono::nanoseconds wait) noexcept;
+/// Changes a word that is ours. Errors: kAccessRefused (kFenced): it is not.
+Status change_lock(LockStore& store, std::uint64_t word, std::uint64_t desired,
+                   Deadline deadline) noexcept;
+/// The same token, another owner.
+std::uint64_t renewed_lock(std::uint64_t word) noexcept;
+/// The same token, no owner.
+std::uint64_t released_lock(std::uint64_t word) noexcept;
+
+}  // namespace remora::detail

@@ -1,0 +1,136 @@
+#include "server/grant_desk.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <sys/timerfd.h>
+#include <unistd.h>
+#include <vector>
+
+#include "server/server_session.h"
+
+namespace remora::detail {
+
+Status GrantDesk::open() {
+  timer_ = UniqueFd{::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
+  if (!timer_) return Error{Code::kSystem, "timerfd_create"}.with_errno(errno);
+  return {};
+}
+
+void GrantDesk::take_timer() const noexcept {
+  std::uint64_t expirations = 0;
+  (void)!::read(timer_.get(), &expirations, sizeof expirations);
+}
+
+void GrantDesk::opened(const RegionEntry& region, ServerSession& session, std::uint64_t grant_id) {
+  books_[&region].holders.emplace(Holder{session.id(), grant_id}, &session);
+}
+
+void GrantDesk::gone(const RegionEntry& region, const ServerSession& session,
+                     std::uint64_t grant_id) {
+  const auto found = books_.find(&region);
+  if (found == books_.end()) return;
+  Books& books = found->second;
+  books.holders.erase({session.id(), grant_id});
+  if (books.under_way != nullptr) {
+    if (books.holders.empty() && !books.starting) finish(region);
+  } else if (books.holders.empty() && books.waiting.empty() && !books.turning) {
+    books_.erase(found);
+  }
+}
+
+void GrantDesk::moved(std::uint64_t session_id, ServerSession& session) {
+  for (auto& [region, books] : books_)
+    for (auto at = books.holders.lower_bound({session_id, 0});
+         at != books.holders.end() && at->first.first == session_id; ++at)
+      at->second = &session;
+}
+
+void GrantDesk::in_turn(const std::shared_ptr<RegionEntry>& region, Job job) {
+  const auto found = books_.find(region.get());
+  if (found == books_.end() || found->second.free()) return job();
+  found->second.waiting.push_back(std::move(job));
+}
+
+void GrantDesk::revoke_all(const std::shared_ptr<RegionEntry>& region, Reason reason, Mapped mapped,
+                           Then then) {
+  Books& books = books_[region.get()];
+  books.region = region;
+  books.under_way = std::make_unique<Revocation>(
+      Revocation{reason, mapped, Clock::now() + grace_, std::move(then)});
+  books.starting = true;
+  // Who cannot be told loses its grant at once, and so is taken out of this map meanwhile.
+  const auto holders = books.holders;
+  for (const auto& [holder, session] : holders)
+    if (!session->begin_revoking(holder.second, reason) && may_force(*session, mapped))
+      session->take_back(holder.second, reason, ServerMetrics::TakenBack::kForced);
+  books.starting = false;
+  if (books.holders.empty()) return finish(*region);
+  set_timer();
+}
+
+bool GrantDesk::may_force(const ServerSession& session, Mapped mapped) noexcept {
+  return mapped == Mapped::kDrop || !session.maps_grants();
+}
+
+void GrantDesk::tick() {
+  std::vector<std::shared_ptr<RegionEntry>> over;
+  for (auto& [region, books] : books_)
+    if (books.under_way != nullptr && books.under_way->until <= Clock::now())
+      over.push_back(books.region);
+  for (const auto& region : over) {
+    Books& books = books_[region.get()];
+    if (books.under_way == nullptr) continue;  // what went before has ended it
+    books.starting = true;
+    const auto holders = books.holders;
+    for (const auto& [holder, session] : holders)
+      if (may_force(*session, books.under_way->mapped))
+        session->take_back(holder.second, books.under_way->reason,
+                           ServerMetrics::TakenBack::kForced);
+    books.starting = false;
+    finish(*region);
+  }
+  set_timer();
+}
+
+/// The revocation is over: what it was for goes on, then what has waited meanwhile.
+void GrantDesk::finish(const RegionEntry& region) {
+  Books& books = books_[&region];
+  // Kept until the end: what goes on may let go of the region.
+  const std::shared_ptr<RegionEntry> kept = books.region;
+  const std::unique_ptr<Revocation> over = std::move(books.under_way);
+  over->then(books.holders.size());
+  take_turns(region);
+}
+
+void GrantDesk::take_turns(const RegionEntry& region) {
+  const auto found = books_.find(&region);
+  if (found == books_.end() || found->second.turning) return;
+  Books& books = found->second;
+  // Until the last has had its turn, those that come stand behind it.
+  books.turning = true;
+  while (books.under_way == nullptr && !books.waiting.empty()) {
+    const Job job = std::move(books.waiting.front());
+    books.waiting.pop_front();
+    job();
+  }
+  books.turning = false;
+  if (books.under_way != nullptr) return;
+  books.region.reset();
+  if (books.holders.empty()) books_.erase(found);
+}
+
+void GrantDesk::set_timer() {
+  Deadline next = Deadline::max();
+  for (const auto& [region, books] : books_)
+    if (books.under_way != nullptr) next = std::min(next, books.under_way->until);
+  itimerspec when{};
+  if (next != Deadline::max()) {
+    const auto since = std::max(next.time_since_epoch(), Deadline::duration{1});
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
+    when.it_value.tv_sec = seconds.count();
+    when.it_value.tv_nsec = std::chrono::nanoseconds{since - seconds}.count();
+  }
+  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+}  // namespace remora::detail

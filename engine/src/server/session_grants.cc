@@ -1,0 +1,230 @@
+/// What a ServerSession does about grants that are taken back: events, fences, and requests that
+/// wait for their turn at a region.
+
+#include <algorithm>
+#include <utility>
+
+#include "server/server_core.h"
+#include "server/server_session.h"
+#include "support/log.h"
+
+namespace remora::detail {
+
+using control::Request;
+
+void ServerSession::tell(control::Event event) {
+  if (released_ || version() < 2) return;
+  events_.push_back(std::move(event));
+  send_event();
+}
+
+/// One at a time: the client keeps room for so many that it has not asked for.
+void ServerSession::send_event() {
+  if (event_in_flight_ != 0 || events_.empty()) return;
+  const control::Event event = std::move(events_.front());
+  events_.pop_front();
+  event_in_flight_ = next_event_id_++;
+  event_grant_ = event.revoking().grant_id();
+  event_reason_ = static_cast<Reason>(event.revoking().reason());
+  control::Envelope envelope;
+  envelope.set_magic(control::kMagic);
+  envelope.set_id(event_in_flight_);
+  *envelope.mutable_event() = event;
+  envelope.mutable_event()->set_id(event_in_flight_);
+  auto bytes = control::encode(envelope);
+  const Status sent = bytes ? endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}})
+                            : Status{bytes.error()};
+  if (sent) return;
+  log::debug("session {:x}: {}", id_, sent.error().message());
+  server_.after_serving(*this, Served::kUnheard);
+}
+
+Result<ServerSession::Answer> ServerSession::event_ack(const control::EventAckRequest& request) {
+  if (request.event_id() == 0 || request.event_id() != event_in_flight_)
+    return Error{Code::kInvalidArgument, "event"}.with_subject("none of this id is to be seen");
+  event_in_flight_ = 0;
+  if (event_grant_ != 0)
+    take_back(event_grant_, event_reason_, ServerMetrics::TakenBack::kAcknowledged);
+  send_event();
+  Answer answer;
+  answer.reply.mutable_event_ack();
+  return answer;
+}
+
+bool ServerSession::begin_revoking(std::uint64_t grant_id, Reason reason) {
+  const auto found = grants_.find(grant_id);
+  // Of a session without a client nothing is in flight: there is nobody to ask.
+  if (found == grants_.end() || released_ || version() < 2 || alone_.load()) return false;
+  // The client has been told, and not agreed yet, when it was taken back the last time.
+  if (std::exchange(found->second.revoking, true)) return true;
+  found->second.reason = reason;
+  tell(revoking_event(grant_id, reason));
+  return true;
+}
+
+control::Event ServerSession::revoking_event(std::uint64_t grant_id, Reason reason) const {
+  control::Event event;
+  control::Event::Revoking& revoking = *event.mutable_revoking();
+  revoking.set_grant_id(grant_id);
+  revoking.set_reason(static_cast<std::uint32_t>(reason));
+  revoking.set_grace_ms(static_cast<std::uint64_t>(
+      std::chrono::ceil<std::chrono::milliseconds>(server_.config().limits.revoke_grace).count()));
+  return event;
+}
+
+void ServerSession::take_back(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how) {
+  const auto found = grants_.find(grant_id);
+  if (found == grants_.end()) return;
+  log::debug("session {:x}: grant {} of {}: {}{}", id_, grant_id, found->second.region->name(),
+             to_string(reason), how == ServerMetrics::TakenBack::kForced ? ", by force" : "");
+  server_.metrics().grant_revoked(reason, how);
+  std::erase_if(events_, [&](const control::Event& event) {
+    return event.has_revoking() && event.revoking().grant_id() == grant_id;
+  });
+  taken_.emplace(grant_id, reason);
+  taken_order_.push_back(grant_id);
+  if (taken_order_.size() > kTakenMost) {
+    taken_.erase(taken_order_.front());
+    taken_order_.pop_front();
+  }
+  give_up(found);
+}
+
+std::optional<Reason> ServerSession::taken(std::uint64_t grant_id) const {
+  const auto found = taken_.find(grant_id);
+  if (found == taken_.end()) return std::nullopt;
+  return found->second;
+}
+
+/// Ends a grant, whoever wanted that.
+void ServerSession::give_up(Grants::iterator found) {
+  const std::uint64_t grant_id = found->first;
+  const std::shared_ptr<RegionEntry> region = std::move(found->second.region);
+  found->second.grant = {};
+  server_.catalog().close(*region);
+  grants_.erase(found);
+  {
+    // Notices of it may be on their way to the application.
+    const std::lock_guard lock{named_mutex_};
+    closed_.push_back(grant_id);
+    if (closed_.size() > kClosedMost) {
+      named_.erase(closed_.front());
+      closed_.pop_front();
+    }
+  }
+  count_grants(-1);
+  // Last: whoever waits for this goes on.
+  server_.grants().gone(*region, *this, grant_id);
+}
+
+Result<ServerSession::Answer> ServerSession::grant_state(
+    const control::GrantStateRequest& request) const {
+  if (request.grant_id() == 0 || request.grant_id() >= next_grant_id_)
+    return Error{Code::kInvalidArgument, "grant state"};
+  Answer answer;
+  control::GrantStateReply& state = *answer.reply.mutable_grant_state();
+  state.set_holds(grants_.contains(request.grant_id()));
+  if (state.holds()) return answer;
+  state.set_code(static_cast<std::uint32_t>(Code::kAccessRefused));
+  state.set_reason(static_cast<std::uint32_t>(taken(request.grant_id()).value_or(Reason::kNone)));
+  return answer;
+}
+
+void ServerSession::reply_later(const Asked& asked, Result<Answer> answered) {
+  server_.after_serving(*this, reply(asked, std::move(answered)));
+}
+
+bool ServerSession::serve_in_turn(const Asked& asked, const Request& request) {
+  switch (request.body_case()) {
+    case Request::kOpen:
+      in_turn(asked, request.open().name(),
+              [asked, open = request.open()](ServerSession& self, const auto& /*region*/) {
+                self.reply_later(asked, self.open(open));
+              });
+      return true;
+    case Request::kFence:
+      in_turn(asked, request.fence().name(),
+              [asked, fence = request.fence()](ServerSession& self, const auto& region) {
+                self.fence(asked, fence, region);
+              });
+      return true;
+    case Request::kRemove:
+      if (request.remove().removal() != control::REMOVAL_NOW) return false;
+      remove_now(asked, request.remove().name());
+      return true;
+    default: return false;
+  }
+}
+
+void ServerSession::remove_now(const Asked& asked, const std::string& name) {
+  Permission permission;
+  auto region = find_permitted(name, permission);
+  if (!region) return reply_later(asked, region.error());
+  if (!permission.admin)
+    return reply_later(asked, Error{Code::kNoRight, "remove"}.with_subject(name));
+  server_.remove_now(*region, [self = shared_from_this(), asked] {
+    Answer answer;
+    answer.reply.mutable_remove();
+    self->reply_later(asked, std::move(answer));
+  });
+}
+
+/// Runs `job` when nobody else has its turn at the region, unless that has gone by then.
+void ServerSession::in_turn(const Asked& asked, const std::string& name, TurnJob job) {
+  auto region = server_.catalog().find(name);
+  if (!region) return reply_later(asked, region.error());
+  server_.grants().in_turn(
+      *region, [self = shared_from_this(), asked, region = *region, job = std::move(job)] {
+        if (!self->server_.catalog().holds(*region))
+          return self->reply_later(
+              asked, Error{Code::kUnknownRegion, "region"}.with_subject(region->name()));
+        job(*self, region);
+      });
+}
+
+/// What would keep this session from opening the region, whatever else there is.
+Status ServerSession::may_open(const RegionEntry& region, std::uint32_t rights) const {
+  if (rights == 0 || rights > static_cast<std::uint32_t>(Rights::kAll))
+    return Error{Code::kInvalidArgument, "open"}.with_subject("rights");
+  const auto who = asker();
+  if (!who) return who.error();
+  const Permission permission = permission_of(region.fixed_info(), who->client);
+  // To those who may not use it at all there is no such region.
+  if (!permission.any()) return Error{Code::kUnknownRegion, "region"}.with_subject(region.name());
+  if (!includes(permission.rights, static_cast<Rights>(rights)))
+    return Error{Code::kNoRight, "open"}.with_subject(region.name());
+  if (maps_grants() && region.memory()->shareable_fd() < 0)
+    return Error{Code::kUnsupported, "open"}.with_subject("region was not created for shm");
+  return {};
+}
+
+void ServerSession::fence(const Asked& asked, const control::FenceRequest& request,
+                          const std::shared_ptr<RegionEntry>& region) {
+  // Before anybody loses anything: who may change a region may take it from others.
+  if (const Status may = may_open(*region, request.rights()); !may)
+    return reply_later(asked, may.error());
+  const auto who = asker();
+  if (!who) return reply_later(asked, who.error());
+  const Permission permission = permission_of(region->fixed_info(), who->client);
+  if (!permission.admin && (permission.rights & (Rights::kWrite | Rights::kAtomic)) == Rights::kNone)
+    return reply_later(asked, Error{Code::kNoRight, "fence"}.with_subject(region->name()));
+  control::OpenRequest wanted;
+  wanted.set_name(request.name());
+  wanted.set_rights(request.rights());
+  server_.grants().revoke_all(
+      region, Reason::kFenced, GrantDesk::Mapped::kLeave,
+      [self = shared_from_this(), asked, region, wanted = std::move(wanted)](std::size_t left) {
+        if (left != 0)
+          return self->reply_later(
+              asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(left, 0));
+        self->server_.catalog().raise_epoch(*region);
+        auto opened = self->open(wanted);
+        if (!opened) return self->reply_later(asked, opened.error());
+        Answer answer;
+        *answer.reply.mutable_fence()->mutable_opened() = std::move(*opened->reply.mutable_open());
+        answer.descriptors = std::move(opened->descriptors);
+        self->reply_later(asked, std::move(answer));
+      });
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,232 @@
+/// A lock in a region: one holder at a time, and none that comes back.
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "conformance_test.h"
+
+namespace remora::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class LockTest : public ConformanceTest {
+ protected:
+  void configure(config::ServerConfig& config) const override {
+    config.limits.revoke_grace = 500ms;
+  }
+};
+
+TEST_P(LockTest, MisuseIsRefused) {
+  const Region region = make_region();
+  const Region reads = open(region.info().name, Rights::kRead);
+  EXPECT_TRUE(fails_with(Lock::open(reads, ByteOffset{0}), Code::kNoRight));
+  EXPECT_TRUE(fails_with(Lock::open(region, ByteOffset{4}), Code::kMisaligned));
+  EXPECT_TRUE(fails_with(Lock::open(region, ByteOffset{region.size_bytes()}), Code::kOutOfRange));
+  EXPECT_TRUE(fails_with(Lock::open(region, ByteOffset{0}, {.ttl = 1ms}), Code::kInvalidArgument));
+}
+
+TEST_P(LockTest, IsHeldByOneUntilItIsReleased) {
+  const Region region = make_region();
+  const Lock lock = Lock::open(region, ByteOffset{64}).value();
+  Held held = lock.try_acquire().value();
+  EXPECT_EQ(held.token(), 1U);
+  EXPECT_TRUE(fails_with(lock.try_acquire(), Code::kWouldBlock));
+  EXPECT_TRUE(fails_with(lock.acquire(50ms), Code::kTimedOut));
+  EXPECT_TRUE(ok(held.renew()));
+  EXPECT_EQ(held.token(), 1U);
+  EXPECT_TRUE(ok(held.release()));
+  EXPECT_TRUE(ok(held.release()));
+  EXPECT_TRUE(fails_with(held.renew(), Code::kClosed));
+  const Held next = lock.acquire(1s).value();
+  EXPECT_EQ(next.token(), 2U);
+}
+
+TEST_P(LockTest, GoesWithItsHolder) {
+  const Lock lock = Lock::open(make_region(), ByteOffset{0}).value();
+  { const Held held = lock.try_acquire().value(); }
+  EXPECT_TRUE(ok(lock.try_acquire()));
+}
+
+TEST_P(LockTest, RenewedLockIsNotTaken) {
+  const Lock lock = Lock::open(make_region(), ByteOffset{0}, {.ttl = 400ms}).value();
+  Held held = lock.try_acquire().value();
+  std::atomic<bool> over{false};
+  std::thread renewing{[&] {
+    for (; !over; std::this_thread::sleep_for(20ms)) EXPECT_TRUE(ok(held.renew()));
+  }};
+  EXPECT_TRUE(fails_with(lock.acquire(1200ms), Code::kTimedOut));
+  over = true;
+  renewing.join();
+  EXPECT_TRUE(ok(held.region().fetch_add(ByteOffset{8}, 1)));
+}
+
+TEST_P(LockTest, HolderThatDoesNotRenewLosesItAndIsRefused) {
+  const Region region = make_region();
+  const Engine other_engine = open_engine();
+  const Region theirs = other_engine.open_region(uri(region.info().name), Rights::kAll).value();
+  const LockOptions options{.ttl = 150ms};
+  Held slow = Lock::open(region, ByteOffset{0}, options).value().try_acquire().value();
+  const auto began = Clock::now();
+  Held quick = Lock::open(theirs, ByteOffset{0}, options).value().acquire(10s).value();
+  EXPECT_GE(Clock::now() - began, 150ms);
+  EXPECT_GT(quick.token(), slow.token());
+  const std::vector<std::byte> bytes = noise(4096, 1);
+  ASSERT_TRUE(ok(quick.region().write(Block{1}, bytes)));
+  const std::vector<std::byte> others = noise(4096, 2);
+  const Status late = slow.region().write(Block{1}, others);
+  ASSERT_TRUE(fails_with(late, Code::kAccessRefused));
+  EXPECT_EQ(late.error().reason(), Reason::kFenced);
+  const Status renewed = slow.renew();
+  EXPECT_TRUE(fails_with(renewed, Code::kAccessRefused));
+  EXPECT_TRUE(fails_with(slow.release(), Code::kAccessRefused));
+  std::vector<std::byte> found(4096);
+  ASSERT_TRUE(ok(quick.region().read(Block{1}, found)));
+  EXPECT_TRUE(same_bytes(found, bytes));
+  EXPECT_TRUE(ok(quick.release()));
+}
+
+TEST_P(LockTest, CriticalSectionsOfEightDoNotOverlap) {
+  constexpr std::size_t kContenders = 8;
+  const std::size_t rounds = steps(200);
+  const Region region = make_region();
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::vector<std::uint64_t> tokens;
+  for (std::size_t i = 0; i < kContenders; ++i)
+    threads.emplace_back([&] {
+      const Lock lock = Lock::open(region, ByteOffset{0}, {.ttl = 30s}).value();
+      for (std::size_t round = 0; round < rounds; ++round) {
+        auto held = lock.acquire(60s);
+        ASSERT_TRUE(ok(held));
+        // No atomic: only the lock keeps it exact.
+        std::array<std::byte, 8> bytes{};
+        ASSERT_TRUE(ok(held->region().read(ByteOffset{64}, bytes)));
+        auto count = std::bit_cast<std::uint64_t>(bytes) + 1;
+        bytes = std::bit_cast<std::array<std::byte, 8>>(count);
+        ASSERT_TRUE(ok(held->region().write(ByteOffset{64}, bytes)));
+        {
+          const std::lock_guard guard{mutex};
+          tokens.push_back(held->token());
+        }
+        ASSERT_TRUE(ok(held->release()));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(region.fetch_add(ByteOffset{64}, 0).value(), kContenders * rounds);
+  ASSERT_EQ(tokens.size(), kContenders * rounds);
+  // One after the other, in the order in which they were had.
+  for (std::size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(tokens[i], i + 1);
+}
+
+class RemovalTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+  void configure(config::ServerConfig& config) const override {
+    config.limits.revoke_grace = 500ms;
+  }
+  bool soon_free(std::uint64_t used_bytes) {
+    for (int i = 0; i < 500; ++i, std::this_thread::sleep_for(10ms)) {
+      const ServerStatus status = server().status();
+      if (status.pool_used_bytes == used_bytes && status.pool_freeing_bytes == 0) return true;
+    }
+    return false;
+  }
+};
+
+TEST_P(RemovalTest, NowTakesItFromThoseWhoHaveItOpen) {
+  const RegionInfo made = create();
+  const Region region = open(made.name);
+  Queue queue = region.queue({.depth = 64}).value();
+  const std::vector<std::byte> bytes = noise(4096, 3);
+  for (std::uint64_t i = 0; i < 64; ++i) queue.write(Block{i}, bytes, i);
+  ASSERT_TRUE(ok(queue.submit()));
+  ASSERT_TRUE(ok(session().remove_region(made.name, Removal::kNow)));
+  forget(made.name);
+  std::size_t ended = 0;
+  for (const Completion& completion : queue.wait(64)) {
+    ++ended;
+    EXPECT_TRUE(completion.ok()) << "what was in flight was waited for: " << completion.error();
+  }
+  EXPECT_EQ(ended, 64U);
+  const Status late = region.write(Block{0}, bytes);
+  ASSERT_TRUE(fails_with(late, Code::kAccessRefused));
+  EXPECT_EQ(late.error().reason(), Reason::kRevoked);
+  EXPECT_TRUE(fails_with(session().stat(made.name), Code::kUnknownRegion));
+  EXPECT_TRUE(region.connected());
+  EXPECT_TRUE(soon_free(0)) << "its memory is free though handles of it are there";
+  EXPECT_TRUE(fails_with(session().remove_region(made.name, Removal::kNow), Code::kUnknownRegion));
+}
+
+TEST_P(RemovalTest, NowByTheServingApplication) {
+  const RegionInfo made = create();
+  const Region region = open(made.name);
+  EXPECT_TRUE(fails_with(server().remove_region(made.name), Code::kBusy));
+  ASSERT_TRUE(ok(server().remove_region(made.name, Removal::kNow)));
+  forget(made.name);
+  EXPECT_TRUE(fails_with(region.fetch_add(ByteOffset{0}, 1), Code::kAccessRefused));
+}
+
+TEST_P(RemovalTest, WhenUnusedLeavesItToThoseWhoHaveItOpen) {
+  const RegionInfo made = create();
+  std::optional<Region> region = open(made.name);
+  ASSERT_TRUE(ok(session().remove_region(made.name, Removal::kWhenUnused)));
+  EXPECT_TRUE(
+      fails_with(engine().open_region(uri(made.name), Rights::kRead), Code::kUnknownRegion));
+  EXPECT_EQ(region->fetch_add(ByteOffset{0}, 1).value(), 0U);
+  // The name is free, the memory is not.
+  ASSERT_TRUE(ok(session().create_region(spec(made.name))));
+  EXPECT_EQ(open(made.name).fetch_add(ByteOffset{0}, 7).value(), 0U);
+  EXPECT_EQ(region->fetch_add(ByteOffset{0}, 1).value(), 1U);
+  const std::uint64_t both = server().status().pool_used_bytes;
+  region.reset();
+  EXPECT_TRUE(soon_free(both / 2));
+}
+
+TEST_P(RemovalTest, RegionOfASessionGoesWithIt) {
+  RegionSpec wanted = spec(unique_name());
+  wanted.lifetime = Lifetime::kSession;
+  const Region mine = [&] {
+    const Engine owner = open_engine();
+    const Session theirs = owner.connect(uri()).value();
+    const RegionInfo made = theirs.create_region(wanted).value();
+    EXPECT_EQ(made.lifetime, Lifetime::kSession);
+    Region opened = open(made.name);
+    EXPECT_TRUE(ok(opened.fetch_add(ByteOffset{0}, 1)));
+    return opened;
+  }();
+  for (int i = 0; i < 500 && session().stat(wanted.name).ok(); ++i)
+    std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(fails_with(session().stat(wanted.name), Code::kUnknownRegion));
+  EXPECT_TRUE(soon_free(0));
+  EXPECT_TRUE(fails_with(mine.fetch_add(ByteOffset{0}, 1), Code::kAccessRefused));
+}
+
+TEST_P(RemovalTest, RegionWithATtlGoesWhenNobodyHasItOpenForSoLong) {
+  RegionSpec wanted = spec(unique_name());
+  wanted.lifetime = Lifetime::kTtl;
+  EXPECT_TRUE(fails_with(session().create_region(wanted), Code::kInvalidArgument)) << "no ttl";
+  wanted.ttl = 300ms;
+  EXPECT_EQ(session().create_region(wanted).value().ttl, 300ms);
+  {
+    const Region region = open(wanted.name);
+    std::this_thread::sleep_for(1s);
+    EXPECT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1)));
+    EXPECT_TRUE(ok(session().stat(wanted.name)));
+  }
+  const auto closed = Clock::now();
+  while (session().stat(wanted.name).ok() && Clock::now() < closed + 10s)
+    std::this_thread::sleep_for(10ms);
+  EXPECT_GE(Clock::now() - closed, 250ms);
+  EXPECT_TRUE(fails_with(session().stat(wanted.name), Code::kUnknownRegion));
+}
+
+REMORA_CONFORMANCE(LockTest);
+REMORA_CONFORMANCE(RemovalTest);
+
+}  // namespace
+}  // namespace remora::test
