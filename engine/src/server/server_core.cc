@@ -517,8 +517,7 @@ std::shared_ptr<ServerSession> ServerCore::claim(const control::Resume& resume,
       found.session = std::move(kept->second.session);
       kept_.erase(kept);
       metrics_.sessions_kept(kept_.size());
-    } else if (attached != sessions_.end() &&
-               attached->second.session->is_that_of(resume, by)) {
+    } else if (attached != sessions_.end() && attached->second.session->is_that_of(resume, by)) {
       // Its client knows before we do that the lanes are gone.
       found = std::move(attached->second);
       if (found.admitted) --admitted_;

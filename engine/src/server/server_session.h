@@ -187,7 +187,7 @@ class ServerSession {
   std::atomic<std::size_t> unanswered_{0};
   std::shared_ptr<NoticeDesk> desk_;
   std::atomic<Clock::rep> heard_at_{0};
-  std::atomic<bool> comes_back_{false};  ///< until it says goodbye
+  std::atomic<bool> comes_back_{false};    ///< until it says goodbye
   std::optional<control::Resume> wanted_;  ///< the session that the client has lost; worker
   std::optional<control::ServerHandshake> handshake_;  ///< between hello and proof
   std::string client_name_;                            ///< complete before greeted_
