@@ -130,6 +130,7 @@ class ServerCore {
   bool take_notices(ServerSession& session, std::size_t& budget) noexcept;
   void on_room() noexcept;
   using SessionEnd = ServerMetrics::SessionEnd;
+  void hung_up(const std::shared_ptr<ServerSession>& session) noexcept;
   void end_session(std::uint64_t id, SessionEnd why) noexcept;
   void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   void end_late_arrivals() noexcept;

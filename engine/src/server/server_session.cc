@@ -245,9 +245,12 @@ bool ServerSession::resume() {
     before->release();
     return false;
   }
-  server_.rename(id(), before->id());
-  desk_->rename(before->id());
-  id_.store(before->id());
+  const std::uint64_t own = id();
+  const std::uint64_t resumed = before->id();
+  server_.rename(own, resumed);
+  desk_->rename(resumed);
+  id_.store(resumed);
+  before->id_.store(own);  // what is still to be done about it ends nobody's session
   return true;
 }
 
