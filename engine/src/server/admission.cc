@@ -150,9 +150,8 @@ void ServerSession::begin(bool resumed) {
   hear();
   endpoint_->expect_lanes({.session_id = id_, .secret = lane_secret_});
   greeted_.store(true);
-  log::info("session {:x}: {}{} over {} ({}){}", id(), client_name_,
-            proven_ ? ", by its key," : "", to_string(endpoint_->kind()), endpoint_->peer(),
-            resumed ? ", resumed" : "");
+  log::info("session {:x}: {}{} over {} ({}){}", id(), client_name_, proven_ ? ", by its key," : "",
+            to_string(endpoint_->kind()), endpoint_->peer(), resumed ? ", resumed" : "");
 }
 
 Result<ServerSession::Asker> ServerSession::asker() const {

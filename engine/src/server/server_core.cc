@@ -383,9 +383,8 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
       if (wrong) metrics_.protocol_violation();
       log::debug("session {:x}: {}", id, message.error().message());
       session->announce_the_rest();
-      const bool lost = session->greeted() && session->resumable();
-      end_session(id, wrong ? SessionEnd::kProtocol : lost ? SessionEnd::kLost : SessionEnd::kLeft);
-      return;
+      if (wrong) return end_session(id, SessionEnd::kProtocol);
+      return hung_up(session);
     }
     if (!message->has_value()) {
       if (!take_notices(*session, notice_budget)) return;
@@ -407,13 +406,32 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
   }
 }
 
+/// Its lanes end at once; whether its client may come back is known when all it has said is served:
+/// the last word may be a goodbye.
+void ServerCore::hung_up(const std::shared_ptr<ServerSession>& session) noexcept {
+  EventLoop::Token watch = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    if (const auto found = sessions_.find(session->id()); found != sessions_.end())
+      watch = std::exchange(found->second.watch, 0);
+  }
+  if (watch != 0) loop_->drop(watch);
+  session->endpoint().shutdown();
+  enqueue([this, session] {
+    const bool lost = session->greeted() && session->resumable();
+    end_session(session->id(), lost ? SessionEnd::kLost : SessionEnd::kLeft);
+  });
+}
+
 /// Worker.
 void ServerCore::after_serving(const ServerSession& session,
                                ServerSession::Served served) noexcept {
   switch (served) {
     case ServerSession::Served::kAnswered: return;
     case ServerSession::Served::kRefused: return end_session(session.id(), SessionEnd::kRefused);
-    case ServerSession::Served::kUnheard: return end_session(session.id(), SessionEnd::kLost);
+    case ServerSession::Served::kUnheard:
+      // Who has said goodbye need not hear the answer.
+      return end_session(session.id(), session.resumable() ? SessionEnd::kLost : SessionEnd::kLeft);
     case ServerSession::Served::kTooManyRequests:
       log::warn("session {:x} ({}): more than limits.requests_per_second ({}); ended", session.id(),
                 session.endpoint().peer(), config_.limits.requests_per_second);
@@ -489,7 +507,7 @@ void ServerCore::end_session(std::uint64_t id, SessionEnd why) noexcept {
     kept = keep(ended.session, why);
   }
   metrics_.session_ended(why);
-  if (loop_ != nullptr) loop_->drop(ended.watch);
+  if (loop_ != nullptr && ended.watch != 0) loop_->drop(ended.watch);
   ended.session->endpoint().shutdown();
   if (kept) return;
   // Deregistering takes time: on the worker, after what it still has to serve.
@@ -528,8 +546,7 @@ std::shared_ptr<ServerSession> ServerCore::claim(const control::Resume& resume,
       found.session = std::move(kept->second.session);
       kept_.erase(kept);
       metrics_.sessions_kept(kept_.size());
-    } else if (attached != sessions_.end() &&
-               attached->second.session->is_that_of(resume, by)) {
+    } else if (attached != sessions_.end() && attached->second.session->is_that_of(resume, by)) {
       // Its client knows before we do that the lanes are gone.
       found = std::move(attached->second);
       if (found.admitted) --admitted_;

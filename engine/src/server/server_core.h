@@ -140,6 +140,7 @@ class ServerCore {
   bool take_notices(ServerSession& session, std::size_t& budget) noexcept;
   void on_room() noexcept;
   using SessionEnd = ServerMetrics::SessionEnd;
+  void hung_up(const std::shared_ptr<ServerSession>& session) noexcept;
   void end_session(std::uint64_t id, SessionEnd why) noexcept;
   void end_late_arrivals() noexcept;
   void end_silent_sessions() noexcept;
@@ -182,7 +183,7 @@ class ServerCore {
   std::unordered_map<std::uint64_t, Kept> kept_;  ///< whose clients may come back
   Clock::time_point looked_at_{};                 // control thread, as lease_floor_
   Clock::time_point lease_floor_{};               ///< silence before this is the server's own
-  std::size_t admitted_ = 0;  ///< of sessions_
+  std::size_t admitted_ = 0;                      ///< of sessions_
   std::shared_ptr<const ClientRegistry> clients_;
   HalfOpen half_open_;              // control thread
   log::LogLimit refused_lines_{5};  // worker
