@@ -74,7 +74,8 @@ SessionCore::SessionCore(std::shared_ptr<EngineCore> engine, Dial dial,
       device_{endpoint->device()},
       domain_{endpoint->memory_domain()},
       heard_at_{Clock::now().time_since_epoch().count()},
-      endpoint_{std::move(endpoint)} {}
+      endpoint_{std::move(endpoint)},
+      revocations_{*this, loop} {}
 
 SessionCore::~SessionCore() {
   {

@@ -232,7 +232,6 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw 
     case Request::kEventAck: return event_ack(request.event_ack());
     // Served in their turn, or not yet.
     case Request::kFence:
-    case Request::kProve:
     case Request::kResize:
     case Request::BODY_NOT_SET: break;
   }
