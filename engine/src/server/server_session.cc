@@ -263,6 +263,8 @@ Status ServerSession::adopt(ServerSession& before) {
   named_ = std::exchange(before.named_, {});
   closed_ = std::exchange(before.closed_, {});
   next_grant_id_ = before.next_grant_id_;
+  // A client that does not hear of this comes back once more by what it knows.
+  lane_secret_ = before.lane_secret_;
   open_grants_.store(before.open_grants_.exchange(0));
   return {};
 }
