@@ -281,6 +281,8 @@ Status ServerSession::adopt(ServerSession& before) {
   before.events_.clear();
   for (const auto& [grant_id, open] : grants_)
     if (open.revoking) events_.push_back(revoking_event(grant_id, open.reason));
+  // A client that does not hear of this comes back once more by what it knows.
+  lane_secret_ = before.lane_secret_;
   open_grants_.store(before.open_grants_.exchange(0));
   return {};
 }

@@ -1,0 +1,195 @@
+// Lanes that follow each other: what a broken one takes with it, what waits, what goes on.
+
+#include <gtest/gtest.h>
+#include <memory>
+#include <sys/eventfd.h>
+#include <thread>
+#include <utility>
+
+#include "posted_driver_fixture.h"
+#include "support/unique_fd.h"
+
+namespace remora::detail {
+namespace {
+
+using transport::FakeLane;
+using transport::Opcode;
+
+/// With a descriptor that a set can hold.
+class FollowingLane final : public FakeLane {
+ public:
+  using FakeLane::FakeLane;
+  [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
+
+ private:
+  UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+};
+
+class PostedRevivalTest : public PostedDriverTest {
+ protected:
+  void SetUp() override {
+    bounce_ = SlotStore::create(4, 256).value();
+    ASSERT_TRUE(bounce_->memory()->register_with(domain_, 0));
+    auto lane = std::make_unique<FollowingLane>(4);
+    lane_ = lane.get();
+    driver_ = std::make_unique<PostedDriver>(
+        std::move(lane),
+        PostedDriver::Options{.spin = std::chrono::nanoseconds{0},
+                              .domain_index = 0,
+                              .needs_keys = true,
+                              .bounce = bounce_,
+                              .revivable = true},
+        ClientMetrics::create(registry_, TransportKind::kRdma).value(), [this] { ++told_broken_; });
+  }
+  /// Gives the driver another lane. False: it did not take it.
+  bool follow(std::unique_ptr<FollowingLane> lane = std::make_unique<FollowingLane>(4)) {
+    FakeLane* const next = lane.get();
+    if (!driver_->replace(std::move(lane))) return false;
+    lane_ = next;
+    driver_->go_on();
+    return true;
+  }
+  OperationRecord& block(Opcode opcode, std::size_t index,
+                         std::chrono::milliseconds deadline = std::chrono::seconds{60}) {
+    // Not neighbours, so that each is a request of its own.
+    return registered(
+        make(opcode, index * 128, std::span{buffer_}.subspan(index * 256, 64), deadline));
+  }
+};
+
+TEST_F(PostedRevivalTest, PostedWriteIsUncertainAndReadGoesAgain) {
+  auto& write = block(Opcode::kWrite, 0);
+  auto& read = block(Opcode::kRead, 1);
+  auto& add = make(Opcode::kFetchAdd, 1024, {});
+  submit(write);
+  submit(read);
+  submit(add);
+  ASSERT_EQ(lane_->posted.size(), 3U);
+  driver_->interrupt(Reason::kPeerGone);
+  EXPECT_EQ(taken(), (std::vector<OperationRecord*>{&write, &add}));
+  EXPECT_EQ(write.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(add.outcome.code, Code::kIndeterminate);
+  EXPECT_TRUE(driver_->broken());
+  ASSERT_TRUE(follow());
+  EXPECT_FALSE(driver_->broken());
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  EXPECT_EQ(lane_->posted[0].request.remote_address, read.request.remote_address);
+  EXPECT_EQ(lane_->posted[0].request.local, read.request.local);
+  lane_->complete(0);
+  wait_all(1);
+  EXPECT_TRUE(read.outcome.ok);
+  EXPECT_EQ(registry_->sum("remora_client_reads_reposted_total").value(), 1);
+  EXPECT_EQ(counted("ok"), 1);
+  EXPECT_EQ(counted("indeterminate"), 2);
+}
+
+TEST_F(PostedRevivalTest, WhatWasNotPostedAndWhatComesMeanwhileWait) {
+  for (std::size_t i = 0; i < 4; ++i) submit(block(Opcode::kWrite, i));
+  auto& behind = block(Opcode::kWrite, 4);
+  submit(behind);  // the lane is full
+  driver_->interrupt(Reason::kLaneBroken);
+  EXPECT_EQ(taken().size(), 4U);
+  auto& meanwhile = block(Opcode::kRead, 5);
+  submit(meanwhile);
+  EXPECT_EQ(sink_.ready(), 0U);
+  ASSERT_TRUE(follow());
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  lane_->complete(1);
+  wait_all(2);
+  EXPECT_TRUE(behind.outcome.ok && meanwhile.outcome.ok);
+}
+
+TEST_F(PostedRevivalTest, RunOfReadsGoesAgainOneByOne) {
+  auto& first = block(Opcode::kRead, 0);
+  auto& second = block(Opcode::kRead, 1);
+  auto& third = block(Opcode::kRead, 2);
+  first.next = &second;
+  second.next = &third;
+  submit(first);
+  ASSERT_EQ(lane_->posted.size(), 3U);
+  lane_->complete(0);
+  lane_->complete(1, CompletionStatus::kRetryExceeded);
+  wait_all(1);
+  EXPECT_TRUE(first.outcome.ok);
+  EXPECT_EQ(taken(), std::vector<OperationRecord*>{&first});
+  EXPECT_TRUE(driver_->broken()) << "by itself";
+  EXPECT_TRUE(driver_->breaking());
+  EXPECT_EQ(told_broken_, 1);
+  ASSERT_TRUE(follow());
+  EXPECT_FALSE(driver_->breaking());
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  lane_->complete(1);
+  wait_all(2);
+  EXPECT_TRUE(second.outcome.ok && third.outcome.ok);
+}
+
+TEST_F(PostedRevivalTest, RefusedReadDoesNotGoAgain) {
+  auto& refused = block(Opcode::kRead, 0);
+  auto& behind = block(Opcode::kRead, 1);
+  submit(refused);
+  submit(behind);
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(1);
+  EXPECT_EQ(refused.outcome.code, Code::kAccessRefused);
+  ASSERT_TRUE(follow());
+  ASSERT_EQ(lane_->posted.size(), 1U) << "its neighbour does";
+  lane_->complete(0);
+  wait_all(2);
+  EXPECT_TRUE(behind.outcome.ok);
+}
+
+TEST_F(PostedRevivalTest, WhatWaitsExpiresByItself) {
+  driver_->interrupt(Reason::kPeerGone);
+  auto& soon = block(Opcode::kWrite, 0, std::chrono::milliseconds{5});
+  auto& later = block(Opcode::kWrite, 1);
+  submit(soon);
+  submit(later);
+  wait_all(1, soon.deadline);
+  EXPECT_EQ(soon.outcome.code, Code::kTimedOut) << "it never left";
+  EXPECT_EQ(taken(), std::vector<OperationRecord*>{&soon});
+  ASSERT_TRUE(follow());
+  EXPECT_EQ(lane_->posted.size(), 1U);
+}
+
+TEST_F(PostedRevivalTest, NothingWaitsOnceItHasEndedForGood) {
+  driver_->interrupt(Reason::kPeerGone);
+  auto& waits = block(Opcode::kWrite, 0);
+  submit(waits);
+  driver_->fail(Reason::kNewMemory);
+  auto& late = block(Opcode::kRead, 1);
+  submit(late);
+  wait_all(2);
+  for (const OperationRecord* each : {&waits, &late}) {
+    EXPECT_EQ(each->outcome.code, Code::kStaleRegion);
+    EXPECT_EQ(each->outcome.reason, Reason::kNewMemory);
+  }
+  EXPECT_FALSE(follow());
+}
+
+TEST_F(PostedRevivalTest, LaneThatCanDoLessIsNotTaken) {
+  EXPECT_FALSE(driver_->replace(std::make_unique<FollowingLane>(4))) << "the old one works";
+  driver_->interrupt(Reason::kPeerGone);
+  EXPECT_FALSE(follow(std::make_unique<FollowingLane>(16))) << "its ring has no room";
+  EXPECT_FALSE(follow(std::make_unique<FollowingLane>(4, 512))) << "shorter transfers";
+  auto reads_none = std::make_unique<FollowingLane>(4);
+  reads_none->set_initiator_depth(0);
+  EXPECT_FALSE(follow(std::move(reads_none)));
+  EXPECT_TRUE(follow(std::make_unique<FollowingLane>(2, 2048)));
+}
+
+TEST_F(PostedRevivalTest, WaiterSleepsUntilAnotherLaneFollows) {
+  auto& read = block(Opcode::kRead, 0);
+  submit(read);
+  driver_->interrupt(Reason::kPeerGone);
+  std::thread waiter{[this] { wait_all(1); }};
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  EXPECT_EQ(sink_.ready(), 0U);
+  auto next = std::make_unique<FollowingLane>(4);
+  next->complete(0);  // as soon as it is posted
+  EXPECT_TRUE(follow(std::move(next)));
+  waiter.join();
+  EXPECT_TRUE(read.outcome.ok);
+}
+
+}  // namespace
+}  // namespace remora::detail
