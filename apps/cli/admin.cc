@@ -285,6 +285,25 @@ Outcome remove(const Globals& globals, const RemoveOptions& options) {
   return ExitCode::kOk;
 }
 
+struct ResizeOptions {
+  std::string uri;
+  std::uint64_t size_bytes = 0;
+};
+
+Outcome resize(const Globals& globals, const ResizeOptions& options) {
+  const auto uri = parse_uri(options.uri, true);
+  if (!uri) return tl::make_unexpected(uri.error());
+  const auto session = connect(globals, options.uri);
+  if (!session) return tl::make_unexpected(session.error());
+  const auto region = session->resize_region(uri->region, options.size_bytes);
+  if (!region) return fail(region.error(), "resize " + options.uri);
+  if (globals.json)
+    print_json(to_json(*region));
+  else
+    std::cout << "resized " << region->name << ": " << format_size(region->size_bytes) << '\n';
+  return ExitCode::kOk;
+}
+
 void add_create(Commands& commands) {
   const auto options = std::make_shared<CreateOptions>();
   CLI::App* const command = commands.add("create", "Create a region, filled with zeros");
@@ -323,6 +342,14 @@ void add_admin_commands(Commands& commands) {
   command = commands.add("stat", "Describe a region, or the server when the URI names none");
   add_uri(command, *uri);
   Commands::on_run(command, [&commands, uri] { return stat(commands.globals(), *uri); });
+
+  const auto resizing = std::make_shared<ResizeOptions>();
+  command =
+      commands.add("resize", "Make a region larger, or smaller: then it is taken from all first");
+  add_uri(command, resizing->uri);
+  add_size(command, "--size", resizing->size_bytes, "Its new size")->required();
+  Commands::on_run(command,
+                   [&commands, resizing] { return resize(commands.globals(), *resizing); });
 
   const auto removal = std::make_shared<RemoveOptions>();
   command = commands.add("rm", "Remove a region that nobody has open");

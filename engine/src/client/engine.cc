@@ -497,6 +497,17 @@ Status Session::remove_region(std::string_view name, Removal removal) const {
   return {};
 }
 
+Result<RegionInfo> Session::resize_region(std::string_view name, std::uint64_t size_bytes) const {
+  if (core_->version() < 2)
+    return Error{Code::kUnsupported, "resize (an older server)"}.with_subject(name);
+  control::Request request;
+  request.mutable_resize()->set_name(std::string{name});
+  request.mutable_resize()->set_size_bytes(size_bytes);
+  auto answer = core_->call(std::move(request), "resize");
+  if (!answer) return answer.error();
+  return control::to_info(answer->reply.resize().region());
+}
+
 Result<Usage> Session::usage() const {
   if (core_->version() < 2) return Error{Code::kUnsupported, "usage: the server is an older one"};
   control::Request request;

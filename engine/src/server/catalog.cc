@@ -52,7 +52,7 @@ std::uint64_t Catalog::owned_bytes(std::string_view owner) const {
   const std::lock_guard lock{mutex_};
   std::uint64_t sum_bytes = 0;
   for (const auto& [name, entry] : regions_)
-    if (entry->fixed_info().owner == owner) sum_bytes += pool_bytes(entry->fixed_info().size_bytes);
+    if (entry->fixed_info().owner == owner) sum_bytes += pool_bytes(entry->size_bytes());
   return sum_bytes;
 }
 
@@ -147,6 +147,36 @@ bool Catalog::expire(const RegionEntry& entry) noexcept {
   removed = std::move(found->second);
   regions_.erase(found);
   return true;
+}
+
+Status Catalog::check_size(const RegionEntry& entry, std::uint64_t size_bytes) {
+  if (entry.fixed_info().shm)
+    return Error{Code::kUnsupported, "resize"}.with_subject(entry.name() +
+                                                            ": memory for shm is sealed");
+  const std::uint64_t block_bytes = entry.fixed_info().block_bytes;
+  if (size_bytes == 0 || size_bytes % block_bytes != 0)
+    return Error{Code::kInvalidArgument, "resize"}
+        .with_subject("size: a positive multiple of the block size")
+        .with_limit(size_bytes, block_bytes);
+  return {};
+}
+
+Status Catalog::grow(RegionEntry& entry, std::uint64_t size_bytes, Deadline deadline) {
+  // Without the lock: it may wait for memory that is being zeroed.
+  auto grown = pool_->grow(*entry.memory(), size_bytes, deadline);
+  if (!grown) return grown.error().with_subject(entry.name());
+  const std::lock_guard lock{entry.memory_mutex_};
+  entry.memory_ = std::move(*grown);
+  return {};
+}
+
+Status Catalog::shrink(RegionEntry& entry, std::uint64_t size_bytes) {
+  std::shared_ptr<RegionMemory> before;  // goes after the lock
+  const std::lock_guard lock{entry.memory_mutex_};
+  auto shrunk = pool_->shrink(entry.memory_, size_bytes);
+  if (!shrunk) return shrunk.error().with_subject(entry.name() + ": a view has it open");
+  before = std::exchange(entry.memory_, std::move(*shrunk));
+  return {};
 }
 
 void Catalog::raise_epoch(RegionEntry& entry) noexcept {

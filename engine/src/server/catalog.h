@@ -30,20 +30,31 @@ class RegionEntry {
 
   [[nodiscard]] RegionInfo info() const {
     RegionInfo info = info_;
+    {
+      const std::lock_guard lock{memory_mutex_};
+      info.size_bytes = memory_->size_bytes();
+      info.extent_count = memory_->stretches().size();
+    }
     info.epoch = epoch_.load();
     info.open_count = open_count_.load();
     return info;
   }
   [[nodiscard]] const std::string& name() const noexcept { return info_.name; }
-  /// As info(), which copies it.
+  /// What never changes: all but size, extents, epoch and open count.
   [[nodiscard]] const RegionInfo& fixed_info() const noexcept { return info_; }
   [[nodiscard]] Rights rights() const noexcept { return info_.rights; }
-  [[nodiscard]] const std::shared_ptr<RegionMemory>& memory() const noexcept { return memory_; }
+  /// That of now: a region that is resized has another one.
+  [[nodiscard]] std::shared_ptr<RegionMemory> memory() const {
+    const std::lock_guard lock{memory_mutex_};
+    return memory_;
+  }
+  [[nodiscard]] std::uint64_t size_bytes() const { return memory()->size_bytes(); }
 
  private:
   friend class Catalog;
   [[nodiscard]] bool expired() const noexcept;
   RegionInfo info_;
+  mutable std::mutex memory_mutex_;
   std::shared_ptr<RegionMemory> memory_;
   std::atomic<std::uint64_t> epoch_;
   std::atomic<std::uint64_t> open_count_{0};
@@ -67,6 +78,14 @@ class Catalog {
   Result<std::shared_ptr<RegionEntry>> find(std::string_view name) const;
   /// Whether this region is still the one of its name.
   [[nodiscard]] bool holds(const RegionEntry& entry) const;
+  /// What would keep the region from having this size. Errors: kInvalidArgument; kUnsupported (a
+  /// region for shm: its memory is sealed).
+  [[nodiscard]] static Status check_size(const RegionEntry& entry, std::uint64_t size_bytes);
+  /// More memory behind what is there, which stays where it is. Errors: kOutOfMemory, kTimedOut.
+  Status grow(RegionEntry& entry, std::uint64_t size_bytes, Deadline deadline);
+  /// Gives up what is behind, which no grant may reach any more. Errors: kBusy: a view of the
+  /// application does.
+  Status shrink(RegionEntry& entry, std::uint64_t size_bytes);
   /// Gives the region the next epoch.
   void raise_epoch(RegionEntry& entry) noexcept;
   /// Nobody can open the region any more, and its name is free. False: it was so before.

@@ -118,32 +118,56 @@ Status SharedMemory::populate(std::uint64_t offset_bytes,
   return failed("madvise(MADV_POPULATE_WRITE)", "pool", length_bytes);
 }
 
-RegionMemory::RegionMemory(std::shared_ptr<Pool> pool, std::uint64_t size_bytes,
-                           std::vector<Extent> extents, std::unique_ptr<SharedMemory> own)
+PoolShare::PoolShare(std::shared_ptr<Pool> pool, std::vector<PoolExtent> extents) noexcept
+    : pool_{std::move(pool)}, extents_{std::move(extents)} {}
+
+PoolShare::~PoolShare() { pool_->recycle(std::move(extents_), punched_); }
+
+std::uint64_t PoolShare::length_bytes() const noexcept {
+  std::uint64_t sum_bytes = 0;
+  for (const PoolExtent& extent : extents_) sum_bytes += extent.length_bytes;
+  return sum_bytes;
+}
+
+void PoolShare::cut(std::uint64_t keep_bytes) {
+  std::vector<PoolExtent> kept;
+  std::vector<PoolExtent> behind;
+  for (const PoolExtent& extent : extents_) {
+    const std::uint64_t length = std::min(keep_bytes, extent.length_bytes);
+    if (length > 0) kept.push_back({extent.offset_bytes, length});
+    if (length < extent.length_bytes)
+      behind.push_back({extent.offset_bytes + length, extent.length_bytes - length});
+    keep_bytes -= length;
+  }
+  extents_ = std::move(kept);
+  pool_->recycle(std::move(behind), false);
+}
+
+RegionMemory::RegionMemory(std::shared_ptr<Pool> pool, std::uint64_t size_bytes, Shares shares,
+                           std::unique_ptr<SharedMemory> own)
     : pool_{std::move(pool)},
       size_bytes_{size_bytes},
-      extents_{std::move(extents)},
+      shares_{std::move(shares)},
       own_{std::move(own)} {
   if (own_ != nullptr) {
     stretches_.push_back({own_->bytes().data(), size_bytes_});
     return;
   }
   std::uint64_t left = size_bytes_;  // the last extent may be rounded up to a page
-  for (const Extent& extent : extents_) {
-    const std::uint64_t length = std::min(left, extent.length_bytes);
-    stretches_.push_back({pool_->memory_.bytes().data() + extent.offset_bytes, length});
-    left -= length;
-  }
+  for (const auto& share : shares_)
+    for (const Extent& extent : share->extents()) {
+      const std::uint64_t length = std::min(left, extent.length_bytes);
+      stretches_.push_back({pool_->memory_.bytes().data() + extent.offset_bytes, length});
+      left -= length;
+    }
 }
 
 RegionMemory::~RegionMemory() {
-  const bool punched = own_ != nullptr;
-  if (punched) {
-    UniqueFd again = Zombies::open_again(own_->fd());
-    own_.reset();
-    pool_->zombies_.add(std::move(again), size_bytes_);
-  }
-  pool_->recycle(std::move(extents_), punched);
+  if (own_ == nullptr) return;
+  UniqueFd again = Zombies::open_again(own_->fd());
+  own_.reset();
+  pool_->zombies_.add(std::move(again), size_bytes_);
+  for (const auto& share : shares_) share->mark_punched();
 }
 
 Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options,
@@ -234,7 +258,7 @@ void Pool::give_back(const std::vector<Extent>& extents) {
   }
 }
 
-Result<std::unique_ptr<SharedMemory>> Pool::share(const std::vector<Extent>& extents,
+Result<std::unique_ptr<SharedMemory>> Pool::share(std::span<const Extent> extents,
                                                   std::uint64_t size_bytes) {
   for (const Extent& extent : extents)
     if (auto status = memory_.punch(extent.offset_bytes, extent.length_bytes); !status)
@@ -245,33 +269,86 @@ Result<std::unique_ptr<SharedMemory>> Pool::share(const std::vector<Extent>& ext
   return std::make_unique<SharedMemory>(std::move(*own));
 }
 
+/// `size_bytes`: whole pages.
+Result<std::vector<PoolExtent>> Pool::take(std::uint64_t size_bytes, Deadline deadline) {
+  const Error none = Error{Code::kOutOfMemory, "pool"}.with_reason(Reason::kPoolFull);
+  std::unique_lock lock{mutex_};
+  const bool in_time = changed_.wait_until(lock, deadline, [&] {
+    return usage_.free_bytes() >= size_bytes || usage_.freeing_bytes == 0 || stop_;
+  });
+  if (!in_time) return Error{Code::kTimedOut, "zeroing of removed regions"};
+  if (usage_.free_bytes() < size_bytes) return none.with_limit(size_bytes, usage_.free_bytes());
+  auto extents = carve(size_bytes);
+  usage_.used_bytes += size_bytes;
+  return extents;
+}
+
 Result<std::shared_ptr<RegionMemory>> Pool::allocate(std::uint64_t size_bytes, bool shareable,
                                                      Deadline deadline) {
-  const Error none = Error{Code::kOutOfMemory, "pool"}.with_reason(Reason::kPoolFull);
-  if (size_bytes > usage_.total_bytes) return none.with_limit(size_bytes, usage().free_bytes());
-  const std::uint64_t rounded = round_up(size_bytes, page_bytes_);
-  std::vector<Extent> extents;
-  {
-    std::unique_lock lock{mutex_};
-    const bool in_time = changed_.wait_until(lock, deadline, [&] {
-      return usage_.free_bytes() >= rounded || usage_.freeing_bytes == 0 || stop_;
-    });
-    if (!in_time) return Error{Code::kTimedOut, "zeroing of removed regions"};
-    if (usage_.free_bytes() < rounded) return none.with_limit(rounded, usage_.free_bytes());
-    extents = carve(rounded);
-    usage_.used_bytes += rounded;
-  }
+  if (size_bytes > usage_.total_bytes)
+    return Error{Code::kOutOfMemory, "pool"}
+        .with_reason(Reason::kPoolFull)
+        .with_limit(size_bytes, usage().free_bytes());
+  auto extents = take(round_up(size_bytes, page_bytes_), deadline);
+  if (!extents) return extents.error();
+  auto share = std::make_shared<PoolShare>(shared_from_this(), std::move(*extents));
   std::unique_ptr<SharedMemory> own;
   if (shareable) {
-    auto shared = share(extents, size_bytes);
+    auto shared = this->share(share->extents(), size_bytes);
     if (!shared) {
-      recycle(std::move(extents), true);
+      share->mark_punched();
       return shared.error();
     }
     own = std::move(*shared);
   }
-  return std::make_shared<RegionMemory>(shared_from_this(), size_bytes, std::move(extents),
-                                        std::move(own));
+  return std::make_shared<RegionMemory>(shared_from_this(), size_bytes,
+                                        RegionMemory::Shares{std::move(share)}, std::move(own));
+}
+
+Result<std::shared_ptr<RegionMemory>> Pool::grow(const RegionMemory& memory,
+                                                 std::uint64_t size_bytes, Deadline deadline) {
+  if (memory.own_ != nullptr) return Error{Code::kUnsupported, "resize of memory for shm"};
+  if (size_bytes > usage_.total_bytes)
+    return Error{Code::kOutOfMemory, "pool"}
+        .with_reason(Reason::kPoolFull)
+        .with_limit(size_bytes, usage().free_bytes());
+  RegionMemory::Shares shares = memory.shares_;
+  std::uint64_t there_bytes = 0;
+  for (const auto& share : shares) there_bytes += share->length_bytes();
+  const std::uint64_t rounded = round_up(size_bytes, page_bytes_);
+  if (rounded > there_bytes) {
+    auto extents = take(rounded - there_bytes, deadline);
+    if (!extents) return extents.error();
+    shares.push_back(std::make_shared<PoolShare>(shared_from_this(), std::move(*extents)));
+  }
+  return std::make_shared<RegionMemory>(shared_from_this(), size_bytes, std::move(shares), nullptr);
+}
+
+Result<std::shared_ptr<RegionMemory>> Pool::shrink(const std::shared_ptr<RegionMemory>& memory,
+                                                   std::uint64_t size_bytes) {
+  if (memory->own_ != nullptr) return Error{Code::kUnsupported, "resize of memory for shm"};
+  const auto shared = [](const auto& held) { return held.use_count() > 1; };
+  if (shared(memory) || std::any_of(memory->shares_.begin(), memory->shares_.end(), shared))
+    return Error{Code::kBusy, "resize"};
+  // The last page may stay in part: what is behind reads as zero when the region grows again.
+  std::uint64_t at = 0;
+  for (const transport::MemoryStretch& stretch : memory->stretches_) {
+    const std::uint64_t end = at + stretch.length_bytes;
+    const std::uint64_t from = std::clamp(size_bytes, at, end);
+    const std::uint64_t to = std::clamp(round_up(size_bytes, page_bytes_), at, end);
+    if (to > from) std::memset(stretch.address + (from - at), 0, to - from);
+    at = end;
+  }
+  RegionMemory::Shares shares;
+  std::uint64_t left = round_up(size_bytes, page_bytes_);
+  for (const auto& share : memory->shares_) {
+    if (left == 0) break;
+    const std::uint64_t length = share->length_bytes();
+    if (length > left) share->cut(left);
+    left -= std::min(left, length);
+    shares.push_back(share);
+  }
+  return std::make_shared<RegionMemory>(shared_from_this(), size_bytes, std::move(shares), nullptr);
 }
 
 void Pool::recycle(std::vector<Extent> extents, bool punched) noexcept {

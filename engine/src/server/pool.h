@@ -62,14 +62,39 @@ class SharedMemory {
 
 class Pool;
 
-/// The memory of one region; goes back to its pool with the last holder.
+/// A stretch of the pool.
+struct PoolExtent {
+  std::uint64_t offset_bytes;
+  std::uint64_t length_bytes;
+};
+
+/// What was taken of the pool at once; goes back with the last holder.
+class PoolShare {
+ public:
+  PoolShare(std::shared_ptr<Pool> pool, std::vector<PoolExtent> extents) noexcept;
+  ~PoolShare();
+  PoolShare(const PoolShare&) = delete;
+  PoolShare& operator=(const PoolShare&) = delete;
+  [[nodiscard]] std::span<const PoolExtent> extents() const noexcept { return extents_; }
+  [[nodiscard]] std::uint64_t length_bytes() const noexcept;
+  /// Gives back what lies behind the first `keep_bytes`.
+  void cut(std::uint64_t keep_bytes);
+  /// Its pages have gone back to the system already.
+  void mark_punched() noexcept { punched_ = true; }
+
+ private:
+  std::shared_ptr<Pool> pool_;
+  std::vector<PoolExtent> extents_;
+  bool punched_ = false;
+};
+
+/// The memory of one region. A region that grows or shrinks gets another one, which has its shares
+/// in common with this.
 class RegionMemory {
  public:
-  struct Extent {
-    std::uint64_t offset_bytes;  ///< in the pool
-    std::uint64_t length_bytes;
-  };
-  RegionMemory(std::shared_ptr<Pool> pool, std::uint64_t size_bytes, std::vector<Extent> extents,
+  using Extent = PoolExtent;
+  using Shares = std::vector<std::shared_ptr<PoolShare>>;
+  RegionMemory(std::shared_ptr<Pool> pool, std::uint64_t size_bytes, Shares shares,
                std::unique_ptr<SharedMemory> own);
   ~RegionMemory();
   RegionMemory(const RegionMemory&) = delete;
@@ -85,8 +110,9 @@ class RegionMemory {
 
  private:
   std::shared_ptr<Pool> pool_;
+  friend class Pool;
   std::uint64_t size_bytes_;
-  std::vector<Extent> extents_;
+  Shares shares_;
   std::unique_ptr<SharedMemory> own_;
   std::vector<transport::MemoryStretch> stretches_;
 };
@@ -114,6 +140,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
   /// that is being zeroed. Errors: kOutOfMemory (asked, free), kTimedOut.
   Result<std::shared_ptr<RegionMemory>> allocate(std::uint64_t size_bytes, bool shareable,
                                                  Deadline deadline);
+  /// `memory`, and more behind it: together `size_bytes`. Errors: as allocate(); kUnsupported: of
+  /// shareable memory, which is sealed.
+  Result<std::shared_ptr<RegionMemory>> grow(const RegionMemory& memory, std::uint64_t size_bytes,
+                                             Deadline deadline);
+  /// The first `size_bytes` of `memory`; what is behind goes back and is zeroed. Nobody may reach
+  /// that any more, and nobody else may have `memory`. Errors: kUnsupported; kBusy: somebody has.
+  Result<std::shared_ptr<RegionMemory>> shrink(const std::shared_ptr<RegionMemory>& memory,
+                                               std::uint64_t size_bytes);
   [[nodiscard]] PoolUsage usage() const;
   /// Of regions that are gone, what other processes still hold: no longer the pool's. Some system
   /// calls for each such region; what nobody holds any more goes by it.
@@ -122,13 +156,15 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
  private:
   friend class RegionMemory;
-  using Extent = RegionMemory::Extent;
+  friend class PoolShare;
+  using Extent = PoolExtent;
   using FreeList = std::map<std::uint64_t, std::uint64_t>;  // offset -> length, one a piece
 
+  Result<std::vector<Extent>> take(std::uint64_t size_bytes, Deadline deadline);
   std::vector<Extent> carve(std::uint64_t size_bytes);
   void give_back(const std::vector<Extent>& extents);
   void recycle(std::vector<Extent> extents, bool punched) noexcept;
-  Result<std::unique_ptr<SharedMemory>> share(const std::vector<Extent>& extents,
+  Result<std::unique_ptr<SharedMemory>> share(std::span<const Extent> extents,
                                               std::uint64_t size_bytes);
   void clean() noexcept;
 

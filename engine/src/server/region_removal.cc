@@ -1,4 +1,4 @@
-/// How regions go: when nobody has them open, whoever has, or by themselves.
+/// How regions change and go: when nobody has them open, whoever has, or by themselves.
 
 #include <future>
 #include <memory>
@@ -44,6 +44,42 @@ Status ServerCore::remove_now(std::string_view name) {
   // Where the server stops meanwhile, its sessions end, and their grants with them.
   gone->get_future().wait();
   return {};
+}
+
+void ServerCore::resize_region(const std::shared_ptr<RegionEntry>& region, std::uint64_t size_bytes,
+                               std::function<void(const Status&)> then) {
+  if (auto status = Catalog::check_size(*region, size_bytes); !status) return then(status);
+  const std::uint64_t before_bytes = region->size_bytes();
+  if (size_bytes == before_bytes) return then({});
+  if (size_bytes > before_bytes)
+    return then(catalog_.grow(*region, size_bytes, deadline_after(config_.limits.request_timeout)));
+  grants_.revoke_all(region, Reason::kRevoked, GrantDesk::Mapped::kLeave,
+                     [this, region, size_bytes, then = std::move(then)](std::size_t /*left*/) {
+                       catalog_.raise_epoch(*region);
+                       then(catalog_.shrink(*region, size_bytes));
+                     });
+}
+
+Result<RegionInfo> ServerCore::resize_region(std::string_view name, std::uint64_t size_bytes) {
+  auto found = catalog_.find(name);
+  if (!found) return found.error();
+  // Where the server stops before the region's turn has come, nobody says more than this.
+  auto status = std::make_shared<Status>(Error{Code::kClosed, "resize"});
+  auto ended = std::make_shared<std::promise<void>>();
+  const auto end_known = ended->get_future();
+  enqueue([this, region = *found, size_bytes, status, ended = std::move(ended)] {
+    const auto end = [status, ended](const Status& how) {
+      *status = how;
+      ended->set_value();
+    };
+    grants_.in_turn(region, [this, region, size_bytes, end] {
+      if (catalog_.holds(*region)) return resize_region(region, size_bytes, end);
+      end(Error{Code::kUnknownRegion, "region"}.with_subject(region->name()));
+    });
+  });
+  end_known.wait();
+  if (!*status) return status->error().with_subject(name);
+  return (*found)->info();
 }
 
 /// Control thread.

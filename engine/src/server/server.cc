@@ -94,6 +94,10 @@ Status Server::remove_region(std::string_view name, Removal removal) const {
   return core_->remove_region(name, removal);
 }
 
+Result<RegionInfo> Server::resize_region(std::string_view name, std::uint64_t size_bytes) const {
+  return core_->resize_region(name, size_bytes);
+}
+
 std::vector<RegionInfo> Server::regions() const {
   return core_->catalog().list("", core_->config().limits.regions_max);
 }

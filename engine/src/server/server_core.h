@@ -25,8 +25,8 @@
 
 #include "server/catalog.h"
 #include "server/client_registry.h"
-#include "server/half_open.h"
 #include "server/grant_desk.h"
+#include "server/half_open.h"
 #include "server/notifier.h"
 #include "server/pool.h"
 #include "server/server_metrics.h"
@@ -95,6 +95,13 @@ class ServerCore {
   void remove_now(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
   /// As remove_now(), by any other thread, which waits for it.
   Status remove_now(std::string_view name);
+  /// Worker, in the region's turn: `then` is called with how it went. Larger: at once; grants keep
+  /// what they reach. Smaller: they are all taken back first. Errors: those of Catalog::grow() and
+  /// shrink(), and of check_size().
+  void resize_region(const std::shared_ptr<RegionEntry>& region, std::uint64_t size_bytes,
+                     std::function<void(const Status&)> then);
+  /// By any other thread, which waits for it. Errors: also kUnknownRegion, kClosed.
+  Result<RegionInfo> resize_region(std::string_view name, std::uint64_t size_bytes);
   [[nodiscard]] bool asks_for_keys() const noexcept { return config_.auth == config::Auth::kKeys; }
   /// Those of now; any thread.
   [[nodiscard]] std::shared_ptr<const ClientRegistry> clients() const;

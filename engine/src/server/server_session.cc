@@ -230,7 +230,7 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw 
     }
     case Request::kGrantState: return grant_state(request.grant_state());
     case Request::kEventAck: return event_ack(request.event_ack());
-    // Served in their turn, or not yet.
+    // Served in their turn.
     case Request::kFence:
     case Request::kResize:
     case Request::BODY_NOT_SET: break;
@@ -340,9 +340,10 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
     server_.catalog().close(*region);
     return may.error();
   }
-  auto grant = endpoint_->grant({.extents = region->memory()->stretches(),
+  const auto memory = region->memory();
+  auto grant = endpoint_->grant({.extents = memory->stretches(),
                                  .rights = rights,
-                                 .memory_fd = region->memory()->shareable_fd(),
+                                 .memory_fd = memory->shareable_fd(),
                                  .cpu_atomics = region->info().atomic_domain == "cpu"});
   if (!grant) {
     server_.catalog().close(*region);

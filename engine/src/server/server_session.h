@@ -177,6 +177,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   void remove_now(const Asked& asked, const std::string& name);
   void fence(const Asked& asked, const control::FenceRequest& request,
              const std::shared_ptr<RegionEntry>& region);
+  void resize(const Asked& asked, const control::ResizeRequest& request,
+              const std::shared_ptr<RegionEntry>& region);
   [[nodiscard]] Status may_open(const RegionEntry& region, std::uint32_t rights) const;
   Result<Answer> grant_state(const control::GrantStateRequest& request) const;
   Result<Answer> event_ack(const control::EventAckRequest& request);
@@ -244,7 +246,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   std::shared_ptr<NoticeDesk> desk_;
   std::atomic<Clock::rep> heard_at_{0};
   std::atomic<bool> alone_{false};
-  std::atomic<bool> comes_back_{false};  ///< until it says goodbye
+  std::atomic<bool> comes_back_{false};    ///< until it says goodbye
   std::optional<control::Resume> wanted_;  ///< the session that the client has lost; worker
   std::optional<control::ServerHandshake> handshake_;  ///< between hello and proof
   std::string client_name_;                            ///< complete before greeted_

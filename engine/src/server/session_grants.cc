@@ -152,6 +152,12 @@ bool ServerSession::serve_in_turn(const Asked& asked, const Request& request) {
       if (request.remove().removal() != control::REMOVAL_NOW) return false;
       remove_now(asked, request.remove().name());
       return true;
+    case Request::kResize:
+      in_turn(asked, request.resize().name(),
+              [asked, resize = request.resize()](ServerSession& self, const auto& region) {
+                self.resize(asked, resize, region);
+              });
+      return true;
     default: return false;
   }
 }
@@ -167,6 +173,32 @@ void ServerSession::remove_now(const Asked& asked, const std::string& name) {
     answer.reply.mutable_remove();
     self->reply_later(asked, std::move(answer));
   });
+}
+
+void ServerSession::resize(const Asked& asked, const control::ResizeRequest& request,
+                           const std::shared_ptr<RegionEntry>& region) {
+  Permission permission;
+  if (auto found = find_permitted(region->name(), permission); !found)
+    return reply_later(asked, found.error());
+  if (!permission.admin)
+    return reply_later(asked, Error{Code::kNoRight, "resize"}.with_subject(region->name()));
+  const std::uint64_t before_bytes = region->size_bytes();
+  if (request.size_bytes() > before_bytes) {
+    // Whoever asks: the memory is its owner's.
+    const auto registry = server_.clients();
+    const KnownClient* const owner = registry->find(region->fixed_info().owner);
+    if (owner != nullptr)
+      if (auto may = check_quota(*owner, request.size_bytes() - before_bytes); !may)
+        return reply_later(asked, may.error());
+  }
+  server_.resize_region(region, request.size_bytes(),
+                        [self = shared_from_this(), asked, region](const Status& resized) {
+                          if (!resized) return self->reply_later(asked, resized.error());
+                          Answer answer;
+                          *answer.reply.mutable_resize()->mutable_region() =
+                              control::to_message(region->info());
+                          self->reply_later(asked, std::move(answer));
+                        });
 }
 
 /// Runs `job` when nobody else has its turn at the region, unless that has gone by then.
@@ -206,7 +238,8 @@ void ServerSession::fence(const Asked& asked, const control::FenceRequest& reque
   const auto who = asker();
   if (!who) return reply_later(asked, who.error());
   const Permission permission = permission_of(region->fixed_info(), who->client);
-  if (!permission.admin && (permission.rights & (Rights::kWrite | Rights::kAtomic)) == Rights::kNone)
+  if (!permission.admin &&
+      (permission.rights & (Rights::kWrite | Rights::kAtomic)) == Rights::kNone)
     return reply_later(asked, Error{Code::kNoRight, "fence"}.with_subject(region->name()));
   control::OpenRequest wanted;
   wanted.set_name(request.name());

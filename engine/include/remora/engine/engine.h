@@ -186,6 +186,14 @@ class Session {
   /// Its memory is zeroed before it is used again. Errors: kUnknownRegion; kBusy while it is open
   /// (kIfUnused); kNoRight; kUnsupported (an older server knows no other removal).
   Status remove_region(std::string_view name, Removal removal = Removal::kIfUnused) const;
+  /// Gives the region another size: a positive multiple of its block size. Larger: what is there
+  /// stays, zeros follow; whoever has it open keeps what he reaches, and reaches all when he opens
+  /// it again. Smaller: all grants are taken back first (kAccessRefused, Reason::kRevoked), as
+  /// Engine::fence_region does; open it again. What is cut off is zeroed before it is used again.
+  /// Errors: kUnknownRegion; kNoRight; kInvalidArgument; kOutOfMemory; kLimitExceeded (the quota of
+  /// its owner); kBusy (smaller, and the server's application holds a view); kUnsupported (a region
+  /// for shm; an older server).
+  Result<RegionInfo> resize_region(std::string_view name, std::uint64_t size_bytes) const;
   /// Errors: kUnsupported (a server of protocol version 1).
   Result<Usage> usage() const;
 

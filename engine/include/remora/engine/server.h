@@ -119,6 +119,9 @@ class Server {
   /// kNow blocks for `limits.revoke_grace` at most, and what the worker is at. Errors:
   /// kUnknownRegion; kBusy while it is open (kIfUnused); kClosed (stopped).
   Status remove_region(std::string_view name, Removal removal = Removal::kIfUnused) const;
+  /// As Session::resize_region; blocks as remove_region does. Errors: also kBusy: a view of it is
+  /// held, and it would be smaller; kClosed (stopped).
+  Result<RegionInfo> resize_region(std::string_view name, std::uint64_t size_bytes) const;
   [[nodiscard]] std::vector<RegionInfo> regions() const;
   [[nodiscard]] ServerStatus status() const;
   /// What `/status` of the metrics endpoint shows, for an application with an endpoint of its own
