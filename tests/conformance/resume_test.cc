@@ -42,6 +42,7 @@ class ClientPauseTest : public ConformanceTest {
     config.limits.session_lease = 1s;
     config.limits.session_keep = 8s;
   }
+  static constexpr const char* kNeverLapses = "who maps memory keeps it, however silent";
   Child endure(const std::string& region) {
     Child child{"endure", {"uri=" + uri(region), "offset=0"}};
     EXPECT_EQ(child.read_line(), "ready");
@@ -54,7 +55,23 @@ class ClientPauseTest : public ConformanceTest {
   }
 };
 
+TEST_P(ClientPauseTest, OverSharedMemoryNothingLapsesAndNothingCanBeFenced) {
+  if (!over_shm()) GTEST_SKIP() << "about shm only";
+  const RegionInfo made = create();
+  Child child = endure(made.name);
+  child.pause();
+  std::this_thread::sleep_for(3s);
+  EXPECT_EQ(server().status().sessions, 2U) << "its mapping is still there";
+  EXPECT_TRUE(fails_with(engine().fence_region(uri(made.name), Rights::kAll), Code::kBusy));
+  child.send_signal(SIGCONT);
+  child.write_line("enough");
+  EXPECT_EQ(Endured::from(child.read_line().value_or("")).ended, "no");
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_TRUE(soon_sessions(1));
+}
+
 TEST_P(ClientPauseTest, GoesOnWithTheSameGrantAndCountsRight) {
+  if (over_shm()) GTEST_SKIP() << kNeverLapses;
   const RegionInfo made = create();
   Child child = endure(made.name);
   for (int round = 0; round < 2; ++round) {
@@ -120,6 +137,7 @@ class LapseTest : public ClientPauseTest {
 };
 
 TEST_P(LapseTest, EndsForGoodAndIsTold) {
+  if (over_shm()) GTEST_SKIP() << kNeverLapses;
   const RegionInfo made = create();
   Child child = endure(made.name);
   child.pause();
@@ -221,7 +239,7 @@ TEST_P(ServerReturnTest, OneThatStoodStillForLongGoesOnWithEverySession) {
   const Region region = open(made.name);
   std::vector<std::byte> bytes(4096, std::byte{7});
   ASSERT_TRUE(ok(region.write(ByteOffset{4096}, bytes)));
-  std::vector<std::byte> room(8 * 4096);
+  std::vector<std::byte> room(8UL * 4096);
   const RegisteredMemory memory = engine().register_memory(room).value();
   process().pause();
   EXPECT_TRUE(soon(interrupted_, 1)) << "nobody noticed the silence";
@@ -230,7 +248,7 @@ TEST_P(ServerReturnTest, OneThatStoodStillForLongGoesOnWithEverySession) {
   if (!over_shm()) {
     for (std::size_t i = 0; i < 4; ++i)
       ASSERT_TRUE(queue.read(ByteOffset{4096}, Target{memory, i * 4096, 4096}, i));
-    ASSERT_TRUE(queue.write(ByteOffset{8192}, Source{memory, 4 * 4096, 4096}, 4));
+    ASSERT_TRUE(queue.write(ByteOffset{8192}, Source{memory, 4UL * 4096, 4096}, 4));
     ASSERT_TRUE(ok(queue.submit()));
   }
   process().resume();
@@ -256,7 +274,7 @@ TEST_P(ServerReturnTest, LaneThatADeadlineBrokeIsFollowedByAnother) {
   const RegionInfo made = create();
   const Region region = open(made.name);
   std::vector<std::byte> bytes(64);
-  std::vector<std::byte> room(8 * 4096);
+  std::vector<std::byte> room(8UL * 4096);
   const RegisteredMemory memory = engine().register_memory(room).value();
   ASSERT_TRUE(ok(region.write(ByteOffset{0}, bytes)));
   Queue patient = region.queue({.depth = 8, .deadline = 25s}).value();

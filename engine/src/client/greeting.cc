@@ -25,7 +25,8 @@ Status SessionCore::hello(Deadline deadline) {
   hello.set_comes_back(options.reconnect_for > options.reconnect_for.zero());
   if (ticket_.session_id != 0) {
     hello.mutable_resume()->set_session_id(ticket_.session_id);
-    hello.mutable_resume()->set_lane_secret(ticket_.secret);
+    // Whoever answers here has proven nothing yet.
+    if (!options.key) hello.mutable_resume()->set_lane_secret(ticket_.secret);
   }
   control::Welcome welcome;
   if (options.key) {

@@ -85,8 +85,8 @@ class ClientHandshake {
   Result<Welcome> admitted(const Admission& admission);
 
  private:
-  ClientHandshake(config::SecretKey key, std::string nonce)
-      : key_{std::move(key)}, nonce_{std::move(nonce)} {}
+  ClientHandshake(const config::SecretKey& key, std::string nonce)
+      : key_{key}, nonce_{std::move(nonce)} {}
   config::SecretKey key_;
   std::string nonce_;
   std::uint32_t version_ = 0;

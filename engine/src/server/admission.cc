@@ -108,16 +108,12 @@ Result<control::Welcome> ServerSession::let_in(const std::string& client_name, b
   proven_ = proven;
   if (version() < 2) comes_back_.store(false);
   // Before anything is said: the old lanes are gone when the client hears of it.
-  const bool resumed = resume();
-  if (auto status = be_admitted(); !status) return status.error();
-  return welcome(resumed);
-}
-
-Status ServerSession::be_admitted() {
-  const Status admitted = server_.admit(id_);
-  if (!admitted && admitted.error().code() == Code::kLimitExceeded)
+  const auto resumed = resume();
+  const Status admitted = resumed ? server_.admit(*this) : Status{resumed.error()};
+  if (admitted) return welcome(*resumed);
+  if (admitted.error().code() == Code::kLimitExceeded)
     server_.metrics().session_refused(Refusal::kLimit);
-  return admitted;
+  return admitted.error();
 }
 
 control::Welcome ServerSession::welcome(bool resumed) const {

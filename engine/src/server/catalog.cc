@@ -48,12 +48,33 @@ Error unknown(std::string_view name) {
 
 }  // namespace
 
-std::uint64_t Catalog::owned_bytes(std::string_view owner) const {
+void OwnedBytes::add(std::string_view owner, std::int64_t change_bytes) {
   const std::lock_guard lock{mutex_};
-  std::uint64_t sum_bytes = 0;
-  for (const auto& [name, entry] : regions_)
-    if (entry->fixed_info().owner == owner) sum_bytes += pool_bytes(entry->size_bytes());
-  return sum_bytes;
+  const auto found = bytes_.try_emplace(std::string{owner}, 0).first;
+  found->second += change_bytes;
+  if (found->second == 0) bytes_.erase(found);
+}
+
+std::uint64_t OwnedBytes::of(std::string_view owner) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = bytes_.find(owner);
+  return found == bytes_.end() ? 0 : static_cast<std::uint64_t>(found->second);
+}
+
+RegionEntry::RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory,
+                         std::shared_ptr<OwnedBytes> owned)
+    : info_{std::move(info)},
+      owned_{std::move(owned)},
+      memory_{std::move(memory)},
+      epoch_{info_.epoch} {
+  count_owned(0, memory_->size_bytes());
+}
+
+RegionEntry::~RegionEntry() { count_owned(memory_->size_bytes(), 0); }
+
+void RegionEntry::count_owned(std::uint64_t before_bytes, std::uint64_t now_bytes) const {
+  owned_->add(info_.owner, static_cast<std::int64_t>(pool_bytes(now_bytes)) -
+                               static_cast<std::int64_t>(pool_bytes(before_bytes)));
 }
 
 Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
@@ -85,7 +106,7 @@ Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
                   .access = spec.access,
                   .lifetime = spec.lifetime,
                   .ttl = spec.ttl};
-  regions_.emplace(spec.name, std::make_shared<RegionEntry>(info, std::move(*memory)));
+  regions_.emplace(spec.name, std::make_shared<RegionEntry>(info, std::move(*memory), owned_));
   return info;
 }
 
@@ -166,6 +187,7 @@ Status Catalog::grow(RegionEntry& entry, std::uint64_t size_bytes, Deadline dead
   auto grown = pool_->grow(*entry.memory(), size_bytes, deadline);
   if (!grown) return grown.error().with_subject(entry.name());
   const std::lock_guard lock{entry.memory_mutex_};
+  entry.count_owned(entry.memory_->size_bytes(), size_bytes);
   entry.memory_ = std::move(*grown);
   return {};
 }
@@ -175,6 +197,7 @@ Status Catalog::shrink(RegionEntry& entry, std::uint64_t size_bytes) {
   const std::lock_guard lock{entry.memory_mutex_};
   auto shrunk = pool_->shrink(entry.memory_, size_bytes);
   if (!shrunk) return shrunk.error().with_subject(entry.name() + ": a view has it open");
+  entry.count_owned(entry.memory_->size_bytes(), size_bytes);
   before = std::exchange(entry.memory_, std::move(*shrunk));
   return {};
 }

@@ -22,11 +22,25 @@ namespace remora::detail {
 /// What a region of this size takes of the pool.
 [[nodiscard]] std::uint64_t pool_bytes(std::uint64_t size_bytes) noexcept;
 
+/// What the regions of each owner take of the pool, those that are removed and still open too.
+class OwnedBytes {
+ public:
+  void add(std::string_view owner, std::int64_t change_bytes);
+  [[nodiscard]] std::uint64_t of(std::string_view owner) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::int64_t, std::less<>> bytes_;
+};
+
 /// A region that exists. Its memory goes back to the pool with the last reference.
 class RegionEntry {
  public:
-  RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory)
-      : info_{std::move(info)}, memory_{std::move(memory)}, epoch_{info_.epoch} {}
+  RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory,
+              std::shared_ptr<OwnedBytes> owned);
+  ~RegionEntry();
+  RegionEntry(const RegionEntry&) = delete;
+  RegionEntry& operator=(const RegionEntry&) = delete;
 
   [[nodiscard]] RegionInfo info() const {
     RegionInfo info = info_;
@@ -53,7 +67,9 @@ class RegionEntry {
  private:
   friend class Catalog;
   [[nodiscard]] bool expired() const noexcept;
+  void count_owned(std::uint64_t before_bytes, std::uint64_t now_bytes) const;
   RegionInfo info_;
+  std::shared_ptr<OwnedBytes> owned_;
   mutable std::mutex memory_mutex_;
   std::shared_ptr<RegionMemory> memory_;
   std::atomic<std::uint64_t> epoch_;
@@ -70,7 +86,9 @@ class Catalog {
   /// kAlreadyExists, kLimitExceeded, kOutOfMemory, kTimedOut.
   Result<RegionInfo> create(const RegionSpec& spec, Deadline deadline, std::string_view owner = {});
   /// What the regions of this owner take of the pool.
-  [[nodiscard]] std::uint64_t owned_bytes(std::string_view owner) const;
+  [[nodiscard]] std::uint64_t owned_bytes(std::string_view owner) const {
+    return owned_->of(owner);
+  }
   /// Counts as open until close(). Errors: kUnknownRegion.
   Result<std::shared_ptr<RegionEntry>> open(std::string_view name);
   void close(RegionEntry& entry) noexcept;
@@ -106,6 +124,7 @@ class Catalog {
  private:
   std::shared_ptr<Pool> pool_;
   std::size_t regions_max_;
+  std::shared_ptr<OwnedBytes> owned_ = std::make_shared<OwnedBytes>();
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<RegionEntry>, std::less<>> regions_;
   std::uint64_t next_epoch_ = 1;

@@ -43,9 +43,17 @@ Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients)
   {
     const std::lock_guard lock{mutex_};
     clients_ = registry;
+    const auto is_gone = [&](const ServerSession& session) {
+      return registry->find(session.client_name()) == nullptr;
+    };
     for (const auto& [id, attached] : sessions_)
-      if (attached.session->greeted() && registry->find(attached.session->client_name()) == nullptr)
-        gone.push_back(id);
+      if (attached.admitted && is_gone(*attached.session)) gone.push_back(id);
+    for (auto at = kept_.begin(); at != kept_.end();) {
+      const auto next = std::next(at);
+      if (is_gone(*at->second.session)) drop_kept(at);
+      at = next;
+    }
+    metrics_.sessions_kept(kept_.size());
   }
   for (const std::uint64_t id : gone) {
     log::warn("session {:x}: its client is no longer one of the server's; ended", id);
@@ -54,15 +62,25 @@ Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients)
   return {};
 }
 
-Status ServerCore::admit(std::uint64_t session_id) {
+Status ServerCore::admit(const ServerSession& session) {
   const std::lock_guard lock{mutex_};
-  const auto found = sessions_.find(session_id);
-  if (found == sessions_.end()) return Error{Code::kConnectionLost, "hello"};
+  return admit_locked(session, 0);
+}
+
+/// `leaving`: how many go as this one comes.
+Status ServerCore::admit_locked(const ServerSession& session, std::size_t leaving) {
+  const auto found = sessions_.find(session.id());
+  if (found == sessions_.end() || found->second.session.get() != &session)
+    return Error{Code::kConnectionLost, "hello"};
+  if (found->second.admitted) return {};
+  // Those that are taken away by set_clients() are looked for among the admitted.
+  if (asks_for_keys() && clients_->find(session.client_name()) == nullptr)
+    return Error{Code::kConnectionRefused, "hello"}.with_reason(Reason::kAuthentication);
   const std::size_t most = config_.limits.sessions_max;
-  if (admitted_ >= most)
+  if (admitted_ - leaving >= most)
     return Error{Code::kLimitExceeded, "sessions"}
         .with_subject("limits.sessions_max")
-        .with_limit(admitted_ + 1, most);
+        .with_limit(admitted_ - leaving + 1, most);
   ++admitted_;
   found->second.admitted = true;
   return {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -281,6 +282,12 @@ void ServerCore::stop() noexcept {
   // metrics stay while sessions may still leave by themselves.
   desk_->drain();
   for (const EventLoop::Token watch : listener_watches_) loop_->forget(watch);
+  if (config_.limits.drain_timeout > config_.limits.drain_timeout.zero()) {
+    control::Event event;
+    event.mutable_draining()->set_remaining_ms(static_cast<std::uint64_t>(
+        std::chrono::ceil<std::chrono::milliseconds>(config_.limits.drain_timeout).count()));
+    tell_all(event);
+  }
   const Deadline drained = Clock::now() + config_.limits.drain_timeout;
   while (session_count() > 0 && !hurried_ && Clock::now() < drained)
     std::this_thread::sleep_for(kDrainPause);
@@ -308,6 +315,13 @@ void ServerCore::stop() noexcept {
   job_added_.notify_all();
   if (worker_.joinable()) worker_.join();
   pool_series_.clear();
+}
+
+void ServerCore::tell_all(const control::Event& event) {
+  for (auto& session : sessions(std::numeric_limits<std::size_t>::max()))
+    enqueue([session = std::move(session), event] {
+      if (session->greeted()) session->tell(event);
+    });
 }
 
 bool ServerCore::enqueue(std::function<void()> job) {
@@ -383,19 +397,21 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
       if (wrong) metrics_.protocol_violation();
       log::debug("session {:x}: {}", id, message.error().message());
       session->announce_the_rest();
-      if (wrong) return end_session(id, SessionEnd::kProtocol);
-      return hung_up(session);
+      if (!wrong) return hung_up(session);
+      end_session(id, SessionEnd::kProtocol, session.get());
+      return;
     }
     if (!message->has_value()) {
       if (!take_notices(*session, notice_budget)) return;
       continue;
     }
     session->hear();
+    if (session->answer_ping((*message)->bytes)) continue;
     if (!session->admit_request()) {
       log::warn("session {:x} ({}): too many requests at once; ended", id,
                 session->endpoint().peer());
       metrics_.protocol_violation();
-      end_session(id, SessionEnd::kProtocol);
+      end_session(id, SessionEnd::kProtocol, session.get());
       return;
     }
     // Shared, since a std::function is copyable and a message is not.
@@ -412,35 +428,38 @@ void ServerCore::hung_up(const std::shared_ptr<ServerSession>& session) noexcept
   EventLoop::Token watch = 0;
   {
     const std::lock_guard lock{mutex_};
-    if (const auto found = sessions_.find(session->id()); found != sessions_.end())
+    // Its client may have come back already: then another one has its name.
+    const auto found = sessions_.find(session->id());
+    if (found != sessions_.end() && found->second.session == session)
       watch = std::exchange(found->second.watch, 0);
   }
   if (watch != 0) loop_->drop(watch);
   session->endpoint().shutdown();
   enqueue([this, session] {
     const bool lost = session->greeted() && session->resumable();
-    end_session(session->id(), lost ? SessionEnd::kLost : SessionEnd::kLeft);
+    end_session(session->id(), lost ? SessionEnd::kLost : SessionEnd::kLeft, session.get());
   });
 }
 
 /// Worker.
 void ServerCore::after_serving(const ServerSession& session,
                                ServerSession::Served served) noexcept {
+  const auto end = [&](SessionEnd why) { end_session(session.id(), why, &session); };
   switch (served) {
     case ServerSession::Served::kAnswered: return;
-    case ServerSession::Served::kRefused: return end_session(session.id(), SessionEnd::kRefused);
+    case ServerSession::Served::kRefused: return end(SessionEnd::kRefused);
     case ServerSession::Served::kUnheard:
       // Who has said goodbye need not hear the answer.
-      return end_session(session.id(), session.resumable() ? SessionEnd::kLost : SessionEnd::kLeft);
+      return end(session.resumable() ? SessionEnd::kLost : SessionEnd::kLeft);
     case ServerSession::Served::kTooManyRequests:
       log::warn("session {:x} ({}): more than limits.requests_per_second ({}); ended", session.id(),
                 session.endpoint().peer(), config_.limits.requests_per_second);
-      return end_session(session.id(), SessionEnd::kRequests);
+      return end(SessionEnd::kRequests);
     case ServerSession::Served::kNotTheProtocol:
       metrics_.protocol_violation();
       log::warn("session {:x} ({}): not the protocol; ended", session.id(),
                 session.endpoint().peer());
-      return end_session(session.id(), SessionEnd::kProtocol);
+      return end(SessionEnd::kProtocol);
   }
 }
 
@@ -470,7 +489,7 @@ bool ServerCore::take_notices(ServerSession& session, std::size_t& budget) noexc
       session.give_back_room(count - i - 1);
       log::warn("session {:x}: {}; ended", session.id(), announced.error().message());
       metrics_.protocol_violation();
-      end_session(session.id(), SessionEnd::kProtocol);
+      end_session(session.id(), SessionEnd::kProtocol, &session);
       return false;
     }
   }
@@ -494,13 +513,17 @@ void ServerCore::on_room() noexcept {
   for (const std::uint64_t id : ids) on_session(id);
 }
 
-void ServerCore::end_session(std::uint64_t id, SessionEnd why) noexcept {
+/// `only`: unless the name is another's by now. False: there is no such session.
+bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSession* only) noexcept {
   Attached ended;
   bool kept = false;
   {
     const std::lock_guard lock{mutex_};
     const auto found = sessions_.find(id);
-    if (found == sessions_.end()) return;
+    if (found == sessions_.end()) return false;
+    if (only != nullptr && found->second.session.get() != only) return false;
+    // It has said who it is meanwhile, and may have taken over what somebody has lost.
+    if (why == SessionEnd::kNoHello && found->second.admitted) return false;
     ended = std::move(found->second);
     if (ended.admitted) --admitted_;
     sessions_.erase(found);
@@ -509,9 +532,10 @@ void ServerCore::end_session(std::uint64_t id, SessionEnd why) noexcept {
   metrics_.session_ended(why);
   if (loop_ != nullptr && ended.watch != 0) loop_->drop(ended.watch);
   ended.session->endpoint().shutdown();
-  if (kept) return;
+  if (kept) return true;
   // Deregistering takes time: on the worker, after what it still has to serve.
   enqueue([session = std::move(ended.session)] { session->release(); });
+  return true;
 }
 
 /// With the lock. Whether a session that ends stays for its client to come back to.
@@ -520,14 +544,18 @@ bool ServerCore::keep(const std::shared_ptr<ServerSession>& session, SessionEnd 
   const bool may_come_back = (why == SessionEnd::kLost || why == SessionEnd::kLapsed) &&
                              session->greeted() && session->resumable();
   if (!may_come_back || stopped_ || time <= time.zero()) return false;
-  // No more than there may be with clients: then the longest alone gives way.
+  // No more than there may be with clients: then the longest alone of the client that has most of
+  // them gives way, so that nobody's coming and going costs others theirs.
   if (kept_.size() >= config_.limits.sessions_max) {
-    const auto oldest = std::min_element(kept_.begin(), kept_.end(), [](auto& a, auto& b) {
-      return a.second.until < b.second.until;
-    });
-    jobs_.push_back([gone = std::move(oldest->second.session)] { gone->release(); });
-    job_added_.notify_one();
-    kept_.erase(oldest);
+    std::unordered_map<std::string_view, std::size_t> counts;
+    for (const auto& [id, each] : kept_) ++counts[each.session->client_name()];
+    const auto weight = [&](const auto& entry) {
+      return std::pair{counts[entry.second.session->client_name()],
+                       -entry.second.until.time_since_epoch()};
+    };
+    drop_kept(std::max_element(kept_.begin(), kept_.end(), [&](const auto& a, const auto& b) {
+      return weight(a) < weight(b);
+    }));
   }
   session->be_alone();
   kept_.emplace(session->id(), Kept{session, Clock::now() + time});
@@ -535,18 +563,32 @@ bool ServerCore::keep(const std::shared_ptr<ServerSession>& session, SessionEnd 
   return true;
 }
 
-std::shared_ptr<ServerSession> ServerCore::claim(const control::Resume& resume,
-                                                 const ServerSession& by) {
+/// With the lock.
+void ServerCore::drop_kept(std::unordered_map<std::uint64_t, Kept>::iterator dropped) {
+  jobs_.push_back([gone = std::move(dropped->second.session)] { gone->release(); });
+  job_added_.notify_one();
+  kept_.erase(dropped);
+}
+
+Result<std::shared_ptr<ServerSession>> ServerCore::claim(const control::Resume& resume,
+                                                         const ServerSession& by) {
   Attached found;
   {
     const std::lock_guard lock{mutex_};
     const auto kept = kept_.find(resume.session_id());
     const auto attached = sessions_.find(resume.session_id());
-    if (kept != kept_.end() && kept->second.session->is_that_of(resume, by)) {
+    const bool is_kept = kept != kept_.end() && kept->second.session->is_that_of(resume, by);
+    const bool is_attached =
+        !is_kept && attached != sessions_.end() && attached->second.session->is_that_of(resume, by);
+    if (!is_kept && !is_attached) return std::shared_ptr<ServerSession>{};
+    // First: one that is refused has taken nothing, and comes again.
+    const std::size_t leaving = is_attached && attached->second.admitted ? 1 : 0;
+    if (auto admitted = admit_locked(by, leaving); !admitted) return admitted.error();
+    if (is_kept) {
       found.session = std::move(kept->second.session);
       kept_.erase(kept);
       metrics_.sessions_kept(kept_.size());
-    } else if (attached != sessions_.end() && attached->second.session->is_that_of(resume, by)) {
+    } else {
       // Its client knows before we do that the lanes are gone.
       found = std::move(attached->second);
       if (found.admitted) --admitted_;
@@ -573,22 +615,30 @@ void ServerCore::rename(std::uint64_t id, std::uint64_t resumed) {
 /// A client that says nothing cannot be told from one that is gone, and what it has open is wanted.
 void ServerCore::end_silent_sessions() noexcept {
   const Clock::time_point now = Clock::now();
-  if (now - std::exchange(looked_at_, now) > kOwnPause) lease_floor_ = now;
-  std::vector<std::uint64_t> silent;
+  const bool paused = now - std::exchange(looked_at_, now) > kOwnPause;
+  if (paused) lease_floor_ = now;
+  std::vector<std::shared_ptr<ServerSession>> silent;
   {
     const std::lock_guard lock{mutex_};
+    // Nor could anybody come back meanwhile.
+    if (paused)
+      for (auto& [id, kept] : kept_) kept.until = now + config_.limits.session_keep;
     for (const auto& [id, attached] : sessions_) {
       const ServerSession& session = *attached.session;
       const Clock::time_point heard = std::max(session.heard_at(), lease_floor_);
-      if (session.greeted() && session.keeps_alive() && now - heard > config_.limits.session_lease)
-        silent.push_back(id);
+      // Whoever maps memory keeps it, however long he is silent: no lapse takes it back, and that
+      // he is gone shows by itself.
+      if (session.greeted() && session.keeps_alive() && !session.maps_grants() &&
+          now - heard > config_.limits.session_lease)
+        silent.push_back(attached.session);
     }
   }
-  for (const std::uint64_t id : silent) {
+  for (const auto& session : silent) {
+    const std::uint64_t id = session->id();
     log::warn("session {:x}: nothing heard for {} ms (limits.session_lease); its lanes end", id,
               std::chrono::duration_cast<std::chrono::milliseconds>(config_.limits.session_lease)
                   .count());
-    end_session(id, SessionEnd::kLapsed);
+    end_session(id, SessionEnd::kLapsed, session.get());
   }
 }
 
@@ -611,7 +661,7 @@ void ServerCore::forget_lapsed_sessions() noexcept {
 }
 
 void ServerCore::end_late_arrivals() noexcept {
-  std::vector<std::uint64_t> late;
+  std::vector<std::uint64_t> late;  // nobody's name changes before he has been heard
   const Clock::time_point now = Clock::now();
   {
     const std::lock_guard lock{mutex_};
@@ -619,17 +669,19 @@ void ServerCore::end_late_arrivals() noexcept {
       if (attached.session->late(now, config_.limits.handshake_timeout)) late.push_back(id);
   }
   for (const std::uint64_t id : late) {
-    log::warn("session {:x}: no hello in time; ended", id);
+    log::debug("session {:x}: no hello in time", id);
     end_unheard(id, ServerMetrics::Refusal::kNoHello);
   }
 }
 
 /// Control thread.
 void ServerCore::end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept {
+  if (!end_session(id, SessionEnd::kNoHello)) return;
+  metrics_.session_refused(why);
   if (why == ServerMetrics::Refusal::kHalfOpen)
     log::debug("session {:x}: another one takes its place (limits.half_open_max); ended", id);
-  metrics_.session_refused(why);
-  end_session(id, SessionEnd::kNoHello);
+  else
+    log::warn("session {:x}: no hello in time; ended", id);
 }
 
 bool ServerCore::offers(TransportKind kind) const noexcept {

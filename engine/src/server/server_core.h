@@ -74,9 +74,11 @@ class ServerCore {
   [[nodiscard]] GrantDesk& grants() noexcept { return grants_; }
   /// Worker: ends the session where `served` says so.
   void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
-  /// Worker: takes a session whose client has come back out of the server, or null. Its lanes go
-  /// with its endpoint, which is the caller's to shut down.
-  std::shared_ptr<ServerSession> claim(const control::Resume& resume, const ServerSession& by);
+  /// Worker: takes a session whose client has come back out of the server, or null: there is none.
+  /// Its lanes go with its endpoint, which is the caller's to shut down. `by` is admitted in its
+  /// place, before anything is taken. Errors: those of admit().
+  Result<std::shared_ptr<ServerSession>> claim(const control::Resume& resume,
+                                               const ServerSession& by);
   /// Worker: the session `id` is `resumed` from now on.
   void rename(std::uint64_t id, std::uint64_t resumed);
   /// Any thread: the session has room for notices that it had none for.
@@ -107,9 +109,18 @@ class ServerCore {
   [[nodiscard]] std::shared_ptr<const ClientRegistry> clients() const;
   /// See Server::set_clients().
   Status set_clients(const std::vector<config::ClientConfig>& clients);
-  /// Worker: the session has said who it is. Errors: kLimitExceeded (limits.sessions_max);
-  /// kConnectionLost: it has ended meanwhile.
-  Status admit(std::uint64_t session_id);
+  /// Worker: the session has said who it is; once more changes nothing. Errors: kLimitExceeded
+  /// (limits.sessions_max); kConnectionLost: it has ended meanwhile; kConnectionRefused: its client
+  /// is no longer one of the server's.
+  Status admit(const ServerSession& session);
+  /// Worker: whether it may wait now for an answer to leave, for somebody who has not said who he
+  /// is; strangers get no more than a tenth of the worker's time. linger_over() says how long.
+  [[nodiscard]] bool may_linger(Clock::time_point now) const noexcept {
+    return now >= linger_again_;
+  }
+  void linger_over(Clock::time_point began, Clock::time_point now) noexcept {
+    linger_again_ = now + 9 * (now - began);
+  }
   /// Worker: counts, and logs a few a second.
   void note_refused(ServerMetrics::Refusal why, const ServerSession& session,
                     std::string_view client_name);
@@ -133,6 +144,15 @@ class ServerCore {
   [[nodiscard]] std::string status_json() const { return desk_->json(); }
 
  private:
+  struct Attached {
+    std::shared_ptr<ServerSession> session;
+    EventLoop::Token watch = 0;
+    bool admitted = false;
+  };
+  struct Kept {
+    std::shared_ptr<ServerSession> session;
+    Deadline until;
+  };
   static Result<Doors> open_doors(const config::ServerConfig& config,
                                   const std::shared_ptr<metrics::Registry>& registry,
                                   std::vector<RefusedTransport>* refused);
@@ -148,11 +168,14 @@ class ServerCore {
   void on_room() noexcept;
   using SessionEnd = ServerMetrics::SessionEnd;
   void hung_up(const std::shared_ptr<ServerSession>& session) noexcept;
-  void end_session(std::uint64_t id, SessionEnd why) noexcept;
+  bool end_session(std::uint64_t id, SessionEnd why, const ServerSession* only = nullptr) noexcept;
   void end_late_arrivals() noexcept;
   void end_silent_sessions() noexcept;
   void forget_lapsed_sessions() noexcept;
   [[nodiscard]] bool keep(const std::shared_ptr<ServerSession>& session, SessionEnd why);
+  void drop_kept(std::unordered_map<std::uint64_t, Kept>::iterator dropped);
+  Status admit_locked(const ServerSession& session, std::size_t leaving);
+  void tell_all(const control::Event& event);
   void end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept;
   void bury_zombies();
   void remove_expired();
@@ -177,23 +200,15 @@ class ServerCore {
   std::optional<metrics::HttpEndpoint> http_;
 
   mutable std::mutex mutex_;  // sessions and jobs
-  struct Attached {
-    std::shared_ptr<ServerSession> session;
-    EventLoop::Token watch = 0;
-    bool admitted = false;
-  };
   std::unordered_map<std::uint64_t, Attached> sessions_;
-  struct Kept {
-    std::shared_ptr<ServerSession> session;
-    Deadline until;
-  };
   std::unordered_map<std::uint64_t, Kept> kept_;  ///< whose clients may come back
   Clock::time_point looked_at_{};                 // control thread, as lease_floor_
   Clock::time_point lease_floor_{};               ///< silence before this is the server's own
   std::size_t admitted_ = 0;                      ///< of sessions_
   std::shared_ptr<const ClientRegistry> clients_;
   HalfOpen half_open_;              // control thread
-  log::LogLimit refused_lines_{5};  // worker
+  log::LogLimit refused_lines_{5};  // worker, as linger_again_
+  Clock::time_point linger_again_{};
   std::deque<std::function<void()>> jobs_;
   std::vector<std::uint64_t> with_room_;  ///< sessions that may have notices to take
   std::condition_variable job_added_;

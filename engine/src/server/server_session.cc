@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 #include <utility>
 
 #include "server/server_core.h"
@@ -85,6 +86,32 @@ bool ServerSession::admit_request() noexcept {
   return unanswered_.fetch_add(1) <= transport::kControlRequestsMax;
 }
 
+bool ServerSession::answer_ping(std::span<const std::byte> message) noexcept {
+  constexpr std::size_t kPingBytesMax = 32;
+  if (message.size() > kPingBytesMax || !greeted()) return false;
+  const auto envelope = control::decode(message);
+  if (!envelope || !envelope->request().has_ping()) return false;
+  const std::unique_lock lock{send_mutex_, std::try_to_lock};
+  // Whoever asks too often, or while the worker sends, has its turn with the worker.
+  if (!lock.owns_lock() || !ping_pace_.admits(Clock::now())) return false;
+  control::Envelope reply;
+  reply.set_magic(control::kMagic);
+  reply.set_id(envelope->id());
+  reply.mutable_reply()->mutable_ping();
+  auto bytes = control::encode(reply);
+  // A client that does not read is noticed by what it asks of the worker, or by its silence.
+  if (bytes) (void)endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
+  return true;
+}
+
+/// Errors: those of control::encode() and ServerEndpoint::send().
+Status ServerSession::send(const control::Envelope& envelope) {
+  auto bytes = control::encode(envelope);
+  if (!bytes) return bytes.error();
+  const std::lock_guard lock{send_mutex_};
+  return endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
+}
+
 void ServerSession::release() noexcept {
   released_ = true;
   events_.clear();
@@ -162,7 +189,7 @@ ServerSession::Served ServerSession::serve(const transport::ControlMessage& mess
   const Asked asked{envelope->id(), kind_of(envelope->request()), arrived};
   if (!within_pace(envelope->request(), arrived)) {
     const Served told = reply(asked, too_many_requests(server_.config().limits));
-    endpoint_->flush(Clock::now() + kFlushTimeout);
+    flush_to_stranger();
     return told == Served::kAnswered ? Served::kTooManyRequests : told;
   }
   if (serve_in_turn(asked, envelope->request())) return Served::kAnswered;
@@ -193,15 +220,26 @@ ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> an
   }
   // Before the answer leaves, so that a prompt client is not taken for one that asks too much.
   unanswered_.fetch_sub(1);
-  const Status sent =
-      endpoint_->send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
+  Status sent;
+  {
+    const std::lock_guard lock{send_mutex_};
+    sent = endpoint_->send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
+  }
   // A client whose hello was refused has nothing more to say, but it is told why.
   const bool refused = !greeted() && !half_way;
-  if (sent && refused) endpoint_->flush(Clock::now() + kFlushTimeout);
+  if (sent && refused) flush_to_stranger();
   if (refused) return Served::kRefused;
   if (!sent) return Served::kUnheard;
   if (greeted()) send_event();  // what a client that has come back is still to hear
   return Served::kAnswered;
+}
+
+/// Waits for what was sent last to leave, before the session ends: the worker has others to serve.
+void ServerSession::flush_to_stranger() noexcept {
+  const Clock::time_point began = Clock::now();
+  if (!server_.may_linger(began)) return;
+  endpoint_->flush(began + kFlushTimeout);
+  server_.linger_over(began, Clock::now());
 }
 
 Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw raw) {
@@ -240,14 +278,17 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw 
 
 bool ServerSession::is_that_of(const control::Resume& resume,
                                const ServerSession& other) const noexcept {
-  return resumable() && resume.session_id() == id() && resume.lane_secret() == lane_secret_ &&
-         client_name_ == other.client_name_ && proven_ == other.proven_;
+  // One that has proven who it is need not tell the secret, which others would hear.
+  return resumable() && resume.session_id() == id() && client_name_ == other.client_name_ &&
+         proven_ == other.proven_ && (proven_ || resume.lane_secret() == lane_secret_);
 }
 
 /// Goes on with the session that the client has lost. False: there is none that is its.
-bool ServerSession::resume() {
+Result<bool> ServerSession::resume() {
   if (!wanted_ || version() < 2) return false;
-  const auto before = server_.claim(*wanted_, *this);
+  const auto claimed = server_.claim(*wanted_, *this);
+  if (!claimed) return claimed.error();
+  const std::shared_ptr<ServerSession>& before = *claimed;
   if (before == nullptr) return false;
   if (auto adopted = adopt(*before); !adopted) {
     log::warn("session {:x}: {}; it ends", before->id(), adopted.error().message());
@@ -261,7 +302,23 @@ bool ServerSession::resume() {
   desk_->rename(resumed);
   id_.store(resumed);
   before->id_.store(own);  // what it still had to answer ends nobody's session
+  give_up_unknown();
   return true;
+}
+
+/// What the client has got no answer about, or has closed without one, it will never use.
+void ServerSession::give_up_unknown() {
+  const auto& known = wanted_->grants();
+  if (known.empty()) return;
+  const std::unordered_set<std::uint64_t> held{known.begin(), known.end()};
+  for (auto at = grants_.begin(); at != grants_.end();) {
+    const auto next = std::next(at);
+    if (!held.contains(at->first)) give_up(at);
+    at = next;
+  }
+  // Nobody could tell it of what was taken back meanwhile.
+  for (const std::uint64_t grant_id : held)
+    if (const auto why = taken(grant_id)) events_.push_back(revoking_event(grant_id, *why));
 }
 
 /// `before` has no endpoint any more, and serves nothing.
@@ -318,6 +375,7 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
   auto created = server_.create_region(std::move(spec), endpoint_->device(),
                                        who->client == nullptr ? "" : who->client->name);
   if (!created) return created.error();
+  std::erase_if(own_regions_, [](const auto& weak) { return weak.expired(); });
   if (created->lifetime == Lifetime::kSession)
     if (const auto entry = server_.catalog().find(created->name)) own_regions_.push_back(*entry);
   Answer answer;

@@ -75,6 +75,9 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
     return open_grants_.load(std::memory_order_relaxed);
   }
 
+  /// Control thread: answers a ping, so that nobody who is heard is taken for dead while the worker
+  /// is busy with others. False: it is none, or one for the worker.
+  [[nodiscard]] bool answer_ping(std::span<const std::byte> message) noexcept;
   /// Control thread: whether the client keeps within what it may have unanswered.
   [[nodiscard]] bool admit_request() noexcept;
   /// What has become of a message; all but the first end the session.
@@ -148,6 +151,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
     Rights rights = Rights::kNone;
   };
   static constexpr std::size_t kClosedMost = 256;
+  /// More of them wait their turn.
+  static constexpr std::uint32_t kPingsPerSecond = 20;
   struct OpenGrant {
     std::shared_ptr<RegionEntry> region;
     transport::Grant grant;
@@ -188,7 +193,10 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
 
   void count_grants(int change) noexcept;
-  bool resume();
+  Result<bool> resume();
+  void give_up_unknown();
+  Status send(const control::Envelope& envelope);
+  void flush_to_stranger() noexcept;
   Status adopt(ServerSession& before);
   using Raw = std::span<const std::byte>;  ///< a message as it came
   [[nodiscard]] bool expects(const control::Request& request) const noexcept;
@@ -197,7 +205,6 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   Result<Answer> hello(const control::Hello& hello, Raw raw);
   Result<Answer> challenge(const control::Hello& hello, Raw raw);
   Result<Answer> prove(const control::ProveRequest& request, Raw raw);
-  Status be_admitted();
   [[nodiscard]] control::Welcome welcome(bool resumed) const;
   Result<control::Welcome> let_in(const std::string& client_name, bool proven);
   void begin(bool resumed);
@@ -252,6 +259,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   std::string client_name_;                            ///< complete before greeted_
   bool proven_ = false;
   Pace pace_;
+  std::mutex send_mutex_;  ///< of the endpoint's sending side: the worker, and answers to pings
+  Pace ping_pace_{kPingsPerSecond};  // control thread
   std::atomic<bool> greeted_{false};
   std::atomic<std::uint32_t> version_{0};
   Clock::time_point began_ = Clock::now();

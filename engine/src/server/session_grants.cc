@@ -31,9 +31,7 @@ void ServerSession::send_event() {
   envelope.set_id(event_in_flight_);
   *envelope.mutable_event() = event;
   envelope.mutable_event()->set_id(event_in_flight_);
-  auto bytes = control::encode(envelope);
-  const Status sent = bytes ? endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}})
-                            : Status{bytes.error()};
+  const Status sent = send(envelope);
   if (sent) return;
   log::debug("session {:x}: {}", id_, sent.error().message());
   server_.after_serving(*this, Served::kUnheard);

@@ -12,9 +12,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const KnownClient kAlice{.name = "alice", .keys = {}};
-const KnownClient kBob{.name = "bob", .keys = {}};
-const KnownClient kAdmin{.name = "root", .keys = {}, .create = true, .admin = true};
+const KnownClient alice{.name = "alice", .keys = {}};
+const KnownClient bob{.name = "bob", .keys = {}};
+const KnownClient admin{.name = "root", .keys = {}, .create = true, .admin = true};
 
 RegionInfo region(std::string owner, std::vector<RegionAccess> access,
                   Rights rights = Rights::kAll) {
@@ -32,7 +32,7 @@ TEST(Permissions, WithoutKeysEverybodyMayDoEverything) {
 }
 
 TEST(Permissions, OfAnAdminAndOfTheOwnerAreAll) {
-  for (const KnownClient* const client : {&kAdmin, &kAlice}) {
+  for (const KnownClient* const client : {&admin, &alice}) {
     const Permission found = permission_of(region("alice", {}, Rights::kReadWrite), client);
     EXPECT_EQ(found.rights, Rights::kReadWrite);
     EXPECT_TRUE(found.admin);
@@ -40,11 +40,11 @@ TEST(Permissions, OfAnAdminAndOfTheOwnerAreAll) {
 }
 
 TEST(Permissions, OfOthersToWhatAClientOwnsAreNone) {
-  EXPECT_FALSE(permission_of(region("alice", {}), &kBob).any());
+  EXPECT_FALSE(permission_of(region("alice", {}), &bob).any());
 }
 
 TEST(Permissions, OfAllToWhatTheServerOwnsAreItsRights) {
-  const Permission found = permission_of(region("", {}, Rights::kReadWrite), &kBob);
+  const Permission found = permission_of(region("", {}, Rights::kReadWrite), &bob);
   EXPECT_EQ(found.rights, Rights::kReadWrite);
   EXPECT_FALSE(found.admin);
 }
@@ -54,8 +54,8 @@ TEST(Permissions, OfAListAreThoseOfTheClientAndOfAll) {
                                    {{.client = "bob", .rights = Rights::kWrite, .admin = true},
                                     {.client = "*", .rights = Rights::kRead | Rights::kAtomic}},
                                    Rights::kReadWrite);
-  EXPECT_EQ(permission_of(listed, &kBob).rights, Rights::kReadWrite);
-  EXPECT_TRUE(permission_of(listed, &kBob).admin);
+  EXPECT_EQ(permission_of(listed, &bob).rights, Rights::kReadWrite);
+  EXPECT_TRUE(permission_of(listed, &bob).admin);
   const KnownClient carol{.name = "carol", .keys = {}};
   EXPECT_EQ(permission_of(listed, &carol).rights, Rights::kRead);
   EXPECT_FALSE(permission_of(listed, &carol).admin);
