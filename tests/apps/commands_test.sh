@@ -218,6 +218,14 @@ printf start >&5
 holder=$!
 pids+=("$holder")
 is "it is open again" eventually opened
+if [[ ${#mapped[@]} -gt 0 ]]; then
+  run 3 "resize of memory for shm" "$remora" resize "$(uri box)" --size 8MiB
+else
+  run 0 "resize" "$remora" resize "$(uri box)" --size 8MiB --json
+  json "it has that size" '.size_bytes == 8388608'
+fi
+run 2 "resize to nothing" "$remora" resize "$(uri box)"
+run 3 "resize of what is not there" "$remora" resize "$(uri nowhere)" --size 8MiB
 run 2 "two kinds of removal" "$remora" rm "$(uri box)" --now --when-unused
 run 0 "rm --now of an open region" "$remora" rm "$(uri box)" --now
 run 3 "it is gone" "$remora" stat "$(uri box)"

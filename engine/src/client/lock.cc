@@ -176,13 +176,13 @@ Held::Held(std::unique_ptr<detail::LockStore> store, std::uint64_t word) noexcep
     : store_{std::move(store)}, region_{store_->region()}, word_{word} {}
 Held::Held(Held&& other) noexcept
     : store_{std::move(other.store_)},
-      region_{other.region_},
+      region_{std::move(other.region_)},
       word_{std::exchange(other.word_, 0)} {}
 Held& Held::operator=(Held&& other) noexcept {
   if (this != &other) {
     (void)release();
     store_ = std::move(other.store_);
-    region_ = other.region_;
+    region_ = std::move(other.region_);
     word_ = std::exchange(other.word_, 0);
   }
   return *this;

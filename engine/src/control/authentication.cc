@@ -67,10 +67,10 @@ Result<std::string> make_nonce() {
   return nonce;
 }
 
-Result<ClientHandshake> ClientHandshake::start(SecretKey key) {
+Result<ClientHandshake> ClientHandshake::start(const SecretKey& key) {
   auto nonce = make_nonce();
   if (!nonce) return nonce.error();
-  return ClientHandshake{std::move(key), std::move(*nonce)};
+  return ClientHandshake{key, std::move(*nonce)};
 }
 
 void ClientHandshake::write(Hello& hello) const {

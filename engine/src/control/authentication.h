@@ -72,7 +72,7 @@ Result<std::string> make_nonce();
 class ClientHandshake {
  public:
   /// Errors: kSystem.
-  static Result<ClientHandshake> start(config::SecretKey key);
+  static Result<ClientHandshake> start(const config::SecretKey& key);
   /// Fills in what a Hello with keys says.
   void write(Hello& hello) const;
   void hello_sent(std::span<const std::byte> raw) { transcript_.add(raw); }
