@@ -288,6 +288,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void hung_up(const transport::ClientEndpoint& endpoint, bool wrongly) noexcept;
   Result<Answer> ask_for(const std::string& name, Rights rights, Opening how, Deadline deadline);
   void on_event(const control::Event& event);
+  [[nodiscard]] bool heed(const control::Event& event);
   void deliver(transport::ControlMessage message);
   Status send(control::Request request, std::uint64_t id, Deadline deadline,
               std::vector<std::byte>* raw = nullptr);
@@ -357,6 +358,10 @@ class RegionCore {
   [[nodiscard]] Rights rights() const noexcept { return rights_; }
   [[nodiscard]] const std::string& transport_reason() const noexcept { return transport_reason_; }
   [[nodiscard]] SessionCore& session() const noexcept { return *session_; }
+  /// In the region's order.
+  [[nodiscard]] const std::vector<transport::WireExtent>& extents() const noexcept {
+    return grant_.extents;
+  }
   [[nodiscard]] std::uint64_t grant_id() const noexcept { return grant_id_; }
   /// How it was asked for; set before anybody else has it.
   [[nodiscard]] const Uri& uri() const noexcept { return uri_; }

@@ -11,6 +11,8 @@ namespace remora::detail {
 using control::Request;
 
 namespace {
+/// Of a server that says less or more: no server of ours does.
+constexpr std::uint64_t kLeaseLeastMs = 100;
 constexpr std::uint64_t kLeaseMostMs = 3'600'000;
 }  // namespace
 
@@ -48,7 +50,8 @@ Status SessionCore::hello(Deadline deadline) {
     return take_up({.session_id = welcome.session_id(), .secret = welcome.lane_secret()},
                    welcome.memory_id());
   version_ = welcome.version();
-  lease_ = std::chrono::milliseconds{std::min<std::uint64_t>(welcome.lease_ms(), kLeaseMostMs)};
+  lease_ = std::chrono::milliseconds{
+      welcome.lease_ms() == 0 ? 0 : std::clamp(welcome.lease_ms(), kLeaseLeastMs, kLeaseMostMs)};
   resumable_ = version_ >= 2 && welcome.keep_ms() != 0 &&
                options.reconnect_for > options.reconnect_for.zero();
   server_ = {.name = welcome.server_name(),

@@ -47,7 +47,7 @@ void RevocationDesk::remove(std::uint64_t grant_id) noexcept {
   regions_.erase(grant_id);
 }
 
-void RevocationDesk::revoking(std::uint64_t event_id, std::uint64_t grant_id, Reason reason) {
+bool RevocationDesk::revoking(std::uint64_t event_id, std::uint64_t grant_id, Reason reason) {
   std::shared_ptr<RegionCore> region;
   {
     const std::lock_guard lock{mutex_};
@@ -57,17 +57,19 @@ void RevocationDesk::revoking(std::uint64_t event_id, std::uint64_t grant_id, Re
       unknown_.emplace(grant_id, reason);
     if (region != nullptr) region->revoke(reason);
   }
-  if (!session_.reachable()) return;
+  if (!session_.reachable()) return true;
   Pending pending{event_id, region};
   const bool done = region == nullptr || ready(pending);
   if (!done) {
     const std::lock_guard lock{mutex_};
+    if (pending_.size() >= kPendingMost) return false;
     pending_.push_back(std::move(pending));
-    if (start_timer()) return;
+    if (start_timer()) return true;
     pending_.pop_back();
   }
   // Nothing of it, or nobody who would look: then the server's grace ends it.
   if (done) session_.acknowledge(event_id);
+  return true;
 }
 
 /// Nothing of the grant is in flight, or will be.

@@ -33,9 +33,10 @@ class RevocationDesk {
   void add(std::uint64_t grant_id, const std::shared_ptr<RegionCore>& region);
   void remove(std::uint64_t grant_id) noexcept;
 
-  /// The server takes a grant back, and waits to be told that event `event_id` is done. The loop's
-  /// thread, or whoever ends the session.
-  void revoking(std::uint64_t event_id, std::uint64_t grant_id, Reason reason);
+  /// The server takes a grant back, and waits to be told that event `event_id` is done. False: it
+  /// does not wait, though it should, and there are too many. The loop's thread, or whoever ends
+  /// the session.
+  [[nodiscard]] bool revoking(std::uint64_t event_id, std::uint64_t grant_id, Reason reason);
   /// Why the server has refused an operation, or kNone. Blocks, for 300 ms at most, where the
   /// server has to be asked.
   Reason why_refused(const OperationRecord& operation) noexcept;
@@ -48,6 +49,8 @@ class RevocationDesk {
     Deadline look_from = Deadline::max();  ///< at the lanes
   };
   static constexpr std::size_t kUnknownMost = 64;
+  /// A server says one thing at a time.
+  static constexpr std::size_t kPendingMost = 64;
 
   std::shared_ptr<RegionCore> region_of(const OperationRecord& operation);
   [[nodiscard]] bool ready(Pending& pending) const;

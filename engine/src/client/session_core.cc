@@ -310,33 +310,34 @@ void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
 Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenReply& opened,
                                                            Deadline deadline) {
   std::vector<WireExtent> extents;
+  const std::uint64_t size = opened.region().size_bytes();
   std::uint64_t start = 0;
-  bool wraps = false;
+  const Error malformed = Error{Code::kProtocol, "open"}.with_subject(opened.region().name());
+  // False: no extents of this region.
   const auto append = [&](const auto& page) {
     for (const control::Extent& extent : page) {
+      const std::uint64_t length = extent.length_bytes();
+      if (length == 0 || length > size - start || extent.address() + length < extent.address())
+        return false;
       extents.push_back({.start_bytes = start,
-                         .length_bytes = extent.length_bytes(),
+                         .length_bytes = length,
                          .remote_address = extent.address(),
                          .remote_key = extent.key()});
-      start += extent.length_bytes();
-      wraps = wraps || extent.address() + extent.length_bytes() < extent.address();
+      start += length;
     }
+    return true;
   };
-  const Error malformed = Error{Code::kProtocol, "open"}.with_subject(opened.region().name());
-  append(opened.extents());
+  if (!append(opened.extents())) return malformed;
   while (extents.size() < opened.region().extent_count()) {
     Request request;
     request.mutable_extents()->set_grant_id(opened.grant_id());
     request.mutable_extents()->set_first(extents.size());
     auto answer = call(std::move(request), "open", deadline);
     if (!answer) return answer.error();
-    if (answer->reply.extents().extents().empty()) return malformed;
-    append(answer->reply.extents().extents());
+    if (answer->reply.extents().extents().empty() || !append(answer->reply.extents().extents()))
+      return malformed;
   }
-  const bool any_empty = std::any_of(extents.begin(), extents.end(),
-                                     [](const WireExtent& e) { return e.length_bytes == 0; });
-  if (extents.empty() || any_empty || wraps || start != opened.region().size_bytes())
-    return malformed;
+  if (extents.empty() || start != size) return malformed;
   return extents;
 }
 

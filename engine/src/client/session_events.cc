@@ -11,7 +11,23 @@ namespace remora::detail {
 
 using control::Request;
 
+namespace {
+/// Requests whose answers nobody waits for. A server that answers its client has few of them.
+constexpr std::size_t kUnansweredMost = 1024;
+}  // namespace
+
 void SessionCore::on_event(const control::Event& event) {
+  if (heed(event)) return;
+  log::warn("session with {}: it says more than it waits for; ending the session", dial_.server);
+  lose(Reason::kPeerGone, ClientMetrics::kProtocol);
+}
+
+/// False: more than a server that waits for its client says.
+bool SessionCore::heed(const control::Event& event) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (waiters_.size() >= kUnansweredMost) return false;
+  }
   switch (event.what_case()) {
     case control::Event::kRevoking: {
       const std::uint32_t given = event.revoking().reason();
@@ -23,9 +39,10 @@ void SessionCore::on_event(const control::Event& event) {
                                    reason == Reason::kNone ? Reason::kRevoked : reason);
     }
     case control::Event::kDraining:
-    case control::Event::WHAT_NOT_SET: return acknowledge(event.id());
-    case control::Event::kEnding: return;
+    case control::Event::WHAT_NOT_SET: acknowledge(event.id()); break;
+    case control::Event::kEnding: break;
   }
+  return true;
 }
 
 void SessionCore::acknowledge(std::uint64_t event_id) noexcept {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <google/protobuf/stubs/logging.h>
+#include <string_view>
 #include <utility>
 
 namespace remora::control {
@@ -9,6 +10,40 @@ namespace remora::control {
 namespace {
 /// Of Access.rights, beside the bits of Rights.
 constexpr std::uint32_t kAdminBit = 8;
+
+/// Bytes of the UTF-8 character that `text` begins with; 0: it begins with none.
+/// Source: RFC 3629, section 4.
+std::size_t character_bytes(std::string_view text) noexcept {
+  const auto at = [text](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  const auto follows = [&](std::size_t i) { return (at(i) & 0xc0U) == 0x80U; };
+  const unsigned first = at(0);
+  if (first < 0x80) return text.empty() ? 0 : 1;
+  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
+  const unsigned least = first == 0xe0 ? 0xa0U : first == 0xf0 ? 0x90U : 0x80U;  // no longer forms
+  const unsigned most = first == 0xed ? 0x9fU : first == 0xf4 ? 0x8fU : 0xbfU;   // no surrogates
+  if (first < 0xe0 || first > 0xf4 || at(1) < least || at(1) > most || !follows(2)) return 0;
+  if (first <= 0xef) return 3;
+  return follows(3) ? 4 : 0;
+}
+
+/// A message with text that is not UTF-8 would be none to who receives it.
+std::string wire_text(std::string_view text) {
+  std::string made;
+  made.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t whole = character_bytes(text);
+    made += whole == 0 ? std::string_view{"?"} : text.substr(0, whole);
+    text.remove_prefix(std::max<std::size_t>(whole, 1));
+  }
+  return made;
+}
+
+bool can_be_read(std::span<const std::byte> bytes) {
+  Envelope envelope;
+  return envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
 }  // namespace
 
 Result<std::vector<std::byte>> encode(const Envelope& envelope) {
@@ -17,7 +52,11 @@ Result<std::vector<std::byte>> encode(const Envelope& envelope) {
     return Error{Code::kLimitExceeded, "control message"}.with_limit(
         size, transport::kControlMessageBytesMax);
   std::vector<std::byte> bytes(size);
+  const google::protobuf::LogSilencer quiet;
   envelope.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(bytes.data()));
+  // Names are the application's. A server would take the whole session for nonsense.
+  if (envelope.has_request() && !can_be_read(bytes))
+    return Error{Code::kInvalidArgument, "control message"}.with_subject("text that is not UTF-8");
   return bytes;
 }
 
@@ -41,7 +80,7 @@ Failure to_failure(const Error& error) {
   failure.set_has_limit(error.has_limit());
   failure.set_asked(error.asked());
   failure.set_allowed(error.allowed());
-  failure.set_subject(std::string{error.subject()});
+  failure.set_subject(wire_text(error.subject()));  // may have been cut within a character
   return failure;
 }
 

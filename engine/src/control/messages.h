@@ -27,7 +27,8 @@ inline constexpr std::size_t kRegionsPerPage = 64;
 /// Longest ttl of a region: 365 days.
 inline constexpr std::uint64_t kTtlMsMax = std::uint64_t{365} * 24 * 3600 * 1000;
 
-/// Errors: kLimitExceeded when the message is longer than transport::kControlMessageBytesMax.
+/// Errors: kLimitExceeded when the message is longer than transport::kControlMessageBytesMax;
+/// kInvalidArgument for a request with text that is not UTF-8, which nobody could read.
 Result<std::vector<std::byte>> encode(const Envelope& envelope);
 /// Errors: kProtocol for anything that is not an envelope of ours with a request or a reply in it.
 Result<Envelope> decode(std::span<const std::byte> bytes);

@@ -17,7 +17,6 @@
 
 #include <remora/result.h>
 
-#include "server/server_metrics.h"
 #include "support/clock.h"
 #include "support/unique_fd.h"
 
@@ -38,8 +37,7 @@ class GrantDesk {
     kDrop    ///< it goes from the books: nobody else will get this memory
   };
 
-  GrantDesk(const ServerMetrics& metrics, std::chrono::nanoseconds grace) noexcept
-      : metrics_{metrics}, grace_{grace} {}
+  explicit GrantDesk(std::chrono::nanoseconds grace) noexcept : grace_{grace} {}
 
   /// Before any revocation. Errors: kSystem.
   Status open();
@@ -88,7 +86,6 @@ class GrantDesk {
   void take_turns(const RegionEntry& region);
   void set_timer();
 
-  const ServerMetrics& metrics_;
   std::chrono::nanoseconds grace_;
   std::unordered_map<const RegionEntry*, Books> books_;
   UniqueFd timer_;

@@ -92,6 +92,11 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
   if (!metrics) return metrics.error();
   auto doors = open_doors(config, metrics->registry(), refused);
   if (!doors) return doors.error();
+  return start_behind(config, std::move(*metrics), std::move(*doors));
+}
+
+Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::ServerConfig& config,
+                                                             ServerMetrics metrics, Doors doors) {
   // The pool lies with the device that serves it, where there are several memory nodes and one
   // device, or all of them, on one of them.
   auto placement =
@@ -100,8 +105,8 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
   if (!placement) log::info("placement: {}", placement.error().message());
   auto pool = Pool::create(config.pool, placement ? *placement : Placement{});
   if (!pool) return pool.error();
-  auto core = std::make_unique<ServerCore>(config, std::move(*metrics), std::move(*pool),
-                                           std::move(*doors));
+  auto core =
+      std::make_unique<ServerCore>(config, std::move(metrics), std::move(*pool), std::move(doors));
   if (auto status = core->create_configured_regions(); !status) return status.error();
   if (auto status = core->export_pool(); !status) return status.error();
   if (auto status = core->begin(); !status) return status.error();
@@ -115,7 +120,7 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       pool_{std::move(pool)},
       catalog_{pool_, config_.limits.regions_max},
       notifier_{metrics_},
-      grants_{metrics_, config_.limits.revoke_grace},
+      grants_{config_.limits.revoke_grace},
       boot_id_{random_id()},
       memory_id_{random_id()},
       port_{doors.port},

@@ -51,6 +51,9 @@ class ServerCore {
     std::shared_ptr<ServerStatusDesk> desk;
     std::optional<metrics::HttpEndpoint> http;
   };
+  /// As start(), behind doors that are open already, with a configuration that is valid.
+  static Result<std::unique_ptr<ServerCore>> start_behind(const config::ServerConfig& config,
+                                                          ServerMetrics metrics, Doors doors);
   ServerCore(config::ServerConfig config, ServerMetrics metrics, std::shared_ptr<Pool> pool,
              Doors doors);
   ~ServerCore();

@@ -158,5 +158,40 @@ TEST(Decode, WritesNothingOfWhatStrangersSend) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+// An error's subject may be cut within a character, or be a name that was never UTF-8: a client
+// could not read the answer, and would take the server for a stranger.
+TEST(Failures, OfAnySubjectCanBeRead) {
+  std::string euros;
+  for (int i = 0; i < 40; ++i) euros += "\xe2\x82\xac";
+  const std::pair<std::string, std::string> cases[] = {
+      {euros, euros.substr(0, 84) + "?..."},
+      {"r\xc3\xa9gion \xf0\x9f\x90\x9f", "r\xc3\xa9gion \xf0\x9f\x90\x9f"},
+      {"\xff\xc0\x80\xe0\x80\x80", "??????"},             // longer forms than need be
+      {"\xed\xa0\x80\xf4\x90\x80\x80\xc3", "????????"}};  // a surrogate, beyond the last, cut
+  for (const auto& [subject, told] : cases) {
+    Envelope envelope;
+    envelope.set_magic(kMagic);
+    envelope.set_id(1);
+    *envelope.mutable_reply()->mutable_failure() =
+        to_failure(Error{Code::kUnknownRegion, "region"}.with_subject(subject));
+    const auto read = decode(encode(envelope).value());
+    ASSERT_TRUE(read) << told;
+    EXPECT_EQ(read->reply().failure().subject(), told);
+  }
+}
+
+// The server would end the session of a client that sends it.
+TEST(Encode, RequestWithTextThatIsNotUtf8IsInvalid) {
+  Envelope envelope;
+  envelope.set_magic(kMagic);
+  envelope.set_id(1);
+  envelope.mutable_request()->mutable_stat()->set_name("r\xe9gion");
+  ::testing::internal::CaptureStderr();
+  const auto bytes = encode(envelope);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ASSERT_FALSE(bytes);
+  EXPECT_EQ(bytes.error().code(), Code::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace remora::control
