@@ -46,16 +46,19 @@ class Search {
   struct Step {
     std::size_t operation = 0;
     std::uint64_t value = 0;  ///< before it
+    bool unknown = false;     ///< made while those of unknown outcome were tried
   };
 
   void link();
   void find_twins();
   void unlink(std::size_t entry) noexcept;
   void relink(std::size_t entry) noexcept;
-  void take(std::size_t operation, std::uint64_t next) noexcept;
+  void take(std::size_t operation, std::uint64_t next, bool unknown);
   bool give_back() noexcept;
   [[nodiscard]] bool may_be_next(std::size_t operation, std::uint64_t& next) const noexcept;
   bool walk();
+  void find_goals();
+  [[nodiscard]] bool leads_somewhere(std::uint64_t value) const noexcept;
   void remember_where(std::size_t entry);
   [[nodiscard]] std::string window() const;
   [[nodiscard]] std::string text_of(const WordOperation& one) const;
@@ -73,7 +76,9 @@ class Search {
   Configuration now_;
   std::unordered_set<Configuration, HashConfiguration> known_;
   std::size_t to_explain_ = 0;
-  std::size_t deepest_ = 0;                       ///< the latest answer that nothing got past
+  std::uint64_t unknown_sum_ = 0;     ///< of the unknown additions that are not taken
+  std::vector<std::uint64_t> goals_;  ///< values that let something happen before the next answer
+  std::size_t deepest_ = 0;           ///< the latest answer that nothing got past
   std::vector<std::uint64_t> values_at_deepest_;  ///< what the word may have held there
 };
 
@@ -131,6 +136,7 @@ void Search::find_twins() {
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     const WordOperation& one = operations_[i];
     if (one.end != WordOperation::End::kUnknown) continue;
+    if (one.kind == WordOperation::Kind::kAdd) unknown_sum_ += one.expected;
     for (std::size_t j = i; j-- > 0;) {
       const WordOperation& other = operations_[j];
       if (other.end != WordOperation::End::kUnknown || other.kind != one.kind ||
@@ -168,14 +174,18 @@ bool Search::may_be_next(std::size_t operation, std::uint64_t& next) const noexc
   return next != value_ && (twin == kNone || taken_[twin]);
 }
 
-void Search::take(std::size_t operation, std::uint64_t next) noexcept {
-  steps_taken_.push_back({operation, value_});
+void Search::take(std::size_t operation, std::uint64_t next, bool unknown) {
+  steps_taken_.push_back({operation, value_, unknown});
   taken_[operation] = true;
   now_.first ^= mixed(operation * 2 + 1);
   now_.second ^= mixed(operation * 2 + 2);
   now_.value = value_ = next;
   unlink(call_[operation]);
-  if (answer_[operation] == kNone) return;
+  if (answer_[operation] == kNone) {
+    if (operations_[operation].kind == WordOperation::Kind::kAdd)
+      unknown_sum_ -= operations_[operation].expected;
+    return;
+  }
   unlink(answer_[operation]);
   --to_explain_;
 }
@@ -188,6 +198,8 @@ bool Search::give_back() noexcept {
   if (answer_[operation] != kNone) {
     relink(answer_[operation]);
     ++to_explain_;
+  } else if (operations_[operation].kind == WordOperation::Kind::kAdd) {
+    unknown_sum_ += operations_[operation].expected;
   }
   relink(call_[operation]);
   taken_[operation] = false;
@@ -207,19 +219,43 @@ void Search::remember_where(std::size_t entry) {
     values_at_deepest_.push_back(value_);
 }
 
+void Search::find_goals() {
+  goals_.clear();
+  for (std::size_t entry = entries_[0].after; entry != kNone && !entries_[entry].answer;
+       entry = entries_[entry].after) {
+    const WordOperation& one = operations_[entries_[entry].operation];
+    if (one.end == WordOperation::End::kDone)
+      goals_.push_back(one.result);
+    else if (one.kind == WordOperation::Kind::kSwap)
+      goals_.push_back(one.expected);
+  }
+}
+
+/// Whether unknown additions may make a goal of `value`: else nothing could follow it in time.
+bool Search::leads_somewhere(std::uint64_t value) const noexcept {
+  return std::any_of(goals_.begin(), goals_.end(),
+                     [&](std::uint64_t goal) { return goal - value <= unknown_sum_; });
+}
+
 /// False: every order was tried, or the bound was reached.
+///
+/// In each configuration those whose answers are known are tried first: one of unknown outcome is
+/// taken only where what somebody was told needs it.
 bool Search::walk() {
   std::size_t entry = entries_[0].after;
+  bool unknown = false;
   while (to_explain_ != 0) {
     if (steps_ >= steps_max_) return false;
     if (entry != kNone && !entries_[entry].answer) {
       const std::size_t operation = entries_[entry].operation;
       std::uint64_t next = 0;
-      if (may_be_next(operation, next)) {
-        take(operation, next);
+      if (unknown == (answer_[operation] == kNone) && may_be_next(operation, next) &&
+          (!unknown || leads_somewhere(next))) {
+        take(operation, next, unknown);
         if (known_.insert(now_).second) {
           ++steps_;
           entry = entries_[0].after;
+          unknown = false;
           continue;
         }
         give_back();
@@ -229,10 +265,18 @@ bool Search::walk() {
     }
     // An answer that came before its operation could be explained: another order, if there is one.
     if (entry != kNone) remember_where(entry);
+    if (!unknown) {
+      unknown = true;
+      find_goals();
+      entry = entries_[0].after;
+      continue;
+    }
     if (steps_taken_.empty()) return false;
-    const std::size_t last = call_[steps_taken_.back().operation];
+    const Step last = steps_taken_.back();
     give_back();
-    entry = entries_[last].after;
+    unknown = last.unknown;
+    if (unknown) find_goals();
+    entry = entries_[call_[last.operation]].after;
   }
   return true;
 }

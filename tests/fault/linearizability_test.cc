@@ -175,11 +175,19 @@ TEST(Linearizability, BeginningAndSizeAreSaid) {
   EXPECT_FALSE(check_linearizable(history, 77).ok()) << "it began with 0";
 }
 
+TEST(Linearizability, ManyUnknownOnesAreNoObstacle) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const auto history = simulate(seed, 16, 1000, 8);
+    const Linearizability found = check_linearizable(history, 0);
+    ASSERT_TRUE(found.ok()) << "seed " << seed << ": " << found.text;
+  }
+}
+
 TEST(Linearizability, WorkIsBoundedAndUndecidedIsNotAccepted) {
   // Sums of many unknown numbers, in search of one that they do not have.
   std::vector<WordOperation> hard;
-  for (std::uint64_t i = 0; i < 40; ++i) hard.push_back(unknown(add(1, 0, 2ULL << (i % 30U), 0)));
-  hard.push_back(add(10, 20, 0, 3));
+  for (std::uint64_t i = 0; i < 40; ++i) hard.push_back(unknown(add(1, 0, 2 * i + 2, 0)));
+  hard.push_back(add(10, 20, 0, 801));
   const Linearizability found = check_linearizable(hard, 0, 10'000);
   EXPECT_EQ(found.verdict, Verdict::kUndecided);
   EXPECT_FALSE(found.ok());

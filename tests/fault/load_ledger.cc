@@ -60,6 +60,10 @@ void LoadLedger::ended(LoadKind kind, const Status& status, Clock::time_point su
   ++failed_[code];
 }
 
+void LoadLedger::stop() noexcept {
+  if (!stop_.exchange(true)) raise(longest_silence_ns_, now_ns() - last_ok_ns_);
+}
+
 void LoadLedger::violation(const std::string& text) {
   const std::lock_guard lock{mutex_};
   ++violations_total_;
@@ -103,7 +107,6 @@ void LoadLedger::compare(const metrics::Registry& registry) {
 }
 
 void LoadLedger::fill(LoadReport& report) {
-  raise(longest_silence_ns_, now_ns() - last_ok_ns_);
   report.ok = report.operations = ok_;
   for (const auto& [code, count] : failed_) {
     report.failed[std::string{to_string(code)}] = count;

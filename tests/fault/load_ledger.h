@@ -36,7 +36,7 @@ class LoadLedger {
   void session_over() noexcept { over_ = true; }
   void session_begins() noexcept { over_ = false; }
   [[nodiscard]] bool over() const noexcept { return over_ || stop_; }
-  void stop() noexcept { stop_ = true; }
+  void stop() noexcept;
   [[nodiscard]] bool stopped() const noexcept { return stop_; }
 
   /// Writes or atomics have ended as Indeterminate since the last call.

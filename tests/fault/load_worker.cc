@@ -269,7 +269,8 @@ void LoadWorker::finish_atomic(Operation& operation, const Status& status,
   switch (status.error().code()) {
     case Code::kTimedOut:
     case Code::kConnectionLost:
-    case Code::kStaleRegion: return LoadPage::end(*operation.record, Effect::kNone);
+    case Code::kStaleRegion:
+    case Code::kAccessRefused: return LoadPage::end(*operation.record, Effect::kNone);
     default: return LoadPage::end(*operation.record, Effect::kUnknown);
   }
 }
