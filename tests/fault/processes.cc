@@ -1,8 +1,10 @@
 #include "processes.h"
 
 #include <cstdlib>
+#include <ctime>
 #include <fcntl.h>
 #include <fstream>
+#include <glob.h>
 #include <poll.h>
 #include <signal.h>
 #include <sstream>
@@ -95,6 +97,7 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
   std::string name;
   words >> verb;
   if (verb == "limit") return limit(words);
+  if (verb == "clock") return std::to_string(std::time(nullptr));
   words >> name;
   if (verb == "counts") {
     std::string text;
@@ -124,6 +127,15 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
 }
 
 }  // namespace
+
+std::string faketime_library() {
+  glob_t found{};
+  std::string path;
+  if (::glob("/usr/lib/*/faketime/libfaketime.so.1", 0, nullptr, &found) == 0 && found.gl_pathc > 0)
+    path = found.gl_pathv[0];
+  ::globfree(&found);
+  return path;
+}
 
 int fault_server(const HelperArguments& arguments) {
   if (const std::string log = arguments.text("log"); !log.empty()) {
@@ -158,6 +170,7 @@ int fault_load(const HelperArguments& arguments) {
   number("writes", options.writes);
   number("swaps", options.swaps);
   number("adds", options.adds);
+  options.first_block = arguments.number("first", options.first_block);
   options.rate = arguments.number("rate", options.rate);
   options.records = arguments.number("records", options.records);
   options.deadline = duration_of(arguments, "deadline", options.deadline);
@@ -188,7 +201,7 @@ int fault_load(const HelperArguments& arguments) {
 FaultServer::FaultServer(TransportKind transport, const FaultServerOptions& options)
     : child_{[&] {
         if (!options.faketime.empty()) {
-          ::setenv("LD_PRELOAD", "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", 1);
+          ::setenv("LD_PRELOAD", faketime_library().c_str(), 1);
           ::setenv("FAKETIME_TIMESTAMP_FILE", options.faketime.c_str(), 1);
           ::setenv("FAKETIME_NO_CACHE", "1", 1);
           ::setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1", 1);

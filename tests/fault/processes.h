@@ -38,6 +38,7 @@ struct FaultServerOptions {
 /// |------|--------|
 /// | `counts` | what it holds of the system: descriptors, threads, mappings, pinned memory |
 /// | `status` | "sessions N grants N regions N freeing N" |
+/// | `clock` | the time of day, in seconds |
 /// | `remove NAME`, `create NAME` | "ok", or the error: a region of kRegionBytes, at once |
 /// | `limit RESOURCE NUMBER` | "ok": soft RLIMIT_NOFILE or RLIMIT_AS of what it has plus NUMBER;
 /// -1: the hard one |
@@ -48,6 +49,9 @@ int fault_server(const test::HelperArguments& arguments);
 /// Helper "load": run_load() by `key=value`; says "ready", at its end the report. A line of its
 /// parent ends it early. What it holds afterwards is compared with what it held before (I8).
 int fault_load(const test::HelperArguments& arguments);
+
+/// Where libfaketime is; empty: it is not installed.
+[[nodiscard]] std::string faketime_library();
 
 /// Helper "lock-holder": see pause_test.cc.
 int lock_holder(const test::HelperArguments& arguments);
