@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <glob.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <sstream>
@@ -98,6 +99,7 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
   words >> verb;
   if (verb == "limit") return limit(words);
   if (verb == "clock") return std::to_string(std::time(nullptr));
+  if (verb == "heap") return std::to_string(::mallinfo2().uordblks);
   words >> name;
   if (verb == "counts") {
     std::string text;

@@ -38,6 +38,7 @@ struct FaultServerOptions {
 /// |------|--------|
 /// | `counts` | what it holds of the system: descriptors, threads, mappings, pinned memory |
 /// | `status` | "sessions N grants N regions N freeing N" |
+/// | `heap` | bytes in live allocations |
 /// | `clock` | the time of day, in seconds |
 /// | `remove NAME`, `create NAME` | "ok", or the error: a region of kRegionBytes, at once |
 /// | `limit RESOURCE NUMBER` | "ok": soft RLIMIT_NOFILE or RLIMIT_AS of what it has plus NUMBER;
