@@ -125,11 +125,12 @@ TEST_P(SoakTest, RandomFaults) {
   if (seconds <= 0) GTEST_SKIP() << "runs by fault --soak SECONDS";
   if (over_tcp()) proxy_.emplace(server().port());
   const auto until = Clock::now() + std::chrono::seconds{seconds};
-  const std::vector<Disaster> all = disasters();
+  std::vector<Disaster> all = disasters();
+  for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random().below(i)]);
   std::uint64_t count = 0;
   while (Clock::now() < until && !HasFailure()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-    // Each once, in the order of the list, before any comes again.
+    // Each once before any comes again.
     const std::size_t which = count < all.size() ? count : random().below(all.size());
     ++count;
     episode(all[which], std::min<std::chrono::milliseconds>(
