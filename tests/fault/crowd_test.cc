@@ -88,7 +88,8 @@ class CrowdTest : public FaultTest {
 };
 
 TEST_P(CrowdTest, ConnectsAtOnceAreServedUpToTheLimit) {
-  const std::size_t clients = over_rdma() ? 24 : 200;
+  // Each registers the region, one after the other: in an emulator that is slow.
+  const std::size_t clients = over_rdma() ? 6 : 200;
   const std::size_t allowed = std::min<std::size_t>(clients, kSessionsMax - 1);
   LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000"});
   const std::uint64_t count = rounds(1, 10);
