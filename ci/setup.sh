@@ -23,7 +23,7 @@ suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 test_packages=(
   "${suite_packages[@]}"
   clang-format-14 clang-tidy-14 shellcheck python3 python3-yaml
-  prometheus valgrind iproute2 procps tmux
+  prometheus valgrind iproute2 procps tmux faketime
   chromium fonts-dejavu-core
 )
 # A guest with Soft-RoCE. The guest's kernel is fetched by ci/vm, not installed.

@@ -16,6 +16,7 @@ format     | 120|  |clang-format-14 on every source that git knows
 shellcheck | 120|  |shellcheck on every shell script
 layers     | 120|  |who may include and link whom, the hosted workflow; seeded faults must be caught
 dev        |1500|  |build dev with every public header alone; native tests
+soak       | 300|  |a random fault every 10 s under load: a minute over tcp, one over shm
 quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 600|  |install, move the prefix, build outside projects against it
 vm         |1500|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
@@ -112,6 +113,20 @@ stage_dev() {
   build dev all_verify_interface_header_sets
   ok "dev: every public header compiles alone"
   ci/run_ctest.sh build/dev -LE rxe -j "$jobs"
+}
+
+stage_soak() {
+  build dev fault
+  local transport status=0
+  for transport in tcp shm; do
+    if REMORA_TEST=1 REMORA_TEST_TRANSPORT=$transport build/dev/tests/fault/fault --soak 60; then
+      ok "soak: 60 s over $transport"
+    else
+      echo "not ok - soak: 60 s over $transport"
+      status=1
+    fi
+  done
+  return "$status"
 }
 
 stage_quickstart() {

@@ -109,6 +109,8 @@ Result<control::Welcome> ServerSession::let_in(const std::string& client_name, b
   if (version() < 2) comes_back_.store(false);
   // Before anything is said: the old lanes are gone when the client hears of it.
   const auto resumed = resume();
+  // What it wanted is gone, so its client gives this one up too: nobody would come back to it.
+  if (wanted_ && resumed && !*resumed) comes_back_.store(false);
   const Status admitted = resumed ? server_.admit(*this) : Status{resumed.error()};
   if (admitted) return welcome(*resumed);
   if (admitted.error().code() == Code::kLimitExceeded)

@@ -143,9 +143,12 @@ Result<std::shared_ptr<Mapping>> await_preface(int socket, const std::string& pa
     if (message->has_value()) {
       const ControlMessage& preface = **message;
       const ShmPreface expected;
-      if (preface.bytes.size() != sizeof expected || preface.descriptors.size() != 1 ||
+      if (preface.bytes.size() != sizeof expected || preface.descriptors.size() > 1 ||
           std::memcmp(preface.bytes.data(), &expected, sizeof expected) != 0)
         return Error{Code::kProtocol, "shm preface"}.with_subject(path);
+      if (preface.descriptors.empty())
+        return Error{Code::kLimitExceeded, "no descriptor came with the preface (RLIMIT_NOFILE?)"}
+            .with_subject(path);
       return Mapping::map(preface.descriptors.front().get(), kShmStatusPageBytes, PROT_READ);
     }
     const int left = milliseconds_until(deadline);

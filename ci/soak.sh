@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# The long counts of the fault tests, and a soak: random faults for an hour. Not a part of ci/test.sh.
+set -euo pipefail
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+usage() {
+  cat <<'USAGE'
+usage: ci/soak.sh [--minutes N] [--transport LIST] [--only rounds|soak] [--seed N] [--build TREE]
+
+Runs the fault tests with the long counts of tests/fault/README.md, then one random fault every 10 s.
+Prints a line a test and a line a fault; what fails is repeated at the end. Exit status 0 only if
+no invariant was broken.
+
+  --minutes N       the soak, all transports together (60)
+  --transport LIST  of shm, tcp (tcp,shm); rdma runs in a guest: see below
+  --only PART       only the long counts, or only the soak
+  --seed N          of everything random; without it each test draws one and prints it
+  --build TREE      a build tree that is there (default: build/dev, which is built first)
+
+Over rdma, in the guest:
+  ci/vm/run.sh --memory 4G --timeout 14400 -- env REMORA_REQUIRE_DEVICE=1 \
+    "$PWD/ci/soak.sh" --build "$PWD/build/dev" --transport rdma
+USAGE
+}
+
+die() { printf 'soak: error: %s\n' "$*" >&2; exit 2; }
+
+minutes=60 transports=tcp,shm only='' tree=''
+while (($#)); do
+  case "$1" in
+    -h | --help) usage; exit 0 ;;
+    --minutes) minutes=${2:?--minutes needs a number}; shift ;;
+    --transport) transports=${2:?--transport needs a list}; shift ;;
+    --only) only=${2:?--only needs rounds or soak}; shift ;;
+    --seed) export REMORA_FAULT_SEED=${2:?--seed needs a number}; shift ;;
+    --build) tree=${2:?--build needs a folder}; shift ;;
+    *) usage >&2; die "unknown argument '$1'" ;;
+  esac
+  shift
+done
+[[ $minutes =~ ^[1-9][0-9]*$ ]] || die "--minutes '$minutes': expected a number above 0"
+[[ -z $only || $only == rounds || $only == soak ]] || die "--only '$only': expected rounds or soak"
+IFS=, read -r -a names <<<"$transports"
+for name in "${names[@]}"; do
+  [[ $name == shm || $name == tcp || $name == rdma ]] || die "--transport '$name': expected shm, tcp or rdma"
+done
+
+if [[ -z $tree ]]; then
+  tree=build/dev
+  cmake --preset dev >/dev/null
+  cmake --build --preset dev --parallel "$(nproc)" --target fault
+fi
+program=$tree/tests/fault/fault
+[[ -x $program ]] || die "there is no $program: build the target fault"
+
+log=$(mktemp "${TMPDIR:-/tmp}/remora-soak.XXXXXX.log")
+trap 'rm -f "$log"' EXIT
+status=0
+# run TRANSPORT ARGUMENT...
+run() {
+  local transport=$1
+  shift
+  local states
+  set +e
+  REMORA_TEST=1 REMORA_FAULT_ROUNDS=long REMORA_TEST_TRANSPORT=$transport "$program" "$@" 2>&1 |
+    tee -a "$log" | grep --line-buffered -E '^(fault|soak): |^\[  (FAILED|SKIPPED)|Failure|^I[0-9]+: '
+  states=("${PIPESTATUS[@]}")
+  set -e
+  ((states[0] == 0)) || status=1
+}
+
+if [[ $only != soak ]]; then
+  for name in "${names[@]}"; do run "$name" --gtest_filter=-'*SoakTest*'; done
+fi
+if [[ $only != rounds ]]; then
+  for name in "${names[@]}"; do run "$name" --soak "$((minutes * 60 / ${#names[@]}))"; done
+fi
+
+passed=$(grep -cE '^\[       OK \] .*\(' "$log" || true)
+failed=$(grep -cE '^\[  FAILED  \] .*\([0-9]+ ms\)' "$log" || true)
+if ((failed)); then
+  echo "--- what failed ---"
+  grep -E '^\[  FAILED  \] .*\([0-9]+ ms\)' "$log"
+fi
+if ((passed + failed == 0)); then
+  echo "soak: nothing was run" >&2
+  status=1
+fi
+echo "$passed passed, $failed failed"
+exit "$status"

@@ -1,0 +1,194 @@
+/// Many at once, many that say nothing, and some that are very slow: those who are served notice
+/// nothing. What single strangers do: tests/conformance/{tcp_peers,client_loss}_test.cc.
+
+#include <arpa/inet.h>
+#include <atomic>
+#include <cstring>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <thread>
+#include <unistd.h>
+
+#include "fault_test.h"
+#include "proxy.h"
+
+namespace remora::fault {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A connection to the server that has said nothing yet.
+class RawSocket {
+ public:
+  RawSocket(TransportKind transport, std::uint16_t port) {
+    if (transport == TransportKind::kShm) {
+      for (const int kind : {SOCK_SEQPACKET, SOCK_STREAM}) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        const std::string path = runtime_dir().path() + "/remora-" + std::to_string(port) + ".sock";
+        std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+        if (connect_as(AF_UNIX, kind, address)) return;
+      }
+      return;
+    }
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connect_as(AF_INET, SOCK_STREAM, address);
+  }
+  ~RawSocket() {
+    if (socket_ >= 0) ::close(socket_);
+  }
+  RawSocket(RawSocket&& other) noexcept : socket_{std::exchange(other.socket_, -1)} {}
+  RawSocket& operator=(RawSocket&&) = delete;
+
+  [[nodiscard]] bool connected() const { return socket_ >= 0; }
+  void say(std::string_view bytes) const {
+    static_cast<void>(!::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+  }
+  /// The server has hung up, by `until`.
+  [[nodiscard]] bool hung_up(Clock::time_point until) const {
+    std::array<char, 4096> buffer{};
+    for (;;) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+      pollfd readable{socket_, POLLIN, 0};
+      if (left < 0 || ::poll(&readable, 1, static_cast<int>(left)) <= 0) return false;
+      const ssize_t got = ::recv(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno != EAGAIN)) return true;
+    }
+  }
+
+ private:
+  template <typename Address>
+  bool connect_as(int family, int kind, const Address& address) {
+    socket_ = ::socket(family, kind | SOCK_CLOEXEC, 0);
+    if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+      return true;
+    ::close(std::exchange(socket_, -1));
+    return false;
+  }
+  int socket_ = -1;
+};
+
+class CrowdTest : public FaultTest {
+ protected:
+  static constexpr std::uint32_t kSessionsMax = 100;
+  [[nodiscard]] FaultServerOptions server_options() const override {
+    return {.sessions_max = kSessionsMax, .handshake = 1s};
+  }
+  /// Of whoever is served meanwhile.
+  void expect_undisturbed(const LoadReport& report) {
+    EXPECT_TRUE(report.failed.empty()) << "I7";
+    EXPECT_EQ(report.interrupted, 0U);
+  }
+};
+
+TEST_P(CrowdTest, ConnectsAtOnceAreServedUpToTheLimit) {
+  // Each registers the region, one after the other: in an emulator that is slow.
+  const std::size_t clients = over_rdma() ? 6 : 200;
+  const std::size_t allowed = std::min<std::size_t>(clients, kSessionsMax - 1);
+  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000"});
+  const std::uint64_t count = rounds(1, 10);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    std::vector<std::optional<Engine>> engines(clients);
+    std::vector<std::optional<Region>> regions(clients);
+    std::atomic<std::size_t> served{0}, refused{0}, next{0};
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 20; ++thread)
+      threads.emplace_back([&] {
+        for (std::size_t i = next++; i < clients; i = next++) {
+          EngineOptions options;
+          options.reconnect_for = 0s;
+          options.control_deadline = 30s;
+          engines[i] = Engine::open(options).value();
+          auto region = engines[i]->open_region(uri("t0"), Rights::kAll);
+          if (region) {
+            regions[i].emplace(std::move(*region));
+            ++served;
+          } else if (fails_with(region, Code::kLimitExceeded)) {
+            ++refused;
+          } else {
+            ADD_FAILURE() << region.error().message();
+          }
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(served, allowed);
+    EXPECT_EQ(refused, clients - allowed);
+    for (const auto& region : regions)
+      if (region) {
+        EXPECT_TRUE(ok(region->fetch_add(ByteOffset{4_MiB - 8}, 1)));
+      }
+    regions.clear();
+    engines.clear();
+    ASSERT_TRUE(server().soon_sessions(1));
+  }
+  expect_undisturbed(finish(load));
+}
+
+TEST_P(CrowdTest, HalfOpenConnectionsKeepNobodyOut) {
+  if (over_rdma()) GTEST_SKIP() << "connections half open: the connection manager's";
+  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000"});
+  const std::uint64_t count = rounds(1, 10);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    const auto until = Clock::now() + 1s + 10s;
+    std::vector<RawSocket> silent;
+    for (int i = 0; i < 500; ++i) {
+      silent.emplace_back(transport(), server().port());
+      ASSERT_TRUE(silent.back().connected()) << i;
+    }
+    const auto began = Clock::now();
+    const Engine engine = plain_engine();
+    EXPECT_TRUE(ok(engine.open_region(uri("t0"), Rights::kAll)));
+    EXPECT_LE(Clock::now() - began, kGrace);
+    for (const RawSocket& one : silent)
+      EXPECT_TRUE(one.hung_up(until)) << "limits.handshake_timeout";
+  }
+  expect_undisturbed(finish(load));
+}
+
+TEST_P(CrowdTest, OneByteASecondIsNotWaitedFor) {
+  if (over_rdma()) GTEST_SKIP() << "messages come whole there";
+  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000"});
+  const std::uint64_t count = rounds(1, 10);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    const auto began = Clock::now();
+    std::vector<RawSocket> slow;
+    for (int i = 0; i < 20; ++i) slow.emplace_back(transport(), server().port());
+    for (const char byte : {'R', 'M', 'R'}) {
+      for (const RawSocket& one : slow) one.say({&byte, 1});
+      std::this_thread::sleep_for(1s);
+    }
+    for (const RawSocket& one : slow) EXPECT_TRUE(one.hung_up(began + 1s + 10s));
+  }
+  expect_undisturbed(finish(load));
+}
+
+TEST_P(CrowdTest, SlowReaderHoldsUpItselfOnly) {
+  if (!over_tcp()) GTEST_SKIP() << "the proxy speaks tcp";
+  TcpProxy proxy{server().port()};
+  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000"});
+  LoadProcess& slow = start_load_by(
+      uri("t0", proxy.port()),
+      {"first=400", "reads=1", "writes=0", "swaps=0", "adds=0", "fresh=1", "rate=2000"});
+  const std::uint64_t count = rounds(1, 10);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    proxy.slow_down(1024);
+    std::this_thread::sleep_for(3s);
+    proxy.slow_down(0);
+    pause_for_a_while(200ms, 300ms);
+  }
+  const LoadReport report = finish(load);
+  expect_undisturbed(report);
+  EXPECT_LT(report.longest_silence_ms, 1000U);
+  EXPECT_GT(finish(slow).longest_verdict_ms, 0U) << "it was not slow";
+}
+
+REMORA_FAULT(CrowdTest);
+
+}  // namespace
+}  // namespace remora::fault

@@ -1,0 +1,203 @@
+#include "fault_test.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string_view>
+#include <thread>
+
+namespace remora::fault {
+namespace {
+
+std::uint64_t chosen_seed() {
+  const char* const given = std::getenv("REMORA_FAULT_SEED");
+  if (given != nullptr) return std::strtoull(given, nullptr, 10);
+  return std::random_device{}() % 1'000'000;
+}
+
+}  // namespace
+
+bool long_rounds() {
+  const char* const given = std::getenv("REMORA_FAULT_ROUNDS");
+  if (given == nullptr || std::string_view{given} == "short") return false;
+  if (std::string_view{given} == "long") return true;
+  std::fprintf(stderr, "REMORA_FAULT_ROUNDS is '%s': use short or long\n", given);
+  std::exit(2);
+}
+
+test::RuntimeDir& runtime_dir() {
+  static test::RuntimeDir folder;
+  return folder;
+}
+
+std::string transport_name(const testing::TestParamInfo<TransportKind>& info) {
+  return std::string{to_string(info.param)};
+}
+
+Engine FaultTest::plain_engine() {
+  EngineOptions options;
+  options.client_name = "fault-test";
+  options.reconnect_for = 0s;
+  options.operation_deadline = options.control_deadline = 30s;
+  return Engine::open(options).value();
+}
+
+void FaultTest::SetUp() {
+  if (const std::string reason = test::why_unavailable(transport()); !reason.empty()) {
+    if (test::device_required()) FAIL() << reason;
+    GTEST_SKIP() << reason;
+  }
+  runtime_dir();
+  seed_ = chosen_seed();
+  random_ = test::Random{seed_};
+  static const bool kWorkers = [] {
+    test::start_tbb_workers();
+    return true;
+  }();
+  static_cast<void>(kWorkers);
+  // Once for each transport: what libraries make and keep in this process.
+  static std::vector<TransportKind> warm;
+  if (std::find(warm.begin(), warm.end(), transport()) == warm.end()) {
+    warm.push_back(transport());
+    server_.emplace(transport(), server_options());
+    port_ = server_->port();
+    warm_up();
+    server_.reset();
+  }
+  baseline_ = test::Resources::settled();
+  server_.emplace(transport(), server_options());
+  port_ = server_->port();
+  server_alive_ = true;
+  warm_up();
+}
+
+/// What libraries make once and keep is made in both processes before their baselines are taken.
+void FaultTest::warm_up() {
+  {
+    const Engine engine = plain_engine();
+    const Region region = engine.open_region(uri("t0"), Rights::kAll).value();
+    std::vector<std::byte> bytes(64_KiB);
+    region.read(ByteOffset{0}, bytes).value();
+    region.write(ByteOffset{0}, bytes).value();
+    region.fetch_add(ByteOffset{0}, 0).value();
+  }
+  ASSERT_TRUE(server_->soon_sessions(0));
+  server_baseline_ = server_->ask("counts");
+}
+
+void FaultTest::expect_server_back() {
+  std::string now;
+  for (int i = 0; i < 100; ++i, std::this_thread::sleep_for(50ms))
+    if (now = server_->ask("counts"); now == server_baseline_) return;
+  ADD_FAILURE() << "I8: the server held " << server_baseline_ << "\n   and now holds " << now;
+}
+
+void FaultTest::TearDown() {
+  if (!server_) return;
+  for (LoadProcess& load : load_processes_) load.kill();
+  load_processes_.clear();
+  if (server_alive_) {
+    EXPECT_TRUE(server_->soon_sessions(0)) << "sessions are left: " << server_->ask("status");
+    expect_server_back();
+    EXPECT_EQ(server_->stop(), 0) << "the server did not end well";
+  }
+  server_.reset();
+  if (baseline_) {
+    EXPECT_TRUE(test::back_at(*baseline_)) << "I8: this process";
+  }
+  runtime_dir().clear();
+  print();
+}
+
+void FaultTest::print() const {
+  const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
+  std::string suite = info->test_suite_name();
+  suite.erase(0, suite.find('/') + 1);
+  std::string name = info->name();
+  name.erase(name.find('/'));
+  std::string failed;
+  for (const auto& [code, count] : total_.failed) {
+    std::string word = code;
+    std::replace(word.begin(), word.end(), ' ', '_');
+    failed += (failed.empty() ? "" : ",") + word + "=" + std::to_string(count);
+  }
+  std::printf(
+      "fault: %s.%s transport=%s rounds=%llu operations=%llu ok=%llu failed{%s} "
+      "longest_verdict_ms=%llu longest_overrun_ms=%llu longest_silence_ms=%llu seed=%llu\n",
+      suite.c_str(), name.c_str(), transport_name({transport(), 0}).c_str(),
+      static_cast<unsigned long long>(rounds_), static_cast<unsigned long long>(total_.operations),
+      static_cast<unsigned long long>(total_.ok), failed.c_str(),
+      static_cast<unsigned long long>(total_.longest_verdict_ms),
+      static_cast<unsigned long long>(total_.longest_overrun_ms),
+      static_cast<unsigned long long>(total_.longest_silence_ms),
+      static_cast<unsigned long long>(seed_));
+}
+
+std::uint64_t FaultTest::rounds(std::uint64_t few, std::uint64_t many) {
+  rounds_ = long_rounds() ? many : few;
+  if (over_rdma())
+    rounds_ = std::max<std::uint64_t>(std::min<std::uint64_t>(rounds_, 2), rounds_ / 5);
+  return rounds_;
+}
+
+void FaultTest::pause_for_a_while(std::chrono::milliseconds least, std::chrono::milliseconds most) {
+  const auto range = static_cast<std::uint64_t>((most - least).count()) + 1;
+  std::this_thread::sleep_for(least + std::chrono::milliseconds{random_.below(range)});
+}
+
+void FaultTest::kill_server() {
+  server_->kill();
+  server_alive_ = false;
+}
+
+void FaultTest::restart_server() {
+  FaultServerOptions options = server_options();
+  options.port = port_;
+  server_.reset();
+  server_.emplace(transport(), options);
+  server_alive_ = true;
+}
+
+std::string FaultTest::uri(const std::string& region, std::uint16_t port) const {
+  return "remora://" + test::listen_address(transport()) + ":" +
+         std::to_string(port == 0 ? port_ : port) + (region.empty() ? "" : "/" + region) +
+         "?transport=" + std::string{to_string(transport())};
+}
+
+LoadProcess& FaultTest::start_load(const std::string& region, std::vector<std::string> words) {
+  return start_load_by(uri(region), std::move(words));
+}
+
+LoadProcess& FaultTest::start_load_by(const std::string& uri, std::vector<std::string> words) {
+  // The last word of a kind counts: what the test says goes before what is usual.
+  std::vector<std::string> all{"uri=" + uri, "seed=" + std::to_string(seed_ * 100 + loads_++)};
+  const bool emulated = over_rdma();
+  all.emplace_back("rate=8000");
+  all.push_back(emulated ? "deadline=8000" : "deadline=2000");
+  all.insert(all.end(), words.begin(), words.end());
+  if (emulated) all.emplace_back("rate=600");
+  return load_processes_.emplace_back(all);
+}
+
+LoadReport FaultTest::finish(LoadProcess& load) {
+  const std::optional<LoadReport> report = load.finish();
+  EXPECT_TRUE(report.has_value()) << "a load did not say what became of it";
+  if (!report) return {};
+  count(*report);
+  EXPECT_EQ(report->violations_total, 0U);
+  for (const std::string& text : report->violations) ADD_FAILURE() << text;
+  EXPECT_GT(report->ok, 0U) << "nothing was done";
+  return *report;
+}
+
+void FaultTest::count(const LoadReport& report) {
+  total_.operations += report.operations;
+  total_.ok += report.ok;
+  for (const auto& [code, count] : report.failed) total_.failed[code] += count;
+  total_.longest_verdict_ms = std::max(total_.longest_verdict_ms, report.longest_verdict_ms);
+  total_.longest_overrun_ms = std::max(total_.longest_overrun_ms, report.longest_overrun_ms);
+  total_.longest_silence_ms = std::max(total_.longest_silence_ms, report.longest_silence_ms);
+}
+
+}  // namespace remora::fault

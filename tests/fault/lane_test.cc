@@ -1,0 +1,130 @@
+/// Connections that break in the middle, while they are made, or say nothing: by a proxy, over tcp.
+/// What peers do that say nonsense: tests/conformance/tcp_peers_test.cc.
+
+#include <atomic>
+#include <thread>
+
+#include "fault_test.h"
+#include "proxy.h"
+
+namespace remora::fault {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class LaneTest : public FaultTest {
+ protected:
+  void SetUp() override {
+    if (!over_tcp()) GTEST_SKIP() << "the proxy speaks tcp";
+    FaultTest::SetUp();
+    proxy_.emplace(server().port());
+  }
+  void TearDown() override {
+    proxy_.reset();
+    FaultTest::TearDown();
+  }
+  TcpProxy& proxy() { return *proxy_; }
+  [[nodiscard]] std::string uri_by_proxy(const std::string& region = "t0") {
+    return uri(region, proxy_->port());
+  }
+  static void expect_went_on(const LoadReport& report) {
+    EXPECT_EQ(report.lives, 1U);
+    EXPECT_EQ(report.opened, 1U) << "one session all the time";
+    EXPECT_EQ(report.lost, 0U);
+    EXPECT_EQ(report.resumed, report.interrupted);
+  }
+
+ private:
+  std::optional<TcpProxy> proxy_;
+};
+
+TEST_P(LaneTest, CutMidTransfer) {
+  LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1"});
+  const std::uint64_t count = rounds(20, 200);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    pause_for_a_while(30ms, 150ms);
+    if (round % 2 == 0)
+      proxy().cut_all();
+    else
+      proxy().cut_one(random().next());
+    ASSERT_TRUE(server().soon_sessions(1));
+  }
+  pause_for_a_while(200ms, 300ms);
+  const LoadReport report = finish(one);
+  expect_went_on(report);
+  EXPECT_GE(report.resumed, count / 2);
+  EXPECT_GT(report.failed.count("indeterminate"), 0U) << "nothing was in flight";
+}
+
+TEST_P(LaneTest, CutMidTransferOnSeveralLanes) {
+  LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1", "lanes=4"});
+  const std::uint64_t count = rounds(20, 200);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    pause_for_a_while(30ms, 150ms);
+    proxy().cut_one(random().next());
+    ASSERT_TRUE(server().soon_sessions(1));
+  }
+  pause_for_a_while(200ms, 300ms);
+  expect_went_on(finish(one));
+}
+
+TEST_P(LaneTest, CutWhileItConnectsAgain) {
+  LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1"});
+  const std::uint64_t count = rounds(20, 200);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    pause_for_a_while(20ms, 80ms);
+    proxy().cut_new_after(random().below(400));
+    proxy().cut_all();
+    pause_for_a_while(20ms, 100ms);
+    proxy().cut_no_more();
+  }
+  pause_for_a_while(2500ms, 2600ms);  // one pause of the backoff
+  const LoadReport report = finish(one);
+  expect_went_on(report);
+}
+
+TEST_P(LaneTest, PeerThatAcceptsAndStaysSilentIsGivenUpInTime) {
+  proxy().be_silent(true);
+  const std::uint64_t count = rounds(20, 200);
+  std::atomic<std::uint64_t> timed_out{0};
+  std::vector<std::thread> threads;
+  for (std::uint64_t i = 0; i < 10; ++i)
+    threads.emplace_back([&] {
+      EngineOptions options;
+      options.control_deadline = 200ms;
+      for (std::uint64_t round = 0; round < count / 10; ++round) {
+        const Engine engine = Engine::open(options).value();
+        const auto began = Clock::now();
+        const auto opened = engine.open_region(uri_by_proxy(), Rights::kAll);
+        EXPECT_LE(Clock::now() - began, 200ms + kGrace) << "I3";
+        if (fails_with(opened, Code::kTimedOut)) ++timed_out;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(timed_out, count);
+}
+
+TEST_P(LaneTest, ClientsOfAServerThatHangsUpDoNotStorm) {
+  const std::uint64_t clients = 8;
+  rounds(clients, clients);
+  std::vector<LoadProcess*> loads;
+  for (std::uint64_t i = 0; i < clients; ++i)
+    loads.push_back(&start_load_by(uri_by_proxy(), {"rate=200", "threads=1", "queues=0", "swaps=0",
+                                                    "adds=0", "fresh=1", "reads=1", "writes=0"}));
+  proxy().cut_new_after(0);
+  const std::uint64_t before = proxy().accepted();
+  proxy().cut_all();
+  std::this_thread::sleep_for(3s);
+  const std::uint64_t attempts = proxy().accepted() - before;
+  proxy().cut_no_more();
+  // First within 20 ms, then with pauses that double, up to 2 s: at most 9 in 3 s.
+  EXPECT_GE(attempts, 2 * clients);
+  EXPECT_LE(attempts, 12 * clients);
+  std::this_thread::sleep_for(2500ms);
+  for (LoadProcess* load : loads) expect_went_on(finish(*load));
+}
+
+REMORA_FAULT(LaneTest);
+
+}  // namespace
+}  // namespace remora::fault

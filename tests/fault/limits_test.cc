@@ -1,0 +1,161 @@
+/// What runs out, and a clock that jumps: clients and servers go on with what they have.
+
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <sys/resource.h>
+#include <thread>
+#include <unistd.h>
+
+#include "fault_test.h"
+#include "support/callgrind.h"
+
+namespace remora::fault {
+namespace {
+
+class LimitsTest : public FaultTest {
+ protected:
+  /// One more client, which gives up soon.
+  static Result<Region> one_more(const std::string& uri) {
+    EngineOptions options;
+    options.reconnect_for = 0s;
+    options.control_deadline = 1s;
+    auto engine = Engine::open(options);
+    if (!engine) return engine.error();
+    return engine->open_region(uri, Rights::kAll);
+  }
+};
+
+TEST_P(LimitsTest, ServerWithoutDescriptorsServesThoseItHas) {
+  LoadProcess& load = start_load("t0", {"fresh=1"});
+  const std::uint64_t count = rounds(2, 20);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    ASSERT_EQ(server().ask("limit nofile 0"), "ok");
+    std::uint64_t refused = 0;
+    for (int i = 0; i < 2; ++i) refused += one_more(uri("t0")) ? 0U : 1U;
+    EXPECT_GT(refused, 0U) << "they were not needed";
+    ASSERT_EQ(server().ask("limit nofile -1"), "ok");
+    EXPECT_TRUE(ok(one_more(uri("t0")))) << "it recovers";
+  }
+  EXPECT_TRUE(finish(load).failed.empty()) << "those that it had noticed nothing";
+}
+
+TEST_P(LimitsTest, ClientWithoutDescriptorsFailsAndHoldsNothing) {
+  const std::uint64_t count = rounds(2, 20);
+  std::uint64_t failed = 0;
+  for (std::uint64_t round = 0; round < count; ++round)
+    for (rlim_t more = 0; more < 16; ++more) {
+      rlimit before{};
+      ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+      const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+      ::close(next);
+      rlimit tight = before;
+      tight.rlim_cur = static_cast<rlim_t>(next) + more;
+      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+      const auto opened = one_more(uri("t0"));
+      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+      if (opened) continue;
+      ++failed;
+      EXPECT_TRUE(
+          opened.error().code() == Code::kSystem || opened.error().code() == Code::kLimitExceeded ||
+          opened.error().code() == Code::kUnsupported ||
+          opened.error().code() == Code::kUnreachable || opened.error().code() == Code::kProvider)
+          << more << " left: " << opened.error().message();
+    }
+  EXPECT_GT(failed, 0U);
+  EXPECT_TRUE(ok(one_more(uri("t0"))));
+}
+
+TEST_P(LimitsTest, ServerWithoutMemoryRefusesRegionsAndServesThoseItHas) {
+  if (test::kSanitized) GTEST_SKIP() << "sanitizers need the address space themselves";
+  if (over_rdma()) GTEST_SKIP() << "registrations are bounded by memlock there";
+  LoadProcess& load = start_load("t0", {"fresh=1"});
+  const std::uint64_t count = rounds(2, 20);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    ASSERT_EQ(server().ask("limit as 2097152"), "ok");
+    std::uint64_t created = 0;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      const std::string answer = server().ask("create m" + std::to_string(i));
+      if (answer == "ok") {
+        ++created;
+        continue;
+      }
+      EXPECT_NE(answer.find(to_string(Code::kOutOfMemory)), std::string::npos) << answer;
+    }
+    // Over tcp a region is a piece of the pool, which is there already.
+    if (over_shm()) {
+      EXPECT_EQ(created, 0U) << "a file of its own was mapped beyond the limit";
+    }
+    ASSERT_EQ(server().ask("limit as -1"), "ok");
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      const std::string name = "m" + std::to_string(i);
+      if (i >= created) {
+        EXPECT_EQ(server().ask("create " + name), "ok") << "it recovers";
+      }
+      EXPECT_EQ(server().ask("remove " + name), "ok");
+    }
+  }
+  EXPECT_TRUE(finish(load).failed.empty());
+}
+
+REMORA_FAULT(LimitsTest);
+
+class FullLogTest : public LimitsTest {
+ protected:
+  [[nodiscard]] FaultServerOptions server_options() const override { return {.log = "/dev/full"}; }
+};
+
+TEST_P(FullLogTest, ServerWhoseLogCannotBeWrittenServes) {
+  LoadProcess& load = start_load("t0", {"fresh=1"});
+  const std::uint64_t count = rounds(2, 20);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(ok(one_more(uri("t0"))));
+    pause_for_a_while(50ms, 100ms);
+  }
+  EXPECT_TRUE(finish(load).failed.empty());
+}
+
+REMORA_FAULT(FullLogTest);
+
+/// A server whose wall clock jumps. Leases are counted by the steady one.
+class ClockTest : public LimitsTest {
+ protected:
+  void SetUp() override {
+    if (test::kSanitized) GTEST_SKIP() << "libfaketime and sanitizers both want to be first";
+    if (faketime_library().empty()) GTEST_SKIP() << "needs libfaketime (package faketime)";
+    runtime_dir();
+    jump("+0");
+    LimitsTest::SetUp();
+  }
+  [[nodiscard]] FaultServerOptions server_options() const override {
+    return {.lease = 1s, .keep = 1s, .faketime = file()};
+  }
+  [[nodiscard]] static std::string file() { return runtime_dir().path() + "/clock"; }
+  static void jump(const std::string& by) {
+    const std::string made = file() + ".new";
+    std::ofstream{made} << by << '\n';
+    std::filesystem::rename(made, file());
+  }
+};
+
+TEST_P(ClockTest, JumpsOfTheServersClockEndNothing) {
+  LoadProcess& load = start_load("t0", {"fresh=1"});
+  const std::string before = server().ask("clock");
+  const std::uint64_t count = rounds(2, 20);
+  for (std::uint64_t round = 0; round < count; ++round)
+    for (const char* by : {"+3600", "-86400", "+0"}) {
+      jump(by);
+      std::this_thread::sleep_for(1200ms);  // longer than the lease
+      const std::int64_t moved =
+          std::stoll(server().ask("clock")) - std::stoll(before) - std::stoll(by);
+      ASSERT_LT(std::abs(moved), 600) << "the clock did not jump by " << by;
+    }
+  const LoadReport report = finish(load);
+  EXPECT_TRUE(report.failed.empty());
+  EXPECT_EQ(report.interrupted, 0U);
+}
+
+REMORA_FAULT(ClockTest);
+
+}  // namespace
+}  // namespace remora::fault

@@ -1,0 +1,125 @@
+#include "load_ledger.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace remora::fault {
+namespace {
+
+constexpr std::size_t kViolationsShown = 16;
+
+void raise(std::atomic<std::int64_t>& highest, std::int64_t value) noexcept {
+  std::int64_t seen = highest;
+  while (value > seen && !highest.compare_exchange_weak(seen, value)) {
+  }
+}
+
+/// What a fault may make of an operation. Reads have no effect, so they are never in doubt.
+bool allowed(LoadKind kind, Code code) noexcept {
+  switch (code) {
+    case Code::kTimedOut:
+    case Code::kConnectionLost:
+    case Code::kStaleRegion:
+    case Code::kAccessRefused: return true;
+    case Code::kIndeterminate: return kind != LoadKind::kRead;
+    default: return false;
+  }
+}
+
+constexpr std::array<const char*, 4> kKindNames{"read", "write", "compare_swap", "fetch_add"};
+
+}  // namespace
+
+LoadLedger::LoadLedger(const LoadOptions& options)
+    : options_{options},
+      page_{LoadPage::create(options.page, options.first_block + blocks_needed(options),
+                             options.records)},
+      last_ok_ns_{now_ns()} {}
+
+void LoadLedger::ended(LoadKind kind, const Status& status, Clock::time_point submitted) {
+  const auto took = std::chrono::nanoseconds{Clock::now() - submitted};
+  const std::chrono::nanoseconds over = took - options_.deadline;
+  raise(longest_overrun_ns_, over.count());
+  const char* const name = kKindNames[static_cast<std::size_t>(kind)];
+  if (over > kGrace + options_.paused)
+    violation(std::string{"I3: a "} + name + " ended " + std::to_string(over.count() / 1'000'000) +
+              " ms after its deadline");
+  if (status) {
+    ++ok_;
+    const std::int64_t now = now_ns();
+    raise(longest_silence_ns_, now - last_ok_ns_.exchange(now));
+    return;
+  }
+  raise(longest_verdict_ns_, took.count());
+  const Code code = status.error().code();
+  if (code == Code::kIndeterminate) uncertain_ = true;
+  if (!allowed(kind, code))
+    violation(std::string{"a "} + name + " ended as " + status.error().message());
+  const std::lock_guard lock{mutex_};
+  ++failed_[code];
+}
+
+void LoadLedger::stop() noexcept {
+  if (!stop_.exchange(true)) raise(longest_silence_ns_, now_ns() - last_ok_ns_);
+}
+
+void LoadLedger::violation(const std::string& text) {
+  const std::lock_guard lock{mutex_};
+  ++violations_total_;
+  if (violations_.size() < kViolationsShown) violations_.push_back(text);
+}
+
+/// What is refused before it reaches a lane is counted as misuse, whatever the caller is told.
+void LoadLedger::compare(const metrics::Registry& registry) {
+  const auto counted = [&](const char* status) -> std::uint64_t {
+    const auto sum = registry.sum("remora_client_operations_total", {{"status", status}});
+    return sum ? static_cast<std::uint64_t>(*sum) : 0;
+  };
+  std::map<std::string, std::uint64_t> seen{{"ok", ok_}};
+  for (const auto& [code, count] : failed_) {
+    switch (code) {
+      case Code::kTimedOut: seen["timed_out"] += count; break;
+      case Code::kCancelled: seen["cancelled"] += count; break;
+      case Code::kIndeterminate: seen["indeterminate"] += count; break;
+      case Code::kConnectionLost: seen["connection_lost"] += count; break;
+      case Code::kAccessRefused: seen["access_refused"] += count; break;
+      default: seen["failed"] += count; break;
+    }
+  }
+  std::uint64_t before_the_lane = counted("misuse");
+  for (const char* status : {"ok", "timed_out", "cancelled", "indeterminate", "connection_lost",
+                             "access_refused", "failed"}) {
+    const std::uint64_t told = seen[status];
+    const std::uint64_t in_metrics = counted(status);
+    if (told == in_metrics) continue;
+    const bool failure = std::string_view{status} != "ok";
+    if (failure && told > in_metrics && told - in_metrics <= before_the_lane) {
+      before_the_lane -= told - in_metrics;
+      continue;
+    }
+    violation(std::string{"I9: "} + std::to_string(told) + " operations ended as " + status +
+              ", the metrics say " + std::to_string(in_metrics));
+  }
+  if (before_the_lane != 0)
+    violation("I9: the metrics have " + std::to_string(before_the_lane) +
+              " operations refused as misuse that nobody was told of");
+}
+
+void LoadLedger::fill(LoadReport& report) {
+  report.ok = report.operations = ok_;
+  for (const auto& [code, count] : failed_) {
+    report.failed[std::string{to_string(code)}] = count;
+    report.operations += count;
+  }
+  report.blocks_checked = blocks_checked_;
+  report.longest_silence_ms = static_cast<std::uint64_t>(longest_silence_ns_ / 1'000'000);
+  report.longest_verdict_ms = static_cast<std::uint64_t>(longest_verdict_ns_ / 1'000'000);
+  report.longest_overrun_ms =
+      static_cast<std::uint64_t>(std::max<std::int64_t>(0, longest_overrun_ns_ / 1'000'000));
+  report.atomics = page_.size();
+  report.violations = violations_;
+  report.violations_total = violations_total_;
+}
+
+}  // namespace remora::fault

@@ -1,0 +1,69 @@
+#pragma once
+
+/// What the workers of a load share: counts, violations, and what the session became.
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include <remora/metrics/registry.h>
+#include <remora/result.h>
+
+#include "history.h"
+#include "load.h"
+
+namespace remora::fault {
+
+enum class LoadKind : std::uint8_t { kRead, kWrite, kSwap, kAdd };
+
+/// Thread-safe.
+class LoadLedger {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit LoadLedger(const LoadOptions& options);
+
+  /// An operation has ended, with `status`. It was handed over at `submitted`.
+  void ended(LoadKind kind, const Status& status, Clock::time_point submitted);
+  void violation(const std::string& text);
+  void checked_block() noexcept { ++blocks_checked_; }
+
+  /// The session's end was said by its engine: workers finish and come back.
+  void session_over() noexcept { over_ = true; }
+  void session_begins() noexcept { over_ = false; }
+  [[nodiscard]] bool over() const noexcept { return over_ || stop_; }
+  void stop() noexcept;
+  [[nodiscard]] bool stopped() const noexcept { return stop_; }
+
+  /// Writes or atomics have ended as Indeterminate since the last call.
+  [[nodiscard]] bool take_uncertain() noexcept { return uncertain_.exchange(false); }
+  [[nodiscard]] LoadPage& page() noexcept { return page_; }
+  /// What the engine has counted is what was seen here (I9).
+  void compare(const metrics::Registry& registry);
+  void fill(LoadReport& report);
+
+  std::atomic<std::uint64_t> memory{0};  ///< the life that records belong to
+
+ private:
+  const LoadOptions& options_;
+  LoadPage page_;
+  std::atomic<bool> over_{false};
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> uncertain_{false};
+  std::atomic<std::uint64_t> blocks_checked_{0};
+  std::atomic<std::uint64_t> ok_{0};
+  std::atomic<std::int64_t> last_ok_ns_;
+  std::atomic<std::int64_t> longest_silence_ns_{0};
+  std::atomic<std::int64_t> longest_overrun_ns_{0};
+  std::atomic<std::int64_t> longest_verdict_ns_{0};
+  std::mutex mutex_;
+  std::map<Code, std::uint64_t> failed_;
+  std::vector<std::string> violations_;
+  std::uint64_t violations_total_ = 0;
+};
+
+}  // namespace remora::fault

@@ -1,0 +1,137 @@
+/// The load notices what it is there to notice: each lie about a region is one that it reports.
+
+#include <gmock/gmock.h>
+#include <thread>
+
+#include "fault_test.h"
+#include "load_ledger.h"
+#include "support/server.h"
+
+namespace remora::fault {
+namespace {
+
+using testing::HasSubstr;
+
+class LoadTest : public FaultTest {
+ protected:
+  /// A load on a server in this process, while `lie` is told by it.
+  LoadReport run_with(const std::function<void(const RegionView&)>& lie) {
+    test::ServerOptions options;
+    options.pool_bytes = 16_MiB;
+    config::ServerConfig config = test::server_config(transport(), options);
+    config.regions.push_back(
+        {.name = "t0", .size_bytes = kRegionBytes, .shm = transport() == TransportKind::kShm});
+    Server server = Server::start(config).value();
+    LoadOptions load;
+    load.uri = uri("t0", server.port());
+    load.fresh = true;
+    load.rate = over_rdma() ? 1000 : 4000;
+    load.duration = over_rdma() ? 6s : 1s;
+    const RegionView view = server.view("t0").value();
+    const LoadReport report = run_load(
+        load, [] { return false; }, [&] { lie(view); });
+    server.stop();
+    return report;
+  }
+};
+
+TEST_P(LoadTest, QuietServerIsFoundWell) {
+  const LoadReport report = run_with([](const RegionView& /*view*/) {});
+  EXPECT_EQ(report.violations_total, 0U) << report.json();
+  EXPECT_GT(report.atomics, 0U);
+  EXPECT_GT(report.blocks_checked, 0U);
+  EXPECT_EQ(LoadReport::from_json(report.json()).json(), report.json());
+}
+
+TEST_P(LoadTest, BytesThatChangeAreNoticed) {
+  const LoadReport report = run_with([](const RegionView& view) {
+    const std::vector<std::byte> wrong(8, std::byte{0x11});
+    for (int round = 0; round < 20; ++round, std::this_thread::sleep_for(10ms))
+      for (std::uint64_t block = 1; block < 257; ++block)
+        view.write(ByteOffset{block * kLoadBlockBytes + 1000}, wrong).value();
+  });
+  EXPECT_THAT(report.violations, testing::Contains(HasSubstr("I1: torn")));
+}
+
+TEST_P(LoadTest, BlocksThatGoBackToZeroAreNoticed) {
+  const LoadReport report = run_with([](const RegionView& view) {
+    const std::vector<std::byte> zero(256 * kLoadBlockBytes);
+    std::this_thread::sleep_for(300ms);
+    for (int round = 0; round < 20; ++round, std::this_thread::sleep_for(5ms))
+      view.write(ByteOffset{kLoadBlockBytes}, zero).value();
+  });
+  EXPECT_THAT(report.violations, testing::Contains(HasSubstr("I1: lost")));
+}
+
+TEST_P(LoadTest, CounterThatSomebodySetsIsNoticed) {
+  const LoadReport report = run_with([](const RegionView& view) {
+    std::this_thread::sleep_for(200ms);
+    const std::vector<std::byte> set(8, std::byte{0});
+    view.write(ByteOffset{0}, set).value();
+  });
+  EXPECT_THAT(report.violations, testing::Contains(HasSubstr("I10: word at 0: no order explains")));
+}
+
+TEST_P(LoadTest, ProcessThatIsHeldUpBreaksItsDeadlines) {
+  if (over_rdma()) GTEST_SKIP() << "the device goes on: nothing is late";
+  LoadProcess& load = start_load("t0", {"fresh=1", "deadline=100"});
+  server().pause();
+  std::this_thread::sleep_for(30ms);
+  load.pause();
+  std::this_thread::sleep_for(2500ms);
+  load.resume();
+  server().resume();
+  std::this_thread::sleep_for(200ms);
+  const std::optional<LoadReport> report = load.finish();
+  ASSERT_TRUE(report.has_value());
+  count(*report);
+  if (over_tcp()) {
+    EXPECT_THAT(report->violations, testing::Contains(HasSubstr("I3: ")));
+  }
+}
+
+REMORA_FAULT(LoadTest);
+
+TEST(LoadLedger, EndsThatMayNotBeAreNoticed) {
+  const LoadOptions options;
+  LoadLedger ledger{options};
+  LoadReport report;
+  const auto now = LoadLedger::Clock::now();
+  ledger.ended(LoadKind::kWrite, Error{Code::kIndeterminate, "write"}, now);
+  ledger.ended(LoadKind::kRead, Error{Code::kTimedOut, "read"}, now);
+  ledger.fill(report);
+  EXPECT_EQ(report.violations_total, 0U);
+  ledger.ended(LoadKind::kRead, Error{Code::kIndeterminate, "read"}, now);
+  ledger.ended(LoadKind::kAdd, Error{Code::kProvider, "fetch_add"}, now);
+  ledger.ended(LoadKind::kAdd, Error{Code::kTimedOut, "fetch_add"}, now - options.deadline - 3s);
+  ledger.fill(report);
+  EXPECT_EQ(report.violations_total, 3U);
+  EXPECT_THAT(report.violations.back(), HasSubstr("I3: a fetch_add"));
+  EXPECT_EQ(report.operations, 5U);
+}
+
+TEST(LoadLedger, MetricsThatSayOtherwiseAreNoticed) {
+  const LoadOptions options;
+  const auto registry = metrics::Registry::create().value();
+  const auto counted = registry
+                           ->counter("remora_client_operations_total", "Operations ended.",
+                                     {{"op", "read"}, {"status", "timed_out"}})
+                           .value();
+  registry->recorder().add(counted, 2);
+  LoadLedger ledger{options};
+  const auto now = LoadLedger::Clock::now();
+  for (int i = 0; i < 2; ++i) ledger.ended(LoadKind::kRead, Error{Code::kTimedOut, "read"}, now);
+  ledger.compare(*registry);
+  LoadReport report;
+  ledger.fill(report);
+  EXPECT_EQ(report.violations_total, 0U);
+  registry->recorder().add(counted);  // one end counted twice
+  ledger.compare(*registry);
+  ledger.ended(LoadKind::kRead, Error{Code::kConnectionLost, "read"}, now);  // and one not at all
+  ledger.compare(*registry);
+  ledger.fill(report);
+  EXPECT_EQ(report.violations_total, 3U);
+}
+
+}  // namespace
+}  // namespace remora::fault

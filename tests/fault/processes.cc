@@ -1,0 +1,265 @@
+#include "processes.h"
+
+#include <cstdlib>
+#include <ctime>
+#include <fcntl.h>
+#include <fstream>
+#include <glob.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <sstream>
+#include <stdexcept>
+#include <sys/resource.h>
+#include <thread>
+#include <unistd.h>
+
+#include <remora/remora.h>
+
+#include "support/resources.h"
+#include "support/server.h"
+
+namespace remora::fault {
+namespace {
+
+using std::chrono::milliseconds;
+using test::Child;
+using test::HelperArguments;
+
+milliseconds duration_of(const HelperArguments& arguments, const char* key, milliseconds fallback) {
+  return milliseconds{arguments.number(key, static_cast<std::uint64_t>(fallback.count()))};
+}
+
+bool parent_spoke() {
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  return ::poll(&input, 1, 0) != 0;
+}
+
+std::string in_one_line(std::string text) {
+  for (char& c : text)
+    if (c == '\n') c = ';';
+  return text;
+}
+
+/// All but device objects, which all processes share: those are the test's to compare.
+std::string counts_of_this_process() {
+  std::string text;
+  const test::Resources held = test::Resources::settled();
+  for (const auto& [key, count] : held.counts())
+    if (key.find("device ") != 0) text += key + ": " + std::to_string(count) + "; ";
+  return text;
+}
+
+TransportKind transport_of(const HelperArguments& arguments) {
+  for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kTcp})
+    if (arguments.text("transport") == to_string(kind)) return kind;
+  return TransportKind::kShm;
+}
+
+config::ServerConfig config_of(const HelperArguments& arguments) {
+  const TransportKind transport = transport_of(arguments);
+  test::ServerOptions options;
+  options.port = static_cast<std::uint16_t>(arguments.number("port"));
+  options.pool_bytes = 64U << 20U;
+  options.piece_bytes = 1U << 20U;
+  options.sessions_max = static_cast<std::uint32_t>(arguments.number("sessions_max", 64));
+  options.lease = duration_of(arguments, "lease", options.lease);
+  options.keep = duration_of(arguments, "keep", options.keep);
+  config::ServerConfig made = test::server_config(transport, options);
+  made.limits.handshake_timeout = duration_of(arguments, "handshake", std::chrono::seconds{5});
+  made.limits.revoke_grace = duration_of(arguments, "grace", std::chrono::seconds{1});
+  if (!arguments.text("log").empty()) made.log.level = config::LogLevel::kDebug;
+  for (std::uint64_t i = 0; i < arguments.number("regions", 1); ++i) {
+    config::RegionConfig region;
+    region.name = "t" + std::to_string(i);
+    region.size_bytes = kRegionBytes;
+    region.shm = transport == TransportKind::kShm;
+    made.regions.push_back(region);
+  }
+  return made;
+}
+
+std::string limit(std::istringstream& words) {
+  std::string name;
+  std::int64_t more = 0;
+  words >> name >> more;
+  const auto resource = name == "nofile" ? RLIMIT_NOFILE : RLIMIT_AS;
+  rlimit now{};
+  ::getrlimit(resource, &now);
+  std::uint64_t used = 0;
+  if (resource == RLIMIT_NOFILE) {
+    // The lowest that is free, which is what the next one would be.
+    const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    used = static_cast<std::uint64_t>(next);
+    ::close(next);
+  } else {
+    std::ifstream pages{"/proc/self/statm"};
+    pages >> used;
+    used *= static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  }
+  now.rlim_cur = more < 0 ? now.rlim_max : used + static_cast<std::uint64_t>(more);
+  return ::setrlimit(resource, &now) == 0 ? "ok" : "setrlimit failed";
+}
+
+std::string answer(Server& server, const HelperArguments& arguments, const std::string& line) {
+  std::istringstream words{line};
+  std::string verb;
+  std::string name;
+  words >> verb;
+  if (verb == "limit") return limit(words);
+  if (verb == "clock") return std::to_string(std::time(nullptr));
+  if (verb == "heap") return std::to_string(::mallinfo2().uordblks);
+  words >> name;
+  if (verb == "counts") return counts_of_this_process();
+  if (verb == "status") {
+    const ServerStatus now = server.status();
+    return "sessions " + std::to_string(now.sessions) + " grants " + std::to_string(now.grants) +
+           " regions " + std::to_string(now.regions) + " freeing " +
+           std::to_string(now.pool_freeing_bytes);
+  }
+  Status done;
+  if (verb == "remove") {
+    done = server.remove_region(name, Removal::kNow);
+  } else if (verb == "create") {
+    const auto made = server.create_region({.name = name,
+                                            .size_bytes = kRegionBytes,
+                                            .shm = transport_of(arguments) == TransportKind::kShm});
+    if (!made) done = made.error();
+  } else {
+    return "unknown line";
+  }
+  return done ? "ok" : in_one_line(done.error().message());
+}
+
+}  // namespace
+
+std::string faketime_library() {
+  glob_t found{};
+  std::string path;
+  if (::glob("/usr/lib/*/faketime/libfaketime.so.1", 0, nullptr, &found) == 0 && found.gl_pathc > 0)
+    path = found.gl_pathv[0];
+  ::globfree(&found);
+  return path;
+}
+
+int fault_server(const HelperArguments& arguments) {
+  if (const std::string log = arguments.text("log"); !log.empty()) {
+    const int file = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file < 0 || ::dup2(file, STDERR_FILENO) < 0) return 4;
+    ::close(file);
+  }
+  auto server = Server::start(config_of(arguments));
+  if (!server) {
+    std::fprintf(stderr, "fault-server: %s\n", server.error().message().c_str());
+    return 1;
+  }
+  test::say("listening " + std::to_string(server->port()));
+  while (const auto line = test::hear()) test::say(answer(*server, arguments, *line));
+  server->stop();
+  return 0;
+}
+
+int fault_load(const HelperArguments& arguments) {
+  LoadOptions options;
+  options.uri = arguments.text("uri");
+  options.duration = duration_of(arguments, "duration", std::chrono::minutes{10});
+  options.seed = arguments.number("seed", 1);
+  const auto number = [&](const char* key, std::uint32_t& value) {
+    value = static_cast<std::uint32_t>(arguments.number(key, value));
+  };
+  number("queues", options.queue_workers);
+  number("threads", options.sync_workers);
+  number("depth", options.depth);
+  number("lanes", options.lanes);
+  number("reads", options.reads);
+  number("writes", options.writes);
+  number("swaps", options.swaps);
+  number("adds", options.adds);
+  options.first_block = arguments.number("first", options.first_block);
+  options.rate = arguments.number("rate", options.rate);
+  options.records = arguments.number("records", options.records);
+  options.deadline = duration_of(arguments, "deadline", options.deadline);
+  options.control_deadline = duration_of(arguments, "control", options.control_deadline);
+  options.reconnect_for = duration_of(arguments, "reconnect", options.reconnect_for);
+  options.paused = duration_of(arguments, "paused", options.paused);
+  options.fresh = arguments.number("fresh") != 0;
+  options.reopen = arguments.number("reopen", 1) != 0;
+  options.page = arguments.text("page");
+
+  test::start_tbb_workers();
+  {  // What libraries make once and keep.
+    const Engine warm = Engine::open({}).value();
+    const Region region = warm.open_region(options.uri, Rights::kAll).value();
+    std::vector<std::byte> bytes(64U << 10U);
+    region.read(ByteOffset{0}, bytes).value();
+  }
+  const std::string baseline = counts_of_this_process();
+  LoadReport report = run_load(options, parent_spoke, [] { test::say("ready"); });
+  std::string after = counts_of_this_process();
+  for (int i = 0; i < 50 && after != baseline; ++i, after = counts_of_this_process())
+    std::this_thread::sleep_for(milliseconds{100});
+  if (after != baseline) {
+    ++report.violations_total;
+    report.violations.push_back("I8: the client held " + baseline + "and now holds " + after);
+  }
+  test::say(report.json());
+  return 0;
+}
+
+FaultServer::FaultServer(TransportKind transport, const FaultServerOptions& options)
+    : child_{[&] {
+        if (!options.faketime.empty()) {
+          ::setenv("LD_PRELOAD", faketime_library().c_str(), 1);
+          ::setenv("FAKETIME_TIMESTAMP_FILE", options.faketime.c_str(), 1);
+          ::setenv("FAKETIME_NO_CACHE", "1", 1);
+          ::setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1", 1);
+        }
+        Child made{
+            "fault-server",
+            {"transport=" + std::string{to_string(transport)},
+             "port=" + std::to_string(options.port), "regions=" + std::to_string(options.regions),
+             "sessions_max=" + std::to_string(options.sessions_max),
+             "lease=" + std::to_string(options.lease.count()),
+             "keep=" + std::to_string(options.keep.count()),
+             "handshake=" + std::to_string(options.handshake.count()),
+             "grace=" + std::to_string(options.grace.count()), "log=" + options.log}};
+        for (const char* name : {"LD_PRELOAD", "FAKETIME_TIMESTAMP_FILE", "FAKETIME_NO_CACHE",
+                                 "FAKETIME_DONT_FAKE_MONOTONIC"})
+          if (!options.faketime.empty()) ::unsetenv(name);
+        return made;
+      }()} {
+  const auto line = child_.read_line();
+  if (!line || line->rfind("listening ", 0) != 0)
+    throw std::runtime_error("the server process does not listen");
+  port_ = static_cast<std::uint16_t>(std::stoul(line->substr(10)));
+}
+
+std::string FaultServer::ask(const std::string& line) {
+  child_.write_line(line);
+  return child_.read_line(std::chrono::seconds{20}).value_or("no answer");
+}
+
+bool FaultServer::soon_sessions(std::uint64_t wanted) {
+  const std::string start = "sessions " + std::to_string(wanted) + " ";
+  for (int i = 0; i < 2000; ++i, std::this_thread::sleep_for(milliseconds{10}))
+    if (ask("status").rfind(start, 0) == 0) return true;
+  return false;
+}
+
+int FaultServer::stop() {
+  child_.close_input();
+  return child_.wait().value_or(-1);
+}
+
+LoadProcess::LoadProcess(const std::vector<std::string>& words) : child_{"load", words} {
+  if (child_.read_line() != "ready") throw std::runtime_error("a load did not get under way");
+}
+
+std::optional<LoadReport> LoadProcess::finish() {
+  child_.write_line("enough");
+  const auto line = child_.read_line(std::chrono::seconds{60});
+  if (!line || child_.wait() != 0) return std::nullopt;
+  return LoadReport::from_json(*line);
+}
+
+}  // namespace remora::fault

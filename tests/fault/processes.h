@@ -1,0 +1,96 @@
+#pragma once
+
+/// The other processes of fault tests: servers and loads, each with a baseline of its own.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <signal.h>
+#include <string>
+#include <vector>
+
+#include <remora/engine/types.h>
+
+#include "load.h"
+#include "support/child.h"
+
+namespace remora::fault {
+
+/// Size of the regions that servers of fault tests have from the start: "t0", "t1", …
+inline constexpr std::uint64_t kRegionBytes = 4U << 20U;
+
+struct FaultServerOptions {
+  std::uint16_t port = 0;
+  std::uint32_t regions = 1;
+  std::uint32_t sessions_max = 64;
+  std::chrono::milliseconds lease = std::chrono::seconds{10};
+  std::chrono::milliseconds keep = std::chrono::seconds{10};
+  std::chrono::milliseconds handshake = std::chrono::seconds{5};
+  std::chrono::milliseconds grace = std::chrono::seconds{1};
+  std::string log{};       ///< a file for stderr, at level debug; empty: warnings, to ours
+  std::string faketime{};  ///< a file that libfaketime reads the time from; empty: the real one
+};
+
+/// Helper "fault-server": says "listening PORT", then answers each line of its parent:
+///
+/// | line | answer |
+/// |------|--------|
+/// | `counts` | what it holds of the system: descriptors, threads, mappings, pinned memory |
+/// | `status` | "sessions N grants N regions N freeing N" |
+/// | `heap` | bytes in live allocations |
+/// | `clock` | the time of day, in seconds |
+/// | `remove NAME`, `create NAME` | "ok", or the error: a region of kRegionBytes, at once |
+/// | `limit RESOURCE NUMBER` | "ok": soft RLIMIT_NOFILE or RLIMIT_AS of what it has plus NUMBER;
+/// -1: the hard one |
+///
+/// It ends with its stdin.
+int fault_server(const test::HelperArguments& arguments);
+
+/// Helper "load": run_load() by `key=value`; says "ready", at its end the report. A line of its
+/// parent ends it early. What it holds afterwards is compared with what it held before (I8).
+int fault_load(const test::HelperArguments& arguments);
+
+/// Where libfaketime is; empty: it is not installed.
+[[nodiscard]] std::string faketime_library();
+
+/// Helper "lock-holder": see pause_test.cc.
+int lock_holder(const test::HelperArguments& arguments);
+
+/// A server in a process of its own.
+class FaultServer {
+ public:
+  FaultServer(TransportKind transport, const FaultServerOptions& options);
+
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  /// Sends a line, returns the answer; "no answer" where none comes within 20 s.
+  std::string ask(const std::string& line);
+  /// Asks until it has so many sessions, for 20 s at most.
+  bool soon_sessions(std::uint64_t wanted);
+  void kill() { child_.kill(); }
+  void pause() const { child_.pause(); }
+  void resume() const { child_.send_signal(SIGCONT); }
+  /// Ends it in order; its exit status.
+  int stop();
+
+ private:
+  test::Child child_;
+  std::uint16_t port_ = 0;
+};
+
+/// A load in a process of its own.
+class LoadProcess {
+ public:
+  /// `words`: `key=value` of fault_load(), `uri` among them. Returns when it is under way.
+  explicit LoadProcess(const std::vector<std::string>& words);
+  /// Says that it is enough, and waits for the report; nothing where none comes.
+  std::optional<LoadReport> finish();
+  void kill() { child_.kill(); }
+  void pause() const { child_.pause(); }
+  void resume() const { child_.send_signal(SIGCONT); }
+
+ private:
+  test::Child child_;
+};
+
+}  // namespace remora::fault

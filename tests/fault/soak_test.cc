@@ -1,0 +1,147 @@
+/// One random fault after the other, for as long as it is told: fault --soak SECONDS.
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+#include "fault_test.h"
+#include "proxy.h"
+
+namespace remora::fault {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Most that a server's live allocations may grow by over a soak: caches that fill.
+constexpr std::int64_t kHeapGrowthMost = 1 << 20;
+
+class SoakTest : public FaultTest {
+ protected:
+  [[nodiscard]] FaultServerOptions server_options() const override {
+    return {.regions = 2, .lease = 2s, .keep = 1s, .grace = 2s};
+  }
+
+  struct Disaster {
+    const char* name;
+    std::function<void()> strike;
+  };
+  std::vector<Disaster> disasters();
+  void episode(const Disaster& disaster, std::chrono::milliseconds length);
+  std::int64_t heap() { return std::strtoll(server().ask("heap").c_str(), nullptr, 10); }
+
+  std::optional<TcpProxy> proxy_;
+  std::optional<LoadProcess> victim_;
+  std::int64_t heap_ = 0;
+};
+
+std::vector<SoakTest::Disaster> SoakTest::disasters() {
+  std::vector<Disaster> all{
+      {"nothing", [] {}},
+      {"server killed and started again",
+       [this] {
+         kill_server();
+         pause_for_a_while(0ms, 500ms);
+         restart_server();
+         heap_ = 0;
+       }},
+      {"server stopped for a while",
+       [this] {
+         server().pause();
+         pause_for_a_while(500ms, 4s);
+         server().resume();
+       }},
+      {"a client killed", [this] { victim_->kill(); }},
+      {"region fenced",
+       [this] {
+         const Engine engine = plain_engine();
+         for (int i = 0; i < 5; ++i) {
+           EXPECT_TRUE(ok(engine.fence_region(uri("t0"), Rights::kAll)));
+           pause_for_a_while(20ms, 200ms);
+         }
+       }},
+      {"region removed and made again",
+       [this] {
+         EXPECT_EQ(server().ask("remove t0"), "ok");
+         pause_for_a_while(0ms, 200ms);
+         EXPECT_EQ(server().ask("create t0"), "ok");
+       }},
+      {"no descriptors left on the server",
+       [this] {
+         EXPECT_EQ(server().ask("limit nofile 0"), "ok");
+         pause_for_a_while(100ms, 2s);
+         EXPECT_EQ(server().ask("limit nofile -1"), "ok");
+       }},
+  };
+  if (proxy_) {
+    all.push_back({"connections cut", [this] {
+                     for (int i = 0; i < 10; ++i) {
+                       if (i % 2 == 0) proxy_->cut_one(random().next());
+                       if (i % 2 != 0) proxy_->cut_all();
+                       pause_for_a_while(10ms, 300ms);
+                     }
+                   }});
+    all.push_back({"connections cut while they are made", [this] {
+                     proxy_->cut_new_after(random().below(400));
+                     proxy_->cut_all();
+                     pause_for_a_while(100ms, 2s);
+                     proxy_->cut_no_more();
+                   }});
+    all.push_back({"answers that come slowly", [this] {
+                     proxy_->slow_down(2000);
+                     pause_for_a_while(500ms, 3s);
+                     proxy_->slow_down(0);
+                   }});
+  }
+  return all;
+}
+
+void SoakTest::episode(const Disaster& disaster, std::chrono::milliseconds length) {
+  const auto until = Clock::now() + length;
+  ASSERT_EQ(server().ask("remove t0"), "ok");
+  ASSERT_EQ(server().ask("create t0"), "ok");
+  LoadProcess& load =
+      start_load_by(uri("t0", proxy_ ? proxy_->port() : std::uint16_t{0}), {"fresh=1"});
+  victim_.emplace(std::vector<std::string>{"uri=" + uri("t1"), "rate=2000", "first=400"});
+  pause_for_a_while(length / 10, length / 3);
+  disaster.strike();
+  std::this_thread::sleep_until(until);
+  victim_.reset();
+  const LoadReport report = finish(load);
+  std::printf("soak: %-40s operations=%llu ok=%llu violations=%llu\n", disaster.name,
+              static_cast<unsigned long long>(report.operations),
+              static_cast<unsigned long long>(report.ok),
+              static_cast<unsigned long long>(report.violations_total));
+  std::fflush(stdout);
+  ASSERT_TRUE(server().soon_sessions(0));
+  expect_server_back();
+  if (heap_ == 0) heap_ = heap();
+}
+
+TEST_P(SoakTest, RandomFaults) {
+  const char* const given = std::getenv("REMORA_FAULT_SOAK_SECONDS");
+  const std::int64_t seconds = given == nullptr ? 0 : std::strtoll(given, nullptr, 10);
+  if (seconds <= 0) GTEST_SKIP() << "runs by fault --soak SECONDS";
+  if (over_tcp()) proxy_.emplace(server().port());
+  const auto until = Clock::now() + std::chrono::seconds{seconds};
+  std::vector<Disaster> all = disasters();
+  for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random().below(i)]);
+  std::uint64_t count = 0;
+  while (Clock::now() < until && !HasFailure()) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+    // Each once before any comes again.
+    const std::size_t which = count < all.size() ? count : random().below(all.size());
+    ++count;
+    episode(all[which], std::min<std::chrono::milliseconds>(
+                            10s, std::max<std::chrono::milliseconds>(left, 3s)));
+  }
+  rounds(count, count);
+  EXPECT_LT(heap(), heap_ + kHeapGrowthMost) << "live allocations of the server";
+  proxy_.reset();
+}
+
+REMORA_FAULT(SoakTest);
+
+}  // namespace
+}  // namespace remora::fault

@@ -1,0 +1,90 @@
+#pragma once
+
+/// Blocks that say who wrote them, when, and where they belong, so that one that was lost, is
+/// stale, torn or somebody else's is told from one that is as it should be.
+///
+/// | bytes   | meaning (little-endian) |
+/// |---------|-------------------------|
+/// | 0 … 7   | magic, "RMRSTAMP" |
+/// | 8 … 15  | session of the writer: never 0 |
+/// | 16 … 23 | sequence number of the write among those to this block, from 1 |
+/// | 24 … 31 | offset in the region at which the block belongs |
+/// | 32 … 35 | length of the block |
+/// | 36 … 39 | CRC32C of the block with these four bytes zero |
+/// | 40 …    | pattern made from session, sequence and offset |
+///
+/// A block of zeroes is one that nobody has written: sequence 0.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace remora::fault {
+
+inline constexpr std::size_t kStampBytesMin = 64;
+
+struct Stamp {
+  std::uint64_t session = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t offset = 0;
+};
+
+/// Fills `block`, of kStampBytesMin at least, with the stamp and its pattern.
+void write_stamp(std::span<std::byte> block, const Stamp& stamp) noexcept;
+
+/// What a block turned out to be.
+enum class BlockVerdict : std::uint8_t {
+  kIntact,   ///< what may stand there
+  kLost,     ///< older than a write that was acknowledged
+  kStale,    ///< older than what has been seen there, though nothing newer was acknowledged
+  kTorn,     ///< neither one write nor a mixture of those that may have been cut off
+  kForeign,  ///< another writer's, or of another offset
+  kGhost,    ///< of a write that provably had no effect, or was never made
+};
+[[nodiscard]] std::string_view to_string(BlockVerdict verdict) noexcept;
+
+/// What may stand in one block, from what its only writer was told of its writes. One write of a
+/// block is in flight at a time. Values, nothing borrowed; one thread at a time.
+class BlockModel {
+ public:
+  /// A block of `session` at `offset` that is all zero.
+  BlockModel(std::uint64_t session, std::uint64_t offset) noexcept
+      : session_{session}, offset_{offset} {}
+  /// One whose writer has died: acknowledged up to one sequence number, tried up to another.
+  BlockModel(std::uint64_t session, std::uint64_t offset, std::uint64_t acknowledged,
+             std::uint64_t issued);
+
+  /// The stamp of the write that is made next.
+  Stamp begin_write() noexcept { return {session_, ++issued_, offset_}; }
+  void acknowledged(std::uint64_t sequence) noexcept;
+  /// Its effect cannot be known: whole, in part, or none.
+  void indeterminate(std::uint64_t sequence) { uncertain_.push_back(sequence); }
+
+  [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
+  [[nodiscard]] std::uint64_t issued() const noexcept { return issued_; }
+  [[nodiscard]] std::uint64_t acknowledged() const noexcept { return acknowledged_; }
+
+  /// What `block` is, read while no write of it was in flight. What is seen is remembered.
+  BlockVerdict check(std::span<const std::byte> block);
+  /// What was expected and found, for a message.
+  [[nodiscard]] std::string describe(std::span<const std::byte> block) const;
+
+ private:
+  [[nodiscard]] std::uint64_t base() const noexcept {
+    return seen_ > acknowledged_ ? seen_ : acknowledged_;
+  }
+  [[nodiscard]] bool mixture(std::span<const std::byte> block) const;
+  BlockVerdict check_whole(const Stamp& found);
+
+  std::uint64_t session_;
+  std::uint64_t offset_;
+  std::uint64_t issued_ = 0;
+  std::uint64_t acknowledged_ = 0;
+  std::uint64_t seen_ = 0;
+  std::vector<std::uint64_t> uncertain_;  ///< newer than what was acknowledged, in order
+};
+
+}  // namespace remora::fault
