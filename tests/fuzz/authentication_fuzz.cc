@@ -103,7 +103,7 @@ Bytes bytes_of(std::string_view text) {
 
 /// The four messages of a handshake, in their order.
 using Words = std::array<Bytes, 4>;
-constexpr std::size_t kAdmission = 3;
+constexpr std::size_t kProve = 2, kAdmission = 3;
 
 /// What the Admission's proof speaks for.
 std::optional<std::pair<std::string, std::string>> admission_of(const Bytes& bytes) {
@@ -143,6 +143,13 @@ class Between {
                           : said_[i] != heard_[i])
         return false;
     return true;
+  }
+  /// The proof itself, whatever else stood in its message: only the server's proof speaks for that.
+  [[nodiscard]] bool proof_untouched() const {
+    const auto said = control::decode(said_[kProve]);
+    const auto heard = control::decode(heard_[kProve]);
+    return came_ > kProve && said && heard &&
+           said->request().prove().proof() == heard->request().prove().proof();
   }
 
  private:
@@ -272,7 +279,7 @@ void fuzz_between(const Script& script) {
   Between between{script, recorded()};
   const Outcome outcome = shake_hands(key, between);
   if (outcome.server_admits)
-    require(is_right("client", key) && between.untouched(3),
+    require(is_right("client", key) && between.untouched(2) && between.proof_untouched(),
             "a server lets in who knows the key, by what was said");
   if (outcome.client_accepts)
     require(is_right("client", key) && between.untouched(4),
