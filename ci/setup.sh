@@ -18,10 +18,15 @@ build_packages=(
 )
 # What the test suites are compiled with.
 suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
+# clang, with the run-time libraries of its sanitizers and libFuzzer: the other compilers of
+# .github/workflows/ci.yml, and what tests/fuzz is built with.
+clang14_packages=(clang-14 libclang-rt-14-dev)
+clang19_packages=(clang-19 libclang-rt-19-dev)
 # Those, formatters, linters. `prometheus` is here as a program: promtool, and a server that tests
 # start themselves; `chromium` looks at the page of metrics endpoints.
 test_packages=(
   "${suite_packages[@]}"
+  "${clang14_packages[@]}"
   clang-format-14 clang-tidy-14 shellcheck python3 python3-yaml
   prometheus valgrind iproute2 procps tmux faketime
   chromium fonts-dejavu-core
@@ -37,9 +42,6 @@ fresh_packages=(mmdebstrap)
 docker_packages=(mmdebstrap buildah podman crun docker-compose prometheus jq)
 # What a container needs to run remora-server and remora, which come with their libraries.
 runtime_packages=(ibverbs-providers)
-# The other compilers of .github/workflows/ci.yml, with the run-time libraries of their sanitizers.
-clang14_packages=(clang-14 libclang-rt-14-dev)
-clang19_packages=(clang-19 libclang-rt-19-dev)
 # What tests/bench/compare.sh compares with; nothing else needs it.
 bench_packages=(
   libucx-dev ucx-utils libfabric-dev
@@ -61,7 +63,7 @@ usage: ci/setup.sh [--list] [GROUP...]
 
 Installs what is missing of the groups (default: build).
   build   compiler, libraries, ccache
-  test    test frameworks, clang-format, clang-tidy, shellcheck, prometheus, chromium
+  test    test frameworks, clang, clang-format, clang-tidy, shellcheck, prometheus, chromium
   vm      QEMU and the RDMA user-space tools
   fresh   mmdebstrap
   bench   what tests/bench/compare.sh compares with

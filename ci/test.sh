@@ -22,6 +22,7 @@ install    | 600|  |install, move the prefix, build outside projects against it
 vm         |1500|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
 asan       |1800|  |build asan-ubsan; native tests
 tsan       |1200|  |build and run the shm and tcp conformance and metrics tests under ThreadSanitizer
+fuzz       | 900|  |build fuzz; every fuzzer over its corpus, then 30 s each, two at a time
 tidy       |1800|  |clang-tidy-14 on our sources
 vm-asan    |3600|f |rxe tests in the guest with AddressSanitizer
 vm-repeat  |3600|f |rxe tests in the guest, three times over; two guests, three times over
@@ -244,6 +245,12 @@ stage_tsan() {
       "${plain[@]}" ci/run_ctest.sh "build/tsan/$folder" -LE rxe -j "$jobs" || status=1
   done
   return "$status"
+}
+
+stage_fuzz() {
+  build fuzz
+  ok "fuzz: builds without warnings"
+  tests/fuzz/run.sh --seconds 30
 }
 
 stage_tidy() {

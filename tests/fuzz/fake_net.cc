@@ -1,0 +1,329 @@
+#include "fake_net.h"
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <google/protobuf/stubs/logging.h>
+#include <sys/eventfd.h>
+#include <thread>
+#include <utility>
+
+#include <remora/metrics/registry.h>
+
+#include "../unit/engine/fake_lane.h"
+#include "control/messages.h"
+#include "support/log.h"
+
+namespace remora::fuzz {
+
+using namespace std::chrono_literals;
+using transport::ControlMessage;
+
+namespace {
+
+/// A finding, too: whoever waits for so long waits for ever.
+constexpr auto kPatience = 20s;
+
+UniqueFd make_event() {
+  UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  require(static_cast<bool>(event), "eventfd");
+  return event;
+}
+
+void clear(const UniqueFd& event) {
+  eventfd_t value = 0;
+  ::eventfd_read(event.get(), &value);
+}
+
+/// What other threads are about to bring about.
+template <typename Condition>
+void await(Condition&& condition, std::string_view what) {
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    require(std::chrono::steady_clock::now() < give_up, what);
+    std::this_thread::yield();
+  }
+}
+
+Error gone() { return Error{Code::kConnectionLost, "fuzz"}.with_reason(Reason::kPeerGone); }
+
+}  // namespace
+
+void silence() {
+  log::logger().set_level(spdlog::level::off);
+  static const google::protobuf::LogSilencer s_quiet;
+}
+
+ServerWire::ServerWire() : event_{make_event()} {}
+
+void ServerWire::say(Bytes message) {
+  std::unique_lock lock{mutex_};
+  if (shut_ || client_gone_) return;
+  inbox_.push_back(std::move(message));
+  drained_ = false;
+  signal_event(event_.get());
+  require(changed_.wait_for(lock, kPatience, [this] { return drained_ || shut_; }),
+          "the server takes what was said");
+}
+
+void ServerWire::hang_up() {
+  std::unique_lock lock{mutex_};
+  if (client_gone_) return;
+  client_gone_ = true;
+  signal_event(event_.get());
+  require(changed_.wait_for(lock, kPatience, [this] { return shut_; }),
+          "the server notices that a client hangs up");
+}
+
+std::vector<Bytes> ServerWire::hear() {
+  const std::lock_guard lock{mutex_};
+  return std::exchange(outbox_, {});
+}
+
+bool ServerWire::shut() const {
+  const std::lock_guard lock{mutex_};
+  return shut_;
+}
+
+/// The server's end of a connection. Grants are those of tcp, with keys of a real table.
+class FakeServerEnd final : public transport::ServerEndpoint {
+ public:
+  explicit FakeServerEnd(std::shared_ptr<ServerWire> wire)
+      : wire_{std::move(wire)}, session_{transport::tcp::Session::create().value()} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
+  [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+  [[nodiscard]] int event_fd() const noexcept override { return wire_->event_.get(); }
+  Result<std::optional<ControlMessage>> receive() noexcept override {
+    const std::lock_guard lock{wire_->mutex_};
+    if (!wire_->inbox_.empty()) {
+      ControlMessage first{.bytes = std::move(wire_->inbox_.front()), .descriptors = {}};
+      wire_->inbox_.pop_front();
+      return std::optional{std::move(first)};
+    }
+    wire_->drained_ = true;
+    wire_->changed_.notify_all();
+    if (wire_->client_gone_) return gone();
+    clear(wire_->event_);
+    return std::optional<ControlMessage>{};
+  }
+  Status send(ControlMessage message) noexcept override {
+    const std::lock_guard lock{wire_->mutex_};
+    if (wire_->shut_ || wire_->client_gone_) return gone();
+    wire_->outbox_.push_back(std::move(message.bytes));
+    return {};
+  }
+  void flush(Deadline /*deadline*/) noexcept override {}
+  void expect_lanes(const transport::LaneTicket& /*ticket*/) noexcept override {}
+  Result<transport::Grant> grant(const transport::GrantRequest& request) noexcept override {
+    auto made = session_->grant(request);
+    if (made) made->handle = std::make_unique<Counted>(wire_->grants_, std::move(made->handle));
+    return made;
+  }
+  void shutdown() noexcept override {
+    session_->end();
+    const std::lock_guard lock{wire_->mutex_};
+    wire_->shut_ = true;
+    wire_->changed_.notify_all();
+  }
+  Status take_over(ServerEndpoint& before) noexcept override {
+    session_ = static_cast<FakeServerEnd&>(before).session_;
+    session_->begin_again();
+    return {};
+  }
+
+ private:
+  class Counted final : public transport::GrantHandle {
+   public:
+    Counted(std::shared_ptr<std::atomic<std::size_t>> count, std::unique_ptr<GrantHandle> handle)
+        : count_{std::move(count)}, handle_{std::move(handle)} {
+      ++*count_;
+    }
+    ~Counted() override { --*count_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+   private:
+    std::shared_ptr<std::atomic<std::size_t>> count_;
+    std::unique_ptr<GrantHandle> handle_;
+  };
+
+  std::shared_ptr<ServerWire> wire_;
+  std::shared_ptr<transport::tcp::Session> session_;
+  const std::string peer_ = "fuzz";
+  const std::string device_;
+};
+
+/// Where the fuzzer's connections come in.
+class FuzzServer::Door final : public transport::Listener {
+ public:
+  Door() : event_{make_event()} {}
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
+  [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
+  Result<std::vector<std::unique_ptr<transport::ServerEndpoint>>> accept() noexcept override {
+    const std::lock_guard lock{mutex_};
+    clear(event_);
+    return std::exchange(waiting_, {});
+  }
+  [[nodiscard]] std::string description() const override { return "fuzz"; }
+  [[nodiscard]] std::uint16_t port() const noexcept override { return 1; }
+  [[nodiscard]] std::vector<std::string> devices() const override { return {}; }
+
+  void knock(std::unique_ptr<transport::ServerEndpoint> end) {
+    const std::lock_guard lock{mutex_};
+    waiting_.push_back(std::move(end));
+    signal_event(event_.get());
+  }
+
+ private:
+  UniqueFd event_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<transport::ServerEndpoint>> waiting_;
+};
+
+FuzzServer::FuzzServer(config::ServerConfig config)
+    : config_{std::move(config)}, registry_{metrics::Registry::create().value()} {
+  start();
+}
+
+FuzzServer::~FuzzServer() = default;
+
+void FuzzServer::start() {
+  core_.reset();
+  auto door = std::make_unique<Door>();
+  door_ = door.get();
+  detail::ServerCore::Doors doors;
+  doors.listeners.push_back(std::move(door));
+  doors.port = 1;
+  doors.desk =
+      std::make_shared<detail::ServerStatusDesk>(config_.limits, std::vector<RefusedTransport>{});
+  registry_ = metrics::Registry::create().value();
+  core_ = detail::ServerCore::start_behind(
+              config_, detail::ServerMetrics::create(registry_).value(), std::move(doors))
+              .value();
+}
+
+std::shared_ptr<ServerWire> FuzzServer::connect() {
+  auto wire = std::make_shared<ServerWire>();
+  door_->knock(std::make_unique<FakeServerEnd>(wire));
+  wires_.push_back(wire);
+  return wire;
+}
+
+void FuzzServer::settle() {
+  // Serving may leave something more to do, once.
+  for (int i = 0; i < 2; ++i) {
+    std::promise<void> done;
+    auto future = done.get_future();
+    require(core_->enqueue([&done] { done.set_value(); }), "the worker works");
+    require(future.wait_for(kPatience) == std::future_status::ready, "the worker goes on");
+  }
+}
+
+void FuzzServer::say(ServerWire& wire, Bytes message) {
+  wire.say(std::move(message));
+  settle();
+}
+
+void FuzzServer::end_run() {
+  for (const auto& wire : wires_) wire->hang_up();
+  // The control thread has let go of the connections, and is about to say so to the worker.
+  await([this] { return core_->session_count() == 0; }, "no session is left");
+  settle();
+  const bool kept = registry_->value("remora_server_sessions_kept").value() != 0;
+  // What a client may come back to is still there: the next run gets another server.
+  if (kept || ++runs_ % 4096 == 0) {
+    wires_.clear();
+    return start();
+  }
+  for (const auto& wire : wires_) require(wire->grants() == 0, "no grant is left");
+  wires_.clear();
+  for (const RegionInfo& region : core_->regions(SIZE_MAX)) {
+    require(region.open_count == 0, "nobody has a region open");
+    (void)core_->remove_region(region.name, Removal::kIfUnused);
+  }
+  settle();
+  require(core_->region_count() == 0, "no region is left");
+  await([this] { return core_->pool_usage().free_bytes() == core_->pool_usage().total_bytes; },
+        "the pool gets all of its memory back");
+}
+
+ClientWire::ClientWire(std::function<void(Bytes)> on_send)
+    : event_{make_event()}, on_send_{std::move(on_send)} {}
+
+void ClientWire::say(Bytes message) {
+  const std::lock_guard lock{mutex_};
+  if (ended_) return;
+  inbox_.push_back(std::move(message));
+  signal_event(event_.get());
+}
+
+void ClientWire::hang_up() {
+  const std::lock_guard lock{mutex_};
+  ended_ = true;
+  signal_event(event_.get());
+}
+
+void ClientWire::forget() {
+  const std::lock_guard lock{send_mutex_};
+  on_send_ = nullptr;
+}
+
+/// False: nobody hears it.
+bool ClientWire::pass(Bytes said) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (ended_) return false;
+  }
+  const std::lock_guard lock{send_mutex_};
+  if (on_send_) on_send_(std::move(said));
+  return true;
+}
+
+class FakeClientEnd final : public transport::ClientEndpoint {
+ public:
+  explicit FakeClientEnd(std::shared_ptr<ClientWire> wire) : wire_{std::move(wire)} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+  Status send(ControlMessage message, Deadline /*deadline*/) noexcept override {
+    return wire_->pass(std::move(message.bytes)) ? Status{} : Status{gone()};
+  }
+  [[nodiscard]] int event_fd() const noexcept override { return wire_->event_.get(); }
+  Result<std::optional<ControlMessage>> receive() noexcept override {
+    const std::lock_guard lock{wire_->mutex_};
+    if (!wire_->inbox_.empty()) {
+      ControlMessage first{.bytes = std::move(wire_->inbox_.front()), .descriptors = {}};
+      wire_->inbox_.pop_front();
+      return std::optional{std::move(first)};
+    }
+    if (wire_->ended_) return gone();
+    clear(wire_->event_);
+    return std::optional<ControlMessage>{};
+  }
+  Result<std::unique_ptr<transport::Lane>> open_lane(const transport::LaneTicket& /*ticket*/,
+                                                     std::uint32_t depth,
+                                                     Deadline /*deadline*/) noexcept override {
+    return std::unique_ptr<transport::Lane>{std::make_unique<transport::FakeLane>(depth)};
+  }
+  [[nodiscard]] std::shared_ptr<transport::MemoryDomain> memory_domain() const noexcept override {
+    return nullptr;
+  }
+  Result<transport::AttachedGrant> attach(std::vector<transport::WireExtent> extents,
+                                          std::vector<UniqueFd> /*descriptors*/,
+                                          Rights /*rights*/) noexcept override {
+    return transport::AttachedGrant{.extents = std::move(extents), .hold = nullptr};
+  }
+  void shutdown() noexcept override { wire_->hang_up(); }
+
+ private:
+  std::shared_ptr<ClientWire> wire_;
+  const std::string device_;
+};
+
+std::unique_ptr<transport::ClientEndpoint> client_end(std::shared_ptr<ClientWire> wire) {
+  return std::make_unique<FakeClientEnd>(std::move(wire));
+}
+
+}  // namespace remora::fuzz
