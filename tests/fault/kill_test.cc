@@ -1,6 +1,7 @@
 /// Processes that die in the middle of each kind of operation, and servers that come back empty.
 
 #include <array>
+#include <span>
 #include <thread>
 
 #include "fault_test.h"
@@ -26,6 +27,12 @@ const std::array<Mix, 5>& mixes() {
   return all;
 }
 
+/// In an emulator six processes at once take minutes: there the last two.
+std::span<const Mix> mixes_over(TransportKind transport) {
+  const std::span<const Mix> all{mixes()};
+  return transport == TransportKind::kRdma ? all.last(2) : all;
+}
+
 class ServerKillTest : public FaultTest {
  protected:
   [[nodiscard]] FaultServerOptions server_options() const override {
@@ -36,8 +43,9 @@ class ServerKillTest : public FaultTest {
 /// Also: a restarted server on the same address and port is met by its new memory id.
 TEST_P(ServerKillTest, MidTransferAndStartedAgain) {
   std::vector<LoadProcess*> loads;
-  for (std::size_t i = 0; i < mixes().size(); ++i) {
-    std::vector<std::string> words = mixes()[i].words;
+  const std::span<const Mix> mixes = mixes_over(transport());
+  for (std::size_t i = 0; i < mixes.size(); ++i) {
+    std::vector<std::string> words = mixes[i].words;
     words.insert(words.end(), {"fresh=1", "rate=2000", "threads=1", "queues=1"});
     loads.push_back(&start_load("t" + std::to_string(i), words));
   }
@@ -109,7 +117,7 @@ TEST_P(ClientKillTest, MidTransferLeavesWhatItWasToldAndDisturbsNobody) {
   for (std::uint64_t round = 0; round < count; ++round) {
     std::list<LoadProcess> clients;
     std::vector<std::string> names;
-    for (const Mix& mix : mixes()) {
+    for (const Mix& mix : mixes_over(transport())) {
       names.push_back("k" + std::to_string(round) + mix.name);
       ASSERT_TRUE(ok(session.create_region(
           {.name = names.back(), .size_bytes = kRegionBytes, .shm = over_shm()})));

@@ -252,7 +252,8 @@ int FaultServer::stop() {
 }
 
 LoadProcess::LoadProcess(const std::vector<std::string>& words) : child_{"load", words} {
-  if (child_.read_line() != "ready") throw std::runtime_error("a load did not get under way");
+  if (child_.read_line(std::chrono::seconds{90}) != "ready")
+    throw std::runtime_error("a load did not get under way");
 }
 
 std::optional<LoadReport> LoadProcess::finish() {
