@@ -93,8 +93,12 @@ std::string limit(std::istringstream& words) {
     used = static_cast<std::uint64_t>(next);
     ::close(next);
   } else {
-    std::ifstream pages{"/proc/self/statm"};
-    pages >> used;
+    // What is on its way out would make room below the limit.
+    for (std::uint64_t before = 1; used != before;) {
+      before = used;
+      std::this_thread::sleep_for(std::chrono::milliseconds{50});
+      std::ifstream{"/proc/self/statm"} >> used;
+    }
     used *= static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   }
   now.rlim_cur = more < 0 ? now.rlim_max : used + static_cast<std::uint64_t>(more);

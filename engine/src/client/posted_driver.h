@@ -41,7 +41,7 @@ class PostedDriver final : public LaneDriver {
     /// Of transfers from `cache_from_bytes` on, whose memory is not registered; null: bounced too.
     std::shared_ptr<transport::RegistrationCache> cache{};
     std::uint64_t cache_from_bytes = 0;
-    bool revivable = false;  ///< a lane that breaks is followed by another: see interrupt()
+    bool revivable = false;        ///< a lane that breaks is followed by another: see interrupt()
     RefusalHandler why_refused{};  ///< empty: nobody knows
   };
 
