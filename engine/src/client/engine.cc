@@ -38,6 +38,7 @@ bool is_local(const std::string& host, Deadline deadline) {
 
 /// How often sessions are looked at: a fraction of the shortest lease.
 constexpr int kTicksOfALease = 10;
+constexpr std::chrono::milliseconds kTickPeriodLeast{10};
 constexpr std::chrono::milliseconds kTickPeriodMost{1000};
 
 std::string server_of(const Uri& uri) {
@@ -260,7 +261,7 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
 
 void EngineCore::keep_alive(std::chrono::milliseconds lease) {
   const std::lock_guard lock{mutex_};
-  const auto period = std::min(lease / kTicksOfALease, kTickPeriodMost);
+  const auto period = std::clamp(lease / kTicksOfALease, kTickPeriodLeast, kTickPeriodMost);
   if (tick_period_ != tick_period_.zero() && tick_period_ <= period) return;
   tick_period_ = period;
   control_loop_->every(period, [weak = weak_from_this()] {

@@ -5,6 +5,7 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -203,7 +204,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   struct Answer {
     control::Reply reply;
     std::vector<UniqueFd> descriptors;
-    std::vector<std::byte> raw;  ///< the message as it came
+    std::vector<std::byte> raw;    ///< the message as it came
+    std::uint64_t connection = 0;  ///< on which it came
   };
   /// `raw` takes the request as it was sent.
   Result<Answer> call(control::Request request, Operation operation, Deadline deadline,
@@ -217,17 +219,31 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   Result<std::shared_ptr<RegionCore>> open(const std::string& name, Rights rights,
                                            std::string transport_reason, Deadline deadline,
                                            Opening how = Opening::kOpen);
-  /// Gives a grant back. Blocks for 2 s at most, once, where the server does not answer.
+  /// Gives a grant back. Blocks for 2 s at most, once, where the server does not answer. What an
+  /// interrupted session gives back its server hears of when it is resumed.
   void close_grant(std::uint64_t grant_id) noexcept;
   /// Tells the server of a write, where no lane does. Blocks until it has taken it.
   Status notify(const transport::Notice& notice, Deadline deadline);
-  /// The lanes or the channel are gone: the session is interrupted, or ends.
-  void fail(Reason reason) noexcept;
+  /// The lanes or the channel are gone: the session is interrupted, or ends. Not with a lane taken.
+  /// `connection`: what happened was of that one, and is no news where another has followed; 0: of
+  /// whichever there is.
+  void fail(Reason reason, std::uint64_t connection = 0) noexcept;
 
   // Grants that are taken back.
   [[nodiscard]] RevocationDesk& revocations() noexcept { return revocations_; }
-  /// What an event asks for is done. Waits for no answer.
-  void acknowledge(std::uint64_t event_id) noexcept;
+  /// What has become of a request whose answer nobody waits for.
+  enum class Told : std::uint8_t {
+    kSent,
+    kLater,  ///< there is no room for it now
+    kGone    ///< its connection is no more
+  };
+  /// What an event of that connection asks for is done. Waits for nothing.
+  Told acknowledge(std::uint64_t connection, std::uint64_t event_id) noexcept;
+  /// Whether that is the connection there is, and it is up or coming up.
+  [[nodiscard]] bool is_current(std::uint64_t connection) const noexcept {
+    const std::lock_guard lock{mutex_};
+    return reachable() && connection == connection_;
+  }
   /// Everything that the server has said before the session ended has been looked at.
   [[nodiscard]] bool heard_all() const noexcept {
     return heard_all_.load(std::memory_order_acquire);
@@ -246,8 +262,27 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
     std::uint64_t connection = 0;  ///< on which it was asked
   };
   using End = ClientMetrics::SessionEnd;
+  /// A turn of the session's fate: see turning_. When the thread's last one is over, what is to be
+  /// told is.
+  class Turn {
+   public:
+    explicit Turn(SessionCore& session) noexcept;
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    SessionCore& session_;
+  };
+  /// What the application has not been told yet.
+  struct News {
+    const SessionHandlers::Handler* handler;
+    Reason reason;
+  };
   /// As fail(), with what is counted. `fault`: of an operation on one of the lanes.
-  void lose(Reason reason, End by, LaneFault fault = LaneFault::kNone) noexcept;
+  void lose(Reason reason, End by, LaneFault fault = LaneFault::kNone,
+            std::uint64_t connection = 0) noexcept;
+  void lane_gone() noexcept;
   void interrupt(Reason reason, End by, LaneFault fault) noexcept;
   void end(Reason reason, End by, LaneFault fault = LaneFault::kNone) noexcept;
   void leave_connection(State next, Reason reason) noexcept;
@@ -256,21 +291,25 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   Result<control::Welcome> hello_with_key(control::Request request, const config::SecretKey& key,
                                           Deadline deadline);
   Status open_lanes(Deadline deadline);
-  Status watch(const std::shared_ptr<transport::ClientEndpoint>& endpoint);
+  Status watch(const std::shared_ptr<transport::ClientEndpoint>& endpoint,
+               std::uint64_t connection);
   [[nodiscard]] std::shared_ptr<transport::ClientEndpoint> endpoint() const {
     const std::lock_guard lock{mutex_};
     return endpoint_;
   }
   void reconnect() noexcept;
   bool sleep_unless_ended(std::chrono::nanoseconds pause) noexcept;
-  bool join_again(std::chrono::nanoseconds time) noexcept;
+  void join_again(std::chrono::nanoseconds time) noexcept;
   Status take_up(const transport::LaneTicket& ticket, std::uint64_t memory_id);
   Status resume(Deadline deadline);
   Result<std::vector<std::unique_ptr<transport::Lane>>> lanes_again(Deadline deadline);
-  void go_on(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
-  void close_what_was_closed() noexcept;
+  void hear_of_grants(Deadline deadline) noexcept;
+  bool go_on(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
+  void send_closes() noexcept;
   void say_goodbye() noexcept;
-  void tell(const SessionHandlers::Handler& handler) const noexcept;
+  void add_news(const SessionHandlers::Handler& handler, Reason reason);
+  void tell_news() noexcept;
+  void tell(const News& news) const noexcept;
   /// Whether a call may be made now. With mutex_.
   [[nodiscard]] bool may_call() const noexcept {
     const State state = state_.load(std::memory_order_relaxed);
@@ -281,17 +320,20 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   [[nodiscard]] LaneDriver::BrokenHandler lane_broken();
   Status keep(std::unique_ptr<LaneDriver> driver);
   Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened,
+                                                           std::uint64_t connection,
                                                            Deadline deadline);
-  void ask_unanswered(control::Request request) noexcept;
+  Told ask_unanswered(control::Request request, std::uint64_t connection = 0,
+                      std::uint64_t* asked_id = nullptr) noexcept;
   void close_unanswered(std::uint64_t grant_id) noexcept;
-  void on_readable(transport::ClientEndpoint& endpoint) noexcept;
-  void hung_up(const transport::ClientEndpoint& endpoint, bool wrongly) noexcept;
+  void on_readable(transport::ClientEndpoint& endpoint, std::uint64_t connection) noexcept;
+  void hung_up(std::uint64_t connection, bool wrongly) noexcept;
   Result<Answer> ask_for(const std::string& name, Rights rights, Opening how, Deadline deadline);
-  void on_event(const control::Event& event);
-  [[nodiscard]] bool heed(const control::Event& event);
-  void deliver(transport::ControlMessage message);
-  Status send(control::Request request, std::uint64_t id, Deadline deadline,
-              std::vector<std::byte>* raw = nullptr);
+  void on_event(const control::Event& event, std::uint64_t connection);
+  [[nodiscard]] bool heed(const control::Event& event, std::uint64_t connection);
+  void on_ending(const control::Event::Ending& ending);
+  void deliver(transport::ControlMessage message, std::uint64_t connection);
+  Status send(transport::ClientEndpoint& endpoint, control::Request request, std::uint64_t id,
+              Deadline deadline, std::vector<std::byte>* raw = nullptr);
 
   std::shared_ptr<EngineCore> engine_;
   EventLoop& loop_;
@@ -318,19 +360,28 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::atomic<Clock::rep> heard_at_{0};  ///< when the server said anything
   Clock::time_point ticked_at_{};        // control thread, as pinged_at_
   Clock::time_point pinged_at_{};
+  std::uint64_t ping_id_ = 0;  ///< of the latest; control thread
 
   /// One turn of the session's fate at a time: interrupt, end, go on. Recursive: a lane may break
-  /// while it is made to go on. Taken before mutex_ and the lanes' locks.
+  /// while it is made to go on. Taken before mutex_ and the lanes' locks, by Turn only.
   std::recursive_mutex turning_;
-  std::thread reconnector_;              ///< under turning_
-  bool reconnector_at_work_ = false;     ///< under mutex_
-  std::thread::id reconnecting_;         ///< under mutex_
-  std::condition_variable fate_;         ///< with mutex_: the state has changed
-  std::vector<std::uint64_t> to_close_;  ///< grants closed meanwhile; under mutex_
+  std::size_t turns_ = 0;             ///< of the thread that has it; under turning_
+  std::thread reconnector_;           ///< under turning_
+  bool reconnector_at_work_ = false;  ///< under mutex_
+  std::thread::id reconnecting_;      ///< under mutex_
+  std::uint64_t interruptions_ = 0;   ///< under mutex_
+  std::condition_variable fate_;      ///< with mutex_: the state has changed
+  std::deque<News> news_;             ///< in order; under mutex_
+  bool telling_ = false;              ///< a thread is at that; under mutex_
+  bool drain_told_ = false;           ///< control thread
+  /// Grants that are closed, of which the server has not been told; under mutex_.
+  std::vector<std::uint64_t> to_close_;
+  std::atomic<std::uint64_t> events_heard_{0};
 
   mutable std::mutex mutex_;  // waiters, ids, the connection; lanes_ while the session begins
   std::shared_ptr<transport::ClientEndpoint> endpoint_;
-  std::uint64_t connection_ = 1;  ///< number of the connection there is
+  std::uint64_t connection_ = 1;          ///< number of endpoint_, also when it has been left
+  Reason ending_reason_ = Reason::kNone;  ///< the server has said that it ends this connection
   EventLoop::Token watch_ = 0;
   std::condition_variable room_;
   /// Requests that the server has not answered; null where nobody waits for that any more.

@@ -14,6 +14,8 @@ namespace {
 /// Of a server that says less or more: no server of ours does.
 constexpr std::uint64_t kLeaseLeastMs = 100;
 constexpr std::uint64_t kLeaseMostMs = 3'600'000;
+/// Room for everything else that a Hello says.
+constexpr std::size_t kHelloBytesMost = 1024;
 }  // namespace
 
 Status SessionCore::hello(Deadline deadline) {
@@ -29,6 +31,14 @@ Status SessionCore::hello(Deadline deadline) {
     hello.mutable_resume()->set_session_id(ticket_.session_id);
     // Whoever answers here has proven nothing yet.
     if (!options.key) hello.mutable_resume()->set_lane_secret(ticket_.secret);
+    {
+      // What is not held any more is not said: that is how the server hears of it.
+      const std::lock_guard lock{mutex_};
+      to_close_.clear();
+    }
+    for (const std::uint64_t grant_id :
+         revocations_.come_back(transport::kControlMessageBytesMax - kHelloBytesMost))
+      hello.mutable_resume()->add_grants(grant_id);
   }
   control::Welcome welcome;
   if (options.key) {

@@ -47,7 +47,7 @@ class LaneDriver {
  public:
   /// Called once, without a lock, by the thread that noticed that the lane is broken.
   using BrokenHandler = std::function<void()>;
-  /// Why the server refused an operation. May be called with the lane taken.
+  /// Why an operation was refused, or is to be; kNone: nobody knows.
   using RefusalHandler = std::function<Reason(const OperationRecord&)>;
 
   LaneDriver() = default;
@@ -90,8 +90,9 @@ class LaneDriver {
   /// On return nobody is about to tell the watcher of a sink that is complete.
   virtual void settle_events() noexcept {}
 
-  /// Whether something of the grant is with the lane, or may be. Moves what is there. Never blocks.
-  /// False where nothing outlasts its submission.
+  /// Whether something of the grant is with the lane, or may be. Moves what is there, and ends what
+  /// waits for a lane to follow and is of a grant that was taken back. Never blocks. False where
+  /// nothing outlasts its submission.
   [[nodiscard]] virtual bool carries(const RegionCore& region) noexcept {
     (void)region;
     return false;

@@ -30,13 +30,14 @@ bool worth_another_grant(const Error& error) noexcept {
   return taken || error.code() == Code::kConnectionLost || error.code() == Code::kIndeterminate;
 }
 
-/// True: the word is `desired` by our doing. An outcome that is not known is looked up: nobody else
-/// writes this word.
+/// True: the word is `desired` by our doing. An outcome that is not known is looked up. `unsure`:
+/// that of an earlier attempt is not; else a word that is `desired` already is another's.
 Result<bool> swap_surely(LockStore& store, std::uint64_t expected, std::uint64_t desired,
-                         Deadline deadline) noexcept {
+                         Deadline deadline, bool unsure) noexcept {
   while (true) {
     const auto before = store.swap(expected, desired);
-    if (before) return *before == expected || *before == desired;
+    if (before) return *before == expected || (unsure && *before == desired);
+    unsure = unsure || before.error().code() == Code::kIndeterminate;
     if (!worth_another_grant(before.error()) || Clock::now() >= deadline) return before.error();
     if (auto status = store.reopen(false); !status)
       return before.error().code() == Code::kIndeterminate ? before.error() : status.error();
@@ -91,7 +92,7 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
         return Error{Code::kLimitExceeded, "lock"}.with_subject("its tokens are used up");
       const std::uint64_t mine =
           released_lock(*word) + (std::uint64_t{1} << Held::kOwnerBits) + new_owner();
-      const auto won = swap_surely(store, *word, mine, finish_by);
+      const auto won = swap_surely(store, *word, mine, finish_by, false);
       if (!won) return won.error();
       if (*won && free) return mine;
       if (*won) {
@@ -114,9 +115,9 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
   }
 }
 
-Status change_lock(LockStore& store, std::uint64_t word, std::uint64_t desired,
-                   Deadline deadline) noexcept {
-  const auto changed = swap_surely(store, word, desired, deadline);
+Status change_lock(LockStore& store, std::uint64_t word, std::uint64_t desired, Deadline deadline,
+                   bool unsure) noexcept {
+  const auto changed = swap_surely(store, word, desired, deadline, unsure);
   if (!changed) return changed.error();
   if (!*changed)
     return Error{Code::kAccessRefused, "lock"}
@@ -196,7 +197,8 @@ Status Held::renew() {
   const auto before = store_->swap(word_, renewed);
   if (!before && before.error().code() != Code::kIndeterminate) return before.error();
   if (!before || *before != word_)
-    if (auto status = detail::change_lock(*store_, word_, renewed, Clock::now() + kLetGo); !status)
+    if (auto status = detail::change_lock(*store_, word_, renewed, Clock::now() + kLetGo, !before);
+        !status)
       return status;
   word_ = renewed;
   return {};

@@ -27,9 +27,10 @@ class LockStore {
 /// Acquires the lock for an owner that nobody else is; the word it has then. `wait` 0: does not.
 Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds ttl,
                                    std::chrono::nanoseconds wait) noexcept;
-/// Changes a word that is ours. Errors: kAccessRefused (kFenced): it is not.
-Status change_lock(LockStore& store, std::uint64_t word, std::uint64_t desired,
-                   Deadline deadline) noexcept;
+/// Changes a word that is ours. `unsure`: it may have been changed so already, by an attempt whose
+/// outcome is not known. Errors: kAccessRefused (kFenced): it is not ours.
+Status change_lock(LockStore& store, std::uint64_t word, std::uint64_t desired, Deadline deadline,
+                   bool unsure = false) noexcept;
 /// The same token, another owner.
 std::uint64_t renewed_lock(std::uint64_t word) noexcept;
 /// The same token, no owner.

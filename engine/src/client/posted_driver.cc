@@ -150,8 +150,11 @@ void PostedDriver::run_in_line(OperationRecord& operation, bool taken) noexcept 
 /// Lets the lane go and tells those who are to hear of it.
 void PostedDriver::let_go() noexcept {
   const bool tell = broken() && !std::exchange(broken_told_, true);
+  const Refused refused = std::exchange(refused_, {});
   tell_watchers();
   mutex_.unlock();
+  // Before the session is interrupted: the server can still be asked.
+  if (refused.first != nullptr) end_refused(refused);
   if (tell && on_broken_) on_broken_();
 }
 
@@ -407,9 +410,11 @@ void PostedDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until) noe
   if (sleepers_.take_descriptor()) {
     if (lane_->arm() && !poll_completions()) {
       sleepers_.lie_down();
+      // From here on another lane may follow, and this one go; then the sleeper is woken.
+      const int lane_fd = lane_->event_fd();
       lock.release();
       leave();
-      sleepers_.sleep_on(lane_->event_fd(), until);
+      sleepers_.sleep_on(lane_fd, until);
       lock = std::unique_lock<LightMutex>{mutex_};
       lane_->drain_events();
       // Others may sleep on the same descriptor, for what has not completed yet.
@@ -443,8 +448,8 @@ void PostedDriver::sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadli
 bool PostedDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   const std::lock_guard lock{mutex_};
   const transport::Lane::Limits& now = lane->limits();
-  // What was checked against the old limits must fit the new ones, and the ring.
-  const bool fits = now.depth <= ring_.size() &&
+  // What was checked against the old limits must fit the new ones, and what was made for them.
+  const bool fits = now.depth <= chain_.size() &&
                     now.transfer_bytes_max >= limits_.transfer_bytes_max &&
                     now.inline_bytes_max >= limits_.inline_bytes_max &&
                     now.writes_zeroes == limits_.writes_zeroes &&
@@ -472,6 +477,10 @@ void PostedDriver::go_on() noexcept {
     // Whoever waits by its own event loop is to look: it may be that nothing else tells it.
     (void)lane_->arm();
     collect();
+    {
+      EndTally tally{metrics_, cells_.recorder()};
+      refuse_waiting(tally);
+    }
     pump();
     sleepers_.wake();
   }

@@ -41,8 +41,13 @@ class PostedDriver final : public LaneDriver {
     /// Of transfers from `cache_from_bytes` on, whose memory is not registered; null: bounced too.
     std::shared_ptr<transport::RegistrationCache> cache{};
     std::uint64_t cache_from_bytes = 0;
-    bool revivable = false;        ///< a lane that breaks is followed by another: see interrupt()
-    RefusalHandler why_refused{};  ///< empty: nobody knows
+    bool revivable = false;  ///< a lane that breaks is followed by another: see interrupt()
+    /// Why the server refused an operation; called without the lane, and may take its time. Empty:
+    /// nobody knows.
+    RefusalHandler why_refused{};
+    /// Whether an operation is of a grant that was taken back, and why. Called with the lane taken:
+    /// it must not wait, and takes no lock under which a lane is taken. Empty: none is.
+    RefusalHandler revoked{};
   };
 
   PostedDriver(std::unique_ptr<transport::Lane> lane, Options options, ClientMetrics metrics,
@@ -115,6 +120,13 @@ class PostedDriver final : public LaneDriver {
       leave_again();
   }
   void let_go() noexcept;
+  /// What one request carried out that the server refused, until it is known why: ended by whoever
+  /// lets the lane go, when it has let it go.
+  struct Refused {
+    OperationRecord* first = nullptr;
+    bool joined = false;  ///< those chained by next, too
+  };
+  void end_refused(const Refused& refused) noexcept;
   void leave_again() noexcept;
   /// Something has come into the inbox that the one who left it may have thought the holder's.
   [[nodiscard]] bool anything_left() noexcept {
@@ -176,12 +188,14 @@ class PostedDriver final : public LaneDriver {
   void expire_backlog(Clock::time_point now) noexcept;
   void break_lane(Reason reason) noexcept;
   void end_for_good(Reason reason) noexcept;
-  [[nodiscard]] bool goes_again(const OperationRecord& operation,
-                                Clock::time_point now) const noexcept;
   void wait_in_backlog(OperationRecord& operation) noexcept;
   void sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
   void fail_backlog(EndTally& tally) noexcept;
   void finish_begun(EndTally& tally) noexcept;
+  bool go_again(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
+                EndTally& tally) noexcept;
+  bool set_aside(Posted& posted, CompletionStatus status, std::uint32_t vendor_error) noexcept;
+  void refuse_waiting(EndTally& tally) noexcept;
   [[nodiscard]] Outcome lost(const OperationRecord& operation, bool posted,
                              Clock::time_point now) const noexcept;
   void tell_watchers() noexcept;
@@ -222,6 +236,7 @@ class PostedDriver final : public LaneDriver {
   std::span<const std::uint64_t> atomic_results_;
   transport::Lane::Limits limits_;
   Watcher* watcher_ = nullptr;  ///< of a sink that was pushed to; has not been told yet
+  Refused refused_;             ///< only while the lane is taken
 };
 
 }  // namespace remora::detail

@@ -109,19 +109,16 @@ void PostedDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noexcept
 void PostedDriver::drop(std::uint64_t sequence, EndTally& tally) noexcept {
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
-  if (!posted.joined && options_.revivable && posted.operation->whole)
-    return wait_in_backlog(*posted.operation);  // it never left
+  if (options_.revivable && posted.operation->whole) {  // it never left
+    OperationRecord* at = posted.operation;
+    const bool joined = std::exchange(posted.joined, false);
+    while (at != nullptr) wait_in_backlog(*std::exchange(at, joined ? at->next : nullptr));
+    return;
+  }
   for_each(posted, [&](OperationRecord& operation) {
     if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
   });
   settle(posted, tally);
-}
-
-/// Whether an operation that a broken lane has taken with it may be carried out again.
-bool PostedDriver::goes_again(const OperationRecord& operation,
-                              Clock::time_point now) const noexcept {
-  return options_.revivable && operation.whole && operation.request.opcode == Opcode::kRead &&
-         now < operation.deadline;
 }
 
 void PostedDriver::wait_in_backlog(OperationRecord& operation) noexcept {
@@ -194,32 +191,104 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
   breaking_.store(true, std::memory_order_release);
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
-  if (!posted.joined && !refused_by_peer(status) && !local_fault(status) &&
-      goes_again(*posted.operation, Clock::now())) {
-    retired_sequence_ = sequence + 1;
-    metrics_.reposted(cells_.recorder());
-    return wait_in_backlog(*posted.operation);
-  }
-  // The lane ends by this: it can wait for the answer.
-  const Reason why = refused_by_peer(status) && options_.why_refused
-                         ? options_.why_refused(*posted.operation)
-                         : Reason::kNone;
+  retired_sequence_ = sequence + 1;
+  if (go_again(posted, status, vendor_error, tally)) return;
+  if (refused_by_peer(status) || local_fault(status)) blame(LaneFault::kRefused);
+  if (set_aside(posted, status, vendor_error)) return;
   for_each(posted, [&](OperationRecord& operation) {
     if (!operation.outcome.ok) return;
-    if (refused_by_peer(status)) {
-      operation.outcome = Outcome::failure(Code::kAccessRefused, why);
-      blame(LaneFault::kRefused);
-    } else if (local_fault(status)) {
+    if (refused_by_peer(status))
+      operation.outcome = Outcome::failure(Code::kAccessRefused);
+    else if (local_fault(status))
       operation.outcome = Outcome::failure(Code::kProvider);
-      blame(LaneFault::kRefused);
-    } else {
+    else
       operation.outcome = lost(operation, true, tally.now());
-    }
     operation.outcome.status = status;
     operation.outcome.detail = vendor_error;
   });
-  retired_sequence_ = sequence + 1;
   settle(posted, tally);
+}
+
+/// Whole reads that a broken lane has taken with it wait for the next one, also those that were one
+/// request; what was joined with them and has run out of time ends. False: it is nothing of that.
+bool PostedDriver::go_again(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
+                            EndTally& tally) noexcept {
+  const bool again = options_.revivable && posted.operation->whole &&
+                     posted.operation->request.opcode == Opcode::kRead &&
+                     !refused_by_peer(status) && !local_fault(status);
+  if (!again) return false;
+  OperationRecord* at = posted.operation;
+  const bool joined = posted.joined;
+  const Clock::time_point now = Clock::now();
+  posted = {};
+  while (at != nullptr) {
+    OperationRecord& operation = *std::exchange(at, joined ? at->next : nullptr);
+    if (now < operation.deadline) {
+      metrics_.reposted(cells_.recorder());
+      wait_in_backlog(operation);
+      continue;
+    }
+    operation.outcome = lost(operation, true, now);
+    operation.outcome.status = status;
+    operation.outcome.detail = vendor_error;
+    finish(operation, tally);
+  }
+  return true;
+}
+
+/// Keeps what the server has refused until the lane has been let go: to ask why takes a request,
+/// and locks under which lanes are taken. False: there is something set aside, or nobody to ask.
+bool PostedDriver::set_aside(Posted& posted, CompletionStatus status,
+                             std::uint32_t vendor_error) noexcept {
+  if (!refused_by_peer(status) || !options_.why_refused || refused_.first != nullptr ||
+      !posted.operation->outcome.ok)
+    return false;
+  for_each(posted, [&](OperationRecord& operation) {
+    operation.outcome = Outcome::failure(Code::kAccessRefused);
+    operation.outcome.status = status;
+    operation.outcome.detail = vendor_error;
+  });
+  refused_ = {posted.operation, posted.joined};
+  // Of one that is not whole the request counts as in flight until then, so that nothing ends it.
+  if (!posted.operation->whole && posted.bounce_slot != SlotStore::kNone)
+    options_.bounce->give_back(posted.bounce_slot);
+  posted = {};
+  return true;
+}
+
+/// Without the lane. Blocks for as long as it takes to ask.
+void PostedDriver::end_refused(const Refused& refused) noexcept {
+  const Reason why = options_.why_refused(*refused.first);
+  mutex_.lock();
+  {
+    EndTally tally{metrics_, cells_.recorder()};
+    for (OperationRecord* at = refused.first; at != nullptr;) {
+      OperationRecord& operation = *std::exchange(at, refused.joined ? at->next : nullptr);
+      operation.outcome.reason = why;
+      if (operation.whole || --operation.requests_in_flight == 0) finish(operation, tally);
+    }
+    // Its neighbours that wait would only be refused in turn, by the lane that follows.
+    if (broken() && !ended_) refuse_waiting(tally);
+  }
+  sleepers_.wake();
+  tell_watchers();
+  mutex_.unlock();
+}
+
+/// Of a lane without anything posted: ends what waits and is of grants that were taken back.
+void PostedDriver::refuse_waiting(EndTally& tally) noexcept {
+  if (backlog_.empty() || !options_.revoked) return;
+  Reason why = Reason::kNone;
+  backlog_.extract(
+      [&](const OperationRecord& operation) {
+        if (!operation.whole && operation.requests_in_flight != 0) return false;
+        why = options_.revoked(operation);
+        return why != Reason::kNone;
+      },
+      [&](OperationRecord& operation) {
+        operation.outcome = Outcome::failure(Code::kAccessRefused, why);
+        finish(operation, tally);
+      });
 }
 
 /// How an operation ends that was with a lane that broke. `posted`: a request of it was.
@@ -306,6 +375,7 @@ void PostedDriver::finish_begun(EndTally& tally) noexcept {
         return !operation.whole && (operation.any_posted || !operation.outcome.ok);
       },
       [&](OperationRecord& operation) {
+        if (&operation == refused_.first) return;  // ended when it is known why
         if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
         finish(operation, tally);
       });
@@ -324,6 +394,7 @@ void PostedDriver::end_for_good(Reason reason) noexcept {
 void PostedDriver::fail_backlog(EndTally& tally) noexcept {
   while (!backlog_.empty()) {
     OperationRecord& operation = backlog_.take_first();
+    if (&operation == refused_.first) continue;  // ended when it is known why
     if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
     finish(operation, tally);
   }

@@ -9,7 +9,13 @@ bool PostedDriver::carries(const RegionCore& region) noexcept {
   // Whoever has the lane may wait for the thread that asks.
   if (!mutex_.try_lock()) return true;
   collect();
-  if (!broken()) progress();
+  if (!broken()) {
+    progress();
+  } else if (!ended_) {
+    EndTally tally{metrics_, cells_.recorder()};
+    refuse_waiting(tally);
+    sleepers_.wake();
+  }
   bool any = false;
   for (std::uint64_t at = retired_sequence_; at != next_sequence_ && !any;) {
     const Posted& posted = posted_at(at);

@@ -1,7 +1,9 @@
 #include "client/revocation_desk.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <iterator>
 #include <sys/timerfd.h>
 #include <thread>
 #include <unistd.h>
@@ -35,7 +37,7 @@ RevocationDesk::~RevocationDesk() {
 
 void RevocationDesk::add(std::uint64_t grant_id, const std::shared_ptr<RegionCore>& region) {
   const std::lock_guard lock{mutex_};
-  regions_[grant_id] = region;
+  regions_[grant_id] = {region.get(), region};
   if (const auto found = unknown_.find(grant_id); found != unknown_.end()) {
     region->revoke(found->second);
     unknown_.erase(found);
@@ -47,40 +49,80 @@ void RevocationDesk::remove(std::uint64_t grant_id) noexcept {
   regions_.erase(grant_id);
 }
 
-bool RevocationDesk::revoking(std::uint64_t event_id, std::uint64_t grant_id, Reason reason) {
-  std::shared_ptr<RegionCore> region;
+std::vector<std::uint64_t> RevocationDesk::come_back(std::size_t bytes_most) {
+  constexpr int kVarintBits = 7;
+  const std::lock_guard lock{mutex_};
+  // What was under way is given up by the server.
+  unknown_.clear();
+  std::vector<std::uint64_t> held;
+  std::size_t bytes = 0;
+  for (const auto& [grant_id, each] : regions_) {
+    bytes += static_cast<std::size_t>((std::bit_width(grant_id) + kVarintBits - 1) / kVarintBits);
+    if (bytes > bytes_most)
+      each.region->revoke(Reason::kRevoked);
+    else
+      held.push_back(grant_id);
+  }
+  return held;
+}
+
+bool RevocationDesk::revoking(std::uint64_t connection, std::uint64_t event_id,
+                              std::uint64_t grant_id, Reason reason) {
+  Pending pending{connection, event_id, {}};
   {
     const std::lock_guard lock{mutex_};
-    if (const auto found = regions_.find(grant_id); found != regions_.end())
-      region = found->second.lock();
-    else if (unknown_.size() < kUnknownMost)
+    if (const auto found = regions_.find(grant_id); found != regions_.end()) {
+      pending.region = found->second.weak;
+      found->second.region->revoke(reason);
+    } else {
+      // It may be that its opening is under way: those are the latest.
       unknown_.emplace(grant_id, reason);
-    if (region != nullptr) region->revoke(reason);
+      if (unknown_.size() > kUnknownMost) unknown_.erase(unknown_.begin());
+    }
   }
-  if (!session_.reachable()) return true;
-  Pending pending{event_id, region};
-  const bool done = region == nullptr || ready(pending);
-  if (!done) {
-    const std::lock_guard lock{mutex_};
-    if (pending_.size() >= kPendingMost) return false;
-    pending_.push_back(std::move(pending));
-    if (start_timer()) return true;
-    pending_.pop_back();
-  }
-  // Nothing of it, or nobody who would look: then the server's grace ends it.
-  if (done) session_.acknowledge(event_id);
+  return keep(std::move(pending));
+}
+
+bool RevocationDesk::seen(std::uint64_t connection, std::uint64_t event_id) {
+  return keep({connection, event_id, {}});
+}
+
+/// Until it is acknowledged, which may be at once. False: there are too many.
+bool RevocationDesk::keep(Pending pending) {
+  if (settled(pending)) return true;
+  const std::lock_guard lock{mutex_};
+  if (pending_.size() >= kPendingMost) return false;
+  pending_.push_back(std::move(pending));
+  // Without one nobody would look: then the server's grace ends it.
+  if (!start_timer()) pending_.pop_back();
   return true;
+}
+
+bool RevocationDesk::idle() const {
+  const std::lock_guard lock{mutex_};
+  return pending_.empty() && looked_at_ == 0;
+}
+
+/// Acknowledged, or of a connection that is no more: its numbers mean other events by now.
+bool RevocationDesk::settled(Pending& pending) const {
+  if (!session_.is_current(pending.connection)) return true;
+  if (!ready(pending)) return false;
+  return session_.acknowledge(pending.connection, pending.event_id) != SessionCore::Told::kLater;
 }
 
 /// Nothing of the grant is in flight, or will be.
 bool RevocationDesk::ready(Pending& pending) const {
   const auto region = pending.region.lock();
   if (region == nullptr) return true;  // operations keep it
-  if (!region->tell_queues()) return false;
-  if (pending.look_from == Deadline::max()) pending.look_from = Clock::now() + kSettle;
-  if (Clock::now() < pending.look_from) return false;
-  return std::none_of(session_.lanes().begin(), session_.lanes().end(),
-                      [&](const auto& lane) { return lane->carries(*region); });
+  const bool told = region->tell_queues();
+  // Where there are no lanes, what waits for one ends by being looked at; it may be that which
+  // keeps the owner of a queue in its call.
+  if (!told && session_.connected()) return false;
+  if (told && pending.look_from == Deadline::max()) pending.look_from = Clock::now() + kSettle;
+  if (told && Clock::now() < pending.look_from) return false;
+  bool carried = false;
+  for (const auto& lane : session_.lanes()) carried = lane->carries(*region) || carried;
+  return told && !carried;
 }
 
 void RevocationDesk::on_timer() {
@@ -90,18 +132,14 @@ void RevocationDesk::on_timer() {
     const std::lock_guard lock{mutex_};
     (void)!::read(timer_.get(), &expirations, sizeof expirations);
     looked_at.swap(pending_);
+    looked_at_ = looked_at.size();
   }
-  // Without the lock: a lane that breaks meanwhile asks why.
-  std::vector<std::uint64_t> done;
-  std::erase_if(looked_at, [&](Pending& pending) {
-    if (!ready(pending)) return false;
-    done.push_back(pending.event_id);
-    return true;
-  });
-  for (const std::uint64_t event_id : done) session_.acknowledge(event_id);
+  // Without the lock: lanes are taken.
+  std::erase_if(looked_at, [&](Pending& pending) { return settled(pending); });
   const std::lock_guard lock{mutex_};
+  looked_at_ = 0;
   std::move(looked_at.begin(), looked_at.end(), std::back_inserter(pending_));
-  if (pending_.empty() || !session_.connected()) {
+  if (pending_.empty()) {
     const itimerspec none{};
     ::timerfd_settime(timer_.get(), 0, &none, nullptr);
   }
@@ -125,37 +163,55 @@ Status RevocationDesk::start_timer() {
   return {};
 }
 
-std::shared_ptr<RegionCore> RevocationDesk::region_of(const OperationRecord& operation) {
-  // Let go of without the lock: a region that goes takes it.
-  std::vector<std::shared_ptr<RegionCore>> regions;
-  {
-    const std::lock_guard lock{mutex_};
-    for (const auto& [grant_id, weak] : regions_) regions.push_back(weak.lock());
-  }
-  for (auto& region : regions)
-    if (region != nullptr && region->owns(operation)) return std::move(region);
+/// With the lock held.
+const RegionCore* RevocationDesk::owner_of(const OperationRecord& operation) const noexcept {
+  for (const auto& [grant_id, held] : regions_)
+    if (held.region->owns(operation)) return held.region;
   return nullptr;
 }
 
+Reason RevocationDesk::revoked(const OperationRecord& operation) const noexcept {
+  const std::lock_guard lock{mutex_};
+  const RegionCore* const region = owner_of(operation);
+  return region == nullptr ? Reason::kNone : region->revoked();
+}
+
+Reason RevocationDesk::known_of(std::uint64_t grant_id) const noexcept {
+  const std::lock_guard lock{mutex_};
+  const auto found = regions_.find(grant_id);
+  return found == regions_.end() ? Reason::kNone : found->second.region->revoked();
+}
+
+void RevocationDesk::mark(std::uint64_t grant_id, Reason reason) noexcept {
+  const std::lock_guard lock{mutex_};
+  if (const auto found = regions_.find(grant_id); found != regions_.end())
+    found->second.region->revoke(reason);
+}
+
 Reason RevocationDesk::why_refused(const OperationRecord& operation) noexcept {
-  const auto region = region_of(operation);
-  if (region == nullptr) return Reason::kNone;
-  if (const Reason known = region->revoked(); known != Reason::kNone) return known;
+  std::uint64_t grant_id = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    const RegionCore* const region = owner_of(operation);
+    if (region == nullptr || region->revoked() != Reason::kNone)
+      return region == nullptr ? Reason::kNone : region->revoked();
+    grant_id = region->grant_id();
+  }
   // Nobody would hear the answer, or there is none.
   if (loop_.is_loop_thread() || session_.version() < 2) return Reason::kNone;
   control::Request request;
-  request.mutable_grant_state()->set_grant_id(region->grant_id());
+  request.mutable_grant_state()->set_grant_id(grant_id);
   const auto answer = session_.call(std::move(request), "grant state", Clock::now() + kAskTimeout);
   // What the server had said before its answer, or before it hung up, is known by now.
   const Deadline read_by = Clock::now() + kReadTimeout;
-  while (!answer && region->revoked() == Reason::kNone && !session_.heard_all() &&
+  while (!answer && known_of(grant_id) == Reason::kNone && !session_.heard_all() &&
          Clock::now() < read_by)
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  if (const Reason known = region->revoked(); known != Reason::kNone) return known;
+  if (const Reason known = known_of(grant_id); known != Reason::kNone) return known;
   if (!answer || answer->reply.grant_state().holds()) return Reason::kNone;
   const std::uint32_t reason = answer->reply.grant_state().reason();
   if (reason > static_cast<std::uint32_t>(kReasonLast)) return Reason::kNone;
-  region->revoke(static_cast<Reason>(reason));
+  mark(grant_id, static_cast<Reason>(reason));
   return static_cast<Reason>(reason);
 }
 

@@ -33,13 +33,13 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCo
   auto metrics = ClientMetrics::create(session->engine_->options().registry, session->kind());
   if (!metrics) return metrics.error();
   session->metrics_ = std::move(*metrics);
-  if (auto status = session->watch(session->endpoint()); !status) return status.error();
+  if (auto status = session->watch(session->endpoint(), 1); !status) return status.error();
   if (auto status = session->hello(deadline); !status) return status.error();
   if (session->lease_ > session->lease_.zero()) session->engine_->keep_alive(session->lease_);
   if (auto status = session->open_lanes(deadline); !status) return status.error();
   if (session->kind() == TransportKind::kRdma)
     transport::show_nic(session->engine_->registry(), session->local_device());
-  const std::lock_guard turn{session->turning_};
+  const Turn turn{*session};
   const std::lock_guard lock{session->mutex_};
   session->metrics_->session_began();
   session->counted_ = true;
@@ -49,9 +49,10 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCo
 }
 
 /// From now on what comes in over `endpoint` is heard.
-Status SessionCore::watch(const std::shared_ptr<transport::ClientEndpoint>& endpoint) {
-  auto watch = loop_.watch(endpoint->event_fd(), [weak = weak_from_this(), endpoint] {
-    if (const auto alive = weak.lock()) alive->on_readable(*endpoint);
+Status SessionCore::watch(const std::shared_ptr<transport::ClientEndpoint>& endpoint,
+                          std::uint64_t connection) {
+  auto watch = loop_.watch(endpoint->event_fd(), [weak = weak_from_this(), endpoint, connection] {
+    if (const auto alive = weak.lock()) alive->on_readable(*endpoint, connection);
   });
   if (!watch) return watch.error();
   const std::lock_guard lock{mutex_};
@@ -86,6 +87,8 @@ SessionCore::~SessionCore() {
   say_goodbye();
   {
     const std::lock_guard lock{mutex_};
+    // The reconnector may have come to watch a connection meanwhile. From now on it drops its own.
+    if (watch_ != 0) loop_.drop(std::exchange(watch_, 0));
     if (counted_ && !ended()) metrics_->session_ended(ClientMetrics::kClosed);
     state_.store(State::kEnded, std::memory_order_release);  // that the lanes end now is no news
     for (auto& [id, waiter] : waiters_)
@@ -116,6 +119,9 @@ Status SessionCore::open_lanes(Deadline deadline) {
       .spin = engine_->options().spin, .bounce = nullptr, .zeroes = nullptr};
   options.why_refused = [this](const OperationRecord& operation) {
     return revocations_.why_refused(operation);
+  };
+  options.revoked = [this](const OperationRecord& operation) {
+    return revocations_.revoked(operation);
   };
   if (domain_ != nullptr) {
     auto index = engine_->intern(domain_);
@@ -163,7 +169,7 @@ Status SessionCore::notify(const Notice& notice, Deadline deadline) {
 
 LaneDriver::BrokenHandler SessionCore::lane_broken() {
   // The driver lives no longer than the session, so the handler needs no reference of its own.
-  return [this] { fail(Reason::kLaneBroken); };
+  return [this] { lane_gone(); };
 }
 
 Status SessionCore::keep(std::unique_ptr<LaneDriver> driver) {
@@ -177,18 +183,17 @@ Status SessionCore::keep(std::unique_ptr<LaneDriver> driver) {
   return Error{Code::kConnectionLost, "lane"}.with_reason(lost_reason_);
 }
 
-Status SessionCore::send(Request request, std::uint64_t id, Deadline deadline,
-                         std::vector<std::byte>* raw) {
+Status SessionCore::send(transport::ClientEndpoint& endpoint, Request request, std::uint64_t id,
+                         Deadline deadline, std::vector<std::byte>* raw) {
   control::Envelope envelope;
   envelope.set_magic(control::kMagic);
   envelope.set_id(id);
   *envelope.mutable_request() = std::move(request);
   auto bytes = control::encode(envelope);
   if (!bytes) return bytes.error();
-  const auto endpoint = this->endpoint();
   if (raw != nullptr) *raw = *bytes;
   const std::lock_guard lock{send_mutex_};
-  return endpoint->send({.bytes = std::move(*bytes), .descriptors = {}}, deadline);
+  return endpoint.send({.bytes = std::move(*bytes), .descriptors = {}}, deadline);
 }
 
 Result<SessionCore::Answer> SessionCore::call(Request request, Operation operation,
@@ -198,19 +203,25 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
   const bool greets = request.has_hello();
   Waiter waiter;
   std::uint64_t id = 0;
+  // Where the request is expected to be answered it is sent, whatever follows meanwhile.
+  std::shared_ptr<transport::ClientEndpoint> endpoint;
   {
     std::unique_lock lock{mutex_};
     const bool room = room_.wait_until(lock, deadline, [this] {
       return waiters_.size() < transport::kControlRequestsMax || !may_call();
     });
-    if (!room) return Error{Code::kTimedOut, operation};
+    if (!room)
+      return Error{Code::kTimedOut, operation}.with_limit(transport::kControlRequestsMax + 1,
+                                                          transport::kControlRequestsMax);
     if (!may_call()) return Error{Code::kConnectionLost, operation}.with_reason(lost_reason_);
     id = next_id_++;
     waiter.connection = connection_;
+    endpoint = endpoint_;
     waiters_.emplace(id, &waiter);
   }
-  const Status sent = send(std::move(request), id, deadline, raw);
-  if (!sent && sent.error().code() == Code::kConnectionLost) fail(Reason::kPeerGone);
+  const Status sent = send(*endpoint, std::move(request), id, deadline, raw);
+  if (!sent && sent.error().code() == Code::kConnectionLost)
+    fail(Reason::kPeerGone, waiter.connection);
   std::unique_lock lock{mutex_};
   const auto still_asked = [&] { return waiter.connection == connection_ && may_call(); };
   if (sent)
@@ -235,50 +246,55 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
   return std::move(*waiter.answer);
 }
 
-void SessionCore::on_readable(transport::ClientEndpoint& endpoint) noexcept {
+void SessionCore::on_readable(transport::ClientEndpoint& endpoint,
+                              std::uint64_t connection) noexcept {
   while (true) {
     auto message = endpoint.receive();
     if (!message) {
       log::debug("session: {}", message.error().message());
-      return hung_up(endpoint, message.error().code() == Code::kProtocol);
+      return hung_up(connection, message.error().code() == Code::kProtocol);
     }
     if (!message->has_value()) return;
     heard_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-    deliver(std::move(**message));
+    deliver(std::move(**message), connection);
   }
 }
 
 /// All has been read that there was, also of why.
-void SessionCore::hung_up(const transport::ClientEndpoint& endpoint, bool wrongly) noexcept {
+void SessionCore::hung_up(std::uint64_t connection, bool wrongly) noexcept {
   EventLoop::Token watch = 0;
   {
     const std::lock_guard lock{mutex_};
-    if (endpoint_.get() != &endpoint) return;  // another one has followed
+    if (connection != connection_) return;  // another one has followed
     watch = std::exchange(watch_, 0);
     heard_all_.store(true, std::memory_order_release);
   }
   if (watch != 0) loop_.drop(watch);
-  lose(Reason::kPeerGone, wrongly ? ClientMetrics::kProtocol : ClientMetrics::kPeerGone);
+  lose(Reason::kPeerGone, wrongly ? ClientMetrics::kProtocol : ClientMetrics::kPeerGone,
+       LaneFault::kNone, connection);
 }
 
-void SessionCore::deliver(ControlMessage message) {
+void SessionCore::deliver(ControlMessage message, std::uint64_t connection) {
   auto envelope = control::decode(message.bytes);
-  if (envelope && envelope->has_event() && version_ >= 2) return on_event(envelope->event());
+  if (envelope && envelope->has_event() && version_ >= 2)
+    return on_event(envelope->event(), connection);
   if (!envelope || !envelope->has_reply()) {
     log::warn("session: the server sent what is not a reply; ending the session");
-    lose(Reason::kPeerGone, ClientMetrics::kProtocol);
+    lose(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone, connection);
     return;
   }
-  unresponsive_.store(false);
   std::uint64_t late_grant = 0;
   {
     const std::lock_guard lock{mutex_};
+    if (connection != connection_) return;  // what is left of one that another has followed
+    unresponsive_.store(false);
     const auto found = waiters_.find(envelope->id());
     if (found == waiters_.end()) return;
     if (found->second != nullptr) {
       found->second->answer = Answer{.reply = std::move(*envelope->mutable_reply()),
                                      .descriptors = std::move(message.descriptors),
-                                     .raw = std::move(message.bytes)};
+                                     .raw = std::move(message.bytes),
+                                     .connection = connection};
       found->second->ready.notify_one();
       return;
     }
@@ -287,28 +303,29 @@ void SessionCore::deliver(ControlMessage message) {
     room_.notify_one();
     if (envelope->reply().has_open()) late_grant = envelope->reply().open().grant_id();
     if (envelope->reply().has_fence()) late_grant = envelope->reply().fence().opened().grant_id();
+    if (late_grant != 0) to_close_.push_back(late_grant);
   }
-  if (late_grant != 0) close_unanswered(late_grant);
+  send_closes();
 }
 
 void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
-  {
-    const std::lock_guard lock{mutex_};
-    if (ended()) return;
-    if (!connected()) return to_close_.push_back(grant_id);
-  }
-  // It is this thread that would hear the answer.
-  if (loop_.is_loop_thread()) return close_unanswered(grant_id);
-  // One caller has waited for a server that does not answer; the others need not.
-  const auto patience = unresponsive_.load() ? std::chrono::seconds{0} : kCloseTimeout;
+  // It is this thread that would hear the answer; or one caller has waited for a server that does
+  // not answer, and the others need not.
+  if (!connected() || loop_.is_loop_thread() || unresponsive_.load())
+    return close_unanswered(grant_id);
   Request request;
   request.mutable_close()->set_grant_id(grant_id);
-  const auto closed = call(std::move(request), "close", deadline_after(patience));
-  if (!closed && closed.error().code() == Code::kTimedOut) unresponsive_.store(true);
+  const auto closed = call(std::move(request), "close", deadline_after(kCloseTimeout));
+  if (closed || closed.error().code() != Code::kTimedOut) return;
+  unresponsive_.store(true);
+  // There was no room for it among what is not answered.
+  if (closed.error().has_limit()) close_unanswered(grant_id);
 }
 
 Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenReply& opened,
+                                                           std::uint64_t connection,
                                                            Deadline deadline) {
+  const Error lost = Error{Code::kConnectionLost, "open"}.with_reason(lost_reason_);
   std::vector<WireExtent> extents;
   const std::uint64_t size = opened.region().size_bytes();
   std::uint64_t start = 0;
@@ -334,6 +351,7 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
     request.mutable_extents()->set_first(extents.size());
     auto answer = call(std::move(request), "open", deadline);
     if (!answer) return answer.error();
+    if (answer->connection != connection) return lost;
     if (answer->reply.extents().extents().empty() || !append(answer->reply.extents().extents()))
       return malformed;
   }
@@ -361,7 +379,7 @@ Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, R
   };
   auto info = control::to_info(opened.region());
   if (!info) return give_back(info.error());
-  auto extents = fetch_extents(opened, deadline);
+  auto extents = fetch_extents(opened, answer->connection, deadline);
   if (!extents) return give_back(extents.error());
   auto grant = endpoint()->attach(std::move(*extents), std::move(answer->descriptors), rights);
   if (!grant) return give_back(grant.error());
@@ -369,7 +387,13 @@ Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, R
       std::make_shared<RegionCore>(shared_from_this(), std::move(*info), rights, opened.grant_id(),
                                    std::move(*grant), std::move(transport_reason));
   revocations_.add(region->grant_id(), region);
-  return region;
+  const std::uint64_t connection = answer->connection;
+  {
+    const std::lock_guard lock{mutex_};
+    if (connection == connection_) return region;
+  }
+  // The server may have been told meanwhile which grants are held, without this one.
+  return Error{Code::kConnectionLost, "open"}.with_reason(lost_reason_);
 }
 
 RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Rights rights,

@@ -18,6 +18,7 @@
 
 namespace remora::detail {
 
+using control::Request;
 using transport::Lane;
 
 namespace {
@@ -49,7 +50,7 @@ class Backoff {
 
 }  // namespace
 
-void SessionCore::fail(Reason reason) noexcept {
+void SessionCore::fail(Reason reason, std::uint64_t connection) noexcept {
   if (!connected()) return;  // it has ended before, and its lanes may be going
   // What is mapped breaks with its server only.
   const bool lane = reason == Reason::kLaneBroken && kind() != TransportKind::kShm;
@@ -57,7 +58,20 @@ void SessionCore::fail(Reason reason) noexcept {
   const LaneFault fault = lane ? lane_fault() : LaneFault::kNone;
   if (fault == LaneFault::kDeadline) by = ClientMetrics::kDeadline;
   if (fault == LaneFault::kRefused) by = ClientMetrics::kRefused;
-  lose(reason, by, fault);
+  lose(reason, by, fault, connection);
+}
+
+/// By the thread that has found a lane broken, without it.
+void SessionCore::lane_gone() noexcept {
+  if (!connected()) return;
+  const Turn turn{*this};
+  {
+    // Told late: the session has been interrupted and goes on by other lanes.
+    const std::lock_guard lock{mutex_};
+    if (std::none_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->broken(); }))
+      return;
+  }
+  fail(Reason::kLaneBroken);
 }
 
 /// What broke the first of the lanes, if an operation did.
@@ -68,8 +82,14 @@ LaneFault SessionCore::lane_fault() noexcept {
   return LaneFault::kNone;
 }
 
-void SessionCore::lose(Reason reason, End by, LaneFault fault) noexcept {
-  const std::lock_guard turn{turning_};
+void SessionCore::lose(Reason reason, End by, LaneFault fault, std::uint64_t connection) noexcept {
+  const Turn turn{*this};
+  {
+    const std::lock_guard lock{mutex_};
+    if (connection != 0 && connection != connection_) return;
+    const bool unexplained = reason == Reason::kPeerGone || reason == Reason::kLaneBroken;
+    if (unexplained && ending_reason_ != Reason::kNone) reason = ending_reason_;
+  }
   const State state = state_.load();
   if (state == State::kEnded || state == State::kDown) return;
   // The new connection has gone before it was one: the next attempt.
@@ -87,7 +107,6 @@ void SessionCore::leave_connection(State next, Reason reason) noexcept {
     const std::lock_guard lock{mutex_};
     lost_reason_.store(reason);
     state_.store(next, std::memory_order_release);
-    ++connection_;
     for (auto& [id, waiter] : waiters_)
       if (waiter != nullptr) waiter->ready.notify_all();
     std::erase_if(waiters_, [](const auto& entry) { return entry.second == nullptr; });
@@ -105,12 +124,14 @@ void SessionCore::interrupt(Reason reason, End by, LaneFault fault) noexcept {
             to_string(kind()), to_string(reason));
   metrics_->session_interrupted(by);
   leave_connection(State::kDown, reason);
+  add_news(engine_->options().handlers.on_interrupted, reason);
   // What one has done is uncertain while another goes on: they end together, and flush together.
   for (const auto& lane : lanes_) lane->blame(fault);
   for (const auto& lane : lanes_) lane->break_off();
   for (const auto& lane : lanes_) lane->interrupt(reason);
   {
     const std::lock_guard lock{mutex_};
+    ++interruptions_;
     if (std::exchange(reconnector_at_work_, true)) return;
   }
   if (reconnector_.joinable()) reconnector_.join();  // it has ended its work
@@ -119,12 +140,16 @@ void SessionCore::interrupt(Reason reason, End by, LaneFault fault) noexcept {
     ::pthread_setname_np(reconnector_.native_handle(), "remora-connect");
   } catch (const std::system_error& error) {
     log::warn("session with {}: no thread to connect again: {}", dial_.server, error.what());
+    {
+      const std::lock_guard lock{mutex_};
+      reconnector_at_work_ = false;
+    }
     end(reason, by, fault);
   }
 }
 
 void SessionCore::end(Reason reason, End by, LaneFault fault) noexcept {
-  const std::lock_guard turn{turning_};
+  const Turn turn{*this};
   if (ended()) return;
   std::array<LaneDriver*, kLanesMax> lanes{};
   {
@@ -144,18 +169,7 @@ void SessionCore::end(Reason reason, End by, LaneFault fault) noexcept {
   endpoint()->shutdown();
   if (!counted_) return;
   const SessionHandlers& handlers = engine_->options().handlers;
-  tell(reason == Reason::kNewMemory ? handlers.on_stale : handlers.on_lost);
-}
-
-void SessionCore::tell(const SessionHandlers::Handler& handler) const noexcept {
-  if (!handler) return;
-  try {
-    handler({.server = dial_.server, .transport = kind_, .reason = lost_reason_.load()});
-  } catch (const std::exception& error) {
-    log::warn("session with {}: a handler threw: {}", dial_.server, error.what());
-  } catch (...) {
-    log::warn("session with {}: a handler threw", dial_.server);
-  }
+  add_news(reason == Reason::kNewMemory ? handlers.on_stale : handlers.on_lost, reason);
 }
 
 /// The reconnector's thread: until the session is up, or has ended.
@@ -165,25 +179,34 @@ void SessionCore::reconnect() noexcept {
     const std::lock_guard lock{mutex_};
     reconnecting_ = std::this_thread::get_id();
   }
-  tell(engine_->options().handlers.on_interrupted);
-  const Deadline until = deadline_after(engine_->options().reconnect_for);
+  std::uint64_t interruption = 0;
+  Deadline until{};
   Backoff backoff;
   while (true) {
+    tell_news();
+    {
+      const std::lock_guard lock{mutex_};
+      const State state = state_.load();
+      if (state == State::kUp || state == State::kEnded) {
+        if (!news_.empty() && !telling_) continue;
+        reconnector_at_work_ = false;
+        reconnecting_ = {};
+        return;
+      }
+      // Each has all of its time.
+      if (std::exchange(interruption, interruptions_) != interruptions_) {
+        until = deadline_after(engine_->options().reconnect_for);
+        backoff = {};
+      }
+    }
     if (Clock::now() >= until) {
       log::warn("session with {}: not reached again in time: {}", dial_.server,
                 to_string(lost_reason()));
       end(lost_reason(), ClientMetrics::kPeerGone);
     } else if (sleep_unless_ended(
                    std::min<Clock::duration>(backoff.next(), until - Clock::now()))) {
-      if (!join_again(kAttemptTime)) continue;
-      tell(engine_->options().handlers.on_resumed);
+      join_again(kAttemptTime);
     }
-    const std::lock_guard lock{mutex_};
-    const State state = state_.load();
-    if (state != State::kUp && state != State::kEnded) continue;  // interrupted once more
-    reconnector_at_work_ = false;
-    reconnecting_ = {};
-    return;
   }
 }
 
@@ -193,32 +216,34 @@ bool SessionCore::sleep_unless_ended(std::chrono::nanoseconds pause) noexcept {
   return !fate_.wait_for(lock, pause, [this] { return ended(); });
 }
 
-/// True when the session is up again. False: not yet, or never.
-bool SessionCore::join_again(std::chrono::nanoseconds time) noexcept {
+/// One attempt: the session is up again, or not yet, or never.
+void SessionCore::join_again(std::chrono::nanoseconds time) noexcept {
   const Deadline deadline = Clock::now() + time;
   auto endpoint = dial_.connect(deadline);
   if (!endpoint) {
     log::debug("session with {}: {}", dial_.server, endpoint.error().message());
-    return false;
+    return;
   }
   const std::shared_ptr<transport::ClientEndpoint> joined = std::move(*endpoint);
-  if (joined->device() != device_) return false;  // the route has moved: keys are of no use there
+  if (joined->device() != device_) return;  // the route has moved: keys are of no use there
+  std::uint64_t connection = 0;
   {
-    const std::lock_guard turn{turning_};
+    const Turn turn{*this};
     const std::lock_guard lock{mutex_};
-    if (ended()) return false;
+    if (ended()) return;
     endpoint_ = joined;
+    connection = ++connection_;
+    ending_reason_ = Reason::kNone;
     heard_all_.store(false);
     state_.store(State::kJoining);
   }
-  Status status = watch(joined);
+  Status status = watch(joined, connection);
   if (status) status = resume(deadline);
-  if (status) return true;
+  if (status) return;
   log::debug("session with {}: {}", dial_.server, status.error().message());
   // What is final has ended the session by now.
   lose(status.error().reason() != Reason::kNone ? status.error().reason() : Reason::kPeerGone,
-       ClientMetrics::kPeerGone);
-  return false;
+       ClientMetrics::kPeerGone, LaneFault::kNone, connection);
 }
 
 Status SessionCore::resume(Deadline deadline) {
@@ -232,8 +257,28 @@ Status SessionCore::resume(Deadline deadline) {
   }
   auto lanes = lanes_again(deadline);
   if (!lanes) return lanes.error();
-  go_on(std::move(*lanes));
+  hear_of_grants(deadline);
+  if (!go_on(std::move(*lanes)))
+    return Error{Code::kConnectionLost, "resume"}.with_reason(lost_reason());
   return {};
+}
+
+/// What the server says of grants that went meanwhile is heard before anything is posted: each
+/// operation of one of them would break the lanes again. It says one thing at a time.
+void SessionCore::hear_of_grants(Deadline deadline) noexcept {
+  constexpr std::chrono::milliseconds kLook{1};
+  // Whoever keeps a grant in flight for longer is not waited for.
+  constexpr std::chrono::milliseconds kPatience{100};
+  std::uint64_t heard = 0;
+  do {
+    heard = events_heard_.load();
+    Request ping;
+    ping.mutable_ping();
+    if (!call(std::move(ping), "resume", deadline)) return;
+    const Deadline until = std::min(deadline, Clock::now() + kPatience);
+    while (!revocations_.idle() && Clock::now() < until && sleep_unless_ended(kLook)) {
+    }
+  } while (heard != events_heard_.load() && Clock::now() < deadline);
 }
 
 /// What the server says to one who comes back. Errors: kStaleRegion; kConnectionLost with kLapsed.
@@ -259,40 +304,36 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionCore::lanes_again(Deadline dea
   return lanes;
 }
 
-void SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
+/// False: the connection has gone again, or the session has ended.
+bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
   {
-    const std::lock_guard turn{turning_};
-    if (state_.load() != State::kJoining) return;
+    const Turn turn{*this};
+    if (state_.load() != State::kJoining) return false;
     bool fit = true;
     for (std::size_t i = 0; i < lanes_.size(); ++i)
       fit = lanes_[i]->replace(i < lanes.size() ? std::move(lanes[i]) : nullptr) && fit;
     if (!fit) {
       log::warn("session with {}: the new lanes can do less than the old ones; it ends",
                 dial_.server);
-      return end(Reason::kLaneBroken, ClientMetrics::kLaneBroken);
+      end(Reason::kLaneBroken, ClientMetrics::kLaneBroken);
+      return false;
     }
     {
       const std::lock_guard lock{mutex_};
       state_.store(State::kUp, std::memory_order_release);
     }
+    add_news(engine_->options().handlers.on_resumed, lost_reason());
     metrics_->session_resumed();
     log::info("session with {} over {}: resumed", dial_.server, to_string(kind()));
     for (const auto& lane : lanes_)
       if (connected()) lane->go_on();  // one that breaks at once interrupts the session again
-  }
-  close_what_was_closed();
-  const std::lock_guard lock{mutex_};
-  room_.notify_all();
-  fate_.notify_all();
-}
-
-void SessionCore::close_what_was_closed() noexcept {
-  std::vector<std::uint64_t> closed;
-  {
     const std::lock_guard lock{mutex_};
-    closed.swap(to_close_);
+    room_.notify_all();
+    fate_.notify_all();
+    if (!connected()) return false;
   }
-  for (const std::uint64_t grant_id : closed) close_unanswered(grant_id);
+  send_closes();
+  return true;
 }
 
 Status SessionCore::settled(Deadline deadline) {
@@ -309,17 +350,28 @@ Status SessionCore::settled(Deadline deadline) {
 }
 
 void SessionCore::tick(Clock::time_point now) noexcept {
+  std::uint64_t connection = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    connection = connection_;
+  }
   if (!connected() || version_ < 2 || lease_ <= lease_.zero()) return;
   const bool was_stopped = ticked_at_ != Clock::time_point{} && now - ticked_at_ > kOwnPause;
   ticked_at_ = now;
   if (was_stopped) heard_at_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
   const Clock::time_point heard{Clock::duration{heard_at_.load(std::memory_order_relaxed)}};
-  if (now - heard > lease_) return lose(Reason::kSilent, ClientMetrics::kPeerGone);
+  if (now - heard > lease_)
+    return lose(Reason::kSilent, ClientMetrics::kPeerGone, LaneFault::kNone, connection);
+  send_closes();  // what could not be sent when there was room
   if (!was_stopped && now - std::max(heard, pinged_at_) < lease_ / 4) return;
-  pinged_at_ = now;
+  {
+    // One at a time: that the server is busy is no reason to ask it more.
+    const std::lock_guard lock{mutex_};
+    if (waiters_.contains(ping_id_)) return;
+  }
   control::Request ping;
   ping.mutable_ping();
-  ask_unanswered(std::move(ping));
+  if (ask_unanswered(std::move(ping), connection, &ping_id_) == Told::kSent) pinged_at_ = now;
 }
 
 /// So that the server need not keep anything. The answer is not waited for.
@@ -327,7 +379,7 @@ void SessionCore::say_goodbye() noexcept {
   if (!connected() || version_ < 2) return;
   control::Request goodbye;
   goodbye.mutable_goodbye();
-  ask_unanswered(std::move(goodbye));
+  (void)ask_unanswered(std::move(goodbye));
   endpoint()->flush(Clock::now() + kGoodbyeTime);
 }
 

@@ -74,6 +74,27 @@ void EventLoop::every(std::chrono::milliseconds period, Handler task) {
   ::eventfd_write(state_->wake.get(), 1);
 }
 
+void EventLoop::run_soon(Handler task) {
+  {
+    const std::lock_guard lock{state_->mutex};
+    state_->soon.push_back(std::move(task));
+  }
+  ::eventfd_write(state_->wake.get(), 1);
+}
+
+void EventLoop::run_all_soon(State& state) noexcept {
+  std::vector<Handler> tasks;
+  {
+    const std::lock_guard lock{state.mutex};
+    tasks.swap(state.soon);
+  }
+  const std::lock_guard running{state.running};
+  for (Handler& task : tasks) {
+    task();
+    task = {};
+  }
+}
+
 void EventLoop::dispatch(State& state, Token token) noexcept {
   // Held before the look-up: a handler forgotten in between is not called.
   const std::lock_guard running{state.running};
@@ -106,6 +127,7 @@ void EventLoop::run(State& state) noexcept {
       if (token == 0) {
         eventfd_t value = 0;
         ::eventfd_read(state.wake.get(), &value);
+        run_all_soon(state);
       } else {
         dispatch(state, token);
       }

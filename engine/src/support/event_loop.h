@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include <remora/result.h>
 
@@ -38,6 +39,9 @@ class EventLoop {
   /// Ends the thread; on return no handler runs. Everything may still be called, to no effect.
   /// Idempotent. Not from a handler.
   void stop() noexcept;
+  /// Calls `task` once, soon. What it holds is let go of on the loop's thread, too, unless that has
+  /// ended. Any thread; never blocks.
+  void run_soon(Handler task);
   /// Calls `task` about every `period` until the loop ends. Set before anything is watched.
   void every(std::chrono::milliseconds period, Handler task);
 
@@ -61,12 +65,14 @@ class EventLoop {
     std::mutex running;  // held while a handler runs
     Handler periodic;
     std::chrono::milliseconds period{0};
+    std::vector<Handler> soon;
     std::atomic<bool> stop{false};
     std::atomic<std::thread::id> thread_id;
   };
   explicit EventLoop(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   static void run(State& state) noexcept;
   static void dispatch(State& state, Token token) noexcept;
+  static void run_all_soon(State& state) noexcept;
 
   std::shared_ptr<State> state_;
   std::thread thread_;

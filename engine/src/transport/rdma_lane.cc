@@ -102,7 +102,11 @@ class RdmaLane final : public Lane {
   [[nodiscard]] int event_fd() const noexcept override { return queue_.event_fd(); }
 
   void break_off() noexcept override { link_.to_error(); }
-  void close() noexcept override { link_.destroy(); }
+  void close() noexcept override {
+    link_.destroy();
+    // What flushed has told of itself: whoever watches the descriptor would not sleep any more.
+    (void)queue_.take_events();
+  }
   [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
     return queue_.depth();
   }

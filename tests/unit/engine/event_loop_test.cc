@@ -1,8 +1,10 @@
 #include "support/event_loop.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <gtest/gtest.h>
+#include <memory>
 #include <sys/eventfd.h>
 
 namespace remora {
@@ -74,6 +76,23 @@ TEST(EventLoop, PeriodicTaskRuns) {
     if (++calls == 2) twice.set_value();
   });
   twice.get_future().wait();
+}
+
+TEST(EventLoop, WhatIsToRunSoonRunsOnceOnItsThreadAndIsLetGoOfThere) {
+  auto loop = EventLoop::start("test").value();
+  struct Held {
+    EventLoop& loop;
+    std::promise<bool>& gone;
+    ~Held() { gone.set_value(loop.is_loop_thread()); }
+  };
+  std::promise<bool> gone;
+  std::atomic<int> runs = 0;
+  auto held = std::make_shared<Held>(*loop, gone);
+  loop->run_soon([held = std::move(held), &runs] { ++runs; });
+  auto at = gone.get_future();
+  ASSERT_EQ(at.wait_for(std::chrono::seconds{10}), std::future_status::ready);
+  EXPECT_TRUE(at.get());
+  EXPECT_EQ(runs, 1);
 }
 
 }  // namespace

@@ -25,6 +25,8 @@ class FakeStore final : public LockStore {
   std::deque<Fate> fates;
   std::vector<bool> reopened;  ///< with fence or not
   std::function<void()> at_fence = [] {};
+  /// Before anything else; gets what is expected and desired.
+  std::function<void(std::uint64_t, std::uint64_t)> at_swap = [](std::uint64_t, std::uint64_t) {};
   Status fence_outcome;
   int swaps = 0;
 
@@ -32,6 +34,7 @@ class FakeStore final : public LockStore {
   Result<std::uint64_t> look() noexcept override { return word; }
   Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept override {
     ++swaps;
+    at_swap(expected, desired);
     Fate fate = Fate::kFine;
     if (!fates.empty()) {
       fate = fates.front();
@@ -76,6 +79,20 @@ TEST(LockCore, SwapThatTookEffectUnseenIsOurs) {
   EXPECT_EQ(acquire(store, milliseconds{0}).value(), store.word);
   EXPECT_EQ(store.word >> Held::kOwnerBits, 1U) << "acquired once, not twice";
   EXPECT_EQ(store.reopened, std::vector<bool>{false});
+}
+
+/// Two contenders that saw the same word may draw the same owner.
+TEST(LockCore, WordThatAnotherMadeTheSameIsNotOurs) {
+  FakeStore store;
+  store.at_swap = [&](std::uint64_t, std::uint64_t desired) { store.word = desired; };
+  EXPECT_EQ(acquire(store, milliseconds{0}).error().code(), Code::kWouldBlock);
+  EXPECT_EQ(store.swaps, 1);
+  store.word = kFirstToken + 5;
+  const Deadline soon = Clock::now() + milliseconds{50};
+  EXPECT_EQ(change_lock(store, kFirstToken + 5, kFirstToken + 6, soon).error().reason(),
+            Reason::kFenced);
+  // After an attempt whose outcome is not known it is.
+  EXPECT_TRUE(change_lock(store, kFirstToken + 5, kFirstToken + 6, soon, true).ok());
 }
 
 TEST(LockCore, SwapThatWasLostIsDoneAgain) {

@@ -1,10 +1,13 @@
 // Lanes that follow each other: what a broken one takes with it, what waits, what goes on.
 
+#include <atomic>
+#include <functional>
 #include <gtest/gtest.h>
 #include <memory>
 #include <sys/eventfd.h>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "posted_driver_fixture.h"
 #include "support/unique_fd.h"
@@ -38,7 +41,9 @@ class PostedRevivalTest : public PostedDriverTest {
                               .domain_index = 0,
                               .needs_keys = true,
                               .bounce = bounce_,
-                              .revivable = true},
+                              .revivable = true,
+                              .why_refused = [this](const auto& each) { return why_(each); },
+                              .revoked = [this](const auto& each) { return revoked_(each); }},
         ClientMetrics::create(registry_, TransportKind::kRdma).value(), [this] { ++told_broken_; });
   }
   /// Gives the driver another lane. False: it did not take it.
@@ -55,6 +60,20 @@ class PostedRevivalTest : public PostedDriverTest {
     return registered(
         make(opcode, index * 128, std::span{buffer_}.subspan(index * 256, 64), deadline));
   }
+  /// As many reads as one request: neighbours on both sides.
+  std::vector<OperationRecord*> joined_reads(std::size_t count) {
+    std::vector<OperationRecord*> reads;
+    for (std::size_t i = 0; i < count; ++i) {
+      reads.push_back(
+          &registered(make(Opcode::kRead, i * 64, std::span{buffer_}.subspan(i * 64, 64))));
+      if (i != 0) reads[i - 1]->next = reads[i];
+    }
+    submit(*reads.front());
+    return reads;
+  }
+
+  std::function<Reason(const OperationRecord&)> why_ = [](const auto&) { return Reason::kNone; };
+  std::function<Reason(const OperationRecord&)> revoked_ = why_;
 };
 
 TEST_F(PostedRevivalTest, PostedWriteIsUncertainAndReadGoesAgain) {
@@ -136,6 +155,116 @@ TEST_F(PostedRevivalTest, RefusedReadDoesNotGoAgain) {
   lane_->complete(0);
   wait_all(2);
   EXPECT_TRUE(behind.outcome.ok);
+}
+
+/// To ask takes locks under which lanes are taken.
+TEST_F(PostedRevivalTest, WhyItWasRefusedIsAskedWithoutTheLane) {
+  std::atomic<bool> free = false;
+  std::thread another;
+  why_ = [&](const OperationRecord& /*operation*/) {
+    another = std::thread{[&] {
+      driver_->settle_events();
+      free = true;
+    }};
+    for (int i = 0; i < 2000 && !free; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    EXPECT_TRUE(free) << "the lane is held";
+    EXPECT_EQ(told_broken_, 0) << "the server can still be asked";
+    EXPECT_EQ(sink_.ready(), 0U);
+    return Reason::kFenced;
+  };
+  submit(block(Opcode::kRead, 0));
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(1);
+  another.join();
+  EXPECT_EQ(operations_[0]->outcome.code, Code::kAccessRefused);
+  EXPECT_EQ(operations_[0]->outcome.reason, Reason::kFenced);
+  EXPECT_EQ(told_broken_, 1);
+  EXPECT_EQ(counted("access_refused"), 1);
+}
+
+/// In pieces, of which one is refused and the others flush, and what was not posted stays behind.
+TEST_F(PostedRevivalTest, RefusedOperationOfManyRequestsEndsOnce) {
+  why_ = [](const OperationRecord& /*operation*/) { return Reason::kRevoked; };
+  std::vector<std::byte> large(8000);
+  auto& write = make(Opcode::kWrite, 0, large);  // bounced, longer than the lane is deep
+  submit(write);
+  ASSERT_EQ(lane_->posted.size(), 4U);
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(1);
+  EXPECT_EQ(taken(), std::vector<OperationRecord*>{&write});
+  EXPECT_EQ(write.outcome.code, Code::kAccessRefused);
+  EXPECT_EQ(write.outcome.reason, Reason::kRevoked);
+  ASSERT_TRUE(follow());
+  EXPECT_EQ(lane_->posted.size(), 0U);
+  auto& next = make(Opcode::kWrite, 0, std::span{large}.first(1000));
+  submit(next);
+  EXPECT_EQ(lane_->posted.size(), 4U) << "its bounce slots have come back";
+}
+
+TEST_F(PostedRevivalTest, WhatWaitsOfARevokedGrantIsNotPosted) {
+  auto& first = block(Opcode::kRead, 0);
+  auto& other = block(Opcode::kRead, 1);
+  auto& second = block(Opcode::kRead, 2);
+  for (OperationRecord* each : {&first, &other, &second}) submit(*each);
+  driver_->interrupt(Reason::kPeerGone);
+  auto& meanwhile = block(Opcode::kWrite, 3);
+  submit(meanwhile);
+  EXPECT_EQ(sink_.ready(), 0U);
+  revoked_ = [&](const OperationRecord& each) {
+    return &each == &other ? Reason::kNone : Reason::kFenced;
+  };
+  ASSERT_TRUE(follow());
+  EXPECT_EQ(taken(), (std::vector<OperationRecord*>{&first, &second, &meanwhile}));
+  for (const OperationRecord* each : {&first, &second, &meanwhile}) {
+    EXPECT_EQ(each->outcome.code, Code::kAccessRefused);
+    EXPECT_EQ(each->outcome.reason, Reason::kFenced);
+  }
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  EXPECT_EQ(lane_->posted[0].request.remote_address, other.request.remote_address);
+  lane_->complete(0);
+  wait_all(1);
+  EXPECT_TRUE(other.outcome.ok);
+}
+
+/// The first refusal says it for all that wait.
+TEST_F(PostedRevivalTest, NeighboursOfARefusedOperationEndWithIt) {
+  bool known = false;
+  why_ = [&](const OperationRecord& /*operation*/) {
+    known = true;
+    return Reason::kFenced;
+  };
+  revoked_ = [&](const OperationRecord& /*each*/) {
+    return known ? Reason::kFenced : Reason::kNone;
+  };
+  for (std::size_t i = 0; i < 3; ++i) submit(block(Opcode::kRead, i));
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(3);
+  for (const auto& each : operations_) EXPECT_EQ(each->outcome.reason, Reason::kFenced);
+  EXPECT_EQ(lane_->posted.size(), 3U);
+}
+
+TEST_F(PostedRevivalTest, JoinedReadsGoAgain) {
+  const auto reads = joined_reads(3);
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  driver_->interrupt(Reason::kPeerGone);
+  EXPECT_EQ(sink_.ready(), 0U);
+  EXPECT_EQ(registry_->sum("remora_client_reads_reposted_total").value(), 3);
+  ASSERT_TRUE(follow());
+  ASSERT_EQ(lane_->posted.size(), 1U) << "as one request, again";
+  EXPECT_EQ(lane_->posted[0].request.length_bytes, 3 * 64U);
+  lane_->complete(0);
+  wait_all(3);
+  for (const OperationRecord* each : reads) EXPECT_TRUE(each->outcome.ok);
+}
+
+TEST_F(PostedRevivalTest, JoinedReadsThatAreRefusedEndTogether) {
+  why_ = [](const OperationRecord& /*operation*/) { return Reason::kFenced; };
+  const auto reads = joined_reads(3);
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(3);
+  EXPECT_EQ(taken(), reads);
+  for (const OperationRecord* each : reads) EXPECT_EQ(each->outcome.reason, Reason::kFenced);
 }
 
 TEST_F(PostedRevivalTest, WhatWaitsExpiresByItself) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 #include <optional>
+#include <poll.h>
 #include <utility>
 #include <vector>
 
@@ -157,6 +158,20 @@ TEST_F(RdmaLaneTest, InlineWritesAndNoticesAreCounted) {
 TEST_F(RdmaLaneTest, LastPlaceIsSignaled) {
   post(63);
   EXPECT_EQ(post(1), (Places{0}));
+}
+
+/// Whoever watches the descriptor of a lane that has broken would not sleep any more.
+TEST_F(RdmaLaneTest, ClosedLaneLeavesNoEventBehind) {
+  auto queue = rig_->device.create_completion_queue({.depth = 8, .events = true}).value();
+  ibv_cq* const raw = queue.raw();
+  auto lane =
+      rdma::make_lane({.pair = &*pair_, .to_error = [] {}, .destroy = [&] { fake_.raise(raw); }},
+                      std::move(queue), 1U << 20U, kDepth)
+          .value();
+  ASSERT_TRUE(lane->arm());
+  lane->close();
+  pollfd readable{.fd = lane->event_fd(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&readable, 1, 0), 0);
 }
 
 }  // namespace

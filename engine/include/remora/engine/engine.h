@@ -42,8 +42,10 @@ struct SessionEvent {
   Reason reason = Reason::kNone;
 };
 
-/// Called as it happens, by a thread of the engine's or by the one that finds out: they must not
-/// block, and may not destroy the engine. What they throw is logged and ignored. Any may be empty.
+/// Called as it happens, by a thread of the engine's or by the one that finds out, one at a time
+/// for each session and in order. They must not block. They may let go of regions and sessions, but
+/// for one in whose call they are called, and may not destroy the engine. What they throw is logged
+/// and ignored. Any may be empty.
 struct SessionHandlers {
   using Handler = std::function<void(const SessionEvent&)>;
   /// Its lanes are gone; the engine connects again. Operations wait within their deadlines.
@@ -55,7 +57,7 @@ struct SessionHandlers {
   Handler on_lost{};
   /// It has ended since the server runs with new memory: what was written before is gone.
   Handler on_stale{};
-  /// The server is about to stop.
+  /// The server is about to stop; once for each session, which works until it does.
   Handler on_drain{};
 };
 
