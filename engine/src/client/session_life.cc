@@ -266,7 +266,7 @@ Status SessionCore::resume(Deadline deadline) {
 /// What the server says of grants that went meanwhile is heard before anything is posted: each
 /// operation of one of them would break the lanes again. It says one thing at a time.
 void SessionCore::hear_of_grants(Deadline deadline) noexcept {
-  constexpr std::chrono::milliseconds kLook{1};
+  constexpr std::chrono::milliseconds kBetweenLooks{1};
   // Whoever keeps a grant in flight for longer is not waited for.
   constexpr std::chrono::milliseconds kPatience{100};
   std::uint64_t heard = 0;
@@ -276,7 +276,7 @@ void SessionCore::hear_of_grants(Deadline deadline) noexcept {
     ping.mutable_ping();
     if (!call(std::move(ping), "resume", deadline)) return;
     const Deadline until = std::min(deadline, Clock::now() + kPatience);
-    while (!revocations_.idle() && Clock::now() < until && sleep_unless_ended(kLook)) {
+    while (!revocations_.idle() && Clock::now() < until && sleep_unless_ended(kBetweenLooks)) {
     }
   } while (heard != events_heard_.load() && Clock::now() < deadline);
 }
