@@ -372,9 +372,16 @@ Result<std::shared_ptr<LocalMemory>> EngineCore::register_memory(std::span<std::
 namespace remora {
 
 Engine::Engine(std::shared_ptr<detail::EngineCore> core) noexcept : core_{std::move(core)} {}
-Engine::~Engine() = default;
+Engine::~Engine() {
+  if (core_ != nullptr) core_->handler_gate().close();
+}
 Engine::Engine(Engine&&) noexcept = default;
-Engine& Engine::operator=(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&& other) noexcept {
+  if (this == &other) return *this;
+  if (core_ != nullptr) core_->handler_gate().close();
+  core_ = std::move(other.core_);
+  return *this;
+}
 
 Result<Engine> Engine::open(const EngineOptions& options) {
   auto core = detail::EngineCore::create(options);

@@ -44,6 +44,32 @@ struct Dial {
   std::function<Result<std::unique_ptr<transport::ClientEndpoint>>(Deadline)> connect;
 };
 
+/// What the application's handlers are called through, until the engine is destroyed.
+class HandlerGate {
+ public:
+  /// While it lives, and if it is true, a handler may run.
+  class Pass {
+   public:
+    explicit Pass(HandlerGate& gate) noexcept;
+    ~Pass();
+    Pass(const Pass&) = delete;
+    Pass& operator=(const Pass&) = delete;
+    explicit operator bool() const noexcept { return open_; }
+
+   private:
+    HandlerGate& gate_;
+    bool open_ = false;
+  };
+  /// Nobody passes any more; returns when nobody is inside.
+  void close() noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable left_;
+  std::size_t inside_ = 0;
+  bool closed_ = false;
+};
+
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   static Result<std::shared_ptr<EngineCore>> create(EngineOptions options);
@@ -65,6 +91,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   /// See Engine::status_json().
   [[nodiscard]] std::string status_json() const;
+
+  [[nodiscard]] HandlerGate& handler_gate() noexcept { return handler_gate_; }
 
   // For sessions.
   /// Looks at all sessions often enough for a lease of that length.
@@ -122,6 +150,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   EngineOptions options_;
   Placement placement_;
   std::shared_ptr<ParallelCopy> parallel_copy_;
+  HandlerGate handler_gate_;
   mutable std::mutex mutex_;  // what follows; never on the data path
   std::condition_variable turn_over_;
   std::set<std::string> connecting_;  ///< the keys of sessions_ that have no session yet

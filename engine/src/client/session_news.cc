@@ -9,6 +9,24 @@
 
 namespace remora::detail {
 
+HandlerGate::Pass::Pass(HandlerGate& gate) noexcept : gate_{gate} {
+  const std::lock_guard lock{gate_.mutex_};
+  open_ = !gate_.closed_;
+  if (open_) ++gate_.inside_;
+}
+
+HandlerGate::Pass::~Pass() {
+  if (!open_) return;
+  const std::lock_guard lock{gate_.mutex_};
+  if (--gate_.inside_ == 0) gate_.left_.notify_all();
+}
+
+void HandlerGate::close() noexcept {
+  std::unique_lock lock{mutex_};
+  closed_ = true;
+  left_.wait(lock, [this] { return inside_ == 0; });
+}
+
 SessionCore::Turn::Turn(SessionCore& session) noexcept : session_{session} {
   session_.turning_.lock();
   ++session_.turns_;
@@ -51,6 +69,8 @@ void SessionCore::tell_news() noexcept {
 }
 
 void SessionCore::tell(const News& news) const noexcept {
+  const HandlerGate::Pass pass{engine_->handler_gate()};
+  if (!pass) return;
   try {
     (*news.handler)({.server = dial_.server, .transport = kind_, .reason = news.reason});
   } catch (const std::exception& error) {

@@ -309,7 +309,6 @@ Result<bool> ServerSession::resume() {
 /// What the client has got no answer about, or has closed without one, it will never use.
 void ServerSession::give_up_unknown() {
   const auto& known = wanted_->grants();
-  if (known.empty()) return;
   const std::unordered_set<std::uint64_t> held{known.begin(), known.end()};
   for (auto at = grants_.begin(); at != grants_.end();) {
     const auto next = std::next(at);

@@ -45,7 +45,7 @@ struct SessionEvent {
 /// Called as it happens, by a thread of the engine's or by the one that finds out, one at a time
 /// for each session and in order. They must not block. They may let go of regions and sessions, but
 /// for one in whose call they are called, and may not destroy the engine. What they throw is logged
-/// and ignored. Any may be empty.
+/// and ignored. When the engine has been destroyed none of them runs, or will. Any may be empty.
 struct SessionHandlers {
   using Handler = std::function<void(const SessionEvent&)>;
   /// Its lanes are gone; the engine connects again. Operations wait within their deadlines.
