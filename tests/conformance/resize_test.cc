@@ -85,8 +85,7 @@ TEST_P(ResizeTest, WithOperationsInFlightEachEndsOnce) {
     const Region region = other.open_region(uri(info.name), Rights::kAll).value();
     Queue queue = region.queue({.depth = 64}).value();
     std::vector<std::byte> page = noise(4096, static_cast<std::uint64_t>(round));
-    for (std::uint64_t i = 0; i < 64; ++i)
-      ASSERT_TRUE(queue.write(ByteOffset{i * 4096}, page, i));
+    for (std::uint64_t i = 0; i < 64; ++i) ASSERT_TRUE(queue.write(ByteOffset{i * 4096}, page, i));
     ASSERT_TRUE(ok(queue.submit()));
     ASSERT_TRUE(ok(session().resize_region(info.name, round % 2 == 0 ? 256_KiB : 512_KiB)));
     std::uint64_t seen = 0;
