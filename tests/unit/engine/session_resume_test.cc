@@ -29,13 +29,31 @@ using control::Request;
 using std::chrono::milliseconds;
 using transport::ControlMessage;
 
-/// With a descriptor that a set can hold.
+/// With a descriptor that a set can hold; for several threads.
 class ResumedLane final : public transport::FakeLane {
  public:
   using FakeLane::FakeLane;
   [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
+  transport::PostOutcome post(transport::Chain chain,
+                              std::uint64_t first_sequence) noexcept override {
+    const std::lock_guard lock{mutex_};
+    return FakeLane::post(chain, first_sequence);
+  }
+  std::size_t poll(std::span<transport::LaneCompletion> found) noexcept override {
+    const std::lock_guard lock{mutex_};
+    return FakeLane::poll(found);
+  }
+  void break_off() noexcept override {
+    const std::lock_guard lock{mutex_};
+    FakeLane::break_off();
+  }
+  void finish(std::uint64_t sequence) {
+    const std::lock_guard lock{mutex_};
+    complete(sequence);
+  }
 
  private:
+  std::mutex mutex_;
   UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
@@ -48,7 +66,7 @@ struct Script {
   };
   std::mutex mutex;  // what follows
   std::vector<Asked> asked;
-  std::vector<transport::FakeLane*> lanes;
+  std::vector<ResumedLane*> lanes;
   int connections = 0;
   bool reachable = true;
   std::uint64_t lease_ms = 60'000;
@@ -223,6 +241,10 @@ class SessionResumeTest : public ::testing::Test {
     Dial dial{.server = "script:1", .connect = [this](Deadline) { return connect(); }};
     session_ = SessionCore::start(engine_, std::move(dial), deadline()).value();
   }
+  void TearDown() override {
+    engine_->handler_gate().close();
+    session_.reset();
+  }
   static Deadline deadline() { return deadline_after(std::chrono::seconds{10}); }
   Result<std::unique_ptr<transport::ClientEndpoint>> connect() {
     const std::lock_guard lock{script_->mutex};
@@ -260,7 +282,7 @@ class SessionResumeTest : public ::testing::Test {
       if ((each.request.*what)()) found.push_back(each);
     return found;
   }
-  transport::FakeLane* last_lane() {
+  ResumedLane* last_lane() {
     const std::lock_guard lock{script_->mutex};
     return script_->lanes.back();
   }
@@ -355,7 +377,7 @@ TEST_F(SessionResumeTest, EventOfAnOldConnectionIsNotAcknowledgedOnTheNext) {
   EXPECT_EQ(asked(&Request::has_event_ack).size(), 0U);
   hang_up();
   EXPECT_TRUE(told_soon("IR"));
-  last_lane()->complete(0);
+  last_lane()->finish(0);
   owner.join();
   std::this_thread::sleep_for(milliseconds{50});
   EXPECT_EQ(asked(&Request::has_event_ack).size(), 0U);
@@ -455,14 +477,17 @@ TEST_F(SessionResumeTest, OnePingAtATimeIsInFlight) {
 
 /// The thread that connects again has the last handle then: it cannot end the session by itself.
 TEST_F(SessionResumeTest, HandlerMayLetGoOfTheLastHandle) {
-  for (const char when : {'I', 'R'}) {
-    at_news_ = [&, when](char what) {
-      if (what == when) session_.reset();
-    };
+  std::atomic<char> when = 'I';
+  at_news_ = [&](char what) {
+    if (what == when) session_.reset();
+  };
+  for (const char each : {'I', 'R'}) {
+    when = each;
     start();
     const std::weak_ptr<SessionCore> session = session_;
     hang_up();
-    EXPECT_TRUE(soon([&] { return session.expired(); })) << when;
+    EXPECT_TRUE(soon([&] { return session.expired(); })) << each;
+    engine_->handler_gate().close();  // it has returned, too
   }
 }
 
