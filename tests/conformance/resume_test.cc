@@ -161,6 +161,44 @@ TEST_P(LapseTest, EndsForGoodAndIsTold) {
 
 REMORA_CONFORMANCE(LapseTest);
 
+/// A server that is told to stop, and waits for its clients.
+class DrainNewsTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+  void configure(config::ServerConfig& config) const override { config.limits.drain_timeout = 20s; }
+  void configure_engine(EngineOptions& options) const override {
+    options.handlers.on_drain = [this](const SessionEvent& event) {
+      EXPECT_EQ(event.transport, transport());
+      EXPECT_EQ(event.reason, Reason::kDraining);
+      ++told_;
+    };
+  }
+  mutable std::atomic<int> told_{0};
+};
+
+TEST_P(DrainNewsTest, IsToldToEachSessionWhichGoesOnAndLeavesByItself) {
+  const auto began = Clock::now();
+  std::thread stopping;
+  {
+    const Region region = make_region();
+    stopping = std::thread{[this] { server().stop(); }};
+    for (int i = 0; i < 1000 && told_ == 0; ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(told_, 1);
+    const std::vector<std::byte> bytes = noise(4096, 7);
+    EXPECT_TRUE(ok(region.write(ByteOffset{0}, bytes))) << "it works until it does not";
+    std::vector<std::byte> into(4096);
+    EXPECT_TRUE(ok(region.read(ByteOffset{0}, into)));
+    EXPECT_TRUE(same_bytes(into, bytes));
+    EXPECT_TRUE(ok(session().stat(region.info().name)));
+  }
+  end_session();
+  stopping.join();
+  EXPECT_LT(Clock::now() - began, 15s) << "nobody was there any more";
+  EXPECT_EQ(told_, 1);
+}
+
+REMORA_CONFORMANCE(DrainNewsTest);
+
 /// A server that dies or stands still, and is there again.
 class ServerReturnTest : public ConformanceTest {
  protected:
