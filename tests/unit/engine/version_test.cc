@@ -163,6 +163,7 @@ TEST(ServersOfVersionOne, GetOnlyRequestsThatTheyKnow) {
     EXPECT_TRUE(session.remove_region("r").ok());
   }
   std::vector<v1::Request::BodyCase> kinds;
+  kinds.reserve(asked.size());
   for (const v1::Request& request : asked) kinds.push_back(request.body_case());
   const std::vector<v1::Request::BodyCase> expected{
       v1::Request::kHello, v1::Request::kCreate, v1::Request::kList,  v1::Request::kStat,
