@@ -309,6 +309,7 @@ TEST_F(AuthPeersTest, TheOldestOfTooManyHalfOpenOnesGoes) {
   const Engine client = engine("alice", alice_);
   const Session session = client.connect(uri()).value();
   std::vector<std::unique_ptr<RawChannel>> silent;
+  silent.reserve(6);
   for (int i = 0; i < 6; ++i) silent.push_back(std::make_unique<RawChannel>(address_));
   EXPECT_TRUE(silent[0]->ended(500ms));
   EXPECT_TRUE(silent[1]->ended(500ms));

@@ -98,6 +98,7 @@ TEST_P(CrowdTest, ConnectsAtOnceAreServedUpToTheLimit) {
     std::vector<std::optional<Region>> regions(clients);
     std::atomic<std::size_t> served{0}, refused{0}, next{0};
     std::vector<std::thread> threads;
+    threads.reserve(20);
     for (int thread = 0; thread < 20; ++thread)
       threads.emplace_back([&] {
         for (std::size_t i = next++; i < clients; i = next++) {
@@ -158,6 +159,7 @@ TEST_P(CrowdTest, OneByteASecondIsNotWaitedFor) {
   for (std::uint64_t round = 0; round < count; ++round) {
     const auto began = Clock::now();
     std::vector<RawSocket> slow;
+    slow.reserve(20);
     for (int i = 0; i < 20; ++i) slow.emplace_back(transport(), server().port());
     for (const char byte : {'R', 'M', 'R'}) {
       for (const RawSocket& one : slow) one.say({&byte, 1});

@@ -28,7 +28,7 @@ class LoadTest : public FaultTest {
     load.rate = over_rdma() ? 1000 : 4000;
     load.duration = over_rdma() ? 6s : 1s;
     const RegionView view = server.view("t0").value();
-    const LoadReport report = run_load(
+    LoadReport report = run_load(
         load, [] { return false; }, [&] { lie(view); });
     server.stop();
     return report;

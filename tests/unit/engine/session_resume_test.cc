@@ -320,6 +320,7 @@ class SessionResumeTest : public ::testing::Test {
 TEST_F(SessionResumeTest, GrantsThatAreHeldAreSaidAndNoClosesAreSent) {
   start();
   std::vector<Region> regions;
+  regions.reserve(20);
   for (int i = 0; i < 20; ++i) regions.push_back(open());
   set_reachable(false);
   hang_up();
@@ -338,6 +339,7 @@ TEST_F(SessionResumeTest, GrantsThatAreHeldAreSaidAndNoClosesAreSent) {
 TEST_F(SessionResumeTest, ClosesThatAreNotWaitedForKeepWithinWhatMayBeUnanswered) {
   start();
   std::vector<Region> regions;
+  regions.reserve(20);
   for (int i = 0; i < 20; ++i) regions.push_back(open());
   {
     const std::lock_guard lock{script_->mutex};
@@ -390,6 +392,7 @@ TEST_F(SessionResumeTest, RevocationsAreHeardBeforeItGoesOn) {
   start();
   constexpr std::size_t kGone = 3;
   std::vector<Region> gone;
+  gone.reserve(kGone);
   for (std::size_t i = 0; i < kGone; ++i) gone.push_back(open());
   const Region stays = open();
   std::array<std::byte, 64> bytes{};
@@ -432,6 +435,7 @@ TEST_F(SessionResumeTest, AcknowledgementForWhichThereIsNoRoomComesLater) {
     };
   }
   std::vector<std::thread> callers;
+  callers.reserve(transport::kControlRequestsMax);
   for (std::size_t i = 0; i < transport::kControlRequestsMax; ++i)
     callers.emplace_back([&] {
       Request request;
