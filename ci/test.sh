@@ -19,11 +19,12 @@ dev        |1500|  |build dev with every public header alone; native tests
 soak       | 300|  |a random fault every 10 s under load: a minute over tcp, one over shm
 quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 600|  |install, move the prefix, build outside projects against it
-vm         |1500|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
+vm         |2100|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
 asan       |1800|  |build asan-ubsan; native tests
 tsan       |1200|  |build and run the shm and tcp conformance and metrics tests under ThreadSanitizer
 fuzz       | 900|  |build fuzz; every fuzzer over its corpus, then 30 s each, two at a time
-tidy       |1800|  |clang-tidy-14 on our sources
+tidy       |1800|  |clang-tidy-14 on the sources of the product
+tidy-tests |2400|f |clang-tidy-14 on the sources of the tests
 vm-asan    |3600|f |rxe tests in the guest with AddressSanitizer
 vm-repeat  |3600|f |rxe tests in the guest, three times over; two guests, three times over
 docker     |3600|f |the images built without a registry, and run in the guest by podman
@@ -167,7 +168,7 @@ vm_ctest() {
     echo "not ok - rxe tests # no test carries the label rxe"
     return 1
   fi
-  ci/vm/run.sh --memory 4G --timeout 1200 -- env REMORA_REQUIRE_DEVICE=1 \
+  ci/vm/run.sh --memory 4G --timeout 1500 -- env REMORA_REQUIRE_DEVICE=1 \
     "$root/ci/run_ctest.sh" "$root/$tree" -L rxe "$@"
 }
 
@@ -253,7 +254,8 @@ stage_fuzz() {
   tests/fuzz/run.sh --seconds 30
 }
 
-stage_tidy() {
+# tidy_of FOLDER...: clang-tidy there.
+tidy_of() {
   cmake --preset tidy >"$logs/configure-tidy.log" 2>&1 || {
     cat "$logs/configure-tidy.log"
     return 1
@@ -261,8 +263,12 @@ stage_tidy() {
   local generated
   mapfile -t generated < <(ninja -C build/tidy -t targets all | sed -n 's/^\([^ ]*\.pb\.h\): .*/\1/p')
   if ((${#generated[@]})); then ninja -C build/tidy "${generated[@]}"; fi
-  ci/tidy.py --build build/tidy -j "$jobs"
+  ci/tidy.py --build build/tidy -j "$jobs" "$@"
 }
+
+stage_tidy() { tidy_of verbs engine config metrics apps; }
+
+stage_tidy_tests() { tidy_of tests; }
 
 stage_vm_asan() {
   build asan-ubsan
