@@ -34,9 +34,9 @@ Word get(std::span<const std::byte> block, std::size_t at) noexcept {
 }
 
 std::uint32_t sum_of(std::span<const std::byte> block) noexcept {
-  constexpr std::array<std::byte, 4> kNone{};
+  constexpr std::array<std::byte, 4> kNoSum{};
   const std::uint32_t front = crc32c(block.first(kSumAt));
-  return crc32c(block.subspan(kPatternAt), crc32c(kNone, front));
+  return crc32c(block.subspan(kPatternAt), crc32c(kNoSum, front));
 }
 
 bool all_zero(std::span<const std::byte> block) noexcept {
