@@ -519,7 +519,8 @@ void ServerCore::on_room() noexcept {
 }
 
 /// `only`: unless the name is another's by now. False: there is no such session.
-bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSession* only) noexcept {
+bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSession* only,
+                             std::optional<ServerMetrics::Refusal> refused) noexcept {
   Attached ended;
   bool kept = false;
   {
@@ -535,6 +536,7 @@ bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSessi
     kept = keep(ended.session, why);
   }
   metrics_.session_ended(why);
+  if (refused) metrics_.session_refused(*refused);  // before its client can see it
   if (loop_ != nullptr && ended.watch != 0) loop_->drop(ended.watch);
   ended.session->endpoint().shutdown();
   if (kept) return true;
@@ -681,8 +683,7 @@ void ServerCore::end_late_arrivals() noexcept {
 
 /// Control thread.
 void ServerCore::end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept {
-  if (!end_session(id, SessionEnd::kNoHello)) return;
-  metrics_.session_refused(why);
+  if (!end_session(id, SessionEnd::kNoHello, nullptr, why)) return;
   if (why == ServerMetrics::Refusal::kHalfOpen)
     log::debug("session {:x}: another one takes its place (limits.half_open_max); ended", id);
   else

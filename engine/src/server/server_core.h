@@ -171,7 +171,8 @@ class ServerCore {
   void on_room() noexcept;
   using SessionEnd = ServerMetrics::SessionEnd;
   void hung_up(const std::shared_ptr<ServerSession>& session) noexcept;
-  bool end_session(std::uint64_t id, SessionEnd why, const ServerSession* only = nullptr) noexcept;
+  bool end_session(std::uint64_t id, SessionEnd why, const ServerSession* only = nullptr,
+                   std::optional<ServerMetrics::Refusal> refused = {}) noexcept;
   void end_late_arrivals() noexcept;
   void end_silent_sessions() noexcept;
   void forget_lapsed_sessions() noexcept;
