@@ -80,7 +80,7 @@ part() {
 }
 
 fuzz() {
-  local name=$1 work=$build/work/$1 options status=0
+  local name=$1 work=$build/runs/$1 options status=0
   local program=$build/tests/fuzz/$name corpus=$source_dir/corpus/$name
   rm -rf "$work"
   mkdir -p "$work/corpus" "$build/findings/$name"

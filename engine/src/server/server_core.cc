@@ -675,10 +675,7 @@ void ServerCore::end_late_arrivals() noexcept {
     for (const auto& [id, attached] : sessions_)
       if (attached.session->late(now, config_.limits.handshake_timeout)) late.push_back(id);
   }
-  for (const std::uint64_t id : late) {
-    log::debug("session {:x}: no hello in time", id);
-    end_unheard(id, ServerMetrics::Refusal::kNoHello);
-  }
+  for (const std::uint64_t id : late) end_unheard(id, ServerMetrics::Refusal::kNoHello);
 }
 
 /// Control thread.
