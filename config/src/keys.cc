@@ -486,8 +486,8 @@ constexpr std::array kKeys{
     ranged("limits.request_timeout", KeyType::kDuration, 100 * kMillisecond, kHour, kRequestTimeout,
            "Longest time for one control request; creating a region includes zeroing it."),
     ranged("limits.session_lease", KeyType::kDuration, 1000 * kMillisecond, kHour, kSessionLease,
-           "A session whose client has said nothing for so long loses its lanes. Clients say "
-           "something every quarter of it."),
+           "A session whose client has said nothing for so long loses its lanes, but for "
+           "those over shm, whose memory stays mapped. Clients say something every quarter of it."),
     ranged("limits.session_keep", KeyType::kDuration, 0, kHour, kSessionKeep,
            "A session that has lost its client keeps what it has open for so long, for the client "
            "to come back to; 0s: it ends at once."),

@@ -175,8 +175,9 @@ struct Limits {
   std::chrono::nanoseconds handshake_timeout = std::chrono::seconds{5};
   /// A control request (create, open, remove) that takes longer is answered kTimedOut.
   std::chrono::nanoseconds request_timeout = std::chrono::seconds{30};
-  /// A session whose client has said nothing for so long loses its lanes. Clients say something
-  /// every quarter of it; a server that was itself stopped begins to count anew.
+  /// A session whose client has said nothing for so long loses its lanes, but for those over shm,
+  /// whose memory stays mapped. Clients say something every quarter of it; a server that was itself
+  /// stopped begins to count anew.
   std::chrono::nanoseconds session_lease = std::chrono::seconds{10};
   /// A session that has lost its client keeps what it has open for so long, for the client to come
   /// back to. 0: it ends at once.
