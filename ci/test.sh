@@ -25,11 +25,14 @@ tsan       |1200|  |build and run the shm and tcp conformance and metrics tests 
 fuzz       | 900|  |build fuzz; every fuzzer over its corpus, then 30 s each, two at a time
 tidy       |1800|  |clang-tidy-14 on the sources of the product
 tidy-tests |2400|f |clang-tidy-14 on the sources of the tests
+vm-long    |3600|f |what the guests are spared in vm: slow tests, ci/vm's faults, all of conformance in two
 vm-asan    |3600|f |rxe tests in the guest with AddressSanitizer
 vm-repeat  |3600|f |rxe tests in the guest, three times over; two guests, three times over
 docker     |3600|f |the images built without a registry, and run in the guest by podman
 fresh      |5400|f |ci/quickstart.sh and ci/test.sh in a new Debian root
 "
+# Suites that the `vm` stage repeats between two hosts: what wires, orders, locks and refuses.
+two_hosts_suites='*/ErrorTest.*:*/FenceTest.*:*/LanesTest.*:*/LifecycleTest.*:*/LockTest.*:*/QueueTest.*'
 # Test folders built and run under ThreadSanitizer.
 tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance)
 
@@ -145,8 +148,8 @@ stage_install() {
 stage_vm() {
   build dev
   local status=0
-  ci/vm/test.sh || status=1
-  vm_ctest build/dev || status=1
+  ci/vm/test.sh quick || status=1
+  vm_ctest build/dev '^rxe$' || status=1
   if ci/vm/run.sh --timeout 600 -- "$root/ci/quickstart-run.sh" --bin "$root/build/dev" \
     --transport rdma --seconds 1; then
     ok "quickstart: in the guest, over rdma"
@@ -154,32 +157,32 @@ stage_vm() {
     echo "not ok - quickstart: in the guest, over rdma"
     status=1
   fi
-  vm_two_guests || status=1
+  vm_two_guests "--gtest_filter=${two_hosts_suites}" || status=1
   return "$status"
 }
 
-# The tests that need a device, in one guest. A missing device fails them there.
+# vm_ctest TREE LABEL: tests that need a device, in one guest. A missing device fails them there.
 vm_ctest() {
-  local tree=$1
-  shift
+  local tree=$1 label=$2
   # CTest lists the tests of every program before it selects some: once here is faster than there.
-  ctest --test-dir "$tree" -N -L rxe >"$logs/rxe-list.log" 2>&1
+  ctest --test-dir "$tree" -N -L "$label" >"$logs/rxe-list.log" 2>&1
   if grep -q '^Total Tests: 0' "$logs/rxe-list.log"; then
-    echo "not ok - rxe tests # no test carries the label rxe"
+    echo "not ok - rxe tests # no test carries the label $label"
     return 1
   fi
   ci/vm/run.sh --memory 4G --timeout 1500 -- env REMORA_REQUIRE_DEVICE=1 \
-    "$root/ci/run_ctest.sh" "$root/$tree" -L rxe "$@"
+    "$root/ci/run_ctest.sh" "$root/$tree" -L "$label"
 }
 
-# What wants client and server on two hosts runs in both guests, and learns from its environment
-# which one it is (ci/vm/README.md): every tests/**/two_guests*.sh, and the verbs suite's own tests.
+# vm_two_guests [GTEST_ARGUMENT...]: what wants client and server on two hosts runs in both guests,
+# and learns from its environment which one it is (ci/vm/README.md): every tests/**/two_guests*.sh,
+# with the arguments, and the verbs suite's own tests.
 vm_two_guests() {
   local script scripts status=0
   vm_pair "verbs" "$root/build/dev/tests/rxe/rxe_verbs" '--gtest_filter=*TwoGuests*' || status=1
   mapfile -t scripts < <(git ls-files -- 'tests/*two_guests*.sh')
   for script in "${scripts[@]}"; do
-    vm_pair "$(basename "$(dirname "$script")")" "$root/$script" "$root/build/dev" || status=1
+    vm_pair "$(basename "$(dirname "$script")")" "$root/$script" "$root/build/dev" "$@" || status=1
   done
   return "$status"
 }
@@ -270,9 +273,18 @@ stage_tidy() { tidy_of verbs engine config metrics apps; }
 
 stage_tidy_tests() { tidy_of tests; }
 
+stage_vm_long() {
+  build dev
+  local status=0
+  ci/vm/test.sh faults || status=1
+  vm_ctest build/dev '^rxe-long$' || status=1
+  vm_two_guests || status=1
+  return "$status"
+}
+
 stage_vm_asan() {
   build asan-ubsan
-  vm_ctest build/asan-ubsan
+  vm_ctest build/asan-ubsan '^rxe$'
 }
 
 stage_vm_repeat() {
@@ -280,7 +292,7 @@ stage_vm_repeat() {
   local round status=0
   for round in 1 2 3; do
     echo "round $round"
-    vm_ctest build/dev || status=1
+    vm_ctest build/dev '^rxe' || status=1
     vm_two_guests || status=1
   done
   return "$status"

@@ -181,8 +181,8 @@ def main():
     parser.add_argument("--cache", default=os.path.join(root, "build/.tidy-cache"))
     parser.add_argument("--clang-tidy", default="clang-tidy-14")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--together", type=int, default=8, metavar="N",
-                        help="read up to N units as one (default: 8)")
+    parser.add_argument("--together", type=int, default=24, metavar="N",
+                        help="read up to N units as one (default: 24)")
     parser.add_argument("paths", nargs="*", help="check only sources under these (default: all)")
     options = parser.parse_args()
 

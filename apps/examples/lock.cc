@@ -13,7 +13,7 @@
 
 #include <remora/remora.h>
 
-using namespace remora::literals;
+using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
 using remora::ByteOffset;
 
 int main(int argc, char** argv) try {

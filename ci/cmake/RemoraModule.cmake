@@ -50,6 +50,14 @@ function(remora_add_executable name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} remora_warnings)
 endfunction()
 
+# remora_add_counted_program(NAME SOURCES ... LIBRARIES ...): its instructions are counted. Always
+# optimised, whatever the tree is, and each source by itself.
+function(remora_add_counted_program name)
+  remora_add_executable(${name} ${ARGN})
+  target_compile_options(${name} PRIVATE -O2)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+endfunction()
+
 # remora_add_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [ENVIRONMENT ...])
 # A GoogleTest program; every case is a CTest test of its own. The label rxe marks what needs a device.
 function(remora_add_test name)

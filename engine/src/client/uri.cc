@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 
 #include <remora/config/server_config.h>
@@ -39,7 +40,11 @@ Status parse_authority(std::string_view authority, Uri& uri) {
     uri.host = authority.substr(0, colon);
     if (colon != std::string_view::npos) port = authority.substr(colon);
   }
-  if (uri.host.empty() || uri.host.find_first_of(" \t@") != std::string::npos)
+  // Brackets stand around an address of IP version 6, never within a name: remora://[[]
+  const auto is_of_no_host = [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || c == '@' || c == '[' || c == ']';
+  };
+  if (uri.host.empty() || std::any_of(uri.host.begin(), uri.host.end(), is_of_no_host))
     return wrong("URI host", uri.host);
   if (port.empty()) return {};
   port.remove_prefix(1);

@@ -198,6 +198,7 @@ int main(int argc, char** argv) {
     else
       run_alone(region, slot, times);
   }
-  std::cout << times << '\n';
+  std::cout << "recorded " << engine->registry().sum("remora_client_operations_total").value()
+            << '\n';
   return EXIT_SUCCESS;
 }

@@ -51,6 +51,16 @@ class ResumedLane final : public transport::FakeLane {
     const std::lock_guard lock{mutex_};
     complete(sequence);
   }
+  /// Also where operations still go on in another thread.
+  bool soon_posted(std::size_t count) {
+    const auto posted_so_many = [&] {
+      const std::lock_guard lock{mutex_};
+      return posted.size() >= count;
+    };
+    for (int i = 0; i < 5000 && !posted_so_many(); ++i)
+      std::this_thread::sleep_for(milliseconds{1});
+    return posted_so_many();
+  }
 
  private:
   std::mutex mutex_;
@@ -414,7 +424,8 @@ TEST_F(SessionResumeTest, RevocationsAreHeardBeforeItGoesOn) {
   }
   ASSERT_TRUE(told_soon("IR"));
   EXPECT_EQ(asked(&Request::has_event_ack).size(), kGone);
-  ASSERT_EQ(last_lane()->posted.size(), 1U);
+  ASSERT_TRUE(last_lane()->soon_posted(1));  // its handlers are told first
+  EXPECT_EQ(last_lane()->posted.size(), 1U);
   EXPECT_EQ(last_lane()->posted[0].request.remote_key, 4U);
   std::size_t refused = 0;
   for (const Completion& completion : queue.wait(kGone)) {

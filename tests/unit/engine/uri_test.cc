@@ -34,6 +34,9 @@ TEST(Uri, WrongPartsAreNamedAndWhatIsExpectedThere) {
   EXPECT_EQ(fault("remora:///r"), "URI host: (nothing)");
   EXPECT_EQ(fault("remora://me@h/r"), "URI host: me@h");
   EXPECT_EQ(fault("remora://[::1/r"), "URI host: [::1");
+  EXPECT_EQ(fault("remora://[[::1]/r"), "URI host: [::1");
+  EXPECT_EQ(fault("remora://h]/r"), "URI host: h]");
+  EXPECT_EQ(fault("remora://h\n/r"), "URI host: h?");
   EXPECT_EQ(fault("remora://h:0/r"), "URI port: 0");
   EXPECT_EQ(fault("remora://h:65536/r"), "URI port: 65536");
   EXPECT_EQ(fault("remora://h:/r"), "URI port: (nothing)");
