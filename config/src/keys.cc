@@ -359,6 +359,8 @@ constexpr auto kClientQuota =
     optional_number([](auto& c, std::size_t i) -> auto& { return c.clients[i].quota_bytes; });
 constexpr auto kHalfOpenMax =
     number([](auto& c, std::size_t) -> auto& { return c.limits.half_open_max; });
+constexpr auto kResumesPerMinute =
+    number([](auto& c, std::size_t) -> auto& { return c.limits.resumes_per_minute; });
 constexpr auto kRequestsPerSecond =
     number([](auto& c, std::size_t) -> auto& { return c.limits.requests_per_second; });
 constexpr auto kSessionsMax =
@@ -500,6 +502,9 @@ constexpr std::array kKeys{
     ranged("limits.requests_per_second", KeyType::kNumber, 10, 1'000'000, kRequestsPerSecond,
            "Control requests of one session; twice as many may come at once. A client that asks "
            "more often loses its session."),
+    ranged("limits.resumes_per_minute", KeyType::kNumber, 1, 1'000'000, kResumesPerMinute,
+           "How often a session that has lost a lane or its connection may come back. Each access "
+           "that is refused breaks a lane: a client that tries keys loses its session."),
     ranged("limits.revoke_grace", KeyType::kDuration, kMillisecond, kMinute, kRevokeGrace,
            "A client whose grant is taken back gets this long to stop using it; then it goes "
            "anyway."),

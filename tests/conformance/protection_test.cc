@@ -2,13 +2,20 @@
 /// client library. Refused means refused by its NIC (rdma) or its process (tcp), with every byte of
 /// the pool as it was.
 
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <gtest/gtest.h>
+#include <map>
 #include <optional>
+#include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <remora/engine/engine.h>
 #include <remora/engine/server.h>
+#include <remora/verbs/connector.h>
 
 #include "raw_session.h"
 #include "support/expect.h"
@@ -16,6 +23,7 @@
 #include "support/resources.h"
 #include "support/server.h"
 #include "support/transport.h"
+#include "transport/rdma_wire.h"
 
 namespace remora::test {
 namespace {
@@ -201,6 +209,47 @@ TEST_P(ProtectionTest, KeyOfAClosedGrantIsRefused) {
   EXPECT_TRUE(unchanged());
 }
 
+/// Each refusal breaks a lane, and the session comes back, to try another key.
+TEST_P(ProtectionTest, SessionThatIsRefusedTooOftenEndsAndIsToldWhy) {
+  constexpr std::uint32_t kMost = 5;
+  server_->stop();
+  config::ServerConfig config = server_config(GetParam(), {.piece_bytes = 1U << 20U});
+  config.limits.resumes_per_minute = kMost;
+  server_ = Server::start(config).value();
+  address_ = {listen_address(GetParam()), server_->port()};
+  for (const char* name : {"left", "target", "right"}) {
+    make(name, kRegionBytes);
+    ASSERT_TRUE(ok(server_->view(name).value().write(
+        ByteOffset{0}, models_[static_cast<std::size_t>(name[0] == 't') +
+                               2 * static_cast<std::size_t>(name[0] == 'r')])));
+  }
+  transport::LaneTicket first{};
+  std::optional<RawSession> session{std::in_place, address_, GetParam(), &first};
+  first = session->ticket();
+  for (std::uint32_t times = 0; times <= kMost; ++times) {
+    const auto [start, length, address, key] = session->open("target", Rights::kRead).extents[0];
+    EXPECT_EQ(session->run(Opcode::kWrite, address, key, 8), CompletionStatus::kRemoteAccessError);
+    session.reset();
+    if (times < kMost) {
+      session.emplace(address_, GetParam(), &first);
+      ASSERT_EQ(session->ticket().session_id, first.session_id) << "it was not resumed";
+      continue;
+    }
+    try {
+      session.emplace(address_, GetParam(), &first);
+      ADD_FAILURE() << "it was resumed once more";
+    } catch (const Exception& refused) {
+      EXPECT_EQ(refused.error().code(), Code::kLimitExceeded) << refused.what();
+      EXPECT_EQ(refused.error().reason(), Reason::kTooOften);
+      EXPECT_EQ(refused.error().subject(), "limits.resumes_per_minute");
+    }
+  }
+  EXPECT_TRUE(unchanged());
+  // It has ended, and its client may begin another.
+  session.emplace(address_, GetParam(), &first);
+  EXPECT_NE(session->ticket().session_id, first.session_id);
+}
+
 TEST_P(ProtectionTest, EachExtentEndsWhereItEnds) {
   // Large enough to be cut at every piece, with the pool's other regions around it.
   make("long", 3_MiB);
@@ -239,6 +288,118 @@ std::vector<TransportKind> checked_transports() {
   std::vector<TransportKind> found = transports_under_test();
   std::erase(found, TransportKind::kShm);  // who may map a region may do anything to it
   return found;
+}
+
+/// What is forged, one of them a request.
+enum class Forgery : std::uint8_t {
+  kWrongKey,
+  kOldKey,
+  kOthersKey,
+  kBefore,    // ends within
+  kBeyond,    // begins within
+  kBehind,    // begins at the end
+  kWrapping,  // ends beyond the last address
+  kReadOnly,
+  kZeroLength,  // with a wrong key: refused or without effect, as devices do
+  kCount
+};
+
+/// A hundred (REMORA_FAULT_ROUNDS=long: a thousand) of them, of all kinds in a row that a seed
+/// decides, each on a session of its own, beside one whose requests all succeed.
+TEST_P(ProtectionTest, ForgeriesOfEveryKindAreRefused) {
+  const char* const rounds = std::getenv("REMORA_FAULT_ROUNDS");
+  const int count = rounds != nullptr && std::string_view{rounds} == "long" ? 1000 : 100;
+  std::mt19937_64 random{2471};
+  const auto below = [&](std::uint64_t bound) { return random() % bound; };
+  RawSession neighbour{address_, GetParam()};
+  const RawSession::Grant right = neighbour.open("right", Rights::kAll);
+  std::map<CompletionStatus, int> ends;
+  for (int i = 0; i < count; ++i) {
+    const auto forgery = static_cast<Forgery>(i % static_cast<int>(Forgery::kCount));
+    SCOPED_TRACE("request " + std::to_string(i) + ", kind " + std::to_string(i % 9));
+    RawSession forger{address_, GetParam()};
+    const bool read_only = forgery == Forgery::kReadOnly;
+    const RawSession::Grant own = forger.open("target", read_only ? Rights::kRead : Rights::kAll);
+    std::uint64_t address = own.extents[0].remote_address;
+    std::uint32_t key = own.extents[0].remote_key;
+    constexpr std::array kOpcodes{Opcode::kRead, Opcode::kWrite, Opcode::kFetchAdd,
+                                  Opcode::kCompareSwap};
+    const Opcode opcode = read_only ? kOpcodes[1 + below(3)] : kOpcodes[below(4)];
+    const bool atomic = opcode == Opcode::kFetchAdd || opcode == Opcode::kCompareSwap;
+    std::uint32_t length = atomic ? 8 : static_cast<std::uint32_t>(8 + below(4000));
+    switch (forgery) {
+      case Forgery::kWrongKey: key ^= static_cast<std::uint32_t>(1 + below(0xffff'fffe)); break;
+      case Forgery::kOldKey: forger.close(own); break;
+      case Forgery::kOthersKey:
+        if (key == right.extents[0].remote_key) continue;  // each has numbers of its own
+        address = right.extents[0].remote_address;
+        key = right.extents[0].remote_key;
+        break;
+      case Forgery::kBefore: address -= atomic ? 8 : 1 + below(length - 1); break;
+      case Forgery::kBeyond: address += kRegionBytes - (atomic ? 0 : length - 1); break;
+      case Forgery::kBehind: address += kRegionBytes; break;
+      case Forgery::kWrapping: address = std::uint64_t{0} - 8; break;
+      case Forgery::kReadOnly: break;
+      case Forgery::kZeroLength:
+        key ^= 0x500;
+        length = atomic ? 8 : 0;
+        break;
+      case Forgery::kCount: FAIL();
+    }
+    SCOPED_TRACE(
+        "opcode " + std::to_string(static_cast<int>(opcode)) + ", " + std::to_string(length) +
+        " bytes, " +
+        std::to_string(static_cast<std::int64_t>(address - own.extents[0].remote_address)));
+    CompletionStatus end{};
+    ASSERT_NO_THROW(end = forger.run(opcode, address, key, length));
+    ++ends[end];
+    EXPECT_TRUE(end == CompletionStatus::kRemoteAccessError || length == 0) << to_string(end);
+    ASSERT_EQ(neighbour.run(Opcode::kRead, right.extents[0].remote_address,
+                            right.extents[0].remote_key, 64),
+              CompletionStatus::kSuccess);
+    if (i % 10 != 9) continue;
+    ASSERT_TRUE(unchanged());
+    neighbour.close(neighbour.open("left", Rights::kRead));  // it is heard of, and does not lapse
+  }
+  EXPECT_TRUE(unchanged());
+  for (const auto& [status, times] : ends)
+    std::printf("%s: %d\n", std::string{to_string(status)}.c_str(), times);
+}
+
+/// A message that takes the right of a key back, with the key of somebody else's grant.
+TEST_P(ProtectionTest, ForeignInvalidationTakesNoGrant) {
+  if (GetParam() != TransportKind::kRdma) GTEST_SKIP() << "only a NIC has such a message";
+  RawSession owner{address_, GetParam()};
+  const RawSession::Grant target = owner.open("target", Rights::kAll);
+  for (int i = 0; i < 20; ++i) {
+    RawSession attacker{address_, GetParam()};
+    const Deadline deadline = Clock::now() + std::chrono::seconds{20};
+    const auto server = verbs::Address::parse(address_.host, address_.port).value();
+    auto connector = verbs::Connector::resolve(server, deadline).value();
+    const auto domain = connector.device().allocate_domain().value();
+    const auto queue = connector.device().create_completion_queue({.depth = 4}).value();
+    verbs::QueuePairBuilder<verbs::Rc> builder{domain, queue, queue};
+    builder.send_depth(4).receive_depth(1).timeout(transport::rdma::kAckTimeoutSoftware);
+    connector.create_queue_pair(builder).value();
+    const auto introduction =
+        transport::rdma::Introduction{.purpose = transport::rdma::Purpose::kLane,
+                                      .ticket = attacker.ticket()}
+            .to_wire();
+    auto lane = connector.connect(deadline, {.private_data = introduction}).value();
+    std::vector<std::byte> message(transport::rdma::kNoticeWireBytes);
+    const auto memory = domain.register_bytes(message, verbs::Access::kLocalWrite).value();
+    auto batch = lane.queue_pair().start();
+    batch.send_with_invalidate(1, memory.slice(0, message.size()), target.extents[0].remote_key);
+    batch.post().value();
+    std::array<verbs::Completion, 1> storage;
+    while (Clock::now() < deadline && queue.poll(storage).value().empty()) {
+    }
+    for (const Opcode opcode : {Opcode::kRead, Opcode::kFetchAdd})
+      ASSERT_EQ(
+          owner.run(opcode, target.extents[0].remote_address, target.extents[0].remote_key, 8),
+          CompletionStatus::kSuccess)
+          << "round " << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Protection, ProtectionTest, testing::ValuesIn(checked_transports()),

@@ -17,7 +17,9 @@ constexpr std::size_t kLocalBytes = 4096;
 constexpr std::uint32_t kLaneDepth = 16;
 }  // namespace
 
-RawSession::RawSession(const ServerAddress& server, TransportKind transport) : local_(kLocalBytes) {
+RawSession::RawSession(const ServerAddress& server, TransportKind transport,
+                       const transport::LaneTicket* before)
+    : local_(kLocalBytes) {
   Uri uri;
   uri.host = server.host;
   uri.port = server.port;
@@ -31,6 +33,11 @@ RawSession::RawSession(const ServerAddress& server, TransportKind transport) : l
   hello.set_version_newest(control::kVersionNewest);
   hello.set_auth(control::AUTH_NONE);
   hello.set_client_name("raw");
+  hello.set_comes_back(before != nullptr);
+  if (before != nullptr && before->session_id != 0) {
+    hello.mutable_resume()->set_session_id(before->session_id);
+    hello.mutable_resume()->set_lane_secret(before->secret);
+  }
   const control::Welcome welcome = call(std::move(request)).hello();
   ticket_ = {.session_id = welcome.session_id(), .secret = welcome.lane_secret()};
   if (const auto domain = endpoint_->memory_domain())

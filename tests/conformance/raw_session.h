@@ -21,7 +21,10 @@ namespace remora::test {
 /// fails; the fate of work requests is returned.
 class RawSession {
  public:
-  explicit RawSession(const ServerAddress& server, TransportKind transport = TransportKind::kRdma);
+  /// `before`: comes back when it is lost; with a session's id, to go on with that one, without any
+  /// of its grants.
+  explicit RawSession(const ServerAddress& server, TransportKind transport = TransportKind::kRdma,
+                      const transport::LaneTicket* before = nullptr);
   ~RawSession();
   RawSession(const RawSession&) = delete;
   RawSession& operator=(const RawSession&) = delete;

@@ -251,7 +251,7 @@ Status SessionCore::resume(Deadline deadline) {
     // A server that does not want this client any more will not want it later.
     const Reason reason = status.error().reason();
     if (reason == Reason::kVersion || reason == Reason::kAuthentication ||
-        reason == Reason::kNewMemory || reason == Reason::kLapsed)
+        reason == Reason::kNewMemory || reason == Reason::kLapsed || reason == Reason::kTooOften)
       end(reason, ClientMetrics::kPeerGone);
     return status;
   }
@@ -345,7 +345,9 @@ Status SessionCore::settled(Deadline deadline) {
   };
   if (!fate_.wait_until(lock, deadline, known)) return Error{Code::kTimedOut, "settled"};
   const Reason reason = lost_reason();
-  if (connected() || reason == Reason::kNewMemory || reason == Reason::kLapsed) return {};
+  if (connected() || reason == Reason::kNewMemory || reason == Reason::kLapsed ||
+      reason == Reason::kTooOften)
+    return {};
   return Error{Code::kConnectionLost, "settled"}.with_reason(reason);
 }
 

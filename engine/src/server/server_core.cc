@@ -580,6 +580,7 @@ void ServerCore::drop_kept(std::unordered_map<std::uint64_t, Kept>::iterator dro
 Result<std::shared_ptr<ServerSession>> ServerCore::claim(const control::Resume& resume,
                                                          const ServerSession& by) {
   Attached found;
+  bool too_often = false;
   {
     const std::lock_guard lock{mutex_};
     const auto kept = kept_.find(resume.session_id());
@@ -602,12 +603,23 @@ Result<std::shared_ptr<ServerSession>> ServerCore::claim(const control::Resume& 
       sessions_.erase(attached);
       metrics_.session_ended(SessionEnd::kLost);
     }
+    too_often = !found.session->may_resume(Clock::now());
   }
   if (found.watch != 0) {
     loop_->drop(found.watch);
     found.session->announce_the_rest();
   }
-  return found.session;
+  if (!too_often) return found.session;
+  log::warn("session {:x} ({}): more than limits.resumes_per_minute ({}); ended",
+            resume.session_id(), found.session->endpoint().peer(),
+            config_.limits.resumes_per_minute);
+  found.session->endpoint().shutdown();
+  found.session->release();
+  return Error{Code::kLimitExceeded, "resumptions of a session in a minute"}
+      .with_subject("limits.resumes_per_minute")
+      .with_limit(std::uint64_t{config_.limits.resumes_per_minute} + 1,
+                  config_.limits.resumes_per_minute)
+      .with_reason(Reason::kTooOften);
 }
 
 void ServerCore::rename(std::uint64_t id, std::uint64_t resumed) {

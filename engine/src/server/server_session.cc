@@ -65,7 +65,8 @@ ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t
       lane_secret_{lane_secret},
       endpoint_{std::move(endpoint)},
       desk_{std::make_shared<NoticeDesk>(server, id)},
-      pace_{server.config().limits.requests_per_second} {
+      pace_{server.config().limits.requests_per_second},
+      resumes_{Pace::a_minute(server.config().limits.resumes_per_minute)} {
   server_.metrics().session_began(endpoint_->kind());
 }
 
@@ -339,6 +340,7 @@ Status ServerSession::adopt(ServerSession& before) {
     if (open.revoking) events_.push_back(revoking_event(grant_id, open.reason));
   // A client that does not hear of this comes back once more by what it knows.
   lane_secret_ = before.lane_secret_;
+  resumes_ = before.resumes_;
   open_grants_.store(before.open_grants_.exchange(0));
   return {};
 }

@@ -60,6 +60,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Whether the client of `other` may come back to it by `resume`.
   [[nodiscard]] bool is_that_of(const control::Resume& resume,
                                 const ServerSession& other) const noexcept;
+  /// With the server's lock: whether its client comes back no more often than it may.
+  [[nodiscard]] bool may_resume(Clock::time_point now) noexcept { return resumes_.admits(now); }
   /// Any thread, once greeted: what the client calls itself, and whether that is proven.
   [[nodiscard]] const std::string& client_name() const noexcept { return client_name_; }
   [[nodiscard]] bool proven() const noexcept { return proven_; }
@@ -259,6 +261,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   std::string client_name_;                            ///< complete before greeted_
   bool proven_ = false;
   Pace pace_;
+  Pace resumes_;           ///< of the session, whichever connection it has
   std::mutex send_mutex_;  ///< of the endpoint's sending side: the worker, and answers to pings
   Pace ping_pace_{kPingsPerSecond};  // control thread
   std::atomic<bool> greeted_{false};

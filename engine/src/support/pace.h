@@ -1,6 +1,6 @@
 #pragma once
 
-/// How often somebody may ask: so many times a second, twice as many at once.
+/// How often somebody may ask: so many times in a second or a minute, and how many times at once.
 
 #include <algorithm>
 #include <chrono>
@@ -13,14 +13,22 @@ namespace remora::detail {
 /// A token bucket. One thread at a time.
 class Pace {
  public:
+  /// Twice as many at once.
   explicit Pace(std::uint32_t per_second) noexcept
-      : per_second_{static_cast<double>(per_second)}, left_{2 * per_second_} {}
+      : per_second_{static_cast<double>(per_second)}, most_{2 * per_second_} {}
+  /// All of a minute's at once.
+  [[nodiscard]] static Pace a_minute(std::uint32_t count) noexcept {
+    Pace pace{0};
+    pace.per_second_ = static_cast<double>(count) / 60;
+    pace.most_ = pace.left_ = static_cast<double>(count);
+    return pace;
+  }
 
   /// Whether one more at `now` is within the bound; times never go back.
   [[nodiscard]] bool admits(Clock::time_point now) noexcept {
     if (latest_ != Clock::time_point{}) {
       const double passed = std::chrono::duration<double>(now - latest_).count();
-      left_ = std::min(2 * per_second_, left_ + std::max(0.0, passed) * per_second_);
+      left_ = std::min(most_, left_ + std::max(0.0, passed) * per_second_);
     }
     latest_ = std::max(latest_, now);
     if (left_ < 1) return false;
@@ -30,7 +38,8 @@ class Pace {
 
  private:
   double per_second_;
-  double left_;
+  double most_;
+  double left_ = most_;
   Clock::time_point latest_{};
 };
 

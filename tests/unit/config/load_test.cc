@@ -51,6 +51,7 @@ limits:
   drain_timeout: 2s
   half_open_max: 7
   requests_per_second: 10
+  resumes_per_minute: 11
   revoke_grace: 1ms
 log: {level: trace}
 metrics: {address: "[::1]:9471"}
@@ -64,7 +65,7 @@ metrics: {address: "[::1]:9471"}
             (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true, {}}));
   EXPECT_EQ(config.regions[1], (RegionConfig{"b", 128, 128, {}, "cpu", false, {}}));
   EXPECT_EQ(config.auth, Auth::kNone);
-  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 100ms, 1h, 3s, 4s, 2s, 7, 10, 1ms}));
+  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms}));
   EXPECT_EQ(config.log.level, LogLevel::kTrace);
   EXPECT_EQ(config.metrics.address, "[::1]:9471");
 }

@@ -76,6 +76,17 @@ TEST(Registry, FindsClientsByTheirWholeName) {
     EXPECT_EQ(registry.find(name), nullptr) << name;
 }
 
+TEST(Paces, OfAMinuteMayAllBeAtOnce) {
+  Pace pace = Pace::a_minute(6);
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(pace.admits(start));
+  EXPECT_FALSE(pace.admits(start + std::chrono::seconds{9}));
+  EXPECT_TRUE(pace.admits(start + std::chrono::seconds{11}));
+  EXPECT_FALSE(pace.admits(start + std::chrono::seconds{12}));
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(pace.admits(start + std::chrono::hours{1}));
+  EXPECT_FALSE(pace.admits(start + std::chrono::hours{1}));
+}
+
 TEST(Paces, AreSoManyASecondAndTwiceAsManyAtOnce) {
   Pace pace{10};
   const Clock::time_point began = Clock::now();

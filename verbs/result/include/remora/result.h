@@ -87,10 +87,11 @@ enum class Reason : std::uint8_t {
   kNewMemory,       ///< the server runs with new memory: what the old one held is gone
   kLapsed,          ///< the server had not heard from this client for its lease, and gave it up
   kSilent,          ///< the peer has not answered for longer than it may
+  kTooOften,        ///< the session has broken more often than the server bears
 };
 
 /// The last of the enumeration: numbers above it, from a newer peer, are not known here.
-inline constexpr Reason kReasonLast = Reason::kSilent;
+inline constexpr Reason kReasonLast = Reason::kTooOften;
 
 /// The NIC's verdict on one work request: `ibv_wc_status` in our own words, so that no verbs header
 /// is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
@@ -179,6 +180,7 @@ enum class CompletionStatus : std::uint8_t {
     case Reason::kNewMemory: return "the server runs with new memory, the old contents are gone";
     case Reason::kLapsed: return "the server gave the session up after hearing nothing from it";
     case Reason::kSilent: return "the peer has not answered for too long";
+    case Reason::kTooOften: return "the session broke more often than the server bears";
   }
   return "unknown reason";
 }
