@@ -6,16 +6,18 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 source_dir=$root/tests/fuzz
 build=$root/build/fuzz
 all=(control_fuzz authentication_fuzz tcp_frames_fuzz yaml_fuzz uri_fuzz)
-seconds=30 jobs=2 keep=0 chosen=()
+seconds=30 seed=0 jobs=2 keep=0 chosen=()
 
 usage() {
   cat <<'USAGE'
-usage: tests/fuzz/run.sh [--seconds N] [--fuzzer NAME]... [--jobs N] [--build FOLDER] [--keep]
+usage: tests/fuzz/run.sh [--seconds N] [--seed N] [--fuzzer NAME]... [--jobs N] [--build FOLDER]
+                         [--keep]
 
 Runs fuzzers that the preset `fuzz` has built: first over what is committed in
 tests/fuzz/corpus/NAME, then N seconds (default 30; 0: not) on a copy of it. A line `ok - ...` or
 `not ok - ...` for each part. Inputs that fail are kept in FOLDER/findings/NAME.
 
+  --seed N       of what is tried (default: another one in each run)
   --fuzzer NAME  this one, with or without its `_fuzz`; may be given again (default: all)
   --jobs N       so many at a time (default 2)
   --build FOLDER what the preset has built (default build/fuzz)
@@ -28,6 +30,7 @@ while (($#)); do
   case "$1" in
     -h | --help) usage; exit 0 ;;
     --seconds) seconds=${2:?--seconds needs a number}; shift ;;
+    --seed) seed=${2:?--seed needs a number}; shift ;;
     --fuzzer) chosen+=("${2:?--fuzzer needs a name}"); shift ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     --build) build=$(realpath -- "${2:?--build needs a folder}"); shift ;;
@@ -36,7 +39,8 @@ while (($#)); do
   esac
   shift
 done
-[[ $seconds =~ ^[0-9]+$ && $jobs =~ ^[1-9][0-9]*$ ]] || die "--seconds and --jobs take numbers"
+[[ $seconds =~ ^[0-9]+$ && $seed =~ ^[0-9]{1,9}$ && $jobs =~ ^[1-9][0-9]*$ ]] ||
+  die "--seconds, --seed and --jobs take numbers"
 ((${#chosen[@]})) || chosen=("${all[@]}")
 for i in "${!chosen[@]}"; do
   chosen[i]=${chosen[i]%_fuzz}_fuzz
@@ -51,7 +55,7 @@ done
 options_of() {
   local name=$1
   printf '%s\n' -timeout=25 -rss_limit_mb=3072 -max_len=4096 -print_final_stats=1 -detect_leaks=0 \
-    "-artifact_prefix=$build/findings/$name/"
+    "-seed=$seed" "-artifact_prefix=$build/findings/$name/"
   [[ ! -f $source_dir/dictionaries/$name.dict ]] ||
     printf -- '-dict=%s\n' "$source_dir/dictionaries/$name.dict"
 }
