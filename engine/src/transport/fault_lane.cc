@@ -68,10 +68,8 @@ PostOutcome FaultLane::post(Chain chain, std::uint64_t first_sequence) noexcept 
   if (!loses || outcome.error != 0) return outcome;
   swallow(first_sequence + sent, chain.size() - sent);
   doomed_ = true;
-  if (last.loss == FaultVerdict::Loss::kConnection)
-    core_->cut(*link_);
-  else
-    core_->count(&Counts::lanes_lost);
+  cuts_ = last.loss == FaultVerdict::Loss::kConnection;
+  if (!cuts_) core_->count(&Counts::lanes_lost);
   bell_->ring();  // it may be that nothing else tells who sleeps on it
   return {.taken = chain.size()};
 }
@@ -193,7 +191,9 @@ std::size_t FaultLane::poll(std::span<LaneCompletion> completions) noexcept {
 /// Of a lane that a fault has taken. Nothing, until what was sent is done: it has landed then.
 std::size_t FaultLane::tell_lost(std::span<LaneCompletion> completions) noexcept {
   if (real_done_ != real_end_) return 0;
-  // That the connection is lost the session hears over control, and breaks the lane off.
+  // That the connection is lost the session hears over control, and breaks the lane off. Not before
+  // now: it would break off what is to land.
+  if (std::exchange(cuts_, false)) core_->cut(*link_);
   if (link_->cut.load() && !broken_off_.load(std::memory_order_acquire)) return 0;
   std::size_t count = 0;
   for (; told_ != posted_end_ && count < completions.size(); ++told_) {

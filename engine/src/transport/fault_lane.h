@@ -93,6 +93,7 @@ class FaultLane final : public Lane {
   std::uint64_t real_done_ = 0;  ///< as many of these has the real lane told of
   Deadline timer_due_ = Deadline::min();
   bool doomed_ = false;  ///< by a fault; nothing is sent any more
+  bool cuts_ = false;    ///< and takes the connection with it, when what was sent is done
   bool loss_told_ = false;
   bool closed_ = false;
   std::atomic<bool> broken_off_{false};
