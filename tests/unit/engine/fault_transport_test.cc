@@ -160,6 +160,24 @@ TEST_F(FaultLaneTest, WhatIsLostBeforeItIsSentHasNoEffect) {
   EXPECT_EQ(counts().requests_unsent, 3U);
 }
 
+TEST_F(FaultLaneTest, AConnectionGoesWhenWhatLandsHasLandedAndTheLaneIsToldByTheSession) {
+  open();
+  const auto endpoint = std::make_shared<FakeServerEndpoint>(FakeServerEndpoint::Offer{});
+  link_->endpoint = endpoint;
+  faults_->lose_next_connection(Landing::kLanded);
+  post(1);
+  EXPECT_TRUE(poll().empty());
+  EXPECT_FALSE(link_->cut) << "the session would break off what is to land";
+  real_->complete(0);
+  EXPECT_TRUE(poll().empty());
+  EXPECT_TRUE(link_->cut);
+  lane_->break_off();
+  EXPECT_EQ(statuses(), std::vector{kFirstGone});
+  EXPECT_EQ(counts().connections_lost, 1U);
+  EXPECT_EQ(counts().lanes_lost, 0U);
+  EXPECT_EQ(counts().requests_landed, 1U);
+}
+
 TEST_F(FaultLaneTest, ADelayedCompletionComesWhenItIsDueAndWakesWhoSleeps) {
   open();
   faults_->delay_next(1, milliseconds{40});
