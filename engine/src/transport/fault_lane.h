@@ -31,7 +31,7 @@ class FaultLane final : public Lane {
   [[nodiscard]] const Limits& limits() const noexcept override { return real_->limits(); }
   PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override;
   void count_inline(metrics::Recorder recorder, metrics::Counter counter) noexcept override {
-    real_->count_inline(recorder, std::move(counter));
+    real_->count_inline(recorder, counter);
   }
   std::size_t poll(std::span<LaneCompletion> completions) noexcept override;
   [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
