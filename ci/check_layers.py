@@ -49,7 +49,8 @@ def room_of_include(name):
     if name == "remora/result.h":
         return "result"
     parts = name.split("/")
-    if len(parts) == 2:  # <remora/remora.h> and its kin stand in engine/
+    # <remora/remora.h> and its kin stand in engine/, and what applications test with.
+    if len(parts) == 2 or parts[1] == "testing":
         return "engine"
     return parts[1]
 

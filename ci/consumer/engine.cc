@@ -5,6 +5,7 @@
 #include <string>
 
 #include <remora/remora.h>
+#include <remora/testing/fault_transport.h>
 
 int main() {
   using namespace remora::literals;
@@ -29,5 +30,21 @@ int main() {
   region.fetch_add(remora::ByteOffset{64}, 1).value();
   std::cout << "engine: " << region.block_count() << " blocks over "
             << to_string(region.transport()) << '\n';
-  return in == out ? 0 : 1;
+
+  // As in the unit tests of an application: over tcp, a write whose answer is lost.
+  const auto faults = remora::testing::FaultTransport::create({.seed = 1}).value();
+  remora::EngineOptions options;
+  options.faults = faults.hook();
+  const auto tested = remora::Engine::open(options).value();
+  const auto same =
+      tested
+          .open_region("remora://127.0.0.1:" + std::to_string(server.port()) + "/demo",
+                       remora::Rights::kAll)
+          .value();
+  faults.lose_next_lane(remora::testing::Landing::kLanded);
+  const auto lost = same.write(remora::Block{8}, out);
+  same.read(remora::Block{8}, in).value();
+  std::cout << "engine: a write over " << to_string(same.transport()) << " ended as \""
+            << (lost ? "ok" : to_string(lost.error().code())) << "\"\n";
+  return in == out && !lost && lost.error().code() == remora::Code::kIndeterminate ? 0 : 1;
 }

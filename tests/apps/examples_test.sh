@@ -30,6 +30,18 @@ if [[ $transport == shm ]]; then
   is "the server's view sees what clients counted" grep -q 'clients counted to 2' "$work/server.out"
 fi
 
+if [[ $transport == tcp ]]; then
+  run 0 "fault injection" "$bin/fault_injection"
+  is "each append is there once, whatever was lost" has out '^200 appends, 200 records, each once$'
+  is "lanes were lost" has out '^[1-9][0-9]* lanes lost, [1-9][0-9]* operations uncertain, and [1-9][0-9]* had landed$'
+  run 0 "fault injection, again" "$bin/fault_injection" 1
+  cp "$work/out" "$work/first.out"
+  run 0 "fault injection, with the same seed" "$bin/fault_injection" 1
+  is "the same seed meets the same faults" cmp "$work/first.out" "$work/out"
+  run 0 "fault injection, with another seed" "$bin/fault_injection" 2
+  is "another seed meets others" eval "! cmp -s '$work/first.out' '$work/out'"
+fi
+
 start_server
 run 0 "synchronous" "$bin/synchronous" "$(uri cache)"
 shm=()

@@ -40,7 +40,7 @@ struct RegionOptions {
 /// A test's regions, queues and slots are its locals: all of them are gone when TearDown() removes
 /// the regions that the test made and compares descriptors, threads, mappings and device objects
 /// with what there was before.
-class ConformanceTest : public testing::TestWithParam<TransportKind> {
+class ConformanceTest : public ::testing::TestWithParam<TransportKind> {
  protected:
   void SetUp() override;
   void TearDown() override;
@@ -125,12 +125,12 @@ EngineOptions patient_options();
 Engine open_engine();
 
 /// Name of a parameter: "shm", "tcp", "rdma".
-std::string transport_name(const testing::TestParamInfo<TransportKind>& info);
+std::string transport_name(const ::testing::TestParamInfo<TransportKind>& info);
 
 }  // namespace remora::test
 
 /// Makes a suite run on each transport that the environment asks for.
-#define REMORA_CONFORMANCE(suite)                                                    \
-  INSTANTIATE_TEST_SUITE_P(Conformance, suite,                                       \
-                           testing::ValuesIn(remora::test::transports_under_test()), \
+#define REMORA_CONFORMANCE(suite)                                                      \
+  INSTANTIATE_TEST_SUITE_P(Conformance, suite,                                         \
+                           ::testing::ValuesIn(remora::test::transports_under_test()), \
                            remora::test::transport_name)

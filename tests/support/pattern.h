@@ -28,8 +28,8 @@ void fill(std::span<std::byte> bytes, std::uint64_t seed) noexcept;
 std::vector<std::byte> noise(std::size_t size, std::uint64_t seed);
 
 /// Equal, or a failure that names the first byte that differs and how many do.
-testing::AssertionResult same_bytes(std::span<const std::byte> actual,
-                                    std::span<const std::byte> expected);
+::testing::AssertionResult same_bytes(std::span<const std::byte> actual,
+                                      std::span<const std::byte> expected);
 
 /// CRC-32 (polynomial 0xedb88320, as in zlib).
 std::uint32_t crc32(std::span<const std::byte> bytes) noexcept;
@@ -46,7 +46,7 @@ void stamp(std::span<std::byte> block, std::uint64_t sequence, std::uint64_t off
 inline constexpr std::size_t kStampBytes = 64;
 
 /// The block is intact, belongs at `offset` and was made by write `sequence`.
-testing::AssertionResult stamped(std::span<const std::byte> block, std::uint64_t sequence,
-                                 std::uint64_t offset);
+::testing::AssertionResult stamped(std::span<const std::byte> block, std::uint64_t sequence,
+                                   std::uint64_t offset);
 
 }  // namespace remora::test

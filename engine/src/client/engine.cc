@@ -14,6 +14,7 @@
 #include "client/poller.h"
 #include "control/authentication.h"
 #include "support/log.h"
+#include "transport/fault_core.h"
 
 namespace remora::detail {
 
@@ -250,6 +251,8 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
                      : kind == TransportKind::kTcp ? transport::connect_tcp(uri, options, until)
                                                    : transport::connect_rdma(uri, options, until);
             }};
+  if (options_.faults != nullptr)
+    dial.connect = transport::with_faults(options_.faults, kind, std::move(dial.connect));
   auto session = SessionCore::start(shared_from_this(), std::move(dial), deadline);
   if (!session) return session.error();
   const std::lock_guard lock{mutex_};

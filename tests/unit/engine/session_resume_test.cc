@@ -16,11 +16,13 @@
 #include <vector>
 
 #include <remora/metrics/registry.h>
+#include <remora/testing/fault_transport.h>
 
 #include "client/engine_core.h"
 #include "control/messages.h"
 #include "fake_lane.h"
 #include "support/unique_fd.h"
+#include "transport/fault_core.h"
 
 namespace remora::detail {
 namespace {
@@ -78,7 +80,6 @@ struct Script {
   std::vector<Asked> asked;
   std::vector<ResumedLane*> lanes;
   int connections = 0;
-  bool reachable = true;
   std::uint64_t lease_ms = 60'000;
   std::uint64_t next_grant = 1;
   std::uint32_t transfer_bytes_max = 1024;  ///< of the next lane
@@ -132,9 +133,7 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
                                           std::vector<UniqueFd>, Rights) noexcept override {
     return transport::AttachedGrant{.extents = std::move(extents), .hold = nullptr};
   }
-  void shutdown() noexcept override { hang_up(); }
-
-  void hang_up() noexcept {
+  void shutdown() noexcept override {
     const std::lock_guard lock{script_->mutex};
     gone_ = true;
     (void)::eventfd_write(event_.get(), 1);
@@ -248,7 +247,9 @@ class SessionResumeTest : public ::testing::Test {
     options.handlers.on_lost = [this](const SessionEvent& event) { note('L', event); };
     options.handlers.on_drain = [this](const SessionEvent& event) { note('D', event); };
     engine_ = EngineCore::create(options).value();
-    Dial dial{.server = "script:1", .connect = [this](Deadline) { return connect(); }};
+    Dial dial{.server = "script:1",
+              .connect = transport::with_faults(faults_.hook(), TransportKind::kTcp,
+                                                [this](Deadline) { return connect(); })};
     session_ = SessionCore::start(engine_, std::move(dial), deadline()).value();
   }
   void TearDown() override {
@@ -258,17 +259,15 @@ class SessionResumeTest : public ::testing::Test {
   static Deadline deadline() { return deadline_after(std::chrono::seconds{10}); }
   Result<std::unique_ptr<transport::ClientEndpoint>> connect() {
     const std::lock_guard lock{script_->mutex};
-    if (!script_->reachable) return Error{Code::kUnreachable, "connect"};
     endpoints_.push_back(std::make_shared<ScriptedEndpoint>(script_, ++script_->connections));
     return std::unique_ptr<transport::ClientEndpoint>{
         std::make_unique<SharedEndpoint>(endpoints_.back())};
   }
   Region open() { return Region{session_->open("r", Rights::kAll, "test", deadline()).value()}; }
   void set_reachable(bool reachable) {
-    const std::lock_guard lock{script_->mutex};
-    script_->reachable = reachable;
+    faults_.refuse_connects_for(reachable ? milliseconds{0} : std::chrono::hours{1});
   }
-  void hang_up() { endpoint()->hang_up(); }
+  void hang_up() { faults_.lose_connections(); }
   std::shared_ptr<ScriptedEndpoint> endpoint() {
     const std::lock_guard lock{script_->mutex};
     return endpoints_.back();
@@ -317,6 +316,7 @@ class SessionResumeTest : public ::testing::Test {
     if (at_news_) at_news_(what);
   }
 
+  remora::testing::FaultTransport faults_ = remora::testing::FaultTransport::create().value();
   std::shared_ptr<Script> script_ = std::make_shared<Script>();
   std::vector<std::shared_ptr<ScriptedEndpoint>> endpoints_;  ///< under the script's mutex
   std::mutex told_mutex_;
@@ -420,8 +420,8 @@ TEST_F(SessionResumeTest, RevocationsAreHeardBeforeItGoesOn) {
   {
     const std::lock_guard lock{script_->mutex};
     for (std::uint64_t i = 1; i <= kGone; ++i) script_->behind_welcome.push_back(revoking(i, i));
-    script_->reachable = true;
   }
+  set_reachable(true);
   ASSERT_TRUE(told_soon("IR"));
   EXPECT_EQ(asked(&Request::has_event_ack).size(), kGone);
   ASSERT_TRUE(last_lane()->soon_posted(1));  // its handlers are told first

@@ -28,6 +28,7 @@ namespace remora {
 
 namespace detail {
 class EngineCore;
+class FaultCore;
 class SessionCore;
 }  // namespace detail
 
@@ -129,6 +130,8 @@ struct EngineOptions {
   bool tcp_payload_crc = false;
   /// Where series go; null: a registry of the engine's own.
   std::shared_ptr<metrics::Registry> registry{};
+  /// For tests: testing::FaultTransport::hook(). Null: there are no faults but the real ones.
+  std::shared_ptr<detail::FaultCore> faults{};
 };
 
 /// What a server said of itself when the session began.

@@ -1,0 +1,295 @@
+/// An engine with testing::FaultTransport against a real server: what was acknowledged is there,
+/// each operation ends once, what is uncertain is said to be, and a test can tell what happened.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <remora/testing/fault_transport.h>
+
+#include "conformance_test.h"
+
+namespace remora::test {
+namespace {
+
+using remora::testing::FaultCounts;
+using remora::testing::FaultRates;
+using remora::testing::FaultTransport;
+using remora::testing::Landing;
+
+constexpr std::uint64_t kSeed = 20'26;
+
+/// What a block holds: its writer's number, all over.
+using StampBytes = std::array<std::byte, 256>;
+StampBytes stamp_of(std::uint64_t number) {
+  std::array<std::uint64_t, 32> words{};
+  words.fill(number);
+  return std::bit_cast<StampBytes>(words);
+}
+
+class FaultTransportTest : public ConformanceTest {
+ protected:
+  void configure_engine(EngineOptions& options) const override {
+    if (over_shm()) return;
+    options.faults = faults_.hook();
+    options.handlers.on_interrupted = [this](const SessionEvent& event) {
+      ++interrupted_;
+      reason_ = event.reason;
+    };
+    options.handlers.on_resumed = [this](const SessionEvent&) { ++resumed_; };
+  }
+  static Status put(const Region& region, ByteOffset at, std::uint64_t number,
+                    std::chrono::nanoseconds deadline = {}) {
+    const StampBytes bytes = stamp_of(number);
+    return region.write(at, bytes, deadline);
+  }
+  /// What the region holds where the word of `at` is.
+  static std::uint64_t word_at(const Region& region, std::uint64_t at) {
+    std::array<std::byte, 8> bytes{};
+    EXPECT_TRUE(ok(region.read(ByteOffset{at}, bytes)));
+    return std::bit_cast<std::uint64_t>(bytes);
+  }
+  template <typename Condition>
+  static bool soon(Condition condition) {
+    for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
+    return condition();
+  }
+
+  const FaultTransport faults_ = FaultTransport::create({.seed = kSeed}).value();
+  mutable std::atomic<int> interrupted_{0};
+  mutable std::atomic<int> resumed_{0};
+  mutable std::atomic<Reason> reason_{Reason::kNone};
+};
+
+constexpr const char* kNoLanes = "over shm there are no lanes to lose";
+
+TEST_P(FaultTransportTest, OverSharedMemoryItIsRefusedAndAnotherTransportIsTaken) {
+  if (!over_shm()) GTEST_SKIP() << "about shm only";
+  EngineOptions options = patient_options();
+  options.faults = faults_.hook();
+  const Engine with_faults = Engine::open(options).value();
+  EXPECT_TRUE(fails_with(with_faults.connect(uri()), Code::kUnsupported));
+}
+
+TEST_P(FaultTransportTest, AWriteThatLandedAndOneThatDidNotAreBothUncertain) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  const Region region = make_region();
+  for (const Landing landing : {Landing::kLanded, Landing::kLost}) {
+    const std::uint64_t number = landing == Landing::kLanded ? 11 : 22;
+    const std::uint64_t at = number * 256;
+    faults_.lose_next_lane(landing);
+    EXPECT_TRUE(fails_with(put(region, ByteOffset{at}, number), Code::kIndeterminate));
+    EXPECT_TRUE(ok(session().settled(20s)));
+    EXPECT_EQ(word_at(region, at), landing == Landing::kLanded ? number : 0);
+    faults_.lose_next_lane(landing);
+    EXPECT_TRUE(fails_with(region.fetch_add(ByteOffset{at + 8}, 100), Code::kIndeterminate));
+    EXPECT_EQ(word_at(region, at + 8), landing == Landing::kLanded ? number + 100 : 0);
+  }
+  EXPECT_EQ(faults_.counts().lanes_lost, 4U);
+  EXPECT_EQ(faults_.counts().requests_landed, 2U);
+  EXPECT_EQ(faults_.counts().requests_unsent, 2U);
+  EXPECT_EQ(interrupted_, 4);
+  EXPECT_EQ(reason_, Reason::kLaneBroken);
+}
+
+TEST_P(FaultTransportTest, AReadGoesAgainOnTheLaneThatFollows) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  const Region region = make_region();
+  ASSERT_TRUE(ok(put(region, ByteOffset{0}, 5)));
+  SlotPool slots = engine().allocate_slots(1, 256).value();
+  // Over rdma, a read whose memory is not registered ends with its lane.
+  Slot slot = slots.take();
+  for (const Landing landing : {Landing::kLanded, Landing::kLost}) {
+    std::fill(slot.bytes().begin(), slot.bytes().end(), std::byte{0});
+    faults_.lose_next_lane(landing);
+    ASSERT_TRUE(ok(region.read(ByteOffset{0}, slot)));
+    EXPECT_TRUE(std::ranges::equal(slot.bytes(), stamp_of(5)));
+  }
+  EXPECT_EQ(faults_.counts().lanes_lost, 2U);
+  EXPECT_EQ(faults_.counts().lanes, 3U);
+}
+
+TEST_P(FaultTransportTest, ALostConnectionIsResumedWhenItIsLetThroughAgain) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  const Region region = make_region();
+  const std::uint64_t connects = faults_.counts().connects;
+  faults_.refuse_connects(3);
+  faults_.lose_next_connection(Landing::kLanded);
+  EXPECT_TRUE(fails_with(put(region, ByteOffset{0}, 3), Code::kIndeterminate));
+  EXPECT_EQ(word_at(region, 0), 3U);
+  EXPECT_EQ(reason_, Reason::kPeerGone);
+  EXPECT_EQ(faults_.counts().connects_refused, 3U);
+  faults_.lose_connections();
+  EXPECT_TRUE(soon([&] { return resumed_ == 2; }));
+  EXPECT_EQ(word_at(region, 0), 3U);
+  EXPECT_EQ(faults_.counts().connections_lost, 2U);
+  EXPECT_EQ(faults_.counts().connects, connects + 2);
+}
+
+TEST_P(FaultTransportTest, WhatIsHeldRunsIntoItsDeadline) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  const Region region = make_region();
+  faults_.hold_completions();
+  std::array<std::byte, 256> into{};
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_TRUE(fails_with(put(region, ByteOffset{0}, 9, 300ms), Code::kIndeterminate));
+  EXPECT_TRUE(fails_with(region.read(ByteOffset{0}, into, 300ms), Code::kTimedOut));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 600ms + 2 * kGrace);
+  EXPECT_GE(faults_.counts().completions_held, 1U);
+  faults_.release_completions();
+  EXPECT_EQ(word_at(region, 0), 9U) << "it had landed";
+}
+
+TEST_P(FaultTransportTest, AServerThatIsSilentAnswersWhenItIsReleased) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  const RegionInfo made = create();
+  faults_.hold_answers();
+  auto asked = std::async(std::launch::async, [&] { return session().stat(made.name); });
+  EXPECT_EQ(asked.wait_for(200ms), std::future_status::timeout);
+  faults_.release_answers();
+  EXPECT_TRUE(ok(asked.get()));
+  EXPECT_GE(faults_.counts().answers_held, 1U);
+}
+
+TEST_P(FaultTransportTest, DelaysAreAsLongAsTheyAreSaidToBe) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  const Region region = make_region();
+  faults_.delay_next(1, 150ms);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_TRUE(ok(put(region, ByteOffset{0}, 1)));
+  EXPECT_GE(std::chrono::steady_clock::now() - began, 150ms);
+  EXPECT_EQ(faults_.counts().completions_delayed, 1U);
+}
+
+/// One operation at a time: what has landed and what has not is known to the last of them.
+TEST_P(FaultTransportTest, CountsAreWhatWasAcknowledgedAndWhatLandedUnheard) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  const Region region = make_region();
+  std::uint64_t sure = 0;
+  std::uint64_t uncertain = 0;
+  const std::size_t count = steps(2000);
+  const double twenty = 20 / static_cast<double>(count);  // of 2,000 1 %
+  ASSERT_TRUE(ok(faults_.set_rates({.lose_lane = twenty, .delay = 0.1, .delay_most = 300us})));
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto added = region.fetch_add(ByteOffset{0}, 1);
+    if (!added) {
+      ASSERT_TRUE(fails_with(added, Code::kIndeterminate));
+    }
+    ++(added ? sure : uncertain);
+  }
+  ASSERT_TRUE(ok(faults_.set_rates({})));
+  ASSERT_TRUE(ok(session().settled(20s)));
+  const FaultCounts counts = faults_.counts();
+  EXPECT_EQ(sure + uncertain, count);
+  EXPECT_EQ(uncertain, counts.lanes_lost);
+  EXPECT_GT(uncertain, 0U);
+  EXPECT_EQ(word_at(region, 0), sure + counts.requests_landed);
+  EXPECT_EQ(counts.requests_landed + counts.requests_unsent, uncertain);
+  EXPECT_GT(counts.completions_delayed, 0U);
+  RecordProperty("uncertain", static_cast<int>(uncertain));
+}
+
+TEST_P(FaultTransportTest, TheSameSeedAndTheSameCallsMeetTheSameFaults) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  const Region region = make_region();
+  const auto fates = [&](std::uint64_t seed) {
+    const auto faults =
+        FaultTransport::create({.seed = seed, .rates = {.lose_lane = 0.05}}).value();
+    EngineOptions options = patient_options();
+    options.faults = faults.hook();
+    const Engine again = Engine::open(options).value();
+    const Region same = again.open_region(uri(region.info().name), Rights::kAll).value();
+    const std::uint64_t before = word_at(region, 0);
+    std::vector<bool> found;
+    for (int i = 0; i < 150; ++i) found.push_back(same.fetch_add(ByteOffset{0}, 1).ok());
+    return std::pair{found, word_at(region, 0) - before};
+  };
+  const auto first = fates(3);
+  EXPECT_NE(std::count(first.first.begin(), first.first.end(), false), 0);
+  EXPECT_EQ(fates(3), first);
+  EXPECT_NE(fates(4), first);
+}
+
+/// A queue of many, while lanes are lost, late and out of order: a block holds what was
+/// acknowledged last, or what was written uncertainly since.
+TEST_P(FaultTransportTest, WhatIsAcknowledgedIsThereThroughAllFaultsAtOnce) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  constexpr std::size_t kBlocks = 128;
+  constexpr std::size_t kDepth = 16;
+  const Region region = make_region();
+  struct Block {
+    std::uint64_t sure = 0;
+    std::vector<std::uint64_t> uncertain;
+  };
+  std::vector<Block> blocks(kBlocks);
+  const std::size_t count = steps(2000);
+  std::vector<int> ended(count + 1, 0);
+  std::vector<StampBytes> bytes(kDepth);
+  const double ten = 10 / static_cast<double>(count);
+  ASSERT_TRUE(ok(faults_.set_rates({.lose_lane = 1.5 * ten,
+                                    .lose_connection = ten / 2,
+                                    .delay = 0.05,
+                                    .delay_most = 500us,
+                                    .reorder = 0.2})));
+  std::size_t uncertain = 0;
+  {
+    Queue queue = region.queue({.depth = kDepth}).value();
+    for (std::uint64_t next = 1; next <= count;) {
+      std::size_t left = 0;
+      for (StampBytes& stamp : bytes) {
+        if (next > count) break;
+        stamp = stamp_of(next);
+        queue.write(ByteOffset{next % kBlocks * 512}, stamp, next);
+        ++next;
+        ++left;
+      }
+      ASSERT_TRUE(ok(queue.submit()));
+      while (left != 0) {
+        for (const Completion& each : queue.wait(1)) {
+          --left;
+          ++ended.at(each.tag());
+          Block& block = blocks[each.tag() % kBlocks];
+          if (each.ok()) {
+            block = {.sure = each.tag(), .uncertain = {}};
+            continue;
+          }
+          ASSERT_EQ(each.error().code(), Code::kIndeterminate) << each.error();
+          block.uncertain.push_back(each.tag());
+          ++uncertain;
+        }
+      }
+    }
+  }
+  ASSERT_TRUE(ok(faults_.set_rates({})));
+  ASSERT_TRUE(ok(session().settled(20s)));
+  for (std::size_t number = 1; number <= count; ++number) EXPECT_EQ(ended[number], 1) << number;
+  for (std::size_t at = 0; at < kBlocks; ++at) {
+    StampBytes found{};
+    ASSERT_TRUE(ok(region.read(ByteOffset{at * 512}, found)));
+    std::uint64_t number = 0;
+    std::memcpy(&number, found.data(), sizeof number);
+    EXPECT_EQ(found, stamp_of(number)) << "torn";
+    bool known = number == blocks[at].sure;
+    for (const std::uint64_t maybe : blocks[at].uncertain) known = known || number == maybe;
+    EXPECT_TRUE(known) << "block " << at << " holds " << number << ", acknowledged was "
+                       << blocks[at].sure;
+  }
+  const FaultCounts counts = faults_.counts();
+  EXPECT_GT(uncertain, 0U);
+  EXPECT_GT(counts.lanes_lost + counts.connections_lost, 0U);
+  EXPECT_GT(counts.chains_reordered, 0U);
+  EXPECT_GE(uncertain, counts.lanes_lost + counts.connections_lost);
+}
+
+REMORA_CONFORMANCE(FaultTransportTest);
+
+}  // namespace
+}  // namespace remora::test
