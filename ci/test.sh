@@ -158,6 +158,8 @@ stage_vm() {
     status=1
   fi
   vm_two_guests "--gtest_filter=${two_hosts_suites}" || status=1
+  vm_verdicts "two namespaces: fault" --timeout 600 -- "$root/tests/fault/netns_faults.sh" \
+    "$root/build/dev" || status=1
   return "$status"
 }
 
@@ -187,21 +189,30 @@ vm_two_guests() {
   return "$status"
 }
 
-# vm_pair NAME COMMAND...: in two guests, GoogleTest's verdicts turned into lines that are counted.
-# Call it where errexit is off, as in `vm_pair ... || status=1`.
-vm_pair() {
-  local name=$1 states
+# vm_pair NAME COMMAND...: in two guests. Call it and vm_verdicts where errexit is off, as in
+# `vm_pair ... || status=1`.
+vm_pair() { vm_verdicts "two guests: $1" --guests 2 --memory 2G --timeout 900 -- "${@:2}"; }
+
+# vm_verdicts NAME OPTION... -- COMMAND...: GoogleTest's verdicts turned into lines that are counted.
+vm_verdicts() {
+  local name=$1 options=() states
   shift
-  echo "two guests: $name"
-  ci/vm/run.sh --guests 2 --memory 2G --timeout 900 -- env REMORA_REQUIRE_DEVICE=1 "$@" 2>&1 |
-    awk -v name="two guests: $name" '
+  while [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  echo "$name"
+  ci/vm/run.sh "${options[@]}" -- env REMORA_REQUIRE_DEVICE=1 "$@" 2>&1 |
+    awk -v name="$name" '
       { print; fflush() }
-      { guest = substr($0, 1, 4); line = substr($0, 5) }
+      { guest = ""; line = $0 }
+      /^\[[01]\] / { guest = substr($0, 1, 4); line = substr($0, 5) }
       line ~ /^\[ +(OK|FAILED|SKIPPED) +\] .*\([0-9]+ ms\)/ {
         test = line
         sub(/^\[[^]]*\] /, "", test)
         sub(/(, where .*)? \([0-9]+ ms\).*/, "", test)
-        verdict = name ": " test " " substr(guest, 1, 3)
+        verdict = name ": " test (guest ? " " substr(guest, 1, 3) : "")
         if (line ~ /^\[ +OK/) print "ok - " verdict
         else if (line ~ /^\[ +SKIPPED/) print "ok - " verdict " # SKIP " last[guest]
         else { print "not ok - " verdict; failed = 1 }
@@ -215,7 +226,7 @@ vm_pair() {
   if ((states[1] == 2)); then return 1; fi
   if ((states[0] == 0 && states[1] == 0)); then return 0; fi
   # Badly ended without a verdict of a test: a failure of its own.
-  echo "not ok - two guests: $name: the run # exit status ${states[0]}"
+  echo "not ok - $name: the run # exit status ${states[0]}"
   return 1
 }
 
