@@ -19,7 +19,7 @@ dev        |1500|  |build dev with every public header alone; native tests
 soak       | 300|  |a random fault every 10 s under load: a minute over tcp, one over shm
 quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 600|  |install, move the prefix, build outside projects against it
-vm         |2100|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
+vm         |2700|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
 asan       |1800|  |build asan-ubsan; native tests
 tsan       |1200|  |build and run the shm and tcp conformance and metrics tests under ThreadSanitizer
 fuzz       | 900|  |build fuzz; every fuzzer over its corpus, then 30 s each, two at a time
