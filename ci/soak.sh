@@ -7,15 +7,16 @@ cd "$root"
 
 usage() {
   cat <<'USAGE'
-usage: ci/soak.sh [--minutes N] [--transport LIST] [--only rounds|soak] [--seed N] [--build TREE]
+usage: ci/soak.sh [--minutes N] [--transport LIST] [--only rounds|soak|link] [--seed N] [--build TREE]
 
-Runs the fault tests with the long counts of tests/fault/README.md, then one random fault every 10 s.
+Runs the fault tests with the long counts of tests/fault/README.md, then one random fault every 10 s,
+then, where there is QEMU, the faults between two hosts (rdma) and two network namespaces (tcp).
 Prints a line a test and a line a fault; what fails is repeated at the end. Exit status 0 only if
 no invariant was broken.
 
   --minutes N       the soak, all transports together (60)
   --transport LIST  of shm, tcp (tcp,shm); rdma runs in a guest: see below
-  --only PART       only the long counts, or only the soak
+  --only PART       only the long counts, only the soak, or only the link (six hours in an emulator)
   --seed N          of everything random; without it each test draws one and prints it
   --build TREE      a build tree that is there (default: build/dev, which is built first)
 
@@ -41,7 +42,7 @@ while (($#)); do
   shift
 done
 [[ $minutes =~ ^[1-9][0-9]*$ ]] || die "--minutes '$minutes': expected a number above 0"
-[[ -z $only || $only == rounds || $only == soak ]] || die "--only '$only': expected rounds or soak"
+[[ -z $only || $only =~ ^(rounds|soak|link)$ ]] || die "--only '$only': expected rounds, soak or link"
 IFS=, read -r -a names <<<"$transports"
 for name in "${names[@]}"; do
   [[ $name == shm || $name == tcp || $name == rdma ]] || die "--transport '$name': expected shm, tcp or rdma"
@@ -50,10 +51,11 @@ done
 if [[ -z $tree ]]; then
   tree=build/dev
   cmake --preset dev >/dev/null
-  cmake --build --preset dev --parallel "$(nproc)" --target fault
+  cmake --build --preset dev --parallel "$(nproc)" --target fault fault_load remora-server
 fi
 program=$tree/tests/fault/fault
 [[ -x $program ]] || die "there is no $program: build the target fault"
+tree=$(cd "$tree" && pwd)
 
 log=$(mktemp "${TMPDIR:-/tmp}/remora-soak.XXXXXX.log")
 trap 'rm -f "$log"' EXIT
@@ -71,11 +73,33 @@ run() {
   ((states[0] == 0)) || status=1
 }
 
-if [[ $only != soak ]]; then
+# link SCRIPT OPTION... [-- ARGUMENT...]: one of tests/fault's scripts in guests of its own.
+link() {
+  local script=$root/tests/fault/$1 options=() states
+  shift
+  while (($#)) && [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  set +e
+  REMORA_FAULT_ROUNDS=long ci/vm/run.sh "${options[@]}" --timeout 43200 -- "$script" "$tree" "${@:2}" 2>&1 |
+    sed -u 's/^\[[01]\] //' | tee -a "$log" | grep --line-buffered -E '^fault: |^\[  FAILED|^  |^vm: error'
+  states=("${PIPESTATUS[@]}")
+  set -e
+  ((states[0] == 0)) || status=1
+}
+
+if [[ -z $only || $only == rounds ]]; then
   for name in "${names[@]}"; do run "$name" --gtest_filter=-'*SoakTest*'; done
 fi
-if [[ $only != rounds ]]; then
+if [[ -z $only || $only == soak ]]; then
   for name in "${names[@]}"; do run "$name" --soak "$((minutes * 60 / ${#names[@]}))"; done
+fi
+if [[ $only == link ]] || { [[ -z $only && -z ${REMORA_VM_GUEST:-} ]] && command -v qemu-system-x86_64 >/dev/null; }; then
+  link netns_faults.sh
+  link two_guests_faults.sh --guests 2
+  # That has killed one guest; here are the others.
+  for ((i = 1; i < 20; ++i)); do link two_guests_faults.sh --guests 2 -- --only kill; done
 fi
 
 passed=$(grep -cE '^\[       OK \] .*\(' "$log" || true)

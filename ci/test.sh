@@ -19,7 +19,7 @@ dev        |1500|  |build dev with every public header alone; native tests
 soak       | 300|  |a random fault every 10 s under load: a minute over tcp, one over shm
 quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 600|  |install, move the prefix, build outside projects against it
-vm         |2100|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
+vm         |2700|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
 asan       |1800|  |build asan-ubsan; native tests
 tsan       |1200|  |build and run the shm and tcp conformance and metrics tests under ThreadSanitizer
 fuzz       | 900|  |build fuzz; every fuzzer over its corpus, then 30 s each, two at a time
@@ -33,6 +33,8 @@ fresh      |5400|f |ci/quickstart.sh and ci/test.sh in a new Debian root
 "
 # Suites that the `vm` stage repeats between two hosts: what wires, orders, locks and refuses.
 two_hosts_suites='*/ErrorTest.*:*/FenceTest.*:*/LanesTest.*:*/LifecycleTest.*:*/LockTest.*:*/QueueTest.*'
+# And the faults of the link that it tries; `vm-long` and ci/soak.sh try all.
+link_faults_rdma='@(loss-1|corrupt*|kill)' link_faults_tcp='@(loss-5|reorder*|partition-1)'
 # Test folders built and run under ThreadSanitizer.
 tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance)
 
@@ -157,7 +159,7 @@ stage_vm() {
     echo "not ok - quickstart: in the guest, over rdma"
     status=1
   fi
-  vm_two_guests "--gtest_filter=${two_hosts_suites}" || status=1
+  vm_hosts quick || status=1
   return "$status"
 }
 
@@ -174,34 +176,49 @@ vm_ctest() {
     "$root/ci/run_ctest.sh" "$root/$tree" -L "$label"
 }
 
-# vm_two_guests [GTEST_ARGUMENT...]: what wants client and server on two hosts runs in both guests,
-# and learns from its environment which one it is (ci/vm/README.md): every tests/**/two_guests*.sh,
-# with the arguments, and the verbs suite's own tests.
-vm_two_guests() {
-  local script scripts status=0
-  vm_pair "verbs" "$root/build/dev/tests/rxe/rxe_verbs" '--gtest_filter=*TwoGuests*' || status=1
-  mapfile -t scripts < <(git ls-files -- 'tests/*two_guests*.sh')
-  for script in "${scripts[@]}"; do
-    vm_pair "$(basename "$(dirname "$script")")" "$root/$script" "$root/build/dev" "$@" || status=1
-  done
+# vm_hosts quick|all: what wants client and server on two hosts, which run the same command and learn
+# from their environment which one they are (ci/vm/README.md), and faults of the link between them.
+vm_hosts() {
+  local suites=() rdma=() tcp=() status=0
+  if [[ $1 == quick ]]; then
+    suites=("--gtest_filter=$two_hosts_suites") rdma=(--only "$link_faults_rdma")
+    tcp=(--only "$link_faults_tcp")
+  fi
+  vm_pair "two guests: verbs" "$root/build/dev/tests/rxe/rxe_verbs" '--gtest_filter=*TwoGuests*' ||
+    status=1
+  vm_pair "two guests: conformance" "$root/tests/conformance/two_guests.sh" "$root/build/dev" \
+    "${suites[@]}" || status=1
+  vm_pair "two guests: fault" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" \
+    "${rdma[@]}" || status=1
+  vm_verdicts "two namespaces: fault" --timeout 900 -- "$root/tests/fault/netns_faults.sh" \
+    "$root/build/dev" "${tcp[@]}" || status=1
   return "$status"
 }
 
-# vm_pair NAME COMMAND...: in two guests, GoogleTest's verdicts turned into lines that are counted.
-# Call it where errexit is off, as in `vm_pair ... || status=1`.
-vm_pair() {
-  local name=$1 states
+# vm_pair NAME COMMAND...: in two guests. Call it and vm_verdicts where errexit is off, as in
+# `vm_pair ... || status=1`.
+vm_pair() { vm_verdicts "$1" --guests 2 --memory 2G --timeout 900 -- "${@:2}"; }
+
+# vm_verdicts NAME OPTION... -- COMMAND...: GoogleTest's verdicts turned into lines that are counted.
+vm_verdicts() {
+  local name=$1 options=() states
   shift
-  echo "two guests: $name"
-  ci/vm/run.sh --guests 2 --memory 2G --timeout 900 -- env REMORA_REQUIRE_DEVICE=1 "$@" 2>&1 |
-    awk -v name="two guests: $name" '
+  while [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  echo "$name"
+  ci/vm/run.sh "${options[@]}" -- env REMORA_REQUIRE_DEVICE=1 "$@" 2>&1 |
+    awk -v name="$name" '
       { print; fflush() }
-      { guest = substr($0, 1, 4); line = substr($0, 5) }
+      { guest = ""; line = $0 }
+      /^\[[01]\] / { guest = substr($0, 1, 4); line = substr($0, 5) }
       line ~ /^\[ +(OK|FAILED|SKIPPED) +\] .*\([0-9]+ ms\)/ {
         test = line
         sub(/^\[[^]]*\] /, "", test)
         sub(/(, where .*)? \([0-9]+ ms\).*/, "", test)
-        verdict = name ": " test " " substr(guest, 1, 3)
+        verdict = name ": " test (guest ? " " substr(guest, 1, 3) : "")
         if (line ~ /^\[ +OK/) print "ok - " verdict
         else if (line ~ /^\[ +SKIPPED/) print "ok - " verdict " # SKIP " last[guest]
         else { print "not ok - " verdict; failed = 1 }
@@ -215,7 +232,7 @@ vm_pair() {
   if ((states[1] == 2)); then return 1; fi
   if ((states[0] == 0 && states[1] == 0)); then return 0; fi
   # Badly ended without a verdict of a test: a failure of its own.
-  echo "not ok - two guests: $name: the run # exit status ${states[0]}"
+  echo "not ok - $name: the run # exit status ${states[0]}"
   return 1
 }
 
@@ -279,7 +296,7 @@ stage_vm_long() {
   local status=0
   ci/vm/test.sh faults || status=1
   vm_ctest build/dev '^rxe-long$' || status=1
-  vm_two_guests || status=1
+  vm_hosts all || status=1
   return "$status"
 }
 
@@ -294,7 +311,7 @@ stage_vm_repeat() {
   for round in 1 2 3; do
     echo "round $round"
     vm_ctest build/dev '^rxe' || status=1
-    vm_two_guests || status=1
+    vm_hosts all || status=1
   done
   return "$status"
 }

@@ -136,7 +136,7 @@ write_control_folder() {
   mkdir -m 0755 "$vm_run/ctl"
   mkdir -m 0777 "$vm_run/ctl/signals"
   chmod 0777 "$vm_run/ctl/signals"
-  cp "$VM_HERE"/guest/{session,vm-signal,vm-wait} "$vm_run/ctl/"
+  cp "$VM_HERE"/guest/{session,vm-kill,vm-link,vm-signal,vm-wait} "$vm_run/ctl/"
   # One stream when both would end in the same place: so the order of lines is kept.
   local merged=0 index name
   if [[ /proc/self/fd/1 -ef /proc/self/fd/2 ]]; then merged=1; fi
@@ -245,7 +245,13 @@ follow_guests() {
         vm_show_console "$guest"
         exit "$VM_EXIT_NOT_BOOTED"
         ;;
-      gone) guest_lost "$guest" ;;
+      gone)
+        [[ ${state[guest]} != ended ]] || continue
+        [[ -e $vm_run/ctl/signals/.killed$guest ]] || guest_lost "$guest"
+        state[guest]=ended
+        running=$((running - 1))
+        vm_say "guest $guest was killed by vm-kill, as COMMAND wanted"
+        ;;
       closed) exit 141 ;; # nobody reads our output any more: as SIGPIPE
     esac
   done

@@ -194,6 +194,18 @@ two_guests() {
       sleep 1
     done
     vm-wait served
+    reaches() { /run/remora-vm/busybox ping -c 3 -i 0.2 -W 1 -q "$REMORA_VM_PEER_ADDRESS" >/dev/null 2>&1; }
+    link() {
+      vm-link $1 || exit 6
+      if reaches; then echo "link $1: passes"; else echo "link $1: nothing"; fi
+    }
+    link pass
+    for cut in "drop in" "drop out" "drop both" "netem loss 100%"; do link "$cut"; link pass; done
+    link down
+    link up
+    vm-link netem delay 300ms && vm-link show | grep -c "netem.*delay 300ms" && vm-link pass
+    vm-link show | grep -c netem
+    vm-link sideways 2>/dev/null || echo "link sideways: $?"
     exit 5'
   echo "# two guests took $((EPOCHSECONDS - began)) s"
   check "each guest is told which one it is" "$(grep guest "$work/out")" \
@@ -201,6 +213,13 @@ two_guests() {
           grep -qx "\[1\] guest 1 of 2 at 10.77.0.2, peer 10.77.0.1" "$work/out"'
   check "rping between two guests" "$(tail -n2 "$work/out")" \
     test "$(grep -c '^\[1\] ping data' "$work/out")" = 5
+  printf 'link %s\n' 'pass: passes' 'drop in: nothing' 'pass: passes' 'drop out: nothing' 'pass: passes' \
+    'drop both: nothing' 'pass: passes' 'netem loss 100%: nothing' 'pass: passes' 'down: nothing' \
+    'up: passes' 'sideways: 2' >"$work/wanted"
+  check "vm-link drops, impairs, cuts and mends the link" "$(sed -n 's/^\[1\] link //p' "$work/out" | tr '\n' ',')" \
+    eval 'sed -n "s/^\[1\] \(link .*\)/\1/p" "$work/out" | cmp - "$work/wanted"'
+  check "vm-link shows what is set" "$(grep -x '\[1\] [01]' "$work/out" | tr '\n' ' ')" \
+    eval 'grep -qx "\[1\] 1" "$work/out" && grep -qx "\[1\] 0" "$work/out"'
   check "the first non-zero status of two, the other guest ended" "status $status, said: $(said)" \
     eval '((status == 5)) && grep -q "ended 1 s after" "$work/err"'
 }
@@ -238,6 +257,18 @@ faults() {
   check "a kernel panic: 123 and the console" "status $status, said: $(said)" \
     eval '((status == 123)) && grep -q "guest 0 panicked" "$work/err" &&
           grep -q "console 0| .*Kernel panic" "$work/err"'
+
+  run_guest --guests 2 --timeout 60 -- bash -c '
+    if [ "$REMORA_VM_GUEST" = 0 ]; then vm-wait kill; vm-kill; fi
+    reaches() { /run/remora-vm/busybox ping -c 1 -W 1 -q "$REMORA_VM_PEER_ADDRESS" >/dev/null 2>&1; }
+    until reaches; do sleep 0.2; done
+    echo together
+    vm-signal kill
+    while reaches; do sleep 0.2; done
+    echo alone'
+  check "vm-kill ends a guest, the other goes on, status 0" "status $status, said: $(said)" \
+    eval '((status == 0)) && grep -q "guest 0 was killed by vm-kill" "$work/err" &&
+          grep -qx "\[1\] together" "$work/out" && grep -qx "\[1\] alone" "$work/out"'
 
   run_guest --memory 512M -- tail /dev/zero
   check "out of memory is said" "status $status, said: $(said)" \

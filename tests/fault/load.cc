@@ -174,6 +174,7 @@ void LoadRun::look_around() {
   if (!region || revoked_) return;
   for (LoadWorker& worker : workers_)
     if (!worker.look(*region)) return;
+  report_.looked_around = true;
 }
 
 void LoadRun::watch() {
@@ -202,6 +203,7 @@ LoadReport LoadRun::run() {
   }
   ledger_.stop();
   watcher.join();
+  if (options_.at_rest) options_.at_rest();
   look_around();
   ledger_.compare(engine_->registry());
   engine_.reset();
@@ -240,6 +242,7 @@ std::string LoadReport::json() const {
                         {"longest_verdict_ms", longest_verdict_ms},
                         {"longest_overrun_ms", longest_overrun_ms},
                         {"longest_silence_ms", longest_silence_ms},
+                        {"looked_around", looked_around},
                         {"atomics", atomics},
                         {"blocks_checked", blocks_checked},
                         {"lives", lives},
@@ -266,6 +269,7 @@ LoadReport LoadReport::from_json(const std::string& line) {
   made.longest_verdict_ms = from.at("longest_verdict_ms");
   made.longest_overrun_ms = from.at("longest_overrun_ms");
   made.longest_silence_ms = from.at("longest_silence_ms");
+  made.looked_around = from.at("looked_around");
   made.atomics = from.at("atomics");
   made.blocks_checked = from.at("blocks_checked");
   made.lives = from.at("lives");

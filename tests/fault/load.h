@@ -34,6 +34,7 @@ struct LoadOptions {
   /// In which parts operations are reads, writes, compare_swap and fetch_add.
   std::uint32_t reads = 4, writes = 4, swaps = 1, adds = 1;
   std::uint64_t rate = 20'000;    ///< most operations a second, of all workers
+  std::uint64_t operations = 0;   ///< ends when so many have ended; 0: with its time only
   std::uint64_t first_block = 1;  ///< blocks before it are others'; the words are in block 0
   /// The region is new and zero, and so is its word: else its blocks are written first, and nobody
   /// else may use its words.
@@ -46,6 +47,9 @@ struct LoadOptions {
   /// How long this process itself is made to stand still, at most: added to what I3 allows.
   std::chrono::milliseconds paused{0};
   std::string client{"fault-load"};
+  /// Called when the last operation has ended, before every block is read once more: what has been
+  /// broken may be mended then.
+  std::function<void()> at_rest{};
 };
 
 /// Blocks that a load uses, from first_block on.
@@ -67,6 +71,7 @@ struct LoadReport {
   std::uint64_t opened = 0, open_failures = 0;
   std::uint64_t interrupted = 0, resumed = 0, lost = 0, stale = 0, drained = 0;
   std::uint64_t longest_silence_ms = 0;  ///< in which no operation was ok
+  bool looked_around = false;            ///< every block was read once more at the end
   std::uint64_t violations_total = 0;
   std::vector<std::string> violations{};  ///< the first of them
 

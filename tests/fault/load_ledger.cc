@@ -45,6 +45,7 @@ void LoadLedger::ended(LoadKind kind, const Status& status, Clock::time_point su
   if (over > kGrace + options_.paused)
     violation(std::string{"I3: a "} + name + " ended " + std::to_string(over.count() / 1'000'000) +
               " ms after its deadline");
+  if (++ended_ == options_.operations) stop();
   if (status) {
     ++ok_;
     const std::int64_t now = now_ns();

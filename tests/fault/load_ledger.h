@@ -55,6 +55,7 @@ class LoadLedger {
   std::atomic<bool> stop_{false};
   std::atomic<bool> uncertain_{false};
   std::atomic<std::uint64_t> blocks_checked_{0};
+  std::atomic<std::uint64_t> ended_{0};
   std::atomic<std::uint64_t> ok_{0};
   std::atomic<std::int64_t> last_ok_ns_;
   std::atomic<std::int64_t> longest_silence_ns_{0};

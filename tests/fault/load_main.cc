@@ -28,7 +28,10 @@ int run(int argc, char** argv) {
   double reconnect_s = 30;
   bool json = false;
   app.add_option("--uri", options.uri, "remora://HOST:PORT/REGION?transport=...")->required();
-  app.add_option("--seconds", seconds, "how long")->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--seconds", seconds, "how long, at most")->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--operations", options.operations,
+                 "end when so many have ended; fewer in --seconds: exit status 3")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
   app.add_option("--seed", options.seed, "of everything that is random");
   app.add_option("--queues", options.queue_workers, "threads with a queue")
       ->check(CLI::Range(0, 64));
@@ -63,6 +66,7 @@ int run(int argc, char** argv) {
   options.deadline = milliseconds{deadline_ms};
   options.control_deadline = milliseconds{control_ms};
   options.reconnect_for = milliseconds{static_cast<std::int64_t>(reconnect_s * 1000)};
+  options.at_rest = [] { std::cerr << "fault_load: at rest\n"; };
   std::signal(SIGTERM, [](int) { g_ended = 1; });
   std::signal(SIGINT, [](int) { g_ended = 1; });
   const auto report = remora::fault::run_load(
@@ -78,6 +82,11 @@ int run(int argc, char** argv) {
   }
   if (report.ok == 0) std::cerr << "fault_load: no operation was ok: is the server there?\n";
   if (report.violations_total != 0) return 1;
+  if (report.operations < options.operations) {
+    std::cerr << "fault_load: " << report.operations << " operations instead of "
+              << options.operations << " within " << seconds << " s: give it more --seconds\n";
+    return 3;
+  }
   return report.ok == 0 ? 3 : 0;
 }
 

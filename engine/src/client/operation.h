@@ -92,11 +92,12 @@ struct Outcome {
          status == CompletionStatus::kRemoteInvalidRequest;
 }
 
+/// This side's memory or request is at fault, so the peer has seen nothing of it. Not so with
+/// kLocalQpOperationError: rxe says it when a request cannot be sent *again*, with the link down.
 [[nodiscard]] constexpr bool local_fault(CompletionStatus status) noexcept {
   return status == CompletionStatus::kLocalLengthError ||
          status == CompletionStatus::kLocalProtectionError ||
-         status == CompletionStatus::kLocalAccessError ||
-         status == CompletionStatus::kLocalQpOperationError;
+         status == CompletionStatus::kLocalAccessError;
 }
 
 [[nodiscard]] constexpr Operation operation_name(transport::Opcode opcode) noexcept {

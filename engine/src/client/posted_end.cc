@@ -215,7 +215,8 @@ bool PostedDriver::go_again(Posted& posted, CompletionStatus status, std::uint32
                             EndTally& tally) noexcept {
   const bool again = options_.revivable && posted.operation->whole &&
                      posted.operation->request.opcode == Opcode::kRead &&
-                     !refused_by_peer(status) && !local_fault(status);
+                     !refused_by_peer(status) && !local_fault(status) &&
+                     status != CompletionStatus::kLocalQpOperationError;
   if (!again) return false;
   OperationRecord* at = posted.operation;
   const bool joined = posted.joined;

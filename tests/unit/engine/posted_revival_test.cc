@@ -142,6 +142,23 @@ TEST_F(PostedRevivalTest, RunOfReadsGoesAgainOneByOne) {
   EXPECT_TRUE(second.outcome.ok && third.outcome.ok);
 }
 
+/// As rxe says it with the link down, also of what has been sent before and is to be sent again.
+TEST_F(PostedRevivalTest, QueuePairErrorOfOurOwnSaysNothingOfWhatThePeerHasDone) {
+  for (const Opcode opcode : {Opcode::kWrite, Opcode::kFetchAdd, Opcode::kRead}) {
+    OperationRecord& operation =
+        opcode == Opcode::kFetchAdd ? make(opcode, 1024, {}) : block(opcode, 0);
+    submit(operation);
+    lane_->complete(0, CompletionStatus::kLocalQpOperationError);
+    wait_all(1);
+    ASSERT_FALSE(operation.outcome.ok);
+    EXPECT_EQ(operation.outcome.code,
+              opcode == Opcode::kRead ? Code::kConnectionLost : Code::kIndeterminate);
+    EXPECT_EQ(operation.outcome.status, CompletionStatus::kLocalQpOperationError);
+    EXPECT_EQ(driver_->fault(), LaneFault::kNone);
+    ASSERT_TRUE(follow());
+  }
+}
+
 TEST_F(PostedRevivalTest, RefusedReadDoesNotGoAgain) {
   auto& refused = block(Opcode::kRead, 0);
   auto& behind = block(Opcode::kRead, 1);

@@ -1,0 +1,327 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154  # what the scripts set that source this
+# Faults of the link between a server and a load, with their counts. Sourced by two_guests_faults.sh
+# (rdma, two hosts) and netns_faults.sh (tcp, two network namespaces). Those say what `transport`,
+# `server_address`, `mixes` (options of the loads that work at the same time, each in a region of its
+# own) and `client_prefix` (what their commands begin with) are, and provide
+#
+#   link_both NAME ARGUMENT...   `vm-link ARGUMENT...` at both ends; NAME is the fault's
+#   link_here ARGUMENT...        at the client's end only
+#   count_repairs                how often a transport has had to mend something so far, at this end
+#   server_repaired NAME         whether it had to at the server's, while NAME lasted
+
+link_help() {
+  cat <<'USAGE'
+  --only PATTERN      faults whose name matches, e.g. 'loss-*' (all)
+  --gtest_filter=...  left out of account: CI hands it to every script of this kind
+
+REMORA_FAULT_ROUNDS=long: 100,000 operations and 20 rounds instead of 2,000 and 2; cuts of 10 s and
+60 s beside those of 1 s. REMORA_FAULT_SEED: of what the loads draw.
+USAGE
+}
+
+# A name and what netem does with what leaves either end.
+netem_faults='loss-0.1 loss 0.1%
+loss-1 loss 1%
+loss-5 loss 5%
+duplicate duplicate 5%
+reorder delay 2ms reorder 30%
+corrupt corrupt 1%'
+
+# A name, what breaks the link at the client's end, and what mends it.
+cut_faults='partition drop both:pass
+one-way-out drop out:pass
+one-way-in drop in:pass
+link-down down:up'
+link_down_comes_back=yes # whether connections can be made again, once the interface is up
+
+link_die() {
+  echo "${0##*/}: $*" >&2
+  exit 2
+}
+
+# link_arguments ARGUMENT...: sets the programs, the counts and the folder of this run.
+link_arguments() {
+  local program tree=''
+  only='*'
+  while (($#)); do
+    case $1 in
+      --only)
+        (($# >= 2)) || link_die "--only needs a pattern"
+        only=$2
+        shift
+        ;;
+      --gtest_filter=*) ;;
+      -*) link_die "unknown option $1 (see --help)" ;;
+      *) tree=$1 ;;
+    esac
+    shift
+  done
+  [[ $tree ]] || link_die "which build tree? (see --help)"
+  load=$tree/tests/fault/fault_load server_program=$tree/apps/remora-server
+  for program in "$load" "$server_program"; do
+    [[ -x $program ]] || link_die "there is no $program: build it"
+  done
+  for program in jq curl; do
+    command -v "$program" >/dev/null || link_die "$program is missing: run ci/setup.sh build"
+  done
+  operations=2000 rounds=2 lengths=1
+  case ${REMORA_FAULT_ROUNDS:-short} in
+    short) ;;
+    long) operations=100000 rounds=20 lengths='1 10 60' ;;
+    *) link_die "REMORA_FAULT_ROUNDS is '$REMORA_FAULT_ROUNDS': use short or long" ;;
+  esac
+  seed=${REMORA_FAULT_SEED:-$((RANDOM * 30 + 1))}
+  work=$(mktemp -d /tmp/link-faults.XXXXXX)
+  tests=0 failures=0
+}
+
+# chosen NAME: whether --only wants it.
+# shellcheck disable=SC2053  # a pattern
+chosen() { [[ $1 == $only ]]; }
+
+# Each fault has a region of its own, which is zero: no block need be written before it begins.
+region_names() {
+  local name length round
+  while read -r name _; do echo "$name"; done <<<"$netem_faults"
+  while read -r name _; do
+    for length in $lengths; do
+      echo "$name-$length"
+      if [[ $name == link-down && $link_down_comes_back == no ]]; then
+        for ((round = 1; round < rounds; ++round)); do echo "$name-$length.again$round"; done
+      fi
+    done
+  done <<<"$cut_faults"
+  echo kill
+}
+
+# start_server [PREFIX...]: remora-server for one transport; its process id in `server`.
+start_server() {
+  local name index try
+  {
+    echo "listen: { address: $server_address, port: 7471 }"
+    echo 'transports:'
+    for name in rdma shm tcp; do
+      if [[ $name == "$transport" ]]; then echo "  $name: required"; else echo "  $name: off"; fi
+    done
+    echo "pool: { size: $(($(region_names | wc -l) * ${#mixes[@]} * 2 + 16))MiB, piece: 1MiB }"
+    echo 'auth: none'
+    echo 'metrics: { address: "127.0.0.1:9471" }'
+    echo 'regions:'
+    for name in $(region_names); do
+      for index in "${!mixes[@]}"; do
+        echo "  - { name: $name.$index, size: 2MiB, block: 4KiB }"
+      done
+    done
+  } >"$work/server.yaml"
+  "$@" "$server_program" --config "$work/server.yaml" >"$work/server.log" 2>&1 &
+  server=$!
+  for ((try = 0; try < 300; ++try)); do
+    if "$@" curl -sf --max-time 2 -o "$work/ready" http://127.0.0.1:9471/readyz; then return 0; fi
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.1
+  done
+  cat "$work/server.log" >&2
+  link_die "the server did not get ready"
+}
+
+# sessions [PREFIX...]: how many the server has, with those that it keeps for clients to come back.
+sessions() {
+  "$@" curl -sf --max-time 5 http://127.0.0.1:9471/metrics |
+    awk '/^remora_server_sessions(_kept)?[ {]/ { sum += $NF } END { print NR ? sum : "unknown" }'
+}
+
+# start_load REGION SECONDS OPERATIONS ARGUMENT...: in the background, one for each of `mixes`, which
+# share OPERATIONS (0: as many as there are). Their process ids go to `load_pids`.
+start_load() {
+  local region=$1 seconds=$2 count=() index=0 mix
+  if (($3)); then count=(--operations $(($3 / ${#mixes[@]}))); fi
+  shift 3
+  load_pids=()
+  for mix in "${mixes[@]}"; do
+    # shellcheck disable=SC2086  # words
+    "${client_prefix[@]}" "$load" $mix --fresh --json --seed $((seed + index)) --records 20000 \
+      --uri "remora://$server_address:7471/$region.$index?transport=$transport" \
+      --seconds "$seconds" "${count[@]}" "$@" >"$work/report.$index" 2>"$work/load.$index.log" &
+    load_pids+=($!)
+    index=$((index + 1))
+  done
+}
+
+# loads_say TEXT SECONDS: waits until each does, or has ended.
+loads_say() {
+  local until=$((EPOCHSECONDS + $2)) index
+  for index in "${!load_pids[@]}"; do
+    while ! grep -q "$1" "$work/load.$index.log"; do
+      kill -0 "${load_pids[index]}" 2>/dev/null || break
+      if ((EPOCHSECONDS >= until)); then
+        wrong "load $index did not say '$1' within $2 s"
+        return 0
+      fi
+      sleep 0.2
+    done
+  done
+}
+
+# end_loads: waits for them, and makes one report of theirs.
+end_loads() {
+  local index status
+  for index in "${!load_pids[@]}"; do
+    status=0
+    wait "${load_pids[index]}" || status=$?
+    if ((status != 0)); then
+      wrong "load $index ended with status $status (1: a promise was broken)"
+      jq -r '.violations[]' "$work/report.$index" 2>/dev/null | sed 's/^/  /' || true
+      sed 's/^/  /' "$work/load.$index.log"
+    fi
+  done
+  jq -s 'def total(key): map(key) | add;
+    { operations: total(.operations), ok: total(.ok),
+      failed: (map(.failed | to_entries[]) | group_by(.key)
+               | map({ key: .[0].key, value: (map(.value) | add) }) | from_entries),
+      longest_verdict_ms: map(.longest_verdict_ms) | max,
+      longest_overrun_ms: map(.longest_overrun_ms) | max,
+      longest_silence_ms: map(.longest_silence_ms) | max,
+      least_silence_ms: map(.longest_silence_ms) | min,
+      interrupted: total(.interrupted), resumed: total(.resumed), lost: total(.lost),
+      opened: total(.opened), lives: map(.lives) | max, looked_around: map(.looked_around) }
+    | . + { line: ("operations=\(.operations) ok=\(.ok) failed{" +
+        (.failed | to_entries | map((.key | gsub(" "; "_")) + "=\(.value)") | join(",")) +
+        "} longest_verdict_ms=\(.longest_verdict_ms) longest_overrun_ms=\(.longest_overrun_ms)" +
+        " longest_silence_ms=\(.longest_silence_ms) interrupted=\(.interrupted)" +
+        " resumed=\(.resumed) lost=\(.lost) opened=\(.opened)") }' \
+    "$work"/report.* >"$work/report" 2>"$work/null" || wrong "a load left no report"
+}
+
+# value FILTER: of the report of all loads; 0 without one.
+value() { jq -r "$1" "$work/report" 2>/dev/null || echo 0; }
+
+# wrong TEXT...: the running test has failed.
+wrong() {
+  echo "  $*"
+  broken=1
+}
+
+milliseconds() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+
+begin_test() {
+  test_name=$1 broken=0 extra=''
+  test_began=$(milliseconds)
+  rm -f "$work"/report* "$work"/load.*.log
+  echo "[ RUN      ] LinkFaultTest.$test_name/$transport"
+}
+
+# end_test ROUNDS: the line and the verdict.
+end_test() {
+  local verdict='[       OK ]'
+  echo "fault: LinkFaultTest.$test_name transport=$transport rounds=$1 $(value .line) ${extra}seed=$seed"
+  tests=$((tests + 1))
+  if ((broken)); then
+    verdict='[  FAILED  ]' failures=$((failures + 1))
+  fi
+  echo "$verdict LinkFaultTest.$test_name/$transport ($(($(milliseconds) - test_began)) ms)"
+}
+
+# One memory all the time, and each block read once more when the link was whole again.
+expect_same_memory() {
+  [[ $(value '.looked_around | all') == true ]] || wrong "with the link mended, not every block could be read"
+  [[ $(value .lives) == 1 ]] || wrong "the memory had $(value .lives) lives; its server went on"
+}
+
+# netem_test NAME ARGUMENT...: so many operations over a link which treats packets so at both ends.
+netem_test() {
+  local name=$1 before here there=no percent
+  shift
+  begin_test "$name"
+  link_both "$name" netem "$@"
+  before=$(count_repairs)
+  # Packets may need several of a transport's time-outs: the verdict is about what is answered.
+  start_load "$name" $((operations / 20 + 100)) "$operations" --deadline-ms 20000 \
+    --control-deadline-ms 20000
+  loads_say 'at rest' $((operations / 20 + 150))
+  here=$(($(count_repairs) - before))
+  link_both "$name" pass
+  if server_repaired "$name"; then there=yes; fi
+  end_loads
+  extra="repairs=$here server_repairs=$there "
+  expect_same_memory
+  # A packet an operation at least: where ten must have been hit, something was to be mended.
+  percent=${*: -1}
+  percent=${percent%\%}
+  if awk -v hit="$percent" -v n="$operations" 'BEGIN { exit !(hit * n / 100 >= 10) }' &&
+    ((here == 0)) && [[ $there == no ]]; then
+    wrong "neither end had anything to mend: the fault was not there"
+  fi
+  end_test 1
+}
+
+# cut_test REGION LENGTH BREAK MEND TIMES: under load, the link is cut so for LENGTH s, so many times.
+cut_test() {
+  local name=$1 length=$2 break=$3 mend=$4 times=$5 round gap
+  gap=$((length / 2 + 3))
+  begin_test "$name"
+  # Within the longest cut, sessions lapse, are lost, and are followed by others. Each cut leaves as
+  # many atomics of unknown outcome as were under way: the fewer, the sooner their order is found.
+  start_load "$name" $((times * (length + gap) + 120)) 0 --rate 200 --depth 16 --deadline-ms 2000 \
+    --reconnect-seconds 30
+  loads_say 'under way' 60
+  sleep 1
+  for ((round = 0; round < times; ++round)); do
+    # shellcheck disable=SC2086  # words
+    link_here $break
+    sleep "$length"
+    # shellcheck disable=SC2086
+    link_here $mend
+    sleep "$gap"
+  done
+  kill -TERM "${load_pids[@]}" 2>/dev/null || true
+  end_loads
+  if [[ $mend != up || $link_down_comes_back == yes ]]; then expect_same_memory; fi
+  (($(value .least_silence_ms) >= length * 900)) ||
+    wrong "operations were answered for all the time: the link was not cut"
+  end_test "$times"
+}
+
+# All of both kinds that are wanted.
+link_tests() {
+  local name arguments length round
+  while read -r name arguments; do
+    # shellcheck disable=SC2086  # words
+    if chosen "$name"; then netem_test "$name" $arguments; fi
+  done <<<"$netem_faults"
+  while read -r name arguments; do
+    for length in $lengths; do
+      chosen "$name-$length" || continue
+      if [[ $name == link-down && $link_down_comes_back == no ]]; then
+        cut_test "$name-$length" "$length" down up 1
+        renew_device
+        for ((round = 1; round < rounds; ++round)); do
+          cut_test "$name-$length.again$round" "$length" down up 1
+          renew_device
+        done
+      else
+        cut_test "$name-$length" "$length" "${arguments%:*}" "${arguments#*:}" "$rounds"
+      fi
+    done
+  done <<<"$cut_faults"
+}
+
+# nothing_left [PREFIX...]: within the time that the server keeps a lost session, none is left.
+nothing_left() {
+  local found=unknown began try
+  began=$(milliseconds)
+  echo "[ RUN      ] LinkFaultTest.NothingIsLeft/$transport"
+  for ((try = 0; try < 120; ++try)); do
+    found=$(sessions "$@")
+    [[ $found != 0 ]] || break
+    sleep 0.25
+  done
+  tests=$((tests + 1))
+  if [[ $found == 0 ]]; then
+    echo "[       OK ] LinkFaultTest.NothingIsLeft/$transport ($(($(milliseconds) - began)) ms)"
+  else
+    failures=$((failures + 1))
+    echo "  the server still has $found sessions"
+    echo "[  FAILED  ] LinkFaultTest.NothingIsLeft/$transport ($(($(milliseconds) - began)) ms)"
+  fi
+}
