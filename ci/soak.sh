@@ -34,7 +34,7 @@ while (($#)); do
     -h | --help) usage; exit 0 ;;
     --minutes) minutes=${2:?--minutes needs a number}; shift ;;
     --transport) transports=${2:?--transport needs a list}; shift ;;
-    --only) only=${2:?--only needs rounds or soak}; shift ;;
+    --only) only=${2:?--only needs rounds, soak or link}; shift ;;
     --seed) export REMORA_FAULT_SEED=${2:?--seed needs a number}; shift ;;
     --build) tree=${2:?--build needs a folder}; shift ;;
     *) usage >&2; die "unknown argument '$1'" ;;

@@ -24,14 +24,13 @@ class Log {
   void append(std::uint64_t record) {
     put(ByteOffset{8 + 8 * size_}, record);
     // Nobody else appends: adding is carried out again only where it has not taken effect.
-    const remora::Result<std::uint64_t> added = region_.fetch_add(ByteOffset{0}, 1);
-    if (!added && added.error().code() == remora::Code::kIndeterminate) {
+    do {
+      const remora::Result<std::uint64_t> added = region_.fetch_add(ByteOffset{0}, 1);
+      if (added) break;
+      if (added.error().code() != remora::Code::kIndeterminate) added.value();
       ++uncertain_;
       region_.settled(30s).value();  // from now on it has taken effect, or never will
-      if (read(ByteOffset{0}) == size_) region_.fetch_add(ByteOffset{0}, 1).value();
-    } else {
-      added.value();
-    }
+    } while (read(ByteOffset{0}) == size_);
     ++size_;
   }
   [[nodiscard]] std::uint64_t read(ByteOffset at) const {

@@ -503,8 +503,9 @@ constexpr std::array kKeys{
            "Control requests of one session; twice as many may come at once. A client that asks "
            "more often loses its session."),
     ranged("limits.resumes_per_minute", KeyType::kNumber, 1, 1'000'000, kResumesPerMinute,
-           "How often a session that has lost a lane or its connection may come back. Each access "
-           "that is refused breaks a lane: a client that tries keys loses its session."),
+           "How often in a minute a session that has lost a lane or its connection may come back; "
+           "one more ends it. Each refused access breaks a lane, so this bounds how fast a client "
+           "can try keys of memory."),
     ranged("limits.revoke_grace", KeyType::kDuration, kMillisecond, kMinute, kRevokeGrace,
            "A client whose grant is taken back gets this long to stop using it; then it goes "
            "anyway."),

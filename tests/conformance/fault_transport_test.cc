@@ -114,7 +114,7 @@ TEST_P(FaultTransportTest, AReadGoesAgainOnTheLaneThatFollows) {
     EXPECT_TRUE(std::ranges::equal(slot.bytes(), stamp_of(5)));
   }
   EXPECT_EQ(faults_.counts().lanes_lost, 2U);
-  EXPECT_EQ(faults_.counts().lanes, 3U);
+  EXPECT_GE(faults_.counts().lanes, 3U);  // more where a session had to connect twice
 }
 
 TEST_P(FaultTransportTest, ALostConnectionIsResumedWhenItIsLetThroughAgain) {

@@ -79,6 +79,18 @@ link_arguments() {
 # chosen NAME: whether --only wants it.
 # shellcheck disable=SC2053  # a pattern
 chosen() { [[ $1 == $only ]]; }
+chosen_any() {
+  local name length
+  while read -r name _; do
+    if chosen "$name"; then return 0; fi
+  done <<<"$netem_faults"
+  while read -r name _; do
+    for length in $lengths; do
+      if chosen "$name-$length"; then return 0; fi
+    done
+  done <<<"$cut_faults"
+  return 1
+}
 
 # Each fault has a region of its own, which is zero: no block need be written before it begins.
 region_names() {
@@ -285,6 +297,7 @@ cut_test() {
 # All of both kinds that are wanted.
 link_tests() {
   local name arguments length round
+  chosen kill || chosen_any || link_die "--only '$only' matches no fault"
   while read -r name arguments; do
     # shellcheck disable=SC2086  # words
     if chosen "$name"; then netem_test "$name" $arguments; fi

@@ -35,7 +35,7 @@ LoadLedger::LoadLedger(const LoadOptions& options)
     : options_{options},
       page_{LoadPage::create(options.page, options.first_block + blocks_needed(options),
                              options.records)},
-      last_ok_ns_{now_ns()} {}
+      last_ok_ns_{0} {}
 
 void LoadLedger::ended(LoadKind kind, const Status& status, Clock::time_point submitted) {
   const auto took = std::chrono::nanoseconds{Clock::now() - submitted};
@@ -49,7 +49,9 @@ void LoadLedger::ended(LoadKind kind, const Status& status, Clock::time_point su
   if (status) {
     ++ok_;
     const std::int64_t now = now_ns();
-    raise(longest_silence_ns_, now - last_ok_ns_.exchange(now));
+    // What came before the first is the time to connect.
+    if (const std::int64_t before = last_ok_ns_.exchange(now); before != 0)
+      raise(longest_silence_ns_, now - before);
     return;
   }
   raise(longest_verdict_ns_, took.count());
@@ -62,7 +64,8 @@ void LoadLedger::ended(LoadKind kind, const Status& status, Clock::time_point su
 }
 
 void LoadLedger::stop() noexcept {
-  if (!stop_.exchange(true)) raise(longest_silence_ns_, now_ns() - last_ok_ns_);
+  const std::int64_t last = last_ok_ns_;
+  if (!stop_.exchange(true) && last != 0) raise(longest_silence_ns_, now_ns() - last);
 }
 
 void LoadLedger::violation(const std::string& text) {

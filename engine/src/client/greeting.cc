@@ -43,7 +43,12 @@ Status SessionCore::hello(Deadline deadline) {
   control::Welcome welcome;
   if (options.key) {
     auto proven = hello_with_key(std::move(request), *options.key, deadline);
-    if (!proven) return proven.error();
+    if (!proven) {
+      // What only a Welcome may say nobody is believed before.
+      const Reason said = proven.error().reason();
+      const bool unproven = said == Reason::kNewMemory || said == Reason::kLapsed;
+      return unproven ? proven.error().with_reason(Reason::kNone) : proven.error();
+    }
     welcome = std::move(*proven);
   } else {
     auto answer = call(std::move(request), "hello", deadline);

@@ -265,6 +265,9 @@ void PostedDriver::end_refused(const Refused& refused) noexcept {
     EndTally tally{metrics_, cells_.recorder()};
     for (OperationRecord* at = refused.first; at != nullptr;) {
       OperationRecord& operation = *std::exchange(at, refused.joined ? at->next : nullptr);
+      if (why == Reason::kPeerGone)
+        operation.outcome.code = operation.request.opcode == Opcode::kRead ? Code::kConnectionLost
+                                                                           : Code::kIndeterminate;
       operation.outcome.reason = why;
       if (operation.whole || --operation.requests_in_flight == 0) finish(operation, tally);
     }

@@ -208,7 +208,10 @@ Reason RevocationDesk::why_refused(const OperationRecord& operation) noexcept {
          Clock::now() < read_by)
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   if (const Reason known = known_of(grant_id); known != Reason::kNone) return known;
-  if (!answer || answer->reply.grant_state().holds()) return Reason::kNone;
+  // A process that ends may lose its memory before its queue pairs, and refuse what comes between.
+  if (!answer)
+    return answer.error().code() == Code::kConnectionLost ? Reason::kPeerGone : Reason::kNone;
+  if (answer->reply.grant_state().holds()) return Reason::kNone;
   const std::uint32_t reason = answer->reply.grant_state().reason();
   if (reason > static_cast<std::uint32_t>(kReasonLast)) return Reason::kNone;
   mark(grant_id, static_cast<Reason>(reason));

@@ -240,6 +240,9 @@ void FaultLane::break_off() noexcept {
 void FaultLane::close() noexcept {
   if (std::exchange(closed_, true)) return;
   for (; told_ != posted_end_; ++told_) count_lost(at(told_));
+  // Nobody reads from a closed lane, and a poller that sleeps must not be woken by it.
+  events_.remove(bell_->event());
+  events_.remove(timer_.get());
   real_->close();
 }
 

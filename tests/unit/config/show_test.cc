@@ -72,7 +72,7 @@ limits:
   drain_timeout: 0s                       # default
   half_open_max: 256                      # default
   requests_per_second: 1000               # default
-  resumes_per_minute: 600                 # default
+  resumes_per_minute: 3000                # default
   revoke_grace: 1s                        # default
 log:
   level: info                             # default

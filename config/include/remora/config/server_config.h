@@ -192,7 +192,7 @@ struct Limits {
   /// A session that loses a lane or its connection comes back so often in a minute. One that does
   /// more often loses what it has open: a client is refused by the NIC, which does not say so, and
   /// each refusal breaks a lane.
-  std::uint32_t resumes_per_minute = 600;
+  std::uint32_t resumes_per_minute = 3000;
   /// A client whose grant is taken back gets this long to stop using it; then it goes anyway.
   std::chrono::nanoseconds revoke_grace = std::chrono::seconds{1};
 

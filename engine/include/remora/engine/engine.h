@@ -53,8 +53,8 @@ struct SessionHandlers {
   Handler on_interrupted{};
   /// It goes on: the server has destroyed the old lanes, its grants are as they were.
   Handler on_resumed{};
-  /// It has ended for good: Reason::kLapsed when the server had given it up; what was open is to be
-  /// opened again.
+  /// It has ended for good: Reason::kLapsed when the server had given it up, kTooOften when it
+  /// broke more often than `limits.resumes_per_minute`; what was open is to be opened again.
   Handler on_lost{};
   /// It has ended since the server runs with new memory: what was written before is gone.
   Handler on_stale{};
@@ -228,7 +228,7 @@ class Engine {
   /// As open_region, but every grant of the region that is older is taken back first, in every
   /// session and this one too: it returns when nothing of them reaches the region any more. Their
   /// operations then fail with kAccessRefused and Reason::kFenced. Clients that stop within the
-  /// server's `limits.revoke_grace` notice nothing else; of those that do not, the session ends.
+  /// server's `limits.revoke_grace` notice nothing else; of those that do not, a lane breaks.
   /// Errors: also kBusy (over shm, where nobody can take memory back: a client that has it mapped
   /// does not answer); kUnsupported (an older server).
   Result<Region> fence_region(std::string_view uri, Rights rights) const;

@@ -47,7 +47,8 @@ enum class Landing : std::uint8_t {
 /// write or an atomic of at most Region's piece size, unless another thing is named.
 struct FaultRates {
   /// Loses the lane: the session is interrupted with Reason::kLaneBroken. What has not come back is
-  /// lost with it.
+  /// lost with it. A server ends a session that comes back more often than its
+  /// `limits.resumes_per_minute`.
   double lose_lane = 0;
   /// Loses the connection, control and lanes: Reason::kPeerGone.
   double lose_connection = 0;
@@ -68,7 +69,8 @@ struct FaultRates {
   double reorder = 0;
   /// Of attempts to connect, also those of a session that comes back: kConnectionRefused.
   double refuse_connect = 0;
-  /// Of the server's messages on the control channel: it never comes.
+  /// Of the server's messages on the control channel: it never comes. Eight requests that are never
+  /// answered are all that a session may have open; then control requests time out.
   double drop_answer = 0;
 };
 
