@@ -20,7 +20,7 @@ soak       | 300|  |a random fault every 10 s under load: a minute over tcp, one
 quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 600|  |install, move the prefix, build outside projects against it
 vm         |2700|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
-asan       |1800|  |build asan-ubsan; native tests
+asan       |2400|  |build asan-ubsan; native tests
 tsan       |1200|  |build and run the tests of metrics, engine and conformance (shm, tcp) under ThreadSanitizer
 fuzz       | 900|  |build fuzz; every fuzzer over its corpus, then 30 s each, two at a time
 tidy       |1800|  |clang-tidy-14 on the sources of the product
