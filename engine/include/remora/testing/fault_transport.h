@@ -46,7 +46,8 @@ enum class Landing : std::uint8_t {
 /// How often each fault comes: chances from 0 (never) to 1. Of each request on a lane, a read, a
 /// write or an atomic of at most Region's piece size, unless another thing is named.
 struct FaultRates {
-  /// Loses the lane: the session is interrupted with Reason::kLaneBroken. What has not come back is
+  /// Loses the lane: the session is interrupted with Reason::kLaneBroken, or kPeerGone where the
+  /// server has noticed first. What has not come back is
   /// lost with it. A server ends a session that comes back more often than its
   /// `limits.resumes_per_minute`.
   double lose_lane = 0;
