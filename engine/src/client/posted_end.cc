@@ -213,6 +213,7 @@ void PostedDriver::retire_failed(std::uint64_t sequence, CompletionStatus status
 /// request; what was joined with them and has run out of time ends. False: it is nothing of that.
 bool PostedDriver::go_again(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
                             EndTally& tally) noexcept {
+  // What the queue pair itself could not do, it may be unable to do on the next lane too.
   const bool again = options_.revivable && posted.operation->whole &&
                      posted.operation->request.opcode == Opcode::kRead &&
                      !refused_by_peer(status) && !local_fault(status) &&
