@@ -115,23 +115,26 @@ class TcpServerEndpoint final : public ServerEndpoint {
     return transport::ServerEndpoint::Served{.operations = all.operations, .bytes = all.bytes};
   }
   void shutdown() noexcept override {
-    // Gone over to a successor, the session is that one's to end.
-    if (const auto session = taken_over_.load() ? nullptr : this->session()) {
-      desk_->forget(*session);
-      session->end();
+    {
+      // Gone over to a successor, the session is that one's to end.
+      const std::lock_guard lock{mutex_};
+      if (!taken_over_) {
+        desk_->forget(*session_);
+        session_->end();
+      }
     }
     ::shutdown(socket_.get(), SHUT_RDWR);
   }
   Status take_over(ServerEndpoint& before) noexcept override {
     auto* const old = dynamic_cast<TcpServerEndpoint*>(&before);
     if (old == nullptr) return Error{Code::kUnsupported, "resume over another transport"};
-    const auto session = old->session();
-    if (auto status = events_.add(session->event_fd()); !status) return status;
-    old->taken_over_.store(true);
-    session->begin_again();
-    const std::lock_guard lock{mutex_};
+    // Whoever shuts the old one down has done so, or finds it taken over.
+    const std::scoped_lock lock{mutex_, old->mutex_};
+    if (auto status = events_.add(old->session_->event_fd()); !status) return status;
+    old->taken_over_ = true;
     events_.remove(session_->event_fd());
-    session_ = session;
+    session_ = old->session_;
+    session_->begin_again();
     return {};
   }
 
@@ -148,7 +151,7 @@ class TcpServerEndpoint final : public ServerEndpoint {
 
   mutable std::mutex mutex_;
   std::shared_ptr<Session> session_;  ///< under mutex_
-  std::atomic<bool> taken_over_{false};
+  bool taken_over_ = false;           ///< under mutex_
   FdSet events_;
   MessageReader reader_;
 };

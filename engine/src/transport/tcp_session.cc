@@ -158,11 +158,9 @@ Status Session::add_lane(const std::shared_ptr<ServerLane>& lane) {
 }
 
 void Session::lane_ended(const ServerLane& lane) noexcept {
-  {
-    const Exclusive lock{*this};
-    // One that end() has dropped is not missed.
-    if (std::erase_if(lanes_, [&](const auto& each) { return each.get() == &lane; }) == 0) return;
-  }
+  const Exclusive lock{*this};
+  // One that end() has dropped is not missed, nor by the session when it has begun again.
+  if (std::erase_if(lanes_, [&](const auto& each) { return each.get() == &lane; }) == 0) return;
   broken_.store(true, std::memory_order_release);
   ::eventfd_write(event_.get(), 1);
 }

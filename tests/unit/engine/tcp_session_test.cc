@@ -1,8 +1,13 @@
 #include "transport/tcp_session.h"
 
 #include <array>
+#include <atomic>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <thread>
 #include <vector>
+
+#include "transport/tcp_server_lane.h"
 
 namespace remora::transport::tcp {
 namespace {
@@ -137,6 +142,46 @@ TEST(TcpSession, EndedSessionGrantsNothing) {
   session->end();
   session->end();
   EXPECT_EQ(session->grant({}).error().code(), Code::kConnectionLost);
+}
+
+/// A lane that dies while its session is resumed: the new life does not break of it.
+TEST(TcpSession, EndOfAnOldLaneDoesNotBreakTheSessionThatBeganAgain) {
+  const auto session = Session::create().value();
+  for (int round = 0; round < 2000; ++round) {
+    std::array<int, 2> sockets{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets.data()),
+              0);
+    const UniqueFd peer{sockets[0]};
+    const auto lane = std::make_shared<ServerLane>(UniqueFd{sockets[1]}, session, false);
+    ASSERT_TRUE(session->add_lane(lane));
+    std::atomic<bool> ready{false};
+    std::thread serving{[&] {
+      ready = true;
+      session->lane_ended(*lane);
+    }};
+    while (!ready) std::this_thread::yield();
+    session->end();
+    session->begin_again();
+    serving.join();
+    ASSERT_FALSE(session->broken()) << "round " << round;
+  }
+}
+
+TEST(TcpSession, LaneThatEndsByItselfBreaksItsSession) {
+  const auto session = Session::create().value();
+  std::array<int, 2> sockets{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets.data()),
+            0);
+  const UniqueFd peer{sockets[0]};
+  const auto lane = std::make_shared<ServerLane>(UniqueFd{sockets[1]}, session, false);
+  ASSERT_TRUE(session->add_lane(lane));
+  session->lane_ended(*lane);
+  EXPECT_TRUE(session->broken());
+  session->end();
+  session->begin_again();
+  EXPECT_FALSE(session->broken());
+  session->lane_ended(*lane);
+  EXPECT_FALSE(session->broken()) << "it has been told of before";
 }
 
 }  // namespace
