@@ -60,7 +60,7 @@ class RecordingCost : public ::testing::TestWithParam<Recording> {};
 /// nothing.
 TEST_P(RecordingCost, StaysWithinItsBound) {
   if (const std::string reason = why_uncountable(); !reason.empty()) GTEST_SKIP() << reason;
-  if (std::string_view{PATH_COST_BARE}.empty()) GTEST_SKIP() << "a unity build has no such path";
+  if (std::string_view{PATH_COST_BARE}.empty()) GTEST_SKIP() << "a sanitized build has no such path";
   const Recording& recording = GetParam();
   const std::string arguments = " " + recording.path + " " + recording.face;
   // Where memory lies makes some 4 instructions more or less, the same way for a whole run.
