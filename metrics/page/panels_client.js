@@ -190,6 +190,28 @@ export function clientSessions(build) {
     ],
     help: 'Of this process, with servers. A steady rate without a reason to is a reconnect loop.'
   });
+  clientReconnects(build);
+}
+
+function clientReconnects(build) {
+  const interrupted = build.find('remora_client_sessions_interrupted_total');
+  const resumed = build.rate('resumed', 0, build.find('remora_client_sessions_resumed_total'));
+  const again = build.rate('reads again', 7, build.find('remora_client_reads_reposted_total'));
+  const reasons = counted(build.rates(interrupted, 'reason'));
+  build.add({
+    id: 'reconnects',
+    section: 'Queues and registrations',
+    title: 'Sessions interrupted and resumed',
+    unit: '/s',
+    lines: [
+      ...counted(resumed),
+      ...reasons.map((line, at) => ({...line, slot: at + 1, label: `interrupted: ${line.label}`})),
+      ...counted(again)
+    ],
+    help:
+        'Lanes or a server went, and the session went on by others. Reads are carried out again, writes and atomics never.',
+    empty: interrupted.length ? 'No session has been interrupted.' : undefined
+  });
 }
 
 export function mrCache(build) {
