@@ -1,8 +1,10 @@
 /// Regions from creation to removal, and sessions from connecting to the end of the engine.
 
 #include <algorithm>
+#include <atomic>
 #include <gmock/gmock.h>
 #include <thread>
+#include <vector>
 
 #include "conformance_test.h"
 
@@ -139,6 +141,33 @@ TEST_P(LifecycleTest, RemovedMemoryIsUsedAgain) {
   EXPECT_EQ(left.pool_freeing_bytes, 0U);
   EXPECT_EQ(left.pool_used_bytes, 0U);
   EXPECT_EQ(left.regions, 0U);
+}
+
+TEST_P(LifecycleTest, ManyThatWantTheWholePoolGetItOrHearThatItIsTaken) {
+  if (external()) GTEST_SKIP() << "its pool is not ours to exhaust";
+  std::atomic<int> made{0};
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 3; ++client)
+    clients.emplace_back([&, name = unique_name()] {
+      const Engine other = open_engine();
+      const Session own = other.connect(uri()).value();
+      for (int round = 0; round < 10; ++round) {
+        // What others have removed is waited for; what others have is not.
+        const auto created = own.create_region(spec(name, {.size_bytes = kPool}));
+        if (!created) {
+          EXPECT_EQ(created.error().reason(), Reason::kPoolFull) << created.error().message();
+          continue;
+        }
+        ++made;
+        EXPECT_TRUE(ok(own.remove_region(name)));
+      }
+    });
+  for (std::thread& client : clients) client.join();
+  EXPECT_GE(made, 1);
+  for (int i = 0; i < 2000 && server().status().pool_freeing_bytes != 0; ++i)
+    std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(server().status().pool_used_bytes, 0U);
+  EXPECT_EQ(server().status().pool_freeing_bytes, 0U);
 }
 
 TEST_P(LifecycleTest, FragmentedPoolServesARegionFromManyHoles) {

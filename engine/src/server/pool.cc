@@ -216,6 +216,16 @@ PoolUsage Pool::usage() const {
   return usage_;
 }
 
+bool Pool::must_wait(std::uint64_t size_bytes) const {
+  const std::lock_guard lock{mutex_};
+  return usage_.freeing_bytes != 0 && usage_.free_bytes() < round_up(size_bytes, page_bytes_);
+}
+
+void Pool::on_cleaned(std::function<void()> call) {
+  const std::lock_guard lock{call_mutex_};
+  on_cleaned_ = std::move(call);
+}
+
 /// Takes extents that together hold `size_bytes` out of the free lists; empty when there are none.
 /// One extent where a piece has room for all, else the largest first come.
 std::vector<RegionMemory::Extent> Pool::carve(std::uint64_t size_bytes) {
@@ -393,6 +403,12 @@ void Pool::clean() noexcept {
     give_back(dirty.extents);
     for (const Extent& extent : dirty.extents) usage_.freeing_bytes -= extent.length_bytes;
     changed_.notify_all();
+    lock.unlock();
+    {
+      const std::lock_guard call_lock{call_mutex_};
+      if (on_cleaned_) on_cleaned_();
+    }
+    lock.lock();
   }
 }
 

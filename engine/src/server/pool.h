@@ -149,6 +149,11 @@ class Pool : public std::enable_shared_from_this<Pool> {
   Result<std::shared_ptr<RegionMemory>> shrink(const std::shared_ptr<RegionMemory>& memory,
                                                std::uint64_t size_bytes);
   [[nodiscard]] PoolUsage usage() const;
+  /// Whether allocate() or grow() would wait: so many bytes are only there after more is zeroed.
+  [[nodiscard]] bool must_wait(std::uint64_t size_bytes) const;
+  /// `call` is called by the thread that zeroes, each time there is more; it does not block. Null:
+  /// no more from here on, and none is under way.
+  void on_cleaned(std::function<void()> call);
   /// Of regions that are gone, what other processes still hold: no longer the pool's. Some system
   /// calls for each such region; what nobody holds any more goes by it.
   std::uint64_t zombie_bytes() noexcept { return zombies_.held_bytes(); }
@@ -185,6 +190,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   PoolUsage usage_;
   std::deque<Dirty> dirty_;
   bool stop_ = false;
+  std::mutex call_mutex_;
+  std::function<void()> on_cleaned_;  ///< under call_mutex_
   std::thread cleaner_;
 };
 

@@ -47,17 +47,39 @@ Status ServerCore::remove_now(std::string_view name) {
 }
 
 void ServerCore::resize_region(const std::shared_ptr<RegionEntry>& region, std::uint64_t size_bytes,
+                               Deadline deadline, MayGrow may,
                                std::function<void(const Status&)> then) {
   if (auto status = Catalog::check_size(*region, size_bytes); !status) return then(status);
   const std::uint64_t before_bytes = region->size_bytes();
   if (size_bytes == before_bytes) return then({});
-  if (size_bytes > before_bytes)
-    return then(catalog_.grow(*region, size_bytes, deadline_after(config_.limits.request_timeout)));
+  if (size_bytes > before_bytes) {
+    const std::uint64_t more_bytes = size_bytes - before_bytes;
+    if (may)
+      if (auto status = may(more_bytes); !status) return then(status);
+    const Status grown = catalog_.grow(*region, size_bytes, Clock::now());
+    if (grown || grown.error().code() != Code::kTimedOut || Clock::now() >= deadline)
+      return then(grown);
+    return memory_line_.join(
+        more_bytes, deadline,
+        [this, region, size_bytes, deadline, may = std::move(may), then = std::move(then)] {
+          resize_in_turn(region, size_bytes, deadline, may, then);
+        });
+  }
   grants_.revoke_all(region, Reason::kRevoked, GrantDesk::Mapped::kLeave,
                      [this, region, size_bytes, then = std::move(then)](std::size_t /*left*/) {
                        catalog_.raise_epoch(*region);
                        then(catalog_.shrink(*region, size_bytes));
                      });
+}
+
+void ServerCore::resize_in_turn(const std::shared_ptr<RegionEntry>& region,
+                                std::uint64_t size_bytes, Deadline deadline, MayGrow may,
+                                std::function<void(const Status&)> then) {
+  grants_.in_turn(
+      region, [this, region, size_bytes, deadline, may = std::move(may), then = std::move(then)] {
+        if (catalog_.holds(*region)) return resize_region(region, size_bytes, deadline, may, then);
+        then(Error{Code::kUnknownRegion, "region"}.with_subject(region->name()));
+      });
 }
 
 Result<RegionInfo> ServerCore::resize_region(std::string_view name, std::uint64_t size_bytes) {
@@ -67,15 +89,13 @@ Result<RegionInfo> ServerCore::resize_region(std::string_view name, std::uint64_
   auto status = std::make_shared<Status>(Error{Code::kClosed, "resize"});
   auto ended = std::make_shared<std::promise<void>>();
   const auto end_known = ended->get_future();
-  enqueue([this, region = *found, size_bytes, status, ended = std::move(ended)] {
+  const Deadline deadline = deadline_after(config_.limits.request_timeout);
+  enqueue([this, region = *found, size_bytes, deadline, status, ended = std::move(ended)] {
     const auto end = [status, ended](const Status& how) {
       *status = how;
       ended->set_value();
     };
-    grants_.in_turn(region, [this, region, size_bytes, end] {
-      if (catalog_.holds(*region)) return resize_region(region, size_bytes, end);
-      end(Error{Code::kUnknownRegion, "region"}.with_subject(region->name()));
-    });
+    resize_in_turn(region, size_bytes, deadline, {}, end);
   });
   end_known.wait();
   if (!*status) return status->error().with_subject(name);

@@ -121,6 +121,7 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       catalog_{pool_, config_.limits.regions_max},
       notifier_{metrics_},
       grants_{config_.limits.revoke_grace},
+      memory_line_{[this](std::uint64_t size_bytes) { return pool_->must_wait(size_bytes); }},
       boot_id_{random_id()},
       memory_id_{random_id()},
       port_{doors.port},
@@ -249,7 +250,9 @@ Status ServerCore::begin() {
     forget_lapsed_sessions();
     bury_zombies();
     remove_expired();
+    look_at_memory_line();  // for those whose time is over
   });
+  pool_->on_cleaned([this] { look_at_memory_line(); });
   room_event_ = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!room_event_) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
   if (auto watch = loop_->watch(room_event_.get(), [this] { on_room(); }); !watch)
@@ -268,6 +271,11 @@ Status ServerCore::begin() {
   }
   desk_->open(*this);
   return {};
+}
+
+/// Any thread.
+void ServerCore::look_at_memory_line() {
+  if (!memory_line_.empty()) enqueue([this] { memory_line_.look(); });
 }
 
 /// Memory of removed regions that nobody has any more goes back to the system: on the worker.
@@ -313,6 +321,8 @@ void ServerCore::stop() noexcept {
   }
   metrics_.sessions_kept(0);
   listeners_.clear();
+  pool_->on_cleaned(nullptr);
+  enqueue([this] { memory_line_.clear(); });
   {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
@@ -727,7 +737,7 @@ std::size_t ServerCore::session_count() const {
 }
 
 Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string& device,
-                                             std::string_view owner) {
+                                             std::string_view owner, Deadline deadline) {
   if (spec.atomic_domain == "auto") spec.atomic_domain = device.empty() ? "cpu" : device;
   const bool known =
       spec.atomic_domain == "none" || spec.atomic_domain == "cpu" ||
@@ -741,14 +751,14 @@ Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string&
         Reason::kNotOffered);
   if (!spec.shm && !offers(TransportKind::kRdma) && !offers(TransportKind::kTcp))
     log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
-  auto created = catalog_.create(spec, deadline_after(config_.limits.request_timeout), owner);
+  auto created = catalog_.create(spec, deadline, owner);
   metrics_.regions(catalog_.size());
   return created;
 }
 
 Result<RegionInfo> ServerCore::create_region(RegionSpec spec) {
   const std::string device = spec.shm || devices_.empty() ? "" : devices_.front();
-  return create_region(std::move(spec), device);
+  return create_region(std::move(spec), device, {}, deadline_after(config_.limits.request_timeout));
 }
 
 std::string ServerCore::metrics_address() const { return metrics_address_; }

@@ -27,6 +27,7 @@
 #include "server/client_registry.h"
 #include "server/grant_desk.h"
 #include "server/half_open.h"
+#include "server/memory_line.h"
 #include "server/notifier.h"
 #include "server/pool.h"
 #include "server/server_metrics.h"
@@ -75,6 +76,8 @@ class ServerCore {
   [[nodiscard]] Notifier& notifier() noexcept { return notifier_; }
   /// Worker.
   [[nodiscard]] GrantDesk& grants() noexcept { return grants_; }
+  /// Worker.
+  [[nodiscard]] MemoryLine& memory_line() noexcept { return memory_line_; }
   /// Worker: ends the session where `served` says so.
   void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   /// Worker: takes a session whose client has come back out of the server, or null: there is none.
@@ -89,9 +92,10 @@ class ServerCore {
   /// Runs `job` on the worker. False: there is none any more.
   bool enqueue(std::function<void()> job);
   /// `device`: the session's, for "auto"; empty for none. `owner`: the client, where they have
-  /// keys. Errors: as Session::create_region.
+  /// keys. Waits until `deadline` for memory that is being zeroed. Errors: as
+  /// Session::create_region; kTimedOut.
   Result<RegionInfo> create_region(RegionSpec spec, const std::string& device,
-                                   std::string_view owner = {});
+                                   std::string_view owner, Deadline deadline);
   /// For the application itself: "auto" is the CPU with shm or without a device, else the device.
   Result<RegionInfo> create_region(RegionSpec spec);
   /// Not Removal::kNow. Errors: as Server::remove_region.
@@ -100,11 +104,13 @@ class ServerCore {
   void remove_now(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
   /// As remove_now(), by any other thread, which waits for it.
   Status remove_now(std::string_view name);
-  /// Worker, in the region's turn: `then` is called with how it went. Larger: at once; grants keep
-  /// what they reach. Smaller: they are all taken back first. Errors: those of Catalog::grow() and
+  using MayGrow = std::function<Status(std::uint64_t more_bytes)>;
+  /// Worker, in the region's turn: `then` is called with how it went. Larger: when there is memory,
+  /// until `deadline`, and what `may` says of so many bytes more is asked first; grants keep what
+  /// they reach. Smaller: they are all taken back first. Errors: those of Catalog::grow() and
   /// shrink(), and of check_size().
   void resize_region(const std::shared_ptr<RegionEntry>& region, std::uint64_t size_bytes,
-                     std::function<void(const Status&)> then);
+                     Deadline deadline, MayGrow may, std::function<void(const Status&)> then);
   /// By any other thread, which waits for it. Errors: also kUnknownRegion, kClosed.
   Result<RegionInfo> resize_region(std::string_view name, std::uint64_t size_bytes);
   [[nodiscard]] bool asks_for_keys() const noexcept { return config_.auth == config::Auth::kKeys; }
@@ -181,6 +187,9 @@ class ServerCore {
   Status admit_locked(const ServerSession& session, std::size_t leaving);
   void tell_all(const control::Event& event);
   void end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept;
+  void resize_in_turn(const std::shared_ptr<RegionEntry>& region, std::uint64_t size_bytes,
+                      Deadline deadline, MayGrow may, std::function<void(const Status&)> then);
+  void look_at_memory_line();
   void bury_zombies();
   void remove_expired();
   void work() noexcept;
@@ -191,6 +200,7 @@ class ServerCore {
   Catalog catalog_;
   Notifier notifier_;
   GrantDesk grants_;
+  MemoryLine memory_line_;
   std::uint64_t boot_id_;
   std::uint64_t memory_id_;
   std::uint16_t port_;

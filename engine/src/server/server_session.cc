@@ -248,7 +248,6 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw 
     case Request::kHello: return hello(request.hello(), raw);
     case Request::kProve: return prove(request.prove(), raw);
     case Request::kUsage: return usage();
-    case Request::kCreate: return create(request.create());
     case Request::kOpen: return open(request.open());
     case Request::kExtents: return extents(request.extents());
     case Request::kClose: return close(request.close());
@@ -270,6 +269,7 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw 
     case Request::kGrantState: return grant_state(request.grant_state());
     case Request::kEventAck: return event_ack(request.event_ack());
     // Served in their turn.
+    case Request::kCreate:
     case Request::kFence:
     case Request::kResize:
     case Request::BODY_NOT_SET: break;
@@ -373,8 +373,10 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
                   .ttl = std::chrono::milliseconds{asked.ttl_ms()}};
   if (!control::Lifetime_IsValid(asked.lifetime()) || asked.ttl_ms() > control::kTtlMsMax)
     return Error{Code::kInvalidArgument, "create"}.with_subject("lifetime");
-  auto created = server_.create_region(std::move(spec), endpoint_->device(),
-                                       who->client == nullptr ? "" : who->client->name);
+  // Nobody else is served while this waits: see create_when_there().
+  auto created =
+      server_.create_region(std::move(spec), endpoint_->device(),
+                            who->client == nullptr ? "" : who->client->name, Clock::now());
   if (!created) return created.error();
   std::erase_if(own_regions_, [](const auto& weak) { return weak.expired(); });
   if (created->lifetime == Lifetime::kSession)

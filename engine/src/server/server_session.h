@@ -181,6 +181,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   bool serve_in_turn(const Asked& asked, const control::Request& request);
   using TurnJob = std::function<void(ServerSession&, const std::shared_ptr<RegionEntry>&)>;
   void in_turn(const Asked& asked, const std::string& name, TurnJob job);
+  void create_when_there(const Asked& asked, const control::CreateRequest& request);
   void remove_now(const Asked& asked, const std::string& name);
   void fence(const Asked& asked, const control::FenceRequest& request,
              const std::shared_ptr<RegionEntry>& region);

@@ -134,6 +134,7 @@ void ServerSession::reply_later(const Asked& asked, Result<Answer> answered) {
 
 bool ServerSession::serve_in_turn(const Asked& asked, const Request& request) {
   switch (request.body_case()) {
+    case Request::kCreate: create_when_there(asked, request.create()); return true;
     case Request::kOpen:
       in_turn(asked, request.open().name(),
               [asked, open = request.open()](ServerSession& self, const auto& /*region*/) {
@@ -160,6 +161,19 @@ bool ServerSession::serve_in_turn(const Asked& asked, const Request& request) {
   }
 }
 
+/// Memory may be there only when what was removed before has been zeroed: others are served
+/// meanwhile, and it is all asked once more.
+void ServerSession::create_when_there(const Asked& asked, const control::CreateRequest& request) {
+  auto created = create(request);
+  const Deadline deadline = deadline_after(asked.arrived, server_.config().limits.request_timeout);
+  if (created || created.error().code() != Code::kTimedOut || Clock::now() >= deadline)
+    return reply_later(asked, std::move(created));
+  server_.memory_line().join(request.region().size_bytes(), deadline,
+                             [self = shared_from_this(), asked, request] {
+                               if (!self->released_) self->create_when_there(asked, request);
+                             });
+}
+
 void ServerSession::remove_now(const Asked& asked, const std::string& name) {
   Permission permission;
   auto region = find_permitted(name, permission);
@@ -180,17 +194,16 @@ void ServerSession::resize(const Asked& asked, const control::ResizeRequest& req
     return reply_later(asked, found.error());
   if (!permission.admin)
     return reply_later(asked, Error{Code::kNoRight, "resize"}.with_subject(region->name()));
-  const std::uint64_t before_bytes = region->size_bytes();
-  if (request.size_bytes() > before_bytes) {
-    // Whoever asks: the memory is its owner's.
-    const auto registry = server_.clients();
+  const auto self = shared_from_this();
+  // Whoever asks: the memory is its owner's.
+  const auto may = [self, region](std::uint64_t more_bytes) -> Status {
+    const auto registry = self->server_.clients();
     const KnownClient* const owner = registry->find(region->fixed_info().owner);
-    if (owner != nullptr)
-      if (auto may = check_quota(*owner, request.size_bytes() - before_bytes); !may)
-        return reply_later(asked, may.error());
-  }
+    return owner == nullptr ? Status{} : self->check_quota(*owner, more_bytes);
+  };
   server_.resize_region(region, request.size_bytes(),
-                        [self = shared_from_this(), asked, region](const Status& resized) {
+                        deadline_after(asked.arrived, server_.config().limits.request_timeout), may,
+                        [self, asked, region](const Status& resized) {
                           if (!resized) return self->reply_later(asked, resized.error());
                           Answer answer;
                           *answer.reply.mutable_resize()->mutable_region() =

@@ -1,12 +1,15 @@
 #include "server/pool.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <mutex>
 #include <random>
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 namespace remora::detail {
@@ -151,6 +154,34 @@ TEST(Pool, FillFreeAtRandomFillAgainLosesNothing) {
 }
 
 /// Fill, free at random, fill again: nothing is lost, torn over pieces, shared or seen twice.
+TEST(Pool, WhatIsBeingZeroedIsWaitedForUntilItIsToldOf) {
+  auto pool = Pool::create(options(16 * kPage, 16 * kPage)).value();
+  EXPECT_FALSE(pool->must_wait(16 * kPage));
+  std::mutex mutex;
+  std::condition_variable told;
+  bool cleaned = false;
+  // While this is held the pool's thread cannot tell, nor go on to zero anything.
+  std::unique_lock lock{mutex};
+  pool->on_cleaned([&] {
+    const std::lock_guard here{mutex};
+    cleaned = true;
+    told.notify_all();
+  });
+  auto first = pool->allocate(8 * kPage, false, soon()).value();
+  auto second = pool->allocate(8 * kPage, false, soon()).value();
+  first.reset();
+  // Wherever its thread is with the first, the second is zeroed after it has told of that.
+  while (pool->usage().free_bytes() != 8 * kPage) std::this_thread::yield();
+  second.reset();
+  EXPECT_TRUE(pool->must_wait(9 * kPage));
+  EXPECT_FALSE(pool->must_wait(8 * kPage)) << "these are there";
+  EXPECT_EQ(pool->allocate(9 * kPage, false, Clock::now()).error().code(), Code::kTimedOut);
+  ASSERT_TRUE(told.wait_for(lock, std::chrono::seconds{20}, [&] { return cleaned; }));
+  lock.unlock();
+  ASSERT_TRUE(pool->allocate(16 * kPage, false, soon()));
+  pool->on_cleaned(nullptr);
+}
+
 TEST(Pool, SurvivesFragmentation) {
   constexpr std::uint64_t kPieces = 8;
   constexpr std::uint64_t kPiecePages = 16;
