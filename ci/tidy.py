@@ -6,7 +6,7 @@ A translation unit is checked again only when its text, a header it includes, it
 know them. The memory is a file for each clean unit under build/.tidy-cache; delete it freely.
 
 Units of one target are read several at a time, as one source that includes them, since most of the
-time goes into library headers; where they do not fit together, one by one.
+time goes into library headers; those that do not fit together, in halves.
 """
 
 import argparse
@@ -90,10 +90,16 @@ class Tidy:
             return False
         return all(self.contents.of(path) == value for path, value in seen.items())
 
-    def remember(self, entry):
-        files = dependencies(entry)
-        if files is None:
-            return
+    def remember(self, batch, files):
+        """That all of `batch` is clean: each for its own text and every header of the batch."""
+        if not files:
+            return  # nobody knows what it depends on
+        others = {entry["file"] for entry in batch}
+        for entry in batch:
+            self.remember_one(entry, [name for name in files
+                                      if name not in others or name == entry["file"]])
+
+    def remember_one(self, entry, files):
         path = os.path.join(self.options.cache, self.key(entry))
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump({name: self.contents.of(name) for name in files}, file)
@@ -113,15 +119,12 @@ class Tidy:
 
     def check(self, batch):
         """[(entry, clean, text)] for units with the same compile command."""
-        if len(batch) == 1:
-            clean, text = self.run(self.options.build, batch[0]["file"])
-            results = [(batch[0], clean, text)]
-        else:
-            results = self.check_together(batch)
-        for entry, clean, _ in results:
-            if clean:
-                self.remember(entry)
-        return results
+        if len(batch) > 1:
+            return self.check_together(batch)
+        clean, text = self.run(self.options.build, batch[0]["file"])
+        if clean:
+            self.remember(batch, dependencies(batch[0]) or [])
+        return [(batch[0], clean, text)]
 
     def check_together(self, batch):
         with tempfile.TemporaryDirectory() as folder:
@@ -129,14 +132,19 @@ class Tidy:
             with open(source, "w", encoding="utf-8") as file:
                 file.writelines(f'#include "{entry["file"]}"\n' for entry in batch)
             first = batch[0]
-            command = first["command"].replace(first["file"], source)
+            all_of_them = dict(first, command=first["command"].replace(first["file"], source),
+                               file=source)
             with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:
-                json.dump([dict(first, command=command, file=source)], file)
+                json.dump([all_of_them], file)
             clean, text = self.run(folder, source, "--checks=-bugprone-suspicious-include")
+            if clean:
+                self.remember(batch, [name for name in dependencies(all_of_them) or []
+                                      if name != source])
         if clean:
             return [(entry, True, "") for entry in batch]
         if "clang-diagnostic" in text:  # such as two helpers of one name: they cannot share a unit
-            return [result for entry in batch for result in self.check([entry])]
+            half = len(batch) // 2
+            return self.check(batch[:half]) + self.check(batch[half:])
         blamed = set(re.findall(r"^(/[^:\n]+):\d+:\d+: (?:error|warning):", text, re.MULTILINE))
         known = blamed <= {entry["file"] for entry in batch} and blamed
         results = []

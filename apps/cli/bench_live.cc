@@ -13,7 +13,7 @@ namespace {
 
 using metrics::Buckets;
 
-double seconds_of(BenchPlan::Clock::duration duration) {
+double in_seconds(BenchPlan::Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
@@ -49,11 +49,11 @@ void BenchLive::look(const std::vector<BenchWorker>& workers, const BenchPlan& p
     const std::size_t slot = Buckets::slot_of_rank(rank);
     since.record_n(Buckets::upper_of_rank(rank), sums.latency_ns[slot] - before_.latency_ns[slot]);
   }
-  const double seconds = seconds_of(now - drawn_at_);
+  const double seconds = in_seconds(now - drawn_at_);
   const auto rate = [seconds](std::uint64_t after, std::uint64_t before) {
     return static_cast<double>(after - before) / seconds;
   };
-  const double left = std::max(0.0, seconds_of(plan.measure_to - now)) + later_seconds_;
+  const double left = std::max(0.0, in_seconds(plan.measure_to - now)) + later_seconds_;
   std::array<char, 200> line{};
   std::snprintf(line.data(), line.size(), "bench  %s  %s  %s  %s  p99 %s  %ju errors  %.0f s left",
                 label_.c_str(), now < plan.measure_from ? "warm-up" : "measuring",

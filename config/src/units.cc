@@ -44,18 +44,19 @@ struct Quantity {
   std::string_view unit;  // what follows the digits
 };
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Digits without sign or leading zero, then whatever follows.
 Quantity parse_digits(std::string_view text) {
   if (text.empty()) return {Fault::kEmpty, 0, {}};
-  const auto end = std::find_if_not(text.begin(), text.end(), is_digit);
+  const auto end = std::find_if_not(text.begin(), text.end(), is_decimal_digit);
   const auto length = static_cast<std::size_t>(end - text.begin());
   if (length == 0) return {Fault::kNotDecimal, 0, {}};
   if (length > 1 && text.front() == '0') return {Fault::kLeadingZero, 0, {}};
   Quantity quantity{Fault::kNothing, 0, text.substr(length)};
   const std::string_view rest = quantity.unit;
-  const bool exponent = rest.size() > 1 && (rest[0] == 'e' || rest[0] == 'E') && is_digit(rest[1]);
+  const bool exponent =
+      rest.size() > 1 && (rest[0] == 'e' || rest[0] == 'E') && is_decimal_digit(rest[1]);
   if (!rest.empty() && (rest[0] == '.' || rest[0] == ',' || rest[0] == '_' || exponent))
     quantity.fault = Fault::kNotWhole;
   for (const char c : text.substr(0, length)) {

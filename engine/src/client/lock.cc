@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kOwnerMask = (std::uint64_t{1} << Held::kOwnerBits) - 1;
 constexpr std::chrono::microseconds kPauseLeast{100};
-constexpr std::chrono::milliseconds kPauseMost{20};
+constexpr std::chrono::milliseconds kTryPauseMost{20};
 
 std::mt19937_64& random_numbers() {
   thread_local std::mt19937_64 t_random{std::random_device{}()};
@@ -111,7 +111,7 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
     // Not all at the same time.
     std::this_thread::sleep_for(pause / 2 + pause * static_cast<int>(random_numbers()() % 16) / 16);
     pause = std::min<std::chrono::nanoseconds>(
-        2 * pause, std::min<std::chrono::nanoseconds>(kPauseMost, ttl / 8));
+        2 * pause, std::min<std::chrono::nanoseconds>(kTryPauseMost, ttl / 8));
   }
 }
 
