@@ -1,6 +1,6 @@
 /// A lock that a paused holder cannot break: counts under it, without an atomic.
 ///
-///   lock remora://localhost/cache [TIMES] [PAUSE_MS]
+///   lock remora://localhost/cache [TIMES] [PAUSE_MS] [TTL_MS]
 ///
 /// Run several at once. One that pauses for longer than the ttl, holding the lock, loses it: its
 /// late write is refused.
@@ -17,12 +17,13 @@ using namespace remora::literals;  // NOLINT(google-build-using-namespace): lite
 using remora::ByteOffset;
 
 int main(int argc, char** argv) try {
-  if (argc < 2) return std::cerr << "usage: lock URI [TIMES] [PAUSE_MS]\n", 2;
+  if (argc < 2) return std::cerr << "usage: lock URI [TIMES] [PAUSE_MS] [TTL_MS]\n", 2;
   const int times = argc > 2 ? std::atoi(argv[2]) : 100;
   const std::chrono::milliseconds pause{argc > 3 ? std::atoi(argv[3]) : 0};
+  const std::chrono::milliseconds ttl{argc > 4 ? std::atoi(argv[4]) : 500};
   auto engine = remora::Engine::open({}).value();
   auto region = engine.open_region(argv[1], remora::Rights::kAll).value();
-  auto lock = remora::Lock::open(region, ByteOffset{256}, {.ttl = 500ms}).value();
+  auto lock = remora::Lock::open(region, ByteOffset{256}, {.ttl = ttl}).value();
   for (int i = 0; i < times; ++i) {
     remora::Held held = lock.acquire(30s).value();
     std::array<std::byte, 8> bytes{};

@@ -56,14 +56,15 @@ run 1 "coroutines with a missing region" "$bin/coroutines" "$(uri cache)" "$(uri
 run 0 "callbacks" "$bin/callbacks" "$(uri copied)"
 is "they read every block" has out "^[1-9][0-9]* of [0-9]* blocks hold something, read over $transport"
 run 0 "the copy is removed" "$remora" rm "$(uri copied)"
-"$bin/lock" "$(uri cache)" 50 >"$work/lock.out" 2>"$work/err" &
+# Nobody is paused for so long that it would lose the lock.
+"$bin/lock" "$(uri cache)" 50 0 20000 >"$work/lock.out" 2>"$work/err" &
 other=$!
 pids+=("$other")
-run 0 "a lock" "$bin/lock" "$(uri cache)" 50
+run 0 "a lock" "$bin/lock" "$(uri cache)" 50 0 20000
 is "the other holder ends" wait "$other"
 is "no count under the lock is lost" eval "cat '$work/out' '$work/lock.out' | grep -q '^counted to 100, token 100$'"
-# Longer than the next one takes to start and to wait for the ttl: in an emulator that is seconds.
-pause_ms=3000
+# Longer than the next one takes to start and to wait for the ttl.
+pause_ms=8000
 if [[ $transport == rdma ]]; then pause_ms=15000; fi
 "$bin/lock" "$(uri cache)" 1 "$pause_ms" >"$work/lock.out" 2>"$work/err" &
 other=$!

@@ -39,7 +39,7 @@ start_server "$work/both.yaml"
 # it is killed, also when its operations have failed.
 load() {
   nice -n 10 "$remora" --timeout 5s bench "remora://$host:$port/cache?transport=$1" --depth 8 \
-    --op read,write,cas,add --seconds 60 --metrics "$2" --linger 60 >"$work/bench.$1" 2>&1 </dev/null &
+    --op read,write,cas,add --seconds 600 --metrics "$2" --linger 60 >"$work/bench.$1" 2>&1 </dev/null &
   pids+=($!)
 }
 load tcp "$tcp_metrics"
@@ -87,12 +87,12 @@ control &
 control_pid=$!
 pids+=("$control_pid")
 
-is "every query has its data" check queries --prometheus "$prometheus" --seconds 25 \
+is "every query has its data" check queries --prometheus "$prometheus" --seconds 60 \
   --endpoint "$metrics" --endpoint "$tcp_metrics" --endpoint "$shm_metrics"
 { kill "$control_pid" && wait "$control_pid"; } 2>/dev/null
 
 # --- the same alerts, when the server is gone -----------------------------------------------------
 stop_server KILL
-is "alerts tell of a server that was killed" check alerts --prometheus "$prometheus" --seconds 15 \
+is "alerts tell of a server that was killed" check alerts --prometheus "$prometheus" --seconds 45 \
   --expect RemoraServerDown=pending --expect RemoraLanesBroken=firing --expect RemoraOperationsLost=firing
 finish

@@ -13,7 +13,7 @@ echo "t0ken" >"$work/token"
 echo "pa55" >"$work/password"
 echo "wrong" >"$work/wrong"
 start_server "$work/server.yaml"
-nice -n 10 "$remora" bench "$(uri cache)" --depth 4 --op read,add --seconds 60 --metrics "$client_metrics" \
+nice -n 10 "$remora" bench "$(uri cache)" --depth 4 --op read,add --seconds 600 --metrics "$client_metrics" \
   >"$work/bench.out" 2>&1 </dev/null &
 bench=$!
 pids+=("$bench")
@@ -66,8 +66,8 @@ shows() { terminal capture-pane -p >"$work/out" && grep -qE -- "$1" "$work/out";
 is "both processes are there" eventually shows "^$metrics  server .*  ready"
 is "the client's operations" eventually shows "read +[0-9.]+ (k|M)?ops/s"
 is "its keys" shows "q: quit"
-within() { terminal resize-window -x 50 -y 12 && sleep 1 && terminal capture-pane -p >"$work/out" && shows "more lines"; }
-is "it follows the size of the terminal" within
+terminal resize-window -x 50 -y 12
+is "it follows the size of the terminal" eventually shows "more lines"
 terminal resize-window -x 110 -y 30
 terminal send-keys " "
 is "space pauses" eventually shows "PAUSED"

@@ -394,14 +394,14 @@ TEST_P(AsyncQueueTest, TaskDestroyedInTheLoopIsNotResumedByWhatWasPosted) {
 TEST_P(AsyncQueueTest, TurnThatComesTooLateIsTimedOutAndWasNeverSent) {
   const Region region = make_region();
   Posted loop;
-  AsyncQueue queue = region.async_queue({.depth = 1, .deadline = 300ms}, Resume::on(loop)).value();
+  AsyncQueue queue = region.async_queue({.depth = 1, .deadline = 2s}, Resume::on(loop)).value();
   std::vector<Task<Status>> tasks;
   for (int i = 0; i < 3; ++i) {
     tasks.push_back(add_one(queue.async(), ByteOffset{8}));
     tasks.back().start();
   }
   ASSERT_TRUE(loop.wait_for(1));
-  std::this_thread::sleep_for(400ms);  // the first keeps its place
+  std::this_thread::sleep_for(2200ms);  // the first keeps its place
   while (!tasks.back().done()) ASSERT_TRUE(loop.wait_for(1) && loop.run());
   EXPECT_TRUE(ok(tasks[0].result()));
   EXPECT_TRUE(fails_with(tasks[1].result(), Code::kTimedOut));

@@ -317,7 +317,7 @@ TEST_P(CallbackTest, PollerThatSleepsWakesInTime) {
   }
   enough = true;
   other.join();
-  EXPECT_LT(longest, 2s);
+  EXPECT_LT(longest, 20s) << "a wake-up was lost";
 }
 
 TEST_P(CallbackTest, SeveralQueuesShareFewerPollers) {

@@ -106,7 +106,7 @@ void ConformanceTest::TearDown() {
     for (const std::string& name : created_) {
       Status removed = session_->remove_region(name);
       // Of another session, which the server is about to notice the end of.
-      for (int i = 0; i < 500 && !removed && removed.error().code() == Code::kBusy; ++i) {
+      for (int i = 0; i < 6000 && !removed && removed.error().code() == Code::kBusy; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds{10});
         removed = session_->remove_region(name);
       }
@@ -126,7 +126,7 @@ void ConformanceTest::TearDown() {
 
 /// The server notices clients that have gone by itself.
 void ConformanceTest::check_idle() {
-  for (int i = 0; i < 500 && server_->status().sessions != 0; ++i)
+  for (int i = 0; i < 6000 && server_->status().sessions != 0; ++i)
     std::this_thread::sleep_for(10ms);
   const ServerStatus left = server_->status();
   EXPECT_EQ(left.sessions, 0U);

@@ -76,7 +76,11 @@ int endure(const HelperArguments& arguments) {
   std::atomic<Reason> ended{Reason::kNone};
   EngineOptions options;
   options.operation_deadline = options.control_deadline = std::chrono::seconds{30};
-  options.handlers.on_resumed = [&](const SessionEvent& /*event*/) { ++resumed; };
+  const bool tells = arguments.text("tell") == "resumed";
+  options.handlers.on_resumed = [&](const SessionEvent& /*event*/) {
+    ++resumed;
+    if (tells) say("resumed");
+  };
   options.handlers.on_lost = [&](const SessionEvent& event) { ended = event.reason; };
   const Engine engine = Engine::open(options).value();
   const Region region = engine.open_region(arguments.text("uri"), Rights::kAll).value();

@@ -135,7 +135,7 @@ TEST_P(LifecycleTest, RemovedMemoryIsUsedAgain) {
     ASSERT_TRUE(ok(made)) << "round " << round;
     ASSERT_TRUE(ok(session().remove_region(name)));
   }
-  for (int i = 0; i < 500 && server().status().pool_freeing_bytes != 0; ++i)
+  for (int i = 0; i < 6000 && server().status().pool_freeing_bytes != 0; ++i)
     std::this_thread::sleep_for(10ms);
   const ServerStatus left = server().status();
   EXPECT_EQ(left.pool_freeing_bytes, 0U);
@@ -201,7 +201,7 @@ TEST_P(LifecycleTest, StatusCountsSessionsGrantsAndBytes) {
     EXPECT_EQ(during.regions, 1U);
     EXPECT_EQ(during.pool_used_bytes, 1_MiB);
   }
-  for (int i = 0; i < 500 && server().status().grants != 0; ++i) std::this_thread::sleep_for(10ms);
+  for (int i = 0; i < 6000 && server().status().grants != 0; ++i) std::this_thread::sleep_for(10ms);
   EXPECT_EQ(server().status().grants, 0U);
 }
 
@@ -212,7 +212,7 @@ TEST_P(LifecycleTest, EndOfAnEngineEndsItsGrants) {
     const Region region = other.open_region(uri(made.name), Rights::kAll).value();
     EXPECT_EQ(session().stat(made.name).value().open_count, 1U);
   }
-  for (int i = 0; i < 500 && session().stat(made.name).value().open_count != 0; ++i)
+  for (int i = 0; i < 6000 && session().stat(made.name).value().open_count != 0; ++i)
     std::this_thread::sleep_for(10ms);
   EXPECT_EQ(session().stat(made.name).value().open_count, 0U);
 }

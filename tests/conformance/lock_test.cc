@@ -14,12 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class LockTest : public ConformanceTest {
- protected:
-  void configure(config::ServerConfig& config) const override {
-    config.limits.revoke_grace = 500ms;
-  }
-};
+class LockTest : public ConformanceTest {};
 
 TEST_P(LockTest, MisuseIsRefused) {
   const Region region = make_region();
@@ -53,13 +48,13 @@ TEST_P(LockTest, GoesWithItsHolder) {
 }
 
 TEST_P(LockTest, RenewedLockIsNotTaken) {
-  const Lock lock = Lock::open(make_region(), ByteOffset{0}, {.ttl = 400ms}).value();
+  const Lock lock = Lock::open(make_region(), ByteOffset{0}, {.ttl = 2s}).value();
   Held held = lock.try_acquire().value();
   std::atomic<bool> over{false};
   std::thread renewing{[&] {
     for (; !over; std::this_thread::sleep_for(20ms)) EXPECT_TRUE(ok(held.renew()));
   }};
-  EXPECT_TRUE(fails_with(lock.acquire(1200ms), Code::kTimedOut));
+  EXPECT_TRUE(fails_with(lock.acquire(5s), Code::kTimedOut));
   over = true;
   renewing.join();
   EXPECT_TRUE(ok(held.region().fetch_add(ByteOffset{8}, 1)));
@@ -126,11 +121,8 @@ TEST_P(LockTest, CriticalSectionsOfEightDoNotOverlap) {
 class RemovalTest : public ConformanceTest {
  protected:
   [[nodiscard]] bool needs_own_server() const override { return true; }
-  void configure(config::ServerConfig& config) const override {
-    config.limits.revoke_grace = 500ms;
-  }
   bool soon_free(std::uint64_t used_bytes) {
-    for (int i = 0; i < 500; ++i, std::this_thread::sleep_for(10ms)) {
+    for (int i = 0; i < 6000; ++i, std::this_thread::sleep_for(10ms)) {
       const ServerStatus status = server().status();
       if (status.pool_used_bytes == used_bytes && status.pool_freeing_bytes == 0) return true;
     }
@@ -199,7 +191,7 @@ TEST_P(RemovalTest, RegionOfASessionGoesWithIt) {
     EXPECT_TRUE(ok(opened.fetch_add(ByteOffset{0}, 1)));
     return opened;
   }();
-  for (int i = 0; i < 500 && session().stat(wanted.name).ok(); ++i)
+  for (int i = 0; i < 6000 && session().stat(wanted.name).ok(); ++i)
     std::this_thread::sleep_for(10ms);
   EXPECT_TRUE(fails_with(session().stat(wanted.name), Code::kUnknownRegion));
   EXPECT_TRUE(soon_free(0));
@@ -210,18 +202,19 @@ TEST_P(RemovalTest, RegionWithATtlGoesWhenNobodyHasItOpenForSoLong) {
   RegionSpec wanted = spec(unique_name());
   wanted.lifetime = Lifetime::kTtl;
   EXPECT_TRUE(fails_with(session().create_region(wanted), Code::kInvalidArgument)) << "no ttl";
-  wanted.ttl = 300ms;
-  EXPECT_EQ(session().create_region(wanted).value().ttl, 300ms);
+  wanted.ttl = 2s;
+  EXPECT_EQ(session().create_region(wanted).value().ttl, 2s);
+  auto closed = Clock::now();
   {
     const Region region = open(wanted.name);
-    std::this_thread::sleep_for(1s);
+    std::this_thread::sleep_for(3s);
     EXPECT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1)));
     EXPECT_TRUE(ok(session().stat(wanted.name)));
+    closed = Clock::now();
   }
-  const auto closed = Clock::now();
-  while (session().stat(wanted.name).ok() && Clock::now() < closed + 10s)
+  while (session().stat(wanted.name).ok() && Clock::now() < closed + 20s)
     std::this_thread::sleep_for(10ms);
-  EXPECT_GE(Clock::now() - closed, 250ms);
+  EXPECT_GE(Clock::now() - closed, 2s);
   EXPECT_TRUE(fails_with(session().stat(wanted.name), Code::kUnknownRegion));
 }
 

@@ -132,6 +132,8 @@ TEST_P(NotifyTest, SlowHandlerHoldsUpItsClientAndLosesNothing) {
   Engine other = open_engine();
   const Region same = other.open_region(uri(region.info().name), Rights::kAll).value();
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(ok(same.write(ByteOffset{64}, word)));
+  for (int i = 0; i < 2000 && sent < 32; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
   std::uint32_t before = 0;
   do {
     before = sent;

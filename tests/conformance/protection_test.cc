@@ -41,7 +41,11 @@ class ProtectionTest : public testing::TestWithParam<TransportKind> {
       if (device_required()) FAIL() << reason;
       GTEST_SKIP() << reason;
     }
-    server_ = Server::start(server_config(GetParam(), {.piece_bytes = 1U << 20U})).value();
+    // Raw sessions say nothing by themselves, and give no grant up.
+    config::ServerConfig config =
+        server_config(GetParam(), {.piece_bytes = 1U << 20U, .lease = std::chrono::minutes{10}});
+    config.limits.revoke_grace = std::chrono::seconds{1};
+    server_ = Server::start(config).value();
     address_ = {listen_address(GetParam()), server_->port()};
     for (const char* name : {"left", "target", "right"}) {
       make(name, kRegionBytes);

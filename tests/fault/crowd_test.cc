@@ -77,8 +77,10 @@ class RawSocket {
 class CrowdTest : public FaultTest {
  protected:
   static constexpr std::uint32_t kSessionsMax = 100;
+  /// Long enough for a client that has its turn late.
+  static constexpr auto kHandshake = 5s;
   [[nodiscard]] FaultServerOptions server_options() const override {
-    return {.sessions_max = kSessionsMax, .handshake = 1s};
+    return {.sessions_max = kSessionsMax, .handshake = kHandshake};
   }
   /// Of whoever is served meanwhile.
   void expect_undisturbed(const LoadReport& report) {
@@ -91,7 +93,7 @@ TEST_P(CrowdTest, ConnectsAtOnceAreServedUpToTheLimit) {
   // Each registers the region, one after the other: in an emulator that is slow.
   const std::size_t clients = over_rdma() ? 6 : 200;
   const std::size_t allowed = std::min<std::size_t>(clients, kSessionsMax - 1);
-  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000"});
+  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000", "deadline=20000"});
   const std::uint64_t count = rounds(1, 10);
   for (std::uint64_t round = 0; round < count; ++round) {
     std::vector<std::optional<Engine>> engines(clients);
@@ -133,10 +135,10 @@ TEST_P(CrowdTest, ConnectsAtOnceAreServedUpToTheLimit) {
 
 TEST_P(CrowdTest, HalfOpenConnectionsKeepNobodyOut) {
   if (over_rdma()) GTEST_SKIP() << "connections half open: the connection manager's";
-  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000"});
+  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000", "deadline=20000"});
   const std::uint64_t count = rounds(1, 10);
   for (std::uint64_t round = 0; round < count; ++round) {
-    const auto until = Clock::now() + 1s + 10s;
+    const auto until = Clock::now() + kHandshake + 20s;
     std::vector<RawSocket> silent;
     for (int i = 0; i < 500; ++i) {
       silent.emplace_back(transport(), server().port());
@@ -145,7 +147,7 @@ TEST_P(CrowdTest, HalfOpenConnectionsKeepNobodyOut) {
     const auto began = Clock::now();
     const Engine engine = plain_engine();
     EXPECT_TRUE(ok(engine.open_region(uri("t0"), Rights::kAll)));
-    EXPECT_LE(Clock::now() - began, kGrace);
+    EXPECT_LE(Clock::now() - began, kHandshake - 1s) << "they were waited for";
     for (const RawSocket& one : silent)
       EXPECT_TRUE(one.hung_up(until)) << "limits.handshake_timeout";
   }
@@ -154,7 +156,7 @@ TEST_P(CrowdTest, HalfOpenConnectionsKeepNobodyOut) {
 
 TEST_P(CrowdTest, OneByteASecondIsNotWaitedFor) {
   if (over_rdma()) GTEST_SKIP() << "messages come whole there";
-  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000"});
+  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000", "deadline=20000"});
   const std::uint64_t count = rounds(1, 10);
   for (std::uint64_t round = 0; round < count; ++round) {
     const auto began = Clock::now();
@@ -165,7 +167,7 @@ TEST_P(CrowdTest, OneByteASecondIsNotWaitedFor) {
       for (const RawSocket& one : slow) one.say({&byte, 1});
       std::this_thread::sleep_for(1s);
     }
-    for (const RawSocket& one : slow) EXPECT_TRUE(one.hung_up(began + 1s + 10s));
+    for (const RawSocket& one : slow) EXPECT_TRUE(one.hung_up(began + kHandshake + 20s));
   }
   expect_undisturbed(finish(load));
 }
@@ -173,20 +175,20 @@ TEST_P(CrowdTest, OneByteASecondIsNotWaitedFor) {
 TEST_P(CrowdTest, SlowReaderHoldsUpItselfOnly) {
   if (!over_tcp()) GTEST_SKIP() << "the proxy speaks tcp";
   TcpProxy proxy{server().port()};
-  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000"});
+  LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000", "deadline=20000"});
   LoadProcess& slow = start_load_by(
       uri("t0", proxy.port()),
       {"first=400", "reads=1", "writes=0", "swaps=0", "adds=0", "fresh=1", "rate=2000"});
   const std::uint64_t count = rounds(1, 10);
   for (std::uint64_t round = 0; round < count; ++round) {
     proxy.slow_down(1024);
-    std::this_thread::sleep_for(3s);
+    std::this_thread::sleep_for(6s);
     proxy.slow_down(0);
     pause_for_a_while(200ms, 300ms);
   }
   const LoadReport report = finish(load);
   expect_undisturbed(report);
-  EXPECT_LT(report.longest_silence_ms, 1000U);
+  EXPECT_LT(report.longest_silence_ms, 4000U);
   EXPECT_GT(finish(slow).longest_verdict_ms, 0U) << "it was not slow";
 }
 

@@ -164,6 +164,9 @@ void LoadRun::end_life(const Opened& opened) {
   if (!probe && probe.error().code() == Code::kAccessRefused &&
       probe.error().reason() == Reason::kRevoked)
     revoked_ = true;
+  // What is not told of while the session is there is never told.
+  for (int i = 0; i < 1000 && resumed_ + lost_ + stale_ < interrupted_; ++i)
+    std::this_thread::sleep_for(milliseconds{10});
 }
 
 /// Every block once more, in a session of its own that nothing disturbs.

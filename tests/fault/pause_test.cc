@@ -61,7 +61,8 @@ class LockHolderPauseTest : public FaultTest {
 /// A holder that is stopped past its lock's ttl, and writes when it wakes up.
 TEST_P(LockHolderPauseTest, LateWriteIsRefused) {
   const Engine engine = plain_engine();
-  LoadProcess& neighbour = start_load("t0", {"fresh=1", "rate=2000", "threads=1", "queues=1"});
+  LoadProcess& neighbour =
+      start_load("t0", {"fresh=1", "rate=2000", "threads=1", "queues=1", "deadline=20000"});
   const Session session = engine.connect(uri({})).value();
   ASSERT_TRUE(
       ok(session.create_region({.name = "lock", .size_bytes = kRegionBytes, .shm = over_shm()})));

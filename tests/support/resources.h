@@ -35,6 +35,6 @@ class Resources {
 
 /// Waits until the counts are `baseline` again: kernels free some objects a little later.
 ::testing::AssertionResult back_at(const Resources& baseline,
-                                   std::chrono::milliseconds timeout = std::chrono::seconds{5});
+                                   std::chrono::milliseconds timeout = std::chrono::seconds{60});
 
 }  // namespace remora::test

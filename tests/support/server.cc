@@ -32,6 +32,8 @@ config::ServerConfig server_config(TransportKind transport, const ServerOptions&
   made.limits.sessions_max = options.sessions_max;
   made.limits.session_lease = options.lease;
   made.limits.session_keep = options.keep;
+  // What is cooperative takes no part of it, however slow the machine; what is forced takes all.
+  made.limits.revoke_grace = std::chrono::seconds{10};
   made.log.level = config::LogLevel::kWarn;
   return made;
 }

@@ -121,13 +121,18 @@ Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offs
   return hand_over(*entry, region_->check(*entry), nullptr, given, tag, until);
 }
 
-/// A registration for memory that has none, where that is worth it. False: its deadline passed.
+/// A registration for memory that has none, where that is worth it. False: its deadline has passed,
+/// or its grant was taken back meanwhile.
 bool CallbackCore::lend(CallbackEntry& entry) noexcept {
   // A poller that pinned pages would keep everybody else whom it serves.
   const auto which = poller_.is_this_thread() ? LaneDriver::Lend::kOld : LaneDriver::Lend::kNew;
-  if (!lane().lend(entry, which) || Clock::now() < entry.deadline) return true;
+  if (!lane().lend(entry, which)) return true;
+  // Pinning pages takes longer than what is taken back is waited for.
+  const Reason revoked = region_->revoked();
+  if (revoked == Reason::kNone && Clock::now() < entry.deadline) return true;
   lane().take_back(entry);
-  entry.outcome = Outcome::failure(Code::kTimedOut);
+  entry.outcome = revoked == Reason::kNone ? Outcome::failure(Code::kTimedOut)
+                                           : Outcome::failure(Code::kAccessRefused, revoked);
   EndTally{region_->session().metrics()}.add(entry);
   return false;
 }
@@ -162,7 +167,9 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
   } else {
     status = error_of(entry.outcome, operation_name(entry.request.opcode));
     give_back(entry);
-    in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+    // Who closes may have waited for this: behind it, neither this nor its engine is kept.
+    const std::shared_ptr<Watcher> watcher = poller_.share_watcher();
+    if (in_flight_.fetch_sub(1, std::memory_order_acq_rel) == kClosing + 1) watcher->tell();
   }
   return status;
 }

@@ -314,7 +314,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void lane_gone() noexcept;
   void interrupt(Reason reason, End by, LaneFault fault) noexcept;
   void end(Reason reason, End by, LaneFault fault = LaneFault::kNone) noexcept;
-  void leave_connection(State next, Reason reason) noexcept;
+  [[nodiscard]] bool leave_connection(State next, Reason reason, End by) noexcept;
   [[nodiscard]] LaneFault lane_fault() noexcept;
   Status hello(Deadline deadline);
   Result<control::Welcome> hello_with_key(control::Request request, const config::SecretKey& key,
@@ -372,7 +372,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::shared_ptr<transport::MemoryDomain> domain_;
   std::optional<ClientMetrics> metrics_;
   ServerInfo server_;
-  std::uint32_t version_ = 0;  ///< of the protocol, once greeted
+  std::atomic<std::uint32_t> version_{0};  ///< of the protocol, once greeted
   std::chrono::milliseconds lease_{0};
   std::atomic<bool> resumed_{false};  ///< what the server said to the latest hello
   transport::LaneTicket ticket_;

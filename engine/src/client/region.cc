@@ -136,6 +136,13 @@ void RegionCore::run_closely(OperationRecord& operation) const noexcept {
     EndTally{session_->metrics()}.add(operation);
     return;
   }
+  // Pinning pages takes longer than what is taken back is waited for.
+  if (const Reason why = revoked(); why != Reason::kNone) [[unlikely]] {
+    if (!operation.whole) lane.take_back(operation);
+    operation.outcome = Outcome::failure(Code::kAccessRefused, why);
+    (void)count_refused(operation);
+    return;
+  }
   if (quick_.only_lane != nullptr || !goes_over_lanes(operation)) return lane.run(operation);
   run_over_lanes(*this, operation);
   if (!operation.whole) lane.take_back(operation);

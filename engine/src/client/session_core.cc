@@ -276,7 +276,8 @@ void SessionCore::hung_up(std::uint64_t connection, bool wrongly) noexcept {
 
 void SessionCore::deliver(ControlMessage message, std::uint64_t connection) {
   auto envelope = control::decode(message.bytes);
-  if (envelope && envelope->has_event() && version_ >= 2)
+  // An event may be right behind the answer to a hello, which is still being read.
+  if (envelope && envelope->has_event() && version_ != 1)
     return on_event(envelope->event(), connection);
   if (!envelope || !envelope->has_reply()) {
     log::warn("session: the server sent what is not a reply; ending the session");

@@ -27,7 +27,7 @@ void SessionCore::on_event(const control::Event& event, std::uint64_t connection
   events_heard_.fetch_add(1);
   if (heed(event, connection)) return;
   log::warn("session with {}: it says more than it waits for; ending the session", dial_.server);
-  lose(Reason::kPeerGone, ClientMetrics::kProtocol);
+  lose(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone, connection);
 }
 
 /// False: more than a server that waits for its client says.
@@ -92,6 +92,7 @@ SessionCore::Told SessionCore::ask_unanswered(Request request, std::uint64_t con
   if (send(*endpoint, std::move(request), id, Clock::now())) return Told::kSent;
   const std::lock_guard lock{mutex_};
   waiters_.erase(id);
+  room_.notify_one();
   return Told::kLater;
 }
 
@@ -126,6 +127,7 @@ void SessionCore::send_closes() noexcept {
     if (send(*endpoint, std::move(close), id, Clock::now())) continue;
     const std::lock_guard lock{mutex_};
     waiters_.erase(id);
+    room_.notify_one();
     to_close_.push_back(grant_id);
     return;
   }

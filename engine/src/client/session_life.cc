@@ -93,18 +93,29 @@ void SessionCore::lose(Reason reason, End by, LaneFault fault, std::uint64_t con
   const State state = state_.load();
   if (state == State::kEnded || state == State::kDown) return;
   // The new connection has gone before it was one: the next attempt.
-  if (state == State::kJoining) return leave_connection(State::kDown, reason);
+  if (state == State::kJoining) {
+    (void)leave_connection(State::kDown, reason, by);
+    return;
+  }
   if (resumable_ && counted_)
     interrupt(reason, by, fault);
   else
     end(reason, by, fault);
 }
 
-/// The connection there is is left: who waits for an answer hears of it.
-void SessionCore::leave_connection(State next, Reason reason) noexcept {
+/// The connection there is is left, and where that is the end, counted: who waits for an answer
+/// hears of it. False: the session has ended meanwhile, by its destructor, which takes no turn.
+bool SessionCore::leave_connection(State next, Reason reason, End by) noexcept {
   std::shared_ptr<transport::ClientEndpoint> endpoint;
   {
     const std::lock_guard lock{mutex_};
+    if (ended()) return false;
+    if (next == State::kEnded) {
+      ended_by_ = by;
+      if (counted_) metrics_->session_ended(by);
+    } else if (state_.load() == State::kUp) {
+      metrics_->session_interrupted(by);
+    }
     lost_reason_.store(reason);
     state_.store(next, std::memory_order_release);
     for (auto& [id, waiter] : waiters_)
@@ -116,14 +127,14 @@ void SessionCore::leave_connection(State next, Reason reason) noexcept {
   }
   // What the server has said before is still read: it may say why grants went.
   if (next != State::kEnded) endpoint->shutdown();
+  return true;
 }
 
 /// With turning_.
 void SessionCore::interrupt(Reason reason, End by, LaneFault fault) noexcept {
+  if (!leave_connection(State::kDown, reason, by)) return;
   log::info("session with {} over {}: interrupted: {}; connecting again", dial_.server,
             to_string(kind()), to_string(reason));
-  metrics_->session_interrupted(by);
-  leave_connection(State::kDown, reason);
   add_news(engine_->options().handlers.on_interrupted, reason);
   // What one has done is uncertain while another goes on: they end together, and flush together.
   for (const auto& lane : lanes_) lane->blame(fault);
@@ -154,12 +165,10 @@ void SessionCore::end(Reason reason, End by, LaneFault fault) noexcept {
   std::array<LaneDriver*, kLanesMax> lanes{};
   {
     const std::lock_guard lock{mutex_};
-    ended_by_ = by;
-    if (counted_) metrics_->session_ended(by);
     std::transform(lanes_.begin(), lanes_.end(), lanes.begin(),
                    [](const auto& lane) { return lane.get(); });
   }
-  leave_connection(State::kEnded, reason);
+  if (!leave_connection(State::kEnded, reason, by)) return;
   for (LaneDriver* const lane : lanes)
     if (lane != nullptr) lane->blame(fault);
   for (LaneDriver* const lane : lanes)
@@ -320,6 +329,7 @@ bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
     }
     {
       const std::lock_guard lock{mutex_};
+      if (ended()) return false;
       state_.store(State::kUp, std::memory_order_release);
     }
     add_news(engine_->options().handlers.on_resumed, lost_reason());
@@ -384,6 +394,7 @@ void SessionCore::say_goodbye() noexcept {
   control::Request goodbye;
   goodbye.mutable_goodbye();
   (void)ask_unanswered(std::move(goodbye));
+  const std::lock_guard lock{send_mutex_};  // the reconnector may have something to say
   endpoint()->flush(Clock::now() + kGoodbyeTime);
 }
 

@@ -148,6 +148,9 @@ void ServerSession::begin(bool resumed) {
   hear();
   endpoint_->expect_lanes({.session_id = id_, .secret = lane_secret_});
   greeted_.store(true);
+  // Behind the answer; whoever was there before hears of it by tell_all().
+  if (auto event = server_.draining(); event && version() >= 2)
+    events_.push_back(std::move(*event));
   log::info("session {:x}: {}{} over {} ({}){}", id(), client_name_, proven_ ? ", by its key," : "",
             to_string(endpoint_->kind()), endpoint_->peer(), resumed ? ", resumed" : "");
 }

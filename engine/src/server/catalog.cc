@@ -80,20 +80,24 @@ void RegionEntry::count_owned(std::uint64_t before_bytes, std::uint64_t now_byte
 Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
                                    std::string_view owner) {
   if (auto status = check(spec); !status) return status.error();
-  const Error exists = Error{Code::kAlreadyExists, "create"}.with_subject(spec.name);
-  {
-    const std::lock_guard lock{mutex_};
-    if (regions_.contains(spec.name)) return exists;
+  const auto may_come = [&]() -> Status {
+    if (regions_.contains(spec.name))
+      return Error{Code::kAlreadyExists, "create"}.with_subject(spec.name);
     if (regions_.size() >= regions_max_)
       return Error{Code::kLimitExceeded, "regions"}
           .with_subject("limits.regions_max")
           .with_limit(regions_.size() + 1, regions_max_);
+    return {};
+  };
+  {
+    const std::lock_guard lock{mutex_};
+    if (auto may = may_come(); !may) return may.error();
   }
   // Without the lock: it may wait for memory that is being zeroed.
   auto memory = pool_->allocate(spec.size_bytes, spec.shm, deadline);
   if (!memory) return memory.error().with_subject(spec.name);
   const std::lock_guard lock{mutex_};
-  if (regions_.contains(spec.name)) return exists;
+  if (auto may = may_come(); !may) return may.error();
   RegionInfo info{.name = spec.name,
                   .size_bytes = spec.size_bytes,
                   .block_bytes = spec.block_bytes,

@@ -78,8 +78,9 @@ void GrantDesk::tick() {
     if (books.under_way != nullptr && books.under_way->until <= Clock::now())
       over.push_back(books.region);
   for (const auto& region : over) {
-    Books& books = books_[region.get()];
-    if (books.under_way == nullptr) continue;  // what went before has ended it
+    const auto found = books_.find(region.get());
+    if (found == books_.end() || found->second.under_way == nullptr) continue;  // ended by another
+    Books& books = found->second;
     books.starting = true;
     const auto holders = books.holders;
     for (const auto& [holder, session] : holders)

@@ -72,10 +72,11 @@ Status ServerCore::admit_locked(const ServerSession& session, std::size_t leavin
   const auto found = sessions_.find(session.id());
   if (found == sessions_.end() || found->second.session.get() != &session)
     return Error{Code::kConnectionLost, "hello"};
-  if (found->second.admitted) return {};
-  // Those that are taken away by set_clients() are looked for among the admitted.
+  // Those that are taken away by set_clients() are looked for among the admitted, by names that a
+  // session which is resumed changes meanwhile: so it is asked once more then.
   if (asks_for_keys() && clients_->find(session.client_name()) == nullptr)
     return Error{Code::kConnectionRefused, "hello"}.with_reason(Reason::kAuthentication);
+  if (found->second.admitted) return {};
   const std::size_t most = config_.limits.sessions_max;
   if (admitted_ - leaving >= most)
     return Error{Code::kLimitExceeded, "sessions"}

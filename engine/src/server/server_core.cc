@@ -296,10 +296,8 @@ void ServerCore::stop() noexcept {
   desk_->drain();
   for (const EventLoop::Token watch : listener_watches_) loop_->forget(watch);
   if (config_.limits.drain_timeout > config_.limits.drain_timeout.zero()) {
-    control::Event event;
-    event.mutable_draining()->set_remaining_ms(static_cast<std::uint64_t>(
-        std::chrono::ceil<std::chrono::milliseconds>(config_.limits.drain_timeout).count()));
-    tell_all(event);
+    drains_until_.store((Clock::now() + config_.limits.drain_timeout).time_since_epoch().count());
+    tell_all(*draining());
   }
   const Deadline drained = Clock::now() + config_.limits.drain_timeout;
   while (session_count() > 0 && !hurried_ && Clock::now() < drained)
@@ -308,12 +306,15 @@ void ServerCore::stop() noexcept {
   http_.reset();
   notifier_.stop();
   if (loop_ != nullptr) loop_->stop();
-  std::vector<std::uint64_t> left;
-  {
-    const std::lock_guard lock{mutex_};
-    for (const auto& [id, attached] : sessions_) left.push_back(id);
+  // Nobody new; one that the worker resumes just now changes its name.
+  for (std::vector<std::uint64_t> left{0}; !left.empty();) {
+    left.clear();
+    {
+      const std::lock_guard lock{mutex_};
+      for (const auto& [id, attached] : sessions_) left.push_back(id);
+    }
+    for (const std::uint64_t id : left) end_session(id, SessionEnd::kStopped);
   }
-  for (const std::uint64_t id : left) end_session(id, SessionEnd::kStopped);
   {
     const std::lock_guard lock{mutex_};
     for (auto& [id, kept] : std::exchange(kept_, {}))
@@ -332,6 +333,16 @@ void ServerCore::stop() noexcept {
   pool_series_.clear();
 }
 
+std::optional<control::Event> ServerCore::draining() const {
+  const Clock::rep until = drains_until_.load();
+  if (until == 0) return std::nullopt;
+  const auto left = Clock::time_point{Clock::duration{until}} - Clock::now();
+  control::Event event;
+  event.mutable_draining()->set_remaining_ms(static_cast<std::uint64_t>(
+      std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 0)));
+  return event;
+}
+
 void ServerCore::tell_all(const control::Event& event) {
   for (auto& session : sessions(std::numeric_limits<std::size_t>::max()))
     enqueue([session = std::move(session), event] {
@@ -342,7 +353,7 @@ void ServerCore::tell_all(const control::Event& event) {
 bool ServerCore::enqueue(std::function<void()> job) {
   {
     const std::lock_guard lock{mutex_};
-    if (stopping_) return false;
+    if (worker_ended_) return false;
     jobs_.push_back(std::move(job));
   }
   job_added_.notify_one();
@@ -353,7 +364,10 @@ void ServerCore::work() noexcept {
   std::unique_lock lock{mutex_};
   while (true) {
     job_added_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
+    if (jobs_.empty()) {
+      worker_ended_ = true;  // until then all that is given back is given back here
+      return;
+    }
     {
       const std::function<void()> job = std::move(jobs_.front());
       jobs_.pop_front();
@@ -411,7 +425,6 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
       const bool wrong = message.error().code() == Code::kProtocol;
       if (wrong) metrics_.protocol_violation();
       log::debug("session {:x}: {}", id, message.error().message());
-      session->announce_the_rest();
       if (!wrong) return hung_up(session);
       end_session(id, SessionEnd::kProtocol, session.get());
       return;
@@ -450,6 +463,7 @@ void ServerCore::hung_up(const std::shared_ptr<ServerSession>& session) noexcept
   }
   if (watch != 0) loop_->drop(watch);
   session->endpoint().shutdown();
+  session->announce_the_rest();
   enqueue([this, session] {
     const bool lost = session->greeted() && session->resumable();
     end_session(session->id(), lost ? SessionEnd::kLost : SessionEnd::kLeft, session.get());
@@ -547,8 +561,10 @@ bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSessi
   }
   metrics_.session_ended(why);
   if (refused) metrics_.session_refused(*refused);  // before its client can see it
-  if (loop_ != nullptr && ended.watch != 0) loop_->drop(ended.watch);
+  // The control thread may be at what this one's client has said.
+  if (loop_ != nullptr && ended.watch != 0) loop_->forget(ended.watch);
   ended.session->endpoint().shutdown();
+  if (ended.session->greeted()) ended.session->announce_the_rest();
   if (kept) return true;
   // Deregistering takes time: on the worker, after what it still has to serve.
   enqueue([session = std::move(ended.session)] { session->release(); });
@@ -615,15 +631,14 @@ Result<std::shared_ptr<ServerSession>> ServerCore::claim(const control::Resume& 
     }
     too_often = !found.session->may_resume(Clock::now());
   }
-  if (found.watch != 0) {
-    loop_->drop(found.watch);
-    found.session->announce_the_rest();
-  }
+  // The control thread may be at what this one's client has said. It never waits for the worker.
+  if (found.watch != 0) loop_->forget(found.watch);
   if (!too_often) return found.session;
   log::warn("session {:x} ({}): more than limits.resumes_per_minute ({}); ended",
             resume.session_id(), found.session->endpoint().peer(),
             config_.limits.resumes_per_minute);
   found.session->endpoint().shutdown();
+  found.session->announce_the_rest();
   found.session->release();
   return Error{Code::kLimitExceeded, "resumptions of a session in a minute"}
       .with_subject("limits.resumes_per_minute")

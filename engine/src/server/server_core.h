@@ -134,6 +134,8 @@ class ServerCore {
   void note_refused(ServerMetrics::Refusal why, const ServerSession& session,
                     std::string_view client_name);
   [[nodiscard]] std::size_t session_count() const;
+  /// What a session is to be told that comes while the server waits for its clients to leave.
+  [[nodiscard]] std::optional<control::Event> draining() const;
   /// How long the worker has been at what it does now; 0 where it does nothing.
   [[nodiscard]] std::chrono::seconds job_age() const noexcept;
   /// At most so many, in no order.
@@ -228,8 +230,10 @@ class ServerCore {
   std::condition_variable job_added_;
   UniqueFd room_event_;
   std::atomic<bool> hurried_{false};
-  std::atomic<Clock::rep> job_began_{0};  ///< 0: none
+  std::atomic<Clock::rep> drains_until_{0};  ///< 0: it does not stop
+  std::atomic<Clock::rep> job_began_{0};     ///< 0: none
   bool stopping_ = false;
+  bool worker_ended_ = false;
   bool stopped_ = false;
   std::thread worker_;
   std::vector<EventLoop::Token> listener_watches_;

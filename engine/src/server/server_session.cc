@@ -239,6 +239,7 @@ ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> an
 void ServerSession::flush_to_stranger() noexcept {
   const Clock::time_point began = Clock::now();
   if (!server_.may_linger(began)) return;
+  const std::lock_guard lock{send_mutex_};  // pings are answered by the control thread
   endpoint_->flush(began + kFlushTimeout);
   server_.linger_over(began, Clock::now());
 }
@@ -324,6 +325,8 @@ void ServerSession::give_up_unknown() {
 /// `before` has no endpoint any more, and serves nothing.
 Status ServerSession::adopt(ServerSession& before) {
   before.endpoint_->shutdown();
+  // What was acknowledged is told of, before its grants have another session's name.
+  before.announce_the_rest();
   if (auto status = endpoint_->take_over(*before.endpoint_); !status) return status;
   const std::scoped_lock lock{named_mutex_, before.named_mutex_};
   grants_ = std::exchange(before.grants_, {});
@@ -342,10 +345,12 @@ Status ServerSession::adopt(ServerSession& before) {
   lane_secret_ = before.lane_secret_;
   resumes_ = before.resumes_;
   open_grants_.store(before.open_grants_.exchange(0));
+  before.released_ = true;  // what it still waits for is not asked for any more
   return {};
 }
 
 Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest& request) {
+  if (released_) return Error{Code::kConnectionLost, "create"};
   const control::Region& asked = request.region();
   if (asked.rights() > static_cast<std::uint32_t>(Rights::kAll))
     return Error{Code::kInvalidArgument, "create"}.with_subject("rights");

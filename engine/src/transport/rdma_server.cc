@@ -198,6 +198,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   void shutdown() noexcept override {
     desk_->forget(this);
     const std::lock_guard lock{mutex_};
+    for (ServerLane& lane : lanes_) take_last(lane);
     lanes_.clear();
     (void)connection_.disconnect();
   }
@@ -247,6 +248,19 @@ class RdmaServerEndpoint final : public ServerEndpoint {
         return status;
     }
     return {};
+  }
+
+  /// What the lane has acknowledged until its end, however much waits already.
+  void take_last(ServerLane& lane) noexcept {
+    (void)lane.connection->queue_pair().to_error();
+    std::array<verbs::Completion, 1> storage;
+    while (true) {
+      const auto found = lane.queue.poll(storage);
+      if (!found || found->empty()) return;
+      const verbs::Completion& completion = found->front();
+      if (completion.ok() && completion.length_bytes() == rdma::kNoticeWireBytes)
+        notices_.push_back(rdma::notice_from_wire((*lane.buffers)[completion.id()]));
+    }
   }
 
   std::shared_ptr<LaneDesk> desk_;

@@ -78,16 +78,16 @@ TEST_F(CatalogTest, ATtlGoesWithItsLifetimeAndNoOther) {
 TEST_F(CatalogTest, ExpiresOnceNobodyHasHadItOpenForItsTtl) {
   auto wanted = spec("a");
   wanted.lifetime = Lifetime::kTtl;
-  wanted.ttl = std::chrono::milliseconds{100};
+  wanted.ttl = std::chrono::milliseconds{1500};
   ASSERT_TRUE(create(wanted));
   ASSERT_TRUE(create(spec("b")));
   const auto entry = catalog_.open("a").value();
-  std::this_thread::sleep_for(std::chrono::milliseconds{120});
+  std::this_thread::sleep_for(std::chrono::milliseconds{1600});
   EXPECT_TRUE(catalog_.expired().empty()) << "it is open";
   EXPECT_FALSE(catalog_.expire(*entry));
   catalog_.close(*entry);
   EXPECT_TRUE(catalog_.expired().empty()) << "its ttl begins now";
-  std::this_thread::sleep_for(std::chrono::milliseconds{120});
+  std::this_thread::sleep_for(std::chrono::milliseconds{1600});
   ASSERT_EQ(catalog_.expired().size(), 1U);
   EXPECT_TRUE(catalog_.expire(*entry));
   EXPECT_FALSE(catalog_.expire(*entry));

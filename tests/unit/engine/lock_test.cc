@@ -115,7 +115,8 @@ TEST(LockCore, HeldLockIsNotTakenBeforeItsTtl) {
   FakeStore store;
   store.word = kFirstToken + 5;
   EXPECT_EQ(acquire(store, milliseconds{0}).error().code(), Code::kWouldBlock);
-  EXPECT_EQ(acquire(store, milliseconds{10}).error().code(), Code::kTimedOut);
+  EXPECT_EQ(acquire_lock(store, std::chrono::seconds{10}, milliseconds{10}).error().code(),
+            Code::kTimedOut);
   EXPECT_EQ(store.word, kFirstToken + 5);
   EXPECT_TRUE(store.reopened.empty());
 }

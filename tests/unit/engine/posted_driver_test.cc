@@ -446,11 +446,11 @@ TEST_F(PostedDriverTest, WhatComesBehindABacklogExpiresByItsOwnDeadline) {
   submit(posted);
   wait_all(0);
   submit(registered(make(Opcode::kFetchAdd, 24, {})));
-  auto& late = registered(make(Opcode::kFetchAdd, 16, {}, std::chrono::milliseconds{20}));
+  auto& late = registered(make(Opcode::kFetchAdd, 16, {}, std::chrono::milliseconds{1000}));
   submit(late);
   wait_all(0);
   EXPECT_EQ(sink_.ready(), 0U) << "nothing has expired yet";
-  std::this_thread::sleep_for(std::chrono::milliseconds{25});
+  std::this_thread::sleep_for(std::chrono::milliseconds{1005});
   lane_->complete(0);
   wait_all(2);
   EXPECT_EQ(late.outcome.code, Code::kTimedOut);

@@ -382,8 +382,16 @@ TEST_F(SessionResumeTest, EventOfAnOldConnectionIsNotAcknowledgedOnTheNext) {
   queue.read(ByteOffset{0}, bytes);
   ASSERT_TRUE(queue.submit());
   // It is not done while the owner of the queue is within a call, and that outlasts the connection.
-  std::thread owner{[&] { EXPECT_EQ(queue.wait(1).size(), 1U); }};
-  std::this_thread::sleep_for(milliseconds{30});
+  std::thread owner{[&] {
+    std::size_t found = 0;
+    while (found == 0) found = queue.wait(1).size();  // refused while it is asked for below
+    EXPECT_EQ(found, 1U);
+  }};
+  // Until the owner is within.
+  EXPECT_TRUE(soon([&] {
+    const Status cancelled = queue.cancel(Ticket{});
+    return !cancelled && cancelled.error().code() == Code::kBusy;
+  }));
   say(revoking(1, 1));
   std::this_thread::sleep_for(milliseconds{30});
   EXPECT_EQ(asked(&Request::has_event_ack).size(), 0U);

@@ -133,7 +133,7 @@ TEST(TcpSocket, SilentPeerTimesOut) {
   for (int i = 0; i < 8; ++i) {
     const auto began = Clock::now();
     auto socket = connect_socket(address, began + 200ms);
-    EXPECT_LT(Clock::now() - began, 2s);
+    EXPECT_LT(Clock::now() - began, 10s);
     if (!socket) {
       EXPECT_EQ(socket.error().code(), Code::kTimedOut) << socket.error();
       return;
