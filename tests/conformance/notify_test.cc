@@ -267,5 +267,46 @@ TEST_P(NotifyTest, HandlerMayGoWhileNoticesCome) {
 
 REMORA_CONFORMANCE(NotifyTest);
 
+/// Of a server that ends who asks too much.
+class NotifyEndTest : public NotifyTest {
+ protected:
+  void configure(config::ServerConfig& config) const override {
+    config.limits.requests_per_second = 100;
+  }
+};
+
+TEST_P(NotifyEndTest, NoticesOfASessionThatTheServerEndsAreDelivered) {
+  const Region region = make_region();
+  std::mutex gate;
+  std::atomic<std::uint32_t> handled{0};
+  const Handling handling = handle(region, [&](const Notification& told) {
+    const std::lock_guard lock{gate};
+    if (told.tag == handled) ++handled;
+  });
+  // Over shm each is a request of its own, which is answered when it has been taken.
+  const std::uint32_t count = over_shm() ? 50 : 400;
+  EngineOptions options = patient_options();
+  options.reconnect_for = std::chrono::seconds{0};
+  const Engine other = Engine::open(options).value();
+  const Session theirs = other.connect(uri()).value();
+  const Region same = other.open_region(uri(region.info().name), Rights::kAll).value();
+  {
+    const std::lock_guard closed{gate};
+    const std::vector<std::byte> word(8);
+    for (std::uint32_t i = 0; i < count; ++i)
+      ASSERT_TRUE(ok(same.write_notify(ByteOffset{0}, word, i, std::chrono::seconds{20})));
+    for (int i = 0; i < 10'000 && theirs.stat(region.info().name); ++i) {
+    }
+    for (int i = 0; i < 2000 && same.connected(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    EXPECT_FALSE(same.connected());
+  }
+  for (int i = 0; i < 2000 && handled != count; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_EQ(handled, count);
+}
+
+REMORA_CONFORMANCE(NotifyEndTest);
+
 }  // namespace
 }  // namespace remora::test
