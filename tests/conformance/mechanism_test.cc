@@ -15,6 +15,7 @@
 #include <remora/verbs/verbs.h>
 
 #include "support/expect.h"
+#include "support/resources.h"
 #include "support/server.h"
 #include "support/transport.h"
 #include "transport/rdma_protection.h"
@@ -72,6 +73,8 @@ TEST_P(MechanismTest, SoftRoceKeepsNeitherRangeNorWindowsFromStrangers) {
   const auto devices = verbs::connection_manager_devices().value();
   if (!devices[0].name().starts_with("rxe"))
     GTEST_SKIP() << devices[0].name() << " is not Soft-RoCE: nobody has said what it answers";
+  const Resources baseline = Resources::settled();
+  const std::uint64_t failures = verbs::teardown_failure_count();
   for (int round = 0; round < 3; ++round) {
     const auto began = std::chrono::steady_clock::now();
     const WindowFindings found =
@@ -84,6 +87,8 @@ TEST_P(MechanismTest, SoftRoceKeepsNeitherRangeNorWindowsFromStrangers) {
     EXPECT_EQ(found.rights.verdict, Verdict::kKept) << found.text();
     EXPECT_EQ(found.binding.verdict, Verdict::kKept) << found.text();
   }
+  EXPECT_TRUE(back_at(baseline)) << "queue pairs, windows, registrations";
+  EXPECT_EQ(verbs::teardown_failure_count(), failures);
 }
 
 TEST_P(MechanismTest, ServerSaysWhatItChoseAndWhy) {
