@@ -126,6 +126,14 @@ std::string_view to_string(Availability availability) noexcept {
   return "unknown";
 }
 
+std::string_view to_string(RdmaProtection protection) noexcept {
+  switch (protection) {
+    case RdmaProtection::kAuto: return "auto";
+    case RdmaProtection::kRegistrations: return "registrations";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(HugePages huge_pages) noexcept {
   switch (huge_pages) {
     case HugePages::kNever: return "never";

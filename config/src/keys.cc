@@ -25,6 +25,7 @@ constexpr std::uint64_t kHour = 60 * kMinute;
 
 // In the order of their enumerators.
 constexpr std::array kAvailabilityWords{"off"sv, "auto"sv, "required"sv};
+constexpr std::array kProtectionWords{"auto"sv, "registrations"sv};
 constexpr std::array kHugePagesWords{"never"sv, "try"sv, "require"sv};
 constexpr std::array kAuthWords{"none"sv, "keys"sv};
 constexpr std::array kLogLevelWords{"trace"sv, "debug"sv, "info"sv, "warn"sv, "error"sv, "off"sv};
@@ -311,6 +312,8 @@ constexpr auto kMetricsPasswordFile =
 constexpr auto kListenAddress =
     text([](auto& c, std::size_t) -> auto& { return c.listen.address; });
 constexpr auto kListenPort = number([](auto& c, std::size_t) -> auto& { return c.listen.port; });
+constexpr auto kRdmaProtection = choice<RdmaProtection>(
+    [](auto& c, std::size_t) -> auto& { return c.transports.rdma_protection; });
 constexpr auto kRdma =
     choice<Availability>([](auto& c, std::size_t) -> auto& { return c.transports.rdma; });
 constexpr auto kShm =
@@ -381,6 +384,8 @@ constexpr auto kDrainTimeout =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.drain_timeout; });
 constexpr auto kRevokeGrace =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.revoke_grace; });
+constexpr auto kRegistrationsMax =
+    number([](auto& c, std::size_t) -> auto& { return c.limits.registrations_max; });
 constexpr auto kLogLevel =
     choice<LogLevel>([](auto& c, std::size_t) -> auto& { return c.log.level; });
 
@@ -400,6 +405,11 @@ constexpr std::array kKeys{
               kRdmaDevice,
               "The only device to use, such as `mlx5_0`; `auto`: the one that routes to "
               "`listen.address`."),
+    worded("transports.rdma_protection", KeyType::kChoice, kProtectionWords, kRdmaProtection,
+           "What keeps clients apart over rdma. `registrations`: each grant is registered for its "
+           "session alone, which needs memory that may be locked for all that is open. `auto`: in "
+           "this version so too, but the device is asked at start what its memory windows would "
+           "be worth, which the log and `/status` tell."),
     worded("transports.shm", KeyType::kChoice, kAvailabilityWords, kShm,
            "Shared memory with clients of the same user on this host; a region must allow it "
            "too."),
@@ -509,6 +519,10 @@ constexpr std::array kKeys{
     ranged("limits.revoke_grace", KeyType::kDuration, kMillisecond, kMinute, kRevokeGrace,
            "A client whose grant is taken back gets this long to stop using it; then it goes "
            "anyway."),
+    ranged("limits.registrations_max", KeyType::kNumber, 0, 1'000'000'000, kRegistrationsMax,
+           "Registrations of memory with RDMA devices at once, over all sessions: one for each "
+           "extent of a region that a session has open, and one for each connection. Opening "
+           "what needs more is refused; 0: what the device can do."),
 
     group("log", KeyType::kMap, "What is written to standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,

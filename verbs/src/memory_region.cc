@@ -29,15 +29,17 @@ Error registration_error(const Device& device, Operation operation, int number,
       return Error{Code::kOutOfMemory, operation}
           .with_errno(number)
           .with_reason(Reason::kMemlock)
+          .with_subject(std::string{device.name()} + ": " + std::to_string(state.pinned_bytes) +
+                        " bytes are pinned, the limit is " + std::to_string(state.limit_bytes))
           .with_limit(asked_bytes, free_bytes);
   }
   // EINVAL is all that the kernel says where there is no on-demand paging.
   if (number == EINVAL && contains(access, Access::kOnDemand)) {
     const auto extended = device.query_extended();
     if (extended && !extended->on_demand_paging)
-      return Error{Code::kUnsupported, operation}.with_errno(number);
+      return Error{Code::kUnsupported, operation}.with_errno(number).with_subject(device.name());
   }
-  return detail::provider_error(operation, number);
+  return detail::provider_error(operation, number).with_subject(device.name());
 }
 
 Status check_access(Access access, Operation operation) {
@@ -114,8 +116,7 @@ Result<MemoryRegion> MemoryRegion::register_kept(const ProtectionDomain& domain,
           ? device.provider().reg_mr_iova(domain.raw(), bytes.data(), bytes.size(), 0, bits(access))
           : device.provider().reg_mr(domain.raw(), bytes.data(), bytes.size(), bits(access));
   if (mr == nullptr)
-    return registration_error(device, operation, detail::errno_of(-1), bytes.size(), access)
-        .with_subject(device.name());
+    return registration_error(device, operation, detail::errno_of(-1), bytes.size(), access);
   return make(mr, domain, access, zero_based ? 0 : address, std::move(keeper));
 }
 
@@ -156,8 +157,7 @@ Result<MemoryRegion> MemoryRegion::register_at(const ProtectionDomain& domain,
   ibv_mr* const mr =
       device.provider().reg_mr_iova(domain.raw(), bytes.data(), bytes.size(), iova, bits(access));
   if (mr == nullptr)
-    return registration_error(device, kOperation, detail::errno_of(-1), bytes.size(), access)
-        .with_subject(device.name());
+    return registration_error(device, kOperation, detail::errno_of(-1), bytes.size(), access);
   return make(mr, domain, access, iova, nullptr);
 }
 
@@ -177,8 +177,7 @@ Result<MemoryRegion> MemoryRegion::register_dmabuf(const ProtectionDomain& domai
   ibv_mr* const mr = device.provider().reg_dmabuf_mr(domain.raw(), offset_bytes, length_bytes, iova,
                                                      fd, static_cast<int>(bits(access)));
   if (mr == nullptr)
-    return registration_error(device, kOperation, detail::errno_of(-1), length_bytes, access)
-        .with_subject(device.name());
+    return registration_error(device, kOperation, detail::errno_of(-1), length_bytes, access);
   auto region = make(mr, domain, access, iova, nullptr);
   region->mapped_ = false;
   return region;

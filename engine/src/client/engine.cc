@@ -180,7 +180,9 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, bool fence
                  ? Error{Code::kUnsupported,
                          "open over shm (the region was not created with --shm or 'shm: true')"}
                  : region.error();
-      last = last.with_subject(uri.region);
+      // Which bound it met, and what there is of locked memory, says the server.
+      const bool told = last.code() == Code::kLimitExceeded || last.reason() == Reason::kMemlock;
+      if (!told || last.subject().empty()) last = last.with_subject(uri.region);
       tried = true;
     } else if (!std::exchange(tried, true) || session.error().code() != Code::kNotFound) {
       // That there is no RDMA device says less than why the transport tried before it failed.

@@ -129,6 +129,7 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       listeners_{std::move(doors.listeners)},
       listening_{descriptions_of(listeners_)},
       devices_{std::move(doors.devices)},
+      protection_{std::move(doors.protection)},
       desk_{std::move(doors.desk)},
       metrics_address_{doors.http ? "http://" + doors.http->address() : std::string{}},
       http_{std::move(doors.http)},
@@ -151,6 +152,7 @@ Result<ServerCore::Doors> ServerCore::open_listeners(
     if (listener) {
       doors.port = (*listener)->port();
       for (std::string& device : (*listener)->devices()) doors.devices.push_back(std::move(device));
+      for (auto& each : (*listener)->protection()) doors.protection.push_back(std::move(each));
       doors.listeners.push_back(std::move(*listener));
       return {};
     }
@@ -162,8 +164,9 @@ Result<ServerCore::Doors> ServerCore::open_listeners(
     return {};
   };
   const config::Transports& wanted = config.transports;
-  Status status = add(wanted.rdma, TransportKind::kRdma,
-                      [&](std::uint16_t /*port*/) { return transport::listen_rdma(config); });
+  Status status = add(wanted.rdma, TransportKind::kRdma, [&](std::uint16_t /*port*/) {
+    return transport::listen_rdma(config, registry);
+  });
   if (status)
     status = add(wanted.tcp, TransportKind::kTcp,
                  [&](std::uint16_t port) { return transport::listen_tcp(config, port, registry); });

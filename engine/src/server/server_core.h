@@ -47,7 +47,8 @@ class ServerCore {
   /// What clients come in by; bound before memory is touched, so that a port in use shows at once.
   struct Doors {
     std::vector<std::unique_ptr<transport::Listener>> listeners;
-    std::vector<std::string> devices;  ///< atomic domains we can offer
+    std::vector<std::string> devices;                       ///< atomic domains we can offer
+    std::vector<transport::DeviceProtection> protection{};  ///< of the devices
     std::uint16_t port = 0;
     std::shared_ptr<ServerStatusDesk> desk;
     std::optional<metrics::HttpEndpoint> http;
@@ -145,6 +146,9 @@ class ServerCore {
   }
   [[nodiscard]] std::size_t region_count() const { return catalog_.size(); }
   [[nodiscard]] const std::vector<std::string>& devices() const noexcept { return devices_; }
+  [[nodiscard]] const std::vector<transport::DeviceProtection>& protection() const noexcept {
+    return protection_;
+  }
   [[nodiscard]] const std::vector<TransportKind>& offered() const noexcept { return offered_; }
   [[nodiscard]] bool offers(TransportKind kind) const noexcept;
 
@@ -210,6 +214,7 @@ class ServerCore {
   std::vector<std::unique_ptr<transport::Listener>> listeners_;
   const std::vector<std::string> listening_;  // as they were
   std::vector<std::string> devices_;
+  const std::vector<transport::DeviceProtection> protection_;
   std::vector<metrics::CallbackHandle> pool_series_;
   const std::shared_ptr<ServerStatusDesk> desk_;
   const std::string metrics_address_;

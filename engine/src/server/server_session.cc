@@ -413,7 +413,10 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
                                  .cpu_atomics = region->info().atomic_domain == "cpu"});
   if (!grant) {
     server_.catalog().close(*region);
-    return grant.error().with_subject(request.name());
+    // A budget's error, or that of locked memory, says what there is and what to change.
+    const Error& why = grant.error();
+    const bool tells = why.code() == Code::kLimitExceeded || why.reason() == Reason::kMemlock;
+    return tells ? why : why.with_subject(request.name());
   }
   Answer answer;
   control::OpenReply& opened = *answer.reply.mutable_open();

@@ -66,6 +66,17 @@ Json describe(const ServerSession& session) {
   return out;
 }
 
+Json protection_of(const std::string& device, const ServerCore& core) {
+  for (const transport::DeviceProtection& each : core.protection()) {
+    if (each.device != device) continue;
+    Json checks = Json::object();
+    for (const auto& check : each.checks)
+      checks[check.name] = {{"verdict", check.verdict}, {"reason", check.reason}};
+    return {{"mechanism", each.mechanism}, {"reason", each.reason}, {"checks", std::move(checks)}};
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 void ServerStatusDesk::open(const ServerCore& core) noexcept {
@@ -119,7 +130,8 @@ std::string ServerStatusDesk::json() const {
     out["boot_id"] = fmt::format("{:x}", core_->boot_id());
     out["memory_id"] = fmt::format("{:x}", core_->memory_id());
     out["devices"] = Json::array();
-    for (const std::string& device : core_->devices()) out["devices"].push_back({{"name", device}});
+    for (const std::string& device : core_->devices())
+      out["devices"].push_back({{"name", device}, {"protection", protection_of(device, *core_)}});
     const PoolUsage pool = core_->pool_usage();
     out["pool"] = {{"size_bytes", pool.total_bytes},
                    {"used_bytes", pool.used_bytes},

@@ -11,12 +11,15 @@
 #include <optional>
 #include <utility>
 
+#include <remora/metrics/registry.h>
 #include <remora/verbs/verbs.h>
 
 #include "support/fd_set.h"
 #include "support/log.h"
+#include "transport/rdma_budget.h"
 #include "transport/rdma_control.h"
 #include "transport/rdma_lane.h"
+#include "transport/rdma_protection.h"
 #include "transport/rdma_wire.h"
 #include "transport/transport.h"
 
@@ -66,6 +69,7 @@ class LaneDesk {
 struct ServerLane {
   verbs::CompletionQueue queue;
   std::unique_ptr<std::array<rdma::NoticeBytes, rdma::kNoticeReceives>> buffers;
+  rdma::BudgetShare share;
   verbs::MemoryRegion memory;  // of the buffers
   std::optional<verbs::Connection> connection;
 
@@ -77,17 +81,22 @@ struct ServerLane {
 
 class RdmaGrant final : public GrantHandle {
  public:
-  explicit RdmaGrant(std::vector<verbs::MemoryRegion> memory) : memory_{std::move(memory)} {}
+  RdmaGrant(rdma::BudgetShare share, std::vector<verbs::MemoryRegion> memory)
+      : share_{std::move(share)}, memory_{std::move(memory)} {}
 
  private:
+  rdma::BudgetShare share_;  // given back when they have gone
   std::vector<verbs::MemoryRegion> memory_;
 };
 
 class RdmaServerEndpoint final : public ServerEndpoint {
  public:
   RdmaServerEndpoint(std::shared_ptr<LaneDesk> desk, verbs::ProtectionDomain domain,
+                     std::shared_ptr<rdma::Budget> budget, rdma::BudgetShare share,
                      ControlBuffers buffers, verbs::Connection connection, FdSet events)
       : desk_{std::move(desk)},
+        budget_{std::move(budget)},
+        share_{std::move(share)},
         domain_{std::move(domain)},
         buffers_{std::move(buffers)},
         events_{std::move(events)},
@@ -140,6 +149,8 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     const std::lock_guard lock{mutex_};
     if (lanes_.size() >= kLanesMax)
       return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
+    auto share = rdma::BudgetShare::take(budget_, 1);
+    if (!share) return share.error();
     auto queue = domain_.device().create_completion_queue(
         {.depth = rdma::kNoticeReceives + 4, .events = true});
     if (!queue) return queue.error();
@@ -155,7 +166,8 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     if (domain_.device().is_software()) builder.timeout(rdma::kAckTimeoutSoftware);
     rdma::limit_depths(builder, rdma::Asks::kClient, false);
     if (auto status = request.create_queue_pair(builder); !status) return status;
-    ServerLane lane{std::move(*queue), std::move(buffers), std::move(*memory), std::nullopt};
+    ServerLane lane{std::move(*queue), std::move(buffers), std::move(*share), std::move(*memory),
+                    std::nullopt};
     for (std::uint64_t index = 0; index < rdma::kNoticeReceives; ++index)
       if (auto status = lane.post_receive(request.queue_pair(), index); !status) return status;
     if (auto status = lane.queue.arm(); !status) return status;
@@ -178,6 +190,9 @@ class RdmaServerEndpoint final : public ServerEndpoint {
       access |= Access::kRemoteWrite | Access::kLocalWrite;
     if (includes(request.rights, Rights::kAtomic))
       access |= Access::kRemoteAtomic | Access::kLocalWrite;
+    // Before the device is asked: what others need is left to them.
+    auto share = rdma::BudgetShare::take(budget_, request.extents.size());
+    if (!share) return share.error();
     Grant made;
     std::vector<verbs::MemoryRegion> registered;
     std::uint64_t start = 0;
@@ -191,7 +206,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
       start += stretch.length_bytes;
       registered.push_back(std::move(*memory));
     }
-    made.handle = std::make_unique<RdmaGrant>(std::move(registered));
+    made.handle = std::make_unique<RdmaGrant>(std::move(*share), std::move(registered));
     return made;
   }
 
@@ -264,7 +279,9 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   }
 
   std::shared_ptr<LaneDesk> desk_;
-  verbs::ProtectionDomain domain_;  ///< of grants and lanes; under mutex_ once in use
+  const std::shared_ptr<rdma::Budget> budget_;  ///< of registrations
+  rdma::BudgetShare share_;                     ///< of the control channel's buffers
+  verbs::ProtectionDomain domain_;              ///< of grants and lanes; under mutex_ once in use
   ControlBuffers buffers_;
   FdSet events_;
   std::string peer_;
@@ -277,8 +294,14 @@ class RdmaServerEndpoint final : public ServerEndpoint {
 
 class RdmaListener final : public Listener {
  public:
-  RdmaListener(verbs::ConnectionListener listener, std::vector<std::string> devices)
-      : listener_{std::move(listener)}, devices_{std::move(devices)} {}
+  RdmaListener(verbs::ConnectionListener listener, std::vector<std::string> devices,
+               std::vector<DeviceProtection> protection,
+               std::shared_ptr<rdma::RegistrationBudgets> budgets, metrics::CallbackHandle series)
+      : listener_{std::move(listener)},
+        devices_{std::move(devices)},
+        protection_{std::move(protection)},
+        budgets_{std::move(budgets)},
+        series_{std::move(series)} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
   [[nodiscard]] int event_fd() const noexcept override { return listener_.event_fd(); }
@@ -286,6 +309,7 @@ class RdmaListener final : public Listener {
     return listener_.local_address().port();
   }
   [[nodiscard]] std::vector<std::string> devices() const override { return devices_; }
+  [[nodiscard]] std::vector<DeviceProtection> protection() const override { return protection_; }
   [[nodiscard]] std::string description() const override {
     std::string text = "rdma " + listener_.local_address().to_string() + " on";
     for (const std::string& device : devices_) text += " " + device;
@@ -331,7 +355,11 @@ class RdmaListener final : public Listener {
   }
 
   Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest request) {
-    auto domain = request.device().allocate_domain();
+    const verbs::Device& device = request.device();
+    auto budget = budgets_->of(device.name(), device.attributes().max_mr_count);
+    auto share = rdma::BudgetShare::take(budget, 1);
+    if (!share) return share.error();
+    auto domain = device.allocate_domain();
     if (!domain) return domain.error();
     auto buffers = ControlBuffers::create(*domain);
     if (!buffers) return buffers.error();
@@ -343,19 +371,23 @@ class RdmaListener final : public Listener {
     if (!connection) return connection.error();
     for (const int fd : {buffers->event_fd(), connection->event_fd()})
       if (auto status = events->add(fd); !status) return status.error();
-    return std::unique_ptr<ServerEndpoint>{
-        std::make_unique<RdmaServerEndpoint>(desk_, std::move(*domain), std::move(*buffers),
-                                             std::move(*connection), std::move(*events))};
+    return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
+        desk_, std::move(*domain), std::move(budget), std::move(*share), std::move(*buffers),
+        std::move(*connection), std::move(*events))};
   }
 
   verbs::ConnectionListener listener_;
   std::vector<std::string> devices_;
+  std::vector<DeviceProtection> protection_;
+  std::shared_ptr<rdma::RegistrationBudgets> budgets_;
+  metrics::CallbackHandle series_;
   std::shared_ptr<LaneDesk> desk_ = std::make_shared<LaneDesk>();
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config) {
+Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config,
+                                              const std::shared_ptr<metrics::Registry>& registry) {
   const std::string& wanted = config.transports.rdma_device;
   const auto found = verbs::devices();
   if (!found) return wanted.empty() ? found.error() : found.error().with_subject(wanted);
@@ -370,8 +402,15 @@ Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config
   if (!address) return address.error();
   auto listener = verbs::ConnectionListener::bind(*address);
   if (!listener) return listener.error();
-  return std::unique_ptr<Listener>{
-      std::make_unique<RdmaListener>(std::move(*listener), std::move(devices))};
+  auto protection = rdma::choose_protection(config.transports.rdma_protection, devices);
+  auto budgets = std::make_shared<rdma::RegistrationBudgets>(config.limits.registrations_max);
+  auto series = registry->gauge_callback(
+      "remora_server_registrations", "Registrations of memory with RDMA devices.", {},
+      [budgets] { return static_cast<double>(budgets->used()); });
+  if (!series) return series.error();
+  return std::unique_ptr<Listener>{std::make_unique<RdmaListener>(
+      std::move(*listener), std::move(devices), std::move(protection), std::move(budgets),
+      std::move(*series))};
 }
 
 }  // namespace remora::transport

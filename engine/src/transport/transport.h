@@ -354,7 +354,8 @@ class ServerEndpoint {
   /// From now on a lane that shows this ticket belongs to this session.
   virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
   /// Blocks while memory is registered: worker threads only.
-  /// Errors: kOutOfMemory (see Reason::kMemlock), kUnsupported, kProvider.
+  /// Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max, or the
+  /// device's own), kUnsupported, kProvider.
   virtual Result<Grant> grant(const GrantRequest& request) noexcept = 0;
   /// Notices that have come in over the lanes, at most as many as there is room for; event_fd() is
   /// readable when there may be some. What is not taken holds its client up. Control thread.
@@ -367,6 +368,19 @@ class ServerEndpoint {
   /// goes on here. `before` has been shut down, and grants nothing more. Errors: kUnsupported:
   /// of another transport or device.
   virtual Status take_over(ServerEndpoint& before) noexcept = 0;
+};
+
+/// What keeps the clients of one server apart on an RDMA device: for logs and status.
+struct DeviceProtection {
+  struct Check {
+    std::string name;
+    std::string verdict;  ///< "kept", "broken", "untested"
+    std::string reason;
+  };
+  std::string device{};
+  std::string mechanism{};      ///< "registrations"
+  std::string reason{};         ///< why that one
+  std::vector<Check> checks{};  ///< of the device's windows; empty: not asked
 };
 
 /// Accepts sessions over one transport. Used by the control thread only.
@@ -383,6 +397,8 @@ class Listener {
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
   /// Server devices whose atomics it can offer: names for atomic domains. Empty for shm and tcp.
   [[nodiscard]] virtual std::vector<std::string> devices() const = 0;
+  /// Of each of devices().
+  [[nodiscard]] virtual std::vector<DeviceProtection> protection() const { return {}; }
 };
 
 /// `port` 0 takes a free one. The folder of the socket is made only where none is named by the
@@ -390,9 +406,10 @@ class Listener {
 /// Errors: kAddressInUse; kNotFound (no such folder); kPermissionDenied (the folder is another
 /// user's, or every user may write to it); kSystem.
 Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port);
-/// `port` 0 takes a free one. Errors: kAddressInUse; kNotFound (no device, not the named one, or
-/// none that has the address: the subject says which).
-Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config);
+/// `port` 0 takes a free one. Counts its registrations in `registry`. Errors: kAddressInUse;
+/// kNotFound (no device, not the named one, or none that has the address: the subject says which).
+Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config,
+                                              const std::shared_ptr<metrics::Registry>& registry);
 /// On every address of `listen.address`. `port` 0 takes a free one. Data is served by a thread of
 /// the listener's own, which counts in `registry`. Errors: kAddressInUse, kNotFound (the name),
 /// kUnreachable (no address of this host), kPermissionDenied (a port below 1024), kSystem.

@@ -34,7 +34,13 @@ TEST(ParseServer, OnlyPoolSizeIsRequired) {
 TEST(ParseServer, EveryKeyReachesItsField) {
   const ServerConfig config = parsed(R"(
 listen: {address: "fe80::1%eth0", port: 65535}
-transports: {rdma: required, rdma_device: mlx5_0, shm: auto, tcp: off, tcp_spin: 1ms}
+transports:
+  rdma: required
+  rdma_device: mlx5_0
+  rdma_protection: registrations
+  shm: auto
+  tcp: off
+  tcp_spin: 1ms
 pool: {size: 8MiB, piece: 2MiB, huge_pages: require, populate: false}
 regions:
   - {name: a.b_c-D9, size: 1MiB, block: 64, rights: [atomic, read], atomics: mlx5_0, shm: true}
@@ -53,19 +59,21 @@ limits:
   requests_per_second: 10
   resumes_per_minute: 11
   revoke_grace: 1ms
+  registrations_max: 12
 log: {level: trace}
 metrics: {address: "[::1]:9471"}
 )");
   EXPECT_EQ(config.listen, (Listen{"fe80::1%eth0", 65535}));
-  EXPECT_EQ(config.transports, (Transports{Availability::kRequired, "mlx5_0", Availability::kAuto,
-                                           Availability::kOff, std::chrono::milliseconds{1}}));
+  EXPECT_EQ(config.transports,
+            (Transports{Availability::kRequired, "mlx5_0", RdmaProtection::kRegistrations,
+                        Availability::kAuto, Availability::kOff, std::chrono::milliseconds{1}}));
   EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false}));
   ASSERT_EQ(config.regions.size(), 2U);
   EXPECT_EQ(config.regions[0],
             (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true, {}}));
   EXPECT_EQ(config.regions[1], (RegionConfig{"b", 128, 128, {}, "cpu", false, {}}));
   EXPECT_EQ(config.auth, Auth::kNone);
-  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms}));
+  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms, 12}));
   EXPECT_EQ(config.log.level, LogLevel::kTrace);
   EXPECT_EQ(config.metrics.address, "[::1]:9471");
 }

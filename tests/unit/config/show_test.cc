@@ -43,6 +43,7 @@ TEST(Show, TellsWhereEveryValueCameFrom) {
 transports:
   rdma: auto                              # default
   rdma_device: auto                       # default
+  rdma_protection: auto                   # default
   shm: auto                               # default
   tcp: auto                               # default
   tcp_spin: 50us                          # default
@@ -74,6 +75,7 @@ limits:
   requests_per_second: 1000               # default
   resumes_per_minute: 3000                # default
   revoke_grace: 1s                        # default
+  registrations_max: 0                    # default
 log:
   level: info                             # default
 metrics:
@@ -156,10 +158,12 @@ class ShowProperty : public ::testing::Test {
     ServerConfig config;
     config.listen = {one_of<std::string>({"127.0.0.1", "::", "fe80::1%eth0", "storage7"}),
                      static_cast<std::uint16_t>(1 + below(7000))};
-    config.transports = {
-        one_of({Availability::kAuto, Availability::kRequired}), one_of<std::string>({"", "mlx5_0"}),
-        one_of({Availability::kAuto, Availability::kRequired}),
-        one_of({Availability::kOff, Availability::kAuto}), std::chrono::microseconds{below(1000)}};
+    config.transports = {one_of({Availability::kAuto, Availability::kRequired}),
+                         one_of<std::string>({"", "mlx5_0"}),
+                         one_of({RdmaProtection::kAuto, RdmaProtection::kRegistrations}),
+                         one_of({Availability::kAuto, Availability::kRequired}),
+                         one_of({Availability::kOff, Availability::kAuto}),
+                         std::chrono::microseconds{below(1000)}};
     config.pool = {(1 + below(64)) << 40U >> below(12), 1ULL << 30U,
                    one_of({HugePages::kNever, HugePages::kTry, HugePages::kRequire}),
                    below(2) == 0};

@@ -54,6 +54,7 @@ TEST_F(RegisterBytes, SmallMemlockLimitIsNamed) {
     EXPECT_EQ(region.error().reason(), Reason::kMemlock);
     EXPECT_EQ(region.error().asked(), 8192U);
     EXPECT_EQ(region.error().allowed(), 6000U);
+    EXPECT_EQ(region.error().subject(), "fake0: 4000 bytes are pinned, the limit is 10000");
     EXPECT_EQ(region.error().system_errno(), number);
   }
 }

@@ -59,12 +59,19 @@ enum class Availability : std::uint8_t {
   kRequired,  ///< the server does not start without it
 };
 
+/// What keeps the clients of a server apart over rdma.
+enum class RdmaProtection : std::uint8_t {
+  kAuto,           ///< the device is asked at start what its memory windows are worth
+  kRegistrations,  ///< a registration for each grant, in a protection domain for each session
+};
+
 /// Which data paths the server offers.
 struct Transports {
   Availability rdma = Availability::kAuto;
   /// Name of the only RDMA device to use, such as `mlx5_0`; empty: the one that routes to
   /// `listen.address`.
   std::string rdma_device{};
+  RdmaProtection rdma_protection = RdmaProtection::kAuto;
   /// Shared memory with clients of the same user on this host. Regions allow it one by one
   /// (`RegionConfig::shm`), so no memory is mapped by others until one does.
   Availability shm = Availability::kAuto;
@@ -195,6 +202,9 @@ struct Limits {
   std::uint32_t resumes_per_minute = 3000;
   /// A client whose grant is taken back gets this long to stop using it; then it goes anyway.
   std::chrono::nanoseconds revoke_grace = std::chrono::seconds{1};
+  /// Registrations of memory with RDMA devices at once: one for each extent of a region that is
+  /// open, one for each lane and one for each control channel. 0: what the device can do.
+  std::uint32_t registrations_max = 0;
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };
@@ -267,6 +277,7 @@ Diagnostics validate(const ServerConfig& config);
 Result<Endpoint> parse_endpoint(std::string_view text);
 
 [[nodiscard]] std::string_view to_string(Availability availability) noexcept;
+[[nodiscard]] std::string_view to_string(RdmaProtection protection) noexcept;
 [[nodiscard]] std::string_view to_string(HugePages huge_pages) noexcept;
 [[nodiscard]] std::string_view to_string(Auth auth) noexcept;
 [[nodiscard]] std::string_view to_string(LogLevel level) noexcept;

@@ -1,0 +1,71 @@
+#pragma once
+
+/// How many registrations a server may hold on its RDMA devices, and how many it holds.
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <remora/result.h>
+
+namespace remora::transport::rdma {
+
+/// A number of things that may be had at once, counted exactly. Thread-safe, lock-free.
+class Budget {
+ public:
+  /// `limit` 0: no bound. `what`: the operation that is refused. `subject` says what to change.
+  Budget(Operation what, std::string subject, std::uint64_t limit)
+      : what_{what}, subject_{std::move(subject)}, limit_{limit} {}
+
+  [[nodiscard]] std::uint64_t used() const noexcept { return used_.load(); }
+  [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
+
+ private:
+  friend class BudgetShare;
+  Status take(std::uint64_t count) noexcept;
+  const Operation what_;
+  const std::string subject_;
+  const std::uint64_t limit_;
+  std::atomic<std::uint64_t> used_{0};
+};
+
+/// Some of a budget, given back on destruction. Movable.
+class BudgetShare {
+ public:
+  /// All of it or nothing. Errors: kLimitExceeded, with what would be had and what may be.
+  [[nodiscard]] static Result<BudgetShare> take(std::shared_ptr<Budget> budget,
+                                                std::uint64_t count);
+  BudgetShare(BudgetShare&& other) noexcept
+      : budget_{std::move(other.budget_)}, count_{std::exchange(other.count_, 0)} {}
+  BudgetShare& operator=(BudgetShare&& other) noexcept;
+  ~BudgetShare() { give_back(); }
+
+ private:
+  BudgetShare(std::shared_ptr<Budget> budget, std::uint64_t count) noexcept
+      : budget_{std::move(budget)}, count_{count} {}
+  void give_back() noexcept;
+  std::shared_ptr<Budget> budget_;  ///< null when moved from
+  std::uint64_t count_;
+};
+
+/// The budgets of a server: one for all of its devices where the configuration says how many, else
+/// one for each, of as many as the device says. Thread-safe.
+class RegistrationBudgets {
+ public:
+  explicit RegistrationBudgets(std::uint64_t configured) noexcept : configured_{configured} {}
+  [[nodiscard]] std::shared_ptr<Budget> of(std::string_view device, std::uint64_t device_most);
+  /// Over all devices.
+  [[nodiscard]] std::uint64_t used() const;
+
+ private:
+  const std::uint64_t configured_;  ///< 0: what the device can do
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Budget>, std::less<>> budgets_;
+};
+
+}  // namespace remora::transport::rdma

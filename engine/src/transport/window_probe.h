@@ -1,0 +1,56 @@
+#pragma once
+
+/// Whether a device's type-2 memory windows keep clients apart that share a protection domain:
+/// asked of the device itself, by queue pairs connected within this process.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <remora/verbs/deadline.h>
+#include <remora/verbs/device.h>
+
+namespace remora::transport::rdma {
+
+enum class Verdict : std::uint8_t {
+  kKept,      ///< every attempt was refused, or did no harm
+  kBroken,    ///< one was not; `reason` says which
+  kUntested,  ///< `reason` says what kept it from being tried
+};
+[[nodiscard]] std::string_view to_string(Verdict verdict) noexcept;
+
+struct WindowCheck {
+  std::string_view name;
+  Verdict verdict = Verdict::kUntested;
+  std::string reason{};  ///< empty when kept
+};
+
+/// What was found of a device.
+struct WindowFindings {
+  /// A window's key reaches nothing before it, behind it, or across either end.
+  WindowCheck range{"range"};
+  /// It allows no more than the window was bound for, and the key of the registration nothing.
+  WindowCheck rights{"rights"};
+  /// It is of no use on another queue pair.
+  WindowCheck binding{"binding"};
+  /// Another client's SEND_WITH_INV does not take it away.
+  WindowCheck invalidation{"foreign invalidation"};
+
+  [[nodiscard]] std::array<const WindowCheck*, 4> checks() const noexcept {
+    return {&range, &rights, &binding, &invalidation};
+  }
+  [[nodiscard]] bool all_kept() const noexcept;
+  /// Nothing was left untested: asking again would find the same.
+  [[nodiscard]] bool conclusive() const noexcept;
+  /// "range broken: a read of 8 bytes ...; binding kept".
+  [[nodiscard]] std::string text() const;
+};
+
+/// Tries it, with memory and queue pairs of its own, which are gone on return. **Blocks**, at most
+/// until `deadline`, but for what the driver itself takes to make and destroy them. A device
+/// without windows, without a usable port, or too slow gives untested checks, never an error.
+/// Thread-safe.
+[[nodiscard]] WindowFindings probe_windows(const verbs::Device& device, verbs::Deadline deadline);
+
+}  // namespace remora::transport::rdma
