@@ -14,7 +14,7 @@ using transport::WorkRequest;
 
 namespace {
 constexpr std::size_t kLocalBytes = 4096;
-constexpr std::uint32_t kLaneDepth = 16;
+constexpr std::uint32_t kLaneDepth = 64;
 }  // namespace
 
 RawSession::RawSession(const ServerAddress& server, TransportKind transport,
@@ -98,7 +98,7 @@ CompletionStatus RawSession::run(transport::Opcode opcode, std::uint64_t remote_
                                  std::uint32_t remote_key, std::uint32_t length_bytes) {
   const WorkRequest request{.local = local_.data(),
                             .length_bytes = length_bytes,
-                            .local_key = registration_ ? registration_->local_key() : 0,
+                            .local_key = local_key(),
                             .remote_address = remote_address,
                             .remote_key = remote_key,
                             .opcode = opcode,
