@@ -25,11 +25,12 @@ transport=rdma server_address=10.77.0.1 client_prefix=(env)
 mixes=('')
 
 if [[ $REMORA_VM_GUEST == 1 ]]; then
-  vm-wait listening 120
+  vm-wait neighbour.counted 180
   start_load kill 120 0 --rate 300 --depth 16
   loads_say 'under way' 60
   vm-signal client.under.way
-  sleep 3
+  vm-wait client.counted 60
+  sleep 1
   vm-signal client.gone
   vm-kill
 fi
@@ -41,18 +42,19 @@ held() {
 }
 
 start_server
-vm-signal listening
 # It is there before the count of what the server holds, and stays.
 start_load partition-1 60 0 --rate 200 --depth 16
 loads_say 'under way' 60
 baseline=$(rdma resource show) sessions_before=$(sessions) grants_before=$(held remora_server_grants)
+vm-signal neighbour.counted
 vm-wait client.under.way 180
 test_name=client-kill broken=0 extra=''
 test_began=$(milliseconds)
 echo "[ RUN      ] LinkFaultTest.client-kill/rdma"
 (($(sessions) > sessions_before)) || wrong "the client of the other guest has no session"
 [[ $(rdma resource show) != "$baseline" ]] || wrong "the client of the other guest has no device objects"
-vm-wait client.gone 120
+vm-signal client.counted
+vm-wait client.gone 60
 began=$(milliseconds)
 # A lease of 10 s, and 10 s for which the session is kept.
 for ((try = 0; try < 160; ++try)); do
