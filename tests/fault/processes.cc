@@ -1,5 +1,6 @@
 #include "processes.h"
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstdlib>
@@ -99,21 +100,26 @@ class NoticeGate {
     held_ = held;
     opened_.notify_all();
   }
-  void handle() {
+  void handle(std::uint32_t notice) {
     std::unique_lock lock{mutex_};
     opened_.wait(lock, [this] { return !held_; });
-    ++handled_;
+    if (notice < kMost) handled_[notice] = std::min(handled_[notice] + 1, 9);
   }
-  [[nodiscard]] std::uint64_t handled() {
+  /// How often each of [first, first + count) was handled, a digit each.
+  [[nodiscard]] std::string handled(std::uint64_t first, std::uint64_t count) {
     const std::lock_guard lock{mutex_};
-    return handled_;
+    std::string digits;
+    for (std::uint64_t i = first; i < std::min(first + count, kMost); ++i)
+      digits += static_cast<char>('0' + handled_[i]);
+    return digits;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable opened_;
   bool held_ = false;
-  std::uint64_t handled_ = 0;
+  static constexpr std::uint64_t kMost = std::uint64_t{1} << 20U;
+  std::vector<int> handled_ = std::vector<int>(kMost);
 };
 
 NoticeGate& notice_gate() {
@@ -121,8 +127,13 @@ NoticeGate& notice_gate() {
   return gate;
 }
 
-std::string notices(const std::string& verb) {
-  if (verb == "count") return std::to_string(notice_gate().handled());
+std::string notices(std::istringstream& words, const std::string& verb) {
+  if (verb == "handled") {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+    words >> first >> count;
+    return notice_gate().handled(first, count);
+  }
   notice_gate().hold(verb == "hold");
   return "ok";
 }
@@ -136,7 +147,7 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
   if (verb == "clock") return std::to_string(std::time(nullptr));
   if (verb == "heap") return std::to_string(::mallinfo2().uordblks);
   words >> name;
-  if (verb == "notices") return notices(name);
+  if (verb == "notices") return notices(words, name);
   if (verb == "counts") return counts_of_this_process();
   if (verb == "status") {
     const ServerStatus now = server.status();
@@ -243,7 +254,8 @@ int fault_server(const HelperArguments& arguments) {
     return 1;
   }
   if (const std::string region = arguments.text("notices"); !region.empty())
-    server->on_notify(region, [](const Notification&) { notice_gate().handle(); }).value();
+    server->on_notify(region, [](const Notification& told) { notice_gate().handle(told.tag); })
+        .value();
   test::say("listening " + std::to_string(server->port()));
   while (const auto line = test::hear()) test::say(answer(*server, arguments, *line));
   notice_gate().hold(false);

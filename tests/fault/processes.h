@@ -47,7 +47,7 @@ struct FaultServerOptions {
 /// | `limit RESOURCE NUMBER` | "ok": soft RLIMIT_NOFILE, RLIMIT_AS or RLIMIT_MEMLOCK of what it
 /// has plus NUMBER; -1: the hard one |
 /// | `notices hold`, `notices go` | "ok": whoever handles notices stands still, or takes them |
-/// | `notices count` | how many were handled |
+/// | `notices handled FIRST COUNT` | how often each of these notices was, a digit each |
 ///
 /// It ends with its stdin.
 int fault_server(const test::HelperArguments& arguments);
