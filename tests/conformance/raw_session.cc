@@ -119,10 +119,17 @@ void RawSession::send_control(std::vector<std::byte> bytes) {
   endpoint_->send({.bytes = std::move(bytes), .descriptors = {}}, Clock::now() + 10s).value();
 }
 
-bool RawSession::ended() {
+bool RawSession::ended(control::Event::Ending* why) {
   const Deadline deadline = Clock::now() + 10s;
   while (Clock::now() < deadline) {
-    if (!endpoint_->receive().ok()) return true;
+    const auto message = endpoint_->receive();
+    if (!message) return true;
+    if (message->has_value()) {
+      const auto envelope = control::decode((*message)->bytes);
+      if (why != nullptr && envelope && envelope->event().has_ending())
+        *why = envelope->event().ending();
+      continue;
+    }
     pollfd event{.fd = endpoint_->event_fd(), .events = POLLIN, .revents = 0};
     ::poll(&event, 1, 100);
   }

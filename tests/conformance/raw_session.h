@@ -50,8 +50,9 @@ class RawSession {
   [[nodiscard]] const transport::LaneTicket& ticket() const noexcept { return ticket_; }
   /// Bytes of the caller's choice on the control channel.
   void send_control(std::vector<std::byte> bytes);
-  /// The server has ended the session; waits for it, at most 10 s.
-  [[nodiscard]] bool ended();
+  /// The server has ended the session; waits for it, at most 10 s. `why`: its last word, if it had
+  /// one.
+  [[nodiscard]] bool ended(control::Event::Ending* why = nullptr);
 
  private:
   control::Reply call(control::Request request);
