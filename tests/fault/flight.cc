@@ -264,6 +264,9 @@ void Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   };
   Queue queue = region.queue({.depth = Memory::kOperations, .deadline = kDeadline}).value();
   Queue breaker = region.queue({.depth = 1, .deadline = kBreakAfter}).value();
+  // A round that begins while the session is away would post nothing.
+  for (const auto until = Clock::now() + 10s; !region.connected() && Clock::now() < until;)
+    std::this_thread::sleep_for(5ms);
   const std::uint64_t before = posted();
   hold(round);
   const Clock::time_point began = Clock::now();

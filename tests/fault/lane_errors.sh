@@ -20,47 +20,55 @@ lane_errors_chosen() {
   return 1
 }
 
-# A server of its own, with a lease that is soon over and metrics that the other guest reads.
+# Servers of their own, with metrics that the other guest reads: one whose lease no round outlasts,
+# one whose lease is soon over, for `--end server`.
+start_lane_error_servers() {
+  start_lane_error_server 7472 9472 10s
+  start_lane_error_server 7473 9473 3s
+}
+
+# start_lane_error_server PORT METRICS_PORT LEASE
 start_lane_error_server() {
-  local name try
+  local name try config=$work/lane_errors.$1
   {
-    echo "listen: { address: $server_address, port: 7472 }"
+    echo "listen: { address: $server_address, port: $1 }"
     echo 'transports: { rdma: required, shm: off, tcp: off }'
     echo 'pool: { size: 32MiB, piece: 1MiB }'
     echo 'auth: none'
-    echo 'limits: { session_lease: 2s, session_keep: 20s }'
-    echo "metrics: { address: \"$server_address:9472\" }"
+    echo "limits: { session_lease: $3, session_keep: 20s }"
+    echo "metrics: { address: \"$server_address:$2\" }"
     echo 'regions:'
     while read -r name _; do echo "  - { name: $name, size: 2MiB, block: 4KiB }"; done <<<"$lane_errors"
-  } >"$work/lane_errors.yaml"
-  "$server_program" --config "$work/lane_errors.yaml" >"$work/lane_errors.log" 2>&1 &
+  } >"$config.yaml"
+  "$server_program" --config "$config.yaml" >"$config.log" 2>&1 &
   for ((try = 0; try < 300; ++try)); do
-    if curl -sf --max-time 2 -o "$work/ready" "http://$server_address:9472/readyz"; then return 0; fi
+    if curl -sf --max-time 2 -o "$work/ready" "http://$server_address:$2/readyz"; then return 0; fi
     sleep 0.1
   done
-  cat "$work/lane_errors.log" >&2
+  cat "$config.log" >&2
   link_die "the server of the lane errors did not get ready"
 }
 
-# How many sessions it has ended for REASON.
+# lane_error_ends METRICS_PORT REASON: how many sessions that server has ended so.
 lane_error_ends() {
-  curl -sf --max-time 5 "http://$server_address:9472/metrics" |
-    awk -v wanted="reason=\"$1\"" '
+  curl -sf --max-time 5 "http://$server_address:$1/metrics" |
+    awk -v wanted="reason=\"$2\"" '
       index($0, "remora_server_sessions_ended_total") == 1 && index($0, wanted) { sum += $NF }
       END { print sum + 0 }'
 }
 
 # lane_error_test NAME ARGUMENT...
 lane_error_test() {
-  local name=$1 times=$lane_rounds status=0 lapsed protocol lie=no
+  local name=$1 times=$lane_rounds status=0 lapsed protocol lie=no port=7472 metrics=9472
   shift
   [[ $* != *--lie* ]] || lie=yes times=1
+  [[ $* != '--end server' ]] || port=7473 metrics=9473
   test_name=$name broken=0
   test_began=$(milliseconds)
   echo "[ RUN      ] LaneErrorTest.$name/rdma"
-  lapsed=$(lane_error_ends lapsed) protocol=$(lane_error_ends protocol)
-  "$flight" "$@" --rounds "$times" --seed "$seed" --hold 'vm-link drop' --release 'vm-link pass' \
-    --uri "remora://$server_address:7472/$name?transport=rdma" >"$work/flight" 2>&1 || status=$?
+  lapsed=$(lane_error_ends $metrics lapsed) protocol=$(lane_error_ends $metrics protocol)
+  "$flight" "$@" --rounds "$times" --stop-ms 4500 --seed "$seed" --hold 'vm-link drop' --release 'vm-link pass' \
+    --uri "remora://$server_address:$port/$name?transport=rdma" >"$work/flight" 2>&1 || status=$?
   vm-link pass
   cat "$work/flight"
   if [[ $lie == yes ]]; then
@@ -68,7 +76,8 @@ lane_error_test() {
   else
     ((status == 0)) || wrong "fault_flight ended with status $status (1: a promise was broken)"
   fi
-  lapsed=$(($(lane_error_ends lapsed) - lapsed)) protocol=$(($(lane_error_ends protocol) - protocol))
+  lapsed=$(($(lane_error_ends $metrics lapsed) - lapsed))
+  protocol=$(($(lane_error_ends $metrics protocol) - protocol))
   case $name in
     *-server)
       # It was the server that ended them.

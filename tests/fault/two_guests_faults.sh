@@ -107,7 +107,7 @@ kill_test() {
 
 if [[ $REMORA_VM_GUEST == 0 ]]; then
   start_server
-  if lane_errors_chosen; then start_lane_error_server; fi
+  if lane_errors_chosen; then start_lane_error_servers; fi
   baseline=$(rdma resource show)
   vm-signal listening
   serve_faults
