@@ -100,6 +100,7 @@ if [[ $only == link ]] || { [[ -z $only && -z ${REMORA_VM_GUEST:-} ]] && command
   link two_guests_faults.sh --guests 2
   # That has killed one guest; here are the others.
   for ((i = 1; i < 20; ++i)); do link two_guests_faults.sh --guests 2 -- --only kill; done
+  for ((i = 0; i < 20; ++i)); do link client_host_faults.sh --guests 2; done
 fi
 
 passed=$(grep -cE '^\[       OK \] .*\(' "$log" || true)

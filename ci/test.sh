@@ -34,7 +34,7 @@ fresh      |5400|f |ci/quickstart.sh and ci/test.sh in a new Debian root
 # Suites that the `vm` stage repeats between two hosts: what wires, orders, locks and refuses.
 two_hosts_suites='*/ErrorTest.*:*/FenceTest.*:*/LanesTest.*:*/LifecycleTest.*:*/LockTest.*:*/QueueTest.*'
 # And the faults of the link that it tries; `vm-long` and ci/soak.sh try all.
-link_faults_rdma='@(loss-1|corrupt*|kill)' link_faults_tcp='@(loss-5|reorder*|partition-1)'
+link_faults_rdma='@(loss-1|corrupt*|lane-error-client|kill)' link_faults_tcp='@(loss-5|reorder*|partition-1)'
 # Test folders built and run under ThreadSanitizer.
 tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance)
 
@@ -180,7 +180,7 @@ vm_ctest() {
 # vm_hosts quick|all: what wants client and server on two hosts, which run the same command and learn
 # from their environment which one they are (ci/vm/README.md), and faults of the link between them.
 vm_hosts() {
-  local suites=() rdma=() tcp=() status=0
+  local suites=() rdma=(--only '!(lane-error*)') tcp=() status=0
   if [[ $1 == quick ]]; then
     suites=("--gtest_filter=$two_hosts_suites") rdma=(--only "$link_faults_rdma")
     tcp=(--only "$link_faults_tcp")
@@ -191,6 +191,12 @@ vm_hosts() {
     "${suites[@]}" || status=1
   vm_pair "two guests: fault" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" \
     "${rdma[@]}" || status=1
+  if [[ $1 == all ]]; then
+    vm_pair "two guests: lanes" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" \
+      --only 'lane-error*' || status=1
+    vm_pair "two guests: client gone" "$root/tests/fault/client_host_faults.sh" \
+      "$root/build/dev" || status=1
+  fi
   vm_verdicts "two namespaces: fault" --timeout 900 -- "$root/tests/fault/netns_faults.sh" \
     "$root/build/dev" "${tcp[@]}" || status=1
   return "$status"

@@ -281,7 +281,9 @@ TEST_P(ProtectionTest, NonsenseOnTheControlChannelEndsThatSessionOnly) {
   for (const std::size_t size : {1UL, 100UL, 4000UL}) {
     RawSession bad{address_, GetParam()};
     bad.send_control(noise(size, size));
-    EXPECT_TRUE(bad.ended()) << size;
+    control::Event::Ending why;
+    EXPECT_TRUE(bad.ended(&why)) << size;
+    EXPECT_EQ(why.code(), static_cast<std::uint32_t>(Code::kProtocol)) << "it is not told why";
   }
   EXPECT_EQ(
       good.run(Opcode::kRead, grant.extents[0].remote_address, grant.extents[0].remote_key, 64),

@@ -14,7 +14,7 @@ using transport::WorkRequest;
 
 namespace {
 constexpr std::size_t kLocalBytes = 4096;
-constexpr std::uint32_t kLaneDepth = 16;
+constexpr std::uint32_t kLaneDepth = 64;
 }  // namespace
 
 RawSession::RawSession(const ServerAddress& server, TransportKind transport,
@@ -98,7 +98,7 @@ CompletionStatus RawSession::run(transport::Opcode opcode, std::uint64_t remote_
                                  std::uint32_t remote_key, std::uint32_t length_bytes) {
   const WorkRequest request{.local = local_.data(),
                             .length_bytes = length_bytes,
-                            .local_key = registration_ ? registration_->local_key() : 0,
+                            .local_key = local_key(),
                             .remote_address = remote_address,
                             .remote_key = remote_key,
                             .opcode = opcode,
@@ -119,10 +119,17 @@ void RawSession::send_control(std::vector<std::byte> bytes) {
   endpoint_->send({.bytes = std::move(bytes), .descriptors = {}}, Clock::now() + 10s).value();
 }
 
-bool RawSession::ended() {
+bool RawSession::ended(control::Event::Ending* why) {
   const Deadline deadline = Clock::now() + 10s;
   while (Clock::now() < deadline) {
-    if (!endpoint_->receive().ok()) return true;
+    const auto message = endpoint_->receive();
+    if (!message) return true;
+    if (message->has_value()) {
+      const auto envelope = control::decode((*message)->bytes);
+      if (why != nullptr && envelope && envelope->event().has_ending())
+        *why = envelope->event().ending();
+      continue;
+    }
     pollfd event{.fd = endpoint_->event_fd(), .events = POLLIN, .revents = 0};
     ::poll(&event, 1, 100);
   }

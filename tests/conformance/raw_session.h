@@ -41,13 +41,18 @@ class RawSession {
   CompletionStatus run(transport::Opcode opcode, std::uint64_t remote_address,
                        std::uint32_t remote_key, std::uint32_t length_bytes);
   [[nodiscard]] std::span<std::byte> local() noexcept { return local_; }
+  [[nodiscard]] std::uint32_t local_key() const noexcept {
+    return registration_ ? registration_->local_key() : 0;
+  }
 
   [[nodiscard]] transport::Lane& lane() noexcept { return *lane_; }
+  [[nodiscard]] transport::ClientEndpoint& endpoint() noexcept { return *endpoint_; }
   [[nodiscard]] const transport::LaneTicket& ticket() const noexcept { return ticket_; }
   /// Bytes of the caller's choice on the control channel.
   void send_control(std::vector<std::byte> bytes);
-  /// The server has ended the session; waits for it, at most 10 s.
-  [[nodiscard]] bool ended();
+  /// The server has ended the session; waits for it, at most 10 s. `why`: its last word, if it had
+  /// one.
+  [[nodiscard]] bool ended(control::Event::Ending* why = nullptr);
 
  private:
   control::Reply call(control::Request request);

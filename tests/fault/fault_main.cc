@@ -16,7 +16,9 @@ int main(int argc, char** argv) {
     argv[1] = filter.data();
     argc = 2;
   }
-  return remora::test::run_tests_or_helper(
-      argc, argv,
-      {{"fault-server", fault_server}, {"load", fault_load}, {"lock-holder", lock_holder}});
+  return remora::test::run_tests_or_helper(argc, argv,
+                                           {{"fault-server", fault_server},
+                                            {"load", fault_load},
+                                            {"lock-holder", lock_holder},
+                                            {"pinner", fault_pinner}});
 }

@@ -142,6 +142,10 @@ std::uint64_t FaultTest::rounds(std::uint64_t few, std::uint64_t many) {
   return rounds_;
 }
 
+std::uint64_t FaultTest::exactly_rounds(std::uint64_t few, std::uint64_t many) {
+  return rounds_ = long_rounds() ? many : few;
+}
+
 void FaultTest::pause_for_a_while(std::chrono::milliseconds least, std::chrono::milliseconds most) {
   const auto range = static_cast<std::uint64_t>((most - least).count()) + 1;
   std::this_thread::sleep_for(least + std::chrono::milliseconds{random_.below(range)});

@@ -46,6 +46,8 @@ class FaultTest : public testing::TestWithParam<TransportKind> {
 
   /// How often: the short or long count; a fifth of it on an emulated device, 2 at least.
   std::uint64_t rounds(std::uint64_t few, std::uint64_t many);
+  /// As rounds(), but not less on an emulated device.
+  std::uint64_t exactly_rounds(std::uint64_t few, std::uint64_t many);
   test::Random& random() { return random_; }
   /// A pause of `least` to `most`, by the seed.
   void pause_for_a_while(std::chrono::milliseconds least, std::chrono::milliseconds most);

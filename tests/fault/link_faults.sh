@@ -40,10 +40,10 @@ link_die() {
   exit 2
 }
 
-# link_arguments ARGUMENT...: sets the programs, the counts and the folder of this run.
+# link_arguments ARGUMENT...: sets `tree`, the programs, the counts and the folder of this run.
 link_arguments() {
-  local program tree=''
-  only='*'
+  local program
+  tree='' only='*'
   while (($#)); do
     case $1 in
       --only)

@@ -1,16 +1,22 @@
 #include "processes.h"
 
+#include <algorithm>
+#include <array>
+#include <condition_variable>
 #include <cstdlib>
 #include <ctime>
 #include <fcntl.h>
 #include <fstream>
 #include <glob.h>
+#include <linux/capability.h>
 #include <malloc.h>
+#include <mutex>
 #include <poll.h>
 #include <signal.h>
 #include <sstream>
 #include <stdexcept>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
@@ -83,26 +89,53 @@ std::string limit(std::istringstream& words) {
   std::string name;
   std::int64_t more = 0;
   words >> name >> more;
-  const auto resource = name == "nofile" ? RLIMIT_NOFILE : RLIMIT_AS;
-  rlimit now{};
-  ::getrlimit(resource, &now);
-  std::uint64_t used = 0;
-  if (resource == RLIMIT_NOFILE) {
-    // The lowest that is free, which is what the next one would be.
-    const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    used = static_cast<std::uint64_t>(next);
-    ::close(next);
-  } else {
-    // What is on its way out would make room below the limit.
-    for (std::uint64_t before = 1; used != before;) {
-      before = used;
-      std::this_thread::sleep_for(std::chrono::milliseconds{50});
-      std::ifstream{"/proc/self/statm"} >> used;
-    }
-    used *= static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return set_limit(name, more) ? "ok" : "setrlimit failed";
+}
+
+/// An application that does not take notices while it is told so.
+class NoticeGate {
+ public:
+  void hold(bool held) {
+    const std::lock_guard lock{mutex_};
+    held_ = held;
+    opened_.notify_all();
   }
-  now.rlim_cur = more < 0 ? now.rlim_max : used + static_cast<std::uint64_t>(more);
-  return ::setrlimit(resource, &now) == 0 ? "ok" : "setrlimit failed";
+  void handle(std::uint32_t notice) {
+    std::unique_lock lock{mutex_};
+    opened_.wait(lock, [this] { return !held_; });
+    if (notice < kMost) handled_[notice] = std::min(handled_[notice] + 1, 9);
+  }
+  /// How often each of [first, first + count) was handled, a digit each.
+  [[nodiscard]] std::string handled(std::uint64_t first, std::uint64_t count) {
+    const std::lock_guard lock{mutex_};
+    std::string digits;
+    for (std::uint64_t i = first; i < std::min(first + count, kMost); ++i)
+      digits += static_cast<char>('0' + handled_[i]);
+    return digits;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool held_ = false;
+  static constexpr std::uint64_t kMost = std::uint64_t{1} << 20U;
+  std::vector<int> handled_ = std::vector<int>(kMost);
+};
+
+NoticeGate& notice_gate() {
+  static NoticeGate gate;
+  return gate;
+}
+
+std::string notices(std::istringstream& words, const std::string& verb) {
+  if (verb == "handled") {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+    words >> first >> count;
+    return notice_gate().handled(first, count);
+  }
+  notice_gate().hold(verb == "hold");
+  return "ok";
 }
 
 std::string answer(Server& server, const HelperArguments& arguments, const std::string& line) {
@@ -114,6 +147,7 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
   if (verb == "clock") return std::to_string(std::time(nullptr));
   if (verb == "heap") return std::to_string(::mallinfo2().uordblks);
   words >> name;
+  if (verb == "notices") return notices(words, name);
   if (verb == "counts") return counts_of_this_process();
   if (verb == "status") {
     const ServerStatus now = server.status();
@@ -137,6 +171,67 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
 
 }  // namespace
 
+bool give_up_ipc_lock() noexcept {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, 2> sets{};
+  if (::syscall(SYS_capget, &header, sets.data()) != 0) return false;
+  sets[CAP_TO_INDEX(CAP_IPC_LOCK)].effective &= ~CAP_TO_MASK(CAP_IPC_LOCK);
+  return ::syscall(SYS_capset, &header, sets.data()) == 0;
+}
+
+bool set_limit(const std::string& name, std::int64_t more) {
+  const auto resource = name == "nofile"    ? RLIMIT_NOFILE
+                        : name == "memlock" ? RLIMIT_MEMLOCK
+                                            : RLIMIT_AS;
+  rlimit now{};
+  ::getrlimit(resource, &now);
+  std::uint64_t used = 0;
+  if (resource == RLIMIT_NOFILE) {
+    // The lowest that is free, which is what the next one would be.
+    const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    used = static_cast<std::uint64_t>(next);
+    ::close(next);
+  } else if (resource == RLIMIT_MEMLOCK) {
+    used = static_cast<std::uint64_t>(test::Resources::settled().counts().at("pinned KiB")) * 1024;
+  } else {
+    // What is on its way out would make room below the limit.
+    for (std::uint64_t before = 1; used != before;) {
+      before = used;
+      std::this_thread::sleep_for(std::chrono::milliseconds{50});
+      std::ifstream{"/proc/self/statm"} >> used;
+    }
+    used *= static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  }
+  now.rlim_cur = more < 0 ? now.rlim_max : used + static_cast<std::uint64_t>(more);
+  return ::setrlimit(resource, &now) == 0;
+}
+
+int fault_pinner(const HelperArguments& arguments) {
+  if (!give_up_ipc_lock()) return 4;
+  EngineOptions options;
+  options.reconnect_for = std::chrono::seconds{0};
+  const Engine engine = Engine::open(options).value();
+  const Region region = engine.open_region(arguments.text("uri"), Rights::kAll).value();
+  std::vector<std::byte> bytes(arguments.number("bytes"));
+  test::say("ready");
+  while (const auto line = test::hear()) {
+    std::istringstream words{*line};
+    std::string verb;
+    std::int64_t more = 0;
+    words >> verb >> more;
+    if (verb == "limit") {
+      test::say(set_limit("memlock", more) ? "ok" : "setrlimit failed");
+      continue;
+    }
+    // A read by memory that is registered for it, and let go of.
+    const auto memory = engine.register_memory(bytes);
+    const Status read =
+        memory ? region.read(ByteOffset{0}, Target{*memory, 0, bytes.size()}) : memory.error();
+    test::say(read ? "ok" : in_one_line(read.error().message()));
+  }
+  return 0;
+}
+
 std::string faketime_library() {
   glob_t found{};
   std::string path;
@@ -152,13 +247,18 @@ int fault_server(const HelperArguments& arguments) {
     if (file < 0 || ::dup2(file, STDERR_FILENO) < 0) return 4;
     ::close(file);
   }
+  if (arguments.number("unprivileged") != 0 && !give_up_ipc_lock()) return 4;
   auto server = Server::start(config_of(arguments));
   if (!server) {
     std::fprintf(stderr, "fault-server: %s\n", server.error().message().c_str());
     return 1;
   }
+  if (const std::string region = arguments.text("notices"); !region.empty())
+    server->on_notify(region, [](const Notification& told) { notice_gate().handle(told.tag); })
+        .value();
   test::say("listening " + std::to_string(server->port()));
   while (const auto line = test::hear()) test::say(answer(*server, arguments, *line));
+  notice_gate().hold(false);
   server->stop();
   return 0;
 }
@@ -226,7 +326,9 @@ FaultServer::FaultServer(TransportKind transport, const FaultServerOptions& opti
              "lease=" + std::to_string(options.lease.count()),
              "keep=" + std::to_string(options.keep.count()),
              "handshake=" + std::to_string(options.handshake.count()),
-             "grace=" + std::to_string(options.grace.count()), "log=" + options.log}};
+             "grace=" + std::to_string(options.grace.count()), "log=" + options.log,
+             std::string{"unprivileged="} + (options.unprivileged ? "1" : "0"),
+             "notices=" + options.notices}};
         for (const char* name : {"LD_PRELOAD", "FAKETIME_TIMESTAMP_FILE", "FAKETIME_NO_CACHE",
                                  "FAKETIME_DONT_FAKE_MONOTONIC"})
           if (!options.faketime.empty()) ::unsetenv(name);

@@ -30,6 +30,9 @@ struct FaultServerOptions {
   std::chrono::milliseconds grace = std::chrono::seconds{1};
   std::string log{};       ///< a file for stderr, at level debug; empty: warnings, to ours
   std::string faketime{};  ///< a file that libfaketime reads the time from; empty: the real one
+  /// RLIMIT_MEMLOCK holds for it: it has no CAP_IPC_LOCK.
+  bool unprivileged = false;
+  std::string notices{};  ///< a region whose notices are handled; see `notices` below
 };
 
 /// Helper "fault-server": says "listening PORT", then answers each line of its parent:
@@ -41,8 +44,10 @@ struct FaultServerOptions {
 /// | `heap` | bytes in live allocations |
 /// | `clock` | the time of day, in seconds |
 /// | `remove NAME`, `create NAME` | "ok", or the error: a region of kRegionBytes, at once |
-/// | `limit RESOURCE NUMBER` | "ok": soft RLIMIT_NOFILE or RLIMIT_AS of what it has plus NUMBER;
-/// -1: the hard one |
+/// | `limit RESOURCE NUMBER` | "ok": soft RLIMIT_NOFILE, RLIMIT_AS or RLIMIT_MEMLOCK of what it
+/// has plus NUMBER; -1: the hard one |
+/// | `notices hold`, `notices go` | "ok": whoever handles notices stands still, or takes them |
+/// | `notices handled FIRST COUNT` | how often each of these notices was, a digit each |
 ///
 /// It ends with its stdin.
 int fault_server(const test::HelperArguments& arguments);
@@ -50,6 +55,15 @@ int fault_server(const test::HelperArguments& arguments);
 /// Helper "load": run_load() by `key=value`; says "ready", at its end the report. A line of its
 /// parent ends it early. What it holds afterwards is compared with what it held before (I8).
 int fault_load(const test::HelperArguments& arguments);
+
+/// Helper "pinner": a client without CAP_IPC_LOCK that opens `uri`; see memlock_test.cc.
+int fault_pinner(const test::HelperArguments& arguments);
+
+/// Takes CAP_IPC_LOCK from this thread and those it starts. False: it could not.
+bool give_up_ipc_lock() noexcept;
+/// Sets this process's soft RLIMIT_NOFILE, RLIMIT_AS or RLIMIT_MEMLOCK to what it uses plus `more`
+/// bytes or descriptors; below 0: to the hard one.
+bool set_limit(const std::string& name, std::int64_t more);
 
 /// Where libfaketime is; empty: it is not installed.
 [[nodiscard]] std::string faketime_library();

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Faults of the link between two hosts, over rdma: the server in guest 0, the load in guest 1. Loss,
-# duplication, reordering, corruption, partitions, a link that goes down, and a host that is gone.
+# duplication, reordering, corruption, partitions, a link that goes down, a host that is gone; and
+# lanes that break with requests in flight.
 #
 #   ci/vm/run.sh --guests 2 -- tests/fault/two_guests_faults.sh build/dev [--only PATTERN]
 #
@@ -12,14 +13,19 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=link_faults.sh
 . "$here/link_faults.sh"
+# shellcheck source-path=SCRIPTDIR source=lane_errors.sh
+. "$here/lane_errors.sh"
 
 if (($# == 0)) || [[ $1 == -h || $1 == --help ]]; then
-  sed -n '2,8s/^# \{0,1\}//p' "$0"
+  sed -n '2,9s/^# \{0,1\}//p' "$0"
   link_help
   exit $(($# == 0 ? 2 : 0))
 fi
 [[ ${REMORA_VM_GUESTS:-} == 2 ]] || link_die "run it by ci/vm/run.sh --guests 2"
 link_arguments "$@"
+flight=$tree/tests/fault/fault_flight
+[[ -x $flight ]] || link_die "there is no $flight: build it"
+lane_rounds=$((rounds == 2 ? 2 : 200))
 
 # shellcheck disable=SC2034  # link_faults.sh
 transport=rdma server_address=10.77.0.1 client_prefix=(env)
@@ -101,6 +107,7 @@ kill_test() {
 
 if [[ $REMORA_VM_GUEST == 0 ]]; then
   start_server
+  if lane_errors_chosen; then start_lane_error_servers; fi
   baseline=$(rdma resource show)
   vm-signal listening
   serve_faults
@@ -123,7 +130,8 @@ if [[ $REMORA_VM_GUEST == 0 ]]; then
 fi
 
 vm-wait listening 60
-link_tests
+lane_error_tests
+if chosen kill || chosen_any; then link_tests; fi
 vm-signal calm
 vm-wait looked 120
 if vm-wait server.failed 0 2>"$work/null"; then failures=$((failures + 1)); fi

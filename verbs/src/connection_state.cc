@@ -142,7 +142,9 @@ Status ConnectionState::modify(ibv_qp_state state) {
   int mask = 0;
   errno = 0;
   const int result = provider->init_qp_attr(id.get(), &attributes, &mask);
-  if (result != 0) return handshake_error("rdma_init_qp_attr", errno_of(result));
+  // A client asks for more than INIT when its peer has answered, and may have gone since.
+  if (result != 0)
+    return handshake_error("rdma_init_qp_attr", errno_of(result), passive || state != IBV_QPS_INIT);
   switch (state) {
     case IBV_QPS_INIT:
       attributes.qp_access_flags = bits(options.access.value_or(default_access(device)));
@@ -210,12 +212,12 @@ Status ConnectionState::accept(const ConnectionOptions& asked) {
   errno = 0;
   const int result = provider->accept(id.get(), &parameters);
   if (result == 0) return {};
-  return handshake_error("rdma_accept", errno_of(result));
+  return handshake_error("rdma_accept", errno_of(result), true);
 }
 
-// The kernel refuses any step for a request that its peer has withdrawn.
-Error ConnectionState::handshake_error(Operation operation, int number) const {
-  const Error error = passive && (number == EINVAL || number == ECONNRESET || number == ENOTCONN)
+// The kernel refuses any step for a connection that the peer has begun or answered, and left.
+Error ConnectionState::handshake_error(Operation operation, int number, bool has_peer) const {
+  const Error error = has_peer && (number == EINVAL || number == ECONNRESET || number == ENOTCONN)
                           ? Error{Code::kConnectionLost, operation}.with_errno(number).with_reason(
                                 Reason::kPeerGone)
                           : provider_error(operation, number);
@@ -231,7 +233,7 @@ Status ConnectionState::finish_connect() {
   }
   errno = 0;
   const int result = provider->establish(id.get());
-  if (result != 0) return provider_error("rdma_establish", errno_of(result));
+  if (result != 0) return handshake_error("rdma_establish", errno_of(result), true);
   return {};
 }
 

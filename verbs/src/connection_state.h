@@ -93,7 +93,7 @@ struct ConnectionState {
  private:
   Status modify(ibv_qp_state state);
   Status bring_up();
-  [[nodiscard]] Error handshake_error(Operation operation, int number) const;
+  [[nodiscard]] Error handshake_error(Operation operation, int number, bool has_peer) const;
   Status finish_connect();
   void break_pair() noexcept;
   ConnectionEvent translate(const CmEvent& event);

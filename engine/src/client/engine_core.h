@@ -360,6 +360,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void on_event(const control::Event& event, std::uint64_t connection);
   [[nodiscard]] bool heed(const control::Event& event, std::uint64_t connection);
   void on_ending(const control::Event::Ending& ending);
+  [[nodiscard]] Reason told_or(Reason reason) const noexcept;
   void deliver(transport::ControlMessage message, std::uint64_t connection);
   Status send(transport::ClientEndpoint& endpoint, control::Request request, std::uint64_t id,
               Deadline deadline, std::vector<std::byte>* raw = nullptr);
@@ -411,6 +412,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::shared_ptr<transport::ClientEndpoint> endpoint_;
   std::uint64_t connection_ = 1;          ///< number of endpoint_, also when it has been left
   Reason ending_reason_ = Reason::kNone;  ///< the server has said that it ends this connection
+  /// The same for the application: until the session is up again.
+  Reason told_reason_ = Reason::kNone;
   EventLoop::Token watch_ = 0;
   std::condition_variable room_;
   /// Requests that the server has not answered; null where nobody waits for that any more.

@@ -64,7 +64,20 @@ void SessionCore::on_ending(const control::Event::Ending& ending) {
   log::warn("session with {}: the server ends it: {}", dial_.server,
             control::to_error(failure, "session").message());
   const std::lock_guard lock{mutex_};
-  ending_reason_ = reason_of(ending.reason(), Reason::kNone);
+  told_reason_ = reason_of(ending.reason(), Reason::kNone);
+  // That nothing can take effect any more only a server says that has ended the lanes already: as
+  // the answer to who comes back.
+  const bool settles = told_reason_ == Reason::kLapsed || told_reason_ == Reason::kTooOften ||
+                       told_reason_ == Reason::kNewMemory;
+  ending_reason_ = settles ? Reason::kNone : told_reason_;
+}
+
+/// What the server has said, where nothing better is known than that it went.
+Reason SessionCore::told_or(Reason reason) const noexcept {
+  if (reason != Reason::kPeerGone && reason != Reason::kLaneBroken && reason != Reason::kLapsed)
+    return reason;
+  const std::lock_guard lock{mutex_};
+  return told_reason_ == Reason::kNone ? reason : told_reason_;
 }
 
 SessionCore::Told SessionCore::acknowledge(std::uint64_t connection,

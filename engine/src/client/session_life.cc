@@ -135,7 +135,7 @@ void SessionCore::interrupt(Reason reason, End by, LaneFault fault) noexcept {
   if (!leave_connection(State::kDown, reason, by)) return;
   log::info("session with {} over {}: interrupted: {}; connecting again", dial_.server,
             to_string(kind()), to_string(reason));
-  add_news(engine_->options().handlers.on_interrupted, reason);
+  add_news(engine_->options().handlers.on_interrupted, told_or(reason));
   // What one has done is uncertain while another goes on: they end together, and flush together.
   for (const auto& lane : lanes_) lane->blame(fault);
   for (const auto& lane : lanes_) lane->break_off();
@@ -178,7 +178,7 @@ void SessionCore::end(Reason reason, End by, LaneFault fault) noexcept {
   endpoint()->shutdown();
   if (!counted_) return;
   const SessionHandlers& handlers = engine_->options().handlers;
-  add_news(reason == Reason::kNewMemory ? handlers.on_stale : handlers.on_lost, reason);
+  add_news(reason == Reason::kNewMemory ? handlers.on_stale : handlers.on_lost, told_or(reason));
 }
 
 /// The reconnector's thread: until the session is up, or has ended.
@@ -331,6 +331,7 @@ bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
       const std::lock_guard lock{mutex_};
       if (ended()) return false;
       state_.store(State::kUp, std::memory_order_release);
+      told_reason_ = Reason::kNone;
     }
     add_news(engine_->options().handlers.on_resumed, lost_reason());
     metrics_->session_resumed();

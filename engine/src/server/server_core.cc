@@ -566,6 +566,7 @@ bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSessi
   if (refused) metrics_.session_refused(*refused);  // before its client can see it
   // The control thread may be at what this one's client has said.
   if (loop_ != nullptr && ended.watch != 0) loop_->forget(ended.watch);
+  ended.session->say_why(why);
   ended.session->endpoint().shutdown();
   if (ended.session->greeted()) ended.session->announce_the_rest();
   if (kept) return true;

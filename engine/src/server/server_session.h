@@ -110,6 +110,10 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   void announce_the_rest() noexcept;
   /// Worker: gives all grants back, and takes no new ones.
   void release() noexcept;
+  /// Tells a client that hears events why its session ends, where it could not know; best effort.
+  /// Waits some milliseconds at most for the word to leave. Any thread, before the endpoint is shut
+  /// down.
+  void say_why(ServerMetrics::SessionEnd why) noexcept;
 
   // Worker; see GrantDesk.
   /// Tells the client that the grant is about to go. False: it cannot be told.

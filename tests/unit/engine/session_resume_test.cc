@@ -562,5 +562,22 @@ TEST_F(SessionResumeTest, WhyTheServerEndsItIsRemembered) {
   EXPECT_EQ(asked(&Request::has_event_ack).size(), 0U);
 }
 
+TEST_F(SessionResumeTest, WhatWouldSettleItIsNotBelievedBeforeTheLanesAreGone) {
+  start();
+  set_reachable(false);
+  for (const Reason reason : {Reason::kNewMemory, Reason::kLapsed, Reason::kTooOften}) {
+    control::Event event;
+    event.set_id(1);
+    event.mutable_ending()->set_code(static_cast<std::uint32_t>(Code::kLimitExceeded));
+    event.mutable_ending()->set_reason(static_cast<std::uint32_t>(reason));
+    say(std::move(event));
+  }
+  hang_up();
+  ASSERT_TRUE(told_soon("I"));
+  EXPECT_EQ(session_->lost_reason(), Reason::kPeerGone);
+  EXPECT_EQ(session_->settled(Clock::now() + std::chrono::milliseconds{50}).error().code(),
+            Code::kTimedOut);
+}
+
 }  // namespace
 }  // namespace remora::detail

@@ -177,6 +177,25 @@ TEST_F(ConnectorTest, OtherEventsAreTold) {
   EXPECT_CODE(connection.wait_established(soon()), kConnectionLost);
 }
 
+TEST_F(ConnectorTest, PeerThatAnswersAndIsGoneIsALostConnection) {
+  // The kernel refuses what follows the answer: the second use is for RTR, the third for RTS.
+  for (const auto& [call, nth] :
+       {std::pair{"init_qp_attr", 1}, std::pair{"init_qp_attr", 2}, std::pair{"establish", 1}}) {
+    auto connector = resolve().value();
+    const FakeRig rig{connector.device()};
+    ASSERT_OK(connector.create_queue_pair(rig.builder()));
+    fake_.fail(call, nth, EINVAL);
+    const auto connection = connector.connect(soon());
+    EXPECT_CODE(connection, kConnectionLost);
+    EXPECT_EQ(connection.error().reason(), Reason::kPeerGone);
+  }
+  // Before it has answered, an argument is to blame.
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  fake_.fail("init_qp_attr", 1, EINVAL);
+  EXPECT_CODE(connector.create_queue_pair(rig.builder()), kProvider);
+}
+
 TEST_F(ConnectorTest, EventFailureIsKept) {
   auto connector = resolve().value();
   const FakeRig rig{connector.device()};

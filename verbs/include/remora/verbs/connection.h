@@ -108,7 +108,7 @@ class Connection {
   /// Takes one event, or nothing when none waits. The event is acknowledged inside. A client's
   /// queue pair is brought to RTS here, when the peer's answer comes: keep calling until
   /// kEstablished. On kDisconnected the queue pair is moved to ERR, so that what is posted flushes.
-  /// Errors: kProvider (errno kept): the answer could not be acted upon.
+  /// Errors: kProvider (errno kept), kConnectionLost (the peer has gone): no use of the answer.
   [[nodiscard]] Result<std::optional<ConnectionEvent>> next_event();
   /// next_event(), waiting for one. **Blocks.** Errors: kTimedOut; kProvider, kSystem (errno kept).
   [[nodiscard]] Result<ConnectionEvent> wait_event(Deadline deadline);

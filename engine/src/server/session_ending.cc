@@ -1,0 +1,77 @@
+/// What a client is told when the server ends its session for a cause that it could not know.
+
+#include <limits>
+#include <optional>
+
+#include "server/server_core.h"
+#include "server/server_session.h"
+#include "support/log.h"
+
+namespace remora::detail {
+
+using SessionEnd = ServerMetrics::SessionEnd;
+
+namespace {
+
+/// How long whoever ends a session waits for the word to leave: over rdma the end of the queue pair
+/// would take it back.
+constexpr std::chrono::milliseconds kLastWordTimeout{5};
+
+struct EndingCause {
+  Code code;
+  Reason reason;
+  const char* subject;
+};
+
+/// Nothing where the client knows, has gone, or was never let in.
+std::optional<EndingCause> ending_cause(SessionEnd why) noexcept {
+  switch (why) {
+    case SessionEnd::kProtocol:
+      return EndingCause{Code::kProtocol, Reason::kNone,
+                         "what came is not the protocol, or more than may be unanswered"};
+    case SessionEnd::kRequests:
+      return EndingCause{Code::kLimitExceeded, Reason::kTooOften, "limits.requests_per_second"};
+    case SessionEnd::kUnknown:
+      return EndingCause{Code::kConnectionRefused, Reason::kAuthentication,
+                         "no longer one of the server's clients"};
+    // It may come back to this one. Not kLapsed, which says that it may not.
+    case SessionEnd::kLapsed:
+      return EndingCause{Code::kConnectionLost, Reason::kSilent, "limits.session_lease"};
+    case SessionEnd::kLeft:
+    case SessionEnd::kLost:
+    case SessionEnd::kRefused:
+    case SessionEnd::kNoHello:
+    case SessionEnd::kStopped:
+    case SessionEnd::kCount: break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void ServerSession::say_why(SessionEnd why) noexcept {
+  const auto cause = ending_cause(why);
+  if (!cause || !greeted() || version() < 2) return;
+  control::Envelope envelope;
+  envelope.set_magic(control::kMagic);
+  // The last of all: those that are acknowledged are counted from 1.
+  constexpr auto kLast = std::numeric_limits<std::uint64_t>::max();
+  envelope.set_id(kLast);
+  control::Event& event = *envelope.mutable_event();
+  event.set_id(kLast);
+  control::Event::Ending& ending = *event.mutable_ending();
+  ending.set_code(static_cast<std::uint32_t>(cause->code));
+  ending.set_reason(static_cast<std::uint32_t>(cause->reason));
+  ending.set_subject(cause->subject);
+  auto bytes = control::encode(envelope);
+  if (!bytes) return;
+  const std::unique_lock lock{send_mutex_, std::try_to_lock};
+  // Another thread is sending: nobody waits for that here.
+  if (!lock.owns_lock()) return;
+  const Status sent = endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
+  if (!sent) return log::debug("session {:x}: {}", id(), sent.error().message());
+  // Whoever has lapsed may well be gone: it is not waited for.
+  if (why != SessionEnd::kLapsed) endpoint_->flush(Clock::now() + kLastWordTimeout);
+}
+
+}  // namespace remora::detail

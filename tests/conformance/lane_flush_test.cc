@@ -1,0 +1,97 @@
+/// That the completion queue of a lane has room for all that a lane can have posted: nothing is
+/// lost when all of it flushes, signaled or not.
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <gtest/gtest.h>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <remora/engine/server.h>
+
+#include "raw_session.h"
+#include "support/pattern.h"
+#include "support/server.h"
+#include "support/transport.h"
+
+namespace remora::test {
+namespace {
+
+using namespace std::chrono_literals;
+using transport::LaneCompletion;
+using transport::WorkRequest;
+
+class LaneFlushTest : public testing::TestWithParam<TransportKind> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_unavailable(GetParam()); !reason.empty()) {
+      if (device_required()) FAIL() << reason;
+      GTEST_SKIP() << reason;
+    }
+    server_ = Server::start(server_config(GetParam(), {.piece_bytes = 1U << 20U})).value();
+    address_ = {listen_address(GetParam()), server_->port()};
+    server_->create_region({.name = "target", .size_bytes = 64U << 10U}).value();
+  }
+  void TearDown() override {
+    if (server_) server_->stop();
+  }
+
+  std::optional<Server> server_;
+  ServerAddress address_;
+};
+
+/// A full send queue, one request of it signaled, broken off at any moment of its way, or before: a
+/// device that talks to itself may have carried all of it out before post() returns.
+TEST_P(LaneFlushTest, EveryRequestOfAFullLaneIsToldOf) {
+  Random random{4711};
+  for (int round = 0; round < 20; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    RawSession session{address_, GetParam()};
+    const auto grant = session.open("target", Rights::kAll);
+    transport::Lane& lane = session.lane();
+    const std::size_t depth = lane.limits().depth;
+    ASSERT_GE(lane.completion_capacity(), depth) << "the completion queue could overrun";
+    const WorkRequest request{.local = session.local().data(),
+                              .length_bytes = 64,
+                              .local_key = session.local_key(),
+                              .remote_address = grant.extents.at(0).remote_address,
+                              .remote_key = grant.extents.at(0).remote_key,
+                              .opcode = transport::Opcode::kWrite};
+    const std::vector<const WorkRequest*> chain(depth, &request);
+    const bool before = round % 2 == 0;
+    if (before) lane.break_off();
+    ASSERT_EQ(lane.post(chain, 0).taken, depth);
+    std::this_thread::sleep_for(std::chrono::microseconds{random.below(3000)});
+    if (!before) lane.break_off();
+    std::uint64_t next = 0;  // the first that nobody has told of
+    std::uint64_t flushed = 0;
+    for (const auto until = std::chrono::steady_clock::now() + 10s;
+         next < depth && std::chrono::steady_clock::now() < until;) {
+      std::array<LaneCompletion, 16> found;
+      const std::size_t count = lane.poll(found);
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto& [sequence, status, vendor] = found[i];
+        ASSERT_GE(sequence, next) << "told of twice";
+        if (status != CompletionStatus::kSuccess) {
+          ++flushed;
+          ASSERT_EQ(sequence, next) << "one that has failed is told of by itself";
+        }
+        next = sequence + 1;
+      }
+    }
+    EXPECT_EQ(next, depth) << "completions were lost";
+    if (before) {
+      EXPECT_EQ(flushed, depth);
+    }
+    std::array<LaneCompletion, 1> more;
+    EXPECT_EQ(lane.poll(more), 0U);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Flush, LaneFlushTest, testing::Values(TransportKind::kRdma),
+                         [](const auto& made) { return std::string{to_string(made.param)}; });
+
+}  // namespace
+}  // namespace remora::test
