@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <thread>
 
+#include <remora/metrics/registry.h>
 #include <remora/verbs/verbs.h>
 
 #include "control/messages.h"
@@ -163,7 +164,7 @@ class CraftyServer {
       port_ = by_hand_->local_address().port();
     } else {
       config::ServerConfig config = test::server_config(TransportKind::kRdma);
-      listener_ = transport::listen_rdma(config).value();
+      listener_ = transport::listen_rdma(config, metrics::Registry::create().value()).value();
       port_ = listener_->port();
     }
     thread_ = std::thread{[this] { serve(); }};
