@@ -108,6 +108,7 @@ TEST_P(FaultTransportTest, AReadGoesAgainOnTheLaneThatFollows) {
   SlotPool slots = engine().allocate_slots(1, 256).value();
   // Over rdma, a read whose memory is not registered ends with its lane.
   Slot slot = slots.take();
+  const std::uint64_t lanes = faults_.counts().lanes;
   for (const Landing landing : {Landing::kLanded, Landing::kLost}) {
     std::fill(slot.bytes().begin(), slot.bytes().end(), std::byte{0});
     faults_.lose_next_lane(landing);
@@ -115,7 +116,7 @@ TEST_P(FaultTransportTest, AReadGoesAgainOnTheLaneThatFollows) {
     EXPECT_TRUE(std::ranges::equal(slot.bytes(), stamp_of(5)));
   }
   EXPECT_EQ(faults_.counts().lanes_lost, 2U);
-  EXPECT_EQ(faults_.counts().lanes, 3U);
+  EXPECT_EQ(faults_.counts().lanes, lanes + 2);
 }
 
 TEST_P(FaultTransportTest, ALostConnectionIsResumedWhenItIsLetThroughAgain) {
