@@ -496,7 +496,8 @@ constexpr std::array kKeys{
     ranged("limits.handshake_timeout", KeyType::kDuration, 100 * kMillisecond, 10 * kMinute,
            kHandshakeTimeout, "A connection without a valid hello by then is closed."),
     ranged("limits.request_timeout", KeyType::kDuration, 100 * kMillisecond, kHour, kRequestTimeout,
-           "Longest time for one control request; creating a region includes zeroing it."),
+           "Longest time for one control request. Creating a region includes waiting for memory "
+           "that is still being zeroed: those who want less may get theirs first."),
     ranged("limits.session_lease", KeyType::kDuration, 1000 * kMillisecond, kHour, kSessionLease,
            "A session whose client has said nothing for so long loses its lanes, but for "
            "those over shm, whose memory stays mapped. Clients say something every quarter of it."),
@@ -521,8 +522,8 @@ constexpr std::array kKeys{
            "anyway."),
     ranged("limits.registrations_max", KeyType::kNumber, 0, 1'000'000'000, kRegistrationsMax,
            "Registrations of memory with RDMA devices at once, over all sessions: one for each "
-           "extent of a region that a session has open, and one for each connection. Opening "
-           "what needs more is refused; 0: what the device can do."),
+           "extent of a region that a session has open, and one for each connection. Opening a "
+           "region that needs more is refused; 0: what the device can do."),
 
     group("log", KeyType::kMap, "What is written to standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,

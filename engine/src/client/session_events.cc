@@ -77,6 +77,8 @@ Reason SessionCore::told_or(Reason reason) const noexcept {
   if (reason != Reason::kPeerGone && reason != Reason::kLaneBroken && reason != Reason::kLapsed)
     return reason;
   const std::lock_guard lock{mutex_};
+  // That it may not come back any more is more than that it was silent.
+  if (reason == Reason::kLapsed && told_reason_ == Reason::kSilent) return reason;
   return told_reason_ == Reason::kNone ? reason : told_reason_;
 }
 

@@ -326,7 +326,6 @@ void ServerCore::stop() noexcept {
   metrics_.sessions_kept(0);
   listeners_.clear();
   pool_->on_cleaned(nullptr);
-  enqueue([this] { memory_line_.clear(); });
   {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
@@ -367,6 +366,12 @@ void ServerCore::work() noexcept {
   std::unique_lock lock{mutex_};
   while (true) {
     job_added_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (jobs_.empty() && !memory_line_.empty()) {
+      lock.unlock();
+      memory_line_.clear();  // nobody would look any more
+      lock.lock();
+      continue;
+    }
     if (jobs_.empty()) {
       worker_ended_ = true;  // until then all that is given back is given back here
       return;

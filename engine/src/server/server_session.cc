@@ -101,7 +101,7 @@ bool ServerSession::answer_ping(std::span<const std::byte> message) noexcept {
   reply.mutable_reply()->mutable_ping();
   auto bytes = control::encode(reply);
   // A client that does not read is noticed by what it asks of the worker, or by its silence.
-  if (bytes) (void)endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
+  if (bytes) (void)endpoint_->send_now({.bytes = std::move(*bytes), .descriptors = {}});
   return true;
 }
 
@@ -170,6 +170,8 @@ Status ServerSession::announce(const transport::Notice& notice) {
 }
 
 void ServerSession::announce_the_rest() noexcept {
+  // Whoever comes second finds that all is told.
+  const std::lock_guard lock{rest_mutex_};
   desk_->end();
   std::array<transport::Notice, 32> found;
   for (std::size_t rounds = 0; rounds < 4 * transport::kNoticesMax / found.size(); ++rounds) {
@@ -414,9 +416,10 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
   if (!grant) {
     server_.catalog().close(*region);
     // A budget's error, or that of locked memory, says what there is and what to change.
-    const Error& why = grant.error();
-    const bool tells = why.code() == Code::kLimitExceeded || why.reason() == Reason::kMemlock;
-    return tells ? why : why.with_subject(request.name());
+    Error why = grant.error();
+    if (why.code() == Code::kLimitExceeded) return why;
+    if (why.reason() != Reason::kMemlock) return why.with_subject(request.name());
+    return why.with_subject(request.name() + ": " + std::string{why.subject()});
   }
   Answer answer;
   control::OpenReply& opened = *answer.reply.mutable_open();

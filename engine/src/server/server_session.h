@@ -251,6 +251,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   std::uint64_t event_grant_ = 0;
   Reason event_reason_ = Reason::kNone;
   std::uint64_t next_event_id_ = 1;
+  std::mutex rest_mutex_;   // announce_the_rest() by one thread at a time
   std::mutex named_mutex_;  // what follows: changed by the worker, read by the control thread
   std::unordered_map<std::uint64_t, Named> named_;  ///< grants that are open, and the latest closed
   std::deque<std::uint64_t> closed_;

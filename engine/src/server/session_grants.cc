@@ -169,8 +169,10 @@ void ServerSession::create_when_there(const Asked& asked, const control::CreateR
   if (created || created.error().code() != Code::kTimedOut || Clock::now() >= deadline)
     return reply_later(asked, std::move(created));
   server_.memory_line().join(request.region().size_bytes(), deadline,
-                             [self = shared_from_this(), asked, request] {
-                               if (!self->released_) self->create_when_there(asked, request);
+                             [weak = weak_from_this(), asked, request] {
+                               const auto self = weak.lock();
+                               if (self != nullptr && !self->released_)
+                                 self->create_when_there(asked, request);
                              });
 }
 

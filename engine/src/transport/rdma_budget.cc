@@ -17,6 +17,11 @@ Result<BudgetShare> BudgetShare::take(std::shared_ptr<Budget> budget, std::uint6
   return BudgetShare{std::move(budget), count};
 }
 
+BudgetShare BudgetShare::count(std::shared_ptr<Budget> budget, std::uint64_t count) noexcept {
+  budget->used_.fetch_add(count);
+  return {std::move(budget), count};
+}
+
 BudgetShare& BudgetShare::operator=(BudgetShare&& other) noexcept {
   if (this == &other) return *this;
   give_back();

@@ -40,6 +40,9 @@ class BudgetShare {
   /// All of it or nothing. Errors: kLimitExceeded, with what would be had and what may be.
   [[nodiscard]] static Result<BudgetShare> take(std::shared_ptr<Budget> budget,
                                                 std::uint64_t count);
+  /// Counted, however many there are: for what is there before anybody can be asked.
+  [[nodiscard]] static BudgetShare count(std::shared_ptr<Budget> budget,
+                                         std::uint64_t count) noexcept;
   BudgetShare(BudgetShare&& other) noexcept
       : budget_{std::move(other.budget_)}, count_{std::exchange(other.count_, 0)} {}
   BudgetShare& operator=(BudgetShare&& other) noexcept;

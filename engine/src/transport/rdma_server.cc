@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include <remora/metrics/registry.h>
@@ -141,6 +142,9 @@ class RdmaServerEndpoint final : public ServerEndpoint {
                          Clock::now() + std::chrono::milliseconds{500});
   }
 
+  Status send_now(ControlMessage message) noexcept override {
+    return buffers_.send(connection_.queue_pair(), message.bytes, Clock::now());
+  }
   void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
   void expect_lanes(const LaneTicket& ticket) noexcept override { desk_->expect(ticket, this); }
 
@@ -149,8 +153,8 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     const std::lock_guard lock{mutex_};
     if (lanes_.size() >= kLanesMax)
       return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
-    auto share = rdma::BudgetShare::take(budget_, 1);
-    if (!share) return share.error();
+    // A session that has grants must be able to come back to them.
+    auto share = rdma::BudgetShare::count(budget_, 1);
     auto queue = domain_.device().create_completion_queue(
         {.depth = rdma::kNoticeReceives + 4, .events = true});
     if (!queue) return queue.error();
@@ -166,7 +170,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     if (domain_.device().is_software()) builder.timeout(rdma::kAckTimeoutSoftware);
     rdma::limit_depths(builder, rdma::Asks::kClient, false);
     if (auto status = request.create_queue_pair(builder); !status) return status;
-    ServerLane lane{std::move(*queue), std::move(buffers), std::move(*share), std::move(*memory),
+    ServerLane lane{std::move(*queue), std::move(buffers), std::move(share), std::move(*memory),
                     std::nullopt};
     for (std::uint64_t index = 0; index < rdma::kNoticeReceives; ++index)
       if (auto status = lane.post_receive(request.queue_pair(), index); !status) return status;
@@ -268,10 +272,19 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   /// What the lane has acknowledged until its end, however much waits already.
   void take_last(ServerLane& lane) noexcept {
     (void)lane.connection->queue_pair().to_error();
+    // Each receive says how it ended; a device may take a moment for it.
+    constexpr std::chrono::milliseconds kFlushTime{5};
+    const Deadline until = Clock::now() + kFlushTime;
     std::array<verbs::Completion, 1> storage;
-    while (true) {
+    for (std::size_t left = rdma::kNoticeReceives; left > 0;) {
       const auto found = lane.queue.poll(storage);
-      if (!found || found->empty()) return;
+      if (!found) return;
+      if (found->empty()) {
+        if (Clock::now() >= until) return;
+        std::this_thread::sleep_for(std::chrono::microseconds{100});
+        continue;
+      }
+      --left;
       const verbs::Completion& completion = found->front();
       if (completion.ok() && completion.length_bytes() == rdma::kNoticeWireBytes)
         notices_.push_back(rdma::notice_from_wire((*lane.buffers)[completion.id()]));
@@ -357,8 +370,7 @@ class RdmaListener final : public Listener {
   Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest request) {
     const verbs::Device& device = request.device();
     auto budget = budgets_->of(device.name(), device.attributes().max_mr_count);
-    auto share = rdma::BudgetShare::take(budget, 1);
-    if (!share) return share.error();
+    auto share = rdma::BudgetShare::count(budget, 1);
     auto domain = device.allocate_domain();
     if (!domain) return domain.error();
     auto buffers = ControlBuffers::create(*domain);
@@ -372,7 +384,7 @@ class RdmaListener final : public Listener {
     for (const int fd : {buffers->event_fd(), connection->event_fd()})
       if (auto status = events->add(fd); !status) return status.error();
     return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
-        desk_, std::move(*domain), std::move(budget), std::move(*share), std::move(*buffers),
+        desk_, std::move(*domain), std::move(budget), std::move(share), std::move(*buffers),
         std::move(*connection), std::move(*events))};
   }
 

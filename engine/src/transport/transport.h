@@ -348,6 +348,8 @@ class ServerEndpoint {
   [[nodiscard]] virtual int event_fd() const noexcept = 0;
   virtual Result<std::optional<ControlMessage>> receive() noexcept = 0;
   virtual Status send(ControlMessage message) noexcept = 0;
+  /// As send(), where there is room at once: for the control thread, which waits for nobody.
+  virtual Status send_now(ControlMessage message) noexcept { return send(std::move(message)); }
   /// Waits until what was sent has left, at most until `deadline`: before a shutdown that would
   /// take it back.
   virtual void flush(Deadline deadline) noexcept = 0;
