@@ -28,9 +28,9 @@ class PathCost : public ::testing::TestWithParam<Cost> {};
 TEST_P(PathCost, StaysWithinItsBound) {
   if (const std::string reason = why_uncountable(); !reason.empty()) GTEST_SKIP() << reason;
   const Cost& cost = GetParam();
-  // So many rounds that what the end of the program costs, which varies by 700,000 instructions with
-  // how far other threads get, makes two a round. Where other programs hold the processor up, a wait
-  // polls more often: the least of three counts.
+  // So many rounds that what the end of the program costs, which varies by 700,000 instructions
+  // with how far other threads get, makes two a round. Where other programs hold the processor up,
+  // a wait polls more often: the least of three counts.
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 3 && least > cost.bound; ++i) {
     const auto counted =
@@ -62,7 +62,8 @@ class RecordingCost : public ::testing::TestWithParam<Recording> {};
 /// nothing.
 TEST_P(RecordingCost, StaysWithinItsBound) {
   if (const std::string reason = why_uncountable(); !reason.empty()) GTEST_SKIP() << reason;
-  if (std::string_view{PATH_COST_BARE}.empty()) GTEST_SKIP() << "a sanitized build has no such path";
+  if (std::string_view{PATH_COST_BARE}.empty())
+    GTEST_SKIP() << "a sanitized build has no such path";
   const Recording& recording = GetParam();
   const std::string arguments = " " + recording.path + " " + recording.face;
   // Where memory lies makes some 4 instructions more or less, the same way for a whole run.
