@@ -265,8 +265,7 @@ TEST_P(QueueFlowTest, HugeSubmissionStopsAtItsDeadline) {
       EXPECT_EQ(completion.error().code(), Code::kTimedOut);
       ++late;
     }
-  EXPECT_GT(late, 0U);
-  EXPECT_LT(late, 4096U);
+  EXPECT_GT(late, 0U) << "4 GiB are not copied in 100 ms; a machine that stands still copies none";
   EXPECT_EQ(read_all(region), before) << "what timed out has had no effect";
 }
 

@@ -47,6 +47,7 @@ class Search {
     std::size_t operation = 0;
     std::uint64_t value = 0;  ///< before it
     bool unknown = false;     ///< made while those of unknown outcome were tried
+    bool forced = false;      ///< changed nothing: what it led to is all that there is
   };
 
   void link();
@@ -54,7 +55,8 @@ class Search {
   void unlink(std::size_t entry) noexcept;
   void relink(std::size_t entry) noexcept;
   void take(std::size_t operation, std::uint64_t next, bool unknown);
-  bool give_back() noexcept;
+  void give_back() noexcept;
+  bool back(std::size_t& entry, bool& unknown);
   [[nodiscard]] bool may_be_next(std::size_t operation, std::uint64_t& next) const noexcept;
   bool walk();
   void find_goals();
@@ -76,9 +78,10 @@ class Search {
   Configuration now_;
   std::unordered_set<Configuration, HashConfiguration> known_;
   std::size_t to_explain_ = 0;
-  std::uint64_t unknown_sum_ = 0;     ///< of the unknown additions that are not taken
-  std::vector<std::uint64_t> goals_;  ///< values that let something happen before the next answer
-  std::size_t deepest_ = 0;           ///< the latest answer that nothing got past
+  std::uint64_t unknown_sum_ = 0;  ///< of the unknown additions that are not taken
+  std::vector<std::uint64_t>
+      goals_;                ///< sorted: values that let something happen before the next answer
+  std::size_t deepest_ = 0;  ///< the latest answer that nothing got past
   std::vector<std::uint64_t> values_at_deepest_;  ///< what the word may have held there
 };
 
@@ -175,7 +178,7 @@ bool Search::may_be_next(std::size_t operation, std::uint64_t& next) const noexc
 }
 
 void Search::take(std::size_t operation, std::uint64_t next, bool unknown) {
-  steps_taken_.push_back({operation, value_, unknown});
+  steps_taken_.push_back({operation, value_, unknown, !unknown && next == value_});
   taken_[operation] = true;
   now_.first ^= mixed(operation * 2 + 1);
   now_.second ^= mixed(operation * 2 + 2);
@@ -190,8 +193,7 @@ void Search::take(std::size_t operation, std::uint64_t next, bool unknown) {
   --to_explain_;
 }
 
-bool Search::give_back() noexcept {
-  if (steps_taken_.empty()) return false;
+void Search::give_back() noexcept {
   const Step step = steps_taken_.back();
   steps_taken_.pop_back();
   const std::size_t operation = step.operation;
@@ -206,7 +208,6 @@ bool Search::give_back() noexcept {
   now_.first ^= mixed(operation * 2 + 1);
   now_.second ^= mixed(operation * 2 + 2);
   now_.value = value_ = step.value;
-  return true;
 }
 
 void Search::remember_where(std::size_t entry) {
@@ -229,18 +230,38 @@ void Search::find_goals() {
     else if (one.kind == WordOperation::Kind::kSwap)
       goals_.push_back(one.expected);
   }
+  std::sort(goals_.begin(), goals_.end());
 }
 
 /// Whether unknown additions may make a goal of `value`: else nothing could follow it in time.
 bool Search::leads_somewhere(std::uint64_t value) const noexcept {
-  return std::any_of(goals_.begin(), goals_.end(),
-                     [&](std::uint64_t goal) { return goal - value <= unknown_sum_; });
+  if (goals_.empty()) return false;
+  // The one that is met first, counting up from `value`: the smallest, where counting wraps.
+  auto goal = std::lower_bound(goals_.begin(), goals_.end(), value);
+  if (goal == goals_.end()) goal = goals_.begin();
+  return *goal - value <= unknown_sum_;
+}
+
+/// Goes back to the latest step that another one could replace, and to where to look for that.
+/// False: there is none.
+bool Search::back(std::size_t& entry, bool& unknown) {
+  while (!steps_taken_.empty()) {
+    const Step last = steps_taken_.back();
+    give_back();
+    if (last.forced) continue;
+    unknown = last.unknown;
+    if (unknown) find_goals();
+    entry = entries_[call_[last.operation]].after;
+    return true;
+  }
+  return false;
 }
 
 /// False: every order was tried, or the bound was reached.
 ///
 /// In each configuration those whose answers are known are tried first: one of unknown outcome is
-/// taken only where what somebody was told needs it.
+/// taken only where what somebody was told needs it. One that can be next, has an answer and
+/// changes nothing is next: whatever order there is, there is one in which it stands here.
 bool Search::walk() {
   std::size_t entry = entries_[0].after;
   bool unknown = false;
@@ -249,18 +270,19 @@ bool Search::walk() {
     if (entry != kNone && !entries_[entry].answer) {
       const std::size_t operation = entries_[entry].operation;
       std::uint64_t next = 0;
-      if (unknown == (answer_[operation] == kNone) && may_be_next(operation, next) &&
-          (!unknown || leads_somewhere(next))) {
-        take(operation, next, unknown);
-        if (known_.insert(now_).second) {
-          ++steps_;
-          entry = entries_[0].after;
-          unknown = false;
-          continue;
-        }
-        give_back();
+      if (unknown != (answer_[operation] == kNone) || !may_be_next(operation, next) ||
+          (unknown && !leads_somewhere(next))) {
+        entry = entries_[entry].after;
+        continue;
       }
-      entry = entries_[entry].after;
+      take(operation, next, unknown);
+      if (known_.insert(now_).second) {
+        ++steps_;
+        entry = entries_[0].after;
+        unknown = false;
+      } else if (!back(entry, unknown)) {
+        return false;
+      }
       continue;
     }
     // An answer that came before its operation could be explained: another order, if there is one.
@@ -271,12 +293,7 @@ bool Search::walk() {
       entry = entries_[0].after;
       continue;
     }
-    if (steps_taken_.empty()) return false;
-    const Step last = steps_taken_.back();
-    give_back();
-    unknown = last.unknown;
-    if (unknown) find_goals();
-    entry = entries_[call_[last.operation]].after;
+    if (!back(entry, unknown)) return false;
   }
   return true;
 }

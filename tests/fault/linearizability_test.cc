@@ -183,6 +183,18 @@ TEST(Linearizability, ManyUnknownOnesAreNoObstacle) {
   }
 }
 
+TEST(Linearizability, OverlappingReadsAreTakenInOneOrderOnly) {
+  std::vector<WordOperation> history;
+  for (std::int64_t i = 0; i < 40; ++i) history.push_back(add(i, 100, 0, 0));
+  history.push_back(swap(40, 100, 7, 8, 0));  // changes nothing, either
+  const Linearizability all = check_linearizable(history, 0);
+  EXPECT_TRUE(all.ok());
+  EXPECT_EQ(all.steps, 41U);
+  history.push_back(add(200, 210, 0, 1));
+  const Linearizability found = check_linearizable(history, 0, 1000);
+  EXPECT_EQ(found.verdict, Verdict::kViolated) << "2^40 orders of what is the same";
+}
+
 TEST(Linearizability, WorkIsBoundedAndUndecidedIsNotAccepted) {
   // Sums of many unknown numbers, in search of one that they do not have.
   std::vector<WordOperation> hard;

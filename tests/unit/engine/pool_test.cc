@@ -153,20 +153,19 @@ TEST(Pool, FillFreeAtRandomFillAgainLosesNothing) {
   EXPECT_EQ((*all)->stretches().size(), 4U) << "coalesced to whole pieces";
 }
 
-/// Fill, free at random, fill again: nothing is lost, torn over pieces, shared or seen twice.
 TEST(Pool, WhatIsBeingZeroedIsWaitedForUntilItIsToldOf) {
   auto pool = Pool::create(options(16 * kPage, 16 * kPage)).value();
   EXPECT_FALSE(pool->must_wait(16 * kPage));
   std::mutex mutex;
   std::condition_variable told;
   bool cleaned = false;
-  // While this is held the pool's thread cannot tell, nor go on to zero anything.
-  std::unique_lock lock{mutex};
   pool->on_cleaned([&] {
     const std::lock_guard here{mutex};
     cleaned = true;
     told.notify_all();
   });
+  // While this is held the pool's thread cannot tell, nor go on to zero anything.
+  std::unique_lock lock{mutex};
   auto first = pool->allocate(8 * kPage, false, soon()).value();
   auto second = pool->allocate(8 * kPage, false, soon()).value();
   first.reset();
@@ -182,6 +181,7 @@ TEST(Pool, WhatIsBeingZeroedIsWaitedForUntilItIsToldOf) {
   pool->on_cleaned(nullptr);
 }
 
+/// Fill, free at random, fill again: nothing is lost, torn over pieces, shared or seen twice.
 TEST(Pool, SurvivesFragmentation) {
   constexpr std::uint64_t kPieces = 8;
   constexpr std::uint64_t kPiecePages = 16;

@@ -181,6 +181,22 @@ void MrCacheTest::TearDown() {
 void MrCacheTest::create(const verbs::MrCacheOptions& options) {
   cache_ = std::make_unique<verbs::MrCache>(verbs::MrCache::create(domain_, options).value());
 }
+bool MrCacheTest::kept(verbs::MrCache& cache, std::span<std::byte> bytes) {
+  const auto before = cache.counters().hits;
+  return eventually([&] {
+    return cache.acquire(bytes, verbs::Access::kLocalWrite).ok() && cache.counters().hits != before;
+  });
+}
+
+void MrCacheTest::keep(std::span<std::byte> bytes) {
+  const auto before = cache_->counters().hits;
+  EXPECT_TRUE(eventually([&] {
+    expect_fresh(bytes);
+    return cache_->counters().hits != before;
+  }));
+  EXPECT_EQ(cache_->counters().hits, before + 1);
+}
+
 void MrCacheTest::expect_fresh(std::span<std::byte> bytes) {
   auto lease = cache_->acquire(bytes, verbs::Access::kLocalWrite);
   ASSERT_OK(lease);

@@ -14,6 +14,7 @@
 #include <remora/verbs/mr_cache.h>
 
 #include "fake_verbs.h"
+#include "support/eventually.h"
 
 namespace remora::test {
 
@@ -99,6 +100,11 @@ class MrCacheTest : public FakeTest {
   }
   /// Acquires, and the device sees what was just written.
   void expect_fresh(std::span<std::byte> bytes);
+  /// Acquires until it is found in the cache: while the monitor has yet to tell of an earlier
+  /// change, nothing is kept.
+  void keep(std::span<std::byte> bytes);
+  /// As keep(), in another one, and in a process that may not report failures.
+  [[nodiscard]] static bool kept(verbs::MrCache& cache, std::span<std::byte> bytes);
 
   std::unique_ptr<FakeNic> nic_;
   verbs::ProtectionDomain domain_;

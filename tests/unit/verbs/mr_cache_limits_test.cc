@@ -28,9 +28,7 @@ class MrCacheLimits : public MrCacheTest {
     create(options);
   }
   void wait_for_no_registration() {
-    for (int i = 0; i < 5000 && nic_->live() != 0; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    EXPECT_EQ(nic_->live(), 0U);
+    EXPECT_TRUE(eventually([&] { return nic_->live() == 0; })) << nic_->live();
   }
   /// Runs `child` in a forked process, which ends with what it returns.
   template <typename Child>
@@ -132,7 +130,7 @@ TEST_F(MrCacheLimits, MappingsThatTouchAreOneRangeOnlyWhereAllIsPrivate) {
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
             MAP_FAILED);
   ASSERT_EQ(::madvise(at + 2 * kPage, 2 * kPage, MADV_DONTDUMP), 0);
-  for (int i = 0; i < 5000 && cache_->counters().hits == 0; ++i) expect_fresh({at, 4 * kPage});
+  keep({at, 4 * kPage});
   EXPECT_EQ(cache_->counters().hits, 1U);
   ::munmap(at + 2 * kPage, 2 * kPage);
   wait_for_no_registration();
@@ -173,8 +171,7 @@ TEST_F(MrCacheLimits, DropSoonLeavesDeregisteringToAnotherThread) {
   Mapping memory{2};
   MrLease held = acquire(memory.bytes());
   memory.unmap();
-  for (int i = 0; i < 5000 && cache_->counters().unmapped == 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  ASSERT_TRUE(eventually([&] { return cache_->counters().unmapped != 0; }));
   std::atomic<std::thread::id> by{};
   nic_->before_deregistering = [&] { by = std::this_thread::get_id(); };
   held.drop_soon();
