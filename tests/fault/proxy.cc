@@ -62,6 +62,12 @@ void TcpProxy::cut_all() {
   pairs_.clear();
 }
 
+void TcpProxy::cut_no_more() {
+  const std::lock_guard lock{mutex_};
+  cut_after_ = kNever;
+  for (Pair& pair : pairs_) pair.left = kNever;
+}
+
 bool TcpProxy::cut_one(std::uint64_t which) {
   const std::lock_guard lock{mutex_};
   if (pairs_.empty()) return false;

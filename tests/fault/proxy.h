@@ -28,7 +28,8 @@ class TcpProxy {
   bool cut_one(std::uint64_t which);
   /// New connections are reset when they have carried so many bytes, either way; 0: at once.
   void cut_new_after(std::uint64_t bytes) noexcept { cut_after_ = bytes; }
-  void cut_no_more() noexcept { cut_after_ = kNever; }
+  /// Those that were to be cut and are still there are not, either.
+  void cut_no_more();
   /// New connections are accepted, and nothing that they say is passed on.
   void be_silent(bool silent) noexcept { silent_ = silent; }
   /// What the target says is passed on at this many bytes in 10 ms; 0: as it comes.
