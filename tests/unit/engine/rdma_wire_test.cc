@@ -23,7 +23,7 @@ TEST(Introduction, RoundTripsAlsoWithPadding) {
 }
 
 TEST(Introduction, LaneIsSaidFromOneAndNoneIsZero) {
-  Introduction introduction{.purpose = Purpose::kLane};
+  Introduction introduction{.purpose = Purpose::kLane, .ticket = {}};
   EXPECT_EQ(introduction.to_wire()[7], std::byte{0});
   for (std::uint32_t lane = 0; lane < kLanesMax; ++lane) {
     introduction.lane = lane;
