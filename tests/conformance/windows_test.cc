@@ -23,6 +23,7 @@
 #include "support/expect.h"
 #include "support/pattern.h"
 #include "support/resources.h"
+#include "support/runtime_dir.h"
 #include "support/server.h"
 #include "support/transport.h"
 #include "transport/rdma_protection.h"
@@ -341,8 +342,9 @@ TEST_P(WindowsTest, OperationThatWaitedForTheNextConnectionFindsItsMemory) {
 
 /// A region with memory of its own, beside a pool whose pages devices know.
 TEST_P(WindowsTest, OwnMemoryOfARegionIsRegisteredWithItsGrant) {
+  const RuntimeDir folder;
   config::ServerConfig config = configuration();
-  config.transports.shm = config::Availability::kAuto;
+  config.transports.shm = config::Availability::kRequired;
   start(config);
   make("shared", 512_KiB, true);
   make("plain", 512_KiB);
