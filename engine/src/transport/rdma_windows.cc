@@ -215,15 +215,27 @@ WindowGrant::~WindowGrant() {
     if (lane != nullptr) lane->drop(this);
 }
 
+/// Before the device is asked: what others need is left to them.
+Result<BudgetShare> WindowGrant::share_for(std::size_t lanes_without, std::size_t lanes_all) {
+  const std::uint64_t count = std::uint64_t{lanes_without} * stretches_.size();
+  const std::shared_ptr<Budget>& budget = lent_->budgets().windows;
+  if (lanes_all <= lanes_had_) return BudgetShare::count(budget, count);
+  auto share = BudgetShare::take(budget, count);
+  if (share) lanes_had_ = lanes_all;
+  return share;
+}
+
 Status WindowGrant::renew(const WindowLanes& lanes, std::vector<WireExtent>& extents,
                           LaneKeys& keys, Deadline deadline) {
   lanes_ = lanes;  // those of before have ended, and their windows with them
-  const auto without = std::count_if(lanes_.begin(), lanes_.end(), [&](const auto& lane) {
-    return lane != nullptr && !lane->has(this);
-  });
-  // Before the device is asked: what others need is left to them.
-  auto share = BudgetShare::take(lent_->budgets().windows,
-                                 static_cast<std::uint64_t>(without) * stretches_.size());
+  std::size_t all = 0;
+  std::size_t without = 0;
+  for (const auto& lane : lanes_) {
+    if (lane == nullptr) continue;
+    ++all;
+    if (!lane->has(this)) ++without;
+  }
+  auto share = share_for(without, all);
   if (!share) return share.error();
   LaneKeys made{.lanes = lanes_.size(), .keys = {}};
   made.keys.resize(stretches_.size() * lanes_.size());

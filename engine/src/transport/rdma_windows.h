@@ -133,13 +133,16 @@ class WindowGrant final : public GrantHandle {
   WindowGrant(const WindowGrant&) = delete;
   WindowGrant& operator=(const WindowGrant&) = delete;
 
-  /// Binds what is missing on `lanes`, and fills in the keys of all. `extents` are this grant's, or
+  /// Binds what is missing on `lanes`, and fills in the keys of all. As many windows as the grant
+  /// has had before it gets again, whatever others have: a session must be able to come back to its
+  /// grants; the budget decides on more. `extents` are this grant's, or
   /// none yet. Errors: kLimitExceeded, before the device is asked; those of WindowLane::bind().
   /// What was bound before stays.
   Status renew(const WindowLanes& lanes, std::vector<WireExtent>& extents, LaneKeys& keys,
                Deadline deadline);
 
  private:
+  [[nodiscard]] Result<BudgetShare> share_for(std::size_t lanes_without, std::size_t lanes_all);
   WindowGrant(std::shared_ptr<const LentMemory> lent, verbs::Access rights) noexcept
       : lent_{std::move(lent)}, rights_{rights} {}
 
@@ -149,6 +152,7 @@ class WindowGrant final : public GrantHandle {
   std::vector<verbs::MemoryRegion> own_;  ///< registered for this grant alone
   std::vector<LentStretch> stretches_;    ///< in the region's order
   WindowLanes lanes_;                     ///< that may have windows of it
+  std::size_t lanes_had_ = 0;             ///< at most, with windows that the budget admitted
 };
 
 /// The remote rights of a grant.

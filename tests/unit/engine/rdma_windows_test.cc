@@ -310,10 +310,14 @@ TEST_F(RdmaWindowsTest, GrantIsBoundAnewOnTheLanesThatFollow) {
     before = keys.keys[0];
   }
   EXPECT_EQ(windows_.used(), 0U) << "they went with their lane";
+  // Others have taken all there is meanwhile: who comes back gets what he had, and no more.
+  const BudgetShare others = share(100);
   const Connected lane = connect(*lent);
   ASSERT_OK(grant->renew({lane.lane}, wire, keys, later()));
   EXPECT_NE(keys.keys[0], before);
-  EXPECT_EQ(windows_.used(), 1U);
+  EXPECT_EQ(windows_.used(), 101U);
+  const Connected more = connect(*lent);
+  EXPECT_CODE(grant->renew({lane.lane, more.lane}, wire, keys, later()), kLimitExceeded);
   grant.reset();
 }
 
