@@ -45,6 +45,7 @@ class WindowsTest : public ::testing::TestWithParam<TransportKind> {
       if (device_required()) FAIL() << reason;
       GTEST_SKIP() << reason;
     }
+    (void)verbs::connection_manager_devices();  // open from then on, as long as the process lives
     baseline_ = Resources::settled();
     failures_ = verbs::teardown_failure_count();
   }
