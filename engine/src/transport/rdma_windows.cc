@@ -210,9 +210,14 @@ Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const L
   return made;
 }
 
-WindowGrant::~WindowGrant() {
-  for (const auto& lane : lanes_)
-    if (lane != nullptr) lane->drop(this);
+WindowGrant::~WindowGrant() { forget_lanes_but({}); }
+
+/// Its windows on those of before go, whether or not they have ended.
+void WindowGrant::forget_lanes_but(const WindowLanes& lanes) noexcept {
+  for (const auto& known : lanes_)
+    if (const auto lane = known.lock())
+      if (std::find(lanes.begin(), lanes.end(), lane) == lanes.end()) lane->drop(this);
+  lanes_.clear();
 }
 
 /// Before the device is asked: what others need is left to them.
@@ -227,24 +232,25 @@ Result<BudgetShare> WindowGrant::share_for(std::size_t lanes_without, std::size_
 
 Status WindowGrant::renew(const WindowLanes& lanes, std::vector<WireExtent>& extents,
                           LaneKeys& keys, Deadline deadline) {
-  lanes_ = lanes;  // those of before have ended, and their windows with them
+  forget_lanes_but(lanes);
   std::size_t all = 0;
   std::size_t without = 0;
-  for (const auto& lane : lanes_) {
+  for (const auto& lane : lanes) {
     if (lane == nullptr) continue;
+    lanes_.emplace_back(lane);
     ++all;
     if (!lane->has(this)) ++without;
   }
   auto share = share_for(without, all);
   if (!share) return share.error();
-  LaneKeys made{.lanes = lanes_.size(), .keys = {}};
-  made.keys.resize(stretches_.size() * lanes_.size());
-  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (lanes_[lane] == nullptr) continue;
-    const auto bound = lanes_[lane]->bind(this, stretches_, rights_, *share, deadline);
+  LaneKeys made{.lanes = lanes.size(), .keys = {}};
+  made.keys.resize(stretches_.size() * lanes.size());
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    if (lanes[lane] == nullptr) continue;
+    const auto bound = lanes[lane]->bind(this, stretches_, rights_, *share, deadline);
     if (!bound) return bound.error();
     for (std::size_t i = 0; i < bound->size(); ++i)
-      made.keys[i * lanes_.size() + lane] = (*bound)[i];
+      made.keys[i * lanes.size() + lane] = (*bound)[i];
   }
   keys = std::move(made);
   extents.resize(stretches_.size());
@@ -253,7 +259,7 @@ Status WindowGrant::renew(const WindowLanes& lanes, std::vector<WireExtent>& ext
     extents[i] = {.start_bytes = start,
                   .length_bytes = stretches_[i].length_bytes,
                   .remote_address = stretches_[i].address(),
-                  .remote_key = lanes_.empty() ? 0 : keys.keys[i * lanes_.size()]};
+                  .remote_key = lanes.empty() ? 0 : keys.keys[i * lanes.size()]};
     start += stretches_[i].length_bytes;
   }
   return {};

@@ -142,17 +142,18 @@ class WindowGrant final : public GrantHandle {
                Deadline deadline);
 
  private:
+  void forget_lanes_but(const WindowLanes& lanes) noexcept;
   [[nodiscard]] Result<BudgetShare> share_for(std::size_t lanes_without, std::size_t lanes_all);
   WindowGrant(std::shared_ptr<const LentMemory> lent, verbs::Access rights) noexcept
       : lent_{std::move(lent)}, rights_{rights} {}
 
   std::shared_ptr<const LentMemory> lent_;
   verbs::Access rights_;
-  std::optional<BudgetShare> own_share_;  ///< of the next
-  std::vector<verbs::MemoryRegion> own_;  ///< registered for this grant alone
-  std::vector<LentStretch> stretches_;    ///< in the region's order
-  WindowLanes lanes_;                     ///< that may have windows of it
-  std::size_t lanes_had_ = 0;             ///< at most, with windows that the budget admitted
+  std::optional<BudgetShare> own_share_;          ///< of the next
+  std::vector<verbs::MemoryRegion> own_;          ///< registered for this grant alone
+  std::vector<LentStretch> stretches_;            ///< in the region's order
+  std::vector<std::weak_ptr<WindowLane>> lanes_;  ///< that may have windows of it
+  std::size_t lanes_had_ = 0;  ///< at most, with windows that the budget admitted
 };
 
 /// The remote rights of a grant.

@@ -321,6 +321,28 @@ TEST_F(RdmaWindowsTest, GrantIsBoundAnewOnTheLanesThatFollow) {
   grant.reset();
 }
 
+TEST_F(RdmaWindowsTest, LanesThatAreNotItsSessionsAnyMoreKeepNothingOfAGrantNorItThem) {
+  const auto lent = lend();
+  const std::array extents{stretch(0, 0, 64)};
+  auto grant = WindowGrant::create(lent, {.extents = extents, .rights = Rights::kAll}).value();
+  std::vector<WireExtent> wire;
+  LaneKeys keys;
+  const Connected after = connect(*lent);
+  std::weak_ptr<WindowLane> gone;
+  {
+    const Connected before = connect(*lent);
+    gone = before.lane;
+    ASSERT_OK(grant->renew({before.lane}, wire, keys, later()));
+    ASSERT_OK(grant->renew({after.lane}, wire, keys, later()));
+    EXPECT_FALSE(before.lane->has(grant.get())) << "though it has not ended";
+    EXPECT_EQ(windows_.used(), 1U);
+    ASSERT_OK(grant->renew({before.lane}, wire, keys, later()));
+  }
+  EXPECT_TRUE(gone.expired()) << "with its completion queue";
+  EXPECT_EQ(windows_.used(), 0U);
+  grant.reset();
+}
+
 TEST_F(RdmaWindowsTest, WindowsBeyondTheBudgetAreRefusedBeforeTheDeviceIsAsked) {
   const auto lent = lend();
   const Connected first = connect(*lent);
