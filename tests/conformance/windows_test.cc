@@ -19,6 +19,7 @@
 #include <remora/testing/fault_transport.h>
 #include <remora/verbs/verbs.h>
 
+#include "control/messages.h"
 #include "raw_session.h"
 #include "support/expect.h"
 #include "support/pattern.h"
@@ -308,6 +309,35 @@ TEST_P(WindowsTest, SessionComesBackWithOtherKeysAndTheSameGrants) {
       server_->view("r" + std::to_string(i)).value().read(ByteOffset{16}, seen).value();
       EXPECT_TRUE(same_bytes(seen, written));
     }
+  }
+}
+
+/// More than the lanes' send queues take at once, and more than a message of extents does.
+TEST_P(WindowsTest, RegionOfManyExtentsIsBoundInChainsAndToldOfInPagesAlsoAfterAResume) {
+  constexpr std::uint64_t kSmallPiece = 16_KiB;
+  config::ServerConfig config = configuration();
+  config.pool.piece_bytes = kSmallPiece;
+  start(config);
+  const auto extents = make("long", 4_MiB).extent_count;
+  ASSERT_GT(extents, control::kExtentsPerPage);
+  auto faults = testing::FaultTransport::create().value();
+  std::atomic<int> resumed{0};
+  EngineOptions options{.lanes = 2};
+  options.handlers.on_resumed = [&](const SessionEvent& /*event*/) { ++resumed; };
+  options.faults = faults.hook();
+  auto engine = Engine::open(options).value();
+  const Region region = engine.open_region(uri("long"), Rights::kAll).value();
+  EXPECT_EQ(windows(), 2.0 * static_cast<double>(extents));
+  for (int round = 0; round < 2; ++round) {
+    const std::vector<std::byte> written = noise(4_MiB, static_cast<unsigned>(round) + 20);
+    ASSERT_TRUE(ok(region.write(ByteOffset{0}, written)));
+    std::vector<std::byte> seen(written.size());
+    server_->view("long").value().read(ByteOffset{0}, seen).value();
+    EXPECT_TRUE(same_bytes(seen, written));
+    if (round == 1) break;
+    faults.lose_connections();
+    ASSERT_TRUE(soon([&] { return resumed == 1; }));
+    EXPECT_EQ(windows(), 2.0 * static_cast<double>(extents));
   }
 }
 
