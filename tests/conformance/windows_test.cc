@@ -393,9 +393,14 @@ TEST_P(WindowsTest, OwnMemoryOfARegionIsRegisteredWithItsGrant) {
   EXPECT_TRUE(soon([&] { return registrations() == before; }));
   ASSERT_TRUE(ok(server_->remove_region("shared", Removal::kNow)));
   // What the removed region reserved of the pool is the NIC's as before: nothing was exchanged.
-  make("next", 6_MiB);
+  constexpr std::uint64_t kAllElse = kWindowPoolBytes - 512_KiB;
+  RegionSpec spec;
+  spec.name = "next";
+  spec.size_bytes = kAllElse;
+  bool made = false;  // once what was removed has been zeroed
+  ASSERT_TRUE(soon([&] { return made = made || server_->create_region(spec); }));
   const Region next = engine.open_region(uri("next"), Rights::kAll).value();
-  const std::vector<std::byte> all = noise(6_MiB, 11);
+  const std::vector<std::byte> all = noise(kAllElse, 11);
   ASSERT_TRUE(ok(next.write(ByteOffset{0}, all)));
   seen.assign(all.size(), std::byte{0});
   server_->view("next").value().read(ByteOffset{0}, seen).value();

@@ -680,6 +680,8 @@ TEST_F(SessionResumeTest, GrantThatGetsNoKeysIsRevokedAndOthersGoOn) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), Code::kAccessRefused);
   EXPECT_EQ(refused.error().reason(), Reason::kRevoked);
+  EXPECT_EQ(key_of(2, 1, 0), transport::KeyTable::kNoKey) << "it had one of a lane that is gone";
+  EXPECT_NE(key_of(2, 2, 0), transport::KeyTable::kNoKey);
   Queue queue = stays.queue({.depth = 4}).value();
   queue.write(ByteOffset{0}, bytes);
   ASSERT_TRUE(queue.submit());
