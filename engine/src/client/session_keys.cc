@@ -18,8 +18,10 @@ using transport::WireExtent;
 
 namespace {
 
-/// For one grant, of however many: an attempt to come back lasts as long as it gets on.
+/// For one grant, of however many: an attempt to come back lasts as long as it gets on. And for
+/// each of its extents, which the server binds on each lane.
 constexpr std::chrono::seconds kRenewTime{2};
+constexpr std::chrono::milliseconds kRenewExtentTime{1};
 
 /// Tokens of a grant; `before` is what the transport holds for it.
 struct HeldTokens {
@@ -107,7 +109,7 @@ Status SessionCore::renew_keys() {
 
 Status SessionCore::renew_keys_of(const RevocationDesk::Extents& grant) {
   const Error malformed = Error{Code::kProtocol, "resume"}.with_subject("keys of another grant");
-  const Deadline deadline = Clock::now() + kRenewTime;
+  const Deadline deadline = Clock::now() + kRenewTime + kRenewExtentTime * grant.extents.size();
   for (std::size_t first = 0; first < grant.extents.size();) {
     Request request;
     request.mutable_extents()->set_grant_id(grant.grant_id);

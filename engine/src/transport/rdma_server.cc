@@ -39,7 +39,7 @@ using rdma::Introduction;
 
 using rdma::kLanesMax;
 
-/// Of all windows of a grant; a device needs microseconds.
+/// Of all windows of a grant, and a little more for each; a device needs microseconds.
 constexpr std::chrono::seconds kBindTime{5};
 
 class RdmaServerEndpoint;

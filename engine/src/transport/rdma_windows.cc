@@ -21,6 +21,10 @@ using verbs::Access;
 constexpr int kLooksAtOnce = 64;
 constexpr std::chrono::microseconds kLookPause{20};
 
+/// What a window may take beyond what a device may take for any number of them, so that a grant of
+/// very many gets on.
+constexpr std::chrono::milliseconds kWindowTime{1};
+
 /// As long as a piece of the pool at most; NICs of a common kind refuse more than 2 GiB.
 constexpr std::uint64_t kWindowBytesMost = std::uint64_t{1} << 30U;
 
@@ -110,6 +114,7 @@ Result<std::vector<std::uint32_t>> WindowLane::bind(Owner owner,
     std::vector<verbs::MemoryWindow> windows;
     windows.reserve(stretches.size());
     for (std::size_t i = 0; i < stretches.size(); ++i) {
+      if (ending_.load()) return gone();  // whoever ends it waits
       auto window = pair_->allocate_window();
       if (!window) return window.error();
       windows.push_back(std::move(*window));
@@ -132,6 +137,7 @@ Status WindowLane::bind_all(std::span<verbs::MemoryWindow> windows,
                             std::span<const LentStretch> stretches, Access rights,
                             Deadline deadline) {
   for (std::size_t first = 0; first < windows.size(); first += kBinds) {
+    if (ending_.load()) return gone();
     const std::size_t count = std::min<std::size_t>(kBinds, windows.size() - first);
     const std::uint64_t first_id = next_id_;
     next_id_ += count;
@@ -243,6 +249,7 @@ Status WindowGrant::renew(const WindowLanes& lanes, std::vector<WireExtent>& ext
   }
   auto share = share_for(without, all);
   if (!share) return share.error();
+  deadline += kWindowTime * (without * stretches_.size());
   LaneKeys made{.lanes = lanes.size(), .keys = {}};
   made.keys.resize(stretches_.size() * lanes.size());
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {

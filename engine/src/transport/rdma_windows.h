@@ -135,9 +135,9 @@ class WindowGrant final : public GrantHandle {
 
   /// Binds what is missing on `lanes`, and fills in the keys of all. As many windows as the grant
   /// has had before it gets again, whatever others have: a session must be able to come back to its
-  /// grants; the budget decides on more. `extents` are this grant's, or
-  /// none yet. Errors: kLimitExceeded, before the device is asked; those of WindowLane::bind().
-  /// What was bound before stays.
+  /// grants; the budget decides on more. `extents` are this grant's, or none yet. **Blocks** until
+  /// `deadline`, and a millisecond more for each window. Errors: kLimitExceeded, before the device
+  /// is asked; those of WindowLane::bind(). What was bound before stays.
   Status renew(const WindowLanes& lanes, std::vector<WireExtent>& extents, LaneKeys& keys,
                Deadline deadline);
 

@@ -377,8 +377,8 @@ class ServerEndpoint {
   [[nodiscard]] virtual bool has_lane_keys() const noexcept { return false; }
   /// Makes the keys of lanes that `grant`, one of this session's, has none for yet; others stay.
   /// Nothing to do where there is one key for all. Blocks as grant() does, and for as long as the
-  /// device takes, 5 s at most; worker. Errors: those of grant(); kConnectionLost: a lane is about
-  /// to go, by which the session is interrupted; kTimedOut.
+  /// device takes, 5 s at most and a millisecond for each key; worker. Errors: those of grant();
+  /// kConnectionLost: a lane is about to go, by which the session is interrupted; kTimedOut.
   virtual Status renew(Grant& grant) noexcept {
     (void)grant;
     return {};

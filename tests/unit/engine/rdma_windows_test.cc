@@ -29,7 +29,10 @@ struct WindowNic {
   static inline std::atomic<int> polls{0};
   static inline ibv_wc_status ends_with = IBV_WC_SUCCESS;
 
+  static inline void (*at_alloc)() = nullptr;
+
   static ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type) {
+    if (at_alloc != nullptr) at_alloc();
     ibv_mw* const window = before.alloc_mw(domain, type);
     if (window != nullptr) window->rkey = next_key++ << 8U;
     return window;
@@ -53,6 +56,7 @@ class RdmaWindowsTest : public test::FakeTest {
     WindowNic::before = fake_.table;
     WindowNic::next_key = 1;
     WindowNic::silent = false;
+    WindowNic::at_alloc = nullptr;
     WindowNic::ends_with = IBV_WC_SUCCESS;
     fake_.table.alloc_mw = &WindowNic::alloc_mw;
     fake_.table.post_send = &WindowNic::post_send;
@@ -257,6 +261,28 @@ TEST_F(RdmaWindowsTest, EndOfTheLaneEndsTheWait) {
               kConnectionLost);
   EXPECT_LT(Clock::now() - began, std::chrono::seconds{5});
   ends.join();
+}
+
+/// The control thread is who ends it, and may not wait for very many windows.
+TEST_F(RdmaWindowsTest, EndOfTheLaneEndsTheAllocationOfMore) {
+  const auto lent = lend();
+  const Connected link = connect(*lent);
+  const std::vector<LentStretch> stretches(60, *lent->find(stretch(0, 0, 64)));
+  const int owner = 0;
+  BudgetShare taken = share(stretches.size());
+  static WindowLane* lane;
+  static std::thread ends;
+  lane = link.lane.get();
+  WindowNic::at_alloc = [] {
+    if (!ends.joinable()) ends = std::thread{[] { lane->end(); }};
+    std::this_thread::sleep_for(std::chrono::milliseconds{2});
+  };
+  EXPECT_CODE(link.lane->bind(&owner, stretches, Access::kRemoteRead, taken, later()),
+              kConnectionLost);
+  ends.join();
+  EXPECT_LT(fake_.uses("alloc_mw"), 60);
+  EXPECT_EQ(fake_.uses("dealloc_mw"), fake_.uses("alloc_mw"));
+  EXPECT_TRUE(fake_.sent.empty());
 }
 
 TEST_F(RdmaWindowsTest, GrantHasAKeyForEachExtentOnEachLane) {
