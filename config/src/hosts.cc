@@ -130,6 +130,8 @@ std::string_view to_string(RdmaProtection protection) noexcept {
   switch (protection) {
     case RdmaProtection::kAuto: return "auto";
     case RdmaProtection::kRegistrations: return "registrations";
+    case RdmaProtection::kWindows: return "windows";
+    case RdmaProtection::kWindowsUnchecked: return "windows-unchecked";
   }
   return "unknown";
 }

@@ -25,7 +25,8 @@ constexpr std::uint64_t kHour = 60 * kMinute;
 
 // In the order of their enumerators.
 constexpr std::array kAvailabilityWords{"off"sv, "auto"sv, "required"sv};
-constexpr std::array kProtectionWords{"auto"sv, "registrations"sv};
+constexpr std::array kProtectionWords{"auto"sv, "registrations"sv, "windows"sv,
+                                      "windows-unchecked"sv};
 constexpr std::array kHugePagesWords{"never"sv, "try"sv, "require"sv};
 constexpr std::array kAuthWords{"none"sv, "keys"sv};
 constexpr std::array kLogLevelWords{"trace"sv, "debug"sv, "info"sv, "warn"sv, "error"sv, "off"sv};
@@ -386,6 +387,8 @@ constexpr auto kRevokeGrace =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.revoke_grace; });
 constexpr auto kRegistrationsMax =
     number([](auto& c, std::size_t) -> auto& { return c.limits.registrations_max; });
+constexpr auto kWindowsMax =
+    number([](auto& c, std::size_t) -> auto& { return c.limits.windows_max; });
 constexpr auto kLogLevel =
     choice<LogLevel>([](auto& c, std::size_t) -> auto& { return c.log.level; });
 
@@ -407,9 +410,12 @@ constexpr std::array kKeys{
               "`listen.address`."),
     worded("transports.rdma_protection", KeyType::kChoice, kProtectionWords, kRdmaProtection,
            "What keeps clients apart over rdma. `registrations`: each grant is registered for its "
-           "session alone, which needs memory that may be locked for all that is open. `auto`: in "
-           "this version so too, but the device is asked at start what its memory windows would "
-           "be worth, which the log and `/status` tell."),
+           "session alone, which needs memory that may be locked for all that is open. `windows`: "
+           "the pool is registered once, and each grant is a memory window for each lane; the "
+           "server does not start where a device fails to keep clients apart by them. `auto`: "
+           "`windows` where the device, asked at start, keeps clients apart, else "
+           "`registrations`; the log and `/status` tell. `windows-unchecked`: for tests alone, "
+           "clients may reach what is another's."),
     worded("transports.shm", KeyType::kChoice, kAvailabilityWords, kShm,
            "Shared memory with clients of the same user on this host; a region must allow it "
            "too."),
@@ -524,6 +530,10 @@ constexpr std::array kKeys{
            "Registrations of memory with RDMA devices at once, over all sessions: one for each "
            "extent of a region that a session has open, and one for each connection. Opening a "
            "region that needs more is refused; 0: what the device can do."),
+    ranged("limits.windows_max", KeyType::kNumber, 0, 1'000'000'000, kWindowsMax,
+           "Memory windows of RDMA devices at once, over all sessions: for each extent of a region "
+           "that a session has open, one for each of its lanes. Opening what needs more is "
+           "refused; 0: what the device can do."),
 
     group("log", KeyType::kMap, "What is written to standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,

@@ -18,7 +18,7 @@ constexpr std::uint32_t kLaneDepth = 64;
 }  // namespace
 
 RawSession::RawSession(const ServerAddress& server, TransportKind transport,
-                       const transport::LaneTicket* before)
+                       const transport::LaneTicket* before, LaneKeys lane_keys)
     : local_(kLocalBytes) {
   Uri uri;
   uri.host = server.host;
@@ -34,15 +34,25 @@ RawSession::RawSession(const ServerAddress& server, TransportKind transport,
   hello.set_auth(control::AUTH_NONE);
   hello.set_client_name("raw");
   hello.set_comes_back(before != nullptr);
+  const bool checked = rdma_protection() != config::RdmaProtection::kWindowsUnchecked;
+  hello.set_lane_keys(lane_keys == LaneKeys::kAlways ||
+                      (lane_keys == LaneKeys::kWhereChecked && checked));
   if (before != nullptr && before->session_id != 0) {
     hello.mutable_resume()->set_session_id(before->session_id);
     hello.mutable_resume()->set_lane_secret(before->secret);
   }
   const control::Welcome welcome = call(std::move(request)).hello();
   ticket_ = {.session_id = welcome.session_id(), .secret = welcome.lane_secret()};
+  has_lane_keys_ = welcome.lane_keys();
   if (const auto domain = endpoint_->memory_domain())
     registration_ = domain->register_bytes(local_).value();
-  lane_ = endpoint_->open_lane(ticket_, kLaneDepth, Clock::now() + 10s).value();
+  // It does not tell the server which lane is which, so that they are counted as they come; and
+  // posts keys, no tokens.
+  lane_ = open_lane();
+}
+
+std::unique_ptr<transport::Lane> RawSession::open_lane() {
+  return endpoint_->open_lane(ticket_, kLaneDepth, Clock::now() + 10s).value();
 }
 
 RawSession::~RawSession() {
@@ -80,12 +90,30 @@ RawSession::Grant RawSession::open(const std::string& region, Rights rights) {
   request.mutable_open()->set_rights(static_cast<std::uint32_t>(rights));
   const control::OpenReply opened = call(std::move(request)).open();
   Grant grant{.id = opened.grant_id(), .extents = {}};
-  for (const control::Extent& extent : opened.extents())
+  read(opened.extents(), grant);
+  return grant;
+}
+
+RawSession::Grant RawSession::ask_again(const Grant& grant) {
+  control::Request request;
+  request.mutable_extents()->set_grant_id(grant.id);
+  const control::Reply reply = call(std::move(request));
+  Grant again{.id = grant.id, .extents = {}};
+  read(reply.extents().extents(), again);
+  return again;
+}
+
+void RawSession::read(const google::protobuf::RepeatedPtrField<control::Extent>& page,
+                      Grant& grant) {
+  for (const control::Extent& extent : page) {
     grant.extents.push_back({.start_bytes = 0,
                              .length_bytes = extent.length_bytes(),
                              .remote_address = extent.address(),
                              .remote_key = extent.key()});
-  return grant;
+    grant.lane_keys.lanes = static_cast<std::size_t>(extent.lane_keys_size());
+    grant.lane_keys.keys.insert(grant.lane_keys.keys.end(), extent.lane_keys().begin(),
+                                extent.lane_keys().end());
+  }
 }
 
 void RawSession::close(const Grant& grant) {
@@ -94,8 +122,9 @@ void RawSession::close(const Grant& grant) {
   call(std::move(request));
 }
 
-CompletionStatus RawSession::run(transport::Opcode opcode, std::uint64_t remote_address,
-                                 std::uint32_t remote_key, std::uint32_t length_bytes) {
+CompletionStatus RawSession::run_on(transport::Lane& lane, transport::Opcode opcode,
+                                    std::uint64_t remote_address, std::uint32_t remote_key,
+                                    std::uint32_t length_bytes) {
   const WorkRequest request{.local = local_.data(),
                             .length_bytes = length_bytes,
                             .local_key = local_key(),
@@ -105,12 +134,12 @@ CompletionStatus RawSession::run(transport::Opcode opcode, std::uint64_t remote_
                             .compare_or_add = 1,
                             .swap = 2};
   const WorkRequest* const chain = &request;
-  if (const auto posted = lane_->post({&chain, 1}, sequence_++); posted.taken != 1)
+  if (const auto posted = lane.post({&chain, 1}, sequence_++); posted.taken != 1)
     throw Exception{Error{Code::kProvider, "post"}.with_errno(posted.error)};
   const Deadline deadline = Clock::now() + 20s;
   while (Clock::now() < deadline) {
     std::array<transport::LaneCompletion, 1> found;
-    if (lane_->poll(found) == 1) return found[0].status;
+    if (lane.poll(found) == 1) return found[0].status;
   }
   throw Exception{Error{Code::kTimedOut, "raw request"}};
 }

@@ -21,10 +21,19 @@ namespace remora::test {
 /// fails; the fate of work requests is returned.
 class RawSession {
  public:
+  /// Whether it says that it can use a key for each lane.
+  enum class LaneKeys : std::uint8_t {
+    kNever,
+    /// But not where the servers under test use windows that nobody has checked: whoever looks for
+    /// what is refused would find those windows' holes.
+    kWhereChecked,
+    kAlways
+  };
   /// `before`: comes back when it is lost; with a session's id, to go on with that one, without any
   /// of its grants.
   explicit RawSession(const ServerAddress& server, TransportKind transport = TransportKind::kRdma,
-                      const transport::LaneTicket* before = nullptr);
+                      const transport::LaneTicket* before = nullptr,
+                      LaneKeys lane_keys = LaneKeys::kWhereChecked);
   ~RawSession();
   RawSession(const RawSession&) = delete;
   RawSession& operator=(const RawSession&) = delete;
@@ -33,13 +42,26 @@ class RawSession {
   struct Grant {
     std::uint64_t id = 0;
     std::vector<transport::WireExtent> extents;
+    transport::LaneKeys lane_keys{};
   };
   Grant open(const std::string& region, Rights rights);
+  /// The same grant as the server knows it now, with the keys of lanes that have come meanwhile.
+  Grant ask_again(const Grant& grant);
+  /// The server has said that there is a key for each lane.
+  [[nodiscard]] bool has_lane_keys() const noexcept { return has_lane_keys_; }
   void close(const Grant& grant);
 
   /// Posts one request with `local()` as its buffer and waits for its end.
   CompletionStatus run(transport::Opcode opcode, std::uint64_t remote_address,
-                       std::uint32_t remote_key, std::uint32_t length_bytes);
+                       std::uint32_t remote_key, std::uint32_t length_bytes) {
+    return run_on(*lane_, opcode, remote_address, remote_key, length_bytes);
+  }
+  /// On another lane of this session.
+  CompletionStatus run_on(transport::Lane& lane, transport::Opcode opcode,
+                          std::uint64_t remote_address, std::uint32_t remote_key,
+                          std::uint32_t length_bytes);
+  /// One more lane.
+  [[nodiscard]] std::unique_ptr<transport::Lane> open_lane();
   [[nodiscard]] std::span<std::byte> local() noexcept { return local_; }
   [[nodiscard]] std::uint32_t local_key() const noexcept {
     return registration_ ? registration_->local_key() : 0;
@@ -56,12 +78,15 @@ class RawSession {
 
  private:
   control::Reply call(control::Request request);
+  /// What a page of extents says.
+  static void read(const google::protobuf::RepeatedPtrField<control::Extent>& page, Grant& grant);
 
   std::vector<std::byte> local_;
   std::unique_ptr<transport::ClientEndpoint> endpoint_;
   std::unique_ptr<transport::Registration> registration_;
   std::unique_ptr<transport::Lane> lane_;
   transport::LaneTicket ticket_;
+  bool has_lane_keys_ = false;
   std::uint64_t next_id_ = 1;
   std::uint64_t sequence_ = 0;
 };

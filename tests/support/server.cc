@@ -23,6 +23,7 @@ config::ServerConfig server_config(TransportKind transport, const ServerOptions&
   const Availability other = options.all_transports ? Availability::kAuto : Availability::kOff;
   made.transports.rdma = transport == TransportKind::kRdma ? Availability::kRequired : other;
   made.transports.shm = transport == TransportKind::kShm ? Availability::kRequired : other;
+  made.transports.rdma_protection = rdma_protection();
   made.transports.tcp = transport == TransportKind::kTcp ? Availability::kRequired : other;
   made.pool.size_bytes = options.pool_bytes;
   made.pool.piece_bytes = options.piece_bytes;

@@ -27,6 +27,20 @@ std::vector<TransportKind> transports_under_test() {
   std::exit(2);
 }
 
+config::RdmaProtection rdma_protection() {
+  using config::RdmaProtection;
+  const std::string word = environment("REMORA_TEST_PROTECTION");
+  if (word.empty()) return RdmaProtection::kAuto;
+  for (const RdmaProtection each : {RdmaProtection::kAuto, RdmaProtection::kRegistrations,
+                                    RdmaProtection::kWindows, RdmaProtection::kWindowsUnchecked})
+    if (word == config::to_string(each)) return each;
+  std::fprintf(stderr,
+               "REMORA_TEST_PROTECTION is '%s': use auto, registrations, windows or "
+               "windows-unchecked\n",
+               word.c_str());
+  std::exit(2);
+}
+
 std::string why_unavailable(TransportKind transport) {
   if (transport != TransportKind::kRdma) return {};
   std::error_code ignored;

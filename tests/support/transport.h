@@ -7,6 +7,7 @@
 /// | REMORA_TEST_TRANSPORT | `shm`, `tcp` or `rdma`: only that one; unset: all |
 /// | REMORA_VM_ADDRESS | address of the RDMA device; unset: no device |
 /// | REMORA_REQUIRE_DEVICE | `1`: a missing device is a failure, not a reason to skip |
+/// | REMORA_TEST_PROTECTION | `transports.rdma_protection` of servers of our own; unset: auto |
 /// | REMORA_TEST_SERVER | `address:port` of a server that runs elsewhere; unset: one of our own |
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include <remora/config/server_config.h>
 #include <remora/engine/types.h>
 
 namespace remora::test {
@@ -26,6 +28,10 @@ std::string why_unavailable(TransportKind transport);
 
 /// Whether a device that is missing is a failure.
 bool device_required();
+
+/// What servers of ours keep clients apart by over rdma. An unknown word ends the program with a
+/// message.
+config::RdmaProtection rdma_protection();
 
 /// Address for a server of ours to listen on.
 std::string listen_address(TransportKind transport);

@@ -24,12 +24,17 @@ ibv_mw* WindowRecord::get() noexcept {
 
 void WindowSet::add(const std::shared_ptr<WindowRecord>& record) {
   const std::lock_guard lock{mutex_};
-  // Those that are gone, and the one itself where it is bound again.
-  std::erase_if(records_, [&](const auto& weak) {
-    const auto known = weak.lock();
-    return known == nullptr || known == record;
-  });
   records_.push_back(record);
+  if (records_.size() < sweep_at_) return;
+  // Seldom enough that a registration with many windows pays no more for each of them: those that
+  // are gone, and what was bound again.
+  const auto same = [](const auto& a, const auto& b) {
+    return !a.owner_before(b) && !b.owner_before(a);
+  };
+  std::erase_if(records_, [](const auto& weak) { return weak.expired(); });
+  std::sort(records_.begin(), records_.end(), std::owner_less<std::weak_ptr<WindowRecord>>{});
+  records_.erase(std::unique(records_.begin(), records_.end(), same), records_.end());
+  sweep_at_ = std::max(kSweepLeast, 2 * records_.size());
 }
 
 void WindowSet::free_all() noexcept {

@@ -5,6 +5,7 @@
 /// A window is known to its queue pair from the start and to each registration it was bound to. The
 /// first of window, pair and registration to go frees it.
 
+#include <cstddef>
 #include <infiniband/verbs.h>
 #include <memory>
 #include <mutex>
@@ -36,8 +37,10 @@ class WindowSet {
   void free_all() noexcept;
 
  private:
+  static constexpr std::size_t kSweepLeast = 16;
   std::mutex mutex_;
-  std::vector<std::weak_ptr<WindowRecord>> records_;
+  std::vector<std::weak_ptr<WindowRecord>> records_;  ///< some of them gone, some there twice
+  std::size_t sweep_at_ = kSweepLeast;                ///< so many: those are looked for
 };
 
 }  // namespace remora::verbs::detail

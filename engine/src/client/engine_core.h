@@ -348,9 +348,17 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   [[nodiscard]] static std::size_t thread_number() noexcept;
   [[nodiscard]] LaneDriver::BrokenHandler lane_broken();
   Status keep(std::unique_ptr<LaneDriver> driver);
+  Status agree_on_keys(bool by_lane, bool again);
+  [[nodiscard]] bool has_lane_keys(const control::Extent& extent) const noexcept;
+  void set_lane_keys(std::uint32_t token, const control::Extent& extent) noexcept;
+  Result<transport::AttachedGrant> with_tokens(transport::AttachedGrant grant,
+                                               const transport::LaneKeys& keys);
+  Status renew_keys();
+  Status renew_keys_of(const RevocationDesk::Extents& grant);
   Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened,
                                                            std::uint64_t connection,
-                                                           Deadline deadline);
+                                                           Deadline deadline,
+                                                           transport::LaneKeys& keys);
   Told ask_unanswered(control::Request request, std::uint64_t connection = 0,
                       std::uint64_t* asked_id = nullptr) noexcept;
   void close_unanswered(std::uint64_t grant_id) noexcept;
@@ -377,6 +385,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::chrono::milliseconds lease_{0};
   std::atomic<bool> resumed_{false};  ///< what the server said to the latest hello
   transport::LaneTicket ticket_;
+  std::shared_ptr<transport::KeyTable> keys_;  ///< null: one key for all lanes; fixed once it began
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< complete, and left alone, once it began
   std::atomic<std::size_t> queues_{0};
   bool reads_ = true;                     ///< the lanes take what is answered: reads and atomics

@@ -27,6 +27,7 @@ Status SessionCore::hello(Deadline deadline) {
   hello.set_auth(control::AUTH_NONE);
   hello.set_client_name(options.client_name);
   hello.set_comes_back(options.reconnect_for > options.reconnect_for.zero());
+  hello.set_lane_keys(kind() == TransportKind::kRdma);
   if (ticket_.session_id != 0) {
     hello.mutable_resume()->set_session_id(ticket_.session_id);
     // Whoever answers here has proven nothing yet.
@@ -61,9 +62,13 @@ Status SessionCore::hello(Deadline deadline) {
     return Error{Code::kProtocol, "hello"}.with_reason(Reason::kVersion);
   resumed_ = welcome.resumed();
   // What the session is does not change, only how it is reached.
-  if (ticket_.session_id != 0)
-    return take_up({.session_id = welcome.session_id(), .secret = welcome.lane_secret()},
-                   welcome.memory_id());
+  if (ticket_.session_id != 0) {
+    if (auto status = take_up({.session_id = welcome.session_id(), .secret = welcome.lane_secret()},
+                              welcome.memory_id());
+        !status)
+      return status;
+    return agree_on_keys(welcome.lane_keys(), true);
+  }
   version_ = welcome.version();
   lease_ = std::chrono::milliseconds{
       welcome.lease_ms() == 0 ? 0 : std::clamp(welcome.lease_ms(), kLeaseLeastMs, kLeaseMostMs)};
@@ -82,7 +87,7 @@ Status SessionCore::hello(Deadline deadline) {
         kind == static_cast<std::uint32_t>(TransportKind::kTcp))
       server_.transports.push_back(static_cast<TransportKind>(kind));
   ticket_ = {.session_id = welcome.session_id(), .secret = welcome.lane_secret()};
-  return {};
+  return agree_on_keys(welcome.lane_keys(), false);
 }
 
 /// Errors: those of control::ClientHandshake and call().

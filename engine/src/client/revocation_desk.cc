@@ -66,6 +66,14 @@ std::vector<std::uint64_t> RevocationDesk::come_back(std::size_t bytes_most) {
   return held;
 }
 
+std::vector<RevocationDesk::Extents> RevocationDesk::held_extents() const {
+  const std::lock_guard lock{mutex_};
+  std::vector<Extents> held;
+  for (const auto& [grant_id, each] : regions_)
+    if (each.region->revoked() == Reason::kNone) held.push_back({grant_id, each.region->extents()});
+  return held;
+}
+
 bool RevocationDesk::revoking(std::uint64_t connection, std::uint64_t event_id,
                               std::uint64_t grant_id, Reason reason) {
   Pending pending{connection, event_id, {}};

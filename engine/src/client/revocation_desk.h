@@ -15,6 +15,7 @@
 #include "support/clock.h"
 #include "support/event_loop.h"
 #include "support/unique_fd.h"
+#include "transport/transport.h"
 
 namespace remora::detail {
 
@@ -45,6 +46,15 @@ class RevocationDesk {
   /// The grants that are held, for a server to which the client comes back: it gives up all others.
   /// At most so many that their numbers take `bytes_most` in a message; the others are revoked.
   std::vector<std::uint64_t> come_back(std::size_t bytes_most);
+  /// Where the grants lie that are held and have not been taken back.
+  struct Extents {
+    std::uint64_t grant_id;
+    std::vector<transport::WireExtent> extents;
+  };
+  /// Copies, so that nobody's end can become the caller's to carry out.
+  [[nodiscard]] std::vector<Extents> held_extents() const;
+  /// The server has taken the grant back, as it says in an answer.
+  void mark(std::uint64_t grant_id, Reason reason) noexcept;
   /// Why the grant of an operation was taken back, or kNone. Waits for nobody, and takes no lock
   /// under which a lane is taken: for those who have one.
   [[nodiscard]] Reason revoked(const OperationRecord& operation) const noexcept;
@@ -70,7 +80,6 @@ class RevocationDesk {
 
   [[nodiscard]] const RegionCore* owner_of(const OperationRecord& operation) const noexcept;
   [[nodiscard]] Reason known_of(std::uint64_t grant_id) const noexcept;
-  void mark(std::uint64_t grant_id, Reason reason) noexcept;
   [[nodiscard]] bool ready(Pending& pending) const;
   [[nodiscard]] bool settled(Pending& pending) const;
   [[nodiscard]] bool keep(Pending pending);

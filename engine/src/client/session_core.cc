@@ -325,7 +325,9 @@ void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
 
 Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenReply& opened,
                                                            std::uint64_t connection,
-                                                           Deadline deadline) {
+                                                           Deadline deadline,
+                                                           transport::LaneKeys& keys) {
+  if (keys_ != nullptr) keys.lanes = lanes_.size();
   const Error lost = Error{Code::kConnectionLost, "open"}.with_reason(lost_reason_);
   std::vector<WireExtent> extents;
   const std::uint64_t size = opened.region().size_bytes();
@@ -335,12 +337,15 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
   const auto append = [&](const auto& page) {
     for (const control::Extent& extent : page) {
       const std::uint64_t length = extent.length_bytes();
-      if (length == 0 || length > size - start || extent.address() + length < extent.address())
+      if (length == 0 || length > size - start || extent.address() + length < extent.address() ||
+          !has_lane_keys(extent))
         return false;
       extents.push_back({.start_bytes = start,
                          .length_bytes = length,
                          .remote_address = extent.address(),
                          .remote_key = extent.key()});
+      for (std::size_t lane = 0; lane < keys.lanes; ++lane)
+        keys.keys.push_back(extent.lane_keys(static_cast<int>(lane)));
       start += length;
     }
     return true;
@@ -380,9 +385,11 @@ Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, R
   };
   auto info = control::to_info(opened.region());
   if (!info) return give_back(info.error());
-  auto extents = fetch_extents(opened, answer->connection, deadline);
+  transport::LaneKeys keys;
+  auto extents = fetch_extents(opened, answer->connection, deadline, keys);
   if (!extents) return give_back(extents.error());
   auto grant = endpoint()->attach(std::move(*extents), std::move(answer->descriptors), rights);
+  if (grant) grant = with_tokens(std::move(*grant), keys);
   if (!grant) return give_back(grant.error());
   auto region =
       std::make_shared<RegionCore>(shared_from_this(), std::move(*info), rights, opened.grant_id(),

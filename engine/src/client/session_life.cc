@@ -25,6 +25,8 @@ namespace {
 
 /// Bounds how long closing a session waits for an attempt.
 constexpr std::chrono::milliseconds kAttemptTime{2000};
+/// Also where the keys of many grants have taken longer than that.
+constexpr std::chrono::milliseconds kHearTime{500};
 constexpr std::chrono::milliseconds kPauseFirst{20};
 constexpr std::chrono::milliseconds kPauseMost{2000};
 constexpr std::chrono::milliseconds kGoodbyeTime{300};
@@ -266,7 +268,8 @@ Status SessionCore::resume(Deadline deadline) {
   }
   auto lanes = lanes_again(deadline);
   if (!lanes) return lanes.error();
-  hear_of_grants(deadline);
+  if (auto status = renew_keys(); !status) return status;
+  hear_of_grants(std::max(deadline, Clock::now() + kHearTime));
   if (!go_on(std::move(*lanes)))
     return Error{Code::kConnectionLost, "resume"}.with_reason(lost_reason());
   return {};

@@ -19,7 +19,8 @@ namespace remora::control {
 inline constexpr std::uint32_t kMagic = 0x41524d52;
 inline constexpr std::uint32_t kVersionOldest = 1;
 inline constexpr std::uint32_t kVersionNewest = 2;
-/// Extents in one reply: 128 × at most 40 bytes leaves room for the rest of the message.
+/// Extents in one reply: 128 × at most 64 bytes (28, and 34 of keys for eight lanes) leaves room
+/// for the rest of the message.
 inline constexpr std::size_t kExtentsPerPage = 128;
 /// Regions in one reply: 64 × at most 200 bytes.
 inline constexpr std::size_t kRegionsPerPage = 64;

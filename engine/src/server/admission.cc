@@ -33,7 +33,11 @@ bool ServerSession::expects(const Request& request) const noexcept {
 
 bool ServerSession::within_pace(const Request& request, Clock::time_point at) noexcept {
   // Notices over shm come as requests and have a bound of their own: kWouldBlock. An event is
-  // acknowledged once.
+  // acknowledged once. What a client that comes back has to ask for is no fault of its.
+  if (request.has_extents() && owed_pages_ > 0) {
+    --owed_pages_;
+    return true;
+  }
   return request.has_notify() || request.has_event_ack() || pace_.admits(at);
 }
 
@@ -48,6 +52,7 @@ Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello, 
   }
   if (hello.has_resume()) wanted_ = hello.resume();
   comes_back_.store(hello.comes_back());
+  if (hello.lane_keys()) endpoint_->allow_lane_keys();
   if (server_.asks_for_keys()) return challenge(hello, raw);
   if (hello.auth() != control::AUTH_NONE) {
     server_.note_refused(Refusal::kAuthentication, *this, hello.client_name());
@@ -141,6 +146,7 @@ control::Welcome ServerSession::welcome(bool resumed) const {
   welcome.set_lease_ms(milliseconds(limits.session_lease));
   welcome.set_keep_ms(milliseconds(limits.session_keep));
   welcome.set_resumed(resumed);
+  welcome.set_lane_keys(endpoint_->has_lane_keys());
   return welcome;
 }
 

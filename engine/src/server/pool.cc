@@ -216,6 +216,14 @@ PoolUsage Pool::usage() const {
   return usage_;
 }
 
+std::vector<transport::MemoryStretch> Pool::pieces() const {
+  std::vector<transport::MemoryStretch> pieces;
+  const std::span<std::byte> all = memory_.bytes();
+  for (std::uint64_t at = 0; at < all.size(); at += piece_bytes_)
+    pieces.push_back({all.data() + at, std::min<std::uint64_t>(piece_bytes_, all.size() - at)});
+  return pieces;
+}
+
 bool Pool::must_wait(std::uint64_t size_bytes) const {
   const std::lock_guard lock{mutex_};
   return usage_.freeing_bytes != 0 && usage_.free_bytes() < round_up(size_bytes, page_bytes_);
@@ -270,7 +278,8 @@ void Pool::give_back(const std::vector<Extent>& extents) {
 
 Result<std::unique_ptr<SharedMemory>> Pool::share(std::span<const Extent> extents,
                                                   std::uint64_t size_bytes) {
-  for (const Extent& extent : extents)
+  // A page that a device knows would be replaced by one that it does not know.
+  for (const Extent& extent : keep_pages_ ? std::span<const Extent>{} : extents)
     if (auto status = memory_.punch(extent.offset_bytes, extent.length_bytes); !status)
       return status.error();
   auto own = SharedMemory::create("remora-region", round_up(size_bytes, page_bytes_), huge_pages_,

@@ -5,7 +5,8 @@
 /// A region's memory is a list of extents of the pool; an extent never crosses a piece. A region
 /// that other processes may map (shm) gets a memfd of its own: its extents of the pool stay
 /// reserved and their pages go back to the system meanwhile, so the budget holds for both kinds
-/// together.
+/// together. Where devices have the pool registered as a whole, pages cannot go back, and such a
+/// region takes its memory once more.
 ///
 /// Memory is zero when it is handed out: what a region gives back is zeroed by the pool's own
 /// thread before anybody else can have it. Thread-safe.
@@ -149,6 +150,11 @@ class Pool : public std::enable_shared_from_this<Pool> {
   Result<std::shared_ptr<RegionMemory>> shrink(const std::shared_ptr<RegionMemory>& memory,
                                                std::uint64_t size_bytes);
   [[nodiscard]] PoolUsage usage() const;
+  /// All of its memory, in order: an extent never crosses one of these.
+  [[nodiscard]] std::vector<transport::MemoryStretch> pieces() const;
+  /// Devices know the pool's pages: none goes back to the system from here on, not even those that
+  /// the memfd of a shareable region stands in for. Before any region is.
+  void keep_pages() noexcept { keep_pages_ = true; }
   /// Whether allocate() or grow() would wait: so many bytes are only there after more is zeroed.
   [[nodiscard]] bool must_wait(std::uint64_t size_bytes) const;
   /// `call` is called by the thread that zeroes, each time there is more; it does not block. Null:
@@ -183,6 +189,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   std::uint64_t page_bytes_;
   config::HugePages huge_pages_;
   bool populate_;
+  bool keep_pages_ = false;  ///< fixed once there is a region
   Placement placement_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

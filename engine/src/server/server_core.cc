@@ -105,6 +105,13 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
   if (!placement) log::info("placement: {}", placement.error().message());
   auto pool = Pool::create(config.pool, placement ? *placement : Placement{});
   if (!pool) return pool.error();
+  doors.protection.clear();
+  for (const auto& listener : doors.listeners) {
+    const auto registered = listener->lend((*pool)->pieces(), *pool);
+    if (!registered) return registered.error();
+    if (*registered) (*pool)->keep_pages();
+    for (auto& each : listener->protection()) doors.protection.push_back(std::move(each));
+  }
   auto core =
       std::make_unique<ServerCore>(config, std::move(metrics), std::move(*pool), std::move(doors));
   if (auto status = core->create_configured_regions(); !status) return status.error();
@@ -152,12 +159,13 @@ Result<ServerCore::Doors> ServerCore::open_listeners(
     if (listener) {
       doors.port = (*listener)->port();
       for (std::string& device : (*listener)->devices()) doors.devices.push_back(std::move(device));
-      for (auto& each : (*listener)->protection()) doors.protection.push_back(std::move(each));
       doors.listeners.push_back(std::move(*listener));
       return {};
     }
-    // A port that is taken is never what was meant, however little the transport is wanted.
-    if (wanted == Availability::kRequired || listener.error().code() == Code::kAddressInUse)
+    // A port that is taken is never what was meant, however little the transport is wanted; nor is
+    // a server without the protection that was asked for by its name.
+    if (wanted == Availability::kRequired || listener.error().code() == Code::kAddressInUse ||
+        listener.error().subject().starts_with("transports.rdma_protection"))
       return listener.error();
     log::info("{} is not offered: {}", to_string(kind), listener.error().message());
     refused.push_back({kind, listener.error()});

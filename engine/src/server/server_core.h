@@ -48,7 +48,7 @@ class ServerCore {
   struct Doors {
     std::vector<std::unique_ptr<transport::Listener>> listeners;
     std::vector<std::string> devices;                       ///< atomic domains we can offer
-    std::vector<transport::DeviceProtection> protection{};  ///< of the devices
+    std::vector<transport::DeviceProtection> protection{};  ///< of the devices, once all is lent
     std::uint16_t port = 0;
     std::shared_ptr<ServerStatusDesk> desk;
     std::optional<metrics::HttpEndpoint> http;

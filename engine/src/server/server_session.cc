@@ -46,13 +46,16 @@ Error too_many_requests(const config::Limits& limits) {
       .with_limit(std::uint64_t{limits.requests_per_second} + 1, limits.requests_per_second);
 }
 
-void append_page(const std::vector<transport::WireExtent>& extents, std::size_t first, auto& page) {
+void append_page(const transport::Grant& grant, std::size_t first, auto& page) {
+  const auto& [lanes, keys] = grant.lane_keys;
+  const std::vector<transport::WireExtent>& extents = grant.extents;
   const std::size_t end = std::min(extents.size(), first + control::kExtentsPerPage);
   for (std::size_t i = first; i < end; ++i) {
     control::Extent& extent = *page.Add();
     extent.set_length_bytes(extents[i].length_bytes);
     extent.set_address(extents[i].remote_address);
     extent.set_key(extents[i].remote_key);
+    for (std::size_t lane = 0; lane < lanes; ++lane) extent.add_lane_keys(keys[i * lanes + lane]);
   }
 }
 
@@ -343,6 +346,9 @@ Status ServerSession::adopt(ServerSession& before) {
   before.events_.clear();
   for (const auto& [grant_id, open] : grants_)
     if (open.revoking) events_.push_back(revoking_event(grant_id, open.reason));
+  if (endpoint_->has_lane_keys())
+    for (const auto& [grant_id, open] : grants_)
+      owed_pages_ += 1 + open.grant.extents.size() / control::kExtentsPerPage;
   // A client that does not hear of this comes back once more by what it knows.
   lane_secret_ = before.lane_secret_;
   resumes_ = before.resumes_;
@@ -426,7 +432,7 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
   opened.set_grant_id(next_grant_id_);
   *opened.mutable_region() = control::to_message(region->info());
   opened.mutable_region()->set_extent_count(grant->extents.size());
-  append_page(grant->extents, 0, *opened.mutable_extents());
+  append_page(*grant, 0, *opened.mutable_extents());
   answer.descriptors = std::move(grant->descriptors);
   {
     const std::lock_guard lock{named_mutex_};
@@ -444,8 +450,10 @@ Result<ServerSession::Answer> ServerSession::extents(const control::ExtentsReque
     return Error{Code::kAccessRefused, "open"}.with_reason(*why);
   if (found == grants_.end() || request.first() >= found->second.grant.extents.size())
     return Error{Code::kInvalidArgument, "extents"};
+  if (request.first() == 0)
+    if (auto renewed = endpoint_->renew(found->second.grant); !renewed) return renewed.error();
   Answer answer;
-  append_page(found->second.grant.extents, request.first(),
+  append_page(found->second.grant, request.first(),
               *answer.reply.mutable_extents()->mutable_extents());
   return answer;
 }

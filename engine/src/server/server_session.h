@@ -267,7 +267,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   std::string client_name_;                            ///< complete before greeted_
   bool proven_ = false;
   Pace pace_;
-  Pace resumes_;           ///< of the session, whichever connection it has
+  std::size_t owed_pages_ = 0;  ///< of extents, whose keys have gone with the lanes; worker
+  Pace resumes_;                ///< of the session, whichever connection it has
   std::mutex send_mutex_;  ///< of the endpoint's sending side: the worker, and answers to pings
   Pace ping_pace_{kPingsPerSecond};  // control thread
   std::atomic<bool> greeted_{false};

@@ -57,6 +57,9 @@ class FaultEndpoint final : public ClientEndpoint {
     if (!lane) return lane.error();
     return FaultLane::create(core_, link_, std::move(*lane));
   }
+  Status use_lane_keys(std::shared_ptr<KeyTable> keys) noexcept override {
+    return real_->use_lane_keys(std::move(keys));
+  }
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
     return real_->memory_domain();
   }

@@ -35,21 +35,18 @@ void BudgetShare::give_back() noexcept {
   budget_.reset();
 }
 
-std::shared_ptr<Budget> RegistrationBudgets::of(std::string_view device,
-                                                std::uint64_t device_most) {
+std::shared_ptr<Budget> DeviceBudgets::of(std::string_view device, std::uint64_t device_most) {
   const std::string_view key = configured_ != 0 ? std::string_view{} : device;
   const std::lock_guard lock{mutex_};
   if (const auto found = budgets_.find(key); found != budgets_.end()) return found->second;
-  static constexpr Operation kWhat{"registrations"};
-  auto made =
-      configured_ != 0
-          ? std::make_shared<Budget>(kWhat, "limits.registrations_max", configured_)
-          : std::make_shared<Budget>(kWhat, "what " + std::string{device} + " can do", device_most);
+  auto made = configured_ != 0 ? std::make_shared<Budget>(what_, key_, configured_)
+                               : std::make_shared<Budget>(
+                                     what_, "what " + std::string{device} + " can do", device_most);
   budgets_.emplace(std::string{key}, made);
   return made;
 }
 
-std::uint64_t RegistrationBudgets::used() const {
+std::uint64_t DeviceBudgets::used() const {
   const std::lock_guard lock{mutex_};
   std::uint64_t sum = 0;
   for (const auto& [device, budget] : budgets_) sum += budget->used();

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How many registrations a server may hold on its RDMA devices, and how many it holds.
+/// How many registrations and windows a server may hold on its RDMA devices, and how many it holds.
 
 #include <atomic>
 #include <cstdint>
@@ -47,6 +47,11 @@ class BudgetShare {
       : budget_{std::move(other.budget_)}, count_{std::exchange(other.count_, 0)} {}
   BudgetShare& operator=(BudgetShare&& other) noexcept;
   ~BudgetShare() { give_back(); }
+  /// So many of them, as a share of its own; there are as many.
+  [[nodiscard]] BudgetShare split(std::uint64_t count) noexcept {
+    count_ -= count;
+    return BudgetShare{budget_, count};
+  }
 
  private:
   BudgetShare(std::shared_ptr<Budget> budget, std::uint64_t count) noexcept
@@ -58,17 +63,33 @@ class BudgetShare {
 
 /// The budgets of a server: one for all of its devices where the configuration says how many, else
 /// one for each, of as many as the device says. Thread-safe.
-class RegistrationBudgets {
+class DeviceBudgets {
  public:
-  explicit RegistrationBudgets(std::uint64_t configured) noexcept : configured_{configured} {}
+  /// `configured` 0: what the device can do. `key`: the configuration's, for errors.
+  DeviceBudgets(Operation what, std::string_view key, std::uint64_t configured)
+      : what_{what}, key_{key}, configured_{configured} {}
   [[nodiscard]] std::shared_ptr<Budget> of(std::string_view device, std::uint64_t device_most);
   /// Over all devices.
   [[nodiscard]] std::uint64_t used() const;
 
  private:
-  const std::uint64_t configured_;  ///< 0: what the device can do
+  const Operation what_;
+  const std::string key_;
+  const std::uint64_t configured_;
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Budget>, std::less<>> budgets_;
+};
+
+class RegistrationBudgets : public DeviceBudgets {
+ public:
+  explicit RegistrationBudgets(std::uint64_t configured)
+      : DeviceBudgets{"registrations", "limits.registrations_max", configured} {}
+};
+
+class WindowBudgets : public DeviceBudgets {
+ public:
+  explicit WindowBudgets(std::uint64_t configured)
+      : DeviceBudgets{"memory windows", "limits.windows_max", configured} {}
 };
 
 }  // namespace remora::transport::rdma

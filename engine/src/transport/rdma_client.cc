@@ -12,6 +12,7 @@
 
 #include "support/fd_set.h"
 #include "support/log.h"
+#include "transport/key_table.h"
 #include "transport/rdma_cache.h"
 #include "transport/rdma_control.h"
 #include "transport/rdma_lane.h"
@@ -158,8 +159,13 @@ class RdmaClientEndpoint final : public ClientEndpoint {
         .timeout(device.is_software() ? rdma::kAckTimeoutSoftware : rdma::kAckTimeoutHardware);
     rdma::limit_depths(builder, rdma::Asks::kClient, true);
     if (auto status = create_pair(*connector, builder); !status) return status.error();
-    const auto introduction =
-        Introduction{.purpose = rdma::Purpose::kLane, .ticket = ticket}.to_wire();
+    Introduction said{.purpose = rdma::Purpose::kLane, .ticket = ticket};
+    if (keys_ != nullptr) {
+      if (lanes_opened_ >= rdma::kLanesMax)
+        return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_opened_ + 1, rdma::kLanesMax);
+      said.lane = lanes_opened_;
+    }
+    const auto introduction = said.to_wire();
     auto connection = connector->connect(deadline, {.private_data = introduction});
     if (!connection) return connection.error();
     rdma::log_depths("client lane", *connection);
@@ -171,13 +177,22 @@ class RdmaClientEndpoint final : public ClientEndpoint {
       const std::lock_guard lock{mutex_};
       lanes_.push_back(shared);
     }
+    ++lanes_opened_;
     constexpr std::uint32_t kTransferBytesMost = 1U << 20U;
+    const std::uint32_t transfer_bytes_max = std::min(port->max_message_bytes, kTransferBytesMost);
     rdma::LanePair pair{.pair = &shared->connection->queue_pair(),
                         .to_error = [shared] { shared->to_error(); },
                         .destroy = [shared] { shared->destroy(); }};
-    return rdma::make_lane(std::move(pair), std::move(*queue),
-                           std::min(port->max_message_bytes, kTransferBytesMost), granted,
+    if (said.lane)
+      return rdma::make_token_lane(std::move(pair), std::move(*queue), transfer_bytes_max, granted,
+                                   keys_, *said.lane, initiator_depth);
+    return rdma::make_lane(std::move(pair), std::move(*queue), transfer_bytes_max, granted,
                            initiator_depth);
+  }
+  Status use_lane_keys(std::shared_ptr<KeyTable> keys) noexcept override {
+    static_assert(rdma::kLanesMax <= KeyTable::kLanesMax);
+    keys_ = std::move(keys);
+    return {};
   }
 
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
@@ -221,6 +236,8 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   std::mutex mutex_;  // what follows: events on the control thread, disconnect from any
   verbs::Connection connection_;
   std::vector<std::shared_ptr<LaneConnection>> lanes_;
+  std::shared_ptr<KeyTable> keys_;  ///< null: one key for all lanes; as the next, of who opens them
+  std::uint32_t lanes_opened_ = 0;
   FdSet events_;
   verbs::Address peer_;
   std::string device_;

@@ -33,6 +33,7 @@ std::array<std::byte, Introduction::kWireBytes> Introduction::to_wire() const no
   put(all.subspan(0, 4), kIntroductionMagic);
   wire[4] = std::byte{kIntroductionVersion};
   wire[5] = static_cast<std::byte>(purpose);
+  put(all.subspan(6, 2), lane ? *lane + 1 : 0);
   put(all.subspan(8, 8), ticket.session_id);
   put(all.subspan(16, 8), ticket.secret);
   return wire;
@@ -41,11 +42,16 @@ std::array<std::byte, Introduction::kWireBytes> Introduction::to_wire() const no
 std::optional<Introduction> Introduction::from_wire(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() < kWireBytes || get(bytes.subspan(0, 4)) != kIntroductionMagic ||
       bytes[4] != std::byte{kIntroductionVersion} || bytes[5] > std::byte{1} ||
-      get(bytes.subspan(6, 2)) != 0)
+      get(bytes.subspan(6, 2)) > kLanesMax)
     return std::nullopt;
-  return Introduction{
+  Introduction said{
       .purpose = static_cast<Purpose>(bytes[5]),
       .ticket = {.session_id = get(bytes.subspan(8, 8)), .secret = get(bytes.subspan(16, 8))}};
+  if (const std::uint64_t number = get(bytes.subspan(6, 2)); number != 0) {
+    if (said.purpose != Purpose::kLane) return std::nullopt;
+    said.lane = static_cast<std::uint32_t>(number - 1);
+  }
+  return said;
 }
 
 NoticeBytes to_wire(const Notice& notice) noexcept {

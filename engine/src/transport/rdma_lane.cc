@@ -5,12 +5,14 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "support/log.h"
+#include "transport/key_table.h"
 #include "transport/rdma_wire.h"
 
 namespace remora::transport::rdma {
@@ -24,11 +26,24 @@ static_assert(offsetof(WorkRequest, local_key) - offsetof(WorkRequest, local) ==
               offsetof(ibv_sge, lkey));
 static_assert(offsetof(WorkRequest, remote_key) - offsetof(WorkRequest, remote_address) == 8);
 
+/// Requests carry the key itself.
+struct KeysAsTheyAre {
+  static constexpr bool kTokens = false;
+};
+
+/// Requests carry a token of it.
+struct KeysByToken {
+  static constexpr bool kTokens = true;
+  std::shared_ptr<const KeyTable> table;  ///< keeps what follows
+  const std::uint32_t* of_lane = nullptr;
+};
+
+template <typename Keys>
 class RdmaLane final : public Lane {
  public:
   static Result<std::unique_ptr<Lane>> create(LanePair link, verbs::CompletionQueue queue,
                                               std::uint32_t transfer_bytes_max, std::uint32_t depth,
-                                              std::uint32_t initiator_depth) {
+                                              std::uint32_t initiator_depth, Keys keys) {
     std::vector<std::uint64_t> results(std::bit_ceil(depth));
     auto registered = link.pair->domain().register_bytes(std::as_writable_bytes(std::span{results}),
                                                          verbs::Access::kLocalWrite);
@@ -47,7 +62,8 @@ class RdmaLane final : public Lane {
                                               {.depth = depth,
                                                .transfer_bytes_max = transfer_bytes_max,
                                                .inline_bytes_max = capabilities.inline_bytes,
-                                               .initiator_depth = initiator_depth}}};
+                                               .initiator_depth = initiator_depth},
+                                              std::move(keys)}};
   }
   ~RdmaLane() override { close(); }
 
@@ -116,7 +132,7 @@ class RdmaLane final : public Lane {
 
   RdmaLane(LanePair link, verbs::CompletionQueue queue, std::vector<std::uint64_t> results,
            verbs::MemoryRegion results_memory, std::vector<NoticeBytes> notices,
-           verbs::MemoryRegion notices_memory, const Limits& limits)
+           verbs::MemoryRegion notices_memory, const Limits& limits, Keys keys)
       : link_{std::move(link)},
         queue_{std::move(queue)},
         results_{std::move(results)},
@@ -124,7 +140,8 @@ class RdmaLane final : public Lane {
         notices_{std::move(notices)},
         notices_memory_{std::move(notices_memory)},
         limits_{limits},
-        prepared_(limits.depth) {
+        prepared_(limits.depth),
+        keys_{std::move(keys)} {
     // What is the same in every chain.
     alone_.request.sg_list = &alone_.element;
     alone_.request.num_sge = 1;
@@ -170,6 +187,16 @@ class RdmaLane final : public Lane {
     wr.send_flags = 0;
     if (request.opcode != Opcode::kRead) [[unlikely]]
       translate_other(request, sequence, prepared);
+    else if constexpr (Keys::kTokens)
+      wr.wr.rdma.rkey = key_of(request);
+  }
+
+  /// Not of kNotify, whose remote_key is neither.
+  [[nodiscard]] std::uint32_t key_of(const WorkRequest& request) const noexcept {
+    if constexpr (Keys::kTokens)
+      return KeyTable::key_of(keys_.of_lane, request.remote_key);
+    else
+      return request.remote_key;
   }
 
   void translate_other(const WorkRequest& request, std::uint64_t sequence,
@@ -179,12 +206,14 @@ class RdmaLane final : public Lane {
       case Opcode::kWriteZeroes:  // not taken: see limits()
       case Opcode::kWrite:
         wr.opcode = IBV_WR_RDMA_WRITE;
+        if constexpr (Keys::kTokens) wr.wr.rdma.rkey = key_of(request);
         if (request.length_bytes <= limits_.inline_bytes_max) send_inline(wr);
         break;
       case Opcode::kNotify: return send_notice(request, sequence, wr, element);
       case Opcode::kRead: return;  // done
       case Opcode::kFlush:
         wr.opcode = IBV_WR_RDMA_READ;
+        if constexpr (Keys::kTokens) wr.wr.rdma.rkey = key_of(request);
         use_result(sequence, element);
         break;
       case Opcode::kCompareSwap:
@@ -195,7 +224,7 @@ class RdmaLane final : public Lane {
         wr.wr.atomic = {.remote_addr = request.remote_address,
                         .compare_add = request.compare_or_add,
                         .swap = request.swap,
-                        .rkey = request.remote_key};
+                        .rkey = key_of(request)};
         break;
     }
   }
@@ -234,6 +263,7 @@ class RdmaLane final : public Lane {
   Prepared alone_;                  // of a chain of one
   std::optional<metrics::Recorder> recorder_;
   metrics::Counter inline_requests_;
+  [[no_unique_address]] Keys keys_;  // behind all that a lane without tokens has
 };
 
 }  // namespace
@@ -260,8 +290,17 @@ void log_depths(std::string_view name, const verbs::Connection& connection) {
 Result<std::unique_ptr<Lane>> make_lane(LanePair pair, verbs::CompletionQueue queue,
                                         std::uint32_t transfer_bytes_max, std::uint32_t depth,
                                         std::uint32_t initiator_depth) {
-  return RdmaLane::create(std::move(pair), std::move(queue), transfer_bytes_max, depth,
-                          initiator_depth);
+  return RdmaLane<KeysAsTheyAre>::create(std::move(pair), std::move(queue), transfer_bytes_max,
+                                         depth, initiator_depth, {});
+}
+
+Result<std::unique_ptr<Lane>> make_token_lane(LanePair pair, verbs::CompletionQueue queue,
+                                              std::uint32_t transfer_bytes_max, std::uint32_t depth,
+                                              std::shared_ptr<const KeyTable> keys,
+                                              std::size_t lane, std::uint32_t initiator_depth) {
+  const std::uint32_t* const of_lane = keys->of_lane(lane);
+  return RdmaLane<KeysByToken>::create(std::move(pair), std::move(queue), transfer_bytes_max, depth,
+                                       initiator_depth, {std::move(keys), of_lane});
 }
 
 }  // namespace remora::transport::rdma

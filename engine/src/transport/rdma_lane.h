@@ -2,6 +2,7 @@
 
 /// The data path of the rdma transport: one queue pair and its completion queue.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,5 +49,12 @@ void log_depths(std::string_view name, const verbs::Connection& connection);
 Result<std::unique_ptr<Lane>> make_lane(
     LanePair pair, verbs::CompletionQueue queue, std::uint32_t transfer_bytes_max,
     std::uint32_t depth, std::uint32_t initiator_depth = Lane::Limits{}.initiator_depth);
+
+/// As make_lane(), of requests that carry tokens instead of keys: what `keys` has for the lane of
+/// that number when they are posted. `lane` < KeyTable::kLanesMax.
+Result<std::unique_ptr<Lane>> make_token_lane(
+    LanePair pair, verbs::CompletionQueue queue, std::uint32_t transfer_bytes_max,
+    std::uint32_t depth, std::shared_ptr<const KeyTable> keys, std::size_t lane,
+    std::uint32_t initiator_depth = Lane::Limits{}.initiator_depth);
 
 }  // namespace remora::transport::rdma

@@ -45,9 +45,9 @@ WindowFindings nothing_found(const std::string& reason) {
 
 }  // namespace
 
-DeviceProtection protection_of(std::string device, RdmaProtection wanted,
-                               const WindowFindings& findings) {
-  DeviceProtection made{.device = std::move(device), .mechanism = "registrations"};
+Result<DeviceProtection> protection_of(std::string device, RdmaProtection wanted,
+                                       const WindowFindings& findings) {
+  DeviceProtection made{.device = std::move(device), .mechanism = std::string{kRegistrations}};
   if (wanted == RdmaProtection::kRegistrations) {
     made.reason = "as configured";
     return made;
@@ -55,13 +55,35 @@ DeviceProtection protection_of(std::string device, RdmaProtection wanted,
   for (const WindowCheck* check : findings.checks())
     made.checks.push_back(
         {std::string{check->name}, std::string{to_string(check->verdict)}, check->reason});
-  made.reason = findings.all_kept() ? "windows would keep clients apart here, too"
-                                    : "windows do not keep clients apart here: " + findings.text();
+  const std::string holes = "windows do not keep clients apart here: " + findings.text();
+  switch (wanted) {
+    case RdmaProtection::kWindows: {
+      if (const WindowCheck* const failed = findings.first_not_kept()) {
+        log::warn("rdma: {}: {}", made.device, holes);
+        return Error{Code::kUnsupported, "windows that keep clients apart"}.with_subject(
+            std::string{kProtectionKey} + " on " + made.device + ": " + std::string{failed->name} +
+            " " + std::string{to_string(failed->verdict)} + ": write auto");
+      }
+      made.mechanism = kWindows;
+      made.reason = "as configured";
+      break;
+    }
+    case RdmaProtection::kWindowsUnchecked:
+      made.mechanism = kWindows;
+      made.reason = "as configured, unchecked: " +
+                    (findings.all_kept() ? std::string{"they keep clients apart"} : holes);
+      break;
+    case RdmaProtection::kAuto:
+    case RdmaProtection::kRegistrations:
+      if (findings.all_kept()) made.mechanism = kWindows;
+      made.reason = findings.all_kept() ? "windows keep clients apart here" : holes;
+      break;
+  }
   return made;
 }
 
-std::vector<DeviceProtection> choose_protection(RdmaProtection wanted,
-                                                const std::vector<std::string>& devices) {
+Result<std::vector<DeviceProtection>> choose_protection(RdmaProtection wanted,
+                                                        const std::vector<std::string>& devices) {
   std::vector<DeviceProtection> made;
   // Those of the connection manager: connections will be on them.
   const auto open = wanted == RdmaProtection::kRegistrations
@@ -77,10 +99,20 @@ std::vector<DeviceProtection> choose_protection(RdmaProtection wanted,
       findings = found == open->end() ? nothing_found("the connection manager does not know it")
                                       : findings_of(*found);
     }
-    made.push_back(protection_of(name, wanted, findings));
-    log::info("rdma: grants on {} are {}: {}", name, made.back().mechanism, made.back().reason);
+    auto chosen = protection_of(name, wanted, findings);
+    if (!chosen) return chosen.error();
+    made.push_back(std::move(*chosen));
   }
   return made;
+}
+
+void log_protection(RdmaProtection wanted, const DeviceProtection& chosen) {
+  log::info("rdma: grants on {} are {}: {}", chosen.device, chosen.mechanism, chosen.reason);
+  if (wanted == RdmaProtection::kWindowsUnchecked)
+    log::warn(
+        "rdma: {} is windows-unchecked: on {} nothing makes sure that clients cannot reach what is "
+        "another's. For tests alone.",
+        kProtectionKey, chosen.device);
 }
 
 }  // namespace remora::transport::rdma

@@ -1,14 +1,19 @@
 /// The server's side of the rdma transport. One listener takes control channels and lanes; what
 /// each request is for stands in its private data. Each session has a protection domain of its own,
-/// so a key of one is worth nothing on another's queue pairs.
+/// so a key of one is worth nothing on another's queue pairs; or, where a device's windows do the
+/// same and the client can use them (rdma_windows.h), its lanes are in a domain with all others'.
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -21,6 +26,7 @@
 #include "transport/rdma_control.h"
 #include "transport/rdma_lane.h"
 #include "transport/rdma_protection.h"
+#include "transport/rdma_windows.h"
 #include "transport/rdma_wire.h"
 #include "transport/transport.h"
 
@@ -31,7 +37,10 @@ namespace {
 using rdma::ControlBuffers;
 using rdma::Introduction;
 
-constexpr std::size_t kLanesMax = 8;
+using rdma::kLanesMax;
+
+/// Of all windows of a grant, and a little more for each; a device needs microseconds.
+constexpr std::chrono::seconds kBindTime{5};
 
 class RdmaServerEndpoint;
 
@@ -71,7 +80,9 @@ struct ServerLane {
   verbs::CompletionQueue queue;
   std::unique_ptr<std::array<rdma::NoticeBytes, rdma::kNoticeReceives>> buffers;
   rdma::BudgetShare share;
-  verbs::MemoryRegion memory;  // of the buffers
+  verbs::MemoryRegion memory;                 // of the buffers
+  std::uint32_t number = 0;                   ///< of the session's lanes, from 0
+  std::shared_ptr<rdma::WindowLane> windows;  ///< null: grants are registrations
   std::optional<verbs::Connection> connection;
 
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
@@ -94,9 +105,11 @@ class RdmaServerEndpoint final : public ServerEndpoint {
  public:
   RdmaServerEndpoint(std::shared_ptr<LaneDesk> desk, verbs::ProtectionDomain domain,
                      std::shared_ptr<rdma::Budget> budget, rdma::BudgetShare share,
-                     ControlBuffers buffers, verbs::Connection connection, FdSet events)
+                     std::shared_ptr<const rdma::LentMemory> lent, ControlBuffers buffers,
+                     verbs::Connection connection, FdSet events)
       : desk_{std::move(desk)},
         budget_{std::move(budget)},
+        lent_{std::move(lent)},
         share_{std::move(share)},
         domain_{std::move(domain)},
         buffers_{std::move(buffers)},
@@ -104,7 +117,11 @@ class RdmaServerEndpoint final : public ServerEndpoint {
         peer_{connection.peer_address().to_string()},
         device_{domain_.device().name()},
         connection_{std::move(connection)} {}
-  ~RdmaServerEndpoint() override { desk_->forget(this); }
+  ~RdmaServerEndpoint() override {
+    desk_->forget(this);
+    for (const ServerLane& lane : lanes_)
+      if (lane.windows != nullptr) lane.windows->end();
+  }
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
   [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
@@ -147,23 +164,33 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   }
   void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
   void expect_lanes(const LaneTicket& ticket) noexcept override { desk_->expect(ticket, this); }
+  void allow_lane_keys() noexcept override { by_windows_ = lent_ != nullptr; }
+  [[nodiscard]] bool has_lane_keys() const noexcept override { return by_windows_; }
 
-  /// Control thread, from the listener.
-  Status add_lane(verbs::ConnectionRequest request) {
+  /// Control thread, from the listener. `said`: its number, if the client tells it.
+  Status add_lane(verbs::ConnectionRequest request, std::optional<std::uint32_t> said) {
     const std::lock_guard lock{mutex_};
-    if (lanes_.size() >= kLanesMax)
-      return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
+    const auto number = number_of_next(said);
+    if (!number) return number.error();
     // A session that has grants must be able to come back to them.
     auto share = rdma::BudgetShare::count(budget_, 1);
     auto queue = domain_.device().create_completion_queue(
         {.depth = rdma::kNoticeReceives + 4, .events = true});
     if (!queue) return queue.error();
     auto buffers = std::make_unique<std::array<rdma::NoticeBytes, rdma::kNoticeReceives>>();
-    auto memory = domain_.register_bytes(std::as_writable_bytes(std::span{*buffers}),
-                                         verbs::Access::kLocalWrite);
+    const verbs::ProtectionDomain& domain = by_windows_ ? lent_->domain() : domain_;
+    auto memory = domain.register_bytes(std::as_writable_bytes(std::span{*buffers}),
+                                        verbs::Access::kLocalWrite);
     if (!memory) return memory.error();
-    verbs::QueuePairBuilder<verbs::Rc> builder{domain_, *queue, *queue};
-    builder.send_depth(1)
+    std::shared_ptr<rdma::WindowLane> windows;
+    if (by_windows_) {
+      auto made = rdma::WindowLane::create(domain.device());
+      if (!made) return made.error();
+      windows = std::move(*made);
+    }
+    verbs::QueuePairBuilder<verbs::Rc> builder{
+        domain, windows == nullptr ? *queue : windows->queue(), *queue};
+    builder.send_depth(windows == nullptr ? 1 : rdma::WindowLane::kBinds)
         .receive_depth(rdma::kNoticeReceives)
         .access(verbs::Access::kRemoteRead | verbs::Access::kRemoteWrite |
                 verbs::Access::kRemoteAtomic | verbs::Access::kLocalWrite);
@@ -171,7 +198,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     rdma::limit_depths(builder, rdma::Asks::kClient, false);
     if (auto status = request.create_queue_pair(builder); !status) return status;
     ServerLane lane{std::move(*queue), std::move(buffers), std::move(share), std::move(*memory),
-                    std::nullopt};
+                    *number,           std::move(windows), std::nullopt};
     for (std::uint64_t index = 0; index < rdma::kNoticeReceives; ++index)
       if (auto status = lane.post_receive(request.queue_pair(), index); !status) return status;
     if (auto status = lane.queue.arm(); !status) return status;
@@ -181,19 +208,18 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     lane.connection.emplace(std::move(*connection));
     for (const int fd : {lane.queue.event_fd(), lane.connection->event_fd()})
       if (auto status = events_.add(fd); !status) return status;
+    if (lane.windows != nullptr) lane.windows->begin(lane.connection->queue_pair());
     lanes_.push_back(std::move(lane));
     return {};
   }
 
   Result<Grant> grant(const GrantRequest& request) noexcept override {
     using verbs::Access;
+    if (by_windows_) return grant_windows(request);
     const verbs::ProtectionDomain domain = this->domain();
-    Access access = Access::kNone;
-    if (includes(request.rights, Rights::kRead)) access |= Access::kRemoteRead;
-    if (includes(request.rights, Rights::kWrite))
-      access |= Access::kRemoteWrite | Access::kLocalWrite;
-    if (includes(request.rights, Rights::kAtomic))
-      access |= Access::kRemoteAtomic | Access::kLocalWrite;
+    Access access = rdma::remote_access(request.rights);
+    if (contains(access, Access::kRemoteWrite) || contains(access, Access::kRemoteAtomic))
+      access |= Access::kLocalWrite;
     // Before the device is asked: what others need is left to them.
     auto share = rdma::BudgetShare::take(budget_, request.extents.size());
     if (!share) return share.error();
@@ -213,11 +239,20 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     made.handle = std::make_unique<RdmaGrant>(std::move(*share), std::move(registered));
     return made;
   }
+  Status renew(Grant& grant) noexcept override {
+    auto* const windows = dynamic_cast<rdma::WindowGrant*>(grant.handle.get());
+    if (windows == nullptr) return {};
+    return windows->renew(window_lanes(), grant.extents, grant.lane_keys,
+                          deadline_after(kBindTime));
+  }
 
   void shutdown() noexcept override {
     desk_->forget(this);
     const std::lock_guard lock{mutex_};
     for (ServerLane& lane : lanes_) take_last(lane);
+    // In its error state a queue pair ends what the worker may be waiting for.
+    for (const ServerLane& lane : lanes_)
+      if (lane.windows != nullptr) lane.windows->end();
     lanes_.clear();
     (void)connection_.disconnect();
   }
@@ -225,13 +260,48 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     auto* const old = dynamic_cast<RdmaServerEndpoint*>(&before);
     if (old == nullptr || old->device_ != device_)
       return Error{Code::kUnsupported, "resume over another transport or device"};
-    // Its registrations are of its domain, and so are the new lanes: the keys stay.
     const std::scoped_lock lock{mutex_, old->mutex_};
+    if (by_windows_ != old->by_windows_)
+      return Error{Code::kUnsupported, "resume by a client that uses keys in another way"};
+    // Its registrations are of its domain, and so are the new lanes: the keys stay. Windows have
+    // gone with their lanes, and are bound again when the client asks for their keys.
     domain_ = old->domain_;
     return {};
   }
 
  private:
+  Result<Grant> grant_windows(const GrantRequest& request) {
+    auto windows = rdma::WindowGrant::create(lent_, request);
+    if (!windows) return windows.error();
+    Grant made;
+    made.handle = std::move(*windows);
+    if (auto status = renew(made); !status) return status.error();
+    return made;
+  }
+  /// Those there are now. Nobody binds with the lock.
+  [[nodiscard]] rdma::WindowLanes window_lanes() {
+    const std::lock_guard lock{mutex_};
+    rdma::WindowLanes lanes;
+    for (const ServerLane& lane : lanes_) {
+      if (lanes.size() <= lane.number) lanes.resize(lane.number + 1);
+      lanes[lane.number] = lane.windows;
+    }
+    return lanes;
+  }
+  /// With the lock. Errors: kLimitExceeded; kProtocol: the session has that one.
+  [[nodiscard]] Result<std::uint32_t> number_of_next(std::optional<std::uint32_t> said) const {
+    if (lanes_.size() >= kLanesMax)
+      return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
+    const auto taken = [&](std::uint32_t number) {
+      return std::any_of(lanes_.begin(), lanes_.end(),
+                         [&](const ServerLane& lane) { return lane.number == number; });
+    };
+    if (said && taken(*said)) return Error{Code::kProtocol, "lane of a number that there is"};
+    // Who does not say is counted as it comes.
+    std::uint32_t number = said.value_or(0);
+    while (taken(number)) ++number;
+    return number;
+  }
   [[nodiscard]] verbs::ProtectionDomain domain() {
     const std::lock_guard lock{mutex_};
     return domain_;
@@ -292,9 +362,12 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   }
 
   std::shared_ptr<LaneDesk> desk_;
-  const std::shared_ptr<rdma::Budget> budget_;  ///< of registrations
-  rdma::BudgetShare share_;                     ///< of the control channel's buffers
-  verbs::ProtectionDomain domain_;              ///< of grants and lanes; under mutex_ once in use
+  const std::shared_ptr<rdma::Budget> budget_;          ///< of registrations
+  const std::shared_ptr<const rdma::LentMemory> lent_;  ///< null: no windows on this device
+  std::atomic<bool> by_windows_{false};  ///< grants are; written before there are any, or lanes
+  rdma::BudgetShare share_;              ///< of the control channel's buffers
+  verbs::ProtectionDomain
+      domain_;  ///< of grants, if not, and their lanes; under mutex_ once in use
   ControlBuffers buffers_;
   FdSet events_;
   std::string peer_;
@@ -307,14 +380,22 @@ class RdmaServerEndpoint final : public ServerEndpoint {
 
 class RdmaListener final : public Listener {
  public:
+  /// What a server may have of its devices, and the series that tell how much it has.
+  struct Budgets {
+    std::shared_ptr<rdma::RegistrationBudgets> registrations;
+    std::shared_ptr<rdma::WindowBudgets> windows;
+    std::vector<metrics::CallbackHandle> series;
+    /// Errors: those of Registry::gauge_callback().
+    static Result<Budgets> create(const config::Limits& limits, metrics::Registry& registry);
+  };
   RdmaListener(verbs::ConnectionListener listener, std::vector<std::string> devices,
-               std::vector<DeviceProtection> protection,
-               std::shared_ptr<rdma::RegistrationBudgets> budgets, metrics::CallbackHandle series)
+               config::RdmaProtection wanted, std::vector<DeviceProtection> protection,
+               Budgets budgets)
       : listener_{std::move(listener)},
         devices_{std::move(devices)},
+        wanted_{wanted},
         protection_{std::move(protection)},
-        budgets_{std::move(budgets)},
-        series_{std::move(series)} {}
+        budgets_{std::move(budgets)} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
   [[nodiscard]] int event_fd() const noexcept override { return listener_.event_fd(); }
@@ -327,6 +408,24 @@ class RdmaListener final : public Listener {
     std::string text = "rdma " + listener_.local_address().to_string() + " on";
     for (const std::string& device : devices_) text += " " + device;
     return text;
+  }
+
+  Result<bool> lend(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold) override {
+    for (DeviceProtection& chosen : protection_) {
+      if (chosen.mechanism == rdma::kWindows) {
+        auto lent = lend_on(chosen.device, pieces, hold);
+        if (lent) {
+          lent_[chosen.device] = std::move(*lent);
+        } else if (wanted_ == config::RdmaProtection::kAuto) {
+          chosen.mechanism = rdma::kRegistrations;
+          chosen.reason = "the pool could not be registered: " + lent.error().message();
+        } else {
+          return lent.error();
+        }
+      }
+      rdma::log_protection(wanted_, chosen);
+    }
+    return !lent_.empty();
   }
 
   Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
@@ -358,7 +457,7 @@ class RdmaListener final : public Listener {
     if (introduction->purpose == rdma::Purpose::kLane) {
       Status added;
       const bool known = desk_->with(introduction->ticket, [&](RdmaServerEndpoint& endpoint) {
-        added = endpoint.add_lane(std::move(request));
+        added = endpoint.add_lane(std::move(request), introduction->lane);
       });
       if (!known) return Error{Code::kProtocol, "lane without a session"}.with_subject(peer);
       if (!added) return added.error().with_subject(peer);
@@ -367,9 +466,24 @@ class RdmaListener final : public Listener {
     return begin(std::move(request));
   }
 
+  Result<std::shared_ptr<const rdma::LentMemory>> lend_on(const std::string& name,
+                                                          std::span<const MemoryStretch> pieces,
+                                                          const std::shared_ptr<void>& hold) {
+    const auto open = verbs::connection_manager_devices();
+    if (!open) return open.error();
+    const auto found = std::find_if(open->begin(), open->end(),
+                                    [&](const auto& device) { return device.name() == name; });
+    if (found == open->end())
+      return Error{Code::kNotFound, "the connection manager does not know it"}.with_subject(name);
+    const verbs::DeviceAttributes& can = found->attributes();
+    return rdma::LentMemory::create(*found, pieces, hold,
+                                    {budgets_.registrations->of(name, can.max_mr_count),
+                                     budgets_.windows->of(name, can.max_mw_count)});
+  }
+
   Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest request) {
     const verbs::Device& device = request.device();
-    auto budget = budgets_->of(device.name(), device.attributes().max_mr_count);
+    auto budget = budgets_.registrations->of(device.name(), device.attributes().max_mr_count);
     auto share = rdma::BudgetShare::count(budget, 1);
     auto domain = device.allocate_domain();
     if (!domain) return domain.error();
@@ -383,18 +497,39 @@ class RdmaListener final : public Listener {
     if (!connection) return connection.error();
     for (const int fd : {buffers->event_fd(), connection->event_fd()})
       if (auto status = events->add(fd); !status) return status.error();
+    const auto lent = lent_.find(device.name());
     return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
-        desk_, std::move(*domain), std::move(budget), std::move(share), std::move(*buffers),
-        std::move(*connection), std::move(*events))};
+        desk_, std::move(*domain), std::move(budget), std::move(share),
+        lent == lent_.end() ? nullptr : lent->second, std::move(*buffers), std::move(*connection),
+        std::move(*events))};
   }
 
   verbs::ConnectionListener listener_;
   std::vector<std::string> devices_;
+  config::RdmaProtection wanted_;
   std::vector<DeviceProtection> protection_;
-  std::shared_ptr<rdma::RegistrationBudgets> budgets_;
-  metrics::CallbackHandle series_;
+  Budgets budgets_;
+  std::map<std::string, std::shared_ptr<const rdma::LentMemory>, std::less<>> lent_;  ///< by device
   std::shared_ptr<LaneDesk> desk_ = std::make_shared<LaneDesk>();
 };
+
+Result<RdmaListener::Budgets> RdmaListener::Budgets::create(const config::Limits& limits,
+                                                            metrics::Registry& registry) {
+  Budgets made{std::make_shared<rdma::RegistrationBudgets>(limits.registrations_max),
+               std::make_shared<rdma::WindowBudgets>(limits.windows_max),
+               {}};
+  auto registrations = registry.gauge_callback(
+      "remora_server_registrations", "Registrations of memory with RDMA devices.", {},
+      [budgets = made.registrations] { return static_cast<double>(budgets->used()); });
+  if (!registrations) return registrations.error();
+  auto windows = registry.gauge_callback(
+      "remora_server_windows", "Memory windows of RDMA devices.", {},
+      [budgets = made.windows] { return static_cast<double>(budgets->used()); });
+  if (!windows) return windows.error();
+  made.series.push_back(std::move(*registrations));
+  made.series.push_back(std::move(*windows));
+  return made;
+}
 
 }  // namespace
 
@@ -414,15 +549,14 @@ Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config
   if (!address) return address.error();
   auto listener = verbs::ConnectionListener::bind(*address);
   if (!listener) return listener.error();
-  auto protection = rdma::choose_protection(config.transports.rdma_protection, devices);
-  auto budgets = std::make_shared<rdma::RegistrationBudgets>(config.limits.registrations_max);
-  auto series = registry->gauge_callback(
-      "remora_server_registrations", "Registrations of memory with RDMA devices.", {},
-      [budgets] { return static_cast<double>(budgets->used()); });
-  if (!series) return series.error();
-  return std::unique_ptr<Listener>{std::make_unique<RdmaListener>(
-      std::move(*listener), std::move(devices), std::move(protection), std::move(budgets),
-      std::move(*series))};
+  const config::RdmaProtection protection = config.transports.rdma_protection;
+  auto chosen = rdma::choose_protection(protection, devices);
+  if (!chosen) return chosen.error();
+  auto budgets = RdmaListener::Budgets::create(config.limits, *registry);
+  if (!budgets) return budgets.error();
+  return std::unique_ptr<Listener>{
+      std::make_unique<RdmaListener>(std::move(*listener), std::move(devices), protection,
+                                     std::move(*chosen), std::move(*budgets))};
 }
 
 }  // namespace remora::transport

@@ -12,6 +12,9 @@
 
 namespace remora::transport::rdma {
 
+/// Lanes of one session.
+inline constexpr std::uint32_t kLanesMax = 8;
+
 enum class Purpose : std::uint8_t { kControl = 0, kLane = 1 };
 
 /// Private data of a connection request, big-endian; the rest of the field is padding.
@@ -21,13 +24,14 @@ enum class Purpose : std::uint8_t { kControl = 0, kLane = 1 };
 /// | 0 … 3   | "RMRA" |
 /// | 4       | version of this table: 1 |
 /// | 5       | purpose: 0 control channel, 1 lane |
-/// | 6 … 7   | zero |
+/// | 6 … 7   | number of the lane, from 1; 0: the client does not say |
 /// | 8 … 15  | session id; 0 for a control channel |
 /// | 16 … 23 | lane secret of the session; 0 for a control channel |
 struct Introduction {
   static constexpr std::size_t kWireBytes = 24;
   Purpose purpose = Purpose::kControl;
   LaneTicket ticket;
+  std::optional<std::uint32_t> lane{};  ///< from 0, below kLanesMax
 
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
   /// Nothing for what is not an introduction: the bytes come from anybody.

@@ -33,6 +33,8 @@ class Registry;
 
 namespace remora::transport {
 
+class KeyTable;
+
 /// Longest control message, on every transport.
 inline constexpr std::size_t kControlMessageBytesMax = std::size_t{16} * 1024;
 /// Requests a session may have unanswered: the receiver keeps room for so many.
@@ -90,7 +92,7 @@ struct WorkRequest {
   std::uint32_t length_bytes = 0;
   std::uint32_t local_key = 0;
   std::uint64_t remote_address = 0;  ///< as the grant's extent says
-  std::uint32_t remote_key = 0;
+  std::uint32_t remote_key = 0;      ///< or a token of it: see ClientEndpoint::use_lane_keys()
   Opcode opcode = Opcode::kRead;
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
@@ -241,6 +243,13 @@ struct WireExtent {
   std::uint32_t remote_key = 0;  ///< rdma: rkey; tcp: index and generation in the session's table
 };
 
+/// Keys that differ from lane to lane: of extent `e` on lane `l` it is keys[e * lanes + l]; 0:
+/// there is no such lane.
+struct LaneKeys {
+  std::size_t lanes = 0;
+  std::vector<std::uint32_t> keys{};
+};
+
 /// A grant as the client uses it: remote_address made usable for WorkRequest, kept alive by `hold`.
 struct AttachedGrant {
   std::vector<WireExtent> extents;
@@ -278,6 +287,13 @@ class ClientEndpoint {
   }
   virtual Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
                                                   Deadline deadline) noexcept = 0;
+  /// The server has a key for each lane: those opened from here on tell it which they are, in the
+  /// order in which they are opened, and WorkRequest::remote_key is a token of `keys`. Before the
+  /// first lane. Errors: kUnsupported: there is one key for all lanes here.
+  virtual Status use_lane_keys(std::shared_ptr<KeyTable> keys) noexcept {
+    (void)keys;
+    return Error{Code::kUnsupported, "keys of lanes"};
+  }
   /// Null where local memory needs no registration.
   [[nodiscard]] virtual std::shared_ptr<MemoryDomain> memory_domain() const noexcept = 0;
   /// Makes a grant usable: maps what came as descriptors.
@@ -328,6 +344,7 @@ class GrantHandle {
 struct Grant {
   std::unique_ptr<GrantHandle> handle;
   std::vector<WireExtent> extents;
+  LaneKeys lane_keys{};               ///< no lanes: one key for all of them, in the extents
   std::vector<UniqueFd> descriptors;  ///< sent with the first page of extents
 };
 
@@ -353,11 +370,24 @@ class ServerEndpoint {
   /// Waits until what was sent has left, at most until `deadline`: before a shutdown that would
   /// take it back.
   virtual void flush(Deadline deadline) noexcept = 0;
+  /// The client can use keys that differ from lane to lane: it gets such where they are what keeps
+  /// clients apart here. Before anything is granted, and before any lane. Worker.
+  virtual void allow_lane_keys() noexcept {}
+  /// Whether it does get them. Worker.
+  [[nodiscard]] virtual bool has_lane_keys() const noexcept { return false; }
+  /// Makes the keys of lanes that `grant`, one of this session's, has none for yet; others stay.
+  /// Nothing to do where there is one key for all. Blocks as grant() does, and for as long as the
+  /// device takes, 5 s at most and a millisecond for each key; worker. Errors: those of grant();
+  /// kConnectionLost: a lane is about to go, by which the session is interrupted; kTimedOut.
+  virtual Status renew(Grant& grant) noexcept {
+    (void)grant;
+    return {};
+  }
   /// From now on a lane that shows this ticket belongs to this session.
   virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
   /// Blocks while memory is registered: worker threads only.
-  /// Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max, or the
-  /// device's own), kUnsupported, kProvider.
+  /// Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max,
+  /// limits.windows_max, or the device's own), kUnsupported, kProvider; those of renew().
   virtual Result<Grant> grant(const GrantRequest& request) noexcept = 0;
   /// Notices that have come in over the lanes, at most as many as there is room for; event_fd() is
   /// readable when there may be some. What is not taken holds its client up. Control thread.
@@ -380,7 +410,7 @@ struct DeviceProtection {
     std::string reason;
   };
   std::string device{};
-  std::string mechanism{};      ///< "registrations"
+  std::string mechanism{};      ///< "registrations", "windows"
   std::string reason{};         ///< why that one
   std::vector<Check> checks{};  ///< of the device's windows; empty: not asked
 };
@@ -394,12 +424,21 @@ class Listener {
   /// Sessions that arrived since the last call. Never blocks. A session that misbehaves while it
   /// arrives is dropped and logged; errors are those of the listener itself.
   virtual Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept = 0;
+  /// The memory that ordinary regions are of, before anybody is accepted. `hold` keeps it, for as
+  /// long as anything here or of a session knows it. True: it is registered as it is, so its pages
+  /// may not be exchanged for others from here on. Blocks while memory is pinned. Errors:
+  /// kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max), kProvider;
+  /// where there is a choice, something else is chosen instead.
+  virtual Result<bool> lend(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold) {
+    (void)pieces, (void)hold;
+    return false;
+  }
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
   /// Server devices whose atomics it can offer: names for atomic domains. Empty for shm and tcp.
   [[nodiscard]] virtual std::vector<std::string> devices() const = 0;
-  /// Of each of devices().
+  /// Of each of devices(); after lend() it does not change.
   [[nodiscard]] virtual std::vector<DeviceProtection> protection() const { return {}; }
 };
 

@@ -347,10 +347,14 @@ std::string_view to_string(Verdict verdict) noexcept {
   return "unknown";
 }
 
-bool WindowFindings::all_kept() const noexcept {
+bool WindowFindings::all_kept() const noexcept { return first_not_kept() == nullptr; }
+
+const WindowCheck* WindowFindings::first_not_kept() const noexcept {
   const auto all = checks();
-  return std::all_of(all.begin(), all.end(),
-                     [](const WindowCheck* check) { return check->verdict == Verdict::kKept; });
+  const auto* const found = std::find_if(all.begin(), all.end(), [](const WindowCheck* check) {
+    return check->verdict != Verdict::kKept;
+  });
+  return found == all.end() ? nullptr : *found;
 }
 
 bool WindowFindings::conclusive() const noexcept {

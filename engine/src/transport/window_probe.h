@@ -41,6 +41,8 @@ struct WindowFindings {
     return {&range, &rights, &binding, &invalidation};
   }
   [[nodiscard]] bool all_kept() const noexcept;
+  /// Null: they all are.
+  [[nodiscard]] const WindowCheck* first_not_kept() const noexcept;
   /// Nothing was left untested: asking again would find the same.
   [[nodiscard]] bool conclusive() const noexcept;
   /// "range broken: a read of 8 bytes ...; binding kept".

@@ -60,6 +60,7 @@ limits:
   resumes_per_minute: 11
   revoke_grace: 1ms
   registrations_max: 12
+  windows_max: 13
 log: {level: trace}
 metrics: {address: "[::1]:9471"}
 )");
@@ -73,7 +74,7 @@ metrics: {address: "[::1]:9471"}
             (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true, {}}));
   EXPECT_EQ(config.regions[1], (RegionConfig{"b", 128, 128, {}, "cpu", false, {}}));
   EXPECT_EQ(config.auth, Auth::kNone);
-  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms, 12}));
+  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms, 12, 13}));
   EXPECT_EQ(config.log.level, LogLevel::kTrace);
   EXPECT_EQ(config.metrics.address, "[::1]:9471");
 }
@@ -82,6 +83,10 @@ TEST(ParseServer, EveryWordOfEveryChoice) {
   const auto with = [](std::string_view line) { return parsed(with_pool(line)); };
   EXPECT_EQ(with("transports: {rdma: 'off'}").transports.rdma, Availability::kOff);
   EXPECT_EQ(with("transports: {rdma: auto}").transports.rdma, Availability::kAuto);
+  EXPECT_EQ(with("transports: {rdma_protection: windows}").transports.rdma_protection,
+            RdmaProtection::kWindows);
+  EXPECT_EQ(with("transports: {rdma_protection: windows-unchecked}").transports.rdma_protection,
+            RdmaProtection::kWindowsUnchecked);
   EXPECT_EQ(with("transports: {shm: required}").transports.shm, Availability::kRequired);
   EXPECT_EQ(parsed("pool: {size: 1MiB, huge_pages: never}").pool.huge_pages, HugePages::kNever);
   EXPECT_EQ(parsed("pool: {size: 1MiB, huge_pages: try}").pool.huge_pages, HugePages::kTry);

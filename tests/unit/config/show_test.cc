@@ -76,6 +76,7 @@ limits:
   resumes_per_minute: 3000                # default
   revoke_grace: 1s                        # default
   registrations_max: 0                    # default
+  windows_max: 0                          # default
 log:
   level: info                             # default
 metrics:
@@ -160,7 +161,8 @@ class ShowProperty : public ::testing::Test {
                      static_cast<std::uint16_t>(1 + below(7000))};
     config.transports = {one_of({Availability::kAuto, Availability::kRequired}),
                          one_of<std::string>({"", "mlx5_0"}),
-                         one_of({RdmaProtection::kAuto, RdmaProtection::kRegistrations}),
+                         one_of({RdmaProtection::kAuto, RdmaProtection::kRegistrations,
+                                 RdmaProtection::kWindows, RdmaProtection::kWindowsUnchecked}),
                          one_of({Availability::kAuto, Availability::kRequired}),
                          one_of({Availability::kOff, Availability::kAuto}),
                          std::chrono::microseconds{below(1000)}};

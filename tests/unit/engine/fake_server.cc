@@ -42,6 +42,7 @@ control::Reply FakeServerEndpoint::answer(const control::Request& request) const
     control::Welcome& welcome = *reply.mutable_hello();
     welcome.set_version(control::kVersionNewest);
     welcome.set_device(offer_.direct ? "" : device_);
+    welcome.set_lane_keys(offer_.lane_of_keys != nullptr);
   } else if (request.has_open()) {
     control::OpenReply& opened = *reply.mutable_open();
     *opened.mutable_region() =
@@ -58,6 +59,7 @@ control::Reply FakeServerEndpoint::answer(const control::Request& request) const
     extent.set_length_bytes(offer_.memory.size());
     extent.set_address(reinterpret_cast<std::uintptr_t>(offer_.memory.data()));
     extent.set_key(1);
+    if (offer_.lane_of_keys != nullptr) extent.add_lane_keys(1);
   } else {
     reply.mutable_close();
   }

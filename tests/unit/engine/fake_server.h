@@ -3,6 +3,7 @@
 /// A server in the client's own thread: answers control requests with one region of one extent, and
 /// gives the lane that it was made with.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,8 @@ class FakeServerEndpoint final : public ClientEndpoint {
     std::unique_ptr<Lane> lane;
     std::vector<std::unique_ptr<Lane>>
         more_lanes{};  ///< given from the front, where `lane` is null
+    /// The lane, where the server has a key for each.
+    std::function<std::unique_ptr<Lane>(std::shared_ptr<KeyTable>)> lane_of_keys{};
     std::shared_ptr<MemoryDomain> domain;
     std::optional<DirectPath> direct;
     std::span<std::byte> memory;  ///< the region's
@@ -44,6 +47,10 @@ class FakeServerEndpoint final : public ClientEndpoint {
     std::unique_ptr<Lane> first = std::move(offer_.more_lanes.front());
     offer_.more_lanes.erase(offer_.more_lanes.begin());
     return first;
+  }
+  Status use_lane_keys(std::shared_ptr<KeyTable> keys) noexcept override {
+    offer_.lane = offer_.lane_of_keys(std::move(keys));
+    return {};
   }
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
     return offer_.domain;

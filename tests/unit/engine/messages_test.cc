@@ -63,7 +63,10 @@ TEST(Messages, FullPagesFitAMessage) {
     extent.set_length_bytes(~0ULL);
     extent.set_address(~0ULL);
     extent.set_key(~0U);
+    for (int lane = 0; lane < 8; ++lane) extent.add_lane_keys(~0U);
   }
+  *opened.mutable_region() =
+      to_message({.name = std::string(64, 'n'), .atomic_domain = std::string(64, 'd')});
   EXPECT_TRUE(encode(envelope));
   auto& list = *envelope.mutable_reply()->mutable_list();
   for (std::size_t i = 0; i < kRegionsPerPage; ++i)

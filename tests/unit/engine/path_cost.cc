@@ -150,6 +150,7 @@ void run_over_sessions(const std::shared_ptr<detail::EngineCore>& engine,
 int main(int argc, char** argv) {
   if (argc != 4) return EXIT_FAILURE;
   const bool direct = std::string_view{argv[1]} == "direct";
+  const bool tokens = std::string_view{argv[1]} == "tokens";
   const std::string face{argv[2]};
   const std::uint64_t times = std::strtoull(argv[3], nullptr, 10);
 
@@ -182,9 +183,14 @@ int main(int argc, char** argv) {
     rig.emplace(verbs::devices(fake.table).value().begin()->open().value());
     pair.emplace(rig->connected());
     offer.domain = std::make_shared<FakeDomain>();
-    offer.lane = transport::rdma::make_lane({.pair = &*pair, .to_error = [] {}, .destroy = [] {}},
-                                            rig->queue, 1U << 20U, 64)
-                     .value();
+    const transport::rdma::LanePair ends{.pair = &*pair, .to_error = [] {}, .destroy = [] {}};
+    if (tokens)
+      offer.lane_of_keys = [&rig, ends](std::shared_ptr<transport::KeyTable> keys) {
+        return transport::rdma::make_token_lane(ends, rig->queue, 1U << 20U, 64, std::move(keys), 0)
+            .value();
+      };
+    else
+      offer.lane = transport::rdma::make_lane(ends, rig->queue, 1U << 20U, 64).value();
   }
   {
     const Region region = transport::open_fake_region(engine, std::move(offer));

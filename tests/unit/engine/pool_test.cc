@@ -135,6 +135,50 @@ TEST(Pool, ShareableRegionIsOneSealedFileOfItsOwn) {
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
 }
 
+/// Of each page, whether it is there.
+std::vector<unsigned char> residency(const transport::MemoryStretch& stretch) {
+  std::vector<unsigned char> pages(stretch.length_bytes / kPage);
+  EXPECT_EQ(::mincore(stretch.address, stretch.length_bytes, pages.data()), 0);
+  return pages;
+}
+
+TEST(Pool, PiecesAreAllOfItAndBoundEveryExtent) {
+  auto pool = Pool::create(options(10 * kPage, 4 * kPage)).value();
+  const auto pieces = pool->pieces();
+  ASSERT_EQ(pieces.size(), 3U);
+  EXPECT_EQ(pieces[1].address, pieces[0].address + 4 * kPage);
+  EXPECT_EQ(pieces[2].length_bytes, 2 * kPage) << "the last is what is left";
+  auto memory = pool->allocate(9 * kPage, false, soon()).value();
+  for (const auto& stretch : memory->stretches())
+    EXPECT_TRUE(std::any_of(pieces.begin(), pieces.end(), [&](const auto& piece) {
+      return stretch.address >= piece.address &&
+             stretch.address + stretch.length_bytes <= piece.address + piece.length_bytes;
+    }));
+}
+
+/// A device that has the pool registered would go on with pages that are no longer the pool's.
+TEST(Pool, PagesThatAreKeptStayWhileARegionHasMemoryOfItsOwn) {
+  for (const bool keep : {false, true}) {
+    auto pool = Pool::create(options(4 * kPage, 4 * kPage)).value();
+    if (keep) pool->keep_pages();
+    const transport::MemoryStretch all = pool->pieces().front();
+    const auto resident = [&] {
+      const auto pages = residency(all);
+      return std::count_if(pages.begin(), pages.end(),
+                           [](unsigned char page) { return (page & 1U) != 0; });
+    };
+    EXPECT_EQ(resident(), 4) << "populated at start";
+    auto shared = pool->allocate(3 * kPage, true, soon()).value();
+    EXPECT_EQ(resident(), keep ? 4 : 1);
+    shared.reset();
+    // All of it again, and zero.
+    auto next = pool->allocate(4 * kPage, false, soon()).value();
+    for (const auto& stretch : next->stretches())
+      EXPECT_TRUE(std::all_of(stretch.address, stretch.address + stretch.length_bytes,
+                              [](std::byte byte) { return byte == std::byte{0}; }));
+  }
+}
+
 TEST(Pool, FillFreeAtRandomFillAgainLosesNothing) {
   auto pool = Pool::create(options(64 * kPage, 16 * kPage)).value();
   std::mt19937 random{7};

@@ -41,6 +41,20 @@ TEST(RegistrationBudgets, SharesAreGivenBackOnce) {
   EXPECT_EQ(budgets.used(), 0U);
 }
 
+TEST(RegistrationBudgets, SplitShareIsGivenBackInParts) {
+  WindowBudgets budgets{10};
+  const auto budget = budgets.of("mlx5_0", 0);
+  BudgetShare whole = BudgetShare::take(budget, 10).value();
+  {
+    const BudgetShare part = whole.split(4);
+    EXPECT_EQ(budgets.used(), 10U);
+  }
+  EXPECT_EQ(budgets.used(), 6U);
+  const auto more = BudgetShare::take(budget, 5);
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().subject(), "limits.windows_max");
+}
+
 TEST(RegistrationBudgets, ConfiguredIsOneForAllDevices) {
   RegistrationBudgets budgets{2};
   const auto one = BudgetShare::take(budgets.of("mlx5_0", 1000), 1);

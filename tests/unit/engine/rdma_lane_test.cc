@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <optional>
@@ -14,6 +15,8 @@
 #include <remora/metrics/registry.h>
 
 #include "../verbs/fake_verbs.h"
+#include "transport/key_table.h"
+#include "transport/rdma_wire.h"
 
 namespace remora::transport {
 namespace {
@@ -172,6 +175,121 @@ TEST_F(RdmaLaneTest, ClosedLaneLeavesNoEventBehind) {
   lane->close();
   pollfd readable{.fd = lane->event_fd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&readable, 1, 0), 0);
+}
+
+struct SentRequest {
+  ibv_wr_opcode opcode;
+  std::uint32_t rkey;
+  std::uint64_t address;
+  rdma::NoticeBytes notice;
+};
+std::vector<SentRequest> g_sent;  // of the chain posted last
+
+int keep_sent(ibv_qp* /*pair*/, ibv_send_wr* chain, ibv_send_wr** /*bad*/) {
+  g_sent.clear();
+  for (; chain != nullptr; chain = chain->next) {
+    const bool atomic =
+        chain->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || chain->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+    SentRequest sent{.opcode = chain->opcode,
+                     .rkey = atomic ? chain->wr.atomic.rkey : chain->wr.rdma.rkey,
+                     .address = atomic ? chain->wr.atomic.remote_addr : chain->wr.rdma.remote_addr,
+                     .notice = {}};
+    if (chain->opcode == IBV_WR_SEND)
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): what a NIC does with an address
+      std::memcpy(sent.notice.data(), reinterpret_cast<const void*>(chain->sg_list->addr),
+                  sent.notice.size());
+    g_sent.push_back(sent);
+  }
+  return 0;
+}
+
+/// What a lane makes of remote keys.
+class RdmaLaneKeysTest : public RdmaLaneTest {
+ protected:
+  static constexpr std::size_t kNumber = 3;  ///< of the lane
+  static constexpr std::array kReaching{Opcode::kRead, Opcode::kWrite, Opcode::kCompareSwap,
+                                        Opcode::kFetchAdd, Opcode::kFlush};
+  void SetUp() override {
+    RdmaLaneTest::SetUp();
+    fake_.table.post_send = &keep_sent;
+    pair_.emplace(rig_->connected());
+    tokens_ = table_->take(2).value();
+    for (std::size_t lane = 0; lane < KeyTable::kLanesMax; ++lane) {
+      table_->set(tokens_[0], lane, static_cast<std::uint32_t>(0x1000 + lane));
+      table_->set(tokens_[1], lane, static_cast<std::uint32_t>(0x2000 + lane));
+    }
+    by_token_ = rdma::make_token_lane({.pair = &*pair_, .to_error = [] {}, .destroy = [] {}},
+                                      rig_->queue, 1U << 20U, kDepth, table_, kNumber)
+                    .value();
+    by_key_ = rdma::make_lane({.pair = &*pair_, .to_error = [] {}, .destroy = [] {}}, rig_->queue,
+                              1U << 20U, kDepth)
+                  .value();
+  }
+  [[nodiscard]] WorkRequest request(Opcode opcode, std::uint32_t key) {
+    return {.local = bytes_.data(),
+            .length_bytes = 8,
+            .remote_address = 0x7000,
+            .remote_key = key,
+            .opcode = opcode};
+  }
+
+  std::shared_ptr<KeyTable> table_ = KeyTable::create().value();
+  std::vector<std::uint32_t> tokens_;
+  std::array<std::byte, 8> bytes_{};
+  std::unique_ptr<Lane> by_token_;
+  std::unique_ptr<Lane> by_key_;
+};
+
+TEST_F(RdmaLaneKeysTest, TokensBecomeTheKeysOfTheLaneInEveryRequestThatReachesMemory) {
+  for (const Opcode opcode : kReaching) {
+    const WorkRequest alone = request(opcode, tokens_[1]);
+    const WorkRequest* const one[] = {&alone};
+    ASSERT_EQ(by_token_->post(one, next_++).taken, 1U);
+    ASSERT_EQ(g_sent.size(), 1U);
+    EXPECT_EQ(g_sent[0].rkey, 0x2000 + kNumber) << static_cast<int>(opcode);
+    EXPECT_EQ(g_sent[0].address, 0x7000U);
+  }
+  std::vector<WorkRequest> requests;
+  for (const Opcode opcode : kReaching)
+    for (const std::uint32_t token : tokens_) requests.push_back(request(opcode, token));
+  std::vector<const WorkRequest*> chain;
+  chain.reserve(requests.size());
+  for (const WorkRequest& each : requests) chain.push_back(&each);
+  ASSERT_EQ(by_token_->post(chain, next_).taken, chain.size());
+  ASSERT_EQ(g_sent.size(), chain.size());
+  for (std::size_t i = 0; i < chain.size(); ++i)
+    EXPECT_EQ(g_sent[i].rkey, (i % 2 == 0 ? 0x1000 : 0x2000) + kNumber) << i;
+}
+
+TEST_F(RdmaLaneKeysTest, KeyIsThatOfTheMomentOfThePost) {
+  const WorkRequest read = request(Opcode::kRead, tokens_[0]);
+  const WorkRequest* const chain[] = {&read};
+  table_->forget_keys();
+  by_token_->post(chain, next_++);
+  EXPECT_EQ(g_sent[0].rkey, KeyTable::kNoKey);
+  table_->set(tokens_[0], kNumber, 0x3003);
+  by_token_->post(chain, next_++);
+  EXPECT_EQ(g_sent[0].rkey, 0x3003U);
+}
+
+/// Its remote_key is a tag, any number: the table is not asked.
+TEST_F(RdmaLaneKeysTest, TagsOfNoticesAreLeftAsTheyAre) {
+  for (Lane* const lane : {by_token_.get(), by_key_.get()}) {
+    const WorkRequest notice = request(Opcode::kNotify, 0xfffffffe);
+    const WorkRequest* const chain[] = {&notice};
+    ASSERT_EQ(lane->post(chain, next_++).taken, 1U);
+    ASSERT_EQ(g_sent[0].opcode, IBV_WR_SEND);
+    EXPECT_EQ(rdma::notice_from_wire(g_sent[0].notice).tag, 0xfffffffe);
+  }
+}
+
+TEST_F(RdmaLaneKeysTest, LaneWithoutTokensSendsKeysAsTheyAre) {
+  for (const Opcode opcode : kReaching) {
+    const WorkRequest alone = request(opcode, tokens_[0]);
+    const WorkRequest* const chain[] = {&alone};
+    ASSERT_EQ(by_key_->post(chain, next_++).taken, 1U);
+    EXPECT_EQ(g_sent[0].rkey, tokens_[0]);
+  }
 }
 
 }  // namespace

@@ -19,6 +19,22 @@ TEST(Introduction, RoundTripsAlsoWithPadding) {
   EXPECT_EQ(back->purpose, Purpose::kLane);
   EXPECT_EQ(back->ticket.session_id, introduction.ticket.session_id);
   EXPECT_EQ(back->ticket.secret, introduction.ticket.secret);
+  EXPECT_FALSE(back->lane) << "it was not said";
+}
+
+TEST(Introduction, LaneIsSaidFromOneAndNoneIsZero) {
+  Introduction introduction{.purpose = Purpose::kLane, .ticket = {}};
+  EXPECT_EQ(introduction.to_wire()[7], std::byte{0});
+  for (std::uint32_t lane = 0; lane < kLanesMax; ++lane) {
+    introduction.lane = lane;
+    EXPECT_EQ(introduction.to_wire()[7], static_cast<std::byte>(lane + 1));
+    EXPECT_EQ(Introduction::from_wire(introduction.to_wire()).value().lane, lane);
+  }
+  introduction.lane = kLanesMax;
+  EXPECT_FALSE(Introduction::from_wire(introduction.to_wire())) << "there are no more";
+  introduction.lane = 0;
+  introduction.purpose = Purpose::kControl;
+  EXPECT_FALSE(Introduction::from_wire(introduction.to_wire())) << "a control channel is none";
 }
 
 TEST(Introduction, EveryOtherHeaderIsRefused) {

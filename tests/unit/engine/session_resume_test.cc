@@ -23,6 +23,7 @@
 #include "fake_lane.h"
 #include "support/unique_fd.h"
 #include "transport/fault_core.h"
+#include "transport/key_table.h"
 
 namespace remora::detail {
 namespace {
@@ -85,6 +86,11 @@ struct Script {
   std::uint32_t transfer_bytes_max = 1024;  ///< of the next lane
   /// True: the request is not answered.
   std::function<bool(const Request&)> withheld = [](const Request&) { return false; };
+  bool by_lane = false;                                      ///< a key for each lane
+  int keyless_lanes = 0;                                     ///< of the eight there might be
+  std::uint64_t keyless_grant = 0;                           ///< gets none a second time
+  int strange_pages = 0;                                     ///< so many are of another grant
+  std::vector<std::shared_ptr<transport::KeyTable>> tables;  ///< of each connection
   /// Said right behind the Welcome of a resumed session, each after the one before is seen.
   std::deque<control::Event> behind_welcome;
 };
@@ -128,6 +134,11 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
     auto lane = std::make_unique<ResumedLane>(8, script_->transfer_bytes_max);
     script_->lanes.push_back(lane.get());
     return std::unique_ptr<transport::Lane>{std::move(lane)};
+  }
+  Status use_lane_keys(std::shared_ptr<transport::KeyTable> keys) noexcept override {
+    const std::lock_guard lock{script_->mutex};
+    script_->tables.push_back(std::move(keys));
+    return {};
   }
   Result<transport::AttachedGrant> attach(std::vector<transport::WireExtent> extents,
                                           std::vector<UniqueFd>, Rights) noexcept override {
@@ -174,6 +185,7 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
       welcome.set_keep_ms(10'000);
       welcome.set_lease_ms(script_->lease_ms);
       welcome.set_resumed(request.hello().has_resume());
+      welcome.set_lane_keys(script_->by_lane);
     } else if (request.has_open()) {
       control::OpenReply& opened = *reply.mutable_open();
       *opened.mutable_region() = control::to_message({.name = request.open().name(),
@@ -184,9 +196,18 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
                                                       .epoch = 1,
                                                       .extent_count = 1});
       opened.set_grant_id(script_->next_grant);
-      control::Extent& extent = *opened.add_extents();
-      extent.set_length_bytes(4096);
-      extent.set_key(static_cast<std::uint32_t>(script_->next_grant++));
+      fill(*opened.add_extents(), script_->next_grant++);
+    } else if (request.has_extents()) {
+      const std::uint64_t grant_id = request.extents().grant_id();
+      if (grant_id == script_->keyless_grant) {
+        *reply.mutable_failure() = control::to_failure(Error{Code::kLimitExceeded, "windows"});
+        return reply;
+      }
+      fill(*reply.mutable_extents()->add_extents(), grant_id);
+      if (script_->strange_pages > 0) {
+        --script_->strange_pages;
+        reply.mutable_extents()->mutable_extents(0)->set_length_bytes(8192);
+      }
     } else if (request.has_event_ack()) {
       reply.mutable_event_ack();
     } else if (request.has_ping()) {
@@ -197,6 +218,16 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
       reply.mutable_close();
     }
     return reply;
+  }
+
+  /// The key of grant g is g, or, by lane, connection * 10000 + g * 100 + lane.
+  void fill(control::Extent& extent, std::uint64_t grant_id) const {
+    extent.set_length_bytes(4096);
+    extent.set_key(static_cast<std::uint32_t>(grant_id));
+    if (!script_->by_lane) return;
+    for (int lane = 0; lane < 8 - script_->keyless_lanes; ++lane)
+      extent.add_lane_keys(static_cast<std::uint32_t>(connection_ * 10'000 + lane) +
+                           static_cast<std::uint32_t>(grant_id) * 100);
   }
 
   std::shared_ptr<Script> script_;
@@ -225,6 +256,9 @@ class SharedEndpoint final : public transport::ClientEndpoint {
                                                      std::uint32_t depth,
                                                      Deadline deadline) noexcept override {
     return real_->open_lane(ticket, depth, deadline);
+  }
+  Status use_lane_keys(std::shared_ptr<transport::KeyTable> keys) noexcept override {
+    return real_->use_lane_keys(std::move(keys));
   }
   Result<transport::AttachedGrant> attach(std::vector<transport::WireExtent> extents,
                                           std::vector<UniqueFd> descriptors,
@@ -306,6 +340,11 @@ class SessionResumeTest : public ::testing::Test {
   }
   bool told_soon(const std::string& what) {
     return soon([&] { return told() == what; });
+  }
+  /// What the table of that connection, from 1, says of a token on a lane.
+  std::uint32_t key_of(std::size_t connection, std::uint32_t token, std::size_t lane) {
+    const std::lock_guard lock{script_->mutex};
+    return transport::KeyTable::key_of(script_->tables.at(connection - 1)->of_lane(lane), token);
   }
   void note(char what, const SessionEvent& event) {
     {
@@ -577,6 +616,110 @@ TEST_F(SessionResumeTest, WhatWouldSettleItIsNotBelievedBeforeTheLanesAreGone) {
   EXPECT_EQ(session_->lost_reason(), Reason::kPeerGone);
   EXPECT_EQ(session_->settled(Clock::now() + std::chrono::milliseconds{50}).error().code(),
             Code::kTimedOut);
+}
+
+TEST_F(SessionResumeTest, KeysOfLanesAreAskedForAgainAndWhatWaitsGoesOnByThem) {
+  script_->by_lane = true;
+  start();
+  const Region first = open();
+  const Region second = open();
+  std::array<std::byte, 64> bytes{};
+  Queue queue = second.queue({.depth = 4}).value();
+  queue.write(ByteOffset{0}, bytes);
+  ASSERT_TRUE(queue.submit());
+  ASSERT_TRUE(last_lane()->soon_posted(1));
+  const std::uint32_t token = last_lane()->posted[0].request.remote_key;
+  EXPECT_EQ(key_of(1, token, 0), 10'200U) << "of the first connection, grant and lane";
+  EXPECT_EQ(script_->tables.at(0)->used(), 2U);
+  set_reachable(false);
+  hang_up();
+  ASSERT_TRUE(told_soon("I"));
+  EXPECT_EQ(queue.wait(1).size(), 1U) << "what was posted is lost";
+  queue.read(ByteOffset{0}, bytes);
+  ASSERT_TRUE(queue.submit());
+  set_reachable(true);
+  ASSERT_TRUE(told_soon("IR"));
+  const auto pages = asked(&Request::has_extents);
+  ASSERT_EQ(pages.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(pages[i].connection, 2);
+    EXPECT_EQ(pages[i].request.extents().grant_id(), i + 1);
+    EXPECT_EQ(pages[i].request.extents().first(), 0U);
+  }
+  ASSERT_EQ(script_->tables.size(), 2U);
+  EXPECT_EQ(script_->tables[0], script_->tables[1]) << "the tokens stay";
+  EXPECT_EQ(key_of(2, token, 0), 20'200U);
+  ASSERT_TRUE(last_lane()->soon_posted(1));
+  EXPECT_EQ(last_lane()->posted[0].request.remote_key, token);
+  last_lane()->finish(0);
+}
+
+TEST_F(SessionResumeTest, TokensGoBackWithTheirRegion) {
+  script_->by_lane = true;
+  start();
+  {
+    const Region region = open();
+    EXPECT_EQ(script_->tables.at(0)->used(), 1U);
+  }
+  EXPECT_TRUE(soon([&] { return script_->tables.at(0)->used() == 0; }));
+}
+
+TEST_F(SessionResumeTest, GrantThatGetsNoKeysIsRevokedAndOthersGoOn) {
+  script_->by_lane = true;
+  start();
+  const Region loses = open();
+  const Region stays = open();
+  {
+    const std::lock_guard lock{script_->mutex};
+    script_->keyless_grant = 1;
+  }
+  hang_up();
+  ASSERT_TRUE(told_soon("IR"));
+  std::array<std::byte, 64> bytes{};
+  const Status refused = loses.write(ByteOffset{0}, bytes);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kAccessRefused);
+  EXPECT_EQ(refused.error().reason(), Reason::kRevoked);
+  EXPECT_EQ(key_of(2, 1, 0), transport::KeyTable::kNoKey) << "it had one of a lane that is gone";
+  EXPECT_NE(key_of(2, 2, 0), transport::KeyTable::kNoKey);
+  Queue queue = stays.queue({.depth = 4}).value();
+  queue.write(ByteOffset{0}, bytes);
+  ASSERT_TRUE(queue.submit());
+  EXPECT_TRUE(last_lane()->soon_posted(1));
+  session_->fail(Reason::kPeerGone);
+}
+
+TEST_F(SessionResumeTest, KeysOfAnotherGrantAreNotTaken) {
+  script_->by_lane = true;
+  start();
+  const Region region = open();
+  script_->strange_pages = 1;
+  hang_up();
+  ASSERT_TRUE(told_soon("IR"));
+  EXPECT_EQ(asked(&Request::has_hello).size(), 3U) << "the second connection was of no use";
+  EXPECT_EQ(asked(&Request::has_extents).size(), 2U);
+}
+
+TEST_F(SessionResumeTest, GrantWithoutAKeyForEachLaneIsNotOpened) {
+  script_->by_lane = true;
+  script_->keyless_lanes = 8;
+  start();
+  const auto opened = session_->open("r", Rights::kAll, "test", deadline());
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code(), Code::kProtocol);
+  EXPECT_EQ(script_->tables.at(0)->used(), 0U);
+}
+
+TEST_F(SessionResumeTest, ServerThatChangesItsMindAboutKeysHasGivenTheSessionUp) {
+  start();
+  const Region region = open();
+  {
+    const std::lock_guard lock{script_->mutex};
+    script_->by_lane = true;
+  }
+  hang_up();
+  EXPECT_TRUE(told_soon("IL"));
+  EXPECT_EQ(session_->lost_reason(), Reason::kLapsed);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "../verbs/fake_verbs.h"
 #include "transport/rdma_protection.h"
@@ -282,7 +283,8 @@ TEST_F(WindowProbeTest, FailingCallsLeaveChecksUntested) {
 TEST_F(WindowProbeTest, ChoiceSaysWhatWasFound) {
   nic_.checks_end = false;
   const WindowFindings found = ask();
-  const DeviceProtection chosen = protection_of("fake0", config::RdmaProtection::kAuto, found);
+  const DeviceProtection chosen =
+      protection_of("fake0", config::RdmaProtection::kAuto, found).value();
   EXPECT_EQ(chosen.device, "fake0");
   EXPECT_EQ(chosen.mechanism, "registrations");
   EXPECT_NE(chosen.reason.find("range broken: a read"), std::string::npos) << chosen.reason;
@@ -290,10 +292,44 @@ TEST_F(WindowProbeTest, ChoiceSaysWhatWasFound) {
   EXPECT_EQ(chosen.checks[0].verdict, "broken");
   EXPECT_EQ(chosen.checks[1].verdict, "kept");
   const DeviceProtection told =
-      protection_of("fake0", config::RdmaProtection::kRegistrations, WindowFindings{});
+      protection_of("fake0", config::RdmaProtection::kRegistrations, WindowFindings{}).value();
   EXPECT_EQ(told.mechanism, "registrations");
   EXPECT_EQ(told.reason, "as configured");
   EXPECT_TRUE(told.checks.empty());
+}
+
+TEST_F(WindowProbeTest, WindowsAreTakenWhereTheyKeepClientsApart) {
+  const WindowFindings found = ask();
+  for (const auto& [wanted, mechanism] :
+       {std::pair{config::RdmaProtection::kAuto, kWindows},
+        std::pair{config::RdmaProtection::kWindows, kWindows},
+        std::pair{config::RdmaProtection::kWindowsUnchecked, kWindows},
+        std::pair{config::RdmaProtection::kRegistrations, kRegistrations}}) {
+    const DeviceProtection chosen = protection_of("fake0", wanted, found).value();
+    EXPECT_EQ(chosen.mechanism, mechanism) << config::to_string(wanted);
+    EXPECT_FALSE(chosen.reason.empty());
+  }
+}
+
+TEST_F(WindowProbeTest, WindowsThatDoNotAreAnErrorWhichSaysWhatToWrite) {
+  nic_.keeps_from_strangers = false;
+  const WindowFindings found = ask();
+  const auto refused = protection_of("mlx5_17", config::RdmaProtection::kWindows, found);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kUnsupported);
+  EXPECT_EQ(refused.error().subject(),
+            "transports.rdma_protection on mlx5_17: foreign invalidation broken: write auto");
+  // A check that was not made counts as little.
+  const auto untested =
+      protection_of("mlx5_17", config::RdmaProtection::kWindows, WindowFindings{});
+  ASSERT_FALSE(untested);
+  EXPECT_EQ(untested.error().subject(),
+            "transports.rdma_protection on mlx5_17: range untested: write auto");
+  const DeviceProtection unchecked =
+      protection_of("mlx5_17", config::RdmaProtection::kWindowsUnchecked, found).value();
+  EXPECT_EQ(unchecked.mechanism, kWindows);
+  EXPECT_NE(unchecked.reason.find("unchecked"), std::string::npos) << unchecked.reason;
+  EXPECT_NE(unchecked.reason.find("foreign invalidation broken"), std::string::npos);
 }
 
 }  // namespace

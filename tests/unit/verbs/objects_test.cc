@@ -253,6 +253,28 @@ TEST_F(MemoryWindow, MayBeMovedAndDroppedWhileBound) {
   EXPECT_FALSE(first.freed());
 }
 
+// Those that are gone are forgotten now and then; those that are there never.
+TEST_F(MemoryWindow, ManyOfOneRegionAllGoBeforeIt) {
+  auto pair = rig_->connected();
+  constexpr std::size_t kCount = 200;
+  std::vector<verbs::MemoryWindow> windows;
+  windows.reserve(kCount);
+  const auto bind = [&](verbs::MemoryWindow& window) {
+    auto batch = pair.start();
+    batch.bind_window(1, window, *bindable_, 0, 64, Access::kRemoteRead);
+    return batch.post();
+  };
+  for (std::size_t i = 0; i < kCount; ++i) {
+    auto gone = pair.allocate_window().value();
+    ASSERT_OK(bind(gone));
+    windows.push_back(pair.allocate_window().value());
+    for (int again = 0; again < 2; ++again) ASSERT_OK(bind(windows.back()));
+  }
+  bindable_.reset();
+  for (const verbs::MemoryWindow& window : windows) EXPECT_TRUE(window.freed());
+  EXPECT_EQ(fake_.uses("dealloc_mw"), 2 * static_cast<int>(kCount));
+}
+
 TEST_F(MemoryWindow, FailedFreeIsCounted) {
   const auto count = verbs::teardown_failure_count();
   {

@@ -61,8 +61,11 @@ enum class Availability : std::uint8_t {
 
 /// What keeps the clients of a server apart over rdma.
 enum class RdmaProtection : std::uint8_t {
-  kAuto,           ///< the device is asked at start what its memory windows are worth
+  kAuto,           ///< windows where the device keeps clients apart by them, else registrations
   kRegistrations,  ///< a registration for each grant, in a protection domain for each session
+  kWindows,        ///< memory windows; no start where the device does not keep clients apart
+  /// For tests alone: windows whatever the device says. Clients may reach what is another's.
+  kWindowsUnchecked,
 };
 
 /// Which data paths the server offers.
@@ -205,6 +208,9 @@ struct Limits {
   /// Registrations of memory with RDMA devices at once: one for each extent of a region that is
   /// open, one for each lane and one for each control channel. 0: what the device can do.
   std::uint32_t registrations_max = 0;
+  /// Memory windows of RDMA devices at once, where those keep clients apart: for each extent of a
+  /// region that is open, one for each lane of the session. 0: what the device can do.
+  std::uint32_t windows_max = 0;
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };

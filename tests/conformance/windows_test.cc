@@ -1,0 +1,438 @@
+/// Grants as memory windows, on a server that uses them whatever its device says of them: what is
+/// bound and what goes, which lane a key is for, and sessions that come back. What a device does
+/// not keep (rxe of Linux 6.1: the end of a window, and strangers who take it away) is not asked
+/// here: protection_test does, of servers whose device keeps all of it.
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <remora/metrics/registry.h>
+#include <remora/remora.h>
+#include <remora/testing/fault_transport.h>
+#include <remora/verbs/verbs.h>
+
+#include "control/messages.h"
+#include "raw_session.h"
+#include "support/expect.h"
+#include "support/pattern.h"
+#include "support/resources.h"
+#include "support/runtime_dir.h"
+#include "support/server.h"
+#include "support/transport.h"
+#include "transport/rdma_protection.h"
+
+namespace remora::test {
+namespace {
+
+using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
+using transport::Opcode;
+
+/// A few hundred KiB, so that the regions here have several extents.
+constexpr std::uint64_t kWindowPieceBytes = 256_KiB;
+constexpr std::uint64_t kWindowPoolBytes = 8_MiB;
+
+class WindowsTest : public ::testing::TestWithParam<TransportKind> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_unavailable(GetParam()); !reason.empty()) {
+      if (device_required()) FAIL() << reason;
+      GTEST_SKIP() << reason;
+    }
+    (void)verbs::connection_manager_devices();  // open from then on, as long as the process lives
+    baseline_ = Resources::settled();
+    failures_ = verbs::teardown_failure_count();
+  }
+  void TearDown() override {
+    if (!server_) return;
+    server_->stop();
+    server_.reset();
+    EXPECT_TRUE(back_at(*baseline_)) << "queue pairs, windows, registrations";
+    EXPECT_EQ(verbs::teardown_failure_count(), failures_);
+  }
+  [[nodiscard]] static config::ServerConfig configuration() {
+    config::ServerConfig config = server_config(
+        GetParam(), {.pool_bytes = kWindowPoolBytes, .piece_bytes = kWindowPieceBytes});
+    config.transports.rdma_protection = config::RdmaProtection::kWindowsUnchecked;
+    return config;
+  }
+  void start(const config::ServerConfig& config) {
+    server_.emplace(Server::start(config).value());
+    address_ = {listen_address(GetParam()), server_->port()};
+  }
+  RegionInfo make(const std::string& name, std::uint64_t size_bytes, bool shm = false) {
+    RegionSpec spec;
+    spec.name = name;
+    spec.size_bytes = size_bytes;
+    spec.shm = shm;
+    return server_->create_region(spec).value();
+  }
+  [[nodiscard]] std::string uri(const std::string& region) const {
+    return "remora://" + address_.host + ":" + std::to_string(address_.port) + "/" + region +
+           "?transport=" + std::string{to_string(GetParam())};
+  }
+  [[nodiscard]] RawSession raw(RawSession::LaneKeys keys = RawSession::LaneKeys::kAlways) const {
+    return RawSession{address_, GetParam(), nullptr, keys};
+  }
+  [[nodiscard]] double gauge(const char* name) const {
+    const auto sum = server_->registry().sum(name, {});
+    return sum ? *sum : -1.0;
+  }
+  [[nodiscard]] double windows() const { return gauge("remora_server_windows"); }
+  [[nodiscard]] double registrations() const { return gauge("remora_server_registrations"); }
+  template <typename Condition>
+  static bool soon(Condition condition) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+    while (!condition() && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    return condition();
+  }
+
+  std::optional<Resources> baseline_;
+  std::uint64_t failures_ = 0;
+  std::optional<Server> server_;
+  ServerAddress address_;
+};
+
+TEST_P(WindowsTest, EachExtentIsAWindowOnEachLaneAndAllOfThemGo) {
+  start(configuration());
+  const auto status = nlohmann::json::parse(server_->status_json());
+  EXPECT_EQ(status.at("devices").at(0).at("protection").at("mechanism"), "windows");
+  constexpr double kPieces = kWindowPoolBytes / kWindowPieceBytes;
+  EXPECT_EQ(registrations(), kPieces) << "the pool, once";
+  const auto extents = static_cast<double>(make("long", 1_MiB).extent_count);
+  ASSERT_GE(extents, 4.0);
+  {
+    constexpr std::uint32_t kLanes = 3;
+    auto engine = Engine::open({.lanes = kLanes}).value();
+    std::optional<Region> region = engine.open_region(uri("long"), Rights::kAll).value();
+    EXPECT_EQ(windows(), kLanes * extents);
+    EXPECT_EQ(registrations(), kPieces + 1 + kLanes) << "a control channel, and lanes";
+    // By every lane, over every extent.
+    const std::vector<std::byte> written = noise(1_MiB, 7);
+    std::vector<std::byte> seen(1_MiB);
+    for (std::uint32_t i = 0; i < kLanes; ++i) {
+      Queue queue = region->queue({.depth = 64}).value();
+      for (std::uint64_t at = 0; at < 1_MiB; at += 64_KiB)
+        queue.write(ByteOffset{at}, std::span{written}.subspan(at, 64_KiB));
+      queue.barrier();
+      for (std::uint64_t at = 0; at < 1_MiB; at += 64_KiB)
+        queue.read(ByteOffset{at}, std::span{seen}.subspan(at, 64_KiB));
+      ASSERT_TRUE(ok(queue.submit()));
+      for (std::size_t done = 0; done < 32;)
+        for (const Completion& completion : queue.wait(1)) {
+          ASSERT_TRUE(completion.ok()) << completion.error();
+          ++done;
+        }
+      EXPECT_TRUE(same_bytes(seen, written));
+      std::fill(seen.begin(), seen.end(), std::byte{0});
+    }
+    EXPECT_TRUE(ok(region->write_zeroes(ByteOffset{0}, 8)));
+    EXPECT_EQ(region->fetch_add(ByteOffset{0}, 5).value(), 0U);
+    EXPECT_EQ(region->compare_swap(ByteOffset{0}, 5, 6).value(), 5U);
+    EXPECT_TRUE(ok(region->flush_visible()));
+    region.reset();
+    EXPECT_TRUE(soon([&] { return windows() == 0.0; })) << "the grant has gone";
+    for (int i = 0; i < 8; ++i) {
+      auto again = engine.open_region(uri("long"), Rights::kRead);
+      ASSERT_TRUE(again) << again.error();
+      EXPECT_EQ(windows(), kLanes * extents);
+    }
+  }
+  EXPECT_TRUE(soon([&] { return registrations() == kPieces && windows() == 0.0; }));
+}
+
+TEST_P(WindowsTest, KeyIsOfItsOwnLaneAndNobodyElses) {
+  start(configuration());
+  make("target", 64_KiB);
+  RawSession owner = raw();
+  ASSERT_TRUE(owner.has_lane_keys());
+  const RawSession::Grant grant = owner.open("target", Rights::kAll);
+  ASSERT_EQ(grant.lane_keys.lanes, 1U);
+  const auto [start, length, address, key] = grant.extents[0];
+  EXPECT_EQ(key, grant.lane_keys.keys[0]);
+  for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite, Opcode::kFetchAdd}) {
+    RawSession thief = raw();
+    (void)thief.open("target", Rights::kAll);
+    EXPECT_EQ(thief.run(opcode, address, key, 8), CompletionStatus::kRemoteAccessError);
+  }
+  // Nor of another lane of the same session.
+  {
+    RawSession two = raw();
+    const auto second = two.open_lane();
+    const RawSession::Grant both = two.open("target", Rights::kAll);
+    ASSERT_EQ(both.lane_keys.lanes, 2U);
+    ASSERT_NE(both.lane_keys.keys[0], both.lane_keys.keys[1]);
+    EXPECT_EQ(two.run_on(*second, Opcode::kWrite, both.extents[0].remote_address,
+                         both.lane_keys.keys[1], 8),
+              CompletionStatus::kSuccess);
+    EXPECT_EQ(two.run_on(*second, Opcode::kWrite, both.extents[0].remote_address,
+                         both.lane_keys.keys[0], 8),
+              CompletionStatus::kRemoteAccessError);
+    second->close();
+  }
+  EXPECT_EQ(owner.run(Opcode::kRead, address, key, 64), CompletionStatus::kSuccess);
+}
+
+TEST_P(WindowsTest, WindowAllowsWhatItsGrantDoes) {
+  start(configuration());
+  make("target", 64_KiB);
+  struct Forbidden {
+    Rights rights;
+    Opcode opcode;
+  };
+  for (const Forbidden each :
+       {Forbidden{Rights::kRead, Opcode::kWrite}, Forbidden{Rights::kRead, Opcode::kFetchAdd},
+        Forbidden{Rights::kWrite, Opcode::kRead},
+        Forbidden{Rights::kReadWrite, Opcode::kFetchAdd}}) {
+    RawSession session = raw();
+    const auto [start, length, address, key] = session.open("target", each.rights).extents[0];
+    EXPECT_EQ(session.run(each.opcode, address, key, 8), CompletionStatus::kRemoteAccessError)
+        << static_cast<int>(each.rights) << " " << static_cast<int>(each.opcode);
+  }
+}
+
+TEST_P(WindowsTest, WindowOfAClosedGrantIsOfNoUse) {
+  start(configuration());
+  make("target", 64_KiB);
+  RawSession session = raw();
+  const RawSession::Grant grant = session.open("target", Rights::kAll);
+  const auto [start, length, address, key] = grant.extents[0];
+  ASSERT_EQ(session.run(Opcode::kRead, address, key, 64), CompletionStatus::kSuccess);
+  session.close(grant);
+  EXPECT_EQ(windows(), 0.0);
+  EXPECT_EQ(session.run(Opcode::kRead, address, key, 64), CompletionStatus::kRemoteAccessError);
+}
+
+TEST_P(WindowsTest, LaneThatComesLaterGetsItsKeysWhenTheyAreAskedFor) {
+  start(configuration());
+  make("target", 64_KiB);
+  RawSession session = raw();
+  const RawSession::Grant grant = session.open("target", Rights::kAll);
+  const auto late = session.open_lane();
+  EXPECT_EQ(windows(), 1.0);
+  const RawSession::Grant again = session.ask_again(grant);
+  EXPECT_EQ(windows(), 2.0);
+  ASSERT_EQ(again.lane_keys.lanes, 2U);
+  EXPECT_EQ(again.lane_keys.keys[0], grant.lane_keys.keys[0]) << "what it had stays";
+  const std::uint64_t address = grant.extents[0].remote_address;
+  EXPECT_EQ(session.run_on(*late, Opcode::kWrite, address, again.lane_keys.keys[1], 64),
+            CompletionStatus::kSuccess);
+  EXPECT_EQ(session.run(Opcode::kRead, address, again.lane_keys.keys[0], 64),
+            CompletionStatus::kSuccess);
+  (void)session.ask_again(grant);
+  EXPECT_EQ(windows(), 2.0) << "nothing was missing";
+  late->close();
+}
+
+TEST_P(WindowsTest, ClientThatDoesNotSayThatItCanGetsARegistration) {
+  start(configuration());
+  make("target", 64_KiB);
+  RawSession old = raw(RawSession::LaneKeys::kNever);
+  EXPECT_FALSE(old.has_lane_keys());
+  const double before = registrations();
+  const RawSession::Grant grant = old.open("target", Rights::kAll);
+  EXPECT_EQ(grant.lane_keys.lanes, 0U);
+  EXPECT_EQ(windows(), 0.0);
+  EXPECT_EQ(registrations(), before + 1);
+  const auto [start, length, address, key] = grant.extents[0];
+  const auto second = old.open_lane();
+  for (transport::Lane* const lane : {&old.lane(), second.get()})
+    EXPECT_EQ(old.run_on(*lane, Opcode::kWrite, address, key, 64), CompletionStatus::kSuccess);
+  // And is kept from what is beyond it.
+  EXPECT_EQ(old.run(Opcode::kRead, address + length, key, 8), CompletionStatus::kRemoteAccessError);
+  second->close();
+}
+
+TEST_P(WindowsTest, WindowsAreCountedAndBounded) {
+  constexpr std::uint32_t kMost = 6;
+  config::ServerConfig config = configuration();
+  config.limits.windows_max = kMost;
+  start(config);
+  make("small", 64_KiB);
+  const std::uint64_t extents = make("long", 768_KiB).extent_count;
+  ASSERT_GE(2 * extents, kMost - 1);
+  auto engine = Engine::open({.lanes = 2}).value();
+  std::optional<Region> small = engine.open_region(uri("small"), Rights::kAll).value();
+  EXPECT_EQ(windows(), 2.0);
+  const auto refused = engine.open_region(uri("long"), Rights::kAll);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kLimitExceeded) << refused.error();
+  EXPECT_EQ(refused.error().subject(), "limits.windows_max") << refused.error();
+  EXPECT_EQ(refused.error().asked(), 2 + 2 * extents);
+  EXPECT_EQ(refused.error().allowed(), kMost);
+  EXPECT_EQ(windows(), 2.0) << "a refusal takes nothing";
+  EXPECT_TRUE(small->fetch_add(ByteOffset{0}, 1));
+  for (int i = 0; i < 8; ++i) {
+    small.reset();
+    auto again = engine.open_region(uri("small"), Rights::kAll);
+    ASSERT_TRUE(again) << again.error();
+    small.emplace(std::move(*again));
+  }
+  EXPECT_EQ(windows(), 2.0);
+}
+
+TEST_P(WindowsTest, SessionComesBackWithOtherKeysAndTheSameGrants) {
+  config::ServerConfig config = configuration();
+  start(config);
+  auto faults = testing::FaultTransport::create().value();
+  std::atomic<int> resumed{0};
+  EngineOptions options{.lanes = 2};
+  options.handlers.on_resumed = [&](const SessionEvent& /*event*/) { ++resumed; };
+  options.faults = faults.hook();
+  auto engine = Engine::open(options).value();
+  std::vector<Region> regions;
+  constexpr std::size_t kRegions = 5;
+  for (std::size_t i = 0; i < kRegions; ++i) {
+    const std::string name = "r" + std::to_string(i);
+    make(name, 512_KiB);
+    regions.push_back(engine.open_region(uri(name), Rights::kAll).value());
+  }
+  const double all = windows();
+  for (int round = 1; round <= 3; ++round) {
+    faults.lose_connections();
+    ASSERT_TRUE(soon([&] { return resumed == round; }));
+    EXPECT_EQ(windows(), all) << "those of the old lanes are gone";
+    for (std::size_t i = 0; i < kRegions; ++i) {
+      EXPECT_EQ(regions[i].fetch_add(ByteOffset{8}, 1).value(),
+                static_cast<std::uint64_t>(round - 1));
+      const std::vector<std::byte> written = noise(512_KiB - 16, i + 1);
+      ASSERT_TRUE(ok(regions[i].write(ByteOffset{16}, written)));
+      std::vector<std::byte> seen(written.size());
+      server_->view("r" + std::to_string(i)).value().read(ByteOffset{16}, seen).value();
+      EXPECT_TRUE(same_bytes(seen, written));
+    }
+  }
+}
+
+/// More than the lanes' send queues take at once, and more than a message of extents does.
+TEST_P(WindowsTest, RegionOfManyExtentsIsBoundInChainsAndToldOfInPagesAlsoAfterAResume) {
+  constexpr std::uint64_t kSmallPiece = 16_KiB;
+  config::ServerConfig config = configuration();
+  config.pool.piece_bytes = kSmallPiece;
+  start(config);
+  const auto extents = make("long", 4_MiB).extent_count;
+  ASSERT_GT(extents, control::kExtentsPerPage);
+  auto faults = testing::FaultTransport::create().value();
+  std::atomic<int> resumed{0};
+  EngineOptions options{.lanes = 2};
+  options.handlers.on_resumed = [&](const SessionEvent& /*event*/) { ++resumed; };
+  options.faults = faults.hook();
+  auto engine = Engine::open(options).value();
+  const Region region = engine.open_region(uri("long"), Rights::kAll).value();
+  EXPECT_EQ(windows(), 2.0 * static_cast<double>(extents));
+  for (int round = 0; round < 2; ++round) {
+    const std::vector<std::byte> written = noise(4_MiB, static_cast<unsigned>(round) + 20);
+    ASSERT_TRUE(ok(region.write(ByteOffset{0}, written)));
+    std::vector<std::byte> seen(written.size());
+    server_->view("long").value().read(ByteOffset{0}, seen).value();
+    EXPECT_TRUE(same_bytes(seen, written));
+    if (round == 1) break;
+    faults.lose_connections();
+    ASSERT_TRUE(soon([&] { return resumed == 1; }));
+    EXPECT_EQ(windows(), 2.0 * static_cast<double>(extents));
+  }
+}
+
+/// What waits while there is no connection is posted by the keys of the next.
+TEST_P(WindowsTest, OperationThatWaitedForTheNextConnectionFindsItsMemory) {
+  start(configuration());
+  make("target", 512_KiB);
+  auto faults = testing::FaultTransport::create().value();
+  EngineOptions options{.lanes = 1};
+  std::atomic<int> interrupted{0};
+  options.handlers.on_interrupted = [&](const SessionEvent& /*event*/) { ++interrupted; };
+  options.faults = faults.hook();
+  auto engine = Engine::open(options).value();
+  const Region region = engine.open_region(uri("target"), Rights::kAll).value();
+  faults.refuse_connects_for(std::chrono::hours{1});
+  faults.lose_connections();
+  ASSERT_TRUE(soon([&] { return interrupted == 1; }));
+  const std::vector<std::byte> written = noise(512_KiB, 3);
+  Queue queue = region.queue({.depth = 8, .deadline = std::chrono::seconds{20}}).value();
+  queue.write(ByteOffset{0}, written);
+  ASSERT_TRUE(ok(queue.submit()));
+  faults.refuse_connects_for(std::chrono::milliseconds{0});
+  std::size_t done = 0;
+  for (const Completion& completion : queue.wait(1)) {
+    EXPECT_TRUE(completion.ok()) << completion.error();
+    ++done;
+  }
+  EXPECT_EQ(done, 1U);
+  std::vector<std::byte> seen(written.size());
+  server_->view("target").value().read(ByteOffset{0}, seen).value();
+  EXPECT_TRUE(same_bytes(seen, written));
+}
+
+/// A region with memory of its own, beside a pool whose pages devices know.
+TEST_P(WindowsTest, OwnMemoryOfARegionIsRegisteredWithItsGrant) {
+  const RuntimeDir folder;
+  config::ServerConfig config = configuration();
+  config.transports.shm = config::Availability::kRequired;
+  start(config);
+  make("shared", 512_KiB, true);
+  make("plain", 512_KiB);
+  auto engine = Engine::open({.lanes = 1}).value();
+  const Region plain = engine.open_region(uri("plain"), Rights::kAll).value();
+  const double before = registrations();
+  std::optional<Region> shared = engine.open_region(uri("shared"), Rights::kAll).value();
+  EXPECT_EQ(registrations(), before + 1);
+  const std::vector<std::byte> written = noise(512_KiB, 9);
+  ASSERT_TRUE(ok(shared->write(ByteOffset{0}, written)));
+  std::vector<std::byte> seen(written.size());
+  server_->view("shared").value().read(ByteOffset{0}, seen).value();
+  EXPECT_TRUE(same_bytes(seen, written));
+  shared.reset();
+  EXPECT_TRUE(soon([&] { return registrations() == before; }));
+  ASSERT_TRUE(ok(server_->remove_region("shared", Removal::kNow)));
+  // What the removed region reserved of the pool is the NIC's as before: nothing was exchanged.
+  constexpr std::uint64_t kAllElse = kWindowPoolBytes - 512_KiB;
+  RegionSpec spec;
+  spec.name = "next";
+  spec.size_bytes = kAllElse;
+  bool made = false;  // once what was removed has been zeroed
+  ASSERT_TRUE(soon([&] { return made = made || server_->create_region(spec); }));
+  const Region next = engine.open_region(uri("next"), Rights::kAll).value();
+  const std::vector<std::byte> all = noise(kAllElse, 11);
+  ASSERT_TRUE(ok(next.write(ByteOffset{0}, all)));
+  seen.assign(all.size(), std::byte{0});
+  server_->view("next").value().read(ByteOffset{0}, seen).value();
+  EXPECT_TRUE(same_bytes(seen, all));
+}
+
+TEST_P(WindowsTest, WindowsThatAreAskedForByNameNeedADeviceThatKeepsThem) {
+  const auto devices = verbs::connection_manager_devices().value();
+  const auto found =
+      transport::rdma::probe_windows(devices[0], verbs::deadline_in(std::chrono::seconds{10}));
+  // `rdma: auto` is no reason to do without what was asked for.
+  for (const auto wanted : {config::Availability::kRequired, config::Availability::kAuto}) {
+    config::ServerConfig config = configuration();
+    config.transports.rdma = wanted;
+    config.transports.tcp = config::Availability::kAuto;
+    config.transports.rdma_protection = config::RdmaProtection::kWindows;
+    const auto started = Server::start(config);
+    if (found.all_kept()) {
+      EXPECT_TRUE(started);
+      continue;
+    }
+    ASSERT_FALSE(started);
+    EXPECT_EQ(started.error().code(), Code::kUnsupported) << started.error();
+    EXPECT_TRUE(started.error().subject().starts_with("transports.rdma_protection on "))
+        << started.error();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Windows, WindowsTest, ::testing::Values(TransportKind::kRdma),
+                         [](const auto& parameter) {
+                           return std::string{to_string(parameter.param)};
+                         });
+
+}  // namespace
+}  // namespace remora::test
