@@ -37,7 +37,7 @@ TEST_P(LockTest, IsHeldByOneUntilItIsReleased) {
   EXPECT_TRUE(ok(held.release()));
   EXPECT_TRUE(ok(held.release()));
   EXPECT_TRUE(fails_with(held.renew(), Code::kClosed));
-  const Held next = lock.acquire(1s).value();
+  const Held next = lock.acquire(20s).value();
   EXPECT_EQ(next.token(), 2U);
 }
 
@@ -48,13 +48,13 @@ TEST_P(LockTest, GoesWithItsHolder) {
 }
 
 TEST_P(LockTest, RenewedLockIsNotTaken) {
-  const Lock lock = Lock::open(make_region(), ByteOffset{0}, {.ttl = 2s}).value();
+  const Lock lock = Lock::open(make_region(), ByteOffset{0}, {.ttl = 5s}).value();
   Held held = lock.try_acquire().value();
   std::atomic<bool> over{false};
   std::thread renewing{[&] {
     for (; !over; std::this_thread::sleep_for(20ms)) EXPECT_TRUE(ok(held.renew()));
   }};
-  EXPECT_TRUE(fails_with(lock.acquire(5s), Code::kTimedOut));
+  EXPECT_TRUE(fails_with(lock.acquire(8s), Code::kTimedOut));
   over = true;
   renewing.join();
   EXPECT_TRUE(ok(held.region().fetch_add(ByteOffset{8}, 1)));

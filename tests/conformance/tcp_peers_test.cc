@@ -19,6 +19,7 @@
 #include <remora/verbs/address.h>
 
 #include "raw_session.h"
+#include "support/eventually.h"
 #include "support/expect.h"
 #include "support/pattern.h"
 #include "support/runtime_dir.h"
@@ -36,7 +37,7 @@ using transport::tcp::FrameHeader;
 using transport::tcp::Introduction;
 using transport::tcp::Purpose;
 
-constexpr std::chrono::seconds kHandshake{1};
+constexpr std::chrono::seconds kHandshake{3};
 
 /// A connection to the server that does what the test says.
 class Stranger {
@@ -147,7 +148,7 @@ TEST_F(TcpPeersTest, SilenceIsHungUpOnAfterTheHandshakeTimeout) {
   for (const Stranger* stranger : {&silent, &slow, &welcome_and_silent, &half_a_hello}) {
     const auto took = stranger->hung_up();
     ASSERT_TRUE(took);
-    EXPECT_LE(*took, kHandshake + 2s);
+    EXPECT_LE(*took, kHandshake + 20s);
   }
   EXPECT_TRUE(soon_sessions(0));
 }
@@ -380,8 +381,9 @@ TEST_F(TcpPeersTest, ServerCountsWhatItServes) {
     ASSERT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1)));
     ASSERT_TRUE(ok(region.compare_swap(ByteOffset{0}, 9, 1)));
   }
-  for (int i = 0; i < 200 && counted("remora_server_tcp_operations_total", "cas") == 0; ++i)
-    std::this_thread::sleep_for(10ms);
+  // By the server's thread, after it has answered; in this order.
+  EXPECT_TRUE(
+      eventually([&] { return counted("remora_server_tcp_operations_total", "cas") != 0; }));
   EXPECT_EQ(counted("remora_server_tcp_operations_total", "write"), 3U);
   EXPECT_EQ(counted("remora_server_tcp_operations_total", "read"), 5U);
   EXPECT_EQ(counted("remora_server_tcp_operations_total", "add"), 1U);

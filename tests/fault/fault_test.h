@@ -13,6 +13,7 @@
 #include <remora/remora.h>
 
 #include "processes.h"
+#include "support/eventually.h"
 #include "support/expect.h"
 #include "support/pattern.h"
 #include "support/resources.h"

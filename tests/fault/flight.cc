@@ -29,7 +29,7 @@ using Memory = FlightMemory;
 constexpr Milliseconds kWatched{400};          // in which nothing may complete
 constexpr Milliseconds kBreakAfter{500};       // deadline of the operation that breaks the lane
 constexpr Milliseconds kDeadline{15'000};      // of the others: the link is whole again long before
-constexpr Milliseconds kGraceOfVerdict{2000};  // I3
+constexpr Milliseconds kGraceOfVerdict{5000};  // I3: 2 s, and what an emulated guest may add
 constexpr Milliseconds kSentWithin{5000};
 
 /// What is held back, as vm-link says it at the client's end.

@@ -43,6 +43,8 @@ TEST_P(LaneTest, CutMidTransfer) {
   const std::uint64_t count = rounds(20, 200);
   for (std::uint64_t round = 0; round < count; ++round) {
     pause_for_a_while(30ms, 150ms);
+    // Its control connection and its lane: the session is there again.
+    ASSERT_TRUE(test::eventually([&] { return proxy().pairs() == 2; }));
     if (round % 2 == 0)
       proxy().cut_all();
     else

@@ -1,5 +1,7 @@
 /// The load notices what it is there to notice: each lie about a region is one that it reports.
 
+#include <atomic>
+#include <chrono>
 #include <gmock/gmock.h>
 #include <thread>
 
@@ -10,6 +12,7 @@
 namespace remora::fault {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using testing::HasSubstr;
 
 class LoadTest : public FaultTest {
@@ -26,10 +29,17 @@ class LoadTest : public FaultTest {
     load.uri = uri("t0", server.port());
     load.fresh = true;
     load.rate = over_rdma() ? 1000 : 4000;
-    load.duration = over_rdma() ? 6s : 1s;
+    load.duration = 60s;
     const RegionView view = server.view("t0").value();
+    // For a while after the lie, whenever that was.
+    const auto after = over_rdma() ? 4s : 1s;
+    std::atomic<Clock::time_point> until{Clock::time_point::max()};
     LoadReport report = run_load(
-        load, [] { return false; }, [&] { lie(view); });
+        load, [&] { return Clock::now() >= until.load(); },
+        [&] {
+          lie(view);
+          until = Clock::now() + after;
+        });
     server.stop();
     return report;
   }

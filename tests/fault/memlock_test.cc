@@ -24,7 +24,7 @@ class MemlockTest : public FaultTest {
 };
 
 TEST_P(MemlockTest, ServerThatMayPinNoMoreRefusesRegionsAndServesThoseItHas) {
-  LoadProcess& load = start_load("t0", {"fresh=1", "rate=100"});
+  LoadProcess& load = start_load("t0", {"fresh=1", "rate=100", "deadline=20000"});
   const std::uint64_t count_of_rounds = exactly_rounds(2, 20);
   for (std::uint64_t round = 0; round < count_of_rounds; ++round) {
     const Engine engine = plain_engine();

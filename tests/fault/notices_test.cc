@@ -28,8 +28,19 @@ class NoticesTest : public FaultTest {
   };
   Flood flood(const Region& region) {
     Flood seen;
-    Queue queue = region.queue({.depth = 64, .deadline = deadline()}).value();
     const std::vector<std::byte> word(8);
+    {
+      // There are receives for these, however late the server is.
+      Queue queue = region.queue({.depth = kReceives, .deadline = 20s}).value();
+      for (; seen.sent < kReceives; ++seen.sent)
+        queue.write_notify(ByteOffset{64}, word, static_cast<std::uint32_t>(first_ + seen.sent),
+                           seen.sent);
+      EXPECT_TRUE(test::ok(queue.submit()));
+      for (const Completion& completion : queue.wait(kReceives))
+        EXPECT_TRUE(completion.ok()) << completion.error();
+      seen.ok.assign(kReceives, true);
+    }
+    Queue queue = region.queue({.depth = 64, .deadline = deadline()}).value();
     while (seen.failed.empty() && seen.sent < kMost) {
       const auto began = Clock::now();
       while (!queue.full()) {
@@ -79,13 +90,15 @@ class NoticesTest : public FaultTest {
     EXPECT_EQ(repeated, 0U) << "I2: notices were handled more than once";
   }
 
+  /// Of a session, at the least.
+  static constexpr std::uint64_t kReceives = 32;
   /// Far more than the server keeps, in its queue pairs and before its application.
   static constexpr std::uint64_t kMost = 4096;
   std::uint64_t first_ = 0;  ///< number of the round's first notice
 };
 
 TEST_P(NoticesTest, ThatNobodyTakesHoldUpTheirClientUntilItsDeadlines) {
-  LoadProcess& neighbour = start_load("t0", {"fresh=1", "rate=200"});
+  LoadProcess& neighbour = start_load("t0", {"fresh=1", "rate=200", "deadline=20000"});
   EngineOptions options;
   options.control_deadline = 10s;
   const Engine engine = Engine::open(options).value();
@@ -104,7 +117,6 @@ TEST_P(NoticesTest, ThatNobodyTakesHoldUpTheirClientUntilItsDeadlines) {
     for (const auto& [code, count_of_code] : seen.failed) all.failed[code] += count_of_code;
     all.longest_verdict_ms = std::max(all.longest_verdict_ms, seen.longest_ms);
     EXPECT_FALSE(seen.failed.empty()) << "nothing was held up: the receives did not run out";
-    EXPECT_GE(acknowledged, 32U) << "as many as there are receives";
     ASSERT_EQ(server().ask("notices go"), "ok");
     // It goes on by itself.
     EXPECT_TRUE(ok(region.settled(20s)));

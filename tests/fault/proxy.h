@@ -22,6 +22,11 @@ class TcpProxy {
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   /// Connections that were accepted so far.
   [[nodiscard]] std::uint64_t accepted() const noexcept { return accepted_; }
+  /// Connections that go through it now.
+  [[nodiscard]] std::size_t pairs() const {
+    const std::lock_guard lock{mutex_};
+    return pairs_.size();
+  }
   /// Resets every connection, both ways.
   void cut_all();
   /// Resets one of them, the `which`th modulo their number. False: there is none.
@@ -57,7 +62,7 @@ class TcpProxy {
   std::atomic<std::uint64_t> slow_{0};
   std::atomic<bool> silent_{false};
   std::atomic<bool> over_{false};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::list<Pair> pairs_;
   std::thread thread_;
 };

@@ -264,7 +264,7 @@ class RdmaPeersTest : public FaultTest {
     before_ = device_objects();
   }
   [[nodiscard]] FaultServerOptions server_options() const override {
-    return {.regions = 2, .handshake = 1s};
+    return {.regions = 2, .handshake = 3s};
   }
   using Objects = std::map<std::string, std::int64_t>;
   /// Of all processes.
@@ -289,7 +289,9 @@ class RdmaPeersTest : public FaultTest {
     const std::string address = test::listen_address(transport());
     CraftyServer server{address, step, pause};
     EngineOptions options;
-    options.control_deadline = kPatience;
+    const std::chrono::milliseconds patience =
+        step == ServerStep::kRejects ? 10 * kPatience : kPatience;
+    options.control_deadline = patience;
     options.operation_deadline = kPatience;
     options.reconnect_for = 0s;
     options.lanes = 4;
@@ -299,7 +301,7 @@ class RdmaPeersTest : public FaultTest {
         "remora://" + address + ":" + std::to_string(server.port()) + "/t1?transport=rdma",
         Rights::kAll);
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
-    EXPECT_LE(took, kPatience + kGrace) << "I3";
+    EXPECT_LE(took, patience + kGrace) << "I3";
     ASSERT_FALSE(opened.ok());
     const Code code = opened.error().code();
     if (is_silent(step)) {
@@ -325,7 +327,8 @@ class RdmaPeersTest : public FaultTest {
 
 TEST_P(RdmaPeersTest, ClientsThatGoAtEachStepLeaveNothingBehind) {
   constexpr auto kSteps = static_cast<std::uint64_t>(ClientStep::kCount);
-  LoadProcess& neighbour = start_load("t0", {"fresh=1", "rate=50", "queues=1", "threads=1"});
+  LoadProcess& neighbour =
+      start_load("t0", {"fresh=1", "rate=50", "queues=1", "threads=1", "deadline=20000"});
   const std::uint64_t count_of_rounds = exactly_rounds(22, 200);
   LoadReport gone;
   for (std::uint64_t round = 0; round < count_of_rounds; ++round) {

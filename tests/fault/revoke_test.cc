@@ -10,7 +10,7 @@ namespace {
 class RevokeTest : public FaultTest {
  protected:
   [[nodiscard]] FaultServerOptions server_options() const override {
-    return {.regions = 2, .grace = over_rdma() ? 5s : 2s};
+    return {.regions = 2, .grace = 10s};
   }
 };
 

@@ -20,7 +20,7 @@ constexpr std::int64_t kHeapGrowthMost = 1 << 20;
 class SoakTest : public FaultTest {
  protected:
   [[nodiscard]] FaultServerOptions server_options() const override {
-    return {.regions = 2, .lease = 2s, .keep = 1s, .grace = 2s};
+    return {.regions = 2, .lease = 2s, .keep = 1s, .grace = 10s};
   }
 
   struct Disaster {

@@ -30,7 +30,7 @@ void start_tbb_workers() {
   std::atomic<int> met{0};
   // A thread that waits here for the others makes room for no second task.
   const auto meet = [&](int) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
     for (++met; met < most && std::chrono::steady_clock::now() < until;) std::this_thread::yield();
   };
   arena.execute([&] { tbb::parallel_for(0, most, 1, meet, tbb::simple_partitioner{}); });

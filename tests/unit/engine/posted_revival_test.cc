@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "posted_driver_fixture.h"
+#include "support/eventually.h"
 #include "support/unique_fd.h"
 
 namespace remora::detail {
@@ -183,9 +184,7 @@ TEST_F(PostedRevivalTest, WhyItWasRefusedIsAskedWithoutTheLane) {
       driver_->settle_events();
       free = true;
     }};
-    for (int i = 0; i < 2000 && !free; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    EXPECT_TRUE(free) << "the lane is held";
+    EXPECT_TRUE(test::eventually([&] { return free.load(); })) << "the lane is held";
     EXPECT_EQ(told_broken_, 0) << "the server can still be asked";
     EXPECT_EQ(sink_.ready(), 0U);
     return Reason::kFenced;

@@ -518,16 +518,17 @@ TEST_F(SessionResumeTest, AcknowledgementForWhichThereIsNoRoomComesLater) {
 }
 
 TEST_F(SessionResumeTest, OnePingAtATimeIsInFlight) {
-  script_->lease_ms = 600;
   script_->withheld = [](const Request& request) { return request.has_ping(); };
   start();
+  Clock::time_point at = Clock::now();
   EXPECT_TRUE(soon([&] {
-    // As the control thread does by itself for sessions that an engine has made.
-    engine_->control_loop().value()->run_soon(
-        [session = session_] { session->tick(Clock::now()); });
+    // As the control thread does by itself for sessions that an engine has made, each second.
+    at += std::chrono::seconds{1};
+    engine_->control_loop().value()->run_soon([session = session_, at] { session->tick(at); });
     return !told().empty();
   })) << "the silence was not noticed";
   ASSERT_FALSE(told().empty());
+  ASSERT_FALSE(asked(&Request::has_ping).empty());
   EXPECT_EQ(asked(&Request::has_ping)[0].connection, 1);
   const auto pings = asked(&Request::has_ping);
   EXPECT_EQ(std::count_if(pings.begin(), pings.end(),

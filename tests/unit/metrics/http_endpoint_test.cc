@@ -24,6 +24,7 @@
 #include <remora/metrics/process.h>
 
 #include "raw_client.h"
+#include "support/eventually.h"
 
 namespace remora::metrics {
 namespace {
@@ -158,9 +159,11 @@ TEST_F(HttpEndpointTest, HistoryBeginsAtOnce) {
   registry_->recorder().add(registry_->counter("test_total", "Help.").value(), 42);
   const HttpEndpoint endpoint = start();
   nlohmann::json history;
-  for (int i = 0; i < 1'000 && history["next"] != 1; ++i)
+  EXPECT_TRUE(test::eventually([&] {
     history = nlohmann::json::parse(body_of(get(endpoint.port(), "/history")));
-  EXPECT_EQ(history["series"][0]["values"], nlohmann::json{42});
+    return history["next"] >= 1;
+  }));
+  EXPECT_EQ(history["series"][0]["values"][0], 42);
   EXPECT_EQ(history["kept"], 1'800);
   EXPECT_THAT(get(endpoint.port(), "/history?since=1"), StartsWith("HTTP/1.1 200 "));
   for (const char* const since : {"x", "-1", "1x", "99999999999999999999"})
@@ -355,10 +358,10 @@ TEST_F(HttpEndpointTest, OneConnectionTooManyIsRefusedAndLaterServed) {
   for (const RawClient& client : busy)
     EXPECT_THAT(client.receive_all(), StartsWith("HTTP/1.1 200 "));
   std::string response;
-  for (int i = 0; i < 50 && !response.starts_with("HTTP/1.1 200"); ++i) {
-    std::this_thread::sleep_for(milliseconds{20});
+  EXPECT_TRUE(test::eventually([&] {
     response = get(endpoint.port(), "/healthz");
-  }
+    return response.starts_with("HTTP/1.1 200");
+  }));
   EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
 }
 
@@ -370,7 +373,7 @@ TEST_F(HttpEndpointTest, DestructorDoesNotWaitForClients) {
   std::this_thread::sleep_for(milliseconds{50});
   const auto begin = steady_clock::now();
   endpoint.reset();
-  EXPECT_LT(steady_clock::now() - begin, milliseconds{2'000});  // request_timeout is 10 s
+  EXPECT_LT(steady_clock::now() - begin, milliseconds{8'000});  // request_timeout is 10 s
   EXPECT_EQ(silent.receive_all(), "");
 }
 
