@@ -255,7 +255,7 @@ TEST_P(QueueFlowTest, HugeSubmissionStopsAtItsDeadline) {
   const std::vector<std::byte> before = noise(1_MiB, 30);
   const std::vector<std::byte> after(1_MiB, std::byte{1});
   ASSERT_TRUE(ok(region.write(ByteOffset{0}, before)));
-  Queue queue = region.queue({.depth = 4096, .deadline = std::chrono::milliseconds{100}}).value();
+  Queue queue = region.queue({.depth = 4096, .deadline = std::chrono::milliseconds{10}}).value();
   for (std::uint64_t i = 0; i < 4095; ++i) ASSERT_TRUE(queue.write(ByteOffset{0}, before, i));
   ASSERT_TRUE(queue.write(ByteOffset{0}, after, 4095));
   ASSERT_TRUE(ok(queue.submit()));
@@ -265,7 +265,7 @@ TEST_P(QueueFlowTest, HugeSubmissionStopsAtItsDeadline) {
       EXPECT_EQ(completion.error().code(), Code::kTimedOut);
       ++late;
     }
-  EXPECT_GT(late, 0U) << "4 GiB are not copied in 100 ms; a machine that stands still copies none";
+  EXPECT_GT(late, 0U) << "4 GiB, from one cache to the same, take 100 ms at the least";
   EXPECT_EQ(read_all(region), before) << "what timed out has had no effect";
 }
 
