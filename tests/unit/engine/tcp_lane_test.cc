@@ -52,8 +52,8 @@ std::vector<std::byte> pattern(std::size_t length, unsigned seed) {
 class ServerSide {
  public:
   explicit ServerSide(UniqueFd socket, bool payload_crc = false, Rights rights = Rights::kAll,
-                      bool cpu_atomics = true)
-      : memory(pattern(kRegionBytes, 1)), session{Session::create().value()} {
+                      bool cpu_atomics = true, std::size_t region_bytes = kRegionBytes)
+      : memory(pattern(region_bytes, 1)), session{Session::create().value()} {
     const MemoryStretch stretch{memory.data(), memory.size()};
     grant = session->grant({.extents = {&stretch, 1}, .rights = rights, .cpu_atomics = cpu_atomics})
                 .value();
@@ -658,7 +658,7 @@ TEST_F(TcpRequestsTest, MayBeCutAnywhere) {
   std::size_t length = 1;
   for (std::size_t cut = 0; cut < length; ++cut) {
     LaneEnds ends;
-    ServerSide server{std::move(ends.a)};
+    ServerSide server{std::move(ends.a), false, Rights::kAll, true, 4096};
     stream.clear();
     put({.length_bytes = 100, .address = 3, .key = server.key(), .sequence = 9});
     put({.opcode = Opcode::kWrite,
