@@ -10,57 +10,21 @@
 #include <utility>
 
 #include "support/log.h"
-#include "support/placement.h"
-#include "transport/nic_series.h"
 
 namespace remora::detail {
 
-using config::Availability;
 using transport::Listener;
 
 namespace {
 constexpr std::chrono::milliseconds kListenerPause{20};
 constexpr std::chrono::milliseconds kDrainPause{10};
 constexpr std::chrono::milliseconds kLookPeriod{100};
-/// Without a look for so long the server was itself stopped: what is queued is served before
-/// anybody's silence counts.
-constexpr std::chrono::seconds kOwnPause{1};
-constexpr int kPortTries = 16;
 
 std::vector<std::string> descriptions_of(const std::vector<std::unique_ptr<Listener>>& listeners) {
   std::vector<std::string> lines;
   lines.reserve(listeners.size());
   for (const auto& listener : listeners) lines.push_back(listener->description());
   return lines;
-}
-
-metrics::HttpOptions http_options(const config::Metrics& metrics,
-                                  const std::shared_ptr<ServerStatusDesk>& desk) {
-  metrics::HttpOptions options;
-  options.address = *metrics.address;
-  options.access = {.token = metrics.token, .user = metrics.user, .password = metrics.password};
-  options.health = [desk] { return desk->health(); };
-  options.unready = [desk] { return desk->unready(); };
-  options.status = [desk] { return desk->json(); };
-  return options;
-}
-
-Rights rights_of(bool read, bool write, bool atomic) {
-  Rights rights = Rights::kNone;
-  if (read) rights = rights | Rights::kRead;
-  if (write) rights = rights | Rights::kWrite;
-  if (atomic) rights = rights | Rights::kAtomic;
-  return rights;
-}
-
-std::vector<RegionAccess> access_of(const config::RegionConfig& region) {
-  std::vector<RegionAccess> list;
-  list.reserve(region.access.size());
-  for (const config::RegionAccess& each : region.access)
-    list.push_back({.client = each.client,
-                    .rights = rights_of(each.read, each.write, each.atomic),
-                    .admin = each.admin});
-  return list;
 }
 
 std::vector<TransportKind> kinds_of(const std::vector<std::unique_ptr<Listener>>& listeners) {
@@ -76,48 +40,6 @@ std::uint64_t random_id() {
   while (id == 0)
     if (::getrandom(&id, sizeof id, 0) != sizeof id) id = 0;
   return id;
-}
-
-Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig& config,
-                                                      std::shared_ptr<metrics::Registry> registry,
-                                                      std::vector<RefusedTransport>* refused) {
-  if (const config::Diagnostics wrong = config::validate(config); !wrong.empty())
-    return Error{Code::kInvalidArgument, "configuration"}.with_subject(wrong[0].message);
-  if (registry == nullptr) {
-    auto made = metrics::Registry::create();
-    if (!made) return made.error();
-    registry = std::move(*made);
-  }
-  auto metrics = ServerMetrics::create(std::move(registry));
-  if (!metrics) return metrics.error();
-  auto doors = open_doors(config, metrics->registry(), refused);
-  if (!doors) return doors.error();
-  return start_behind(config, std::move(*metrics), std::move(*doors));
-}
-
-Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::ServerConfig& config,
-                                                             ServerMetrics metrics, Doors doors) {
-  // The pool lies with the device that serves it, where there are several memory nodes and one
-  // device, or all of them, on one of them.
-  auto placement =
-      Placement::create(config.transports.rdma == config::Availability::kOff ? "none" : "auto",
-                        config.transports.rdma_device);
-  if (!placement) log::info("placement: {}", placement.error().message());
-  auto pool = Pool::create(config.pool, placement ? *placement : Placement{});
-  if (!pool) return pool.error();
-  doors.protection.clear();
-  for (const auto& listener : doors.listeners) {
-    const auto registered = listener->lend((*pool)->pieces(), *pool);
-    if (!registered) return registered.error();
-    if (*registered) (*pool)->keep_pages();
-    for (auto& each : listener->protection()) doors.protection.push_back(std::move(each));
-  }
-  auto core =
-      std::make_unique<ServerCore>(config, std::move(metrics), std::move(*pool), std::move(doors));
-  if (auto status = core->create_configured_regions(); !status) return status.error();
-  if (auto status = core->export_pool(); !status) return status.error();
-  if (auto status = core->begin(); !status) return status.error();
-  return core;
 }
 
 ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
@@ -145,107 +67,6 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
 ServerCore::~ServerCore() {
   stop();
   notifier_.stop();  // once more, if it was a handler that stopped the server
-}
-
-Result<ServerCore::Doors> ServerCore::open_listeners(
-    const config::ServerConfig& config, const std::shared_ptr<metrics::Registry>& registry,
-    std::vector<RefusedTransport>& refused) {
-  Doors doors;
-  const auto add = [&](Availability wanted, TransportKind kind, auto&& listen) -> Status {
-    if (wanted == Availability::kOff) return {};
-    // All on one port: that of the first.
-    Result<std::unique_ptr<Listener>> listener =
-        listen(doors.port != 0 ? doors.port : config.listen.port);
-    if (listener) {
-      doors.port = (*listener)->port();
-      for (std::string& device : (*listener)->devices()) doors.devices.push_back(std::move(device));
-      doors.listeners.push_back(std::move(*listener));
-      return {};
-    }
-    // A port that is taken is never what was meant, however little the transport is wanted; nor is
-    // a server without the protection that was asked for by its name.
-    if (wanted == Availability::kRequired || listener.error().code() == Code::kAddressInUse ||
-        listener.error().subject().starts_with("transports.rdma_protection"))
-      return listener.error();
-    log::info("{} is not offered: {}", to_string(kind), listener.error().message());
-    refused.push_back({kind, listener.error()});
-    return {};
-  };
-  const config::Transports& wanted = config.transports;
-  Status status = add(wanted.rdma, TransportKind::kRdma, [&](std::uint16_t /*port*/) {
-    return transport::listen_rdma(config, registry);
-  });
-  if (status)
-    status = add(wanted.tcp, TransportKind::kTcp,
-                 [&](std::uint16_t port) { return transport::listen_tcp(config, port, registry); });
-  if (status)
-    status = add(wanted.shm, TransportKind::kShm,
-                 [](std::uint16_t port) { return transport::listen_shm(port); });
-  if (!status) return status.error();
-  return doors;
-}
-
-Result<ServerCore::Doors> ServerCore::open_doors(const config::ServerConfig& config,
-                                                 const std::shared_ptr<metrics::Registry>& registry,
-                                                 std::vector<RefusedTransport>* refused) {
-  std::vector<RefusedTransport> left_out;
-  auto doors = open_listeners(config, registry, left_out);
-  // The port that was free for the first transport may be taken for the next: another one, then.
-  for (int i = 0; i < kPortTries && config.listen.port == 0 && !doors &&
-                  doors.error().code() == Code::kAddressInUse;
-       ++i) {
-    left_out.clear();
-    doors = open_listeners(config, registry, left_out);
-  }
-  if (refused != nullptr) refused->insert(refused->end(), left_out.begin(), left_out.end());
-  if (!doors) return doors;
-  if (doors->listeners.empty())
-    return Error{Code::kUnsupported, "no transport can be offered"}.with_subject(
-        "transports.rdma, transports.tcp, transports.shm");
-  doors->desk = std::make_shared<ServerStatusDesk>(config.limits, std::move(left_out));
-  if (!config.metrics.address) return doors;
-  auto endpoint = metrics::HttpEndpoint::start(registry, http_options(config.metrics, doors->desk));
-  if (!endpoint) return endpoint.error();
-  doors->http = std::move(*endpoint);
-  return doors;
-}
-
-Status ServerCore::create_configured_regions() {
-  for (const config::RegionConfig& region : config_.regions) {
-    RegionSpec spec{
-        .name = region.name,
-        .size_bytes = region.size_bytes,
-        .block_bytes = region.block_bytes,
-        .rights = rights_of(region.rights.read, region.rights.write, region.rights.atomic),
-        .atomic_domain = region.atomics,
-        .shm = region.shm,
-        .access = access_of(region)};
-    auto created = create_region(std::move(spec));
-    if (!created) return created.error().with_subject("regions: " + region.name);
-  }
-  return {};
-}
-
-Status ServerCore::export_pool() {
-  using Read = std::uint64_t (*)(const PoolUsage&);
-  static constexpr std::pair<const char*, Read> kStates[] = {
-      {"used", [](const PoolUsage& usage) { return usage.used_bytes; }},
-      {"freeing", [](const PoolUsage& usage) { return usage.freeing_bytes; }},
-      {"free", [](const PoolUsage& usage) { return usage.free_bytes(); }}};
-  for (const auto& [state, read] : kStates) {
-    auto handle = metrics_.registry()->gauge_callback(
-        "remora_server_pool_bytes", "Bytes of the pool, by what they are.", {{"state", state}},
-        [pool = pool_, part = read] { return static_cast<double>(part(pool->usage())); });
-    if (!handle) return handle.error();
-    pool_series_.push_back(std::move(*handle));
-  }
-  auto zombies = metrics_.registry()->gauge_callback(
-      "remora_server_zombie_bytes", "Bytes of removed regions that other processes still hold.", {},
-      [pool = pool_] { return static_cast<double>(pool->zombie_bytes()); });
-  if (!zombies) return zombies.error();
-  pool_series_.push_back(std::move(*zombies));
-  for (const std::string& device : devices_) transport::show_nic(*metrics_.registry(), device);
-  return {};
 }
 
 Status ServerCore::begin() {
@@ -556,189 +377,6 @@ void ServerCore::on_room() noexcept {
     ids.swap(with_room_);
   }
   for (const std::uint64_t id : ids) on_session(id);
-}
-
-/// `only`: unless the name is another's by now. False: there is no such session.
-bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSession* only,
-                             std::optional<ServerMetrics::Refusal> refused) noexcept {
-  Attached ended;
-  bool kept = false;
-  {
-    const std::lock_guard lock{mutex_};
-    const auto found = sessions_.find(id);
-    if (found == sessions_.end()) return false;
-    if (only != nullptr && found->second.session.get() != only) return false;
-    // It has said who it is meanwhile, and may have taken over what somebody has lost.
-    if (why == SessionEnd::kNoHello && found->second.admitted) return false;
-    ended = std::move(found->second);
-    if (ended.admitted) --admitted_;
-    sessions_.erase(found);
-    kept = keep(ended.session, why);
-  }
-  metrics_.session_ended(why);
-  if (refused) metrics_.session_refused(*refused);  // before its client can see it
-  // The control thread may be at what this one's client has said.
-  if (loop_ != nullptr && ended.watch != 0) loop_->forget(ended.watch);
-  ended.session->say_why(why);
-  ended.session->endpoint().shutdown();
-  if (ended.session->greeted()) ended.session->announce_the_rest();
-  if (kept) return true;
-  // Deregistering takes time: on the worker, after what it still has to serve.
-  enqueue([session = std::move(ended.session)] { session->release(); });
-  return true;
-}
-
-/// With the lock. Whether a session that ends stays for its client to come back to.
-bool ServerCore::keep(const std::shared_ptr<ServerSession>& session, SessionEnd why) {
-  const auto time = config_.limits.session_keep;
-  const bool may_come_back = (why == SessionEnd::kLost || why == SessionEnd::kLapsed) &&
-                             session->greeted() && session->resumable();
-  if (!may_come_back || stopped_ || time <= time.zero()) return false;
-  // No more than there may be with clients: then the longest alone of the client that has most of
-  // them gives way, so that nobody's coming and going costs others theirs.
-  if (kept_.size() >= config_.limits.sessions_max) {
-    std::unordered_map<std::string_view, std::size_t> counts;
-    for (const auto& [id, each] : kept_) ++counts[each.session->client_name()];
-    const auto weight = [&](const auto& entry) {
-      return std::pair{counts[entry.second.session->client_name()],
-                       -entry.second.until.time_since_epoch()};
-    };
-    drop_kept(std::max_element(kept_.begin(), kept_.end(), [&](const auto& a, const auto& b) {
-      return weight(a) < weight(b);
-    }));
-  }
-  session->be_alone();
-  kept_.emplace(session->id(), Kept{session, Clock::now() + time});
-  metrics_.sessions_kept(kept_.size());
-  return true;
-}
-
-/// With the lock.
-void ServerCore::drop_kept(std::unordered_map<std::uint64_t, Kept>::iterator dropped) {
-  jobs_.push_back([gone = std::move(dropped->second.session)] { gone->release(); });
-  job_added_.notify_one();
-  kept_.erase(dropped);
-}
-
-Result<std::shared_ptr<ServerSession>> ServerCore::claim(const control::Resume& resume,
-                                                         const ServerSession& by) {
-  Attached found;
-  bool too_often = false;
-  {
-    const std::lock_guard lock{mutex_};
-    const auto kept = kept_.find(resume.session_id());
-    const auto attached = sessions_.find(resume.session_id());
-    const bool is_kept = kept != kept_.end() && kept->second.session->is_that_of(resume, by);
-    const bool is_attached =
-        !is_kept && attached != sessions_.end() && attached->second.session->is_that_of(resume, by);
-    if (!is_kept && !is_attached) return std::shared_ptr<ServerSession>{};
-    // First: one that is refused has taken nothing, and comes again.
-    const std::size_t leaving = is_attached && attached->second.admitted ? 1 : 0;
-    if (auto admitted = admit_locked(by, leaving); !admitted) return admitted.error();
-    if (is_kept) {
-      found.session = std::move(kept->second.session);
-      kept_.erase(kept);
-      metrics_.sessions_kept(kept_.size());
-    } else {
-      // Its client knows before we do that the lanes are gone.
-      found = std::move(attached->second);
-      if (found.admitted) --admitted_;
-      sessions_.erase(attached);
-      metrics_.session_ended(SessionEnd::kLost);
-    }
-    too_often = !found.session->may_resume(Clock::now());
-  }
-  // The control thread may be at what this one's client has said. It never waits for the worker.
-  if (found.watch != 0) loop_->forget(found.watch);
-  if (!too_often) return found.session;
-  log::warn("session {:x} ({}): more than limits.resumes_per_minute ({}); ended",
-            resume.session_id(), found.session->endpoint().peer(),
-            config_.limits.resumes_per_minute);
-  found.session->endpoint().shutdown();
-  found.session->announce_the_rest();
-  found.session->release();
-  return Error{Code::kLimitExceeded, "resumptions of a session in a minute"}
-      .with_subject("limits.resumes_per_minute")
-      .with_limit(std::uint64_t{config_.limits.resumes_per_minute} + 1,
-                  config_.limits.resumes_per_minute)
-      .with_reason(Reason::kTooOften);
-}
-
-void ServerCore::rename(std::uint64_t id, std::uint64_t resumed) {
-  metrics_.session_resumed();
-  const std::lock_guard lock{mutex_};
-  auto session = sessions_.extract(id);
-  if (session.empty()) return;  // it has ended meanwhile
-  session.key() = resumed;
-  sessions_.insert(std::move(session));
-}
-
-/// A client that says nothing cannot be told from one that is gone, and what it has open is wanted.
-void ServerCore::end_silent_sessions() noexcept {
-  const Clock::time_point now = Clock::now();
-  const bool paused = now - std::exchange(looked_at_, now) > kOwnPause;
-  if (paused) lease_floor_ = now;
-  std::vector<std::shared_ptr<ServerSession>> silent;
-  {
-    const std::lock_guard lock{mutex_};
-    // Nor could anybody come back meanwhile.
-    if (paused)
-      for (auto& [id, kept] : kept_) kept.until = now + config_.limits.session_keep;
-    for (const auto& [id, attached] : sessions_) {
-      const ServerSession& session = *attached.session;
-      const Clock::time_point heard = std::max(session.heard_at(), lease_floor_);
-      // Whoever maps memory keeps it, however long he is silent: no lapse takes it back, and that
-      // he is gone shows by itself.
-      if (session.greeted() && session.keeps_alive() && !session.maps_grants() &&
-          now - heard > config_.limits.session_lease)
-        silent.push_back(attached.session);
-    }
-  }
-  for (const auto& session : silent) {
-    const std::uint64_t id = session->id();
-    log::warn("session {:x}: nothing heard for {} ms (limits.session_lease); its lanes end", id,
-              std::chrono::duration_cast<std::chrono::milliseconds>(config_.limits.session_lease)
-                  .count());
-    end_session(id, SessionEnd::kLapsed, session.get());
-  }
-}
-
-void ServerCore::forget_lapsed_sessions() noexcept {
-  std::vector<std::shared_ptr<ServerSession>> gone;
-  {
-    const std::lock_guard lock{mutex_};
-    std::erase_if(kept_, [&](auto& entry) {
-      if (entry.second.until > Clock::now()) return false;
-      gone.push_back(std::move(entry.second.session));
-      return true;
-    });
-    if (!gone.empty()) metrics_.sessions_kept(kept_.size());
-  }
-  for (auto& session : gone) {
-    log::info("session {:x}: its client has not come back; what it had open is given up",
-              session->id());
-    enqueue([session = std::move(session)] { session->release(); });
-  }
-}
-
-void ServerCore::end_late_arrivals() noexcept {
-  std::vector<std::uint64_t> late;  // nobody's name changes before he has been heard
-  const Clock::time_point now = Clock::now();
-  {
-    const std::lock_guard lock{mutex_};
-    for (const auto& [id, attached] : sessions_)
-      if (attached.session->late(now, config_.limits.handshake_timeout)) late.push_back(id);
-  }
-  for (const std::uint64_t id : late) end_unheard(id, ServerMetrics::Refusal::kNoHello);
-}
-
-/// Control thread.
-void ServerCore::end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept {
-  if (!end_session(id, SessionEnd::kNoHello, nullptr, why)) return;
-  if (why == ServerMetrics::Refusal::kHalfOpen)
-    log::debug("session {:x}: another one takes its place (limits.half_open_max); ended", id);
-  else
-    log::warn("session {:x}: no hello in time; ended", id);
 }
 
 bool ServerCore::offers(TransportKind kind) const noexcept {
