@@ -422,12 +422,7 @@ void PostedDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until) noe
     }
     sleepers_.give_descriptor_back();
   } else {
-    const std::uint64_t joined = sleepers_.join();
-    lock.release();
-    leave();
-    sleepers_.sleep_until_woken(joined, until);
-    lock = std::unique_lock<LightMutex>{mutex_};
-    sleepers_.part();
+    sleep_until_woken(lock, until);
   }
   collect();
   progress();
@@ -435,14 +430,19 @@ void PostedDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until) noe
 
 /// As sleep(), with no lane to sleep on: until another follows, or the last has ended.
 void PostedDriver::sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept {
+  sleep_until_woken(lock, until);
+  collect();
+  progress();
+}
+
+/// Without the lane, which is had again on return.
+void PostedDriver::sleep_until_woken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept {
   const std::uint64_t joined = sleepers_.join();
   lock.release();
   leave();
   sleepers_.sleep_until_woken(joined, until);
   lock = std::unique_lock<LightMutex>{mutex_};
   sleepers_.part();
-  collect();
-  progress();
 }
 
 bool PostedDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {

@@ -190,6 +190,7 @@ class PostedDriver final : public LaneDriver {
   void end_for_good(Reason reason) noexcept;
   void wait_in_backlog(OperationRecord& operation) noexcept;
   void sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
+  void sleep_until_woken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
   void fail_backlog(EndTally& tally) noexcept;
   void finish_begun(EndTally& tally) noexcept;
   bool go_again(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,

@@ -35,14 +35,6 @@ WindowFindings findings_of(const verbs::Device& device) {
   return findings;
 }
 
-WindowFindings nothing_found(const std::string& reason) {
-  WindowFindings findings;
-  for (WindowCheck* check :
-       {&findings.range, &findings.rights, &findings.binding, &findings.invalidation})
-    check->reason = reason;
-  return findings;
-}
-
 }  // namespace
 
 Result<DeviceProtection> protection_of(std::string device, RdmaProtection wanted,
@@ -92,12 +84,13 @@ Result<std::vector<DeviceProtection>> choose_protection(RdmaProtection wanted,
   for (const std::string& name : devices) {
     WindowFindings findings;
     if (!open) {
-      findings = nothing_found(open.error().message());
+      findings = WindowFindings::untested(open.error().message());
     } else if (wanted != RdmaProtection::kRegistrations) {
       const auto found = std::find_if(open->begin(), open->end(),
                                       [&](const auto& device) { return device.name() == name; });
-      findings = found == open->end() ? nothing_found("the connection manager does not know it")
-                                      : findings_of(*found);
+      findings = found == open->end()
+                     ? WindowFindings::untested("the connection manager does not know it")
+                     : findings_of(*found);
     }
     auto chosen = protection_of(name, wanted, findings);
     if (!chosen) return chosen.error();

@@ -328,14 +328,6 @@ WindowCheck WindowProbe::invalidation(WindowCheck check) {
   return check;
 }
 
-WindowFindings all_untested(const std::string& reason) {
-  WindowFindings findings;
-  for (WindowCheck* check :
-       {&findings.range, &findings.rights, &findings.binding, &findings.invalidation})
-    check->reason = reason;
-  return findings;
-}
-
 }  // namespace
 
 std::string_view to_string(Verdict verdict) noexcept {
@@ -345,6 +337,14 @@ std::string_view to_string(Verdict verdict) noexcept {
     case Verdict::kUntested: return "untested";
   }
   return "unknown";
+}
+
+WindowFindings WindowFindings::untested(const std::string& reason) {
+  WindowFindings findings;
+  for (WindowCheck* check :
+       {&findings.range, &findings.rights, &findings.binding, &findings.invalidation})
+    check->reason = reason;
+  return findings;
 }
 
 bool WindowFindings::all_kept() const noexcept { return first_not_kept() == nullptr; }
@@ -376,12 +376,14 @@ std::string WindowFindings::text() const {
 
 WindowFindings probe_windows(const verbs::Device& device, verbs::Deadline deadline) {
   const verbs::DeviceAttributes& attributes = device.attributes();
-  if (!attributes.memory_window_type_2) return all_untested("the device has no type-2 windows");
+  if (!attributes.memory_window_type_2)
+    return WindowFindings::untested("the device has no type-2 windows");
   if (attributes.atomics == verbs::AtomicSupport::kNone)
-    return all_untested("the device has no atomics");
+    return WindowFindings::untested("the device has no atomics");
   auto probe = WindowProbe::create(device, deadline);
-  if (!probe) return all_untested(why(probe.error()));
-  if (const Status works = probe->works(); !works) return all_untested(why(works.error()));
+  if (!probe) return WindowFindings::untested(why(probe.error()));
+  if (const Status works = probe->works(); !works)
+    return WindowFindings::untested(why(works.error()));
   WindowFindings found;
   found.binding = probe->binding(found.binding);
   found.rights = probe->rights(found.rights);

@@ -37,6 +37,9 @@ struct WindowFindings {
   /// Another client's SEND_WITH_INV does not take it away.
   WindowCheck invalidation{"foreign invalidation"};
 
+  /// None could be tried, and why.
+  [[nodiscard]] static WindowFindings untested(const std::string& reason);
+
   [[nodiscard]] std::array<const WindowCheck*, 4> checks() const noexcept {
     return {&range, &rights, &binding, &invalidation};
   }
