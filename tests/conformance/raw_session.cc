@@ -94,6 +94,16 @@ RawSession::Grant RawSession::open(const std::string& region, Rights rights) {
   return grant;
 }
 
+RawSession::Grant RawSession::fence(const std::string& region, Rights rights) {
+  control::Request request;
+  request.mutable_fence()->set_name(region);
+  request.mutable_fence()->set_rights(static_cast<std::uint32_t>(rights));
+  const control::OpenReply opened = call(std::move(request)).fence().opened();
+  Grant grant{.id = opened.grant_id(), .extents = {}};
+  read(opened.extents(), grant);
+  return grant;
+}
+
 RawSession::Grant RawSession::ask_again(const Grant& grant) {
   control::Request request;
   request.mutable_extents()->set_grant_id(grant.id);

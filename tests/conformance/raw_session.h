@@ -45,6 +45,8 @@ class RawSession {
     transport::LaneKeys lane_keys{};
   };
   Grant open(const std::string& region, Rights rights);
+  /// Takes all grants of the region back, and opens it. Silent until that is done.
+  Grant fence(const std::string& region, Rights rights);
   /// The same grant as the server knows it now, with the keys of lanes that have come meanwhile.
   Grant ask_again(const Grant& grant);
   /// The server has said that there is a key for each lane.

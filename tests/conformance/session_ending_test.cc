@@ -188,5 +188,24 @@ TEST_F(SessionEndingTest, ClientThatIsTakenOffTheListHearsThatItIs) {
   EXPECT_EQ(told_.reason_of("lost"), Reason::kAuthentication);
 }
 
+/// Whoever waits for the server, for longer than its lease, is not taken for dead.
+TEST_F(SessionEndingTest, SilenceCountsFromTheAnswerThatIsWaitedFor) {
+  config::ServerConfig config = plain();
+  config.limits.session_lease = 1s;
+  config.limits.revoke_grace = 4s;
+  start(config);
+  // It may come back, so that its grant stays until the grace is over.
+  const transport::LaneTicket nobody{};
+  RawSession stubborn{address_, TransportKind::kTcp, &nobody};
+  (void)stubborn.open("target", Rights::kAll);
+  RawSession session{address_, TransportKind::kTcp};
+  const auto began = Clock::now();
+  const RawSession::Grant fenced = session.fence("target", Rights::kAll);
+  EXPECT_GE(Clock::now() - began, 3s) << "the answer came at once";
+  const transport::WireExtent& extent = fenced.extents.at(0);
+  EXPECT_EQ(session.run(transport::Opcode::kRead, extent.remote_address, extent.remote_key, 64),
+            CompletionStatus::kSuccess);
+}
+
 }  // namespace
 }  // namespace remora::test

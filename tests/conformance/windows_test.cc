@@ -95,6 +95,25 @@ class WindowsTest : public ::testing::TestWithParam<TransportKind> {
     return condition();
   }
 
+  /// A client that can be cut off.
+  struct Client {
+    testing::FaultTransport faults = testing::FaultTransport::create().value();
+    std::atomic<int> interrupted{0};
+    std::atomic<int> resumed{0};
+    std::optional<Engine> engine{};
+  };
+  static std::unique_ptr<Client> client(std::uint32_t lanes) {
+    auto made = std::make_unique<Client>();
+    EngineOptions options{.lanes = lanes};
+    options.handlers.on_interrupted = [raw = made.get()](const auto& /*event*/) {
+      ++raw->interrupted;
+    };
+    options.handlers.on_resumed = [raw = made.get()](const auto& /*event*/) { ++raw->resumed; };
+    options.faults = made->faults.hook();
+    made->engine = Engine::open(options).value();
+    return made;
+  }
+
   std::optional<Resources> baseline_;
   std::uint64_t failures_ = 0;
   std::optional<Server> server_;
@@ -279,26 +298,42 @@ TEST_P(WindowsTest, WindowsAreCountedAndBounded) {
   EXPECT_EQ(windows(), 2.0);
 }
 
-TEST_P(WindowsTest, SessionComesBackWithOtherKeysAndTheSameGrants) {
+/// Who is lost may come back, and finds what he had: nobody has had it meanwhile.
+TEST_P(WindowsTest, WhoHangsUpMakesNoRoomForOthers) {
   config::ServerConfig config = configuration();
+  config.limits.windows_max = 1;
+  config.limits.session_keep = std::chrono::minutes{1};
   start(config);
-  auto faults = testing::FaultTransport::create().value();
-  std::atomic<int> resumed{0};
-  EngineOptions options{.lanes = 2};
-  options.handlers.on_resumed = [&](const SessionEvent& /*event*/) { ++resumed; };
-  options.faults = faults.hook();
-  auto engine = Engine::open(options).value();
+  make("mine", 64_KiB);
+  make("other", 64_KiB);
+  const auto one = client(1);
+  const Region mine = one->engine->open_region(uri("mine"), Rights::kAll).value();
+  one->faults.refuse_connects_for(std::chrono::hours{1});
+  one->faults.lose_connections();
+  ASSERT_TRUE(soon([&] { return gauge("remora_server_sessions_kept") == 1.0; }));
+  EXPECT_EQ(windows(), 1.0);
+  auto others = Engine::open({.lanes = 1}).value();
+  EXPECT_TRUE(fails_with(others.open_region(uri("other"), Rights::kAll), Code::kLimitExceeded));
+  one->faults.refuse_connects_for(std::chrono::milliseconds{0});
+  ASSERT_TRUE(soon([&] { return one->resumed == 1; }));
+  EXPECT_EQ(windows(), 1.0);
+  EXPECT_TRUE(mine.fetch_add(ByteOffset{0}, 1));
+}
+
+TEST_P(WindowsTest, SessionComesBackWithOtherKeysAndTheSameGrants) {
+  start(configuration());
+  const auto one = client(2);
   std::vector<Region> regions;
   constexpr std::size_t kRegions = 5;
   for (std::size_t i = 0; i < kRegions; ++i) {
     const std::string name = "r" + std::to_string(i);
     make(name, 512_KiB);
-    regions.push_back(engine.open_region(uri(name), Rights::kAll).value());
+    regions.push_back(one->engine->open_region(uri(name), Rights::kAll).value());
   }
   const double all = windows();
   for (int round = 1; round <= 3; ++round) {
-    faults.lose_connections();
-    ASSERT_TRUE(soon([&] { return resumed == round; }));
+    one->faults.lose_connections();
+    ASSERT_TRUE(soon([&] { return one->resumed == round; }));
     EXPECT_EQ(windows(), all) << "those of the old lanes are gone";
     for (std::size_t i = 0; i < kRegions; ++i) {
       EXPECT_EQ(regions[i].fetch_add(ByteOffset{8}, 1).value(),
@@ -320,13 +355,8 @@ TEST_P(WindowsTest, RegionOfManyExtentsIsBoundInChainsAndToldOfInPagesAlsoAfterA
   start(config);
   const auto extents = make("long", 4_MiB).extent_count;
   ASSERT_GT(extents, control::kExtentsPerPage);
-  auto faults = testing::FaultTransport::create().value();
-  std::atomic<int> resumed{0};
-  EngineOptions options{.lanes = 2};
-  options.handlers.on_resumed = [&](const SessionEvent& /*event*/) { ++resumed; };
-  options.faults = faults.hook();
-  auto engine = Engine::open(options).value();
-  const Region region = engine.open_region(uri("long"), Rights::kAll).value();
+  const auto one = client(2);
+  const Region region = one->engine->open_region(uri("long"), Rights::kAll).value();
   EXPECT_EQ(windows(), 2.0 * static_cast<double>(extents));
   for (int round = 0; round < 2; ++round) {
     const std::vector<std::byte> written = noise(4_MiB, static_cast<unsigned>(round) + 20);
@@ -335,8 +365,8 @@ TEST_P(WindowsTest, RegionOfManyExtentsIsBoundInChainsAndToldOfInPagesAlsoAfterA
     server_->view("long").value().read(ByteOffset{0}, seen).value();
     EXPECT_TRUE(same_bytes(seen, written));
     if (round == 1) break;
-    faults.lose_connections();
-    ASSERT_TRUE(soon([&] { return resumed == 1; }));
+    one->faults.lose_connections();
+    ASSERT_TRUE(soon([&] { return one->resumed == 1; }));
     EXPECT_EQ(windows(), 2.0 * static_cast<double>(extents));
   }
 }
@@ -345,21 +375,16 @@ TEST_P(WindowsTest, RegionOfManyExtentsIsBoundInChainsAndToldOfInPagesAlsoAfterA
 TEST_P(WindowsTest, OperationThatWaitedForTheNextConnectionFindsItsMemory) {
   start(configuration());
   make("target", 512_KiB);
-  auto faults = testing::FaultTransport::create().value();
-  EngineOptions options{.lanes = 1};
-  std::atomic<int> interrupted{0};
-  options.handlers.on_interrupted = [&](const SessionEvent& /*event*/) { ++interrupted; };
-  options.faults = faults.hook();
-  auto engine = Engine::open(options).value();
-  const Region region = engine.open_region(uri("target"), Rights::kAll).value();
-  faults.refuse_connects_for(std::chrono::hours{1});
-  faults.lose_connections();
-  ASSERT_TRUE(soon([&] { return interrupted == 1; }));
+  const auto one = client(1);
+  const Region region = one->engine->open_region(uri("target"), Rights::kAll).value();
+  one->faults.refuse_connects_for(std::chrono::hours{1});
+  one->faults.lose_connections();
+  ASSERT_TRUE(soon([&] { return one->interrupted == 1; }));
   const std::vector<std::byte> written = noise(512_KiB, 3);
   Queue queue = region.queue({.depth = 8, .deadline = std::chrono::seconds{20}}).value();
   queue.write(ByteOffset{0}, written);
   ASSERT_TRUE(ok(queue.submit()));
-  faults.refuse_connects_for(std::chrono::milliseconds{0});
+  one->faults.refuse_connects_for(std::chrono::milliseconds{0});
   std::size_t done = 0;
   for (const Completion& completion : queue.wait(1)) {
     EXPECT_TRUE(completion.ok()) << completion.error();

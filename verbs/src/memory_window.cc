@@ -9,12 +9,15 @@
 namespace remora::verbs {
 namespace detail {
 
-void WindowRecord::free() noexcept {
+Status WindowRecord::free() noexcept {
   const std::lock_guard lock{mutex_};
   ibv_mw* const mine = std::exchange(window_, nullptr);
-  if (mine == nullptr) return;
+  if (mine == nullptr) return {};
   const int result = domain.device().provider().dealloc_mw(mine);
-  if (result != 0) report_teardown_failure(provider_error("ibv_dealloc_mw", errno_of(result)));
+  if (result == 0) return {};
+  const Error failed = provider_error("ibv_dealloc_mw", errno_of(result));
+  report_teardown_failure(failed);
+  return failed;
 }
 
 ibv_mw* WindowRecord::get() noexcept {
@@ -40,7 +43,7 @@ void WindowSet::add(const std::shared_ptr<WindowRecord>& record) {
 void WindowSet::free_all() noexcept {
   const std::lock_guard lock{mutex_};
   for (const auto& weak : records_)
-    if (const auto record = weak.lock()) record->free();
+    if (const auto record = weak.lock()) (void)record->free();
   records_.clear();
 }
 
@@ -51,16 +54,16 @@ MemoryWindow::MemoryWindow(std::shared_ptr<detail::WindowRecord> record) noexcep
 MemoryWindow::MemoryWindow(MemoryWindow&&) noexcept = default;
 MemoryWindow& MemoryWindow::operator=(MemoryWindow&& other) noexcept {
   if (this == &other) return *this;
-  if (record_) record_->free();
+  (void)free();
   record_ = std::move(other.record_);
   rkey_ = other.rkey_;
   address_ = other.address_;
   length_bytes_ = other.length_bytes_;
   return *this;
 }
-MemoryWindow::~MemoryWindow() {
-  if (record_) record_->free();
-}
+MemoryWindow::~MemoryWindow() { (void)free(); }
+
+Status MemoryWindow::free() noexcept { return record_ ? record_->free() : Status{}; }
 
 bool MemoryWindow::freed() const noexcept { return raw() == nullptr; }
 ibv_mw* MemoryWindow::raw() const noexcept { return record_ ? record_->get() : nullptr; }

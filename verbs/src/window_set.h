@@ -19,7 +19,8 @@ namespace remora::verbs::detail {
 struct WindowRecord {
   WindowRecord(ProtectionDomain parent, ibv_mw* raw, const ibv_qp* owner) noexcept
       : domain{std::move(parent)}, pair{owner}, window_{raw} {}
-  void free() noexcept;
+  /// Errors: kProvider, of the first to call it; reported as a failed teardown, too.
+  Status free() noexcept;
   [[nodiscard]] ibv_mw* get() noexcept;
 
   const ProtectionDomain domain;

@@ -19,9 +19,20 @@ using transport::WireExtent;
 namespace {
 
 /// For one grant, of however many: an attempt to come back lasts as long as it gets on. And for
-/// each of its extents, which the server binds on each lane.
-constexpr std::chrono::seconds kRenewTime{2};
-constexpr std::chrono::milliseconds kRenewExtentTime{1};
+/// each of its windows. More than the server takes (ServerEndpoint::renew()), which serves others
+/// before.
+constexpr std::chrono::seconds kRenewTime{5};
+constexpr std::chrono::milliseconds kRenewWindowTime{1};
+
+/// A device that has nothing left may have it a moment later, when what others held is freed: all
+/// grants together are waited for that long.
+constexpr std::chrono::seconds kShortageTime{1};
+constexpr std::chrono::milliseconds kShortagePause{100};
+
+bool is_shortage(const Status& renewed) noexcept {
+  return !renewed && (renewed.error().code() == Code::kOutOfMemory ||
+                      renewed.error().code() == Code::kLimitExceeded);
+}
 
 /// Tokens of a grant; `before` is what the transport holds for it.
 struct HeldTokens {
@@ -82,12 +93,16 @@ Result<transport::AttachedGrant> SessionCore::with_tokens(transport::AttachedGra
 }
 
 /// The reconnector, when there are lanes again and nothing is posted yet. A grant that gets no keys
-/// is of no use any more, and known as revoked; the others go on. Errors: the connection is not
-/// what it has to be.
+/// is of no use any more, and known as revoked, also by the server; the others go on. Errors: the
+/// connection is not what it has to be.
 Status SessionCore::renew_keys() {
   if (keys_ == nullptr) return {};
+  const Deadline patient_until = Clock::now() + kShortageTime;
   for (const RevocationDesk::Extents& each : revocations_.held_extents()) {
-    const Status renewed = renew_keys_of(each);
+    Status renewed = renew_keys_of(each);
+    while (is_shortage(renewed) && Clock::now() < patient_until &&
+           sleep_unless_ended(kShortagePause))
+      renewed = renew_keys_of(each);
     if (renewed) continue;
     const Error& why = renewed.error();
     switch (why.code()) {
@@ -102,6 +117,7 @@ Status SessionCore::renew_keys() {
         log::warn("session with {}: grant {} gets no keys any more: {}", dial_.server,
                   each.grant_id, why.message());
         revocations_.mark(each.grant_id, Reason::kRevoked);
+        close_unanswered(each.grant_id);
     }
   }
   return {};
@@ -109,7 +125,8 @@ Status SessionCore::renew_keys() {
 
 Status SessionCore::renew_keys_of(const RevocationDesk::Extents& grant) {
   const Error malformed = Error{Code::kProtocol, "resume"}.with_subject("keys of another grant");
-  const Deadline deadline = Clock::now() + kRenewTime + kRenewExtentTime * grant.extents.size();
+  const Deadline deadline =
+      Clock::now() + kRenewTime + kRenewWindowTime * (grant.extents.size() * lanes_.size());
   for (std::size_t first = 0; first < grant.extents.size();) {
     Request request;
     request.mutable_extents()->set_grant_id(grant.grant_id);

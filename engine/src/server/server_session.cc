@@ -118,6 +118,7 @@ Status ServerSession::send(const control::Envelope& envelope) {
 
 void ServerSession::release() noexcept {
   released_ = true;
+  endpoint_->bury();
   events_.clear();
   while (!grants_.empty()) give_up(grants_.begin());
   for (const auto& weak : std::exchange(own_regions_, {}))
@@ -224,6 +225,7 @@ ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> an
     handshake_->challenge_sent(*bytes);
     waits_since_.store(Clock::now().time_since_epoch().count());
   }
+  hear();  // it counts from the answer how long the client is silent
   // Before the answer leaves, so that a prompt client is not taken for one that asks too much.
   unanswered_.fetch_sub(1);
   Status sent;
@@ -330,6 +332,7 @@ void ServerSession::give_up_unknown() {
 /// `before` has no endpoint any more, and serves nothing.
 Status ServerSession::adopt(ServerSession& before) {
   before.endpoint_->shutdown();
+  before.endpoint_->bury();
   // What was acknowledged is told of, before its grants have another session's name.
   before.announce_the_rest();
   if (auto status = endpoint_->take_over(*before.endpoint_); !status) return status;

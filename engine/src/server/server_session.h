@@ -43,7 +43,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] bool greeted() const noexcept { return greeted_.load(); }
   /// Of the protocol, once greeted. Any thread.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_.load(); }
-  /// Control thread: something came, answered or not: the worker may be busy with others.
+  /// Something came, answered or not: the worker may be busy with others. Or it was answered, which
+  /// its client has waited for. Any thread.
   void hear() noexcept {
     heard_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   }
@@ -51,6 +52,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] Clock::time_point heard_at() const noexcept {
     return Clock::time_point{Clock::duration{heard_at_.load(std::memory_order_relaxed)}};
   }
+  /// Whether something that came is not answered yet. Any thread.
+  [[nodiscard]] bool waits() const noexcept { return unanswered_.load() != 0; }
   /// It has no client any more, and is kept for that to come back. Any thread.
   void be_alone() noexcept { alone_.store(true); }
   /// Whether its client may come back to it. Any thread.
@@ -68,7 +71,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Control thread: it is the client's turn to say who it is, and has been for longer than
   /// `patience`. What waits for the worker is not held against the client.
   [[nodiscard]] bool late(Clock::time_point now, std::chrono::nanoseconds patience) const noexcept {
-    return !greeted() && unanswered_.load() == 0 &&
+    return !greeted() && !waits() &&
            now - Clock::time_point{Clock::duration{waits_since_.load()}} > patience;
   }
   [[nodiscard]] Clock::time_point began() const noexcept { return began_; }

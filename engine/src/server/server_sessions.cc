@@ -43,8 +43,11 @@ bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSessi
   ended.session->say_why(why);
   ended.session->endpoint().shutdown();
   if (ended.session->greeted()) ended.session->announce_the_rest();
-  if (kept) return true;
-  // Deregistering takes time: on the worker, after what it still has to serve.
+  // That takes time: on the worker, after what it still has to serve.
+  if (kept) {
+    enqueue([session = std::move(ended.session)] { session->endpoint().bury(); });
+    return true;
+  }
   enqueue([session = std::move(ended.session)] { session->release(); });
   return true;
 }
@@ -149,9 +152,9 @@ void ServerCore::end_silent_sessions() noexcept {
       const ServerSession& session = *attached.session;
       const Clock::time_point heard = std::max(session.heard_at(), lease_floor_);
       // Whoever maps memory keeps it, however long he is silent: no lapse takes it back, and that
-      // he is gone shows by itself.
+      // he is gone shows by itself. Nor is whoever waits for an answer asked for more.
       if (session.greeted() && session.keeps_alive() && !session.maps_grants() &&
-          now - heard > config_.limits.session_lease)
+          !session.waits() && now - heard > config_.limits.session_lease)
         silent.push_back(attached.session);
     }
   }

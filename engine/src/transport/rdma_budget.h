@@ -47,11 +47,8 @@ class BudgetShare {
       : budget_{std::move(other.budget_)}, count_{std::exchange(other.count_, 0)} {}
   BudgetShare& operator=(BudgetShare&& other) noexcept;
   ~BudgetShare() { give_back(); }
-  /// So many of them, as a share of its own; there are as many.
-  [[nodiscard]] BudgetShare split(std::uint64_t count) noexcept {
-    count_ -= count;
-    return BudgetShare{budget_, count};
-  }
+  /// `more`, of the same budget, is given back with this one.
+  void join(BudgetShare more) noexcept { count_ += std::exchange(more.count_, 0); }
 
  private:
   BudgetShare(std::shared_ptr<Budget> budget, std::uint64_t count) noexcept

@@ -40,7 +40,7 @@ using rdma::Introduction;
 using rdma::kLanesMax;
 
 /// Of all windows of a grant, and a little more for each; a device needs microseconds.
-constexpr std::chrono::seconds kBindTime{5};
+constexpr std::chrono::seconds kBindTime{2};
 
 class RdmaServerEndpoint;
 
@@ -119,8 +119,9 @@ class RdmaServerEndpoint final : public ServerEndpoint {
         connection_{std::move(connection)} {}
   ~RdmaServerEndpoint() override {
     desk_->forget(this);
-    for (const ServerLane& lane : lanes_)
-      if (lane.windows != nullptr) lane.windows->end();
+    for (const auto* lanes : {&lanes_, &dead_})
+      for (const ServerLane& lane : *lanes)
+        if (lane.windows != nullptr) lane.windows->end();
   }
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
@@ -249,12 +250,28 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   void shutdown() noexcept override {
     desk_->forget(this);
     const std::lock_guard lock{mutex_};
-    for (ServerLane& lane : lanes_) take_last(lane);
-    // In its error state a queue pair ends what the worker may be waiting for.
-    for (const ServerLane& lane : lanes_)
-      if (lane.windows != nullptr) lane.windows->end();
+    for (const ServerLane& lane : lanes_) (void)lane.connection->queue_pair().to_error();
+    // Each receive says how it ended; a device may take a moment for that.
+    constexpr std::chrono::milliseconds kFlushTime{5};
+    const Deadline flushed = Clock::now() + kFlushTime;
+    for (ServerLane& lane : lanes_) take_last(lane, flushed);
+    // In its error state a queue pair takes part in nothing any more, and ends what the worker may
+    // be waiting for. Windows go before it, and there may be very many: the worker frees them.
+    for (ServerLane& lane : lanes_) {
+      if (lane.windows == nullptr) continue;
+      lane.windows->stop();
+      dead_.push_back(std::move(lane));
+    }
     lanes_.clear();
     (void)connection_.disconnect();
+  }
+  void bury() noexcept override {
+    std::vector<ServerLane> dead;
+    {
+      const std::lock_guard lock{mutex_};
+      dead.swap(dead_);
+    }
+    for (const ServerLane& lane : dead) lane.windows->end();
   }
   Status take_over(ServerEndpoint& before) noexcept override {
     auto* const old = dynamic_cast<RdmaServerEndpoint*>(&before);
@@ -340,11 +357,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   }
 
   /// What the lane has acknowledged until its end, however much waits already.
-  void take_last(ServerLane& lane) noexcept {
-    (void)lane.connection->queue_pair().to_error();
-    // Each receive says how it ended; a device may take a moment for it.
-    constexpr std::chrono::milliseconds kFlushTime{5};
-    const Deadline until = Clock::now() + kFlushTime;
+  void take_last(ServerLane& lane, Deadline until) noexcept {
     std::array<verbs::Completion, 1> storage;
     for (std::size_t left = rdma::kNoticeReceives; left > 0;) {
       const auto found = lane.queue.poll(storage);
@@ -375,6 +388,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   std::mutex mutex_;  // connections and lanes: control thread, and shutdown from any
   verbs::Connection connection_;
   std::vector<ServerLane> lanes_;
+  std::vector<ServerLane> dead_;  ///< until bury()
   std::deque<Notice> notices_;
 };
 

@@ -105,31 +105,42 @@ bool WindowLane::has(Owner owner) {
 
 Result<std::vector<std::uint32_t>> WindowLane::bind(Owner owner,
                                                     std::span<const LentStretch> stretches,
-                                                    Access rights, BudgetShare& share,
-                                                    Deadline deadline) {
+                                                    Access rights, Deadline deadline) {
   const std::lock_guard lock{mutex_};
   if (pair_ == nullptr || ending_.load()) return gone();
   auto at = bound_.find(owner);
   if (at == bound_.end()) {
-    std::vector<verbs::MemoryWindow> windows;
-    windows.reserve(stretches.size());
-    for (std::size_t i = 0; i < stretches.size(); ++i) {
-      if (ending_.load()) return gone();  // whoever ends it waits
-      auto window = pair_->allocate_window();
-      if (!window) return window.error();
-      windows.push_back(std::move(*window));
-    }
-    if (auto status = bind_all(windows, stretches, rights, deadline); !status) {
-      log::debug("rdma: queue pair {}: {}", pair_->number(), status.error().message());
-      (void)pair_->to_error();
+    auto windows = allocate(stretches.size(), deadline);
+    if (!windows) return windows.error();
+    if (auto status = bind_all(*windows, stretches, rights, deadline); !status)
       return status.error();
-    }
-    at = bound_.emplace(owner, Bound{share.split(windows.size()), std::move(windows)}).first;
+    at = bound_.emplace(owner, std::move(*windows)).first;
   }
   std::vector<std::uint32_t> keys;
-  keys.reserve(at->second.windows.size());
-  for (const verbs::MemoryWindow& window : at->second.windows) keys.push_back(window.rkey());
+  keys.reserve(at->second.size());
+  for (const verbs::MemoryWindow& window : at->second) keys.push_back(window.rkey());
   return keys;
+}
+
+/// With the lock.
+Result<std::vector<verbs::MemoryWindow>> WindowLane::allocate(std::size_t count,
+                                                              Deadline deadline) {
+  std::vector<verbs::MemoryWindow> windows;
+  windows.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (ending_.load()) return gone();
+    if (Clock::now() >= deadline) return Error{Code::kTimedOut, "allocating windows"};
+    auto window = pair_->allocate_window();
+    if (!window) return window.error();
+    windows.push_back(std::move(*window));
+  }
+  return windows;
+}
+
+/// With the lock: whatever its requests may still do, they do no more.
+void WindowLane::break_off(const Error& why) noexcept {
+  log::debug("rdma: queue pair {}: {}; it ends", pair_->number(), why.message());
+  (void)pair_->to_error();
 }
 
 /// With the lock.
@@ -147,8 +158,15 @@ Status WindowLane::bind_all(std::span<verbs::MemoryWindow> windows,
       batch.bind_window(first_id + i, windows[first + i], *stretch.memory, stretch.offset_bytes,
                         stretch.length_bytes, rights);
     }
-    if (auto status = batch.post(); !status) return status.error();
-    if (auto status = await(first_id, count, deadline); !status) return status.error();
+    if (auto status = batch.post(); !status) {
+      if (batch.taken() != 0) break_off(status.error());
+      return status;
+    }
+    const Deadline answered = std::min(deadline, Clock::now() + kChainTime);
+    if (auto status = await(first_id, count, answered); !status) {
+      break_off(status.error());
+      return status;
+    }
   }
   return {};
 }
@@ -162,8 +180,10 @@ Status WindowLane::await(std::uint64_t first_id, std::size_t count, Deadline dea
     if (!found) return found.error();
     for (const verbs::Completion& completion : *found) {
       if (completion.id() < first_id) continue;
+      if (completion.status() == CompletionStatus::kFlushed) return gone();
       if (!completion.ok())
-        return gone().with_completion(completion.status(), completion.vendor_error());
+        return Error{Code::kProvider, "binding windows"}.with_completion(completion.status(),
+                                                                         completion.vendor_error());
       ++done;
     }
     if (!found->empty()) continue;
@@ -176,11 +196,15 @@ Status WindowLane::await(std::uint64_t first_id, std::size_t count, Deadline dea
 
 void WindowLane::drop(Owner owner) noexcept {
   const std::lock_guard lock{mutex_};
-  bound_.erase(owner);
+  const auto found = bound_.find(owner);
+  if (found == bound_.end()) return;
+  for (verbs::MemoryWindow& window : found->second)
+    if (const Status freed = window.free(); !freed) break_off(freed.error());
+  bound_.erase(found);
 }
 
 void WindowLane::end() noexcept {
-  ending_.store(true);
+  stop();
   const std::lock_guard lock{mutex_};
   bound_.clear();
   pair_ = nullptr;
@@ -227,13 +251,17 @@ void WindowGrant::forget_lanes_but(const WindowLanes& lanes) noexcept {
 }
 
 /// Before the device is asked: what others need is left to them.
-Result<BudgetShare> WindowGrant::share_for(std::size_t lanes_without, std::size_t lanes_all) {
-  const std::uint64_t count = std::uint64_t{lanes_without} * stretches_.size();
-  const std::shared_ptr<Budget>& budget = lent_->budgets().windows;
-  if (lanes_all <= lanes_had_) return BudgetShare::count(budget, count);
-  auto share = BudgetShare::take(budget, count);
-  if (share) lanes_had_ = lanes_all;
-  return share;
+Status WindowGrant::reserve(std::size_t lanes) {
+  if (lanes <= lanes_admitted_) return {};
+  const std::uint64_t more = std::uint64_t{lanes - lanes_admitted_} * stretches_.size();
+  auto share = BudgetShare::take(lent_->budgets().windows, more);
+  if (!share) return share.error();
+  if (share_)
+    share_->join(std::move(*share));
+  else
+    share_.emplace(std::move(*share));
+  lanes_admitted_ = lanes;
+  return {};
 }
 
 Status WindowGrant::renew(const WindowLanes& lanes, std::vector<WireExtent>& extents,
@@ -247,14 +275,13 @@ Status WindowGrant::renew(const WindowLanes& lanes, std::vector<WireExtent>& ext
     ++all;
     if (!lane->has(this)) ++without;
   }
-  auto share = share_for(without, all);
-  if (!share) return share.error();
+  if (auto status = reserve(all); !status) return status;
   deadline += kWindowTime * (without * stretches_.size());
   LaneKeys made{.lanes = lanes.size(), .keys = {}};
   made.keys.resize(stretches_.size() * lanes.size());
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
     if (lanes[lane] == nullptr) continue;
-    const auto bound = lanes[lane]->bind(this, stretches_, rights_, *share, deadline);
+    const auto bound = lanes[lane]->bind(this, stretches_, rights_, deadline);
     if (!bound) return bound.error();
     for (std::size_t i = 0; i < bound->size(); ++i)
       made.keys[i * lanes.size() + lane] = (*bound)[i];

@@ -8,6 +8,7 @@
 /// Windows go with their grant or with their lane, whichever is first, and before the queue pair.
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -73,6 +74,8 @@ class WindowLane {
  public:
   /// Requests in the lane's send queue at a time, which is nobody else's.
   static constexpr std::uint32_t kBinds = 16;
+  /// A device needs microseconds for a chain of as many.
+  static constexpr std::chrono::seconds kChainTime{1};
   /// Whose windows they are.
   using Owner = const void*;
 
@@ -86,28 +89,29 @@ class WindowLane {
   void begin(verbs::QueuePair<verbs::Rc>& pair);
   /// Whether the owner has windows here.
   [[nodiscard]] bool has(Owner owner);
-  /// The keys of the owner's windows, one for each of `stretches`: bound now, out of `share`, if
-  /// they were not yet. **Blocks** until the device has done that, at most until `deadline`. What
-  /// goes wrong between breaks the lane, since nobody knows what is bound then. Errors:
-  /// kOutOfMemory (the lane is as it was); kConnectionLost: the lane has ended, or ends by this;
-  /// kTimedOut, kProvider.
+  /// The keys of the owner's windows, one for each of `stretches`: bound now, if they were not yet.
+  /// **Blocks** until the device has done that, at most until `deadline`, and no longer than
+  /// kChainTime for a chain that it does not answer. A chain that is not answered well breaks the
+  /// lane, since nobody knows what is bound then; after any other error it is as it was. Errors:
+  /// kOutOfMemory; kConnectionLost: the lane has ended, or ends by this; kTimedOut; kProvider.
   [[nodiscard]] Result<std::vector<std::uint32_t>> bind(Owner owner,
                                                         std::span<const LentStretch> stretches,
-                                                        verbs::Access rights, BudgetShare& share,
-                                                        Deadline deadline);
-  /// The owner's windows are gone on return.
+                                                        verbs::Access rights, Deadline deadline);
+  /// The owner's windows are gone on return, or, where the device does not take one back, the lane
+  /// is.
   void drop(Owner owner) noexcept;
-  /// All of them are, and nothing uses the queue pair any more. That is in its error state already,
-  /// so nobody who waits for it waits for long. Idempotent.
+  /// Nothing more is bound, and who binds leaves off soon. Waits for nobody. Idempotent.
+  void stop() noexcept { ending_.store(true); }
+  /// All windows are gone on return, and nothing uses the queue pair any more. **Blocks** for as
+  /// long as freeing very many takes. Idempotent.
   void end() noexcept;
 
  private:
-  struct Bound {
-    BudgetShare share;  // given back when they have gone
-    std::vector<verbs::MemoryWindow> windows;
-  };
+  [[nodiscard]] Result<std::vector<verbs::MemoryWindow>> allocate(std::size_t count,
+                                                                  Deadline deadline);
   Status bind_all(std::span<verbs::MemoryWindow> windows, std::span<const LentStretch> stretches,
                   verbs::Access rights, Deadline deadline);
+  void break_off(const Error& why) noexcept;
   Status await(std::uint64_t first_id, std::size_t count, Deadline deadline);
   [[nodiscard]] static Error gone();
 
@@ -116,7 +120,7 @@ class WindowLane {
   verbs::CompletionQueue queue_;
   verbs::QueuePair<verbs::Rc>* pair_ = nullptr;  ///< null before begin() and after end()
   std::uint64_t next_id_ = 1;
-  std::map<Owner, Bound> bound_;
+  std::map<Owner, std::vector<verbs::MemoryWindow>> bound_;
 };
 
 /// By number; null: there is no such lane.
@@ -133,17 +137,18 @@ class WindowGrant final : public GrantHandle {
   WindowGrant(const WindowGrant&) = delete;
   WindowGrant& operator=(const WindowGrant&) = delete;
 
-  /// Binds what is missing on `lanes`, and fills in the keys of all. As many windows as the grant
-  /// has had before it gets again, whatever others have: a session must be able to come back to its
-  /// grants; the budget decides on more. `extents` are this grant's, or none yet. **Blocks** until
-  /// `deadline`, and a millisecond more for each window. Errors: kLimitExceeded, before the device
-  /// is asked; those of WindowLane::bind(). What was bound before stays.
+  /// Binds what is missing on `lanes`, and fills in the keys of all. What the budget has admitted
+  /// stays the grant's while it lives, with lanes or without: a session must be able to come back
+  /// to its grants, and whoever hangs up has not made room for others. `extents` are this grant's,
+  /// or none yet. **Blocks** until `deadline`, and a millisecond more for each window. Errors:
+  /// kLimitExceeded, before the device is asked; those of WindowLane::bind(). What was bound before
+  /// stays.
   Status renew(const WindowLanes& lanes, std::vector<WireExtent>& extents, LaneKeys& keys,
                Deadline deadline);
 
  private:
   void forget_lanes_but(const WindowLanes& lanes) noexcept;
-  [[nodiscard]] Result<BudgetShare> share_for(std::size_t lanes_without, std::size_t lanes_all);
+  Status reserve(std::size_t lanes);
   WindowGrant(std::shared_ptr<const LentMemory> lent, verbs::Access rights) noexcept
       : lent_{std::move(lent)}, rights_{rights} {}
 
@@ -153,7 +158,8 @@ class WindowGrant final : public GrantHandle {
   std::vector<verbs::MemoryRegion> own_;          ///< registered for this grant alone
   std::vector<LentStretch> stretches_;            ///< in the region's order
   std::vector<std::weak_ptr<WindowLane>> lanes_;  ///< that may have windows of it
-  std::size_t lanes_had_ = 0;  ///< at most, with windows that the budget admitted
+  std::optional<BudgetShare> share_;              ///< of windows: given back when they have gone
+  std::size_t lanes_admitted_ = 0;                ///< by that
 };
 
 /// The remote rights of a grant.

@@ -377,7 +377,7 @@ class ServerEndpoint {
   [[nodiscard]] virtual bool has_lane_keys() const noexcept { return false; }
   /// Makes the keys of lanes that `grant`, one of this session's, has none for yet; others stay.
   /// Nothing to do where there is one key for all. Blocks as grant() does, and for as long as the
-  /// device takes, 5 s at most and a millisecond for each key; worker. Errors: those of grant();
+  /// device takes, 2 s at most and a millisecond for each key; worker. Errors: those of grant();
   /// kConnectionLost: a lane is about to go, by which the session is interrupted; kTimedOut.
   virtual Status renew(Grant& grant) noexcept {
     (void)grant;
@@ -394,11 +394,13 @@ class ServerEndpoint {
   virtual std::size_t take_notices(std::span<Notice> /*notices*/) noexcept { return 0; }
   /// Nothing where the server takes no part in operations. Any thread.
   [[nodiscard]] virtual std::optional<Served> served() const noexcept { return std::nullopt; }
-  /// Ends the lanes, then the channel. Idempotent: on return of any call the lanes are gone.
+  /// Ends the lanes, then the channel. Idempotent: on return of any call no lane serves any more.
   virtual void shutdown() noexcept = 0;
+  /// Destroys what shutdown() has left of the lanes, since that takes long. Idempotent; worker.
+  virtual void bury() noexcept {}
   /// What `before` has granted holds for the lanes of this one, which has none yet: the session
-  /// goes on here. `before` has been shut down, and grants nothing more. Errors: kUnsupported:
-  /// of another transport or device.
+  /// goes on here. `before` has been shut down and buried, and grants nothing more. Errors:
+  /// kUnsupported: of another transport or device.
   virtual Status take_over(ServerEndpoint& before) noexcept = 0;
 };
 

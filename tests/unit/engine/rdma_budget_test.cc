@@ -41,18 +41,18 @@ TEST(RegistrationBudgets, SharesAreGivenBackOnce) {
   EXPECT_EQ(budgets.used(), 0U);
 }
 
-TEST(RegistrationBudgets, SplitShareIsGivenBackInParts) {
+TEST(RegistrationBudgets, SharesThatJoinedAreGivenBackTogether) {
   WindowBudgets budgets{10};
   const auto budget = budgets.of("mlx5_0", 0);
-  BudgetShare whole = BudgetShare::take(budget, 10).value();
   {
-    const BudgetShare part = whole.split(4);
-    EXPECT_EQ(budgets.used(), 10U);
+    BudgetShare all = BudgetShare::take(budget, 4).value();
+    all.join(BudgetShare::take(budget, 5).value());
+    EXPECT_EQ(budgets.used(), 9U);
+    const auto more = BudgetShare::take(budget, 2);
+    ASSERT_FALSE(more);
+    EXPECT_EQ(more.error().subject(), "limits.windows_max");
   }
-  EXPECT_EQ(budgets.used(), 6U);
-  const auto more = BudgetShare::take(budget, 5);
-  ASSERT_FALSE(more);
-  EXPECT_EQ(more.error().subject(), "limits.windows_max");
+  EXPECT_EQ(budgets.used(), 0U);
 }
 
 TEST(RegistrationBudgets, ConfiguredIsOneForAllDevices) {

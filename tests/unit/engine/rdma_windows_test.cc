@@ -30,6 +30,8 @@ struct WindowNic {
   static inline ibv_wc_status ends_with = IBV_WC_SUCCESS;
 
   static inline void (*at_alloc)() = nullptr;
+  static inline void (*at_poll)() = nullptr;
+  static inline WindowLane* lane = nullptr;  ///< for those two
 
   static ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type) {
     if (at_alloc != nullptr) at_alloc();
@@ -46,6 +48,7 @@ struct WindowNic {
   }
   static int poll_cq(ibv_cq* queue, int count, ibv_wc* completions) {
     ++polls;
+    if (at_poll != nullptr) at_poll();
     return silent ? 0 : before.poll_cq(queue, count, completions);
   }
 };
@@ -57,6 +60,7 @@ class RdmaWindowsTest : public test::FakeTest {
     WindowNic::next_key = 1;
     WindowNic::silent = false;
     WindowNic::at_alloc = nullptr;
+    WindowNic::at_poll = nullptr;
     WindowNic::ends_with = IBV_WC_SUCCESS;
     fake_.table.alloc_mw = &WindowNic::alloc_mw;
     fake_.table.post_send = &WindowNic::post_send;
@@ -153,16 +157,47 @@ TEST_F(RdmaWindowsTest, PiecesBeyondTheBudgetAreRefusedBeforeTheDeviceIsAsked) {
   EXPECT_TRUE(fake_.registered.empty());
 }
 
-TEST_F(RdmaWindowsTest, ManyStretchesAreBoundInChainsThatFitTheSendQueue) {
-  const auto lent = lend();
-  const Connected link = connect(*lent);
+/// One lane, to which stretches are bound.
+class WindowLaneTest : public RdmaWindowsTest {
+ protected:
+  void SetUp() override {
+    RdmaWindowsTest::SetUp();
+    lent_ = lend();
+    link_.reset(new Connected{connect(*lent_)});  // NOLINT: it does not move
+  }
+  void TearDown() override {
+    link_.reset();
+    lent_.reset();
+    RdmaWindowsTest::TearDown();
+  }
+  [[nodiscard]] WindowLane& lane() { return *link_->lane; }
+  [[nodiscard]] std::vector<LentStretch> stretches(std::size_t count) {
+    std::vector<LentStretch> some;
+    for (std::size_t i = 0; i < count; ++i)
+      some.push_back(*lent_->find(stretch(i % 2, 64 * i, 64)));
+    return some;
+  }
+  Result<std::vector<std::uint32_t>> bind(std::size_t count = 1, Deadline deadline = later()) {
+    return bind_for(&owner_, count, deadline);
+  }
+  Result<std::vector<std::uint32_t>> bind_for(WindowLane::Owner owner, std::size_t count = 1,
+                                              Deadline deadline = later()) {
+    return lane().bind(owner, stretches(count), Access::kRemoteRead, deadline);
+  }
+  void expect_nothing_left() {
+    EXPECT_FALSE(lane().has(&owner_));
+    EXPECT_EQ(fake_.uses("dealloc_mw"), fake_.uses("alloc_mw"));
+  }
+
+  const int owner_ = 0;
+  const int other_ = 0;
+  std::shared_ptr<const LentMemory> lent_;
+  std::unique_ptr<Connected> link_;
+};
+
+TEST_F(WindowLaneTest, ManyStretchesAreBoundInChainsThatFitTheSendQueue) {
   constexpr std::size_t kStretches = 2 * WindowLane::kBinds + 8;
-  std::vector<LentStretch> stretches;
-  for (std::size_t i = 0; i < kStretches; ++i)
-    stretches.push_back(*lent->find(stretch(i % 2, 64 * i, 64)));
-  BudgetShare taken = share(kStretches);
-  const int owner = 0;
-  const auto keys = link.lane->bind(&owner, stretches, Access::kRemoteRead, taken, later()).value();
+  const auto keys = bind(kStretches).value();
   EXPECT_EQ(std::set<std::uint32_t>(keys.begin(), keys.end()).size(), kStretches);
   ASSERT_EQ(fake_.sent.size(), 3U);
   EXPECT_EQ(fake_.sent[0].size(), WindowLane::kBinds);
@@ -170,119 +205,129 @@ TEST_F(RdmaWindowsTest, ManyStretchesAreBoundInChainsThatFitTheSendQueue) {
   const ibv_send_wr& last = fake_.sent[2].back();
   EXPECT_EQ(last.opcode, IBV_WR_BIND_MW);
   EXPECT_EQ(last.bind_mw.rkey, keys.back());
-  EXPECT_EQ(last.bind_mw.bind_info.addr, stretches.back().address());
+  EXPECT_EQ(last.bind_mw.bind_info.addr, stretches(kStretches).back().address());
   EXPECT_EQ(last.bind_mw.bind_info.length, 64U);
   EXPECT_EQ(last.bind_mw.bind_info.mw_access_flags, static_cast<unsigned>(IBV_ACCESS_REMOTE_READ));
   // What is bound stays bound, by the same keys.
-  EXPECT_EQ(link.lane->bind(&owner, stretches, Access::kRemoteRead, taken, later()).value(), keys);
+  EXPECT_EQ(bind(kStretches).value(), keys);
   EXPECT_EQ(fake_.sent.size(), 3U);
-  EXPECT_TRUE(link.lane->has(&owner));
-  link.lane->drop(&owner);
-  EXPECT_FALSE(link.lane->has(&owner));
-  EXPECT_EQ(fake_.uses("dealloc_mw"), static_cast<int>(kStretches));
+  EXPECT_TRUE(lane().has(&owner_));
+  lane().drop(&owner_);
+  expect_nothing_left();
 }
 
-TEST_F(RdmaWindowsTest, EndedLaneHasNoWindowsAndBindsNoMore) {
-  const auto lent = lend();
-  const Connected link = connect(*lent);
-  const std::array stretches{*lent->find(stretch(0, 0, 64)), *lent->find(stretch(1, 0, 64))};
-  const std::array<int, 2> owners{};
-  for (const int& owner : owners) {
-    BudgetShare taken = share(2);
-    ASSERT_OK(link.lane->bind(&owner, stretches, Access::kRemoteWrite, taken, later()));
-  }
-  EXPECT_EQ(windows_.used(), 4U);
-  link.lane->end();
-  EXPECT_EQ(windows_.used(), 0U);
+TEST_F(WindowLaneTest, EndedLaneHasNoWindowsAndBindsNoMore) {
+  ASSERT_OK(bind_for(&owner_, 2));
+  ASSERT_OK(bind_for(&other_, 2));
+  lane().end();
   EXPECT_EQ(fake_.uses("dealloc_mw"), 4);
-  BudgetShare more = share(2);
-  const auto refused = link.lane->bind(&owners[0], stretches, Access::kRemoteWrite, more, later());
-  EXPECT_CODE(refused, kConnectionLost);
+  EXPECT_CODE(bind(2), kConnectionLost);
   EXPECT_EQ(fake_.uses("alloc_mw"), 4) << "the queue pair may be gone";
-  link.lane->end();
+  lane().end();
 }
 
-TEST_F(RdmaWindowsTest, BindThatFailsBreaksTheLaneAndLeavesNothing) {
-  const auto lent = lend();
-  const Connected link = connect(*lent);
-  const std::array stretches{*lent->find(stretch(0, 0, 64))};
-  const int owner = 0;
-  BudgetShare taken = share(1);
+TEST_F(WindowLaneTest, BindThatFailsBreaksTheLaneAndLeavesNothing) {
   WindowNic::ends_with = IBV_WC_MW_BIND_ERR;
-  const auto failed = link.lane->bind(&owner, stretches, Access::kRemoteRead, taken, later());
-  EXPECT_CODE(failed, kConnectionLost);
+  const auto failed = bind();
+  EXPECT_CODE(failed, kProvider);
+  EXPECT_EQ(failed.error().completion_status(), CompletionStatus::kMemoryWindowBindError);
   EXPECT_EQ(broken(), 1);
-  EXPECT_FALSE(link.lane->has(&owner));
-  EXPECT_EQ(fake_.uses("dealloc_mw"), 1);
+  expect_nothing_left();
 }
 
-TEST_F(RdmaWindowsTest, WindowsThatAreNotToBeHadLeaveTheLaneAsItWas) {
-  const auto lent = lend();
-  const Connected link = connect(*lent);
-  const std::array stretches{*lent->find(stretch(0, 0, 64)), *lent->find(stretch(0, 64, 64))};
-  const int owner = 0;
-  BudgetShare taken = share(2);
+TEST_F(WindowLaneTest, BindThatIsFlushedHasItsLaneGone) {
+  WindowNic::ends_with = IBV_WC_WR_FLUSH_ERR;
+  EXPECT_CODE(bind(), kConnectionLost);
+  expect_nothing_left();
+}
+
+/// Others of the session have operations on it.
+TEST_F(WindowLaneTest, ChainThatIsNotPostedLeavesTheLaneAsItWas) {
+  fake_.fail("post_send", 1, ENOMEM);
+  EXPECT_CODE(bind(), kWouldBlock);
+  EXPECT_EQ(broken(), 0);
+  expect_nothing_left();
+  ASSERT_OK(bind());
+}
+
+/// Its key is still of use, and its memory about to be another's.
+TEST_F(WindowLaneTest, WindowThatIsNotTakenBackBreaksTheLane) {
+  ASSERT_OK(bind(2));
+  fake_.fail("dealloc_mw", 1, EIO);
+  const std::uint64_t failures = verbs::teardown_failure_count();
+  lane().drop(&owner_);
+  EXPECT_EQ(broken(), 1);
+  EXPECT_EQ(verbs::teardown_failure_count(), failures + 1) << "the other one is";
+}
+
+TEST_F(WindowLaneTest, WindowsThatAreNotToBeHadLeaveTheLaneAsItWas) {
   fake_.fail("alloc_mw", 2, ENOMEM);
-  EXPECT_FALSE(link.lane->bind(&owner, stretches, Access::kRemoteRead, taken, later()));
+  EXPECT_CODE(bind(2), kOutOfMemory);
   EXPECT_EQ(broken(), 0);
   EXPECT_TRUE(fake_.sent.empty());
-  ASSERT_OK(link.lane->bind(&owner, stretches, Access::kRemoteRead, taken, later()));
+  ASSERT_OK(bind(2));
 }
 
-TEST_F(RdmaWindowsTest, DeviceThatDoesNotAnswerIsWaitedForUntilTheDeadline) {
-  const auto lent = lend();
-  const Connected link = connect(*lent);
-  const std::array stretches{*lent->find(stretch(0, 0, 64))};
-  const int owner = 0;
-  BudgetShare taken = share(1);
+TEST_F(WindowLaneTest, DeviceThatGivesNoWindowsInTimeLeavesTheLaneAsItWas) {
+  WindowNic::at_alloc = [] { std::this_thread::sleep_for(std::chrono::milliseconds{2}); };
+  EXPECT_CODE(bind(60, Clock::now() + std::chrono::milliseconds{20}), kTimedOut);
+  EXPECT_EQ(broken(), 0);
+  expect_nothing_left();
+  EXPECT_TRUE(fake_.sent.empty());
+}
+
+TEST_F(WindowLaneTest, DeviceThatDoesNotAnswerIsWaitedForUntilTheDeadline) {
   WindowNic::silent = true;
   const auto began = Clock::now();
-  const auto late = link.lane->bind(&owner, stretches, Access::kRemoteRead, taken,
-                                    Clock::now() + std::chrono::milliseconds{20});
-  EXPECT_CODE(late, kTimedOut);
+  EXPECT_CODE(bind(1, began + std::chrono::milliseconds{20}), kTimedOut);
   EXPECT_GE(Clock::now() - began, std::chrono::milliseconds{20});
   EXPECT_EQ(broken(), 1) << "what it binds later is nobody's";
 }
 
-TEST_F(RdmaWindowsTest, EndOfTheLaneEndsTheWait) {
-  const auto lent = lend();
-  const Connected link = connect(*lent);
-  const std::array stretches{*lent->find(stretch(0, 0, 64))};
-  const int owner = 0;
-  BudgetShare taken = share(1);
+/// However long all of a grant's windows may take.
+TEST_F(WindowLaneTest, ChainThatIsNotAnsweredEndsTheWait) {
+  WindowNic::silent = true;
+  EXPECT_CODE(bind(1, Clock::now() + std::chrono::hours{1}), kTimedOut);
+  EXPECT_EQ(broken(), 1);
+}
+
+/// The control thread says that a lane ends, and waits for nobody who binds or frees.
+TEST_F(WindowLaneTest, StoppedLaneBindsNoMoreAndKeepsItsWindowsUntilItsEnd) {
+  ASSERT_OK(bind());
+  lane().stop();
+  EXPECT_EQ(fake_.uses("dealloc_mw"), 0);
+  EXPECT_CODE(bind_for(&other_), kConnectionLost);
+  lane().end();
+  EXPECT_EQ(fake_.uses("dealloc_mw"), 1);
+}
+
+TEST_F(WindowLaneTest, StopEndsTheWaitForADevice) {
+  WindowNic::silent = true;
+  WindowNic::at_poll = [] { WindowNic::lane->stop(); };
+  WindowNic::lane = &lane();
+  EXPECT_CODE(bind(), kConnectionLost);
+}
+
+TEST_F(WindowLaneTest, StopEndsTheAllocationOfMore) {
+  WindowNic::at_alloc = [] { WindowNic::lane->stop(); };
+  WindowNic::lane = &lane();
+  EXPECT_CODE(bind(60), kConnectionLost);
+  EXPECT_EQ(fake_.uses("alloc_mw"), 1);
+  expect_nothing_left();
+  EXPECT_TRUE(fake_.sent.empty());
+}
+
+/// Whoever ends it waits until the one who binds has left off.
+TEST_F(WindowLaneTest, EndComesBehindABindThatIsUnderWay) {
   WindowNic::silent = true;
   WindowNic::polls = 0;
   std::thread ends{[&] {
     while (WindowNic::polls == 0) std::this_thread::yield();
-    link.lane->end();
+    lane().end();
   }};
-  const auto began = Clock::now();
-  EXPECT_CODE(link.lane->bind(&owner, stretches, Access::kRemoteRead, taken, later()),
-              kConnectionLost);
-  EXPECT_LT(Clock::now() - began, std::chrono::seconds{5});
+  EXPECT_FALSE(bind());
   ends.join();
-}
-
-/// The control thread is who ends it, and may not wait for very many windows.
-TEST_F(RdmaWindowsTest, EndOfTheLaneEndsTheAllocationOfMore) {
-  const auto lent = lend();
-  const Connected link = connect(*lent);
-  const std::vector<LentStretch> stretches(60, *lent->find(stretch(0, 0, 64)));
-  const int owner = 0;
-  BudgetShare taken = share(stretches.size());
-  static WindowLane* lane;
-  static std::thread ends;
-  lane = link.lane.get();
-  WindowNic::at_alloc = [] {
-    if (!ends.joinable()) ends = std::thread{[] { lane->end(); }};
-    std::this_thread::sleep_for(std::chrono::milliseconds{2});
-  };
-  EXPECT_CODE(link.lane->bind(&owner, stretches, Access::kRemoteRead, taken, later()),
-              kConnectionLost);
-  ends.join();
-  EXPECT_LT(fake_.uses("alloc_mw"), 60);
-  EXPECT_EQ(fake_.uses("dealloc_mw"), fake_.uses("alloc_mw"));
-  EXPECT_TRUE(fake_.sent.empty());
+  expect_nothing_left();
 }
 
 TEST_F(RdmaWindowsTest, GrantHasAKeyForEachExtentOnEachLane) {
@@ -335,13 +380,15 @@ TEST_F(RdmaWindowsTest, GrantIsBoundAnewOnTheLanesThatFollow) {
     ASSERT_OK(grant->renew({lane.lane}, wire, keys, later()));
     before = keys.keys[0];
   }
-  EXPECT_EQ(windows_.used(), 0U) << "they went with their lane";
-  // Others have taken all there is meanwhile: who comes back gets what he had, and no more.
-  const BudgetShare others = share(100);
+  EXPECT_EQ(fake_.uses("dealloc_mw"), 1) << "they went with their lane";
+  EXPECT_EQ(windows_.used(), 1U) << "and are its grant's to have again";
+  // Others take all the rest meanwhile: who comes back gets what he had, and no more.
+  EXPECT_CODE(BudgetShare::take(windows_.of("fake0", 0), 100), kLimitExceeded);
+  const BudgetShare others = share(99);
   const Connected lane = connect(*lent);
   ASSERT_OK(grant->renew({lane.lane}, wire, keys, later()));
   EXPECT_NE(keys.keys[0], before);
-  EXPECT_EQ(windows_.used(), 101U);
+  EXPECT_EQ(windows_.used(), 100U);
   const Connected more = connect(*lent);
   EXPECT_CODE(grant->renew({lane.lane, more.lane}, wire, keys, later()), kLimitExceeded);
   grant.reset();
@@ -365,8 +412,9 @@ TEST_F(RdmaWindowsTest, LanesThatAreNotItsSessionsAnyMoreKeepNothingOfAGrantNorI
     ASSERT_OK(grant->renew({before.lane}, wire, keys, later()));
   }
   EXPECT_TRUE(gone.expired()) << "with its completion queue";
-  EXPECT_EQ(windows_.used(), 0U);
+  EXPECT_EQ(fake_.uses("dealloc_mw"), fake_.uses("alloc_mw"));
   grant.reset();
+  EXPECT_EQ(windows_.used(), 0U);
 }
 
 TEST_F(RdmaWindowsTest, WindowsBeyondTheBudgetAreRefusedBeforeTheDeviceIsAsked) {

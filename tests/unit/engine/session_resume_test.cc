@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <gtest/gtest.h>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -88,7 +89,8 @@ struct Script {
   std::function<bool(const Request&)> withheld = [](const Request&) { return false; };
   bool by_lane = false;                                      ///< a key for each lane
   int keyless_lanes = 0;                                     ///< of the eight there might be
-  std::uint64_t keyless_grant = 0;                           ///< gets none a second time
+  std::uint64_t keyless_grant = 0;                           ///< gets none a second time,
+  int keyless_times = std::numeric_limits<int>::max();       ///< so often
   int strange_pages = 0;                                     ///< so many are of another grant
   std::vector<std::shared_ptr<transport::KeyTable>> tables;  ///< of each connection
   /// Said right behind the Welcome of a resumed session, each after the one before is seen.
@@ -199,7 +201,8 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
       fill(*opened.add_extents(), script_->next_grant++);
     } else if (request.has_extents()) {
       const std::uint64_t grant_id = request.extents().grant_id();
-      if (grant_id == script_->keyless_grant) {
+      if (grant_id == script_->keyless_grant && script_->keyless_times > 0) {
+        --script_->keyless_times;
         *reply.mutable_failure() = control::to_failure(Error{Code::kLimitExceeded, "windows"});
         return reply;
       }
@@ -684,6 +687,29 @@ TEST_F(SessionResumeTest, GrantThatGetsNoKeysIsRevokedAndOthersGoOn) {
   EXPECT_EQ(key_of(2, 1, 0), transport::KeyTable::kNoKey) << "it had one of a lane that is gone";
   EXPECT_NE(key_of(2, 2, 0), transport::KeyTable::kNoKey);
   Queue queue = stays.queue({.depth = 4}).value();
+  queue.write(ByteOffset{0}, bytes);
+  ASSERT_TRUE(queue.submit());
+  EXPECT_TRUE(last_lane()->soon_posted(1));
+  session_->fail(Reason::kPeerGone);
+}
+
+/// What others held of the device may be given back a moment later.
+TEST_F(SessionResumeTest, GrantThatGetsItsKeysAMomentLaterGoesOn) {
+  script_->by_lane = true;
+  start();
+  const Region region = open();
+  {
+    const std::lock_guard lock{script_->mutex};
+    script_->keyless_grant = 1;
+    script_->keyless_times = 2;
+  }
+  hang_up();
+  ASSERT_TRUE(told_soon("IR"));
+  EXPECT_EQ(asked(&Request::has_hello).size(), 2U) << "on one connection";
+  EXPECT_EQ(asked(&Request::has_extents).size(), 3U);
+  EXPECT_NE(key_of(2, 1, 0), transport::KeyTable::kNoKey);
+  std::array<std::byte, 64> bytes{};
+  Queue queue = region.queue({.depth = 4}).value();
   queue.write(ByteOffset{0}, bytes);
   ASSERT_TRUE(queue.submit());
   EXPECT_TRUE(last_lane()->soon_posted(1));

@@ -45,7 +45,11 @@ class MemoryWindow {
   MemoryWindow& operator=(MemoryWindow&&) noexcept;
   ~MemoryWindow();
 
-  /// Gone with its queue pair or its registration: every use is refused with kClosed.
+  /// Takes the right back, as the destructor does, and says whether that is so; idempotent. Errors:
+  /// kProvider: the key may still be of use, until the queue pair is moved to its error state.
+  Status free() noexcept;
+  /// Gone, by free(), with its queue pair or with its registration: every use is refused with
+  /// kClosed.
   [[nodiscard]] bool freed() const noexcept;
   /// Of the last bind that was put into a batch; valid once that has completed.
   [[nodiscard]] std::uint32_t rkey() const noexcept { return rkey_; }
