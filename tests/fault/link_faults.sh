@@ -196,7 +196,8 @@ end_loads() {
       longest_silence_ms: map(.longest_silence_ms) | max,
       least_silence_ms: map(.longest_silence_ms) | min,
       interrupted: total(.interrupted), resumed: total(.resumed), lost: total(.lost),
-      opened: total(.opened), lives: map(.lives) | max, looked_around: map(.looked_around) }
+      opened: total(.opened), lives: map(.lives) | max, looked_around: map(.looked_around),
+      look_errors: (map(.look_error | select(. != "")) | unique | join("; ")) }
     | . + { line: ("operations=\(.operations) ok=\(.ok) failed{" +
         (.failed | to_entries | map((.key | gsub(" "; "_")) + "=\(.value)") | join(",")) +
         "} longest_verdict_ms=\(.longest_verdict_ms) longest_overrun_ms=\(.longest_overrun_ms)" +
@@ -236,7 +237,7 @@ end_test() {
 
 # One memory all the time, and each block read once more when the link was whole again.
 expect_same_memory() {
-  [[ $(value '.looked_around | all') == true ]] || wrong "with the link mended, not every block could be read"
+  [[ $(value '.looked_around | all') == true ]] || wrong "with the link mended, not every block could be read: $(value .look_errors)"
   [[ $(value .lives) == 1 ]] || wrong "the memory had $(value .lives) lives; its server went on"
 }
 

@@ -171,12 +171,15 @@ void LoadRun::end_life(const Opened& opened) {
 
 /// Every block once more, in a session of its own that nothing disturbs.
 void LoadRun::look_around() {
+  const auto without = [this](std::string why) { report_.look_error = std::move(why); };
   auto session = engine_->connect(options_.uri);
-  if (!session || session->server().memory_id != memory_id_) return;
+  if (!session) return without(session.error().message());
+  if (session->server().memory_id != memory_id_) return without("there is other memory");
   auto region = engine_->open_region(options_.uri, Rights::kAll);
-  if (!region || revoked_) return;
+  if (!region) return without(region.error().message());
+  if (revoked_) return without("it was revoked");
   for (LoadWorker& worker : workers_)
-    if (!worker.look(*region)) return;
+    if (const Status seen = worker.look(*region); !seen) return without(seen.error().message());
   report_.looked_around = true;
 }
 
@@ -246,6 +249,7 @@ std::string LoadReport::json() const {
                         {"longest_overrun_ms", longest_overrun_ms},
                         {"longest_silence_ms", longest_silence_ms},
                         {"looked_around", looked_around},
+                        {"look_error", look_error},
                         {"atomics", atomics},
                         {"blocks_checked", blocks_checked},
                         {"lives", lives},
@@ -273,6 +277,7 @@ LoadReport LoadReport::from_json(const std::string& line) {
   made.longest_overrun_ms = from.at("longest_overrun_ms");
   made.longest_silence_ms = from.at("longest_silence_ms");
   made.looked_around = from.at("looked_around");
+  made.look_error = from.at("look_error");
   made.atomics = from.at("atomics");
   made.blocks_checked = from.at("blocks_checked");
   made.lives = from.at("lives");

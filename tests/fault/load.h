@@ -72,6 +72,7 @@ struct LoadReport {
   std::uint64_t interrupted = 0, resumed = 0, lost = 0, stale = 0, drained = 0;
   std::uint64_t longest_silence_ms = 0;  ///< in which no operation was ok
   bool looked_around = false;            ///< every block was read once more at the end
+  std::string look_error{};              ///< what kept it from that
   std::uint64_t violations_total = 0;
   std::vector<std::string> violations{};  ///< the first of them
 
