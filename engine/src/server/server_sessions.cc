@@ -150,12 +150,13 @@ void ServerCore::end_silent_sessions() noexcept {
       for (auto& [id, kept] : kept_) kept.until = now + config_.limits.session_keep;
     for (const auto& [id, attached] : sessions_) {
       const ServerSession& session = *attached.session;
-      const Clock::time_point heard = std::max(session.heard_at(), lease_floor_);
       // Whoever maps memory keeps it, however long he is silent: no lapse takes it back, and that
-      // he is gone shows by itself. Nor is whoever waits for an answer asked for more.
-      if (session.greeted() && session.keeps_alive() && !session.maps_grants() &&
-          !session.waits() && now - heard > config_.limits.session_lease)
-        silent.push_back(attached.session);
+      // he is gone shows by itself. Nor is whoever waits for an answer asked for more: it counts
+      // from the answer, which is looked for first.
+      if (!session.greeted() || !session.keeps_alive() || session.maps_grants() || session.waits())
+        continue;
+      const Clock::time_point heard = std::max(session.heard_at(), lease_floor_);
+      if (now - heard > config_.limits.session_lease) silent.push_back(attached.session);
     }
   }
   for (const auto& session : silent) {
