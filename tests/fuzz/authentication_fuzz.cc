@@ -390,6 +390,7 @@ void fuzz_false_server(const Script& script) {
     if (!encoded) return client->hang_up();
     if (asked->request().has_hello()) said.add(*encoded);
     client->say(*encoded);
+    if (!answer.has_reply()) client->hang_up();  // nobody is to wait for what does not come
   });
   weak = wire;
   {
