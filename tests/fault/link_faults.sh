@@ -270,12 +270,13 @@ netem_test() {
 
 # cut_test REGION LENGTH BREAK MEND TIMES: under load, the link is cut so for LENGTH s, so many times.
 cut_test() {
-  local name=$1 length=$2 break=$3 mend=$4 times=$5 round gap
+  local name=$1 length=$2 break=$3 mend=$4 times=$5 round gap pid
   gap=$((length / 2 + 3))
   begin_test "$name"
   # Within the longest cut, sessions lapse, are lost, and are followed by others. Each cut leaves as
   # many atomics of unknown outcome as were under way: the fewer, the sooner their order is found.
-  start_load "$name" $((times * (length + gap) + 120)) 0 --rate 200 --depth 16 --deadline-ms 2000 \
+  # It is told when to end: the time is for when nobody does, on a host that takes long to cut and mend.
+  start_load "$name" $((times * (length + gap + 30) + 300)) 0 --rate 200 --depth 16 --deadline-ms 2000 \
     --reconnect-seconds 30
   loads_say 'under way' 60
   sleep 1
@@ -287,7 +288,9 @@ cut_test() {
     link_here $mend
     sleep "$gap"
   done
-  kill -TERM "${load_pids[@]}" 2>/dev/null || true
+  for pid in "${load_pids[@]}"; do
+    kill -TERM "$pid" 2>/dev/null || wrong "a load ended before the last cut was mended"
+  done
   end_loads
   if [[ $mend != up || $link_down_comes_back == yes ]]; then expect_same_memory; fi
   (($(value .least_silence_ms) >= length * 900)) ||
