@@ -344,12 +344,16 @@ TEST_F(AuthPeersTest, WhoAsksTooOftenIsToldAndLosesItsSession) {
   ping.mutable_ping();
   std::optional<Bytes> answer;
   int answered = 0;
-  for (; answered < 200; ++answered) {
+  const auto began = Clock::now();
+  for (; answered < 2000; ++answered) {
     answer = channel.ask(RawChannel::request(ping, 10 + static_cast<std::uint64_t>(answered)));
     if (!answer || failure_of(answer)) break;
   }
+  // Two seconds' worth at once, and more for each second that it took: of requests, and of the
+  // pings that are answered beside them.
+  const std::chrono::duration<double> took = Clock::now() - began;
   EXPECT_GE(answered, 18);
-  EXPECT_LT(answered, 60);
+  EXPECT_LE(answered, (10 + 20) * (2 + took.count()));
   ASSERT_TRUE(failure_of(answer));
   EXPECT_EQ(failure_of(answer)->code(), Code::kLimitExceeded);
   EXPECT_EQ(failure_of(answer)->subject(), "limits.requests_per_second");

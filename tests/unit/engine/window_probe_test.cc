@@ -251,7 +251,7 @@ TEST_F(WindowProbeTest, DeviceThatDoesNotAnswerIsUntestedByTheDeadline) {
   nic_.silent = true;
   const auto began = std::chrono::steady_clock::now();
   const WindowFindings found = ask(std::chrono::milliseconds{50});
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds{2});
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds{5});
   for (const WindowCheck* check : found.checks()) {
     EXPECT_EQ(check->verdict, Verdict::kUntested);
     EXPECT_NE(check->reason.find("timed out"), std::string::npos) << check->reason;
