@@ -254,11 +254,13 @@ class ClientRun {
       if (!header) return good;
       if (header->status != CompletionStatus::kSuccess)  // those before the one that it names
         return header->sequence >= good && header->sequence <= i ? header->sequence : good;
+      const bool has_sum = crc_ && payload != 0;
       if (header->opcode != asked.opcode || header->sequence != static_cast<std::uint32_t>(i) ||
-          header->length_bytes != payload || said.size() - at - kAnswer < payload)
+          header->length_bytes != payload || (!has_sum && header->payload_crc != 0) ||
+          said.size() - at - kAnswer < payload)
         return good;
-      if (crc_ && crc32c(said.subspan(at + kAnswer, payload)) != header->payload_crc)
-        return payload == 0 ? i + 1 : std::max(good, i);
+      if (has_sum && crc32c(said.subspan(at + kAnswer, payload)) != header->payload_crc)
+        return std::max(good, i);
       at += kAnswer + payload;
       good = i + 1;
     }

@@ -386,8 +386,9 @@ bool TcpLane::check(const AnswerHeader& answer) noexcept {
   const Posted& request = posted(expected_);
   // A request that has not left whole cannot have succeeded: its buffer is still being read.
   const bool sent = request.queued_through <= sent_bytes_;
+  const bool has_sum = payload_crc_ && answer.length_bytes != 0;
   if (answer.status == CompletionStatus::kSuccess && sent && back == 0 &&
-      answer.opcode == request.opcode &&
+      answer.opcode == request.opcode && (has_sum || answer.payload_crc == 0) &&
       answer.length_bytes == answer_bytes(request.opcode, request.length_bytes))
     return true;
   // Not even that what stands before it has succeeded is known.

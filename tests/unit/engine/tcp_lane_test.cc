@@ -605,6 +605,21 @@ TEST(TcpPayloadCrc, CorruptReadIsABadResponse) {
   EXPECT_EQ(into, std::vector<std::byte>(64)) << "staged, checked, and not copied";
 }
 
+/// Whether or not the lane has sums: by such an answer nothing is known to have succeeded.
+TEST_F(TcpAnswersTest, SumOfNothingEndsTheLane) {
+  client.post({client.read(1, 0, into)});
+  answer({.sequence = 0, .length_bytes = 100, .payload_crc = 7}, into);
+  expect_lost(CompletionStatus::kBadResponse);
+  LaneEnds second;
+  ClientSide summed{std::move(second.b), 8, true};
+  summed.post({summed.write(1, 0, into)});
+  std::array<std::byte, AnswerHeader::kWireBytes> wire{};
+  AnswerHeader{.opcode = Opcode::kWrite, .payload_crc = 7}.to_wire(wire);
+  ASSERT_GT(::send(second.a.get(), wire.data(), wire.size(), MSG_NOSIGNAL), 0);
+  until_told(summed, [] {});
+  EXPECT_EQ(summed.statuses, std::vector{CompletionStatus::kBadResponse});
+}
+
 /// Crafted requests of a client that is the test.
 class TcpRequestsTest : public testing::Test {
  protected:
