@@ -107,9 +107,8 @@ fuzz() {
 }
 
 # So many at a time, each to a file of its own; shown in their order.
-results=$build/work-results
-rm -rf "$results"
-mkdir -p "$results"
+results=$(mktemp -d "${TMPDIR:-/tmp}/remora-fuzz.XXXXXX")
+trap 'rm -rf "$results"' EXIT
 running=0
 for name in "${chosen[@]}"; do
   if ((running == jobs)); then
