@@ -235,9 +235,19 @@ end_test() {
   echo "$verdict LinkFaultTest.$test_name/$transport ($(($(milliseconds) - test_began)) ms)"
 }
 
+# What the client's host makes of the link.
+tell_of_link() {
+  "${client_prefix[@]}" ip neigh show | sed 's/^/  neighbour: /' || true
+  "${client_prefix[@]}" tc qdisc show | sed 's/^/  /' || true
+  "${client_prefix[@]}" busybox ping -c 2 -W 1 "$server_address" 2>&1 | sed -n 's/.*packets transmitted/  ping: &/p' || true
+}
+
 # One memory all the time, and each block read once more when the link was whole again.
 expect_same_memory() {
-  [[ $(value '.looked_around | all') == true ]] || wrong "with the link mended, not every block could be read: $(value .look_errors)"
+  if [[ $(value '.looked_around | all') != true ]]; then
+    wrong "with the link mended, not every block could be read: $(value .look_errors)"
+    tell_of_link
+  fi
   [[ $(value .lives) == 1 ]] || wrong "the memory had $(value .lives) lives; its server went on"
 }
 
