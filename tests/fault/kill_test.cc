@@ -130,7 +130,7 @@ TEST_P(ClientKillTest, MidTransferLeavesWhatItWasToldAndDisturbsNobody) {
           {.name = names.back(), .size_bytes = kRegionBytes, .shm = over_shm()})));
       std::vector<std::string> words = mix.words;
       words.insert(words.end(), {"uri=" + uri(names.back()), "fresh=1", "depth=16", "queues=1",
-                                 "threads=1", "records=100000", "rate=3000", "seed=77",
+                                 "threads=1", "records=500000", "rate=3000", "seed=77",
                                  "page=" + runtime_dir().path() + "/" + names.back()});
       if (over_rdma()) words.emplace_back("rate=600");
       clients.emplace_back(words);
