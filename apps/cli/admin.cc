@@ -36,6 +36,7 @@ Json to_json(const RegionInfo& region) {
               {"atomic_domain", region.atomic_domain},
               {"shm", region.shm},
               {"epoch", region.epoch},
+              {"incarnation", region.incarnation},
               {"extents", region.extent_count},
               {"open", region.open_count},
               {"owner", region.owner},
@@ -134,6 +135,7 @@ void print_region(const RegionInfo& region) {
       {"atomics", region.atomic_domain},
       {"shm", region.shm ? "yes" : "no"},
       {"epoch", std::to_string(region.epoch)},
+      {"incarnation", std::to_string(region.incarnation)},
       {"extents", std::to_string(region.extent_count)},
       {"open", std::to_string(region.open_count)}};
   if (!region.owner.empty()) rows.push_back({"owner", region.owner});

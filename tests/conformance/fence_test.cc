@@ -41,6 +41,7 @@ TEST_P(FenceTest, OlderGrantsOfAllSessionsAreRefused) {
   const Region fenced = theirs.fence().value();
   EXPECT_LT(Clock::now() - began, 8s) << "clients that answer are not waited for";
   EXPECT_GT(fenced.info().epoch, mine.info().epoch);
+  EXPECT_EQ(fenced.info().incarnation, mine.info().incarnation);
   EXPECT_EQ(fenced.rights(), Rights::kAll);
   for (const Region* old : {&mine, &theirs}) {
     EXPECT_TRUE(refused_as(old->write(ByteOffset{0}, bytes), Reason::kFenced));

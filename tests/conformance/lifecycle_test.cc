@@ -101,13 +101,17 @@ TEST_P(LifecycleTest, NewRegionIsZeroAlsoWhereAnotherOneWas) {
   }
 }
 
-TEST_P(LifecycleTest, NameCanBeUsedAgainWithAnotherEpoch) {
+TEST_P(LifecycleTest, NameCanBeUsedAgainByAnotherIncarnation) {
   const std::string name = unique_name();
   const RegionInfo first = session().create_region(spec(name)).value();
   ASSERT_TRUE(ok(session().remove_region(name)));
   const RegionInfo second =
       session().create_region(spec(name, {.size_bytes = 8192, .block_bytes = 64})).value();
   EXPECT_NE(second.epoch, first.epoch);
+  EXPECT_NE(first.incarnation, 0U);
+  EXPECT_NE(second.incarnation, first.incarnation);
+  EXPECT_EQ(open(name).info().incarnation, second.incarnation);
+  EXPECT_EQ(session().stat(name).value().incarnation, second.incarnation);
   EXPECT_EQ(open(name).size_bytes(), 8192U);
   EXPECT_TRUE(ok(session().remove_region(name)));
 }

@@ -67,6 +67,7 @@ TEST_P(ResizeTest, ShrunkRegionIsTakenFromAllAndItsRestComesBackAsZeros) {
   EXPECT_EQ(refused.error().reason(), Reason::kRevoked);
   const Region small = open(before.info().name);
   EXPECT_GT(small.info().epoch, before.info().epoch);
+  EXPECT_EQ(small.info().incarnation, before.info().incarnation);
   EXPECT_TRUE(same_bytes(read_all(small), std::span{bytes}.first(kKept)));
   // What was cut off is zero when it is there again, to the byte.
   ASSERT_TRUE(ok(session().resize_region(before.info().name, 1_MiB)));

@@ -49,8 +49,7 @@ class LoadRun {
   std::vector<LoadWorker> workers_;
   std::optional<Engine> engine_;
   std::uint64_t memory_id_ = 0;
-  std::uint64_t generation_ = 0;  ///< how often the region was another one in the same memory
-  bool revoked_ = false;
+  std::uint64_t incarnation_ = 0;  ///< of the region in that memory
   bool ready_said_ = false;
   std::atomic<std::uint64_t> interrupted_{0}, resumed_{0}, lost_{0}, stale_{0}, drained_{0};
 };
@@ -104,7 +103,6 @@ std::optional<LoadRun::Opened> LoadRun::open() {
         ++report_.opened;
         return Opened{std::move(*session), std::move(*region)};
       }
-      if (region.error().code() == Code::kUnknownRegion) revoked_ = true;
     }
     ++report_.open_failures;
     std::this_thread::sleep_for(pause);
@@ -112,13 +110,13 @@ std::optional<LoadRun::Opened> LoadRun::open() {
 }
 
 bool LoadRun::begin_life(const Opened& opened) {
-  const bool known = memory_id_ == opened.session.server().memory_id && !revoked_;
+  const std::uint64_t memory_id = opened.session.server().memory_id;
+  const std::uint64_t incarnation = opened.region.info().incarnation;
   report_.transport = to_string(opened.region.transport());
-  if (known) return true;
-  if (revoked_ && memory_id_ == opened.session.server().memory_id) ++generation_;
-  memory_id_ = opened.session.server().memory_id;
-  revoked_ = false;
-  ledger_.memory = memory_id_ + generation_;
+  if (memory_id_ == memory_id && incarnation_ == incarnation) return true;
+  memory_id_ = memory_id;
+  incarnation_ = incarnation;
+  ledger_.memory = memory_id + incarnation;
   ++report_.lives;
   for (LoadWorker& worker : workers_)
     worker.new_life((options_.seed << 20U) + (std::uint64_t{report_.lives} << 40U) + 1);
@@ -156,14 +154,6 @@ void LoadRun::end_life(const Opened& opened) {
     if (!settled && settled.error().code() == Code::kTimedOut)
       ledger_.violation("settled() never answered: " + settled.error().message());
   }
-  // A grant that was revoked, not fenced, is of a region that is gone.
-  std::vector<std::byte> bytes(8);
-  const auto submitted = Clock::now();
-  const Status probe = opened.region.read(ByteOffset{0}, bytes, options_.deadline);
-  ledger_.ended(LoadKind::kRead, probe, submitted);
-  if (!probe && probe.error().code() == Code::kAccessRefused &&
-      probe.error().reason() == Reason::kRevoked)
-    revoked_ = true;
   // What is not told of while the session is there is never told.
   for (int i = 0; i < 1000 && resumed_ + lost_ + stale_ < interrupted_; ++i)
     std::this_thread::sleep_for(milliseconds{10});
@@ -177,7 +167,7 @@ void LoadRun::look_around() {
   if (session->server().memory_id != memory_id_) return without("there is other memory");
   auto region = engine_->open_region(options_.uri, Rights::kAll);
   if (!region) return without(region.error().message());
-  if (revoked_) return without("it was revoked");
+  if (region->info().incarnation != incarnation_) return without("the region is another one");
   for (LoadWorker& worker : workers_)
     if (const Status seen = worker.look(*region); !seen) return without(seen.error().message());
   report_.looked_around = true;

@@ -1,6 +1,8 @@
-/// Grants that are taken back, and regions that go, while operations are in flight.
+/// Grants that are taken back, and regions that go or change their size, while operations are in
+/// flight.
 
 #include <thread>
+#include <vector>
 
 #include "fault_test.h"
 
@@ -59,6 +61,49 @@ TEST_P(RevokeTest, RemovedAtOnceWithOperationsInFlight) {
   const LoadReport report = finish(load);
   // Its blocks are new and zero each time, as a fresh region's are: the load checks that.
   EXPECT_EQ(report.lives, count + 1);
+  EXPECT_GT(report.failed.count("access refused"), 0U);
+  const LoadReport other = finish(neighbour);
+  EXPECT_TRUE(other.failed.empty()) << "I7: another region's users notice nothing";
+}
+
+TEST_P(RevokeTest, ResizedWithOperationsInFlight) {
+  if (over_shm()) GTEST_SKIP() << "memory for shm is sealed and keeps its size";
+  constexpr std::uint64_t kSmall = kRegionBytes / 2;  // the load works below
+  constexpr std::uint64_t kRestBytes = kRegionBytes - kSmall;
+  LoadProcess& load = start_load("t0", {"fresh=1"});
+  LoadProcess& neighbour =
+      start_load("t1", {"fresh=1", "rate=2000", "threads=1", "queues=1", "deadline=20000"});
+  const std::uint64_t count = rounds(20, 200);
+  {
+    const Engine engine = plain_engine();
+    const Session session = engine.connect(uri("")).value();
+    const std::vector<std::byte> secret(kRestBytes, std::byte{0x5a});
+    const std::vector<std::byte> zeros(kRestBytes);
+    std::vector<std::byte> rest(kRestBytes);
+    std::uint64_t epoch = 0;
+    for (std::uint64_t round = 0; round < count; ++round) {
+      const auto whole = engine.open_region(uri("t0"), Rights::kAll);
+      ASSERT_TRUE(ok(whole));
+      ASSERT_TRUE(ok(whole->read(ByteOffset{kSmall}, rest)));
+      ASSERT_EQ(rest, zeros) << "what was cut off is zero when it is there again";
+      ASSERT_TRUE(ok(whole->write(ByteOffset{kSmall}, secret)));
+      pause_for_a_while(20ms, 150ms);
+      const auto shrunk = session.resize_region("t0", kSmall);
+      ASSERT_TRUE(ok(shrunk));
+      EXPECT_EQ(shrunk->size_bytes, kSmall);
+      EXPECT_GT(shrunk->epoch, epoch);
+      epoch = shrunk->epoch;
+      const Status late = whole->write(ByteOffset{kSmall}, secret);
+      ASSERT_FALSE(late.ok()) << "a grant of the larger one reaches what was cut off";
+      EXPECT_EQ(late.error().code(), Code::kAccessRefused) << late.error().message();
+      pause_for_a_while(0ms, 50ms);
+      ASSERT_TRUE(ok(session.resize_region("t0", kRegionBytes)));
+    }
+    pause_for_a_while(200ms, 300ms);
+  }
+  const LoadReport report = finish(load);
+  EXPECT_GT(report.opened, count / 4) << "it was refused, and opened the region again";
+  EXPECT_EQ(report.lives, 1U) << "what is below the new end stays";
   EXPECT_GT(report.failed.count("access refused"), 0U);
   const LoadReport other = finish(neighbour);
   EXPECT_TRUE(other.failed.empty()) << "I7: another region's users notice nothing";

@@ -102,6 +102,7 @@ Region to_message(const RegionInfo& info) {
   message.set_atomic_domain(info.atomic_domain);
   message.set_shm(info.shm);
   message.set_epoch(info.epoch);
+  message.set_incarnation(info.incarnation);
   message.set_extent_count(info.extent_count);
   message.set_open_count(info.open_count);
   message.set_owner(info.owner);
@@ -125,6 +126,7 @@ Result<RegionInfo> to_info(const Region& message) {
                     .atomic_domain = message.atomic_domain(),
                     .shm = message.shm(),
                     .epoch = message.epoch(),
+                    .incarnation = message.incarnation(),
                     .extent_count = message.extent_count(),
                     .open_count = message.open_count(),
                     .owner = message.owner(),

@@ -98,13 +98,15 @@ Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
   if (!memory) return memory.error().with_subject(spec.name);
   const std::lock_guard lock{mutex_};
   if (auto may = may_come(); !may) return may.error();
+  const std::uint64_t epoch = next_epoch_++;
   RegionInfo info{.name = spec.name,
                   .size_bytes = spec.size_bytes,
                   .block_bytes = spec.block_bytes,
                   .rights = spec.rights,
                   .atomic_domain = spec.atomic_domain,
                   .shm = spec.shm,
-                  .epoch = next_epoch_++,
+                  .epoch = epoch,
+                  .incarnation = epoch,
                   .extent_count = (*memory)->stretches().size(),
                   .owner = std::string{owner},
                   .access = spec.access,

@@ -77,6 +77,7 @@ TEST(Messages, FullPagesFitAMessage) {
                                       .atomic_domain = std::string(64, 'd'),
                                       .shm = true,
                                       .epoch = ~0ULL,
+                                      .incarnation = ~0ULL,
                                       .extent_count = ~0ULL,
                                       .open_count = ~0ULL});
   EXPECT_TRUE(encode(envelope));

@@ -66,7 +66,10 @@ struct RegionInfo {
   Rights rights = Rights::kNone;  ///< the most that a grant of it can carry
   std::string atomic_domain{};    ///< "none", "cpu", or the server device's name
   bool shm = false;               ///< clients on the same host may map it
-  std::uint64_t epoch = 0;        ///< greater after each fence
+  std::uint64_t epoch = 0;        ///< greater after each fence, and each time it becomes smaller
+  /// Which region of that name, while the memory id lives: one that was removed and created again
+  /// has another, and none of the bytes. 0: the server is of an older version and does not say.
+  std::uint64_t incarnation = 0;
   std::uint64_t extent_count = 0;
   std::uint64_t open_count = 0;  ///< grants that are out
   /// The client that created it, where clients have keys; empty: the server's own.
