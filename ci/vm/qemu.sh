@@ -11,10 +11,13 @@ rcupdate.rcu_cpu_stall_suppress=1 8250.nr_uarts=1"
 
 # vm_machine_arguments ACCEL CPUS MEMORY: sets the caller's array `arguments`.
 vm_machine_arguments() {
-  local accel=tcg,thread=multi processor=max
+  local accel=tcg,thread=multi processor=max cpus_max=$2
   if [[ $1 == kvm ]]; then accel=kvm processor=host; fi
+  # Where there can be only one processor, QEMU before 8.1 leaves the guest's memory barriers out, and
+  # those order it with the thread of its devices, too: a virtio doorbell is lost, the link is mute.
+  if ((cpus_max < 2)); then cpus_max=2; fi
   arguments=(-nodefaults -no-user-config -display none -monitor none -no-reboot
-    -accel "$accel" -cpu "$processor" -smp "$2" -m "$3"
+    -accel "$accel" -cpu "$processor" -smp "cpus=$2,maxcpus=$cpus_max" -m "$3"
     -kernel "$(vm_qemu_escape "$VM_KERNEL_IMAGE")" -initrd "$VM_INITRAMFS")
 }
 
