@@ -361,8 +361,13 @@ void PostedDriver::break_lane(Reason reason) noexcept {
     EndTally tally{metrics_, cells_.recorder()};
     for (std::size_t i = 0; i < count; ++i) retire_through(found[i], tally);
   }
-  // From here on nothing touches a buffer, so what has not completed may end.
-  lane_->close();
+  if (events_) events_->remove(lane_->event_fd());
+  // From here on nothing touches a buffer, so what has not completed may end. A device can be slow
+  // to give a lane back; where all has completed, nobody waits for it.
+  if (retired_sequence_ == next_sequence_)
+    lane_->let_go();
+  else
+    lane_->close();
   EndTally tally{metrics_, cells_.recorder()};
   while (retired_sequence_ != next_sequence_)
     retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, tally);

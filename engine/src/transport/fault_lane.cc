@@ -238,12 +238,25 @@ void FaultLane::break_off() noexcept {
 }
 
 void FaultLane::close() noexcept {
-  if (std::exchange(closed_, true)) return;
+  if (leave()) real_->close();
+}
+
+void FaultLane::let_go() noexcept {
+  if (!leave()) return;
+  if (real_done_ == real_end_)
+    real_->let_go();
+  else
+    real_->close();
+}
+
+/// False: it is closed.
+bool FaultLane::leave() noexcept {
+  if (std::exchange(closed_, true)) return false;
   for (; told_ != posted_end_; ++told_) count_lost(at(told_));
   // Nobody reads from a closed lane, and a poller that sleeps must not be woken by it.
   events_.remove(bell_->event());
   events_.remove(timer_.get());
-  real_->close();
+  return true;
 }
 
 }  // namespace remora::transport

@@ -42,6 +42,7 @@ class FaultLane final : public Lane {
   [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
   void break_off() noexcept override;
   void close() noexcept override;
+  void let_go() noexcept override;
   [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
     return real_->completion_capacity();
   }
@@ -70,6 +71,7 @@ class FaultLane final : public Lane {
   std::size_t tell_lost(std::span<LaneCompletion> completions) noexcept;
   void count_lost(const Request& request) noexcept;
   void set_timer(Deadline due) noexcept;
+  [[nodiscard]] bool leave() noexcept;
 
   std::shared_ptr<detail::FaultCore> core_;
   std::shared_ptr<detail::FaultLink> link_;

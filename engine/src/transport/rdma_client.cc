@@ -17,6 +17,7 @@
 #include "transport/rdma_control.h"
 #include "transport/rdma_lane.h"
 #include "transport/rdma_wire.h"
+#include "transport/reaper.h"
 #include "transport/transport.h"
 
 namespace remora::transport {
@@ -71,6 +72,7 @@ class RdmaMemoryDomain final : public MemoryDomain {
     return made;
   }
   [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
+  [[nodiscard]] Reaper& reaper() noexcept { return reaper_; }
 
  private:
   bool trim() {
@@ -88,33 +90,57 @@ class RdmaMemoryDomain final : public MemoryDomain {
   verbs::ProtectionDomain domain_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<RegistrationCache>> caches_;
+  Reaper reaper_;
 };
 
 /// A lane's connection, seen by two: the lane posts and destroys, the control thread takes events.
 struct LaneConnection {
-  std::mutex mutex;  // guards against events being taken while it is destroyed
+  explicit LaneConnection(std::shared_ptr<FdSet> events_of_session) noexcept
+      : events{std::move(events_of_session)} {}
+
+  std::shared_ptr<FdSet> events;  // those of its session
+  std::mutex mutex;               // guards against events being taken while it is destroyed
   std::optional<verbs::Connection> connection;
 
   void to_error() noexcept {
     const std::lock_guard lock{mutex};
     if (connection) (void)connection->queue_pair().to_error();
   }
-  void destroy() noexcept {
-    const std::lock_guard lock{mutex};
-    connection.reset();
+  /// What it takes to give it back is nobody's but the caller's to wait for.
+  void destroy() noexcept { const std::optional<verbs::Connection> gone = leave(); }
+  void let_go(RdmaMemoryDomain& domain) noexcept {
+    if (auto gone = leave()) domain.reaper().take(std::move(*gone));
   }
+
+ private:
+  /// Nobody takes its events any more.
+  std::optional<verbs::Connection> leave() noexcept {
+    const std::lock_guard lock{mutex};
+    if (connection) events->remove(connection->event_fd());
+    return std::exchange(connection, std::nullopt);
+  }
+};
+
+/// What is left of a control channel: its buffers go after the queue pair that may write to them.
+struct ControlRemains {
+  ControlBuffers buffers;
+  verbs::Connection connection;
 };
 
 class RdmaClientEndpoint final : public ClientEndpoint {
  public:
   RdmaClientEndpoint(std::shared_ptr<RdmaMemoryDomain> domain, ControlBuffers buffers,
-                     verbs::Connection connection, FdSet events, verbs::Address peer)
+                     verbs::Connection connection, std::shared_ptr<FdSet> events,
+                     verbs::Address peer)
       : domain_{std::move(domain)},
         buffers_{std::move(buffers)},
         connection_{std::move(connection)},
         events_{std::move(events)},
         peer_{peer},
         device_{domain_->domain().device().name()} {}
+  ~RdmaClientEndpoint() override {
+    domain_->reaper().take(ControlRemains{std::move(buffers_), std::move(connection_)});
+  }
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
   [[nodiscard]] const std::string& device() const noexcept override { return device_; }
@@ -122,7 +148,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   Status send(ControlMessage message, Deadline deadline) noexcept override {
     return buffers_.send(connection_.queue_pair(), message.bytes, deadline);
   }
-  [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
+  [[nodiscard]] int event_fd() const noexcept override { return events_->get(); }
 
   Result<std::optional<ControlMessage>> receive() noexcept override {
     auto message = buffers_.receive(connection_.queue_pair());
@@ -170,9 +196,9 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     if (!connection) return connection.error();
     rdma::log_depths("client lane", *connection);
     const std::uint32_t initiator_depth = connection->initiator_depth();
-    auto shared = std::make_shared<LaneConnection>();
+    auto shared = std::make_shared<LaneConnection>(events_);
     shared->connection.emplace(std::move(*connection));
-    if (auto status = events_.add(shared->connection->event_fd()); !status) return status.error();
+    if (auto status = events_->add(shared->connection->event_fd()); !status) return status.error();
     {
       const std::lock_guard lock{mutex_};
       lanes_.push_back(shared);
@@ -182,7 +208,8 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     const std::uint32_t transfer_bytes_max = std::min(port->max_message_bytes, kTransferBytesMost);
     rdma::LanePair pair{.pair = &shared->connection->queue_pair(),
                         .to_error = [shared] { shared->to_error(); },
-                        .destroy = [shared] { shared->destroy(); }};
+                        .destroy = [shared] { shared->destroy(); },
+                        .let_go = [shared, domain = domain_] { shared->let_go(*domain); }};
     if (said.lane)
       return rdma::make_token_lane(std::move(pair), std::move(*queue), transfer_bytes_max, granted,
                                    keys_, *said.lane, initiator_depth);
@@ -238,7 +265,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   std::vector<std::shared_ptr<LaneConnection>> lanes_;
   std::shared_ptr<KeyTable> keys_;  ///< null: one key for all lanes; as the next, of who opens them
   std::uint32_t lanes_opened_ = 0;
-  FdSet events_;
+  std::shared_ptr<FdSet> events_;
   verbs::Address peer_;
   std::string device_;
 };
@@ -274,7 +301,8 @@ Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const Conne
   for (const int fd : {buffers->event_fd(), connection->event_fd()})
     if (auto status = events->add(fd); !status) return status.error();
   return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
-      std::move(*domain), std::move(*buffers), std::move(*connection), std::move(*events), *peer)};
+      std::move(*domain), std::move(*buffers), std::move(*connection),
+      std::make_shared<FdSet>(std::move(*events)), *peer)};
 }
 
 }  // namespace remora::transport

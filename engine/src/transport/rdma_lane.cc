@@ -118,6 +118,10 @@ class RdmaLane final : public Lane {
   [[nodiscard]] int event_fd() const noexcept override { return queue_.event_fd(); }
 
   void break_off() noexcept override { link_.to_error(); }
+  void let_go() noexcept override {
+    if (link_.let_go) link_.let_go();
+    close();
+  }
   void close() noexcept override {
     link_.destroy();
     // What flushed has told of itself: whoever watches the descriptor would not sleep any more.

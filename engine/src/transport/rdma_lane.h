@@ -18,12 +18,13 @@
 
 namespace remora::transport::rdma {
 
-/// A connected queue pair and its ends, whoever owns it. Both functions are called by any thread,
+/// A connected queue pair and its ends, whoever owns it. The functions are called by any thread,
 /// more than once, and never together with a post.
 struct LanePair {
-  verbs::QueuePair<verbs::Rc>* pair = nullptr;  ///< used until destroy()
+  verbs::QueuePair<verbs::Rc>* pair = nullptr;  ///< used until destroy() or let_go()
   std::function<void()> to_error;
   std::function<void()> destroy;
+  std::function<void()> let_go{};  ///< destroys it later; empty: destroy() does
 };
 
 /// Which end of a connection sends requests that are answered: reads and atomics.

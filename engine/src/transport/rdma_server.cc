@@ -256,10 +256,10 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     const Deadline flushed = Clock::now() + kFlushTime;
     for (ServerLane& lane : lanes_) take_last(lane, flushed);
     // In its error state a queue pair takes part in nothing any more, and ends what the worker may
-    // be waiting for. Windows go before it, and there may be very many: the worker frees them.
+    // be waiting for. It is for the worker to destroy it, which may take as long as the interface
+    // is down; windows go before it, and there may be very many.
     for (ServerLane& lane : lanes_) {
-      if (lane.windows == nullptr) continue;
-      lane.windows->stop();
+      if (lane.windows != nullptr) lane.windows->stop();
       dead_.push_back(std::move(lane));
     }
     lanes_.clear();
@@ -271,7 +271,8 @@ class RdmaServerEndpoint final : public ServerEndpoint {
       const std::lock_guard lock{mutex_};
       dead.swap(dead_);
     }
-    for (const ServerLane& lane : dead) lane.windows->end();
+    for (const ServerLane& lane : dead)
+      if (lane.windows != nullptr) lane.windows->end();
   }
   Status take_over(ServerEndpoint& before) noexcept override {
     auto* const old = dynamic_cast<RdmaServerEndpoint*>(&before);

@@ -213,6 +213,10 @@ class Lane {
   /// Ends the lane: on return nothing touches local memory any more, completions not polled are
   /// gone. Idempotent.
   virtual void close() noexcept = 0;
+  /// close() of a lane that is broken and on which nothing is posted any more: what the device is
+  /// slow to give back may be given back later, by a thread of the transport's. Nobody waits for
+  /// it.
+  virtual void let_go() noexcept { close(); }
 
   /// Receive-queue-like occupancy for metrics: capacity of the completion queue.
   [[nodiscard]] virtual std::uint32_t completion_capacity() const noexcept = 0;

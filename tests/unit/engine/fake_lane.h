@@ -55,6 +55,10 @@ class FakeLane : public Lane {
             {.sequence = seen.sequence, .status = CompletionStatus::kFlushed, .vendor_error = 0});
   }
   void close() noexcept override { ++closed; }
+  void let_go() noexcept override {
+    ++let_gone;
+    close();
+  }
   [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
     return limits_.depth;
   }
@@ -76,6 +80,7 @@ class FakeLane : public Lane {
   int doorbells = 0;
   int broken = 0;
   int closed = 0;
+  int let_gone = 0;
 
  private:
   Limits limits_;

@@ -220,6 +220,7 @@ TEST_F(PostedDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
   EXPECT_EQ(write.outcome.code, Code::kIndeterminate);
   EXPECT_EQ(atomic.outcome.code, Code::kIndeterminate);
   EXPECT_EQ(lane_->broken, 1);
+  EXPECT_EQ(lane_->let_gone, 1) << "all has flushed: nobody waits for the device";
   EXPECT_EQ(lane_->closed, 1);
   EXPECT_EQ(told_broken_, 1);
   EXPECT_EQ(counted("indeterminate"), 2);
@@ -377,6 +378,7 @@ TEST_F(PostedDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
   driver_->fail(Reason::kPeerGone);
   wait_all(1);
   EXPECT_EQ(lane_->closed, 1);
+  EXPECT_EQ(lane_->let_gone, 0) << "the device may still touch its buffer";
   EXPECT_EQ(operation.outcome.code, Code::kIndeterminate);
   EXPECT_EQ(operation.outcome.reason, Reason::kPeerGone);
 }
