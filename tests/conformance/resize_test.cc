@@ -124,7 +124,10 @@ TEST_P(ResizeTest, ViewOfTheApplicationKeepsItsMemory) {
   const RegionInfo info = create({.size_bytes = 128_KiB});
   {
     const RegionView view = server().view(info.name).value();
+    const Region open_one = open(info.name);
     EXPECT_TRUE(fails_with(server().resize_region(info.name, 64_KiB), Code::kBusy));
+    std::vector<std::byte> into(4096);
+    EXPECT_TRUE(ok(open_one.read(ByteOffset{0}, into))) << "nothing was taken from anybody";
     EXPECT_TRUE(ok(server().resize_region(info.name, 192_KiB)));
     EXPECT_EQ(view.size_bytes(), 128_KiB);
     EXPECT_EQ(server().view(info.name).value().size_bytes(), 192_KiB);

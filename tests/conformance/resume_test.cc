@@ -355,6 +355,31 @@ TEST_P(BrokenLaneTest, IsFollowedByAnotherWhenItWasADeadline) {
   EXPECT_EQ(resumed_, 1);
 }
 
+/// What was under way when the holder's session ended may still land: nobody takes its lock for
+/// free.
+TEST_P(BrokenLaneTest, LockWhoseHoldersSessionHasEndedIsNotReleasedButFenced) {
+  if (!over_tcp()) GTEST_SKIP() << "the server's processor takes no part in it";
+  const RegionInfo made = create();
+  EngineOptions options = patient_options();
+  options.reconnect_for = 0s;
+  const Engine doomed = Engine::open(options).value();
+  const Region theirs = doomed.open_region(uri(made.name), Rights::kAll).value();
+  const LockOptions lock_options{.ttl = 300ms};
+  Held held = Lock::open(theirs, ByteOffset{0}, lock_options).value().try_acquire().value();
+  const std::vector<std::byte> bytes = noise(4096, 1);
+  process().pause();
+  EXPECT_TRUE(fails_with(held.region().write(Block{1}, bytes, 100ms), Code::kIndeterminate));
+  process().resume();
+  EXPECT_TRUE(fails_with(held.release(), Code::kConnectionLost));
+  const Region region = open(made.name);
+  EXPECT_NE(region.fetch_add(ByteOffset{0}, 0).value() & 0xffffffU, 0U) << "it has an owner";
+  const auto began = Clock::now();
+  const Held next = Lock::open(region, ByteOffset{0}, lock_options).value().acquire(20s).value();
+  EXPECT_GE(Clock::now() - began, lock_options.ttl);
+  EXPECT_EQ(next.token(), 2U);
+  EXPECT_TRUE(fails_with(region.write(Block{1}, bytes), Code::kAccessRefused)) << "it has fenced";
+}
+
 REMORA_CONFORMANCE(ServerReturnTest);
 REMORA_CONFORMANCE(BrokenLaneTest);
 

@@ -128,6 +128,9 @@ Status change_lock(LockStore& store, std::uint64_t word, std::uint64_t desired, 
 
 namespace {
 
+/// How long the end of a lock is waited for.
+constexpr std::chrono::seconds kLetGo{1};
+
 class RegionLockStore final : public LockStore {
  public:
   RegionLockStore(EngineCore& engine, Uri uri, Region region, ByteOffset at)
@@ -141,7 +144,10 @@ class RegionLockStore final : public LockStore {
   Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept override {
     return region_.compare_swap(at_, expected, desired);
   }
+  void hold() noexcept override { held_ = true; }
   Status reopen(bool fence) noexcept override {
+    if (held_)
+      if (auto settled = region_.settled(kLetGo); !settled) return settled.error();
     auto opened = engine_->open_region(uri_, region_.rights(), fence);
     if (!opened) return opened.error();
     region_ = std::move(*opened);
@@ -153,6 +159,7 @@ class RegionLockStore final : public LockStore {
   Uri uri_;
   Region region_;
   ByteOffset at_;
+  bool held_ = false;
 };
 
 }  // namespace
@@ -169,12 +176,10 @@ std::unique_ptr<LockStore> lock_store(const std::shared_ptr<RegionCore>& core, B
 
 namespace remora {
 
-namespace {
-constexpr std::chrono::seconds kLetGo{1};
-}
-
 Held::Held(std::unique_ptr<detail::LockStore> store, std::uint64_t word) noexcept
-    : store_{std::move(store)}, region_{store_->region()}, word_{word} {}
+    : store_{std::move(store)}, region_{store_->region()}, word_{word} {
+  store_->hold();
+}
 Held::Held(Held&& other) noexcept
     : store_{std::move(other.store_)},
       region_{std::move(other.region_)},
@@ -197,7 +202,8 @@ Status Held::renew() {
   const auto before = store_->swap(word_, renewed);
   if (!before && before.error().code() != Code::kIndeterminate) return before.error();
   if (!before || *before != word_)
-    if (auto status = detail::change_lock(*store_, word_, renewed, Clock::now() + kLetGo, !before);
+    if (auto status =
+            detail::change_lock(*store_, word_, renewed, Clock::now() + detail::kLetGo, !before);
         !status)
       return status;
   word_ = renewed;
@@ -207,7 +213,8 @@ Status Held::renew() {
 Status Held::release() {
   if (word_ == 0) return {};
   const std::uint64_t word = std::exchange(word_, 0);
-  return detail::change_lock(*store_, word, detail::released_lock(word), Clock::now() + kLetGo);
+  return detail::change_lock(*store_, word, detail::released_lock(word),
+                             Clock::now() + detail::kLetGo);
 }
 
 Result<Lock> Lock::open(const Region& region, ByteOffset at, const LockOptions& options) {

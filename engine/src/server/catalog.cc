@@ -198,6 +198,12 @@ Status Catalog::grow(RegionEntry& entry, std::uint64_t size_bytes, Deadline dead
   return {};
 }
 
+Status Catalog::check_shrink(const RegionEntry& entry) {
+  const std::lock_guard lock{entry.memory_mutex_};
+  const Status may = Pool::check_shrink(entry.memory_);
+  return may ? may : may.error().with_subject(entry.name() + ": a view has it open");
+}
+
 Status Catalog::shrink(RegionEntry& entry, std::uint64_t size_bytes) {
   std::shared_ptr<RegionMemory> before;  // goes after the lock
   const std::lock_guard lock{entry.memory_mutex_};

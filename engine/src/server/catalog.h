@@ -104,6 +104,8 @@ class Catalog {
   /// Gives up what is behind, which no grant may reach any more. Errors: kBusy: a view of the
   /// application does.
   Status shrink(RegionEntry& entry, std::uint64_t size_bytes);
+  /// Whether that could be done now, but for the grants. Errors: as shrink().
+  static Status check_shrink(const RegionEntry& entry);
   /// Gives the region the next epoch.
   void raise_epoch(RegionEntry& entry) noexcept;
   /// Nobody can open the region any more, and its name is free. False: it was so before.

@@ -343,12 +343,17 @@ Result<std::shared_ptr<RegionMemory>> Pool::grow(const RegionMemory& memory,
   return std::make_shared<RegionMemory>(shared_from_this(), size_bytes, std::move(shares), nullptr);
 }
 
-Result<std::shared_ptr<RegionMemory>> Pool::shrink(const std::shared_ptr<RegionMemory>& memory,
-                                                   std::uint64_t size_bytes) {
+Status Pool::check_shrink(const std::shared_ptr<RegionMemory>& memory) {
   if (memory->own_ != nullptr) return Error{Code::kUnsupported, "resize of memory for shm"};
   const auto shared = [](const auto& held) { return held.use_count() > 1; };
   if (shared(memory) || std::any_of(memory->shares_.begin(), memory->shares_.end(), shared))
     return Error{Code::kBusy, "resize"};
+  return {};
+}
+
+Result<std::shared_ptr<RegionMemory>> Pool::shrink(const std::shared_ptr<RegionMemory>& memory,
+                                                   std::uint64_t size_bytes) {
+  if (auto status = check_shrink(memory); !status) return status.error();
   // The last page may stay in part: what is behind reads as zero when the region grows again.
   std::uint64_t at = 0;
   for (const transport::MemoryStretch& stretch : memory->stretches_) {

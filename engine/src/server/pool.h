@@ -149,6 +149,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   /// that any more, and nobody else may have `memory`. Errors: kUnsupported; kBusy: somebody has.
   Result<std::shared_ptr<RegionMemory>> shrink(const std::shared_ptr<RegionMemory>& memory,
                                                std::uint64_t size_bytes);
+  /// Whether shrink() could be done now. Errors: as shrink().
+  static Status check_shrink(const std::shared_ptr<RegionMemory>& memory);
   [[nodiscard]] PoolUsage usage() const;
   /// All of its memory, in order: an extent never crosses one of these.
   [[nodiscard]] std::vector<transport::MemoryStretch> pieces() const;

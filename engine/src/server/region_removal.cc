@@ -65,6 +65,8 @@ void ServerCore::resize_region(const std::shared_ptr<RegionEntry>& region, std::
           resize_in_turn(region, size_bytes, deadline, may, then);
         });
   }
+  // Before anybody loses anything.
+  if (auto may_shrink = Catalog::check_shrink(*region); !may_shrink) return then(may_shrink);
   grants_.revoke_all(region, Reason::kRevoked, GrantDesk::Mapped::kLeave,
                      [this, region, size_bytes, then = std::move(then)](std::size_t /*left*/) {
                        catalog_.raise_epoch(*region);

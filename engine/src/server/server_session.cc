@@ -324,9 +324,10 @@ void ServerSession::give_up_unknown() {
     if (!held.contains(at->first)) give_up(at);
     at = next;
   }
-  // Nobody could tell it of what was taken back meanwhile.
+  // Nobody could tell it of what was taken back meanwhile; of very many it is not known why.
   for (const std::uint64_t grant_id : held)
-    if (const auto why = taken(grant_id)) events_.push_back(revoking_event(grant_id, *why));
+    if (!grants_.contains(grant_id))
+      events_.push_back(revoking_event(grant_id, taken(grant_id).value_or(Reason::kRevoked)));
 }
 
 /// `before` has no endpoint any more, and serves nothing.

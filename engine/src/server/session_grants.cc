@@ -124,7 +124,8 @@ Result<ServerSession::Answer> ServerSession::grant_state(
   state.set_holds(grants_.contains(request.grant_id()));
   if (state.holds()) return answer;
   state.set_code(static_cast<std::uint32_t>(Code::kAccessRefused));
-  state.set_reason(static_cast<std::uint32_t>(taken(request.grant_id()).value_or(Reason::kNone)));
+  state.set_reason(
+      static_cast<std::uint32_t>(taken(request.grant_id()).value_or(Reason::kRevoked)));
   return answer;
 }
 
@@ -263,6 +264,10 @@ void ServerSession::fence(const Asked& asked, const control::FenceRequest& reque
         if (left != 0)
           return self->reply_later(
               asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(left, 0));
+        // Another one of that name has older grants that were not taken back.
+        if (!self->server_.catalog().holds(*region))
+          return self->reply_later(
+              asked, Error{Code::kUnknownRegion, "fence"}.with_subject(region->name()));
         self->server_.catalog().raise_epoch(*region);
         auto opened = self->open(wanted);
         if (!opened) return self->reply_later(asked, opened.error());

@@ -60,7 +60,9 @@ class Held {
   /// unknown; region() still tells.
   Status renew();
   /// Gives the lock up; everything written through region() has completed before. Errors: as
-  /// renew(); then it is free, or another's, when its ttl is over.
+  /// renew(); then it is free, or another's, when its ttl is over. So it is where the session has
+  /// ended (kConnectionLost): what was under way in it may still land, and whoever takes the lock
+  /// has to fence.
   Status release();
 
   static constexpr unsigned kOwnerBits = 24;
