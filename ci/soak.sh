@@ -51,22 +51,24 @@ done
 if [[ -z $tree ]]; then
   tree=build/dev
   cmake --preset dev >/dev/null
-  cmake --build --preset dev --parallel "$(nproc)" --target fault fault_load remora-server
+  cmake --build --preset dev --parallel "$(nproc)" --target fault fault_load protection remora-server
 fi
-program=$tree/tests/fault/fault
-[[ -x $program ]] || die "there is no $program: build the target fault"
+program=$tree/tests/fault/fault protection=$tree/tests/conformance/protection
+for name in "$program" "$protection"; do
+  [[ -x $name ]] || die "there is no $name: build the target ${name##*/}"
+done
 tree=$(cd "$tree" && pwd)
 
 log=$(mktemp "${TMPDIR:-/tmp}/remora-soak.XXXXXX.log")
 trap 'rm -f "$log"' EXIT
 status=0
-# run TRANSPORT ARGUMENT...
+# run TRANSPORT PROGRAM ARGUMENT...
 run() {
   local transport=$1
   shift
   local states
   set +e
-  REMORA_TEST=1 REMORA_FAULT_ROUNDS=long REMORA_TEST_TRANSPORT=$transport "$program" "$@" 2>&1 |
+  REMORA_TEST=1 REMORA_FAULT_ROUNDS=long REMORA_TEST_TRANSPORT=$transport "$@" 2>&1 |
     tee -a "$log" | grep --line-buffered -E '^(fault|soak): |^\[  (FAILED|SKIPPED)|Failure|^I[0-9]+: '
   states=("${PIPESTATUS[@]}")
   set -e
@@ -90,10 +92,13 @@ link() {
 }
 
 if [[ -z $only || $only == rounds ]]; then
-  for name in "${names[@]}"; do run "$name" --gtest_filter=-'*SoakTest*'; done
+  for name in "${names[@]}"; do run "$name" "$program" --gtest_filter=-'*SoakTest*'; done
+  for name in "${names[@]}"; do
+    if [[ $name != shm ]]; then run "$name" "$protection" --gtest_filter='*Forgeries*'; fi
+  done
 fi
 if [[ -z $only || $only == soak ]]; then
-  for name in "${names[@]}"; do run "$name" --soak "$((minutes * 60 / ${#names[@]}))"; done
+  for name in "${names[@]}"; do run "$name" "$program" --soak "$((minutes * 60 / ${#names[@]}))"; done
 fi
 if [[ $only == link ]] || { [[ -z $only && -z ${REMORA_VM_GUEST:-} ]] && command -v qemu-system-x86_64 >/dev/null; }; then
   link netns_faults.sh

@@ -462,7 +462,8 @@ constexpr std::array kKeys{
     required(free_text("regions[].access[].client", "the name of one of `clients`, or `*`",
                        is_access_client, kAccessClient, "`*` is every client.")),
     required(worded("regions[].access[].rights", KeyType::kChoices, kAccessWords, kAccessRights,
-                    "`admin` may remove the region. `rights` of the region bound the others.")),
+                    "`admin` may remove, resize and fence the region. `rights` of the region bound "
+                    "the others.")),
 
     worded("auth", KeyType::kChoice, kAuthWords, kAuth,
            "How clients prove who they are. `keys`: each by its own of `clients`, and the server "

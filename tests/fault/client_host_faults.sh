@@ -42,8 +42,8 @@ held() {
 }
 
 start_server
-# It is there before the count of what the server holds, and stays.
-start_load partition-1 60 0 --rate 200 --depth 16
+# It is there before the count of what the server holds, and stays until it is told to end.
+start_load partition-1 300 0 --rate 200 --depth 16
 loads_say 'under way' 60
 baseline=$(rdma resource show) sessions_before=$(sessions) grants_before=$(held remora_server_grants)
 vm-signal neighbour.counted

@@ -13,6 +13,7 @@
 
 #include "fault_test.h"
 #include "proxy.h"
+#include "transport/tcp_wire.h"
 
 namespace remora::fault {
 namespace {
@@ -100,8 +101,8 @@ TEST_P(CrowdTest, ConnectsAtOnceAreServedUpToTheLimit) {
     std::vector<std::optional<Region>> regions(clients);
     std::atomic<std::size_t> served{0}, refused{0}, next{0};
     std::vector<std::thread> threads;
-    threads.reserve(20);
-    for (int thread = 0; thread < 20; ++thread)
+    threads.reserve(clients);
+    for (std::size_t thread = 0; thread < clients; ++thread)
       threads.emplace_back([&] {
         for (std::size_t i = next++; i < clients; i = next++) {
           EngineOptions options;
@@ -159,15 +160,26 @@ TEST_P(CrowdTest, OneByteASecondIsNotWaitedFor) {
   LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000", "deadline=20000"});
   const std::uint64_t count = rounds(1, 10);
   for (std::uint64_t round = 0; round < count; ++round) {
-    const auto began = Clock::now();
     std::vector<RawSocket> slow;
     slow.reserve(20);
     for (int i = 0; i < 20; ++i) slow.emplace_back(transport(), server().port());
-    for (const char byte : {'R', 'M', 'R'}) {
-      for (const RawSocket& one : slow) one.say({&byte, 1});
-      std::this_thread::sleep_for(1s);
+    // Half of them within their introduction; the others behind it, within a message's header.
+    const auto wire = transport::tcp::Introduction{}.to_wire();
+    const std::string_view introduction{reinterpret_cast<const char*>(wire.data()), wire.size()};
+    for (std::size_t i = 1; i < slow.size() && over_tcp(); i += 2) slow[i].say(introduction);
+    // Each second a byte, and none of them begins the time anew.
+    std::size_t there = slow.size();
+    constexpr std::size_t kBytes = 10;  // neither is complete by then
+    for (std::size_t at = 0; there != 0 && at < kBytes; ++at) {
+      for (std::size_t i = 0; i < slow.size(); ++i)
+        slow[i].say(i % 2 == 0 ? introduction.substr(at, 1) : std::string_view{"\1", 1});
+      there = 0;
+      const auto until = Clock::now() + 1s;
+      for (const RawSocket& one : slow)
+        if (!one.hung_up(until)) ++there;
+      std::this_thread::sleep_until(until);
     }
-    for (const RawSocket& one : slow) EXPECT_TRUE(one.hung_up(began + kHandshake + 20s));
+    EXPECT_EQ(there, 0U) << "they are waited for, byte by byte";
   }
   expect_undisturbed(finish(load));
 }

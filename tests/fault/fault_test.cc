@@ -193,6 +193,10 @@ LoadReport FaultTest::finish(LoadProcess& load) {
   EXPECT_EQ(report->violations_total, 0U);
   for (const std::string& text : report->violations) ADD_FAILURE() << text;
   EXPECT_GT(report->ok, 0U) << "nothing was done";
+  if (server_alive_) {
+    EXPECT_TRUE(report->looked_around)
+        << "I1: not every block was read once more: " << report->look_error;
+  }
   return *report;
 }
 

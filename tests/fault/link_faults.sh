@@ -65,10 +65,10 @@ link_arguments() {
   for program in jq curl; do
     command -v "$program" >/dev/null || link_die "$program is missing: run ci/setup.sh build"
   done
-  operations=2000 rounds=2 lengths=1
+  operations=2000 rounds=2 lengths=1 records=20000
   case ${REMORA_FAULT_ROUNDS:-short} in
     short) ;;
-    long) operations=100000 rounds=20 lengths='1 10 60' ;;
+    long) operations=100000 rounds=20 lengths='1 10 60' records=100000 ;;
     *) link_die "REMORA_FAULT_ROUNDS is '$REMORA_FAULT_ROUNDS': use short or long" ;;
   esac
   seed=${REMORA_FAULT_SEED:-$((RANDOM * 30 + 1))}
@@ -152,7 +152,7 @@ start_load() {
   load_pids=()
   for mix in "${mixes[@]}"; do
     # shellcheck disable=SC2086  # words
-    "${client_prefix[@]}" "$load" $mix --fresh --json --seed $((seed + index)) --records 20000 \
+    "${client_prefix[@]}" "$load" $mix --fresh --json --seed $((seed + index)) --records "$records" \
       --uri "remora://$server_address:7471/$region.$index?transport=$transport" \
       --seconds "$seconds" "${count[@]}" "$@" >"$work/report.$index" 2>"$work/load.$index.log" &
     load_pids+=($!)
@@ -196,7 +196,7 @@ end_loads() {
       longest_silence_ms: map(.longest_silence_ms) | max,
       least_silence_ms: map(.longest_silence_ms) | min,
       interrupted: total(.interrupted), resumed: total(.resumed), lost: total(.lost),
-      opened: total(.opened), lives: map(.lives) | max, looked_around: map(.looked_around),
+      opened: total(.opened), atomics: map(.atomics) | max, lives: map(.lives) | max, looked_around: map(.looked_around),
       look_errors: (map(.look_error | select(. != "")) | unique | join("; ")) }
     | . + { line: ("operations=\(.operations) ok=\(.ok) failed{" +
         (.failed | to_entries | map((.key | gsub(" "; "_")) + "=\(.value)") | join(",")) +
@@ -204,6 +204,7 @@ end_loads() {
         " longest_silence_ms=\(.longest_silence_ms) interrupted=\(.interrupted)" +
         " resumed=\(.resumed) lost=\(.lost) opened=\(.opened)") }' \
     "$work"/report.* >"$work/report" 2>"$work/null" || wrong "a load left no report"
+  (($(value .atomics) < records)) || wrong "a load had no room for more atomics before its end"
 }
 
 # value FILTER: of the report of all loads; 0 without one.

@@ -107,6 +107,48 @@ TEST_P(LockHolderPauseTest, LateWriteIsRefused) {
 
 REMORA_FAULT(LockHolderPauseTest);
 
+/// Its session is given up meanwhile, and kept for it to come back.
+class LockHolderLapseTest : public LockHolderPauseTest {
+ protected:
+  [[nodiscard]] FaultServerOptions server_options() const override {
+    return {.lease = 3s, .keep = 20s};
+  }
+};
+
+TEST_P(LockHolderLapseTest, LateWriteOfOneThatHasLapsedIsRefused) {
+  if (over_shm()) GTEST_SKIP() << "no lease lapses there";
+  const Engine engine = plain_engine();
+  const Session session = engine.connect(uri({})).value();
+  ASSERT_TRUE(ok(session.create_region({.name = "lock", .size_bytes = kRegionBytes})));
+  const std::uint64_t count = rounds(2, 20);
+  for (std::uint64_t round = 0; round < count; ++round) {
+    test::Child holder{"lock-holder", {"uri=" + uri("lock")}};
+    ASSERT_EQ(holder.read_line(), "held");
+    holder.pause();
+    ASSERT_TRUE(server().soon_sessions(1)) << "the holder's has not lapsed";
+    const Region region = engine.open_region(uri("lock"), Rights::kAll).value();
+    const Lock lock = Lock::open(region, kLockAt, {.ttl = 300ms}).value();
+    auto taken = lock.acquire(10s);
+    ASSERT_TRUE(ok(taken));
+    const std::vector<std::byte> mine(4096, std::byte{1});
+    ASSERT_TRUE(ok(taken->region().write(kGuarded, mine)));
+    holder.send_signal(SIGCONT);
+    holder.write_line("write");
+    // Posted before it has heard that its lanes are gone, its outcome is not known to it.
+    EXPECT_THAT(holder.read_line().value_or("nothing"),
+                testing::AnyOf("access refused: fenced by a newer grant",
+                               testing::StartsWith("indeterminate")));
+    EXPECT_EQ(holder.wait(), 0);
+    std::vector<std::byte> found(4096);
+    ASSERT_TRUE(ok(taken->region().read(kGuarded, found)));
+    EXPECT_TRUE(test::same_bytes(found, mine)) << "it has landed";
+    EXPECT_TRUE(ok(taken->release()));
+  }
+  for (int i = 0; i < 500 && !session.remove_region("lock"); ++i) std::this_thread::sleep_for(20ms);
+}
+
+REMORA_FAULT(LockHolderLapseTest);
+
 }  // namespace
 
 int lock_holder(const test::HelperArguments& arguments) {

@@ -130,6 +130,8 @@ TEST(Pool, ShareableRegionIsOneSealedFileOfItsOwn) {
   const int fd = memory->shareable_fd();
   ASSERT_GE(fd, 0);
   EXPECT_NE(::ftruncate(fd, 0), 0) << "sealed against shrinking";
+  EXPECT_NE(::ftruncate(fd, 64 * kPage), 0) << "and growing";
+  EXPECT_NE(::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0) << "no peer can seal it against us";
   struct stat status {};
   ASSERT_EQ(::fstat(fd, &status), 0);
   EXPECT_EQ(status.st_mode & 0777U, 0600U);

@@ -74,7 +74,7 @@ TEST(Error, RemedyFollowsReasonThenOperationThenCode) {
   names(remedy(Error{Code::kWrongAtomicDomain, "fetch_add"}.with_reason(Reason::kNoAtomics)),
         "--atomics auto");
   names(remedy(Error{Code::kMisaligned, "fetch_add"}), "a multiple of 8");
-  names(remedy(Error{Code::kNoRight, "open"}), "fewer rights");
+  names(remedy(Error{Code::kNoRight, "open"}), "access list");
   names(remedy(Error{Code::kNotFound, "ibv_get_device_list"}), "?transport=shm");
   names(remedy(Error{Code::kNotFound, "rdma_create_event_channel"}), "rdma_ucm");
   names(remedy(Error{Code::kNotFound, "getaddrinfo"}), "getent");

@@ -29,7 +29,7 @@ class Resume;
 struct RegionAccess {
   std::string client{};  ///< its name, or "*": every client of the server
   Rights rights = Rights::kNone;
-  bool admin = false;  ///< may remove the region
+  bool admin = false;  ///< may remove, resize and fence the region, and see its list
 
   friend bool operator==(const RegionAccess&, const RegionAccess&) = default;
 };

@@ -480,11 +480,14 @@ namespace detail {
     return "make it a folder of the server's user with mode 0700, or let REMORA_RUNTIME_DIR name "
            "one, for server and clients alike";
   if (code == Code::kNoRight && operation == "open")
-    return "the region was created with fewer rights: 'remora stat' shows them";
+    return "the region's rights or its access list give this client less: 'remora stat' shows the "
+           "rights, its owner knows the list";
   if (code == Code::kAlreadyExists && operation == "create")
     return "choose another name, or remove it first ('remora rm')";
   if (code == Code::kBusy && operation == "remove")
-    return "clients have it open: 'remora stat' counts them";
+    return "clients have it open, or may come back to it within limits.session_keep: 'remora stat' "
+           "counts them; try again, or take it from them (--now), or let them keep it "
+           "(--when-unused)";
   if (code == Code::kBusy && operation == "fence")
     return "a client over shm stands still and keeps it mapped, which nobody can take back: try "
            "again when it goes on, or end it";
