@@ -28,14 +28,15 @@ class Reaper {
   /// Blocks until all is given back.
   ~Reaper();
 
-  /// Destroys `what`, later. Does not block, unless there is no memory, no thread, or no room.
+  /// Destroys `what`, later. Does not block, unless there is no memory, no thread, or no room: then
+  /// it is destroyed here.
   template <typename T>
-  requires(!std::is_reference_v<T> &&
-           std::is_nothrow_move_constructible_v<T>) void take(T&& what) noexcept {
+  requires std::is_nothrow_move_constructible_v<T>
+  void take(T what) noexcept {
     try {
       add(std::make_unique<Kept<T>>(std::move(what)));
     } catch (const std::bad_alloc&) {
-      // `what` has not been moved from: its owner gives it back.
+      return;
     }
   }
 
