@@ -317,6 +317,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   [[nodiscard]] bool leave_connection(State next, Reason reason, End by) noexcept;
   [[nodiscard]] LaneFault lane_fault() noexcept;
   Status hello(Deadline deadline);
+  [[nodiscard]] Error not_let_in(const Error& error) const;
   Result<control::Welcome> hello_with_key(control::Request request, const config::SecretKey& key,
                                           Deadline deadline);
   Status open_lanes(Deadline deadline);

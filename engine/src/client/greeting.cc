@@ -1,6 +1,7 @@
 /// Of a session on the client's side: who it is, and who the server is.
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "client/engine_core.h"
@@ -48,12 +49,12 @@ Status SessionCore::hello(Deadline deadline) {
       // What only a Welcome may say nobody is believed before.
       const Reason said = proven.error().reason();
       const bool unproven = said == Reason::kNewMemory || said == Reason::kLapsed;
-      return unproven ? proven.error().with_reason(Reason::kNone) : proven.error();
+      return unproven ? proven.error().with_reason(Reason::kNone) : not_let_in(proven.error());
     }
     welcome = std::move(*proven);
   } else {
     auto answer = call(std::move(request), "hello", deadline);
-    if (!answer) return answer.error();
+    if (!answer) return not_let_in(answer.error());
     if (!answer->reply.has_hello())
       return Error{Code::kProtocol, "hello"}.with_subject("challenge without a key");
     welcome = std::move(*answer->reply.mutable_hello());
@@ -88,6 +89,15 @@ Status SessionCore::hello(Deadline deadline) {
       server_.transports.push_back(static_cast<TransportKind>(kind));
   ticket_ = {.session_id = welcome.session_id(), .secret = welcome.lane_secret()};
   return agree_on_keys(welcome.lane_keys(), false);
+}
+
+/// The server does not say what was wrong. Here it is known who asked, and where.
+Error SessionCore::not_let_in(const Error& error) const {
+  if (error.reason() != Reason::kAuthentication || !error.subject().empty()) return error;
+  const EngineOptions& options = engine_->options();
+  const std::string who =
+      options.key ? "as '" + options.client_name + "' with a key" : std::string{"without a key"};
+  return error.with_subject(dial_.server + " over " + std::string{to_string(kind())} + ", " + who);
 }
 
 /// Errors: those of control::ClientHandshake and call().
