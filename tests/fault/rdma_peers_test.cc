@@ -348,6 +348,25 @@ TEST_P(RdmaPeersTest, ClientsThatGoAtEachStepLeaveNothingBehind) {
   expect_nothing_left();
 }
 
+/// What I8 is seen by: the kernel tells whose a device's objects are.
+TEST_P(RdmaPeersTest, WhatAServerHoldsOfItsDeviceIsSeenInItsCounts) {
+  const auto own = [this](const std::string& kind) {
+    const std::string counts = server().ask("counts");
+    const std::size_t at = counts.find("own " + kind + ": ");
+    return at == std::string::npos ? -1 : std::atoi(counts.c_str() + at + kind.size() + 6);
+  };
+  const int pairs = own("qp"), regions = own("mr"), domains = own("pd");
+  {
+    const Engine engine = plain_engine();
+    const Region region = engine.open_region(uri("t0"), Rights::kAll).value();
+    EXPECT_EQ(own("qp"), pairs + 2) << "a control channel and a lane";
+    EXPECT_GT(own("mr"), regions) << "the grant";
+    EXPECT_EQ(own("pd"), domains + 1) << "the session's";
+  }
+  EXPECT_TRUE(server().soon_sessions(0));
+  expect_server_back();
+}
+
 TEST_P(RdmaPeersTest, ClientsOfAServerThatGoesAtEachStepHearInTime) {
   constexpr auto kSteps = static_cast<std::uint64_t>(ServerStep::kCount);
   const std::uint64_t count_of_rounds = exactly_rounds(20, 200);

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <linux/netlink.h>
+#include <optional>
 #include <rdma/rdma_netlink.h>
 #include <set>
 #include <span>
@@ -21,6 +22,7 @@
 #include <thread>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace remora::test {
 
@@ -112,17 +114,30 @@ void count_summary_entry(std::span<const char> entry, Counts& counts) {
   if (!name.empty()) counts["device " + name] += static_cast<std::int64_t>(current);
 }
 
-/// What `rdma resource show` prints, asked by netlink: starting a program is slow in an emulator.
-void count_device_objects(Counts& counts) {
-  std::error_code failed;
-  if (!fs::exists("/sys/class/infiniband", failed)) return;
-  const int socket = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA);
-  if (socket < 0) return;
-  nlmsghdr request{};
-  request.nlmsg_len = NLMSG_LENGTH(0);
-  request.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_RES_GET);
-  request.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  bool more = ::send(socket, &request, request.nlmsg_len, 0) > 0;
+template <typename Value>
+std::optional<Value> value_of(std::span<const char> bytes) {
+  if (bytes.size() < sizeof(Value)) return std::nullopt;
+  Value value{};
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+/// Asks the kernel's RDMA netlink for all there is of a kind, of one device or of each, and passes
+/// the attributes of each message to `visit(bytes)`.
+template <typename Visit>
+void ask_devices(int socket, int command, std::optional<std::uint32_t> device, Visit visit) {
+  struct {
+    nlmsghdr header;
+    nlattr attribute;
+    std::uint32_t device;
+  } request{};
+  request.header.nlmsg_len = device ? sizeof request : NLMSG_LENGTH(0);
+  request.header.nlmsg_type = static_cast<std::uint16_t>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command));
+  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  request.attribute = {.nla_len = sizeof(nlattr) + sizeof(std::uint32_t),
+                       .nla_type = RDMA_NLDEV_ATTR_DEV_INDEX};
+  request.device = device.value_or(0);
+  bool more = ::send(socket, &request, request.header.nlmsg_len, 0) > 0;
   alignas(nlmsghdr) std::array<char, 32768> buffer{};
   while (more) {
     const ssize_t got = ::recv(socket, buffer.data(), buffer.size(), 0);
@@ -133,12 +148,63 @@ void count_device_objects(Counts& counts) {
       more = message->nlmsg_type != NLMSG_DONE && message->nlmsg_type != NLMSG_ERROR;
       if (!more) break;
       const auto* data = static_cast<const char*>(NLMSG_DATA(message));
-      for_each_attribute({data, message->nlmsg_len - NLMSG_HDRLEN}, [&](int type, auto summary) {
-        if (type != RDMA_NLDEV_ATTR_RES_SUMMARY) return;
-        for_each_attribute(summary, [&](int, auto entry) { count_summary_entry(entry, counts); });
-      });
+      visit(std::span{data, message->nlmsg_len - NLMSG_HDRLEN});
     }
   }
+}
+
+/// Those of a device's objects of one kind that threads of this process have made. The kernel knows
+/// the thread: one that has ended is nobody's any more.
+std::int64_t count_own(int socket, std::uint32_t device, int command, int table) {
+  const auto is_own = [](std::optional<std::uint32_t> thread) {
+    std::error_code failed;
+    return thread && fs::exists("/proc/self/task/" + std::to_string(*thread), failed);
+  };
+  std::int64_t count = 0;
+  ask_devices(socket, command, device, [&](std::span<const char> message) {
+    for_each_attribute(message, [&](int type, auto entries) {
+      if (type != table) return;
+      for_each_attribute(entries, [&](int, auto entry) {
+        for_each_attribute(entry, [&](int attribute, auto value) {
+          if (attribute == RDMA_NLDEV_ATTR_RES_PID && is_own(value_of<std::uint32_t>(value)))
+            ++count;
+        });
+      });
+    });
+  });
+  return count;
+}
+
+/// What `rdma resource show` prints, and what of it is this process's, asked by netlink: starting a
+/// program is slow in an emulator.
+void count_device_objects(Counts& counts) {
+  std::error_code failed;
+  if (!fs::exists("/sys/class/infiniband", failed)) return;
+  const int socket = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA);
+  if (socket < 0) return;
+  std::vector<std::uint32_t> devices;
+  ask_devices(socket, RDMA_NLDEV_CMD_RES_GET, std::nullopt, [&](std::span<const char> message) {
+    for_each_attribute(message, [&](int type, auto bytes) {
+      if (type == RDMA_NLDEV_ATTR_DEV_INDEX)
+        if (const auto index = value_of<std::uint32_t>(bytes)) devices.push_back(*index);
+      if (type == RDMA_NLDEV_ATTR_RES_SUMMARY)
+        for_each_attribute(bytes, [&](int, auto entry) { count_summary_entry(entry, counts); });
+    });
+  });
+  struct Kind {
+    const char* name;
+    int command;
+    int table;
+  };
+  constexpr std::array kKinds{
+      Kind{"own qp", RDMA_NLDEV_CMD_RES_QP_GET, RDMA_NLDEV_ATTR_RES_QP},
+      Kind{"own cq", RDMA_NLDEV_CMD_RES_CQ_GET, RDMA_NLDEV_ATTR_RES_CQ},
+      Kind{"own mr", RDMA_NLDEV_CMD_RES_MR_GET, RDMA_NLDEV_ATTR_RES_MR},
+      Kind{"own pd", RDMA_NLDEV_CMD_RES_PD_GET, RDMA_NLDEV_ATTR_RES_PD},
+      Kind{"own cm_id", RDMA_NLDEV_CMD_RES_CM_ID_GET, RDMA_NLDEV_ATTR_RES_CM_ID}};
+  for (const std::uint32_t device : devices)
+    for (const Kind& kind : kKinds)
+      counts[kind.name] += count_own(socket, device, kind.command, kind.table);
   ::close(socket);
 }
 
@@ -175,8 +241,9 @@ std::string Resources::difference(const Resources& later) const {
     const auto after = later.counts_.find(name);
     const std::int64_t was = before == counts_.end() ? 0 : before->second;
     const std::int64_t is = after == later.counts_.end() ? 0 : after->second;
-    // Others' device objects may go meanwhile: what counts is that none is added.
-    const bool shared = name.find("device ") == 0;
+    // Others' device objects may go meanwhile, and idle ones of our own: what counts is that none
+    // is added.
+    const bool shared = name.find("device ") == 0 || name.find("own ") == 0;
     if (shared ? is > was : is != was)
       text += name + ": " + std::to_string(was) + " before, " + std::to_string(is) + " now\n";
   }
