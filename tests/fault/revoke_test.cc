@@ -14,12 +14,17 @@ class RevokeTest : public FaultTest {
   [[nodiscard]] FaultServerOptions server_options() const override {
     return {.regions = 2, .grace = 10s};
   }
+  LoadProcess& start_neighbour() {
+    return start_load("t1", {"fresh=1", "rate=2000", "threads=1", "queues=1", "deadline=20000"});
+  }
+  void expect_unnoticed(LoadProcess& neighbour) {
+    EXPECT_TRUE(finish(neighbour).failed.empty()) << "I7: another region's users notice nothing";
+  }
 };
 
 TEST_P(RevokeTest, FencedWithOperationsInFlight) {
   LoadProcess& fenced = start_load("t0", {"fresh=1"});
-  LoadProcess& neighbour =
-      start_load("t1", {"fresh=1", "rate=2000", "threads=1", "queues=1", "deadline=20000"});
+  LoadProcess& neighbour = start_neighbour();
   const std::uint64_t count = rounds(20, 200);
   {
     const Engine engine = plain_engine();
@@ -37,14 +42,12 @@ TEST_P(RevokeTest, FencedWithOperationsInFlight) {
   EXPECT_GT(report.opened, count / 4) << "it was refused, and opened the region again";
   EXPECT_EQ(report.lives, 1U) << "what it wrote before is there";
   EXPECT_GT(report.failed.count("access refused"), 0U);
-  const LoadReport other = finish(neighbour);
-  EXPECT_TRUE(other.failed.empty()) << "I7: another region's users notice nothing";
+  expect_unnoticed(neighbour);
 }
 
 TEST_P(RevokeTest, RemovedAtOnceWithOperationsInFlight) {
   LoadProcess& load = start_load("t0", {"fresh=1"});
-  LoadProcess& neighbour =
-      start_load("t1", {"fresh=1", "rate=2000", "threads=1", "queues=1", "deadline=20000"});
+  LoadProcess& neighbour = start_neighbour();
   const std::uint64_t count = rounds(20, 200);
   for (std::uint64_t round = 0; round < count; ++round) {
     pause_for_a_while(20ms, 150ms);
@@ -62,8 +65,7 @@ TEST_P(RevokeTest, RemovedAtOnceWithOperationsInFlight) {
   // Its blocks are new and zero each time, as a fresh region's are: the load checks that.
   EXPECT_EQ(report.lives, count + 1);
   EXPECT_GT(report.failed.count("access refused"), 0U);
-  const LoadReport other = finish(neighbour);
-  EXPECT_TRUE(other.failed.empty()) << "I7: another region's users notice nothing";
+  expect_unnoticed(neighbour);
 }
 
 TEST_P(RevokeTest, ResizedWithOperationsInFlight) {
@@ -71,8 +73,7 @@ TEST_P(RevokeTest, ResizedWithOperationsInFlight) {
   constexpr std::uint64_t kSmall = kRegionBytes / 2;  // the load works below
   constexpr std::uint64_t kRestBytes = kRegionBytes - kSmall;
   LoadProcess& load = start_load("t0", {"fresh=1"});
-  LoadProcess& neighbour =
-      start_load("t1", {"fresh=1", "rate=2000", "threads=1", "queues=1", "deadline=20000"});
+  LoadProcess& neighbour = start_neighbour();
   const std::uint64_t count = rounds(20, 200);
   {
     const Engine engine = plain_engine();
@@ -105,8 +106,7 @@ TEST_P(RevokeTest, ResizedWithOperationsInFlight) {
   EXPECT_GT(report.opened, count / 4) << "it was refused, and opened the region again";
   EXPECT_EQ(report.lives, 1U) << "what is below the new end stays";
   EXPECT_GT(report.failed.count("access refused"), 0U);
-  const LoadReport other = finish(neighbour);
-  EXPECT_TRUE(other.failed.empty()) << "I7: another region's users notice nothing";
+  expect_unnoticed(neighbour);
 }
 
 REMORA_FAULT(RevokeTest);
