@@ -121,6 +121,7 @@ Json to_json(const ServerConfig& server) {
                {{"sessions_max", server.limits.sessions_max},
                 {"regions_max", server.limits.regions_max},
                 {"session_regions_max", server.limits.session_regions_max},
+                {"session_memory_bytes", server.limits.session_memory_bytes},
                 {"handshake_timeout_seconds", seconds(server.limits.handshake_timeout)},
                 {"request_timeout_seconds", seconds(server.limits.request_timeout)},
                 {"session_lease_seconds", seconds(server.limits.session_lease)},

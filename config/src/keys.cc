@@ -373,6 +373,8 @@ constexpr auto kRegionsMax =
     number([](auto& c, std::size_t) -> auto& { return c.limits.regions_max; });
 constexpr auto kSessionRegionsMax =
     number([](auto& c, std::size_t) -> auto& { return c.limits.session_regions_max; });
+constexpr auto kSessionMemory =
+    optional_number([](auto& c, std::size_t) -> auto& { return c.limits.session_memory_bytes; });
 constexpr auto kHandshakeTimeout =
     duration([](auto& c, std::size_t) -> auto& { return c.limits.handshake_timeout; });
 constexpr auto kRequestTimeout =
@@ -500,6 +502,10 @@ constexpr std::array kKeys{
            "Regions that exist at once, those of this file included."),
     ranged("limits.session_regions_max", KeyType::kNumber, 1, 65536, kSessionRegionsMax,
            "Regions that one session has open at once."),
+    ranged("limits.session_memory", KeyType::kSize, 4 * kKiB, 64 * kTiB, kSessionMemory,
+           "Most bytes of the regions that one session has open at once, one that is open twice "
+           "counted twice. Over rdma it is what a session can have pinned where each registers "
+           "what it opens. Without it only their number is bounded."),
     ranged("limits.handshake_timeout", KeyType::kDuration, 100 * kMillisecond, 10 * kMinute,
            kHandshakeTimeout, "A connection without a valid hello by then is closed."),
     ranged("limits.request_timeout", KeyType::kDuration, 100 * kMillisecond, kHour, kRequestTimeout,

@@ -457,6 +457,7 @@ bool PostedDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   if (!fits || !broken() || ended_ || !events_->add(lane->event_fd())) return false;
   metrics_.lane_closed(lane_->completion_capacity());
   lane_ = std::move(lane);
+  flush_by_.store(0);
   metrics_.lane_opened(lane_->completion_capacity());
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
   limits_.depth = now.depth;

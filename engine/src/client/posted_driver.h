@@ -69,7 +69,7 @@ class PostedDriver final : public LaneDriver {
   bool cancel(OperationRecord& operation) noexcept override;
   void settle_events() noexcept override;
   [[nodiscard]] bool carries(const RegionCore& region) noexcept override;
-  void break_off() noexcept override { lane_->break_off(); }
+  void break_off() noexcept override;
   void fail(Reason reason) noexcept override;
   void interrupt(Reason reason) noexcept override;
   bool replace(std::unique_ptr<transport::Lane> lane) noexcept override;
@@ -218,6 +218,8 @@ class PostedDriver final : public LaneDriver {
   bool ended_ = false;          ///< broken, and no lane will follow
   bool victims_ended_ = false;  ///< all that was with the lane when it broke has ended
   Reason broken_reason_ = Reason::kNone;
+  /// Of the lane that is broken off: until when it may take to flush. 0: it is not.
+  std::atomic<Clock::rep> flush_by_{0};
 
   std::vector<Posted> ring_;  // by sequence & mask_
   std::uint64_t mask_;

@@ -16,9 +16,17 @@ using transport::Opcode;
 
 namespace {
 /// How long a broken lane may take to flush before it is closed under the requests that are left.
-/// All lanes of a session together stay within the two seconds that an operation may be late.
+/// Lanes that are broken off together flush together.
 constexpr std::chrono::milliseconds kFlushTimeout{200};
 }  // namespace
+
+/// From here on the lane has its time to flush, whoever waits for that.
+void PostedDriver::break_off() noexcept {
+  Clock::rep none = 0;
+  flush_by_.compare_exchange_strong(none,
+                                    (Clock::now() + kFlushTimeout).time_since_epoch().count());
+  lane_->break_off();
+}
 
 /// Gives operations that have ended to their owner.
 [[gnu::always_inline]] inline void PostedDriver::push(CompletionSink& sink, OperationRecord& first,
@@ -349,8 +357,8 @@ void PostedDriver::break_lane(Reason reason) noexcept {
   broken_reason_ = reason;
   broken_.store(true, std::memory_order_release);
   if (reason != Reason::kNone) metrics_.lane_broken();
-  lane_->break_off();
-  const Deadline flushed_by = Clock::now() + kFlushTimeout;
+  break_off();
+  const Deadline flushed_by{Clock::duration{flush_by_.load()}};
   std::array<LaneCompletion, 64> found;
   while (retired_sequence_ != next_sequence_ && Clock::now() < flushed_by) {
     const std::size_t count = lane_->poll(found);

@@ -7,12 +7,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <pthread.h>
-#include <random>
 #include <system_error>
 #include <utility>
 
+#include "client/backoff.h"
 #include "client/engine_core.h"
 #include "support/log.h"
 
@@ -27,28 +26,9 @@ namespace {
 constexpr std::chrono::milliseconds kAttemptTime{2000};
 /// Also where the keys of many grants have taken longer than that.
 constexpr std::chrono::milliseconds kHearTime{500};
-constexpr std::chrono::milliseconds kPauseFirst{20};
-constexpr std::chrono::milliseconds kPauseMost{2000};
 constexpr std::chrono::milliseconds kGoodbyeTime{300};
 /// Without a tick for so long this process was itself stopped: nobody is blamed for the silence.
 constexpr std::chrono::seconds kOwnPause{2};
-
-/// Pauses that grow, and differ between clients: a server that comes back is not met by all at
-/// once.
-class Backoff {
- public:
-  std::chrono::nanoseconds next() {
-    std::uniform_real_distribution<double> share{0.5, 1.0};
-    const auto pause =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(pause_ * share(random_));
-    pause_ = std::min<std::chrono::milliseconds>(2 * pause_, kPauseMost);
-    return pause;
-  }
-
- private:
-  std::minstd_rand random_{std::random_device{}()};
-  std::chrono::milliseconds pause_ = kPauseFirst;
-};
 
 }  // namespace
 
@@ -207,7 +187,7 @@ void SessionCore::reconnect() noexcept {
       // Each has all of its time.
       if (std::exchange(interruption, interruptions_) != interruptions_) {
         until = deadline_after(engine_->options().reconnect_for);
-        backoff = {};
+        backoff.begin_anew();
       }
     }
     if (Clock::now() >= until) {

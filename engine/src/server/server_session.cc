@@ -405,16 +405,13 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
 
 Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& request) {
   if (released_) return Error{Code::kConnectionLost, "open"};
-  const std::size_t most = server_.config().limits.session_regions_max;
-  if (grants_.size() >= most)
-    return Error{Code::kLimitExceeded, "regions open in one session"}
-        .with_subject("limits.session_regions_max")
-        .with_limit(grants_.size() + 1, most);
   const auto rights = static_cast<Rights>(request.rights());
   auto found = server_.catalog().open(request.name());
   if (!found) return found.error();
   const std::shared_ptr<RegionEntry> region = std::move(*found);
-  if (const Status may = may_open(*region, request.rights()); !may) {
+  Status may = may_open(*region, request.rights());
+  if (may) may = has_room_for(*region, Before::kNothingGoes);
+  if (!may) {
     server_.catalog().close(*region);
     return may.error();
   }
@@ -440,8 +437,9 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
   answer.descriptors = std::move(grant->descriptors);
   {
     const std::lock_guard lock{named_mutex_};
-    named_.emplace(next_grant_id_, Named{region->name(), region->info().size_bytes, rights});
-    grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant)});
+    const std::uint64_t size_bytes = region->info().size_bytes;
+    named_.emplace(next_grant_id_, Named{region->name(), size_bytes, rights});
+    grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant), size_bytes});
   }
   count_grants(1);
   server_.grants().opened(*region, *this, opened.grant_id());

@@ -165,7 +165,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   struct OpenGrant {
     std::shared_ptr<RegionEntry> region;
     transport::Grant grant;
-    bool revoking = false;  ///< the client is told, and why
+    std::uint64_t size_bytes = 0;  ///< of the region when it was opened
+    bool revoking = false;         ///< the client is told, and why
     Reason reason = Reason::kNone;
   };
   using Grants = std::unordered_map<std::uint64_t, OpenGrant>;
@@ -195,11 +196,16 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   void resize(const Asked& asked, const control::ResizeRequest& request,
               const std::shared_ptr<RegionEntry>& region);
   [[nodiscard]] Status may_open(const RegionEntry& region, std::uint32_t rights) const;
+  /// What of its own grants goes before the session has another one of the region.
+  enum class Before : std::uint8_t { kNothingGoes, kThoseOfTheRegionGo };
+  /// Errors: kLimitExceeded, naming the limit of one session.
+  [[nodiscard]] Status has_room_for(const RegionEntry& region, Before before) const;
   Result<Answer> grant_state(const control::GrantStateRequest& request) const;
   Result<Answer> event_ack(const control::EventAckRequest& request);
   void send_event();
   [[nodiscard]] control::Event revoking_event(std::uint64_t grant_id, Reason reason) const;
   void give_up(Grants::iterator found);
+  void lock_out(const RegionEntry& region, const Error& why);
   [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
 
   void count_grants(int change) noexcept;

@@ -98,6 +98,8 @@ std::optional<Reason> ServerSession::taken(std::uint64_t grant_id) const {
 void ServerSession::give_up(Grants::iterator found) {
   const std::uint64_t grant_id = found->first;
   const std::shared_ptr<RegionEntry> region = std::move(found->second.region);
+  if (const auto& handle = found->second.grant.handle; handle != nullptr)
+    if (const Status revoked = handle->revoke(); !revoked) lock_out(*region, revoked.error());
   found->second.grant = {};
   server_.catalog().close(*region);
   grants_.erase(found);
@@ -113,6 +115,20 @@ void ServerSession::give_up(Grants::iterator found) {
   count_grants(-1);
   // Last: whoever waits for this goes on.
   server_.grants().gone(*region, *this, grant_id);
+}
+
+/// The client can still reach what it has no grant for any more. Its lanes go before anybody else
+/// has that memory, and it does not come back to a session whose registration that is: no other can
+/// use it.
+void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
+  log::warn("session {:x} ({}): its access to {} cannot be taken back ({}): the session ends", id(),
+            endpoint_->peer(), region.name(), why.message());
+  comes_back_.store(false);
+  if (released_) return;  // its lanes have gone
+  endpoint_->shutdown();
+  endpoint_->bury();
+  server_.enqueue(
+      [self = shared_from_this()] { self->server_.after_serving(*self, Served::kUnheard); });
 }
 
 Result<ServerSession::Answer> ServerSession::grant_state(
@@ -244,6 +260,26 @@ Status ServerSession::may_open(const RegionEntry& region, std::uint32_t rights) 
   return {};
 }
 
+Status ServerSession::has_room_for(const RegionEntry& region, Before before) const {
+  const config::Limits& limits = server_.config().limits;
+  std::uint64_t count = 0;
+  std::uint64_t size_bytes = region.info().size_bytes;
+  for (const auto& [grant_id, open] : grants_) {
+    if (before == Before::kThoseOfTheRegionGo && open.region.get() == &region) continue;
+    ++count;
+    size_bytes += open.size_bytes;
+  }
+  if (count >= limits.session_regions_max)
+    return Error{Code::kLimitExceeded, "regions open in one session"}
+        .with_subject("limits.session_regions_max")
+        .with_limit(count + 1, limits.session_regions_max);
+  if (limits.session_memory_bytes != 0 && size_bytes > limits.session_memory_bytes)
+    return Error{Code::kLimitExceeded, "bytes open in one session"}
+        .with_subject("limits.session_memory")
+        .with_limit(size_bytes, limits.session_memory_bytes);
+  return {};
+}
+
 void ServerSession::fence(const Asked& asked, const control::FenceRequest& request,
                           const std::shared_ptr<RegionEntry>& region) {
   // Before anybody loses anything: who may change a region may take it from others.
@@ -255,6 +291,8 @@ void ServerSession::fence(const Asked& asked, const control::FenceRequest& reque
   if (!permission.admin &&
       (permission.rights & (Rights::kWrite | Rights::kAtomic)) == Rights::kNone)
     return reply_later(asked, Error{Code::kNoRight, "fence"}.with_subject(region->name()));
+  if (const Status room = has_room_for(*region, Before::kThoseOfTheRegionGo); !room)
+    return reply_later(asked, room.error());
   control::OpenRequest wanted;
   wanted.set_name(request.name());
   wanted.set_rights(request.rights());

@@ -2,6 +2,7 @@
 
 /// How many registrations and windows a server may hold on its RDMA devices, and how many it holds.
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -49,6 +50,8 @@ class BudgetShare {
   ~BudgetShare() { give_back(); }
   /// `more`, of the same budget, is given back with this one.
   void join(BudgetShare more) noexcept { count_ += std::exchange(more.count_, 0); }
+  /// So many of them will never be given back: they stay counted.
+  void lose(std::uint64_t count) noexcept { count_ -= std::min(count_, count); }
 
  private:
   BudgetShare(std::shared_ptr<Budget> budget, std::uint64_t count) noexcept

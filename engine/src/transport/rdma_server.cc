@@ -96,6 +96,18 @@ class RdmaGrant final : public GrantHandle {
   RdmaGrant(rdma::BudgetShare share, std::vector<verbs::MemoryRegion> memory)
       : share_{std::move(share)}, memory_{std::move(memory)} {}
 
+  Status revoke() noexcept override {
+    Status status;
+    for (verbs::MemoryRegion& memory : memory_) {
+      const Status gone = std::move(memory).deregister();
+      if (gone) continue;
+      share_.lose(1);
+      status = gone;
+    }
+    memory_.clear();
+    return status;
+  }
+
  private:
   rdma::BudgetShare share_;  // given back when they have gone
   std::vector<verbs::MemoryRegion> memory_;

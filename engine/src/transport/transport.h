@@ -343,6 +343,10 @@ struct GrantRequest {
 class GrantHandle {
  public:
   virtual ~GrantHandle() = default;
+  /// Revokes it now, once, and says how that went: after a failure the client may reach the memory
+  /// for as long as its lanes are there. Blocks while a device is asked.
+  /// Errors: kProvider (errno kept).
+  virtual Status revoke() noexcept { return {}; }
 };
 
 struct Grant {

@@ -50,6 +50,7 @@ limits:
   sessions_max: 1
   regions_max: 2
   session_regions_max: 3
+  session_memory: 5MiB
   handshake_timeout: 100ms
   request_timeout: 1h
   session_lease: 3s
@@ -74,7 +75,8 @@ metrics: {address: "[::1]:9471"}
             (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true, {}}));
   EXPECT_EQ(config.regions[1], (RegionConfig{"b", 128, 128, {}, "cpu", false, {}}));
   EXPECT_EQ(config.auth, Auth::kNone);
-  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms, 12, 13}));
+  EXPECT_EQ(config.limits,
+            (Limits{1, 2, 3, 5U << 20U, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms, 12, 13}));
   EXPECT_EQ(config.log.level, LogLevel::kTrace);
   EXPECT_EQ(config.metrics.address, "[::1]:9471");
 }

@@ -66,6 +66,7 @@ limits:
   sessions_max: 1024                      # default
   regions_max: 4096                       # default
   session_regions_max: 1024               # default
+  # session_memory:                       # not set
   handshake_timeout: 5s                   # default
   request_timeout: 30s                    # default
   session_lease: 10s                      # default
@@ -211,6 +212,7 @@ TEST(ServerKeys, AreDistinctAndDescribed) {
     }
     const bool group = key.type == KeyType::kMap || key.type == KeyType::kList;
     const bool unset = key.path == "auth" || key.path == "clients[].quota" ||
+                       key.path == "limits.session_memory" ||
                        key.path.find("key") != key.path.npos ||
                        (key.path.starts_with("metrics.") && key.path != "metrics.address");
     EXPECT_EQ(key.standard.empty(), group || key.required || unset) << key.path;

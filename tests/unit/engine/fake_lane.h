@@ -32,6 +32,7 @@ class FakeLane : public Lane {
     return {.taken = count, .error = count == chain.size() ? 0 : EIO};
   }
   std::size_t poll(std::span<LaneCompletion> found) noexcept override {
+    ++polls;
     std::size_t count = 0;
     while (count < found.size() && !ready.empty()) {
       found[count++] = ready.front();
@@ -78,6 +79,7 @@ class FakeLane : public Lane {
   std::size_t take_at_most = SIZE_MAX;
   bool flush_when_broken = true;
   int doorbells = 0;
+  int polls = 0;
   int broken = 0;
   int closed = 0;
   int let_gone = 0;

@@ -383,6 +383,21 @@ TEST_F(PostedDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
   EXPECT_EQ(operation.outcome.reason, Reason::kPeerGone);
 }
 
+/// Of many lanes that are broken off together, each would wait as long as the first.
+TEST_F(PostedDriverTest, LaneThatWasBrokenOffBeforeHasHadItsTimeToFlush) {
+  lane_->flush_when_broken = false;
+  auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  submit(operation);
+  driver_->break_off();
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  const int before = lane_->polls;
+  driver_->fail(Reason::kPeerGone);
+  EXPECT_LE(lane_->polls, before + 2);
+  wait_all(1);
+  EXPECT_EQ(lane_->closed, 1);
+  EXPECT_EQ(operation.outcome.code, Code::kIndeterminate);
+}
+
 TEST_F(PostedDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
   driver_->fail(Reason::kPeerGone);
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));

@@ -55,6 +55,17 @@ TEST(RegistrationBudgets, SharesThatJoinedAreGivenBackTogether) {
   EXPECT_EQ(budgets.used(), 0U);
 }
 
+TEST(RegistrationBudgets, WhatIsLostStaysCounted) {
+  RegistrationBudgets budgets{10};
+  const auto budget = budgets.of("mlx5_0", 0);
+  {
+    BudgetShare share = BudgetShare::take(budget, 4).value();
+    share.lose(1);
+  }
+  EXPECT_EQ(budgets.used(), 1U);
+  EXPECT_FALSE(BudgetShare::take(budget, 10));
+}
+
 TEST(RegistrationBudgets, ConfiguredIsOneForAllDevices) {
   RegistrationBudgets budgets{2};
   const auto one = BudgetShare::take(budgets.of("mlx5_0", 1000), 1);

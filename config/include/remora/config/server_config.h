@@ -181,6 +181,9 @@ struct Limits {
   std::uint32_t sessions_max = 1024;         ///< clients connected at once
   std::uint32_t regions_max = 4096;          ///< regions that exist at once
   std::uint32_t session_regions_max = 1024;  ///< regions one session has open at once
+  /// Bytes of the regions one session has open at once, one that is open twice counted twice: what
+  /// it has pinned, where each session registers what it opens. 0: only their number is bounded.
+  std::uint64_t session_memory_bytes = 0;
   /// A connection that has not said a valid hello by then is closed.
   std::chrono::nanoseconds handshake_timeout = std::chrono::seconds{5};
   /// A control request (create, open, remove) that takes longer is answered kTimedOut.

@@ -1,0 +1,145 @@
+/// A device that does not take a registration back: who had its key cannot use it all the same, and
+/// nobody else notices. Here `ibv_dereg_mr` fails where a test wants it to.
+
+#include <atomic>
+#include <cerrno>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remora/engine/engine.h>
+#include <remora/engine/server.h>
+#include <remora/metrics/registry.h>
+
+#include "raw_session.h"
+#include "support/expect.h"
+#include "support/pattern.h"
+#include "support/server.h"
+#include "support/transport.h"
+
+namespace {
+/// Registrations of so many bytes are kept. Tests write it, any thread reads it.
+std::atomic<std::size_t> kept_length_bytes{0};
+std::atomic<int> kept_count{0};
+}  // namespace
+
+// Stands before that of libibverbs, for all of this program.
+extern "C" int ibv_dereg_mr(ibv_mr* mr) {
+  if (mr->length == kept_length_bytes.load()) {
+    ++kept_count;
+    return EBUSY;
+  }
+  static const auto real = reinterpret_cast<int (*)(ibv_mr*)>(::dlsym(RTLD_NEXT, "ibv_dereg_mr"));
+  return real(mr);
+}
+
+namespace remora::test {
+namespace {
+
+using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
+using transport::Opcode;
+
+constexpr std::uint64_t kKeptRegionBytes = 68_KiB;  // no other registration here is as long
+
+class KeptRegistrationTest : public ::testing::TestWithParam<TransportKind> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_unavailable(GetParam()); !reason.empty()) {
+      if (device_required()) FAIL() << reason;
+      GTEST_SKIP() << reason;
+    }
+    config::ServerConfig config = server_config(GetParam(), {.lease = std::chrono::minutes{10}});
+    config.transports.rdma_protection = config::RdmaProtection::kRegistrations;
+    server_ = Server::start(config).value();
+    address_ = {listen_address(GetParam()), server_->port()};
+    make("target");
+  }
+  void TearDown() override {
+    if (server_) server_->stop();
+    kept_length_bytes = 0;
+    kept_count = 0;
+  }
+  void make(const std::string& name) {
+    RegionSpec spec;
+    spec.name = name;
+    spec.size_bytes = kKeptRegionBytes;
+    server_->create_region(spec).value();
+  }
+  /// An answer that does not come, of a queue pair that has gone, is none either: rxe asks for
+  /// ever.
+  static bool writes(RawSession& session, std::uint64_t address, std::uint32_t key) {
+    try {
+      return session.run(Opcode::kWrite, address, key, 64) == CompletionStatus::kSuccess;
+    } catch (const Exception&) {
+      return false;
+    }
+  }
+  [[nodiscard]] double gauge(const char* name) const {
+    const auto sum = server_->registry().sum(name, {});
+    return sum ? *sum : -1.0;
+  }
+  std::optional<Server> server_;
+  ServerAddress address_;
+};
+
+TEST_P(KeptRegistrationTest, ClosedGrantEndsTheSessionAndItsKeyIsOfNoUse) {
+  const double registrations = gauge("remora_server_registrations");
+  {
+    RawSession session{address_, GetParam()};
+    const RawSession::Grant grant = session.open("target", Rights::kAll);
+    const auto [start, length, address, key] = grant.extents[0];
+    ASSERT_EQ(session.run(Opcode::kWrite, address, key, 64), CompletionStatus::kSuccess);
+    const Engine neighbour = Engine::open({}).value();
+    const Region theirs =
+        neighbour
+            .open_region("remora://" + address_.host + ":" + std::to_string(address_.port) +
+                             "/target?transport=rdma",
+                         Rights::kAll)
+            .value();
+    const std::vector<std::byte> bytes = noise(kKeptRegionBytes, 1);
+    kept_length_bytes = kKeptRegionBytes;
+    EXPECT_THROW(session.close(grant), Exception) << "the session has ended instead";
+    kept_length_bytes = 0;
+    EXPECT_EQ(kept_count, 1);
+    ASSERT_TRUE(ok(theirs.write(ByteOffset{0}, bytes)));
+    EXPECT_FALSE(writes(session, address, key));
+    EXPECT_TRUE(session.ended());
+    // Nor by coming back to what is registered in its protection domain.
+    const RawSession again{address_, GetParam(), &session.ticket()};
+    EXPECT_NE(again.ticket().session_id, session.ticket().session_id);
+    std::vector<std::byte> seen(kKeptRegionBytes);
+    ASSERT_TRUE(ok(theirs.read(ByteOffset{0}, seen)));
+    EXPECT_TRUE(same_bytes(seen, bytes));
+  }
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  while (gauge("remora_server_sessions") != 0.0 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_EQ(gauge("remora_server_registrations"), registrations + 1) << "it is still there";
+}
+
+/// What is removed at once, with operations to come.
+TEST_P(KeptRegistrationTest, RegionThatIsRemovedIsNotReachedByItsLastUser) {
+  RawSession session{address_, GetParam()};
+  const RawSession::Grant grant = session.open("target", Rights::kAll);
+  const auto [start, length, address, key] = grant.extents[0];
+  ASSERT_EQ(session.run(Opcode::kWrite, address, key, 64), CompletionStatus::kSuccess);
+  kept_length_bytes = kKeptRegionBytes;
+  EXPECT_TRUE(ok(server_->remove_region("target", Removal::kNow)));
+  kept_length_bytes = 0;
+  EXPECT_EQ(kept_count, 1);
+  EXPECT_FALSE(writes(session, address, key));
+  EXPECT_TRUE(session.ended());
+  make("target");
+  std::vector<std::byte> seen(kKeptRegionBytes);
+  ASSERT_TRUE(ok(server_->view("target").value().read(ByteOffset{0}, seen)));
+  EXPECT_TRUE(same_bytes(seen, std::vector<std::byte>(kKeptRegionBytes)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, KeptRegistrationTest, testing::Values(TransportKind::kRdma),
+                         [](const auto& tested) { return std::string{to_string(tested.param)}; });
+
+}  // namespace
+}  // namespace remora::test

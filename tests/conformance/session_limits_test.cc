@@ -1,0 +1,79 @@
+/// What one session may have open at once; and that its bounds are nobody else's.
+
+#include <remora/engine/engine.h>
+
+#include "conformance_test.h"
+#include "outcome.h"
+
+namespace remora::test {
+namespace {
+
+constexpr std::uint64_t kSizeBytes = 1U << 20U;
+
+class SessionLimitsTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+  void configure(config::ServerConfig& config) const override {
+    config.limits.session_regions_max = 4;
+    config.limits.session_memory_bytes = 3 * kSizeBytes;
+  }
+  /// The regions of `names`, in a session of `engine`'s own.
+  std::vector<Region> open_all(const Engine& engine, const std::vector<std::string>& names) {
+    std::vector<Region> open;
+    for (const std::string& name : names)
+      open.push_back(engine.open_region(uri(name), Rights::kAll).value());
+    return open;
+  }
+  std::string made(std::uint64_t size_bytes) { return create({.size_bytes = size_bytes}).name; }
+};
+
+TEST_P(SessionLimitsTest, OneRegionMoreIsRefusedUntilOneIsClosed) {
+  const Engine client = open_engine();
+  const std::string small = made(4096);
+  std::vector<Region> regions = open_all(client, {small, small, small, small});
+  const auto refused = client.open_region(uri(small), Rights::kAll);
+  ASSERT_TRUE(fails_with(refused, Code::kLimitExceeded));
+  EXPECT_EQ(refused.error().subject(), "limits.session_regions_max") << refused.error();
+  EXPECT_NE(refused.error().message().find("5"), std::string::npos) << refused.error();
+  // Others have theirs.
+  const Engine neighbour = open_engine();
+  EXPECT_EQ(open_all(neighbour, {small, small, small, small}).size(), 4U);
+  regions.pop_back();
+  EXPECT_TRUE(eventually([&] { return ok(client.open_region(uri(small), Rights::kAll)); }));
+  EXPECT_TRUE(ok(regions.front().write_zeroes(ByteOffset{0}, 64)));
+}
+
+TEST_P(SessionLimitsTest, OneByteMoreIsRefusedUntilSomeAreClosed) {
+  const Engine client = open_engine();
+  const std::string large = made(kSizeBytes);
+  const std::string small = made(4096);
+  std::vector<Region> regions = open_all(client, {large, large, large});
+  const auto refused = client.open_region(uri(small), Rights::kAll);
+  ASSERT_TRUE(fails_with(refused, Code::kLimitExceeded));
+  EXPECT_EQ(refused.error().subject(), "limits.session_memory") << refused.error();
+  EXPECT_NE(refused.error().message().find(std::to_string(3 * kSizeBytes)), std::string::npos)
+      << refused.error();
+  const Engine neighbour = open_engine();
+  EXPECT_EQ(open_all(neighbour, {large, large, large}).size(), 3U);
+  regions.pop_back();
+  EXPECT_TRUE(eventually([&] { return ok(client.open_region(uri(small), Rights::kAll)); }));
+}
+
+TEST_P(SessionLimitsTest, NobodyIsFencedByWhoHasNoRoomForTheNewGrant) {
+  const Engine client = open_engine();
+  const std::string large = made(kSizeBytes);
+  const std::string wanted = made(kSizeBytes);
+  const std::vector<Region> regions = open_all(client, {large, large, large});
+  const Region theirs = open(wanted);
+  ASSERT_TRUE(fails_with(client.fence_region(uri(wanted), Rights::kAll), Code::kLimitExceeded));
+  EXPECT_TRUE(ok(theirs.write_zeroes(ByteOffset{0}, 64)));
+  // Of a region that it has open itself, the grants that go make room.
+  const auto fenced = client.fence_region(uri(large), Rights::kAll);
+  ASSERT_TRUE(ok(fenced));
+  EXPECT_TRUE(ok(fenced->write_zeroes(ByteOffset{0}, 64)));
+}
+
+REMORA_CONFORMANCE(SessionLimitsTest);
+
+}  // namespace
+}  // namespace remora::test
