@@ -15,8 +15,9 @@ link_help() {
   --only PATTERN      faults whose name matches, e.g. 'loss-*' (all)
   --gtest_filter=...  left out of account: CI hands it to every script of this kind
 
-REMORA_FAULT_ROUNDS=long: 100,000 operations and 20 rounds instead of 2,000 and 2; cuts of 10 s and
-60 s beside those of 1 s. REMORA_FAULT_SEED: of what the loads draw.
+REMORA_FAULT_ROUNDS=long: 100,000 operations and 20 rounds instead of 2,000 and 2, cuts of 10 s and
+60 s beside those of 1 s; 50 kills of a process instead of 5, stops of 30 s beside those of 1 s and
+5 s. REMORA_FAULT_SEED: of what the loads draw.
 USAGE
 }
 
@@ -34,6 +35,7 @@ one-way-out drop out:pass
 one-way-in drop in:pass
 link-down down:up'
 link_down_comes_back=yes # whether connections can be made again, once the interface is up
+test_suite=LinkFaultTest server_port=7471 # where a caller has no others
 
 link_die() {
   echo "${0##*/}: $*" >&2
@@ -111,7 +113,7 @@ region_names() {
 start_server() {
   local name index try
   {
-    echo "listen: { address: $server_address, port: 7471 }"
+    echo "listen: { address: $server_address, port: $server_port }"
     echo 'transports:'
     for name in rdma shm tcp; do
       if [[ $name == "$transport" ]]; then echo "  $name: required"; else echo "  $name: off"; fi
@@ -153,7 +155,7 @@ start_load() {
   for mix in "${mixes[@]}"; do
     # shellcheck disable=SC2086  # words
     "${client_prefix[@]}" "$load" $mix --fresh --json --seed $((seed + index)) --records "$records" \
-      --uri "remora://$server_address:7471/$region.$index?transport=$transport" \
+      --uri "remora://$server_address:$server_port/$region.$index?transport=$transport" \
       --seconds "$seconds" "${count[@]}" "$@" >"$work/report.$index" 2>"$work/load.$index.log" &
     load_pids+=($!)
     index=$((index + 1))
@@ -196,7 +198,8 @@ end_loads() {
       longest_silence_ms: map(.longest_silence_ms) | max,
       least_silence_ms: map(.longest_silence_ms) | min,
       interrupted: total(.interrupted), resumed: total(.resumed), lost: total(.lost),
-      opened: total(.opened), atomics: map(.atomics) | max, lives: map(.lives) | max, looked_around: map(.looked_around),
+      opened: total(.opened), open_failures: total(.open_failures), stale: total(.stale),
+      atomics: map(.atomics) | max, lives: map(.lives) | max, looked_around: map(.looked_around),
       look_errors: (map(.look_error | select(. != "")) | unique | join("; ")) }
     | . + { line: ("operations=\(.operations) ok=\(.ok) failed{" +
         (.failed | to_entries | map((.key | gsub(" "; "_")) + "=\(.value)") | join(",")) +
@@ -222,18 +225,18 @@ begin_test() {
   test_name=$1 broken=0 extra=''
   test_began=$(milliseconds)
   rm -f "$work"/report* "$work"/load.*.log
-  echo "[ RUN      ] LinkFaultTest.$test_name/$transport"
+  echo "[ RUN      ] $test_suite.$test_name/$transport"
 }
 
 # end_test ROUNDS: the line and the verdict.
 end_test() {
   local verdict='[       OK ]'
-  echo "fault: LinkFaultTest.$test_name transport=$transport rounds=$1 $(value .line) ${extra}seed=$seed"
+  echo "fault: $test_suite.$test_name transport=$transport rounds=$1 $(value .line) ${extra}seed=$seed"
   tests=$((tests + 1))
   if ((broken)); then
     verdict='[  FAILED  ]' failures=$((failures + 1))
   fi
-  echo "$verdict LinkFaultTest.$test_name/$transport ($(($(milliseconds) - test_began)) ms)"
+  echo "$verdict $test_suite.$test_name/$transport ($(($(milliseconds) - test_began)) ms)"
 }
 
 # What the client's host makes of the link.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Faults of the link between two hosts, over rdma: the server in guest 0, the load in guest 1. Loss,
-# duplication, reordering, corruption, partitions, a link that goes down, a host that is gone; and
-# lanes that break with requests in flight.
+# duplication, reordering, corruption, partitions, a link that goes down, a host that is gone; lanes
+# that break with requests in flight; servers and clients that are killed, servers that are stopped.
 #
 #   ci/vm/run.sh --guests 2 -- tests/fault/two_guests_faults.sh build/dev [--only PATTERN]
 #
@@ -15,6 +15,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/link_faults.sh"
 # shellcheck source-path=SCRIPTDIR source=lane_errors.sh
 . "$here/lane_errors.sh"
+# shellcheck source-path=SCRIPTDIR source=process_faults.sh
+. "$here/process_faults.sh"
 
 if (($# == 0)) || [[ $1 == -h || $1 == --help ]]; then
   sed -n '2,9s/^# \{0,1\}//p' "$0"
@@ -26,6 +28,7 @@ link_arguments "$@"
 flight=$tree/tests/fault/fault_flight
 [[ -x $flight ]] || link_die "there is no $flight: build it"
 lane_rounds=$((rounds == 2 ? 2 : 200))
+process_arguments
 
 # shellcheck disable=SC2034  # link_faults.sh
 transport=rdma server_address=10.77.0.1 client_prefix=(env)
@@ -110,6 +113,7 @@ if [[ $REMORA_VM_GUEST == 0 ]]; then
   if lane_errors_chosen; then start_lane_error_servers; fi
   baseline=$(rdma resource show)
   vm-signal listening
+  serve_process_faults
   serve_faults
   vm-wait calm "$patience"
   nothing_left
@@ -130,6 +134,7 @@ if [[ $REMORA_VM_GUEST == 0 ]]; then
 fi
 
 vm-wait listening 60
+process_tests # first: they begin with what a server holds that nobody has used
 lane_error_tests
 if chosen kill || chosen_any; then link_tests; fi
 vm-signal calm

@@ -1,0 +1,344 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154  # what link_faults.sh and its caller read and set
+# Processes that are killed or stopped, between two guests: the server in guest 0, the loads in guest 1.
+# Sourced by two_guests_faults.sh, behind link_faults.sh. Each fault has a server of its own, which
+# guest 0 starts, breaks and looks at; guest 1 has the loads, and the verdict.
+
+# A name, and the `limits.session_lease` and `limits.session_keep` of its server. Nobody lapses by a
+# stop of 1 s; of those of 5 and 30 s clients hear nothing for longer than their lease.
+process_faults='server-kill 10s 10s
+client-kill 10s 200ms
+server-stop-1 10s 20s
+server-stop-5 3s 20s
+server-stop-30 10s 20s'
+process_port=7474 process_metrics=http://127.0.0.1:9474
+
+# process_arguments: `process_wanted`, the faults that are to be tried, and how often each is.
+process_arguments() {
+  local name
+  process_wanted=()
+  while read -r name _; do
+    chosen "$name" || continue
+    if [[ $name == server-stop-30 ]] && ((rounds == 2)); then continue; fi # ten minutes
+    process_wanted+=("$name")
+  done <<<"$process_faults"
+}
+
+# process_rounds NAME
+process_rounds() {
+  case $1 in
+    *-kill) echo $((rounds == 2 ? 5 : 50)) ;;
+    *) echo "$rounds" ;;
+  esac
+}
+
+# pause_for LEAST MOST: a while of so many milliseconds.
+pause_for() {
+  local ms=$(($1 + RANDOM % ($2 - $1 + 1)))
+  sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
+}
+
+# victim_region ROUND INDEX: the load that writes takes over what the one before it has left, and would
+# find what lands late; that of the atomics wants words that are zero.
+victim_region() {
+  if (($2)); then echo "victim-$1.$2"; else echo victim.0; fi
+}
+
+# process_regions NAME: of the server of that fault.
+process_regions() {
+  local index round
+  for index in "${!mixes[@]}"; do echo "$1.$index"; done
+  [[ $1 == client-kill ]] || return 0
+  for index in "${!mixes[@]}"; do
+    for ((round = 1; round <= $(process_rounds "$1"); ++round)); do victim_region "$round" "$index"; done
+  done | sort -u
+}
+
+# --- Guest 0: the server -------------------------------------------------------------------------
+
+# process_config NAME LEASE KEEP
+process_config() {
+  local region regions
+  regions=$(process_regions "$1")
+  echo "listen: { address: $server_address, port: $process_port }"
+  echo 'transports: { rdma: required, shm: off, tcp: off }'
+  echo "pool: { size: $(($(wc -l <<<"$regions") * 2 + 16))MiB, piece: 1MiB }"
+  echo 'auth: none'
+  echo "limits: { session_lease: $2, session_keep: $3 }"
+  echo "metrics: { address: \"${process_metrics#http://}\" }"
+  echo 'regions:'
+  for region in $regions; do echo "  - { name: $region, size: 2MiB, block: 4KiB }"; done
+}
+
+# start_process_server: its process id in `process_server`. It may not be ready yet.
+start_process_server() {
+  "$server_program" --config "$work/process.yaml" >"$work/process.log" 2>&1 &
+  process_server=$!
+}
+
+# server_wrong TEXT...: the running test has failed, and its load is to know.
+server_wrong() {
+  echo "  $process_name: $*"
+  vm-signal "$process_name.failed"
+}
+
+# process_counts: what the server holds for clients.
+process_counts() {
+  curl -sf --max-time 5 "$process_metrics/metrics" | awk '
+    /^remora_server_sessions[ {]/ { sessions += $NF }
+    /^remora_server_sessions_kept[ {]/ { kept += $NF }
+    /^remora_server_grants[ {]/ { grants += $NF }
+    END { if (NR) print "sessions=" sessions + 0 " kept=" kept + 0 " grants=" grants + 0 }' || true
+}
+
+# process_ended REASON: how many sessions the server has ended so.
+process_ended() {
+  curl -sf --max-time 5 "$process_metrics/metrics" |
+    awk -v wanted="reason=\"$1\"" 'index($0, "remora_server_sessions_ended_total") == 1 && index($0, wanted) {
+      sum += $NF } END { print NR ? sum + 0 : "unknown" }' || true
+}
+
+# await SECONDS WANTED COMMAND...: until it prints that. What it does print is in `found`.
+await() {
+  local until=$((EPOCHSECONDS + $1)) wanted=$2
+  shift 2
+  while found=$("$@"); [[ $found != "$wanted" ]]; do
+    ((EPOCHSECONDS < until)) || return 1
+    sleep 0.1
+  done
+}
+
+# all_at_work ROUND: each load has a session and a grant.
+all_at_work() {
+  local wanted="sessions=${#mixes[@]} kept=0 grants=${#mixes[@]}"
+  await 60 "$wanted" process_counts && return 0
+  server_wrong "after round $1 the server had '$found' instead of '$wanted'"
+  [[ $found ]] || sed 's/^/  /' "$work/process.log"
+  return 1
+}
+
+# Under way, it is killed and another one listens there.
+break_by_server_kill() {
+  local round
+  vm-wait server-kill.under.way "$patience"
+  for ((round = 1; round <= $(process_rounds server-kill); ++round)); do
+    pause_for 200 600 # a grant is there before the first operation is
+    kill -KILL "$process_server"
+    wait "$process_server" 2>"$work/null" || true
+    pause_for 0 100
+    start_process_server
+    all_at_work "$round" || return 0
+  done
+}
+
+# break_by_stop LENGTH
+break_by_stop() {
+  local round count packets answered=0
+  local sent=/sys/class/infiniband/$REMORA_VM_DEVICE/ports/1/hw_counters/sent_pkts
+  count=$(process_rounds "$process_name")
+  vm-wait "$process_name.under.way" "$patience"
+  for ((round = 1; round <= count; ++round)); do
+    pause_for 100 400
+    kill -STOP "$process_server"
+    # What was under way when it was stopped is over by the middle of the first second.
+    sleep 0.5
+    packets=$(cat "$sent")
+    sleep 0.5
+    answered=$((answered + $(cat "$sent") - packets))
+    sleep $(($1 - 1))
+    grep -q '^State:.T' "/proc/$process_server/status" || server_wrong "the server was not stopped"
+    kill -CONT "$process_server"
+    sleep 1
+    all_at_work "$round" || return 0
+  done
+  # One-sided reads and writes are the device's, and go on: of all rounds, 10 a second at least.
+  ((answered >= count * 5)) || server_wrong "while the server was stopped, its device sent $answered packets"
+  found=$(process_ended lapsed)
+  [[ $found == 0 ]] || server_wrong "$found sessions lapsed, by the server's own pause"
+}
+
+# The loads are killed by the other guest; here is looked at what is left of them.
+watch_client_kill() {
+  local round counts objects
+  vm-wait client-kill.under.way "$patience"
+  counts=$(process_counts) objects=$(rdma resource show)
+  vm-signal client-kill.counted
+  for ((round = 1; round <= $(process_rounds client-kill); ++round)); do
+    vm-wait "client-kill.$round.up" "$patience"
+    [[ $(process_counts) != "$counts" ]] || server_wrong "round $round: the clients have no sessions"
+    [[ $(rdma resource show) != "$objects" ]] || server_wrong "round $round: the clients have no device objects"
+    vm-signal "client-kill.$round.seen"
+    vm-wait "client-kill.$round.gone" 60
+    await 30 "$counts" process_counts || server_wrong "round $round: the server had $counts and has $found"
+    await 30 "$objects" rdma resource show ||
+      server_wrong "round $round: the server's device objects were $objects and are $found"
+    vm-signal "client-kill.$round.back"
+  done
+}
+
+# What the server's guest does while the other conducts.
+serve_process_faults() {
+  local process_name lease keep without idle none='sessions=0 kept=0 grants=0'
+  while read -r process_name lease keep; do
+    [[ " ${process_wanted[*]} " == *" $process_name "* ]] || continue
+    vm-wait "$process_name.begin" "$patience"
+    without=$(rdma resource show)
+    process_config "$process_name" "$lease" "$keep" >"$work/process.yaml"
+    start_process_server
+    if ! await 60 "$none" process_counts; then
+      cat "$work/process.log" >&2
+      link_die "the server of $process_name did not get ready"
+    fi
+    idle=$(rdma resource show)
+    vm-signal "$process_name.listening"
+    case $process_name in
+      server-kill) break_by_server_kill ;;
+      client-kill) watch_client_kill ;;
+      server-stop-*) break_by_stop "${process_name##*-}" ;;
+    esac
+    vm-signal "$process_name.done"
+    vm-wait "$process_name.end" "$patience"
+    await 60 "$none" process_counts || server_wrong "the server has $found left"
+    await 30 "$idle" rdma resource show || server_wrong "the server's device objects were $idle and are $found"
+    kill -TERM "$process_server"
+    wait "$process_server" || server_wrong "the server did not end well"
+    await 30 "$without" rdma resource show || server_wrong "device objects were $without and are $found"
+    vm-signal "$process_name.looked"
+  done <<<"$process_faults"
+}
+
+# --- Guest 1: the loads --------------------------------------------------------------------------
+
+# each FILTER: whether it holds of each load's report.
+each() { jq -s -e "length > 0 and all($1)" "$work"/report.* >"$work/null" 2>&1; }
+
+# End of the loads, which go on until they are told.
+tell_loads_to_end() {
+  local pid
+  for pid in "${load_pids[@]}"; do
+    kill -TERM "$pid" 2>/dev/null || wrong "a load ended before it was told to"
+  done
+  end_loads
+}
+
+# No operation failed, in one session.
+expect_undisturbed() {
+  [[ $(value '[.failed[]] | add // 0') == 0 ]] || wrong "operations of $1 failed"
+  each '.interrupted == 0 and .opened == 1' || wrong "$1 did not keep one session all the time"
+}
+
+# load_under_way NAME RATE ARGUMENT...
+load_under_way() {
+  start_load "$1" 36000 0 --rate "$2" --depth 16 --queues 1 --threads 1 \
+    --reconnect-seconds 60 "${@:3}"
+  loads_say 'under way' 60
+  vm-signal "$1.under.way"
+}
+
+server_kill_test() {
+  local count
+  count=$(process_rounds server-kill)
+  load_under_way server-kill 200 --deadline-ms 2000
+  vm-wait server-kill.done "$patience"
+  pause_for 100 300
+  tell_loads_to_end
+  # One that was between two sessions when its server went again has missed a life.
+  each ".stale > 0 and .stale <= $count" || wrong "not every load heard of new memory, at most $count times"
+  each '.lives == .stale + 1' || wrong "new memory is not as often there as it is said to be"
+  each '.resumed == 0 and .lost == 0' || wrong "a load believes that its session was resumed, or is lost"
+  each ".open_failures <= $((8 * count))" || wrong "there was a storm of attempts to get in again"
+  each .looked_around || wrong "not every block could be read at the end: $(value .look_errors)"
+  (($(value '[.failed[]] | add // 0') > 0)) || wrong "no operation failed: the server was not gone"
+  extra="stale=$(value .stale) open_failures=$(value .open_failures) "
+}
+
+# server_stop_test LENGTH
+server_stop_test() {
+  local name=server-stop-$1 deadline_ms=2000
+  if (($1 == 1)); then deadline_ms=20000; fi
+  load_under_way "$name" 200 --deadline-ms "$deadline_ms"
+  vm-wait "$name.done" "$patience"
+  pause_for 300 500
+  tell_loads_to_end
+  expect_same_memory
+  each '.lost == 0 and .stale == 0 and .opened == 1' || wrong "a load did not keep its session"
+  each '.resumed == .interrupted' || wrong "a load's session was not resumed each time"
+  if (($1 == 1)); then
+    expect_undisturbed 'a load'
+  else
+    each '.interrupted > 0' || wrong "no load noticed: the server was not stopped for longer than its lease"
+  fi
+}
+
+# start_victims ROUND: a load for each of `mixes`, their process ids in `victims`.
+start_victims() {
+  local index region fresh
+  victims=()
+  for index in "${!mixes[@]}"; do
+    region=$(victim_region "$1" "$index") fresh=()
+    if ((index)); then fresh=(--fresh); fi
+    # shellcheck disable=SC2086  # words
+    "$load" ${mixes[index]} "${fresh[@]}" --seed $((seed + 100 * $1 + index)) --seconds 36000 --rate 400 \
+      --depth 16 --queues 1 --threads 1 --records "$records" --uri "remora://$server_address:$server_port/$region?transport=$transport" \
+      >"$work/victim.$index" 2>&1 &
+    victims+=($!)
+  done
+  for index in "${!victims[@]}"; do
+    until grep -q 'under way' "$work/victim.$index"; do
+      if ! kill -0 "${victims[index]}" 2>/dev/null; then
+        wrong "round $1: client $index ended by itself: $(cat "$work/victim.$index")"
+        return 0
+      fi
+      sleep 0.1
+    done
+  done
+}
+
+client_kill_test() {
+  local round pid status began took longest=0
+  # The neighbours of those that are killed.
+  load_under_way client-kill 100 --deadline-ms 20000
+  vm-wait client-kill.counted 60
+  for ((round = 1; round <= $(process_rounds client-kill); ++round)); do
+    start_victims "$round"
+    vm-signal "client-kill.$round.up"
+    vm-wait "client-kill.$round.seen" 60
+    pause_for 20 150
+    kill -KILL "${victims[@]}" 2>/dev/null || true
+    began=$(milliseconds)
+    for pid in "${victims[@]}"; do
+      status=0
+      wait "$pid" 2>"$work/null" || status=$?
+      ((status == 137)) || wrong "round $round: a client ended with status $status before it was killed"
+    done
+    vm-signal "client-kill.$round.gone"
+    vm-wait "client-kill.$round.back" 120
+    took=$(($(milliseconds) - began))
+    if ((took > longest)); then longest=$took; fi
+  done
+  tell_loads_to_end
+  expect_same_memory
+  expect_undisturbed 'a neighbour'
+  extra="released_after_ms=$longest "
+}
+
+process_test() {
+  local name=$1 test_suite=ProcessFaultTest server_port=$process_port
+  begin_test "$name"
+  vm-signal "$name.begin"
+  vm-wait "$name.listening" 120
+  case $name in
+    server-kill) server_kill_test ;;
+    client-kill) client_kill_test ;;
+    server-stop-*) server_stop_test "${name##*-}" ;;
+  esac
+  vm-signal "$name.end"
+  vm-wait "$name.looked" 180
+  if vm-wait "$name.failed" 0 2>"$work/null"; then wrong "the server's guest has said what"; fi
+  end_test "$(process_rounds "$name")"
+}
+
+process_tests() {
+  local name
+  for name in "${process_wanted[@]}"; do process_test "$name"; done
+}
