@@ -34,7 +34,8 @@ fresh      |5400|f |ci/quickstart.sh and ci/test.sh in a new Debian root
 # Suites that the `vm` stage repeats between two hosts: what wires, orders, locks and refuses.
 two_hosts_suites='*/ErrorTest.*:*/FenceTest.*:*/LanesTest.*:*/LifecycleTest.*:*/LockTest.*:*/QueueTest.*'
 # And the faults between two hosts that it tries; `vm-long` and ci/soak.sh try all.
-link_faults_rdma='@(loss-1|corrupt*|lane-error-client|client-kill|server-*|kill)' link_faults_tcp='@(loss-5|reorder*|partition-1)'
+link_faults_rdma='@(loss-1|corrupt*|client-kill|server-*|kill)' lane_faults='lane-error-?(raw-)client'
+link_faults_tcp='@(loss-5|reorder*|partition-1)'
 # Test folders built and run under ThreadSanitizer.
 tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance)
 
@@ -180,9 +181,9 @@ vm_ctest() {
 # vm_hosts quick|all: what wants client and server on two hosts, which run the same command and learn
 # from their environment which one they are (ci/vm/README.md), and faults of the link between them.
 vm_hosts() {
-  local suites=() rdma=(--only '!(lane-error*|client-kill|server-*)') tcp=() status=0
+  local suites=() rdma='!(lane-error*|client-kill|server-*)' lanes='lane-error*' tcp=() status=0
   if [[ $1 == quick ]]; then
-    suites=("--gtest_filter=$two_hosts_suites") rdma=(--only "$link_faults_rdma")
+    suites=("--gtest_filter=$two_hosts_suites") rdma=$link_faults_rdma lanes=$lane_faults
     tcp=(--only "$link_faults_tcp")
   fi
   vm_pair "two guests: verbs" "$root/build/dev/tests/rxe/rxe_verbs" '--gtest_filter=*TwoGuests*' ||
@@ -190,10 +191,10 @@ vm_hosts() {
   vm_pair "two guests: conformance" "$root/tests/conformance/two_guests.sh" "$root/build/dev" \
     "${suites[@]}" || status=1
   vm_pair "two guests: fault" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" \
-    "${rdma[@]}" || status=1
+    --only "$rdma" || status=1
+  vm_pair "two guests: lanes" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" \
+    --only "$lanes" || status=1
   if [[ $1 == all ]]; then
-    vm_pair "two guests: lanes" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" \
-      --only 'lane-error*' || status=1
     vm_pair "two guests: processes" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" \
       --only '@(client-kill|server-*)' || status=1
     vm_pair "two guests: client gone" "$root/tests/fault/client_host_faults.sh" \

@@ -27,7 +27,7 @@ fi
 link_arguments "$@"
 flight=$tree/tests/fault/fault_flight
 [[ -x $flight ]] || link_die "there is no $flight: build it"
-lane_rounds=$((rounds == 2 ? 2 : 200))
+lane_rounds=$((rounds == 2 ? 20 : 200))
 process_arguments
 
 # shellcheck disable=SC2034  # link_faults.sh
