@@ -20,6 +20,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include <remora/metrics/registry.h>
 #include <remora/remora.h>
 
 #include "support/resources.h"
@@ -138,6 +139,15 @@ std::string notices(std::istringstream& words, const std::string& verb) {
   return "ok";
 }
 
+/// What the kernel does not say whose it is: windows. By the server's own count; without rdma none.
+std::string counts_of(Server& server) {
+  std::string text;
+  for (const char* const name : {"remora_server_registrations", "remora_server_windows"})
+    if (const auto sum = server.registry().sum(name, {}))
+      text += std::string{name} + ": " + std::to_string(static_cast<std::uint64_t>(*sum)) + "; ";
+  return text;
+}
+
 std::string answer(Server& server, const HelperArguments& arguments, const std::string& line) {
   std::istringstream words{line};
   std::string verb;
@@ -148,7 +158,11 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
   if (verb == "heap") return std::to_string(::mallinfo2().uordblks);
   words >> name;
   if (verb == "notices") return notices(words, name);
-  if (verb == "counts") return counts_of_this_process();
+  if (verb == "counts") {
+    // The server's own behind the kernel's, which it waits for.
+    const std::string settled = counts_of_this_process();
+    return settled + counts_of(server);
+  }
   if (verb == "status") {
     const ServerStatus now = server.status();
     return "sessions " + std::to_string(now.sessions) + " grants " + std::to_string(now.grants) +

@@ -212,7 +212,7 @@ class Engine {
  public:
   /// No I/O yet. Errors: kInvalidArgument, kOutOfMemory.
   static Result<Engine> open(const EngineOptions& options);
-  ~Engine();
+  ~Engine();  ///< Blocks until its devices have taken back what they have: milliseconds, as a rule.
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
 
