@@ -20,6 +20,7 @@ class SessionLimitsTest : public ConformanceTest {
   /// The regions of `names`, in a session of `engine`'s own.
   std::vector<Region> open_all(const Engine& engine, const std::vector<std::string>& names) {
     std::vector<Region> open;
+    open.reserve(names.size());
     for (const std::string& name : names)
       open.push_back(engine.open_region(uri(name), Rights::kAll).value());
     return open;
