@@ -1,6 +1,7 @@
 /// Many at once, many that say nothing, and some that are very slow: those who are served notice
 /// nothing. What single strangers do: tests/conformance/{tcp_peers,client_loss}_test.cc.
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <atomic>
 #include <cstring>
@@ -149,6 +150,13 @@ TEST_P(CrowdTest, HalfOpenConnectionsKeepNobodyOut) {
       silent.emplace_back(transport(), server().port());
       ASSERT_TRUE(silent.back().connected()) << i;
       if (over_tcp() && i % 4 != 0) silent.back().say(introduction);
+    }
+    if (over_tcp()) {
+      const auto oldest_gone = [&] {
+        return std::count_if(silent.begin(), silent.end(),
+                             [](const RawSocket& one) { return one.hung_up(Clock::now()); }) >= 100;
+      };
+      EXPECT_TRUE(test::eventually(oldest_gone, kHandshake - 2s)) << "limits.half_open_max";
     }
     const auto began = Clock::now();
     const Engine engine = plain_engine();

@@ -50,6 +50,9 @@ struct LoadOptions {
   /// Called when the last operation has ended, before every block is read once more: what has been
   /// broken may be mended then.
   std::function<void()> at_rest{};
+  /// Called with each violation when it is found, by any thread, one at a time: of a load that is
+  /// killed there is no report.
+  std::function<void(const std::string&)> on_violation{};
 };
 
 /// Blocks that a load uses, from first_block on.

@@ -71,6 +71,7 @@ void LoadLedger::stop() noexcept {
 void LoadLedger::violation(const std::string& text) {
   const std::lock_guard lock{mutex_};
   ++violations_total_;
+  if (options_.on_violation) options_.on_violation(text);
   if (violations_.size() < kViolationsShown) violations_.push_back(text);
 }
 

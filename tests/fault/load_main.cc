@@ -67,6 +67,9 @@ int run(int argc, char** argv) {
   options.control_deadline = milliseconds{control_ms};
   options.reconnect_for = milliseconds{static_cast<std::int64_t>(reconnect_s * 1000)};
   options.at_rest = [] { std::cerr << "fault_load: at rest\n"; };
+  options.on_violation = [](const std::string& text) {
+    std::cerr << "fault_load: violation: " << text << '\n';
+  };
   std::signal(SIGTERM, [](int) { g_ended = 1; });
   std::signal(SIGINT, [](int) { g_ended = 1; });
   const auto report = remora::fault::run_load(

@@ -81,6 +81,9 @@ class ServerCore {
   [[nodiscard]] MemoryLine& memory_line() noexcept { return memory_line_; }
   /// Worker: ends the session where `served` says so.
   void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
+  /// Worker: ends a session that was locked out of memory it has no grant of, also one that is
+  /// kept.
+  void end_locked_out(const std::shared_ptr<ServerSession>& session) noexcept;
   /// Worker: takes a session whose client has come back out of the server, or null: there is none.
   /// Its lanes go with its endpoint, which is the caller's to shut down. `by` is admitted in its
   /// place, before anything is taken. Errors: those of admit().

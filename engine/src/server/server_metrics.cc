@@ -42,8 +42,8 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
                            "Time from the arrival of a control request to its answer.", {},
                            metrics::HistogramShape::latency()));
   constexpr std::array<const char*, static_cast<std::size_t>(SessionEnd::kCount)> kEnds{
-      "left",     "lost",    "lapsed",   "protocol",      "refused",
-      "no_hello", "stopped", "requests", "unknown_client"};
+      "left",     "lost",    "lapsed",   "protocol",       "refused",
+      "no_hello", "stopped", "requests", "unknown_client", "key_kept"};
   for (std::size_t end = 0; end < kEnds.size(); ++end)
     keep(made.sessions_ended_[end],
          registry->counter("remora_server_sessions_ended_total",

@@ -52,6 +52,7 @@ class ServerMetrics {
     kStopped,
     kRequests,  ///< more of them than limits.requests_per_second
     kUnknown,   ///< its client is no longer one of the server's
+    kKeyKept,   ///< a device did not take back a key that it had
     kCount
   };
   void session_ended(SessionEnd end) const noexcept;

@@ -312,6 +312,7 @@ Result<bool> ServerSession::resume() {
   id_.store(resumed);
   before->id_.store(own);  // what it still had to answer ends nobody's session
   give_up_unknown();
+  if (locked_out_) return Error{Code::kConnectionLost, "resume"};
   return true;
 }
 
@@ -339,6 +340,7 @@ Status ServerSession::adopt(ServerSession& before) {
   if (auto status = endpoint_->take_over(*before.endpoint_); !status) return status;
   const std::scoped_lock lock{named_mutex_, before.named_mutex_};
   grants_ = std::exchange(before.grants_, {});
+  open_bytes_ = std::exchange(before.open_bytes_, 0);
   named_ = std::exchange(before.named_, {});
   closed_ = std::exchange(before.closed_, {});
   next_grant_id_ = before.next_grant_id_;
@@ -440,6 +442,7 @@ Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& re
     const std::uint64_t size_bytes = region->info().size_bytes;
     named_.emplace(next_grant_id_, Named{region->name(), size_bytes, rights});
     grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant), size_bytes});
+    open_bytes_ += size_bytes;
   }
   count_grants(1);
   server_.grants().opened(*region, *this, opened.grant_id());

@@ -252,6 +252,10 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   Grants grants_;
   std::vector<std::weak_ptr<RegionEntry>> own_regions_;  ///< that go with this
   bool released_ = false;
+  bool locked_out_ = false;         ///< see lock_out()
+  std::uint64_t open_bytes_ = 0;    ///< of grants_
+  std::uint64_t fences_ = 0;        ///< under way, each of which needs room for a grant
+  std::uint64_t fences_bytes_ = 0;  ///< of their regions
   std::unordered_map<std::uint64_t, Reason> taken_;
   std::deque<std::uint64_t> taken_order_;
   std::deque<control::Event> events_;  ///< not sent yet: one for each grant at most

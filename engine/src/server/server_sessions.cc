@@ -84,6 +84,15 @@ void ServerCore::drop_kept(std::unordered_map<std::uint64_t, Kept>::iterator dro
   kept_.erase(dropped);
 }
 
+void ServerCore::end_locked_out(const std::shared_ptr<ServerSession>& session) noexcept {
+  if (end_session(session->id(), SessionEnd::kKeyKept, session.get())) return;
+  const std::lock_guard lock{mutex_};
+  const auto kept = kept_.find(session->id());
+  if (kept == kept_.end() || kept->second.session != session) return;
+  drop_kept(kept);
+  metrics_.sessions_kept(kept_.size());
+}
+
 Result<std::shared_ptr<ServerSession>> ServerCore::claim(const control::Resume& resume,
                                                          const ServerSession& by) {
   Attached found;

@@ -42,6 +42,7 @@ std::optional<EndingCause> ending_cause(SessionEnd why) noexcept {
     case SessionEnd::kRefused:
     case SessionEnd::kNoHello:
     case SessionEnd::kStopped:
+    case SessionEnd::kKeyKept:
     case SessionEnd::kCount: break;
   }
   return std::nullopt;

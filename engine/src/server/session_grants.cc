@@ -98,6 +98,7 @@ std::optional<Reason> ServerSession::taken(std::uint64_t grant_id) const {
 void ServerSession::give_up(Grants::iterator found) {
   const std::uint64_t grant_id = found->first;
   const std::shared_ptr<RegionEntry> region = std::move(found->second.region);
+  open_bytes_ -= found->second.size_bytes;
   if (const auto& handle = found->second.grant.handle; handle != nullptr)
     if (const Status revoked = handle->revoke(); !revoked) lock_out(*region, revoked.error());
   found->second.grant = {};
@@ -124,11 +125,11 @@ void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
   log::warn("session {:x} ({}): its access to {} cannot be taken back ({}): the session ends", id(),
             endpoint_->peer(), region.name(), why.message());
   comes_back_.store(false);
-  if (released_) return;  // its lanes have gone
+  // First, so that nobody ends it for another cause who sees that its lanes have gone.
+  if (!std::exchange(locked_out_, true) && !released_)
+    server_.enqueue([self = shared_from_this()] { self->server_.end_locked_out(self); });
   endpoint_->shutdown();
   endpoint_->bury();
-  server_.enqueue(
-      [self = shared_from_this()] { self->server_.after_serving(*self, Served::kUnheard); });
 }
 
 Result<ServerSession::Answer> ServerSession::grant_state(
@@ -262,13 +263,14 @@ Status ServerSession::may_open(const RegionEntry& region, std::uint32_t rights) 
 
 Status ServerSession::has_room_for(const RegionEntry& region, Before before) const {
   const config::Limits& limits = server_.config().limits;
-  std::uint64_t count = 0;
-  std::uint64_t size_bytes = region.info().size_bytes;
-  for (const auto& [grant_id, open] : grants_) {
-    if (before == Before::kThoseOfTheRegionGo && open.region.get() == &region) continue;
-    ++count;
-    size_bytes += open.size_bytes;
-  }
+  std::uint64_t count = grants_.size() + fences_;
+  std::uint64_t size_bytes = open_bytes_ + fences_bytes_ + region.info().size_bytes;
+  if (before == Before::kThoseOfTheRegionGo)
+    for (const auto& [grant_id, open] : grants_) {
+      if (open.region.get() != &region) continue;
+      --count;
+      size_bytes -= open.size_bytes;
+    }
   if (count >= limits.session_regions_max)
     return Error{Code::kLimitExceeded, "regions open in one session"}
         .with_subject("limits.session_regions_max")
@@ -296,9 +298,16 @@ void ServerSession::fence(const Asked& asked, const control::FenceRequest& reque
   control::OpenRequest wanted;
   wanted.set_name(request.name());
   wanted.set_rights(request.rights());
+  // Nobody is fenced for a grant that others of this session's requests leave no room for.
+  const std::uint64_t size_bytes = region->info().size_bytes;
+  ++fences_;
+  fences_bytes_ += size_bytes;
   server_.grants().revoke_all(
       region, Reason::kFenced, GrantDesk::Mapped::kLeave,
-      [self = shared_from_this(), asked, region, wanted = std::move(wanted)](std::size_t left) {
+      [self = shared_from_this(), asked, region, size_bytes,
+       wanted = std::move(wanted)](std::size_t left) {
+        --self->fences_;
+        self->fences_bytes_ -= size_bytes;
         if (left != 0)
           return self->reply_later(
               asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(left, 0));

@@ -183,6 +183,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   /// Control thread, from the listener. `said`: its number, if the client tells it.
   Status add_lane(verbs::ConnectionRequest request, std::optional<std::uint32_t> said) {
     const std::lock_guard lock{mutex_};
+    if (over_) return Error{Code::kConnectionLost, "lane of a session that is over"};
     const auto number = number_of_next(said);
     if (!number) return number.error();
     // A session that has grants must be able to come back to them.
@@ -262,6 +263,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   void shutdown() noexcept override {
     desk_->forget(this);
     const std::lock_guard lock{mutex_};
+    over_ = true;
     for (const ServerLane& lane : lanes_) (void)lane.connection->queue_pair().to_error();
     // Each receive says how it ended; a device may take a moment for that.
     constexpr std::chrono::milliseconds kFlushTime{5};
@@ -400,6 +402,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   std::string device_;
   std::mutex mutex_;  // connections and lanes: control thread, and shutdown from any
   verbs::Connection connection_;
+  bool over_ = false;  ///< shut down: no lane is added any more
   std::vector<ServerLane> lanes_;
   std::vector<ServerLane> dead_;  ///< until bury()
   std::deque<Notice> notices_;

@@ -398,6 +398,21 @@ TEST_F(PostedDriverTest, LaneThatWasBrokenOffBeforeHasHadItsTimeToFlush) {
   EXPECT_EQ(operation.outcome.code, Code::kIndeterminate);
 }
 
+TEST_F(PostedDriverTest, WhatHadFlushedInTimeIsTakenHoweverLateOneLooks) {
+  auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& second = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  submit(first);
+  submit(second);
+  lane_->complete(0);
+  driver_->break_off();
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  driver_->fail(Reason::kPeerGone);
+  wait_all(2);
+  EXPECT_TRUE(first.outcome.ok) << "it had ended";
+  EXPECT_EQ(second.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(lane_->let_gone, 1) << "all has flushed";
+}
+
 TEST_F(PostedDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
   driver_->fail(Reason::kPeerGone);
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));

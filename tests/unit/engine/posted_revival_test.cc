@@ -199,6 +199,22 @@ TEST_F(PostedRevivalTest, WhyItWasRefusedIsAskedWithoutTheLane) {
   EXPECT_EQ(counted("access_refused"), 1);
 }
 
+/// The time that the last one had is not this one's.
+TEST_F(PostedRevivalTest, LaneThatFollowsHasTimeToFlushOfItsOwn) {
+  lane_->flush_when_broken = false;
+  submit(block(Opcode::kWrite, 0));
+  driver_->break_off();
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  driver_->interrupt(Reason::kLaneBroken);
+  ASSERT_TRUE(follow());
+  lane_->flush_when_broken = false;
+  submit(block(Opcode::kWrite, 1));
+  const int before = lane_->polls;
+  driver_->interrupt(Reason::kLaneBroken);
+  EXPECT_GT(lane_->polls, before + 10);
+  wait_all(2);
+}
+
 /// In pieces, of which one is refused and the others flush, and what was not posted stays behind.
 TEST_F(PostedRevivalTest, RefusedOperationOfManyRequestsEndsOnce) {
   why_ = [](const OperationRecord& /*operation*/) { return Reason::kRevoked; };
