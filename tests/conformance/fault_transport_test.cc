@@ -136,6 +136,31 @@ TEST_P(FaultTransportTest, ALostConnectionIsResumedWhenItIsLetThroughAgain) {
   EXPECT_EQ(faults_.counts().connects, connects + 2);
 }
 
+TEST_P(FaultTransportTest, WhoIsNotLetInYetTriesAgainForAsLongAsItIsTold) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  const RegionInfo made = create();
+  const auto open_within = [&](std::chrono::nanoseconds time, const std::string& name) {
+    EngineOptions options = patient_options();
+    options.faults = faults_.hook();
+    options.connect_for = time;
+    return Engine::open(options).value().open_region(uri(name), Rights::kAll);
+  };
+  const auto refused = [&] { return faults_.counts().connects_refused; };
+  faults_.refuse_connects(1);
+  EXPECT_TRUE(fails_with(open_within(0s, made.name), Code::kConnectionRefused)) << "once";
+  faults_.refuse_connects(3);
+  EXPECT_TRUE(ok(open_within(20s, made.name)));
+  EXPECT_EQ(refused(), 4U);
+  // Not for ever, and not all the time: the shortest pauses together are longer before the tenth.
+  faults_.refuse_connects_for(std::chrono::hours{1});
+  EXPECT_TRUE(fails_with(open_within(700ms, made.name), Code::kConnectionRefused));
+  EXPECT_GE(refused(), 4U + 2);
+  EXPECT_LE(refused(), 4U + 9);
+  faults_.refuse_connects_for(0s);
+  // What will not pass is not tried again.
+  EXPECT_TRUE(fails_with(open_within(std::chrono::hours{1}, "unknown"), Code::kUnknownRegion));
+}
+
 TEST_P(FaultTransportTest, WhatIsHeldRunsIntoItsDeadline) {
   if (over_shm()) GTEST_SKIP() << kNoLanes;
   const Region region = make_region();

@@ -10,6 +10,7 @@
 #include <remora/verbs/address.h>
 
 #include "client/arena.h"
+#include "client/backoff.h"
 #include "client/engine_core.h"
 #include "client/poller.h"
 #include "control/authentication.h"
@@ -51,6 +52,18 @@ std::string server_of(const Uri& uri) {
 bool is_final(Code code) noexcept {
   return code == Code::kUnknownRegion || code == Code::kNoRight || code == Code::kInvalidArgument ||
          code == Code::kPermissionDenied || code == Code::kLimitExceeded;
+}
+
+/// What a server that is not there yet, or goes, may be the cause of.
+bool may_pass(const Error& error) noexcept {
+  switch (error.code()) {
+    case Code::kConnectionRefused:
+      return error.reason() != Reason::kAuthentication && error.reason() != Reason::kVersion;
+    case Code::kUnreachable:
+    case Code::kConnectionLost:
+    case Code::kTimedOut: return true;
+    default: return false;
+  }
 }
 
 /// No transport of this server lets the client in, or the client trusts none of them.
@@ -156,7 +169,7 @@ std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadli
   return found;
 }
 
-Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, bool fence) {
+Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, bool fence) {
   std::string passed_over;
   Error last{Code::kUnsupported, "open"};
   bool tried = false;
@@ -198,6 +211,29 @@ Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, bool fence
 }
 
 Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri) {
+  return while_nobody_lets_in([&] { return connect_once(uri); });
+}
+
+Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, bool fence) {
+  return while_nobody_lets_in([&] { return open_once(uri, rights, fence); });
+}
+
+/// Calls `attempt` until it goes well, what is wrong will not pass, or time is up.
+template <typename Attempt>
+auto EngineCore::while_nobody_lets_in(const Attempt& attempt) -> decltype(attempt()) {
+  if (options_.connect_for <= options_.connect_for.zero()) return attempt();
+  const Deadline until = deadline_after(options_.connect_for);
+  Backoff backoff;
+  while (true) {
+    auto made = attempt();
+    const Clock::duration left = until - Clock::now();
+    if (made || !may_pass(made.error()) || left <= left.zero()) return made;
+    log::debug("connecting again: {}", made.error().message());
+    std::this_thread::sleep_for(std::min<Clock::duration>(backoff.next(), left));
+  }
+}
+
+Result<std::shared_ptr<SessionCore>> EngineCore::connect_once(const Uri& uri) {
   std::string passed_over;
   Error last{Code::kUnsupported, "connect"};
   bool tried = false;

@@ -138,6 +138,10 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   };
   std::vector<Candidate> candidates(const Uri& uri, Deadline deadline,
                                     std::string& passed_over) const;
+  template <typename Attempt>
+  auto while_nobody_lets_in(const Attempt& attempt) -> decltype(attempt());
+  Result<Region> open_once(const Uri& uri, Rights rights, bool fence);
+  Result<std::shared_ptr<SessionCore>> connect_once(const Uri& uri);
   Result<std::shared_ptr<SessionCore>> session(const Uri& uri, TransportKind kind,
                                                bool hardware_only, Deadline deadline);
   void remember(const std::shared_ptr<LocalMemory>& memory);

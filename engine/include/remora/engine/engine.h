@@ -73,6 +73,10 @@ struct EngineOptions {
   std::chrono::nanoseconds operation_deadline = std::chrono::seconds{10};
   /// Deadline of connecting, opening and every other control request.
   std::chrono::nanoseconds control_deadline = std::chrono::seconds{10};
+  /// How long Engine::open_region(), fence_region() and connect() try again where nobody lets the
+  /// client in: the server is not there yet, or about to stop. With the pauses of `reconnect_for`;
+  /// each attempt has `control_deadline`. 0: once.
+  std::chrono::nanoseconds connect_for{0};
   /// How long the engine tries to connect again when a session's lanes or its server are gone,
   /// first at once, then with pauses of up to 2 s; a server keeps what the session had for
   /// limits.session_lease and limits.session_keep. 0: the session ends instead.
