@@ -16,6 +16,14 @@ def skip_reason(case):
     return " ".join(text.split()) or "no reason given"
 
 
+def first_fault(case):
+    """": WHAT" of the first check that failed, so that a summary alone says where to look."""
+    output = case.findtext("system-out") or ""
+    found = (re.search(r"^\s*not ok\b(?: \d+)?(?: -)? (.*)", output, re.MULTILINE)
+             or re.search(r"^(\S+:\d+: Failure\n(?:.+\n?){1,4})", output, re.MULTILINE))
+    return ": " + " ".join(found.group(1).split())[:300] if found else ""
+
+
 def main():
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print("usage: ci/ctest_report.py JUNIT_FILE", file=sys.stderr)
@@ -35,7 +43,7 @@ def main():
             print(f"ok - {name} # SKIP {skip_reason(case)}")
         else:
             failed += 1
-            print(f"not ok - {name} # {status}")
+            print(f"not ok - {name} # {status}{first_fault(case)}")
     return 1 if failed else 0
 
 

@@ -21,7 +21,6 @@ namespace remora::test {
 namespace {
 
 using remora::testing::FaultCounts;
-using remora::testing::FaultRates;
 using remora::testing::FaultTransport;
 using remora::testing::Landing;
 
@@ -236,6 +235,7 @@ TEST_P(FaultTransportTest, TheSameSeedAndTheSameCallsMeetTheSameFaults) {
     const Region same = again.open_region(uri(region.info().name), Rights::kAll).value();
     const std::uint64_t before = word_at(region, 0);
     std::vector<bool> found;
+    found.reserve(150);
     for (int i = 0; i < 150; ++i) found.push_back(same.fetch_add(ByteOffset{0}, 1).ok());
     return std::pair{found, word_at(region, 0) - before};
   };
