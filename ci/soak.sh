@@ -51,10 +51,11 @@ done
 if [[ -z $tree ]]; then
   tree=build/dev
   cmake --preset dev >/dev/null
-  cmake --build --preset dev --parallel "$(nproc)" --target fault fault_load protection remora-server
+  cmake --build --preset dev --parallel "$(nproc)" --target fault fault_load fault_flight protection rxe_verbs remora-server
 fi
 program=$tree/tests/fault/fault protection=$tree/tests/conformance/protection
-for name in "$program" "$protection"; do
+overrun=$tree/tests/rxe/rxe_verbs
+for name in "$program" "$protection" "$overrun"; do
   [[ -x $name ]] || die "there is no $name: build the target ${name##*/}"
 done
 tree=$(cd "$tree" && pwd)
@@ -94,7 +95,10 @@ link() {
 if [[ -z $only || $only == rounds ]]; then
   for name in "${names[@]}"; do run "$name" "$program" --gtest_filter=-'*SoakTest*'; done
   for name in "${names[@]}"; do
-    if [[ $name != shm ]]; then run "$name" "$protection" --gtest_filter='*Forgeries*'; fi
+    if [[ $name != shm ]]; then
+      run "$name" "$protection" --gtest_filter='*Forgeries*:*ForeignInvalidation*:*LaneFlush*'
+    fi
+    if [[ $name == rdma ]]; then run rdma "$overrun" --gtest_filter='VerbsOverrun*'; fi
   done
 fi
 if [[ -z $only || $only == soak ]]; then

@@ -41,10 +41,12 @@ Outcome refuse(const Globals& globals, const std::string& file, const Diagnostic
 Outcome check(const Globals& globals, const std::string& file) {
   const auto loaded = config::load_server(file);
   if (!loaded) return refuse(globals, file, loaded.error());
+  const std::vector<std::string> warnings = config::exposed_secrets(*loaded);
   if (globals.json)
-    print_json(Json{{"ok", true}, {"faults", Json::array()}});
+    print_json(Json{{"ok", true}, {"faults", Json::array()}, {"warnings", warnings}});
   else
     std::cout << file << ": ok\n";
+  for (const std::string& warning : warnings) std::cerr << "remora: warning: " << warning << '\n';
   return ExitCode::kOk;
 }
 

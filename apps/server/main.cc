@@ -24,8 +24,10 @@
 #include "common/exit_code.h"
 #include "common/usage_error.h"
 #include "common/version.h"
+#include "server/log_level.h"
 #include "server/notify.h"
-#include "server/stop_signals.h"
+#include "server/reload.h"
+#include "server/signals.h"
 
 namespace remora::apps {
 namespace {
@@ -35,18 +37,6 @@ struct Options {
   std::string port_file;
   bool check = false;
 };
-
-spdlog::level::level_enum level_of(config::LogLevel level) {
-  switch (level) {
-    case config::LogLevel::kTrace: return spdlog::level::trace;
-    case config::LogLevel::kDebug: return spdlog::level::debug;
-    case config::LogLevel::kInfo: return spdlog::level::info;
-    case config::LogLevel::kWarn: return spdlog::level::warn;
-    case config::LogLevel::kError: return spdlog::level::err;
-    case config::LogLevel::kOff: return spdlog::level::off;
-  }
-  return spdlog::level::info;
-}
 
 void log_to_stderr(config::LogLevel level) {
   auto logger =
@@ -142,7 +132,7 @@ void log_ready(const Server& server, const config::ServerConfig& configuration) 
 }
 
 int serve(const Options& options, const config::ServerConfig& configuration) {
-  StopSignals signals;
+  Signals signals;
   spdlog::info("remora-server {}: preparing a pool of {}", kVersion,
                config::format_size(configuration.pool.size_bytes));
   notify_service_manager("STATUS=preparing the pool");
@@ -162,7 +152,10 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
   notify_service_manager("READY=1\nSTATUS=lending " +
                          config::format_size(configuration.pool.size_bytes));
 
+  config::ServerConfig running = configuration;
+  signals.on_hang_up([&] { reload(options.config_path, running, *server); });
   const int signal = signals.wait();
+  signals.on_hang_up(nullptr);
   spdlog::info("SIG{}: stopping; a second one does not wait for clients, a third ends at once",
                ::sigabbrev_np(signal));
   notify_service_manager("STOPPING=1");
@@ -188,6 +181,8 @@ int run(const Options& options) {
     return to_int(ExitCode::kOk);
   }
   log_to_stderr(configuration->log.level);
+  for (const std::string& secret : config::exposed_secrets(*configuration))
+    spdlog::warn("{}", secret);
   return serve(options, *configuration);
 }
 
@@ -197,7 +192,7 @@ int parse_and_run(int argc, char** argv) {
                "remora-server"};
   app.footer(
       "SIGTERM and SIGINT stop it cleanly; a second one does not wait for clients, a third ends\n"
-      "it at once.\n"
+      "it at once. SIGHUP takes clients and log.level from the file again.\n"
       "Exit codes: 0 stopped, 2 usage, 3 no such device, 4 address in use, 5 memory or\n"
       "permissions, 7 the configuration is wrong.");
   app.add_option("--config", options.config_path, "YAML file that says what to lend")

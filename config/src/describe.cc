@@ -121,6 +121,25 @@ std::string code(std::string_view text) {
 
 }  // namespace
 
+std::vector<std::string> differing_keys(const ServerConfig& before, const ServerConfig& after) {
+  std::vector<std::string> found;
+  std::vector<std::string> unlike;  // lists of other lengths, each with "[" behind it
+  for (const Key& key : keys()) {
+    if (key.read == nullptr && key.count == nullptr) continue;
+    for_each_place(after, key, [&](const std::string& path, At at) {
+      const auto within = [&path](const std::string& list) { return path.starts_with(list); };
+      if (std::any_of(unlike.begin(), unlike.end(), within)) return;
+      const bool is_list = key.count != nullptr;
+      const bool same = is_list ? key.count(before, at) == key.count(after, at)
+                                : key.read(before, at) == key.read(after, at);
+      if (same) return;
+      found.push_back(path);
+      if (is_list) unlike.push_back(path + "[");
+    });
+  }
+  return found;
+}
+
 std::string_view to_string(KeyType type) noexcept {
   switch (type) {
     case KeyType::kMap: return "map";

@@ -40,6 +40,15 @@ run 7 "a key that others may read is refused" "$remora" config check "$work/keye
 says "with its place and the remedy" "keyed.yaml:10:.*clients\[1\].key_file: 'bob.key': .*chmod 600"
 run 7 "the server does not start with it" "$bin/remora-server" --config "$work/keyed.yaml"
 chmod 600 "$work/bob.key"
+sed "s/key_file: bob.key/key: $(cat "$work/bob.key")/" "$work/keyed.yaml" >"$work/inline.yaml"
+chmod 644 "$work/inline.yaml"
+run 0 "a key in a file that every user may read is accepted" "$remora" config check "$work/inline.yaml"
+says "and warned of, with the remedy" "^remora: warning: clients\[1\].key stands in .*inline.yaml.*chmod o-r"
+run 0 "and in JSON" "$remora" config check "$work/inline.yaml" --json
+json "as a list of warnings" '.ok and (.warnings | length) == 1'
+chmod 640 "$work/inline.yaml"
+run 0 "a key that only its group may read is accepted" "$remora" config check "$work/inline.yaml"
+is "in silence" same "$(cat "$work/err")" ""
 start_server "$work/keyed.yaml"
 
 # --- who is let in --------------------------------------------------------------------------------
@@ -108,6 +117,38 @@ named() { curl -fsS --max-time 5 "http://$metrics/status" >"$work/out" && jq -e 
 is "/status names clients" eventually named
 kill "$bench"
 wait "$bench" || true
+
+# --- SIGHUP: keys are changed and clients leave, and memory stays ----------------------------------
+# reread NAME PATTERN: the file is read again, and the log has that line more often than before.
+reread() {
+  local name=$1 pattern=$2 before
+  before=$(grep -cE -- "$pattern" "$work/server.log")
+  kill -HUP "$server"
+  logged() { (($(grep -cE -- "$pattern" "$work/server.log") > before)); }
+  is "$name" eventually logged
+}
+"$remora" key generate "$work/new.key"
+mapfile -t alice_new < <(as alice new)
+run 3 "a new key is nobody's yet" "$remora" "${alice_new[@]}" ls "$(uri)"
+sed -i 's/key_file: alice.key, previous_key_file: old.key/key_file: new.key, previous_key_file: alice.key/' "$work/keyed.yaml"
+reread "SIGHUP reads the file again" 'SIGHUP: .*keyed.yaml read again: 3 clients'
+is "and finds nothing that waits for a start" bash -c "! grep -q 'next start' '$work/server.log'"
+run 0 "the new key" "$remora" "${alice_new[@]}" read "$(uri mine)" --offset 0 --length 5
+is "finds what the old one wrote" has out hello
+run 0 "the key before" "$remora" "${alice[@]}" ls "$(uri)"
+run 3 "not the one before that" "$remora" "${alice_old[@]}" ls "$(uri)"
+cp "$work/keyed.yaml" "$work/good.yaml"
+echo 'pools: {}' >>"$work/keyed.yaml"
+reread "a file with faults changes nothing" 'SIGHUP: .*keyed.yaml has faults; nothing was changed'
+is "and they are logged with their place" grep -qE "keyed.yaml:[0-9]+:1: pools: " "$work/server.log"
+run 0 "bob is still there" "$remora" "${bob[@]}" ls "$(uri)"
+sed -e '/name: bob/d' -e 's/size: 64MiB/size: 128MiB/' "$work/good.yaml" >"$work/keyed.yaml"
+echo 'log: {level: warn}' >>"$work/keyed.yaml"
+reread "what a start has to take is named" 'SIGHUP: .*only taken by the next start: pool.size$'
+run 3 "bob has left" "$remora" "${bob[@]}" ls "$(uri)"
+again=$(grep -c 'read again' "$work/server.log")
+reread "log.level is taken: a warning comes" 'SIGHUP: .*only taken by the next start: pool.size$'
+is "and nothing below" same "$(grep -c 'read again' "$work/server.log")" "$again"
 run 0 "root removes alice's region" "$remora" "${root[@]}" rm "$(uri mine)"
 stop_server
 is "the server ends cleanly" same "$status" 0

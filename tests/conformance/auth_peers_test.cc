@@ -15,6 +15,7 @@
 
 #include "raw_channel.h"
 #include "support/expect.h"
+#include "support/fault_line.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"
 
@@ -31,6 +32,7 @@ class AuthPeersTest : public testing::Test {
   void SetUp() override { start(keyed()); }
   void TearDown() override {
     if (server_) server_->stop();
+    if (line_.operations != 0) line_.print("tcp");
   }
   [[nodiscard]] config::ServerConfig keyed() const {
     config::ServerConfig config = server_config(TransportKind::kTcp);
@@ -66,11 +68,24 @@ class AuthPeersTest : public testing::Test {
     options.key = std::move(key);
     return Engine::open(options).value();
   }
-  void expect_refused(const std::string& name, const std::optional<SecretKey>& key) const {
+  void expect_refused(const std::string& name, const std::optional<SecretKey>& key) {
+    const auto began = Clock::now();
     const auto session = engine(name, key).connect(uri());
+    ++line_.rounds;
+    line_.ended(session ? "" : to_string(session.error().reason()), Clock::now() - began);
     ASSERT_FALSE(session) << name;
     EXPECT_EQ(session.error().code(), Code::kConnectionRefused) << session.error();
     EXPECT_EQ(session.error().reason(), Reason::kAuthentication) << session.error();
+  }
+  /// One more attempt to get in, begun at `began`: it is refused or hung up on. How it was refused.
+  std::optional<Error> expect_out(RawChannel& channel, const std::optional<Bytes>& answer,
+                                  Clock::time_point began) {
+    EXPECT_FALSE(lets_in(answer));
+    const std::optional<Error> failure = failure_of(answer);
+    EXPECT_TRUE(channel.ended());
+    ++line_.rounds;
+    line_.ended(failure ? to_string(failure->reason()) : "hung up", Clock::now() - began);
+    return failure;
   }
   [[nodiscard]] std::uint64_t refused(const char* reason) const {
     metrics::Registry& registry = server_->registry();
@@ -91,6 +106,7 @@ class AuthPeersTest : public testing::Test {
   std::optional<Server> server_;
   std::string host_;
   ServerAddress address_;
+  FaultLine line_;
 };
 
 TEST_F(AuthPeersTest, NameAndKeyLetIn) {
@@ -175,15 +191,14 @@ TEST_F(AuthPeersTest, KeysAreChangedWithoutARestart) {
 TEST_F(AuthPeersTest, ReplayLetsNobodyIn) {
   const RawChannel::Recorded recorded = RawChannel{address_}.shake_hands("alice", alice_);
   ASSERT_TRUE(recorded.admission);
+  const auto began = Clock::now();
   RawChannel channel{address_};
   const auto challenge = channel.ask(recorded.hello);
   ASSERT_TRUE(challenge);
   EXPECT_NE(*challenge, recorded.challenge);
-  const auto answer = channel.ask(recorded.prove);
-  EXPECT_FALSE(lets_in(answer));
-  ASSERT_TRUE(failure_of(answer));
-  EXPECT_EQ(failure_of(answer)->reason(), Reason::kAuthentication);
-  EXPECT_TRUE(channel.ended());
+  const auto failure = expect_out(channel, channel.ask(recorded.prove), began);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->reason(), Reason::kAuthentication);
 }
 
 TEST_F(AuthPeersTest, WhatTheServerSaidLetsNobodyIn) {
@@ -192,12 +207,12 @@ TEST_F(AuthPeersTest, WhatTheServerSaidLetsNobodyIn) {
   const auto proof = control::decode(*recorded.admission).value().reply().prove().proof();
   for (const std::string& said :
        {proof, control::decode(recorded.challenge).value().reply().challenge().nonce()}) {
+    const auto began = Clock::now();
     RawChannel channel{address_};
     ASSERT_TRUE(channel.ask(recorded.hello));
     control::Request prove;
     prove.mutable_prove()->set_proof(said);
-    EXPECT_FALSE(lets_in(channel.ask(RawChannel::request(prove, 2))));
-    EXPECT_TRUE(channel.ended());
+    expect_out(channel, channel.ask(RawChannel::request(prove, 2)), began);
   }
 }
 
@@ -206,11 +221,12 @@ TEST_F(AuthPeersTest, HelloCutAnywhereLetsNobodyIn) {
   auto handshake = control::ClientHandshake::start(alice_).value();
   const Bytes whole = RawChannel::request(RawChannel::hello("alice", handshake), 1);
   for (std::size_t length = 0; length < whole.size(); ++length) {
+    SCOPED_TRACE(length);
+    const auto began = Clock::now();
     RawChannel channel{address_};
     channel.say(Bytes{whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)});
     // What still parses gets no more than a refusal: name and random bytes come last.
-    EXPECT_FALSE(lets_in(channel.hear())) << length;
-    EXPECT_TRUE(channel.ended()) << length;
+    expect_out(channel, channel.hear(), began);
   }
 }
 
@@ -223,6 +239,8 @@ TEST_F(AuthPeersTest, ProofCutOrChangedAnywhereLetsNobodyIn) {
   ASSERT_GT(size, control::kProofBytes);
   // Of the whole message each byte is cut off once; of the proof, its last 32, each is changed.
   for (std::size_t way = 0; way < size + control::kProofBytes; ++way) {
+    SCOPED_TRACE(way);
+    const auto began = Clock::now();
     RawChannel channel{address_};
     auto handshake = control::ClientHandshake::start(alice_).value();
     const Bytes hello = RawChannel::request(RawChannel::hello("alice", handshake), 1);
@@ -238,23 +256,20 @@ TEST_F(AuthPeersTest, ProofCutOrChangedAnywhereLetsNobodyIn) {
       prove.resize(way);
     else
       prove[way - control::kProofBytes] ^= std::byte{1};
-    EXPECT_FALSE(lets_in(channel.ask(prove))) << way;
-    EXPECT_TRUE(channel.ended()) << way;
+    expect_out(channel, channel.ask(prove), began);
   }
 }
 
 TEST_F(AuthPeersTest, DowngradeIsRefused) {
   const auto refusal = [&](std::uint32_t newest, control::Auth auth) -> std::optional<Error> {
+    const auto began = Clock::now();
     RawChannel channel{address_};
     auto handshake = control::ClientHandshake::start(alice_).value();
     control::Request request = RawChannel::hello("alice", handshake);
     request.mutable_hello()->set_version_oldest(1);
     request.mutable_hello()->set_version_newest(newest);
     request.mutable_hello()->set_auth(auth);
-    const auto answer = channel.ask(RawChannel::request(request, 1));
-    EXPECT_FALSE(lets_in(answer));
-    EXPECT_TRUE(channel.ended());
-    return failure_of(answer);
+    return expect_out(channel, channel.ask(RawChannel::request(request, 1)), began);
   };
   EXPECT_EQ(refusal(1, control::AUTH_KEYS)->reason(), Reason::kVersion);
   EXPECT_EQ(refusal(1, control::AUTH_NONE)->reason(), Reason::kAuthentication);

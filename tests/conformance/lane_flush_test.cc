@@ -12,6 +12,7 @@
 #include <remora/engine/server.h>
 
 #include "raw_session.h"
+#include "support/fault_line.h"
 #include "support/pattern.h"
 #include "support/server.h"
 #include "support/transport.h"
@@ -46,7 +47,8 @@ class LaneFlushTest : public testing::TestWithParam<TransportKind> {
 /// device that talks to itself may have carried all of it out before post() returns.
 TEST_P(LaneFlushTest, EveryRequestOfAFullLaneIsToldOf) {
   Random random{4711};
-  for (int round = 0; round < 20; ++round) {
+  FaultLine line{.rounds = long_rounds() ? 200U : 20U};
+  for (std::uint64_t round = 0; round < line.rounds; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     RawSession session{address_, GetParam()};
     const auto grant = session.open("target", Rights::kAll);
@@ -67,6 +69,7 @@ TEST_P(LaneFlushTest, EveryRequestOfAFullLaneIsToldOf) {
     if (!before) lane.break_off();
     std::uint64_t next = 0;  // the first that nobody has told of
     std::uint64_t flushed = 0;
+    const auto began = std::chrono::steady_clock::now();
     for (const auto until = std::chrono::steady_clock::now() + 10s;
          next < depth && std::chrono::steady_clock::now() < until;) {
       std::array<LaneCompletion, 16> found;
@@ -77,17 +80,21 @@ TEST_P(LaneFlushTest, EveryRequestOfAFullLaneIsToldOf) {
         if (status != CompletionStatus::kSuccess) {
           ++flushed;
           ASSERT_EQ(sequence, next) << "one that has failed is told of by itself";
+          line.ended(to_string(status), std::chrono::steady_clock::now() - began);
         }
         next = sequence + 1;
       }
     }
     EXPECT_EQ(next, depth) << "completions were lost";
+    line.operations += next - flushed;
+    line.ok += next - flushed;
     if (before) {
       EXPECT_EQ(flushed, depth);
     }
     std::array<LaneCompletion, 1> more;
     EXPECT_EQ(lane.poll(more), 0U);
   }
+  line.print(to_string(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Flush, LaneFlushTest, testing::Values(TransportKind::kRdma),

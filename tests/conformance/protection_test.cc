@@ -3,14 +3,10 @@
 /// the pool as it was.
 
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <gtest/gtest.h>
-#include <map>
 #include <optional>
 #include <random>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <remora/engine/engine.h>
@@ -19,6 +15,7 @@
 
 #include "raw_session.h"
 #include "support/expect.h"
+#include "support/fault_line.h"
 #include "support/pattern.h"
 #include "support/resources.h"
 #include "support/server.h"
@@ -310,18 +307,16 @@ enum class Forgery : std::uint8_t {
   kCount
 };
 
-/// A hundred (REMORA_FAULT_ROUNDS=long: a thousand) of them, of all kinds in a row that a seed
+/// A hundred (with the long counts a thousand) of them, of all kinds in a row that a seed
 /// decides, each on a session of its own, beside one whose requests all succeed.
 TEST_P(ProtectionTest, ForgeriesOfEveryKindAreRefused) {
-  const char* const rounds = std::getenv("REMORA_FAULT_ROUNDS");
-  const int count = rounds != nullptr && std::string_view{rounds} == "long" ? 1000 : 100;
+  FaultLine line{.rounds = long_rounds() ? 1000U : 100U};
   std::mt19937_64 random{2471};
   const auto below = [&](std::uint64_t bound) { return random() % bound; };
   RawSession neighbour{address_, GetParam()};
   const RawSession::Grant right = neighbour.open("right", Rights::kAll);
-  std::map<CompletionStatus, int> ends;
-  for (int i = 0; i < count; ++i) {
-    const auto forgery = static_cast<Forgery>(i % static_cast<int>(Forgery::kCount));
+  for (std::uint64_t i = 0; i < line.rounds; ++i) {
+    const auto forgery = static_cast<Forgery>(i % static_cast<std::uint64_t>(Forgery::kCount));
     SCOPED_TRACE("request " + std::to_string(i) + ", kind " + std::to_string(i % 9));
     RawSession forger{address_, GetParam()};
     const bool read_only = forgery == Forgery::kReadOnly;
@@ -360,8 +355,9 @@ TEST_P(ProtectionTest, ForgeriesOfEveryKindAreRefused) {
         " bytes, " +
         std::to_string(static_cast<std::int64_t>(address - own.extents[0].remote_address)));
     CompletionStatus end{};
+    const auto began = Clock::now();
     ASSERT_NO_THROW(end = forger.run(opcode, address, key, length));
-    ++ends[end];
+    line.ended(end == CompletionStatus::kSuccess ? "" : to_string(end), Clock::now() - began);
     EXPECT_TRUE(end == CompletionStatus::kRemoteAccessError || length == 0) << to_string(end);
     ASSERT_EQ(neighbour.run(Opcode::kRead, right.extents[0].remote_address,
                             right.extents[0].remote_key, 64),
@@ -371,12 +367,7 @@ TEST_P(ProtectionTest, ForgeriesOfEveryKindAreRefused) {
     neighbour.close(neighbour.open("left", Rights::kRead));  // it is heard of, and does not lapse
   }
   EXPECT_TRUE(unchanged());
-  std::string statuses;
-  for (const auto& [status, times] : ends)
-    statuses += (statuses.empty() ? "" : ",") + std::string{to_string(status)} + "=" +
-                std::to_string(times);
-  std::printf("fault: ProtectionTest.ForgeriesOfEveryKindAreRefused transport=%s rounds=%d {%s}\n",
-              std::string{to_string(GetParam())}.c_str(), count, statuses.c_str());
+  line.print(to_string(GetParam()));
 }
 
 /// A message that takes the right of a key back, with the key of somebody else's grant.
@@ -384,7 +375,8 @@ TEST_P(ProtectionTest, ForeignInvalidationTakesNoGrant) {
   if (GetParam() != TransportKind::kRdma) GTEST_SKIP() << "only a NIC has such a message";
   RawSession owner{address_, GetParam()};
   const RawSession::Grant target = owner.open("target", Rights::kAll);
-  for (int i = 0; i < 20; ++i) {
+  FaultLine line{.rounds = long_rounds() ? 200U : 20U};
+  for (std::uint64_t i = 0; i < line.rounds; ++i) {
     RawSession attacker{address_, GetParam()};
     const Deadline deadline = Clock::now() + std::chrono::seconds{20};
     const auto server = verbs::Address::parse(address_.host, address_.port).value();
@@ -415,12 +407,14 @@ TEST_P(ProtectionTest, ForeignInvalidationTakesNoGrant) {
                          *end == CompletionStatus::kRemoteInvalidRequest ||
                          *end == CompletionStatus::kRemoteOperationError;
     EXPECT_TRUE(arrived) << to_string(*end);
+    line.ended(*end == CompletionStatus::kSuccess ? "" : to_string(*end));
     for (const Opcode opcode : {Opcode::kRead, Opcode::kFetchAdd})
       ASSERT_EQ(
           owner.run(opcode, target.extents[0].remote_address, target.extents[0].remote_key, 8),
           CompletionStatus::kSuccess)
           << "round " << i;
   }
+  line.print(to_string(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Protection, ProtectionTest, testing::ValuesIn(checked_transports()),

@@ -18,14 +18,6 @@ std::uint64_t chosen_seed() {
 
 }  // namespace
 
-bool long_rounds() {
-  const char* const given = std::getenv("REMORA_FAULT_ROUNDS");
-  if (given == nullptr || std::string_view{given} == "short") return false;
-  if (std::string_view{given} == "long") return true;
-  std::fprintf(stderr, "REMORA_FAULT_ROUNDS is '%s': use short or long\n", given);
-  std::exit(2);
-}
-
 test::RuntimeDir& runtime_dir() {
   static test::RuntimeDir folder;
   return folder;
@@ -112,27 +104,13 @@ void FaultTest::TearDown() {
 }
 
 void FaultTest::print() const {
-  const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
-  std::string suite = info->test_suite_name();
-  suite.erase(0, suite.find('/') + 1);
-  std::string name = info->name();
-  name.erase(name.find('/'));
-  std::string failed;
-  for (const auto& [code, count] : total_.failed) {
-    std::string word = code;
-    std::replace(word.begin(), word.end(), ' ', '_');
-    failed += (failed.empty() ? "" : ",") + word + "=" + std::to_string(count);
-  }
-  std::printf(
-      "fault: %s.%s transport=%s rounds=%llu operations=%llu ok=%llu failed{%s} "
-      "longest_verdict_ms=%llu longest_overrun_ms=%llu longest_silence_ms=%llu seed=%llu\n",
-      suite.c_str(), name.c_str(), transport_name({transport(), 0}).c_str(),
-      static_cast<unsigned long long>(rounds_), static_cast<unsigned long long>(total_.operations),
-      static_cast<unsigned long long>(total_.ok), failed.c_str(),
-      static_cast<unsigned long long>(total_.longest_verdict_ms),
-      static_cast<unsigned long long>(total_.longest_overrun_ms),
-      static_cast<unsigned long long>(total_.longest_silence_ms),
-      static_cast<unsigned long long>(seed_));
+  test::FaultLine line{.rounds = rounds_, .operations = total_.operations, .ok = total_.ok};
+  line.failed.insert(total_.failed.begin(), total_.failed.end());
+  line.longest_verdict = std::chrono::milliseconds{total_.longest_verdict_ms};
+  line.print(transport_name({transport(), 0}),
+             "longest_overrun_ms=" + std::to_string(total_.longest_overrun_ms) +
+                 " longest_silence_ms=" + std::to_string(total_.longest_silence_ms) +
+                 " seed=" + std::to_string(seed_));
 }
 
 std::uint64_t FaultTest::rounds(std::uint64_t few, std::uint64_t many) {

@@ -15,6 +15,7 @@
 #include "processes.h"
 #include "support/eventually.h"
 #include "support/expect.h"
+#include "support/fault_line.h"
 #include "support/pattern.h"
 #include "support/resources.h"
 #include "support/runtime_dir.h"
@@ -24,10 +25,9 @@ namespace remora::fault {
 
 using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
 using test::fails_with;
+using test::long_rounds;
 using test::ok;
 
-/// Whether the environment asks for the long counts (REMORA_FAULT_ROUNDS=long).
-[[nodiscard]] bool long_rounds();
 /// The folder of control sockets and load pages of this process and its helpers.
 test::RuntimeDir& runtime_dir();
 

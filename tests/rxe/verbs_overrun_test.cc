@@ -4,10 +4,10 @@
 
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <set>
 #include <thread>
 
+#include "support/fault_line.h"
 #include "verbs_loopback.h"
 
 namespace remora::test {
@@ -16,7 +16,8 @@ namespace {
 using verbs::AsyncEvent;
 
 constexpr std::uint32_t kRequests = 64;
-constexpr int kOverruns = 20;
+/// How often it is overrun.
+int overruns() { return long_rounds() ? 200 : 20; }
 
 class VerbsOverrun : public VerbsLoopback {
  protected:
@@ -60,8 +61,8 @@ class VerbsOverrun : public VerbsLoopback {
 TEST_F(VerbsOverrun, CompletionsAreLostAndOnlyAnAsyncEventTells) {
   auto events = verbs::AsyncEvents::open(rig_->device);
   ASSERT_OK(events);
-  std::size_t lost_in_all = 0;
-  for (int round = 0; round < kOverruns; ++round) {
+  FaultLine line{.rounds = static_cast<std::uint64_t>(overruns())};
+  for (int round = 0; round < overruns(); ++round) {
     const auto small = rig_->device.create_completion_queue({.depth = 4}).value();
     ASSERT_LT(small.depth(), kRequests);
     complete_in(small);
@@ -75,7 +76,9 @@ TEST_F(VerbsOverrun, CompletionsAreLostAndOnlyAnAsyncEventTells) {
     const auto found = take_all(small);
     EXPECT_FALSE(found.empty());
     EXPECT_LT(found.size(), kRequests) << "none was lost";
-    lost_in_all += kRequests - found.size();
+    line.operations += kRequests;
+    line.ok += found.size();
+    line.failed["completion lost"] += kRequests - found.size();
     std::size_t told = 0;
     for (auto event = events->next_event(); event && event->has_value();
          event = events->next_event())
@@ -96,15 +99,15 @@ TEST_F(VerbsOverrun, CompletionsAreLostAndOnlyAnAsyncEventTells) {
     EXPECT_TRUE(next[0].ok());
     pair_.reset();
   }
-  std::printf("%zu of %d completions were lost\n", lost_in_all,
-              kOverruns * static_cast<int>(kRequests));
+  line.print("rdma");
 }
 
 /// Unsignaled requests flush as well: the depth of the queue pair is what the queue needs.
 TEST_F(VerbsOverrun, QueueOfTheQueuePairsDepthTakesAllThatFlushes) {
   auto events = verbs::AsyncEvents::open(rig_->device);
   ASSERT_OK(events);
-  for (int round = 0; round < kOverruns; ++round) {
+  FaultLine line{.rounds = static_cast<std::uint64_t>(overruns())};
+  for (int round = 0; round < overruns(); ++round) {
     const auto queue = rig_->device.create_completion_queue({.depth = kRequests + 1}).value();
     complete_in(queue);
     ASSERT_OK(pair_->post_receive(5000, local(8192, 64)));
@@ -114,6 +117,7 @@ TEST_F(VerbsOverrun, QueueOfTheQueuePairsDepthTakesAllThatFlushes) {
     std::set<std::uint64_t> ids;
     for (const verbs::Completion& each : found) {
       EXPECT_TRUE(each.flushed()) << each;
+      line.ended("flushed");
       ids.insert(each.id());
     }
     EXPECT_EQ(found.size(), kRequests + 1);
@@ -122,6 +126,7 @@ TEST_F(VerbsOverrun, QueueOfTheQueuePairsDepthTakesAllThatFlushes) {
     EXPECT_TRUE(event && !event->has_value()) << "an event";
     pair_.reset();
   }
+  line.print("rdma");
 }
 
 }  // namespace

@@ -82,8 +82,12 @@ class ShmClientEndpoint final : public ClientEndpoint {
       return Error{Code::kLimitExceeded, "no descriptor for the region came (RLIMIT_NOFILE?)"};
     if (descriptors.size() != 1 || extents.size() != 1)
       return Error{Code::kProtocol, "attach"}.with_subject("shm grant without its descriptor");
+    const WireExtent& extent = extents.front();
+    if (extent.length_bytes == 0 ||
+        extent.remote_address + extent.length_bytes < extent.length_bytes)
+      return Error{Code::kProtocol, "attach"}.with_subject("shm grant of no memory");
     const bool writes = (rights & (Rights::kWrite | Rights::kAtomic)) != Rights::kNone;
-    const std::size_t size = extents.front().remote_address + extents.front().length_bytes;
+    const std::size_t size = extent.remote_address + extent.length_bytes;
     auto mapping =
         Mapping::map(descriptors.front().get(), size, writes ? PROT_READ | PROT_WRITE : PROT_READ);
     if (!mapping) return mapping.error();

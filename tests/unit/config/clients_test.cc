@@ -245,6 +245,31 @@ TEST_F(KeyFiles, MayBeReadByTheirGroupAndByNobodyElse) {
                         "read or change (chmod 600 it, or 640 for a group)\n"));
 }
 
+TEST_F(KeyFiles, SecretsThatEveryUserMayReadAreWarnedOf) {
+  write("key", kKeyA);
+  write("token", "open-sesame", 0644);
+  const std::string text =
+      with_clients("{name: a, key_file: key}, {name: b, key: " + std::string{kKeyB} + "}");
+  const auto warnings = [&](const std::string& more, mode_t mode) {
+    write("server.yaml", text + more, mode);
+    return exposed_secrets(load_server(path("server.yaml")).value());
+  };
+  const std::string metrics = "\nmetrics: {address: \"127.0.0.1:1\", token_file: token}\n";
+  EXPECT_THAT(warnings("\n", 0640), ::testing::IsEmpty());
+  EXPECT_THAT(warnings("\n", 0644),
+              ::testing::ElementsAre("clients[1].key stands in " + path("server.yaml") +
+                                     ", which every user may read: chmod o-r it, or use "
+                                     "clients[1].key_file"));
+  EXPECT_THAT(warnings(metrics, 0600),
+              ::testing::ElementsAre("metrics.token_file: every user may read " + path("token") +
+                                     ": chmod o-r it"));
+  // A variable is nobody else's.
+  ASSERT_EQ(::setenv("REMORA_UNIT_TEST_KEY", kKeyB, 1), 0);
+  write("server.yaml", with_clients("{name: b, key: \"${REMORA_UNIT_TEST_KEY}\"}"), 0644);
+  EXPECT_THAT(exposed_secrets(load_server(path("server.yaml")).value()), ::testing::IsEmpty());
+  ::unsetenv("REMORA_UNIT_TEST_KEY");
+}
+
 TEST_F(KeyFiles, OfOneKeyAndNothingElse) {
   for (const std::string& text :
        {std::string{}, std::string{"\n"}, std::string{kKeyA}.substr(1), std::string{kKeyA} + "\n\n",

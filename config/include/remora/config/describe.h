@@ -52,4 +52,10 @@ std::vector<KeyDescription> server_keys();
 /// the same configuration (origins apart). Values that were taken from the environment are printed.
 [[nodiscard]] std::string show(const ServerConfig& config);
 
+/// The keys whose values differ, by their paths in `after` (`pool.size`, `clients[1].admin`), in
+/// the order of the table; a list with more or fewer elements is named by itself (`regions`).
+/// Origins do not count. Of `clients[].key` and `previous_key` only whether they are set is
+/// compared.
+std::vector<std::string> differing_keys(const ServerConfig& before, const ServerConfig& after);
+
 }  // namespace remora::config

@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <vector>
 
 #include <remora/config/diagnostics.h>
 #include <remora/config/server_config.h>
@@ -45,5 +46,10 @@ tl::expected<ServerConfig, Diagnostics> load_server(
 tl::expected<ServerConfig, Diagnostics> parse_server(
     std::string_view text, const std::string& filename,
     const Environment& environment = process_environment);
+
+/// Of a configuration that load_server() has read: each secret that stands where every user of the
+/// machine may read it, in words that name the key, the file and what to do. For a warning: that a
+/// key file is not so is checked when it is read.
+std::vector<std::string> exposed_secrets(const ServerConfig& config);
 
 }  // namespace remora::config

@@ -1,4 +1,4 @@
-#include "server/stop_signals.h"
+#include "server/signals.h"
 
 #include <cstring>
 #include <pthread.h>
@@ -8,30 +8,43 @@
 
 namespace remora::apps {
 
-StopSignals::StopSignals() {
+Signals::Signals() {
   ::sigemptyset(&signals_);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) ::sigaddset(&signals_, signal);
   ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   thread_ = std::thread{[this] { watch(); }};
 }
 
-StopSignals::~StopSignals() {
+Signals::~Signals() {
   ::pthread_kill(thread_.native_handle(), SIGUSR1);  // ends watch()
   thread_.join();
 }
 
-void StopSignals::on_second(std::function<void()> action) {
+void Signals::on_second(std::function<void()> action) {
   const std::lock_guard lock{mutex_};
   second_ = std::move(action);
   if (second_ && received_ >= 2) second_();
 }
 
-void StopSignals::watch() {
+void Signals::on_hang_up(std::function<void()> action) {
+  const std::lock_guard lock{mutex_};
+  hang_up_ = std::move(action);
+}
+
+void Signals::hung_up() {
+  const std::lock_guard lock{mutex_};
+  if (hang_up_)
+    hang_up_();
+  else
+    spdlog::info("SIGHUP: not while the server starts or stops; nothing was read again");
+}
+
+void Signals::watch() {
   for (;;) {
     siginfo_t info{};
     const int signal = ::sigwaitinfo(&signals_, &info);
     if (signal == SIGUSR1 && info.si_pid == ::getpid()) return;
-    if (signal == SIGHUP) spdlog::info("SIGHUP: a running server reads no configuration again");
+    if (signal == SIGHUP) hung_up();
     if (signal != SIGTERM && signal != SIGINT) continue;
     const std::lock_guard lock{mutex_};
     ++received_;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// SIGTERM and SIGINT as an orderly request to stop. The second one asks to hurry and still leaves
-/// nothing behind (GNU timeout sends two at once); the third ends the process.
+/// nothing behind (GNU timeout sends two at once); the third ends the process. SIGHUP asks to read
+/// the configuration again.
 
 #include <csignal>
 #include <functional>
@@ -13,12 +14,12 @@ namespace remora::apps {
 
 /// Blocks SIGTERM, SIGINT and SIGHUP and waits for them on a thread of its own. Make it before any
 /// other thread, since threads inherit what is blocked. One a process.
-class StopSignals {
+class Signals {
  public:
-  StopSignals();
-  ~StopSignals();
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
+  Signals();
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
 
   /// Blocks until the first SIGTERM or SIGINT, and returns which it was.
   int wait() { return first_.get_future().get(); }
@@ -26,15 +27,19 @@ class StopSignals {
   /// What to do at the second one, on the thread of the signals: at once if it has come already.
   /// Null: nothing; when this returns, what was set before does not run and will not.
   void on_second(std::function<void()> action);
+  /// The same for each SIGHUP from now on; without an action it is logged.
+  void on_hang_up(std::function<void()> action);
 
  private:
   void watch();
+  void hung_up();
 
   sigset_t signals_{};
   std::promise<int> first_;
   std::mutex mutex_;
   int received_ = 0;
   std::function<void()> second_;
+  std::function<void()> hang_up_;
   std::thread thread_;
 };
 

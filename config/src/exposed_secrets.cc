@@ -1,0 +1,44 @@
+#include <string>
+#include <sys/stat.h>
+#include <vector>
+
+#include <remora/config/load.h>
+
+#include "file.h"
+#include "keys.h"
+
+namespace remora::config {
+namespace {
+
+bool readable_by_all(const std::string& file) {
+  struct stat status {};
+  return ::stat(file.c_str(), &status) == 0 && (status.st_mode & S_IROTH) != 0;
+}
+
+}  // namespace
+
+std::vector<std::string> exposed_secrets(const ServerConfig& config) {
+  std::vector<std::string> found;
+  for (const Key& key : keys()) {
+    if (!key.secret) continue;
+    const Key* const named = find_key(std::string{key.path} + "_file");
+    for_each_place(config, key, [&](const std::string& path, At at) {
+      // Written in the file itself, and not taken from the environment.
+      if (const auto here = config.origins.find(path); here != config.origins.end() &&
+                                                       here->second.environment.empty() &&
+                                                       readable_by_all(here->second.file))
+        found.push_back(path + " stands in " + here->second.file +
+                        ", which every user may read: chmod o-r it, or use " + path + "_file");
+      if (named == nullptr) return;
+      const auto there = config.origins.find(path + "_file");
+      const auto name = named->read(config, at);
+      if (there == config.origins.end() || !name) return;
+      if (const std::string file = beside(there->second.file, std::get<std::string>(*name));
+          readable_by_all(file))
+        found.push_back(path + "_file: every user may read " + file + ": chmod o-r it");
+    });
+  }
+  return found;
+}
+
+}  // namespace remora::config
