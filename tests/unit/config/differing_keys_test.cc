@@ -45,8 +45,8 @@ TEST(DifferingKeys, AreNamedByTheirPaths) {
   after.clients[1].create = true;
   after.log.level = LogLevel::kDebug;
   EXPECT_THAT(differing_keys(two_of_each(), after),
-              ElementsAre("pool.size", "regions[1].block", "regions[1].access[0].rights",
-                          "auth", "clients[1].create", "log.level"));
+              ElementsAre("pool.size", "regions[1].block", "regions[1].access[0].rights", "auth",
+                          "clients[1].create", "log.level"));
 }
 
 TEST(DifferingKeys, ListsOfOtherLengthsAreNamedOnce) {
