@@ -20,7 +20,9 @@ def first_fault(case):
     """": WHAT" of the first check that failed, so that a summary alone says where to look."""
     output = case.findtext("system-out") or ""
     found = (re.search(r"^\s*not ok\b(?: \d+)?(?: -)? (.*)", output, re.MULTILINE)
-             or re.search(r"^(\S+:\d+: Failure\n(?:.+\n?){1,4})", output, re.MULTILINE))
+             or re.search(r"^(\S.*: Failure\n(?:.+\n?){1,4})", output, re.MULTILINE)
+             or re.search(r"^.*(ERROR: \w+Sanitizer.*|runtime error: .*)", output, re.MULTILINE)
+             or re.search(r"(\S.*)\s*\Z", output))
     return ": " + " ".join(found.group(1).split())[:300] if found else ""
 
 

@@ -144,6 +144,7 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
   auto server = Server::start(configuration, *registry, &refused);
   if (!server) return fail_to_start(options, configuration, server.error(), refused);
 
+  config::ServerConfig running = configuration;
   PortFile port_file{options.port_file};
   if (!options.port_file.empty())
     if (const Status written = port_file.write(server->port()); !written)
@@ -152,7 +153,6 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
   notify_service_manager("READY=1\nSTATUS=lending " +
                          config::format_size(configuration.pool.size_bytes));
 
-  config::ServerConfig running = configuration;
   signals.on_hang_up([&] { reload(options.config_path, running, *server); });
   const int signal = signals.wait();
   signals.on_hang_up(nullptr);
@@ -178,6 +178,8 @@ int run(const Options& options) {
   }
   if (options.check) {
     std::cout << options.config_path << ": ok\n";
+    for (const std::string& secret : config::exposed_secrets(*configuration))
+      complain("warning: " + secret);
     return to_int(ExitCode::kOk);
   }
   log_to_stderr(configuration->log.level);

@@ -1,5 +1,7 @@
 #include "server/reload.h"
 
+#include <algorithm>
+#include <exception>
 #include <spdlog/spdlog.h>
 #include <sstream>
 #include <string_view>
@@ -15,51 +17,66 @@
 namespace remora::apps {
 namespace {
 
-/// The keys that differ and are not among those which are taken, divided by commas.
-std::string waiting(const config::ServerConfig& running, const config::ServerConfig& read) {
+/// Keys that differ and are not among those which are taken, the first few by name.
+std::string waiting(const config::ServerConfig& running, const config::ServerConfig& read,
+                    bool clients_are_taken) {
+  constexpr std::size_t kNamedMost = 10;
   std::string found;
+  std::size_t count = 0;
   for (const std::string& key : config::differing_keys(running, read)) {
-    if (key == "log.level" || key == "clients" || key.starts_with("clients[")) continue;
-    found += (found.empty() ? "" : ", ") + key;
+    const bool of_clients = key == "clients" || key.starts_with("clients[");
+    if (key == "log.level" || (of_clients && clients_are_taken)) continue;
+    if (++count <= kNamedMost) found += (found.empty() ? "" : ", ") + key;
   }
+  if (count > kNamedMost) found += " and " + std::to_string(count - kNamedMost) + " more";
   return found;
 }
 
-/// What it says stays true until the manager is told READY=1 again.
-class Reloading {
- public:
-  Reloading() { notify_service_manager("RELOADING=1"); }
-  ~Reloading() { notify_service_manager("READY=1"); }
-  Reloading(const Reloading&) = delete;
-  Reloading& operator=(const Reloading&) = delete;
-};
-
-}  // namespace
-
-void reload(const std::string& file, config::ServerConfig& running, const Server& server) {
-  const Reloading reloading;
+/// What came of it, for the log and for the service manager.
+std::string take(const std::string& file, config::ServerConfig& running, const Server& server) {
   auto read = config::load_server(file);
   if (!read) {
     std::istringstream faults{read.error().to_string()};
     for (std::string line; std::getline(faults, line);) spdlog::error("{}", line);
     spdlog::error("SIGHUP: {} has faults; nothing was changed", file);
-    return;
+    return "the configuration has faults: nothing was read again";
   }
+  const auto before = running.log.level;
+  // Whichever of the two says more, so that this is heard of.
+  spdlog::set_level(std::min(level_of(before), level_of(read->log.level)));
   for (const std::string& secret : config::exposed_secrets(*read)) spdlog::warn("{}", secret);
-  if (running.auth == config::Auth::kKeys && read->auth == config::Auth::kKeys) {
+  const bool keys = running.auth == config::Auth::kKeys && read->auth == config::Auth::kKeys;
+  if (const std::string names = waiting(running, *read, keys); !names.empty())
+    spdlog::warn("SIGHUP: changed in {}, but only taken by the next start: {}", file, names);
+  if (keys) {
     if (const Status set = server.set_clients(read->clients); !set) {
       spdlog::error("SIGHUP: {}: {}; nothing was changed", file, set.error().message());
-      return;
+      spdlog::set_level(level_of(before));
+      return "clients were not taken: nothing was read again";
     }
     running.clients = std::move(read->clients);
-    spdlog::info("SIGHUP: {} read again: {} clients", file, running.clients.size());
-  } else {
-    spdlog::info("SIGHUP: {} read again", file);
   }
-  if (const std::string keys = waiting(running, *read); !keys.empty())
-    spdlog::warn("SIGHUP: changed in {}, but only taken by the next start: {}", file, keys);
   running.log.level = read->log.level;
+  std::string told = file + " read again";
+  if (keys) told += "; clients: " + std::to_string(running.clients.size());
+  if (before != running.log.level)
+    told += "; log.level: " + std::string{to_string(running.log.level)};
+  spdlog::info("SIGHUP: {}", told);
   spdlog::set_level(level_of(running.log.level));
+  return told;
+}
+
+}  // namespace
+
+void reload(const std::string& file, config::ServerConfig& running, const Server& server) noexcept {
+  notify_service_manager("RELOADING=1");
+  std::string told = "reading again went wrong";
+  try {
+    told = take(file, running, server);
+  } catch (const std::exception& exception) {
+    spdlog::error("SIGHUP: {}: {}", file, exception.what());
+  }
+  notify_service_manager("READY=1\nSTATUS=" + told);
 }
 
 }  // namespace remora::apps

@@ -29,14 +29,14 @@ void Signals::on_second(std::function<void()> action) {
 void Signals::on_hang_up(std::function<void()> action) {
   const std::lock_guard lock{mutex_};
   hang_up_ = std::move(action);
+  if (hang_up_ && std::exchange(hung_up_, false)) hang_up_();
 }
 
 void Signals::hung_up() {
   const std::lock_guard lock{mutex_};
-  if (hang_up_)
-    hang_up_();
-  else
-    spdlog::info("SIGHUP: not while the server starts or stops; nothing was read again");
+  if (hang_up_) return hang_up_();
+  spdlog::info("SIGHUP: the server starts or stops; nothing is read again before it has started");
+  hung_up_ = true;
 }
 
 void Signals::watch() {

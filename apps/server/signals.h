@@ -27,7 +27,7 @@ class Signals {
   /// What to do at the second one, on the thread of the signals: at once if it has come already.
   /// Null: nothing; when this returns, what was set before does not run and will not.
   void on_second(std::function<void()> action);
-  /// The same for each SIGHUP from now on; without an action it is logged.
+  /// The same for each SIGHUP; one that has come before there is an action is kept for it.
   void on_hang_up(std::function<void()> action);
 
  private:
@@ -39,6 +39,7 @@ class Signals {
   std::mutex mutex_;
   int received_ = 0;
   std::function<void()> second_;
+  bool hung_up_ = false;  ///< and nothing was done about it
   std::function<void()> hang_up_;
   std::thread thread_;
 };

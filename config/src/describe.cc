@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include <remora/config/describe.h>
 
@@ -123,18 +124,21 @@ std::string code(std::string_view text) {
 
 std::vector<std::string> differing_keys(const ServerConfig& before, const ServerConfig& after) {
   std::vector<std::string> found;
-  std::vector<std::string> unlike;  // lists of other lengths, each with "[" behind it
+  std::set<std::string, std::less<>> unlike;  // lists of other lengths
+  const auto is_within_one = [&unlike](std::string_view path) {
+    return unlike.contains(path.substr(0, path.find('['))) ||
+           unlike.contains(path.substr(0, path.rfind('[')));
+  };
   for (const Key& key : keys()) {
-    if (key.read == nullptr && key.count == nullptr) continue;
+    const bool is_list = key.count != nullptr;
+    if (key.read == nullptr && !is_list) continue;
     for_each_place(after, key, [&](const std::string& path, At at) {
-      const auto within = [&path](const std::string& list) { return path.starts_with(list); };
-      if (std::any_of(unlike.begin(), unlike.end(), within)) return;
-      const bool is_list = key.count != nullptr;
+      if (is_within_one(path)) return;
       const bool same = is_list ? key.count(before, at) == key.count(after, at)
                                 : key.read(before, at) == key.read(after, at);
       if (same) return;
       found.push_back(path);
-      if (is_list) unlike.push_back(path + "[");
+      if (is_list) unlike.insert(path);
     });
   }
   return found;

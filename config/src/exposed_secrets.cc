@@ -1,5 +1,7 @@
+#include <filesystem>
 #include <string>
 #include <sys/stat.h>
+#include <system_error>
 #include <vector>
 
 #include <remora/config/load.h>
@@ -10,9 +12,20 @@
 namespace remora::config {
 namespace {
 
-bool readable_by_all(const std::string& file) {
+bool has_mode(const std::filesystem::path& path, mode_t mode) {
   struct stat status {};
-  return ::stat(file.c_str(), &status) == 0 && (status.st_mode & S_IROTH) != 0;
+  return ::stat(path.c_str(), &status) == 0 && (status.st_mode & mode) != 0;
+}
+
+// Its mode lets every user read it, and those of the folders above let every user get there.
+bool readable_by_all(const std::string& file) {
+  std::error_code failed;
+  const auto path = std::filesystem::canonical(file, failed);
+  if (failed || !has_mode(path, S_IROTH)) return false;
+  for (auto folder = path.parent_path();; folder = folder.parent_path()) {
+    if (!has_mode(folder, S_IXOTH)) return false;
+    if (folder == folder.root_path()) return true;
+  }
 }
 
 }  // namespace

@@ -42,13 +42,19 @@ run 7 "the server does not start with it" "$bin/remora-server" --config "$work/k
 chmod 600 "$work/bob.key"
 sed "s/key_file: bob.key/key: $(cat "$work/bob.key")/" "$work/keyed.yaml" >"$work/inline.yaml"
 chmod 644 "$work/inline.yaml"
+chmod 711 "$work"
 run 0 "a key in a file that every user may read is accepted" "$remora" config check "$work/inline.yaml"
 says "and warned of, with the remedy" "^remora: warning: clients\[1\].key stands in .*inline.yaml.*chmod o-r"
 run 0 "and in JSON" "$remora" config check "$work/inline.yaml" --json
 json "as a list of warnings" '.ok and (.warnings | length) == 1'
+run 0 "the server's --check" "$bin/remora-server" --config "$work/inline.yaml" --check
+says "warns as well" 'warning: clients\[1\].key stands in'
+chmod 700 "$work"
+run 0 "a folder that others cannot enter keeps them out" "$remora" config check "$work/inline.yaml"
+is "in silence" same "$(cat "$work/err")" ""
 chmod 640 "$work/inline.yaml"
 run 0 "a key that only its group may read is accepted" "$remora" config check "$work/inline.yaml"
-is "in silence" same "$(cat "$work/err")" ""
+is "in silence, too" same "$(cat "$work/err")" ""
 start_server "$work/keyed.yaml"
 
 # --- who is let in --------------------------------------------------------------------------------
@@ -127,11 +133,11 @@ reread() {
   logged() { (($(grep -cE -- "$pattern" "$work/server.log") > before)); }
   is "$name" eventually logged
 }
-"$remora" key generate "$work/new.key"
+run 0 "another key" "$remora" key generate "$work/new.key"
 mapfile -t alice_new < <(as alice new)
 run 3 "a new key is nobody's yet" "$remora" "${alice_new[@]}" ls "$(uri)"
 sed -i 's/key_file: alice.key, previous_key_file: old.key/key_file: new.key, previous_key_file: alice.key/' "$work/keyed.yaml"
-reread "SIGHUP reads the file again" 'SIGHUP: .*keyed.yaml read again: 3 clients'
+reread "SIGHUP reads the file again" 'SIGHUP: .*keyed.yaml read again; clients: 3$'
 is "and finds nothing that waits for a start" bash -c "! grep -q 'next start' '$work/server.log'"
 run 0 "the new key" "$remora" "${alice_new[@]}" read "$(uri mine)" --offset 0 --length 5
 is "finds what the old one wrote" has out hello
@@ -142,6 +148,8 @@ echo 'pools: {}' >>"$work/keyed.yaml"
 reread "a file with faults changes nothing" 'SIGHUP: .*keyed.yaml has faults; nothing was changed'
 is "and they are logged with their place" grep -qE "keyed.yaml:[0-9]+:1: pools: " "$work/server.log"
 run 0 "bob is still there" "$remora" "${bob[@]}" ls "$(uri)"
+rm "$work/keyed.yaml"
+reread "nor does one that is gone" 'SIGHUP: .*keyed.yaml has faults; nothing was changed'
 sed -e '/name: bob/d' -e 's/size: 64MiB/size: 128MiB/' "$work/good.yaml" >"$work/keyed.yaml"
 echo 'log: {level: warn}' >>"$work/keyed.yaml"
 reread "what a start has to take is named" 'SIGHUP: .*only taken by the next start: pool.size$'
@@ -149,6 +157,11 @@ run 3 "bob has left" "$remora" "${bob[@]}" ls "$(uri)"
 again=$(grep -c 'read again' "$work/server.log")
 reread "log.level is taken: a warning comes" 'SIGHUP: .*only taken by the next start: pool.size$'
 is "and nothing below" same "$(grep -c 'read again' "$work/server.log")" "$again"
+sed -i 's/level: warn/level: debug/' "$work/keyed.yaml"
+reread "and back, which is told" 'SIGHUP: .*keyed.yaml read again; clients: 2; log.level: debug$'
+for name in alice bob root new; do
+  is "no key of $name's is in the log" bash -c "! grep -qF '$(cat "$work/$name.key")' '$work/server.log'"
+done
 run 0 "root removes alice's region" "$remora" "${root[@]}" rm "$(uri mine)"
 stop_server
 is "the server ends cleanly" same "$status" 0

@@ -134,6 +134,8 @@ def fits(page, name):
         page.size(width, 1000, mobile=width < 500)
         time.sleep(0.5)
         equal(f"{name}, {width} px: nothing beside the page", page.ask("overflow()"), 0)
+        page.wait("check.wide() === 0")
+        check(f"{name}, {width} px: charts follow their boxes", True)
         equal(f"{name}, {width} px: {columns} columns", page.ask("columns()"), columns)
     page.size(1280, 900)
 

@@ -77,6 +77,12 @@
     columns: () =>
         getComputedStyle(document.querySelector('.grid')).gridTemplateColumns.split(' ').length,
     overflow: () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    // How many charts are wider than their boxes: for a moment, when these become narrower.
+    wide: () => [...document.querySelectorAll('.box')]
+                    .filter((box) => [...box.querySelectorAll('canvas')].some(
+                                (one) => one.getBoundingClientRect().width >
+                                    box.getBoundingClientRect().width + 1))
+                    .length,
     sampled: () => Number(document.getElementById('sampled').dataset.sampledMs || 0),
     figure: (id) => document.querySelector(`[data-figure="${id}"] .value`)?.textContent ?? null,
     // How many points of a chart are not on its ground: whether something is drawn.

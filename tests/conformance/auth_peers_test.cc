@@ -159,7 +159,7 @@ TEST_F(AuthPeersTest, ClientWithAKeyWantsAServerThatHasIt) {
 
 TEST_F(AuthPeersTest, KeysAreChangedWithoutARestart) {
   const Engine old_engine = engine("alice", alice_);
-  const Session kept = old_engine.connect(uri()).value();
+  const Session old_session = old_engine.connect(uri()).value();
   const Engine other_engine = engine("bob", bob_);
   const Session others = other_engine.connect(uri()).value();
   const SecretKey fresh = SecretKey::generate().value();
@@ -167,19 +167,25 @@ TEST_F(AuthPeersTest, KeysAreChangedWithoutARestart) {
   clients[0].previous_key = clients[0].key;
   clients[0].key = fresh;
   ASSERT_TRUE(ok(server_->set_clients(clients)));
-  EXPECT_TRUE(engine("alice", fresh).connect(uri()).ok());
+  const Engine fresh_engine = engine("alice", fresh);
+  const Session kept = fresh_engine.connect(uri()).value();
   EXPECT_TRUE(engine("alice", alice_).connect(uri()).ok());
+  EXPECT_TRUE(old_session.regions().ok());
+  // Where a key is taken away, so are the sessions that came with it.
   clients[0].previous_key.reset();
   ASSERT_TRUE(ok(server_->set_clients(clients)));
+  for (int i = 0; i < 500 && old_session.connected(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_FALSE(old_session.connected());
+  EXPECT_EQ(ended("unknown_client"), 1U);
   EXPECT_TRUE(engine("alice", fresh).connect(uri()).ok());
   expect_refused("alice", alice_);
-  EXPECT_TRUE(kept.regions().ok()) << "a session outlives the key that began it";
+  EXPECT_TRUE(kept.regions().ok());
   // Bob leaves, and his sessions with him.
   clients.pop_back();
   ASSERT_TRUE(ok(server_->set_clients(clients)));
   for (int i = 0; i < 500 && others.connected(); ++i) std::this_thread::sleep_for(10ms);
   EXPECT_FALSE(others.connected());
-  EXPECT_EQ(ended("unknown_client"), 1U);
+  EXPECT_EQ(ended("unknown_client"), 2U);
   EXPECT_TRUE(kept.regions().ok());
   clients[0].name = "a b";
   const Status wrong = server_->set_clients(clients);

@@ -18,12 +18,14 @@ class ServerPauseTest : public FaultTest {
 
   /// The server is the one that was stopped: nobody lapses for it, and no memory is lost.
   void stop_for(std::chrono::seconds length, std::uint64_t count) {
-    LoadProcess& load = start_load("t0", {"fresh=1"});
+    // A load that gives its session up while the server stands still says nothing of the server.
+    LoadProcess& load = start_load("t0", {"fresh=1", "reconnect=90000"});
     for (std::uint64_t round = 0; round < count; ++round) {
       pause_for_a_while(100ms, 400ms);
       server().pause();
       std::this_thread::sleep_for(length);
       server().resume();
+      std::this_thread::sleep_for(1s);  // until it has seen what its client did meanwhile
       ASSERT_TRUE(server().soon_sessions(1)) << "its session did not come back";
     }
     pause_for_a_while(300ms, 500ms);

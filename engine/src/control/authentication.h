@@ -113,6 +113,8 @@ class ServerHandshake {
   /// Whether the client knows one of the keys. Both are tried, also where there is one or none.
   /// Errors: kConnectionRefused, kAuthentication; kInternal.
   Status prove(const ProveRequest& request, std::span<const std::byte> raw, const Keys& keys);
+  /// After prove(): the one that the client has proven to know.
+  [[nodiscard]] const std::optional<config::SecretKey>& proven_key() const noexcept { return key_; }
   /// After prove(). Errors: kInternal.
   Result<Admission> admit(const Welcome& welcome);
 
@@ -122,7 +124,7 @@ class ServerHandshake {
   std::string client_name_;
   std::string nonce_;
   std::uint32_t version_ = 0;
-  std::optional<config::SecretKey> key_;  ///< the one that the client has proven to know
+  std::optional<config::SecretKey> key_;
   Transcript transcript_;
 };
 

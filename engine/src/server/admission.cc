@@ -59,7 +59,7 @@ Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello, 
     return refused_hello().with_reason(Reason::kAuthentication);
   }
   version_.store(std::min(hello.version_newest(), control::kVersionNewest));
-  auto welcome = let_in(hello.client_name(), false);
+  auto welcome = let_in(hello.client_name(), std::nullopt);
   if (!welcome) return welcome.error();
   Answer answer;
   *answer.reply.mutable_hello() = std::move(*welcome);
@@ -97,7 +97,7 @@ Result<ServerSession::Answer> ServerSession::prove(const control::ProveRequest& 
     return proven.error();
   }
   version_.store(handshake.version());
-  const auto welcome = let_in(handshake.client_name(), true);
+  const auto welcome = let_in(handshake.client_name(), handshake.proven_key());
   if (!welcome) return welcome.error();
   auto admission = handshake.admit(*welcome);
   if (!admission) return admission.error();
@@ -108,9 +108,10 @@ Result<ServerSession::Answer> ServerSession::prove(const control::ProveRequest& 
 }
 
 /// Who the client is, is known: what it is to be told.
-Result<control::Welcome> ServerSession::let_in(const std::string& client_name, bool proven) {
+Result<control::Welcome> ServerSession::let_in(const std::string& client_name,
+                                               const std::optional<config::SecretKey>& proven_key) {
   client_name_ = printable(client_name);
-  proven_ = proven;
+  proven_key_ = proven_key;
   if (version() < 2) comes_back_.store(false);
   // Before anything is said: the old lanes are gone when the client hears of it.
   const auto resumed = resume();
@@ -157,15 +158,16 @@ void ServerSession::begin(bool resumed) {
   // Behind the answer; whoever was there before hears of it by tell_all().
   if (auto event = server_.draining(); event && version() >= 2)
     events_.push_back(std::move(*event));
-  log::info("session {:x}: {}{} over {} ({}){}", id(), client_name_, proven_ ? ", by its key," : "",
-            to_string(endpoint_->kind()), endpoint_->peer(), resumed ? ", resumed" : "");
+  log::info("session {:x}: {}{} over {} ({}){}", id(), client_name_,
+            proven() ? ", by its key," : "", to_string(endpoint_->kind()), endpoint_->peer(),
+            resumed ? ", resumed" : "");
 }
 
 Result<ServerSession::Asker> ServerSession::asker() const {
   if (!server_.asks_for_keys()) return Asker{};
   Asker asker{.registry = server_.clients(), .client = nullptr};
   asker.client = asker.registry->find(client_name_);
-  if (asker.client == nullptr || !proven_)
+  if (asker.client == nullptr || !proven())
     return Error{Code::kConnectionRefused, "request"}.with_reason(Reason::kAuthentication);
   return asker;
 }

@@ -17,6 +17,12 @@ const KnownClient* ClientRegistry::find(std::string_view name) const noexcept {
   return found == clients_.end() ? nullptr : &found->second;
 }
 
+bool ClientRegistry::knows(std::string_view name,
+                           const std::optional<config::SecretKey>& key) const noexcept {
+  const KnownClient* const client = find(name);
+  return client != nullptr && key && (client->keys.current == key || client->keys.previous == key);
+}
+
 Permission permission_of(const RegionInfo& region, const KnownClient* client) noexcept {
   if (client == nullptr || client->admin || (!region.owner.empty() && region.owner == client->name))
     return {.rights = region.rights, .admin = true};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,9 @@ class ClientRegistry {
   explicit ClientRegistry(std::span<const config::ClientConfig> clients);
   /// Null where there is none of that name. Lives as long as the registry.
   [[nodiscard]] const KnownClient* find(std::string_view name) const noexcept;
+  /// Whether there is a client of that name, and the key is one of its own.
+  [[nodiscard]] bool knows(std::string_view name,
+                           const std::optional<config::SecretKey>& key) const noexcept;
 
  private:
   std::map<std::string, KnownClient, std::less<>> clients_;

@@ -44,7 +44,7 @@ Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients)
     const std::lock_guard lock{mutex_};
     clients_ = registry;
     const auto is_gone = [&](const ServerSession& session) {
-      return registry->find(session.client_name()) == nullptr;
+      return !registry->knows(session.client_name(), session.proven_key());
     };
     for (const auto& [id, attached] : sessions_)
       if (attached.admitted && is_gone(*attached.session)) gone.push_back(id);
@@ -56,7 +56,10 @@ Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients)
     metrics_.sessions_kept(kept_.size());
   }
   for (const std::uint64_t id : gone) {
-    log::warn("session {:x}: its client is no longer one of the server's; ended", id);
+    log::warn(
+        "session {:x}: its client, or the key it came with, is no longer one of the "
+        "server's; ended",
+        id);
     end_session(id, SessionEnd::kUnknown);
   }
   return {};
@@ -74,7 +77,7 @@ Status ServerCore::admit_locked(const ServerSession& session, std::size_t leavin
     return Error{Code::kConnectionLost, "hello"};
   // Those that are taken away by set_clients() are looked for among the admitted, by names that a
   // session which is resumed changes meanwhile: so it is asked once more then.
-  if (asks_for_keys() && clients_->find(session.client_name()) == nullptr)
+  if (asks_for_keys() && !clients_->knows(session.client_name(), session.proven_key()))
     return Error{Code::kConnectionRefused, "hello"}.with_reason(Reason::kAuthentication);
   if (found->second.admitted) return {};
   const std::size_t most = config_.limits.sessions_max;

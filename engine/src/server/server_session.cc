@@ -289,7 +289,7 @@ bool ServerSession::is_that_of(const control::Resume& resume,
                                const ServerSession& other) const noexcept {
   // One that has proven who it is need not tell the secret, which others would hear.
   return resumable() && resume.session_id() == id() && client_name_ == other.client_name_ &&
-         proven_ == other.proven_ && (proven_ || resume.lane_secret() == lane_secret_);
+         proven() == other.proven() && (proven() || resume.lane_secret() == lane_secret_);
 }
 
 /// Goes on with the session that the client has lost. False: there is none that is its.

@@ -67,7 +67,11 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] bool may_resume(Clock::time_point now) noexcept { return resumes_.admits(now); }
   /// Any thread, once greeted: what the client calls itself, and whether that is proven.
   [[nodiscard]] const std::string& client_name() const noexcept { return client_name_; }
-  [[nodiscard]] bool proven() const noexcept { return proven_; }
+  [[nodiscard]] bool proven() const noexcept { return proven_key_.has_value(); }
+  /// The same: the key by which it is.
+  [[nodiscard]] const std::optional<config::SecretKey>& proven_key() const noexcept {
+    return proven_key_;
+  }
   /// Control thread: it is the client's turn to say who it is, and has been for longer than
   /// `patience`. What waits for the worker is not held against the client.
   [[nodiscard]] bool late(Clock::time_point now, std::chrono::nanoseconds patience) const noexcept {
@@ -222,7 +226,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   Result<Answer> challenge(const control::Hello& hello, Raw raw);
   Result<Answer> prove(const control::ProveRequest& request, Raw raw);
   [[nodiscard]] control::Welcome welcome(bool resumed) const;
-  Result<control::Welcome> let_in(const std::string& client_name, bool proven);
+  Result<control::Welcome> let_in(const std::string& client_name,
+                                  const std::optional<config::SecretKey>& proven_key);
   void begin(bool resumed);
   /// Who asks, for as long as `registry` lives; null: nobody is asked who he is.
   /// Errors: kConnectionRefused: no longer one of the server's clients.
@@ -278,7 +283,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   std::optional<control::Resume> wanted_;  ///< the session that the client has lost; worker
   std::optional<control::ServerHandshake> handshake_;  ///< between hello and proof
   std::string client_name_;                            ///< complete before greeted_
-  bool proven_ = false;
+  std::optional<config::SecretKey> proven_key_;        ///< complete before greeted_
   Pace pace_;
   std::size_t owed_pages_ = 0;  ///< of extents, whose keys have gone with the lanes; worker
   Pace resumes_;                ///< of the session, whichever connection it has

@@ -106,11 +106,11 @@ class Server {
   Status on_notify(std::string_view region, NotificationHandler handler) const;
 
   /// Takes these for the server's clients from now on, in place of those of the configuration,
-  /// which must have been started with `auth: keys`. A client that is there no more loses its
-  /// sessions at once; what others may do, and which keys they come with, counts from their next
-  /// request or session on: so keys are changed without a restart. Regions of a client that has
-  /// gone stay. Errors: kInvalidArgument (the subject says which of config::validate()'s rules is
-  /// broken); kUnsupported (no `auth: keys`).
+  /// which must have been started with `auth: keys`: so keys are changed without a restart.
+  /// Sessions of a client, and such as came with a key, that is there no more end at once; what
+  /// others may do counts from their next request on, and what is open stays. Regions of a client
+  /// that has gone stay. Errors: kInvalidArgument (the subject says which of config::validate()'s
+  /// rules is broken); kUnsupported (no `auth: keys`).
   Status set_clients(const std::vector<config::ClientConfig>& clients) const;
 
   /// Errors: kUnknownRegion.
