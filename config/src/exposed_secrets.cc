@@ -28,6 +28,19 @@ bool readable_by_all(const std::string& file) {
   }
 }
 
+std::string in_the_file(const std::string& key, const std::string& file) {
+  std::string text = key;
+  text.append(" stands in ").append(file).append(", which every user may read: ");
+  text.append("chmod o-r it, or use ").append(key).append("_file");
+  return text;
+}
+
+std::string in_its_own_file(const std::string& key, const std::string& file) {
+  std::string text = key;
+  text.append("_file: every user may read ").append(file).append(": chmod o-r it");
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string> exposed_secrets(const ServerConfig& config) {
@@ -40,15 +53,14 @@ std::vector<std::string> exposed_secrets(const ServerConfig& config) {
       if (const auto here = config.origins.find(path); here != config.origins.end() &&
                                                        here->second.environment.empty() &&
                                                        readable_by_all(here->second.file))
-        found.push_back(path + " stands in " + here->second.file +
-                        ", which every user may read: chmod o-r it, or use " + path + "_file");
+        found.push_back(in_the_file(path, here->second.file));
       if (named == nullptr) return;
       const auto there = config.origins.find(path + "_file");
       const auto name = named->read(config, at);
       if (there == config.origins.end() || !name) return;
       if (const std::string file = beside(there->second.file, std::get<std::string>(*name));
           readable_by_all(file))
-        found.push_back(path + "_file: every user may read " + file + ": chmod o-r it");
+        found.push_back(in_its_own_file(path, file));
     });
   }
   return found;
