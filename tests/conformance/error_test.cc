@@ -272,6 +272,12 @@ TEST_P(ErrorTest, RegionThatDoesNotAllowShmIsUnsupportedThere) {
   ASSERT_TRUE(ok(session().create_region(wanted)));
   EXPECT_TRUE(
       fails_with(engine().open_region(uri(wanted.name), Rights::kRead), Code::kUnsupported));
+  // Nothing else listens there. What the server has said counts, and is not waited out.
+  EngineOptions options = patient_options();
+  options.connect_for = std::chrono::hours{1};
+  const std::string any = uri(wanted.name).substr(0, uri(wanted.name).find('?'));
+  EXPECT_TRUE(fails_with(Engine::open(options).value().open_region(any, Rights::kRead),
+                         Code::kUnsupported));
   EXPECT_TRUE(ok(session().remove_region(wanted.name)));
 }
 

@@ -160,6 +160,32 @@ TEST_P(FaultTransportTest, WhoIsNotLetInYetTriesAgainForAsLongAsItIsTold) {
   EXPECT_TRUE(fails_with(open_within(std::chrono::hours{1}, "unknown"), Code::kUnknownRegion));
 }
 
+TEST_P(FaultTransportTest, NameThatIsNotThereYetIsWaitedFor) {
+  EngineOptions options = patient_options();
+  options.connect_for = 300ms;
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_TRUE(fails_with(
+      Engine::open(options).value().open_region("remora://no-such-host.invalid/t0", Rights::kRead),
+      Code::kNotFound));
+  EXPECT_GE(std::chrono::steady_clock::now() - began, options.connect_for);
+}
+
+TEST_P(FaultTransportTest, AFenceIsAskedForOnceHoweverLongOneMayConnect) {
+  if (over_shm()) GTEST_SKIP() << kNoLanes;
+  const RegionInfo made = create();
+  EngineOptions options = patient_options();
+  options.faults = faults_.hook();
+  options.connect_for = std::chrono::hours{1};
+  options.control_deadline = 1s;
+  const Engine engine = Engine::open(options).value();
+  const Region held = engine.open_region(uri(made.name), Rights::kAll).value();
+  faults_.hold_answers();
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_TRUE(fails_with(engine.fence_region(uri(made.name), Rights::kAll), Code::kTimedOut));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, options.control_deadline + kGrace);
+  faults_.release_answers();
+}
+
 TEST_P(FaultTransportTest, WhatIsHeldRunsIntoItsDeadline) {
   if (over_shm()) GTEST_SKIP() << kNoLanes;
   const Region region = make_region();

@@ -130,6 +130,23 @@ TEST_P(ServerStopTest, QueueWithOperationsInFlightOutlivesTheServer) {
   EXPECT_LE(Clock::now() - began, 2s + kGrace);
 }
 
+TEST_P(ServerStopTest, LockIsWaitedForNoLongerThanToldHoweverLongOneMayConnect) {
+  EngineOptions options = patient_options();
+  options.reconnect_for = 0s;
+  options.connect_for = std::chrono::hours{1};
+  const RegionInfo made = create();
+  const Engine waiting = Engine::open(options).value();
+  const Region region = waiting.open_region(uri(made.name), Rights::kAll).value();
+  const Lock lock = Lock::open(region, ByteOffset{0}).value();
+  std::optional<Held> held{lock.try_acquire().value()};
+  server().stop();
+  const auto began = Clock::now();
+  EXPECT_FALSE(lock.acquire(100ms));
+  EXPECT_FALSE(held->release());
+  held.reset();
+  EXPECT_LT(Clock::now() - began, kDeadline + kGrace);
+}
+
 REMORA_CONFORMANCE(ServerStopTest);
 
 class DrainTest : public ConformanceTest {

@@ -57,6 +57,8 @@ bool is_final(Code code) noexcept {
 /// What a server that is not there yet, or goes, may be the cause of.
 bool may_pass(const Error& error) noexcept {
   switch (error.code()) {
+    // Names come with what they name, where hosts are containers.
+    case Code::kNotFound: return error.operation() == "getaddrinfo";
     case Code::kConnectionRefused:
       return error.reason() != Reason::kAuthentication && error.reason() != Reason::kVersion;
     case Code::kUnreachable:
@@ -169,11 +171,11 @@ std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadli
   return found;
 }
 
-Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, bool fence) {
+Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, Opening opening,
+                                     Deadline deadline, bool& answered) {
   std::string passed_over;
   Error last{Code::kUnsupported, "open"};
   bool tried = false;
-  const Deadline deadline = deadline_after(options_.control_deadline);
   const std::vector<Candidate> candidates = this->candidates(uri, deadline, passed_over);
   for (const Candidate& candidate : candidates) {
     auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto,
@@ -181,9 +183,7 @@ Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, bool fence) 
     if (session) {
       const std::string reason = std::string{to_string(candidate.kind)} + ": " + candidate.reason +
                                  (passed_over.empty() ? "" : " (" + passed_over + ")");
-      auto region =
-          (*session)->open(uri.region, rights, reason, deadline,
-                           fence ? SessionCore::Opening::kFence : SessionCore::Opening::kOpen);
+      auto region = (*session)->open(uri.region, rights, reason, deadline, opening);
       if (region) {
         (*region)->set_uri(uri);
         log::info("{}: {}", uri.text(), reason);
@@ -197,8 +197,12 @@ Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, bool fence) 
       const bool told = last.code() == Code::kLimitExceeded || last.reason() == Reason::kMemlock;
       if (!told || last.subject().empty()) last = last.with_subject(uri.region);
       tried = true;
-    } else if (!std::exchange(tried, true) || session.error().code() != Code::kNotFound) {
-      // That there is no RDMA device says less than why the transport tried before it failed.
+      // Asked twice, a fence would be two: of whoever has come in between, too.
+      answered = answered || opening == Opening::kFence || last.code() != Code::kConnectionLost;
+    } else if (!answered &&
+               (!std::exchange(tried, true) || session.error().code() != Code::kNotFound)) {
+      // Why another transport cannot be had says less than what the server has answered over one;
+      // and that there is no RDMA device less than why the transport tried before it failed.
       last = session.error();
     }
     if (session && is_final(last.code())) return last;
@@ -211,23 +215,35 @@ Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, bool fence) 
 }
 
 Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri) {
-  return while_nobody_lets_in([&] { return connect_once(uri); });
+  return while_nobody_lets_in([&](bool& /*answered*/) { return connect_once(uri); });
 }
 
-Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, bool fence) {
-  return while_nobody_lets_in([&] { return open_once(uri, rights, fence); });
+Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, Opening opening) {
+  return while_nobody_lets_in([&](bool& answered) {
+    return open_once(uri, rights, opening, deadline_after(options_.control_deadline), answered);
+  });
 }
 
-/// Calls `attempt` until it goes well, what is wrong will not pass, or time is up.
+Result<Region> EngineCore::open_again(const Uri& uri, Rights rights, Opening opening,
+                                      Deadline deadline) {
+  bool answered = false;
+  return open_once(uri, rights, opening,
+                   std::min(deadline, deadline_after(options_.control_deadline)), answered);
+}
+
+/// Calls `attempt` until it goes well, what is wrong will not pass, or time is up. It says whether
+/// the server has answered: that is not asked for again.
 template <typename Attempt>
-auto EngineCore::while_nobody_lets_in(const Attempt& attempt) -> decltype(attempt()) {
-  if (options_.connect_for <= options_.connect_for.zero()) return attempt();
+auto EngineCore::while_nobody_lets_in(const Attempt& attempt)
+    -> decltype(attempt(std::declval<bool&>())) {
+  bool answered = false;
+  if (options_.connect_for <= options_.connect_for.zero()) return attempt(answered);
   const Deadline until = deadline_after(options_.connect_for);
   Backoff backoff;
   while (true) {
-    auto made = attempt();
+    auto made = attempt(answered);
     const Clock::duration left = until - Clock::now();
-    if (made || !may_pass(made.error()) || left <= left.zero()) return made;
+    if (made || answered || !may_pass(made.error()) || left <= left.zero()) return made;
     log::debug("connecting again: {}", made.error().message());
     std::this_thread::sleep_for(std::min<Clock::duration>(backoff.next(), left));
   }
@@ -433,24 +449,24 @@ Result<Engine> Engine::open(const EngineOptions& options) {
 namespace {
 
 Result<Region> open_or_fence(detail::EngineCore& core, std::string_view text, Rights rights,
-                             bool fence) {
+                             detail::Opening opening) {
   auto uri = Uri::parse(text);
   if (!uri) return uri.error();
   if (uri->region.empty())
     return Error{Code::kInvalidArgument, "URI without a region"}.with_subject(text);
   if (rights == Rights::kNone)
     return Error{Code::kInvalidArgument, "open without any right"}.with_subject(uri->region);
-  return core.open_region(*uri, rights, fence);
+  return core.open_region(*uri, rights, opening);
 }
 
 }  // namespace
 
 Result<Region> Engine::open_region(std::string_view text, Rights rights) const {
-  return open_or_fence(*core_, text, rights, false);
+  return open_or_fence(*core_, text, rights, detail::Opening::kOpen);
 }
 
 Result<Region> Engine::fence_region(std::string_view text, Rights rights) const {
-  return open_or_fence(*core_, text, rights, true);
+  return open_or_fence(*core_, text, rights, detail::Opening::kFence);
 }
 
 Result<Session> Engine::connect(std::string_view text) const {

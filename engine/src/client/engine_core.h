@@ -70,6 +70,9 @@ class HandlerGate {
   bool closed_ = false;
 };
 
+/// How a region is opened: beside those who have it, or instead of them.
+enum class Opening : std::uint8_t { kOpen, kFence };
+
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   static Result<std::shared_ptr<EngineCore>> create(EngineOptions options);
@@ -83,7 +86,10 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
   [[nodiscard]] metrics::Registry& registry() const noexcept { return *options_.registry; }
 
-  Result<Region> open_region(const Uri& uri, Rights rights, bool fence = false);
+  Result<Region> open_region(const Uri& uri, Rights rights, Opening opening);
+  /// The same for who had it open: tried once, whatever EngineOptions::connect_for says, until
+  /// `deadline` and for `control_deadline` at most.
+  Result<Region> open_again(const Uri& uri, Rights rights, Opening opening, Deadline deadline);
   Result<std::shared_ptr<SessionCore>> connect(const Uri& uri);
 
   Result<std::shared_ptr<SlotStore>> allocate_slots(std::size_t count, std::size_t slot_bytes);
@@ -139,8 +145,10 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::vector<Candidate> candidates(const Uri& uri, Deadline deadline,
                                     std::string& passed_over) const;
   template <typename Attempt>
-  auto while_nobody_lets_in(const Attempt& attempt) -> decltype(attempt());
-  Result<Region> open_once(const Uri& uri, Rights rights, bool fence);
+  auto while_nobody_lets_in(const Attempt& attempt) -> decltype(attempt(std::declval<bool&>()));
+  /// `answered`: the server has let the client in, and what it said is not to be asked for again.
+  Result<Region> open_once(const Uri& uri, Rights rights, Opening opening, Deadline deadline,
+                           bool& answered);
   Result<std::shared_ptr<SessionCore>> connect_once(const Uri& uri);
   Result<std::shared_ptr<SessionCore>> session(const Uri& uri, TransportKind kind,
                                                bool hardware_only, Deadline deadline);
@@ -248,7 +256,6 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   }
 
   /// How a grant is asked for: beside older ones, or instead of them.
-  enum class Opening : std::uint8_t { kOpen, kFence };
   Result<std::shared_ptr<RegionCore>> open(const std::string& name, Rights rights,
                                            std::string transport_reason, Deadline deadline,
                                            Opening how = Opening::kOpen);

@@ -39,7 +39,7 @@ Result<bool> swap_surely(LockStore& store, std::uint64_t expected, std::uint64_t
     if (before) return *before == expected || (unsure && *before == desired);
     unsure = unsure || before.error().code() == Code::kIndeterminate;
     if (!worth_another_grant(before.error()) || Clock::now() >= deadline) return before.error();
-    if (auto status = store.reopen(false); !status)
+    if (auto status = store.reopen(deadline); !status)
       return before.error().code() == Code::kIndeterminate ? before.error() : status.error();
   }
 }
@@ -59,7 +59,7 @@ Result<std::uint64_t> look_surely(LockStore& store, Deadline deadline) noexcept 
   while (true) {
     auto word = store.look();
     if (word || !worth_another_grant(word.error()) || Clock::now() >= deadline) return word;
-    if (auto status = store.reopen(false); !status) return status.error();
+    if (auto status = store.reopen(deadline); !status) return status.error();
   }
 }
 
@@ -97,7 +97,7 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
       if (*won && free) return mine;
       if (*won) {
         // Left as it is where this fails: the next one has to fence as well.
-        if (auto fenced = store.reopen(true); !fenced) return fenced.error();
+        if (auto fenced = store.fence(); !fenced) return fenced.error();
         const auto now_there = look_surely(store, finish_by);
         if (!now_there) return now_there.error();
         // Else we were the ones that took too long.
@@ -145,16 +145,21 @@ class RegionLockStore final : public LockStore {
     return region_.compare_swap(at_, expected, desired);
   }
   void hold() noexcept override { held_ = true; }
-  Status reopen(bool fence) noexcept override {
+  Status reopen(Deadline deadline) noexcept override {
     if (held_)
       if (auto settled = region_.settled(kLetGo); !settled) return settled.error();
-    auto opened = engine_->open_region(uri_, region_.rights(), fence);
+    return open(Opening::kOpen, std::max(deadline, deadline_after(kLetGo)));
+  }
+  Status fence() noexcept override { return open(Opening::kFence, Deadline::max()); }
+
+ private:
+  Status open(Opening opening, Deadline deadline) noexcept {
+    auto opened = engine_->open_again(uri_, region_.rights(), opening, deadline);
     if (!opened) return opened.error();
     region_ = std::move(*opened);
     return {};
   }
 
- private:
   std::shared_ptr<EngineCore> engine_;
   Uri uri_;
   Region region_;

@@ -20,8 +20,11 @@ class LockStore {
   virtual Result<std::uint64_t> look() noexcept = 0;
   /// What stood there before.
   virtual Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept = 0;
-  /// Another grant, instead of one that is of no use any more; `fence`: after all others have gone.
-  virtual Status reopen(bool fence) noexcept = 0;
+  /// Another grant, instead of one that is of no use any more. Blocks until `deadline`, or a
+  /// second.
+  virtual Status reopen(Deadline deadline) noexcept = 0;
+  /// The same when all others have gone. Blocks as a control request; asks once.
+  virtual Status fence() noexcept = 0;
   /// The lock is ours from now on: another grant comes only when nothing that was under way by the
   /// one before can take effect any more. Else the next one would take a lock that is free, without
   /// a fence, and find late writes of ours. reopen() then fails as Session::settled().

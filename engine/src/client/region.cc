@@ -207,7 +207,7 @@ Result<Region> Region::fence() const {
   detail::SessionCore& session = core_->session();
   auto fenced = session.open(info().name, rights(), core_->transport_reason(),
                              deadline_after(session.engine().options().control_deadline),
-                             detail::SessionCore::Opening::kFence);
+                             detail::Opening::kFence);
   if (!fenced) return fenced.error();
   (*fenced)->set_uri(core_->uri());
   return Region{std::move(*fenced)};

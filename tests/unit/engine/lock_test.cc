@@ -48,9 +48,12 @@ class FakeStore final : public LockStore {
     if (fate == Fate::kLostAfter) return Error{Code::kIndeterminate, "compare_swap"};
     return before;
   }
-  Status reopen(bool fence) noexcept override {
-    reopened.push_back(fence);
-    if (!fence) return {};
+  Status reopen(Deadline /*deadline*/) noexcept override {
+    reopened.push_back(false);
+    return {};
+  }
+  Status fence() noexcept override {
+    reopened.push_back(true);
     at_fence();
     return fence_outcome;
   }

@@ -74,8 +74,9 @@ struct EngineOptions {
   /// Deadline of connecting, opening and every other control request.
   std::chrono::nanoseconds control_deadline = std::chrono::seconds{10};
   /// How long Engine::open_region(), fence_region() and connect() try again where nobody lets the
-  /// client in: the server is not there yet, or about to stop. With the pauses of `reconnect_for`;
-  /// each attempt has `control_deadline`. 0: once.
+  /// client in: the server, or its name, is not there yet, or it is about to stop. With the pauses
+  /// of `reconnect_for`; each attempt has `control_deadline`. What the server has answered is an
+  /// answer, and a fence is asked for once. 0: one attempt.
   std::chrono::nanoseconds connect_for{0};
   /// How long the engine tries to connect again when a session's lanes or its server are gone,
   /// first at once, then with pauses of up to 2 s; a server keeps what the session had for

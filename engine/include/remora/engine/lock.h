@@ -40,7 +40,7 @@ struct LockOptions {
 };
 
 /// A lock that is held. Released by release() or, as well as that can be, by the destructor, which
-/// blocks for a second at most. Move-only; one thread at a time.
+/// blocks as release() does. Move-only; one thread at a time.
 ///
 /// Nothing renews it in the background: a thread of the library's own would go on to hold a lock
 /// whose owner hangs. Call renew() within the ttl, or be done by then.
@@ -59,10 +59,11 @@ class Held {
   /// (Reason::kFenced): another has taken the lock. kIndeterminate and kConnectionLost: it is
   /// unknown; region() still tells.
   Status renew();
-  /// Gives the lock up; everything written through region() has completed before. Errors: as
-  /// renew(); then it is free, or another's, when its ttl is over. So it is where the session has
-  /// ended (kConnectionLost): what was under way in it may still land, and whoever takes the lock
-  /// has to fence.
+  /// Gives the lock up; everything written through region() has completed before. Blocks, at most
+  /// an operation's deadline and, where its outcome has to be looked up, two seconds more. Errors:
+  /// as renew(); then it is free, or another's, when its ttl is over. So it is where the session
+  /// has ended (kConnectionLost): what was under way in it may still land, and whoever takes the
+  /// lock has to fence.
   Status release();
 
   static constexpr unsigned kOwnerBits = 24;
