@@ -3,6 +3,8 @@
 /// and by the engine's own transport seam. Over tcp: lane_test.cc.
 
 #include <atomic>
+#include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <poll.h>
@@ -386,6 +388,158 @@ TEST_P(RdmaPeersTest, PeersThatAcceptAndStaySilentAreGivenUpInTime) {
     });
   for (std::thread& thread : threads) thread.join();
   expect_nothing_left();
+}
+
+/// Connects, and says nothing or as much as it likes, but takes no answer: no receive is posted.
+class DeafClient {
+ public:
+  explicit DeafClient(const Uri& uri) {
+    const Deadline deadline = Clock::now() + 10s;
+    const auto address = verbs::Address::parse(uri.host, uri.port).value();
+    verbs::Connector connector = verbs::Connector::resolve(address, deadline).value();
+    domain_ = connector.device().allocate_domain().value();
+    queue_ = connector.device().create_completion_queue({.depth = kRequests}).value();
+    verbs::QueuePairBuilder<verbs::Rc> builder{domain_, queue_, queue_};
+    constexpr std::uint8_t kLongest = 0;  // 655 ms, and the server's device asks six times
+    builder.send_depth(kRequests).receive_depth(1).min_rnr_timer(kLongest);
+    connector.create_queue_pair(builder).value();
+    const auto introduction = Introduction{}.to_wire();
+    connection_ = std::move(connector).connect(deadline, {.private_data = introduction}).value();
+  }
+  /// A hello, and requests behind it, of which the server answers as many as it has room for.
+  void ask(std::size_t requests) {
+    control::Request hello;
+    hello.mutable_hello()->set_version_oldest(control::kVersionOldest);
+    hello.mutable_hello()->set_version_newest(control::kVersionNewest);
+    hello.mutable_hello()->set_auth(control::AUTH_NONE);
+    hello.mutable_hello()->set_client_name("deaf");
+    say(hello);
+    control::Request list;
+    list.mutable_list();
+    // One after the other is answered: more at once would be a reason to end the session.
+    for (std::size_t i = 0; i < requests; ++i, std::this_thread::sleep_for(5ms)) say(list);
+  }
+  static constexpr std::uint32_t kRequests = 32;
+
+ private:
+  void say(const control::Request& request) {
+    control::Envelope envelope;
+    envelope.set_magic(control::kMagic);
+    envelope.set_id(++id_);
+    *envelope.mutable_request() = request;
+    said_.push_back(control::encode(envelope).value());
+    memory_.push_back(domain_.register_bytes(said_.back(), verbs::Access::kLocalWrite).value());
+    auto batch = connection_->queue_pair().start();
+    batch.send(id_, memory_.back().slice(0, said_.back().size()));
+    (void)batch.post();
+  }
+  verbs::ProtectionDomain domain_;
+  verbs::CompletionQueue queue_;
+  std::list<std::vector<std::byte>> said_;
+  std::list<verbs::MemoryRegion> memory_;
+  std::optional<verbs::Connection> connection_;
+  std::uint64_t id_ = 0;
+};
+
+/// What becomes of somebody who asks the server for something, again and again until `stop`.
+LoadReport ask_until(const std::atomic<bool>& stop, const Session& session) {
+  LoadReport asked;
+  do {
+    const auto began = Clock::now();
+    const auto answer = session.stat("t1");
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
+    ++asked.operations;
+    if (answer)
+      ++asked.ok;
+    else
+      ++asked.failed[std::string{to_string(answer.error().code())}];
+    asked.longest_verdict_ms =
+        std::max(asked.longest_verdict_ms, static_cast<std::uint64_t>(took.count()));
+  } while (!stop);
+  return asked;
+}
+
+TEST_P(RdmaPeersTest, ClientsThatTakeNoAnswersHoldUpNobody) {
+  constexpr std::size_t kDeaf = 12;
+  const Engine engine = plain_engine();
+  const Session session = engine.connect(uri("")).value();
+  const std::uint64_t count_of_rounds = exactly_rounds(2, 20);
+  for (std::uint64_t round = 0; round < count_of_rounds; ++round) {
+    std::list<DeafClient> deaf;
+    for (std::size_t i = 0; i < kDeaf; ++i) deaf.emplace_back(Uri::parse(uri("")).value());
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (DeafClient& one : deaf) threads.emplace_back([&one] { one.ask(16); });
+    std::thread waiting{[&] {
+      std::this_thread::sleep_for(2s);
+      stop = true;
+    }};
+    const LoadReport asked = ask_until(stop, session);
+    count(asked);
+    EXPECT_EQ(asked.ok, asked.operations) << "I7";
+    EXPECT_LT(asked.longest_verdict_ms, 2000U) << "they were waited for, one after the other";
+    waiting.join();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_TRUE(server().soon_sessions(1)) << "they are not given up: " << server().ask("status");
+  }
+}
+
+/// A request to be let in that waits in the server's kernel, or longer.
+struct Newcomer {
+  verbs::ProtectionDomain domain;
+  verbs::CompletionQueue queue;
+  verbs::Connector connector;
+
+  static Newcomer knock(const Uri& uri) {
+    const auto address = verbs::Address::parse(uri.host, uri.port).value();
+    verbs::Connector connector = verbs::Connector::resolve(address, Clock::now() + 10s).value();
+    auto domain = connector.device().allocate_domain().value();
+    auto queue = connector.device().create_completion_queue({.depth = 4}).value();
+    verbs::QueuePairBuilder<verbs::Rc> builder{domain, queue, queue};
+    connector.create_queue_pair(builder.send_depth(1).receive_depth(1)).value();
+    const auto introduction = Introduction{}.to_wire();
+    (void)connector.start_connect({.private_data = introduction}).value();
+    return {std::move(domain), std::move(queue), std::move(connector)};
+  }
+};
+
+TEST_P(RdmaPeersTest, NewcomersWithoutEndKeepNobodyOut) {
+  constexpr std::size_t kThreads = 4, kAtOnce = 64;
+  const Engine engine = plain_engine();
+  const Session session = engine.connect(uri("")).value();
+  const Uri server_uri = Uri::parse(uri("")).value();
+  const std::uint64_t count_of_rounds = exactly_rounds(1, 10);
+  for (std::uint64_t round = 0; round < count_of_rounds; ++round) {
+    std::atomic<bool> stop{false};
+    std::atomic<std::size_t> knocks{0};
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < kThreads; ++i)
+      threads.emplace_back([&] {
+        // None of them is heard of again; the oldest go, whatever has become of them.
+        std::deque<Newcomer> waiting;
+        while (!stop) try {
+            waiting.push_back(Newcomer::knock(server_uri));
+            ++knocks;
+            if (waiting.size() > kAtOnce) waiting.pop_front();
+          } catch (const Exception& thrown) {
+            ADD_FAILURE() << thrown.what();
+            return;
+          }
+      });
+    std::thread waiting{[&] {
+      std::this_thread::sleep_for(6s);
+      stop = true;
+    }};
+    const LoadReport asked = ask_until(stop, session);
+    count(asked);
+    EXPECT_EQ(asked.ok, asked.operations) << "I7, of one who is in";
+    EXPECT_LT(asked.longest_verdict_ms, 2000U) << "newcomers went first";
+    waiting.join();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_GT(knocks, 100U);
+    EXPECT_TRUE(ok(plain_engine().open_region(uri("t0"), Rights::kAll))) << "one who comes";
+    EXPECT_TRUE(server().soon_sessions(1)) << server().ask("status");
+  }
 }
 
 REMORA_FAULT(RdmaPeersTest);

@@ -290,7 +290,11 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionCore::lanes_again(Deadline dea
   if (endpoint->direct_path()) return lanes;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     auto lane = endpoint->open_lane(ticket_, engine_->options().lane_depth, deadline);
-    if (!lane) return lane.error();
+    if (!lane) {
+      // Unused: whoever joins this thread need not wait for what its device is slow to give back.
+      for (const auto& made : lanes) made->let_go();
+      return lane.error();
+    }
     lanes.push_back(std::move(*lane));
   }
   return lanes;
@@ -300,7 +304,10 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionCore::lanes_again(Deadline dea
 bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
   {
     const Turn turn{*this};
-    if (state_.load() != State::kJoining) return false;
+    if (state_.load() != State::kJoining) {
+      for (const auto& lane : lanes) lane->let_go();
+      return false;
+    }
     bool fit = true;
     for (std::size_t i = 0; i < lanes_.size(); ++i)
       fit = lanes_[i]->replace(i < lanes.size() ? std::move(lanes[i]) : nullptr) && fit;

@@ -218,6 +218,10 @@ void ServerCore::work() noexcept {
 }
 
 void ServerCore::on_listener(Listener& listener) noexcept {
+  // Those that have ended hold what they have of a device until the worker comes to them: who
+  // connects and goes faster than that waits in the kernel.
+  if (ending_sessions() > config_.limits.half_open_max)
+    return std::this_thread::sleep_for(kListenerPause);
   auto arrived = listener.accept();
   if (!arrived) {
     log::warn("{}: {}", listener.description(), arrived.error().message());
@@ -245,6 +249,12 @@ void ServerCore::on_listener(Listener& listener) noexcept {
     }
     sessions_.emplace(id, Attached{.session = std::move(session), .watch = *watch});
   }
+}
+
+std::size_t ServerCore::ending_sessions() const {
+  const std::lock_guard lock{mutex_};
+  const std::size_t living = living_sessions_, in_use = sessions_.size() + kept_.size();
+  return living - std::min(living, in_use);
 }
 
 void ServerCore::on_session(std::uint64_t id) noexcept {

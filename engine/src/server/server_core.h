@@ -127,7 +127,8 @@ class ServerCore {
   /// is no longer one of the server's.
   Status admit(const ServerSession& session);
   /// Worker: whether it may wait now for an answer to leave, for somebody who has not said who he
-  /// is; strangers get no more than a tenth of the worker's time. linger_over() says how long.
+  /// is, or who does not take what he asked for; both together get no more than a tenth of the
+  /// worker's time. linger_over() says how long.
   [[nodiscard]] bool may_linger(Clock::time_point now) const noexcept {
     return now >= linger_again_;
   }
@@ -138,6 +139,9 @@ class ServerCore {
   void note_refused(ServerMetrics::Refusal why, const ServerSession& session,
                     std::string_view client_name);
   [[nodiscard]] std::size_t session_count() const;
+  /// Any thread: a session's object comes or goes.
+  void session_lives() noexcept { ++living_sessions_; }
+  void session_is_gone() noexcept { --living_sessions_; }
   /// What a session is to be told that comes while the server waits for its clients to leave.
   [[nodiscard]] std::optional<control::Event> draining() const;
   /// How long the worker has been at what it does now; 0 where it does nothing.
@@ -181,6 +185,8 @@ class ServerCore {
   Status export_pool();
   Status begin();
   void on_listener(transport::Listener& listener) noexcept;
+  /// That have ended, and that the worker has not given back yet.
+  [[nodiscard]] std::size_t ending_sessions() const;
   void on_session(std::uint64_t id) noexcept;
   bool take_notices(ServerSession& session, std::size_t& budget) noexcept;
   void on_room() noexcept;
@@ -226,6 +232,7 @@ class ServerCore {
   mutable std::mutex mutex_;  // sessions and jobs
   std::unordered_map<std::uint64_t, Attached> sessions_;
   std::unordered_map<std::uint64_t, Kept> kept_;  ///< whose clients may come back
+  std::atomic<std::size_t> living_sessions_{0};   ///< of any kind
   Clock::time_point looked_at_{};                 // control thread, as lease_floor_
   Clock::time_point lease_floor_{};               ///< silence before this is the server's own
   std::size_t admitted_ = 0;                      ///< of sessions_

@@ -39,6 +39,7 @@ RequestKind kind_of(const Request& request) noexcept {
 }
 
 constexpr std::chrono::milliseconds kFlushTimeout{200};
+constexpr std::chrono::milliseconds kRoomTimeout{20};
 
 Error too_many_requests(const config::Limits& limits) {
   return Error{Code::kLimitExceeded, "requests a second of one session"}
@@ -70,6 +71,7 @@ ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t
       desk_{std::make_shared<NoticeDesk>(server, id)},
       pace_{server.config().limits.requests_per_second},
       resumes_{Pace::a_minute(server.config().limits.resumes_per_minute)} {
+  server_.session_lives();
   server_.metrics().session_began(endpoint_->kind());
 }
 
@@ -78,6 +80,7 @@ ServerSession::~ServerSession() {
   desk_->end();
   endpoint_->shutdown();
   server_.metrics().session_gone(endpoint_->kind());
+  server_.session_is_gone();
 }
 
 void ServerSession::count_grants(int change) noexcept {
@@ -104,7 +107,7 @@ bool ServerSession::answer_ping(std::span<const std::byte> message) noexcept {
   reply.mutable_reply()->mutable_ping();
   auto bytes = control::encode(reply);
   // A client that does not read is noticed by what it asks of the worker, or by its silence.
-  if (bytes) (void)endpoint_->send_now({.bytes = std::move(*bytes), .descriptors = {}});
+  if (bytes) (void)endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
   return true;
 }
 
@@ -112,8 +115,19 @@ bool ServerSession::answer_ping(std::span<const std::byte> message) noexcept {
 Status ServerSession::send(const control::Envelope& envelope) {
   auto bytes = control::encode(envelope);
   if (!bytes) return bytes.error();
+  return deliver({.bytes = std::move(*bytes), .descriptors = {}});
+}
+
+/// Worker. A client that takes nothing of what it is sent is waited for as strangers are: not for
+/// long, and not by many at once.
+Status ServerSession::deliver(transport::ControlMessage message) {
   const std::lock_guard lock{send_mutex_};
-  return endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
+  const Clock::time_point began = Clock::now();
+  if (!endpoint_->has_room(began) && server_.may_linger(began)) {
+    (void)endpoint_->has_room(began + kRoomTimeout);
+    server_.linger_over(began, Clock::now());
+  }
+  return endpoint_->send(std::move(message));
 }
 
 void ServerSession::release() noexcept {
@@ -228,11 +242,7 @@ ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> an
   hear();  // it counts from the answer how long the client is silent
   // Before the answer leaves, so that a prompt client is not taken for one that asks too much.
   unanswered_.fetch_sub(1);
-  Status sent;
-  {
-    const std::lock_guard lock{send_mutex_};
-    sent = endpoint_->send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
-  }
+  const Status sent = deliver({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
   // A client whose hello was refused has nothing more to say, but it is told why.
   const bool refused = !greeted() && !half_way;
   if (sent && refused) flush_to_stranger();

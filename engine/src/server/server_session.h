@@ -216,6 +216,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   Result<bool> resume();
   void give_up_unknown();
   Status send(const control::Envelope& envelope);
+  Status deliver(transport::ControlMessage message);
   void flush_to_stranger() noexcept;
   Status adopt(ServerSession& before);
   using Raw = std::span<const std::byte>;  ///< a message as it came

@@ -69,7 +69,7 @@ void ServerSession::say_why(SessionEnd why) noexcept {
   const std::unique_lock lock{send_mutex_, std::try_to_lock};
   // Another thread is sending: nobody waits for that here.
   if (!lock.owns_lock()) return;
-  const Status sent = endpoint_->send_now({.bytes = std::move(*bytes), .descriptors = {}});
+  const Status sent = endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
   if (!sent) return log::debug("session {:x}: {}", id(), sent.error().message());
   // Whoever has lapsed may well be gone: it is not waited for.
   if (why != SessionEnd::kLapsed) endpoint_->flush(Clock::now() + kLastWordTimeout);

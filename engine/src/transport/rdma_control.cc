@@ -128,17 +128,21 @@ void ControlBuffers::flush(Deadline deadline) noexcept {
     std::this_thread::sleep_for(kSendPause);
 }
 
+Status ControlBuffers::wait_for_room(Deadline deadline) noexcept {
+  while (true) {
+    if (auto status = collect_sends(); !status) return status;
+    if (!free_sends_.empty()) return {};
+    if (Clock::now() >= deadline) return Error{Code::kTimedOut, "control channel"};
+    std::this_thread::sleep_for(kSendPause);
+  }
+}
+
 Status ControlBuffers::send(verbs::QueuePair<verbs::Rc>& pair, std::span<const std::byte> message,
                             Deadline deadline) noexcept {
   if (message.size() > kControlMessageBytesMax)
     return Error{Code::kLimitExceeded, "control message"}.with_limit(message.size(),
                                                                      kControlMessageBytesMax);
-  while (true) {
-    if (auto status = collect_sends(); !status) return status;
-    if (!free_sends_.empty()) break;
-    if (Clock::now() >= deadline) return Error{Code::kTimedOut, "control channel"};
-    std::this_thread::sleep_for(kSendPause);
-  }
+  if (auto status = wait_for_room(deadline); !status) return status;
   const std::size_t index = free_sends_.back();
   free_sends_.pop_back();
   std::memcpy(buffer(index).data(), message.data(), message.size());

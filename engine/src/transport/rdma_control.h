@@ -26,7 +26,10 @@ class ControlBuffers {
   /// Before the connection is asked for or accepted: the peer may send at once.
   Status post_receives(verbs::QueuePair<verbs::Rc>& pair);
 
-  /// Errors: kTimedOut (no free buffer: the peer does not take what was sent), kProvider.
+  /// Waits for a free buffer. Errors: kTimedOut (there is none: the peer does not take what was
+  /// sent), kConnectionLost, kProvider.
+  Status wait_for_room(Deadline deadline) noexcept;
+  /// Errors: those of wait_for_room().
   Status send(verbs::QueuePair<verbs::Rc>& pair, std::span<const std::byte> message,
               Deadline deadline) noexcept;
   /// Errors: kConnectionLost, kProtocol, kProvider.

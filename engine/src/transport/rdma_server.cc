@@ -41,6 +41,8 @@ using rdma::kLanesMax;
 
 /// Of all windows of a grant, and a little more for each; a device needs microseconds.
 constexpr std::chrono::seconds kBindTime{2};
+/// Connection requests taken in a row, before others have their turn with the control thread.
+constexpr std::size_t kAcceptMost = 16;
 
 class RdmaServerEndpoint;
 
@@ -167,13 +169,12 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   }
 
   Status send(ControlMessage message) noexcept override {
-    // Room for all answers a client may wait for; one that takes none of them loses its session.
-    return buffers_.send(connection_.queue_pair(), message.bytes,
-                         Clock::now() + std::chrono::milliseconds{500});
-  }
-
-  Status send_now(ControlMessage message) noexcept override {
     return buffers_.send(connection_.queue_pair(), message.bytes, Clock::now());
+  }
+  /// There is room for all answers that a client may wait for, but they free it only when the
+  /// device has heard that they were taken.
+  bool has_room(Deadline deadline) noexcept override {
+    return buffers_.wait_for_room(deadline).ok();
   }
   void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
   void expect_lanes(const LaneTicket& ticket) noexcept override { desk_->expect(ticket, this); }
@@ -460,7 +461,10 @@ class RdmaListener final : public Listener {
 
   Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
     std::vector<std::unique_ptr<ServerEndpoint>> arrived;
-    while (true) {
+    // The kernel has room for another request as soon as one is taken: without a bound, who
+    // connects as fast as this serves would keep the control thread here, before any limit is
+    // looked at.
+    for (std::size_t i = 0; i < kAcceptMost; ++i) {
       auto request = listener_.next_request();
       if (!request)
         return arrived.empty() ? Result<decltype(arrived)>{request.error()} : std::move(arrived);
@@ -471,6 +475,7 @@ class RdmaListener final : public Listener {
       else if (*endpoint != nullptr)
         arrived.push_back(std::move(*endpoint));
     }
+    return arrived;
   }
 
  private:

@@ -213,9 +213,9 @@ class Lane {
   /// Ends the lane: on return nothing touches local memory any more, completions not polled are
   /// gone. Idempotent.
   virtual void close() noexcept = 0;
-  /// close() of a lane that is broken and on which nothing is posted any more: what the device is
-  /// slow to give back may be given back later, by a thread of the transport's. Nobody waits for
-  /// it.
+  /// close() of a lane that is broken, or was never used, and on which nothing is posted: what the
+  /// device is slow to give back may be given back later, by a thread of the transport's. Nobody
+  /// waits for it.
   virtual void let_go() noexcept { close(); }
 
   /// Receive-queue-like occupancy for metrics: capacity of the completion queue.
@@ -372,9 +372,10 @@ class ServerEndpoint {
   [[nodiscard]] virtual const std::string& device() const noexcept = 0;
   [[nodiscard]] virtual int event_fd() const noexcept = 0;
   virtual Result<std::optional<ControlMessage>> receive() noexcept = 0;
+  /// Waits for nobody. Errors: where there is no room, too: the client does not take what was sent.
   virtual Status send(ControlMessage message) noexcept = 0;
-  /// As send(), where there is room at once: for the control thread, which waits for nobody.
-  virtual Status send_now(ControlMessage message) noexcept { return send(std::move(message)); }
+  /// Waits until send() has room, at most until `deadline`.
+  virtual bool has_room(Deadline /*deadline*/) noexcept { return true; }
   /// Waits until what was sent has left, at most until `deadline`: before a shutdown that would
   /// take it back.
   virtual void flush(Deadline deadline) noexcept = 0;
