@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Prints a CTest JUnit file as one line a test: ok, not ok, or ok # SKIP with its reason."""
+"""Prints a CTest JUnit file as one line a test: ok, not ok, or ok # SKIP with its reason.
+
+Below it, indented, what the test has told of faults ("fault: ...")."""
 
 import re
 import sys
@@ -26,6 +28,13 @@ def first_fault(case):
     return ": " + " ".join(found.group(1).split())[:300] if found else ""
 
 
+def fault_lines(case):
+    """What tests/fault tells of each fault that was tried: rounds, operations, how they ended."""
+    output = case.findtext("system-out") or ""
+    return [line for line in re.findall(r"^fault: .*", output, re.MULTILINE)
+            if " rounds=0 " not in line]
+
+
 def main():
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print("usage: ci/ctest_report.py JUNIT_FILE", file=sys.stderr)
@@ -46,6 +55,8 @@ def main():
         else:
             failed += 1
             print(f"not ok - {name} # {status}{first_fault(case)}")
+        for line in fault_lines(case):
+            print(f"  {line}")
     return 1 if failed else 0
 
 

@@ -482,6 +482,10 @@ done
 for name in "${chosen[@]}"; do
   sed -nE "s/^ok( [0-9]+)? - (.*) # SKIP (.*)/skipped: $name: \2: \3/p" "$logs/$name.log"
 done
+# Each fault: how often it was tried, what became of the operations, the longest time to a verdict.
+for name in "${chosen[@]}"; do
+  sed -nE "s/^(\[[0-9]\]|) *fault: (.*)/fault: $name: \2/p" "$logs/$name.log"
+done
 for name in "${chosen[@]}"; do
   sed -nE "s/^not ok( [0-9]+)?( -)? (.*)/failed: $name: \3/p" "$logs/$name.log"
 done
