@@ -39,8 +39,8 @@ class LaneTest : public FaultTest {
   [[nodiscard]] bool soon_pairs(std::size_t wanted) {
     return test::eventually([&] { return proxy().pairs() == wanted; });
   }
-  /// Of so many cuts: one may fall into the moment before the news of the last has been told.
-  static constexpr std::uint64_t most_of(std::uint64_t cuts) { return cuts * 9 / 10; }
+  /// Of so many cuts: on a slow machine one may come before the session is resumed from the last.
+  static constexpr std::uint64_t most_of(std::uint64_t cuts) { return (cuts + 1) / 2; }
 
  private:
   std::optional<TcpProxy> proxy_;
@@ -50,9 +50,9 @@ TEST_P(LaneTest, CutMidTransfer) {
   LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1"});
   const std::uint64_t count = rounds(20, 200);
   for (std::uint64_t round = 0; round < count; ++round) {
-    pause_for_a_while(30ms, 150ms);
     // Its control connection and its lane: the session is there again.
     ASSERT_TRUE(soon_pairs(2));
+    pause_for_a_while(30ms, 150ms);
     if (round % 2 == 0)
       ASSERT_EQ(proxy().cut_all(), 2U);
     else
@@ -69,8 +69,8 @@ TEST_P(LaneTest, CutMidTransferOnSeveralLanes) {
   LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1", "lanes=4"});
   const std::uint64_t count = rounds(20, 200);
   for (std::uint64_t round = 0; round < count; ++round) {
-    pause_for_a_while(30ms, 150ms);
     ASSERT_TRUE(soon_pairs(5));
+    pause_for_a_while(30ms, 150ms);
     ASSERT_TRUE(proxy().cut_one(random().next()));
     ASSERT_TRUE(server().soon_sessions(1));
   }
@@ -82,16 +82,18 @@ TEST_P(LaneTest, CutWhileItConnectsAgain) {
   LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1"});
   const std::uint64_t count = rounds(20, 200);
   for (std::uint64_t round = 0; round < count; ++round) {
-    pause_for_a_while(20ms, 80ms);
     ASSERT_TRUE(soon_pairs(2));
+    pause_for_a_while(20ms, 80ms);
+    const std::uint64_t before = proxy().cut_short();
     proxy().cut_new_after(random().below(400));
     ASSERT_EQ(proxy().cut_all(), 2U);
-    pause_for_a_while(20ms, 100ms);
+    EXPECT_TRUE(test::eventually([&] { return proxy().cut_short() > before; }))
+        << "it was not cut while it connected";
+    pause_for_a_while(0ms, 80ms);
     proxy().cut_no_more();
   }
   pause_for_a_while(2500ms, 2600ms);  // one pause of the backoff
   expect_went_on(finish(one), most_of(count));
-  EXPECT_GE(proxy().cut_short(), count) << "it was not cut while it connected";
 }
 
 TEST_P(LaneTest, PeerThatAcceptsAndStaysSilentIsGivenUpInTime) {
