@@ -217,7 +217,7 @@ void LoadWorker::take(Queue& queue, std::size_t at) {
 LoadKind LoadWorker::kind_of_write(const BlockModel& model, std::uint64_t sequence) const {
   if (!options_.varied) return LoadKind::kWrite;
   if (model.is_zeroes(sequence)) return LoadKind::kZeroes;
-  return sequence % kNotifyEach == 0 ? LoadKind::kNotify : LoadKind::kWrite;
+  return model.turn(sequence) % kNotifyEach == 0 ? LoadKind::kNotify : LoadKind::kWrite;
 }
 
 Ticket LoadWorker::take_write(Queue& queue, const Operation& one, std::uint64_t tag) {

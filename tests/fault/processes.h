@@ -32,7 +32,7 @@ struct FaultServerOptions {
   std::string faketime{};  ///< a file that libfaketime reads the time from; empty: the real one
   /// RLIMIT_MEMLOCK holds for it: it has no CAP_IPC_LOCK.
   bool unprivileged = false;
-  bool shm_too = false;  ///< it offers shm, too, where it can
+  bool shm_too = false;   ///< it offers shm, too, where it can
   std::string notices{};  ///< a region whose notices are handled; see `notices` below
 };
 

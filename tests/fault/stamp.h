@@ -50,8 +50,8 @@ enum class BlockVerdict : std::uint8_t {
 /// block is in flight at a time. Values, nothing borrowed; one thread at a time.
 class BlockModel {
  public:
-  /// A block of `session` at `offset` that is all zero. `zeroes_each`: writes whose sequence number
-  /// is a multiple of it write zeroes instead of their stamp; 0: none.
+  /// A block of `session` at `offset` that is all zero. `zeroes_each`: writes whose turn() is a
+  /// multiple of it write zeroes instead of their stamp; 0: none.
   BlockModel(std::uint64_t session, std::uint64_t offset, std::uint64_t zeroes_each = 0) noexcept
       : session_{session}, offset_{offset}, zeroes_each_{zeroes_each} {}
   /// One whose writer has died: acknowledged up to one sequence number, tried up to another.
@@ -66,7 +66,12 @@ class BlockModel {
 
   /// Whether the write of that number is one of zeroes.
   [[nodiscard]] bool is_zeroes(std::uint64_t sequence) const noexcept {
-    return sequence == 0 || (zeroes_each_ != 0 && sequence % zeroes_each_ == 0);
+    return sequence == 0 || (zeroes_each_ != 0 && turn(sequence) % zeroes_each_ == 0);
+  }
+  /// What counts the writes of a block, from another number in the next one: kinds that take turns
+  /// are all there from the first write of each block on.
+  [[nodiscard]] std::uint64_t turn(std::uint64_t sequence) const noexcept {
+    return sequence + offset_ / 4096;
   }
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
   [[nodiscard]] std::uint64_t issued() const noexcept { return issued_; }

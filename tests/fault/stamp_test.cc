@@ -99,10 +99,11 @@ TEST_F(StampTest, OfADeadWriterEverythingTriedMayBeThereAndNothingElse) {
   EXPECT_EQ(dead.check(block_of(7)), BlockVerdict::kGhost);
 }
 
-/// Each third write is one of zeroes.
+/// The third write is one of zeroes, and not the fourth.
 TEST_F(StampTest, ZeroesThatWereWrittenAreIntactAndNoOthers) {
   const std::vector<std::byte> zeroes(4096);
-  BlockModel model{7, kOffset, std::uint64_t{3}};
+  BlockModel model{7, kOffset, std::uint64_t{5}};
+  ASSERT_TRUE(model.is_zeroes(3));
   for (int i = 0; i < 2; ++i) model.acknowledged(model.begin_write().sequence);
   EXPECT_EQ(model.check(zeroes), BlockVerdict::kLost) << "of before";
   model.indeterminate(model.begin_write().sequence);
