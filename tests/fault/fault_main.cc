@@ -20,5 +20,6 @@ int main(int argc, char** argv) {
                                            {{"fault-server", fault_server},
                                             {"load", fault_load},
                                             {"lock-holder", lock_holder},
-                                            {"pinner", fault_pinner}});
+                                            {"pinner", fault_pinner},
+                                            {"poor", fault_poor}});
 }

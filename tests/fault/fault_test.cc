@@ -1,11 +1,15 @@
 #include "fault_test.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <string_view>
 #include <thread>
+
+#include "history.h"
+#include "stamp.h"
 
 namespace remora::fault {
 namespace {
@@ -185,6 +189,74 @@ void FaultTest::count(const LoadReport& report) {
   total_.longest_verdict_ms = std::max(total_.longest_verdict_ms, report.longest_verdict_ms);
   total_.longest_overrun_ms = std::max(total_.longest_overrun_ms, report.longest_overrun_ms);
   total_.longest_silence_ms = std::max(total_.longest_silence_ms, report.longest_silence_ms);
+}
+
+void FaultTest::count_one(const Status& ended, std::chrono::nanoseconds took) {
+  LoadReport one;
+  one.operations = 1;
+  if (ended) {
+    one.ok = 1;
+  } else {
+    one.failed[std::string{to_string(ended.error().code())}] = 1;
+    one.longest_verdict_ms = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
+  }
+  const std::lock_guard lock{counted_};
+  count(one);
+}
+
+FaultTest::Killed& FaultTest::Killed::operator+=(const Killed& other) {
+  for (const auto& [kind, number] : other.ended) ended[kind] += number;
+  for (const auto& [kind, number] : other.in_flight) in_flight[kind] += number;
+  uncertain += other.uncertain;
+  return *this;
+}
+
+FaultTest::Killed FaultTest::judge(const Region& region, const std::string& page_path) {
+  LoadPage page = LoadPage::open(page_path);
+  Killed killed;
+  LoadReport done;
+  for (const LoadKind kind : kLoadKinds) {
+    const KindCell& cell = page.kind(static_cast<std::size_t>(kind));
+    killed.ended[kind] = cell.ended;
+    // It may have died between the two.
+    killed.in_flight[kind] = cell.begun - std::min<std::uint64_t>(cell.begun, cell.ended);
+    done.ok += killed.ended[kind];
+    done.operations += killed.ended[kind] + killed.in_flight[kind];
+    if (const std::uint64_t open = killed.in_flight[kind]; open != 0)
+      done.failed["in flight when killed"] += open;
+  }
+  count(done);
+  std::vector<std::byte> block(kLoadBlockBytes);
+  const std::span<BlockCell> cells = page.blocks();
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const BlockCell& cell = cells[i];
+    if (cell.session == 0) continue;  // none of its blocks
+    BlockModel model{cell.session, i * kLoadBlockBytes, cell.acknowledged, cell.issued,
+                     page.zeroes_each()};
+    if (cell.issued > cell.acknowledged) ++killed.uncertain;
+    const Status read = region.read(ByteOffset{model.offset()}, block);
+    EXPECT_TRUE(ok(read));
+    if (!read) return killed;
+    const BlockVerdict verdict = model.check(block);
+    EXPECT_EQ(verdict, BlockVerdict::kIntact)
+        << "I1: " << to_string(verdict) << ": " << model.describe(block);
+  }
+  for (const auto& [memory, word] : page.words()) {
+    for (const WordOperation& operation : page.of(memory, word))
+      if (operation.end == WordOperation::End::kUnknown) ++killed.uncertain;
+    AtomicRecord* const last = page.begin(memory, word, {}, 9999, LoadPage::Room::kLast);
+    const auto found = region.fetch_add(ByteOffset{word}, 0);
+    EXPECT_TRUE(ok(found));
+    if (last == nullptr || !found) {
+      ADD_FAILURE() << "its words were not looked at";
+      return killed;
+    }
+    LoadPage::end(*last, Effect::kDone, *found);
+  }
+  const Linearizability found = check_words(page);
+  EXPECT_TRUE(found.ok()) << "I10: " << found.text;
+  return killed;
 }
 
 }  // namespace remora::fault

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 #include <list>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <remora/remora.h>
 
+#include "load_ledger.h"
 #include "processes.h"
 #include "support/eventually.h"
 #include "support/expect.h"
@@ -65,6 +67,19 @@ class FaultTest : public testing::TestWithParam<TransportKind> {
   /// Ends it, counts what it did and expects that nothing was violated.
   LoadReport finish(LoadProcess& load);
   void count(const LoadReport& report);
+  /// One operation of the test's own, which has ended.
+  void count_one(const Status& ended, std::chrono::nanoseconds took);
+
+  /// What a load was at when it was killed.
+  struct Killed {
+    std::map<LoadKind, std::uint64_t> ended{};      ///< operations whose end it was told of
+    std::map<LoadKind, std::uint64_t> in_flight{};  ///< those whose end it was not
+    std::uint64_t uncertain = 0;  ///< writes and atomics in flight, or told of as indeterminate
+    Killed& operator+=(const Killed& other);
+  };
+  /// What a load that was killed has left in its region, judged by what it was told while it lived:
+  /// its page. Counts its operations.
+  Killed judge(const Region& region, const std::string& page_path);
 
   /// The reproducible part of what is random.
   [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
@@ -89,6 +104,7 @@ class FaultTest : public testing::TestWithParam<TransportKind> {
   std::optional<test::Resources> baseline_;
   std::string server_baseline_;  ///< what a server without clients holds, also a new one
   LoadReport total_;
+  std::mutex counted_;  ///< by count_one()
 };
 
 std::string transport_name(const testing::TestParamInfo<TransportKind>& info);

@@ -37,6 +37,7 @@ LoadPage LoadPage::map(int descriptor, std::size_t length) {
 
 LoadPage LoadPage::create(const std::string& path, std::size_t block_count,
                           std::size_t record_count) {
+  record_count += kLastRecords;
   const std::size_t length = bytes_of(block_count, record_count);
   int descriptor = -1;
   if (!path.empty()) {
@@ -45,7 +46,7 @@ LoadPage LoadPage::create(const std::string& path, std::size_t block_count,
       throw std::runtime_error(path + ": the load's page cannot be made");
   }
   LoadPage page = map(descriptor, length);
-  Header& header = *new (page.header_.get()) Header{block_count, record_count, 0};
+  Header& header = *new (page.header_.get()) Header{block_count, record_count, 0, 0, {}};
   header.next = 0;
   for (BlockCell& cell : page.blocks()) new (&cell) BlockCell;
   return page;
@@ -63,6 +64,8 @@ std::span<BlockCell> LoadPage::blocks() const noexcept {
   return {reinterpret_cast<BlockCell*>(header_.get() + 1), header_->block_count};
 }
 
+KindCell& LoadPage::kind(std::size_t number) const noexcept { return header_->kinds.at(number); }
+
 std::span<AtomicRecord> LoadPage::records() const noexcept {
   const std::span<BlockCell> cells = blocks();
   return {reinterpret_cast<AtomicRecord*>(cells.data() + cells.size()), header_->record_count};
@@ -73,8 +76,10 @@ std::size_t LoadPage::size() const noexcept {
 }
 
 AtomicRecord* LoadPage::begin(std::uint64_t memory, std::uint64_t word,
-                              const WordOperation& operation, std::uint32_t thread) noexcept {
-  if (header_->next >= header_->record_count) return nullptr;
+                              const WordOperation& operation, std::uint32_t thread,
+                              Room room) noexcept {
+  const std::uint64_t kept = room == Room::kLast ? 0 : kLastRecords;
+  if (header_->next + kept >= header_->record_count) return nullptr;
   const std::uint64_t index = header_->next.fetch_add(1);
   if (index >= header_->record_count) return nullptr;
   AtomicRecord& record = *new (&records()[index]) AtomicRecord;

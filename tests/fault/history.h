@@ -8,6 +8,7 @@
 /// before its operation is handed over, so a process that dies leaves none out. Times are of one
 /// steady clock: processes of one host.
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +37,12 @@ struct BlockCell {
   std::atomic<std::uint64_t> acknowledged{0};
 };
 
+/// Operations of one kind: those begun that have not ended are in flight, or about to be.
+struct KindCell {
+  std::atomic<std::uint64_t> begun{0};
+  std::atomic<std::uint64_t> ended{0};
+};
+
 /// One atomic operation.
 struct AtomicRecord {
   std::uint64_t memory = 0;  ///< one life of the region's contents
@@ -55,16 +62,25 @@ struct AtomicRecord {
 /// thread and process that has it mapped; each belongs to whoever it was handed to.
 class LoadPage {
  public:
-  /// `path`: a file that is made anew; empty: anonymous memory. Throws std::runtime_error.
+  /// `path`: a file that is made anew; empty: anonymous memory. `record_count`: without those of
+  /// the last look. Throws std::runtime_error.
   static LoadPage create(const std::string& path, std::size_t block_count,
                          std::size_t record_count);
   /// What another process has made. Throws std::runtime_error.
   static LoadPage open(const std::string& path);
 
   [[nodiscard]] std::span<BlockCell> blocks() const noexcept;
+  /// Which writes of a block are zeroes: see BlockModel. 0: none.
+  [[nodiscard]] std::atomic<std::uint64_t>& zeroes_each() noexcept { return header_->zeroes_each; }
+  /// Kinds of operations are whoever makes them's to number.
+  static constexpr std::size_t kKinds = 8;
+  [[nodiscard]] KindCell& kind(std::size_t number) const noexcept;
+  /// Records that only a last look may take, so that there is always room for it.
+  static constexpr std::size_t kLastRecords = 256;
+  enum class Room : std::uint8_t { kUsual, kLast };
   /// A record of its own for an operation; null: all are taken, make no more atomic operations.
   AtomicRecord* begin(std::uint64_t memory, std::uint64_t word, const WordOperation& operation,
-                      std::uint32_t thread) noexcept;
+                      std::uint32_t thread, Room room = Room::kUsual) noexcept;
   static void end(AtomicRecord& record, Effect effect, std::uint64_t result = 0) noexcept;
 
   /// Records so far.
@@ -79,6 +95,8 @@ class LoadPage {
     std::uint64_t block_count;
     std::uint64_t record_count;
     std::atomic<std::uint64_t> next;
+    std::atomic<std::uint64_t> zeroes_each;
+    std::array<KindCell, kKinds> kinds;
   };
   struct Unmap {
     std::size_t length;

@@ -27,12 +27,20 @@ class LaneTest : public FaultTest {
   [[nodiscard]] std::string uri_by_proxy(const std::string& region = "t0") {
     return uri(region, proxy_->port());
   }
-  static void expect_went_on(const LoadReport& report) {
+  /// Through `cuts` or more of them, each of which it had come back from.
+  static void expect_went_on(const LoadReport& report, std::uint64_t cuts) {
     EXPECT_EQ(report.lives, 1U);
     EXPECT_EQ(report.opened, 1U) << "one session all the time";
     EXPECT_EQ(report.lost, 0U);
     EXPECT_EQ(report.resumed, report.interrupted);
+    EXPECT_GE(report.resumed, cuts);
   }
+
+  [[nodiscard]] bool soon_pairs(std::size_t wanted) {
+    return test::eventually([&] { return proxy().pairs() == wanted; });
+  }
+  /// Of so many cuts: on a slow machine one may come before the session is resumed from the last.
+  static constexpr std::uint64_t most_of(std::uint64_t cuts) { return (cuts + 1) / 2; }
 
  private:
   std::optional<TcpProxy> proxy_;
@@ -42,19 +50,18 @@ TEST_P(LaneTest, CutMidTransfer) {
   LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1"});
   const std::uint64_t count = rounds(20, 200);
   for (std::uint64_t round = 0; round < count; ++round) {
-    pause_for_a_while(30ms, 150ms);
     // Its control connection and its lane: the session is there again.
-    ASSERT_TRUE(test::eventually([&] { return proxy().pairs() == 2; }));
+    ASSERT_TRUE(soon_pairs(2));
+    pause_for_a_while(30ms, 150ms);
     if (round % 2 == 0)
-      proxy().cut_all();
+      ASSERT_EQ(proxy().cut_all(), 2U);
     else
-      proxy().cut_one(random().next());
+      ASSERT_TRUE(proxy().cut_one(random().next()));
     ASSERT_TRUE(server().soon_sessions(1));
   }
   pause_for_a_while(200ms, 300ms);
   const LoadReport report = finish(one);
-  expect_went_on(report);
-  EXPECT_GE(report.resumed, count / 2);
+  expect_went_on(report, most_of(count));
   EXPECT_GT(report.failed.count("indeterminate"), 0U) << "nothing was in flight";
 }
 
@@ -62,27 +69,31 @@ TEST_P(LaneTest, CutMidTransferOnSeveralLanes) {
   LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1", "lanes=4"});
   const std::uint64_t count = rounds(20, 200);
   for (std::uint64_t round = 0; round < count; ++round) {
+    ASSERT_TRUE(soon_pairs(5));
     pause_for_a_while(30ms, 150ms);
-    proxy().cut_one(random().next());
+    ASSERT_TRUE(proxy().cut_one(random().next()));
     ASSERT_TRUE(server().soon_sessions(1));
   }
   pause_for_a_while(200ms, 300ms);
-  expect_went_on(finish(one));
+  expect_went_on(finish(one), most_of(count));
 }
 
 TEST_P(LaneTest, CutWhileItConnectsAgain) {
   LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1"});
   const std::uint64_t count = rounds(20, 200);
   for (std::uint64_t round = 0; round < count; ++round) {
+    ASSERT_TRUE(soon_pairs(2));
     pause_for_a_while(20ms, 80ms);
+    const std::uint64_t before = proxy().cut_short();
     proxy().cut_new_after(random().below(400));
-    proxy().cut_all();
-    pause_for_a_while(20ms, 100ms);
+    ASSERT_EQ(proxy().cut_all(), 2U);
+    EXPECT_TRUE(test::eventually([&] { return proxy().cut_short() > before; }))
+        << "it was not cut while it connected";
+    pause_for_a_while(0ms, 80ms);
     proxy().cut_no_more();
   }
   pause_for_a_while(2500ms, 2600ms);  // one pause of the backoff
-  const LoadReport report = finish(one);
-  expect_went_on(report);
+  expect_went_on(finish(one), most_of(count));
 }
 
 TEST_P(LaneTest, PeerThatAcceptsAndStaysSilentIsGivenUpInTime) {
@@ -100,6 +111,7 @@ TEST_P(LaneTest, PeerThatAcceptsAndStaysSilentIsGivenUpInTime) {
         const auto opened = engine.open_region(uri_by_proxy(), Rights::kAll);
         EXPECT_LE(Clock::now() - began, 200ms + kGrace) << "I3";
         if (fails_with(opened, Code::kTimedOut)) ++timed_out;
+        count_one(opened ? ok_status() : Status{opened.error()}, Clock::now() - began);
       }
     });
   for (std::thread& thread : threads) thread.join();
@@ -115,7 +127,7 @@ TEST_P(LaneTest, ClientsOfAServerThatHangsUpDoNotStorm) {
                                                     "adds=0", "fresh=1", "reads=1", "writes=0"}));
   proxy().cut_new_after(0);
   const std::uint64_t before = proxy().accepted();
-  proxy().cut_all();
+  ASSERT_EQ(proxy().cut_all(), 2 * clients);
   std::this_thread::sleep_for(3s);
   const std::uint64_t attempts = proxy().accepted() - before;
   proxy().cut_no_more();
@@ -123,7 +135,7 @@ TEST_P(LaneTest, ClientsOfAServerThatHangsUpDoNotStorm) {
   EXPECT_GE(attempts, 2 * clients);
   EXPECT_LE(attempts, 12 * clients);
   std::this_thread::sleep_for(2500ms);
-  for (LoadProcess* load : loads) expect_went_on(finish(*load));
+  for (LoadProcess* load : loads) expect_went_on(finish(*load), 1);
 }
 
 REMORA_FAULT(LaneTest);

@@ -37,6 +37,7 @@ class LoadRun {
   void work(const Opened& opened);
   void end_life(const Opened& opened);
   void look_around();
+  Status look_at_words(const Region& region);
   void watch();
   [[nodiscard]] bool time_over() const { return Clock::now() >= until_ || ledger_.stopped(); }
 
@@ -122,6 +123,7 @@ bool LoadRun::begin_life(const Opened& opened) {
     worker.new_life((options_.seed << 20U) + (std::uint64_t{report_.lives} << 40U) + 1);
   if (options_.fresh) return true;
   const auto submitted = Clock::now();
+  ledger_.begun(LoadKind::kWrite);
   const Status zeroed =
       opened.region.write_zeroes(ByteOffset{0}, kLoadWords * kLoadWordStride, options_.deadline);
   ledger_.ended(LoadKind::kWrite, zeroed, submitted);
@@ -159,7 +161,27 @@ void LoadRun::end_life(const Opened& opened) {
     std::this_thread::sleep_for(milliseconds{10});
 }
 
-/// Every block once more, in a session of its own that nothing disturbs.
+/// What they hold in the end, recorded: an atomic that was lost is seen where it was the last, too.
+/// Whoever makes none has no words.
+Status LoadRun::look_at_words(const Region& region) {
+  if (options_.swaps + options_.adds == 0) return ok_status();
+  for (std::uint64_t word = 0; word < kLoadWords; ++word) {
+    const std::uint64_t offset = word * kLoadWordStride;
+    AtomicRecord* const record = ledger_.page().begin(
+        ledger_.memory, offset, {.kind = WordOperation::Kind::kAdd},
+        static_cast<std::uint32_t>(options_.seed * 100 + workers_.size()), LoadPage::Room::kLast);
+    if (record == nullptr) return Error{Code::kLimitExceeded, "records for the last look"};
+    const auto submitted = Clock::now();
+    ledger_.begun(LoadKind::kAdd);
+    const auto found = region.fetch_add(ByteOffset{offset}, 0, options_.deadline);
+    ledger_.ended(LoadKind::kAdd, found ? ok_status() : Status{found.error()}, submitted);
+    if (!found) return found.error();
+    LoadPage::end(*record, Effect::kDone, *found);
+  }
+  return ok_status();
+}
+
+/// Every block and word once more, in a session of its own that nothing disturbs.
 void LoadRun::look_around() {
   const auto without = [this](std::string why) { report_.look_error = std::move(why); };
   auto session = engine_->connect(options_.uri);
@@ -170,6 +192,7 @@ void LoadRun::look_around() {
   if (region->info().incarnation != incarnation_) return without("the region is another one");
   for (LoadWorker& worker : workers_)
     if (const Status seen = worker.look(*region); !seen) return without(seen.error().message());
+  if (const Status seen = look_at_words(*region); !seen) return without(seen.error().message());
   report_.looked_around = true;
 }
 

@@ -4,6 +4,7 @@
 /// that each operation ends exactly once (I2) and no later than its deadline allows (I3), that no
 /// buffer changes after its operation has ended (I4), that failures are of the kinds they may be
 /// (I6), that the engine's metrics count each of them once (I9), and records its atomics (I10).
+/// When all has ended it reads every block once more and, where it has made atomics, every word.
 ///
 /// It goes on through faults: a session that has ended is followed by another one. Where the memory
 /// is new, what was written before is expected to be gone, and never to be answered for.
@@ -33,6 +34,8 @@ struct LoadOptions {
   std::chrono::milliseconds reconnect_for = std::chrono::seconds{30};
   /// In which parts operations are reads, writes, compare_swap and fetch_add.
   std::uint32_t reads = 4, writes = 4, swaps = 1, adds = 1;
+  /// Writes of a block are write, write_notify and write_zeroes, in turn.
+  bool varied = false;
   std::uint64_t rate = 20'000;    ///< most operations a second, of all workers
   std::uint64_t operations = 0;   ///< ends when so many have ended; 0: with its time only
   std::uint64_t first_block = 1;  ///< blocks before it are others'; the words are in block 0
@@ -74,7 +77,7 @@ struct LoadReport {
   std::uint64_t opened = 0, open_failures = 0;
   std::uint64_t interrupted = 0, resumed = 0, lost = 0, stale = 0, drained = 0;
   std::uint64_t longest_silence_ms = 0;  ///< in which no operation was ok
-  bool looked_around = false;            ///< every block was read once more at the end
+  bool looked_around = false;            ///< every block and word was read once more at the end
   std::string look_error{};              ///< what kept it from that
   std::uint64_t violations_total = 0;
   std::vector<std::string> violations{};  ///< the first of them

@@ -27,21 +27,28 @@ bool allowed(LoadKind kind, Code code) noexcept {
   }
 }
 
-constexpr std::array<const char*, 4> kKindNames{"read", "write", "compare_swap", "fetch_add"};
+constexpr std::array<const char*, kLoadKinds.size()> kKindNames{
+    "read", "write", "compare_swap", "fetch_add", "write_notify", "write_zeroes"};
+static_assert(kLoadKinds.size() <= LoadPage::kKinds);
 
 }  // namespace
+
+const char* to_string(LoadKind kind) noexcept { return kKindNames[static_cast<std::size_t>(kind)]; }
 
 LoadLedger::LoadLedger(const LoadOptions& options)
     : options_{options},
       page_{LoadPage::create(options.page, options.first_block + blocks_needed(options),
                              options.records)},
-      last_ok_ns_{0} {}
+      last_ok_ns_{0} {
+  page_.zeroes_each() = options.varied ? kZeroesEach : 0;
+}
 
 void LoadLedger::ended(LoadKind kind, const Status& status, Clock::time_point submitted) {
   const auto took = std::chrono::nanoseconds{Clock::now() - submitted};
   const std::chrono::nanoseconds over = took - options_.deadline;
   raise(longest_overrun_ns_, over.count());
-  const char* const name = kKindNames[static_cast<std::size_t>(kind)];
+  const char* const name = to_string(kind);
+  ++page_.kind(static_cast<std::size_t>(kind)).ended;
   if (over > kGrace + options_.paused)
     violation(std::string{"I3: a "} + name + " ended " + std::to_string(over.count() / 1'000'000) +
               " ms after its deadline");

@@ -18,7 +18,16 @@
 
 namespace remora::fault {
 
-enum class LoadKind : std::uint8_t { kRead, kWrite, kSwap, kAdd };
+enum class LoadKind : std::uint8_t { kRead, kWrite, kSwap, kAdd, kNotify, kZeroes };
+[[nodiscard]] const char* to_string(LoadKind kind) noexcept;
+/// All of them, for the cells of a LoadPage.
+inline constexpr std::array kLoadKinds{LoadKind::kRead, LoadKind::kWrite,  LoadKind::kSwap,
+                                       LoadKind::kAdd,  LoadKind::kNotify, LoadKind::kZeroes};
+
+/// In a varied load, of the writes of a block: each of so many is a write_zeroes, and each of so
+/// many that is none a write_notify.
+inline constexpr std::uint64_t kZeroesEach = 4;
+inline constexpr std::uint64_t kNotifyEach = 2;
 
 /// Thread-safe.
 class LoadLedger {
@@ -27,6 +36,8 @@ class LoadLedger {
 
   explicit LoadLedger(const LoadOptions& options);
 
+  /// An operation is about to be handed over.
+  void begun(LoadKind kind) noexcept { ++page_.kind(static_cast<std::size_t>(kind)).begun; }
   /// An operation has ended, with `status`. It was handed over at `submitted`.
   void ended(LoadKind kind, const Status& status, Clock::time_point submitted);
   void violation(const std::string& text);

@@ -37,7 +37,7 @@ void LoadWorker::new_life(std::uint64_t session) {
   models_.clear();
   last_seen_.fill(0);
   for (std::uint64_t i = 0; i < idle_blocks_.size(); ++i) {
-    models_.emplace_back(session, (first_ + i) * kLoadBlockBytes);
+    models_.emplace_back(session, (first_ + i) * kLoadBlockBytes, ledger_.page().zeroes_each());
     BlockCell& cell = ledger_.page().blocks()[first_ + i];
     cell.session = session;
     cell.issued = 0;
@@ -52,6 +52,7 @@ Status LoadWorker::take_over(const Region& region) {
     write_stamp(block, stamp);
     ledger_.page().blocks()[first_ + i].issued = stamp.sequence;
     const auto submitted = Clock::now();
+    ledger_.begun(LoadKind::kWrite);
     const Status written = region.write(ByteOffset{stamp.offset}, block, options_.deadline);
     ledger_.ended(LoadKind::kWrite, written, submitted);
     if (!written) {
@@ -68,6 +69,7 @@ Status LoadWorker::look(const Region& region) {
   std::vector<std::byte> block(kLoadBlockBytes);
   for (std::size_t i = 0; i < models_.size(); ++i) {
     const auto submitted = Clock::now();
+    ledger_.begun(LoadKind::kRead);
     const Status seen = region.read(ByteOffset{models_[i].offset()}, block, options_.deadline);
     ledger_.ended(LoadKind::kRead, seen, submitted);
     if (!seen) return seen;
@@ -175,6 +177,7 @@ bool LoadWorker::begin(std::size_t at) {
     if (kind == LoadKind::kWrite) {
       const Stamp stamp = models_[one.block].begin_write();
       one.sequence = stamp.sequence;
+      one.kind = kind_of_write(models_[one.block], stamp.sequence);
       write_stamp(buffer(one.buffer), stamp);
       ledger_.page().blocks()[first_ + one.block].issued = stamp.sequence;
     } else {
@@ -182,6 +185,7 @@ bool LoadWorker::begin(std::size_t at) {
     }
   }
   one.open = true;
+  ledger_.begun(one.kind);
   idle_operations_.erase(std::find(idle_operations_.begin(), idle_operations_.end(), at));
   return true;
 }
@@ -200,18 +204,41 @@ void LoadWorker::take(Queue& queue, std::size_t at) {
               : queue.read(ByteOffset{offset}, buffer(one.buffer), tag);
       break;
     case LoadKind::kWrite:
-      taken = registered_
-                  ? queue.write(ByteOffset{offset},
-                                Source{*registered_, one.buffer * kLoadBlockBytes, kLoadBlockBytes},
-                                tag)
-                  : queue.write(ByteOffset{offset}, buffer(one.buffer), tag);
-      break;
+    case LoadKind::kNotify:
+    case LoadKind::kZeroes: taken = take_write(queue, one, tag); break;
     case LoadKind::kSwap:
       taken = queue.compare_swap(ByteOffset{one.word}, one.expected, one.sequence, tag);
       break;
     case LoadKind::kAdd: taken = queue.fetch_add(ByteOffset{one.word}, one.expected, tag); break;
   }
   if (!taken) ledger_.violation("a queue that is not full did not take an operation");
+}
+
+LoadKind LoadWorker::kind_of_write(const BlockModel& model, std::uint64_t sequence) const {
+  if (!options_.varied) return LoadKind::kWrite;
+  if (model.is_zeroes(sequence)) return LoadKind::kZeroes;
+  return model.turn(sequence) % kNotifyEach == 0 ? LoadKind::kNotify : LoadKind::kWrite;
+}
+
+Ticket LoadWorker::take_write(Queue& queue, const Operation& one, std::uint64_t tag) {
+  const ByteOffset to{models_[one.block].offset()};
+  if (one.kind == LoadKind::kZeroes) return queue.write_zeroes(to, kLoadBlockBytes, tag);
+  const Source from = registered_
+                          ? Source{*registered_, one.buffer * kLoadBlockBytes, kLoadBlockBytes}
+                          : Source{buffer(one.buffer)};
+  if (one.kind == LoadKind::kWrite) return queue.write(to, from, tag);
+  return queue.write_notify(to, from, static_cast<std::uint32_t>(one.sequence), tag);
+}
+
+Status LoadWorker::carry_out_write(const Region& region, const Operation& one) {
+  const ByteOffset to{models_[one.block].offset()};
+  switch (one.kind) {
+    case LoadKind::kZeroes: return region.write_zeroes(to, kLoadBlockBytes, options_.deadline);
+    case LoadKind::kNotify:
+      return region.write_notify(to, buffer(one.buffer), static_cast<std::uint32_t>(one.sequence),
+                                 options_.deadline);
+    default: return region.write(to, buffer(one.buffer), options_.deadline);
+  }
 }
 
 void LoadWorker::complete(const Completion& completion) {
@@ -235,9 +262,10 @@ void LoadWorker::carry_out(const Region& region) {
     case LoadKind::kRead:
       return finish(one, region.read(ByteOffset{offset}, buffer(one.buffer), options_.deadline), 0);
     case LoadKind::kWrite:
-      return finish(one, region.write(ByteOffset{offset}, buffer(one.buffer), options_.deadline),
-                    0);
-    default: break;
+    case LoadKind::kNotify:
+    case LoadKind::kZeroes: return finish(one, carry_out_write(region, one), 0);
+    case LoadKind::kSwap:
+    case LoadKind::kAdd: break;
   }
   const auto found = one.kind == LoadKind::kAdd
                          ? region.fetch_add(ByteOffset{one.word}, one.expected, options_.deadline)

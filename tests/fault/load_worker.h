@@ -71,6 +71,9 @@ class LoadWorker {
   /// A new operation in place `at` of the table; false: there is nothing to do just now.
   bool begin(std::size_t at);
   void take(Queue& queue, std::size_t at);
+  Ticket take_write(Queue& queue, const Operation& one, std::uint64_t tag);
+  Status carry_out_write(const Region& region, const Operation& one);
+  [[nodiscard]] LoadKind kind_of_write(const BlockModel& model, std::uint64_t sequence) const;
   void complete(const Completion& completion);
   void carry_out(const Region& region);
   void finish(Operation& operation, const Status& status, std::uint64_t old_value);

@@ -23,6 +23,7 @@
 #include <remora/metrics/registry.h>
 #include <remora/remora.h>
 
+#include "support/log.h"
 #include "support/resources.h"
 #include "support/server.h"
 
@@ -73,9 +74,10 @@ config::ServerConfig config_of(const HelperArguments& arguments) {
   options.lease = duration_of(arguments, "lease", options.lease);
   options.keep = duration_of(arguments, "keep", options.keep);
   config::ServerConfig made = test::server_config(transport, options);
+  if (arguments.number("shm_too") != 0 && transport != TransportKind::kShm)
+    made.transports.shm = config::Availability::kAuto;
   made.limits.handshake_timeout = duration_of(arguments, "handshake", std::chrono::seconds{5});
   made.limits.revoke_grace = duration_of(arguments, "grace", std::chrono::seconds{1});
-  if (!arguments.text("log").empty()) made.log.level = config::LogLevel::kDebug;
   for (std::uint64_t i = 0; i < arguments.number("regions", 1); ++i) {
     config::RegionConfig region;
     region.name = "t" + std::to_string(i);
@@ -139,10 +141,12 @@ std::string notices(std::istringstream& words, const std::string& verb) {
   return "ok";
 }
 
-/// What the kernel does not say whose it is: windows. By the server's own count; without rdma none.
+/// What the kernel does not say whose it is: windows, by the server's own count (without rdma
+/// none); and what it still counts of regions that are gone.
 std::string counts_of(Server& server) {
   std::string text;
-  for (const char* const name : {"remora_server_registrations", "remora_server_windows"})
+  for (const char* const name :
+       {"remora_server_registrations", "remora_server_windows", "remora_server_zombie_bytes"})
     if (const auto sum = server.registry().sum(name, {}))
       text += std::string{name} + ": " + std::to_string(static_cast<std::uint64_t>(*sum)) + "; ";
   return text;
@@ -155,6 +159,16 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
   words >> verb;
   if (verb == "limit") return limit(words);
   if (verb == "clock") return std::to_string(std::time(nullptr));
+  if (verb == "lapsed") {
+    const auto sum =
+        server.registry().sum("remora_server_sessions_ended_total", {{"reason", "lapsed"}});
+    return sum ? std::to_string(static_cast<std::uint64_t>(*sum)) : "no such series";
+  }
+  if (verb == "unwritten") {
+    const bool failed = std::ferror(stderr) != 0;
+    std::clearerr(stderr);
+    return failed ? "1" : "0";
+  }
   if (verb == "heap") return std::to_string(::mallinfo2().uordblks);
   words >> name;
   if (verb == "notices") return notices(words, name);
@@ -172,10 +186,11 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
   Status done;
   if (verb == "remove") {
     done = server.remove_region(name, Removal::kNow);
-  } else if (verb == "create") {
-    const auto made = server.create_region({.name = name,
-                                            .size_bytes = kRegionBytes,
-                                            .shm = transport_of(arguments) == TransportKind::kShm});
+  } else if (verb == "create" || verb == "create-shm") {
+    const auto made = server.create_region(
+        {.name = name,
+         .size_bytes = kRegionBytes,
+         .shm = verb == "create-shm" || transport_of(arguments) == TransportKind::kShm});
     if (!made) done = made.error();
   } else {
     return "unknown line";
@@ -246,6 +261,59 @@ int fault_pinner(const HelperArguments& arguments) {
   return 0;
 }
 
+int fault_poor(const HelperArguments& arguments) {
+  // What is large is mapped anew each time, and found neither in what was let go of nor in the
+  // address space that malloc sets aside for each thread.
+  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
+  ::mallopt(M_ARENA_MAX, 1);
+  EngineOptions options;
+  options.reconnect_for = std::chrono::seconds{0};
+  const std::string uri = arguments.text("uri");
+  const Engine engine = Engine::open(options).value();
+  const Region region = engine.open_region(uri, Rights::kAll).value();
+  std::vector<std::byte> bytes(1U << 20U);
+  test::say("ready");
+  while (const auto line = test::hear()) {
+    std::istringstream words{*line};
+    std::string verb;
+    std::int64_t more = 0;
+    words >> verb >> more;
+    Status done;
+    const auto note = [&done](const auto& made) {
+      if (!made) done = made.error();
+    };
+    if (verb == "limit") {
+      test::say(set_limit("as", more) ? "ok" : "setrlimit failed");
+      continue;
+    }
+    try {
+      if (verb == "slots") {
+        note(engine.allocate_slots(64, 1U << 20U));
+      } else if (verb == "queue") {
+        note(region.queue({.depth = 1U << 16U}));
+      } else if (verb == "connect") {
+        if (const auto other = Engine::open(options); other)
+          note(other->open_region(uri, Rights::kAll));
+        else
+          note(other);
+      } else if (verb == "open") {
+        note(engine.open_region(arguments.text("other"), Rights::kAll));
+      } else if (verb == "work") {
+        const auto memory = engine.register_memory(bytes);
+        done = memory ? region.write(ByteOffset{0}, Source{*memory, 0, bytes.size()})
+                      : Status{memory.error()};
+        if (done) done = region.read(ByteOffset{0}, bytes);
+        if (done) note(region.fetch_add(ByteOffset{0}, 1));
+      }
+    } catch (const std::exception& thrown) {
+      test::say(std::string{"thrown: "} + thrown.what());
+      continue;
+    }
+    test::say(done ? "ok" : in_one_line(done.error().message()));
+  }
+  return 0;
+}
+
 std::string faketime_library() {
   glob_t found{};
   std::string path;
@@ -260,6 +328,8 @@ int fault_server(const HelperArguments& arguments) {
     const int file = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
     if (file < 0 || ::dup2(file, STDERR_FILENO) < 0) return 4;
     ::close(file);
+    // Of the configuration a program takes the level, not the library.
+    log::logger().set_level(spdlog::level::debug);
   }
   if (arguments.number("unprivileged") != 0 && !give_up_ipc_lock()) return 4;
   auto server = Server::start(config_of(arguments));
@@ -293,6 +363,7 @@ int fault_load(const HelperArguments& arguments) {
   number("writes", options.writes);
   number("swaps", options.swaps);
   number("adds", options.adds);
+  options.varied = arguments.number("varied") != 0;
   options.first_block = arguments.number("first", options.first_block);
   options.rate = arguments.number("rate", options.rate);
   options.records = arguments.number("records", options.records);
@@ -341,6 +412,7 @@ FaultServer::FaultServer(TransportKind transport, const FaultServerOptions& opti
              "keep=" + std::to_string(options.keep.count()),
              "handshake=" + std::to_string(options.handshake.count()),
              "grace=" + std::to_string(options.grace.count()), "log=" + options.log,
+             std::string{"shm_too="} + (options.shm_too ? "1" : "0"),
              std::string{"unprivileged="} + (options.unprivileged ? "1" : "0"),
              "notices=" + options.notices}};
         for (const char* name : {"LD_PRELOAD", "FAKETIME_TIMESTAMP_FILE", "FAKETIME_NO_CACHE",

@@ -32,6 +32,7 @@ struct FaultServerOptions {
   std::string faketime{};  ///< a file that libfaketime reads the time from; empty: the real one
   /// RLIMIT_MEMLOCK holds for it: it has no CAP_IPC_LOCK.
   bool unprivileged = false;
+  bool shm_too = false;   ///< it offers shm, too, where it can
   std::string notices{};  ///< a region whose notices are handled; see `notices` below
 };
 
@@ -41,9 +42,12 @@ struct FaultServerOptions {
 /// |------|--------|
 /// | `counts` | what it holds of the system: descriptors, threads, mappings, pinned memory |
 /// | `status` | "sessions N grants N regions N freeing N" |
+/// | `lapsed` | sessions whose clients were not heard of for the lease |
+/// | `unwritten` | "1" where a line of the log could not be written since it was asked, else "0" |
 /// | `heap` | bytes in live allocations |
 /// | `clock` | the time of day, in seconds |
 /// | `remove NAME`, `create NAME` | "ok", or the error: a region of kRegionBytes, at once |
+/// | `create-shm NAME` | the same: a region with memory of its own, also where shm is off |
 /// | `limit RESOURCE NUMBER` | "ok": soft RLIMIT_NOFILE, RLIMIT_AS or RLIMIT_MEMLOCK of what it
 /// has plus NUMBER; -1: the hard one |
 /// | `notices hold`, `notices go` | "ok": whoever handles notices stands still, or takes them |
@@ -55,6 +59,9 @@ int fault_server(const test::HelperArguments& arguments);
 /// Helper "load": run_load() by `key=value`; says "ready", at its end the report. A line of its
 /// parent ends it early. What it holds afterwards is compared with what it held before (I8).
 int fault_load(const test::HelperArguments& arguments);
+
+/// Helper "poor": a client that runs out of address space; see limits_test.cc.
+int fault_poor(const test::HelperArguments& arguments);
 
 /// Helper "pinner": a client without CAP_IPC_LOCK that opens `uri`; see memlock_test.cc.
 int fault_pinner(const test::HelperArguments& arguments);

@@ -56,10 +56,12 @@ void TcpProxy::reset(Pair& pair) noexcept {
     }
 }
 
-void TcpProxy::cut_all() {
+std::size_t TcpProxy::cut_all() {
   const std::lock_guard lock{mutex_};
+  const std::size_t count = pairs_.size();
   for (Pair& pair : pairs_) reset(pair);
   pairs_.clear();
+  return count;
 }
 
 void TcpProxy::cut_no_more() {
@@ -84,7 +86,10 @@ void TcpProxy::take_newcomer() {
   ++accepted_;
   pair.silent = silent_;
   pair.left = cut_after_;
-  if (pair.left == 0) return reset(pair);
+  if (pair.left == 0) {
+    ++cut_short_;
+    return reset(pair);
+  }
   if (!pair.silent) {
     pair.target = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in address = loopback(target_);
@@ -99,7 +104,7 @@ void TcpProxy::take_newcomer() {
 }
 
 /// False: it is to be cut. Blocks where the receiver does not read, which its peer then feels too.
-bool TcpProxy::relay(int from, int to, Pair& pair, std::uint64_t most) const {
+bool TcpProxy::relay(int from, int to, Pair& pair, std::uint64_t most) {
   std::array<char, 65536> buffer{};
   const ssize_t got =
       ::recv(from, buffer.data(), std::min<std::uint64_t>(most, buffer.size()), MSG_DONTWAIT);
@@ -115,7 +120,9 @@ bool TcpProxy::relay(int from, int to, Pair& pair, std::uint64_t most) const {
     pollfd writable{to, POLLOUT, 0};
     if (errno != EAGAIN || over_ || ::poll(&writable, 1, 2000) <= 0) return false;
   }
-  if (pair.left != kNever) pair.left -= count;
+  if (pair.left == kNever) return true;
+  pair.left -= count;
+  if (pair.left == 0) ++cut_short_;
   return pair.left != 0;
 }
 

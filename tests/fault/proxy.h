@@ -22,13 +22,15 @@ class TcpProxy {
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   /// Connections that were accepted so far.
   [[nodiscard]] std::uint64_t accepted() const noexcept { return accepted_; }
+  /// Of these, such as were reset when they had carried what cut_new_after() said.
+  [[nodiscard]] std::uint64_t cut_short() const noexcept { return cut_short_; }
   /// Connections that go through it now.
   [[nodiscard]] std::size_t pairs() const {
     const std::lock_guard lock{mutex_};
     return pairs_.size();
   }
-  /// Resets every connection, both ways.
-  void cut_all();
+  /// Resets every connection, both ways. How many there were.
+  std::size_t cut_all();
   /// Resets one of them, the `which`th modulo their number. False: there is none.
   bool cut_one(std::uint64_t which);
   /// New connections are reset when they have carried so many bytes, either way; 0: at once.
@@ -51,13 +53,14 @@ class TcpProxy {
 
   void serve();
   void take_newcomer();
-  bool relay(int from, int to, Pair& pair, std::uint64_t most) const;
+  bool relay(int from, int to, Pair& pair, std::uint64_t most);
   static void reset(Pair& pair) noexcept;
 
   int listener_ = -1;
   std::uint16_t port_ = 0;
   std::uint16_t target_;
   std::atomic<std::uint64_t> accepted_{0};
+  std::atomic<std::uint64_t> cut_short_{0};
   std::atomic<std::uint64_t> cut_after_{kNever};
   std::atomic<std::uint64_t> slow_{0};
   std::atomic<bool> silent_{false};

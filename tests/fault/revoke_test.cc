@@ -25,7 +25,7 @@ class RevokeTest : public FaultTest {
 TEST_P(RevokeTest, FencedWithOperationsInFlight) {
   LoadProcess& fenced = start_load("t0", {"fresh=1"});
   LoadProcess& neighbour = start_neighbour();
-  const std::uint64_t count = rounds(20, 200);
+  const std::uint64_t count = exactly_rounds(20, 200);
   {
     const Engine engine = plain_engine();
     std::uint64_t epoch = 0;
@@ -48,7 +48,7 @@ TEST_P(RevokeTest, FencedWithOperationsInFlight) {
 TEST_P(RevokeTest, RemovedAtOnceWithOperationsInFlight) {
   LoadProcess& load = start_load("t0", {"fresh=1"});
   LoadProcess& neighbour = start_neighbour();
-  const std::uint64_t count = rounds(20, 200);
+  const std::uint64_t count = exactly_rounds(20, 200);
   for (std::uint64_t round = 0; round < count; ++round) {
     pause_for_a_while(20ms, 150ms);
     ASSERT_EQ(server().ask("remove t0"), "ok");
@@ -74,7 +74,7 @@ TEST_P(RevokeTest, ResizedWithOperationsInFlight) {
   constexpr std::uint64_t kRestBytes = kRegionBytes - kSmall;
   LoadProcess& load = start_load("t0", {"fresh=1"});
   LoadProcess& neighbour = start_neighbour();
-  const std::uint64_t count = rounds(20, 200);
+  const std::uint64_t count = exactly_rounds(20, 200);
   {
     const Engine engine = plain_engine();
     const Session session = engine.connect(uri("")).value();

@@ -84,8 +84,12 @@ std::string_view to_string(BlockVerdict verdict) noexcept {
 }
 
 BlockModel::BlockModel(std::uint64_t session, std::uint64_t offset, std::uint64_t acknowledged,
-                       std::uint64_t issued)
-    : session_{session}, offset_{offset}, issued_{issued}, acknowledged_{acknowledged} {
+                       std::uint64_t issued, std::uint64_t zeroes_each)
+    : session_{session},
+      offset_{offset},
+      zeroes_each_{zeroes_each},
+      issued_{issued},
+      acknowledged_{acknowledged} {
   for (std::uint64_t sequence = acknowledged + 1; sequence <= issued; ++sequence)
     uncertain_.push_back(sequence);
 }
@@ -102,16 +106,26 @@ BlockVerdict BlockModel::check(std::span<const std::byte> block) {
 }
 
 BlockVerdict BlockModel::check_whole(const Stamp& found) {
-  const bool unwritten = found.sequence == 0;
-  if (!unwritten && (found.session != session_ || found.offset != offset_))
+  const bool zeroes = found.sequence == 0;
+  if (!zeroes && (found.session != session_ || found.offset != offset_))
     return BlockVerdict::kForeign;
-  if (found.sequence < acknowledged_) return BlockVerdict::kLost;
-  if (found.sequence < seen_) return BlockVerdict::kStale;
-  if (found.sequence == base()) return BlockVerdict::kIntact;
-  if (std::find(uncertain_.begin(), uncertain_.end(), found.sequence) == uncertain_.end())
+  const std::uint64_t sequence = zeroes ? sequence_of_zeroes() : found.sequence;
+  if (sequence < acknowledged_) return BlockVerdict::kLost;
+  if (sequence < seen_) return BlockVerdict::kStale;
+  if (sequence == base()) return BlockVerdict::kIntact;
+  if ((!zeroes && is_zeroes(sequence)) ||
+      std::find(uncertain_.begin(), uncertain_.end(), sequence) == uncertain_.end())
     return BlockVerdict::kGhost;
-  seen_ = found.sequence;
+  seen_ = sequence;
   return BlockVerdict::kIntact;
+}
+
+/// Of the writes of zeroes the oldest that may stand there; 0: none may.
+std::uint64_t BlockModel::sequence_of_zeroes() const noexcept {
+  if (is_zeroes(base())) return base();
+  for (const std::uint64_t sequence : uncertain_)
+    if (sequence > base() && is_zeroes(sequence)) return sequence;
+  return 0;
 }
 
 /// Each byte is that of the newest known write, or of one that may have been cut off after it.
@@ -119,7 +133,7 @@ bool BlockModel::mixture(std::span<const std::byte> block) const {
   std::vector<bool> explained(block.size(), false);
   std::vector<std::byte> candidate(block.size());
   const auto explain = [&](std::uint64_t sequence) {
-    if (sequence == 0)
+    if (is_zeroes(sequence))
       std::fill(candidate.begin(), candidate.end(), std::byte{0});
     else
       write_stamp(candidate, {session_, sequence, offset_});

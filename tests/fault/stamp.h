@@ -13,7 +13,7 @@
 /// | 36 … 39 | CRC32C of the block with these four bytes zero |
 /// | 40 …    | pattern made from session, sequence and offset |
 ///
-/// A block of zeroes is one that nobody has written: sequence 0.
+/// A block of zeroes is one that nobody has written, sequence 0, or that was written with zeroes.
 
 #include <cstddef>
 #include <cstdint>
@@ -50,12 +50,13 @@ enum class BlockVerdict : std::uint8_t {
 /// block is in flight at a time. Values, nothing borrowed; one thread at a time.
 class BlockModel {
  public:
-  /// A block of `session` at `offset` that is all zero.
-  BlockModel(std::uint64_t session, std::uint64_t offset) noexcept
-      : session_{session}, offset_{offset} {}
+  /// A block of `session` at `offset` that is all zero. `zeroes_each`: writes whose turn() is a
+  /// multiple of it write zeroes instead of their stamp; 0: none.
+  BlockModel(std::uint64_t session, std::uint64_t offset, std::uint64_t zeroes_each = 0) noexcept
+      : session_{session}, offset_{offset}, zeroes_each_{zeroes_each} {}
   /// One whose writer has died: acknowledged up to one sequence number, tried up to another.
   BlockModel(std::uint64_t session, std::uint64_t offset, std::uint64_t acknowledged,
-             std::uint64_t issued);
+             std::uint64_t issued, std::uint64_t zeroes_each = 0);
 
   /// The stamp of the write that is made next.
   Stamp begin_write() noexcept { return {session_, ++issued_, offset_}; }
@@ -63,6 +64,15 @@ class BlockModel {
   /// Its effect cannot be known: whole, in part, or none.
   void indeterminate(std::uint64_t sequence) { uncertain_.push_back(sequence); }
 
+  /// Whether the write of that number is one of zeroes.
+  [[nodiscard]] bool is_zeroes(std::uint64_t sequence) const noexcept {
+    return sequence == 0 || (zeroes_each_ != 0 && turn(sequence) % zeroes_each_ == 0);
+  }
+  /// What counts the writes of a block, from another number in the next one: kinds that take turns
+  /// are all there from the first write of each block on.
+  [[nodiscard]] std::uint64_t turn(std::uint64_t sequence) const noexcept {
+    return sequence + offset_ / 4096;
+  }
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
   [[nodiscard]] std::uint64_t issued() const noexcept { return issued_; }
   [[nodiscard]] std::uint64_t acknowledged() const noexcept { return acknowledged_; }
@@ -78,9 +88,11 @@ class BlockModel {
   }
   [[nodiscard]] bool mixture(std::span<const std::byte> block) const;
   BlockVerdict check_whole(const Stamp& found);
+  [[nodiscard]] std::uint64_t sequence_of_zeroes() const noexcept;
 
   std::uint64_t session_;
   std::uint64_t offset_;
+  std::uint64_t zeroes_each_ = 0;
   std::uint64_t issued_ = 0;
   std::uint64_t acknowledged_ = 0;
   std::uint64_t seen_ = 0;

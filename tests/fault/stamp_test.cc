@@ -99,5 +99,28 @@ TEST_F(StampTest, OfADeadWriterEverythingTriedMayBeThereAndNothingElse) {
   EXPECT_EQ(dead.check(block_of(7)), BlockVerdict::kGhost);
 }
 
+/// The third write is one of zeroes, and not the fourth.
+TEST_F(StampTest, ZeroesThatWereWrittenAreIntactAndNoOthers) {
+  const std::vector<std::byte> zeroes(4096);
+  BlockModel model{7, kOffset, std::uint64_t{5}};
+  ASSERT_TRUE(model.is_zeroes(3));
+  for (int i = 0; i < 2; ++i) model.acknowledged(model.begin_write().sequence);
+  EXPECT_EQ(model.check(zeroes), BlockVerdict::kLost) << "of before";
+  model.indeterminate(model.begin_write().sequence);
+  EXPECT_EQ(model.check(block_of(2)), BlockVerdict::kIntact);
+  EXPECT_EQ(model.check(block_of(3)), BlockVerdict::kGhost) << "it wrote no stamp";
+  std::vector<std::byte> half = block_of(2);
+  std::fill(half.begin(), half.begin() + 2048, std::byte{0});
+  EXPECT_EQ(model.check(half), BlockVerdict::kIntact) << "cut off";
+  EXPECT_EQ(model.check(zeroes), BlockVerdict::kIntact);
+  EXPECT_EQ(model.check(block_of(2)), BlockVerdict::kStale) << "they had landed";
+  model.acknowledged(3);
+  EXPECT_EQ(model.check(zeroes), BlockVerdict::kIntact);
+  EXPECT_EQ(model.check(half), BlockVerdict::kTorn);
+  model.acknowledged(model.begin_write().sequence);
+  EXPECT_EQ(model.check(zeroes), BlockVerdict::kLost) << "written over";
+  EXPECT_EQ(model.check(block_of(4)), BlockVerdict::kIntact);
+}
+
 }  // namespace
 }  // namespace remora::fault

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <remora/engine/server.h>
+#include <remora/metrics/registry.h>
 
 #include "support/transport.h"
 
@@ -68,7 +69,12 @@ int serve(const HelperArguments& arguments) {
 
   const bool deaf = arguments.text("stdin") == "ignore";
   std::array<pollfd, 2> wanted{{{signals, POLLIN, 0}, {deaf ? -1 : STDIN_FILENO, POLLIN, 0}}};
-  while (::poll(wanted.data(), wanted.size(), -1) < 0) {
+  for (;;) {
+    if (::poll(wanted.data(), wanted.size(), -1) < 0) continue;
+    if (wanted[0].revents != 0 || !hear()) break;  // it is asked one thing at a time
+    const auto sum =
+        server->registry().sum("remora_server_sessions_ended_total", {{"reason", "lapsed"}});
+    say(sum ? std::to_string(static_cast<std::uint64_t>(*sum)) : "-1");
   }
   server->stop();
   ::close(signals);
@@ -91,6 +97,11 @@ ServerProcess::ServerProcess(TransportKind transport, const ServerOptions& optio
 
 void ServerProcess::pause() const { child_.pause(); }
 void ServerProcess::resume() const { child_.send_signal(SIGCONT); }
+
+int ServerProcess::lapsed() {
+  child_.write_line("lapsed");
+  return std::stoi(child_.read_line().value_or("-1"));
+}
 
 int ServerProcess::stop() {
   child_.close_input();

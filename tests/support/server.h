@@ -32,7 +32,8 @@ struct ServerOptions {
 config::ServerConfig server_config(TransportKind transport, const ServerOptions& options = {});
 
 /// Helper "server": serves until its stdin ends or SIGTERM comes, then stops cleanly. Says
-/// "listening PORT" first. Keys: transport, address, pool, piece, lease, keep, port;
+/// "listening PORT" first, and at a line "lapsed" how many sessions have ended because nothing was
+/// heard of their clients for the lease. Keys: transport, address, pool, piece, lease, keep, port;
 /// stdin=ignore.
 int serve(const HelperArguments& arguments);
 
@@ -47,6 +48,9 @@ class ServerProcess {
   /// SIGSTOP and SIGCONT.
   void pause() const;
   void resume() const;
+  /// Sessions that have ended because nothing was heard of their clients for the lease; -1: no
+  /// answer.
+  int lapsed();
   /// Asks it to stop; its exit status, or -1 where it does not end.
   int stop();
 
