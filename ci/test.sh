@@ -19,13 +19,13 @@ dev        |1500|  |build dev with every public header alone; native tests
 soak       | 300|  |a random fault every 10 s under load: a minute over tcp, one over shm
 quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 600|  |install, move the prefix, build outside projects against it
-vm         |2700|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
+vm         |4200|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
 asan       |2400|  |build asan-ubsan; native tests
 tsan       |1200|  |build and run the tests of metrics, engine, conformance and some faults (shm, tcp) under ThreadSanitizer
 fuzz       | 900|  |build fuzz; every fuzzer over its corpus, then 30 s each, two at a time
 tidy       |1800|  |clang-tidy-14 on the sources of the product
 tidy-tests |2400|f |clang-tidy-14 on the sources of the tests
-vm-long    |3600|f |what the guests are spared in vm: slow tests, ci/vm's faults, all of conformance in two
+vm-long    |5400|f |what the guests are spared in vm: slow tests, ci/vm's faults, all of conformance in two
 vm-asan    |3600|f |rxe tests in the guest with AddressSanitizer
 vm-repeat  |7200|f |rxe tests in the guest, three times over; two guests, three times over
 docker     |3600|f |the images built without a registry, and run in the guest by podman
@@ -33,9 +33,8 @@ fresh      |5400|f |ci/quickstart.sh and ci/test.sh in a new Debian root
 "
 # Suites that the `vm` stage repeats between two hosts: what wires, orders, locks and refuses.
 two_hosts_suites='*/ErrorTest.*:*/FenceTest.*:*/LanesTest.*:*/LifecycleTest.*:*/LockTest.*:*/QueueTest.*'
-# And the faults between two hosts that it tries; `vm-long` and ci/soak.sh try all.
-link_faults_rdma='@(loss-1|corrupt*|client-kill|server-*|kill)' lane_faults='lane-error-?(raw-)client'
-link_faults_tcp='@(loss-5|reorder*|partition-1)'
+# Of the faults between two hosts those that `vm` leaves to `vm-long` and ci/soak.sh, for their minutes.
+faults_left='lane-error-server|lane-error-raw-server|lock-holder|one-way-*|loss-0.1|loss-5|duplicate*'
 # Test folders built and run under ThreadSanitizer, and of one of them which tests: those that break
 # most in the shortest time. All of them by hand, as tests/fault/README.md says.
 tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance tests/fault)
@@ -185,27 +184,21 @@ vm_ctest() {
 # vm_hosts quick|all: what wants client and server on two hosts, which run the same command and learn
 # from their environment which one they are (ci/vm/README.md), and faults of the link between them.
 vm_hosts() {
-  local suites=() rdma='!(lane-error*|client-kill|server-*)' lanes='lane-error*' tcp=() status=0
+  local suites=() faults='*' status=0
   if [[ $1 == quick ]]; then
-    suites=("--gtest_filter=$two_hosts_suites") rdma=$link_faults_rdma lanes=$lane_faults
-    tcp=(--only "$link_faults_tcp")
+    suites=("--gtest_filter=$two_hosts_suites") faults="!($faults_left)"
   fi
   vm_pair "two guests: verbs" "$root/build/dev/tests/rxe/rxe_verbs" '--gtest_filter=*TwoGuests*' ||
     status=1
   vm_pair "two guests: conformance" "$root/tests/conformance/two_guests.sh" "$root/build/dev" \
     "${suites[@]}" || status=1
-  vm_pair "two guests: fault" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" \
-    --only "$rdma" || status=1
-  vm_pair "two guests: lanes" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" \
-    --only "$lanes" || status=1
-  if [[ $1 == all ]]; then
-    vm_pair "two guests: processes" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" \
-      --only '@(client-kill|server-*)' || status=1
-    vm_pair "two guests: client gone" "$root/tests/fault/client_host_faults.sh" \
-      "$root/build/dev" || status=1
-  fi
-  vm_verdicts "two namespaces: fault" --timeout 900 -- "$root/tests/fault/netns_faults.sh" \
-    "$root/build/dev" "${tcp[@]}" || status=1
+  # In one pair of guests: each boots as long as some of the faults take.
+  vm_verdicts "two guests: fault" --guests 2 --memory 2G --timeout 2400 -- \
+    "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" --only "$faults" || status=1
+  vm_pair "two guests: client gone" "$root/tests/fault/client_host_faults.sh" "$root/build/dev" ||
+    status=1
+  vm_verdicts "two namespaces: fault" --timeout 1200 -- "$root/tests/fault/netns_faults.sh" \
+    "$root/build/dev" || status=1
   return "$status"
 }
 

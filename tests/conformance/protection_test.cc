@@ -375,7 +375,7 @@ TEST_P(ProtectionTest, ForeignInvalidationTakesNoGrant) {
   if (GetParam() != TransportKind::kRdma) GTEST_SKIP() << "only a NIC has such a message";
   RawSession owner{address_, GetParam()};
   const RawSession::Grant target = owner.open("target", Rights::kAll);
-  FaultLine line{.rounds = long_rounds() ? 200U : 20U};
+  FaultLine line{.rounds = long_rounds() ? 1000U : 100U};
   for (std::uint64_t i = 0; i < line.rounds; ++i) {
     RawSession attacker{address_, GetParam()};
     const Deadline deadline = Clock::now() + std::chrono::seconds{20};

@@ -46,6 +46,7 @@ start_server
 start_load partition-1 300 0 --rate 200 --depth 16
 loads_say 'under way' 60
 baseline=$(rdma resource show) sessions_before=$(sessions) grants_before=$(held remora_server_grants)
+holds_before=$(server_holds_settled "$server" http://127.0.0.1:9471)
 vm-signal neighbour.counted
 vm-wait client.under.way 180
 test_name=client-kill broken=0 extra=''
@@ -67,6 +68,8 @@ took=$(($(milliseconds) - began))
 if [[ $(rdma resource show) != "$baseline" ]]; then
   wrong "the server's device objects were $baseline and are $(rdma resource show)"
 fi
+await 10 "$holds_before" server_holds "$server" http://127.0.0.1:9471 ||
+  wrong "I8: the server held $holds_before and now holds $found"
 ((took <= 25000)) || wrong "that took $took ms"
 kill -TERM "${load_pids[@]}" 2>/dev/null || true
 end_loads

@@ -89,6 +89,7 @@ lane_error_test() {
 
 lane_error_verdict() {
   local verdict='[       OK ]'
+  expect_host_as_before
   tests=$((tests + 1))
   if ((broken)); then
     verdict='[  FAILED  ]' failures=$((failures + 1))

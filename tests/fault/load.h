@@ -18,6 +18,8 @@
 
 namespace remora::fault {
 
+class StallWatch;
+
 /// Time that an operation may take beyond its deadline.
 inline constexpr std::chrono::seconds kGrace{2};
 
@@ -49,6 +51,9 @@ struct LoadOptions {
   std::uint64_t records = 200'000;  ///< most atomics
   /// How long this process itself is made to stand still, at most: added to what I3 allows.
   std::chrono::milliseconds paused{0};
+  /// What this process was not run, by accident: an operation is late only by what is left without
+  /// it (I3). Must outlive the load; null: none of it is excused.
+  const StallWatch* stalls = nullptr;
   std::string client{"fault-load"};
   /// Called when the last operation has ended, before every block is read once more: what has been
   /// broken may be mended then.
@@ -71,7 +76,8 @@ struct LoadReport {
   std::map<std::string, std::uint64_t> failed{};  ///< by the code's text
   std::uint64_t longest_verdict_ms = 0;           ///< from submission to the end of one that failed
   std::uint64_t longest_overrun_ms = 0;           ///< beyond an operation's deadline
-  std::uint64_t atomics = 0;                      ///< recorded
+  std::uint64_t excused = 0;  ///< late only while this process was not run; not in json()
+  std::uint64_t atomics = 0;  ///< recorded
   std::uint64_t blocks_checked = 0;
   std::uint64_t lives = 0;  ///< of the memory
   std::uint64_t opened = 0, open_failures = 0;

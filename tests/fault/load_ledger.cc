@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "stall_watch.h"
+
 namespace remora::fault {
 namespace {
 
@@ -49,9 +51,16 @@ void LoadLedger::ended(LoadKind kind, const Status& status, Clock::time_point su
   raise(longest_overrun_ns_, over.count());
   const char* const name = to_string(kind);
   ++page_.kind(static_cast<std::size_t>(kind)).ended;
-  if (over > kGrace + options_.paused)
-    violation(std::string{"I3: a "} + name + " ended " + std::to_string(over.count() / 1'000'000) +
-              " ms after its deadline");
+  if (over > kGrace + options_.paused) {
+    const auto still = stood_still(submitted);
+    if (over - still > kGrace + options_.paused)
+      violation(std::string{"I3: a "} + name + " ended " +
+                std::to_string(over.count() / 1'000'000) +
+                " ms after its deadline; meanwhile this process stood still for " +
+                std::to_string(still.count() / 1'000'000) + " ms");
+    else
+      ++excused_;
+  }
   if (++ended_ == options_.operations) stop();
   if (status) {
     ++ok_;
@@ -68,6 +77,11 @@ void LoadLedger::ended(LoadKind kind, const Status& status, Clock::time_point su
     violation(std::string{"a "} + name + " ended as " + status.error().message());
   const std::lock_guard lock{mutex_};
   ++failed_[code];
+}
+
+std::chrono::nanoseconds LoadLedger::stood_still(Clock::time_point submitted) const {
+  if (options_.stalls == nullptr) return {};
+  return options_.stalls->within(submitted, Clock::now());
 }
 
 void LoadLedger::stop() noexcept {
@@ -129,6 +143,7 @@ void LoadLedger::fill(LoadReport& report) {
   report.longest_verdict_ms = static_cast<std::uint64_t>(longest_verdict_ns_ / 1'000'000);
   report.longest_overrun_ms =
       static_cast<std::uint64_t>(std::max<std::int64_t>(0, longest_overrun_ns_ / 1'000'000));
+  report.excused = excused_;
   report.atomics = page_.size();
   report.violations = violations_;
   report.violations_total = violations_total_;

@@ -56,10 +56,15 @@ class LoadLedger {
   /// What the engine has counted is what was seen here (I9).
   void compare(const metrics::Registry& registry);
   void fill(LoadReport& report);
+  /// Operations that were late only while the process was not run.
+  [[nodiscard]] std::uint64_t excused() const noexcept { return excused_; }
 
   std::atomic<std::uint64_t> memory{0};  ///< the life that records belong to
 
  private:
+  /// Of the time since `submitted`, what this process was not run.
+  [[nodiscard]] std::chrono::nanoseconds stood_still(Clock::time_point submitted) const;
+
   const LoadOptions& options_;
   LoadPage page_;
   std::atomic<bool> over_{false};
@@ -68,6 +73,7 @@ class LoadLedger {
   std::atomic<std::uint64_t> blocks_checked_{0};
   std::atomic<std::uint64_t> ended_{0};
   std::atomic<std::uint64_t> ok_{0};
+  std::atomic<std::uint64_t> excused_{0};
   std::atomic<std::int64_t> last_ok_ns_;
   std::atomic<std::int64_t> longest_silence_ns_{0};
   std::atomic<std::int64_t> longest_overrun_ns_{0};

@@ -2,21 +2,103 @@
 /// its server.
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <fcntl.h>
 #include <iostream>
-#include <poll.h>
-#include <unistd.h>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include <remora/remora.h>
 
 #include "load.h"
+#include "stall_watch.h"
+#include "support/resources.h"
 
 namespace {
 
 volatile std::sig_atomic_t g_ended = 0;
 
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+/// A queue pair is destroyed only when its interface has given back its packets: as long as that
+/// takes after a link that was down, and as much again.
+constexpr std::chrono::seconds kGivenBackWithin{30};
+
+/// What libraries make once and keep is made: the baseline comes after it. False: the server could
+/// not be reached within `most`, or this is to end.
+bool warm_up(const remora::fault::LoadOptions& options, milliseconds most) {
+  remora::test::start_tbb_workers();
+  std::string last;
+  for (const auto until = Clock::now() + most; g_ended == 0 && Clock::now() < until;) {
+    remora::EngineOptions with;
+    with.client_name = options.client;
+    with.operation_deadline = options.deadline;
+    with.control_deadline = options.control_deadline;
+    with.reconnect_for = milliseconds{0};
+    const auto engine = remora::Engine::open(with);
+    if (!engine) {
+      last = engine.error().message();
+    } else if (const auto region = engine->open_region(options.uri, remora::Rights::kAll);
+               !region) {
+      last = region.error().message();
+    } else {
+      std::vector<std::byte> bytes(64U << 10U);
+      const remora::Status read = region->read(remora::ByteOffset{0}, bytes);
+      if (read) return true;
+      last = read.error().message();
+    }
+    std::this_thread::sleep_for(milliseconds{200});
+  }
+  std::cerr << "fault_load: no operation was ok: is the server there? " << last << '\n';
+  return false;
+}
+
+/// I8: what this process holds that it did not, or no longer does. Not what others share in:
+/// device objects but for its own, files in /dev/shm.
+std::string not_as(const remora::test::Resources& baseline) {
+  std::istringstream lines{baseline.difference(remora::test::Resources::now())};
+  std::string text;
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind("device ", 0) != 0 && line.rfind("files in /dev/shm", 0) != 0)
+      text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+/// Waits for it to be given back. How long that took.
+milliseconds expect_given_back(const remora::test::Resources& baseline,
+                               remora::fault::LoadReport& report,
+                               const remora::fault::LoadOptions& options) {
+  const auto began = Clock::now();
+  std::string left = not_as(baseline);
+  while (!left.empty() && Clock::now() - began < kGivenBackWithin) {
+    std::this_thread::sleep_for(milliseconds{50});
+    left = not_as(baseline);
+  }
+  if (!left.empty()) {
+    ++report.violations_total;
+    report.violations.push_back("I8: not given back: " + left);
+    options.on_violation(report.violations.back());
+  }
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - began);
+}
+
+/// With `--lie`, to see that it is found: what is made here stays.
+void leak(const std::string& lie) {
+  if (lie == "keeps-descriptor") {
+    static_cast<void>(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  } else if (lie == "keeps-thread") {
+    std::thread{[] { std::this_thread::sleep_for(std::chrono::hours{1}); }}.detach();
+  }
+}
+
 int run(int argc, char** argv) {
-  using std::chrono::milliseconds;
   remora::fault::LoadOptions options;
   CLI::App app{
       "A load on one region that verifies what it reads, counts how operations end and records its "
@@ -27,6 +109,7 @@ int run(int argc, char** argv) {
   std::int64_t control_ms = options.control_deadline.count();
   double reconnect_s = 30;
   bool json = false;
+  std::string lie;
   app.add_option("--uri", options.uri, "remora://HOST:PORT/REGION?transport=...")->required();
   app.add_option("--seconds", seconds, "how long, at most")->check(CLI::Range(0.1, 86400.0));
   app.add_option("--operations", options.operations,
@@ -50,6 +133,8 @@ int run(int argc, char** argv) {
   app.add_option("--reconnect-seconds", reconnect_s, "how long a session is tried to be resumed");
   app.add_flag("--fresh", options.fresh, "the region is new and zero: check that it is");
   app.add_option("--page", options.page, "file for what other processes want to know");
+  app.add_option("--lie", lie, "seeds a violation of I8")
+      ->check(CLI::IsMember{{"keeps-descriptor", "keeps-thread", "keeps-engine"}});
   app.add_flag("--json", json, "the report as one line of JSON");
   try {
     app.parse(argc, argv);
@@ -72,15 +157,33 @@ int run(int argc, char** argv) {
   };
   std::signal(SIGTERM, [](int) { g_ended = 1; });
   std::signal(SIGINT, [](int) { g_ended = 1; });
-  const auto report = remora::fault::run_load(
+  remora::fault::StallWatch watch;
+  options.stalls = &watch;
+  if (!warm_up(options, options.duration + options.control_deadline)) return 3;
+  const auto baseline = remora::test::Resources::settled();
+  std::optional<remora::Engine> kept;
+  if (lie == "keeps-engine") {
+    kept.emplace(remora::Engine::open({}).value());
+    kept->open_region(options.uri, remora::Rights::kAll).value();
+  }
+  auto report = remora::fault::run_load(
       options, [] { return g_ended != 0; }, [] { std::cerr << "fault_load: under way\n"; });
+  leak(lie);
+  const milliseconds given_back = expect_given_back(baseline, report, options);
   if (json) {
-    std::cout << report.json() << std::endl;
+    auto line = nlohmann::json::parse(report.json());
+    line["longest_stall_ms"] = watch.longest().count();
+    line["excused"] = report.excused;
+    line["given_back_ms"] = given_back.count();
+    std::cout << line.dump() << std::endl;
   } else {
     std::cout << report.operations << " operations, " << report.ok << " ok";
     for (const auto& [code, count] : report.failed) std::cout << ", " << count << ' ' << code;
     std::cout << "; longest verdict " << report.longest_verdict_ms << " ms, "
-              << report.violations_total << " violations\n";
+              << report.violations_total << " violations; stood still for "
+              << watch.longest().count() << " ms at most, " << report.excused
+              << " were late for that alone; all was given back after " << given_back.count()
+              << " ms\n";
     for (const std::string& text : report.violations) std::cout << "  " << text << '\n';
   }
   if (report.ok == 0) std::cerr << "fault_load: no operation was ok: is the server there?\n";

@@ -37,6 +37,7 @@ done
 link_here() { "${client_prefix[@]}" vm-link "$@"; }
 
 link_both() {
+  passed_at_server=$(link_passed "${server_prefix[@]}")
   repairs_at_server=${repairs_now:-0}
   repairs_now=$(repairs "${server_prefix[@]}")
   shift
@@ -51,6 +52,8 @@ repairs() {
 }
 
 count_repairs() { repairs "${client_prefix[@]}"; }
+
+server_impaired() { ((passed_at_server >= operations)); }
 
 server_repaired() { ((repairs_now > repairs_at_server)); }
 

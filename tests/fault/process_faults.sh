@@ -8,6 +8,7 @@
 # stop of 1 s; of those of 5 and 30 s clients hear nothing for longer than their lease.
 process_faults='server-kill 10s 10s
 client-kill 10s 200ms
+lock-holder 3s 20s
 server-stop-1 10s 20s
 server-stop-5 3s 20s
 server-stop-30 10s 20s'
@@ -16,10 +17,13 @@ process_port=7474 process_metrics=http://127.0.0.1:9474
 # process_arguments: `process_wanted`, the faults that are to be tried, and how often each is.
 process_arguments() {
   local name
-  process_wanted=()
+  process_wanted=() holder_program=$tree/tests/fault/fault remora_program=$tree/apps/remora
   while read -r name _; do
     chosen "$name" || continue
     if [[ $name == server-stop-30 ]] && ((rounds == 2)); then continue; fi # ten minutes
+    if [[ $name == lock-holder && ! (-x $holder_program && -x $remora_program) ]]; then
+      link_die "there is no $holder_program, or no $remora_program: build them"
+    fi
     process_wanted+=("$name")
   done <<<"$process_faults"
 }
@@ -47,6 +51,11 @@ victim_region() {
 # process_regions NAME: of the server of that fault.
 process_regions() {
   local index round
+  echo warm.0
+  if [[ $1 == lock-holder ]]; then
+    for ((round = 1; round <= $(process_rounds "$1"); ++round)); do echo "lock-holder.$round"; done
+    return 0
+  fi
   for index in "${!mixes[@]}"; do echo "$1.$index"; done
   [[ $1 == client-kill ]] || return 0
   for index in "${!mixes[@]}"; do
@@ -62,12 +71,12 @@ process_config() {
   regions=$(process_regions "$1")
   echo "listen: { address: $server_address, port: $process_port }"
   echo 'transports: { rdma: required, shm: off, tcp: off }'
-  echo "pool: { size: $(($(wc -l <<<"$regions") * 2 + 16))MiB, piece: 1MiB }"
+  echo "pool: { size: $(($(wc -l <<<"$regions") * 4 + 16))MiB, piece: 1MiB }"
   echo 'auth: none'
   echo "limits: { session_lease: $2, session_keep: $3 }"
   echo "metrics: { address: \"${process_metrics#http://}\" }"
   echo 'regions:'
-  for region in $regions; do echo "  - { name: $region, size: 2MiB, block: 4KiB }"; done
+  for region in $regions; do echo "  - { name: $region, size: 4MiB, block: 4KiB }"; done
 }
 
 # start_process_server: its process id in `process_server`. It may not be ready yet.
@@ -96,16 +105,6 @@ process_ended() {
   curl -sf --max-time 5 "$process_metrics/metrics" |
     awk -v wanted="reason=\"$1\"" 'index($0, "remora_server_sessions_ended_total") == 1 && index($0, wanted) {
       sum += $NF; ++seen } END { print seen ? sum + 0 : "unknown" }' || true
-}
-
-# await SECONDS WANTED COMMAND...: until it prints that. What it does print is in `found`.
-await() {
-  local until=$((EPOCHSECONDS + $1)) wanted=$2
-  shift 2
-  while found=$("$@"); [[ $found != "$wanted" ]]; do
-    ((EPOCHSECONDS < until)) || return 1
-    sleep 0.1
-  done
 }
 
 # all_at_work ROUND: each load has a session and a grant.
@@ -180,9 +179,22 @@ watch_client_kill() {
   done
 }
 
+# process_kept: how many sessions wait for their clients.
+process_kept() { process_counts | sed 's/.*kept=\([0-9]*\).*/\1/'; }
+
+# A holder that stands still in the other guest is given up here, and its session is kept.
+watch_lock_holder() {
+  local round
+  for ((round = 1; round <= $(process_rounds lock-holder); ++round)); do
+    vm-wait "lock-holder.$round.stopped" "$patience"
+    await 30 1 process_kept || server_wrong "round $round: the holder has not lapsed: '$found' are kept"
+    vm-signal "lock-holder.$round.lapsed"
+  done
+}
+
 # What the server's guest does while the other conducts.
 serve_process_faults() {
-  local process_name lease keep without idle none='sessions=0 kept=0 grants=0'
+  local process_name lease keep without idle held none='sessions=0 kept=0 grants=0'
   while read -r process_name lease keep; do
     [[ " ${process_wanted[*]} " == *" $process_name "* ]] || continue
     vm-wait "$process_name.begin" "$patience"
@@ -193,17 +205,23 @@ serve_process_faults() {
       cat "$work/process.log" >&2
       link_die "the server of $process_name did not get ready"
     fi
-    idle=$(rdma resource show)
+    warm_server "$process_port"
+    await 60 "$none" process_counts || link_die "the server keeps the session of who has warmed it: $found"
+    idle=$(rdma resource show) held=$(server_holds_settled "$process_server" "$process_metrics")
     vm-signal "$process_name.listening"
     case $process_name in
       server-kill) break_by_server_kill ;;
       client-kill) watch_client_kill ;;
+      lock-holder) watch_lock_holder ;;
       server-stop-*) break_by_stop "${process_name##*-}" ;;
     esac
     vm-signal "$process_name.done"
     vm-wait "$process_name.end" "$patience"
     await 60 "$none" process_counts || server_wrong "the server has $found left"
     await 30 "$idle" rdma resource show || server_wrong "the server's device objects were $idle and are $found"
+    # One that was started again has clients before it could count: as the first one held.
+    await 30 "$held" server_holds "$process_server" "$process_metrics" ||
+      server_wrong "I8: the server held $held and now holds $found"
     kill -TERM "$process_server"
     wait "$process_server" || server_wrong "the server did not end well"
     await 30 "$without" rdma resource show || server_wrong "device objects were $without and are $found"
@@ -328,6 +346,65 @@ client_kill_test() {
   extra="released_after_ms=$longest "
 }
 
+# start_holder NAME REGION: it takes the lock and holds it, until a line to `holder_input` has it write.
+# Its process id in `holder`, what it says in NAME.
+start_holder() {
+  local try
+  rm -f "$work/$1.in"
+  mkfifo "$work/$1.in"
+  "$holder_program" --helper lock-holder "uri=$(holder_uri "$2")" <"$work/$1.in" >"$work/$1" 2>&1 &
+  holder=$!
+  exec {holder_input}>"$work/$1.in"
+  for ((try = 0; try < 300; ++try)); do
+    if grep -q '^held' "$work/$1"; then return 0; fi
+    kill -0 "$holder" 2>/dev/null || break
+    sleep 0.1
+  done
+  wrong "$1 does not hold the lock: $(cat "$work/$1")"
+  return 1
+}
+
+holder_uri() { echo "remora://$server_address:$server_port/$1?transport=$transport"; }
+
+# expect_guarded REGION BYTE TEXT: what the lock guards is that, octal, all over.
+expect_guarded() {
+  "$remora_program" get "$(holder_uri "$1")" "$work/guarded" --offset 2MiB --length 4KiB >"$work/get" 2>&1 ||
+    wrong "what the lock guards could not be read: $(cat "$work/get")"
+  if ! head -c 4096 /dev/zero | tr '\0' "\\$2" | cmp -s - "$work/guarded"; then wrong "$3"; fi
+}
+
+# A holder is stopped past its ttl and its lease; another one takes the lock; what the first one
+# writes when it wakes up must not land.
+lock_holder_test() {
+  local round stopped stopped_input said refused=0 uncertain=0
+  for ((round = 1; round <= $(process_rounds lock-holder); ++round)); do
+    start_holder stopped "lock-holder.$round" || return 0
+    stopped=$holder stopped_input=$holder_input
+    kill -STOP "$stopped"
+    vm-signal "lock-holder.$round.stopped"
+    vm-wait "lock-holder.$round.lapsed" 60
+    start_holder successor "lock-holder.$round" || return 0
+    kill -CONT "$stopped"
+    echo write >&"$stopped_input"
+    exec {stopped_input}>&-
+    wait "$stopped" || wrong "round $round: the one that was stopped ended badly"
+    said=$(tail -n 1 "$work/stopped")
+    # Posted before it has heard that its lanes are gone, its outcome is not known to it.
+    case $said in
+      'access refused: fenced by a newer grant') refused=$((refused + 1)) ;;
+      indeterminate*) uncertain=$((uncertain + 1)) ;;
+      *) wrong "round $round: the late write ended as '$said'" ;;
+    esac
+    expect_guarded "lock-holder.$round" 000 "round $round: the late write has landed"
+    echo write >&"$holder_input"
+    exec {holder_input}>&-
+    wait "$holder" || wrong "round $round: the one that followed ended badly"
+    [[ $(tail -n 1 "$work/successor") == ok ]] || wrong "round $round: its write ended as '$(tail -n 1 "$work/successor")'"
+    expect_guarded "lock-holder.$round" 377 "round $round: the successor's write is not there"
+  done
+  echo "{ \"line\": \"operations=$((2 * (round - 1))) ok=$((round - 1)) failed{access_refused=$refused,indeterminate=$uncertain}\" }" >"$work/report"
+}
+
 process_test() {
   local name=$1 test_suite=ProcessFaultTest server_port=$process_port
   begin_test "$name"
@@ -336,6 +413,7 @@ process_test() {
   case $name in
     server-kill) server_kill_test ;;
     client-kill) client_kill_test ;;
+    lock-holder) lock_holder_test ;;
     server-stop-*) server_stop_test "${name##*-}" ;;
   esac
   vm-signal "$name.end"

@@ -75,6 +75,7 @@ link_both() {
   vm-link "$@"
 }
 
+server_impaired() { vm-wait "impaired.$1" 0 2>"$work/null"; }
 server_repaired() { vm-wait "repaired.$1" 0 2>"$work/null"; }
 
 # What the server's guest does while the client's conducts.
@@ -88,6 +89,7 @@ serve_faults() {
     vm-link netem $arguments
     vm-signal "begin.$name.done"
     vm-wait "end.$name" "$patience"
+    if (($(link_passed env) >= operations)); then vm-signal "impaired.$name"; fi
     vm-link pass
     if (($(count_repairs) > before)); then vm-signal "repaired.$name"; fi
     vm-signal "end.$name.done"
@@ -133,12 +135,13 @@ if [[ $REMORA_VM_GUEST == 0 ]]; then
   vm-kill
 fi
 
-vm-wait listening 60
+vm-wait listening 120
+client_objects=$(host_objects)
 process_tests # first: they begin with what a server holds that nobody has used
 lane_error_tests
 if chosen kill || chosen_any; then link_tests; fi
 vm-signal calm
-vm-wait looked 120
+vm-wait looked 180
 if vm-wait server.failed 0 2>"$work/null"; then failures=$((failures + 1)); fi
 if chosen kill; then kill_test; fi
 echo "$((tests - failures)) of $tests tests passed here"

@@ -1,0 +1,52 @@
+#pragma once
+
+/// When this process was not run: its host stood still, or had no processor for it, or somebody has
+/// stopped it. What an operation is late by such time is not the engine's doing.
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace remora::fault {
+
+/// A thread that does nothing but sleep for kPeriod at a time, on the steady clock: what it comes
+/// late by, nothing of this process was run, or hardly. It takes no lock of the engine's, so that a
+/// thread of the engine that waits or works for long does not hold it up.
+///
+/// Thread-safe.
+class StallWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPeriod{20};
+  /// Less is what a busy processor of an emulated guest takes to come round: it counts for nothing.
+  static constexpr std::chrono::milliseconds kLeast{100};
+
+  StallWatch();
+  ~StallWatch();
+  StallWatch(const StallWatch&) = delete;
+  StallWatch& operator=(const StallWatch&) = delete;
+
+  /// The longest so far.
+  [[nodiscard]] std::chrono::milliseconds longest() const;
+  /// Of the time from `from` to `to` what this process stood still, with what it still does.
+  [[nodiscard]] std::chrono::nanoseconds within(Clock::time_point from, Clock::time_point to) const;
+  /// Forgets what there was since `from`, which was meant: this process has had itself stopped.
+  void overlook(Clock::time_point from);
+
+ private:
+  struct Stall {
+    Clock::time_point began, ended;
+  };
+  void watch();
+
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  bool over_ = false;
+  Clock::time_point awake_ = Clock::now();  ///< when the thread last was
+  std::vector<Stall> stalls_;
+  std::thread thread_;
+};
+
+}  // namespace remora::fault
