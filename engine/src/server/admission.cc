@@ -184,15 +184,10 @@ Result<std::shared_ptr<RegionEntry>> ServerSession::find_permitted(const std::st
   return found;
 }
 
-Status ServerSession::check_quota(const KnownClient& client, std::uint64_t size_bytes) const {
-  if (client.quota_bytes == 0) return {};
-  // The worker alone creates for clients, so nothing is added between this and that.
-  const std::uint64_t owned = server_.catalog().owned_bytes(client.name);
-  const std::uint64_t left = client.quota_bytes - std::min(owned, client.quota_bytes);
-  if (size_bytes <= left && pool_bytes(size_bytes) <= left) return {};
-  return Error{Code::kLimitExceeded, "create"}
-      .with_subject("bytes left of the quota of " + client.name)
-      .with_limit(size_bytes, left);
+/// `more_bytes`: of the pool. The worker alone creates for clients, so nothing is added between
+/// this and that.
+Status ServerSession::check_quota(const KnownClient& client, std::uint64_t more_bytes) const {
+  return server_.catalog().check_quota(client.name, client.quota_bytes, more_bytes);
 }
 
 Result<ServerSession::Answer> ServerSession::usage() {

@@ -53,7 +53,7 @@ void ServerCore::resize_region(const std::shared_ptr<RegionEntry>& region, std::
   const std::uint64_t before_bytes = region->size_bytes();
   if (size_bytes == before_bytes) return then({});
   if (size_bytes > before_bytes) {
-    const std::uint64_t more_bytes = size_bytes - before_bytes;
+    const std::uint64_t more_bytes = catalog_.more_bytes(size_bytes, before_bytes);
     if (may)
       if (auto status = may(more_bytes); !status) return then(status);
     const Status grown = catalog_.grow(*region, size_bytes, Clock::now());

@@ -379,7 +379,8 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
     if (!who->client->create)
       return Error{Code::kNoRight, "create"}.with_subject(asked.name() +
                                                           ": needs clients[].create");
-    if (auto status = check_quota(*who->client, asked.size_bytes()); !status) return status.error();
+    const std::uint64_t more_bytes = server_.catalog().more_bytes(asked.size_bytes());
+    if (auto status = check_quota(*who->client, more_bytes); !status) return status.error();
   }
   RegionSpec spec{.name = asked.name(),
                   .size_bytes = asked.size_bytes(),

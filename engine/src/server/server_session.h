@@ -239,7 +239,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// The region, if the client may know of it. Errors: kUnknownRegion, those of asker().
   Result<std::shared_ptr<RegionEntry>> find_permitted(const std::string& name,
                                                       Permission& permission) const;
-  Status check_quota(const KnownClient& client, std::uint64_t size_bytes) const;
+  Status check_quota(const KnownClient& client, std::uint64_t more_bytes) const;
   Result<Answer> usage();
   Result<Answer> create(const control::CreateRequest& request);
   Result<Answer> open(const control::OpenRequest& request);
