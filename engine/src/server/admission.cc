@@ -167,7 +167,8 @@ Result<ServerSession::Asker> ServerSession::asker() const {
   if (!server_.asks_for_keys()) return Asker{};
   Asker asker{.registry = server_.clients(), .client = nullptr};
   asker.client = asker.registry->find(client_name_);
-  if (asker.client == nullptr || !proven())
+  // Its session ends with its key, but what had come by then is still with the worker.
+  if (!asker.registry->knows(client_name_, proven_key_))
     return Error{Code::kConnectionRefused, "request"}.with_reason(Reason::kAuthentication);
   return asker;
 }

@@ -25,13 +25,15 @@ Status ServerCore::remove_region(std::string_view name, Removal removal) {
 
 void ServerCore::remove_now(const std::shared_ptr<RegionEntry>& region,
                             std::function<void()> then) {
-  grants_.in_turn(region, [this, region, then = std::move(then)] {
-    // Nobody comes in by the name from here on; another removal may have been first.
-    catalog_.retire(*region);
-    metrics_.regions(catalog_.size());
-    grants_.revoke_all(region, Reason::kRevoked, GrantDesk::Mapped::kDrop,
-                       [then](std::size_t /*left*/) { then(); });
-  });
+  grants_.in_turn(region, [this, region, then = std::move(then)] { take_away(region, then); });
+}
+
+void ServerCore::take_away(const std::shared_ptr<RegionEntry>& region, std::function<void()> then) {
+  // Nobody comes in by the name from here on; another removal may have been first.
+  catalog_.retire(*region);
+  metrics_.regions(catalog_.size());
+  grants_.revoke_all(region, Reason::kRevoked, GrantDesk::Mapped::kDrop,
+                     [then = std::move(then)](std::size_t /*left*/) { then(); });
 }
 
 Status ServerCore::remove_now(std::string_view name) {

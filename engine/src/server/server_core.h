@@ -106,6 +106,8 @@ class ServerCore {
   Status remove_region(std::string_view name, Removal removal);
   /// Worker: takes the region's grants back; it is gone when `then` is called.
   void remove_now(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
+  /// As remove_now(), in the region's turn.
+  void take_away(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
   /// As remove_now(), by any other thread, which waits for it.
   Status remove_now(std::string_view name);
   using MayGrow = std::function<Status(std::uint64_t more_bytes)>;
@@ -186,6 +188,9 @@ class ServerCore {
   void on_room() noexcept;
   using SessionEnd = ServerMetrics::SessionEnd;
   void hung_up(const std::shared_ptr<ServerSession>& session) noexcept;
+  using Sessions = std::unordered_map<std::uint64_t, Attached>;
+  [[nodiscard]] Attached detach(Sessions::iterator at) noexcept;
+  void end_unknown(std::vector<Attached> gone) noexcept;
   bool end_session(std::uint64_t id, SessionEnd why, const ServerSession* only = nullptr,
                    std::optional<ServerMetrics::Refusal> refused = {}) noexcept;
   void end_late_arrivals() noexcept;

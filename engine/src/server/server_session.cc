@@ -190,6 +190,7 @@ void ServerSession::announce_the_rest() noexcept {
 
 ServerSession::Served ServerSession::serve(const transport::ControlMessage& message,
                                            Clock::time_point arrived) {
+  if (released_) return Served::kAnswered;  // nobody would hear it
   const auto envelope = control::decode(message.bytes);
   if (!envelope || !envelope->has_request() || !expects(envelope->request()))
     return Served::kNotTheProtocol;
