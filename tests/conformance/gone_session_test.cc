@@ -1,5 +1,5 @@
 /// Requests of a session that has ended: what of them is still to be served when it does acts no
-/// more.
+/// more. And what else the worker finds to do when it comes round late.
 
 #include <atomic>
 #include <functional>
@@ -275,6 +275,30 @@ TEST_F(GoneSessionTest, NoSessionOfAKeyThatIsGoneIsKept) {
   let_worker_come_round();
   metrics::Registry& registry = *core_->metrics().registry();
   EXPECT_EQ(registry.value(registry.gauge("remora_server_sessions_kept", "-").value()), 0);
+}
+
+TEST_F(GoneSessionTest, ExpiredRegionsAreOneJobUntilTheWorkerGetsToThem) {
+  start(false);
+  for (int i = 0; i < 20; ++i)
+    ASSERT_TRUE(ok(core_->create_region({.name = "short" + std::to_string(i),
+                                         .size_bytes = 4096,
+                                         .atomic_domain = "none",
+                                         .lifetime = Lifetime::kTtl,
+                                         .ttl = 100ms})));
+  {
+    const BlockedWorker blocked{*core_};
+    std::this_thread::sleep_for(1s);
+    EXPECT_LE(core_->jobs_waiting(), 1U);
+  }
+  for (int i = 0; i < 500 && core_->region_count() != 1; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(core_->region_count(), 1U);
+  ASSERT_TRUE(ok(core_->create_region({.name = "again",
+                                       .size_bytes = 4096,
+                                       .atomic_domain = "none",
+                                       .lifetime = Lifetime::kTtl,
+                                       .ttl = 100ms})));
+  for (int i = 0; i < 500 && core_->region_count() != 1; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(core_->region_count(), 1U) << "what expires later goes too";
 }
 
 }  // namespace

@@ -106,15 +106,21 @@ Result<RegionInfo> ServerCore::resize_region(std::string_view name, std::uint64_
   return (*found)->info();
 }
 
-/// Control thread.
+/// Control thread. One job at a time: the worker may be long in coming to it.
 void ServerCore::remove_expired() {
-  for (const auto& region : catalog_.expired())
-    enqueue([this, region] {
+  if (removes_expired_.load()) return;
+  auto expired = catalog_.expired();
+  if (expired.empty()) return;
+  removes_expired_.store(true);
+  enqueue([this, expired = std::move(expired)] {
+    for (const auto& region : expired) {
       // Opened meanwhile: not yet.
-      if (!catalog_.expire(*region)) return;
-      metrics_.regions(catalog_.size());
+      if (!catalog_.expire(*region)) continue;
       log::info("region {}: its ttl is over; removed", region->name());
-    });
+    }
+    metrics_.regions(catalog_.size());
+    removes_expired_.store(false);
+  });
 }
 
 }  // namespace remora::detail

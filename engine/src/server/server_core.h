@@ -144,6 +144,8 @@ class ServerCore {
   [[nodiscard]] std::optional<control::Event> draining() const;
   /// How long the worker has been at what it does now; 0 where it does nothing.
   [[nodiscard]] std::chrono::seconds job_age() const noexcept;
+  /// How many jobs wait for the worker.
+  [[nodiscard]] std::size_t jobs_waiting() const;
   /// At most so many, in no order.
   [[nodiscard]] std::vector<std::shared_ptr<ServerSession>> sessions(std::size_t most) const;
   [[nodiscard]] std::vector<RegionInfo> regions(std::size_t most) const {
@@ -243,8 +245,9 @@ class ServerCore {
   std::condition_variable job_added_;
   UniqueFd room_event_;
   std::atomic<bool> hurried_{false};
-  std::atomic<Clock::rep> drains_until_{0};  ///< 0: it does not stop
-  std::atomic<Clock::rep> job_began_{0};     ///< 0: none
+  std::atomic<bool> removes_expired_{false};  ///< a job for it waits, or is under way
+  std::atomic<Clock::rep> drains_until_{0};   ///< 0: it does not stop
+  std::atomic<Clock::rep> job_began_{0};      ///< 0: none
   bool stopping_ = false;
   bool worker_ended_ = false;
   bool stopped_ = false;
