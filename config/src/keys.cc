@@ -437,7 +437,8 @@ constexpr std::array kKeys{
            "Longest stretch that is registered at once, a multiple of 4KiB (of 2MiB with "
            "`huge_pages: require`). The pool has at most 65536 pieces."),
     worded("pool.huge_pages", KeyType::kChoice, kHugePagesWords, kPoolHugePages,
-           "2MiB pages: `try` takes ordinary ones where none are left, `require` does not start."),
+           "2MiB pages: `try` takes ordinary ones where none are left, `require` does not start. "
+           "Where the pool has them, each region takes whole ones of it."),
     ranged("pool.populate", KeyType::kBoolean, 0, 0, kPoolPopulate,
            "Touch every page at start, so that a machine without the memory fails then."),
 
@@ -492,8 +493,8 @@ constexpr std::array kKeys{
     ranged("clients[].admin", KeyType::kBoolean, 0, 0, kClientAdmin,
            "It may create regions, and use and remove every one."),
     ranged("clients[].quota", KeyType::kSize, 4 * kKiB, 64 * kTiB, kClientQuota,
-           "Most bytes of the regions that it has created, each rounded up to 4KiB. Without it "
-           "only the pool bounds them."),
+           "Most bytes of the pool that the regions it has created take, each rounded up to 4KiB "
+           "(to 2MiB where the pool has huge pages). Without it only the pool bounds them."),
 
     group("limits", KeyType::kMap, "Bounds on what clients can make the server do."),
     ranged("limits.sessions_max", KeyType::kNumber, 1, 65536, kSessionsMax,

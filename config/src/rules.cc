@@ -117,15 +117,18 @@ void check_region_names(const ServerConfig& config, Report& report) {
 
 void check_region_sum(const ServerConfig& config, Report& report) {
   if (!report.good("pool.size")) return;
+  // With 'try' it is known at the start only which pages there are.
+  const bool huge = report.good("pool.huge_pages") && config.pool.huge_pages == HugePages::kRequire;
+  const std::uint64_t page_bytes = huge ? kHugePageBytes : kPoolPageBytes;
   std::uint64_t sum_bytes = 0;  // at most 65536 x 64 TiB = 2^62
   for (std::size_t i = 0; i < config.regions.size(); ++i) {
     if (!report.good(region_path(i) + ".size")) return;
-    const std::uint64_t pages =
-        (config.regions[i].size_bytes + kPoolPageBytes - 1) / kPoolPageBytes;
-    sum_bytes += pages * kPoolPageBytes;
+    const std::uint64_t pages = (config.regions[i].size_bytes + page_bytes - 1) / page_bytes;
+    sum_bytes += pages * page_bytes;
   }
   if (sum_bytes > config.pool.size_bytes)
-    report.fault("pool.size", "the regions need " + format_size(sum_bytes) + ", the pool has " +
+    report.fault("pool.size", "the regions need " + format_size(sum_bytes) +
+                                  (huge ? " of 2MiB pages" : "") + ", the pool has " +
                                   format_size(config.pool.size_bytes));
 }
 

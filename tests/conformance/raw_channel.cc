@@ -67,11 +67,13 @@ control::Request RawChannel::hello(const std::string& name,
   return request;
 }
 
-RawChannel::Recorded RawChannel::shake_hands(const std::string& name,
-                                             const config::SecretKey& key) {
+RawChannel::Recorded RawChannel::shake_hands(const std::string& name, const config::SecretKey& key,
+                                             Leaves leaves) {
   Recorded recorded;
   auto handshake = control::ClientHandshake::start(key).value();
-  recorded.hello = request(hello(name, handshake), 1);
+  control::Request said = hello(name, handshake);
+  said.mutable_hello()->set_comes_back(leaves == Leaves::kMayComeBack);
+  recorded.hello = request(said, 1);
   handshake.hello_sent(recorded.hello);
   const auto challenge = ask(recorded.hello);
   if (!challenge) return recorded;

@@ -54,7 +54,10 @@ class RawChannel {
     Bytes prove;
     std::optional<Bytes> admission;
   };
-  Recorded shake_hands(const std::string& name, const config::SecretKey& key);
+  /// Whether the server keeps the session when the connection is lost.
+  enum class Leaves : std::uint8_t { kForGood, kMayComeBack };
+  Recorded shake_hands(const std::string& name, const config::SecretKey& key,
+                       Leaves leaves = Leaves::kForGood);
 
  private:
   std::unique_ptr<transport::ClientEndpoint> endpoint_;

@@ -167,7 +167,8 @@ Result<ServerSession::Asker> ServerSession::asker() const {
   if (!server_.asks_for_keys()) return Asker{};
   Asker asker{.registry = server_.clients(), .client = nullptr};
   asker.client = asker.registry->find(client_name_);
-  if (asker.client == nullptr || !proven())
+  // Its session ends with its key, but what had come by then is still with the worker.
+  if (!asker.registry->knows(client_name_, proven_key_))
     return Error{Code::kConnectionRefused, "request"}.with_reason(Reason::kAuthentication);
   return asker;
 }
@@ -184,15 +185,10 @@ Result<std::shared_ptr<RegionEntry>> ServerSession::find_permitted(const std::st
   return found;
 }
 
-Status ServerSession::check_quota(const KnownClient& client, std::uint64_t size_bytes) const {
-  if (client.quota_bytes == 0) return {};
-  // The worker alone creates for clients, so nothing is added between this and that.
-  const std::uint64_t owned = server_.catalog().owned_bytes(client.name);
-  const std::uint64_t left = client.quota_bytes - std::min(owned, client.quota_bytes);
-  if (size_bytes <= left && pool_bytes(size_bytes) <= left) return {};
-  return Error{Code::kLimitExceeded, "create"}
-      .with_subject("bytes left of the quota of " + client.name)
-      .with_limit(size_bytes, left);
+/// `more_bytes`: of the pool. The worker alone creates for clients, so nothing is added between
+/// this and that.
+Status ServerSession::check_quota(const KnownClient& client, std::uint64_t more_bytes) const {
+  return server_.catalog().check_quota(client.name, client.quota_bytes, more_bytes);
 }
 
 Result<ServerSession::Answer> ServerSession::usage() {

@@ -1,5 +1,6 @@
 #include "server/catalog.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -33,15 +34,6 @@ Status check(const RegionSpec& spec) {
   return {};
 }
 
-}  // namespace
-
-std::uint64_t pool_bytes(std::uint64_t size_bytes) noexcept {
-  return (size_bytes + config::kPoolPageBytes - 1) / config::kPoolPageBytes *
-         config::kPoolPageBytes;
-}
-
-namespace {
-
 Error unknown(std::string_view name) {
   return Error{Code::kUnknownRegion, "region"}.with_subject(name);
 }
@@ -67,14 +59,24 @@ RegionEntry::RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory,
       owned_{std::move(owned)},
       memory_{std::move(memory)},
       epoch_{info_.epoch} {
-  count_owned(0, memory_->size_bytes());
+  count_owned(0, memory_->pool_bytes());
 }
 
-RegionEntry::~RegionEntry() { count_owned(memory_->size_bytes(), 0); }
+RegionEntry::~RegionEntry() { count_owned(memory_->pool_bytes(), 0); }
 
 void RegionEntry::count_owned(std::uint64_t before_bytes, std::uint64_t now_bytes) const {
-  owned_->add(info_.owner, static_cast<std::int64_t>(pool_bytes(now_bytes)) -
-                               static_cast<std::int64_t>(pool_bytes(before_bytes)));
+  owned_->add(info_.owner,
+              static_cast<std::int64_t>(now_bytes) - static_cast<std::int64_t>(before_bytes));
+}
+
+Status Catalog::check_quota(std::string_view owner, std::uint64_t quota_bytes,
+                            std::uint64_t more_bytes) const {
+  if (quota_bytes == 0) return {};
+  const std::uint64_t left = quota_bytes - std::min(owned_->of(owner), quota_bytes);
+  if (more_bytes <= left) return {};
+  return Error{Code::kLimitExceeded, "create"}
+      .with_subject("bytes left of the quota of " + std::string{owner})
+      .with_limit(more_bytes, left);
 }
 
 Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
@@ -193,7 +195,7 @@ Status Catalog::grow(RegionEntry& entry, std::uint64_t size_bytes, Deadline dead
   auto grown = pool_->grow(*entry.memory(), size_bytes, deadline);
   if (!grown) return grown.error().with_subject(entry.name());
   const std::lock_guard lock{entry.memory_mutex_};
-  entry.count_owned(entry.memory_->size_bytes(), size_bytes);
+  entry.count_owned(entry.memory_->pool_bytes(), (*grown)->pool_bytes());
   entry.memory_ = std::move(*grown);
   return {};
 }
@@ -207,9 +209,10 @@ Status Catalog::check_shrink(const RegionEntry& entry) {
 Status Catalog::shrink(RegionEntry& entry, std::uint64_t size_bytes) {
   std::shared_ptr<RegionMemory> before;  // goes after the lock
   const std::lock_guard lock{entry.memory_mutex_};
+  const std::uint64_t before_bytes = entry.memory_->pool_bytes();  // it loses what is cut off
   auto shrunk = pool_->shrink(entry.memory_, size_bytes);
   if (!shrunk) return shrunk.error().with_subject(entry.name() + ": a view has it open");
-  entry.count_owned(entry.memory_->size_bytes(), size_bytes);
+  entry.count_owned(before_bytes, (*shrunk)->pool_bytes());
   before = std::exchange(entry.memory_, std::move(*shrunk));
   return {};
 }

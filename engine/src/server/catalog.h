@@ -19,9 +19,6 @@
 
 namespace remora::detail {
 
-/// What a region of this size takes of the pool.
-[[nodiscard]] std::uint64_t pool_bytes(std::uint64_t size_bytes) noexcept;
-
 /// What the regions of each owner take of the pool, those that are removed and still open too.
 class OwnedBytes {
  public:
@@ -67,6 +64,7 @@ class RegionEntry {
  private:
   friend class Catalog;
   [[nodiscard]] bool expired() const noexcept;
+  /// Of the pool.
   void count_owned(std::uint64_t before_bytes, std::uint64_t now_bytes) const;
   RegionInfo info_;
   std::shared_ptr<OwnedBytes> owned_;
@@ -89,6 +87,16 @@ class Catalog {
   [[nodiscard]] std::uint64_t owned_bytes(std::string_view owner) const {
     return owned_->of(owner);
   }
+  /// What a region takes of the pool beyond what it did, when its size becomes `size_bytes`;
+  /// `before_bytes` 0: it is made.
+  [[nodiscard]] std::uint64_t more_bytes(std::uint64_t size_bytes,
+                                         std::uint64_t before_bytes = 0) const noexcept {
+    return pool_->whole_pages(size_bytes) - pool_->whole_pages(before_bytes);
+  }
+  /// Whether the owner may take so many bytes more of the pool; `quota_bytes` 0: no quota. Errors:
+  /// kLimitExceeded, with what is left.
+  [[nodiscard]] Status check_quota(std::string_view owner, std::uint64_t quota_bytes,
+                                   std::uint64_t more_bytes) const;
   /// Counts as open until close(). Errors: kUnknownRegion.
   Result<std::shared_ptr<RegionEntry>> open(std::string_view name);
   void close(RegionEntry& entry) noexcept;

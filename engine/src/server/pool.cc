@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <limits>
 #include <linux/memfd.h>
 #include <pthread.h>
 #include <string>
@@ -162,6 +163,12 @@ RegionMemory::RegionMemory(std::shared_ptr<Pool> pool, std::uint64_t size_bytes,
     }
 }
 
+std::uint64_t RegionMemory::pool_bytes() const noexcept {
+  std::uint64_t sum_bytes = 0;
+  for (const auto& share : shares_) sum_bytes += share->length_bytes();
+  return sum_bytes;
+}
+
 RegionMemory::~RegionMemory() {
   if (own_ == nullptr) return;
   UniqueFd again = Zombies::open_again(own_->fd());
@@ -170,8 +177,8 @@ RegionMemory::~RegionMemory() {
   for (const auto& share : shares_) share->mark_punched();
 }
 
-Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options,
-                                           const Placement& placement) {
+Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Placement& placement,
+                                           std::uint64_t page_bytes_least) {
   const std::uint64_t size = round_up(options.size_bytes, config::kPoolPageBytes);
   const std::uint64_t available = available_bytes();
   if (available != 0 && size > available)
@@ -183,16 +190,18 @@ Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options,
   if (!memory) return memory.error();
   if (options.huge_pages == config::HugePages::kTry && !memory->huge())
     log::info("pool: no 2 MiB pages to be had, using ordinary ones");
-  auto pool = std::make_shared<Pool>(std::move(*memory), options, placement);
+  auto pool = std::make_shared<Pool>(std::move(*memory), options, placement, page_bytes_least);
   pool->cleaner_ = std::thread{[raw = pool.get()] { raw->clean(); }};
   ::pthread_setname_np(pool->cleaner_.native_handle(), "remora-cleaner");
   return pool;
 }
 
-Pool::Pool(SharedMemory memory, const config::Pool& options, Placement placement)
+Pool::Pool(SharedMemory memory, const config::Pool& options, Placement placement,
+           std::uint64_t page_bytes_least)
     : memory_{std::move(memory)},
       piece_bytes_{options.piece_bytes},
-      page_bytes_{memory_.huge() ? config::kHugePageBytes : config::kPoolPageBytes},
+      page_bytes_{std::max(memory_.huge() ? config::kHugePageBytes : config::kPoolPageBytes,
+                           page_bytes_least)},
       huge_pages_{options.huge_pages},
       populate_{options.populate},
       placement_{std::move(placement)} {
@@ -214,6 +223,11 @@ Pool::~Pool() {
 PoolUsage Pool::usage() const {
   const std::lock_guard lock{mutex_};
   return usage_;
+}
+
+std::uint64_t Pool::whole_pages(std::uint64_t size_bytes) const noexcept {
+  constexpr auto kLargest = std::numeric_limits<std::uint64_t>::max();
+  return size_bytes > kLargest - page_bytes_ ? kLargest : round_up(size_bytes, page_bytes_);
 }
 
 std::vector<transport::MemoryStretch> Pool::pieces() const {

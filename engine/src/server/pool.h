@@ -102,6 +102,8 @@ class RegionMemory {
   RegionMemory& operator=(const RegionMemory&) = delete;
 
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+  /// What it takes of the pool: whole pages.
+  [[nodiscard]] std::uint64_t pool_bytes() const noexcept;
   /// In order; together size_bytes() long.
   [[nodiscard]] std::span<const transport::MemoryStretch> stretches() const noexcept {
     return stretches_;
@@ -130,9 +132,13 @@ struct PoolUsage {
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
   /// Errors: kOutOfMemory (asked, what the machine or its cgroup has), kSystem.
-  static Result<std::shared_ptr<Pool>> create(const config::Pool& options,
-                                              const Placement& placement = {});
-  Pool(SharedMemory memory, const config::Pool& options, Placement placement);
+  /// `page_bytes_least`: what is handed out is a multiple of this, also where the memory's own
+  /// pages are smaller.
+  static Result<std::shared_ptr<Pool>> create(
+      const config::Pool& options, const Placement& placement = {},
+      std::uint64_t page_bytes_least = config::kPoolPageBytes);
+  Pool(SharedMemory memory, const config::Pool& options, Placement placement,
+       std::uint64_t page_bytes_least);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -152,6 +158,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
   /// Whether shrink() could be done now. Errors: as shrink().
   static Status check_shrink(const std::shared_ptr<RegionMemory>& memory);
   [[nodiscard]] PoolUsage usage() const;
+  /// What memory of this size takes: whole pages, which are huge ones where the pool has those. The
+  /// largest number where there is none.
+  [[nodiscard]] std::uint64_t whole_pages(std::uint64_t size_bytes) const noexcept;
   /// All of its memory, in order: an extent never crosses one of these.
   [[nodiscard]] std::vector<transport::MemoryStretch> pieces() const;
   /// Devices know the pool's pages: none goes back to the system from here on, not even those that

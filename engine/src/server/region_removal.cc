@@ -25,13 +25,15 @@ Status ServerCore::remove_region(std::string_view name, Removal removal) {
 
 void ServerCore::remove_now(const std::shared_ptr<RegionEntry>& region,
                             std::function<void()> then) {
-  grants_.in_turn(region, [this, region, then = std::move(then)] {
-    // Nobody comes in by the name from here on; another removal may have been first.
-    catalog_.retire(*region);
-    metrics_.regions(catalog_.size());
-    grants_.revoke_all(region, Reason::kRevoked, GrantDesk::Mapped::kDrop,
-                       [then](std::size_t /*left*/) { then(); });
-  });
+  grants_.in_turn(region, [this, region, then = std::move(then)] { take_away(region, then); });
+}
+
+void ServerCore::take_away(const std::shared_ptr<RegionEntry>& region, std::function<void()> then) {
+  // Nobody comes in by the name from here on; another removal may have been first.
+  catalog_.retire(*region);
+  metrics_.regions(catalog_.size());
+  grants_.revoke_all(region, Reason::kRevoked, GrantDesk::Mapped::kDrop,
+                     [then = std::move(then)](std::size_t /*left*/) { then(); });
 }
 
 Status ServerCore::remove_now(std::string_view name) {
@@ -53,7 +55,7 @@ void ServerCore::resize_region(const std::shared_ptr<RegionEntry>& region, std::
   const std::uint64_t before_bytes = region->size_bytes();
   if (size_bytes == before_bytes) return then({});
   if (size_bytes > before_bytes) {
-    const std::uint64_t more_bytes = size_bytes - before_bytes;
+    const std::uint64_t more_bytes = catalog_.more_bytes(size_bytes, before_bytes);
     if (may)
       if (auto status = may(more_bytes); !status) return then(status);
     const Status grown = catalog_.grow(*region, size_bytes, Clock::now());
@@ -104,15 +106,21 @@ Result<RegionInfo> ServerCore::resize_region(std::string_view name, std::uint64_
   return (*found)->info();
 }
 
-/// Control thread.
+/// Control thread. One job at a time: the worker may be long in coming to it.
 void ServerCore::remove_expired() {
-  for (const auto& region : catalog_.expired())
-    enqueue([this, region] {
+  if (removes_expired_.load()) return;
+  auto expired = catalog_.expired();
+  if (expired.empty()) return;
+  removes_expired_.store(true);
+  enqueue([this, expired = std::move(expired)] {
+    for (const auto& region : expired) {
       // Opened meanwhile: not yet.
-      if (!catalog_.expire(*region)) return;
-      metrics_.regions(catalog_.size());
+      if (!catalog_.expire(*region)) continue;
       log::info("region {}: its ttl is over; removed", region->name());
-    });
+    }
+    metrics_.regions(catalog_.size());
+    removes_expired_.store(false);
+  });
 }
 
 }  // namespace remora::detail

@@ -39,15 +39,18 @@ Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients)
     return Error{Code::kInvalidArgument, "clients"}.with_subject(wrong[0].key + ": " +
                                                                  wrong[0].message);
   auto registry = std::make_shared<const ClientRegistry>(clients);
-  std::vector<std::uint64_t> gone;
+  std::vector<Attached> gone;
   {
     const std::lock_guard lock{mutex_};
     clients_ = registry;
     const auto is_gone = [&](const ServerSession& session) {
       return !registry->knows(session.client_name(), session.proven_key());
     };
-    for (const auto& [id, attached] : sessions_)
-      if (attached.admitted && is_gone(*attached.session)) gone.push_back(id);
+    for (auto at = sessions_.begin(); at != sessions_.end();) {
+      const auto next = std::next(at);
+      if (at->second.admitted && is_gone(*at->second.session)) gone.push_back(detach(at));
+      at = next;
+    }
     for (auto at = kept_.begin(); at != kept_.end();) {
       const auto next = std::next(at);
       if (is_gone(*at->second.session)) drop_kept(at);
@@ -55,13 +58,7 @@ Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients)
     }
     metrics_.sessions_kept(kept_.size());
   }
-  for (const std::uint64_t id : gone) {
-    log::warn(
-        "session {:x}: its client, or the key it came with, is no longer one of the "
-        "server's; ended",
-        id);
-    end_session(id, SessionEnd::kUnknown);
-  }
+  end_unknown(std::move(gone));
   return {};
 }
 

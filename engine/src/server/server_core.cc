@@ -411,6 +411,11 @@ std::chrono::seconds ServerCore::job_age() const noexcept {
       Clock::now() - Clock::time_point{Clock::duration{began}});
 }
 
+std::size_t ServerCore::jobs_waiting() const {
+  const std::lock_guard lock{mutex_};
+  return jobs_.size();
+}
+
 std::size_t ServerCore::session_count() const {
   const std::lock_guard lock{mutex_};
   return sessions_.size();

@@ -106,6 +106,8 @@ class ServerCore {
   Status remove_region(std::string_view name, Removal removal);
   /// Worker: takes the region's grants back; it is gone when `then` is called.
   void remove_now(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
+  /// As remove_now(), in the region's turn.
+  void take_away(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
   /// As remove_now(), by any other thread, which waits for it.
   Status remove_now(std::string_view name);
   using MayGrow = std::function<Status(std::uint64_t more_bytes)>;
@@ -146,6 +148,8 @@ class ServerCore {
   [[nodiscard]] std::optional<control::Event> draining() const;
   /// How long the worker has been at what it does now; 0 where it does nothing.
   [[nodiscard]] std::chrono::seconds job_age() const noexcept;
+  /// How many jobs wait for the worker.
+  [[nodiscard]] std::size_t jobs_waiting() const;
   /// At most so many, in no order.
   [[nodiscard]] std::vector<std::shared_ptr<ServerSession>> sessions(std::size_t most) const;
   [[nodiscard]] std::vector<RegionInfo> regions(std::size_t most) const {
@@ -192,6 +196,9 @@ class ServerCore {
   void on_room() noexcept;
   using SessionEnd = ServerMetrics::SessionEnd;
   void hung_up(const std::shared_ptr<ServerSession>& session) noexcept;
+  using Sessions = std::unordered_map<std::uint64_t, Attached>;
+  [[nodiscard]] Attached detach(Sessions::iterator at) noexcept;
+  void end_unknown(std::vector<Attached> gone) noexcept;
   bool end_session(std::uint64_t id, SessionEnd why, const ServerSession* only = nullptr,
                    std::optional<ServerMetrics::Refusal> refused = {}) noexcept;
   void end_late_arrivals() noexcept;
@@ -245,8 +252,9 @@ class ServerCore {
   std::condition_variable job_added_;
   UniqueFd room_event_;
   std::atomic<bool> hurried_{false};
-  std::atomic<Clock::rep> drains_until_{0};  ///< 0: it does not stop
-  std::atomic<Clock::rep> job_began_{0};     ///< 0: none
+  std::atomic<bool> removes_expired_{false};  ///< a job for it waits, or is under way
+  std::atomic<Clock::rep> drains_until_{0};   ///< 0: it does not stop
+  std::atomic<Clock::rep> job_began_{0};      ///< 0: none
   bool stopping_ = false;
   bool worker_ended_ = false;
   bool stopped_ = false;

@@ -204,6 +204,7 @@ void ServerSession::announce_the_rest() noexcept {
 
 ServerSession::Served ServerSession::serve(const transport::ControlMessage& message,
                                            Clock::time_point arrived) {
+  if (released_) return Served::kAnswered;  // nobody would hear it
   const auto envelope = control::decode(message.bytes);
   if (!envelope || !envelope->has_request() || !expects(envelope->request()))
     return Served::kNotTheProtocol;
@@ -389,7 +390,8 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
     if (!who->client->create)
       return Error{Code::kNoRight, "create"}.with_subject(asked.name() +
                                                           ": needs clients[].create");
-    if (auto status = check_quota(*who->client, asked.size_bytes()); !status) return status.error();
+    const std::uint64_t more_bytes = server_.catalog().more_bytes(asked.size_bytes());
+    if (auto status = check_quota(*who->client, more_bytes); !status) return status.error();
   }
   RegionSpec spec{.name = asked.name(),
                   .size_bytes = asked.size_bytes(),

@@ -117,10 +117,15 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   void announce_the_rest() noexcept;
   /// Worker: gives all grants back, and takes no new ones.
   void release() noexcept;
+  /// How long whoever ends a session waits for that word to leave: over rdma the end of the queue
+  /// pair would take it back.
+  static constexpr std::chrono::milliseconds kLastWordTime{5};
   /// Tells a client that hears events why its session ends, where it could not know; best effort.
-  /// Waits some milliseconds at most for the word to leave. Any thread, before the endpoint is shut
-  /// down.
-  void say_why(ServerMetrics::SessionEnd why) noexcept;
+  /// Whether the word is worth await_last_word(). Does not block. Any thread, before the endpoint
+  /// is shut down.
+  [[nodiscard]] bool say_why(ServerMetrics::SessionEnd why) noexcept;
+  /// Waits for it to leave, until then. The same.
+  void await_last_word(Deadline until) noexcept;
 
   // Worker; see GrantDesk.
   /// Tells the client that the grant is about to go. False: it cannot be told.
@@ -186,6 +191,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
     RequestKind kind;
     Clock::time_point arrived;
   };
+  /// There is nobody any more whose requests these would be. Worker.
+  [[nodiscard]] bool over() const noexcept { return released_ || alone_.load(); }
   Served reply(const Asked& asked, Result<Answer> answered);
   /// As reply(), some time after serve() has returned.
   void reply_later(const Asked& asked, Result<Answer> answered);
@@ -240,7 +247,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// The region, if the client may know of it. Errors: kUnknownRegion, those of asker().
   Result<std::shared_ptr<RegionEntry>> find_permitted(const std::string& name,
                                                       Permission& permission) const;
-  Status check_quota(const KnownClient& client, std::uint64_t size_bytes) const;
+  Status check_quota(const KnownClient& client, std::uint64_t more_bytes) const;
   Result<Answer> usage();
   Result<Answer> create(const control::CreateRequest& request);
   Result<Answer> open(const control::OpenRequest& request);

@@ -19,6 +19,36 @@ constexpr std::chrono::seconds kServerPause{1};
 
 }  // namespace
 
+/// With the lock: the session is none of the server's from here on.
+ServerCore::Attached ServerCore::detach(Sessions::iterator at) noexcept {
+  Attached ended = std::move(at->second);
+  if (ended.admitted) --admitted_;
+  sessions_.erase(at);
+  return ended;
+}
+
+/// Sessions of clients, or keys, that are taken away. They have been detached, so that none is kept
+/// meanwhile; all are told before any is waited for.
+void ServerCore::end_unknown(std::vector<Attached> gone) noexcept {
+  for (const Attached& each : gone) {
+    metrics_.session_ended(SessionEnd::kUnknown);
+    log::warn(
+        "session {:x}: its client, or the key it came with, is no longer one of the server's; "
+        "ended",
+        each.session->id());
+    // The control thread may be at what this one's client has said.
+    if (each.watch != 0) loop_->forget(each.watch);
+  }
+  for (const Attached& each : gone) (void)each.session->say_why(SessionEnd::kUnknown);
+  const Deadline until = Clock::now() + ServerSession::kLastWordTime;
+  for (const Attached& each : gone) each.session->await_last_word(until);
+  for (const Attached& each : gone) each.session->endpoint().shutdown();
+  for (Attached& each : gone) {
+    if (each.session->greeted()) each.session->announce_the_rest();
+    enqueue([session = std::move(each.session)] { session->release(); });
+  }
+}
+
 /// `only`: unless the name is another's by now. False: there is no such session.
 bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSession* only,
                              std::optional<ServerMetrics::Refusal> refused) noexcept {
@@ -31,16 +61,15 @@ bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSessi
     if (only != nullptr && found->second.session.get() != only) return false;
     // It has said who it is meanwhile, and may have taken over what somebody has lost.
     if (why == SessionEnd::kNoHello && found->second.admitted) return false;
-    ended = std::move(found->second);
-    if (ended.admitted) --admitted_;
-    sessions_.erase(found);
+    ended = detach(found);
     kept = keep(ended.session, why);
   }
   metrics_.session_ended(why);
   if (refused) metrics_.session_refused(*refused);  // before its client can see it
   // The control thread may be at what this one's client has said.
   if (loop_ != nullptr && ended.watch != 0) loop_->forget(ended.watch);
-  ended.session->say_why(why);
+  if (ended.session->say_why(why))
+    ended.session->await_last_word(Clock::now() + ServerSession::kLastWordTime);
   ended.session->endpoint().shutdown();
   if (ended.session->greeted()) ended.session->announce_the_rest();
   // That takes time: on the worker, after what it still has to serve.

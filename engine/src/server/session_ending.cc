@@ -13,10 +13,6 @@ using SessionEnd = ServerMetrics::SessionEnd;
 
 namespace {
 
-/// How long whoever ends a session waits for the word to leave: over rdma the end of the queue pair
-/// would take it back.
-constexpr std::chrono::milliseconds kLastWordTimeout{5};
-
 struct EndingCause {
   Code code;
   Reason reason;
@@ -50,9 +46,9 @@ std::optional<EndingCause> ending_cause(SessionEnd why) noexcept {
 
 }  // namespace
 
-void ServerSession::say_why(SessionEnd why) noexcept {
+bool ServerSession::say_why(SessionEnd why) noexcept {
   const auto cause = ending_cause(why);
-  if (!cause || !greeted() || version() < 2) return;
+  if (!cause || !greeted() || version() < 2) return false;
   control::Envelope envelope;
   envelope.set_magic(control::kMagic);
   // The last of all: those that are acknowledged are counted from 1.
@@ -65,14 +61,19 @@ void ServerSession::say_why(SessionEnd why) noexcept {
   ending.set_reason(static_cast<std::uint32_t>(cause->reason));
   ending.set_subject(cause->subject);
   auto bytes = control::encode(envelope);
-  if (!bytes) return;
+  if (!bytes) return false;
   const std::unique_lock lock{send_mutex_, std::try_to_lock};
   // Another thread is sending: nobody waits for that here.
-  if (!lock.owns_lock()) return;
+  if (!lock.owns_lock()) return false;
   const Status sent = endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
-  if (!sent) return log::debug("session {:x}: {}", id(), sent.error().message());
+  if (!sent) log::debug("session {:x}: {}", id(), sent.error().message());
   // Whoever has lapsed may well be gone: it is not waited for.
-  if (why != SessionEnd::kLapsed) endpoint_->flush(Clock::now() + kLastWordTimeout);
+  return sent && why != SessionEnd::kLapsed;
+}
+
+void ServerSession::await_last_word(Deadline until) noexcept {
+  const std::unique_lock lock{send_mutex_, std::try_to_lock};
+  if (lock.owns_lock()) endpoint_->flush(until);
 }
 
 }  // namespace remora::detail

@@ -200,10 +200,18 @@ void ServerSession::remove_now(const Asked& asked, const std::string& name) {
   if (!region) return reply_later(asked, region.error());
   if (!permission.admin)
     return reply_later(asked, Error{Code::kNoRight, "remove"}.with_subject(name));
-  server_.remove_now(*region, [self = shared_from_this(), asked] {
-    Answer answer;
-    answer.reply.mutable_remove();
-    self->reply_later(asked, std::move(answer));
+  server_.grants().in_turn(*region, [self = shared_from_this(), asked, region = *region] {
+    if (self->over()) return;
+    // Another removal may have been first. Its key may have gone since, or its right.
+    const auto who = self->asker();
+    if (!who) return self->reply_later(asked, who.error());
+    if (!permission_of(region->fixed_info(), who->client).admin)
+      return self->reply_later(asked, Error{Code::kNoRight, "remove"}.with_subject(region->name()));
+    self->server_.take_away(region, [self, asked] {
+      Answer answer;
+      answer.reply.mutable_remove();
+      self->reply_later(asked, std::move(answer));
+    });
   });
 }
 
@@ -217,6 +225,9 @@ void ServerSession::resize(const Asked& asked, const control::ResizeRequest& req
   const auto self = shared_from_this();
   // Whoever asks: the memory is its owner's.
   const auto may = [self, region](std::uint64_t more_bytes) -> Status {
+    // It may have waited for memory, longer than its session was there.
+    if (self->over()) return Error{Code::kConnectionLost, "resize"};
+    if (const auto who = self->asker(); !who) return who.error();
     const auto registry = self->server_.clients();
     const KnownClient* const owner = registry->find(region->fixed_info().owner);
     return owner == nullptr ? Status{} : self->check_quota(*owner, more_bytes);
@@ -232,12 +243,14 @@ void ServerSession::resize(const Asked& asked, const control::ResizeRequest& req
                         });
 }
 
-/// Runs `job` when nobody else has its turn at the region, unless that has gone by then.
+/// Runs `job` when nobody else has its turn at the region, unless that, or this session, has gone
+/// by then: what nobody waits for any more takes nothing from others.
 void ServerSession::in_turn(const Asked& asked, const std::string& name, TurnJob job) {
   auto region = server_.catalog().find(name);
   if (!region) return reply_later(asked, region.error());
   server_.grants().in_turn(
       *region, [self = shared_from_this(), asked, region = *region, job = std::move(job)] {
+        if (self->over()) return;
         if (!self->server_.catalog().holds(*region))
           return self->reply_later(
               asked, Error{Code::kUnknownRegion, "region"}.with_subject(region->name()));

@@ -97,6 +97,12 @@ TEST(RegionRule, SumFitsThePoolInWholePages) {
   EXPECT_EQ(
       faults("pool:\n  size: 8KiB\nregions: [{name: a, size: 64TiB}, {name: b, size: 64TiB}]\n"),
       "f.yaml:2:9: pool.size: the regions need 128TiB, the pool has 8KiB\n");
+  const std::string two_small = "regions: [{name: a, size: 4KiB}, {name: b, size: 4KiB}]\n";
+  EXPECT_EQ(faults("pool:\n  size: 2MiB\n  piece: 2MiB\n  huge_pages: require\n" + two_small),
+            "f.yaml:2:9: pool.size: the regions need 4MiB of 2MiB pages, the pool has 2MiB\n");
+  EXPECT_EQ(faults("pool:\n  size: 4MiB\n  piece: 2MiB\n  huge_pages: require\n" + two_small),
+            "no fault");
+  EXPECT_EQ(faults("pool:\n  size: 2MiB\n  huge_pages: try\n" + two_small), "no fault");
 }
 
 TEST(RegionRule, CountFitsTheLimit) {

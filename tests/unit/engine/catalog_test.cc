@@ -117,5 +117,60 @@ TEST_F(CatalogTest, EpochsOnlyGrow) {
   EXPECT_GT(create(spec("b")).value().epoch, entry->info().epoch);
 }
 
+/// With a pool of large pages.
+class LargePagesTest : public CatalogTest {
+ protected:
+  static constexpr std::uint64_t kLarge = 64U << 10U;
+  void SetUp() override { EXPECT_EQ(taken(), 0U); }
+  [[nodiscard]] std::uint64_t taken() const { return large_->usage().used_bytes; }
+  /// All is one owner's.
+  void expect_counted(std::uint64_t bytes) {
+    EXPECT_EQ(taken(), bytes);
+    EXPECT_EQ(of_large_.owned_bytes("alice"), bytes);
+  }
+  Result<RegionInfo> create_for_alice(const RegionSpec& spec) {
+    return of_large_.create(spec, Clock::now() + std::chrono::seconds{5}, "alice");
+  }
+  std::shared_ptr<Pool> large_ =
+      Pool::create({.size_bytes = 1U << 20U, .piece_bytes = 1U << 20U}, {}, kLarge).value();
+  Catalog of_large_{large_, 3};
+};
+
+TEST_F(LargePagesTest, OwnerIsCountedWhatHisRegionsTakeOfThePool) {
+  ASSERT_TRUE(create_for_alice(spec("a")));
+  expect_counted(kLarge);
+  ASSERT_TRUE(create_for_alice(spec("b", kLarge + 4096)));
+  expect_counted(3 * kLarge);
+  const Deadline soon = Clock::now() + std::chrono::seconds{5};
+  auto entry = of_large_.find("a").value();
+  ASSERT_TRUE(of_large_.grow(*entry, kLarge, soon));
+  expect_counted(3 * kLarge);
+  ASSERT_TRUE(of_large_.grow(*entry, kLarge + 4096, soon));
+  expect_counted(4 * kLarge);
+  ASSERT_TRUE(of_large_.shrink(*entry, 8192));
+  expect_counted(3 * kLarge);
+  entry.reset();
+  ASSERT_TRUE(of_large_.remove("a"));
+  expect_counted(2 * kLarge);
+  ASSERT_TRUE(of_large_.remove("b"));
+  expect_counted(0);
+}
+
+TEST_F(LargePagesTest, QuotaIsAskedForWholePages) {
+  EXPECT_EQ(of_large_.more_bytes(4096), kLarge);
+  EXPECT_EQ(of_large_.more_bytes(kLarge, 4096), 0U) << "it has that page";
+  EXPECT_EQ(of_large_.more_bytes(kLarge + 4096, 4096), kLarge);
+  ASSERT_TRUE(create_for_alice(spec("a")));
+  EXPECT_TRUE(of_large_.check_quota("alice", 2 * kLarge, of_large_.more_bytes(4096)));
+  const Status over = of_large_.check_quota("alice", 2 * kLarge - 4096, of_large_.more_bytes(4096));
+  ASSERT_FALSE(over);
+  EXPECT_EQ(over.error().code(), Code::kLimitExceeded);
+  EXPECT_TRUE(of_large_.check_quota("alice", 4096, of_large_.more_bytes(kLarge, 4096)))
+      << "a quota that has become smaller takes nothing away, and what takes nothing more may be";
+  EXPECT_TRUE(of_large_.check_quota("bob", kLarge, of_large_.more_bytes(4096)));
+  EXPECT_TRUE(of_large_.check_quota("alice", 0, of_large_.more_bytes(1U << 30U))) << "no quota";
+  EXPECT_FALSE(of_large_.check_quota("bob", kLarge, of_large_.more_bytes(~std::uint64_t{0})));
+}
+
 }  // namespace
 }  // namespace remora::detail
