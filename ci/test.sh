@@ -34,7 +34,7 @@ fresh      |5400|f |ci/quickstart.sh and ci/test.sh in a new Debian root
 # Suites that the `vm` stage repeats between two hosts: what wires, orders, locks and refuses.
 two_hosts_suites='*/ErrorTest.*:*/FenceTest.*:*/LanesTest.*:*/LifecycleTest.*:*/LockTest.*:*/QueueTest.*'
 # Of the faults between two hosts those that `vm` leaves to `vm-long` and ci/soak.sh, for their minutes.
-faults_left='lane-error-server|lane-error-raw-server|lock-holder|one-way-*|loss-0.1|loss-5|duplicate*'
+faults_left='lane-error-server|lane-error-raw-server|lock-holder'
 # Test folders built and run under ThreadSanitizer, and of one of them which tests: those that break
 # most in the shortest time. All of them by hand, as tests/fault/README.md says.
 tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance tests/fault)
