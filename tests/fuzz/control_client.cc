@@ -182,7 +182,7 @@ void check_info(const RegionInfo& info) {
           "what a client is told of a region is true of one");
 }
 
-void open(const std::shared_ptr<SessionCore>& session, SessionCore::Opening how) {
+void open(const std::shared_ptr<SessionCore>& session, detail::Opening how) {
   const auto region = session->open("r", Rights::kAll, "fuzz", deadline_after(kPatience), how);
   if (!region) return;
   check_info((*region)->info());
@@ -201,8 +201,8 @@ void use(const std::shared_ptr<SessionCore>& core, std::uint8_t first) {
   const Session session{core};
   for (std::uint8_t i = 0; i < 8 && core->connected(); ++i) {
     switch ((first + i) % 8) {
-      case 0: open(core, SessionCore::Opening::kOpen); break;
-      case 1: open(core, SessionCore::Opening::kFence); break;
+      case 0: open(core, detail::Opening::kOpen); break;
+      case 1: open(core, detail::Opening::kFence); break;
       case 2:
         if (const auto list = session.regions(); list)
           for (const RegionInfo& info : *list) check_info(info);
