@@ -533,7 +533,7 @@ TEST_P(RdmaPeersTest, NewcomersWithoutEndKeepNobodyOut) {
     const LoadReport asked = ask_until(stop, session);
     count(asked);
     EXPECT_EQ(asked.ok, asked.operations) << "I7, of one who is in";
-    EXPECT_LT(asked.longest_verdict_ms, 2000U) << "newcomers went first";
+    EXPECT_LT(asked.longest_verdict_ms, 4000U) << "newcomers went first, for all of six seconds";
     waiting.join();
     for (std::thread& thread : threads) thread.join();
     EXPECT_GT(knocks, 100U);

@@ -42,7 +42,7 @@ using rdma::kLanesMax;
 /// Of all windows of a grant, and a little more for each; a device needs microseconds.
 constexpr std::chrono::seconds kBindTime{2};
 /// Connection requests taken in a row, before others have their turn with the control thread.
-constexpr std::size_t kAcceptMost = 16;
+constexpr std::size_t kAcceptMost = 4;
 
 class RdmaServerEndpoint;
 
