@@ -477,7 +477,8 @@ TEST_P(RdmaPeersTest, ClientsThatTakeNoAnswersHoldUpNobody) {
     const LoadReport asked = ask_until(stop, session);
     count(asked);
     EXPECT_EQ(asked.ok, asked.operations) << "I7";
-    EXPECT_LT(asked.longest_verdict_ms, 2000U) << "they were waited for, one after the other";
+    // Half a second for each, one after the other, would be six.
+    EXPECT_LT(asked.longest_verdict_ms, 5000U) << "they were waited for, one after the other";
     waiting.join();
     for (std::thread& thread : threads) thread.join();
     EXPECT_TRUE(server().soon_sessions(1)) << "they are not given up: " << server().ask("status");
