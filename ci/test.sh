@@ -21,7 +21,7 @@ quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev bui
 install    | 600|  |install, move the prefix, build outside projects against it
 vm         |4200|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
 asan       |2400|  |build asan-ubsan; native tests
-tsan       |1200|  |build and run the tests of metrics, engine, conformance and some faults (shm, tcp) under ThreadSanitizer
+tsan       |1800|  |build and run the tests of metrics, engine, conformance and some faults (shm, tcp) under ThreadSanitizer
 fuzz       | 900|  |build fuzz; every fuzzer over its corpus, then 30 s each, two at a time
 tidy       |1800|  |clang-tidy-14 on the sources of the product
 tidy-tests |2400|f |clang-tidy-14 on the sources of the tests
