@@ -441,9 +441,10 @@ class DeafClient {
   std::uint64_t id_ = 0;
 };
 
-/// What becomes of somebody who asks the server for something, again and again until `stop`.
-LoadReport ask_until(const std::atomic<bool>& stop, const Session& session) {
+/// What becomes of somebody who asks the server for something, again and again, for so long.
+LoadReport ask_for(Clock::duration time, const Session& session) {
   LoadReport asked;
+  const auto until = Clock::now() + time;
   do {
     const auto began = Clock::now();
     const auto answer = session.stat("t1");
@@ -455,7 +456,7 @@ LoadReport ask_until(const std::atomic<bool>& stop, const Session& session) {
       ++asked.failed[std::string{to_string(answer.error().code())}];
     asked.longest_verdict_ms =
         std::max(asked.longest_verdict_ms, static_cast<std::uint64_t>(took.count()));
-  } while (!stop);
+  } while (Clock::now() < until);
   return asked;
 }
 
@@ -467,19 +468,13 @@ TEST_P(RdmaPeersTest, ClientsThatTakeNoAnswersHoldUpNobody) {
   for (std::uint64_t round = 0; round < count_of_rounds; ++round) {
     std::list<DeafClient> deaf;
     for (std::size_t i = 0; i < kDeaf; ++i) deaf.emplace_back(Uri::parse(uri("")).value());
-    std::atomic<bool> stop{false};
     std::vector<std::thread> threads;
     for (DeafClient& one : deaf) threads.emplace_back([&one] { one.ask(16); });
-    std::thread waiting{[&] {
-      std::this_thread::sleep_for(2s);
-      stop = true;
-    }};
-    const LoadReport asked = ask_until(stop, session);
+    const LoadReport asked = ask_for(2s, session);
     count(asked);
     EXPECT_EQ(asked.ok, asked.operations) << "I7";
     // Half a second for each, one after the other, would be six.
     EXPECT_LT(asked.longest_verdict_ms, 5000U) << "they were waited for, one after the other";
-    waiting.join();
     for (std::thread& thread : threads) thread.join();
     EXPECT_TRUE(server().soon_sessions(1)) << "they are not given up: " << server().ask("status");
   }
@@ -527,15 +522,11 @@ TEST_P(RdmaPeersTest, NewcomersWithoutEndKeepNobodyOut) {
             return;
           }
       });
-    std::thread waiting{[&] {
-      std::this_thread::sleep_for(6s);
-      stop = true;
-    }};
-    const LoadReport asked = ask_until(stop, session);
+    const LoadReport asked = ask_for(6s, session);
+    stop = true;
     count(asked);
     EXPECT_EQ(asked.ok, asked.operations) << "I7, of one who is in";
     EXPECT_LT(asked.longest_verdict_ms, 4000U) << "newcomers went first, for all of six seconds";
-    waiting.join();
     for (std::thread& thread : threads) thread.join();
     EXPECT_GT(knocks, 100U);
     EXPECT_TRUE(ok(plain_engine().open_region(uri("t0"), Rights::kAll))) << "one who comes";
