@@ -13,7 +13,6 @@
 #include "client/backoff.h"
 #include "client/engine_core.h"
 #include "client/poller.h"
-#include "control/authentication.h"
 #include "support/log.h"
 #include "transport/fault_core.h"
 
@@ -491,102 +490,5 @@ Result<RegisteredMemory> Engine::register_memory(std::span<std::byte> bytes) con
 
 std::string Engine::status_json() const { return core_->status_json(); }
 metrics::Registry& Engine::registry() const noexcept { return core_->registry(); }
-
-const ServerInfo& Session::server() const noexcept { return core_->server(); }
-TransportKind Session::transport() const noexcept { return core_->kind(); }
-bool Session::connected() const noexcept { return core_->connected(); }
-Status Session::settled(std::chrono::nanoseconds deadline) const {
-  return core_->settled(deadline_after(deadline));
-}
-
-Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
-  if (spec.lifetime != Lifetime::kPersistent && core_->version() < 2)
-    return Error{Code::kUnsupported, "create with a lifetime (an older server)"}.with_subject(
-        spec.name);
-  control::Request request;
-  control::Region& region = *request.mutable_create()->mutable_region();
-  region.set_name(spec.name);
-  region.set_size_bytes(spec.size_bytes);
-  region.set_block_bytes(spec.block_bytes);
-  region.set_rights(static_cast<std::uint32_t>(spec.rights));
-  region.set_atomic_domain(spec.atomic_domain);
-  region.set_shm(spec.shm);
-  // An older server would not know it, and let everybody in.
-  if (!spec.access.empty() && core_->version() < control::kVersionOfKeys)
-    return Error{Code::kUnsupported, "create with an access list: the server is an older one"}
-        .with_subject(spec.name);
-  control::add_access(spec.access, region);
-  region.set_lifetime(static_cast<control::Lifetime>(spec.lifetime));
-  region.set_ttl_ms(static_cast<std::uint64_t>(std::max<std::int64_t>(spec.ttl.count(), 0)));
-  auto answer = core_->call(std::move(request), "create");
-  if (!answer) return answer.error();
-  return control::to_info(answer->reply.create().region());
-}
-
-Result<std::vector<RegionInfo>> Session::regions() const {
-  std::vector<RegionInfo> found;
-  while (true) {
-    control::Request request;
-    request.mutable_list()->set_after(found.empty() ? "" : found.back().name);
-    auto answer = core_->call(std::move(request), "list");
-    if (!answer) return answer.error();
-    const control::ListReply& page = answer->reply.list();
-    for (const control::Region& region : page.regions()) {
-      auto info = control::to_info(region);
-      if (!info) return info.error();
-      // A server that repeats itself must not keep us here for ever.
-      if (!found.empty() && info->name <= found.back().name)
-        return Error{Code::kProtocol, "list"}.with_subject(info->name);
-      found.push_back(std::move(*info));
-    }
-    if (!page.more() || page.regions().empty()) return found;
-  }
-}
-
-Result<RegionInfo> Session::stat(std::string_view name) const {
-  control::Request request;
-  request.mutable_stat()->set_name(std::string{name});
-  auto answer = core_->call(std::move(request), "stat");
-  if (!answer) return answer.error();
-  return control::to_info(answer->reply.stat().region());
-}
-
-Status Session::remove_region(std::string_view name, Removal removal) const {
-  if (removal != Removal::kIfUnused && core_->version() < 2)
-    return Error{Code::kUnsupported, "remove (an older server)"}.with_subject(name);
-  control::Request request;
-  request.mutable_remove()->set_name(std::string{name});
-  request.mutable_remove()->set_removal(static_cast<control::Removal>(removal));
-  auto answer = core_->call(std::move(request), "remove");
-  if (!answer) return answer.error();
-  return {};
-}
-
-Result<RegionInfo> Session::resize_region(std::string_view name, std::uint64_t size_bytes) const {
-  if (core_->version() < 2)
-    return Error{Code::kUnsupported, "resize (an older server)"}.with_subject(name);
-  control::Request request;
-  request.mutable_resize()->set_name(std::string{name});
-  request.mutable_resize()->set_size_bytes(size_bytes);
-  auto answer = core_->call(std::move(request), "resize");
-  if (!answer) return answer.error();
-  return control::to_info(answer->reply.resize().region());
-}
-
-Result<Usage> Session::usage() const {
-  if (core_->version() < 2) return Error{Code::kUnsupported, "usage: the server is an older one"};
-  control::Request request;
-  request.mutable_usage();
-  auto answer = core_->call(std::move(request), "usage");
-  if (!answer) return answer.error();
-  const control::UsageReply& usage = answer->reply.usage();
-  return Usage{.client_bytes = usage.client_bytes(),
-               .client_quota_bytes = usage.client_quota_bytes(),
-               .pool_bytes = usage.pool_bytes(),
-               .pool_used_bytes = usage.pool_used_bytes(),
-               .pool_freeing_bytes = usage.pool_freeing_bytes(),
-               .sessions = usage.sessions(),
-               .grants = usage.grants()};
-}
 
 }  // namespace remora

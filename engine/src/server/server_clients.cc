@@ -39,7 +39,7 @@ Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients)
     return Error{Code::kInvalidArgument, "clients"}.with_subject(wrong[0].key + ": " +
                                                                  wrong[0].message);
   auto registry = std::make_shared<const ClientRegistry>(clients);
-  std::vector<Attached> gone;
+  std::vector<Ending> gone;
   {
     const std::lock_guard lock{mutex_};
     clients_ = registry;

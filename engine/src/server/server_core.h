@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -179,6 +180,13 @@ class ServerCore {
     std::shared_ptr<ServerSession> session;
     Deadline until;
   };
+  /// One that is none of the server's any more, and what is left to be done about it.
+  struct Ending {
+    std::shared_ptr<ServerSession> session;
+    EventLoop::Token watch = 0;
+    bool kept = false;  ///< for its client to come back
+    bool told = false;  ///< why: that word is to leave before the channel ends
+  };
   static Result<Doors> open_doors(const config::ServerConfig& config,
                                   const std::shared_ptr<metrics::Registry>& registry,
                                   std::vector<RefusedTransport>* refused);
@@ -197,8 +205,9 @@ class ServerCore {
   using SessionEnd = ServerMetrics::SessionEnd;
   void hung_up(const std::shared_ptr<ServerSession>& session) noexcept;
   using Sessions = std::unordered_map<std::uint64_t, Attached>;
-  [[nodiscard]] Attached detach(Sessions::iterator at) noexcept;
-  void end_unknown(std::vector<Attached> gone) noexcept;
+  [[nodiscard]] Ending detach(Sessions::iterator at) noexcept;
+  void finish(std::span<Ending> endings, SessionEnd why) noexcept;
+  void end_unknown(std::vector<Ending> gone) noexcept;
   bool end_session(std::uint64_t id, SessionEnd why, const ServerSession* only = nullptr,
                    std::optional<ServerMetrics::Refusal> refused = {}) noexcept;
   void end_late_arrivals() noexcept;
@@ -237,7 +246,7 @@ class ServerCore {
   std::optional<metrics::HttpEndpoint> http_;
 
   mutable std::mutex mutex_;  // sessions and jobs
-  std::unordered_map<std::uint64_t, Attached> sessions_;
+  Sessions sessions_;
   std::unordered_map<std::uint64_t, Kept> kept_;  ///< whose clients may come back
   std::atomic<std::size_t> living_sessions_{0};   ///< of any kind
   Clock::time_point looked_at_{};                 // control thread, as lease_floor_

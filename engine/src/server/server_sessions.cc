@@ -2,6 +2,7 @@
 /// who takes up one that is kept.
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -20,40 +21,55 @@ constexpr std::chrono::seconds kServerPause{1};
 }  // namespace
 
 /// With the lock: the session is none of the server's from here on.
-ServerCore::Attached ServerCore::detach(Sessions::iterator at) noexcept {
-  Attached ended = std::move(at->second);
-  if (ended.admitted) --admitted_;
+ServerCore::Ending ServerCore::detach(Sessions::iterator at) noexcept {
+  Ending ended{.session = std::move(at->second.session), .watch = at->second.watch};
+  if (at->second.admitted) --admitted_;
   sessions_.erase(at);
   return ended;
 }
 
-/// Sessions of clients, or keys, that are taken away. They have been detached, so that none is kept
-/// meanwhile; all are told before any is waited for.
-void ServerCore::end_unknown(std::vector<Attached> gone) noexcept {
-  for (const Attached& each : gone) {
+/// What is the same whyever they end. They have been detached; all are told before any is waited
+/// for.
+void ServerCore::finish(std::span<Ending> endings, SessionEnd why) noexcept {
+  bool told = false;
+  for (Ending& ending : endings) {
+    // The control thread may be at what this one's client has said.
+    if (loop_ != nullptr && ending.watch != 0) loop_->forget(ending.watch);
+    ending.told = ending.session->say_why(why);
+    told = told || ending.told;
+  }
+  const Deadline until = told ? Clock::now() + ServerSession::kLastWordTime : Deadline{};
+  for (const Ending& ending : endings)
+    if (ending.told) ending.session->await_last_word(until);
+  for (const Ending& ending : endings) ending.session->endpoint().shutdown();
+  for (Ending& ending : endings) {
+    if (ending.session->greeted()) ending.session->announce_the_rest();
+    // That takes time: on the worker, after what it still has to serve.
+    enqueue([session = std::move(ending.session), kept = ending.kept] {
+      if (kept)
+        session->endpoint().bury();
+      else
+        session->release();
+    });
+  }
+}
+
+/// Sessions of clients, or keys, that are taken away: none of them is kept.
+void ServerCore::end_unknown(std::vector<Ending> gone) noexcept {
+  for (const Ending& ending : gone) {
     metrics_.session_ended(SessionEnd::kUnknown);
     log::warn(
         "session {:x}: its client, or the key it came with, is no longer one of the server's; "
         "ended",
-        each.session->id());
-    // The control thread may be at what this one's client has said.
-    if (each.watch != 0) loop_->forget(each.watch);
+        ending.session->id());
   }
-  for (const Attached& each : gone) (void)each.session->say_why(SessionEnd::kUnknown);
-  const Deadline until = Clock::now() + ServerSession::kLastWordTime;
-  for (const Attached& each : gone) each.session->await_last_word(until);
-  for (const Attached& each : gone) each.session->endpoint().shutdown();
-  for (Attached& each : gone) {
-    if (each.session->greeted()) each.session->announce_the_rest();
-    enqueue([session = std::move(each.session)] { session->release(); });
-  }
+  finish(gone, SessionEnd::kUnknown);
 }
 
 /// `only`: unless the name is another's by now. False: there is no such session.
 bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSession* only,
                              std::optional<ServerMetrics::Refusal> refused) noexcept {
-  Attached ended;
-  bool kept = false;
+  Ending ended;
   {
     const std::lock_guard lock{mutex_};
     const auto found = sessions_.find(id);
@@ -62,22 +78,11 @@ bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSessi
     // It has said who it is meanwhile, and may have taken over what somebody has lost.
     if (why == SessionEnd::kNoHello && found->second.admitted) return false;
     ended = detach(found);
-    kept = keep(ended.session, why);
+    ended.kept = keep(ended.session, why);
   }
   metrics_.session_ended(why);
   if (refused) metrics_.session_refused(*refused);  // before its client can see it
-  // The control thread may be at what this one's client has said.
-  if (loop_ != nullptr && ended.watch != 0) loop_->forget(ended.watch);
-  if (ended.session->say_why(why))
-    ended.session->await_last_word(Clock::now() + ServerSession::kLastWordTime);
-  ended.session->endpoint().shutdown();
-  if (ended.session->greeted()) ended.session->announce_the_rest();
-  // That takes time: on the worker, after what it still has to serve.
-  if (kept) {
-    enqueue([session = std::move(ended.session)] { session->endpoint().bury(); });
-    return true;
-  }
-  enqueue([session = std::move(ended.session)] { session->release(); });
+  finish({&ended, 1}, why);
   return true;
 }
 
@@ -124,7 +129,7 @@ void ServerCore::end_locked_out(const std::shared_ptr<ServerSession>& session) n
 
 Result<std::shared_ptr<ServerSession>> ServerCore::claim(const control::Resume& resume,
                                                          const ServerSession& by) {
-  Attached found;
+  Ending found;
   bool too_often = false;
   {
     const std::lock_guard lock{mutex_};
@@ -143,9 +148,7 @@ Result<std::shared_ptr<ServerSession>> ServerCore::claim(const control::Resume& 
       metrics_.sessions_kept(kept_.size());
     } else {
       // Its client knows before we do that the lanes are gone.
-      found = std::move(attached->second);
-      if (found.admitted) --admitted_;
-      sessions_.erase(attached);
+      found = detach(attached);
       metrics_.session_ended(SessionEnd::kLost);
     }
     too_often = !found.session->may_resume(Clock::now());
