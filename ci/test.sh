@@ -7,6 +7,7 @@ cd "$root"
 budget_s=1500        # 25 minutes on 2 cores
 logs=$root/build/ci-logs
 jobs=$(nproc)
+tests_at_once=$((2 * jobs)) # most of them wait for something: a deadline, a lease, another process
 self=ci/test.sh
 
 # name | limit in seconds | only with --full | what it does
@@ -19,11 +20,11 @@ dev        |1500|  |build dev with every public header alone; native tests
 soak       | 300|  |a random fault every 10 s under load: a minute over tcp, one over shm
 quickstart | 300|  |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 600|  |install, move the prefix, build outside projects against it
+fuzz       | 900|  |build fuzz; every fuzzer over its corpus, then 30 s each, two at a time
+tidy       |1800|  |clang-tidy-14 on the sources of the product
 vm         |4200|  |guest with Soft-RoCE: ci/vm's own checks, rxe tests, quickstart over rdma
 asan       |2400|  |build asan-ubsan; native tests
 tsan       |1800|  |build and run the tests of metrics, engine, conformance and some faults (shm, tcp) under ThreadSanitizer
-fuzz       | 900|  |build fuzz; every fuzzer over its corpus, then 30 s each, two at a time
-tidy       |1800|  |clang-tidy-14 on the sources of the product
 tidy-tests |2400|f |clang-tidy-14 on the sources of the tests
 vm-long    |5400|f |what the guests are spared in vm: slow tests, ci/vm's faults, all of conformance in two
 vm-asan    |3600|f |rxe tests in the guest with AddressSanitizer
@@ -33,8 +34,6 @@ fresh      |5400|f |ci/quickstart.sh and ci/test.sh in a new Debian root
 "
 # Suites that the `vm` stage repeats between two hosts: what wires, orders, locks and refuses.
 two_hosts_suites='*/ErrorTest.*:*/FenceTest.*:*/LanesTest.*:*/LifecycleTest.*:*/LockTest.*:*/QueueTest.*'
-# Of the faults between two hosts those that `vm` leaves to `vm-long` and ci/soak.sh, for their minutes.
-faults_left='lane-error-server|lane-error-raw-server|lock-holder'
 # Test folders built and run under ThreadSanitizer, and of one of them which tests: those that break
 # most in the shortest time. All of them by hand, as tests/fault/README.md says.
 tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance tests/fault)
@@ -124,7 +123,7 @@ stage_dev() {
   ok "dev: builds without warnings"
   build dev all_verify_interface_header_sets
   ok "dev: every public header compiles alone"
-  ci/run_ctest.sh build/dev -LE rxe -j "$jobs"
+  ci/run_ctest.sh build/dev -LE rxe -j "$tests_at_once"
 }
 
 stage_soak() {
@@ -154,7 +153,10 @@ stage_install() {
 
 stage_vm() {
   build dev
-  local status=0
+  local status=0 links
+  # Faults of the link are mostly waiting: beside all else.
+  vm_links >"$logs/vm-links.log" 2>&1 &
+  links=$!
   ci/vm/test.sh quick || status=1
   vm_ctest build/dev '^rxe$' || status=1
   if ci/vm/run.sh --timeout 600 -- "$root/ci/quickstart-run.sh" --bin "$root/build/dev" \
@@ -165,6 +167,8 @@ stage_vm() {
     status=1
   fi
   vm_hosts quick || status=1
+  wait "$links" || status=1
+  cat "$logs/vm-links.log"
   return "$status"
 }
 
@@ -182,23 +186,27 @@ vm_ctest() {
 }
 
 # vm_hosts quick|all: what wants client and server on two hosts, which run the same command and learn
-# from their environment which one they are (ci/vm/README.md), and faults of the link between them.
+# from their environment which one they are (ci/vm/README.md).
 vm_hosts() {
-  local suites=() faults='*' status=0
-  if [[ $1 == quick ]]; then
-    suites=("--gtest_filter=$two_hosts_suites") faults="!($faults_left)"
-  fi
+  local suites=() status=0
+  if [[ $1 == quick ]]; then suites=("--gtest_filter=$two_hosts_suites"); fi
   vm_pair "two guests: verbs" "$root/build/dev/tests/rxe/rxe_verbs" '--gtest_filter=*TwoGuests*' ||
     status=1
   vm_pair "two guests: conformance" "$root/tests/conformance/two_guests.sh" "$root/build/dev" \
     "${suites[@]}" || status=1
-  # In one pair of guests: each boots as long as some of the faults take.
-  vm_verdicts "two guests: fault" --guests 2 --memory 2G --timeout 2400 -- \
-    "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" --only "$faults" || status=1
   vm_pair "two guests: client gone" "$root/tests/fault/client_host_faults.sh" "$root/build/dev" ||
     status=1
+  return "$status"
+}
+
+# Faults of the link between two hosts, and of what is at its ends.
+vm_links() {
+  local status=0
+  # In one pair of guests: each boots as long as some of the faults take.
+  vm_verdicts "two guests: fault" --guests 2 --memory 2G --timeout 3000 -- \
+    "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" || status=1
   vm_verdicts "two namespaces: fault" --timeout 1200 -- "$root/tests/fault/netns_faults.sh" \
-    "$root/build/dev" --only "$faults" || status=1
+    "$root/build/dev" || status=1
   return "$status"
 }
 
@@ -249,7 +257,7 @@ stage_asan() {
   ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1} \
     LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$root/ci/lsan.supp:print_suppressions=0} \
     UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1} \
-    ci/run_ctest.sh build/asan-ubsan -LE rxe -E '^apps\.(page|prometheus)$' -j "$jobs"
+    ci/run_ctest.sh build/asan-ubsan -LE rxe -E '^apps\.(page|prometheus)$' -j "$tests_at_once"
 }
 
 stage_tsan() {
@@ -271,7 +279,7 @@ stage_tsan() {
   for folder in "${folders[@]}"; do
     TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$root/ci/tsan.supp} \
       "${plain[@]}" ci/run_ctest.sh "build/tsan/$folder" -LE rxe -R "${tsan_tests[$folder]:-.}" \
-      -j "$jobs" || status=1
+      -j "$tests_at_once" || status=1
   done
   return "$status"
 }
@@ -320,6 +328,7 @@ stage_vm_repeat() {
     echo "round $round"
     vm_ctest build/dev '^rxe$' || status=1
     vm_hosts quick || status=1
+    vm_links || status=1
   done
   return "$status"
 }

@@ -17,8 +17,7 @@ link_help() {
   --gtest_filter=...  left out of account: CI hands it to every script of this kind
 
 REMORA_FAULT_ROUNDS=long: 100,000 operations and 20 rounds instead of 2,000 and 2, cuts of 10 s and
-60 s beside those of 1 s; 50 kills of a process instead of 5, stops of 30 s beside those of 1 s and
-5 s. REMORA_FAULT_SEED: of what the loads draw.
+60 s beside those of 1 s; 50 kills of a process instead of 5. REMORA_FAULT_SEED: of what the loads draw.
 USAGE
 }
 

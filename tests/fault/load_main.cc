@@ -128,6 +128,7 @@ int run(int argc, char** argv) {
   app.add_option("--writes", options.writes);
   app.add_option("--swaps", options.swaps);
   app.add_option("--adds", options.adds);
+  app.add_flag("--varied", options.varied, "some writes are notices, some are zeroes");
   app.add_option("--deadline-ms", deadline_ms, "of an operation")->check(CLI::Range(1, 3600000));
   app.add_option("--control-deadline-ms", control_ms)->check(CLI::Range(1, 3600000));
   app.add_option("--reconnect-seconds", reconnect_s, "how long a session is tried to be resumed");
