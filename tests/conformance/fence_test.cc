@@ -187,8 +187,9 @@ class PausedHolderTest : public FenceTest {
   void configure(config::ServerConfig& config) const override {
     config.limits.revoke_grace = 300ms;
   }
-  Child late_writer(const std::string& region) {
-    Child child{"write-late", {"uri=" + uri(region)}};
+  Child late_writer(const std::string& region, bool comes_back = false) {
+    Child child{"write-late",
+                {"uri=" + uri(region), "comes_back=" + std::to_string(int{comes_back})}};
     EXPECT_EQ(child.read_line(), "ready");
     return child;
   }
@@ -247,8 +248,66 @@ TEST_P(PausedHolderTest, ClientThatDiesMeanwhileIsNotWaitedFor) {
   EXPECT_TRUE(ok(fenced));
 }
 
+/// Its session is kept, but nobody is there who could use what it has mapped.
+TEST_P(PausedHolderTest, ClientThatIsKilledAndWouldHaveComeBackIsNotWaitedFor) {
+  const RegionInfo made = create();
+  for (std::size_t round = 0; round < steps(5); ++round) {
+    Child child = late_writer(made.name, true);
+    const Lock lock = Lock::open(open(made.name), ByteOffset{64}, {.ttl = 300ms}).value();
+    child.kill();
+    // A session of its kind is kept for 10 s.
+    const auto held = lock.acquire(over_shm() ? 5s : 20s);
+    ASSERT_TRUE(ok(held)) << "killed before somebody wants the lock, round " << round;
+  }
+}
+
+TEST_P(PausedHolderTest, ClientThatDiesMeanwhileAndWouldHaveComeBackIsNotWaitedFor) {
+  const RegionInfo made = create();
+  Child child = late_writer(made.name, true);
+  child.pause();
+  std::thread killing{[&] {
+    std::this_thread::sleep_for(50ms);
+    child.kill();
+  }};
+  const auto fenced = engine().fence_region(uri(made.name), Rights::kAll);
+  killing.join();
+  EXPECT_TRUE(ok(fenced));
+}
+
+/// A server that offers more than one transport.
+class FenceOverAnyTest : public PausedHolderTest {
+ protected:
+  void configure(config::ServerConfig& config) const override {
+    PausedHolderTest::configure(config);
+    config.transports.tcp = config::Availability::kRequired;
+  }
+  [[nodiscard]] double fences_asked() {
+    double count = 0;
+    for (const char* status : {"ok", "error"})
+      count += server()
+                   .registry()
+                   .value("remora_server_control_requests_total",
+                          {{"request", "fence"}, {"status", status}})
+                   .value();
+    return count;
+  }
+};
+
+TEST_P(FenceOverAnyTest, OneThatFailsOverATransportIsNotAskedForOverTheNext) {
+  if (!over_shm()) GTEST_SKIP() << "elsewhere no fence fails for a client that stands still";
+  const RegionInfo made = create();
+  Child child = late_writer(made.name);
+  child.pause();
+  const std::string any =
+      "remora://" + address().host + ":" + std::to_string(address().port) + "/" + made.name;
+  EXPECT_TRUE(fails_with(engine().fence_region(any, Rights::kAll), Code::kBusy));
+  EXPECT_EQ(fences_asked(), 1);
+  child.kill();
+}
+
 REMORA_CONFORMANCE(FenceTest);
 REMORA_CONFORMANCE(PausedHolderTest);
+REMORA_CONFORMANCE(FenceOverAnyTest);
 
 }  // namespace
 }  // namespace remora::test

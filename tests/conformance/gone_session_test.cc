@@ -205,6 +205,34 @@ TEST_F(GoneSessionTest, FenceThatWaitsForItsTurnGoesWithItsConnection) {
       });
 }
 
+/// Its own fence, not one that waits for its turn: those it has fenced have lost theirs all the
+/// same.
+TEST_F(GoneSessionTest, FenceWhoseClientIsGoneOpensNothing) {
+  start(true);
+  const auto come = [&] {
+    auto channel = std::make_unique<RawChannel>(address_);
+    EXPECT_TRUE(channel->shake_hands("alice", old_, RawChannel::Leaves::kMayComeBack).admission);
+    return channel;
+  };
+  const auto holder = come();
+  auto fencer = come();
+  control::Request open;
+  open.mutable_open()->set_name("target");
+  open.mutable_open()->set_rights(static_cast<std::uint32_t>(Rights::kAll));
+  ASSERT_FALSE(failure_of(holder->ask(RawChannel::request(open, 10))));
+  ASSERT_EQ(target().open_count, 1U);
+  control::Request fence;
+  fence.mutable_fence()->set_name("target");
+  fence.mutable_fence()->set_rights(static_cast<std::uint32_t>(Rights::kAll));
+  fencer->say(RawChannel::request(fence, 10));
+  wait_until_asked();
+  let_worker_come_round();
+  fencer.reset();
+  // The holder never agrees: it loses its grant when the grace is over, and nobody gets one.
+  for (int i = 0; i < 500 && target().open_count != 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(target().open_count, 0U);
+}
+
 TEST_F(GoneSessionTest, RequestThatWaitsForTheWorkerGoesWithItsKey) {
   start(true);
   const auto thief = alice_by(old_);

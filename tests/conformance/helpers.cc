@@ -108,8 +108,9 @@ int endure(const HelperArguments& arguments) {
   return 0;
 }
 
+/// `comes_back=1`: its session is kept when it goes without a word.
 int write_late(const HelperArguments& arguments) {
-  const Engine engine = patient_engine();
+  const Engine engine = arguments.number("comes_back") != 0 ? open_engine() : patient_engine();
   const Region region = engine.open_region(arguments.text("uri"), Rights::kAll).value();
   const std::vector<std::byte> bytes(region.block_bytes(), std::byte{0xff});
   say("ready");

@@ -32,6 +32,8 @@ constexpr Milliseconds kBreakAfter{500};       // deadline of the operation that
 constexpr Milliseconds kDeadline{15'000};      // of the others: the link is whole again long before
 constexpr Milliseconds kGraceOfVerdict{2000};  // I3
 constexpr Milliseconds kSentWithin{5000};
+/// Of a hundred rounds so many may be void, and one in any case.
+constexpr std::uint64_t kVoidPercent = 5;
 
 /// What is held back, as vm-link says it at the client's end.
 constexpr std::array<const char*, 3> kDirections{"in", "out", "both"};
@@ -107,10 +109,12 @@ class Flights {
     if (options_.end == LaneEnd::kServer) return round % 2 == 0 ? "in" : "both";
     return kDirections[round % kDirections.size()];
   }
-  void wrong(std::string text) {
-    report_.violations.push_back("round " + std::to_string(report_.rounds) + ": " +
-                                 std::move(text));
+  [[nodiscard]] std::string in_round(const std::string& text) const {
+    return "round " + std::to_string(report_.rounds) + ": " + text;
   }
+  void wrong(const std::string& text) { report_.violations.push_back(in_round(text)); }
+  /// What is promised of operations that are in flight, and of no others.
+  void flight_wrong(const std::string& text) { flight_violations_.push_back(in_round(text)); }
   static void command(const std::string& text) {
     // NOLINTNEXTLINE(cert-env33-c,concurrency-mt-unsafe): the script's own words
     if (std::system(text.c_str()) != 0)
@@ -123,6 +127,7 @@ class Flights {
     EngineOptions options;
     options.client_name = "fault-flight";
     options.operation_deadline = options.control_deadline = kDeadline;
+    options.handlers.on_interrupted = [this](const SessionEvent&) { ++interrupted_; };
     options.handlers.on_resumed = [this](const SessionEvent&) { ++resumed_; };
     options.handlers.on_lost = [this](const SessionEvent&) { ++lost_; };
     return Engine::open(options).value();
@@ -131,18 +136,19 @@ class Flights {
     return engine.open_region(options_.uri, Rights::kAll).value();
   }
   /// By a client that has seen none of it.
-  void look(std::uint64_t round) {
+  void look(std::uint64_t round, bool in_flight = true) {
     const Engine engine = open_engine();
-    const bool may_have_landed = direction(round) == "in" || options_.lets_pass;
-    for (std::string& text :
+    const bool may_have_landed = !in_flight || direction(round) == "in" || options_.lets_pass;
+    for (const std::string& text :
          memory_.look(open(engine), generation(round), may_have_landed, options_.writes_late))
-      wrong(std::move(text));
+      wrong(text);
   }
   /// Of the first round 2: all is of generation 1 before.
   static std::uint64_t generation(std::uint64_t round) { return round + 2; }
 
   void engine_rounds();
-  void engine_round(const Engine& engine, const Region& region, SlotPool& slots,
+  /// False: it was void.
+  bool engine_round(const Engine& engine, const Region& region, SlotPool& slots,
                     std::uint64_t round);
   static void post_all(Queue& queue, SlotPool& slots, std::uint64_t generation);
   std::size_t take(Queue& queue, Clock::time_point broken);
@@ -162,8 +168,9 @@ class Flights {
   StallWatch watch_;
   FlightMemory memory_;
   FlightReport report_;
+  std::vector<std::string> flight_violations_;             ///< of this round
   std::array<std::uint32_t, Memory::kOperations> told_{};  ///< how often, in this round
-  mutable std::atomic<std::uint64_t> resumed_{0}, lost_{0};
+  mutable std::atomic<std::uint64_t> interrupted_{0}, resumed_{0}, lost_{0};
 };
 
 void Flights::post_all(Queue& queue, SlotPool& slots, std::uint64_t generation) {
@@ -196,12 +203,12 @@ void Flights::judge(const Completion& completion, Clock::time_point broken) {
   const std::string name = "operation " + std::to_string(tag);
   if (what != What::kRead) {
     if (completion.ok() || code != Code::kIndeterminate)
-      wrong("I6: " + name + " of unknown effect ended as " +
-            (completion.ok() ? "ok" : completion.error().message()));
+      flight_wrong("I6: " + name + " of unknown effect ended as " +
+                   (completion.ok() ? "ok" : completion.error().message()));
     return;
   }
   if (!completion.ok())
-    return wrong(name + ", a read, was not carried out again: " + completion.error().message());
+    flight_wrong(name + ", a read, was not carried out again: " + completion.error().message());
 }
 
 std::size_t Flights::take(Queue& queue, Clock::time_point broken) {
@@ -228,7 +235,7 @@ void Flights::expect_sent(std::uint64_t before) {
     if (sent >= Memory::kOperations) return;
     std::this_thread::sleep_for(2ms);
   } while (Clock::now() < until);
-  wrong("only " + std::to_string(sent) + " packets had left the device");
+  flight_wrong("only " + std::to_string(sent) + " packets had left the device");
 }
 
 void Flights::expect_none(Queue& queue, const char* when) {
@@ -239,8 +246,8 @@ void Flights::expect_none(Queue& queue, const char* when) {
     std::this_thread::sleep_for(10ms);
   }
   if (ended != 0)
-    wrong("not in flight: " + std::to_string(ended) + " of " + std::to_string(Memory::kOperations) +
-          " had ended " + when);
+    flight_wrong("not in flight: " + std::to_string(ended) + " of " +
+                 std::to_string(Memory::kOperations) + " had ended " + when);
 }
 
 void Flights::expect_once() {
@@ -255,17 +262,26 @@ void Flights::engine_rounds() {
   const Engine engine = open_engine();
   const Region region = open(engine);
   SlotPool slots = engine.allocate_slots(Memory::kOperations + 1, Memory::kBlockBytes).value();
-  for (std::uint64_t round = 0; round < options_.rounds; ++round)
-    engine_round(engine, region, slots, round);
+  const std::uint64_t void_most = std::max<std::uint64_t>(1, options_.rounds * kVoidPercent / 100);
+  for (std::uint64_t round = 0; report_.rounds < options_.rounds; ++round) {
+    if (engine_round(engine, region, slots, round)) {
+      ++report_.rounds;
+    } else if (++report_.void_rounds > void_most) {
+      wrong("the session ended before anything was in flight, " + std::to_string(void_most + 1) +
+            " times");
+      break;
+    }
+  }
   report_.resumed = resumed_;
   if (resumed_ < options_.rounds)
     wrong("the session was resumed " + std::to_string(resumed_) + " times");
   if (lost_ != 0) wrong("the session was lost");
 }
 
-void Flights::engine_round(const Engine& engine, const Region& region, SlotPool& slots,
+bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool& slots,
                            std::uint64_t round) {
   told_ = {};
+  flight_violations_.clear();
   const auto posted = [&] {
     return static_cast<std::uint64_t>(
         engine.registry().sum("remora_client_work_requests_total").value());
@@ -276,6 +292,7 @@ void Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   for (const auto until = Clock::now() + 10s; !region.connected() && Clock::now() < until;)
     std::this_thread::sleep_for(5ms);
   const std::uint64_t before = posted();
+  const std::uint64_t interrupted = interrupted_;
   hold(round);
   const Clock::time_point began = Clock::now();
   const std::uint64_t sent = packets_sent();
@@ -283,10 +300,15 @@ void Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   expect_sent(sent);
   expect_none(queue, "while nothing could arrive");
   if (posted() - before != Memory::kOperations)
-    wrong(std::to_string(posted() - before) + " requests were posted");
-  report_.in_flight += queue.size();
+    flight_wrong(std::to_string(posted() - before) + " requests were posted");
+  // Its lease was over before: on a host that stands still, or takes long to hold packets back.
+  const bool in_flight = interrupted_ == interrupted;
+  if (in_flight) report_.in_flight += queue.size();
   Clock::time_point broken;
-  if (options_.end == LaneEnd::kServer) {
+  if (!in_flight) {
+    broken = Clock::now();
+    command(options_.release);
+  } else if (options_.end == LaneEnd::kServer) {
     const Clock::time_point stopped = Clock::now();
     stand_still(stopper_, options_.stop);
     watch_.overlook(stopped);
@@ -322,8 +344,11 @@ void Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   expect_once();
   if (const Status settled = region.settled(10s); !settled)
     wrong("not settled: " + settled.error().message());
-  look(round);
-  ++report_.rounds;
+  look(round, in_flight);
+  if (in_flight)
+    report_.violations.insert(report_.violations.end(), flight_violations_.begin(),
+                              flight_violations_.end());
+  return in_flight;
 }
 
 /// As a chain, posted with one doorbell. How many were taken.
@@ -472,6 +497,7 @@ std::string FlightReport::line(LaneEnd end, std::uint64_t seed) const {
   }
   return "fault: LaneErrorTest." + to_string(end) +
          " transport=rdma rounds=" + std::to_string(rounds) +
+         (void_rounds == 0 ? "" : " void_rounds=" + std::to_string(void_rounds)) +
          " operations=" + std::to_string(operations) + " ok=" + std::to_string(ok) + " failed{" +
          codes + "} longest_verdict_ms=" + std::to_string(longest_verdict_ms) +
          " longest_stall_ms=" + std::to_string(longest_stall_ms) +

@@ -196,8 +196,13 @@ Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, Opening open
       const bool told = last.code() == Code::kLimitExceeded || last.reason() == Reason::kMemlock;
       if (!told || last.subject().empty()) last = last.with_subject(uri.region);
       tried = true;
-      // Asked twice, a fence would be two: of whoever has come in between, too.
-      answered = answered || opening == Opening::kFence || last.code() != Code::kConnectionLost;
+      // Asked twice, a fence would be two: of whoever has come in between, too. One that the server
+      // refuses for the transport has taken nothing from anybody.
+      if (opening == Opening::kFence && last.code() != Code::kUnsupported) {
+        answered = true;
+        return last;
+      }
+      answered = answered || last.code() != Code::kConnectionLost;
     } else if (!answered &&
                (!std::exchange(tried, true) || session.error().code() != Code::kNotFound)) {
       // Why another transport cannot be had says less than what the server has answered over one;

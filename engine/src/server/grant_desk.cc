@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <sys/timerfd.h>
 #include <unistd.h>
 #include <vector>
@@ -9,6 +10,13 @@
 #include "server/server_session.h"
 
 namespace remora::detail {
+
+namespace {
+
+/// A process that is killed hangs up a moment before it has exited.
+constexpr std::chrono::milliseconds kLookAgain{10};
+
+}  // namespace
 
 Status GrantDesk::open() {
   timer_ = UniqueFd{::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
@@ -69,10 +77,39 @@ void GrantDesk::revoke_all(const std::shared_ptr<RegionEntry>& region, Reason re
 }
 
 bool GrantDesk::may_force(const ServerSession& session, Mapped mapped) noexcept {
-  return mapped == Mapped::kDrop || !session.maps_grants();
+  // What a process had mapped has gone with it.
+  return mapped == Mapped::kDrop || !session.maps_grants() ||
+         session.endpoint().peer_has_exited();
+}
+
+bool GrantDesk::waits_for_exit(const Books& books) noexcept {
+  return books.under_way != nullptr &&
+         std::any_of(books.holders.begin(), books.holders.end(), [&](const auto& holder) {
+           return holder.second->alone() && !may_force(*holder.second, books.under_way->mapped);
+         });
+}
+
+void GrantDesk::look_at_alone() {
+  struct Taken {
+    ServerSession* session;
+    std::uint64_t grant_id;
+    Reason reason;
+  };
+  // Whoever waits for the last one goes on at once, and changes this map.
+  std::vector<Taken> taken;
+  for (const auto& [region, books] : books_) {
+    if (books.under_way == nullptr) continue;
+    for (const auto& [holder, session] : books.holders)
+      if (session->alone() && may_force(*session, books.under_way->mapped))
+        taken.push_back({session, holder.second, books.under_way->reason});
+  }
+  for (const Taken& each : taken)
+    each.session->take_back(each.grant_id, each.reason, ServerMetrics::TakenBack::kForced);
+  set_timer();
 }
 
 void GrantDesk::tick() {
+  look_at_alone();
   std::vector<std::shared_ptr<RegionEntry>> over;
   for (auto& [region, books] : books_)
     if (books.under_way != nullptr && books.under_way->until <= Clock::now())
@@ -122,8 +159,10 @@ void GrantDesk::take_turns(const RegionEntry& region) {
 
 void GrantDesk::set_timer() {
   Deadline next = Deadline::max();
-  for (const auto& [region, books] : books_)
+  for (const auto& [region, books] : books_) {
     if (books.under_way != nullptr) next = std::min(next, books.under_way->until);
+    if (waits_for_exit(books)) next = std::min(next, Clock::now() + kLookAgain);
+  }
   itimerspec when{};
   if (next != Deadline::max()) {
     const auto since = std::max(next.time_since_epoch(), Deadline::duration{1});

@@ -52,6 +52,9 @@ class GrantDesk {
 
   /// What the session of that id had open is `session`'s from now on.
   void moved(std::uint64_t session_id, ServerSession& session);
+  /// Some session has no client any more, and is kept: nobody waits for it to agree to a
+  /// revocation, but for as long as its process may reach what it has mapped.
+  void look_at_alone();
 
   /// Runs `job` when no revocation of the region is under way and all that came before has had its
   /// turn: at once, if so.
@@ -82,6 +85,7 @@ class GrantDesk {
     }
   };
   [[nodiscard]] static bool may_force(const ServerSession& session, Mapped mapped) noexcept;
+  [[nodiscard]] static bool waits_for_exit(const Books& books) noexcept;
   void finish(const RegionEntry& region);
   void take_turns(const RegionEntry& region);
   void set_timer();

@@ -130,6 +130,11 @@ Status ServerSession::deliver(transport::ControlMessage message) {
   return endpoint_->send(std::move(message));
 }
 
+void ServerSession::settle_alone() {
+  endpoint_->bury();
+  if (!released_) server_.grants().look_at_alone();
+}
+
 void ServerSession::release() noexcept {
   released_ = true;
   endpoint_->bury();

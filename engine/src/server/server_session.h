@@ -56,6 +56,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] bool waits() const noexcept { return unanswered_.load() != 0; }
   /// It has no client any more, and is kept for that to come back. Any thread.
   void be_alone() noexcept { alone_.store(true); }
+  [[nodiscard]] bool alone() const noexcept { return alone_.load(); }
   /// Whether its client may come back to it. Any thread.
   [[nodiscard]] bool resumable() const noexcept { return comes_back_.load(); }
   /// Whether it is to be heard of within its lease. Any thread.
@@ -115,6 +116,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   Status announce(const transport::Notice& notice);
   /// Control thread, once the session is over: what the client was told is taken, is.
   void announce_the_rest() noexcept;
+  /// Worker, once it is alone: what is left of its lanes goes, and nobody waits for its client.
+  void settle_alone();
   /// Worker: gives all grants back, and takes no new ones.
   void release() noexcept;
   /// How long whoever ends a session waits for that word to leave: over rdma the end of the queue

@@ -47,7 +47,7 @@ void ServerCore::finish(std::span<Ending> endings, SessionEnd why) noexcept {
     // That takes time: on the worker, after what it still has to serve.
     enqueue([session = std::move(ending.session), kept = ending.kept] {
       if (kept)
-        session->endpoint().bury();
+        session->settle_alone();
       else
         session->release();
     });

@@ -189,7 +189,7 @@ void ServerSession::create_when_there(const Asked& asked, const control::CreateR
   server_.memory_line().join(request.region().size_bytes(), deadline,
                              [weak = weak_from_this(), asked, request] {
                                const auto self = weak.lock();
-                               if (self != nullptr && !self->released_)
+                               if (self != nullptr && !self->over())
                                  self->create_when_there(asked, request);
                              });
 }
@@ -321,6 +321,8 @@ void ServerSession::fence(const Asked& asked, const control::FenceRequest& reque
        wanted = std::move(wanted)](std::size_t left) {
         --self->fences_;
         self->fences_bytes_ -= size_bytes;
+        // Whoever has asked is gone: a grant for nobody would only be in others' way.
+        if (self->over()) return;
         if (left != 0)
           return self->reply_later(
               asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(left, 0));

@@ -34,6 +34,12 @@ class RdmaGrant final : public GrantHandle {
   std::vector<verbs::MemoryRegion> memory_;
 };
 
+/// From here on what comes is an event, unless it is there already.
+Status listen(ServerLane& lane) {
+  if (auto taken = lane.queue.take_events(); !taken) return taken.error();
+  return lane.queue.arm();
+}
+
 Status check(verbs::Connection& connection) noexcept {
   while (true) {
     auto event = connection.next_event();
@@ -75,8 +81,11 @@ Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
   const std::lock_guard lock{mutex_};
   // Lanes first: what has come in before the end is taken, too.
   Status status;
-  for (ServerLane& lane : lanes_)
-    if (auto collected = collect(lane); !collected && status) status = collected;
+  for (ServerLane& lane : lanes_) {
+    auto collected = listen(lane);
+    if (collected) collected = collect(lane);
+    if (!collected && status) status = collected;
+  }
   for (ServerLane& lane : lanes_)
     if (auto checked = check(*lane.connection); !checked && status) status = checked;
   if (auto checked = check(connection_); !checked && status) status = checked;
@@ -86,7 +95,7 @@ Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
 
 std::size_t RdmaServerEndpoint::take_notices(std::span<Notice> notices) noexcept {
   const std::lock_guard lock{mutex_};
-  // Of a lane that has died receive() hears too: there is a failed receive left for it.
+  // Without taking its event: of a lane that has died receive() is to hear.
   if (notices_.empty())
     for (ServerLane& lane : lanes_) (void)collect(lane);
   const std::size_t count = std::min(notices.size(), notices_.size());
@@ -257,26 +266,25 @@ verbs::ProtectionDomain RdmaServerEndpoint::domain() {
 }
 
 Status RdmaServerEndpoint::collect(ServerLane& lane) {
-  if (auto taken = lane.queue.take_events(); !taken) return taken.error();
-  if (auto status = lane.queue.arm(); !status) return status;
-  while (notices_.size() < kNoticesMax) {
+  while (lane.end && notices_.size() < kNoticesMax) {
     std::array<verbs::Completion, 1> storage;
     auto found = lane.queue.poll(storage);
-    if (!found) return found.error();
-    if (found->empty()) return {};
-    const verbs::Completion& completion = found->front();
-    if (!completion.ok())
-      return Error{Code::kConnectionLost, "lane"}
-          .with_reason(Reason::kLaneBroken)
-          .with_completion(completion.status(), completion.vendor_error());
-    const std::uint64_t index = completion.id();
-    if (completion.length_bytes() != kNoticeWireBytes)
-      return Error{Code::kProtocol, "lane"}.with_subject("no notice of ours");
-    notices_.push_back(notice_from_wire((*lane.buffers)[index]));
-    if (auto status = lane.post_receive(lane.connection->queue_pair(), index); !status)
-      return status;
+    if (found && found->empty()) break;
+    lane.end = found ? take_one(lane, found->front()) : Status{found.error()};
   }
-  return {};
+  return lane.end;
+}
+
+Status RdmaServerEndpoint::take_one(ServerLane& lane, const verbs::Completion& completion) {
+  if (!completion.ok())
+    return Error{Code::kConnectionLost, "lane"}
+        .with_reason(Reason::kLaneBroken)
+        .with_completion(completion.status(), completion.vendor_error());
+  if (completion.length_bytes() != kNoticeWireBytes)
+    return Error{Code::kProtocol, "lane"}.with_subject("no notice of ours");
+  const std::uint64_t index = completion.id();
+  notices_.push_back(notice_from_wire((*lane.buffers)[index]));
+  return lane.post_receive(lane.connection->queue_pair(), index);
 }
 
 void RdmaServerEndpoint::take_last(ServerLane& lane, Deadline until) noexcept {

@@ -65,6 +65,7 @@ struct ServerLane {
   std::uint32_t number = 0;             ///< of the session's lanes, from 0
   std::shared_ptr<WindowLane> windows;  ///< null: grants are registrations
   std::optional<verbs::Connection> connection;
+  Status end{};  ///< what was wrong with it, whoever has seen that first
 
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
     return pair.post_receive(index, memory.slice(index * kNoticeWireBytes, kNoticeWireBytes));
@@ -120,8 +121,9 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   [[nodiscard]] Result<std::uint32_t> number_of_next(std::optional<std::uint32_t> said) const;
   [[nodiscard]] verbs::ProtectionDomain domain();
   /// Takes the notices that a lane's receives have brought, as long as there is room for them. A
-  /// receive that failed says that the lane is dead.
+  /// receive that failed says that the lane is dead, here and from then on.
   Status collect(ServerLane& lane);
+  Status take_one(ServerLane& lane, const verbs::Completion& completion);
   /// What the lane has acknowledged until its end, however much waits already.
   void take_last(ServerLane& lane, Deadline until) noexcept;
 

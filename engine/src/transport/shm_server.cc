@@ -4,10 +4,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <poll.h>
 #include <string>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <utility>
@@ -64,10 +66,18 @@ class StatusPage {
   ShmStatusPage* page_;
 };
 
+/// Becomes readable when that process exits. None: it is in a pid namespace that is not seen from
+/// here, or the kernel has no such descriptors. Of one that has exited already the number may be
+/// another's by now, which says no more than that it lives.
+UniqueFd open_process(pid_t pid) noexcept {
+  return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))};
+}
+
 class ShmServerEndpoint final : public ServerEndpoint {
  public:
-  ShmServerEndpoint(UniqueFd socket, std::string peer)
-      : socket_{std::move(socket)}, peer_{std::move(peer)} {}
+  /// `process`: a pidfd of the client's; none where the kernel does not tell.
+  ShmServerEndpoint(UniqueFd socket, std::string peer, UniqueFd process)
+      : socket_{std::move(socket)}, peer_{std::move(peer)}, process_{std::move(process)} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kShm; }
   [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
@@ -104,6 +114,11 @@ class ShmServerEndpoint final : public ServerEndpoint {
   }
 
   void shutdown() noexcept override { ::shutdown(socket_.get(), SHUT_RDWR); }
+  [[nodiscard]] bool peer_has_exited() const noexcept override {
+    if (!process_) return false;
+    pollfd exited{.fd = process_.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&exited, 1, 0) == 1 && (exited.revents & POLLIN) != 0;
+  }
   Status take_over(ServerEndpoint& before) noexcept override {
     // What its client has mapped stays mapped: there is nothing to take over.
     if (dynamic_cast<ShmServerEndpoint*>(&before) != nullptr) return {};
@@ -114,6 +129,7 @@ class ShmServerEndpoint final : public ServerEndpoint {
   UniqueFd socket_;
   std::string peer_;
   std::string device_;
+  UniqueFd process_;
 };
 
 class ShmListener final : public Listener {
@@ -163,8 +179,8 @@ class ShmListener final : public Listener {
     const auto sent = send_message(socket.get(), std::as_bytes(std::span{&preface, 1}), descriptors,
                                    Clock::now());
     if (!sent) return nullptr;
-    return std::make_unique<ShmServerEndpoint>(std::move(socket),
-                                               "pid " + std::to_string(peer->pid));
+    return std::make_unique<ShmServerEndpoint>(
+        std::move(socket), "pid " + std::to_string(peer->pid), open_process(peer->pid));
   }
 
   UniqueFd socket_;

@@ -407,6 +407,9 @@ class ServerEndpoint {
   virtual void shutdown() noexcept = 0;
   /// Destroys what shutdown() has left of the lanes, since that takes long. Idempotent; worker.
   virtual void bury() noexcept {}
+  /// The client's process is no more: nothing of what it had mapped is reached by it. False where
+  /// nobody can know. Any thread.
+  [[nodiscard]] virtual bool peer_has_exited() const noexcept { return false; }
   /// What `before` has granted holds for the lanes of this one, which has none yet: the session
   /// goes on here. `before` has been shut down and buried, and grants nothing more. Errors:
   /// kUnsupported: of another transport or device.
