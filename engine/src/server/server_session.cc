@@ -351,6 +351,7 @@ void ServerSession::give_up_unknown() {
 Status ServerSession::adopt(ServerSession& before) {
   before.endpoint_->shutdown();
   before.endpoint_->bury();
+  before.endpoint_->await_burial();
   // What was acknowledged is told of, before its grants have another session's name.
   before.announce_the_rest();
   if (auto status = endpoint_->take_over(*before.endpoint_); !status) return status;

@@ -130,6 +130,7 @@ void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
     server_.enqueue([self = shared_from_this()] { self->server_.end_locked_out(self); });
   endpoint_->shutdown();
   endpoint_->bury();
+  endpoint_->await_burial();
 }
 
 Result<ServerSession::Answer> ServerSession::grant_state(

@@ -25,6 +25,7 @@ namespace remora::transport {
 namespace {
 
 using rdma::ControlBuffers;
+using rdma::ControlRemains;
 using rdma::Introduction;
 
 class RdmaRegistration final : public Registration {
@@ -119,12 +120,6 @@ struct LaneConnection {
     if (connection) events->remove(connection->event_fd());
     return std::exchange(connection, std::nullopt);
   }
-};
-
-/// What is left of a control channel: its buffers go after the queue pair that may write to them.
-struct ControlRemains {
-  ControlBuffers buffers;
-  verbs::Connection connection;
 };
 
 class RdmaClientEndpoint final : public ClientEndpoint {

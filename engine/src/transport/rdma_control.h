@@ -59,4 +59,10 @@ class ControlBuffers {
   std::vector<std::size_t> free_sends_;
 };
 
+/// What is left of a control channel: its buffers go after the queue pair that may write to them.
+struct ControlRemains {
+  ControlBuffers buffers;
+  verbs::Connection connection;
+};
+
 }  // namespace remora::transport::rdma

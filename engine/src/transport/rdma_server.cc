@@ -16,6 +16,7 @@
 #include <remora/verbs/verbs.h>
 
 #include "support/log.h"
+#include "support/log_limit.h"
 #include "transport/rdma_protection.h"
 #include "transport/rdma_server_endpoint.h"
 #include "transport/rdma_wire.h"
@@ -32,6 +33,9 @@ using rdma::RdmaServerEndpoint;
 
 /// Connection requests taken in a row, before others have their turn with the control thread.
 constexpr std::size_t kAcceptMost = 4;
+/// Lanes and control channels that have ended and wait for the device to destroy them, each of
+/// which pins its buffers: what comes then holds up the worker, and with it who connects.
+constexpr std::size_t kBuriedMost = 256;
 
 class RdmaListener final : public Listener {
  public:
@@ -40,8 +44,11 @@ class RdmaListener final : public Listener {
     std::shared_ptr<rdma::RegistrationBudgets> registrations;
     std::shared_ptr<rdma::WindowBudgets> windows;
     std::vector<metrics::CallbackHandle> series;
+    std::shared_ptr<metrics::Registry> registry;
+    metrics::Counter strangers;
     /// Errors: those of Registry::gauge_callback().
-    static Result<Budgets> create(const config::Limits& limits, metrics::Registry& registry);
+    static Result<Budgets> create(const config::Limits& limits,
+                                  std::shared_ptr<metrics::Registry> registry);
   };
   RdmaListener(verbs::ConnectionListener listener, std::vector<std::string> devices,
                config::RdmaProtection wanted, std::vector<DeviceProtection> protection,
@@ -95,7 +102,7 @@ class RdmaListener final : public Listener {
       if (!request->has_value()) return arrived;
       auto endpoint = admit(std::move(**request));
       if (!endpoint)
-        log::warn("rdma: {}", endpoint.error().message());
+        turn_away(endpoint.error());
       else if (*endpoint != nullptr)
         arrived.push_back(std::move(*endpoint));
     }
@@ -103,6 +110,15 @@ class RdmaListener final : public Listener {
   }
 
  private:
+  /// Whoever it is may come again as often as it likes.
+  void turn_away(const Error& why) {
+    budgets_.registry->recorder().add(budgets_.strangers);
+    if (!strangers_logged_.allows(Clock::now())) return;
+    const std::uint64_t left_out = strangers_logged_.take_left_out();
+    log::warn("rdma: {}{}", why.message(),
+              left_out == 0 ? "" : "; " + std::to_string(left_out) + " more were not logged");
+  }
+
   /// Null for a lane, which goes to its session. A request that is dropped is rejected by that.
   Result<std::unique_ptr<ServerEndpoint>> admit(verbs::ConnectionRequest request) {
     const std::string peer = request.peer_address().to_string();
@@ -143,7 +159,6 @@ class RdmaListener final : public Listener {
   Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest request) {
     const verbs::Device& device = request.device();
     auto budget = budgets_.registrations->of(device.name(), device.attributes().max_mr_count);
-    auto share = rdma::BudgetShare::count(budget, 1);
     auto domain = device.allocate_domain();
     if (!domain) return domain.error();
     auto buffers = ControlBuffers::create(*domain);
@@ -158,7 +173,7 @@ class RdmaListener final : public Listener {
       if (auto status = events->add(fd); !status) return status.error();
     const auto lent = lent_.find(device.name());
     return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
-        desk_, std::move(*domain), std::move(budget), std::move(share),
+        desk_, reaper_, std::move(*domain), std::move(budget),
         lent == lent_.end() ? nullptr : lent->second, std::move(*buffers), std::move(*connection),
         std::move(*events))};
   }
@@ -170,18 +185,26 @@ class RdmaListener final : public Listener {
   Budgets budgets_;
   std::map<std::string, std::shared_ptr<const rdma::LentMemory>, std::less<>> lent_;  ///< by device
   std::shared_ptr<LaneDesk> desk_ = std::make_shared<LaneDesk>();
+  std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>(kBuriedMost);
+  log::LogLimit strangers_logged_{5};
 };
 
-Result<RdmaListener::Budgets> RdmaListener::Budgets::create(const config::Limits& limits,
-                                                            metrics::Registry& registry) {
+Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
+    const config::Limits& limits, std::shared_ptr<metrics::Registry> registry) {
+  auto strangers = registry->counter(
+      "remora_server_rdma_strangers_total",
+      "Connection requests over rdma that were refused before they were a client's.");
+  if (!strangers) return strangers.error();
   Budgets made{std::make_shared<rdma::RegistrationBudgets>(limits.registrations_max),
                std::make_shared<rdma::WindowBudgets>(limits.windows_max),
-               {}};
-  auto registrations = registry.gauge_callback(
+               {},
+               registry,
+               *strangers};
+  auto registrations = registry->gauge_callback(
       "remora_server_registrations", "Registrations of memory with RDMA devices.", {},
       [budgets = made.registrations] { return static_cast<double>(budgets->used()); });
   if (!registrations) return registrations.error();
-  auto windows = registry.gauge_callback(
+  auto windows = registry->gauge_callback(
       "remora_server_windows", "Memory windows of RDMA devices.", {},
       [budgets = made.windows] { return static_cast<double>(budgets->used()); });
   if (!windows) return windows.error();
@@ -211,7 +234,7 @@ Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config
   const config::RdmaProtection protection = config.transports.rdma_protection;
   auto chosen = rdma::choose_protection(protection, devices);
   if (!chosen) return chosen.error();
-  auto budgets = RdmaListener::Budgets::create(config.limits, *registry);
+  auto budgets = RdmaListener::Budgets::create(config.limits, registry);
   if (!budgets) return budgets.error();
   return std::unique_ptr<Listener>{
       std::make_unique<RdmaListener>(std::move(*listener), std::move(devices), protection,

@@ -49,18 +49,22 @@ Status check(verbs::Connection& connection) noexcept {
   }
 }
 
+/// The mark goes last.
+struct BuriedLane {
+  Burial::Mark mark;
+  ServerLane lane;
+};
+
 }  // namespace
 
-RdmaServerEndpoint::RdmaServerEndpoint(std::shared_ptr<LaneDesk> desk,
-                                       verbs::ProtectionDomain domain,
-                                       std::shared_ptr<Budget> budget, BudgetShare share,
-                                       std::shared_ptr<const LentMemory> lent,
-                                       ControlBuffers buffers, verbs::Connection connection,
-                                       FdSet events)
+RdmaServerEndpoint::RdmaServerEndpoint(
+    std::shared_ptr<LaneDesk> desk, std::shared_ptr<Reaper> reaper, verbs::ProtectionDomain domain,
+    std::shared_ptr<Budget> budget, std::shared_ptr<const LentMemory> lent, ControlBuffers buffers,
+    verbs::Connection connection, FdSet events)
     : desk_{std::move(desk)},
+      reaper_{std::move(reaper)},
       budget_{std::move(budget)},
       lent_{std::move(lent)},
-      share_{std::move(share)},
       domain_{std::move(domain)},
       buffers_{std::move(buffers)},
       events_{std::move(events)},
@@ -70,9 +74,9 @@ RdmaServerEndpoint::RdmaServerEndpoint(std::shared_ptr<LaneDesk> desk,
 
 RdmaServerEndpoint::~RdmaServerEndpoint() {
   desk_->forget(this);
-  for (const auto* lanes : {&lanes_, &dead_})
-    for (const ServerLane& lane : *lanes)
-      if (lane.windows != nullptr) lane.windows->end();
+  for (ServerLane& lane : lanes_) dead_.push_back(std::move(lane));
+  bury();
+  reaper_->take(ControlRemains{std::move(buffers_), std::move(connection_)});
 }
 
 Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
@@ -151,6 +155,13 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
   return {};
 }
 
+/// From here on it is a client's, and counts. Those that have not said who they are have a bound of
+/// their own (limits.half_open_max), and take nothing that a client's grant needs.
+void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
+  if (!share_) share_ = BudgetShare::count(budget_, 1);
+  desk_->expect(ticket, this);
+}
+
 Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
   using verbs::Access;
   if (by_windows_) return grant_windows(request);
@@ -219,8 +230,10 @@ void RdmaServerEndpoint::bury() noexcept {
     const std::lock_guard lock{mutex_};
     dead.swap(dead_);
   }
-  for (const ServerLane& lane : dead)
+  for (ServerLane& lane : dead) {
     if (lane.windows != nullptr) lane.windows->end();
+    reaper_->take(BuriedLane{Burial::Mark{burial_}, std::move(lane)});
+  }
 }
 
 Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {

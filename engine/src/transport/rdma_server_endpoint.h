@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <remora/verbs/verbs.h>
@@ -19,6 +21,7 @@
 #include "transport/rdma_control.h"
 #include "transport/rdma_lane.h"
 #include "transport/rdma_windows.h"
+#include "transport/reaper.h"
 #include "transport/transport.h"
 
 namespace remora::transport::rdma {
@@ -72,13 +75,45 @@ struct ServerLane {
   }
 };
 
+/// What a reaper has yet to destroy of an endpoint's lanes. Thread-safe.
+class Burial {
+ public:
+  /// One of them, for as long as this is there.
+  class Mark {
+   public:
+    explicit Mark(std::shared_ptr<Burial> burial) noexcept : burial_{std::move(burial)} {
+      const std::lock_guard lock{burial_->mutex_};
+      ++burial_->left_;
+    }
+    Mark(Mark&&) noexcept = default;
+    Mark& operator=(Mark&&) = delete;
+    ~Mark() {
+      if (burial_ == nullptr) return;
+      const std::lock_guard lock{burial_->mutex_};
+      if (--burial_->left_ == 0) burial_->over_.notify_all();
+    }
+
+   private:
+    std::shared_ptr<Burial> burial_;
+  };
+  void wait() {
+    std::unique_lock lock{mutex_};
+    over_.wait(lock, [this] { return left_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable over_;
+  std::size_t left_ = 0;
+};
+
 /// One client's control channel, lanes and grants, the server's side.
 class RdmaServerEndpoint final : public ServerEndpoint {
  public:
-  /// `share`: of `budget`, for the control channel's buffers. `lent`: null without windows on this
-  /// device. `events`: of `buffers` and `connection`.
-  RdmaServerEndpoint(std::shared_ptr<LaneDesk> desk, verbs::ProtectionDomain domain,
-                     std::shared_ptr<Budget> budget, BudgetShare share,
+  /// `reaper`: destroys what the device may be slow with. `budget`: of registrations. `lent`: null
+  /// without windows on this device. `events`: of `buffers` and `connection`.
+  RdmaServerEndpoint(std::shared_ptr<LaneDesk> desk, std::shared_ptr<Reaper> reaper,
+                     verbs::ProtectionDomain domain, std::shared_ptr<Budget> budget,
                      std::shared_ptr<const LentMemory> lent, ControlBuffers buffers,
                      verbs::Connection connection, FdSet events);
   ~RdmaServerEndpoint() override;
@@ -99,7 +134,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
     return buffers_.wait_for_room(deadline).ok();
   }
   void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
-  void expect_lanes(const LaneTicket& ticket) noexcept override { desk_->expect(ticket, this); }
+  void expect_lanes(const LaneTicket& ticket) noexcept override;
   void allow_lane_keys() noexcept override { by_windows_ = lent_ != nullptr; }
   [[nodiscard]] bool has_lane_keys() const noexcept override { return by_windows_; }
 
@@ -111,6 +146,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   Status renew(Grant& grant) noexcept override;
   void shutdown() noexcept override;
   void bury() noexcept override;
+  void await_burial() noexcept override { burial_->wait(); }
   Status take_over(ServerEndpoint& before) noexcept override;
 
  private:
@@ -128,10 +164,11 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   void take_last(ServerLane& lane, Deadline until) noexcept;
 
   std::shared_ptr<LaneDesk> desk_;
+  std::shared_ptr<Reaper> reaper_;
   const std::shared_ptr<Budget> budget_;          ///< of registrations
   const std::shared_ptr<const LentMemory> lent_;  ///< null: no windows on this device
   std::atomic<bool> by_windows_{false};  ///< grants are; written before there are any, or lanes
-  BudgetShare share_;                    ///< of the control channel's buffers
+  std::optional<BudgetShare> share_;     ///< of the control channel's buffers; a client's only
   verbs::ProtectionDomain
       domain_;  ///< of grants, if not, and their lanes; under mutex_ once in use
   ControlBuffers buffers_;
@@ -143,6 +180,7 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   bool over_ = false;  ///< shut down: no lane is added any more
   std::vector<ServerLane> lanes_;
   std::vector<ServerLane> dead_;  ///< until bury()
+  std::shared_ptr<Burial> burial_ = std::make_shared<Burial>();
   std::deque<Notice> notices_;
 };
 

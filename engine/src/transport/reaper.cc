@@ -28,7 +28,7 @@ Reaper::~Reaper() {
 void Reaper::add(std::unique_ptr<Item> item) noexcept {
   try {
     const std::lock_guard lock{mutex_};
-    if (waiting_.size() >= kWaitingMost) return;
+    if (waiting_.size() >= waiting_most_) return;
     if (!thread_.joinable()) {
       thread_ = std::thread{[this] { work(); }};
       ::pthread_setname_np(thread_.native_handle(), "remora-reaper");

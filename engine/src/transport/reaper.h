@@ -22,7 +22,7 @@ class Reaper {
   /// So many may wait; what comes then is given back by whoever brings it.
   static constexpr std::size_t kWaitingMost = 4096;
 
-  Reaper() = default;
+  explicit Reaper(std::size_t waiting_most = kWaitingMost) noexcept : waiting_most_{waiting_most} {}
   Reaper(const Reaper&) = delete;
   Reaper& operator=(const Reaper&) = delete;
   /// Blocks until all is given back.
@@ -53,6 +53,7 @@ class Reaper {
   void add(std::unique_ptr<Item> item) noexcept;
   void work() noexcept;
 
+  const std::size_t waiting_most_;
   std::mutex mutex_;
   std::condition_variable more_;
   std::deque<std::unique_ptr<Item>> waiting_;

@@ -405,8 +405,11 @@ class ServerEndpoint {
   [[nodiscard]] virtual std::optional<Served> served() const noexcept { return std::nullopt; }
   /// Ends the lanes, then the channel. Idempotent: on return of any call no lane serves any more.
   virtual void shutdown() noexcept = 0;
-  /// Destroys what shutdown() has left of the lanes, since that takes long. Idempotent; worker.
+  /// Has destroyed what shutdown() has left of the lanes, which may take a device seconds. Does not
+  /// wait for that. Idempotent; worker.
   virtual void bury() noexcept {}
+  /// Blocks until it is: nothing is left of the lanes that bury() was for. Worker.
+  virtual void await_burial() noexcept {}
   /// The client's process is no more: nothing of what it had mapped is reached by it. False where
   /// nobody can know. Any thread.
   [[nodiscard]] virtual bool peer_has_exited() const noexcept { return false; }
