@@ -18,12 +18,11 @@ class HalfOpen {
   /// One more, of `most`; the id of the one that has to go for it, if there are too many.
   std::optional<std::uint64_t> add(const std::shared_ptr<ServerSession>& session,
                                    std::size_t most) {
+    // A session's memory stays for as long as it is known here, also when it has ended.
+    while (!waiting_.empty() && !waits(waiting_.front())) waiting_.pop_front();
     waiting_.push_back(session);
     if (waiting_.size() <= most) return std::nullopt;
-    std::erase_if(waiting_, [](const std::weak_ptr<ServerSession>& each) {
-      const auto alive = each.lock();
-      return alive == nullptr || alive->greeted();
-    });
+    std::erase_if(waiting_, [](const auto& each) { return !waits(each); });
     if (waiting_.size() <= most) return std::nullopt;
     const auto oldest = waiting_.front().lock();
     waiting_.pop_front();
@@ -31,6 +30,11 @@ class HalfOpen {
   }
 
  private:
+  static bool waits(const std::weak_ptr<ServerSession>& session) {
+    const auto alive = session.lock();
+    return alive != nullptr && !alive->greeted();
+  }
+
   std::deque<std::weak_ptr<ServerSession>> waiting_;  ///< in the order of their arrival
 };
 
