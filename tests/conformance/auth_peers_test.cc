@@ -16,6 +16,7 @@
 #include "raw_channel.h"
 #include "support/expect.h"
 #include "support/fault_line.h"
+#include "support/held_before.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"
 
@@ -31,7 +32,7 @@ class AuthPeersTest : public testing::Test {
  protected:
   void SetUp() override { start(keyed()); }
   void TearDown() override {
-    if (server_) server_->stop();
+    held_before_.expect_again(server_);
     if (line_.operations != 0) line_.print("tcp");
   }
   [[nodiscard]] config::ServerConfig keyed() const {
@@ -99,13 +100,20 @@ class AuthPeersTest : public testing::Test {
         registry.counter("remora_server_sessions_ended_total", "-", {{"reason", reason}}).value());
   }
 
+  std::optional<Server> server_;
+  std::string host_;
+  ServerAddress address_;
   RuntimeDir folder_;
   SecretKey alice_ = SecretKey::generate().value();
   SecretKey bob_ = SecretKey::generate().value();
   SecretKey stranger_ = SecretKey::generate().value();
-  std::optional<Server> server_;
-  std::string host_;
-  ServerAddress address_;
+  const HeldBefore held_before_{"auth_peers", [this] {
+                                  start(keyed());
+                                  (void)engine("alice", alice_).connect(uri()).value();
+                                  (void)RawChannel{address_}.shake_hands("alice", alice_);
+                                  server_->stop();
+                                  server_.reset();
+                                }};
   FaultLine line_;
 };
 

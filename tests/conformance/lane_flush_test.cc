@@ -10,9 +10,11 @@
 #include <vector>
 
 #include <remora/engine/server.h>
+#include <remora/verbs/verbs.h>
 
 #include "raw_session.h"
 #include "support/fault_line.h"
+#include "support/held_before.h"
 #include "support/pattern.h"
 #include "support/server.h"
 #include "support/transport.h"
@@ -31,14 +33,25 @@ class LaneFlushTest : public testing::TestWithParam<TransportKind> {
       if (device_required()) FAIL() << reason;
       GTEST_SKIP() << reason;
     }
+    held_before_.emplace("lane_flush", [this] {
+      (void)verbs::connection_manager_devices();  // open from then on
+      start();
+      (void)RawSession{address_, GetParam()}.open("target", Rights::kAll);
+      server_->stop();
+      server_.reset();
+    });
+    start();
+  }
+  void TearDown() override {
+    if (held_before_) held_before_->expect_again(server_);
+  }
+  void start() {
     server_ = Server::start(server_config(GetParam(), {.piece_bytes = 1U << 20U})).value();
     address_ = {listen_address(GetParam()), server_->port()};
     server_->create_region({.name = "target", .size_bytes = 64U << 10U}).value();
   }
-  void TearDown() override {
-    if (server_) server_->stop();
-  }
 
+  std::optional<HeldBefore> held_before_;
   std::optional<Server> server_;
   ServerAddress address_;
 };

@@ -11,13 +11,13 @@
 
 #include <remora/engine/engine.h>
 #include <remora/engine/server.h>
-#include <remora/verbs/connector.h>
+#include <remora/verbs/verbs.h>
 
 #include "raw_session.h"
 #include "support/expect.h"
 #include "support/fault_line.h"
+#include "support/held_before.h"
 #include "support/pattern.h"
-#include "support/resources.h"
 #include "support/server.h"
 #include "support/transport.h"
 #include "transport/rdma_wire.h"
@@ -38,12 +38,21 @@ class ProtectionTest : public testing::TestWithParam<TransportKind> {
       if (device_required()) FAIL() << reason;
       GTEST_SKIP() << reason;
     }
-    // Raw sessions say nothing by themselves, and give no grant up.
-    config::ServerConfig config =
-        server_config(GetParam(), {.piece_bytes = 1U << 20U, .lease = std::chrono::minutes{10}});
-    config.limits.revoke_grace = std::chrono::seconds{1};
-    server_ = Server::start(config).value();
-    address_ = {listen_address(GetParam()), server_->port()};
+    held_before_.emplace("protection " + std::string{to_string(GetParam())}, [this] {
+      if (GetParam() == TransportKind::kRdma) (void)verbs::connection_manager_devices();
+      start();
+      make("target", kRegionBytes);
+      RawSession session{address_, GetParam()};
+      const RawSession::Grant grant = session.open("target", Rights::kAll);
+      const auto& [start, length, address, key] = grant.extents.at(0);
+      EXPECT_EQ(session.run(Opcode::kRead, address, key, 8), CompletionStatus::kSuccess);
+      const Engine engine = Engine::open({}).value();
+      const Region region = engine.open_region(uri(), Rights::kAll).value();
+      EXPECT_TRUE(region.fetch_add(ByteOffset{0}, 1).ok());
+      server_->stop();
+      server_.reset();
+    });
+    start();
     for (const char* name : {"left", "target", "right"}) {
       make(name, kRegionBytes);
       models_.push_back(noise(kRegionBytes, std::string{name}.size()));
@@ -51,7 +60,19 @@ class ProtectionTest : public testing::TestWithParam<TransportKind> {
     }
   }
   void TearDown() override {
-    if (server_) server_->stop();
+    if (held_before_) held_before_->expect_again(server_);
+  }
+  void start() {
+    // Raw sessions say nothing by themselves, and give no grant up.
+    config::ServerConfig config =
+        server_config(GetParam(), {.piece_bytes = 1U << 20U, .lease = std::chrono::minutes{10}});
+    config.limits.revoke_grace = std::chrono::seconds{1};
+    server_ = Server::start(config).value();
+    address_ = {listen_address(GetParam()), server_->port()};
+  }
+  [[nodiscard]] std::string uri() const {
+    return "remora://" + address_.host + ":" + std::to_string(address_.port) +
+           "/target?transport=" + std::string{to_string(GetParam())};
   }
 
   void make(const std::string& name, std::uint64_t size_bytes, Rights rights = Rights::kAll) {
@@ -88,6 +109,7 @@ class ProtectionTest : public testing::TestWithParam<TransportKind> {
     EXPECT_TRUE(unchanged());
   }
 
+  std::optional<HeldBefore> held_before_;
   std::optional<Server> server_;
   ServerAddress address_;
   std::vector<std::vector<std::byte>> models_;
@@ -153,12 +175,7 @@ TEST_P(ProtectionTest, ClientThatDoesNotGiveUpItsGrantLosesItByForce) {
   ASSERT_EQ(stubborn.run(Opcode::kRead, address, key, 64), CompletionStatus::kSuccess);
   const auto began = std::chrono::steady_clock::now();
   const Engine engine = Engine::open({}).value();
-  const Region fenced =
-      engine
-          .fence_region("remora://" + address_.host + ":" + std::to_string(address_.port) +
-                            "/target?transport=" + std::string{to_string(GetParam())},
-                        Rights::kRead)
-          .value();
+  const Region fenced = engine.fence_region(uri(), Rights::kRead).value();
   EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds{900});
   EXPECT_EQ(stubborn.run(Opcode::kWrite, address, key, 64), CompletionStatus::kRemoteAccessError);
   EXPECT_TRUE(stubborn.ended());
@@ -216,6 +233,7 @@ TEST_P(ProtectionTest, SessionThatIsRefusedTooOftenEndsAndIsToldWhy) {
   server_->stop();
   config::ServerConfig config = server_config(GetParam(), {.piece_bytes = 1U << 20U});
   config.limits.resumes_per_minute = kMost;
+  config.limits.session_keep = std::chrono::seconds{1};  // the last of them is waited for
   server_ = Server::start(config).value();
   address_ = {listen_address(GetParam()), server_->port()};
   for (const char* name : {"left", "target", "right"}) {

@@ -21,6 +21,8 @@
 #include "raw_session.h"
 #include "support/eventually.h"
 #include "support/expect.h"
+#include "support/fault_line.h"
+#include "support/held_before.h"
 #include "support/pattern.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"
@@ -72,9 +74,13 @@ class Stranger {
 
 class TcpPeersTest : public testing::Test {
  protected:
-  void SetUp() override { start(plain()); }
+  void SetUp() override {
+    engine_.emplace(Engine::open({}).value());
+    start(plain());
+  }
   void TearDown() override {
-    if (server_) server_->stop();
+    engine_.reset();
+    held_before_.expect_again(server_);
   }
   [[nodiscard]] static config::ServerConfig plain() {
     config::ServerConfig config = server_config(TransportKind::kTcp, {.piece_bytes = 1U << 20U});
@@ -111,14 +117,27 @@ class TcpPeersTest : public testing::Test {
   }
 
   RuntimeDir folder_;
-  Engine engine_ = Engine::open({}).value();
   std::optional<Server> server_;
   std::string host_;
   ServerAddress address_;
+  const HeldBefore held_before_{
+      "tcp_peers", [this] {
+        start(server_config(TransportKind::kTcp, {.all_transports = true}));
+        {
+          const Engine engine = Engine::open({}).value();
+          for (const char* const options : {"transport=tcp", ""})
+            expect_works(engine.open_region(uri("target", options), Rights::kAll).value(), 1);
+          RawSession session{address_, TransportKind::kTcp};
+          (void)session.open("target", Rights::kAll);
+        }
+        server_->stop();
+        server_.reset();
+      }};
+  std::optional<Engine> engine_;
 };
 
 TEST_F(TcpPeersTest, NonsenseIsHungUpOn) {
-  const Region region = engine_.open_region(uri(), Rights::kAll).value();
+  const Region region = engine_->open_region(uri(), Rights::kAll).value();
   for (std::size_t i = 0; i < 20; ++i) {
     const Stranger stranger{server_->port()};
     stranger.say(noise(32 + i * 500, i));
@@ -190,7 +209,7 @@ TEST_F(TcpPeersTest, LaneNeedsTheSecretOfItsSession) {
 }
 
 TEST_F(TcpPeersTest, NonsenseOnALaneEndsItsSessionOnly) {
-  const Region region = engine_.open_region(uri(), Rights::kAll).value();
+  const Region region = engine_->open_region(uri(), Rights::kAll).value();
   RawSession session{address_, TransportKind::kTcp};
   const Stranger lane{server_->port()};
   lane.say(Introduction{.purpose = Purpose::kLane, .ticket = session.ticket()}.to_wire());
@@ -208,7 +227,7 @@ TEST_F(TcpPeersTest, CrowdOfSilentStrangersKeepsNobodyOut) {
   constexpr std::size_t kCrowd = 300;
   crowd.reserve(kCrowd);
   while (crowd.size() < kCrowd) crowd.emplace_back(server_->port());
-  const Region region = engine_.open_region(uri(), Rights::kAll).value();
+  const Region region = engine_->open_region(uri(), Rights::kAll).value();
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
   for (const Stranger& stranger : crowd) EXPECT_TRUE(stranger.hung_up());
 }
@@ -224,7 +243,7 @@ TEST_F(TcpPeersTest, PeerThatStopsReadingHoldsUpNobody) {
                          .opcode = Opcode::kRead};
   const std::vector<const WorkRequest*> chain(16, &read);
   ASSERT_EQ(lazy.lane().post(chain, 0).error, 0);
-  const Region region = engine_.open_region(uri(), Rights::kAll).value();
+  const Region region = engine_->open_region(uri(), Rights::kAll).value();
   const auto began = Clock::now();
   for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), i);
   EXPECT_LT(Clock::now() - began, 10s);
@@ -283,18 +302,22 @@ TEST_F(TcpPeersTest, CraftyRequestsAreRefusedAndChangeNothing) {
       Case{Opcode::kWrite, UINT64_MAX - 63, 128, kRefused},  // wraps
       Case{Opcode::kRead, UINT64_MAX, 2, kRefused},
   };
+  FaultLine line{.rounds = cases.size()};
   for (const Case& wrong : cases) {
     RawSession session{address_, TransportKind::kTcp};
     const RawSession::Grant grant = session.open("plain", Rights::kAll);
-    EXPECT_EQ(session.run(wrong.opcode, grant.extents[0].remote_address + wrong.address,
-                          grant.extents[0].remote_key, wrong.length),
-              wrong.status)
-        << wrong.address << " " << wrong.length;
+    const auto began = Clock::now();
+    const CompletionStatus end =
+        session.run(wrong.opcode, grant.extents[0].remote_address + wrong.address,
+                    grant.extents[0].remote_key, wrong.length);
+    line.ended(end == CompletionStatus::kSuccess ? "" : to_string(end), Clock::now() - began);
+    EXPECT_EQ(end, wrong.status) << wrong.address << " " << wrong.length;
     EXPECT_TRUE(session.ended());
   }
   std::vector<std::byte> seen(64_KiB);
   ASSERT_TRUE(ok(view.read(ByteOffset{0}, seen)));
   EXPECT_TRUE(same_bytes(seen, model));
+  line.print("tcp");
 }
 
 TEST_F(TcpPeersTest, Ipv6LoopbackWorks) {
@@ -302,7 +325,7 @@ TEST_F(TcpPeersTest, Ipv6LoopbackWorks) {
   config.listen.address = "::1";
   start(config);
   EXPECT_EQ(server_->listening().front(), "tcp [::1]:" + std::to_string(server_->port()));
-  expect_works(engine_.open_region(uri(), Rights::kAll).value(), 1);
+  expect_works(engine_->open_region(uri(), Rights::kAll).value(), 1);
 }
 
 TEST_F(TcpPeersTest, EveryAddressTakesBothFamilies) {
@@ -311,7 +334,7 @@ TEST_F(TcpPeersTest, EveryAddressTakesBothFamilies) {
   start(config);
   for (const char* host : {"127.0.0.1", "::1"}) {
     host_ = host;
-    expect_works(engine_.open_region(uri(), Rights::kAll).value(), 2);
+    expect_works(engine_->open_region(uri(), Rights::kAll).value(), 2);
   }
 }
 
@@ -319,7 +342,7 @@ TEST_F(TcpPeersTest, NameIsListenedOnAndFound) {
   config::ServerConfig config = server_config(TransportKind::kTcp);
   config.listen.address = "localhost";
   start(config);
-  expect_works(engine_.open_region(uri(), Rights::kAll).value(), 3);
+  expect_works(engine_->open_region(uri(), Rights::kAll).value(), 3);
 }
 
 TEST_F(TcpPeersTest, AddressOfAnotherHostCannotBeListenedOn) {
@@ -330,26 +353,26 @@ TEST_F(TcpPeersTest, AddressOfAnotherHostCannotBeListenedOn) {
 
 TEST_F(TcpPeersTest, PayloadChecksumByUriAndByOption) {
   expect_works(
-      engine_.open_region(uri("target", "transport=tcp&crc=payload"), Rights::kAll).value(), 5);
+      engine_->open_region(uri("target", "transport=tcp&crc=payload"), Rights::kAll).value(), 5);
   EngineOptions options;
   options.tcp_payload_crc = true;
   const Engine checking = Engine::open(options).value();
   expect_works(checking.open_region(uri(), Rights::kAll).value(), 6);
-  expect_works(engine_.open_region(uri(), Rights::kAll).value(), 7);
+  expect_works(engine_->open_region(uri(), Rights::kAll).value(), 7);
 }
 
 TEST_F(TcpPeersTest, AutoTakesShmWhereItMayElseTcp) {
   start(server_config(TransportKind::kShm, {.all_transports = true}));
   server_->create_region({.name = "shared", .size_bytes = 64_KiB, .shm = true}).value();
-  const Region shared = engine_.open_region(uri("shared", ""), Rights::kAll).value();
+  const Region shared = engine_->open_region(uri("shared", ""), Rights::kAll).value();
   EXPECT_EQ(shared.transport(), TransportKind::kShm);
-  const Region region = engine_.open_region(uri("target", ""), Rights::kAll).value();
+  const Region region = engine_->open_region(uri("target", ""), Rights::kAll).value();
   EXPECT_EQ(region.transport(), TransportKind::kTcp) << region.transport_reason();
   EXPECT_EQ(region.transport_reason().rfind("tcp: ", 0), 0U) << region.transport_reason();
   EXPECT_NE(region.transport_reason().find("shm: "), std::string::npos);
   expect_works(region, 8);
   // Mapped or not, it is the same memory, and its atomics are the processor's either way.
-  const Region same = engine_.open_region(uri("shared"), Rights::kAll).value();
+  const Region same = engine_->open_region(uri("shared"), Rights::kAll).value();
   EXPECT_EQ(shared.fetch_add(ByteOffset{0}, 3).value(), 0U);
   EXPECT_EQ(same.fetch_add(ByteOffset{0}, 4).value(), 3U);
   EXPECT_EQ(shared.fetch_add(ByteOffset{0}, 0).value(), 7U);
@@ -374,7 +397,7 @@ TEST_F(TcpPeersTest, ServerCountsWhatItServes) {
     return registry.value(registry.counter(name, "-", {{"op", op}}).value());
   };
   {
-    const Region region = engine_.open_region(uri(), Rights::kAll).value();
+    const Region region = engine_->open_region(uri(), Rights::kAll).value();
     std::vector<std::byte> bytes(4096);
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(ok(region.write(ByteOffset{0}, bytes)));
     for (int i = 0; i < 5; ++i) ASSERT_TRUE(ok(region.read(ByteOffset{0}, bytes)));
@@ -394,7 +417,7 @@ TEST_F(TcpPeersTest, ServerCountsWhatItServes) {
 
 TEST_F(TcpPeersTest, GrantsComeAndGoWhileAnotherOfTheSessionIsBusy) {
   server_->create_region({.name = "other", .size_bytes = 64_KiB}).value();
-  const Region busy = engine_.open_region(uri(), Rights::kAll).value();
+  const Region busy = engine_->open_region(uri(), Rights::kAll).value();
   std::atomic<bool> stop{false};
   std::atomic<bool> failed{false};
   std::thread worker{[&] {
@@ -405,7 +428,7 @@ TEST_F(TcpPeersTest, GrantsComeAndGoWhileAnotherOfTheSessionIsBusy) {
   }};
   const auto began = Clock::now();
   for (int i = 0; i < 100; ++i) {
-    const Region region = engine_.open_region(uri("other"), Rights::kAll).value();
+    const Region region = engine_->open_region(uri("other"), Rights::kAll).value();
     EXPECT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1)));
   }
   EXPECT_LT(Clock::now() - began, 20s);
