@@ -1,0 +1,117 @@
+/// A server with keys, over each transport: who has the right one is let in, nobody else is. What
+/// peers do that speak below the client library: auth_peers_test.cc.
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/config/secret_key.h>
+#include <remora/metrics/registry.h>
+
+#include "conformance_test.h"
+#include "support/fault_line.h"
+
+namespace remora::test {
+namespace {
+
+using config::SecretKey;
+using Clock = std::chrono::steady_clock;
+
+class AuthTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+  void configure(config::ServerConfig& config) const override {
+    config.auth = config::Auth::kKeys;
+    config.clients.resize(2);
+    config.clients[0].name = "alice";
+    config.clients[0].key = alice_;
+    config.clients[0].create = true;
+    config.clients[1].name = "bob";
+    config.clients[1].key = bob_;
+  }
+  void configure_engine(EngineOptions& options) const override {
+    options.client_name = "alice";
+    options.key = alice_;
+  }
+  void TearDown() override {
+    if (line_.operations != 0) line_.print(to_string(transport()));
+    ConformanceTest::TearDown();
+  }
+  /// A client that says this name and has this key, or none, opens `region`.
+  Result<Region> open_as(const std::string& region, const std::string& name,
+                         const std::optional<SecretKey>& key) {
+    EngineOptions options = patient_options();
+    options.client_name = name;
+    options.key = key;
+    const Engine engine = Engine::open(options).value();
+    const auto began = Clock::now();
+    auto opened = engine.open_region(uri(region), Rights::kRead);
+    ++line_.rounds;
+    const bool reasoned = !opened && opened.error().reason() != Reason::kNone;
+    line_.ended(opened     ? std::string_view{}
+                : reasoned ? to_string(opened.error().reason())
+                           : to_string(opened.error().code()),
+                Clock::now() - began);
+    return opened;
+  }
+  static testing::AssertionResult is_refused(const Result<Region>& opened) {
+    if (opened) return testing::AssertionFailure() << "it was let in";
+    if (opened.error().code() == Code::kConnectionRefused &&
+        opened.error().reason() == Reason::kAuthentication)
+      return testing::AssertionSuccess();
+    return testing::AssertionFailure() << opened.error();
+  }
+  [[nodiscard]] double refused(const char* reason) {
+    return server()
+        .registry()
+        .sum("remora_server_sessions_refused_total", {{"reason", reason}})
+        .value();
+  }
+
+  SecretKey alice_ = SecretKey::generate().value();
+  SecretKey bob_ = SecretKey::generate().value();
+  FaultLine line_;
+};
+
+TEST_P(AuthTest, OnlyTheRightKeyLetsIn) {
+  const Region region = make_region();
+  const std::string name = region.info().name;
+  EXPECT_TRUE(ok(open_as(name, "alice", alice_)));
+  EXPECT_TRUE(is_refused(open_as(name, "alice", SecretKey::generate().value())));
+  EXPECT_TRUE(is_refused(open_as(name, "alice", bob_))) << "another's key";
+  EXPECT_EQ(refused("wrong_key"), 2.0);
+  EXPECT_TRUE(is_refused(open_as(name, "alice", std::nullopt)));
+  EXPECT_EQ(refused("no_key"), 1.0);
+  EXPECT_TRUE(is_refused(open_as(name, "carol", alice_)));
+  EXPECT_EQ(refused("unknown_client"), 1.0);
+  // Who is in goes on, alone.
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
+  EXPECT_TRUE(eventually([&] { return server().status().sessions == 1; }));
+}
+
+/// Who is known has what it was given: there is nothing else for it.
+TEST_P(AuthTest, RightKeyOfAnotherClientDoesNotOpenWhatIsNotItsOwn) {
+  const Region region = make_region();
+  const auto opened = open_as(region.info().name, "bob", bob_);
+  EXPECT_TRUE(fails_with(opened, Code::kUnknownRegion));
+}
+
+/// Its key is taken away while it is in, and its session with it.
+TEST_P(AuthTest, KeyThatIsTakenAwayEndsItsSession) {
+  const RegionInfo made = create();
+  forget(made.name);  // nobody is there any more who could remove it
+  std::vector<config::ClientConfig> clients(1);
+  clients[0].name = "bob";
+  clients[0].key = bob_;
+  ASSERT_TRUE(ok(server().set_clients(clients)));
+  EXPECT_TRUE(eventually([&] { return !session().connected(); }));
+  EXPECT_TRUE(is_refused(open_as(made.name, "alice", alice_)));
+  EXPECT_TRUE(eventually([&] { return server().status().sessions == 0; }));
+}
+
+REMORA_CONFORMANCE(AuthTest);
+
+}  // namespace
+}  // namespace remora::test
