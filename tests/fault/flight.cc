@@ -15,8 +15,10 @@
 
 #include <remora/metrics/registry.h>
 
+#include "client_counts.h"
 #include "raw_session.h"
 #include "stall_watch.h"
+#include "support/eventually.h"
 
 namespace remora::fault {
 
@@ -34,6 +36,7 @@ constexpr Milliseconds kGraceOfVerdict{2000};  // I3
 constexpr Milliseconds kSentWithin{5000};
 /// Of a hundred rounds so many may be void, and one in any case.
 constexpr std::uint64_t kVoidPercent = 5;
+constexpr Milliseconds kCountedWithin{2000};  // who ends an operation counts it a little later
 
 /// What is held back, as vm-link says it at the client's end.
 constexpr std::array<const char*, 3> kDirections{"in", "out", "both"};
@@ -156,6 +159,7 @@ class Flights {
   void expect_none(Queue& queue, const char* when);
   void judge(const Completion& completion, Clock::time_point broken);
   void expect_once();
+  void expect_counted(const metrics::Registry& registry, const EndCounts& before);
 
   void raw_round(std::uint64_t round);
   static std::size_t post_raw(test::RawSession& session, const test::RawSession::Grant& grant,
@@ -170,6 +174,7 @@ class Flights {
   FlightReport report_;
   std::vector<std::string> flight_violations_;             ///< of this round
   std::array<std::uint32_t, Memory::kOperations> told_{};  ///< how often, in this round
+  EndCounts ends_;                                         ///< as what, in this round
   mutable std::atomic<std::uint64_t> interrupted_{0}, resumed_{0}, lost_{0};
 };
 
@@ -193,6 +198,7 @@ void Flights::judge(const Completion& completion, Clock::time_point broken) {
   const What what = what_of(tag);
   const Code code = completion.ok() ? Code{} : completion.error().code();
   ++told_[tag];
+  ++ends_[completion.ok() ? "ok" : status_of(code)];
   ++report_.operations;
   if (completion.ok()) {
     ++report_.ok;
@@ -250,8 +256,22 @@ void Flights::expect_none(Queue& queue, const char* when) {
                  std::to_string(Memory::kOperations) + " had ended " + when);
 }
 
+/// Of this round's operations and the one that broke the lane (I9).
+void Flights::expect_counted(const metrics::Registry& registry, const EndCounts& before) {
+  const auto wrongly = [&] {
+    EndCounts since = counted_ends(registry);
+    for (auto& [status, count] : since) count -= before.at(status);
+    return compare_ends(ends_, since);
+  };
+  static_cast<void>(test::eventually([&] { return wrongly().empty(); }, kCountedWithin));
+  for (std::string& text : wrongly()) wrong(std::move(text));
+}
+
 void Flights::expect_once() {
-  if (options_.counts_wrong) ++told_[0];
+  if (options_.counts_wrong) {
+    ++told_[0];
+    ++ends_["ok"];
+  }
   for (std::size_t tag = 0; tag < told_.size(); ++tag)
     if (told_[tag] != 1)
       wrong("I2: operation " + std::to_string(tag) + " ended " + std::to_string(told_[tag]) +
@@ -282,6 +302,8 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
                            std::uint64_t round) {
   told_ = {};
   flight_violations_.clear();
+  ends_ = {};
+  const EndCounts ended_before = counted_ends(engine.registry());
   const auto posted = [&] {
     return static_cast<std::uint64_t>(
         engine.registry().sum("remora_client_work_requests_total").value());
@@ -318,9 +340,11 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   } else {
     breaker.read(ByteOffset{200 * Memory::kBlockBytes}, slots.take(), 0);
     breaker.submit().value();
-    for (const Completion& completion : breaker.wait(1))
+    for (const Completion& completion : breaker.wait(1)) {
+      ++ends_[completion.ok() ? "ok" : status_of(completion.error().code())];
       if (completion.ok() || completion.error().code() != Code::kTimedOut)
         wrong("the operation that was to break the lane ended otherwise");
+    }
     broken = Clock::now();
     // With the link still cut: what cannot be known is said at once, what can be repeated waits.
     std::size_t ended = 0;
@@ -342,6 +366,7 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   }
   if (queue.size() != 0) wrong("I3: " + std::to_string(queue.size()) + " are still in flight");
   expect_once();
+  expect_counted(engine.registry(), ended_before);
   if (const Status settled = region.settled(10s); !settled)
     wrong("not settled: " + settled.error().message());
   look(round, in_flight);

@@ -7,7 +7,8 @@
 /// What must hold: each of the 64 ends exactly once. A whole read is carried out again by the lane
 /// that follows; a write and an atomic are indeterminate (I6). Once the session is settled each of
 /// them has happened or has not, and what stands there does not change any more (I5). What was held
-/// back on its way to the server has not happened.
+/// back on its way to the server has not happened. The engine has counted each end as what it was
+/// (I9).
 
 #include <array>
 #include <chrono>
@@ -42,7 +43,7 @@ struct FlightOptions {
   /// Seeded violations, to see that they are found.
   bool lets_pass = false;     ///< nothing is held back
   bool writes_late = false;   ///< something is written after everything has settled
-  bool counts_wrong = false;  ///< one operation is told of twice
+  bool counts_wrong = false;  ///< one operation is told of twice, as ok
 };
 
 /// What is in the region, as far as it is known.

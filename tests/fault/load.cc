@@ -17,6 +17,12 @@ namespace {
 using Clock = LoadLedger::Clock;
 using std::chrono::milliseconds;
 
+/// Of the wall clock against the steady one: more than anybody sets a clock right by.
+constexpr std::chrono::minutes kJump{1};
+std::chrono::nanoseconds clocks_apart() {
+  return std::chrono::system_clock::now().time_since_epoch() - Clock::now().time_since_epoch();
+}
+
 /// One load: an engine, its workers, and the sessions that follow each other.
 class LoadRun {
  public:
@@ -38,7 +44,8 @@ class LoadRun {
   void end_life(const Opened& opened);
   void look_around();
   Status look_at_words(const Region& region);
-  void watch();
+  /// `apart`: clocks_apart() when nobody was told yet that it is under way.
+  void watch(std::chrono::nanoseconds apart);
   [[nodiscard]] bool time_over() const { return Clock::now() >= until_ || ledger_.stopped(); }
 
   const LoadOptions& options_;
@@ -78,15 +85,23 @@ EngineOptions LoadRun::engine_options() {
   made.control_deadline = options_.control_deadline;
   made.reconnect_for = options_.reconnect_for;
   made.lanes = options_.lanes;
-  made.handlers.on_interrupted = [this](const SessionEvent& /*event*/) { ++interrupted_; };
-  made.handlers.on_resumed = [this](const SessionEvent& /*event*/) { ++resumed_; };
+  made.handlers.on_interrupted = [this](const SessionEvent& event) {
+    ++interrupted_;
+    ledger_.interrupted(event.reason);
+  };
+  made.handlers.on_resumed = [this](const SessionEvent& /*event*/) {
+    ++resumed_;
+    ledger_.resumed();
+  };
   made.handlers.on_drain = [this](const SessionEvent& /*event*/) { ++drained_; };
-  made.handlers.on_lost = [this](const SessionEvent& /*event*/) {
+  made.handlers.on_lost = [this](const SessionEvent& event) {
     ++lost_;
+    ledger_.session_ended(event.reason);
     ledger_.session_over();
   };
-  made.handlers.on_stale = [this](const SessionEvent& /*event*/) {
+  made.handlers.on_stale = [this](const SessionEvent& event) {
     ++stale_;
+    ledger_.session_ended(event.reason);
     ledger_.session_over();
   };
   return made;
@@ -104,6 +119,7 @@ std::optional<LoadRun::Opened> LoadRun::open() {
         ++report_.opened;
         return Opened{std::move(*session), std::move(*region)};
       }
+      ledger_.hear_all(engine_->registry());
     }
     ++report_.open_failures;
     std::this_thread::sleep_for(pause);
@@ -159,6 +175,7 @@ void LoadRun::end_life(const Opened& opened) {
   // What is not told of while the session is there is never told.
   for (int i = 0; i < 1000 && resumed_ + lost_ + stale_ < interrupted_; ++i)
     std::this_thread::sleep_for(milliseconds{10});
+  ledger_.hear_all(engine_->registry());
 }
 
 /// What they hold in the end, recorded: an atomic that was lost is seen where it was the last, too.
@@ -196,9 +213,13 @@ void LoadRun::look_around() {
   report_.looked_around = true;
 }
 
-void LoadRun::watch() {
+void LoadRun::watch(std::chrono::nanoseconds apart) {
   while (!ledger_.stopped()) {
     if (Clock::now() >= until_ || stop_()) ledger_.stop();
+    if (const auto now = clocks_apart(); now - apart >= kJump || apart - now >= kJump) {
+      apart = now;
+      ++report_.clock_jumps;
+    }
     std::this_thread::sleep_for(milliseconds{5});
   }
 }
@@ -211,7 +232,7 @@ LoadReport LoadRun::run() {
     return report_;
   }
   engine_.emplace(std::move(*engine));
-  std::thread watcher{[this] { watch(); }};
+  std::thread watcher{[this, apart = clocks_apart()] { watch(apart); }};
   while (!ledger_.stopped()) {
     const auto opened = open();
     if (!opened) break;
@@ -273,6 +294,9 @@ std::string LoadReport::json() const {
                         {"lost", lost},
                         {"stale", stale},
                         {"drained", drained},
+                        {"news", news},
+                        {"clock_jumps", clock_jumps},
+                        {"heap_growth_bytes", heap_growth_bytes},
                         {"violations_total", violations_total},
                         {"violations", violations}}
       .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
@@ -301,6 +325,9 @@ LoadReport LoadReport::from_json(const std::string& line) {
   made.lost = from.at("lost");
   made.stale = from.at("stale");
   made.drained = from.at("drained");
+  made.news = from.at("news").get<std::map<std::string, std::uint64_t>>();
+  made.clock_jumps = from.at("clock_jumps");
+  made.heap_growth_bytes = from.at("heap_growth_bytes");
   made.violations_total = from.at("violations_total");
   made.violations = from.at("violations").get<std::vector<std::string>>();
   return made;

@@ -3,7 +3,8 @@
 /// A bounded load on one region that knows what must hold: it verifies every block it reads (I1),
 /// that each operation ends exactly once (I2) and no later than its deadline allows (I3), that no
 /// buffer changes after its operation has ended (I4), that failures are of the kinds they may be
-/// (I6), that the engine's metrics count each of them once (I9), and records its atomics (I10).
+/// (I6), that the engine's metrics count each of them and of its sessions' turns once and as what
+/// they were (I9), and records its atomics (I10).
 /// When all has ended it reads every block once more and, where it has made atomics, every word.
 ///
 /// It goes on through faults: a session that has ended is followed by another one. Where the memory
@@ -82,9 +83,12 @@ struct LoadReport {
   std::uint64_t lives = 0;  ///< of the memory
   std::uint64_t opened = 0, open_failures = 0;
   std::uint64_t interrupted = 0, resumed = 0, lost = 0, stale = 0, drained = 0;
-  std::uint64_t longest_silence_ms = 0;  ///< in which no operation was ok
-  bool looked_around = false;            ///< every block and word was read once more at the end
-  std::string look_error{};              ///< what kept it from that
+  std::map<std::string, std::uint64_t> news{};  ///< of sessions, by what and the reason's text
+  std::uint64_t clock_jumps = 0;                ///< of the wall clock, by a minute or more
+  std::int64_t heap_growth_bytes = 0;           ///< of live allocations; of a process of its own
+  std::uint64_t longest_silence_ms = 0;         ///< in which no operation was ok
+  bool looked_around = false;  ///< every block and word was read once more at the end
+  std::string look_error{};    ///< what kept it from that
   std::uint64_t violations_total = 0;
   std::vector<std::string> violations{};  ///< the first of them
 

@@ -1,15 +1,17 @@
 #include "load_ledger.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "stall_watch.h"
+#include "support/eventually.h"
 
 namespace remora::fault {
 namespace {
 
 constexpr std::size_t kViolationsShown = 16;
+/// Most that a handler may be behind what has happened: it is told next.
+constexpr std::chrono::seconds kToldWithin{10};
 
 void raise(std::atomic<std::int64_t>& highest, std::int64_t value) noexcept {
   std::int64_t seen = highest;
@@ -96,40 +98,42 @@ void LoadLedger::violation(const std::string& text) {
   if (violations_.size() < kViolationsShown) violations_.push_back(text);
 }
 
-/// What is refused before it reaches a lane is counted as misuse, whatever the caller is told.
+void LoadLedger::interrupted(Reason reason) {
+  const std::lock_guard lock{mutex_};
+  ++news_.interrupted[reason];
+}
+
+void LoadLedger::resumed() {
+  const std::lock_guard lock{mutex_};
+  ++news_.resumed;
+}
+
+void LoadLedger::session_ended(Reason reason) {
+  const std::lock_guard lock{mutex_};
+  ++news_.ended[reason];
+}
+
+void LoadLedger::hear_all(const metrics::Registry& registry) {
+  // What never comes is found by compare().
+  static_cast<void>(test::eventually(
+      [&] {
+        const std::lock_guard lock{mutex_};
+        return all_told(news_, registry);
+      },
+      kToldWithin));
+}
+
 void LoadLedger::compare(const metrics::Registry& registry) {
-  const auto counted = [&](const char* status) -> std::uint64_t {
-    const auto sum = registry.sum("remora_client_operations_total", {{"status", status}});
-    return sum ? static_cast<std::uint64_t>(*sum) : 0;
-  };
-  std::map<std::string, std::uint64_t> seen{{"ok", ok_}};
-  for (const auto& [code, count] : failed_) {
-    switch (code) {
-      case Code::kTimedOut: seen["timed_out"] += count; break;
-      case Code::kCancelled: seen["cancelled"] += count; break;
-      case Code::kIndeterminate: seen["indeterminate"] += count; break;
-      case Code::kConnectionLost: seen["connection_lost"] += count; break;
-      case Code::kAccessRefused: seen["access_refused"] += count; break;
-      default: seen["failed"] += count; break;
-    }
+  EndCounts told{{"ok", ok_}};
+  SessionNews news;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [code, count] : failed_) told[status_of(code)] += count;
+    news = news_;
   }
-  std::uint64_t before_the_lane = counted("misuse");
-  for (const char* status : {"ok", "timed_out", "cancelled", "indeterminate", "connection_lost",
-                             "access_refused", "failed"}) {
-    const std::uint64_t told = seen[status];
-    const std::uint64_t in_metrics = counted(status);
-    if (told == in_metrics) continue;
-    const bool failure = std::string_view{status} != "ok";
-    if (failure && told > in_metrics && told - in_metrics <= before_the_lane) {
-      before_the_lane -= told - in_metrics;
-      continue;
-    }
-    violation(std::string{"I9: "} + std::to_string(told) + " operations ended as " + status +
-              ", the metrics say " + std::to_string(in_metrics));
-  }
-  if (before_the_lane != 0)
-    violation("I9: the metrics have " + std::to_string(before_the_lane) +
-              " operations refused as misuse that nobody was told of");
+  for (const std::string& text : compare_ends(told, counted_ends(registry))) violation(text);
+  static_cast<void>(test::eventually([&] { return all_ended(registry); }, kToldWithin));
+  for (const std::string& text : compare_news(news, registry)) violation(text);
 }
 
 void LoadLedger::fill(LoadReport& report) {
@@ -138,6 +142,7 @@ void LoadLedger::fill(LoadReport& report) {
     report.failed[std::string{to_string(code)}] = count;
     report.operations += count;
   }
+  report.news = news_.by_text();
   report.blocks_checked = blocks_checked_;
   report.longest_silence_ms = static_cast<std::uint64_t>(longest_silence_ns_ / 1'000'000);
   report.longest_verdict_ms = static_cast<std::uint64_t>(longest_verdict_ns_ / 1'000'000);

@@ -13,6 +13,7 @@
 #include <remora/metrics/registry.h>
 #include <remora/result.h>
 
+#include "client_counts.h"
 #include "history.h"
 #include "load.h"
 
@@ -46,6 +47,12 @@ class LoadLedger {
   /// The session's end was said by its engine: workers finish and come back.
   void session_over() noexcept { over_ = true; }
   void session_begins() noexcept { over_ = false; }
+  /// What a handler was told of a session.
+  void interrupted(Reason reason);
+  void resumed();
+  void session_ended(Reason reason);  ///< lost or stale
+  /// Waits until all was told that the engine has counted: nothing is, once a session is closed.
+  void hear_all(const metrics::Registry& registry);
   [[nodiscard]] bool over() const noexcept { return over_ || stop_; }
   void stop() noexcept;
   [[nodiscard]] bool stopped() const noexcept { return stop_; }
@@ -53,7 +60,8 @@ class LoadLedger {
   /// Writes or atomics have ended as Indeterminate since the last call.
   [[nodiscard]] bool take_uncertain() noexcept { return uncertain_.exchange(false); }
   [[nodiscard]] LoadPage& page() noexcept { return page_; }
-  /// What the engine has counted is what was seen here (I9).
+  /// What the engine has counted is what was seen here (I9): ends of operations by status, and what
+  /// became of sessions by reason. All of its sessions are closed.
   void compare(const metrics::Registry& registry);
   void fill(LoadReport& report);
   /// Operations that were late only while the process was not run.
@@ -80,6 +88,7 @@ class LoadLedger {
   std::atomic<std::int64_t> longest_verdict_ns_{0};
   std::mutex mutex_;
   std::map<Code, std::uint64_t> failed_;
+  SessionNews news_;
   std::vector<std::string> violations_;
   std::uint64_t violations_total_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <gmock/gmock.h>
+#include <memory>
 #include <thread>
 
 #include "fault_test.h"
@@ -156,6 +157,80 @@ TEST(LoadLedger, EndsThatMayNotBeAreNoticed) {
   EXPECT_EQ(report.violations_total, 3U);
   EXPECT_THAT(report.violations.back(), HasSubstr("I3: a fetch_add"));
   EXPECT_EQ(report.operations, 5U);
+}
+
+/// What the engine's series say of sessions, as a lie has it.
+class SessionSeries {
+ public:
+  void add(const std::string& name, const std::string& reason = {}) {
+    const metrics::Labels labels =
+        reason.empty() ? metrics::Labels{} : metrics::Labels{{"reason", reason}};
+    registry->recorder().add(
+        registry->counter("remora_client_sessions_" + name, "Sessions.", labels).value());
+  }
+  /// Violations that a load finds which was told this.
+  [[nodiscard]] std::vector<std::string> found_by(
+      const std::function<void(LoadLedger&)>& told) const {
+    const LoadOptions options;
+    LoadLedger ledger{options};
+    told(ledger);
+    ledger.compare(*registry);
+    LoadReport report;
+    ledger.fill(report);
+    return report.violations;
+  }
+
+  std::shared_ptr<metrics::Registry> registry = metrics::Registry::create().value();
+};
+
+TEST(LoadLedger, SessionsThatTheMetricsKnowOtherwiseAreNoticed) {
+  SessionSeries series;
+  series.add("total");
+  series.add("interrupted_total", "lane_broken");
+  series.add("interrupted_total", "peer_gone");
+  series.add("resumed_total");
+  series.add("ended_total", "peer_gone");
+  const auto told = [](Reason first, Reason second, Reason end) {
+    return [=](LoadLedger& ledger) {
+      ledger.interrupted(first);
+      ledger.resumed();
+      ledger.interrupted(second);
+      ledger.session_ended(end);
+    };
+  };
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  const auto right = told(Reason::kLaneBroken, Reason::kPeerGone, Reason::kNewMemory);
+  EXPECT_THAT(series.found_by(right), IsEmpty());
+  EXPECT_THAT(series.found_by(told(Reason::kSilent, Reason::kPeerGone, Reason::kLapsed)), IsEmpty())
+      << "what a server says may be of a lane that broke";
+  EXPECT_THAT(series.found_by(told(Reason::kLaneBroken, Reason::kLaneBroken, Reason::kLapsed)),
+              ElementsAre(HasSubstr("I9: sessions interrupted by a broken lane")));
+  EXPECT_THAT(series.found_by(told(Reason::kPeerGone, Reason::kPeerGone, Reason::kLapsed)),
+              ElementsAre(HasSubstr("I9: sessions interrupted by a peer that went")));
+  EXPECT_THAT(series.found_by([&](LoadLedger& ledger) {
+    right(ledger);
+    ledger.resumed();
+  }),
+              ElementsAre(HasSubstr("I9: sessions resumed")));
+  EXPECT_THAT(series.found_by([](LoadLedger& ledger) {
+    ledger.interrupted(Reason::kLaneBroken);
+    ledger.resumed();
+  }),
+              ElementsAre(HasSubstr("I9: sessions interrupted"), HasSubstr("I9: sessions ended")));
+  SessionSeries by_lanes;
+  by_lanes.add("total");
+  by_lanes.add("ended_total", "deadline");
+  EXPECT_THAT(
+      by_lanes.found_by([](LoadLedger& ledger) { ledger.session_ended(Reason::kNewMemory); }),
+      ElementsAre(HasSubstr("I9: sessions ended by their server")));
+  SessionSeries twice;
+  twice.add("total");
+  twice.add("ended_total", "closed");
+  EXPECT_THAT(twice.found_by([](LoadLedger& /*ledger*/) {}), IsEmpty());
+  twice.add("ended_total", "closed");
+  EXPECT_THAT(twice.found_by([](LoadLedger& /*ledger*/) {}),
+              ElementsAre(HasSubstr("I9: of 1 sessions that have begun 2 have ended")));
 }
 
 TEST(LoadLedger, MetricsThatSayOtherwiseAreNoticed) {
