@@ -1,5 +1,6 @@
-/// What runs out, and a clock that jumps: clients and servers go on with what they have.
+/// What runs out, and clocks that jump: clients and servers go on with what they have.
 
+#include <array>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -27,6 +28,14 @@ class LimitsTest : public FaultTest {
     if (!engine) return engine.error();
     return engine->open_region(uri, Rights::kAll);
   }
+  /// The same, counted.
+  Result<Region> count_one_more(const std::string& uri, std::chrono::seconds patience = 20s) {
+    const auto began = std::chrono::steady_clock::now();
+    auto opened = one_more(uri, patience);
+    count_one(opened ? ok_status() : Status{opened.error()},
+              std::chrono::steady_clock::now() - began);
+    return opened;
+  }
 };
 
 TEST_P(LimitsTest, ServerWithoutDescriptorsServesThoseItHas) {
@@ -36,10 +45,20 @@ TEST_P(LimitsTest, ServerWithoutDescriptorsServesThoseItHas) {
   for (std::uint64_t round = 0; round < count; ++round) {
     ASSERT_EQ(server().ask("limit nofile 0"), "ok");
     std::uint64_t refused = 0;
-    for (int i = 0; i < 2; ++i) refused += one_more(uri("t0"), 1s) ? 0U : 1U;
+    for (int i = 0; i < 2; ++i) {
+      const auto opened = count_one_more(uri("t0"), 1s);
+      if (opened) continue;
+      ++refused;
+      // The kernel takes it up, and the server does not, or hangs up since it wants more than one:
+      // it can tell it nothing. A device's connection manager may refuse it.
+      const Code code = opened.error().code();
+      EXPECT_TRUE(code == Code::kTimedOut || code == Code::kConnectionLost ||
+                  (over_rdma() && code == Code::kConnectionRefused))
+          << opened.error();
+    }
     EXPECT_GT(refused, 0U) << "they were not needed";
     ASSERT_EQ(server().ask("limit nofile -1"), "ok");
-    EXPECT_TRUE(ok(one_more(uri("t0")))) << "it recovers";
+    EXPECT_TRUE(ok(count_one_more(uri("t0")))) << "it recovers";
   }
   EXPECT_TRUE(finish(load).failed.empty()) << "those that it had noticed nothing";
 }
@@ -57,11 +76,8 @@ TEST_P(LimitsTest, ClientWithoutDescriptorsFailsAndHoldsNothing) {
       rlimit tight = before;
       tight.rlim_cur = static_cast<rlim_t>(next) + more;
       ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
-      const auto began = std::chrono::steady_clock::now();
-      const auto opened = one_more(uri("t0"));
-      const auto took = std::chrono::steady_clock::now() - began;
+      const auto opened = count_one_more(uri("t0"));
       ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-      count_one(opened ? ok_status() : Status{opened.error()}, took);
       if (opened) continue;
       ++failed;
       EXPECT_TRUE(
@@ -84,8 +100,12 @@ TEST_P(LimitsTest, ServerWithoutMemoryRefusesRegionsAndServesThoseItHas) {
     for (std::uint64_t i = 0; i < 4; ++i) {
       // Over tcp an ordinary region is a piece of the pool, which is there already; one that shm
       // may open, too, has a file of its own, which must be mapped beyond the limit.
+      const auto began = std::chrono::steady_clock::now();
       const std::string answer = server().ask("create-shm m" + std::to_string(i));
-      EXPECT_NE(answer.find(to_string(Code::kOutOfMemory)), std::string::npos) << answer;
+      const bool refused = answer.find(to_string(Code::kOutOfMemory)) != std::string::npos;
+      EXPECT_TRUE(refused) << answer;
+      if (refused)
+        count_one(Error{Code::kOutOfMemory, "create"}, std::chrono::steady_clock::now() - began);
     }
     if (over_tcp()) {
       EXPECT_EQ(server().ask("create ordinary"), "ok");
@@ -151,7 +171,7 @@ TEST_P(FullLogTest, ServerWhoseLogCannotBeWrittenServes) {
   LoadProcess& load = start_load("t0", {"fresh=1", "deadline=20000"});
   const std::uint64_t count = rounds(2, 20);
   for (std::uint64_t round = 0; round < count; ++round) {
-    for (int i = 0; i < 10; ++i) ASSERT_TRUE(ok(one_more(uri("t0"))));
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(ok(count_one_more(uri("t0"))));
     pause_for_a_while(50ms, 100ms);
     EXPECT_EQ(server().ask("unwritten"), "1") << "there was nothing to write";
   }

@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "support/fault_line.h"
 #include "transport/shm_socket.h"
 
 namespace remora::transport {
@@ -63,6 +64,14 @@ class ShmPeersTest : public testing::Test {
     ::unlink(shm_socket_path(kPort).c_str());
     EXPECT_EQ(::rmdir(folder_.c_str()), 0) << "something was left behind";
     ::unsetenv("REMORA_RUNTIME_DIR");
+    line_.rounds = line_.operations;
+    if (!IsSkipped()) line_.print("shm");
+  }
+  /// One more attempt, which has ended: with this code, or well.
+  template <typename Ended>
+  const Ended& counted(const Ended& ended) {
+    line_.ended(ended ? std::string_view{} : to_string(ended.error().code()));
+    return ended;
   }
 
   /// Starts a process that becomes another user, and does this; -1: only root can. Forks, so that
@@ -84,6 +93,7 @@ class ShmPeersTest : public testing::Test {
   }
 
   std::string folder_ = "/tmp/remora-test-XXXXXX";
+  test::FaultLine line_;
 };
 
 /// A false server, which says this to whoever comes first; what connect_shm() thinks of it.
@@ -107,14 +117,14 @@ std::span<const std::byte> preface_bytes(const ShmPreface& preface) {
 
 TEST_F(ShmPeersTest, SealedStatusPageIsTaken) {
   const std::array<UniqueFd, 1> page{sealed_memory(kShmStatusPageBytes, kSealed)};
-  EXPECT_TRUE(met_by(preface_bytes({}), page).ok());
+  EXPECT_TRUE(counted(met_by(preface_bytes({}), page)).ok());
 }
 
 TEST_F(ShmPeersTest, StatusPageThatCouldBeCutShortIsRefused) {
   for (const int seals : {0, F_SEAL_GROW, F_SEAL_GROW | F_SEAL_SEAL}) {
     const std::array<UniqueFd, 1> page{sealed_memory(kShmStatusPageBytes, seals)};
     const auto refused = met_by(preface_bytes({}), page);
-    ASSERT_FALSE(refused) << seals;
+    ASSERT_FALSE(counted(refused)) << seals;
     EXPECT_EQ(refused.error().code(), Code::kProtocol) << refused.error().message();
     ::unlink(shm_socket_path(kPort).c_str());
   }
@@ -123,7 +133,7 @@ TEST_F(ShmPeersTest, StatusPageThatCouldBeCutShortIsRefused) {
 TEST_F(ShmPeersTest, StatusPageThatIsTooShortIsRefused) {
   const std::array<UniqueFd, 1> page{sealed_memory(kShmStatusPageBytes - 1, kSealed)};
   const auto refused = met_by(preface_bytes({}), page);
-  ASSERT_FALSE(refused);
+  ASSERT_FALSE(counted(refused));
   EXPECT_EQ(refused.error().code(), Code::kProtocol);
 }
 
@@ -132,7 +142,7 @@ TEST_F(ShmPeersTest, FileWithoutSealsIsRefused) {
   if (!page[0]) GTEST_SKIP() << "/tmp has no files without a name";
   ASSERT_EQ(::ftruncate(page[0].get(), kShmStatusPageBytes), 0);
   const auto refused = met_by(preface_bytes({}), page);
-  ASSERT_FALSE(refused);
+  ASSERT_FALSE(counted(refused));
   EXPECT_EQ(refused.error().code(), Code::kProtocol);
 }
 
@@ -143,7 +153,7 @@ TEST_F(ShmPeersTest, PrefaceOfSomethingElseIsRefused) {
   for (const auto& said : {preface_bytes(other), preface_bytes(right).first(7)}) {
     const std::array<UniqueFd, 1> page{sealed_memory(kShmStatusPageBytes, kSealed)};
     const auto refused = met_by(said, page);
-    ASSERT_FALSE(refused);
+    ASSERT_FALSE(counted(refused));
     EXPECT_EQ(refused.error().code(), Code::kProtocol);
     ::unlink(shm_socket_path(kPort).c_str());
   }
@@ -151,7 +161,7 @@ TEST_F(ShmPeersTest, PrefaceOfSomethingElseIsRefused) {
 
 TEST_F(ShmPeersTest, PrefaceWithoutADescriptorSaysWhatMayBeScarce) {
   const auto refused = met_by(preface_bytes({}), {});
-  ASSERT_FALSE(refused);
+  ASSERT_FALSE(counted(refused));
   EXPECT_EQ(refused.error().code(), Code::kLimitExceeded);
 }
 
@@ -171,6 +181,7 @@ TEST_F(ShmPeersTest, RegionThatCouldBeCutShortOrIsTooShortIsRefused) {
     std::vector<UniqueFd> descriptors;
     descriptors.push_back(sealed_memory(bytes, seals));
     const auto attached = client->attach({extent}, std::move(descriptors), Rights::kAll);
+    counted(attached);
     return attached ? std::nullopt : std::optional{attached.error().code()};
   };
   const WireExtent whole{.length_bytes = kSize};
@@ -183,10 +194,12 @@ TEST_F(ShmPeersTest, RegionThatCouldBeCutShortOrIsTooShortIsRefused) {
             Code::kProtocol)
       << "beyond the last address";
   EXPECT_EQ(attach(kSize, kSealed, {}), Code::kProtocol) << "nothing of it";
-  EXPECT_EQ(client->attach({whole}, {}, Rights::kAll).error().code(), Code::kLimitExceeded);
+  EXPECT_EQ(counted(client->attach({whole}, {}, Rights::kAll)).error().code(),
+            Code::kLimitExceeded);
   std::vector<UniqueFd> two;
   for (int i = 0; i < 2; ++i) two.push_back(sealed_memory(kSize, kSealed));
-  EXPECT_EQ(client->attach({whole}, std::move(two), Rights::kAll).error().code(), Code::kProtocol);
+  EXPECT_EQ(counted(client->attach({whole}, std::move(two), Rights::kAll)).error().code(),
+            Code::kProtocol);
 }
 
 TEST_F(ShmPeersTest, AnotherUserDoesNotReachTheSocket) {
@@ -198,6 +211,7 @@ TEST_F(ShmPeersTest, AnotherUserDoesNotReachTheSocket) {
   }));
   if (!status) GTEST_SKIP() << "it takes root, and another user, to become one";
   EXPECT_EQ(status, 0);
+  line_.ended(status == 0 ? to_string(Code::kPermissionDenied) : std::string_view{});
   EXPECT_TRUE(listener->accept().value().empty());
 }
 
@@ -227,6 +241,7 @@ TEST_F(ShmPeersTest, AnotherUserWhoReachesTheSocketIsHungUpOn) {
   const auto status = end_of(child);
   if (!status) GTEST_SKIP() << "it takes root, and another user, to become one";
   EXPECT_EQ(status, 0) << "2: not connected; 3: something was said";
+  line_.ended(status == 0 ? "hung up" : "");
   EXPECT_EQ(let_in, 0U);
 }
 
@@ -258,7 +273,7 @@ TEST_F(ShmPeersTest, ServerOfAnotherUserIsRefused) {
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(there);
   EXPECT_EQ(said, 'y');
-  ASSERT_FALSE(refused);
+  ASSERT_FALSE(counted(refused));
   EXPECT_EQ(refused.error().code(), Code::kPermissionDenied);
   EXPECT_EQ(refused.error().reason(), Reason::kOtherUser);
 }
@@ -275,6 +290,10 @@ TEST_F(ShmPeersTest, AnotherUserDoesNotOpenADescriptorAnew) {
       end_of(start_as_another_user([&] { return opens(O_RDWR) + 2 * opens(O_RDONLY); }));
   if (!status) GTEST_SKIP() << "it takes root, and another user, to become one";
   EXPECT_EQ(status, 0);
+  // For writing, and for reading.
+  for (const int way : {1, 2})
+    line_.ended((status.value() & way) == 0 ? to_string(Code::kPermissionDenied)
+                                            : std::string_view{});
 }
 
 }  // namespace
