@@ -158,7 +158,8 @@ LoadProcess& FaultTest::start_load(const std::string& region, std::vector<std::s
   return start_load_by(uri(region), std::move(words));
 }
 
-LoadProcess& FaultTest::start_load_by(const std::string& uri, std::vector<std::string> words) {
+LoadProcess& FaultTest::start_load_by(const std::string& uri, std::vector<std::string> words,
+                                      const std::string& faketime) {
   // The last word of a kind counts: what the test says goes before what is usual.
   std::vector<std::string> all{"uri=" + uri, "seed=" + std::to_string(seed_ * 100 + loads_++)};
   const bool emulated = over_rdma();
@@ -166,7 +167,7 @@ LoadProcess& FaultTest::start_load_by(const std::string& uri, std::vector<std::s
   all.push_back(emulated ? "deadline=8000" : "deadline=2000");
   all.insert(all.end(), words.begin(), words.end());
   if (emulated) all.emplace_back("rate=600");
-  return load_processes_.emplace_back(all);
+  return load_processes_.emplace_back(all, faketime);
 }
 
 LoadReport FaultTest::finish(LoadProcess& load) {

@@ -63,7 +63,8 @@ class FaultTest : public testing::TestWithParam<TransportKind> {
 
   /// A load on that region, under way. `words`: key=value of the helper "load".
   LoadProcess& start_load(const std::string& region, std::vector<std::string> words = {});
-  LoadProcess& start_load_by(const std::string& uri, std::vector<std::string> words = {});
+  LoadProcess& start_load_by(const std::string& uri, std::vector<std::string> words = {},
+                             const std::string& faketime = {});
   /// Ends it, counts what it did and expects that nothing was violated.
   LoadReport finish(LoadProcess& load);
   void count(const LoadReport& report);

@@ -180,7 +180,7 @@ TEST_P(FullLogTest, ServerWhoseLogCannotBeWrittenServes) {
 
 REMORA_FAULT(FullLogTest);
 
-/// A server whose wall clock jumps. Leases are counted by the steady one.
+/// A server or a client whose wall clock jumps. Leases and deadlines are counted by the steady one.
 class ClockTest : public LimitsTest {
  protected:
   void SetUp() override {
@@ -191,14 +191,22 @@ class ClockTest : public LimitsTest {
     LimitsTest::SetUp();
   }
   [[nodiscard]] FaultServerOptions server_options() const override {
-    return {.lease = 10s, .keep = 10s, .faketime = file()};
+    return {.lease = 10s, .keep = 10s, .faketime = of_server_ ? file() : std::string{}};
   }
+  static constexpr std::array<const char*, 3> kJumps{"+3600", "-86400", "+0"};
+  static constexpr auto kBetween = 1200ms;
   [[nodiscard]] static std::string file() { return runtime_dir().path() + "/clock"; }
   static void jump(const std::string& by) {
     const std::string made = file() + ".new";
     std::ofstream{made} << by << '\n';
     std::filesystem::rename(made, file());
   }
+  bool of_server_ = true;
+};
+
+class ClientClockTest : public ClockTest {
+ protected:
+  ClientClockTest() { of_server_ = false; }
 };
 
 TEST_P(ClockTest, JumpsOfTheServersClockEndNothing) {
@@ -206,9 +214,9 @@ TEST_P(ClockTest, JumpsOfTheServersClockEndNothing) {
   const std::string before = server().ask("clock");
   const std::uint64_t count = rounds(2, 20);
   for (std::uint64_t round = 0; round < count; ++round)
-    for (const char* by : {"+3600", "-86400", "+0"}) {
+    for (const char* by : kJumps) {
       jump(by);
-      std::this_thread::sleep_for(1200ms);  // the jumps are longer than any lease
+      std::this_thread::sleep_for(kBetween);  // the jumps are longer than any lease
       const std::int64_t moved =
           std::stoll(server().ask("clock")) - std::stoll(before) - std::stoll(by);
       ASSERT_LT(std::abs(moved), 600) << "the clock did not jump by " << by;
@@ -219,6 +227,22 @@ TEST_P(ClockTest, JumpsOfTheServersClockEndNothing) {
 }
 
 REMORA_FAULT(ClockTest);
+
+TEST_P(ClientClockTest, JumpsOfAClientsClockEndNothing) {
+  LoadProcess& load = start_load_by(uri("t0"), {"fresh=1", "deadline=20000"}, file());
+  const std::uint64_t count = rounds(2, 20);
+  for (std::uint64_t round = 0; round < count; ++round)
+    for (const char* by : kJumps) {
+      jump(by);
+      std::this_thread::sleep_for(kBetween);
+    }
+  const LoadReport report = finish(load);
+  EXPECT_EQ(report.clock_jumps, count * kJumps.size()) << "as the client has seen it";
+  EXPECT_TRUE(report.failed.empty());
+  EXPECT_EQ(report.interrupted, 0U);
+}
+
+REMORA_FAULT(ClientClockTest);
 
 }  // namespace
 }  // namespace remora::fault

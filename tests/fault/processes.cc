@@ -64,6 +64,12 @@ TransportKind transport_of(const HelperArguments& arguments) {
   return TransportKind::kShm;
 }
 
+/// Bytes in live allocations, those with a mapping of their own among them.
+std::int64_t heap_bytes() {
+  const struct mallinfo2 now = ::mallinfo2();
+  return static_cast<std::int64_t>(now.uordblks + now.hblkhd);
+}
+
 config::ServerConfig config_of(const HelperArguments& arguments) {
   const TransportKind transport = transport_of(arguments);
   test::ServerOptions options;
@@ -169,7 +175,7 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
     std::clearerr(stderr);
     return failed ? "1" : "0";
   }
-  if (verb == "heap") return std::to_string(::mallinfo2().uordblks);
+  if (verb == "heap") return std::to_string(heap_bytes());
   words >> name;
   if (verb == "notices") return notices(words, name);
   if (verb == "counts") {
@@ -383,10 +389,12 @@ int fault_load(const HelperArguments& arguments) {
     region.read(ByteOffset{0}, bytes).value();
   }
   const std::string baseline = counts_of_this_process();
+  const std::int64_t heap = heap_bytes();
   LoadReport report = run_load(options, parent_spoke, [] { test::say("ready"); });
   std::string after = counts_of_this_process();
   for (int i = 0; i < 50 && after != baseline; ++i, after = counts_of_this_process())
     std::this_thread::sleep_for(milliseconds{100});
+  report.heap_growth_bytes = heap_bytes() - heap;
   if (after != baseline) {
     ++report.violations_total;
     report.violations.push_back("I8: the client held " + baseline + "and now holds " + after);
@@ -395,31 +403,38 @@ int fault_load(const HelperArguments& arguments) {
   return 0;
 }
 
+namespace {
+
+/// Starts a helper whose wall clock is in the file `faketime`; empty: the real one.
+Child started(const std::string& faketime, const std::string& helper,
+              const std::vector<std::string>& words) {
+  const std::array<std::pair<const char*, std::string>, 4> environment{
+      {{"LD_PRELOAD", faketime_library()},
+       {"FAKETIME_TIMESTAMP_FILE", faketime},
+       {"FAKETIME_NO_CACHE", "1"},
+       {"FAKETIME_DONT_FAKE_MONOTONIC", "1"}}};
+  if (faketime.empty()) return Child{helper, words};
+  for (const auto& [name, value] : environment) ::setenv(name, value.c_str(), 1);
+  Child made{helper, words};
+  for (const auto& [name, value] : environment) ::unsetenv(name);
+  return made;
+}
+
+}  // namespace
+
 FaultServer::FaultServer(TransportKind transport, const FaultServerOptions& options)
-    : child_{[&] {
-        if (!options.faketime.empty()) {
-          ::setenv("LD_PRELOAD", faketime_library().c_str(), 1);
-          ::setenv("FAKETIME_TIMESTAMP_FILE", options.faketime.c_str(), 1);
-          ::setenv("FAKETIME_NO_CACHE", "1", 1);
-          ::setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1", 1);
-        }
-        Child made{
-            "fault-server",
-            {"transport=" + std::string{to_string(transport)},
-             "port=" + std::to_string(options.port), "regions=" + std::to_string(options.regions),
-             "sessions_max=" + std::to_string(options.sessions_max),
-             "lease=" + std::to_string(options.lease.count()),
-             "keep=" + std::to_string(options.keep.count()),
-             "handshake=" + std::to_string(options.handshake.count()),
-             "grace=" + std::to_string(options.grace.count()), "log=" + options.log,
-             std::string{"shm_too="} + (options.shm_too ? "1" : "0"),
-             std::string{"unprivileged="} + (options.unprivileged ? "1" : "0"),
-             "notices=" + options.notices}};
-        for (const char* name : {"LD_PRELOAD", "FAKETIME_TIMESTAMP_FILE", "FAKETIME_NO_CACHE",
-                                 "FAKETIME_DONT_FAKE_MONOTONIC"})
-          if (!options.faketime.empty()) ::unsetenv(name);
-        return made;
-      }()} {
+    : child_{started(
+          options.faketime, "fault-server",
+          {"transport=" + std::string{to_string(transport)}, "port=" + std::to_string(options.port),
+           "regions=" + std::to_string(options.regions),
+           "sessions_max=" + std::to_string(options.sessions_max),
+           "lease=" + std::to_string(options.lease.count()),
+           "keep=" + std::to_string(options.keep.count()),
+           "handshake=" + std::to_string(options.handshake.count()),
+           "grace=" + std::to_string(options.grace.count()), "log=" + options.log,
+           std::string{"shm_too="} + (options.shm_too ? "1" : "0"),
+           std::string{"unprivileged="} + (options.unprivileged ? "1" : "0"),
+           "notices=" + options.notices})} {
   const auto line = child_.read_line();
   if (!line || line->rfind("listening ", 0) != 0)
     throw std::runtime_error("the server process does not listen");
@@ -443,7 +458,8 @@ int FaultServer::stop() {
   return child_.wait().value_or(-1);
 }
 
-LoadProcess::LoadProcess(const std::vector<std::string>& words) : child_{"load", words} {
+LoadProcess::LoadProcess(const std::vector<std::string>& words, const std::string& faketime)
+    : child_{started(faketime, "load", words)} {
   if (child_.read_line(std::chrono::seconds{90}) != "ready")
     throw std::runtime_error("a load did not get under way");
 }

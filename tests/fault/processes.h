@@ -103,7 +103,8 @@ class FaultServer {
 class LoadProcess {
  public:
   /// `words`: `key=value` of fault_load(), `uri` among them. Returns when it is under way.
-  explicit LoadProcess(const std::vector<std::string>& words);
+  /// `faketime`: a file that libfaketime reads its time from; empty: the real one.
+  explicit LoadProcess(const std::vector<std::string>& words, const std::string& faketime = {});
   /// Says that it is enough, and waits for the report; nothing where none comes.
   std::optional<LoadReport> finish();
   void kill() { child_.kill(); }
