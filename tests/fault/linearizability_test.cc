@@ -207,7 +207,7 @@ TEST(Linearizability, WorkIsBoundedAndUndecidedIsNotAccepted) {
 }
 
 TEST(LoadPage, RecordsOfManyThreadsAreAHistory) {
-  LoadPage page = LoadPage::create({}, 4, 4 * 1000);
+  LoadPage page = LoadPage::create({}, 4, 4000);
   std::atomic<std::uint64_t> word{0};
   std::vector<std::thread> threads;
   for (std::uint32_t id = 0; id < 4; ++id)

@@ -197,6 +197,7 @@ TEST_F(ShmPeersTest, RegionThatCouldBeCutShortOrIsTooShortIsRefused) {
   EXPECT_EQ(counted(client->attach({whole}, {}, Rights::kAll)).error().code(),
             Code::kLimitExceeded);
   std::vector<UniqueFd> two;
+  two.reserve(2);
   for (int i = 0; i < 2; ++i) two.push_back(sealed_memory(kSize, kSealed));
   EXPECT_EQ(counted(client->attach({whole}, std::move(two), Rights::kAll)).error().code(),
             Code::kProtocol);
