@@ -537,8 +537,9 @@ constexpr std::array kKeys{
     ranged("limits.registrations_max", KeyType::kNumber, 0, 1'000'000'000, kRegistrationsMax,
            "Registrations of memory with RDMA devices at once, over all sessions: one for each "
            "extent of a region that a session has open (where grants are memory windows: for each "
-           "piece of the pool, and what a region with shm has of its own), and one for each connection "
-           "of a client. Opening a region that needs more is refused; 0: what the device can do."),
+           "piece of the pool, and what a region with shm has of its own), and one for each "
+           "connection of a client. Opening a region that needs more is refused; 0: what the "
+           "device can do."),
     ranged("limits.windows_max", KeyType::kNumber, 0, 1'000'000'000, kWindowsMax,
            "Memory windows of RDMA devices at once, over all sessions: for each extent of a region "
            "that a session has open, one for each of its lanes, also while its client is lost and "
