@@ -41,10 +41,11 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCo
     transport::show_nic(session->engine_->registry(), session->local_device());
   const Turn turn{*session};
   const std::lock_guard lock{session->mutex_};
+  // It may have ended meanwhile: nobody has it, nobody is told of it, and it counts for nothing.
+  if (session->ended())
+    return Error{Code::kConnectionLost, "connect"}.with_reason(session->lost_reason_.load());
   session->metrics_->session_began();
   session->counted_ = true;
-  // It may have ended meanwhile, which was not counted then.
-  if (session->ended()) session->metrics_->session_ended(session->ended_by_);
   return session;
 }
 
