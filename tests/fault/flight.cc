@@ -36,6 +36,7 @@ constexpr Milliseconds kGraceOfVerdict{2000};  // I3
 constexpr Milliseconds kSentWithin{5000};
 /// Of a hundred rounds so many may be void, and one in any case.
 constexpr std::uint64_t kVoidPercent = 5;
+constexpr Milliseconds kStandsStill{2000};    // one in which a host did so for longer is
 constexpr Milliseconds kCountedWithin{2000};  // who ends an operation counts it a little later
 
 /// What is held back, as vm-link says it at the client's end.
@@ -139,9 +140,9 @@ class Flights {
     return engine.open_region(options_.uri, Rights::kAll).value();
   }
   /// By a client that has seen none of it.
-  void look(std::uint64_t round, bool in_flight = true) {
+  void look(std::uint64_t round, bool counts = true) {
     const Engine engine = open_engine();
-    const bool may_have_landed = !in_flight || direction(round) == "in" || options_.lets_pass;
+    const bool may_have_landed = !counts || direction(round) == "in" || options_.lets_pass;
     for (const std::string& text :
          memory_.look(open(engine), generation(round), may_have_landed, options_.writes_late))
       wrong(text);
@@ -287,8 +288,8 @@ void Flights::engine_rounds() {
     if (engine_round(engine, region, slots, round)) {
       ++report_.rounds;
     } else if (++report_.void_rounds > void_most) {
-      wrong("the session ended before anything was in flight, " + std::to_string(void_most + 1) +
-            " times");
+      wrong("the session ended before anything was in flight, or did not, or a host stood still, " +
+            std::to_string(void_most + 1) + " times");
       break;
     }
   }
@@ -327,6 +328,7 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   const bool in_flight = interrupted_ == interrupted;
   if (in_flight) report_.in_flight += queue.size();
   Clock::time_point broken;
+  Clock::duration stalled = watch_.within(began, Clock::now());
   if (!in_flight) {
     broken = Clock::now();
     command(options_.release);
@@ -335,6 +337,7 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
     stand_still(stopper_, options_.stop);
     watch_.overlook(stopped);
     broken = Clock::now();
+    stalled += broken - stopped - options_.stop;
     expect_none(queue, "while the client stood still");
     command(options_.release);
   } else {
@@ -369,11 +372,15 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   expect_counted(engine.registry(), ended_before);
   if (const Status settled = region.settled(10s); !settled)
     wrong("not settled: " + settled.error().message());
-  look(round, in_flight);
-  if (in_flight)
+  stalled += watch_.within(broken, Clock::now());
+  // A server that has stood still itself gives its clients their lease once more.
+  const bool broke = options_.end != LaneEnd::kServer || interrupted_ != interrupted;
+  const bool counts = in_flight && broke && stalled < kStandsStill;
+  look(round, counts);
+  if (counts)
     report_.violations.insert(report_.violations.end(), flight_violations_.begin(),
                               flight_violations_.end());
-  return in_flight;
+  return counts;
 }
 
 /// As a chain, posted with one doorbell. How many were taken.
