@@ -78,8 +78,7 @@ void GrantDesk::revoke_all(const std::shared_ptr<RegionEntry>& region, Reason re
 
 bool GrantDesk::may_force(const ServerSession& session, Mapped mapped) noexcept {
   // What a process had mapped has gone with it.
-  return mapped == Mapped::kDrop || !session.maps_grants() ||
-         session.endpoint().peer_has_exited();
+  return mapped == Mapped::kDrop || !session.maps_grants() || session.endpoint().peer_has_exited();
 }
 
 bool GrantDesk::waits_for_exit(const Books& books) noexcept {
