@@ -1,6 +1,7 @@
 /// That a client hears why the server ends its session, where it could not know: by the last event
 /// of all, and by what its handlers are told.
 
+#include <atomic>
 #include <gtest/gtest.h>
 #include <mutex>
 #include <optional>
@@ -194,13 +195,21 @@ TEST_F(SessionEndingTest, SilenceCountsFromTheAnswerThatIsWaitedFor) {
   config.limits.session_lease = 1s;
   config.limits.revoke_grace = 4s;
   start(config);
-  // It may come back, so that its grant stays until the grace is over.
-  const transport::LaneTicket nobody{};
-  RawSession stubborn{address_, TransportKind::kTcp, &nobody};
+  // It is heard of, and never agrees, so that its grant stays until the grace is over.
+  RawSession stubborn{address_, TransportKind::kTcp};
   (void)stubborn.open("target", Rights::kAll);
+  std::atomic<bool> over{false};
+  std::thread pings{[&] {
+    control::Request request;
+    request.mutable_ping();
+    for (std::uint64_t id = 100; !over; ++id, std::this_thread::sleep_for(200ms))
+      stubborn.send_control(RawChannel::request(request, id));
+  }};
   RawSession session{address_, TransportKind::kTcp};
   const auto began = Clock::now();
   const RawSession::Grant fenced = session.fence("target", Rights::kAll);
+  over = true;
+  pings.join();
   EXPECT_GE(Clock::now() - began, 3s) << "the answer came at once";
   const transport::WireExtent& extent = fenced.extents.at(0);
   EXPECT_EQ(session.run(transport::Opcode::kRead, extent.remote_address, extent.remote_key, 64),
