@@ -21,6 +21,7 @@
 #include "server/server_core.h"
 #include "support/expect.h"
 #include "support/log.h"
+#include "support/runtime_dir.h"
 #include "support/server.h"
 
 namespace remora::test {
@@ -35,13 +36,15 @@ class GoneSessionTest : public testing::Test {
   void TearDown() override {
     if (core_) core_->stop();
   }
-  /// With one region that all may use. With keys: alice, who may do everything.
-  void start(bool keys) {
+  /// With one region that all may use. With keys: alice, who may do everything. Over tcp, and with
+  /// `shm` over that too.
+  void start(bool keys, bool shm = false) {
     config::ServerConfig config = server_config(TransportKind::kTcp);
     config.log.level = config::LogLevel::kOff;
     config.limits.revoke_grace = 1s;
     config.limits.session_keep = 60s;
-    config.regions.push_back({.name = "target", .size_bytes = 64_KiB});
+    if (shm) config.transports.shm = config::Availability::kRequired;
+    config.regions.push_back({.name = "target", .size_bytes = 64_KiB, .shm = shm});
     if (keys) {
       config.auth = config::Auth::kKeys;
       config.clients = clients(old_);
@@ -150,6 +153,7 @@ class GoneSessionTest : public testing::Test {
         [&] { ASSERT_TRUE(ok(core_->set_clients(clients(fresh)))); });
   }
 
+  const RuntimeDir sockets_;
   SecretKey old_ = SecretKey::generate().value();
   std::unique_ptr<ServerCore> core_;
   ServerAddress address_;
@@ -208,14 +212,15 @@ TEST_F(GoneSessionTest, FenceThatWaitsForItsTurnGoesWithItsConnection) {
 /// Its own fence, not one that waits for its turn: those it has fenced have lost theirs all the
 /// same.
 TEST_F(GoneSessionTest, FenceWhoseClientIsGoneOpensNothing) {
-  start(true);
-  const auto come = [&] {
-    auto channel = std::make_unique<RawChannel>(address_);
+  start(true, true);
+  const auto come = [&](TransportKind transport) {
+    auto channel = std::make_unique<RawChannel>(address_, transport);
     EXPECT_TRUE(channel->shake_hands("alice", old_, RawChannel::Leaves::kMayComeBack).admission);
     return channel;
   };
-  const auto holder = come();
-  auto fencer = come();
+  // Over shm: an end of tcp that has ended grants nothing anyway.
+  const auto holder = come(TransportKind::kTcp);
+  auto fencer = come(TransportKind::kShm);
   control::Request open;
   open.mutable_open()->set_name("target");
   open.mutable_open()->set_rights(static_cast<std::uint32_t>(Rights::kAll));

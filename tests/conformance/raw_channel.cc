@@ -11,12 +11,14 @@ namespace remora::test {
 
 using namespace std::chrono_literals;
 
-RawChannel::RawChannel(const ServerAddress& server) {
+RawChannel::RawChannel(const ServerAddress& server, TransportKind transport) {
   Uri uri;
   uri.host = server.host;
   uri.port = server.port;
-  uri.transport = TransportKind::kTcp;
-  endpoint_ = transport::connect_tcp(uri, {}, Clock::now() + 10s).value();
+  uri.transport = transport;
+  const Deadline deadline = Clock::now() + 10s;
+  endpoint_ = transport == TransportKind::kShm ? transport::connect_shm(uri, deadline).value()
+                                               : transport::connect_tcp(uri, {}, deadline).value();
 }
 
 RawChannel::~RawChannel() { endpoint_->shutdown(); }

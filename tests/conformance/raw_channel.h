@@ -26,7 +26,8 @@ using Bytes = std::vector<std::byte>;
 /// made; a server that hangs up is an answer.
 class RawChannel {
  public:
-  explicit RawChannel(const ServerAddress& server);
+  /// Over tcp or shm.
+  explicit RawChannel(const ServerAddress& server, TransportKind transport = TransportKind::kTcp);
   ~RawChannel();
   RawChannel(const RawChannel&) = delete;
   RawChannel& operator=(const RawChannel&) = delete;
