@@ -231,6 +231,20 @@ TEST_P(LifecycleTest, RegionOutlivesTheEngineHandle) {
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
 }
 
+/// Its control thread may be at what the session has heard, and have the last of it for a moment.
+TEST_P(LifecycleTest, EngineThatIsDestroyedHasGone) {
+  const RegionInfo made = create();
+  EngineOptions options = patient_options();
+  for (std::size_t i = 0; i < steps(300); ++i) {
+    options.registry = metrics::Registry::create().value();
+    {
+      const Engine other = Engine::open(options).value();
+      const Region region = other.open_region(uri(made.name), Rights::kAll).value();
+    }
+    ASSERT_EQ(options.registry.use_count(), 1) << "round " << i;
+  }
+}
+
 TEST_P(LifecycleTest, ManyShortSessionsLeaveNothing) {
   const RegionInfo made = create();
   for (std::size_t i = 0; i < steps(100); ++i) {

@@ -276,7 +276,7 @@ TEST_F(TcpPeersTest, GrantIsTakenBackWhileItsRegionIsBusy) {
   }
   EXPECT_TRUE(session.ended());
   EXPECT_TRUE(soon_sessions(0));
-  EXPECT_EQ(server_->status().grants, 0U);
+  EXPECT_TRUE(eventually([&] { return server_->status().grants == 0; }));
   EXPECT_TRUE(ok(server_->remove_region("target")));
 }
 

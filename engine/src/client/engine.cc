@@ -137,6 +137,12 @@ Result<EventLoop*> EngineCore::control_loop() {
   return control_loop_.get();
 }
 
+std::optional<EventLoop::Parting> EngineCore::part() const noexcept {
+  const std::lock_guard lock{mutex_};
+  if (control_loop_ == nullptr || pollers_->is_one_of_them()) return std::nullopt;
+  return std::optional<EventLoop::Parting>{std::in_place, *control_loop_};
+}
+
 Result<Poller*> EngineCore::poller() {
   const std::lock_guard lock{mutex_};
   return pollers_->pick(options_.pollers, options_.spin, placement_, *options_.registry);
@@ -433,15 +439,20 @@ Result<std::shared_ptr<LocalMemory>> EngineCore::register_memory(std::span<std::
 namespace remora {
 
 Engine::Engine(std::shared_ptr<detail::EngineCore> core) noexcept : core_{std::move(core)} {}
-Engine::~Engine() {
-  if (core_ != nullptr) core_->handler_gate().close();
-}
+Engine::~Engine() { leave(); }
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&& other) noexcept {
   if (this == &other) return *this;
-  if (core_ != nullptr) core_->handler_gate().close();
+  leave();
   core_ = std::move(other.core_);
   return *this;
+}
+
+void Engine::leave() noexcept {
+  if (core_ == nullptr) return;
+  core_->handler_gate().close();
+  const auto parting = core_->part();
+  core_.reset();
 }
 
 Result<Engine> Engine::open(const EngineOptions& options) {

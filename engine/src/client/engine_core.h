@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -105,6 +106,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void keep_alive(std::chrono::milliseconds lease);
   /// The control thread, started with the first session. Errors: kSystem.
   Result<EventLoop*> control_loop();
+  /// For who gives the engine up: the control thread may be the last to have it, for a moment. None
+  /// where there is no such thread, and on a poller, which that thread would wait for.
+  [[nodiscard]] std::optional<EventLoop::Parting> part() const noexcept;
   /// A poller for one more callback queue. Errors: see Pollers::pick().
   Result<Poller*> poller();
   /// Where coroutines go on; made by the first call. Errors: kOutOfMemory.

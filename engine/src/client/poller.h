@@ -8,6 +8,7 @@
 /// completion wakes it by the lane; one that another thread polled, an operation that is done or
 /// the first of its queue, and a job, by the watcher.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -99,6 +100,11 @@ class Pollers {
   /// their time.
   Result<Poller*> pick(std::size_t most, std::chrono::nanoseconds spin, const Placement& placement,
                        metrics::Registry& registry);
+  /// Whether this thread is. As pick().
+  [[nodiscard]] bool is_one_of_them() const noexcept {
+    return std::any_of(pollers_.begin(), pollers_.end(),
+                       [](const auto& poller) { return poller->is_this_thread(); });
+  }
 
  private:
   std::vector<std::unique_ptr<Poller>> pollers_;

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cerrno>
+#include <future>
+#include <new>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -22,6 +24,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name, Han
   loop->thread_ = std::thread{[state, first = std::move(first)] {
     if (first) first();
     run(*state);
+    end(*state);
   }};
   ::pthread_setname_np(loop->thread_.native_handle(), thread_name);
   return loop;
@@ -30,7 +33,11 @@ Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name, Han
 EventLoop::~EventLoop() {
   if (is_loop_thread()) {
     state_->stop.store(true);
-    thread_.detach();
+    const std::lock_guard lock{state_->mutex};
+    if (state_->partings != 0)
+      state_->left = std::move(thread_);
+    else
+      thread_.detach();
   } else {
     stop();
   }
@@ -138,6 +145,49 @@ void EventLoop::run(State& state) noexcept {
       periodic();
     }
   }
+}
+
+void EventLoop::end(State& state) noexcept {
+  std::vector<Handler> never;
+  const std::lock_guard lock{state.mutex};
+  state.ended = true;
+  never.swap(state.soon);
+}
+
+EventLoop::Parting::Parting(const EventLoop& loop) noexcept : state_{loop.state_} {
+  const std::lock_guard lock{state_->mutex};
+  ++state_->partings;
+}
+
+EventLoop::Parting::~Parting() {
+  const bool own_thread = std::this_thread::get_id() == state_->thread_id.load();
+  if (!own_thread) wait();
+  std::thread left;
+  {
+    const std::lock_guard lock{state_->mutex};
+    if (--state_->partings == 0) left.swap(state_->left);
+  }
+  if (!left.joinable()) return;
+  if (own_thread)
+    left.detach();
+  else
+    left.join();
+}
+
+void EventLoop::Parting::wait() noexcept {
+  std::future<void> passed;
+  try {
+    // Broken, and so ready, where the thread ends instead.
+    const auto here = std::make_shared<std::promise<void>>();
+    passed = here->get_future();
+    const std::lock_guard lock{state_->mutex};
+    if (state_->ended) return;
+    state_->soon.emplace_back([here] { here->set_value(); });
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  ::eventfd_write(state_->wake.get(), 1);
+  passed.wait();
 }
 
 }  // namespace remora

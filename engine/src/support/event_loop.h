@@ -49,6 +49,12 @@ class EventLoop {
     return std::this_thread::get_id() == state_->thread_id.load();
   }
 
+  /// Of who gives up a loop that one of its own handlers may be the last to own: made before, goes
+  /// after. Then what the thread was at is over and what it had been asked to run has run; where
+  /// that has ended the loop, the thread has ended, too. Does not wait on the loop's own thread,
+  /// nor where there is no memory for it.
+  class Parting;
+
  private:
   struct Watch {
     int fd;
@@ -66,16 +72,33 @@ class EventLoop {
     Handler periodic;
     std::chrono::milliseconds period{0};
     std::vector<Handler> soon;
+    bool ended = false;        // the thread runs nothing any more; with mutex, as what follows
+    std::size_t partings = 0;  // that wait, or will
+    std::thread left;          // to them, by a loop that has ended on its own thread
     std::atomic<bool> stop{false};
     std::atomic<std::thread::id> thread_id;
   };
   explicit EventLoop(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   static void run(State& state) noexcept;
+  static void end(State& state) noexcept;
   static void dispatch(State& state, Token token) noexcept;
   static void run_all_soon(State& state) noexcept;
 
   std::shared_ptr<State> state_;
   std::thread thread_;
+};
+
+class EventLoop::Parting {
+ public:
+  explicit Parting(const EventLoop& loop) noexcept;
+  ~Parting();
+  Parting(const Parting&) = delete;
+  Parting& operator=(const Parting&) = delete;
+
+ private:
+  void wait() noexcept;
+
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace remora

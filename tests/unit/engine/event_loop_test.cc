@@ -68,6 +68,73 @@ TEST(EventLoop, LastOwnerMayBeAHandler) {
   done.get_future().wait();
 }
 
+TEST(EventLoop, PartingWaitsForTheHandlerThatOwnsItAndForItsThread) {
+  struct Owner {
+    std::unique_ptr<EventLoop> loop;
+  };
+  auto owner = std::make_shared<Owner>();
+  owner->loop = EventLoop::start("test").value();
+  const UniqueFd event{::eventfd(1, EFD_NONBLOCK)};
+  std::promise<void> has_it;
+  std::promise<void> go_on;
+  std::atomic<bool> gone{false};
+  struct Mark {
+    std::atomic<bool>& set;
+    ~Mark() { set = true; }
+  };
+  std::atomic<bool> thread_ended{false};
+  ASSERT_TRUE(owner->loop->watch(event.get(), [&, weak = std::weak_ptr{owner}] {
+    auto alive = weak.lock();
+    if (alive == nullptr) return;
+    thread_local const Mark t_mark{thread_ended};
+    has_it.set_value();
+    go_on.get_future().wait();
+    alive.reset();
+    gone = true;
+  }));
+  has_it.get_future().wait();
+  std::thread later;
+  {
+    const EventLoop::Parting parting{*owner->loop};
+    owner.reset();
+    later = std::thread{[&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds{20});
+      go_on.set_value();
+    }};
+  }
+  EXPECT_TRUE(gone);
+  EXPECT_TRUE(thread_ended);
+  later.join();
+}
+
+TEST(EventLoop, PartingWithALoopThatOthersHaveWaitsForWhatWasAsked) {
+  auto loop = EventLoop::start("test").value();
+  std::atomic<int> runs{0};
+  {
+    const EventLoop::Parting parting{*loop};
+    for (int i = 0; i < 100; ++i) loop->run_soon([&] { ++runs; });
+  }
+  EXPECT_EQ(runs, 100);
+  loop->stop();
+  const EventLoop::Parting ended{*loop};  // of a loop that has ended: does not wait for ever
+}
+
+TEST(EventLoop, PartingOnItsOwnThreadDoesNotWait) {
+  auto loop = EventLoop::start("test").value();
+  std::promise<void> done;
+  auto kept = std::make_shared<std::unique_ptr<EventLoop>>(std::move(loop));
+  EventLoop& raw = **kept;
+  raw.run_soon([kept, &done] {
+    {
+      const EventLoop::Parting parting{**kept};
+      kept->reset();
+    }
+    done.set_value();
+  });
+  kept.reset();
+  done.get_future().wait();
+}
+
 TEST(EventLoop, PeriodicTaskRuns) {
   auto loop = EventLoop::start("test").value();
   std::promise<void> twice;

@@ -217,7 +217,10 @@ class Engine {
  public:
   /// No I/O yet. Errors: kInvalidArgument, kOutOfMemory.
   static Result<Engine> open(const EngineOptions& options);
-  ~Engine();  ///< Blocks until its devices have taken back what they have: milliseconds, as a rule.
+  /// Blocks until its devices have taken back what they have: milliseconds, as a rule. Where
+  /// nothing of it is left with the application, its threads have ended, but for one that destroys
+  /// it.
+  ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
 
@@ -256,6 +259,7 @@ class Engine {
 
  private:
   explicit Engine(std::shared_ptr<detail::EngineCore> core) noexcept;
+  void leave() noexcept;
   std::shared_ptr<detail::EngineCore> core_;
 };
 
