@@ -362,34 +362,60 @@ TEST_F(AuthPeersTest, TheOldestOfTooManyHalfOpenOnesGoes) {
   EXPECT_EQ(second.error().code(), Code::kLimitExceeded) << second.error();
 }
 
-TEST_F(AuthPeersTest, WhoAsksTooOftenIsToldAndLosesItsSession) {
-  config::ServerConfig config = keyed();
-  config.limits.requests_per_second = 10;
-  start(config);
-  const Session patient = engine("bob", bob_).connect(uri()).value();
-  RawChannel channel{address_};
-  ASSERT_TRUE(channel.shake_hands("alice", alice_).admission);  // two of twenty
+/// Whose server lets a client ask ten times a second.
+class AskingTest : public AuthPeersTest {
+ protected:
+  void SetUp() override {
+    config::ServerConfig config = keyed();
+    config.limits.requests_per_second = 10;
+    start(config);
+  }
+  /// Says `request` again and again until the session is ended for that: at least as often as two
+  /// seconds' worth, and `a_second` times more for each second that it took.
+  void ask_too_often(const control::Request& request, int a_second) {
+    const Session patient = engine("bob", bob_).connect(uri()).value();
+    RawChannel channel{address_};
+    ASSERT_TRUE(channel.shake_hands("alice", alice_).admission);  // two of twenty
+    const auto is_the_end = [](const std::optional<Bytes>& answer) {
+      const auto failure = failure_of(answer);
+      return !answer || (failure && failure->code() == Code::kLimitExceeded);
+    };
+    std::optional<Bytes> answer;
+    int answered = 0;
+    const auto began = Clock::now();
+    for (; answered < 2000; ++answered) {
+      answer = channel.ask(RawChannel::request(request, 10 + static_cast<std::uint64_t>(answered)));
+      if (is_the_end(answer)) break;
+    }
+    const std::chrono::duration<double> took = Clock::now() - began;
+    EXPECT_GE(answered, 18);
+    EXPECT_LE(answered, a_second * (2 + took.count()));
+    ASSERT_TRUE(failure_of(answer));
+    EXPECT_EQ(failure_of(answer)->subject(), "limits.requests_per_second");
+    EXPECT_EQ(failure_of(answer)->allowed(), 10U);
+    EXPECT_TRUE(channel.ended());
+    EXPECT_EQ(ended("requests"), 1U);
+    EXPECT_TRUE(patient.regions().ok());
+  }
+};
+
+TEST_F(AskingTest, WhoAsksTooOftenIsToldAndLosesItsSession) {
   control::Request ping;
   ping.mutable_ping();
-  std::optional<Bytes> answer;
-  int answered = 0;
-  const auto began = Clock::now();
-  for (; answered < 2000; ++answered) {
-    answer = channel.ask(RawChannel::request(ping, 10 + static_cast<std::uint64_t>(answered)));
-    if (!answer || failure_of(answer)) break;
-  }
-  // Two seconds' worth at once, and more for each second that it took: of requests, and of the
-  // pings that are answered beside them.
-  const std::chrono::duration<double> took = Clock::now() - began;
-  EXPECT_GE(answered, 18);
-  EXPECT_LE(answered, (10 + 20) * (2 + took.count()));
-  ASSERT_TRUE(failure_of(answer));
-  EXPECT_EQ(failure_of(answer)->code(), Code::kLimitExceeded);
-  EXPECT_EQ(failure_of(answer)->subject(), "limits.requests_per_second");
-  EXPECT_EQ(failure_of(answer)->allowed(), 10U);
-  EXPECT_TRUE(channel.ended());
-  EXPECT_EQ(ended("requests"), 1U);
-  EXPECT_TRUE(patient.regions().ok());
+  ask_too_often(ping, 10 + 20);  // 20 of them are answered beside the requests
+}
+
+TEST_F(AskingTest, AcknowledgementsOfNoEventAreRequests) {
+  control::Request acknowledgement;
+  acknowledgement.mutable_event_ack()->set_event_id(7);
+  ask_too_often(acknowledgement, 10);
+}
+
+TEST_F(AskingTest, NoticesWhereLanesHaveThemAreRequests) {
+  control::Request notice;
+  notice.mutable_notify()->set_grant_id(7);
+  notice.mutable_notify()->set_length_bytes(8);
+  ask_too_often(notice, 10);
 }
 
 }  // namespace
