@@ -24,6 +24,7 @@
 #include "common/exit_code.h"
 #include "common/usage_error.h"
 #include "common/version.h"
+#include "server/descriptors.h"
 #include "server/log_level.h"
 #include "server/notify.h"
 #include "server/reload.h"
@@ -185,6 +186,7 @@ int run(const Options& options) {
   log_to_stderr(configuration->log.level);
   for (const std::string& secret : config::exposed_secrets(*configuration))
     spdlog::warn("{}", secret);
+  raise_descriptor_limit(configuration->limits);
   return serve(options, *configuration);
 }
 

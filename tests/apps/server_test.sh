@@ -23,6 +23,19 @@ stop_server TERM
 is "SIGTERM ends it with 0" same "$status" 0
 is "STOPPING=1 is sent" eventually notified '^STOPPING=1$'
 is "SIGTERM leaves nothing" nothing_left
+# --- open files -----------------------------------------------------------------------------------
+is "it may have as many open files as there may be" same "$(
+  ulimit -Sn 256
+  start_server >&2
+  awk '/^Max open files/ {print ($4 == $5)}' "/proc/$server/limits"
+  stop_server
+)" 1
+is "too few of them are warned of" same "$(
+  ulimit -n 512
+  start_server >&2
+  stop_server
+  grep -c 'warning: 512 open files are allowed' "$work/server.log"
+)" 1
 start_server
 stop_server INT
 is "SIGINT ends it with 0" same "$status" 0

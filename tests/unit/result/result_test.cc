@@ -87,6 +87,10 @@ TEST(Error, RemedyFollowsReasonThenOperationThenCode) {
   names(remedy(Error{Code::kInvalidArgument, "URI port"}), "65535");
   names(remedy(Error{Code::kWouldBlock, "ibv_post_send"}), "take completions first");
   EXPECT_EQ(remedy(Error{Code::kNotFound, "open file"}), "");
+  // What has run out comes before what the call may otherwise want.
+  names(remedy(Error{Code::kProvider, "rdma_create_event_channel"}.with_errno(EMFILE)),
+        "ulimit -n");
+  names(remedy(Error{Code::kSystem, "epoll_create1"}.with_errno(ENFILE)), "fs.file-max");
 }
 
 TEST(Error, RefusedVerbsArgumentsHaveARemedyOfTheirOwn) {

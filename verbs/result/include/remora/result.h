@@ -444,6 +444,16 @@ namespace detail {
          "header of the call says what it takes";
 }
 
+/// Of any call: what the process or the host has run out of.
+[[nodiscard]] constexpr std::string_view remedy_of_errno(int number) noexcept {
+  if (number == EMFILE)
+    return "this process has as many open files as it may: raise its limit ('ulimit -n', "
+           "LimitNOFILE= of a unit, --ulimit nofile of a container)";
+  if (number == ENFILE)
+    return "this host has as many open files as it may: 'sysctl fs.file-nr fs.file-max'";
+  return {};
+}
+
 /// What to do about a verbs call that says no more than its errno.
 [[nodiscard]] constexpr std::string_view remedy_of_verb(std::string_view operation, Code code,
                                                         int number,
@@ -535,7 +545,8 @@ namespace detail {
 
 inline std::string_view Error::remedy() const noexcept {
   // From what says most to what says least.
-  std::string_view remedy = detail::remedy_of(reason_);
+  std::string_view remedy = detail::remedy_of_errno(errno_);
+  if (remedy.empty()) remedy = detail::remedy_of(reason_);
   if (remedy.empty()) remedy = detail::remedy_of_uri(operation());
   if (remedy.empty()) remedy = detail::remedy_of(operation(), code_);
   if (remedy.empty() && code_ == Code::kLimitExceeded && subject().starts_with("limits."))
