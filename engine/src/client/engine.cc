@@ -321,13 +321,14 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
   if (!session) return session.error();
   const std::lock_guard lock{mutex_};
   sessions_[key] = *session;
-  std::erase_if(all_sessions_, [](const auto& weak) { return weak.expired(); });
-  all_sessions_.push_back(*session);
   return session;
 }
 
-void EngineCore::keep_alive(std::chrono::milliseconds lease) {
+void EngineCore::keep_alive(const std::shared_ptr<SessionCore>& session,
+                            std::chrono::milliseconds lease) {
   const std::lock_guard lock{mutex_};
+  std::erase_if(leased_, [](const auto& weak) { return weak.expired(); });
+  leased_.push_back(session);
   const auto period = std::clamp(lease / kTicksOfALease, kTickPeriodLeast, kTickPeriodMost);
   if (tick_period_ != tick_period_.zero() && tick_period_ <= period) return;
   tick_period_ = period;
@@ -342,8 +343,8 @@ void EngineCore::tick() noexcept {
   std::vector<std::shared_ptr<SessionCore>> sessions;
   {
     const std::lock_guard lock{mutex_};
-    sessions.reserve(all_sessions_.size());
-    for (const auto& weak : all_sessions_)
+    sessions.reserve(leased_.size());
+    for (const auto& weak : leased_)
       if (auto alive = weak.lock()) sessions.push_back(std::move(alive));
   }
   for (const auto& session : sessions) session->tick(Clock::now());

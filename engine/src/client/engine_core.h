@@ -102,8 +102,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] HandlerGate& handler_gate() noexcept { return handler_gate_; }
 
   // For sessions.
-  /// Looks at all sessions often enough for a lease of that length.
-  void keep_alive(std::chrono::milliseconds lease);
+  /// Looks at the session, for as long as there is one, often enough for a lease of that length.
+  void keep_alive(const std::shared_ptr<SessionCore>& session, std::chrono::milliseconds lease);
   /// The control thread, started with the first session. Errors: kSystem.
   Result<EventLoop*> control_loop();
   /// For who gives the engine up: the control thread may be the last to have it, for a moment. None
@@ -174,8 +174,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::unique_ptr<Pollers> pollers_;
   std::shared_ptr<Arena> arena_;
   std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
-  std::chrono::milliseconds tick_period_{0};              ///< 0: no session needs it
-  std::vector<std::weak_ptr<SessionCore>> all_sessions_;  ///< those replaced in sessions_, too
+  std::chrono::milliseconds tick_period_{0};  ///< 0: no session needs it
+  /// That have a lease: also those that are still being connected, or replaced in sessions_.
+  std::vector<std::weak_ptr<SessionCore>> leased_;
   std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
   struct Cache {
     bool asked = false;

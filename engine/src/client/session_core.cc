@@ -35,7 +35,9 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCo
   session->metrics_ = std::move(*metrics);
   if (auto status = session->watch(session->endpoint(), 1); !status) return status.error();
   if (auto status = session->hello(deadline); !status) return status.error();
-  if (session->lease_ > session->lease_.zero()) session->engine_->keep_alive(session->lease_);
+  // From here on: lanes may take longer to connect than the lease is.
+  if (session->lease_ > session->lease_.zero())
+    session->engine_->keep_alive(session, session->lease_);
   if (auto status = session->open_lanes(deadline); !status) return status.error();
   if (session->kind() == TransportKind::kRdma)
     transport::show_nic(session->engine_->registry(), session->local_device());

@@ -91,11 +91,10 @@ void ServerCore::note_refused(ServerMetrics::Refusal why, const ServerSession& s
                               std::string_view client_name) {
   metrics_.session_refused(why);
   if (!refused_lines_.allows(Clock::now())) return;
-  const std::uint64_t left_out = refused_lines_.take_left_out();
   log::warn("session {:x}: '{}' over {} ({}) is refused: {}{}", session.id(),
             Error{Code::kInternal}.with_subject(client_name).subject(),
             to_string(session.endpoint().kind()), session.endpoint().peer(), words_for(why),
-            left_out == 0 ? "" : "; " + std::to_string(left_out) + " more were not logged");
+            refused_lines_.take_left_out());
 }
 
 }  // namespace remora::detail

@@ -255,6 +255,7 @@ class ServerCore {
   std::shared_ptr<const ClientRegistry> clients_;
   HalfOpen half_open_;              // control thread
   log::LogLimit refused_lines_{5};  // worker, as linger_again_
+  log::LogLimit unheard_lines_{5};  // control thread
   Clock::time_point linger_again_{};
   std::deque<std::function<void()>> jobs_;
   std::vector<std::uint64_t> with_room_;  ///< sessions that may have notices to take

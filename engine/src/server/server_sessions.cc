@@ -242,9 +242,10 @@ void ServerCore::end_late_arrivals() noexcept {
 void ServerCore::end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept {
   if (!end_session(id, SessionEnd::kNoHello, nullptr, why)) return;
   if (why == ServerMetrics::Refusal::kHalfOpen)
-    log::debug("session {:x}: another one takes its place (limits.half_open_max); ended", id);
-  else
-    log::warn("session {:x}: no hello in time; ended", id);
+    return log::debug("session {:x}: another one takes its place (limits.half_open_max); ended",
+                      id);
+  if (!unheard_lines_.allows(Clock::now())) return;
+  log::warn("session {:x}: no hello in time; ended{}", id, unheard_lines_.take_left_out());
 }
 
 }  // namespace remora::detail

@@ -3,6 +3,8 @@
 /// A bound on lines that strangers can make us write.
 
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "support/clock.h"
 
@@ -26,11 +28,10 @@ class LogLimit {
     ++left_out_;
     return false;
   }
-  /// Lines that were not written since this was asked last.
-  [[nodiscard]] std::uint64_t take_left_out() noexcept {
-    const std::uint64_t count = left_out_;
-    left_out_ = 0;
-    return count;
+  /// The end of a line that may be written: how many were not, since the last one.
+  [[nodiscard]] std::string take_left_out() {
+    const std::uint64_t count = std::exchange(left_out_, 0);
+    return count == 0 ? std::string{} : "; " + std::to_string(count) + " more were not logged";
   }
 
  private:

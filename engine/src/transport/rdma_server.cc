@@ -114,9 +114,7 @@ class RdmaListener final : public Listener {
   void turn_away(const Error& why) {
     budgets_.registry->recorder().add(budgets_.strangers);
     if (!strangers_logged_.allows(Clock::now())) return;
-    const std::uint64_t left_out = strangers_logged_.take_left_out();
-    log::warn("rdma: {}{}", why.message(),
-              left_out == 0 ? "" : "; " + std::to_string(left_out) + " more were not logged");
+    log::warn("rdma: {}{}", why.message(), strangers_logged_.take_left_out());
   }
 
   /// Null for a lane, which goes to its session. A request that is dropped is rejected by that.
