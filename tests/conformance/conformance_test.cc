@@ -75,10 +75,10 @@ void ConformanceTest::SetUp() {
   static std::vector<TransportKind> warm;
   if (std::find(warm.begin(), warm.end(), transport()) == warm.end()) {
     if (warm.empty()) start_tbb_workers();
-    warm.push_back(transport());
     connect();
     warm_up(*engine_, uri(), spec("warm-up-" + std::to_string(::getpid())));
     end_server();
+    warm.push_back(transport());
   }
   baseline_ = Resources::settled();
   connect();

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <utility>
@@ -11,18 +12,26 @@
 namespace remora::verbs {
 namespace {
 
+/// The kernel asks three times in three seconds who has an address, and then no more before the
+/// time-out: a peer that comes back later is heard of by who asks anew.
+constexpr std::chrono::seconds kAttempt{2};
+
+int attempt_ms(Deadline deadline) noexcept {
+  return detail::milliseconds_left(
+      std::min<Deadline>(deadline, std::chrono::steady_clock::now() + kAttempt), 1);
+}
+
 Error unreachable(Operation operation, int number, const Address& peer) {
   const Code code = number == ETIMEDOUT ? Code::kTimedOut : Code::kUnreachable;
   return Error{code, operation}.with_errno(number).with_subject(peer.to_string());
 }
 
-Status resolve_address(detail::ConnectionState& state, const ConnectorOptions& options,
+Status resolve_address(detail::ConnectionState& state, const std::optional<Address>& from,
                        Deadline deadline) {
-  sockaddr* const source = options.source ? const_cast<sockaddr*>(options.source->raw()) : nullptr;
+  sockaddr* const source = from ? const_cast<sockaddr*>(from->raw()) : nullptr;
   errno = 0;
-  const int result =
-      state.provider->resolve_addr(state.id.get(), source, const_cast<sockaddr*>(state.peer.raw()),
-                                   detail::milliseconds_left(deadline, 1));
+  const int result = state.provider->resolve_addr(
+      state.id.get(), source, const_cast<sockaddr*>(state.peer.raw()), attempt_ms(deadline));
   if (result != 0) {
     // No route, or no device on the way there: both are a matter of reaching the peer.
     return unreachable("rdma_resolve_addr", detail::errno_of(result), state.peer);
@@ -44,8 +53,7 @@ Status set_ack_timeout(detail::ConnectionState& state, std::uint8_t timeout) {
 
 Status resolve_route(detail::ConnectionState& state, Deadline deadline) {
   errno = 0;
-  const int result =
-      state.provider->resolve_route(state.id.get(), detail::milliseconds_left(deadline, 1));
+  const int result = state.provider->resolve_route(state.id.get(), attempt_ms(deadline));
   if (result != 0) return unreachable("rdma_resolve_route", detail::errno_of(result), state.peer);
   return {};
 }
@@ -58,8 +66,9 @@ Connector::Connector(Connector&&) noexcept = default;
 Connector& Connector::operator=(Connector&&) noexcept = default;
 Connector::~Connector() = default;
 
-Resolver::Resolver(std::unique_ptr<detail::ConnectionState> state, Deadline deadline) noexcept
-    : state_{std::move(state)}, deadline_{deadline} {}
+Resolver::Resolver(std::unique_ptr<detail::ConnectionState> state,
+                   const std::optional<Address>& source, Deadline deadline) noexcept
+    : state_{std::move(state)}, source_{source}, deadline_{deadline} {}
 Resolver::Resolver(Resolver&&) noexcept = default;
 Resolver& Resolver::operator=(Resolver&&) noexcept = default;
 Resolver::~Resolver() = default;
@@ -75,8 +84,9 @@ Result<Resolver> Resolver::start(const Address& peer, Deadline deadline,
   state->peer = peer;
   if (options.ack_timeout)
     if (const Status set = set_ack_timeout(*state, *options.ack_timeout); !set) return set.error();
-  if (const Status asked = resolve_address(*state, options, deadline); !asked) return asked.error();
-  return Resolver{std::move(state), deadline};
+  if (const Status asked = resolve_address(*state, options.source, deadline); !asked)
+    return asked.error();
+  return Resolver{std::move(state), options.source, deadline};
 }
 
 Result<std::optional<Connector>> Resolver::advance() {
@@ -101,7 +111,12 @@ Result<std::optional<Connector>> Resolver::step() {
   if ((*event)->type !=
       (address_known_ ? RDMA_CM_EVENT_ROUTE_RESOLVED : RDMA_CM_EVENT_ADDR_RESOLVED)) {
     const int status = (*event)->status;
-    return unreachable(operation, status < 0 ? -status : EHOSTUNREACH, state_->peer);
+    if (status != -ETIMEDOUT || std::chrono::steady_clock::now() >= deadline_)
+      return unreachable(operation, status < 0 ? -status : EHOSTUNREACH, state_->peer);
+    const Status asked = address_known_ ? resolve_route(*state_, deadline_)
+                                        : resolve_address(*state_, source_, deadline_);
+    if (!asked) return asked.error();
+    return std::optional<Connector>{};
   }
   if (!address_known_) {
     address_known_ = true;

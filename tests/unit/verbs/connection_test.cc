@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "fake_verbs.h"
 
 namespace remora::test {
@@ -36,6 +38,25 @@ TEST_F(ConnectorTest, SilentResolutionMeetsTheDeadline) {
   const auto connector =
       verbs::Connector::resolve(peer(), verbs::deadline_in(milliseconds{20}), {}, fake_.provider());
   EXPECT_CODE(connector, kTimedOut);
+}
+
+// A neighbour is looked for during three seconds of however many, unless it is asked for anew.
+TEST_F(ConnectorTest, PeerThatComesBackIsAskedForAgain) {
+  const verbs::Deadline deadline = verbs::deadline_in(std::chrono::seconds{60});
+  fake_.address_time_outs = 3;
+  fake_.route_time_outs = 2;
+  ASSERT_OK(verbs::Connector::resolve(peer(), deadline, {}, fake_.provider()));
+  EXPECT_EQ(fake_.address_time_outs, 0);
+  EXPECT_EQ(fake_.route_time_outs, 0);
+  EXPECT_LE(fake_.resolve_longest_ms, 2000);
+}
+
+TEST_F(ConnectorTest, TimeOutsOfTheKernelEndWithTheDeadline) {
+  fake_.address_time_outs = std::numeric_limits<int>::max();
+  const auto connector =
+      verbs::Connector::resolve(peer(), verbs::deadline_in(milliseconds{20}), {}, fake_.provider());
+  EXPECT_CODE(connector, kTimedOut);
+  EXPECT_EQ(connector.error().subject(), "10.0.0.9:7471");
 }
 
 TEST_F(ConnectorTest, AckTimeoutIsChecked) {

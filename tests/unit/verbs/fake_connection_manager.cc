@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <arpa/inet.h>
+#include <cerrno>
 #include <cstring>
 #include <netinet/in.h>
 #include <sys/eventfd.h>
@@ -76,16 +78,26 @@ int listen(rdma_cm_id* id, int) {
   fake().listener = id;
   return 0;
 }
-int resolve_addr(rdma_cm_id* id, sockaddr*, sockaddr* destination, int) {
+/// Whether nobody answers this time: the kernel's time-out comes as an event.
+bool times_out(int& time_outs, rdma_cm_id* id, rdma_cm_event_type type, int timeout_ms) {
+  fake().resolve_longest_ms = std::max(fake().resolve_longest_ms, timeout_ms);
+  if (time_outs == 0) return false;
+  --time_outs;
+  fake().push(id, type, -ETIMEDOUT);
+  return true;
+}
+int resolve_addr(rdma_cm_id* id, sockaddr*, sockaddr* destination, int timeout_ms) {
   if (answered("resolve_addr") != 0) return -1;
+  if (times_out(fake().address_time_outs, id, RDMA_CM_EVENT_ADDR_ERROR, timeout_ms)) return 0;
   std::memcpy(&id->route.addr.dst_storage, destination, sizeof(sockaddr_in));
   id->verbs = &fake().cm_context;
   id->port_num = 1;
   if (fake().resolve) fake().push(id, RDMA_CM_EVENT_ADDR_RESOLVED);
   return 0;
 }
-int resolve_route(rdma_cm_id* id, int) {
+int resolve_route(rdma_cm_id* id, int timeout_ms) {
   if (answered("resolve_route") != 0) return -1;
+  if (times_out(fake().route_time_outs, id, RDMA_CM_EVENT_ROUTE_ERROR, timeout_ms)) return 0;
   fake().push(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
   return 0;
 }

@@ -96,11 +96,12 @@ TEST_F(ResolverTest, FailedAddressAndRouteKeepTheKernelsReason) {
   EXPECT_EQ(nowhere.error().system_errno(), ENODEV);
   auto route = start().value();
   fake_.push(route.raw(), RDMA_CM_EVENT_ADDR_RESOLVED);
-  fake_.push(route.raw(), RDMA_CM_EVENT_ROUTE_ERROR, -ETIMEDOUT);
+  fake_.push(route.raw(), RDMA_CM_EVENT_ROUTE_ERROR, -EHOSTUNREACH);
   ASSERT_OK(route.advance());
-  const auto late = route.advance();
-  EXPECT_CODE(late, kTimedOut);
-  EXPECT_EQ(late.error().operation(), "rdma_resolve_route");
+  const auto none = route.advance();
+  EXPECT_CODE(none, kUnreachable);
+  EXPECT_EQ(none.error().system_errno(), EHOSTUNREACH);
+  EXPECT_EQ(none.error().operation(), "rdma_resolve_route");
 }
 
 TEST_F(ResolverTest, MovesInTheMiddle) {

@@ -53,9 +53,11 @@ class Resolver {
   [[nodiscard]] Result<std::optional<Connector>> advance();
 
  private:
-  Resolver(std::unique_ptr<detail::ConnectionState> state, Deadline deadline) noexcept;
+  Resolver(std::unique_ptr<detail::ConnectionState> state, const std::optional<Address>& source,
+           Deadline deadline) noexcept;
   Result<std::optional<Connector>> step();
   std::unique_ptr<detail::ConnectionState> state_;
+  std::optional<Address> source_;
   Deadline deadline_;
   bool address_known_ = false;
 };
@@ -63,7 +65,8 @@ class Resolver {
 /// Move-only. Destroying it at any point is safe and gives up.
 class Connector {
  public:
-  /// Finds the device and the route to `peer`. **Blocks** until `deadline`.
+  /// Finds the device and the route to `peer`, asked for every two seconds. **Blocks** until
+  /// `deadline`.
   /// Errors: kUnreachable with the address as subject (no route, no device that reaches it; errno
   /// kept); kTimedOut; kNotFound (no RDMA device on this host); kInvalidArgument (ack_timeout);
   /// kProvider, kSystem (errno kept).
