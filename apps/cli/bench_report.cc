@@ -73,11 +73,20 @@ void print_row(const RowName& name, const BenchTally& tally, std::uint64_t bytes
 
 }  // namespace
 
+namespace {
+
+/// There is one way to memory that is mapped.
+std::size_t lanes_of(const BenchOptions& options, TransportKind transport) {
+  return transport == TransportKind::kShm ? 1 : options.lanes;
+}
+
+}  // namespace
+
 Json bench_json(const BenchOptions& options, TransportKind transport,
                 const std::vector<BenchResult>& results) {
   Json document{
       {"op", options.mix.text()},        {"transport", to_string(transport)},
-      {"threads", options.threads},      {"lanes", options.lanes},
+      {"threads", options.threads},      {"lanes", lanes_of(options, transport)},
       {"batch", options.batch},          {"pattern", options.sequential ? "sequential" : "random"},
       {"seed", *options.seed},           {"spin_ns", options.spin.count()},
       {"warmup_seconds", options.warmup}};
@@ -90,7 +99,8 @@ Json bench_json(const BenchOptions& options, TransportKind transport,
 
 void print_bench_head(const BenchOptions& options, TransportKind transport) {
   std::string batch = options.batch == 0 ? "" : ", batches of " + std::to_string(options.batch);
-  if (options.lanes > 1) batch += ", " + std::to_string(options.lanes) + " lanes";
+  const std::size_t lanes = lanes_of(options, transport);
+  if (lanes > 1) batch += ", " + std::to_string(lanes) + " lanes";
   std::printf("%s %s over %s, %zu thread%s%s, %g s%s, spin %s, seed %ju\n",
               options.sequential ? "sequential" : "random", options.mix.text().c_str(),
               std::string{to_string(transport)}.c_str(), options.threads,

@@ -120,9 +120,9 @@ class Watched {
       const bool timed_out =
           answer.error() == httplib::Error::Read || answer.error() == httplib::Error::Canceled;
       fail_with(ExitCode::kConnection, timed_out ? std::string{"no answer in time (--timeout)"}
-                                                 : "cannot connect (" +
-                                                       httplib::to_string(answer.error()) +
-                                                       "): is this the process' metrics.address?");
+                                                 : std::string{"cannot connect: it has to be a "
+                                                               "server's metrics.address, or what "
+                                                               "a client was told by --metrics"});
       return std::nullopt;
     }
     if (answer->status == 401) {

@@ -1,6 +1,7 @@
 /// remora-server: lends this machine's memory, as a YAML file says, until it is told to stop.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -95,7 +96,6 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
       return (device.empty() ? "" : "transports.rdma_device is " + device + "; ") +
              "'ibv_devices' lists RDMA devices; transports.rdma: auto starts without one";
     }
-    case Code::kUnreachable: return "listen.address must be an address of this machine";
     default: return {};
   }
 }
@@ -105,7 +105,13 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
 int fail_to_start(const Options& options, const config::ServerConfig& configuration,
                   const Error& error, const std::vector<RefusedTransport>& refused = {}) {
   std::string text = "cannot start with " + options.config_path + ": " + error.message();
-  if (error.code() == Code::kUnsupported && !refused.empty()) {
+  const auto shm = std::find_if(
+      refused.begin(), refused.end(),
+      [](const RefusedTransport& transport) { return transport.kind == TransportKind::kShm; });
+  if (error.operation() == "region over shm" && shm != refused.end()) {
+    text = "cannot start with " + options.config_path + ": " + std::string{error.subject()} +
+           " is for shm, which cannot be offered: " + shm->error.message();
+  } else if (error.code() == Code::kUnsupported && !refused.empty()) {
     for (const RefusedTransport& transport : refused)
       text.append("; ").append(to_string(transport.kind)).append(": ") += transport.error.message();
   } else if (const std::string advice = start_advice(error, configuration); !advice.empty()) {

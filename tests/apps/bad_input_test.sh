@@ -54,6 +54,10 @@ small_config | sed -E 's/address: "[0-9.]+", port/address: "192.0.2.1", port/' >
 if [[ $transport == rdma ]]; then
   remora_server 3 "an address of another machine"
   says "address: named, with what to do" '192\.0\.2\.1.*listen\.address'
+elif [[ $transport == tcp ]]; then
+  sed -i -E 's/shm: off, tcp: required/shm: auto, tcp: auto/' "$work/bad.yaml"
+  remora_server 4 "an address of another machine, where shm would do"
+  says "address: named, with what to do" '192\.0\.2\.1.*listen\.address'
 fi
 is "nothing is left" nothing_left
 

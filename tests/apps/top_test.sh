@@ -49,7 +49,7 @@ code=200; is "/healthz needs none" answers "http://$metrics/healthz"
 
 # --- bad input ------------------------------------------------------------------------------------
 run 4 "nobody there" "$remora" top "${metrics%:*}:1"
-says "and the message says what to look at" "cannot connect .*metrics.address"
+says "and the message says what to look at" "cannot connect: .*metrics.address"
 run 2 "not an address" "$remora" top nowhere
 run 2 "an interval out of range" "$remora" top "$client_metrics" --interval 1ms
 run 2 "a user without a password" "$remora" top "$client_metrics" --user sre

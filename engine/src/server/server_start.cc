@@ -105,8 +105,11 @@ Result<ServerCore::Doors> ServerCore::open_listeners(
       return {};
     }
     // A port that is taken is never what was meant, however little the transport is wanted; nor is
-    // a server without the protection that was asked for by its name.
-    if (wanted == Availability::kRequired || listener.error().code() == Code::kAddressInUse ||
+    // an address that is not this host's, and shm alone then; nor a server without the protection
+    // that was asked for by its name.
+    const Code why = listener.error().code();
+    const bool elsewhere = kind == TransportKind::kTcp && why == Code::kUnreachable;
+    if (wanted == Availability::kRequired || why == Code::kAddressInUse || elsewhere ||
         listener.error().subject().starts_with("transports.rdma_protection"))
       return listener.error();
     log::info("{} is not offered: {}", to_string(kind), listener.error().message());

@@ -87,6 +87,14 @@ TEST(Error, RemedyFollowsReasonThenOperationThenCode) {
   names(remedy(Error{Code::kInvalidArgument, "URI port"}), "65535");
   names(remedy(Error{Code::kWouldBlock, "ibv_post_send"}), "take completions first");
   EXPECT_EQ(remedy(Error{Code::kNotFound, "open file"}), "");
+  names(remedy(Error{Code::kUnreachable, "bind"}), "listen.address");
+  names(remedy(Error{Code::kUnsupported, "resize"}.with_subject("r: memory for shm is sealed")),
+        "another region");
+  names(remedy(Error{Code::kOutOfRange, "fetch_add"}), "remora stat");
+  EXPECT_EQ(remedy(Error{Code::kOutOfRange, "checked_slice"}), "");
+  names(remedy(Error{Code::kNotFound, "key file"}), "remora key generate");
+  names(remedy(Error{Code::kLimitExceeded, "create"}.with_subject("bytes left of the quota of a")),
+        "remora usage");
   // What has run out comes before what the call may otherwise want.
   names(remedy(Error{Code::kProvider, "rdma_create_event_channel"}.with_errno(EMFILE)),
         "ulimit -n");

@@ -501,6 +501,17 @@ namespace detail {
   if (code == Code::kBusy && operation == "fence")
     return "a client over shm stands still and keeps it mapped, which nobody can take back: try "
            "again when it goes on, or end it";
+  if (code == Code::kUnreachable && operation == "bind")
+    return "it is no address of this host ('ip addr' lists them): correct listen.address";
+  if (code == Code::kUnsupported && operation == "resize")
+    return "create another region of that size, copy what is in this one ('remora get' and "
+           "'remora put'), and remove it";
+  if (code == Code::kUnsupported && operation.starts_with("open over shm"))
+    return "leave '?transport=shm' out, or create the region anew with --shm";
+  if (code == Code::kOutOfRange &&
+      (operation == "read" || operation == "write" || operation == "compare_swap" ||
+       operation == "fetch_add" || operation == "write_zeroes" || operation == "write_notify"))
+    return "offset and length have to lie within the region: 'remora stat' shows its size";
   if (operation == "rdma_create_event_channel")
     return "load the kernel module rdma_ucm and check /dev/infiniband/rdma_cm; '?transport=tcp' "
            "needs "
@@ -510,6 +521,9 @@ namespace detail {
   if (operation == "MrCache::acquire" && code == Code::kOutOfMemory)
     return "drop leases, whose registrations cannot go, or raise the budget (MrCacheOptions)";
   if (code != Code::kNotFound) return {};
+  if (operation == "key file")
+    return "'remora key generate FILE' makes one; a client's is named by --key-file or "
+           "REMORA_KEY_FILE, a server's by its file";
   if (operation == "DeviceList::find") return "'rdma link' lists the devices of this host";
   if (operation == "choose_gid")
     return "give the port's interface an address ('ip addr add'), or choose a GID by its index";
@@ -551,6 +565,8 @@ inline std::string_view Error::remedy() const noexcept {
   if (remedy.empty()) remedy = detail::remedy_of(operation(), code_);
   if (remedy.empty() && code_ == Code::kLimitExceeded && subject().starts_with("limits."))
     remedy = "the server's file sets it";
+  if (remedy.empty() && code_ == Code::kLimitExceeded && subject().starts_with("bytes left of the"))
+    remedy = "'remora usage' shows what the client has; 'quota' in the server's file bounds it";
   if (remedy.empty()) remedy = detail::remedy_of_post(operation(), code_, subject());
   if (remedy.empty() && code_ == Code::kInvalidArgument)
     remedy = detail::remedy_of_argument(operation(), subject());
