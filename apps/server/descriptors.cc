@@ -1,7 +1,7 @@
 #include "server/descriptors.h"
 
-#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -9,15 +9,16 @@
 namespace remora::apps {
 namespace {
 
+/// Over rdma, a session's and a lane's; over the other transports no more.
 constexpr std::uint64_t kEachConnection = 3;
 /// Standard streams, the pool, listeners, threads' own, the metrics endpoint and who asks it.
 constexpr std::uint64_t kOwn = 128;
 
-}  // namespace
-
 std::uint64_t descriptors_needed(const config::Limits& limits) noexcept {
   return kOwn + kEachConnection * (2 * std::uint64_t{limits.sessions_max} + limits.half_open_max);
 }
+
+}  // namespace
 
 void raise_descriptor_limit(const config::Limits& limits) {
   rlimit limit{};

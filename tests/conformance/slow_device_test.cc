@@ -78,10 +78,7 @@ using namespace remora::literals;  // NOLINT(google-build-using-namespace): lite
 class SlowDeviceTest : public ::testing::TestWithParam<TransportKind> {
  protected:
   void SetUp() override {
-    if (const std::string reason = why_unavailable(GetParam()); !reason.empty()) {
-      if (device_required()) FAIL() << reason;
-      GTEST_SKIP() << reason;
-    }
+    if (is_left_out(GetParam())) return;
     config::ServerConfig config =
         server_config(GetParam(), {.lease = std::chrono::minutes{10}, .keep = 60s});
     config.regions.push_back({.name = "target", .size_bytes = 64_KiB});

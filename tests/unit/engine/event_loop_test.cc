@@ -10,6 +10,10 @@
 namespace remora {
 namespace {
 
+struct Owner {
+  std::unique_ptr<EventLoop> loop;
+};
+
 TEST(EventLoop, CallsTheHandlerOfAReadableDescriptor) {
   auto loop = EventLoop::start("test").value();
   const UniqueFd event{::eventfd(0, EFD_NONBLOCK)};
@@ -50,9 +54,6 @@ TEST(EventLoop, HandlerMayForgetItself) {
 }
 
 TEST(EventLoop, LastOwnerMayBeAHandler) {
-  struct Owner {
-    std::unique_ptr<EventLoop> loop;
-  };
   auto owner = std::make_shared<Owner>();
   owner->loop = EventLoop::start("test").value();
   const UniqueFd event{::eventfd(1, EFD_NONBLOCK)};
@@ -69,9 +70,6 @@ TEST(EventLoop, LastOwnerMayBeAHandler) {
 }
 
 TEST(EventLoop, PartingWaitsForTheHandlerThatOwnsItAndForItsThread) {
-  struct Owner {
-    std::unique_ptr<EventLoop> loop;
-  };
   auto owner = std::make_shared<Owner>();
   owner->loop = EventLoop::start("test").value();
   const UniqueFd event{::eventfd(1, EFD_NONBLOCK)};

@@ -502,7 +502,8 @@ namespace detail {
     return "a client over shm stands still and keeps it mapped, which nobody can take back: try "
            "again when it goes on, or end it";
   if (code == Code::kUnreachable && operation == "bind")
-    return "it is no address of this host ('ip addr' lists them): correct listen.address";
+    return "it is no address of this host ('ip addr' lists them): correct listen.address, or "
+           "metrics.address";
   if (code == Code::kUnsupported && operation == "resize")
     return "create another region of that size, copy what is in this one ('remora get' and "
            "'remora put'), and remove it";
