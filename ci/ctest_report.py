@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Prints a CTest JUnit file as one line a test: ok, not ok, or ok # SKIP with its reason.
 
-Below it, indented, what the test has told of faults ("fault: ...")."""
+Below it, indented, how long it took ("took: SECONDS NAME") and what it has told of faults
+("fault: ...")."""
 
 import re
 import sys
@@ -55,6 +56,7 @@ def main():
         else:
             failed += 1
             print(f"not ok - {name} # {status}{first_fault(case)}")
+        print(f"  took: {float(case.get('time') or 0):.3f} {name}")
         for line in fault_lines(case):
             print(f"  {line}")
     return 1 if failed else 0

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Proves that ci/quickstart.sh and ci/test.sh work from nothing: in a new Debian 12 root that has
-# git and a shell, on a clone of this repository. The root is removed afterwards.
+# Proves that ci/quickstart.sh and ci/test.sh work from nothing, and how long they take: in a new Debian 12
+# root that has git and a shell, on a clone of this repository. The root is removed afterwards.
 set -euo pipefail
+
+# Seconds on two cores: from nothing, and once more. The only place where a time fails a run.
+quickstart_limit=180 quickstart_warm_limit=20 test_limit=900 test_warm_limit=480
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 suite=bookworm
@@ -14,6 +17,10 @@ usage: ci/fresh.sh [--no-vm] [--keep] [--at FOLDER] [COMMAND...]
   --keep      do not remove the root at the end; its path is printed
   --at        where to make it (default: a new folder under $TMPDIR or /var/tmp; about 5 GB)
   COMMAND     run this in the clone instead of the two scripts, as in: ci/fresh.sh ci/setup.sh all
+
+The two scripts are run in a root each, since the second would find what the first has installed, and each
+is run twice: from nothing and warm. A run that takes longer than the limits in this file fails; with
+more than two cores or beside other work the figures say nothing.
 
 Tests what is committed. Needs root (sudo is tried) and this machine's apt sources.
 USAGE
@@ -63,20 +70,23 @@ trap 'exit 130' INT TERM HUP
 . "$root/ci/debian_root.sh"
 debian_root_sources "$suite" || die "no apt source of this machine offers $suite"
 
-say "a Debian root with git and a shell, from ${debian_sources[*]}"
-started=$SECONDS
-mmdebstrap --quiet --variant=minbase --include=git,bash "${debian_options[@]}" "$suite" "$house/root" \
-  "${debian_sources[@]}" \
-  >"$house/mmdebstrap.log" 2>&1 || {
-  tail -n 20 "$house/mmdebstrap.log" >&2
-  die "mmdebstrap failed"
+make_root() {
+  local started=$SECONDS file
+  say "a Debian root with git and a shell, from ${debian_sources[*]}"
+  mmdebstrap --quiet --variant=minbase --include=git,bash "${debian_options[@]}" "$suite" "$house/root" \
+    "${debian_sources[@]}" \
+    >"$house/mmdebstrap.log" 2>&1 || {
+    tail -n 20 "$house/mmdebstrap.log" >&2
+    die "mmdebstrap failed"
+  }
+  say "made in $((SECONDS - started)) s"
+  for file in /etc/resolv.conf /etc/hosts; do
+    if [[ -e $file ]]; then cp -L "$file" "$house/root$file"; fi
+  done
+  git clone --quiet --no-hardlinks "$root" "$house/root/src/remora"
+  git -C "$root" diff --quiet HEAD -- || say "note: changes that are not committed are not tested"
 }
-say "made in $((SECONDS - started)) s"
-for file in /etc/resolv.conf /etc/hosts; do
-  if [[ -e $file ]]; then cp -L "$file" "$house/root$file"; fi
-done
-git clone --quiet --no-hardlinks "$root" "$house/root/src/remora"
-git -C "$root" diff --quiet HEAD -- || say "note: changes that are not committed are not tested"
+remove_root() { rm -rf --one-file-system "$house/root"; }
 
 # In namespaces of its own: the mounts and every process in it end with it, whatever happens.
 enter() {
@@ -96,22 +106,36 @@ enter() {
 }
 
 status=0
+# run LIMIT NAME COMMAND...: LIMIT is in seconds, 0 for none.
 run() {
-  local title="$*" began=$SECONDS code=0
+  local limit=$1 title=$2 began=$SECONDS code=0 took
+  shift 2
   say "running: $title"
   enter "$@" || code=$?
+  took=$((SECONDS - began))
   if ((code)); then
     status=1
     echo "not ok - fresh: $title # exit status $code"
+  elif ((limit && took > limit)); then
+    status=1
+    echo "not ok - fresh: $title # it took $took s, and its limit is $limit s"
   else
-    echo "ok - fresh: $title ($((SECONDS - began)) s)"
+    echo "ok - fresh: $title ($took s$( ((limit)) && echo ", limit $limit s"))"
   fi
 }
 
 if ((${#command[@]})); then
-  run "${command[@]}"
-else
-  run ci/quickstart.sh
-  if ((vm)); then run ci/test.sh; else run ci/test.sh --skip vm; fi
+  make_root
+  run 0 "${command[*]}" "${command[@]}"
+  exit "$status"
 fi
+make_root
+run "$quickstart_limit" "ci/quickstart.sh from nothing" ci/quickstart.sh
+run "$quickstart_warm_limit" "ci/quickstart.sh warm" ci/quickstart.sh
+remove_root
+tests=(ci/test.sh)
+((vm)) || tests+=(--skip vm)
+make_root
+run "$test_limit" "${tests[*]} from nothing" "${tests[@]}"
+run "$test_warm_limit" "${tests[*]} warm" "${tests[@]}"
 exit "$status"

@@ -168,6 +168,38 @@ def batches_of(units, size):
     return sorted(batches, key=len, reverse=True)
 
 
+def changed_units(root, units, revision):
+    """Of `units`, the sources that differ from `revision`, and for each header that does the source of its
+    name or, without one, the first two that include it: a finding in a header shows in any of them."""
+    listed = subprocess.run(["git", "-C", root, "diff", "--name-only", "-z", revision, "--"],
+                            capture_output=True)
+    if listed.returncode != 0:
+        sys.exit(f"tidy: --changed-since {revision}: {listed.stderr.decode().strip()}")
+    untracked = subprocess.run(["git", "-C", root, "ls-files", "-z", "--others", "--exclude-standard"],
+                               check=True, capture_output=True)
+    names = set((listed.stdout + untracked.stdout).decode().split("\0"))
+    if ".clang-tidy" in names:
+        return units
+    by_file = {unit["file"]: unit for unit in units}
+    wanted = {file for file in by_file if os.path.relpath(file, root) in names}
+    for name in names:
+        if not name.endswith(".h"):
+            continue
+        stem = os.path.splitext(os.path.basename(name))[0]
+        of_its_name = [file for file in by_file
+                       if os.path.splitext(os.path.basename(file))[0] == stem]
+        if not of_its_name:
+            include = re.compile(rf'#include ["<][^">]*\b{re.escape(stem)}\.h[">]')
+            for file in by_file:
+                with open(file, encoding="utf-8") as source:
+                    if include.search(source.read()):
+                        of_its_name.append(file)
+                if len(of_its_name) == 2:
+                    break
+        wanted.update(of_its_name)
+    return [by_file[file] for file in sorted(wanted)]
+
+
 def our_units(root, build):
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
@@ -191,6 +223,8 @@ def main():
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--together", type=int, default=24, metavar="N",
                         help="read up to N units as one (default: 24)")
+    parser.add_argument("--changed-since", metavar="REV",
+                        help="check only sources that differ from REV, and one for each header that does")
     parser.add_argument("paths", nargs="*", help="check only sources under these (default: all)")
     options = parser.parse_args()
 
@@ -203,6 +237,8 @@ def main():
     if not units:
         print("not ok - tidy: no sources in compile_commands.json")
         return 1
+    if options.changed_since:
+        units = changed_units(root, units, options.changed_since)
     tidy = Tidy(options, root)
     started, failed, done = time.monotonic(), 0, 0
     todo = [unit for unit in units if not tidy.is_clean(unit)]

@@ -1,10 +1,12 @@
 /// remora read, write, cas, add: a few bytes of a region.
 
+#include <CLI/CLI.hpp>
 #include <array>
 #include <cctype>
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"

@@ -1,8 +1,10 @@
 /// remora bench: what one region gives, in operations, bytes and nanoseconds.
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 

@@ -1,9 +1,11 @@
 #include "cli/command.h"
 
+#include <CLI/CLI.hpp>
 #include <array>
 #include <charconv>
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>

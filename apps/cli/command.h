@@ -2,11 +2,10 @@
 
 /// What all subcommands of `remora` share: global options, how a command ends, how it prints.
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +14,11 @@
 #include <remora/remora.h>
 
 #include "common/exit_code.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace remora::apps {
 

@@ -1,8 +1,10 @@
 /// remora config check, config show: what a server would make of its file.
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include <remora/config/describe.h>
 #include <remora/config/load.h>

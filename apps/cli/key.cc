@@ -1,7 +1,9 @@
 /// remora key generate: a key for a client and a server; remora usage: what the server has lent.
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include <remora/config/secret_key.h>
 #include <remora/config/units.h>

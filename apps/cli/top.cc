@@ -1,5 +1,6 @@
 /// remora top: the live figures of processes that serve metrics, in a terminal.
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -13,6 +14,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <signal.h>
 #include <string>

@@ -3,6 +3,7 @@
 /// What `remora top` shows of a process, as lines of text.
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

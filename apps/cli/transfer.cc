@@ -1,8 +1,10 @@
 /// remora put, get: whole files into and out of a region.
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/human.h"

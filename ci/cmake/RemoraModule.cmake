@@ -58,18 +58,39 @@ function(remora_add_counted_program name)
   set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
 endfunction()
 
-# remora_add_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [ENVIRONMENT ...])
-# A GoogleTest program; every case is a CTest test of its own. The label rxe marks what needs a device.
-function(remora_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
+# remora_discover_tests(PROGRAM LABELS label [FILTER f] [GATE f] [TIMEOUT s] [ENVIRONMENT ...])
+# Every case of a GoogleTest program that FILTER (of GoogleTest's form, without negative patterns) takes
+# as a CTest test of its own; those that GATE matches too wait for the second tier, by the label gate.
+# The name of a case is its own: values of parameters would be printed as bytes, other ones in each run.
+function(remora_discover_tests program)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABELS;FILTER;GATE;TIMEOUT;LIST" "ENVIRONMENT")
+  if(NOT arg_FILTER)
+    set(arg_FILTER "*")
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
+  set(fast "${arg_FILTER}")
+  if(arg_GATE)
+    string(APPEND fast "-${arg_GATE}")
+    gtest_discover_tests(${program} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
+      TEST_FILTER "${arg_GATE}" TEST_LIST ${program}${arg_LIST}_gate
+      PROPERTIES LABELS gate TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "REMORA_TEST=1;${arg_ENVIRONMENT}")
+  endif()
+  gtest_discover_tests(${program} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
+    TEST_FILTER "${fast}" TEST_LIST ${program}${arg_LIST}_fast
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "REMORA_TEST=1;${arg_ENVIRONMENT}")
+endfunction()
+
+# remora_add_test(NAME SOURCES ... LIBRARIES ... [LABELS label] [GATE f] [ENVIRONMENT ...])
+# A GoogleTest program; every case is a CTest test of its own. The label rxe marks what needs a device.
+function(remora_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;GATE;LABELS" "SOURCES;LIBRARIES;ENVIRONMENT")
   if(NOT arg_LABELS)
     set(arg_LABELS native)
   endif()
   remora_add_executable(${name} SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "REMORA_TEST=1;${arg_ENVIRONMENT}")
+  remora_discover_tests(${name} LABELS "${arg_LABELS}" GATE "${arg_GATE}" TIMEOUT "${arg_TIMEOUT}"
+    ENVIRONMENT ${arg_ENVIRONMENT})
 endfunction()

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # One table: Remora beside what one would otherwise use, measured in turn on this machine.
 #
-#   tests/bench/compare.sh [--only shm,tcp,rdma] [--quick] [--build build/release] [--list]
+#   tests/bench/compare.sh [--only shm,tcp,rdma] [--quick | --smoke] [--build build/release] [--list]
 #
 #   --only SECTIONS   some of shm, tcp, rdma (a guest with Soft-RoCE, by ci/vm/run.sh)
 #   --quick           7 short pairs a row: whether all of it runs, not what it says
+#   --smoke           one pair a row, as short as may be, no table: a line a row that has run
 #   --build DIR       the build tree, relative to the repository (build/release)
 #   --list            print the rows and their goals, measure nothing
 #
@@ -18,14 +19,15 @@ set -euo pipefail
 bench_here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$bench_here/../.."
 
-sections=(shm tcp rdma) build=build/release list=0 quick=0 inside=0
+sections=(shm tcp rdma) build=build/release list=0 quick=0 smoke=0 inside=0
 while (($#)); do
   case $1 in
-    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --only) IFS=, read -ra sections <<<"${2:?--only shm,tcp,rdma}"; shift ;;
     --build) build=${2:?--build DIR}; shift ;;
     --list) list=1 ;;
     --quick) quick=1 ;;
+    --smoke) smoke=1 ;;
     --inside) inside=1 ;; # this is the guest already
     *) echo "compare: unknown option '$1' (--help)" >&2; exit 2 ;;
   esac
@@ -33,7 +35,8 @@ while (($#)); do
 done
 pairs=${PAIRS:-$((quick ? 7 : 15))} ms=${MS:-$((quick ? 50 : 200))}
 guest_ms=${GUEST_MS:-$((quick ? 300 : 1000))}
-export bench_here build list quick inside pairs ms guest_ms
+if ((smoke)); then pairs=1 ms=20 guest_ms=100; fi
+export bench_here build list quick smoke inside pairs ms guest_ms
 
 # shellcheck source=tests/bench/compare/lib.sh
 . "$bench_here/compare/lib.sh"

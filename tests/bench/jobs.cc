@@ -142,6 +142,36 @@ void pin_to_core(int core) {
   require(::sched_setaffinity(0, sizeof set, &set) == 0, "sched_setaffinity");
 }
 
+namespace {
+
+/// The process that serves, while it is to live.
+volatile pid_t serving = 0;
+
+/// That it has died is said at once, by its own name: else its client says that it gave up waiting.
+void tell_of_dead_server(int /*signal*/) {
+  int status = 0;
+  const pid_t child = serving;
+  if (child == 0 || ::waitpid(child, &status, WNOHANG) != child) return;
+  constexpr std::string_view kKilled =
+      "the server process was killed by SIGKILL: out of memory, if nobody did it by hand (dmesg)\n";
+  constexpr std::string_view kEnded = "the server process ended\n";
+  const std::string_view text =
+      WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? kKilled : kEnded;
+  [[maybe_unused]] const ssize_t wrote = ::write(STDERR_FILENO, text.data(), text.size());
+  ::_exit(1);
+}
+
+void watch_server(pid_t child) {
+  serving = child;
+  struct sigaction action {};
+  action.sa_handler = child != 0 ? tell_of_dead_server : SIG_DFL;
+  action.sa_flags = SA_NOCLDSTOP | SA_RESTART;  // it is stopped between jobs
+  require(::sigaction(SIGCHLD, &action, nullptr) == 0, "sigaction");
+  if (child != 0) tell_of_dead_server(SIGCHLD);  // it may have been before
+}
+
+}  // namespace
+
 std::unique_ptr<ServerProcess> ServerProcess::start(int core,
                                                     const std::function<void(int)>& serve) {
   std::array<int, 2> ends{};
@@ -171,10 +201,12 @@ std::unique_ptr<ServerProcess> ServerProcess::start(int core,
   }
   ::close(ends[0]);
   told.pop_back();
+  watch_server(child);
   return std::unique_ptr<ServerProcess>{new ServerProcess{child, told}};
 }
 
 ServerProcess::~ServerProcess() {
+  watch_server(0);
   ::kill(child_, SIGKILL);
   ::waitpid(child_, nullptr, 0);
 }

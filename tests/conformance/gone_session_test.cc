@@ -8,6 +8,7 @@
 #include <memory>
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
 #include <string>
 #include <thread>
 #include <utility>

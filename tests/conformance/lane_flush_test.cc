@@ -57,7 +57,7 @@ class LaneFlushTest : public testing::TestWithParam<TransportKind> {
 /// device that talks to itself may have carried all of it out before post() returns.
 TEST_P(LaneFlushTest, EveryRequestOfAFullLaneIsToldOf) {
   Random random{4711};
-  FaultLine line{.rounds = long_rounds() ? 200U : 20U};
+  FaultLine line{.rounds = rounds_of(20, 200)};
   for (std::uint64_t round = 0; round < line.rounds; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     RawSession session{address_, GetParam()};

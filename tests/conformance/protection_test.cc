@@ -325,7 +325,7 @@ enum class Forgery : std::uint8_t {
 /// A hundred (with the long counts a thousand) of them, of all kinds in a row that a seed
 /// decides, each on a session of its own, beside one whose requests all succeed.
 TEST_P(ProtectionTest, ForgeriesOfEveryKindAreRefused) {
-  FaultLine line{.rounds = long_rounds() ? 1000U : 100U};
+  FaultLine line{.rounds = rounds_of(100, 1000)};
   std::mt19937_64 random{2471};
   const auto below = [&](std::uint64_t bound) { return random() % bound; };
   RawSession neighbour{address_, GetParam()};
@@ -390,7 +390,7 @@ TEST_P(ProtectionTest, ForeignInvalidationTakesNoGrant) {
   if (GetParam() != TransportKind::kRdma) GTEST_SKIP() << "only a NIC has such a message";
   RawSession owner{address_, GetParam()};
   const RawSession::Grant target = owner.open("target", Rights::kAll);
-  FaultLine line{.rounds = long_rounds() ? 1000U : 100U};
+  FaultLine line{.rounds = rounds_of(100, 1000)};
   for (std::uint64_t i = 0; i < line.rounds; ++i) {
     RawSession attacker{address_, GetParam()};
     const Deadline deadline = Clock::now() + std::chrono::seconds{20};

@@ -7,6 +7,7 @@
 #include <optional>
 #include <regex>
 #include <spdlog/sinks/ringbuffer_sink.h>
+#include <spdlog/spdlog.h>
 #include <string>
 #include <vector>
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <spdlog/sinks/ringbuffer_sink.h>
+#include <spdlog/spdlog.h>
 #include <string>
 #include <vector>
 

@@ -117,14 +117,14 @@ void FaultTest::print() const {
 }
 
 std::uint64_t FaultTest::rounds(std::uint64_t few, std::uint64_t many) {
-  rounds_ = long_rounds() ? many : few;
+  rounds_ = test::rounds_of(few, many);
   if (over_rdma())
     rounds_ = std::max<std::uint64_t>(std::min<std::uint64_t>(rounds_, 2), rounds_ / 5);
   return rounds_;
 }
 
 std::uint64_t FaultTest::exactly_rounds(std::uint64_t few, std::uint64_t many) {
-  return rounds_ = long_rounds() ? many : few;
+  return rounds_ = test::rounds_of(few, many);
 }
 
 void FaultTest::pause_for_a_while(std::chrono::milliseconds least, std::chrono::milliseconds most) {

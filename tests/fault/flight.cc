@@ -34,8 +34,9 @@ constexpr Milliseconds kBreakAfter{500};       // deadline of the operation that
 constexpr Milliseconds kDeadline{15'000};      // of the others: the link is whole again long before
 constexpr Milliseconds kGraceOfVerdict{2000};  // I3
 constexpr Milliseconds kSentWithin{5000};
-/// Of a hundred rounds so many may be void, and one in any case.
+/// Of a hundred rounds so many may be void, and three in any case.
 constexpr std::uint64_t kVoidPercent = 5;
+constexpr std::uint64_t kVoidAlways = 3;
 constexpr Milliseconds kStandsStill{2000};    // one in which a host did so for longer is
 constexpr Milliseconds kCountedWithin{2000};  // who ends an operation counts it a little later
 
@@ -283,7 +284,7 @@ void Flights::engine_rounds() {
   const Engine engine = open_engine();
   const Region region = open(engine);
   SlotPool slots = engine.allocate_slots(Memory::kOperations + 1, Memory::kBlockBytes).value();
-  const std::uint64_t void_most = std::max<std::uint64_t>(1, options_.rounds * kVoidPercent / 100);
+  const std::uint64_t void_most = std::max(kVoidAlways, options_.rounds * kVoidPercent / 100);
   for (std::uint64_t round = 0; report_.rounds < options_.rounds; ++round) {
     if (engine_round(engine, region, slots, round)) {
       ++report_.rounds;

@@ -17,7 +17,8 @@ link_help() {
   --gtest_filter=...  left out of account: CI hands it to every script of this kind
 
 REMORA_FAULT_ROUNDS=long: 100,000 operations and 20 rounds instead of 2,000 and 2, cuts of 10 s and
-60 s beside those of 1 s; 50 kills of a process instead of 5. REMORA_FAULT_SEED: of what the loads draw.
+60 s beside those of 1 s; 50 kills of a process instead of 5. REMORA_FAULT_ROUNDS=least: 500 operations,
+1 round, 2 kills, 3 lanes that break instead of 20. REMORA_FAULT_SEED: of what the loads draw.
 USAGE
 }
 
@@ -70,8 +71,9 @@ link_arguments() {
   operations=2000 rounds=2 lengths=1 records=20000
   case ${REMORA_FAULT_ROUNDS:-short} in
     short) ;;
+    least) operations=500 rounds=1 ;;
     long) operations=100000 rounds=20 lengths='1 10 60' records=100000 ;;
-    *) link_die "REMORA_FAULT_ROUNDS is '$REMORA_FAULT_ROUNDS': use short or long" ;;
+    *) link_die "REMORA_FAULT_ROUNDS is '$REMORA_FAULT_ROUNDS': use least, short or long" ;;
   esac
   seed=${REMORA_FAULT_SEED:-$((RANDOM * 30 + 1))}
   work=$(mktemp -d /tmp/link-faults.XXXXXX)

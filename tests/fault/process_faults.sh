@@ -30,7 +30,7 @@ process_arguments() {
 # process_rounds NAME
 process_rounds() {
   case $1 in
-    *-kill) echo $((rounds == 2 ? 5 : 50)) ;;
+    *-kill) echo $((rounds == 1 ? 2 : rounds == 2 ? 5 : 50)) ;;
     *) echo "$rounds" ;;
   esac
 }

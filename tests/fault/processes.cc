@@ -13,6 +13,7 @@
 #include <mutex>
 #include <poll.h>
 #include <signal.h>
+#include <spdlog/spdlog.h>
 #include <sstream>
 #include <stdexcept>
 #include <sys/resource.h>

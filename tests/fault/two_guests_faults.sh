@@ -27,7 +27,8 @@ fi
 link_arguments "$@"
 flight=$tree/tests/fault/fault_flight
 [[ -x $flight ]] || link_die "there is no $flight: build it"
-lane_rounds=$((rounds == 2 ? 20 : 200))
+declare -A lane_rounds_of=([1]=3 [2]=20 [20]=200)
+lane_rounds=${lane_rounds_of[$rounds]}
 process_arguments
 
 # shellcheck disable=SC2034  # link_faults.sh

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 #include <google/protobuf/stubs/logging.h>
+#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <thread>
 #include <utility>

@@ -54,7 +54,7 @@ done
 # when the process ends.
 options_of() {
   local name=$1
-  printf '%s\n' -timeout=25 -rss_limit_mb=3072 -max_len=4096 -print_final_stats=1 -detect_leaks=0 \
+  printf '%s\n' -timeout=120 -rss_limit_mb=3072 -max_len=4096 -print_final_stats=1 -detect_leaks=0 \
     "-seed=$seed" "-artifact_prefix=$build/findings/$name/"
   [[ ! -f $source_dir/dictionaries/$name.dict ]] ||
     printf -- '-dict=%s\n' "$source_dir/dictionaries/$name.dict"

@@ -17,7 +17,7 @@ using verbs::AsyncEvent;
 
 constexpr std::uint32_t kRequests = 64;
 /// How often it is overrun.
-int overruns() { return long_rounds() ? 200 : 20; }
+int overruns() { return static_cast<int>(rounds_of(20, 200)); }
 
 class VerbsOverrun : public VerbsLoopback {
  protected:

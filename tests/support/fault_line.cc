@@ -9,10 +9,18 @@ namespace remora::test {
 
 bool long_rounds() {
   const char* const given = std::getenv("REMORA_FAULT_ROUNDS");
-  if (given == nullptr || std::string_view{given} == "short") return false;
+  if (given == nullptr || std::string_view{given} == "short" || std::string_view{given} == "least")
+    return false;
   if (std::string_view{given} == "long") return true;
-  std::fprintf(stderr, "REMORA_FAULT_ROUNDS is '%s': use short or long\n", given);
+  std::fprintf(stderr, "REMORA_FAULT_ROUNDS is '%s': use least, short or long\n", given);
   std::exit(2);
+}
+
+std::uint64_t rounds_of(std::uint64_t few, std::uint64_t many) {
+  if (long_rounds()) return many;
+  const char* const given = std::getenv("REMORA_FAULT_ROUNDS");
+  if (given == nullptr || std::string_view{given} != "least") return few;
+  return std::max(std::min<std::uint64_t>(few, 2), few / 5);
 }
 
 void FaultLine::ended(std::string_view how, std::chrono::nanoseconds took) {

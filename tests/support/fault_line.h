@@ -10,9 +10,13 @@
 
 namespace remora::test {
 
-/// Whether the environment asks for the long counts (REMORA_FAULT_ROUNDS=long; `short` or unset:
-/// no). Ends the process with status 2 for anything else.
+/// Whether the environment asks for the long counts (REMORA_FAULT_ROUNDS=long; `short`, `least`
+/// or unset: no). Ends the process with status 2 for anything else.
 [[nodiscard]] bool long_rounds();
+
+/// How often a fault is tried: `many` with REMORA_FAULT_ROUNDS=long, a fifth of `few` with `least`,
+/// two at least where `few` allows it; else `few`.
+[[nodiscard]] std::uint64_t rounds_of(std::uint64_t few, std::uint64_t many);
 
 /// How many times, how each ended, how long that took.
 struct FaultLine {

@@ -1,7 +1,7 @@
 #include "server/server_status.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <spdlog/fmt/fmt.h>
 #include <utility>
 
 #include "server/server_core.h"

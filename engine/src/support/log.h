@@ -2,25 +2,39 @@
 
 /// The library's logger: "remora" of spdlog's registry. An application that registers a logger of
 /// that name before it uses the library receives its lines; otherwise they go to stderr from level
-/// warn on.
+/// warn on. spdlog stays in log.cc.
 
-#include <spdlog/spdlog.h>
+#include <cstdint>
+#include <fmt/format.h>
+
+namespace spdlog {
+class logger;
+}  // namespace spdlog
 
 namespace remora::log {
 
+/// For those who set its level or its sinks; they include <spdlog/spdlog.h>.
 [[nodiscard]] spdlog::logger& logger();
+
+enum class Level : std::uint8_t { kDebug, kInfo, kWarn };
+
+/// Whether a line of that level goes anywhere: look first where its arguments cost something.
+[[nodiscard]] bool enabled(Level level) noexcept;
+
+/// Formats nothing where the level is not enabled. Thread safe.
+void write(Level level, fmt::string_view format, fmt::format_args arguments);
 
 template <typename... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {
-  logger().debug(format, std::forward<Args>(args)...);
+  write(Level::kDebug, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {
-  logger().info(format, std::forward<Args>(args)...);
+  write(Level::kInfo, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
 void warn(fmt::format_string<Args...> format, Args&&... args) {
-  logger().warn(format, std::forward<Args>(args)...);
+  write(Level::kWarn, format, fmt::make_format_args(args...));
 }
 
 }  // namespace remora::log

@@ -280,7 +280,7 @@ void limit_depths(verbs::QueuePairBuilder<verbs::Rc>& builder, Asks asks, bool h
 }
 
 void log_depths(std::string_view name, const verbs::Connection& connection) {
-  if (!log::logger().should_log(spdlog::level::debug)) return;
+  if (!log::enabled(log::Level::kDebug)) return;
   const auto& pair = connection.queue_pair();
   const auto seen = pair.query(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC);
   if (!seen) return log::debug("rdma {}: {}", name, seen.error().message());

@@ -61,18 +61,37 @@ start_driver() {
   driver_out[$name]=$fd
 }
 
-# Ends all programs, and gives their memory back.
-stop_drivers() {
-  local name fd
+# Ends all programs but those that are named, and gives their memory back: each has a gibibyte of its own,
+# and a guest not room for all of them at once.
+stop_drivers_but() {
+  local name
   for name in "${!driver_pid[@]}"; do
-    fd=${driver_in[$name]}
-    exec {fd}>&-
-    fd=${driver_out[$name]}
-    exec {fd}<&-
-    wait "${driver_pid[$name]}" || true
-    rm -f "$work/$name.in" "$work/$name.out"
+    [[ " $* " == *" $name "* ]] || stop_driver "$name"
   done
-  driver_pid=() driver_in=() driver_out=()
+}
+
+# stop_driver NAME: its exit status goes to `ended`.
+stop_driver() {
+  local name=$1 fd
+  ended=0
+  fd=${driver_in[$name]}
+  exec {fd}>&-
+  fd=${driver_out[$name]}
+  exec {fd}<&-
+  wait "${driver_pid[$name]}" || ended=$?
+  rm -f "$work/$name.in" "$work/$name.out"
+  unset "driver_pid[$name]" "driver_in[$name]" "driver_out[$name]"
+}
+
+# how_ended STATUS: in words.
+how_ended() {
+  if (($1 == 137)); then
+    echo "was killed by SIGKILL: out of memory, if nobody did it by hand (dmesg)"
+  elif (($1 > 128)); then
+    echo "was killed by SIG$(kill -l "$1")"
+  else
+    echo "ended with status $1"
+  fi
 }
 
 # measure DRIVER JOB: sets `reply`, or returns 1. A function measure_DRIVER stands for programs that
@@ -88,7 +107,12 @@ measure() {
     read -r -t 180 reply <&"${driver_out[$name]}" || true
   fi
   [[ $reply =~ ^[0-9.]+$ ]] && return 0
-  say "error: $name did not answer '$job'${reply:+, but said: $reply}"
+  if [[ ! $reply && ${driver_pid[$name]:-} ]] && ! kill -0 "${driver_pid[$name]}" 2>/dev/null; then
+    stop_driver "$name"
+    say "error: $name $(how_ended "$ended") at '$job'"
+  else
+    say "error: $name did not answer '$job'${reply:+, but said: $reply}"
+  fi
   tail -n 5 "$work/$name.log" >&2 2>/dev/null || true
   return 1
 }
@@ -111,6 +135,7 @@ row() {
     leave_out "$name" "$peer" "${driver_absent[$theirs]}"
     return 0
   fi
+  stop_drivers_but "$ours" "$theirs"
   for ((pair = 0; pair < pairs; ++pair)); do
     if ((pair % 2)); then
       measure "$theirs" "$their_job" || break
@@ -128,12 +153,16 @@ row() {
   if ((pair < pairs)); then
     failed=1
     note "not complete: $name beside $peer: a program failed"
+    ((!smoke)) || echo "not ok - $section: $name beside $peer"
+  elif ((smoke)); then
+    echo "ok - $section: $name beside $peer"
   fi
 }
 
 note() { notes+=("$*"); }
 leave_out() {
   note "left out: $1 beside $2: $3"
+  ((!smoke)) || echo "ok - $section: $1 beside $2 # SKIP $3"
 }
 
 # threads_rows TRANSPORT: as many threads as there are processors or more, beside fewer of our own.
@@ -182,9 +211,9 @@ begin_section() {
 
 # The table to stdout, with what is needed to judge it.
 end_section() {
-  stop_drivers
+  stop_drivers_but
   ((list)) && return 0
-  if [[ -s $work/pairs ]]; then
+  if [[ -s $work/pairs ]] && ((!smoke)); then
     printf '\n## %s\n\n' "$section"
     printf 'Linux %s, %s processors, %s; spin round trip %s ns; pairs of %s ms a side.\n' \
       "$(uname -r)" "$(nproc)" "$(date -u +%F)" "$("$build/tests/bench/ratio_table" --spin)" \

@@ -18,6 +18,7 @@ section_rdma() {
   done
   local options=(--inside --only rdma --build "$build")
   ((quick)) && options+=(--quick)
+  ((smoke)) && options+=(--smoke)
   ci/vm/run.sh --memory 6G --timeout 7200 -- tests/bench/compare.sh "${options[@]}" || failed=1
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <spdlog/sinks/ringbuffer_sink.h>
+#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <utility>
 

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Runs in the guest of ci/vm: all suites of one tier that need a device and one host, in one boot.
+#
+#   ci/vm/run.sh --memory 4G -- ci/guest_suites.sh "$PWD/build/dev" fast|gate|full|long
+#
+# fast: the tests labelled rxe, and the quick start over rdma; gate (and full): also those labelled
+# rxe-gate, and faults of the link over tcp between two network namespaces; long: rxe-long.
+set -euo pipefail
+
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+if (($# != 2)) || ! [[ $2 =~ ^(fast|gate|full|long)$ ]]; then
+  sed -n '2,7s/^# \{0,1\}//p' "$0"
+  exit 2
+fi
+[[ ${REMORA_VM_GUEST:-} ]] || { echo "guest_suites: run it by ci/vm/run.sh" >&2; exit 2; }
+tree=$1 tier=$2 status=0
+export REMORA_REQUIRE_DEVICE=1
+[[ $tier == long ]] || export REMORA_FAULT_ROUNDS=least
+
+printf '  spent: boot %s\n' "$(cut -d ' ' -f 1 /proc/uptime)"
+case $tier in
+  fast) labels='^rxe$' ;;
+  gate | full) labels='^rxe(-gate)?$' ;;
+  long) labels='^rxe-long$' ;;
+esac
+"$here/run_ctest.sh" "$tree" -L "$labels" || status=1
+[[ $tier != long ]] || exit "$status"
+
+if "$here/quickstart-run.sh" --bin "$tree" --transport rdma --seconds 1; then
+  echo "ok - quickstart: in the guest, over rdma"
+else
+  echo "not ok - quickstart: in the guest, over rdma"
+  status=1
+fi
+[[ $tier != fast ]] || exit "$status"
+
+set +e
+"$here/../tests/fault/netns_faults.sh" "$tree" \
+  --only '@(loss-5|reorder|corrupt|partition-1|link-down-1)' 2>&1 |
+  awk -v name="two namespaces" -f "$here/gtest_verdicts.awk"
+states=("${PIPESTATUS[@]}")
+set -e
+if ((states[0] != 0 && states[1] != 2)); then
+  echo "not ok - two namespaces: the run # exit status ${states[0]}"
+fi
+((states[0] == 0 && states[1] == 0)) || status=1
+exit "$status"

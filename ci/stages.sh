@@ -1,0 +1,287 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154  # root, logs, jobs, tests_at_once, tier, base: what ci/test.sh sets
+# The stages of ci/test.sh, which sources this: each is a function that prints `ok - NAME` and
+# `not ok - NAME`, and fails by its exit status. A line `  spent: build|boot|run SECONDS` says what
+# a part of it took, `  took: SECONDS NAME` what a test did.
+
+ok() { printf 'ok - %s\n' "$*"; }
+skip() { printf 'ok - %s # SKIP %s\n' "$1" "$2"; }
+
+milliseconds() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+
+# spent KIND BEGAN: KIND is build, boot or run; BEGAN was said by milliseconds().
+spent() {
+  local ms=$(($(milliseconds) - $2))
+  printf '  spent: %s %d.%03d\n' "$1" $((ms / 1000)) $((ms % 1000))
+}
+
+# Builds targets (default: all) of a preset, configured first. Ninja makes a second call cheap.
+build() {
+  local preset=$1 began status=0
+  began=$(milliseconds)
+  shift
+  cmake --preset "$preset" >"$logs/configure-$preset.log" 2>&1 || {
+    cat "$logs/configure-$preset.log"
+    return 1
+  }
+  cmake --build --preset "$preset" --parallel "$jobs" ${1:+--target "$@"} || status=$?
+  spent build "$began"
+  return "$status"
+}
+
+stage_setup() {
+  ci/setup.sh all
+  ok "setup: packages of build, test and vm"
+}
+
+stage_format() {
+  local sources
+  mapfile -d '' -t sources < <(git ls-files -z -- '*.h' '*.cc')
+  echo "${#sources[@]} files"
+  printf '%s\0' "${sources[@]}" | xargs -0 -n 20 -P "$jobs" clang-format-14 --dry-run -Werror
+  ok "format: ${#sources[@]} files"
+}
+
+stage_shellcheck() {
+  local scripts file
+  # By their first line: a file without one is sourced, and read along with who sources it.
+  mapfile -t scripts < <(git ls-files | while read -r file; do
+    [[ -f $file && ! -L $file ]] || continue
+    if head -c 64 "$file" | head -n 1 | grep -qaE '^#! ?(/usr)?/bin/(env )?(ba|da)?sh'; then
+      echo "$file"
+    fi
+  done)
+  shellcheck -x -P SCRIPTDIR "${scripts[@]}"
+  ok "shellcheck: ${#scripts[@]} scripts"
+}
+
+stage_layers() {
+  ci/check_layers.py --self-test
+  ci/check_layers.py
+  ci/check_workflow.py --self-test
+  ci/check_workflow.py
+}
+
+stage_dev() {
+  build dev
+  ok "dev: builds without warnings"
+  build dev all_verify_interface_header_sets
+  ok "dev: every public header compiles alone"
+  ci/run_ctest.sh build/dev -LE "$later_native" -j "$tests_at_once"
+}
+
+# What the fast tier leaves out of the native tests: what is labelled for later tiers, and for a device.
+later_native='^(gate|long|rxe.*)$'
+
+stage_faults() {
+  build dev
+  ci/run_ctest.sh build/dev -L '^gate$' -j "$tests_at_once"
+}
+
+stage_long() {
+  build dev
+  ci/run_ctest.sh build/dev -L '^long$' -j "$tests_at_once"
+}
+
+stage_soak() {
+  build dev fault
+  local transport status=0
+  for transport in tcp shm; do
+    if REMORA_TEST=1 REMORA_TEST_TRANSPORT=$transport build/dev/tests/fault/fault --soak 60; then
+      ok "soak: 60 s over $transport"
+    else
+      echo "not ok - soak: 60 s over $transport"
+      status=1
+    fi
+  done
+  return "$status"
+}
+
+stage_quickstart() {
+  build dev
+  ci/quickstart-run.sh --bin build/dev --seconds 1
+  ok "quickstart: natively, over shm"
+}
+
+stage_install() {
+  build dev
+  ci/consumer/run.sh build/dev build/consumer
+}
+
+# One guest, one boot: everything that needs a device and one host.
+stage_vm() {
+  build dev
+  vm_guest build/dev "$tier"
+}
+
+# vm_guest TREE fast|gate|long: the suites of that tier in one guest (ci/guest_suites.sh).
+vm_guest() {
+  # CTest lists the tests of every program before it selects some: once here is faster than there.
+  ctest --test-dir "$1" -N -L '^rxe' >"$logs/rxe-list.log" 2>&1
+  if grep -q '^Total Tests: 0' "$logs/rxe-list.log"; then
+    echo "not ok - rxe tests # no test carries the label rxe"
+    return 1
+  fi
+  ci/vm/run.sh --memory 4G --timeout 3000 -- "$root/ci/guest_suites.sh" "$root/$1" "$2"
+}
+
+# The tests that a change since `base` can affect, chosen by name (ci/affected.py).
+stage_affected() {
+  build dev
+  ok "affected: builds without warnings"
+  ci/affected.py --build build/dev "$base" >"$logs/affected.txt"
+  local group status=0
+  for group in native rxe; do
+    # A file of names, since they may be more than a command line holds.
+    awk -v group="$group" '!/^ / { wanted = $0 == group; next } wanted { print substr($0, 3) }' \
+      "$logs/affected.txt" >"$logs/affected-$group.txt"
+    [[ -s $logs/affected-$group.txt ]] || { skip "affected: $group" "no test depends on what has changed"; continue; }
+    echo "$(wc -l <"$logs/affected-$group.txt") $group tests"
+    if [[ $group == native ]]; then
+      ci/run_ctest.sh build/dev --names "$logs/affected-native.txt" -j "$tests_at_once" || status=1
+    else
+      ci/vm/run.sh --memory 4G --timeout 2800 -- env REMORA_REQUIRE_DEVICE=1 \
+        "$root/ci/run_ctest.sh" "$root/build/dev" --names "$logs/affected-rxe.txt" || status=1
+    fi
+  done
+  return "$status"
+}
+
+# Two guests, one boot: what wants client and server on two hosts, with the smallest counts that would
+# have found what was ever found (tests/fault/README.md).
+stage_hosts() {
+  build dev
+  vm_verdicts "two guests" --guests 2 --memory 2G --timeout 1700 -- \
+    "$root/ci/two_guests_suites.sh" "$root/build/dev"
+}
+
+# vm_pair NAME COMMAND...: in two guests. Call it and vm_verdicts where errexit is off, as in
+# `vm_pair ... || status=1`.
+vm_pair() { vm_verdicts "$1" --guests 2 --memory 2G --timeout 3000 -- "${@:2}"; }
+
+# vm_verdicts NAME OPTION... -- COMMAND...: GoogleTest's verdicts turned into lines that are counted.
+vm_verdicts() {
+  local name=$1 options=() states
+  shift
+  while [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  echo "$name"
+  # shellcheck disable=SC2016  # the guest's shell expands it
+  ci/vm/run.sh "${options[@]}" -- sh -c 'printf "  spent: boot %s\n" "$(cut -d " " -f 1 /proc/uptime)"
+    exec env REMORA_REQUIRE_DEVICE=1 "$@"' sh "$@" 2>&1 |
+    awk -v name="$name" -f ci/gtest_verdicts.awk
+  states=("${PIPESTATUS[@]}")
+  if ((states[1] == 2)); then return 1; fi
+  if ((states[0] == 0 && states[1] == 0)); then return 0; fi
+  # Badly ended without a verdict of a test: a failure of its own.
+  echo "not ok - $name: the run # exit status ${states[0]}"
+  return 1
+}
+
+stage_asan() {
+  build asan-ubsan
+  ok "asan: builds without warnings"
+  ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1} \
+    LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$root/ci/lsan.supp:print_suppressions=0} \
+    UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1} \
+    ci/run_ctest.sh build/asan-ubsan -LE '^(long|no-sanitizer|rxe.*)$' -j "$tests_at_once"
+}
+
+stage_tsan() {
+  local folder status=0 targets=() folders=()
+  for folder in "${tsan_folders[@]}"; do
+    if [[ -f $folder/CMakeLists.txt ]]; then
+      folders+=("$folder")
+      targets+=("$folder/all")
+    else
+      skip "tsan: $folder" "no such folder"
+    fi
+  done
+  ((${#targets[@]})) || return 0
+  build tsan "${targets[@]}"
+  ok "tsan: builds without warnings"
+  # Address randomisation beyond 28 bits is more than GCC 12's ThreadSanitizer can map.
+  local plain=()
+  if setarch "$(uname -m)" -R true 2>/dev/null; then plain=(setarch "$(uname -m)" -R); fi
+  for folder in "${folders[@]}"; do
+    TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$root/ci/tsan.supp} \
+      "${plain[@]}" ci/run_ctest.sh "build/tsan/$folder" -LE '^(long|rxe.*)$' -R "${tsan_tests[$folder]:-.}" \
+      -j "$tests_at_once" || status=1
+  done
+  return "$status"
+}
+
+# Each fuzzer over its committed corpus.
+stage_fuzz() {
+  build fuzz
+  ok "fuzz: builds without warnings"
+  tests/fuzz/run.sh --seconds 0
+}
+
+# Each fuzzer from a fixed seed: the same inputs in each run, as far as they get.
+stage_fuzz_timed() {
+  build fuzz
+  tests/fuzz/run.sh --seconds 120 --seed 1
+}
+
+# tidy_of ARGUMENT...: clang-tidy there (ci/tidy.py).
+tidy_of() {
+  cmake --preset tidy >"$logs/configure-tidy.log" 2>&1 || {
+    cat "$logs/configure-tidy.log"
+    return 1
+  }
+  local generated
+  mapfile -t generated < <(ninja -C build/tidy -t targets all | sed -n 's/^\([^ /][^ ]*\.pb\.h\): .*/\1/p')
+  if ((${#generated[@]})); then ninja -C build/tidy "${generated[@]}"; fi
+  ci/tidy.py --build build/tidy -j "$jobs" "$@"
+}
+
+stage_tidy() { tidy_of --changed-since "$base" verbs engine config metrics apps tests; }
+
+stage_tidy_all() { tidy_of verbs engine config metrics apps; }
+
+stage_tidy_tests() { tidy_of tests; }
+
+stage_vm_self() { ci/vm/test.sh all; }
+
+stage_vm_long() {
+  build dev
+  local status=0
+  vm_guest build/dev long || status=1
+  vm_pair "two guests: conformance" "$root/tests/conformance/two_guests.sh" "$root/build/dev" || status=1
+  vm_pair "two guests: client gone" "$root/tests/fault/client_host_faults.sh" "$root/build/dev" ||
+    status=1
+  vm_pair "two guests: fault" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" || status=1
+  vm_verdicts "two namespaces: fault" --timeout 1200 -- "$root/tests/fault/netns_faults.sh" \
+    "$root/build/dev" || status=1
+  return "$status"
+}
+
+stage_vm_asan() {
+  build asan-ubsan
+  vm_guest build/asan-ubsan gate
+}
+
+stage_vm_repeat() {
+  build dev
+  local round status=0
+  for round in 1 2 3; do
+    echo "round $round"
+    vm_guest build/dev gate || status=1
+    stage_hosts || status=1
+  done
+  return "$status"
+}
+
+stage_bench() {
+  ci/setup.sh bench vm
+  build dev
+  tests/bench/compare.sh --smoke --build build/dev
+}
+
+stage_docker() { ci/docker/test.sh; }
+
+stage_fresh() { ci/fresh.sh; }
