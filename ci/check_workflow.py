@@ -32,11 +32,11 @@ STEP_KEYS = {"id", "if", "name", "uses", "run", "working-directory", "shell", "w
              "continue-on-error", "timeout-minutes"}
 CONTAINER_KEYS = {"image", "credentials", "env", "ports", "volumes", "options"}
 STRATEGY_KEYS = {"matrix", "fail-fast", "max-parallel"}
-CONTEXTS = {"github", "matrix", "steps", "needs", "env", "runner", "secrets"}
+CONTEXTS = {"github", "matrix", "strategy", "steps", "needs", "env", "runner", "secrets"}
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
 REFERENCE = re.compile(r"\b([a-z]+)((?:\.[A-Za-z0-9_-]+)+)")
 PROGRAM = re.compile(r"(?<![\w/.-])((?:ci|tests|apps|metrics)/[\w./-]+)")
-MINUTES_MAX = 120
+MINUTES_MAX = 360  # what a hosted runner gives a job
 
 
 def combinations(job):

@@ -11,7 +11,7 @@ namespace {
 
 using verbs::Address;
 
-verbs::Deadline soon() { return verbs::deadline_in(std::chrono::seconds{30}); }
+verbs::Deadline in_time() { return verbs::deadline_in(std::chrono::seconds{30}); }
 
 // The resolver of a host whose name server does not answer, until told otherwise.
 std::atomic<bool> g_silent{false};
@@ -47,22 +47,22 @@ TEST(Address, NameIsNoNumericAddress) {
 }
 
 TEST(Address, ResolveTakesNumbersAndNames) {
-  EXPECT_EQ(Address::resolve("127.0.0.1", 5, soon()).value().to_string(), "127.0.0.1:5");
-  ASSERT_OK(Address::resolve("localhost", 5, soon()));
+  EXPECT_EQ(Address::resolve("127.0.0.1", 5, in_time()).value().to_string(), "127.0.0.1:5");
+  ASSERT_OK(Address::resolve("localhost", 5, in_time()));
 }
 
 TEST(Address, UnknownNameIsNotFound) {
-  const auto address = Address::resolve("no-such-host.invalid", 1, soon());
+  const auto address = Address::resolve("no-such-host.invalid", 1, in_time());
   EXPECT_CODE(address, kNotFound);
   EXPECT_EQ(address.error().subject(), "no-such-host.invalid");
-  EXPECT_CODE(Address::resolve("", 1, soon()), kInvalidArgument);
+  EXPECT_CODE(Address::resolve("", 1, in_time()), kInvalidArgument);
 }
 
 TEST(Address, EveryAnswerIsGiven) {
   verbs::Provider provider = verbs::Provider::system();
   provider.getaddrinfo = two_answers;
   provider.freeaddrinfo = [](addrinfo*) {};
-  const auto found = Address::resolve_all("storage7", 9, soon(), provider);
+  const auto found = Address::resolve_all("storage7", 9, in_time(), provider);
   ASSERT_OK(found);
   ASSERT_EQ(found->size(), 2U);
   EXPECT_EQ((*found)[0].to_string(), "10.0.0.1:9");
@@ -80,12 +80,12 @@ TEST(Address, SilentNameServerIsGivenUpAtTheDeadline) {
   // Each that is given up goes on in the background; there is a limit to them.
   for (std::size_t i = 1; i < Address::kLookupsMax; ++i)
     EXPECT_CODE(Address::resolve("storage7", 1, {}, provider), kTimedOut);
-  EXPECT_CODE(Address::resolve("storage7", 1, soon(), provider), kLimitExceeded);
+  EXPECT_CODE(Address::resolve("storage7", 1, in_time(), provider), kLimitExceeded);
   EXPECT_EQ(Address::resolve("127.0.0.1", 5, {}, provider).value().port(), 5);  // needs none
   g_silent = false;
-  Result<Address> after = Address::resolve("storage7", 1, soon(), provider);
+  Result<Address> after = Address::resolve("storage7", 1, in_time(), provider);
   while (!after && after.error().code() == Code::kLimitExceeded)
-    after = Address::resolve("storage7", 1, soon(), provider);
+    after = Address::resolve("storage7", 1, in_time(), provider);
   EXPECT_CODE(after, kNotFound);
 }
 
