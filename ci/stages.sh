@@ -83,6 +83,20 @@ stage_long() {
   ci/run_ctest.sh build/dev -L '^long$' -j "$tests_at_once"
 }
 
+# Those of the first tier that take less than a second, until one fails: each a hundred times.
+stage_repeat() {
+  build dev
+  local times=$logs/repeat
+  # How long each takes is measured here, beside as many others as below.
+  ci/run_ctest.sh build/dev -LE "$later_native" -j "$tests_at_once" >"$times.log" || {
+    cat "$times.log"
+    return 1
+  }
+  sed -nE 's/^  took: 0\.[0-9]+ (.*)/\1/p' "$times.log" >"$times.txt"
+  echo "$(wc -l <"$times.txt") tests"
+  ci/run_ctest.sh build/dev --names "$times.txt" --repeat until-fail:100 -j "$tests_at_once"
+}
+
 stage_soak() {
   build dev fault
   local transport status=0

@@ -27,6 +27,7 @@ hosts      |1800|g|two guests with Soft-RoCE: verbs, conformance, faults of link
 asan       |2400|g|build asan-ubsan; native tests
 tsan       |1800|g|build and run the tests of metrics, engine, conformance and some faults (shm, tcp) under ThreadSanitizer
 long       | 900|f|native tests that take a minute each
+repeat     |9000|f|native tests of less than a second, a hundred times each
 soak       | 300|f|a random fault every 10 s under load: a minute over tcp, one over shm
 fuzz-timed |2400|f|every fuzzer for two minutes, two at a time
 tidy-all   |2400|f|clang-tidy-14 on the sources of the product
