@@ -8,6 +8,7 @@
 
 #include "client/arena.h"
 #include "client/executor_core.h"
+#include "support/closed.h"
 #include "support/log.h"
 
 namespace remora::detail {
@@ -219,6 +220,10 @@ AsyncOperation::~AsyncOperation() {
 bool AsyncOperation::await_suspend(std::coroutine_handle<> waiter) noexcept {
   waiter_ = waiter;
   ExecutorCore* const executor = ExecutorCore::current();
+  if (queue_ == nullptr && region_ == nullptr) [[unlikely]] {
+    status_ = closed("co_await");
+    return false;
+  }
   if ((executor == nullptr) == (queue_ == nullptr)) {
     status_ = Error{Code::kInvalidArgument, "co_await"}.with_subject(
         queue_ == nullptr ? "outside of Executor::run(): use an AsyncQueue"
@@ -264,15 +269,16 @@ void Resumption::operator()() const noexcept {
 }
 
 ByteOffset AsyncRegion::offset_of(Block block) const noexcept {
-  return detail::offset_of(block, region_->info());
+  return region_ == nullptr ? ByteOffset{0} : detail::offset_of(block, region_->info());
 }
 
 AsyncQueue::AsyncQueue(std::shared_ptr<detail::AsyncCore> core) noexcept
     : core_{core.get(), detail::CloseAsync{core}} {}
 AsyncRegion AsyncQueue::async() const noexcept {
+  if (core_ == nullptr) return {nullptr, nullptr};
   return {core_->region(), core_.get_deleter().core};
 }
-std::size_t AsyncQueue::depth() const noexcept { return core_->depth(); }
+std::size_t AsyncQueue::depth() const noexcept { return core_ == nullptr ? 0 : core_->depth(); }
 
 AsyncRegion Region::async() const noexcept { return {core_, nullptr}; }
 
@@ -280,6 +286,7 @@ Result<AsyncQueue> Region::async_queue(const QueueOptions& options) const {
   return async_queue(options, Resume::on_poller());
 }
 Result<AsyncQueue> Region::async_queue(const QueueOptions& options, const Resume& resume) const {
+  if (core_ == nullptr) return detail::closed("async_queue");
   auto core = detail::AsyncCore::create(core_, options, resume);
   if (!core) return core.error();
   return AsyncQueue{std::move(*core)};

@@ -35,6 +35,7 @@ Number get(const std::byte* at) noexcept {
 }
 
 Status check_length(const Region& region, std::span<const std::byte> block) noexcept {
+  if (region.block_bytes() == 0) return Error{Code::kClosed, "sealed block"};  // moved from
   if (block.size() == region.block_bytes()) return {};
   return Error{Code::kInvalidArgument, "sealed block"}
       .with_subject("not one block of the region")

@@ -13,6 +13,7 @@
 #include "client/backoff.h"
 #include "client/engine_core.h"
 #include "client/poller.h"
+#include "support/closed.h"
 #include "support/log.h"
 #include "transport/fault_core.h"
 
@@ -439,6 +440,8 @@ Result<std::shared_ptr<LocalMemory>> EngineCore::register_memory(std::span<std::
 
 namespace remora {
 
+using detail::closed;
+
 Engine::Engine(std::shared_ptr<detail::EngineCore> core) noexcept : core_{std::move(core)} {}
 Engine::~Engine() { leave(); }
 Engine::Engine(Engine&&) noexcept = default;
@@ -464,28 +467,30 @@ Result<Engine> Engine::open(const EngineOptions& options) {
 
 namespace {
 
-Result<Region> open_or_fence(detail::EngineCore& core, std::string_view text, Rights rights,
+Result<Region> open_or_fence(detail::EngineCore* core, std::string_view text, Rights rights,
                              detail::Opening opening) {
+  if (core == nullptr) return closed("open");
   auto uri = Uri::parse(text);
   if (!uri) return uri.error();
   if (uri->region.empty())
     return Error{Code::kInvalidArgument, "URI without a region"}.with_subject(text);
   if (rights == Rights::kNone)
     return Error{Code::kInvalidArgument, "open without any right"}.with_subject(uri->region);
-  return core.open_region(*uri, rights, opening);
+  return core->open_region(*uri, rights, opening);
 }
 
 }  // namespace
 
 Result<Region> Engine::open_region(std::string_view text, Rights rights) const {
-  return open_or_fence(*core_, text, rights, detail::Opening::kOpen);
+  return open_or_fence(core_.get(), text, rights, detail::Opening::kOpen);
 }
 
 Result<Region> Engine::fence_region(std::string_view text, Rights rights) const {
-  return open_or_fence(*core_, text, rights, detail::Opening::kFence);
+  return open_or_fence(core_.get(), text, rights, detail::Opening::kFence);
 }
 
 Result<Session> Engine::connect(std::string_view text) const {
+  if (core_ == nullptr) return closed("connect");
   auto uri = Uri::parse(text);
   if (!uri) return uri.error();
   auto session = core_->connect(*uri);
@@ -494,18 +499,22 @@ Result<Session> Engine::connect(std::string_view text) const {
 }
 
 Result<SlotPool> Engine::allocate_slots(std::size_t count, std::size_t slot_bytes) const {
+  if (core_ == nullptr) return closed("allocate_slots");
   auto store = core_->allocate_slots(count, slot_bytes);
   if (!store) return store.error();
   return SlotPool{std::move(*store)};
 }
 
 Result<RegisteredMemory> Engine::register_memory(std::span<std::byte> bytes) const {
+  if (core_ == nullptr) return closed("register_memory");
   auto memory = core_->register_memory(bytes);
   if (!memory) return memory.error();
   return RegisteredMemory{std::move(*memory)};
 }
 
-std::string Engine::status_json() const { return core_->status_json(); }
-metrics::Registry& Engine::registry() const noexcept { return core_->registry(); }
+std::string Engine::status_json() const { return core_ == nullptr ? "{}" : core_->status_json(); }
+metrics::Registry& Engine::registry() const noexcept {
+  return core_ == nullptr ? detail::closed_registry() : core_->registry();
+}
 
 }  // namespace remora

@@ -143,12 +143,18 @@ void Slot::give_back() noexcept {
 }
 
 Slot SlotPool::take() noexcept {
+  if (store_ == nullptr) [[unlikely]]
+    return {};
   const std::uint32_t index = store_->take();
   if (index == detail::SlotStore::kNone) return {};
   return Slot{store_.get(), store_->slot(index), index};
 }
 
-std::size_t SlotPool::slot_bytes() const noexcept { return store_->slot_bytes(); }
-std::size_t SlotPool::slot_count() const noexcept { return store_->slot_count(); }
+std::size_t SlotPool::slot_bytes() const noexcept {
+  return store_ == nullptr ? 0 : store_->slot_bytes();
+}
+std::size_t SlotPool::slot_count() const noexcept {
+  return store_ == nullptr ? 0 : store_->slot_count();
+}
 
 }  // namespace remora

@@ -7,6 +7,7 @@
 
 #include "client/engine_core.h"
 #include "client/lock_core.h"
+#include "support/closed.h"
 
 namespace remora::detail {
 
@@ -201,6 +202,7 @@ Held& Held::operator=(Held&& other) noexcept {
 Held::~Held() { (void)release(); }
 
 Status Held::renew() {
+  if (store_ == nullptr) return detail::closed("lock");
   if (word_ == 0) return Error{Code::kClosed, "lock"};
   const std::uint64_t renewed = detail::renewed_lock(word_);
   // By this grant alone: one that is fenced has nothing to renew.
@@ -216,6 +218,7 @@ Status Held::renew() {
 }
 
 Status Held::release() {
+  if (store_ == nullptr) return detail::closed("lock");
   if (word_ == 0) return {};
   const std::uint64_t word = std::exchange(word_, 0);
   return detail::change_lock(*store_, word, detail::released_lock(word),
@@ -228,6 +231,7 @@ Result<Lock> Lock::open(const Region& region, ByteOffset at, const LockOptions& 
   const Error wrong{Code::kInvalidArgument, "lock"};
   if (options.ttl < kTtlLeast || options.ttl > kTtlMost)
     return wrong.with_subject("ttl: 10 ms to 1 h");
+  if (region.core_ == nullptr) return detail::closed("lock");
   if (!includes(region.rights(), Rights::kAtomic))
     return Error{Code::kNoRight, "lock"}.with_subject(region.info().name);
   if (at.bytes % sizeof(std::uint64_t) != 0) return Error{Code::kMisaligned, "lock"};
@@ -237,6 +241,7 @@ Result<Lock> Lock::open(const Region& region, ByteOffset at, const LockOptions& 
 }
 
 Result<Held> Lock::acquire(std::chrono::nanoseconds wait) const {
+  if (region_.core_ == nullptr) return detail::closed("lock");
   auto store = detail::lock_store(region_.core_, at_);
   const auto word = detail::acquire_lock(*store, options_.ttl, wait);
   if (!word) return word.error();

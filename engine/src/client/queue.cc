@@ -9,6 +9,7 @@
 #include <remora/engine/region.h>
 
 #include "client/queue_core.h"
+#include "support/closed.h"
 
 namespace remora::detail {
 
@@ -43,7 +44,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
       order_{lane_, depth},
       ring_(std::bit_ceil(depth)),
       sink_{ring_},
-      ready_(depth) {
+      ready_{new Completion[depth]} {
   regions_.emplace(region_, std::move(region));
   region_->join(*this);
   for (std::size_t i = 0; i < table_.size(); ++i) {
@@ -376,7 +377,7 @@ Completions QueueCore::hand_out_all() noexcept {
     in_flight_ -= run.count;
     left -= run.count;
   }
-  return Completions{this, {ready_.data(), ready_count_}, ++serial_};
+  return Completions{this, {ready_.get(), ready_count_}, ++serial_};
 }
 
 Result<int> QueueCore::event_fd() noexcept {
@@ -416,7 +417,7 @@ inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexc
 
 void QueueCore::end(std::uint64_t serial) noexcept {
   if (serial != serial_ || ready_count_ == 0) return;
-  const std::span<Completion> out{ready_.data(), std::exchange(ready_count_, 0)};
+  const std::span<Completion> out{ready_.get(), std::exchange(ready_count_, 0)};
   if (any_slots_) {
     SlotReturn slots;
     for (const Completion& each : out) slots.add(each.entry_->slot);
@@ -431,6 +432,7 @@ void QueueCore::end(std::uint64_t serial) noexcept {
 
 namespace remora {
 
+using detail::closed;
 using transport::Opcode;
 
 Error Completion::error() const noexcept {
@@ -446,7 +448,7 @@ Completions::~Completions() {
 }
 Status Completions::status() const noexcept {
   if (queue_ != nullptr) return {};
-  return detail::not_the_owner("wait");
+  return serial_ == detail::kNoQueueSerial ? detail::closed("wait") : detail::not_the_owner("wait");
 }
 
 namespace {
@@ -464,72 +466,121 @@ Queue& Queue::operator=(Queue&& other) noexcept {
   return *this;
 }
 
+ByteOffset Queue::offset_of(Block block) const noexcept {
+  return core_ == nullptr ? ByteOffset{0} : core_->offset_of(block);
+}
+
 Ticket Queue::read_bytes(ByteOffset from, std::byte* into, std::size_t length_bytes,
                          detail::LocalMemory* memory, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   return core_->take({Opcode::kRead, from, into, length_bytes, memory}, nullptr, tag);
 }
 Ticket Queue::read(Block from, Target into, std::uint64_t tag) noexcept {
-  return read(core_->offset_of(from), into, tag);
+  return read(offset_of(from), into, tag);
 }
 Ticket Queue::read(ByteOffset from, Slot&& into, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   return core_->take_slot(Opcode::kRead, from, into, tag);
 }
 Ticket Queue::read(Block from, Slot&& into, std::uint64_t tag) noexcept {
-  return read(core_->offset_of(from), std::move(into), tag);
+  return read(offset_of(from), std::move(into), tag);
 }
 
 Ticket Queue::write_bytes(ByteOffset to, const std::byte* from, std::size_t length_bytes,
                           detail::LocalMemory* memory, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   // The record has one pointer for both directions; a write's bytes are only read.
   return core_->take({Opcode::kWrite, to, const_cast<std::byte*>(from), length_bytes, memory},
                      nullptr, tag);
 }
 Ticket Queue::write(Block to, Source from, std::uint64_t tag) noexcept {
-  return write(core_->offset_of(to), from, tag);
+  return write(offset_of(to), from, tag);
 }
 Ticket Queue::write(ByteOffset to, Slot&& from, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   return core_->take_slot(Opcode::kWrite, to, from, tag);
 }
 Ticket Queue::write(Block to, Slot&& from, std::uint64_t tag) noexcept {
-  return write(core_->offset_of(to), std::move(from), tag);
+  return write(offset_of(to), std::move(from), tag);
 }
 
 Ticket Queue::read(ByteOffset from, std::span<const Target> into, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   return core_->take_pieces(Opcode::kRead, from, into, tag);
 }
 Ticket Queue::write(ByteOffset to, std::span<const Source> from, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   return core_->take_pieces(Opcode::kWrite, to, from, tag);
 }
 Ticket Queue::write_notify(ByteOffset to, Source from, std::uint32_t notice,
                            std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   return core_->take_notify(to, from, notice, tag);
 }
 Ticket Queue::write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   return core_->take({.opcode = Opcode::kWriteZeroes}, at, length_bytes, tag);
 }
 Ticket Queue::flush_visible(std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   return core_->take({.opcode = Opcode::kFlush}, ByteOffset{0}, 1, tag);
 }
 
 Ticket Queue::compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                            std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   return core_->take({.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired},
                      at, sizeof(std::uint64_t), tag);
 }
 Ticket Queue::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
   return core_->take({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
                      sizeof(std::uint64_t), tag);
 }
 
-Status Queue::select(const Region& region) noexcept { return core_->select(region.core_); }
-Status Queue::submit() noexcept { return core_->submit(); }
-void Queue::barrier() noexcept { core_->barrier(); }
-Status Queue::cancel(Ticket ticket) noexcept { return core_->cancel(ticket); }
-Result<int> Queue::event_fd() noexcept { return core_->event_fd(); }
-Completions Queue::progress() noexcept { return core_->progress(); }
-std::chrono::steady_clock::time_point Queue::next_deadline() const noexcept {
-  return core_->next_deadline();
+Status Queue::select(const Region& region) noexcept {
+  if (core_ == nullptr || region.core_ == nullptr) return closed("select");
+  return core_->select(region.core_);
 }
-Completions Queue::wait(std::size_t at_least) noexcept { return core_->wait(at_least); }
+Status Queue::submit() noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("submit");
+  return core_->submit();
+}
+void Queue::barrier() noexcept {
+  if (core_ != nullptr) core_->barrier();
+}
+Status Queue::cancel(Ticket ticket) noexcept {
+  if (core_ == nullptr) return closed("cancel");
+  return core_->cancel(ticket);
+}
+Result<int> Queue::event_fd() noexcept {
+  if (core_ == nullptr) return closed("event_fd");
+  return core_->event_fd();
+}
+Completions Queue::progress() noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return Completions{nullptr, {}, detail::kNoQueueSerial};
+  return core_->progress();
+}
+std::chrono::steady_clock::time_point Queue::next_deadline() const noexcept {
+  return core_ == nullptr ? Deadline::max() : core_->next_deadline();
+}
+Completions Queue::wait(std::size_t at_least) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return Completions{nullptr, {}, detail::kNoQueueSerial};
+  return core_->wait(at_least);
+}
 
 }  // namespace remora

@@ -38,6 +38,9 @@ struct QueueEntry : OperationRecord {
   bool after_barrier = false;
 };
 
+/// Serial of the Completions of a queue that was moved from; no wait() has it.
+inline constexpr std::uint64_t kNoQueueSerial = std::numeric_limits<std::uint64_t>::max();
+
 /// A call while another thread is in one: a queue has one owner.
 [[nodiscard]] Error not_the_owner(Operation operation) noexcept;
 
@@ -169,10 +172,10 @@ class QueueCore {
   BatchOrder order_;
   std::vector<CompletionSink::Run> ring_;
   CompletionSink sink_;
-  mutable Deadline earliest_;      ///< no operation in flight has an earlier deadline
-  Watcher event_;                  ///< told by whoever completes an operation of this queue
-  UniqueFd epoll_;                 ///< over event_ and the lane's descriptor
-  std::vector<Completion> ready_;  ///< those out with the caller, chained by next as well
+  mutable Deadline earliest_;            ///< no operation in flight has an earlier deadline
+  Watcher event_;                        ///< told by whoever completes an operation of this queue
+  UniqueFd epoll_;                       ///< over event_ and the lane's descriptor
+  std::unique_ptr<Completion[]> ready_;  ///< those out with the caller, chained by next as well
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;
   std::atomic<CallState> in_call_{CallState::kIdle};

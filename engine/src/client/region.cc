@@ -6,6 +6,7 @@
 #include "client/engine_core.h"
 #include "client/over_lanes.h"
 #include "client/queue_core.h"
+#include "support/closed.h"
 
 namespace remora::detail {
 
@@ -191,19 +192,32 @@ Result<std::uint64_t> RegionCore::run_alone(const transport::WorkRequest& reques
 
 namespace remora {
 
+using detail::closed;
 using detail::offset_of;
 using transport::Opcode;
 
-const RegionInfo& Region::info() const noexcept { return core_->info(); }
-Rights Region::rights() const noexcept { return core_->rights(); }
-TransportKind Region::transport() const noexcept { return core_->session().kind(); }
-const std::string& Region::transport_reason() const noexcept { return core_->transport_reason(); }
-bool Region::connected() const noexcept { return core_->session().connected(); }
+const RegionInfo& Region::info() const noexcept {
+  static const RegionInfo none;  // of a region that has been moved from
+  return core_ == nullptr ? none : core_->info();
+}
+Rights Region::rights() const noexcept {
+  return core_ == nullptr ? Rights::kNone : core_->rights();
+}
+TransportKind Region::transport() const noexcept {
+  return core_ == nullptr ? TransportKind::kAuto : core_->session().kind();
+}
+const std::string& Region::transport_reason() const noexcept {
+  static const std::string none;
+  return core_ == nullptr ? none : core_->transport_reason();
+}
+bool Region::connected() const noexcept { return core_ != nullptr && core_->session().connected(); }
 Status Region::settled(std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) return closed("settled");
   return core_->session().settled(deadline_after(deadline));
 }
 
 Result<Region> Region::fence() const {
+  if (core_ == nullptr) return closed("fence");
   detail::SessionCore& session = core_->session();
   auto fenced = session.open(info().name, rights(), core_->transport_reason(),
                              deadline_after(session.engine().options().control_deadline),
@@ -214,12 +228,15 @@ Result<Region> Region::fence() const {
 }
 
 Result<Queue> Region::queue(const QueueOptions& options) const {
+  if (core_ == nullptr) return closed("queue");
   auto core = detail::QueueCore::create(core_, options);
   if (!core) return core.error();
   return Queue{std::move(*core)};
 }
 
 Status Region::read(ByteOffset from, Target into, std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("read");
   detail::OperationRecord operation;
   detail::fill(operation, Opcode::kRead, from, into);
   if (core_->check(operation)) core_->run(operation, deadline);
@@ -231,6 +248,8 @@ Status Region::read(Block from, Target into, std::chrono::nanoseconds deadline) 
 }
 
 Status Region::write(ByteOffset to, Source from, std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("write");
   detail::OperationRecord operation;
   detail::fill(operation, Opcode::kWrite, to, from);
   if (core_->check(operation)) core_->run(operation, deadline);
@@ -243,6 +262,8 @@ Status Region::write(Block to, Source from, std::chrono::nanoseconds deadline) c
 
 Status Region::read(ByteOffset from, std::span<const Target> into,
                     std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("read");
   detail::OperationRecord operation;
   operation.request.opcode = Opcode::kRead;
   operation.offset_bytes = from.bytes;
@@ -252,6 +273,8 @@ Status Region::read(ByteOffset from, std::span<const Target> into,
 
 Status Region::write(ByteOffset to, std::span<const Source> from,
                      std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("write");
   detail::OperationRecord operation;
   operation.request.opcode = Opcode::kWrite;
   operation.offset_bytes = to.bytes;
@@ -261,6 +284,8 @@ Status Region::write(ByteOffset to, std::span<const Source> from,
 
 Status Region::write_notify(ByteOffset to, Source from, std::uint32_t notice,
                             std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("write_notify");
   detail::OperationRecord operation;
   detail::fill(operation, Opcode::kWrite, to, from);
   if (core_->check(operation)) {
@@ -272,11 +297,15 @@ Status Region::write_notify(ByteOffset to, Source from, std::uint32_t notice,
 
 Status Region::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                             std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("write_zeroes");
   return detail::status_of(
       core_->run_alone({.opcode = Opcode::kWriteZeroes}, at, length_bytes, deadline));
 }
 
 Status Region::flush_visible(std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("flush_visible");
   return detail::status_of(
       core_->run_alone({.opcode = Opcode::kFlush}, ByteOffset{0}, 1, deadline));
 }
@@ -284,6 +313,8 @@ Status Region::flush_visible(std::chrono::nanoseconds deadline) const {
 Result<std::uint64_t> Region::compare_swap(ByteOffset at, std::uint64_t expected,
                                            std::uint64_t desired,
                                            std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("compare_swap");
   return core_->run_alone(
       {.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired}, at,
       sizeof(std::uint64_t), deadline);
@@ -291,6 +322,8 @@ Result<std::uint64_t> Region::compare_swap(ByteOffset at, std::uint64_t expected
 
 Result<std::uint64_t> Region::fetch_add(ByteOffset at, std::uint64_t delta,
                                         std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("fetch_add");
   return core_->run_alone({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
                           sizeof(std::uint64_t), deadline);
 }

@@ -8,17 +8,27 @@
 #include "client/engine_core.h"
 #include "control/authentication.h"
 #include "control/messages.h"
+#include "support/closed.h"
 
 namespace remora {
 
-const ServerInfo& Session::server() const noexcept { return core_->server(); }
-TransportKind Session::transport() const noexcept { return core_->kind(); }
-bool Session::connected() const noexcept { return core_->connected(); }
+using detail::closed;
+
+const ServerInfo& Session::server() const noexcept {
+  static const ServerInfo none;  // of a session that has been moved from
+  return core_ == nullptr ? none : core_->server();
+}
+TransportKind Session::transport() const noexcept {
+  return core_ == nullptr ? TransportKind::kAuto : core_->kind();
+}
+bool Session::connected() const noexcept { return core_ != nullptr && core_->connected(); }
 Status Session::settled(std::chrono::nanoseconds deadline) const {
+  if (core_ == nullptr) return closed("settled");
   return core_->settled(deadline_after(deadline));
 }
 
 Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
+  if (core_ == nullptr) return closed("create");
   if (spec.lifetime != Lifetime::kPersistent && core_->version() < 2)
     return Error{Code::kUnsupported, "create with a lifetime (an older server)"}.with_subject(
         spec.name);
@@ -43,6 +53,7 @@ Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
 }
 
 Result<std::vector<RegionInfo>> Session::regions() const {
+  if (core_ == nullptr) return closed("list");
   std::vector<RegionInfo> found;
   while (true) {
     control::Request request;
@@ -63,6 +74,7 @@ Result<std::vector<RegionInfo>> Session::regions() const {
 }
 
 Result<RegionInfo> Session::stat(std::string_view name) const {
+  if (core_ == nullptr) return closed("stat");
   control::Request request;
   request.mutable_stat()->set_name(std::string{name});
   auto answer = core_->call(std::move(request), "stat");
@@ -71,6 +83,7 @@ Result<RegionInfo> Session::stat(std::string_view name) const {
 }
 
 Status Session::remove_region(std::string_view name, Removal removal) const {
+  if (core_ == nullptr) return closed("remove");
   if (removal != Removal::kIfUnused && core_->version() < 2)
     return Error{Code::kUnsupported, "remove (an older server)"}.with_subject(name);
   control::Request request;
@@ -82,6 +95,7 @@ Status Session::remove_region(std::string_view name, Removal removal) const {
 }
 
 Result<RegionInfo> Session::resize_region(std::string_view name, std::uint64_t size_bytes) const {
+  if (core_ == nullptr) return closed("resize");
   if (core_->version() < 2)
     return Error{Code::kUnsupported, "resize (an older server)"}.with_subject(name);
   control::Request request;
@@ -93,6 +107,7 @@ Result<RegionInfo> Session::resize_region(std::string_view name, std::uint64_t s
 }
 
 Result<Usage> Session::usage() const {
+  if (core_ == nullptr) return closed("usage");
   if (core_->version() < 2) return Error{Code::kUnsupported, "usage: the server is an older one"};
   control::Request request;
   request.mutable_usage();

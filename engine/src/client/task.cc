@@ -77,6 +77,8 @@ Scope::~Scope() = default;
 Task<bool> Scope::spawn(Task<Status> task) {
   Core& core = *core_;
   co_await core.claim(1);
+  if (!task && !core.failed.exchange(true, std::memory_order_acq_rel))
+    core.first = detail::end_of_empty_task<Status>();
   if (core.failed.load(std::memory_order_acquire)) {
     core.give_back(1);
     co_return false;

@@ -4,10 +4,15 @@
 #include <remora/engine/server.h>
 
 #include "server/server_core.h"
+#include "support/closed.h"
 
 namespace remora {
 
-std::uint64_t RegionView::size_bytes() const noexcept { return memory_->size_bytes(); }
+using detail::closed;
+
+std::uint64_t RegionView::size_bytes() const noexcept {
+  return memory_ == nullptr ? 0 : memory_->size_bytes();
+}
 
 namespace {
 
@@ -35,6 +40,7 @@ Status for_each_piece(const detail::RegionMemory& memory, std::uint64_t offset,
 }  // namespace
 
 Status RegionView::read(ByteOffset from, std::span<std::byte> into) const {
+  if (memory_ == nullptr) return closed("RegionView");
   return for_each_piece(*memory_, from.bytes, into.size(),
                         [&](std::span<std::byte> piece, std::uint64_t at) {
                           std::memcpy(into.data() + at, piece.data(), piece.size());
@@ -42,6 +48,7 @@ Status RegionView::read(ByteOffset from, std::span<std::byte> into) const {
 }
 
 Status RegionView::write(ByteOffset to, std::span<const std::byte> from) const {
+  if (memory_ == nullptr) return closed("RegionView");
   return for_each_piece(*memory_, to.bytes, from.size(),
                         [&](std::span<std::byte> piece, std::uint64_t at) {
                           std::memcpy(piece.data(), from.data() + at, piece.size());
@@ -50,6 +57,7 @@ Status RegionView::write(ByteOffset to, std::span<const std::byte> from) const {
 
 std::vector<std::span<std::byte>> RegionView::extents() const {
   std::vector<std::span<std::byte>> found;
+  if (memory_ == nullptr) return found;
   for (const transport::MemoryStretch& stretch : memory_->stretches())
     found.emplace_back(stretch.address, stretch.length_bytes);
   return found;
@@ -68,41 +76,53 @@ Result<Server> Server::start(const config::ServerConfig& config,
   return Server{std::move(*core)};
 }
 
-void Server::stop() noexcept { core_->stop(); }
-void Server::hurry() noexcept { core_->hurry(); }
+void Server::stop() noexcept {
+  if (core_ != nullptr) core_->stop();
+}
+void Server::hurry() noexcept {
+  if (core_ != nullptr) core_->hurry();
+}
 
 Status Server::on_notify(std::string_view region, NotificationHandler handler) const {
+  if (core_ == nullptr) return closed("on_notify");
   return core_->notifier().on_notify(std::string{region}, std::move(handler));
 }
 
 Status Server::set_clients(const std::vector<config::ClientConfig>& clients) const {
+  if (core_ == nullptr) return closed("set_clients");
   return core_->set_clients(clients);
 }
 
 Result<RegionView> Server::view(std::string_view region) const {
+  if (core_ == nullptr) return closed("view");
   auto found = core_->catalog().find(region);
   if (!found) return found.error();
   return RegionView{(*found)->memory()};
 }
 
 Result<RegionInfo> Server::create_region(const RegionSpec& spec) const {
+  if (core_ == nullptr) return closed("create");
   return core_->create_region(spec);
 }
 
 Status Server::remove_region(std::string_view name, Removal removal) const {
+  if (core_ == nullptr) return closed("remove");
   if (removal == Removal::kNow) return core_->remove_now(name);
   return core_->remove_region(name, removal);
 }
 
 Result<RegionInfo> Server::resize_region(std::string_view name, std::uint64_t size_bytes) const {
+  if (core_ == nullptr) return closed("resize");
   return core_->resize_region(name, size_bytes);
 }
 
 std::vector<RegionInfo> Server::regions() const {
+  if (core_ == nullptr) return {};
   return core_->catalog().list("", core_->config().limits.regions_max);
 }
 
 ServerStatus Server::status() const {
+  if (core_ == nullptr) return {};
   const detail::PoolUsage usage = core_->pool_usage();
   return {.sessions = core_->session_count(),
           .regions = core_->catalog().size(),
@@ -112,11 +132,17 @@ ServerStatus Server::status() const {
           .pool_freeing_bytes = usage.freeing_bytes};
 }
 
-std::string Server::status_json() const { return core_->status_json(); }
+std::string Server::status_json() const { return core_ == nullptr ? "{}" : core_->status_json(); }
 
-std::uint16_t Server::port() const noexcept { return core_->port(); }
-std::string Server::metrics_address() const { return core_->metrics_address(); }
-std::vector<std::string> Server::listening() const { return core_->listening(); }
-metrics::Registry& Server::registry() const noexcept { return *core_->metrics().registry(); }
+std::uint16_t Server::port() const noexcept { return core_ == nullptr ? 0 : core_->port(); }
+std::string Server::metrics_address() const {
+  return core_ == nullptr ? std::string{} : core_->metrics_address();
+}
+std::vector<std::string> Server::listening() const {
+  return core_ == nullptr ? std::vector<std::string>{} : core_->listening();
+}
+metrics::Registry& Server::registry() const noexcept {
+  return core_ == nullptr ? detail::closed_registry() : *core_->metrics().registry();
+}
 
 }  // namespace remora

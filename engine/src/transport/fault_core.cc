@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "support/closed.h"
+
 namespace remora::detail {
 
 bool FaultCore::lets_connect() noexcept {
@@ -189,32 +191,45 @@ Result<FaultTransport> FaultTransport::create(const FaultOptions& options) {
 
 Status FaultTransport::set_rates(const FaultRates& rates) const {
   if (auto status = check_rates(rates, "FaultTransport::set_rates"); !status) return status;
+  if (core_ == nullptr) return remora::detail::closed("FaultTransport::set_rates");
   core_->set_rates(rates);
   return {};
 }
 
 void FaultTransport::lose_next_lane(Landing landing, std::uint64_t requests_before) const noexcept {
-  core_->lose_next(FaultVerdict::Loss::kLane, landing, requests_before);
+  if (core_ != nullptr) core_->lose_next(FaultVerdict::Loss::kLane, landing, requests_before);
 }
 void FaultTransport::lose_next_connection(Landing landing,
                                           std::uint64_t requests_before) const noexcept {
-  core_->lose_next(FaultVerdict::Loss::kConnection, landing, requests_before);
+  if (core_ != nullptr) core_->lose_next(FaultVerdict::Loss::kConnection, landing, requests_before);
 }
-void FaultTransport::lose_connections() const noexcept { core_->lose_connections(); }
+void FaultTransport::lose_connections() const noexcept {
+  if (core_ != nullptr) core_->lose_connections();
+}
 void FaultTransport::refuse_connects(std::uint64_t count) const noexcept {
-  core_->refuse_connects(count);
+  if (core_ != nullptr) core_->refuse_connects(count);
 }
 void FaultTransport::refuse_connects_for(std::chrono::nanoseconds time) const noexcept {
-  core_->refuse_connects_for(time);
+  if (core_ != nullptr) core_->refuse_connects_for(time);
 }
 void FaultTransport::delay_next(std::uint64_t requests,
                                 std::chrono::nanoseconds delay) const noexcept {
-  core_->delay_next(requests, delay);
+  if (core_ != nullptr) core_->delay_next(requests, delay);
 }
-void FaultTransport::hold_completions() const noexcept { core_->hold_completions(); }
-void FaultTransport::release_completions() const noexcept { core_->release_completions(); }
-void FaultTransport::hold_answers() const noexcept { core_->hold_answers(); }
-void FaultTransport::release_answers() const noexcept { core_->release_answers(); }
-FaultCounts FaultTransport::counts() const noexcept { return core_->counts(); }
+void FaultTransport::hold_completions() const noexcept {
+  if (core_ != nullptr) core_->hold_completions();
+}
+void FaultTransport::release_completions() const noexcept {
+  if (core_ != nullptr) core_->release_completions();
+}
+void FaultTransport::hold_answers() const noexcept {
+  if (core_ != nullptr) core_->hold_answers();
+}
+void FaultTransport::release_answers() const noexcept {
+  if (core_ != nullptr) core_->release_answers();
+}
+FaultCounts FaultTransport::counts() const noexcept {
+  return core_ == nullptr ? FaultCounts{} : core_->counts();
+}
 
 }  // namespace remora::testing

@@ -170,8 +170,8 @@ class [[nodiscard]] AsyncAtomic final : public detail::AsyncOperation {
 /// is back in its pool. Targets and sources are borrowed until the operation has ended, which may
 /// be later than the coroutine, when that is destroyed. The operation begins when it is awaited.
 /// Errors: as Completion::error(). Of Region::async(): kInvalidArgument outside of Executor::run().
-/// Of a queue: kClosed (it is gone); kTimedOut (its turn did not come); kInvalidArgument inside of
-/// Executor::run().
+/// Of a queue: kClosed (it is gone, or this, the region or the queue was moved from); kTimedOut
+/// (its turn did not come); kInvalidArgument inside of Executor::run().
 class AsyncRegion {
  public:
   AsyncRegion(std::shared_ptr<detail::RegionCore> region,
@@ -300,7 +300,8 @@ struct CloseAsync {
 /// Operations of a region for coroutines of any thread; from Region::async_queue(). Move-only.
 ///
 /// Thread-safe, but for moving and destroying the handle itself. Destroying it while coroutines
-/// await operations is allowed: those are ended.
+/// await operations is allowed: those are ended. One that was moved from has depth() 0, and the
+/// operations of its async() end with kClosed.
 class AsyncQueue {
  public:
   explicit AsyncQueue(std::shared_ptr<detail::AsyncCore> core) noexcept;

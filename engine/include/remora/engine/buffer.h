@@ -73,10 +73,22 @@ class Slot;
 
 /// Application memory known to the engine, so that operations on it are not copied. Registered with
 /// the devices in use at once, with others when it is first used there. Copyable handle; the bytes
-/// must outlive the last copy and every operation in flight on them.
+/// must outlive the last copy and every operation in flight on them. One that was made empty or
+/// moved from has no bytes: an operation on a part of it fails with kInvalidArgument.
 class RegisteredMemory {
  public:
   RegisteredMemory() = default;
+  ~RegisteredMemory() = default;
+  RegisteredMemory(const RegisteredMemory&) = default;
+  RegisteredMemory& operator=(const RegisteredMemory&) = default;
+  RegisteredMemory(RegisteredMemory&& other) noexcept
+      : memory_{std::move(other.memory_)}, bytes_{std::exchange(other.bytes_, {})} {}
+  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept {
+    if (this == &other) return *this;
+    memory_ = std::move(other.memory_);
+    bytes_ = std::exchange(other.bytes_, {});
+    return *this;
+  }
   explicit RegisteredMemory(std::shared_ptr<detail::LocalMemory> memory);
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
@@ -213,7 +225,8 @@ enum class HugePages : std::uint8_t {
 };
 
 /// Equal slots cut from one page-aligned slab. Copyable handle. Thread-safe, lock-free.
-/// The slab lives until the last handle and the last slot are gone.
+/// The slab lives until the last handle and the last slot are gone. A handle that was moved from
+/// has no slots: take() gives empty ones.
 class SlotPool {
  public:
   explicit SlotPool(std::shared_ptr<detail::SlotStore> store) : store_{std::move(store)} {}

@@ -103,7 +103,8 @@ struct CloseCallbacks {
 /// under way while it is moved or destroyed.
 ///
 /// Errors of all submissions: kWouldBlock (`depth` operations are in flight: try again after a
-/// callback); kClosed (from a callback, while the queue is being destroyed); and what
+/// callback); kClosed (from a callback, while the queue is being destroyed; on a queue that was
+/// moved from, whose depth() is 0); and what
 /// Completion::error() says of misuse, since that is noticed before anything is sent. What fails
 /// later is told to the callback.
 class CallbackQueue {

@@ -171,7 +171,8 @@ struct Usage {
 /// An authenticated relation with one server, for what is not data: create, list, stat, remove.
 /// Copyable handle; regions opened through the engine share the session where they can.
 /// Thread-safe. All functions block, at most the engine's control deadline.
-/// Errors of all: kConnectionLost, kTimedOut, kProtocol.
+/// Errors of all: kConnectionLost, kTimedOut, kProtocol; kClosed (it was moved from: server() is
+/// then an empty one).
 class Session {
  public:
   explicit Session(std::shared_ptr<detail::SessionCore> core) noexcept : core_{std::move(core)} {}
@@ -212,7 +213,8 @@ class Session {
 };
 
 /// Slots, sessions and threads of one client. Move-only owner; regions, queues and pools made by it
-/// keep what they need alive.
+/// keep what they need alive. One that was moved from answers kClosed: status_json() is then "{}",
+/// and registry() an empty registry that such engines share.
 class Engine {
  public:
   /// No I/O yet. Errors: kInvalidArgument, kOutOfMemory.

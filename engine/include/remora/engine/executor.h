@@ -43,6 +43,7 @@ class Executor {
   /// std::terminate.
   template <typename T>
   T run(Task<T> task) {
+    if (!task) return detail::end_of_empty_task<T>();
     drive(&has_ended<T>, &task, [](void* started) { static_cast<Task<T>*>(started)->start(); });
     return std::move(task.result());
   }

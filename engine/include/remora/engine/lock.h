@@ -40,7 +40,8 @@ struct LockOptions {
 };
 
 /// A lock that is held. Released by release() or, as well as that can be, by the destructor, which
-/// blocks as release() does. Move-only; one thread at a time.
+/// blocks as release() does. Move-only; one thread at a time. One that was moved from answers
+/// kClosed, and so does its region().
 ///
 /// Nothing renews it in the background: a thread of the library's own would go on to hold a lock
 /// whose owner hangs. Call renew() within the ttl, or be done by then.
@@ -76,12 +77,13 @@ class Held {
   std::uint64_t word_;  ///< 0: released
 };
 
-/// Thread-safe; each acquisition competes with all others, of this process too.
+/// Thread-safe; each acquisition competes with all others, of this process too. One that was moved
+/// from answers kClosed.
 class Lock {
  public:
   /// The lock at `at`, which no other bytes of the region share. `region` needs Rights::kAtomic;
   /// the grants that this makes have its rights. No I/O. Errors: kNoRight, kMisaligned,
-  /// kOutOfRange, kInvalidArgument (ttl).
+  /// kOutOfRange, kInvalidArgument (ttl), kClosed (`region` was moved from).
   static Result<Lock> open(const Region& region, ByteOffset at, const LockOptions& options = {});
 
   /// Waits until the lock is free or its holder's ttl is over, for `wait` at most and then for what

@@ -98,6 +98,7 @@ class Completion {
  private:
   friend class detail::CallbackCore;
   friend class detail::QueueCore;
+  Completion() noexcept = default;  // of no operation: made by a queue, which fills it in
   detail::QueueEntry* entry_ = nullptr;
   bool ok_ = false;
 };
@@ -118,7 +119,8 @@ class Completions {
   [[nodiscard]] std::size_t size() const noexcept { return found_.size(); }
   [[nodiscard]] bool empty() const noexcept { return found_.empty(); }
   /// Whether the call was carried out. Errors: kBusy (another thread was in a call of the same
-  /// queue, which has one owner: nothing was waited for, and nothing is lost).
+  /// queue, which has one owner: nothing was waited for, and nothing is lost); kClosed (the queue
+  /// was moved from).
   [[nodiscard]] Status status() const noexcept;
 
  private:
@@ -129,6 +131,9 @@ class Completions {
 
 /// See the top of this file. Made by Region::queue(). Destroying it submits nothing more, waits for
 /// what is in flight (at most its deadline plus two seconds) and drops the results.
+///
+/// One that was moved from takes nothing (its tickets are false, a slot stays with the caller), and
+/// its other functions answer kClosed; its depth() is 0, its next_deadline() time_point::max().
 class Queue {
  public:
   explicit Queue(std::unique_ptr<detail::QueueCore> core) noexcept;
@@ -222,6 +227,7 @@ class Queue {
   [[nodiscard]] bool full() const noexcept { return room_->left == 0; }
 
  private:
+  [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
   // A Target and a Source in pieces, which a call hands over in registers.
   Ticket read_bytes(ByteOffset from, std::byte* into, std::size_t length_bytes,
                     detail::LocalMemory* memory, std::uint64_t tag) noexcept;

@@ -101,6 +101,8 @@ struct RegionSpec {
 /// A region that this process may use: one grant. Copyable handle; the grant ends with the last
 /// copy.
 ///
+/// One that was moved from answers kClosed; its info() is an empty one, its rights() are none.
+///
 /// Thread-safe: any number of threads may call the synchronous functions at once.
 ///
 /// Only compare_swap and fetch_add are atomic, and only among themselves: a read that overlaps a
@@ -112,7 +114,9 @@ class Region {
   [[nodiscard]] const RegionInfo& info() const noexcept;
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return info().size_bytes; }
   [[nodiscard]] std::uint64_t block_bytes() const noexcept { return info().block_bytes; }
-  [[nodiscard]] std::uint64_t block_count() const noexcept { return size_bytes() / block_bytes(); }
+  [[nodiscard]] std::uint64_t block_count() const noexcept {
+    return block_bytes() == 0 ? 0 : size_bytes() / block_bytes();  // 0: it was moved from
+  }
   /// The rights this grant carries.
   [[nodiscard]] Rights rights() const noexcept;
   [[nodiscard]] TransportKind transport() const noexcept;

@@ -30,7 +30,8 @@ class RegionMemory;
 /// The serving application's own window on a region it lends. Copyable; keeps the memory alive.
 ///
 /// Clients change the bytes at any time and without notice. A CPU load here is not atomic to a
-/// NIC's compare-and-swap (ATOMIC_HCA), and a client's write may be seen in parts.
+/// NIC's compare-and-swap (ATOMIC_HCA), and a client's write may be seen in parts. One that was
+/// moved from has no bytes and answers kClosed.
 class RegionView {
  public:
   explicit RegionView(std::shared_ptr<detail::RegionMemory> memory) noexcept
@@ -77,7 +78,9 @@ struct RefusedTransport {
   Error error;
 };
 
-/// Lends memory until it is stopped or destroyed. Move-only. Thread-safe.
+/// Lends memory until it is stopped or destroyed. Move-only. Thread-safe. One that was moved from
+/// answers kClosed; what returns no Result does nothing and returns an empty value, "{}" or an
+/// empty registry.
 class Server {
  public:
   /// Maps and populates the pool, creates the configured regions, listens. Blocks meanwhile: about

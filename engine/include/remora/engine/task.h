@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include <remora/result.h>
@@ -74,9 +75,23 @@ class TaskWait {
   bool ended_ = false;
 };
 
+/// What a task without a coroutine ends with: kClosed where a T can be made of an Error. There is
+/// no other T to return: then the program ends by std::terminate.
+template <typename T>
+T end_of_empty_task() noexcept {
+  if constexpr (std::is_convertible_v<Error, T>)
+    return Error{Code::kClosed, "task"}.with_subject("this task was moved from");
+  else
+    std::terminate();
+}
+
 }  // namespace detail
 
 /// A coroutine that ends with a T, usually a Status or a Result. Move-only; owns its frame.
+///
+/// One that was made empty or moved from ends at once, wherever it is awaited, run or spawned: with
+/// kClosed where T is a Status or a Result. For another T it is a fault of the program, which ends
+/// by std::terminate.
 template <typename T>
 class [[nodiscard]] Task {
  public:
@@ -94,11 +109,14 @@ class [[nodiscard]] Task {
   }
   ~Task() { reset(); }
 
+  /// False: it was made empty or moved from.
+  [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(handle_); }
+
   /// Starts it and waits for its end; the value is moved out.
   auto operator co_await() && noexcept {
     struct Awaiter {
       Handle handle;
-      [[nodiscard]] bool await_ready() const noexcept { return false; }
+      [[nodiscard]] bool await_ready() const noexcept { return !handle; }
       std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiter) const noexcept {
         constexpr auto kResume = [](void* whom, std::size_t /*index*/) noexcept {
           return std::coroutine_handle<>::from_address(whom);
@@ -106,18 +124,25 @@ class [[nodiscard]] Task {
         handle.promise().end = {.tell = kResume, .whom = awaiter.address()};
         return handle;
       }
-      T await_resume() const { return std::move(*handle.promise().result); }
+      T await_resume() const {
+        if (!handle) return detail::end_of_empty_task<T>();
+        return std::move(*handle.promise().result);
+      }
     };
     return Awaiter{handle_};
   }
 
   /// Runs it until it first waits, in this thread. Once.
-  void start() const { handle_.resume(); }
+  void start() const {
+    if (handle_) handle_.resume();
+  }
   [[nodiscard]] bool done() const noexcept { return !handle_ || handle_.done(); }
-  /// Only when done().
+  /// Only when done(), and not of an empty one.
   [[nodiscard]] T& result() const noexcept { return *handle_.promise().result; }
   /// Before it starts: who is told when it has ended.
-  void on_end(const detail::TaskEnd& end) const noexcept { handle_.promise().end = end; }
+  void on_end(const detail::TaskEnd& end) const noexcept {
+    if (handle_) handle_.promise().end = end;
+  }
 
  private:
   void reset() noexcept {
@@ -137,6 +162,7 @@ Task<T> detail::TaskPromise<T>::get_return_object() noexcept {
 /// Region::async() need an Executor.
 template <typename T>
 T sync_wait(Task<T> task) {
+  if (!task) return detail::end_of_empty_task<T>();
   detail::TaskWait waiting;
   task.on_end({.tell = &detail::TaskWait::ended, .whom = &waiting});
   task.start();

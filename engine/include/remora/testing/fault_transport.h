@@ -102,6 +102,7 @@ inline constexpr std::chrono::nanoseconds kFaultDelayMax = std::chrono::minutes{
 
 /// Copyable handle: all copies, and the engines with its hook, share one state, which lives as long
 /// as any of them. Thread-safe; nothing blocks. Commands are for whatever engine comes first.
+/// One that was moved from does nothing: its hook() is null, set_rates() answers kClosed.
 class FaultTransport {
  public:
   /// Errors: kInvalidArgument (a chance that is not within 0 … 1; delays that are negative, the
