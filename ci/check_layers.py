@@ -46,7 +46,7 @@ def room_of(path):
 
 def room_of_include(name):
     """The room that <remora/...> belongs to."""
-    if name == "remora/result.h":
+    if name in ("remora/result.h", "remora/standard_descriptors.h"):
         return "result"
     parts = name.split("/")
     # <remora/remora.h> and its kin stand in engine/, and what applications test with.

@@ -15,6 +15,7 @@
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "common/standard_streams.h"
 #include "common/usage_error.h"
 #include "common/version.h"
 
@@ -118,6 +119,7 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace remora::apps
 
 int main(int argc, char** argv) {
+  remora::apps::open_closed_standard_streams();
   try {
     return remora::apps::parse_and_run(argc, argv);
   } catch (const std::exception& exception) {

@@ -23,6 +23,7 @@
 #include <remora/remora.h>
 
 #include "common/exit_code.h"
+#include "common/standard_streams.h"
 #include "common/usage_error.h"
 #include "common/version.h"
 #include "server/descriptors.h"
@@ -227,6 +228,7 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace remora::apps
 
 int main(int argc, char** argv) {
+  remora::apps::open_closed_standard_streams();
   try {
     return remora::apps::parse_and_run(argc, argv);
   } catch (const std::exception& exception) {

@@ -8,13 +8,14 @@
 #include <unistd.h>
 
 #include <remora/config/load.h>
+#include <remora/standard_descriptors.h>
 
 namespace remora::config {
 namespace {
 
 class Descriptor {
  public:
-  explicit Descriptor(int fd) : fd_{fd} {}
+  explicit Descriptor(int fd) : fd_{remora::detail::above_standard(fd)} {}
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() {

@@ -11,6 +11,7 @@
 
 #include <remora/config/secret_key.h>
 #include <remora/config/server_config.h>
+#include <remora/standard_descriptors.h>
 
 namespace remora::config {
 namespace {
@@ -41,7 +42,7 @@ struct KeyText {
 
 class KeyFile {
  public:
-  explicit KeyFile(int fd) noexcept : fd_{fd} {}
+  explicit KeyFile(int fd) noexcept : fd_{remora::detail::above_standard(fd)} {}
   ~KeyFile() {
     if (fd_ >= 0) ::close(fd_);
   }

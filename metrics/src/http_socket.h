@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <remora/result.h>
+#include <remora/standard_descriptors.h>
 
 #include "http_address.h"
 
@@ -18,7 +19,7 @@ using Deadline = std::chrono::steady_clock::time_point;
 
 class Descriptor {
  public:
-  explicit Descriptor(int fd = -1) noexcept : fd_{fd} {}
+  explicit Descriptor(int fd = -1) noexcept : fd_{remora::detail::above_standard(fd)} {}
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }

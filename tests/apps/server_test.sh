@@ -23,6 +23,49 @@ stop_server TERM
 is "SIGTERM ends it with 0" same "$status" 0
 is "STOPPING=1 is sent" eventually notified '^STOPPING=1$'
 is "SIGTERM leaves nothing" nothing_left
+# --- closed standard descriptors -------------------------------------------------------------------
+# standard_of PID: what its descriptors 0 to 2 are, one word.
+standard_of() {
+  local fd
+  for fd in 0 1 2; do readlink "/proc/$1/fd/$fd" || echo closed; done | sort -u | tr '\n' ' '
+}
+# closes_on_exec PID: what the program has made goes with an exec.
+closes_on_exec() {
+  local fd made flags
+  for fd in "/proc/$1/fd/"*; do
+    made=$(readlink "$fd") || continue
+    [[ $made =~ ^(socket:|anon_inode:|/memfd:|/dev/infiniband) ]] || continue
+    flags=$(awk '/^flags:/ {print $2}' "/proc/$1/fdinfo/${fd##*/}")
+    ((8#$flags & 8#2000000)) || { echo "    ${fd##*/} ($made) stays open"; return 1; }
+  done
+}
+small_config >"$work/server.yaml"
+rm -f "$work/port"
+"$bin/remora-server" --config "$work/server.yaml" --port-file "$work/port" <&- >&- 2>&- &
+server=$!
+pids+=("$server")
+is "a server without standard descriptors starts" eventually test -s "$work/port"
+is "its own are none of them" same "$(standard_of "$server")" "/dev/null "
+"$remora" bench "$(uri cache)" --seconds 60 <&- >&- 2>&- &
+client=$!
+pids+=("$client")
+is "a client without them works" eventually opened 1
+is "its own are none of them either" same "$(standard_of "$client")" "/dev/null "
+is "what a server opens is closed by exec" closes_on_exec "$server"
+is "and what a client opens" closes_on_exec "$client"
+kill -KILL "$client"
+{ wait "$client"; } 2>/dev/null
+stop_server
+is "the server ends with 0" same "$status" 0
+start_server
+status=0
+"$remora" ls "$(uri)" >&- 2>"$work/err" || status=$?
+is "output that goes nowhere is an error" same "$status" 5
+says "which says so" '^remora: standard output: Bad file descriptor'
+status=0
+"$remora" put - "$(uri cache)" <&- >"$work/out" 2>"$work/err" || status=$?
+is "so is input that comes from nowhere" same "$status" 5
+stop_server
 # --- open files -----------------------------------------------------------------------------------
 is "it may have as many open files as there may be" same "$(
   ulimit -Sn 256

@@ -170,6 +170,13 @@ TEST_P(ConcurrencyTest, ChildProcessInheritsNoDescriptorOfOurs) {
   EXPECT_EQ(child.wait(), 0);
 }
 
+TEST_P(ConcurrencyTest, ClosedStandardDescriptorsStayClosed) {
+  if (external()) GTEST_SKIP() << "it starts a server of its own";
+  Child child{"closed-standard", {"transport=" + std::string{to_string(transport())}}};
+  EXPECT_EQ(child.read_line(100s), "found ");
+  EXPECT_EQ(child.wait(), 0);
+}
+
 REMORA_CONFORMANCE(ConcurrencyTest);
 
 }  // namespace

@@ -3,14 +3,22 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
+#include <fcntl.h>
 #include <filesystem>
 #include <poll.h>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include <remora/remora.h>
+
+#include "conformance_test.h"
+#include "support/server.h"
+#include "support/transport.h"
 
 namespace remora::test {
 namespace {
@@ -135,6 +143,70 @@ int inherited(const HelperArguments& /*arguments*/) {
         ++found;
   }
   say(std::to_string(found));
+  return 0;
+}
+
+namespace {
+
+/// What 0, 1 and 2 are now, those that are open: "1 socket:[4711] ".
+std::string open_standard() {
+  std::string found;
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0) continue;
+    std::error_code gone;
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    found += std::to_string(fd) + " " + std::filesystem::read_symlink(path, gone).string() + " ";
+  }
+  return found;
+}
+
+/// Server, session, region, and each kind of queue, with an operation on it.
+std::string use_everything(TransportKind transport) {
+  Server server = Server::start(server_config(transport)).value();
+  const Engine engine = open_engine();
+  const std::string uri = make_uri({listen_address(transport), server.port()}, transport, "made");
+  const Session session = engine.connect(uri).value();
+  RegionSpec spec;
+  spec.name = "made";
+  spec.size_bytes = 1U << 20U;
+  spec.shm = transport == TransportKind::kShm;
+  session.create_region(spec).value();
+  const Region region = engine.open_region(uri, Rights::kAll).value();
+  std::vector<std::byte> bytes(4096);
+  Queue queue = region.queue().value();
+  queue.event_fd().value();
+  queue.read(ByteOffset{0}, Target{bytes});
+  queue.submit().value();
+  if (queue.wait(1).size() != 1) return "no completion";
+  std::atomic<bool> called{false};
+  const auto note = [&called](Completion&) { called = true; };
+  CallbackQueue callbacks = region.callback_queue().value();
+  callbacks.write(ByteOffset{0}, Source{bytes}, note).value();
+  const Region fenced = transport == TransportKind::kShm ? region : region.fence().value();
+  fenced.read(ByteOffset{0}, Target{bytes}).value();
+  { const CallbackQueue ends{std::move(callbacks)}; }
+  return called ? open_standard() : "no callback";
+}
+
+}  // namespace
+
+int closed_standard(const HelperArguments& arguments) {
+  TransportKind transport = TransportKind::kShm;
+  for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kTcp})
+    if (arguments.text("transport") == to_string(kind)) transport = kind;
+  constexpr int kAside = 100;  // where it keeps what it speaks to its parent with
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::dup3(fd, kAside + fd, O_CLOEXEC) < 0) return 1;
+    ::close(fd);
+  }
+  std::string found;
+  try {
+    found = use_everything(transport);
+  } catch (const std::exception& thrown) {
+    found = thrown.what();
+  }
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(kAside + fd, fd);
+  say("found " + found);
   return 0;
 }
 

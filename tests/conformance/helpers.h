@@ -26,4 +26,9 @@ int write_late(const HelperArguments& arguments);
 /// sockets.
 int inherited(const HelperArguments& arguments);
 
+/// "closed-standard": closes 0, 1 and 2, then starts a server and uses it in every way that makes
+/// descriptors. Says which of the three are open then, by what they are: "" where none is. Keys:
+/// `transport`.
+int closed_standard(const HelperArguments& arguments);
+
 }  // namespace remora::test

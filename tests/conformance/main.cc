@@ -12,5 +12,6 @@ int main(int argc, char** argv) {
                               {"hold", hold},
                               {"endure", endure},
                               {"inherited", inherited},
+                              {"closed-standard", closed_standard},
                               {"write-late", write_late}});
 }

@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <remora/standard_descriptors.h>
+
 namespace remora::verbs::detail {
 namespace {
 
@@ -66,7 +68,7 @@ bool parse_line(std::string_view line, MapsLine& parsed) noexcept {
 
 bool is_private_anonymous_by_text(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t* from,
                                   std::uintptr_t* to) noexcept {
-  const int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  const int maps = remora::detail::above_standard(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (maps < 0) return false;
   std::array<char, 8192> buffer;
   std::size_t filled = 0;

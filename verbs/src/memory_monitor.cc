@@ -16,6 +16,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/standard_descriptors.h>
+
 #include "mapping_kind.h"
 #include "memory_monitor_proof.h"
 #include "reader_epoch.h"
@@ -43,8 +45,8 @@ int open_userfault(std::string& why) {
   int number = MemoryMonitor::refuse_errno.exchange(0);
   int userfault = -1;
   if (number == 0) {
-    userfault =
-        static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+    userfault = remora::detail::above_standard(
+        static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY)));
     number = errno;
   }
   if (userfault < 0) {
@@ -104,9 +106,9 @@ std::shared_ptr<MemoryMonitor> MemoryMonitor::instance(std::string& why) {
   if (!prove_monitoring(userfault, why)) {  // closes it
     return nullptr;
   }
-  const int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  const int stop = ::eventfd(0, EFD_CLOEXEC);
-  const int wake = ::eventfd(0, EFD_CLOEXEC);
+  const int maps = remora::detail::above_standard(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  const int stop = remora::detail::above_standard(::eventfd(0, EFD_CLOEXEC));
+  const int wake = remora::detail::above_standard(::eventfd(0, EFD_CLOEXEC));
   monitor.reset(new MemoryMonitor{userfault, maps, stop, wake});
   if (maps < 0 || stop < 0 || wake < 0) {
     why = std::string{"/proc/self/maps or eventfd: "} + std::strerror(errno);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/standard_descriptors.h>
 #include <remora/verbs/port_counters.h>
 
 namespace remora::verbs {
@@ -85,7 +86,8 @@ Result<std::vector<PortCounter>> port_counters(std::string_view device, std::str
 }
 
 Result<std::uint64_t> read_port_counter(const PortCounter& counter) {
-  const int file = ::open(counter.path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file =
+      remora::detail::above_standard(::open(counter.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file < 0)
     return Error{errno == ENOENT || errno == ENODEV ? Code::kNotFound : Code::kSystem, kRead}
         .with_errno(errno)

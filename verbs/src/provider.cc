@@ -11,8 +11,12 @@
 
 #include <remora/verbs/provider.h>
 
+#include "standard_descriptors.h"
+
 namespace remora::verbs {
 namespace {
+
+using detail::AboveStandard;
 
 // Several calls are macros or inline functions over other symbols: they get a function of ours.
 ibv_device** system_get_device_list(int* count) { return ibv_get_device_list(count); }
@@ -92,12 +96,13 @@ MemlockState system_memlock_state() {
   return state;
 }
 
+// AboveStandard: the calls that make descriptors, or open devices by themselves.
 constexpr Provider kSystem{
-    .get_device_list = &system_get_device_list,
+    .get_device_list = &AboveStandard<&system_get_device_list>::call,
     .free_device_list = &ibv_free_device_list,
     .get_device_guid = &ibv_get_device_guid,
     .get_device_index = &ibv_get_device_index,
-    .open_device = &ibv_open_device,
+    .open_device = &AboveStandard<&ibv_open_device>::call,
     .close_device = &ibv_close_device,
     .query_device = &ibv_query_device,
     .query_port = &system_query_port,
@@ -120,7 +125,7 @@ constexpr Provider kSystem{
     .alloc_mw = &system_alloc_mw,
     .dealloc_mw = &system_dealloc_mw,
     .memlock_state = &system_memlock_state,
-    .create_comp_channel = &ibv_create_comp_channel,
+    .create_comp_channel = &AboveStandard<&ibv_create_comp_channel>::call,
     .destroy_comp_channel = &ibv_destroy_comp_channel,
     .create_cq = &ibv_create_cq,
     .create_cq_ex = &system_create_cq_ex,
@@ -143,27 +148,27 @@ constexpr Provider kSystem{
     .create_ah = &ibv_create_ah,
     .destroy_ah = &ibv_destroy_ah,
     .init_ah_from_wc = &ibv_init_ah_from_wc,
-    .create_event_channel = &rdma_create_event_channel,
+    .create_event_channel = &AboveStandard<&rdma_create_event_channel>::call,
     .destroy_event_channel = &rdma_destroy_event_channel,
-    .create_id = &rdma_create_id,
+    .create_id = &AboveStandard<&rdma_create_id>::call,
     .destroy_id = &rdma_destroy_id,
-    .bind_addr = &rdma_bind_addr,
+    .bind_addr = &AboveStandard<&rdma_bind_addr>::call,
     .listen = &rdma_listen,
-    .resolve_addr = &rdma_resolve_addr,
-    .resolve_route = &rdma_resolve_route,
+    .resolve_addr = &AboveStandard<&rdma_resolve_addr>::call,
+    .resolve_route = &AboveStandard<&rdma_resolve_route>::call,
     .init_qp_attr = &rdma_init_qp_attr,
     .connect = &rdma_connect,
     .establish = &rdma_establish,
     .accept = &rdma_accept,
     .reject = &rdma_reject,
     .disconnect = &rdma_disconnect,
-    .get_cm_event = &rdma_get_cm_event,
+    .get_cm_event = &AboveStandard<&rdma_get_cm_event>::call,
     .ack_cm_event = &rdma_ack_cm_event,
     .migrate_id = &rdma_migrate_id,
     .set_option = &rdma_set_option,
-    .get_cm_devices = &rdma_get_devices,
+    .get_cm_devices = &AboveStandard<&rdma_get_devices>::call,
     .free_cm_devices = &rdma_free_devices,
-    .getaddrinfo = &::getaddrinfo,
+    .getaddrinfo = &AboveStandard<&::getaddrinfo>::call,
     .freeaddrinfo = &::freeaddrinfo,
 };
 

@@ -4,13 +4,17 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/standard_descriptors.h>
+
 namespace remora {
 
-/// Owns a file descriptor.
+/// Owns a file descriptor, which is never 0, 1 or 2.
 class UniqueFd {
  public:
   UniqueFd() = default;
-  explicit UniqueFd(int fd) noexcept : fd_{fd} {}
+  /// Takes what the call that makes descriptors has returned; errno stays where that failed. One of
+  /// 0, 1 and 2 is moved above them.
+  explicit UniqueFd(int fd) noexcept : fd_{detail::above_standard(fd)} {}
   ~UniqueFd() { reset(); }
   UniqueFd(UniqueFd&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {

@@ -1,0 +1,18 @@
+#include "common/standard_streams.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace remora::apps {
+
+void open_closed_standard_streams() noexcept {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // The wrong way round: /dev/null would swallow output, and be an empty input.
+    const int mode = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    // The lowest free number is this one. Without /dev (a chroot) any place will do.
+    if (::open("/dev/null", mode) < 0) (void)!::open("/", O_PATH);
+  }
+}
+
+}  // namespace remora::apps

@@ -1,0 +1,83 @@
+#pragma once
+
+/// Descriptors that libibverbs, librdmacm and the resolver open by themselves, above 2.
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <fcntl.h>
+#include <mutex>
+#include <unistd.h>
+#include <utility>
+
+namespace remora::verbs::detail {
+
+/// While one of these lives, each of 0, 1 and 2 is open: what was closed holds a place that can be
+/// neither read nor written, so that a descriptor made meanwhile, by any thread, is above 2. For
+/// calls into libraries whose descriptors cannot be moved afterwards. Thread-safe.
+class StandardDescriptorsTaken {
+ public:
+  StandardDescriptorsTaken() noexcept {
+    const std::lock_guard lock{mutex()};
+    Places& held = places();
+    if (held.users++ == 0) held.take();
+  }
+  ~StandardDescriptorsTaken() {
+    const int number = errno;  // the caller's call has set it
+    {
+      const std::lock_guard lock{mutex()};
+      Places& held = places();
+      if (--held.users == 0) held.give_back();
+    }
+    errno = number;
+  }
+  StandardDescriptorsTaken(const StandardDescriptorsTaken&) = delete;
+  StandardDescriptorsTaken& operator=(const StandardDescriptorsTaken&) = delete;
+
+ private:
+  struct Places {
+    std::size_t users = 0;
+    std::array<bool, STDERR_FILENO + 1> taken{};
+
+    void take() noexcept {
+      for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+        if (::fcntl(fd, F_GETFD) >= 0) continue;
+        // The lowest free number: this one, unless another thread opens something meanwhile.
+        const int place = ::open("/", O_PATH | O_CLOEXEC);
+        if (place == fd)
+          taken[static_cast<std::size_t>(fd)] = true;
+        else if (place >= 0)
+          ::close(place);
+      }
+    }
+    void give_back() noexcept {
+      for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+        if (!std::exchange(taken[static_cast<std::size_t>(fd)], false)) continue;
+        // The application may have put a file of its own there meanwhile (dup2, freopen).
+        const int flags = ::fcntl(fd, F_GETFL);
+        if (flags >= 0 && (flags & O_PATH) != 0) ::close(fd);
+      }
+    }
+  };
+  static std::mutex& mutex() noexcept {
+    static std::mutex guards_places;
+    return guards_places;
+  }
+  static Places& places() noexcept {
+    static Places held;
+    return held;
+  }
+};
+
+/// `kCall` while 0, 1 and 2 are taken.
+template <auto kCall>
+struct AboveStandard;
+template <typename Answer, typename... Arguments, Answer (*kCall)(Arguments...)>
+struct AboveStandard<kCall> {
+  static Answer call(Arguments... arguments) {
+    const StandardDescriptorsTaken taken;
+    return kCall(arguments...);
+  }
+};
+
+}  // namespace remora::verbs::detail
