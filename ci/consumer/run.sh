@@ -115,6 +115,35 @@ for component in "${components[@]}"; do
   prove "pkg-config $package" by_pkg_config "$component" "$package"
 done
 
+# A program that cannot catch anything: value() of an error says which one, and ends it by abort().
+without_exceptions() {
+  local program=$outside/no_exceptions flags status=0
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags --libs remora remora-verbs) || return 1
+  # shellcheck disable=SC2086  # flags are words
+  g++ -std=c++20 -O1 -fno-exceptions "$program.cc" -o "$program" $flags || return 1
+  (ulimit -c 0 && exec timeout 60 "$program") >"$program.out" 2>"$program.err" || status=$?
+  cat "$program.out" "$program.err"
+  ((status == 134)) || { echo "it ended with $status, not 134 (SIGABRT)"; return 1; }
+  [[ $(<"$program.out") == opened ]] || return 1
+  grep -q '^remora: value() of an error: .*invalid argument' "$program.err"
+}
+prove "a program without exceptions is built, and ends with the error's text" without_exceptions
+
+# says_language HEADER: another -std is one line of ours, and the compiler's that it ends there.
+says_language() {
+  local flags said=$outside/language.log
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags remora remora-verbs) || return 1
+  # shellcheck disable=SC2086  # flags are words
+  ! g++ -std=c++17 -fsyntax-only -x c++ $flags - <<<"#include <$1>" 2>"$said" || return 1
+  [[ $(grep -c 'error: #error "Remora needs C++20: ' "$said") == 1 ]] &&
+    (($(grep -c 'error: ' "$said") <= 2)) && return 0
+  head -n 20 "$said"
+  return 1
+}
+for header in remora/remora.h remora/verbs/verbs.h remora/result.h; do
+  prove "C++17 and <$header>: one line says what Remora needs" says_language "$header"
+done
+
 refuses() {
   local folder=$outside/refuse
   rm -rf "$folder"

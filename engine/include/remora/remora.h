@@ -5,6 +5,11 @@
 /// The one header a user of the engine needs. Start with Engine (a client) or Server.
 /// engine/README.md shows both.
 
+// First: it says which language Remora needs, before other headers are read.
+// clang-format off
+#include <remora/result.h>  // IWYU pragma: export
+// clang-format on
+
 #include <remora/engine/async.h>           // IWYU pragma: export
 #include <remora/engine/buffer.h>          // IWYU pragma: export
 #include <remora/engine/callback_queue.h>  // IWYU pragma: export
@@ -18,4 +23,3 @@
 #include <remora/engine/task.h>    // IWYU pragma: export
 #include <remora/engine/types.h>   // IWYU pragma: export
 #include <remora/engine/uri.h>     // IWYU pragma: export
-#include <remora/result.h>         // IWYU pragma: export

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include <remora/result.h>  // which language Remora needs
+
 namespace remora {
 
 /// Index of a block of a region; byte offset = index × block size of the region.

@@ -2,6 +2,11 @@
 
 /// Everything of remora::verbs.
 
+// First: it says which language Remora needs, before other headers are read.
+// clang-format off
+#include <remora/result.h>
+// clang-format on
+
 #include <remora/verbs/access.h>
 #include <remora/verbs/address.h>
 #include <remora/verbs/address_handle.h>

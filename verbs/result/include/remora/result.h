@@ -9,15 +9,24 @@
 /// known.
 ///
 /// Nothing here throws, except `Result::value()` on an error, which is meant for examples and
-/// scripts: it throws `remora::Exception`.
+/// scripts: it throws `remora::Exception`. Where exceptions are off (-fno-exceptions) it writes the
+/// error's text to stderr and ends the program by std::abort().
 ///
 /// Thread safety: values; distinct objects may be used from distinct threads.
+
+#if __cplusplus < 202002L
+#error "Remora needs C++20: compile with -std=c++20 or later"
+// Does not exist: it ends the compilation, before the rest of the headers adds hundreds of lines.
+#include <end-of-compilation-see-the-error-above>
+#endif
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <ostream>
@@ -617,10 +626,35 @@ class Exception : public std::exception {
   std::string text_;
 };
 
+namespace detail {
+
+// Two functions, of which a source has one: so a program may have sources with and without
+// exceptions, and each keeps its own.
+#if defined(__cpp_exceptions)
+[[noreturn, gnu::cold]] inline void throw_error(const Error& error) { throw Exception{error}; }
+#else
+[[noreturn, gnu::cold]] inline void end_program(const Error& error) noexcept {
+  std::fprintf(stderr, "remora: value() of an error: %s\n", error.message().c_str());
+  std::abort();
+}
+#endif
+
+/// For Result::value().
+[[noreturn, gnu::always_inline]] inline void refuse_value(const Error& error) {
+#if defined(__cpp_exceptions)
+  throw_error(error);
+#else
+  end_program(error);
+#endif
+}
+
+}  // namespace detail
+
 /// A value or an Error. Must be looked at.
 ///
 /// `if (!result) return result.error();` is the idiom; `result.value()` throws `Exception` on an
-/// error; `*result` and `result->` on an error are programmer errors (undefined).
+/// error, or ends the program where exceptions are off (see the top of this file); `*result` and
+/// `result->` on an error are programmer errors (undefined).
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -637,9 +671,10 @@ class [[nodiscard]] Result {
   /// Only when !ok().
   [[nodiscard]] const Error& error() const noexcept { return state_.error(); }
 
-  T& value() & { return check(), *state_; }
-  const T& value() const& { return check(), *state_; }
-  T value() && { return check(), std::move(*state_); }
+  // Inline always: a source with exceptions and one without them do not share these.
+  [[gnu::always_inline]] T& value() & { return check(), *state_; }
+  [[gnu::always_inline]] const T& value() const& { return check(), *state_; }
+  [[gnu::always_inline]] T value() && { return check(), std::move(*state_); }
 
   T& operator*() & noexcept { return *state_; }
   const T& operator*() const& noexcept { return *state_; }
@@ -648,8 +683,8 @@ class [[nodiscard]] Result {
   const T* operator->() const noexcept { return &*state_; }
 
  private:
-  void check() const {
-    if (!ok()) throw Exception{state_.error()};
+  [[gnu::always_inline]] void check() const {
+    if (!ok()) detail::refuse_value(state_.error());
   }
   tl::expected<T, Error> state_;
 };
@@ -667,8 +702,8 @@ class [[nodiscard]] Result<void> {
   [[nodiscard]] bool ok() const noexcept { return state_.has_value(); }
   explicit operator bool() const noexcept { return ok(); }
   [[nodiscard]] const Error& error() const noexcept { return state_.error(); }
-  void value() const {
-    if (!ok()) throw Exception{state_.error()};
+  [[gnu::always_inline]] void value() const {
+    if (!ok()) detail::refuse_value(state_.error());
   }
 
  private:
