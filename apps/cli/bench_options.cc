@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include <remora/config/units.h>
@@ -26,6 +27,18 @@ CLI::Option* add_parsed(CLI::App* command, const std::string& name, Value& value
         value = std::move(*parsed);
       },
       help);
+}
+
+/// A number of seconds. CLI::Range lets "nan" through, which is neither below nor above anything.
+CLI::Validator seconds_between(double least, double most) {
+  const CLI::Range range{least, most};
+  const auto check = [range](std::string& text) {
+    double seconds = 0;
+    if (CLI::detail::lexical_cast(text, seconds) && std::isnan(seconds))
+      return "Value " + text + " is not a number of seconds";
+    return range(text);
+  };
+  return CLI::Validator{check, range.get_description()};
 }
 
 tl::expected<std::uint64_t, std::string> parse_seed(const std::string& text) {
@@ -85,10 +98,10 @@ void add_run_options(CLI::App* command, BenchOptions& options) {
       ->check(CLI::Range(std::size_t{1}, kQueueDepthMax))
       ->type_name("N");
   command->add_option("--seconds", options.seconds, "How long to measure each size and depth (5)")
-      ->check(CLI::Range(0.01, 86400.0))
+      ->check(seconds_between(0.01, 86400.0))
       ->type_name("S");
   command->add_option("--warmup", options.warmup, "How long to work before that (0.5)")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(seconds_between(0.0, 3600.0))
       ->type_name("S");
   add_parsed(command, "--spin", options.spin, parse_spin,
              "How long a waiting thread polls before it sleeps: 0 blocks, 1s polls (50us)")
@@ -98,7 +111,7 @@ void add_run_options(CLI::App* command, BenchOptions& options) {
                    "Serve the engine's series for Prometheus while it runs")
       ->type_name("ADDRESS:PORT");
   command->add_option("--linger", options.linger, "Go on serving them so long after the run (0)")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(seconds_between(0.0, 86400.0))
       ->type_name("S");
 }
 

@@ -80,6 +80,12 @@ void add_version_command(Commands& commands) {
   });
 }
 
+/// No command, and nothing else that is wrong: the user wants to see what there is.
+bool asks_for_nothing(const CLI::App& app, const CLI::ParseError& error) {
+  return dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
+         app.get_subcommands().empty() && app.remaining().empty();
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app{"Remote memory from a shell. 'remora COMMAND --help' explains a command.", "remora"};
   app.footer(kFooter);
@@ -109,8 +115,9 @@ int parse_and_run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return finish(app.exit(error));
-    return finish(Failure{ExitCode::kUsage, explain_usage(app, error, "remora")},
-                  wants_json(argc, argv));
+    const bool json = wants_json(argc, argv);
+    if (!json && asks_for_nothing(app, error)) std::cout << app.help();
+    return finish(Failure{ExitCode::kUsage, explain_usage(app, error, "remora")}, json);
   }
   return run_action(commands.globals());
 }

@@ -108,6 +108,14 @@ wrong "excludes" --sequential --random
 wrong "1 to 256" --threads 0
 many=1$(printf ',%d' {2..32})
 wrong "make 1024 runs; at most 256" --size "$many" --depth "$many"
+# Numbers that are none, or out of their range, of every option that takes one.
+for option in --seconds --warmup --linger --threads --lanes --batch --depth --size --offset --length \
+  --spin --seed --timeout; do
+  for value in nan -nan inf -inf infinity -1 1e999 ''; do
+    run 2 "$option '$value' is refused" timeout 5 "$remora" bench "$(uri cache)" --metrics "$client_metrics" \
+      "$option=$value"
+  done
+done
 run 3 "blocks larger than the region" "$remora" bench "$(uri cache)" --size 4KiB,32MiB --seconds 0.1
 says "before anything is measured" 'blocks of 33554432 bytes .* do not fit'
 stop_server

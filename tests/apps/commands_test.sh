@@ -17,6 +17,14 @@ command_line() {
   run 0 "help of a command" "$remora" put --help
   run 0 "server's version" "$bin/remora-server" --version
   run 2 "no command" "$remora"
+  is "it shows the commands there are" has out '^  bench '
+  says "and says what is missing" '^remora: .*remora --help'
+  run 2 "no command, but an option" "$remora" --timeout 1s
+  is "it shows them, too" has out '^  bench '
+  run 2 "no command, for a script" "$remora" --json
+  json "it gets one document" '.error | type == "object"'
+  run 2 "a word that names no command" "$remora" frobnicate
+  is "it is not answered with all of the help" same "$(cat "$work/out")" ""
   run 2 "unknown command" "$remora" frobnicate
   run 2 "unknown option" "$remora" ls "$(uri)" --frobnicate
   says "unknown option is named" '^remora: .*frobnicate'
