@@ -17,8 +17,8 @@
 
 #include "client_counts.h"
 #include "raw_session.h"
-#include "stall_watch.h"
 #include "support/eventually.h"
+#include "support/stall_watch.h"
 
 namespace remora::fault {
 
@@ -171,7 +171,7 @@ class Flights {
 
   const FlightOptions& options_;
   int stopper_;
-  StallWatch watch_;
+  test::StallWatch watch_;
   FlightMemory memory_;
   FlightReport report_;
   std::vector<std::string> flight_violations_;             ///< of this round

@@ -282,6 +282,7 @@ std::string LoadReport::json() const {
                         {"longest_verdict_ms", longest_verdict_ms},
                         {"longest_overrun_ms", longest_overrun_ms},
                         {"longest_silence_ms", longest_silence_ms},
+                        {"longest_stall_ms", longest_stall_ms},
                         {"looked_around", looked_around},
                         {"look_error", look_error},
                         {"atomics", atomics},
@@ -313,6 +314,7 @@ LoadReport LoadReport::from_json(const std::string& line) {
   made.longest_verdict_ms = from.at("longest_verdict_ms");
   made.longest_overrun_ms = from.at("longest_overrun_ms");
   made.longest_silence_ms = from.at("longest_silence_ms");
+  made.longest_stall_ms = from.at("longest_stall_ms");
   made.looked_around = from.at("looked_around");
   made.look_error = from.at("look_error");
   made.atomics = from.at("atomics");

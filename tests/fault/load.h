@@ -17,9 +17,11 @@
 #include <string>
 #include <vector>
 
-namespace remora::fault {
-
+namespace remora::test {
 class StallWatch;
+}
+
+namespace remora::fault {
 
 /// Time that an operation may take beyond its deadline.
 inline constexpr std::chrono::seconds kGrace{2};
@@ -54,7 +56,7 @@ struct LoadOptions {
   std::chrono::milliseconds paused{0};
   /// What this process was not run, by accident: an operation is late only by what is left without
   /// it (I3). Must outlive the load; null: none of it is excused.
-  const StallWatch* stalls = nullptr;
+  const test::StallWatch* stalls = nullptr;
   std::string client{"fault-load"};
   /// Called when the last operation has ended, before every block is read once more: what has been
   /// broken may be mended then.
@@ -87,6 +89,7 @@ struct LoadReport {
   std::uint64_t clock_jumps = 0;                ///< of the wall clock, by a minute or more
   std::int64_t heap_growth_bytes = 0;           ///< of live allocations; of a process of its own
   std::uint64_t longest_silence_ms = 0;         ///< in which no operation was ok
+  std::uint64_t longest_stall_ms = 0;           ///< that the load's process was not run
   bool looked_around = false;  ///< every block and word was read once more at the end
   std::string look_error{};    ///< what kept it from that
   std::uint64_t violations_total = 0;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "stall_watch.h"
 #include "support/eventually.h"
+#include "support/stall_watch.h"
 
 namespace remora::fault {
 namespace {

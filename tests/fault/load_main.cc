@@ -17,8 +17,8 @@
 #include <remora/remora.h>
 
 #include "load.h"
-#include "stall_watch.h"
 #include "support/resources.h"
+#include "support/stall_watch.h"
 
 namespace {
 
@@ -158,7 +158,7 @@ int run(int argc, char** argv) {
   };
   std::signal(SIGTERM, [](int) { g_ended = 1; });
   std::signal(SIGINT, [](int) { g_ended = 1; });
-  remora::fault::StallWatch watch;
+  remora::test::StallWatch watch;
   options.stalls = &watch;
   if (!warm_up(options, options.duration + options.control_deadline)) return 3;
   const auto baseline = remora::test::Resources::settled();

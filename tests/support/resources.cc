@@ -24,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include "support/eventually.h"
+
 namespace remora::test {
 
 void start_tbb_workers() {
@@ -251,12 +253,10 @@ std::string Resources::difference(const Resources& later) const {
 }
 
 testing::AssertionResult back_at(const Resources& baseline, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (;;) {
+  for (Patience patience{timeout};;) {
     const std::string difference = baseline.difference(Resources::now());
     if (difference.empty()) return testing::AssertionSuccess();
-    if (std::chrono::steady_clock::now() >= deadline)
-      return testing::AssertionFailure() << "not given back:\n" << difference;
+    if (patience.over()) return testing::AssertionFailure() << "not given back:\n" << difference;
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
   }
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-/// When this process was not run: its host stood still, or had no processor for it, or somebody has
-/// stopped it. What an operation is late by such time is not the engine's doing.
+/// When this process was not run: its host stood still, or had no processor for it, or was
+/// stopped. What an operation is late by such time is not the engine's doing.
 
 #include <chrono>
 #include <condition_variable>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace remora::fault {
+namespace remora::test {
 
 /// A thread that does nothing but sleep for kPeriod at a time, on the steady clock: what it comes
 /// late by, nothing of this process was run, or hardly. It takes no lock of the engine's, so that a
@@ -49,4 +49,4 @@ class StallWatch {
   std::thread thread_;
 };
 
-}  // namespace remora::fault
+}  // namespace remora::test

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace remora::fault {
+namespace remora::test {
 
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
@@ -55,4 +55,4 @@ void StallWatch::overlook(Clock::time_point from) {
                 stalls_.end());
 }
 
-}  // namespace remora::fault
+}  // namespace remora::test
