@@ -180,13 +180,16 @@ TEST_F(FaultLaneTest, AConnectionGoesWhenWhatLandsHasLandedAndTheLaneIsToldByThe
 
 TEST_F(FaultLaneTest, ADelayedCompletionComesWhenItIsDueAndWakesWhoSleeps) {
   open();
-  faults_->delay_next(1, milliseconds{40});
+  faults_->delay_next(1, milliseconds{500});
   post(2);
   const auto began = Clock::now();
   real_->complete(1);
-  EXPECT_TRUE(poll().empty()) << "the second waits behind the first";
-  EXPECT_TRUE(readable(lane_->event_fd(), milliseconds{5000}));
-  EXPECT_GE(Clock::now() - began, milliseconds{40});
+  const bool waits = poll().empty();
+  if (!waits && Clock::now() - began >= milliseconds{500})
+    GTEST_SKIP() << "the host stood still for the delay";
+  EXPECT_TRUE(waits) << "the second waits behind the first";
+  EXPECT_TRUE(readable(lane_->event_fd(), milliseconds{30'000}));
+  EXPECT_GE(Clock::now() - began, milliseconds{500});
   lane_->drain_events();
   EXPECT_EQ(statuses(), std::vector{kOk});
   EXPECT_FALSE(readable(lane_->event_fd(), milliseconds{0}));
@@ -326,7 +329,7 @@ TEST(FaultEndpointTest, SharedMemoryIsRefusedWithAnErrorThatSaysWhy) {
     asked = true;
     return Result<std::unique_ptr<ClientEndpoint>>{Error{Code::kInternal, "real"}};
   });
-  const auto made = connect(deadline_after(milliseconds{100}));
+  const auto made = connect(deadline_after(std::chrono::seconds{10}));
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code(), Code::kUnsupported);
   EXPECT_NE(made.error().message().find("name tcp or rdma"), std::string::npos);
@@ -338,7 +341,9 @@ TEST(FaultEndpointTest, ConnectsAreRefusedByNumberByTimeAndByChance) {
   const Connect connect = with_faults(faults.hook(), TransportKind::kTcp, [](Deadline) {
     return Result<std::unique_ptr<ClientEndpoint>>{Error{Code::kUnreachable, "real"}};
   });
-  const auto code = [&] { return connect(deadline_after(milliseconds{100})).error().code(); };
+  const auto code = [&] {
+    return connect(deadline_after(std::chrono::seconds{10})).error().code();
+  };
   EXPECT_EQ(code(), Code::kUnreachable);
   faults.refuse_connects(2);
   EXPECT_EQ(code(), Code::kConnectionRefused);
@@ -363,14 +368,14 @@ class FaultAnswersTest : public ::testing::Test {
                       [](Deadline) {
                         return Result<std::unique_ptr<ClientEndpoint>>{
                             std::make_unique<FakeServerEndpoint>(FakeServerEndpoint::Offer{})};
-                      })(deadline_after(milliseconds{100}))
+                      })(deadline_after(std::chrono::seconds{10}))
               .value();
     control::Envelope envelope;
     envelope.set_magic(control::kMagic);
     envelope.set_id(1);
     envelope.mutable_request()->mutable_list();
     ASSERT_TRUE(endpoint_->send({.bytes = control::encode(envelope).value(), .descriptors = {}},
-                                deadline_after(milliseconds{100})));
+                                deadline_after(std::chrono::seconds{10})));
   }
   bool answered() { return endpoint_->receive().value().has_value(); }
 

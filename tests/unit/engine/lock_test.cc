@@ -91,7 +91,7 @@ TEST(LockCore, WordThatAnotherMadeTheSameIsNotOurs) {
   EXPECT_EQ(acquire(store, milliseconds{0}).error().code(), Code::kWouldBlock);
   EXPECT_EQ(store.swaps, 1);
   store.word = kFirstToken + 5;
-  const Deadline soon = Clock::now() + milliseconds{50};
+  const Deadline soon = Clock::now() + std::chrono::seconds{30};
   EXPECT_EQ(change_lock(store, kFirstToken + 5, kFirstToken + 6, soon).error().reason(),
             Reason::kFenced);
   // After an attempt whose outcome is not known it is.
@@ -102,7 +102,7 @@ TEST(LockCore, SwapThatWasLostIsDoneAgain) {
   FakeStore store;
   store.fates = {FakeStore::Fate::kLostBefore, FakeStore::Fate::kLostBefore};
   // Only with time left is an outcome looked up again and again.
-  EXPECT_EQ(acquire(store, milliseconds{1000}).value(), store.word);
+  EXPECT_EQ(acquire(store, std::chrono::seconds{30}).value(), store.word);
   EXPECT_EQ(store.word >> Held::kOwnerBits, 1U);
   EXPECT_EQ(store.swaps, 3);
 }
@@ -110,7 +110,7 @@ TEST(LockCore, SwapThatWasLostIsDoneAgain) {
 TEST(LockCore, GrantThatWasFencedIsReplaced) {
   FakeStore store;
   store.fates = {FakeStore::Fate::kFenced};
-  EXPECT_TRUE(acquire(store, milliseconds{1000}).ok());
+  EXPECT_TRUE(acquire(store, std::chrono::seconds{30}).ok());
   EXPECT_EQ(store.reopened, std::vector<bool>{false});
 }
 
@@ -118,7 +118,7 @@ TEST(LockCore, HeldLockIsNotTakenBeforeItsTtl) {
   FakeStore store;
   store.word = kFirstToken + 5;
   EXPECT_EQ(acquire(store, milliseconds{0}).error().code(), Code::kWouldBlock);
-  EXPECT_EQ(acquire_lock(store, std::chrono::seconds{10}, milliseconds{10}).error().code(),
+  EXPECT_EQ(acquire_lock(store, std::chrono::hours{1}, milliseconds{10}).error().code(),
             Code::kTimedOut);
   EXPECT_EQ(store.word, kFirstToken + 5);
   EXPECT_TRUE(store.reopened.empty());
@@ -129,7 +129,7 @@ TEST(LockCore, HolderThatIsNotHeardOfLosesItByAFence) {
   store.word = kFirstToken + 5;
   std::uint64_t at_fence = 0;
   store.at_fence = [&] { at_fence = store.word; };
-  const std::uint64_t word = acquire(store, milliseconds{1000}).value();
+  const std::uint64_t word = acquire(store, std::chrono::seconds{30}).value();
   EXPECT_EQ(word >> Held::kOwnerBits, 2U);
   EXPECT_EQ(at_fence, word) << "the word is ours before the fence";
   EXPECT_EQ(store.reopened, std::vector<bool>{true});
@@ -139,7 +139,7 @@ TEST(LockCore, FenceThatFailsLeavesTheLockToBeFencedByTheNext) {
   FakeStore store;
   store.word = kFirstToken + 5;
   store.fence_outcome = Error{Code::kBusy, "fence"};
-  EXPECT_EQ(acquire(store, milliseconds{1000}).error().code(), Code::kBusy);
+  EXPECT_EQ(acquire(store, std::chrono::seconds{30}).error().code(), Code::kBusy);
   EXPECT_NE(store.word & kOwnerOnly, 0U) << "a free lock would be taken without a fence";
 }
 
@@ -150,7 +150,7 @@ TEST(LockCore, WhoIsOvertakenDuringItsFenceDoesNotHaveIt) {
     store.word = 9 * kFirstToken + 1;  // another took it from us meanwhile
     store.at_fence = [] {};
   };
-  const std::uint64_t word = acquire(store, milliseconds{1000}).value();
+  const std::uint64_t word = acquire(store, std::chrono::seconds{30}).value();
   EXPECT_EQ(word >> Held::kOwnerBits, 10U);
   EXPECT_EQ(store.reopened, (std::vector<bool>{true, true}));
 }
@@ -164,7 +164,7 @@ TEST(LockCore, TokensDoNotWrap) {
 TEST(LockCore, WhatIsAnothersIsNotChanged) {
   FakeStore store;
   store.word = kFirstToken + 5;
-  const Deadline soon = Clock::now() + milliseconds{50};
+  const Deadline soon = Clock::now() + std::chrono::seconds{30};
   const Status changed = change_lock(store, kFirstToken + 6, kFirstToken, soon);
   ASSERT_FALSE(changed.ok());
   EXPECT_EQ(changed.error().reason(), Reason::kFenced);

@@ -136,7 +136,7 @@ TEST_F(OverLanesTest, WriteThatTimesOutInPartIsIndeterminate) {
   open(2);
   lanes_[1]->ends_as = CompletionStatus::kFlushed;
   const Status written =
-      region_->write(ByteOffset{0}, std::span{local_}.first(2_MiB), std::chrono::milliseconds{20});
+      region_->write(ByteOffset{0}, std::span{local_}.first(2_MiB), std::chrono::seconds{1});
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().code(), Code::kIndeterminate);
   EXPECT_EQ(counted("indeterminate"), 1);
@@ -146,7 +146,7 @@ TEST_F(OverLanesTest, ReadThatTimesOutInPartHasTimedOut) {
   open(2);
   lanes_[0]->ends_as = CompletionStatus::kFlushed;
   const Status read =
-      region_->read(ByteOffset{0}, std::span{local_}.first(2_MiB), std::chrono::milliseconds{20});
+      region_->read(ByteOffset{0}, std::span{local_}.first(2_MiB), std::chrono::seconds{1});
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code(), Code::kTimedOut);
   EXPECT_EQ(counted("timed_out"), 1);

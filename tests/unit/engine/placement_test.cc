@@ -15,6 +15,7 @@
 #include <remora/engine/engine.h>
 
 #include "client/parallel_copy.h"
+#include "support/eventually.h"
 
 namespace remora::detail {
 namespace {
@@ -177,7 +178,7 @@ TEST(Placement, CopyingThreadsAreBoundAndTheCallerIsNot) {
   ParallelCopy copy{2, Placement::create(std::to_string(all.front()), "").value()};
   const auto caller = std::this_thread::get_id();
   std::atomic<int> helped{0};
-  for (int round = 0; round < 200 && helped == 0; ++round)
+  for (test::Patience patience; helped == 0 && !patience.over();)
     copy.for_each(64, [&](std::size_t) {
       if (std::this_thread::get_id() == caller) {
         std::this_thread::sleep_for(std::chrono::microseconds{100});

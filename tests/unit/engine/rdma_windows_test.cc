@@ -279,8 +279,8 @@ TEST_F(WindowLaneTest, DeviceThatGivesNoWindowsInTimeLeavesTheLaneAsItWas) {
 TEST_F(WindowLaneTest, DeviceThatDoesNotAnswerIsWaitedForUntilTheDeadline) {
   WindowNic::silent = true;
   const auto began = Clock::now();
-  EXPECT_CODE(bind(1, began + std::chrono::milliseconds{20}), kTimedOut);
-  EXPECT_GE(Clock::now() - began, std::chrono::milliseconds{20});
+  EXPECT_CODE(bind(1, began + std::chrono::seconds{1}), kTimedOut);
+  EXPECT_GE(Clock::now() - began, std::chrono::seconds{1});
   EXPECT_EQ(broken(), 1) << "what it binds later is nobody's";
 }
 

@@ -22,6 +22,7 @@
 #include "client/engine_core.h"
 #include "control/messages.h"
 #include "fake_lane.h"
+#include "support/eventually.h"
 #include "support/unique_fd.h"
 #include "transport/fault_core.h"
 #include "transport/key_table.h"
@@ -61,9 +62,7 @@ class ResumedLane final : public transport::FakeLane {
       const std::lock_guard lock{mutex_};
       return posted.size() >= count;
     };
-    for (int i = 0; i < 5000 && !posted_so_many(); ++i)
-      std::this_thread::sleep_for(milliseconds{1});
-    return posted_so_many();
+    return test::eventually(posted_so_many);
   }
 
  private:
@@ -300,7 +299,7 @@ class SessionResumeTest : public ::testing::Test {
     engine_->handler_gate().close();
     session_.reset();
   }
-  static Deadline deadline() { return deadline_after(std::chrono::seconds{10}); }
+  static Deadline deadline() { return deadline_after(std::chrono::seconds{30}); }
   Result<std::unique_ptr<transport::ClientEndpoint>> connect() {
     const std::lock_guard lock{script_->mutex};
     endpoints_.push_back(std::make_shared<ScriptedEndpoint>(script_, ++script_->connections));
@@ -345,8 +344,7 @@ class SessionResumeTest : public ::testing::Test {
   }
   template <typename Condition>
   static bool soon(Condition condition) {
-    for (int i = 0; i < 5000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds{1});
-    return condition();
+    return test::eventually(condition);
   }
   bool told_soon(const std::string& what) {
     return soon([&] { return told() == what; });

@@ -11,7 +11,7 @@ using Kind = verbs::ConnectionEvent::Kind;
 class ConnectorTest : public FakeTest {
  protected:
   static verbs::Address peer() { return verbs::Address::parse("10.0.0.9", 7471).value(); }
-  static verbs::Deadline soon() { return verbs::deadline_in(milliseconds{500}); }
+  static verbs::Deadline soon() { return verbs::deadline_in(milliseconds{10'000}); }
   [[nodiscard]] Result<verbs::Connector> resolve(
       const verbs::ConnectorOptions& options = {}) const {
     return verbs::Connector::resolve(peer(), soon(), options, fake_.provider());

@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-verbs::Deadline soon() { return verbs::deadline_in(milliseconds{30}); }
+verbs::Deadline soon() { return verbs::deadline_in(milliseconds{10'000}); }
 
 Status use_device(FakeVerbs& fake) {
   const auto list = verbs::devices(fake.provider());

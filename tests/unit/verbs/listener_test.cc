@@ -10,7 +10,7 @@ class ListenerTest : public FakeTest {
   static verbs::Address here(std::uint16_t port = 0) {
     return verbs::Address::parse("10.0.0.1", port).value();
   }
-  static verbs::Deadline soon() { return verbs::deadline_in(milliseconds{500}); }
+  static verbs::Deadline soon() { return verbs::deadline_in(milliseconds{10'000}); }
   [[nodiscard]] Result<verbs::ConnectionListener> bind() const {
     return verbs::ConnectionListener::bind(here(), 8, fake_.provider());
   }

@@ -48,13 +48,13 @@ class MrCacheLimits : public MrCacheTest {
 TEST_F(MrCacheLimits, DeadlineThatPassesBetweenPiecesLeavesNothing) {
   create_explicit({.piece_bytes = kPage});
   std::atomic<int> calls{0};
+  const verbs::Deadline deadline = verbs::deadline_in(std::chrono::seconds{1});
   nic_->before_registering = [&] {
     ++calls;
-    std::this_thread::sleep_for(std::chrono::milliseconds{30});
+    std::this_thread::sleep_until(deadline + std::chrono::milliseconds{1});
   };
   const Mapping memory{64};
-  const auto late = cache_->acquire(memory.bytes(), Access::kLocalWrite,
-                                    verbs::deadline_in(std::chrono::milliseconds{50}));
+  const auto late = cache_->acquire(memory.bytes(), Access::kLocalWrite, deadline);
   EXPECT_CODE(late, kTimedOut);
   EXPECT_GE(calls, 1);
   EXPECT_LT(calls, 64);
@@ -73,8 +73,7 @@ TEST_F(MrCacheLimits, PiecesAreRegisteredByMoreThanOneThread) {
     while (seen < now && !most.compare_exchange_weak(seen, now)) {
     }
     // The first waits for a second one, but not for ever.
-    for (int i = 0; i < 2000 && most.load() < 2; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    EXPECT_TRUE(eventually([&] { return most.load() >= 2; }));
     --inside;
   };
   const Mapping memory{8};

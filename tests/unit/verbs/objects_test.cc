@@ -414,7 +414,7 @@ TEST_F(AsyncEvents, AreTyped) {
   raw.event_type = IBV_EVENT_QP_FATAL;
   raw.element.qp = pair.raw();
   fake_.happen(rig_->device, raw);
-  const auto port = events.wait_event(verbs::deadline_in(milliseconds{100}));
+  const auto port = events.wait_event(verbs::deadline_in(milliseconds{10'000}));
   ASSERT_OK(port);
   EXPECT_EQ(port->kind, verbs::AsyncEvent::Kind::kPortError);
   EXPECT_EQ(port->port, 1);

@@ -6,7 +6,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-verbs::Deadline raw_soon() { return verbs::deadline_in(milliseconds{200}); }
+verbs::Deadline raw_soon() { return verbs::deadline_in(milliseconds{10'000}); }
 
 class RawHandle : public FakeTest {};
 

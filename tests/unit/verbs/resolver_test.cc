@@ -10,7 +10,7 @@ using std::chrono::milliseconds;
 
 class ResolverTest : public FakeTest {
  protected:
-  [[nodiscard]] Result<verbs::Resolver> start(milliseconds patience = milliseconds{500},
+  [[nodiscard]] Result<verbs::Resolver> start(milliseconds patience = milliseconds{10'000},
                                               const verbs::ConnectorOptions& options = {}) const {
     return verbs::Resolver::start(verbs::Address::parse("10.0.0.9", 7471).value(),
                                   verbs::deadline_in(patience), options, fake_.provider());
@@ -128,7 +128,7 @@ TEST_F(ResolverTest, StartFailuresAreTold) {
   EXPECT_CODE(start(), kUnreachable);
   fake_.fail("create_id", 1, ENOMEM);
   EXPECT_CODE(start(), kOutOfMemory);
-  EXPECT_CODE(start(milliseconds{500}, {.source = {}, .ack_timeout = 32}), kInvalidArgument);
+  EXPECT_CODE(start(milliseconds{10'000}, {.source = {}, .ack_timeout = 32}), kInvalidArgument);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class SharedChannel : public FakeTest {
 TEST_F(SharedChannel, WaitTellsWhichQueueFired) {
   fake_.raise(queues_[1].raw());
   fake_.raise(queues_[0].raw());
-  const auto deadline = verbs::deadline_in(milliseconds{500});
+  const auto deadline = verbs::deadline_in(milliseconds{10'000});
   const auto first = channel_.wait_event(deadline);
   ASSERT_OK(first);
   EXPECT_EQ(first->queue, queues_[1].raw());
