@@ -28,9 +28,7 @@ class ClientLossTest : public ConformanceTest {
     return child;
   }
   [[nodiscard]] bool soon_sessions(std::uint64_t wanted) {
-    for (int i = 0; i < 1000 && server().status().sessions != wanted; ++i)
-      std::this_thread::sleep_for(10ms);
-    return server().status().sessions == wanted;
+    return eventually([&] { return server().status().sessions == wanted; });
   }
 };
 
@@ -41,8 +39,7 @@ TEST_P(ClientLossTest, KilledClientLosesItsGrants) {
   std::this_thread::sleep_for(50ms);  // in the middle of an operation
   child.kill();
   EXPECT_TRUE(soon_sessions(1));
-  for (int i = 0; i < 2000 && session().stat(made.name).value().open_count != 0; ++i)
-    std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return session().stat(made.name).value().open_count == 0; }));
   EXPECT_EQ(session().stat(made.name).value().open_count, 0U);
 }
 
@@ -65,9 +62,9 @@ TEST_P(ClientLossTest, PausedClientDoesNotHoldUpTheServersEnd) {
   const RegionInfo made = create();
   Child child = holder(made.name, 0);
   child.pause();
-  const auto began = Clock::now();
+  const Timed timed;
   server().stop();
-  EXPECT_LE(Clock::now() - began, 15s);
+  EXPECT_TRUE(timed.took_at_most(15s));
   child.send_signal(SIGCONT);
   const auto line = child.read_line();
   ASSERT_TRUE(line.has_value()) << "the client never noticed";
@@ -106,7 +103,7 @@ class Stranger {
   }
   /// The server has hung up; waits for it.
   [[nodiscard]] bool hung_up() const {
-    const timeval limit{10, 0};
+    const timeval limit{30, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     std::array<std::byte, 4096> buffer{};
     ssize_t got = 0;
@@ -155,11 +152,11 @@ TEST_P(StrangerTest, NonsenseIsHungUpOn) {
 }
 
 TEST_P(StrangerTest, SilenceIsHungUpOnAfterTheHandshakeTimeout) {
-  const auto began = Clock::now();
+  const Timed timed;
   const Stranger stranger{socket_path()};
   ASSERT_TRUE(stranger.connected());
   EXPECT_TRUE(stranger.hung_up());
-  EXPECT_LE(Clock::now() - began, 1s + kGrace);
+  EXPECT_TRUE(timed.took_at_most(1s + kGrace));
   EXPECT_TRUE(ok(session().regions()));
 }
 

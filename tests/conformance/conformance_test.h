@@ -20,6 +20,7 @@
 #include "support/resources.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"
+#include "support/timed.h"
 #include "support/transport.h"
 
 namespace remora::test {
@@ -27,7 +28,7 @@ namespace remora::test {
 using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
 
 /// Time that an operation may take beyond its deadline: 2 s, which tests/fault hold it to, and what
-/// a busy machine may add.
+/// a busy machine may add. What the host stands still is deducted besides: support/timed.h.
 inline constexpr std::chrono::seconds kGrace{6};
 
 struct RegionOptions {

@@ -89,7 +89,7 @@ TEST_P(EmbeddingTest, ServerCreatesAndRemovesRegionsOfItsOwn) {
     EXPECT_TRUE(fails_with(server().remove_region(name), Code::kBusy));
   }
   // The end of the grant is told by a message: the server may hear of it a little later.
-  for (int i = 0; i < 500 && server().status().grants != 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return server().status().grants == 0; }));
   EXPECT_TRUE(ok(server().remove_region(name)));
   EXPECT_TRUE(fails_with(server().remove_region(name), Code::kUnknownRegion));
 }

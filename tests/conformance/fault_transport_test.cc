@@ -58,8 +58,7 @@ class FaultTransportTest : public ConformanceTest {
   }
   template <typename Condition>
   static bool soon(Condition condition) {
-    for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
-    return condition();
+    return eventually(condition);
   }
 
   const FaultTransport faults_ = FaultTransport::create({.seed = kSeed}).value();
@@ -152,9 +151,15 @@ TEST_P(FaultTransportTest, WhoIsNotLetInYetTriesAgainForAsLongAsItIsTold) {
   EXPECT_EQ(refused(), 4U);
   // Not for ever, and not all the time: the shortest pauses together are longer before the tenth.
   faults_.refuse_connects_for(std::chrono::hours{1});
-  EXPECT_TRUE(fails_with(open_within(700ms, made.name), Code::kConnectionRefused));
-  EXPECT_GE(refused(), 4U + 2);
-  EXPECT_LE(refused(), 4U + 9);
+  // A host that stands still spoils an attempt.
+  std::uint64_t tried = 0;
+  for (int attempt = 0; attempt < 10 && tried < 2; ++attempt) {
+    const std::uint64_t before = refused();
+    EXPECT_TRUE(fails_with(open_within(700ms, made.name), Code::kConnectionRefused));
+    tried = refused() - before;
+    EXPECT_LE(tried, 9U);
+  }
+  EXPECT_GE(tried, 2U);
   faults_.refuse_connects_for(0s);
   // What will not pass is not tried again.
   EXPECT_TRUE(fails_with(open_within(std::chrono::hours{1}, "unknown"), Code::kUnknownRegion));
@@ -176,13 +181,13 @@ TEST_P(FaultTransportTest, AFenceIsAskedForOnceHoweverLongOneMayConnect) {
   EngineOptions options = patient_options();
   options.faults = faults_.hook();
   options.connect_for = std::chrono::hours{1};
-  options.control_deadline = 1s;
+  options.control_deadline = 4s;
   const Engine engine = Engine::open(options).value();
   const Region held = engine.open_region(uri(made.name), Rights::kAll).value();
   faults_.hold_answers();
-  const auto began = std::chrono::steady_clock::now();
+  const Timed timed;
   EXPECT_TRUE(fails_with(engine.fence_region(uri(made.name), Rights::kAll), Code::kTimedOut));
-  EXPECT_LT(std::chrono::steady_clock::now() - began, options.control_deadline + kGrace);
+  EXPECT_TRUE(timed.took_at_most(options.control_deadline + kGrace));
   faults_.release_answers();
 }
 
@@ -191,10 +196,10 @@ TEST_P(FaultTransportTest, WhatIsHeldRunsIntoItsDeadline) {
   const Region region = make_region();
   faults_.hold_completions();
   std::array<std::byte, 256> into{};
-  const auto began = std::chrono::steady_clock::now();
-  EXPECT_TRUE(fails_with(put(region, ByteOffset{0}, 9, 300ms), Code::kIndeterminate));
-  EXPECT_TRUE(fails_with(region.read(ByteOffset{0}, into, 300ms), Code::kTimedOut));
-  EXPECT_LT(std::chrono::steady_clock::now() - began, 600ms + 2 * kGrace);
+  const Timed timed;
+  EXPECT_TRUE(fails_with(put(region, ByteOffset{0}, 9, 1s), Code::kIndeterminate));
+  EXPECT_TRUE(fails_with(region.read(ByteOffset{0}, into, 1s), Code::kTimedOut));
+  EXPECT_TRUE(timed.took_at_most(2s + 2 * kGrace));
   EXPECT_GE(faults_.counts().completions_held, 1U);
   faults_.release_completions();
   EXPECT_EQ(word_at(region, 0), 9U) << "it had landed";

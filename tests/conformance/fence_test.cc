@@ -37,9 +37,9 @@ TEST_P(FenceTest, OlderGrantsOfAllSessionsAreRefused) {
   const Region theirs = open_by(other_engine, uri(mine.info().name));
   const std::vector<std::byte> bytes = noise(4096, 1);
   std::vector<std::byte> into(4096);
-  const auto began = Clock::now();
+  const Timed timed;
   const Region fenced = theirs.fence().value();
-  EXPECT_LT(Clock::now() - began, 8s) << "clients that answer are not waited for";
+  EXPECT_TRUE(timed.took_at_most(8s)) << "clients that answer are not waited for";
   EXPECT_GT(fenced.info().epoch, mine.info().epoch);
   EXPECT_EQ(fenced.info().incarnation, mine.info().incarnation);
   EXPECT_EQ(fenced.rights(), Rights::kAll);
@@ -202,18 +202,17 @@ TEST_P(PausedHolderTest, LateWriteIsRefusedAndTheNewHoldersBytesStay) {
     const Region neighbour = make_region();
     Child child = late_writer(made.name);
     child.pause();
-    const auto began = Clock::now();
+    const Timed timed;
     const auto fenced = engine().fence_region(uri(made.name), Rights::kAll);
-    const auto took = Clock::now() - began;
-    EXPECT_GE(took, 250ms);
-    EXPECT_LE(took, 300ms + 2 * kGrace);
+    EXPECT_GE(Clock::now() - timed.began(), 250ms);
+    EXPECT_TRUE(timed.took_at_most(300ms + 2 * kGrace));
     if (over_shm()) {
       // Nobody can take mapped memory back, and the error says so.
       EXPECT_TRUE(fails_with(fenced, Code::kBusy));
       child.send_signal(SIGCONT);
       // Until it has heard it stops nothing.
-      const auto until = Clock::now() + 20s;
-      while (!engine().fence_region(uri(made.name), Rights::kAll) && Clock::now() < until) {
+      for (Patience patience{20s};
+           !engine().fence_region(uri(made.name), Rights::kAll) && !patience.over();) {
       }
       child.write_line("write");
       EXPECT_EQ(child.read_line(), "access refused: fenced by a newer grant");

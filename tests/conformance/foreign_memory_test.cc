@@ -161,8 +161,7 @@ TEST_P(ForeignMemoryTest, QueueThatGoesWithOperationsHeldBackLeavesNothingPinned
     const auto sum = engine().registry().sum("remora_client_mr_cache_pinned_bytes");
     return sum ? *sum : 0;
   };
-  for (int i = 0; i < 500 && pinned() != 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_TRUE(eventually([&] { return pinned() == 0; }));
   EXPECT_EQ(pinned(), 0);
 }
 

@@ -20,6 +20,7 @@
 #include "raw_channel.h"
 #include "raw_session.h"
 #include "server/server_core.h"
+#include "support/eventually.h"
 #include "support/expect.h"
 #include "support/log.h"
 #include "support/runtime_dir.h"
@@ -79,7 +80,7 @@ class GoneSessionTest : public testing::Test {
         if (session->waits()) return true;
       return false;
     };
-    for (int i = 0; i < 1000 && !waits(); ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(eventually([&] { return waits(); }));
     EXPECT_TRUE(waits());
   }
   /// What comes to the worker waits until this goes.
@@ -235,7 +236,7 @@ TEST_F(GoneSessionTest, FenceWhoseClientIsGoneOpensNothing) {
   let_worker_come_round();
   fencer.reset();
   // The holder never agrees: it loses its grant when the grace is over, and nobody gets one.
-  for (int i = 0; i < 500 && target().open_count != 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return target().open_count == 0; }));
   EXPECT_EQ(target().open_count, 0U);
 }
 
@@ -305,7 +306,7 @@ TEST_F(GoneSessionTest, NoSessionOfAKeyThatIsGoneIsKept) {
     ASSERT_TRUE(ok(core_->set_clients(clients(SecretKey::generate().value()))));
   }
   EXPECT_TRUE(leaving.empty()) << "no line said that a session ends";
-  for (int i = 0; i < 500 && core_->session_count() != 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return core_->session_count() == 0; }));
   let_worker_come_round();
   metrics::Registry& registry = *core_->metrics().registry();
   EXPECT_EQ(registry.value(registry.gauge("remora_server_sessions_kept", "-").value()), 0);
@@ -324,14 +325,14 @@ TEST_F(GoneSessionTest, ExpiredRegionsAreOneJobUntilTheWorkerGetsToThem) {
     std::this_thread::sleep_for(1s);
     EXPECT_LE(core_->jobs_waiting(), 1U);
   }
-  for (int i = 0; i < 500 && core_->region_count() != 1; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return core_->region_count() == 1; }));
   EXPECT_EQ(core_->region_count(), 1U);
   ASSERT_TRUE(ok(core_->create_region({.name = "again",
                                        .size_bytes = 4096,
                                        .atomic_domain = "none",
                                        .lifetime = Lifetime::kTtl,
                                        .ttl = 100ms})));
-  for (int i = 0; i < 500 && core_->region_count() != 1; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return core_->region_count() == 1; }));
   EXPECT_EQ(core_->region_count(), 1U) << "what expires later goes too";
 }
 

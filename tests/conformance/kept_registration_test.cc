@@ -15,6 +15,7 @@
 #include <remora/metrics/registry.h>
 
 #include "raw_session.h"
+#include "support/eventually.h"
 #include "support/expect.h"
 #include "support/pattern.h"
 #include "support/server.h"
@@ -84,8 +85,7 @@ class KeptRegistrationTest : public ::testing::TestWithParam<TransportKind> {
     return sum ? *sum : -1.0;
   }
   [[nodiscard]] bool soon(const char* name, double value) const {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
-    while (gauge(name) != value && std::chrono::steady_clock::now() < until)
+    for (Patience patience{std::chrono::seconds{20}}; gauge(name) != value && !patience.over();)
       std::this_thread::sleep_for(std::chrono::milliseconds{10});
     return gauge(name) == value;
   }

@@ -14,6 +14,7 @@
 #include <remora/remora.h>
 #include <remora/verbs/verbs.h>
 
+#include "support/eventually.h"
 #include "support/expect.h"
 #include "support/resources.h"
 #include "support/server.h"
@@ -146,8 +147,7 @@ TEST_P(MechanismTest, RegistrationsAreCountedAndBounded) {
     }
     EXPECT_EQ(registrations(), with_one);
   }
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{10};
-  while (registrations() != 0.0 && std::chrono::steady_clock::now() < until)
+  for (Patience patience{std::chrono::seconds{10}}; registrations() != 0.0 && !patience.over();)
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
   EXPECT_EQ(registrations(), 0.0) << "the session has gone";
 }

@@ -403,7 +403,7 @@ TEST_P(TwoThreadsTest, CallsDuringTheOwnersAreRefusedAndItLosesNothing) {
   ASSERT_TRUE(queue.fetch_add(ByteOffset{8}, 1));
   EXPECT_EQ(drain(queue).size(), 1U);
   EXPECT_TRUE(ok(queue.progress().status()));
-  for (int i = 0; i < 2000 && handled != kCount; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return handled == kCount; }));
   EXPECT_EQ(handled, kCount);
   EXPECT_TRUE(ok(server().on_notify(region.info().name, {})));
 }

@@ -132,8 +132,7 @@ TEST_P(NotifyTest, SlowHandlerHoldsUpItsClientAndLosesNothing) {
   Engine other = open_engine();
   const Region same = other.open_region(uri(region.info().name), Rights::kAll).value();
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(ok(same.write(ByteOffset{64}, word)));
-  for (int i = 0; i < 2000 && sent < 32; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_TRUE(eventually([&] { return sent >= 32; }));
   std::uint32_t before = 0;
   do {
     before = sent;
@@ -143,8 +142,7 @@ TEST_P(NotifyTest, SlowHandlerHoldsUpItsClientAndLosesNothing) {
   EXPECT_GE(sent, 32U);
   closed.unlock();
   writer.join();
-  for (int i = 0; i < 2000 && next != count; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_TRUE(eventually([&] { return next == count; }));
   EXPECT_EQ(next, count);
   EXPECT_TRUE(in_order);
 }
@@ -170,8 +168,7 @@ TEST_P(NotifyTest, NoticesOfAClientThatHasGoneAreDelivered) {
     same.reset();  // the grant is given back, then the session ends
     std::this_thread::sleep_for(std::chrono::milliseconds{50});
   }
-  for (int i = 0; i < 2000 && handled != count; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_TRUE(eventually([&] { return handled == count; }));
   EXPECT_EQ(handled, count);
 }
 
@@ -201,8 +198,7 @@ TEST_P(NotifyTest, HandlerMayStopTheServer) {
       ok(stopped.on_notify(region.info().name, [&](const Notification&) { stopped.stop(); })));
   const std::vector<std::byte> word(8);
   (void)region.write_notify(ByteOffset{0}, word, 1);
-  for (int i = 0; i < 2000 && region.connected(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_TRUE(eventually([&] { return !region.connected(); }));
   EXPECT_FALSE(region.connected());
   forget(region.info().name);
   end_server();
@@ -216,8 +212,7 @@ TEST_P(NotifyTest, WithoutAHandlerTheyAreDroppedAndCounted) {
   const auto unheard = [&] {
     return server().registry().sum("remora_server_notifications_total", {{"status", "unheard"}});
   };
-  for (int i = 0; i < 2000 && unheard().value() < 300; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_TRUE(eventually([&] { return unheard().value() >= 300; }));
   EXPECT_EQ(unheard().value(), 300);
 }
 
@@ -297,12 +292,10 @@ TEST_P(NotifyEndTest, NoticesOfASessionThatTheServerEndsAreDelivered) {
       ASSERT_TRUE(ok(same.write_notify(ByteOffset{0}, word, i, std::chrono::seconds{20})));
     for (int i = 0; i < 10'000 && theirs.stat(region.info().name); ++i) {
     }
-    for (int i = 0; i < 2000 && same.connected(); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    EXPECT_TRUE(eventually([&] { return !same.connected(); }));
     EXPECT_FALSE(same.connected());
   }
-  for (int i = 0; i < 2000 && handled != count; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_TRUE(eventually([&] { return handled == count; }));
   EXPECT_EQ(handled, count);
 }
 

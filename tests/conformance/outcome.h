@@ -11,11 +11,14 @@
 
 #include <remora/remora.h>
 
+#include "support/timed.h"
+
 namespace remora::test {
 
 enum class Kind { kRead, kWrite, kAtomic };
 
-/// Records operations of one queue by tag.
+/// Records operations of one queue by tag. `limit` is on their time less what this process stood
+/// still; make the ledger before the first of them.
 class Ledger {
  public:
   using Clock = std::chrono::steady_clock;
@@ -39,6 +42,7 @@ class Ledger {
     bool ended = false;
   };
   std::chrono::nanoseconds limit_;
+  Timed timed_;
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t> ends_;
   std::size_t open_ = 0;

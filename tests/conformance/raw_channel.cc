@@ -6,6 +6,7 @@
 #include <remora/engine/uri.h>
 
 #include "support/clock.h"
+#include "support/eventually.h"
 
 namespace remora::test {
 
@@ -29,8 +30,7 @@ void RawChannel::say(Bytes bytes) {
 }
 
 std::optional<Bytes> RawChannel::hear(std::chrono::nanoseconds patience) {
-  const Deadline deadline = Clock::now() + patience;
-  while (Clock::now() < deadline) {
+  for (Patience left{patience}; !left.over();) {
     auto message = endpoint_->receive();
     if (!message) return std::nullopt;
     if (message->has_value()) return std::move((*message)->bytes);
@@ -41,8 +41,7 @@ std::optional<Bytes> RawChannel::hear(std::chrono::nanoseconds patience) {
 }
 
 bool RawChannel::ended(std::chrono::nanoseconds patience) {
-  const Deadline deadline = Clock::now() + patience;
-  while (Clock::now() < deadline) {
+  for (Patience left{patience}; !left.over();) {
     if (!endpoint_->receive().ok()) return true;
     pollfd event{.fd = endpoint_->event_fd(), .events = POLLIN, .revents = 0};
     ::poll(&event, 1, 50);

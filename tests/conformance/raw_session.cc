@@ -7,6 +7,8 @@
 
 #include <remora/engine/uri.h>
 
+#include "support/eventually.h"
+
 namespace remora::test {
 
 using namespace std::chrono_literals;
@@ -68,8 +70,7 @@ control::Reply RawSession::call(control::Request request) {
   envelope.set_id(next_id_++);
   *envelope.mutable_request() = std::move(request);
   send_control(control::encode(envelope).value());
-  const Deadline deadline = Clock::now() + 10s;
-  while (Clock::now() < deadline) {
+  for (Patience patience{10s}; !patience.over();) {
     auto message = endpoint_->receive().value();
     if (!message) {
       pollfd event{.fd = endpoint_->event_fd(), .events = POLLIN, .revents = 0};
@@ -146,8 +147,7 @@ CompletionStatus RawSession::run_on(transport::Lane& lane, transport::Opcode opc
   const WorkRequest* const chain = &request;
   if (const auto posted = lane.post({&chain, 1}, sequence_++); posted.taken != 1)
     throw Exception{Error{Code::kProvider, "post"}.with_errno(posted.error)};
-  const Deadline deadline = Clock::now() + 20s;
-  while (Clock::now() < deadline) {
+  for (Patience patience{20s}; !patience.over();) {
     std::array<transport::LaneCompletion, 1> found;
     if (lane.poll(found) == 1) return found[0].status;
   }
@@ -159,8 +159,7 @@ void RawSession::send_control(std::vector<std::byte> bytes) {
 }
 
 bool RawSession::ended(control::Event::Ending* why) {
-  const Deadline deadline = Clock::now() + 10s;
-  while (Clock::now() < deadline) {
+  for (Patience patience{10s}; !patience.over();) {
     const auto message = endpoint_->receive();
     if (!message) return true;
     if (message->has_value()) {

@@ -32,8 +32,7 @@ class SeriesTest : public ConformanceTest {
     return server().registry().sum(series, labels).value();
   }
   [[nodiscard]] bool soon(std::string_view series, const metrics::Labels& labels, double wanted) {
-    for (int i = 0; i < 1000 && served(series, labels) != wanted; ++i)
-      std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(eventually([&] { return served(series, labels) == wanted; }));
     EXPECT_EQ(served(series, labels), wanted) << series;
     return served(series, labels) == wanted;
   }
@@ -60,7 +59,7 @@ TEST_P(SeriesTest, SessionsAreCountedOnBothSides) {
   const auto closed = [&] {
     return registry->sum("remora_client_sessions_ended_total", {{"reason", "closed"}}).value();
   };
-  for (int i = 0; i < 1000 && closed() != 1; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return closed() == 1; }));
   EXPECT_EQ(closed(), 1);
   EXPECT_EQ(registry->sum("remora_client_sessions_ended_total").value(), 1);
   EXPECT_EQ(served("remora_server_sessions_total"), begun + 1);
@@ -83,11 +82,11 @@ TEST_P(SeriesTest, ServerThatStopsEndsSessionsUnderThatName) {
         ->sum("remora_client_sessions_interrupted_total", {{"reason", "peer_gone"}})
         .value();
   };
-  for (int i = 0; i < 1000 && interrupted() != 1; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return interrupted() == 1; }));
   EXPECT_EQ(interrupted(), 1);
   EXPECT_EQ(patient_registry->sum("remora_client_sessions_ended_total").value(), 0);
   EXPECT_EQ(served("remora_server_sessions_ended_total", {{"reason", "stopped"}}), 3);
-  for (int i = 0; i < 1000 && one.connected(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return !one.connected(); }));
   EXPECT_FALSE(one.connected());
   EXPECT_EQ(registry->sum("remora_client_sessions_ended_total").value(), 1);
   EXPECT_EQ(registry->sum("remora_client_sessions_ended_total", {{"reason", "closed"}}).value(), 0);

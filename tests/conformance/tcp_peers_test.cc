@@ -26,6 +26,7 @@
 #include "support/pattern.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"
+#include "support/timed.h"
 #include "transport/tcp_socket.h"
 #include "transport/tcp_wire.h"
 
@@ -50,22 +51,20 @@ class Stranger {
                     .value()} {}
 
   void say(std::span<const std::byte> bytes) const {
-    (void)transport::tcp::send_all(socket_.get(), bytes, Clock::now() + 5s);
+    (void)transport::tcp::send_all(socket_.get(), bytes, Clock::now() + 20s);
   }
   /// Introduces itself as a client and hears that it is welcome.
   [[nodiscard]] bool welcome() const {
     say(Introduction{}.to_wire());
     std::array<std::byte, transport::tcp::Welcome::kWireBytes> answer{};
-    return transport::tcp::receive_all(socket_.get(), answer, Clock::now() + 5s).ok() &&
+    return transport::tcp::receive_all(socket_.get(), answer, Clock::now() + 20s).ok() &&
            transport::tcp::Welcome::from_wire(answer).has_value();
   }
-  /// The server hangs up, within 10 s; how long it took.
-  [[nodiscard]] std::optional<std::chrono::nanoseconds> hung_up() const {
-    const auto began = Clock::now();
+  /// The server hangs up, long before it would for silence alone, where that takes 60 s.
+  [[nodiscard]] bool hung_up() const {
     std::array<std::byte, 4096> bytes{};
-    const Status end = transport::tcp::receive_all(socket_.get(), bytes, began + 10s);
-    if (end || end.error().code() != Code::kConnectionLost) return std::nullopt;
-    return Clock::now() - began;
+    const Status end = transport::tcp::receive_all(socket_.get(), bytes, Clock::now() + 30s);
+    return !end && end.error().code() == Code::kConnectionLost;
   }
 
  private:
@@ -84,7 +83,7 @@ class TcpPeersTest : public testing::Test {
   }
   [[nodiscard]] static config::ServerConfig plain() {
     config::ServerConfig config = server_config(TransportKind::kTcp, {.piece_bytes = 1U << 20U});
-    config.limits.handshake_timeout = 30s;
+    config.limits.handshake_timeout = 60s;
     return config;
   }
   void start(const config::ServerConfig& config) {
@@ -101,9 +100,7 @@ class TcpPeersTest : public testing::Test {
            "/" + region + (options.empty() ? "" : "?" + options);
   }
   [[nodiscard]] bool soon_sessions(std::uint64_t wanted) const {
-    for (int i = 0; i < 3000 && server_->status().sessions != wanted; ++i)
-      std::this_thread::sleep_for(10ms);
-    return server_->status().sessions == wanted;
+    return eventually([&] { return server_->status().sessions == wanted; });
   }
   /// The whole region there and back, and an atomic.
   static void expect_works(const Region& region, std::uint64_t seed) {
@@ -164,11 +161,8 @@ TEST_F(TcpPeersTest, SilenceIsHungUpOnAfterTheHandshakeTimeout) {
   const Stranger half_a_hello{server_->port()};
   ASSERT_TRUE(half_a_hello.welcome());
   half_a_hello.say(FrameHeader{.length_bytes = 100}.to_wire());
-  for (const Stranger* stranger : {&silent, &slow, &welcome_and_silent, &half_a_hello}) {
-    const auto took = stranger->hung_up();
-    ASSERT_TRUE(took);
-    EXPECT_LE(*took, kHandshake + 20s);
-  }
+  for (const Stranger* stranger : {&silent, &slow, &welcome_and_silent, &half_a_hello})
+    EXPECT_TRUE(stranger->hung_up());
   EXPECT_TRUE(soon_sessions(0));
 }
 
@@ -244,13 +238,13 @@ TEST_F(TcpPeersTest, PeerThatStopsReadingHoldsUpNobody) {
   const std::vector<const WorkRequest*> chain(16, &read);
   ASSERT_EQ(lazy.lane().post(chain, 0).error, 0);
   const Region region = engine_->open_region(uri(), Rights::kAll).value();
-  const auto began = Clock::now();
+  const Timed timed;
   for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), i);
-  EXPECT_LT(Clock::now() - began, 10s);
+  EXPECT_TRUE(timed.took_at_most(30s));
   // It is served as soon as it reads again.
   std::array<transport::LaneCompletion, 16> found;
   std::uint64_t last = 0;
-  while (last != 15 && Clock::now() < began + 20s)
+  for (Patience patience; last != 15 && !patience.over();)
     for (std::size_t i = 0, count = lazy.lane().poll(found); i < count; ++i) {
       ASSERT_EQ(found[i].status, CompletionStatus::kSuccess);
       last = found[i].sequence;
@@ -426,12 +420,12 @@ TEST_F(TcpPeersTest, GrantsComeAndGoWhileAnotherOfTheSessionIsBusy) {
       if (!busy.read(ByteOffset{0}, bytes).ok() || !busy.write(ByteOffset{1_MiB}, bytes).ok())
         failed = true;
   }};
-  const auto began = Clock::now();
+  const Timed timed;
   for (int i = 0; i < 100; ++i) {
     const Region region = engine_->open_region(uri("other"), Rights::kAll).value();
     EXPECT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1)));
   }
-  EXPECT_LT(Clock::now() - began, 20s);
+  EXPECT_TRUE(timed.took_at_most(40s));
   stop = true;
   worker.join();
   EXPECT_FALSE(failed);

@@ -10,6 +10,7 @@
 
 #include "control_v1.pb.h"
 #include "raw_channel.h"
+#include "support/eventually.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"
 
@@ -106,8 +107,7 @@ TEST_F(VersionOneTest, EveryRequestIsServed) {
   const transport::WorkRequest* const chain = &add;
   ASSERT_EQ(lane->post({&chain, 1}, 0).taken, 1U);
   std::array<transport::LaneCompletion, 1> found{};
-  const Deadline deadline = Clock::now() + 10s;
-  while (lane->poll(found) == 0) ASSERT_LT(Clock::now(), deadline);
+  ASSERT_TRUE(eventually([&] { return lane->poll(found) != 0; }));
   EXPECT_EQ(found[0].status, CompletionStatus::kSuccess);
 
   request.Clear();

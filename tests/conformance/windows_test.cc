@@ -21,6 +21,7 @@
 
 #include "control/messages.h"
 #include "raw_session.h"
+#include "support/eventually.h"
 #include "support/expect.h"
 #include "support/pattern.h"
 #include "support/resources.h"
@@ -86,8 +87,7 @@ class WindowsTest : public ::testing::TestWithParam<TransportKind> {
   [[nodiscard]] double registrations() const { return gauge("remora_server_registrations"); }
   template <typename Condition>
   static bool soon(Condition condition) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
-    while (!condition() && std::chrono::steady_clock::now() < until)
+    for (Patience patience{std::chrono::seconds{20}}; !condition() && !patience.over();)
       std::this_thread::sleep_for(std::chrono::milliseconds{5});
     return condition();
   }
