@@ -21,6 +21,7 @@
 #include "support/pattern.h"
 #include "support/resources.h"
 #include "support/runtime_dir.h"
+#include "support/timed.h"
 #include "support/transport.h"
 
 namespace remora::fault {

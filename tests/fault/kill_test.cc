@@ -152,7 +152,7 @@ TEST_P(ClientKillTest, MidTransferLeavesWhatItWasToldAndDisturbsNobody) {
     for (const std::string& name : names) {
       // Kept for `limits.session_keep`, in case their client comes back.
       Status removed = session.remove_region(name);
-      for (int i = 0; i < 300 && !removed; ++i, std::this_thread::sleep_for(20ms))
+      for (int i = 0; i < 1500 && !removed; ++i, std::this_thread::sleep_for(20ms))
         removed = session.remove_region(name);
       EXPECT_TRUE(ok(removed));
     }

@@ -156,8 +156,7 @@ TEST_P(LimitsTest, ClientWithoutMemoryIsToldAndGoesOn) {
   }
   client.close_input();
   EXPECT_EQ(client.wait(), 0);
-  for (int i = 0; i < 500 && server().ask("remove other") != "ok"; ++i)
-    std::this_thread::sleep_for(20ms);
+  EXPECT_TRUE(test::eventually([&] { return server().ask("remove other") == "ok"; }));
 }
 
 REMORA_FAULT(LimitsTest);

@@ -112,7 +112,7 @@ TEST_P(LockHolderPauseTest, LateWriteIsRefused) {
       EXPECT_TRUE(ok(taken->release()));
     }
   }
-  for (int i = 0; i < 500 && !session.remove_region("lock"); ++i) std::this_thread::sleep_for(20ms);
+  EXPECT_TRUE(test::eventually([&] { return session.remove_region("lock"); }));
   const LoadReport report = finish(neighbour);
   EXPECT_TRUE(report.failed.empty()) << "I7: another region's users notice nothing";
 }
@@ -160,7 +160,7 @@ TEST_P(LockHolderLapseTest, LateWriteOfOneThatHasLapsedIsRefused) {
     EXPECT_TRUE(ok(taken->release()));
     EXPECT_EQ(server().ask("lapsed"), std::to_string(round + 1));
   }
-  for (int i = 0; i < 500 && !session.remove_region("lock"); ++i) std::this_thread::sleep_for(20ms);
+  EXPECT_TRUE(test::eventually([&] { return session.remove_region("lock"); }));
 }
 
 REMORA_FAULT(LockHolderLapseTest);

@@ -27,6 +27,7 @@
 #include "support/log.h"
 #include "support/resources.h"
 #include "support/server.h"
+#include "support/stall_watch.h"
 
 namespace remora::fault {
 namespace {
@@ -391,7 +392,13 @@ int fault_load(const HelperArguments& arguments) {
   }
   const std::string baseline = counts_of_this_process();
   const std::int64_t heap = heap_bytes();
-  LoadReport report = run_load(options, parent_spoke, [] { test::say("ready"); });
+  LoadReport report;
+  {
+    const test::StallWatch stalls;
+    if (arguments.number("excuse", 1) != 0) options.stalls = &stalls;
+    report = run_load(options, parent_spoke, [] { test::say("ready"); });
+    report.longest_stall_ms = static_cast<std::uint64_t>(stalls.longest().count());
+  }
   std::string after = counts_of_this_process();
   for (int i = 0; i < 50 && after != baseline; ++i, after = counts_of_this_process())
     std::this_thread::sleep_for(milliseconds{100});
