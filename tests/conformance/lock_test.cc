@@ -121,6 +121,82 @@ TEST_P(LockTest, CriticalSectionsOfEightDoNotOverlap) {
   for (std::size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(tokens[i], i + 1);
 }
 
+/// What a lock asks its server for after another client has fenced its region.
+class LockGrantTest : public ConformanceTest {
+ protected:
+  [[nodiscard]] bool needs_own_server() const override { return true; }
+  [[nodiscard]] double opens() {
+    return server()
+        .registry()
+        .sum("remora_server_control_requests_total", {{"request", "open"}})
+        .value();
+  }
+  void fence(const Region& region) {
+    const Engine other = open_engine();
+    ASSERT_TRUE(ok(other.fence_region(uri(region.info().name), Rights::kAll)));
+  }
+};
+
+TEST_P(LockGrantTest, IsReplacedOnceAfterAFence) {
+  const Region region = make_region();
+  const Lock lock = Lock::open(region, ByteOffset{0}).value();
+  for (int round = 1; round <= 3; ++round) {
+    fence(region);
+    const double before = opens();
+    for (int i = 0; i < 200; ++i) {
+      Held held = lock.acquire(20s).value();
+      ASSERT_TRUE(ok(held.region().fetch_add(ByteOffset{8}, 1)));
+      ASSERT_TRUE(ok(held.release()));
+    }
+    EXPECT_EQ(opens() - before, 1) << "fence " << round;
+  }
+}
+
+TEST_P(LockGrantTest, IsSharedByCopiesAndThreads) {
+  const Region region = make_region();
+  const Lock lock = Lock::open(region, ByteOffset{0}, {.ttl = 60s}).value();
+  fence(region);
+  const double before = opens();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([copy = lock] {
+      for (int round = 0; round < 50; ++round) ASSERT_TRUE(ok(copy.acquire(60s)));
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(opens() - before, 1);
+}
+
+TEST_P(LockGrantTest, OfAFenceIsKeptForTheNextAcquisition) {
+  const Region region = make_region();
+  const Lock lock = Lock::open(region, ByteOffset{0}, {.ttl = 150ms}).value();
+  const Engine other = open_engine();
+  const Region theirs = other.open_region(uri(region.info().name), Rights::kAll).value();
+  const Lock slow = Lock::open(theirs, ByteOffset{0}, {.ttl = 150ms}).value();
+  Held lost = slow.try_acquire().value();
+  ASSERT_TRUE(ok(lock.acquire(20s)));  // by a fence
+  const double before = opens();
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(ok(lock.acquire(20s)));
+  EXPECT_EQ(opens() - before, 0);
+  // What the holder has lost stays lost, though its lock has another grant by now.
+  ASSERT_TRUE(ok(slow.acquire(20s)));
+  const Status late = lost.region().write_zeroes(ByteOffset{8}, 8);
+  ASSERT_TRUE(fails_with(late, Code::kAccessRefused));
+  EXPECT_TRUE(fails_with(lost.release(), Code::kAccessRefused));
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(ok(slow.acquire(20s)));
+  EXPECT_EQ(opens() - before, 1);
+}
+
+TEST_P(LockGrantTest, LeavesTheRestOfItsSessionAlone) {
+  const Region region = make_region();
+  const Region unrelated = make_region();
+  const Lock lock = Lock::open(region, ByteOffset{0}).value();
+  fence(region);
+  // The server ends a session that sends so many requests at once (limits.requests_per_second).
+  for (std::size_t i = 0; i < steps(3'000); ++i) ASSERT_TRUE(ok(lock.acquire(20s)));
+  EXPECT_TRUE(ok(unrelated.write_zeroes(ByteOffset{0}, 8)));
+  EXPECT_TRUE(unrelated.connected());
+}
+
 class RemovalTest : public ConformanceTest {
  protected:
   [[nodiscard]] bool needs_own_server() const override { return true; }
@@ -221,6 +297,7 @@ TEST_P(RemovalTest, RegionWithATtlGoesWhenNobodyHasItOpenForSoLong) {
 }
 
 REMORA_CONFORMANCE(LockTest);
+REMORA_CONFORMANCE(LockGrantTest);
 REMORA_CONFORMANCE(RemovalTest);
 
 }  // namespace

@@ -134,11 +134,8 @@ constexpr std::chrono::seconds kLetGo{1};
 
 class RegionLockStore final : public LockStore {
  public:
-  RegionLockStore(EngineCore& engine, Uri uri, Region region, ByteOffset at)
-      : engine_{engine.shared_from_this()},
-        uri_{std::move(uri)},
-        region_{std::move(region)},
-        at_{at} {}
+  RegionLockStore(std::shared_ptr<LockGrant> grant, ByteOffset at)
+      : grant_{std::move(grant)}, region_{grant_->current()}, at_{at} {}
 
   [[nodiscard]] const Region& region() const noexcept override { return region_; }
   Result<std::uint64_t> look() noexcept override { return region_.fetch_add(at_, 0); }
@@ -149,33 +146,85 @@ class RegionLockStore final : public LockStore {
   Status reopen(Deadline deadline) noexcept override {
     if (held_)
       if (auto settled = region_.settled(kLetGo); !settled) return settled.error();
-    return open(Opening::kOpen, std::max(deadline, deadline_after(kLetGo)));
+    return take(
+        grant_->replace(LockGrant::core_of(region_), std::max(deadline, deadline_after(kLetGo))));
   }
-  Status fence() noexcept override { return open(Opening::kFence, Deadline::max()); }
+  Status fence() noexcept override { return take(grant_->fence()); }
 
  private:
-  Status open(Opening opening, Deadline deadline) noexcept {
-    auto opened = engine_->open_again(uri_, region_.rights(), opening, deadline);
+  Status take(Result<std::shared_ptr<RegionCore>> opened) noexcept {
     if (!opened) return opened.error();
-    region_ = std::move(*opened);
+    region_ = Region{std::move(*opened)};
     return {};
   }
 
-  std::shared_ptr<EngineCore> engine_;
-  Uri uri_;
+  std::shared_ptr<LockGrant> grant_;
   Region region_;
   ByteOffset at_;
   bool held_ = false;
 };
 
+/// Where the lock is told of by one transport it cannot be by another: atomics do not mix.
+Uri uri_over_same_transport(const RegionCore& core) {
+  Uri uri = core.uri();
+  uri.transport = core.session().kind();
+  return uri;
+}
+
 }  // namespace
 
-std::unique_ptr<LockStore> lock_store(const std::shared_ptr<RegionCore>& core, ByteOffset at) {
-  Uri uri = core->uri();
-  // Where the lock is told of by one transport it cannot be by another: atomics do not mix.
-  uri.transport = core->session().kind();
-  return std::make_unique<RegionLockStore>(core->session().engine(), std::move(uri), Region{core},
-                                           at);
+LockGrant::LockGrant(const Region& region)
+    : engine_{core_of(region)->session().engine().shared_from_this()},
+      uri_{uri_over_same_transport(*core_of(region))},
+      current_{core_of(region)} {}
+
+std::shared_ptr<RegionCore> LockGrant::current() const {
+  const std::lock_guard lock{mutex_};
+  return current_;
+}
+
+Result<std::shared_ptr<RegionCore>> LockGrant::open(const std::shared_ptr<RegionCore>& like,
+                                                    Opening opening, Deadline deadline) const {
+  auto opened = engine_->open_again(uri_, like->rights(), opening, deadline);
+  if (!opened) return opened.error();
+  return core_of(*opened);
+}
+
+Result<std::shared_ptr<RegionCore>> LockGrant::replace(const std::shared_ptr<RegionCore>& unusable,
+                                                       Deadline deadline) {
+  {
+    std::unique_lock lock{mutex_};
+    if (!opened_.wait_until(lock, deadline, [this] { return !opening_; }))
+      return Error{Code::kTimedOut, "open_region"}.with_subject(uri_.region);
+    if (current_ != unusable) return current_;
+    opening_ = true;
+  }
+  auto opened = open(unusable, Opening::kOpen, deadline);
+  std::shared_ptr<RegionCore> before;  // let go of without the mutex: its end is a request
+  {
+    const std::lock_guard lock{mutex_};
+    opening_ = false;
+    // A fence that has come meanwhile has revoked what was opened before it; its grant is valid.
+    if (current_ != unusable)
+      opened = current_;
+    else if (opened)
+      before = std::exchange(current_, *opened);
+  }
+  opened_.notify_all();
+  return opened;
+}
+
+Result<std::shared_ptr<RegionCore>> LockGrant::fence() {
+  auto opened = open(current(), Opening::kFence, Deadline::max());
+  if (!opened) return opened.error();
+  std::shared_ptr<RegionCore> before;  // let go of after the mutex
+  const std::lock_guard lock{mutex_};
+  before = std::exchange(current_, *opened);
+  return opened;
+}
+
+std::unique_ptr<LockStore> lock_store(std::shared_ptr<LockGrant> grant, ByteOffset at) {
+  return std::make_unique<RegionLockStore>(std::move(grant), at);
 }
 
 }  // namespace remora::detail
@@ -231,18 +280,18 @@ Result<Lock> Lock::open(const Region& region, ByteOffset at, const LockOptions& 
   const Error wrong{Code::kInvalidArgument, "lock"};
   if (options.ttl < kTtlLeast || options.ttl > kTtlMost)
     return wrong.with_subject("ttl: 10 ms to 1 h");
-  if (region.core_ == nullptr) return detail::closed("lock");
+  if (detail::LockGrant::core_of(region) == nullptr) return detail::closed("lock");
   if (!includes(region.rights(), Rights::kAtomic))
     return Error{Code::kNoRight, "lock"}.with_subject(region.info().name);
   if (at.bytes % sizeof(std::uint64_t) != 0) return Error{Code::kMisaligned, "lock"};
   if (at.bytes > region.size_bytes() || region.size_bytes() - at.bytes < sizeof(std::uint64_t))
     return Error{Code::kOutOfRange, "lock"}.with_limit(at.bytes, region.size_bytes());
-  return Lock{region, at, options};
+  return Lock{std::make_shared<detail::LockGrant>(region), at, options};
 }
 
 Result<Held> Lock::acquire(std::chrono::nanoseconds wait) const {
-  if (region_.core_ == nullptr) return detail::closed("lock");
-  auto store = detail::lock_store(region_.core_, at_);
+  if (grant_ == nullptr) return detail::closed("lock");
+  auto store = detail::lock_store(grant_, at_);
   const auto word = detail::acquire_lock(*store, options_.ttl, wait);
   if (!word) return word.error();
   return Held{std::move(store), *word};

@@ -29,8 +29,9 @@
 namespace remora {
 
 namespace detail {
+class LockGrant;
 class LockStore;
-}
+}  // namespace detail
 
 struct LockOptions {
   /// A holder that neither renews nor releases for so long loses the lock to whoever waits. 10 ms
@@ -77,8 +78,9 @@ class Held {
   std::uint64_t word_;  ///< 0: released
 };
 
-/// Thread-safe; each acquisition competes with all others, of this process too. One that was moved
-/// from answers kClosed.
+/// Thread-safe; each acquisition competes with all others, of this process too. Copies share one
+/// grant of the region, which is replaced once after it was fenced. A Lock that was moved from
+/// answers kClosed.
 class Lock {
  public:
   /// The lock at `at`, which no other bytes of the region share. `region` needs Rights::kAtomic;
@@ -87,17 +89,17 @@ class Lock {
   static Result<Lock> open(const Region& region, ByteOffset at, const LockOptions& options = {});
 
   /// Waits until the lock is free or its holder's ttl is over, for `wait` at most and then for what
-  /// is under way. The grant that this was opened with may be fenced by others meanwhile; Held has
-  /// its own. Errors: kTimedOut (held by another), kBusy (over shm: see above), kLimitExceeded
-  /// (2^40 acquisitions), and what opening and compare_swap give.
+  /// is under way. Where the grant has been fenced by another client, the region is opened again,
+  /// once for all acquisitions of this lock. Errors: kTimedOut (held by another), kBusy (over shm:
+  /// see above), kLimitExceeded (2^40 acquisitions), and what opening and compare_swap give.
   Result<Held> acquire(std::chrono::nanoseconds wait) const;
   /// Once, without waiting. Errors: kWouldBlock (held by another), as acquire().
   Result<Held> try_acquire() const;
 
  private:
-  Lock(Region region, ByteOffset at, const LockOptions& options) noexcept
-      : region_{std::move(region)}, at_{at}, options_{options} {}
-  Region region_;
+  Lock(std::shared_ptr<detail::LockGrant> grant, ByteOffset at, const LockOptions& options) noexcept
+      : grant_{std::move(grant)}, at_{at}, options_{options} {}
+  std::shared_ptr<detail::LockGrant> grant_;
   ByteOffset at_;
   LockOptions options_;
 };

@@ -18,8 +18,9 @@
 namespace remora {
 
 namespace detail {
+class LockGrant;
 class RegionCore;
-}
+}  // namespace detail
 class AsyncQueue;
 class AsyncRegion;
 class CallbackQueue;
@@ -185,7 +186,7 @@ class Region {
                                   std::chrono::nanoseconds deadline = {}) const;
 
  private:
-  friend class Lock;
+  friend class detail::LockGrant;
   friend class Queue;
   std::shared_ptr<detail::RegionCore> core_;
 };
