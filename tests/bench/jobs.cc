@@ -153,7 +153,8 @@ void tell_of_dead_server(int /*signal*/) {
   const pid_t child = serving;
   if (child == 0 || ::waitpid(child, &status, WNOHANG) != child) return;
   constexpr std::string_view kKilled =
-      "the server process was killed by SIGKILL: out of memory, if nobody did it by hand (dmesg)\n";
+      "the server process was killed by SIGKILL: out of memory, unless it was ended by hand "
+      "(dmesg)\n";
   constexpr std::string_view kEnded = "the server process ended\n";
   const std::string_view text =
       WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? kKilled : kEnded;

@@ -13,7 +13,7 @@ class logger;
 
 namespace remora::log {
 
-/// For those who set its level or its sinks; they include <spdlog/spdlog.h>.
+/// For code that sets its level or its sinks, which includes <spdlog/spdlog.h>.
 [[nodiscard]] spdlog::logger& logger();
 
 enum class Level : std::uint8_t { kDebug, kInfo, kWarn };

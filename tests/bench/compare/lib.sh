@@ -86,7 +86,7 @@ stop_driver() {
 # how_ended STATUS: in words.
 how_ended() {
   if (($1 == 137)); then
-    echo "was killed by SIGKILL: out of memory, if nobody did it by hand (dmesg)"
+    echo "was killed by SIGKILL: out of memory, unless it was ended by hand (dmesg)"
   elif (($1 > 128)); then
     echo "was killed by SIG$(kill -l "$1")"
   else
