@@ -172,6 +172,18 @@ Status status_of(const OperationRecord& operation) noexcept {
   return error_of(operation.outcome, operation_name(operation.request.opcode));
 }
 
+/// One piece, from the check to its end. Inline in each caller, also in those by block, which are
+/// on the data path too.
+template <typename Piece>
+[[gnu::always_inline]] inline Status transfer(const RegionCore& core, Opcode opcode, ByteOffset at,
+                                              const Piece& piece,
+                                              std::chrono::nanoseconds deadline) noexcept {
+  OperationRecord operation;
+  fill(operation, opcode, at, piece);
+  if (core.check(operation)) core.run(operation, deadline);
+  return status_of(operation);
+}
+
 }  // namespace
 
 Result<std::uint64_t> RegionCore::run_alone(const transport::WorkRequest& request, ByteOffset at,
@@ -197,8 +209,10 @@ using detail::offset_of;
 using transport::Opcode;
 
 const RegionInfo& Region::info() const noexcept {
+  if (core_ != nullptr) [[likely]]
+    return core_->info();
   static const RegionInfo none;  // of a region that has been moved from
-  return core_ == nullptr ? none : core_->info();
+  return none;
 }
 Rights Region::rights() const noexcept {
   return core_ == nullptr ? Rights::kNone : core_->rights();
@@ -207,8 +221,9 @@ TransportKind Region::transport() const noexcept {
   return core_ == nullptr ? TransportKind::kAuto : core_->session().kind();
 }
 const std::string& Region::transport_reason() const noexcept {
+  if (core_ != nullptr) return core_->transport_reason();
   static const std::string none;
-  return core_ == nullptr ? none : core_->transport_reason();
+  return none;
 }
 bool Region::connected() const noexcept { return core_ != nullptr && core_->session().connected(); }
 Status Region::settled(std::chrono::nanoseconds deadline) const {
@@ -237,27 +252,25 @@ Result<Queue> Region::queue(const QueueOptions& options) const {
 Status Region::read(ByteOffset from, Target into, std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
     return closed("read");
-  detail::OperationRecord operation;
-  detail::fill(operation, Opcode::kRead, from, into);
-  if (core_->check(operation)) core_->run(operation, deadline);
-  return detail::status_of(operation);
+  return detail::transfer(*core_, Opcode::kRead, from, into, deadline);
 }
 
 Status Region::read(Block from, Target into, std::chrono::nanoseconds deadline) const {
-  return read(offset_of(from, info()), into, deadline);
+  if (core_ == nullptr) [[unlikely]]
+    return closed("read");
+  return detail::transfer(*core_, Opcode::kRead, offset_of(from, core_->info()), into, deadline);
 }
 
 Status Region::write(ByteOffset to, Source from, std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
     return closed("write");
-  detail::OperationRecord operation;
-  detail::fill(operation, Opcode::kWrite, to, from);
-  if (core_->check(operation)) core_->run(operation, deadline);
-  return detail::status_of(operation);
+  return detail::transfer(*core_, Opcode::kWrite, to, from, deadline);
 }
 
 Status Region::write(Block to, Source from, std::chrono::nanoseconds deadline) const {
-  return write(offset_of(to, info()), from, deadline);
+  if (core_ == nullptr) [[unlikely]]
+    return closed("write");
+  return detail::transfer(*core_, Opcode::kWrite, offset_of(to, core_->info()), from, deadline);
 }
 
 Status Region::read(ByteOffset from, std::span<const Target> into,
