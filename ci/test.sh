@@ -21,7 +21,7 @@ install    | 600| |install, move the prefix, build outside projects against it
 vm         |3000| |one guest with Soft-RoCE: rxe tests, quickstart over rdma; with --gate faults there, too
 faults     | 900|g|native tests that the fast tier leaves out: faults with short counts, memcheck
 fuzz       | 900|g|build fuzz; every fuzzer over its corpus
-tidy       |1800|g|clang-tidy-14 on what has changed
+tidy       |1800|g|clang-tidy-14 on what has changed of the product
 affected   |3000|a|build; the tests whose programs, scripts or data have changed (--affected)
 hosts      |1800|g|two guests with Soft-RoCE: verbs, conformance, faults of link, lanes and processes
 asan       |2400|g|build asan-ubsan; native tests
@@ -64,7 +64,7 @@ passed, and what each stage spent on building and running. Exit status 0 only if
                 build, and run the tests whose programs, scripts or data have changed since BASE, as Ninja
                 knows them; those that need a device in one guest
   --base REV    what has changed is counted from here (default: where the branch left its upstream, or
-                else what was there a day ago)
+                else what was there six hours ago)
   --list        the stages, and what each does
 USAGE
 }
@@ -117,11 +117,11 @@ for name in ${only//,/ } ${skipped//,/ }; do
   [[ -n ${stage_limit[$name]:-} ]] || die "no stage '$name' (see --list)"
 done
 # What has changed is counted from where this branch left the one it follows; on that one itself, as in
-# a clone that CI makes, from what was there a day ago.
+# a clone that CI makes, from what was there six hours ago.
 if [[ ! $base ]]; then
   base=$(git merge-base HEAD '@{upstream}' 2>/dev/null || true)
   if [[ ! $base || $base == "$(git rev-parse HEAD)" ]]; then
-    base=$(git rev-list -1 --before='24 hours ago' HEAD)
+    base=$(git rev-list -1 --before='6 hours ago' HEAD)
   fi
   [[ $base ]] || base=$(git rev-list --max-parents=0 HEAD | tail -n 1)
 fi

@@ -202,6 +202,7 @@ TEST_P(CrowdTest, HalfOpenQueuePairsKeepNobodyOut) {
     std::vector<std::unique_ptr<transport::ClientEndpoint>> silent(kSilent);
     std::atomic<std::size_t> next{0};
     std::vector<std::thread> threads;
+    threads.reserve(8);
     for (int thread = 0; thread < 8; ++thread)
       threads.emplace_back([&] {
         for (std::size_t i = next++; i < kSilent; i = next++) {
