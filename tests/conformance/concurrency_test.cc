@@ -171,6 +171,9 @@ TEST_P(ConcurrencyTest, ChildProcessInheritsNoDescriptorOfOurs) {
 }
 
 TEST_P(ConcurrencyTest, ClosedStandardDescriptorsStayClosed) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "to it, an epoll set that fcntl moved orders nothing: it reports false races";
+#endif
   if (external()) GTEST_SKIP() << "it starts a server of its own";
   Child child{"closed-standard", {"transport=" + std::string{to_string(transport())}}};
   EXPECT_EQ(child.read_line(100s), "found ");

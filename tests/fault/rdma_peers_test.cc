@@ -442,8 +442,9 @@ class DeafClient {
   std::uint64_t id_ = 0;
 };
 
-/// What becomes of a client that asks the server for something, again and again, for so long. What
-/// this process stood still is deducted from each time.
+/// What becomes of a client that asks the server for something, again and again, for so long, at
+/// less than half the pace that its session would end for (limits.requests_per_second). What this
+/// process stood still is deducted from each time.
 LoadReport ask_for(Clock::duration time, const Session& session) {
   LoadReport asked;
   const test::StallWatch stalls;
@@ -461,6 +462,7 @@ LoadReport ask_for(Clock::duration time, const Session& session) {
       ++asked.failed[std::string{to_string(answer.error().code())}];
     asked.longest_verdict_ms =
         std::max(asked.longest_verdict_ms, static_cast<std::uint64_t>(took.count()));
+    std::this_thread::sleep_for(2ms);
   } while (Clock::now() < until);
   return asked;
 }
