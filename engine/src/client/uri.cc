@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <utility>
 
 #include <remora/config/server_config.h>
 #include <remora/engine/uri.h>
@@ -26,13 +28,58 @@ Error wrong(Operation part, std::string_view text) {
   return Error{Code::kInvalidArgument, part}.with_subject(text.empty() ? "(nothing)" : text);
 }
 
+bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept {
+  const auto lower = [](char c) {
+    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [lower](char x, char y) { return lower(x) == lower(y); });
+}
+
+/// The zone of an IPv6 address: percent-encoded behind "%25", or as it is behind "%". Empty: it is
+/// neither. Source: RFC 6874, section 2.
+std::string zone_of(std::string_view written) {
+  constexpr std::string_view kPercent = "25";
+  const auto is_of_a_zone = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.' || c == '_' ||
+           c == '~';
+  };
+  const bool encoded = written.starts_with(kPercent);
+  if (encoded) written.remove_prefix(kPercent.size());
+  std::string zone;
+  while (!written.empty()) {
+    char c = written.front();
+    std::size_t length_bytes = 1;
+    if (encoded && c == '%') {
+      unsigned value = 0;
+      const std::string_view digits = written.substr(1, 2);
+      const char* const end = digits.data() + digits.size();
+      const auto parsed = std::from_chars(digits.data(), end, value, 16);
+      if (digits.size() != 2 || parsed.ec != std::errc{} || parsed.ptr != end) return {};
+      c = static_cast<char>(value);
+      length_bytes = 3;
+    }
+    if (!is_of_a_zone(c)) return {};
+    zone += c;
+    written.remove_prefix(length_bytes);
+  }
+  return zone;
+}
+
 /// Splits "host", "host:port", "[v6]" and "[v6]:port".
 Status parse_authority(std::string_view authority, Uri& uri) {
   std::string_view port;
   if (authority.starts_with('[')) {
     const std::size_t close = authority.find(']');
     if (close == std::string_view::npos) return wrong("URI host", authority);
-    uri.host = authority.substr(1, close - 1);
+    const std::string_view address = authority.substr(1, close - 1);
+    const std::size_t percent = address.find('%');
+    uri.host = address.substr(0, percent);
+    if (percent != std::string_view::npos) {
+      const std::string zone = zone_of(address.substr(percent + 1));
+      if (zone.empty()) return wrong("URI host", address);
+      uri.host.append("%").append(zone);
+    }
     port = authority.substr(close + 1);
     if (!port.empty() && !port.starts_with(':')) return wrong("URI host", authority);
   } else {
@@ -55,15 +102,21 @@ Status parse_authority(std::string_view authority, Uri& uri) {
 }
 
 Status parse_query(std::string_view query, Uri& uri) {
+  bool has_transport = false;
+  const auto twice = [](std::string_view item) {
+    return wrong("URI option", "a second " + std::string{item});
+  };
   while (!query.empty()) {
     const std::string_view item = query.substr(0, query.find('&'));
     query.remove_prefix(std::min(query.size(), item.size() + 1));
     constexpr std::string_view kTransport = "transport=";
     if (item == "crc=payload") {
+      if (uri.payload_crc) return twice(item);
       uri.payload_crc = true;
       continue;
     }
     if (!item.starts_with(kTransport)) return wrong("URI option", item);
+    if (std::exchange(has_transport, true)) return twice(item);
     const std::string_view value = item.substr(kTransport.size());
     if (value == "rdma")
       uri.transport = TransportKind::kRdma;
@@ -85,7 +138,8 @@ Status parse_query(std::string_view query, Uri& uri) {
 
 Result<Uri> Uri::parse(std::string_view text) {
   constexpr std::string_view kScheme = "remora://";
-  if (!text.starts_with(kScheme)) return wrong("URI scheme", text);
+  if (!equal_ignoring_case(text.substr(0, kScheme.size()), kScheme))
+    return wrong("URI scheme", text);
   std::string_view rest = text.substr(kScheme.size());
   Uri uri;
   if (const std::size_t question = rest.find('?'); question != std::string_view::npos) {
@@ -107,7 +161,9 @@ std::string Uri::text() const {
   const bool v6 = host.find(':') != std::string::npos;
   // Appended to: GCC 12 warns of overlap in operator+(const char*, std::string&&) at -O3.
   std::string text = v6 ? "remora://[" : "remora://";
-  text += host;
+  const std::size_t percent = v6 ? host.find('%') : std::string::npos;
+  text.append(host, 0, percent);
+  if (percent != std::string::npos) text.append("%25").append(host, percent + 1);
   if (v6) text += "]";
   if (port != kDefaultPort) text += ":" + std::to_string(port);
   if (!region.empty()) text += "/" + region;

@@ -15,9 +15,31 @@ TEST(Uri, DefaultsArePortAndTransport) {
 
 TEST(Uri, EveryPartAndBack) {
   for (const char* text : {"remora://h", "remora://h:1/r", "remora://[::1]:80/r?transport=rdma",
-                           "remora://127.0.0.1/r?transport=shm", "remora://[fe80::1%eth0]/r"})
+                           "remora://127.0.0.1/r?transport=shm", "remora://[fe80::1%25eth0]/r",
+                           "remora://[fe80::1%25br0.7]:80/r"})
     EXPECT_EQ(Uri::parse(text).value().text(), text);
   EXPECT_EQ(Uri::parse("remora://h/").value().region, "");
+}
+
+TEST(Uri, SchemeIsCaseInsensitive) {
+  for (const char* text : {"REMORA://h/r", "Remora://h/r", "remorA://h/r"})
+    EXPECT_EQ(Uri::parse(text).value().text(), "remora://h/r") << text;
+  EXPECT_FALSE(Uri::parse("remoras://h/r"));
+}
+
+TEST(Uri, ZoneOfAnAddressIsWrittenAsRfc6874SaysOrPlain) {
+  for (const char* text : {"remora://[fe80::1%25eth0]/r", "remora://[fe80::1%eth0]/r"}) {
+    const Uri uri = Uri::parse(text).value();
+    EXPECT_EQ(uri.host, "fe80::1%eth0") << text;
+    EXPECT_EQ(uri.text(), "remora://[fe80::1%25eth0]/r");
+  }
+  EXPECT_EQ(Uri::parse("remora://[fe80::1%252]").value().host, "fe80::1%2");
+  EXPECT_EQ(Uri::parse("remora://[fe80::1%25a%2Db]").value().host, "fe80::1%a-b");
+  // A zone that begins with 25 survives the way there and back.
+  Uri odd;
+  odd.host = "fe80::1%25th0";
+  EXPECT_EQ(odd.text(), "remora://[fe80::1%2525th0]");
+  EXPECT_EQ(Uri::parse(odd.text()).value().host, odd.host);
 }
 
 TEST(Uri, WrongPartsAreNamedAndWhatIsExpectedThere) {
@@ -37,6 +59,10 @@ TEST(Uri, WrongPartsAreNamedAndWhatIsExpectedThere) {
   EXPECT_EQ(fault("remora://[[::1]/r"), "URI host: [::1");
   EXPECT_EQ(fault("remora://h]/r"), "URI host: h]");
   EXPECT_EQ(fault("remora://h\n/r"), "URI host: h?");
+  EXPECT_EQ(fault("remora://[fe80::1%25]/r"), "URI host: fe80::1%25");
+  EXPECT_EQ(fault("remora://[fe80::1%]/r"), "URI host: fe80::1%");
+  EXPECT_EQ(fault("remora://[fe80::1%25a%2]/r"), "URI host: fe80::1%25a%2");
+  EXPECT_EQ(fault("remora://[fe80::1%25a%0Ab]/r"), "URI host: fe80::1%25a%0Ab");
   EXPECT_EQ(fault("remora://h:0/r"), "URI port: 0");
   EXPECT_EQ(fault("remora://h:65536/r"), "URI port: 65536");
   EXPECT_EQ(fault("remora://h:/r"), "URI port: (nothing)");
@@ -50,6 +76,14 @@ TEST(Uri, WrongPartsAreNamedAndWhatIsExpectedThere) {
   EXPECT_EQ(fault("remora://h/r?transport=tcp&crc=header"), "URI option: crc=header");
   EXPECT_EQ(fault("remora://h/r?transport=rdma&crc=payload"), "URI option: crc=payload");
   EXPECT_EQ(fault("remora://h/r?crc=payload"), "URI option: crc=payload");
+  EXPECT_EQ(fault("remora://h/r?transport=tcp&transport=shm"),
+            "URI option: a second transport=shm");
+  EXPECT_EQ(fault("remora://h/r?transport=tcp&transport=tcp"),
+            "URI option: a second transport=tcp");
+  EXPECT_EQ(fault("remora://h/r?transport=auto&transport=tcp"),
+            "URI option: a second transport=tcp");
+  EXPECT_EQ(fault("remora://h/r?transport=tcp&crc=payload&crc=payload"),
+            "URI option: a second crc=payload");
 }
 
 TEST(Uri, UnknownTransportIsUnsupported) {

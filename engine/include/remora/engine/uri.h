@@ -12,10 +12,11 @@
 
 namespace remora {
 
-/// A parsed URI. HOST is a name, an IPv4 address or an IPv6 address in brackets; REGION obeys
-/// config::is_region_name().
+/// A parsed URI. The scheme is case-insensitive. HOST is a name, an IPv4 address or an IPv6 address
+/// in brackets, with a zone as in `[fe80::1%25eth0]` (RFC 6874; `[fe80::1%eth0]` is taken, too);
+/// REGION obeys config::is_region_name(). An option may stand there once.
 struct Uri {
-  std::string host{};
+  std::string host{};  ///< without brackets; a zone follows a bare "%": "fe80::1%eth0"
   std::uint16_t port = kDefaultPort;
   std::string region{};  ///< empty: the server itself
   TransportKind transport = TransportKind::kAuto;
