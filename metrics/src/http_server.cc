@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <utility>
 
+#include "accept_encoding.h"
 #include "page.h"
 
 namespace remora::metrics {
@@ -154,8 +155,10 @@ void HttpServer::serve(DeadlineStream& stream) {
         request.ranges.clear();
         // cpp-httplib would choose brotli at its highest quality: seconds of a processor for a
         // page.
-        const bool gzip =
-            request.get_header_value("Accept-Encoding").find("gzip") != std::string::npos;
+        std::string accepted;
+        for (std::size_t i = 0; i < request.get_header_value_count("Accept-Encoding"); ++i)
+          accepted += request.get_header_value("Accept-Encoding", i) + ",";
+        const bool gzip = accepts_gzip(accepted);
         request.headers.erase("Accept-Encoding");
         if (gzip) request.set_header("Accept-Encoding", "gzip");
       });

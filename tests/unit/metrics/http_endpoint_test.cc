@@ -78,6 +78,29 @@ TEST_F(HttpEndpointTest, GzipWhereTheClientAcceptsIt) {
   EXPECT_THAT(body_of(response), StartsWith("\x1f\x8b"));
 }
 
+TEST_F(HttpEndpointTest, GzipAsTheWeightsOfAcceptEncodingSay) {
+  for (int i = 0; i < 50; ++i)
+    ASSERT_TRUE(registry_->counter("test_total", "Help.", {{"i", std::to_string(i)}}));
+  const HttpEndpoint endpoint = start();
+  const auto is_gzip = [&](const std::string& value) {
+    const std::string response =
+        get(endpoint.port(), "/metrics", "GET", "Accept-Encoding: " + value + "\r\n");
+    EXPECT_THAT(response, StartsWith("HTTP/1.1 200 ")) << value;
+    return response.find("Content-Encoding: gzip") != std::string::npos;
+  };
+  for (const char* yes : {"gzip", "GZIP", "x-gzip", "br, gzip", "gzip;q=1.0", "gzip ; q=0.001", "*",
+                          "deflate, *;q=0.5", "identity;q=0.5, gzip", "br;q=0,gzip"})
+    EXPECT_TRUE(is_gzip(yes)) << yes;
+  for (const char* no :
+       {"gzip;q=0", "gzip; q=0.000", "gzip;Q=0", "xgzip", "gzipped", "deflate;x=gzip", "identity",
+        "gzip;q=0, *", "*;q=0", "identity, gzip;q=0.5", "gzip;q=much", ""})
+    EXPECT_FALSE(is_gzip(no)) << no;
+  // A list may be spread over several headers.
+  EXPECT_THAT(
+      get(endpoint.port(), "/metrics", "GET", "Accept-Encoding: br\r\nAccept-Encoding: gzip\r\n"),
+      HasSubstr("Content-Encoding: gzip\r\n"));
+}
+
 TEST_F(HttpEndpointTest, HealthAnswers200Or503WithTheReason) {
   std::atomic<bool> well{true};
   const HttpEndpoint endpoint = start({.health = [&] {
