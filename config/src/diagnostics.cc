@@ -3,11 +3,12 @@
 #include <tuple>
 
 #include <remora/config/diagnostics.h>
+#include <remora/config/printable.h>
 
 namespace remora::config {
 
 std::string Diagnostic::to_string() const {
-  std::string text = file;
+  std::string text = printable(file);
   if (line != 0) text.append(":").append(std::to_string(line));
   if (line != 0 && column != 0) text.append(":").append(std::to_string(column));
   if (!text.empty()) text.append(": ");

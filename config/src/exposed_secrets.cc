@@ -8,6 +8,7 @@
 
 #include "file.h"
 #include "keys.h"
+#include "text.h"
 
 namespace remora::config {
 namespace {
@@ -30,14 +31,14 @@ bool readable_by_all(const std::string& file) {
 
 std::string in_the_file(const std::string& key, const std::string& file) {
   std::string text = key;
-  text.append(" stands in ").append(file).append(", which every user may read: ");
+  text.append(" stands in ").append(printable(file)).append(", which every user may read: ");
   text.append("chmod o-r it, or use ").append(key).append("_file");
   return text;
 }
 
 std::string in_its_own_file(const std::string& key, const std::string& file) {
   std::string text = key;
-  text.append("_file: every user may read ").append(file).append(": chmod o-r it");
+  text.append("_file: every user may read ").append(printable(file)).append(": chmod o-r it");
   return text;
 }
 

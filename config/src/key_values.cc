@@ -56,6 +56,12 @@ std::string yaml_scalar(std::string_view value) {
       result.append("\\x").append(1, kHex[byte >> 4U]).append(1, kHex[byte & 15U]);
       continue;
     }
+    // U+0080 to U+009F: some terminals obey them.
+    if (byte == 0xc2 && i + 1 < value.size() && static_cast<unsigned char>(value[i + 1]) < 0xa0) {
+      const auto point = static_cast<unsigned char>(value[++i]);
+      result.append("\\x").append(1, kHex[point >> 4U]).append(1, kHex[point & 15U]);
+      continue;
+    }
     if (value[i] == '"' || value[i] == '\\') result.push_back('\\');
     if (value.substr(i).starts_with("${")) result.push_back('$');
     result.push_back(value[i]);

@@ -38,10 +38,26 @@ std::size_t utf8_length(std::string_view text) {
 }  // namespace
 
 std::string printable(std::string_view text) {
-  std::string result{text};
-  for (char& c : result) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) c = '?';
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string result;
+  while (!text.empty()) {
+    std::size_t length = utf8_length(text);
+    const auto byte = static_cast<unsigned char>(text.front());
+    const bool is_c1 = length == 2 && byte == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0;
+    const bool is_control = byte < 0x20 || byte == 0x7f;
+    const std::size_t shorthand = std::string_view{"\n\t\r"}.find(text.front());
+    if (length != 0 && !is_c1 && !is_control) {
+      result.append(text.substr(0, length));
+    } else if (shorthand != std::string_view::npos) {
+      result.append({'\\', "ntr"[shorthand]});
+    } else {
+      length = std::max<std::size_t>(length, 1);
+      for (const char each : text.substr(0, length)) {
+        const unsigned value = static_cast<unsigned char>(each);
+        result.append({'\\', 'x', kDigits[value >> 4U], kDigits[value & 15U]});
+      }
+    }
+    text.remove_prefix(length);
   }
   return result;
 }

@@ -9,14 +9,12 @@
 #include <string_view>
 
 #include <remora/config/nearest.h>
+#include <remora/config/printable.h>
 
 namespace remora::config {
 
-// 'text' for a message: unprintable bytes become '?', long texts end in "...".
+// 'text' for a message: printable(), long texts end in "...".
 std::string in_quotes(std::string_view text);
-
-// `text` on one line: unprintable ASCII becomes '?'.
-std::string printable(std::string_view text);
 
 // "a", "a and b", "a, b and c" with `last_word` between the last two.
 std::string join(std::span<const std::string_view> words, std::string_view last_word);

@@ -17,6 +17,11 @@ TEST(Diagnostic, LeavesOutWhatItDoesNotKnow) {
   EXPECT_EQ((Diagnostic{"", 0, 0, "pool.size", "required"}.to_string()), "pool.size: required");
 }
 
+TEST(Diagnostic, EscapesTheNameOfItsFile) {
+  EXPECT_EQ((Diagnostic{"a\x1b[2J\n.yaml", 1, 2, "", "odd"}.to_string()),
+            R"(a\x1b[2J\n.yaml:1:2: odd)");
+}
+
 TEST(Diagnostics, SortsByPlaceAndKeepsTheOrderOfEquals) {
   Diagnostics list;
   list.add({"f", 2, 1, "", "c"});

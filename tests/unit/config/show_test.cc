@@ -126,7 +126,7 @@ TEST(Show, PrintsOddTextsSafely) {
   ServerConfig config;  // no valid file has these
   config.listen.address = "a\"b\\c\nd${E}";
   config.origins["listen.address"] = {"odd\nname", 3, ""};
-  EXPECT_THAT(show(config), HasSubstr(R"(address: "a\"b\\c\x0ad$${E}"            # odd?name:3)"));
+  EXPECT_THAT(show(config), HasSubstr(R"(address: "a\"b\\c\x0ad$${E}"            # odd\nname:3)"));
 }
 
 TEST(Show, NamesThatLookLikeSomethingElseAreQuoted) {

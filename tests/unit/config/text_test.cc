@@ -59,8 +59,20 @@ TEST(FindInvalidUtf8, RefusesWhatRfc3629Refuses) {
     EXPECT_EQ(find_invalid_utf8(text), 2U);
 }
 
+TEST(Printable, EscapesWhatATerminalObeys) {
+  EXPECT_EQ(printable("plain \\ text \xc3\xa9"), "plain \\ text \xc3\xa9");
+  EXPECT_EQ(printable("a\nb\tc\rd"), R"(a\nb\tc\rd)");
+  EXPECT_EQ(printable("\x1b[2J\x7f"), R"(\x1b[2J\x7f)");
+  EXPECT_EQ(printable("\0"sv), R"(\x00)");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "2J \xc2\xa0"),
+            "\\xc2\\x9b2J \xc2\xa0")
+      << "C1 is CSI, U+00A0 a space";
+  EXPECT_EQ(printable("\x9b\xff\xe2\x82"), R"(\x9b\xff\xe2\x82)") << "not UTF-8";
+}
+
 TEST(Quoted, ShortensAtACharacterAndHidesControls) {
-  EXPECT_EQ(in_quotes("a\nb\x1b"), "'a?b?'");
+  EXPECT_EQ(in_quotes("a\nb\x1b"), R"('a\nb\x1b')");
   EXPECT_EQ(in_quotes(std::string(60, 'x')), "'" + std::string(60, 'x') + "'");
   EXPECT_EQ(in_quotes(std::string(61, 'x')), "'" + std::string(60, 'x') + "...'");
   EXPECT_EQ(in_quotes(std::string(59, 'x') + "\xc3\xa9" + "y"),

@@ -1,0 +1,17 @@
+#pragma once
+
+/// Text of files, peers and users in messages: nothing in it moves a terminal's cursor.
+///
+/// Thread safety: pure functions.
+
+#include <string>
+#include <string_view>
+
+namespace remora::config {
+
+/// `text` on one line. Control characters are escaped as in C: `\n`, `\t`, `\r`, all others as
+/// `\x1b`; so are the bytes of C1 control characters (U+0080 to U+009F), which some terminals obey,
+/// and bytes that are not UTF-8. A backslash stays as it is.
+[[nodiscard]] std::string printable(std::string_view text);
+
+}  // namespace remora::config
