@@ -181,6 +181,12 @@ Outcome write(const Globals& globals, const AccessOptions& options) {
   if (options.length_given && moved.bytes < *options.length_given)
     return fail(ExitCode::kUsage, "write: standard input ended before --length " +
                                       std::to_string(*options.length_given) + written);
+  if (!options.data && !options.length_given && input->size_bytes()) {
+    const std::string change = input->change_since_open(moved.bytes);
+    const std::string text = "write: standard input: " + change;
+    if (moved.bytes < *input->size_bytes()) return fail(ExitCode::kLocal, text + written);
+    if (!change.empty()) std::cerr << "remora: warning: " << text << '\n';
+  }
   if (globals.json) print_json(Json{{"offset", options.offset}, {"bytes", moved.bytes}});
   return ExitCode::kOk;
 }

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include <remora/config/printable.h>
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
 
@@ -73,8 +74,11 @@ Json to_json(const Session& session) {
 }
 
 /// Rows of equal length, the first a heading; columns as wide as their widest cell.
-void print_table(const std::vector<std::vector<std::string>>& rows) {
+void print_table(std::vector<std::vector<std::string>> rows) {
   std::vector<std::size_t> widths(rows.front().size());
+  // A server's names are the server's: nothing in them may move the cursor.
+  for (auto& row : rows)
+    for (std::string& cell : row) cell = config::printable(cell);
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   for (const auto& row : rows) {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include <remora/config/printable.h>
 #include <remora/config/units.h>
 #include <remora/metrics/http_endpoint.h>
 #include <remora/metrics/process.h>
@@ -135,7 +136,7 @@ Outcome conclude(const Globals& globals, const BenchOptions& options, const Regi
   std::cout.flush();
   linger(options.linger);
   if (!failure) return ExitCode::kOk;
-  std::cerr << "remora: " << failure->text << '\n';
+  std::cerr << "remora: " << config::printable(failure->text) << '\n';
   return failure->exit_code;
 }
 

@@ -106,6 +106,11 @@ CLI::Option* add_word(CLI::App* app, const std::string& name, std::uint64_t& val
       ->type_name("NUMBER");
 }
 
+CLI::Validator not_empty() {
+  return CLI::Validator{
+      [](const std::string& text) { return text.empty() ? "is empty" : std::string{}; }, ""};
+}
+
 CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server) {
   return app
       ->add_option("URI", value,

@@ -18,6 +18,7 @@
 namespace CLI {
 class App;
 class Option;
+class Validator;
 }  // namespace CLI
 
 namespace remora::apps {
@@ -92,6 +93,9 @@ CLI::Option* add_duration(CLI::App* app, const std::string& name, std::chrono::n
 /// 64 bits, decimal or 0x…; `-1` stands for 2^64 - 1.
 CLI::Option* add_word(CLI::App* app, const std::string& name, std::uint64_t& value,
                       const std::string& help);
+/// Refuses an option or an argument that is there and empty, as an unset variable of a script
+/// makes.
+[[nodiscard]] CLI::Validator not_empty();
 /// The positional URI of a region (or of a server, when `of_server`).
 CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server = false);
 

@@ -8,6 +8,7 @@
 
 #include <remora/config/describe.h>
 #include <remora/config/load.h>
+#include <remora/config/printable.h>
 #include <remora/config/units.h>
 
 #include "cli/command.h"
@@ -36,7 +37,7 @@ Outcome refuse(const Globals& globals, const std::string& file, const Diagnostic
                     {"faults", std::move(list)},
                     {"error", error_json(failure, to_int(failure.exit_code))}});
   }
-  std::cerr << faults.to_string() << "remora: " << failure.text << '\n';
+  std::cerr << faults.to_string() << "remora: " << config::printable(failure.text) << '\n';
   return failure.exit_code;
 }
 
@@ -47,8 +48,9 @@ Outcome check(const Globals& globals, const std::string& file) {
   if (globals.json)
     print_json(Json{{"ok", true}, {"faults", Json::array()}, {"warnings", warnings}});
   else
-    std::cout << file << ": ok\n";
-  for (const std::string& warning : warnings) std::cerr << "remora: warning: " << warning << '\n';
+    std::cout << config::printable(file) << ": ok\n";
+  for (const std::string& warning : warnings)
+    std::cerr << "remora: warning: " << config::printable(warning) << '\n';
   return ExitCode::kOk;
 }
 

@@ -1,5 +1,6 @@
 #include "cli/interrupt.h"
 
+#include <array>
 #include <atomic>
 #include <csignal>
 
@@ -9,7 +10,20 @@ namespace {
 std::atomic<int> caught{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
+/// Signals that end a program by default and that it can tidy up after.
+constexpr std::array kEnding{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
+
 void remember(int signal) { caught.store(signal, std::memory_order_relaxed); }
+
+const char* name_of(int signal) noexcept {
+  switch (signal) {
+    case SIGINT: return "SIGINT";
+    case SIGHUP: return "SIGHUP";
+    case SIGQUIT: return "SIGQUIT";
+    case SIGPIPE: return "SIGPIPE";
+    default: return "SIGTERM";
+  }
+}
 
 }  // namespace
 
@@ -17,15 +31,23 @@ void catch_interrupts() noexcept {
   struct sigaction action {};
   action.sa_handler = remember;
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // not SA_RESTART: a read of stdin must end
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : kEnding) {
+    struct sigaction before {};
+    // nohup(1) has SIGHUP ignored, and it stays so. Shells without job control have SIGINT and
+    // SIGQUIT ignored in what they start in the background, where a script's kill(1) still ends it.
+    const bool stays = signal == SIGHUP || signal == SIGPIPE;
+    if (stays && ::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN)
+      continue;
+    ::sigaction(signal, &action, nullptr);
+  }
+  // write(2) fails with EFBIG instead.
+  ::signal(SIGXFSZ, SIG_IGN);
 }
 
 int interrupted() noexcept { return caught.load(std::memory_order_relaxed); }
 
 Error interruption() noexcept {
-  return Error{Code::kCancelled, "interrupted"}.with_subject(interrupted() == SIGINT ? "SIGINT"
-                                                                                     : "SIGTERM");
+  return Error{Code::kCancelled, "interrupted"}.with_subject(name_of(interrupted()));
 }
 
 }  // namespace remora::apps

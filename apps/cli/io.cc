@@ -1,11 +1,13 @@
 #include "cli/io.h"
 
+#include <array>
 #include <cerrno>
 #include <climits>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/interrupt.h"
@@ -51,9 +53,11 @@ Result<Input> Input::open(const std::string& path) {
     errno = EISDIR;
     return system_error("open file", path);
   }
-  if (S_ISREG(status.st_mode)) {
+  // Files of procfs say 0 and have something to read.
+  if (S_ISREG(status.st_mode) && status.st_size > 0) {
     const off_t at = std::max<off_t>(::lseek(input.file_.get(), 0, SEEK_CUR), 0);
     input.size_bytes_ = static_cast<std::uint64_t>(std::max<off_t>(status.st_size - at, 0));
+    input.modified_ = status.st_mtim;
   }
   return input;
 }
@@ -67,6 +71,7 @@ bool Input::ready() const noexcept {
 Result<std::size_t> Input::read(std::span<std::byte> into) {
   std::size_t filled = 0;
   while (filled < into.size() && (filled == 0 || ready())) {
+    if (interrupted() != 0) return interruption();
     const ssize_t got = ::read(file_.get(), into.data() + filled, into.size() - filled);
     if (got == 0) break;
     if (got > 0)
@@ -75,6 +80,20 @@ Result<std::size_t> Input::read(std::span<std::byte> into) {
       return interrupted() != 0 ? interruption() : system_error("read file", name_);
   }
   return filled;
+}
+
+std::string Input::change_since_open(std::uint64_t bytes) const {
+  if (!size_bytes_) return {};
+  if (bytes != *size_bytes_)
+    return std::string{bytes < *size_bytes_ ? "it became shorter" : "it became longer"} +
+           " while it was read: " + std::to_string(*size_bytes_) +
+           " bytes by its size when it was opened, " + std::to_string(bytes) +
+           " bytes when its end was reached";
+  struct stat now {};
+  if (::fstat(file_.get(), &now) != 0 ||
+      (now.st_mtim.tv_sec == modified_.tv_sec && now.st_mtim.tv_nsec == modified_.tv_nsec))
+    return {};
+  return "it was written to while it was read";
 }
 
 Result<Output> Output::open(const std::string& path) {
@@ -87,11 +106,22 @@ Result<Output> Output::open(const std::string& path) {
   }
   struct stat status {};
   const bool exists = ::stat(path.c_str(), &status) == 0;
+  if (!exists && errno != ENOENT) return system_error("open file", path);
   if (exists && !S_ISREG(status.st_mode)) {  // a device or a pipe is written to, not replaced
     output.file_ = Descriptor{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
     if (output.file_.get() < 0) return system_error("open file", path);
     return output;
   }
+  if (!exists && path.ends_with('/')) {
+    errno = EISDIR;
+    return system_error("open file", path);
+  }
+  struct stat link {};
+  if (!exists && ::lstat(path.c_str(), &link) == 0)
+    return Error{Code::kNotFound,
+                 "a symbolic link without a target is neither followed nor replaced; remove it, or "
+                 "make its target: open file"}
+        .with_subject(path);
   output.target_ = path;
   if (exists) {  // a symbolic link stays one
     if (::access(path.c_str(), W_OK) != 0) return system_error("open file", path);
@@ -99,24 +129,43 @@ Result<Output> Output::open(const std::string& path) {
     if (real != nullptr) output.target_ = real;
     std::free(real);  // NOLINT(cppcoreguidelines-no-malloc): realpath(3) says so
   }
-  if (const Status made = output.open_temporary(exists, status.st_mode); !made) return made.error();
+  output.replaces_ = exists;
+  if (const Status made = output.open_hidden(exists ? &status : nullptr); !made)
+    return made.error();
   return output;
 }
 
-Status Output::open_temporary(bool replaces, unsigned mode) {
+std::string Output::temporary_pattern() const {
   const std::size_t slash = target_.rfind('/');
   const std::size_t base = slash == std::string::npos ? 0 : slash + 1;
-  std::string pattern =
-      target_.substr(0, base) + "." + target_.substr(base).substr(0, NAME_MAX - 16) + ".XXXXXX";
-  file_ = Descriptor{::mkostemp(pattern.data(), O_CLOEXEC)};
-  if (file_.get() < 0) return system_error("create file", name_);
-  temporary_ = std::move(pattern);
-  if (!replaces) {
+  return target_.substr(0, base) + "." + target_.substr(base).substr(0, NAME_MAX - 16) + ".XXXXXX";
+}
+
+Status Output::open_hidden(const struct stat* replaced) {
+  const std::size_t slash = target_.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
+  file_ = Descriptor{::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, S_IRUSR | S_IWUSR)};
+  if (file_.get() < 0) {  // a file system, or a kernel, that does not know O_TMPFILE
+    std::string pattern = temporary_pattern();
+    file_ = Descriptor{::mkostemp(pattern.data(), O_CLOEXEC)};
+    if (file_.get() < 0) return system_error("create file", name_);
+    temporary_ = std::move(pattern);
+  }
+  mode_t mode = 0;
+  if (replaced == nullptr) {
     const mode_t mask = ::umask(0);
     ::umask(mask);
     mode = 0666U & ~mask;
+  } else {
+    struct stat made {};
+    if (::fstat(file_.get(), &made) != 0) return system_error("stat file", name_);
+    // Before the mode: a change of the owner clears set-user-ID.
+    if ((made.st_uid != replaced->st_uid || made.st_gid != replaced->st_gid) &&
+        ::fchown(file_.get(), replaced->st_uid, replaced->st_gid) != 0)
+      return system_error("another user's, whose ownership cannot be kept: replace file", name_);
+    mode = replaced->st_mode & 07777U;
   }
-  if (::fchmod(file_.get(), mode & 07777U) != 0) return system_error("chmod file", name_);
+  if (::fchmod(file_.get(), mode) != 0) return system_error("chmod file", name_);
   return ok_status();
 }
 
@@ -125,7 +174,8 @@ Output::Output(Output&& other) noexcept
       name_{std::move(other.name_)},
       target_{std::move(other.target_)},
       temporary_{std::exchange(other.temporary_, {})},
-      is_stdout_{other.is_stdout_} {}
+      is_stdout_{other.is_stdout_},
+      replaces_{other.replaces_} {}
 
 Output::~Output() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
@@ -133,6 +183,8 @@ Output::~Output() {
 
 Status Output::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
+    // A write to a full pipe that a signal ends after a part of the bytes returns no EINTR.
+    if (interrupted() != 0) return interruption();
     const ssize_t put = ::write(file_.get(), bytes.data(), bytes.size());
     if (put >= 0)
       bytes = bytes.subspan(static_cast<std::size_t>(put));
@@ -142,17 +194,79 @@ Status Output::write(std::span<const std::byte> bytes) {
   return ok_status();
 }
 
+namespace {
+
+/// Gives the open file `fd` a name that no file has. Errors: errno, as linkat(2).
+int link_open_file(int fd, const std::string& path) noexcept {
+  if (::linkat(fd, "", AT_FDCWD, path.c_str(), AT_EMPTY_PATH) == 0) return 0;
+  // Without CAP_DAC_READ_SEARCH only this way is open. Source: open(2), O_TMPFILE.
+  std::array<char, 40> self{};
+  std::snprintf(self.data(), self.size(), "/proc/self/fd/%d", fd);
+  return ::linkat(AT_FDCWD, self.data(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0
+                                                                                         : errno;
+}
+
+/// While this lives, the signals that end the program are ignored: some microseconds.
+class SignalsHeld {
+ public:
+  SignalsHeld() noexcept {
+    struct sigaction hold {};
+    hold.sa_handler = SIG_IGN;
+    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &hold, &before_[i]);
+  }
+  ~SignalsHeld() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i)
+      ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  static constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
+  std::array<struct sigaction, kSignals.size()> before_{};
+};
+
+}  // namespace
+
+Status Output::link_to_target() {
+  errno = link_open_file(file_.get(), target_);
+  if (errno == EEXIST) return replace_target();  // made by another process meanwhile
+  return errno == 0 ? ok_status() : system_error("link file", name_);
+}
+
+Status Output::replace_target() {
+  // Between the two names a signal would leave the temporary one.
+  const SignalsHeld held;
+  constexpr int kTriesMax = 100;
+  for (int i = 0; temporary_.empty(); ++i) {
+    std::string name = temporary_pattern();
+    // mkostemp(3) chooses the name; linkat(2) wants one that is free.
+    const Descriptor chosen{::mkostemp(name.data(), O_CLOEXEC)};
+    if (chosen.get() < 0) return system_error("create file", name_);
+    ::unlink(name.c_str());
+    errno = link_open_file(file_.get(), name);
+    if (errno == 0)
+      temporary_ = std::move(name);
+    else if (errno != EEXIST || i == kTriesMax)
+      return system_error("link file", name_);
+  }
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) return system_error("rename file", name_);
+  temporary_.clear();
+  return ok_status();
+}
+
 Status Output::commit() {
-  if (temporary_.empty()) {
+  if (target_.empty()) {
     errno = file_.close();
     return errno == 0 ? ok_status() : system_error("close file", name_);
   }
   // The name must not appear before the bytes, also after a power failure.
   if (::fsync(file_.get()) != 0) return system_error("fsync file", name_);
-  if (errno = file_.close(); errno != 0) return system_error("close file", name_);
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) return system_error("rename file", name_);
-  temporary_.clear();
-  return ok_status();
+  const bool named = !temporary_.empty();
+  if (const Status done = named || replaces_ ? replace_target() : link_to_target(); !done)
+    return done;
+  errno = file_.close();
+  return errno == 0 ? ok_status() : system_error("close file", name_);
 }
 
 }  // namespace remora::apps

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include <remora/config/printable.h>
 #include <remora/config/secret_key.h>
 #include <remora/config/units.h>
 
@@ -35,7 +36,7 @@ Outcome generate(const Globals& globals, const std::string& file) {
   if (globals.json)
     print_json(Json{{"file", file}});
   else
-    std::cout << "wrote a key to " << file << ", which only you may read\n";
+    std::cout << "wrote a key to " << config::printable(file) << ", which only you may read\n";
   return ExitCode::kOk;
 }
 
@@ -79,7 +80,9 @@ void add_key_commands(Commands& commands) {
   group->require_subcommand(1);
   CLI::App* command =
       commands.add("generate", "Print a new key, or write it to a file that is not there", group);
-  command->add_option("FILE", *file, "made readable by its owner alone")->type_name("");
+  command->add_option("FILE", *file, "made readable by its owner alone")
+      ->type_name("")
+      ->check(not_empty());
   Commands::on_run(command, [&commands, file] { return generate(commands.globals(), *file); });
 
   const auto uri = std::make_shared<std::string>();

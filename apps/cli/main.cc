@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -12,6 +13,8 @@
 #include <spdlog/spdlog.h>
 #include <string>
 #include <string_view>
+
+#include <remora/config/printable.h>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
@@ -27,7 +30,10 @@ constexpr const char* kFooter =
     "or timed out, 5 local file or memory, 6 indeterminate, 7 wrong configuration file,\n"
     "70 internal error, 128 + N ended by signal N.";
 
-void complain(const std::string& text) { std::cerr << "remora: " << text << '\n'; }
+/// One line on stderr. It may name files and what a server or a user wrote.
+void complain(const std::string& text) {
+  std::cerr << "remora: " << config::printable(text) << '\n';
+}
 
 void log_to_stderr(bool verbose) {
   auto logger =
@@ -50,7 +56,8 @@ int finish(int exit_code) {
 /// The message for a person and, with --json, the document for a script.
 int finish(const Failure& failure, bool json) {
   const int status = interrupted() != 0 ? 128 + interrupted() : to_int(failure.exit_code);
-  complain(failure.text);
+  // As other programs whose reader has gone.
+  if (interrupted() != SIGPIPE) complain(failure.text);
   if (json) print_json(Json{{"error", error_json(failure, status)}});
   return finish(status);
 }
@@ -102,6 +109,7 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--key-file", commands.globals().key_file,
                  "File with that key ('remora key generate FILE' makes one)")
       ->type_name("FILE")
+      ->check(not_empty())
       ->envname("REMORA_KEY_FILE");
   add_admin_commands(commands);
   add_transfer_commands(commands);

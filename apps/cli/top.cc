@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -14,15 +15,19 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <signal.h>
+#include <stop_token>
 #include <string>
 #include <sys/ioctl.h>
 #include <termios.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
+#include <remora/config/printable.h>
 #include <remora/config/server_config.h>
 
 #include "cli/command.h"
@@ -111,20 +116,41 @@ class Watched {
  private:
   void fail_with(ExitCode code, std::string text) { failed_.emplace(code, std::move(text)); }
 
+  static std::string explain(bool connected, bool too_long, bool late) {
+    if (!connected)
+      return "cannot connect: it has to be a server's metrics.address, or what a client was told "
+             "by --metrics";
+    if (too_long) return "its answer has no end: not an endpoint of Remora";
+    if (late) return "no answer in time (--timeout)";
+    return "its answer is not HTTP, or ended early: not an endpoint of Remora";
+  }
+
+  /// Hangs up when the time is over: cpp-httplib bounds each read, not an answer, and would read
+  /// headers without an end. Again and again, since before it has connected it takes no notice.
+  void hang_up_late(const std::stop_token& answered) {
+    constexpr auto kAgainAfter = std::chrono::milliseconds{50};
+    std::mutex mutex;
+    std::unique_lock lock{mutex};
+    std::condition_variable_any never;
+    const auto is_over = [&answered] { return answered.stop_requested(); };
+    for (auto wait = timeout_; !never.wait_for(lock, answered, wait, is_over); wait = kAgainAfter)
+      client_.stop();
+  }
+
   std::optional<Json> fetch(const std::string& path) {
     const auto until = SteadyClock::now() + timeout_;
     std::string body;
+    std::jthread guard{[this](const std::stop_token& answered) { hang_up_late(answered); }};
     const httplib::Result answer = client_.Get(path, [&](const char* bytes, std::size_t count) {
       body.append(bytes, count);
       return body.size() <= kAnswerBytesMax && SteadyClock::now() < until;
     });
+    guard = {};
     if (!answer) {
-      const bool timed_out =
-          answer.error() == httplib::Error::Read || answer.error() == httplib::Error::Canceled;
-      fail_with(ExitCode::kConnection, timed_out ? std::string{"no answer in time (--timeout)"}
-                                                 : std::string{"cannot connect: it has to be a "
-                                                               "server's metrics.address, or what "
-                                                               "a client was told by --metrics"});
+      const bool connected = answer.error() != httplib::Error::Connection &&
+                             answer.error() != httplib::Error::ConnectionTimeout;
+      fail_with(ExitCode::kConnection,
+                explain(connected, body.size() > kAnswerBytesMax, SteadyClock::now() >= until));
       return std::nullopt;
     }
     if (answer->status == 401) {
@@ -172,6 +198,11 @@ void give_terminal_back() noexcept {
   if (g_keys != 0) ::tcsetattr(STDIN_FILENO, TCSANOW, &g_terminal_before);
 }
 
+/// All that end a process by default and can be caught, but for SIGPIPE.
+constexpr int kEndingSignals[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGABRT,   SIGALRM,
+                                  SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGSEGV,
+                                  SIGBUS,  SIGFPE,  SIGILL,  SIGSYS,  SIGTRAP};
+
 void die_in_order(int signal) {
   give_terminal_back();
   ::signal(signal, SIG_DFL);
@@ -185,7 +216,7 @@ class Screen {
   Screen() {
     keys_ = ::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &g_terminal_before) == 0;
     g_keys = keys_ ? 1 : 0;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, die_in_order);
+    for (const int signal : kEndingSignals) ::signal(signal, die_in_order);
     ::signal(SIGTSTP, SIG_IGN);  // a stopped screen would stay
     ::signal(SIGPIPE, SIG_IGN);  // a process that hangs up
     if (keys_) {
@@ -305,16 +336,26 @@ Outcome look_once(const Globals& globals, const std::vector<std::unique_ptr<Watc
   }
   if (globals.json && (!failure || watched.size() > 1)) {
     print_json(Json{{"processes", std::move(document)}});
-    if (failure) std::cerr << "remora: " << failure->text << '\n';
+    if (failure) std::cerr << "remora: " << config::printable(failure->text) << '\n';
     return failure ? failure->exit_code : ExitCode::kOk;
   }
   if (failure) return tl::make_unexpected(std::move(*failure));
   return ExitCode::kOk;
 }
 
+/// HOST:PORT of what may be written as a URL, too. The scheme is case-insensitive.
 std::string without_scheme(std::string address) {
-  if (address.starts_with("http://")) address.erase(0, 7);
+  constexpr std::string_view kScheme = "http://";
+  const bool has_scheme = std::equal(
+      kScheme.begin(), kScheme.end(), address.begin(),
+      address.begin() + static_cast<std::ptrdiff_t>(std::min(kScheme.size(), address.size())),
+      [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
+  if (!has_scheme) return address;
+  address.erase(0, kScheme.size());
   if (address.ends_with('/')) address.pop_back();
+  // A zone in a URL: [fe80::1%25eth0]. Source: RFC 6874, section 2.
+  if (const std::size_t percent = address.find("%25"); percent != std::string::npos)
+    address.erase(percent + 1, 2);
   return address;
 }
 
@@ -363,10 +404,14 @@ void add_top_command(Commands& commands) {
   command->add_flag("--once", options->once,
                     "Print one look and end; so with --json and in a pipe");
   command->add_option("--token-file", options->token_file, "Its metrics.token, in a file")
-      ->type_name("FILE");
-  command->add_option("--user", options->user, "Its metrics.user")->type_name("NAME");
+      ->type_name("FILE")
+      ->check(not_empty());
+  command->add_option("--user", options->user, "Its metrics.user")
+      ->type_name("NAME")
+      ->check(not_empty());
   command->add_option("--password-file", options->password_file, "Its metrics.password, in a file")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty());
   Commands::on_run(command, [&commands, options] { return top(commands.globals(), *options); });
 }
 

@@ -6,6 +6,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include <remora/config/printable.h>
+
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/interrupt.h"
@@ -59,6 +61,7 @@ std::string offset_fault(const Region& region, std::uint64_t offset) {
 
 Outcome put(const Globals& globals, const TransferOptions& options) {
   if (const auto uri = parse_uri(options.uri, true); !uri) return tl::make_unexpected(uri.error());
+  if (options.file.empty()) return fail(ExitCode::kUsage, "put: the name of FILE is empty");
   const std::string what = "put " + options.file;
   auto input = Input::open(options.file);
   if (!input) return fail(input.error(), what);
@@ -79,7 +82,7 @@ Outcome put(const Globals& globals, const TransferOptions& options) {
   catch_interrupts();
   const auto start = Clock::now();
   Sha256 sum;
-  Progress progress{"put " + input->name(), size};
+  Progress progress{config::printable("put " + input->name()), size};
   const Producer producer{[&](std::span<std::byte> into) {
                             auto got = input->read(into);
                             if (got) sum.update(into.first(*got));
@@ -99,6 +102,13 @@ Outcome put(const Globals& globals, const TransferOptions& options) {
     failure.text += written;
     return tl::make_unexpected(std::move(failure));
   }
+  const std::string change = input->change_since_open(moved.bytes);
+  if (size && moved.bytes < *size)
+    return fail(ExitCode::kLocal,
+                what + ": " + change + "; the region has these, and behind them " +
+                    std::to_string(*size - moved.bytes) + " bytes as they were before");
+  if (!change.empty())
+    std::cerr << "remora: warning: " << config::printable(what) << ": " << change << '\n';
   const double seconds = seconds_since(start);
   report(std::cout, globals, "put", moved.bytes, seconds, *region, sum.finish());
   if (!globals.json && moved.bytes < room)
@@ -110,6 +120,8 @@ Outcome put(const Globals& globals, const TransferOptions& options) {
 
 Outcome get(const Globals& globals, const TransferOptions& options) {
   if (const auto uri = parse_uri(options.uri, true); !uri) return tl::make_unexpected(uri.error());
+  if (options.file.empty())
+    return fail(ExitCode::kUsage, "get: the name of FILE is empty; nothing was fetched");
   const std::string what = "get " + options.file;
   if (globals.json && options.file == "-")
     return fail(ExitCode::kUsage, "get -: the bytes and --json both want standard output");
@@ -131,7 +143,7 @@ Outcome get(const Globals& globals, const TransferOptions& options) {
   const auto start = Clock::now();
   Sha256 sum;
   std::uint64_t done = 0;
-  Progress progress{"get " + output->name(), length};
+  Progress progress{config::printable("get " + output->name()), length};
   const Transferred moved = download(*engine, *region, options.offset, length,
                                      [&](std::span<const std::byte> bytes) -> Status {
                                        sum.update(bytes);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <remora/config/load.h>
+#include <remora/config/printable.h>
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
 #include <remora/metrics/process.h>
@@ -50,7 +51,10 @@ void log_to_stderr(config::LogLevel level) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-void complain(const std::string& text) { std::cerr << "remora-server: " << text << '\n'; }
+/// One line on stderr; it may name files.
+void complain(const std::string& text) {
+  std::cerr << "remora-server: " << config::printable(text) << '\n';
+}
 
 /// The file that tells a script which port was bound. Written at once (a reader never sees half of
 /// it), removed with the object.
@@ -185,7 +189,7 @@ int run(const Options& options) {
     return to_int(ExitCode::kConfiguration);
   }
   if (options.check) {
-    std::cout << options.config_path << ": ok\n";
+    std::cout << config::printable(options.config_path) << ": ok\n";
     for (const std::string& secret : config::exposed_secrets(*configuration))
       complain("warning: " + secret);
     return to_int(ExitCode::kOk);

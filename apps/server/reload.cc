@@ -10,6 +10,7 @@
 
 #include <remora/config/describe.h>
 #include <remora/config/load.h>
+#include <remora/config/printable.h>
 
 #include "server/log_level.h"
 #include "server/notify.h"
@@ -33,8 +34,9 @@ std::string waiting(const config::ServerConfig& running, const config::ServerCon
 }
 
 /// What came of it, for the log and for the service manager.
-std::string take(const std::string& file, config::ServerConfig& running, const Server& server) {
-  auto read = config::load_server(file);
+std::string take(const std::string& path, config::ServerConfig& running, const Server& server) {
+  auto read = config::load_server(path);
+  const std::string file = config::printable(path);
   if (!read) {
     std::istringstream faults{read.error().to_string()};
     for (std::string line; std::getline(faults, line);) spdlog::error("{}", line);
@@ -74,7 +76,7 @@ void reload(const std::string& file, config::ServerConfig& running, const Server
   try {
     told = take(file, running, server);
   } catch (const std::exception& exception) {
-    spdlog::error("SIGHUP: {}: {}", file, exception.what());
+    spdlog::error("SIGHUP: {}: {}", config::printable(file), exception.what());
   }
   notify_service_manager("READY=1\nSTATUS=" + told);
 }

@@ -57,8 +57,51 @@ run 5 "a token file that is not there" "$remora" top "$client_metrics" --token-f
 run 5 "an empty token file" "$remora" top "$client_metrics" --token-file /dev/null
 run 4 "not an endpoint of Remora" "$remora" --timeout 2s top "$host:$port"
 
+# --- peers whose answer does not end --------------------------------------------------------------
+# endless KIND PORT: serves that kind of answer, forever.
+endless() {
+  exec python3 - "$1" "${metrics%:*}" "$2" <<'PYTHON'
+import socket, sys, threading, time
+kind, address, port = sys.argv[1:]
+listener = socket.create_server((address, int(port)))
+
+def serve(peer):
+    try:
+        peer.recv(65536)
+        peer.sendall(b"HTTP/1.1 2" if kind == "status" else b"HTTP/1.1 200 OK\r\n")
+        while kind in ("headers", "slow"):
+            peer.sendall(b"".join(b"X-%d: %s\r\n" % (i, b"y" * 60) for i in range(1 if kind == "slow" else 999)))
+            if kind == "slow":
+                time.sleep(0.2)
+        if kind == "body":
+            peer.sendall(b"\r\n")
+        while kind != "silent":
+            peer.sendall(b"0" * 65536)
+        time.sleep(600)
+    except OSError:
+        pass
+
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+PYTHON
+}
+endless_port=9480
+for kind in headers slow status body silent; do
+  endless_port=$((endless_port + 1))
+  endless "$kind" "$endless_port" >/dev/null 2>&1 &
+  pids+=($!)
+  listens() { timeout 1 bash -c "exec 3<>/dev/tcp/${metrics%:*}/$endless_port" 2>/dev/null; }
+  is "a peer with an endless answer: $kind" eventually listens
+  SECONDS=0
+  run 4 "top ends by --timeout: $kind" \
+    "$remora" --timeout 2s top "${metrics%:*}:$endless_port"
+  says "it says why: $kind" 'no answer in time|has no end'
+  is "and is not late: $kind" test "$SECONDS" -le 20
+done
+
 # --- a terminal -----------------------------------------------------------------------------------
-terminal() { tmux -S "$work/tmux" -f /dev/null "$@"; }
+tmux_socket=$work/tmux
+terminal() { tmux -S "$tmux_socket" -f /dev/null "$@"; }
 trap 'terminal kill-server 2>/dev/null; cleanup' EXIT
 terminal new-session -d -x 110 -y 30 \
   "'$remora' top '$metrics' '$client_metrics' --token-file '$work/token' --interval 300ms; echo \"ended: \$?\"; exec cat"
@@ -77,4 +120,24 @@ stop_server KILL
 is "a server that has gone is told" eventually shows "NO ANSWER for [0-9]+ s: cannot connect"
 terminal send-keys q
 is "q quits and gives the screen back" eventually shows "^ended: 0"
+terminal kill-server
+# --- signals: the screen is given back ------------------------------------------------------------
+screen_is() { same "$(terminal display-message -p '#{alternate_on}')" "$1"; }
+for signal in QUIT TERM HUP INT ABRT XCPU ALRM USR1; do
+  tmux_socket=$work/tmux.$signal  # a server that is about to end would refuse the next session
+  terminal new-session -d -x 110 -y 30 \
+    "'$remora' top '$client_metrics' --interval 345ms; echo \"ended: \$?\"; exec cat"
+  is "top draws" eventually shows "q: quit"
+  is "on the alternate screen" screen_is 1
+  if [[ $signal == QUIT ]]; then
+    terminal send-keys 'C-\'
+  else
+    kill "-$signal" "$(terminal list-panes -F '#{pane_pid}' | xargs -I{} pgrep -P {} -x remora)"
+  fi
+  is "SIG$signal gives the screen back" eventually shows "^ended: 1[0-9]+"
+  is "it is the usual one" screen_is 0
+  is "and keys are echoed" eval \
+    "same \"\$(stty -F \$(terminal display-message -p '#{pane_tty}') -a | grep -oE ' -?(echo|icanon) ' | sort | tr -d '\n')\" ' echo  icanon '"
+  terminal kill-server
+done
 finish
