@@ -3,12 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
 #include <iostream>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <string>
 #include <sys/stat.h>
@@ -28,7 +28,7 @@
 #include "common/usage_error.h"
 #include "common/version.h"
 #include "server/descriptors.h"
-#include "server/log_level.h"
+#include "server/log.h"
 #include "server/notify.h"
 #include "server/reload.h"
 #include "server/signals.h"
@@ -41,20 +41,6 @@ struct Options {
   std::string port_file;
   bool check = false;
 };
-
-void log_to_stderr(config::LogLevel level) {
-  auto logger =
-      std::make_shared<spdlog::logger>("remora", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
-  logger->set_level(level_of(level));
-  logger->flush_on(spdlog::level::trace);
-  spdlog::set_default_logger(std::move(logger));
-}
-
-/// One line on stderr; it may name files.
-void complain(const std::string& text) {
-  std::cerr << "remora-server: " << config::printable(text) << '\n';
-}
 
 /// The file that tells a script which port was bound. Written at once (a reader never sees half of
 /// it), removed with the object.
@@ -194,6 +180,8 @@ int run(const Options& options) {
       complain("warning: " + secret);
     return to_int(ExitCode::kOk);
   }
+  // The reader of a pipe may end at any time: what is written to it then is an error of that write.
+  ::signal(SIGPIPE, SIG_IGN);
   log_to_stderr(configuration->log.level);
   for (const std::string& secret : config::exposed_secrets(*configuration))
     spdlog::warn("{}", secret);

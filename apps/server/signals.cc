@@ -6,6 +6,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "server/log.h"
+
 namespace remora::apps {
 
 Signals::Signals() {
@@ -55,6 +57,7 @@ void Signals::watch() {
       if (second_) second_();
     } else {
       spdlog::warn("third SIG{}: ending at once", ::sigabbrev_np(signal));
+      flush_log();
       ::_exit(128 + signal);
     }
   }

@@ -77,6 +77,7 @@ for signal in HUP QUIT PIPE TERM INT; do
 done
 stalled() {  # a full pipe whose reader does not read; the first signal has to do
   mkfifo pipe
+  # shellcheck disable=SC2217  # it holds the pipe open
   sleep 30 <pipe &
   local reader=$!
   "$remora" get "$(uri cache)" - >pipe 2>"$work/err" &
@@ -88,7 +89,7 @@ stalled() {  # a full pipe whose reader does not read; the first signal has to d
   local found=$?
   kill "$reader"
   rm pipe
-  return $found
+  return "$found"
 }
 is "one SIGTERM ends a get into a pipe that is full" stalled
 is "get into a pipe whose reader ends" eval \
@@ -100,6 +101,7 @@ small_config >"$work/good.yaml"
 echo text >source
 while read -r line; do
   eval "words=($line)"
+  # shellcheck disable=SC2016  # eval expands them
   is "with standard output closed: ${line%%remora://*}" eval \
     '"$remora" "${words[@]}" >&- 2>"$work/err" </dev/null; same $? 5'
   says "it says so" 'standard output: '

@@ -130,7 +130,7 @@ for signal in QUIT TERM HUP INT ABRT XCPU ALRM USR1; do
   is "top draws" eventually shows "q: quit"
   is "on the alternate screen" screen_is 1
   if [[ $signal == QUIT ]]; then
-    terminal send-keys 'C-\'
+    terminal send-keys "C-\\"
   else
     kill "-$signal" "$(terminal list-panes -F '#{pane_pid}' | xargs -I{} pgrep -P {} -x remora)"
   fi

@@ -124,6 +124,8 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
     if (!registry) return registry.error();
     options.registry = std::move(*registry);
   }
+  if (const Status counted = log::count_lost_lines(*options.registry); !counted)
+    return counted.error();
   return std::make_shared<EngineCore>(std::move(options), std::move(*placement));
 }
 

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "support/log.h"
+
 namespace remora::detail {
 
 namespace {
@@ -15,7 +17,7 @@ constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::k
 
 Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> registry) {
   ServerMetrics made;
-  Status status;
+  Status status = log::count_lost_lines(*registry);
   const auto keep = [&status](auto& handle, auto&& registered) {
     if (!status) return;
     if (registered)

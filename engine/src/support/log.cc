@@ -1,21 +1,52 @@
 #include "support/log.h"
 
 #include <memory>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <mutex>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <remora/engine/log_writer.h>
+#include <remora/metrics/registry.h>
+
 namespace remora::log {
+namespace {
+
+/// spdlog's own stderr sink writes in the thread that logs: a full pipe stops it, and a pipe
+/// without a reader ends the process by SIGPIPE.
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(message, text);
+    LogWriter::of_stderr().write({text.data(), text.size()});
+  }
+  void flush_() override {}
+};
+
+}  // namespace
+
 spdlog::logger& logger() {
   // Never destroyed: a control thread that ends with its engine may be at its last line while the
   // process's static objects go.
   static const auto& shared = *new std::shared_ptr<spdlog::logger>{[] {
     if (auto registered = spdlog::get("remora")) return registered;
-    auto made = std::make_shared<spdlog::logger>("remora",
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made = std::make_shared<spdlog::logger>("remora", std::make_shared<StderrSink>());
     made->set_level(spdlog::level::warn);
     return made;
   }()};
   return *shared;
+}
+
+Status count_lost_lines(metrics::Registry& registry) {
+  auto handle = registry.counter_callback(
+      "remora_log_lines_lost_total",
+      "Lines of the log on standard error that could not be written in time.", {},
+      [] { return static_cast<double>(LogWriter::of_stderr().lost()); });
+  // Another engine or server of this process has the same registry.
+  if (!handle && handle.error().code() == Code::kAlreadyExists) return {};
+  if (!handle) return handle.error();
+  handle->release();
+  return {};
 }
 
 namespace {

@@ -2,19 +2,29 @@
 
 /// The library's logger: "remora" of spdlog's registry. An application that registers a logger of
 /// that name before it uses the library receives its lines; otherwise they go to stderr from level
-/// warn on. spdlog stays in log.cc.
+/// warn on, through LogWriter::of_stderr(): no thread of the library waits for them. spdlog stays
+/// in log.cc.
 
 #include <cstdint>
 #include <fmt/format.h>
+
+#include <remora/result.h>
 
 namespace spdlog {
 class logger;
 }  // namespace spdlog
 
+namespace remora::metrics {
+class Registry;
+}  // namespace remora::metrics
+
 namespace remora::log {
 
 /// For code that sets its level or its sinks, which includes <spdlog/spdlog.h>.
 [[nodiscard]] spdlog::logger& logger();
+
+/// Registers `remora_log_lines_lost_total`, once a registry. Errors: those of registration.
+Status count_lost_lines(metrics::Registry& registry);
 
 enum class Level : std::uint8_t { kDebug, kInfo, kWarn };
 

@@ -1,0 +1,267 @@
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <poll.h>
+#include <pthread.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include <remora/engine/log_writer.h>
+
+namespace remora {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kStopPause{200};
+constexpr milliseconds kLook{100};  // how long the thread waits at once for room in a pipe
+constexpr milliseconds kStopAll{1000};
+
+std::string plain_lost_line(std::uint64_t lost) {
+  return "remora: warning: " + std::to_string(lost) +
+         " lines of the log were lost, since the log could not be written fast enough or at all\n";
+}
+
+/// Writes what the descriptor takes at once, without SIGPIPE and without blocking. A pipe that
+/// polls writable takes PIPE_BUF bytes.
+bool write_at_once(int descriptor, std::string_view text) noexcept {
+  sigset_t pipe{};
+  sigset_t before{};
+  sigset_t pending{};
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::sigpending(&pending);
+  const bool was_pending = ::sigismember(&pending, SIGPIPE) == 1;
+  ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  bool good = true;
+  while (good && !text.empty()) {
+    pollfd ready{.fd = descriptor, .events = POLLOUT, .revents = 0};
+    good = ::poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0;
+    const ssize_t count =
+        good ? ::write(descriptor, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF)) : -1;
+    good = count > 0;
+    if (good) text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  if (!was_pending) {  // the SIGPIPE of this write, if there was one
+    const timespec none{};
+    while (::sigtimedwait(&pipe, nullptr, &none) < 0 && errno == EINTR) {
+    }
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return good;
+}
+
+}  // namespace
+
+struct LogWriter::State {
+  struct Line {
+    std::string text;
+    std::uint64_t lost_before;  ///< lines lost between the one before and this one
+  };
+
+  State(int log_descriptor, Limits queue_limits)
+      : descriptor{log_descriptor}, limits{queue_limits} {}
+
+  bool start(const std::shared_ptr<State>& self);
+  bool queue(const std::shared_ptr<State>& self, std::string_view line);
+  void run() noexcept;
+  void write_next(std::unique_lock<std::mutex>& lock);
+  void tell_lost(std::unique_lock<std::mutex>& lock);
+  bool put(std::string_view text) noexcept;
+  bool await_writable() noexcept;
+
+  const int descriptor;
+  const Limits limits;
+  const pid_t process = ::getpid();
+  std::atomic<std::uint64_t> lost{0};
+  std::atomic<bool> stopping{false};
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Line> lines;
+  std::size_t queued_bytes = 0;
+  std::uint64_t taken = 0;
+  std::uint64_t done = 0;       ///< of those taken: written or lost
+  std::uint64_t lost_last = 0;  ///< lost behind the last line of the queue
+  std::uint64_t lost_untold = 0;
+  bool works = true;  ///< the last write succeeded
+  LostLine lost_line = plain_lost_line;
+  bool running = false;
+  std::thread thread;  ///< only while there is something to write
+};
+
+/// With the mutex held. False: there is no thread to be had.
+bool LogWriter::State::start(const std::shared_ptr<State>& self) {
+  if (running) return true;
+  if (thread.joinable()) thread.join();  // it has nothing left to do
+  sigset_t all{};
+  sigset_t before{};
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
+  try {
+    thread = std::thread{[self] { self->run(); }};
+    ::pthread_setname_np(thread.native_handle(), "remora-log");
+    running = true;
+  } catch (const std::exception&) {
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return running;
+}
+
+void LogWriter::State::run() noexcept {
+  std::unique_lock lock{mutex};
+  while (!lines.empty()) {
+    write_next(lock);
+    if (lines.empty() && works) tell_lost(lock);
+    if (stopping && !works) {  // it would wait for each of them
+      lost += lines.size();
+      lines.clear();
+    }
+    changed.notify_all();
+  }
+  running = false;
+  changed.notify_all();
+}
+
+void LogWriter::State::write_next(std::unique_lock<std::mutex>& lock) {
+  const Line line = std::move(lines.front());
+  lines.pop_front();
+  queued_bytes -= line.text.size();
+  lost_untold += line.lost_before;
+  // After a failure this line is the one that tries: what it says is worth more than the count.
+  if (works) tell_lost(lock);
+  lock.unlock();
+  const bool good = put(line.text);
+  lock.lock();
+  if (!good) {
+    ++lost;
+    ++lost_untold;
+  }
+  works = good;
+  ++done;
+}
+
+void LogWriter::State::tell_lost(std::unique_lock<std::mutex>& lock) {
+  if (lines.empty()) lost_untold += std::exchange(lost_last, 0);
+  if (lost_untold == 0) return;
+  const std::uint64_t telling = std::exchange(lost_untold, 0);
+  const LostLine make = lost_line;
+  lock.unlock();
+  const bool good = put(make(telling));
+  lock.lock();
+  if (!good) lost_untold += telling;
+  works = good;
+}
+
+bool LogWriter::State::await_writable() noexcept {
+  while (true) {
+    const bool last = stopping;
+    pollfd ready{.fd = descriptor, .events = POLLOUT, .revents = 0};
+    const int count = ::poll(&ready, 1, static_cast<int>((last ? kStopPause : kLook).count()));
+    if (count < 0 && errno != EINTR) return false;
+    if (count > 0) return true;  // an error is what write(2) says, then
+    if (count == 0 && last) return false;
+  }
+}
+
+bool LogWriter::State::put(std::string_view text) noexcept {
+  while (!text.empty()) {
+    if (!await_writable()) return false;
+    const ssize_t count =
+        ::write(descriptor, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (count <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+LogWriter::LogWriter(int descriptor) : LogWriter{descriptor, Limits{}} {}
+
+LogWriter::LogWriter(int descriptor, Limits limits)
+    : state_{std::make_shared<State>(descriptor, limits)} {}
+
+LogWriter::~LogWriter() {
+  stop(kStopAll);
+  // In a child the mutex may be locked, and the thread does not exist: nothing of it is touched.
+  if (::getpid() != state_->process) new std::shared_ptr<State>{std::move(state_)};
+}
+
+LogWriter& LogWriter::of_stderr() {
+  // Never destroyed: see log.cc. A line of a later destructor is written at once.
+  static LogWriter& shared = *new LogWriter{STDERR_FILENO};
+  struct AtEnd {
+    ~AtEnd() { shared.stop(kStopAll); }
+  };
+  static const AtEnd at_end;
+  return shared;
+}
+
+/// True: the line is queued, or lost and counted. False: there is no thread to write it.
+bool LogWriter::State::queue(const std::shared_ptr<State>& self, std::string_view line) {
+  const std::lock_guard lock{mutex};
+  if (stopping || !start(self)) return false;
+  if (lines.size() >= limits.lines_max || queued_bytes + line.size() > limits.bytes_max) {
+    ++lost;
+    ++lost_last;
+    return true;
+  }
+  lines.push_back({std::string{line}, lost_last});
+  lost_last = 0;
+  queued_bytes += line.size();
+  ++taken;
+  changed.notify_all();
+  return true;
+}
+
+void LogWriter::write(std::string_view line) noexcept {
+  State& state = *state_;
+  try {
+    // In a child the mutex may be locked by a thread that does not exist there.
+    if (::getpid() == state.process && state.queue(state_, line)) return;
+    if (!write_at_once(state.descriptor, line)) ++state.lost;
+  } catch (const std::exception&) {  // no memory for the line
+    ++state.lost;
+  }
+}
+
+bool LogWriter::flush(milliseconds timeout_ms) noexcept {
+  State& state = *state_;
+  if (::getpid() != state.process) return true;
+  std::unique_lock lock{state.mutex};
+  const std::uint64_t target = state.taken;
+  return state.changed.wait_for(lock, timeout_ms,
+                                [&] { return state.done >= target || !state.running; });
+}
+
+void LogWriter::stop(milliseconds timeout_ms) noexcept {
+  State& state = *state_;
+  if (::getpid() != state.process) return;
+  std::unique_lock lock{state.mutex};
+  if (state.stopping.exchange(true)) return;
+  if (!state.thread.joinable()) return;
+  const bool ended = state.changed.wait_for(lock, timeout_ms, [&] { return !state.running; });
+  lock.unlock();
+  // A write(2) that hangs (a file of a server that is away) must not hold up the end.
+  if (ended)
+    state.thread.join();
+  else
+    state.thread.detach();
+}
+
+void LogWriter::set_lost_line(LostLine make) {
+  const std::lock_guard lock{state_->mutex};
+  state_->lost_line = std::move(make);
+}
+
+std::uint64_t LogWriter::lost() const noexcept { return state_->lost; }
+
+}  // namespace remora

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# remora-server's log: a reader that ends or stops reading neither ends nor delays the server.
+# shellcheck disable=SC2317,SC2119  # functions are called by eventually and is
+# shellcheck source=tests/apps/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+log=$work/log
+mkfifo "$log"
+small_config >"$work/server.yaml"
+# start_into_fifo: the server with its standard error in the pipe, which this script may hold open.
+start_into_fifo() {
+  rm -f "$work/port"
+  "$bin/remora-server" --config "$work/server.yaml" --port-file "$work/port" 2>"$log" 7>&- &
+  server=$!
+  pids+=("$server")
+}
+started() { [[ -s $work/port ]]; }
+# stops_in SECONDS: SIGTERM, and the exit status is 0 by then.
+stops_in() {
+  local began=$SECONDS
+  stop_server TERM
+  same "$status" 0 && ((SECONDS - began <= $1))
+}
+lost() { curl -fsS --max-time 5 "http://$metrics/metrics" | awk '/^remora_log_lines_lost_total/ {print $2}'; }
+some_lost() { [[ $(lost) -gt 0 ]]; }
+
+# --- nothing reads the pipe ------------------------------------------------------------------------
+exec 7<>"$log"
+dd if=/dev/zero of="$log" oflag=nonblock bs=4096 count=1024 2>/dev/null </dev/zero
+start_into_fifo
+is "a full pipe does not keep it from starting" eventually started
+run 0 "a full pipe does not keep it from serving" "$remora" ls "$(uri)"
+kill -HUP "$server"
+run 0 "nor does SIGHUP with a full pipe" "$remora" ls "$(uri)"
+run 0 "/healthz" curl -fsS --max-time 5 "http://$metrics/healthz"
+is "SIGTERM ends it with a full pipe, in time" stops_in 5
+is "nothing is left" nothing_left
+
+# --- the reader ends -------------------------------------------------------------------------------
+exec 7>&-
+head -n 1 "$log" >"$work/first" &
+pids+=($!)
+start_into_fifo
+is "it starts" eventually started
+is "the reader reads a line, and ends" eventually grep -q 'preparing a pool' "$work/first"
+for _ in 1 2 3; do run 0 "it serves without a reader" "$remora" ls "$(uri)"; done
+is "lost lines are counted" eventually some_lost
+cat "$log" >"$work/second" &
+pids+=($!)
+told() {
+  "$remora" ls "$(uri)" >/dev/null && grep -qE 'warning: [0-9]+ lines? of the log (was|were) lost' "$work/second"
+}
+is "a new reader is told how many" eventually told
+is "SIGTERM ends it" stops_in 5
+is "the new reader has the last line" eventually grep -q 'info: stopped$' "$work/second"
+is "nothing is left" nothing_left
+
+# --- a start that fails still says why --------------------------------------------------------------
+sed 's/size: 64MiB, piece: 4MiB/size: 60TiB/' "$work/server.yaml" >"$work/large.yaml"
+run 5 "a start that fails" "$bin/remora-server" --config "$work/large.yaml"
+says "it says why" '^remora-server: cannot start with .*pool.size'
+is "behind what was logged" same "$(tail -n 1 "$work/err" | cut -d: -f1)" remora-server
+finish
