@@ -15,10 +15,11 @@ ExitCode exit_code_of(const Error& error) noexcept {
     case Code::kUnsupported:
     case Code::kLimitExceeded:
     case Code::kUnknownRegion:
-    case Code::kAlreadyExists:
     case Code::kBusy:
     case Code::kAccessRefused:
     case Code::kStaleRegion: return ExitCode::kRefused;
+    case Code::kAlreadyExists:
+      return error.operation().starts_with("socket file") ? ExitCode::kLocal : ExitCode::kRefused;
     case Code::kNotFound:
       if (error.operation().ends_with(" file") || error.operation() == "socket folder")
         return ExitCode::kLocal;

@@ -43,12 +43,16 @@ struct Options {
 };
 
 /// The file that tells a script which port was bound. Written at once (a reader never sees half of
-/// it), removed with the object.
+/// it), removed with the object, unless a later server has put another one there.
 class PortFile {
  public:
   explicit PortFile(std::string path) : path_{std::move(path)} {}
   ~PortFile() {
-    if (written_) ::unlink(path_.c_str());
+    struct stat now {};
+    if (written_ && ::lstat(path_.c_str(), &now) == 0 && now.st_dev == file_.st_dev &&
+        now.st_ino == file_.st_ino && now.st_mtim.tv_sec == file_.st_mtim.tv_sec &&
+        now.st_mtim.tv_nsec == file_.st_mtim.tv_nsec)
+      ::unlink(path_.c_str());
   }
   PortFile(const PortFile&) = delete;
   PortFile& operator=(const PortFile&) = delete;
@@ -57,7 +61,8 @@ class PortFile {
     const std::string temporary = path_ + ".new";
     const std::string text = std::to_string(port) + "\n";
     const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    bool good = fd >= 0 && ::write(fd, text.data(), text.size()) == ssize_t(text.size());
+    bool good = fd >= 0 && ::write(fd, text.data(), text.size()) == ssize_t(text.size()) &&
+                ::fstat(fd, &file_) == 0;
     if (fd >= 0) good = (::close(fd) == 0) && good;
     if (good && ::rename(temporary.c_str(), path_.c_str()) == 0) {
       written_ = true;
@@ -70,6 +75,7 @@ class PortFile {
 
  private:
   std::string path_;
+  struct stat file_ {};
   bool written_ = false;
 };
 

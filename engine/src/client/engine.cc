@@ -1,13 +1,10 @@
 #include <algorithm>
-#include <ifaddrs.h>
 #include <memory>
 #include <new>
-#include <sys/socket.h>
 #include <thread>
 #include <utility>
 
 #include <remora/engine/engine.h>
-#include <remora/verbs/address.h>
 
 #include "client/arena.h"
 #include "client/backoff.h"
@@ -16,27 +13,11 @@
 #include "support/closed.h"
 #include "support/log.h"
 #include "transport/fault_core.h"
+#include "transport/shm_identity.h"
 
 namespace remora::detail {
 
 namespace {
-
-/// Whether `host` names this machine.
-bool is_local(const std::string& host, Deadline deadline) {
-  if (config::is_loopback(host)) return true;
-  const auto resolved = verbs::Address::resolve_all(host, 0, deadline);
-  ifaddrs* interfaces = nullptr;
-  if (!resolved || ::getifaddrs(&interfaces) != 0) return false;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{interfaces, &::freeifaddrs};
-  for (const ifaddrs* own = interfaces; own != nullptr; own = own->ifa_next) {
-    if (own->ifa_addr == nullptr) continue;
-    if (own->ifa_addr->sa_family != AF_INET && own->ifa_addr->sa_family != AF_INET6) continue;
-    const verbs::Address address = verbs::Address::from(own->ifa_addr).with_port(0);
-    for (const verbs::Address& candidate : *resolved)
-      if (candidate.host() == address.host()) return true;
-  }
-  return false;
-}
 
 /// How often sessions are looked at: a fraction of the shortest lease.
 constexpr int kTicksOfALease = 10;
@@ -170,7 +151,8 @@ std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadli
                                                           std::string& passed_over) const {
   if (uri.transport != TransportKind::kAuto) return {{uri.transport, "named in the URI"}};
   std::vector<Candidate> found;
-  if (is_local(uri.host, deadline))
+  const auto addresses = transport::addresses_of(uri.host, deadline);
+  if (addresses && transport::is_this_host(*addresses))
     found.push_back({TransportKind::kShm, "same host, allowed by server and region"});
   else
     passed_over = "shm: " + uri.host + " is another host; ";

@@ -109,7 +109,8 @@ Result<ServerCore::Doors> ServerCore::open_listeners(
     // that was asked for by its name.
     const Code why = listener.error().code();
     const bool elsewhere = kind == TransportKind::kTcp && why == Code::kUnreachable;
-    if (wanted == Availability::kRequired || why == Code::kAddressInUse || elsewhere ||
+    const bool taken = why == Code::kAddressInUse || why == Code::kAlreadyExists;
+    if (wanted == Availability::kRequired || taken || elsewhere ||
         listener.error().subject().starts_with("transports.rdma_protection"))
       return listener.error();
     log::info("{} is not offered: {}", to_string(kind), listener.error().message());
@@ -124,8 +125,9 @@ Result<ServerCore::Doors> ServerCore::open_listeners(
     status = add(wanted.tcp, TransportKind::kTcp,
                  [&](std::uint16_t port) { return transport::listen_tcp(config, port, registry); });
   if (status)
-    status = add(wanted.shm, TransportKind::kShm,
-                 [](std::uint16_t port) { return transport::listen_shm(port); });
+    status = add(wanted.shm, TransportKind::kShm, [&config](std::uint16_t port) {
+      return transport::listen_shm(port, config.listen.address);
+    });
   if (!status) return status.error();
   return doors;
 }

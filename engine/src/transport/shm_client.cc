@@ -138,6 +138,15 @@ Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
   return Error{code, "connect over shm"}.with_subject(path).with_errno(failed);
 }
 
+/// Whether a server of that user is one that this process meant: its own user's, or root's. Root
+/// may use any user's, in a folder of that user, where a server of another user would not listen.
+bool is_trusted(uid_t server) noexcept {
+  if (server == ::geteuid() || server == 0) return true;
+  struct stat folder {};
+  return ::geteuid() == 0 && ::stat(shm_folder().path.c_str(), &folder) == 0 &&
+         folder.st_uid == server;
+}
+
 /// The preface, with the status page.
 Result<std::shared_ptr<Mapping>> await_preface(int socket, const std::string& path,
                                                Deadline deadline) {
@@ -166,15 +175,23 @@ Result<std::shared_ptr<Mapping>> await_preface(int socket, const std::string& pa
 
 Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline) {
   const std::string path = shm_socket_path(uri.port);
+  const auto addresses = addresses_of(uri.host, deadline);
+  if (!addresses) return addresses.error();
+  if (!is_this_host(*addresses))
+    return Error{Code::kUnreachable, "find the server over shm"}.with_subject(
+        uri.host + " is another host, not that of " + path);
   auto socket = connect_socket(path, deadline);
   if (!socket) return socket.error();
   auto peer = peer_credentials(socket->get());
   if (!peer) return peer.error();
-  if (peer->uid != ::geteuid() && peer->uid != 0)
+  if (!is_trusted(peer->uid))
     return Error{Code::kPermissionDenied, "connect over shm"}.with_subject(path).with_reason(
         Reason::kOtherUser);
   auto status_page = await_preface(socket->get(), path, deadline);
   if (!status_page) return status_page.error();
+  ShmIdentity told;
+  std::memcpy(&told, (*status_page)->address() + offsetof(ShmStatusPage, identity), sizeof told);
+  if (auto status = check_identity(told, uri, *addresses, path); !status) return status.error();
   return std::unique_ptr<ClientEndpoint>{
       std::make_unique<ShmClientEndpoint>(std::move(*socket), std::move(*status_page))};
 }

@@ -25,7 +25,7 @@ namespace {
 /// The page that tells clients whether the server still serves; says "stopped" when it goes.
 class StatusPage {
  public:
-  static Result<std::shared_ptr<StatusPage>> create() {
+  static Result<std::shared_ptr<StatusPage>> create(const ShmIdentity& identity) {
     UniqueFd memory{::memfd_create("remora-status", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
     if (!memory) return Error{Code::kSystem, "memfd_create"}.with_errno(errno);
     if (::ftruncate(memory.get(), kShmStatusPageBytes) != 0 || ::fchmod(memory.get(), 0600) != 0)
@@ -35,6 +35,7 @@ class StatusPage {
     if (address == MAP_FAILED) return Error{Code::kOutOfMemory, "mmap"}.with_errno(errno);
     auto page =
         std::make_shared<StatusPage>(std::move(memory), static_cast<ShmStatusPage*>(address));
+    page->page_->identity = identity;
     // Clients get no descriptor they could write through without opening the file again.
     if (::fcntl(page->memory_.get(), F_ADD_SEALS,
                 F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
@@ -134,13 +135,22 @@ class ShmServerEndpoint final : public ServerEndpoint {
 
 class ShmListener final : public Listener {
  public:
-  ShmListener(UniqueFd socket, std::string path, std::uint16_t port,
+  /// `file`: of the socket, at `path`.
+  ShmListener(UniqueFd socket, std::string path, const struct stat& file, std::uint16_t port,
               std::shared_ptr<StatusPage> status_page)
       : socket_{std::move(socket)},
         path_{std::move(path)},
+        file_{file},
         port_{port},
         status_page_{std::move(status_page)} {}
-  ~ShmListener() override { ::unlink(path_.c_str()); }
+  /// A file that a later server has put there is not this one's to take away. The number of this
+  /// one's is not used again while its socket is open.
+  ~ShmListener() override {
+    struct stat now {};
+    if (::lstat(path_.c_str(), &now) == 0 && now.st_dev == file_.st_dev &&
+        now.st_ino == file_.st_ino)
+      ::unlink(path_.c_str());
+  }
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kShm; }
   [[nodiscard]] int event_fd() const noexcept override { return socket_.get(); }
@@ -185,6 +195,7 @@ class ShmListener final : public Listener {
 
   UniqueFd socket_;
   std::string path_;
+  struct stat file_;
   std::uint16_t port_;
   std::shared_ptr<StatusPage> status_page_;
 };
@@ -222,7 +233,8 @@ bool is_alive(const sockaddr_un& address) {
   return !refused;
 }
 
-Result<std::unique_ptr<Listener>> listen_on(std::uint16_t port) {
+Result<std::unique_ptr<Listener>> listen_on(std::string_view listen_address, std::uint16_t port) {
+  constexpr std::chrono::seconds kNameTimeout{10};
   const std::string path = shm_socket_path(port);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -231,11 +243,15 @@ Result<std::unique_ptr<Listener>> listen_on(std::uint16_t port) {
         path.size(), sizeof address.sun_path - 1);
   path.copy(address.sun_path, path.size());
   if (auto folder = prepare_folder(); !folder) return folder.error();
-  if (::access(path.c_str(), F_OK) == 0) {
+  struct stat file {};
+  if (::lstat(path.c_str(), &file) == 0) {
+    if (!S_ISSOCK(file.st_mode))
+      return Error{Code::kAlreadyExists, "socket file (no socket is there: move it away)"}
+          .with_subject(path);
     if (is_alive(address)) return Error{Code::kAddressInUse, "bind"}.with_subject(path);
     ::unlink(path.c_str());
   }
-  auto page = StatusPage::create();
+  auto page = StatusPage::create(make_identity(listen_address, port, Clock::now() + kNameTimeout));
   if (!page) return page.error();
   UniqueFd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!socket) return Error{Code::kSystem, "socket"}.with_errno(errno);
@@ -249,21 +265,26 @@ Result<std::unique_ptr<Listener>> listen_on(std::uint16_t port) {
   ::chmod(path.c_str(), 0600);
   if (::listen(socket.get(), SOMAXCONN) != 0)
     return Error{Code::kSystem, "listen"}.with_subject(path).with_errno(errno);
+  if (::lstat(path.c_str(), &file) != 0)
+    return Error{Code::kSystem, "stat"}.with_subject(path).with_errno(errno);
   return std::unique_ptr<Listener>{
-      std::make_unique<ShmListener>(std::move(socket), path, port, std::move(*page))};
+      std::make_unique<ShmListener>(std::move(socket), path, file, port, std::move(*page))};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port) {
-  if (port != 0) return listen_on(port);
+Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port, std::string_view address) {
+  if (port != 0) return listen_on(address, port);
   // The dynamic ports, from a place that differs between processes.
   constexpr int kFirst = 49152;
   constexpr int kCount = 65536 - kFirst;
   Result<std::unique_ptr<Listener>> listener = Error{Code::kAddressInUse, "bind"};
   for (int i = 0; i < kCount; ++i) {
-    listener = listen_on(static_cast<std::uint16_t>(kFirst + (::getpid() * 31 + i) % kCount));
-    if (listener || listener.error().code() != Code::kAddressInUse) break;
+    listener =
+        listen_on(address, static_cast<std::uint16_t>(kFirst + (::getpid() * 31 + i) % kCount));
+    if (listener || (listener.error().code() != Code::kAddressInUse &&
+                     listener.error().code() != Code::kAlreadyExists))
+      break;
   }
   return listener;
 }

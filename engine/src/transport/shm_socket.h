@@ -3,6 +3,7 @@
 /// The Unix socket under the shm transport: where it is, who is at its other end, and messages with
 /// descriptors over it.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 
 #include "support/clock.h"
 #include "support/unique_fd.h"
+#include "transport/shm_identity.h"
 #include "transport/transport.h"
 
 namespace remora::transport {
@@ -47,8 +49,12 @@ static_assert(sizeof(ShmPreface) == 8);
 struct ShmStatusPage {
   enum State : std::uint32_t { kServing = 1, kStopped = 2 };
   std::uint32_t state = kServing;
+  std::uint32_t zero = 0;
+  ShmIdentity identity{};  ///< written before the first client comes
 };
 inline constexpr std::size_t kShmStatusPageBytes = 4096;
+static_assert(offsetof(ShmStatusPage, identity) == 8);
+static_assert(sizeof(ShmStatusPage) <= kShmStatusPageBytes);
 
 /// Credentials of the process at the other end. Errors: kSystem.
 struct PeerCredentials {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <remora/config/server_config.h>
@@ -314,7 +315,8 @@ struct ConnectOptions {
   bool payload_crc = false;  ///< tcp: a checksum of what is read and written, too
 };
 
-/// Connects to a server over one transport. Blocks, at most until `deadline`.
+/// Connects to a server over one transport. Blocks, at most until `deadline`. Over shm to a server
+/// that listens at the URI's host and port, on this host and in this network namespace, alone.
 /// Errors: kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
 /// kPermissionDenied.
 Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline);
@@ -459,11 +461,14 @@ class Listener {
   [[nodiscard]] virtual std::vector<DeviceProtection> protection() const { return {}; }
 };
 
-/// `port` 0 takes a free one. The folder of the socket is made only where none is named by the
-/// environment; one that others could replace files in is refused.
-/// Errors: kAddressInUse; kNotFound (no such folder); kPermissionDenied (the folder is another
-/// user's, or every user may write to it); kSystem.
-Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port);
+/// `port` 0 takes a free one. Clients are told that the server listens at `address`, which is
+/// `listen.address`; a name is looked up for 10 s at most. The folder of the socket is made only
+/// where none is named by the environment; one that others could replace files in is refused.
+/// Errors: kAddressInUse; kAlreadyExists (a file of the socket's name, which is no socket);
+/// kNotFound (no such folder); kPermissionDenied (the folder is another user's, or every user may
+/// write to it); kSystem.
+Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port,
+                                             std::string_view address = "localhost");
 /// `port` 0 takes a free one. Counts its registrations in `registry`. Errors: kAddressInUse;
 /// kNotFound (no device, not the named one, or none that has the address: the subject says which).
 Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config,

@@ -279,6 +279,44 @@ TEST_F(ShmPeersTest, ServerOfAnotherUserIsRefused) {
   EXPECT_EQ(refused.error().reason(), Reason::kOtherUser);
 }
 
+/// In a folder of that user, where a server of a third would not listen.
+TEST_F(ShmPeersTest, RootMayUseAServerOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "it takes root";
+  ASSERT_EQ(::chown(folder_.c_str(), kNobody, kNobody), 0);
+  std::array<int, 2> ready{};
+  ASSERT_EQ(::pipe2(ready.data(), O_CLOEXEC), 0);
+  const UniqueFd hear_ready{ready[0]};
+  UniqueFd say_ready{ready[1]};
+  const pid_t child = start_as_another_user([&] {
+    const auto listener = listen_shm(kPort);
+    if (!listener) return 1;
+    say_ready.reset();
+    const Deadline deadline = seconds_from_now(10);
+    while (Clock::now() < deadline) {
+      const auto met = (*listener)->accept();
+      if (met && met->size() == 1)
+        // Until it hangs up.
+        while (met->front()->receive().ok() && Clock::now() < deadline)
+          std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      if (met && met->size() == 1) return 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    return 2;
+  });
+  say_ready.reset();
+  char byte = 0;
+  EXPECT_EQ(::read(hear_ready.get(), &byte, 1), 0);
+  const auto refused_code = [&] {
+    const auto connected = connect_shm({.host = "localhost", .port = kPort}, seconds_from_now(10));
+    counted(connected);
+    return connected ? std::nullopt : std::optional{connected.error().code()};
+  };
+  EXPECT_EQ(refused_code(), std::nullopt);
+  const auto status = end_of(child);
+  if (!status) GTEST_SKIP() << "it takes another user to become one";
+  EXPECT_EQ(status, 0) << "1: it did not listen; 2: no client came";
+}
+
 /// The descriptor a reader gets could be opened for writing by its own user, which is why shm is
 /// for one trust domain; by no other.
 TEST_F(ShmPeersTest, AnotherUserDoesNotOpenADescriptorAnew) {

@@ -110,6 +110,35 @@ TEST(ShmListener, SocketOfAKilledServerIsReplaced) {
   EXPECT_TRUE(listen_shm(7471).ok());
 }
 
+/// Moved away by hand, the file of a server that still runs makes room for another server.
+TEST(ShmListener, SocketOfALaterServerStays) {
+  const RuntimeFolder folder;
+  const std::string path = shm_socket_path(7471);
+  auto first = listen_shm(7471).value();
+  ASSERT_EQ(::unlink(path.c_str()), 0);
+  const auto second = listen_shm(7471).value();
+  first.reset();
+  EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+}
+
+TEST(ShmListener, FileThatIsNoSocketStaysAndIsNamed) {
+  const RuntimeFolder folder;
+  const std::string path = shm_socket_path(7471);
+  const UniqueFd file{::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)};
+  ASSERT_EQ(::write(file.get(), "x", 1), 1);
+  const auto refused = listen_shm(7471);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kAlreadyExists);
+  EXPECT_EQ(refused.error().subject(), path);
+  struct stat status {};
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_size, 1);
+  ::unlink(path.c_str());
+  ASSERT_EQ(::symlink("nowhere", path.c_str()), 0);
+  EXPECT_EQ(listen_shm(7471).error().code(), Code::kAlreadyExists);
+  ::unlink(path.c_str());
+}
+
 TEST(ShmListener, PortZeroTakesAFreeOne) {
   const RuntimeFolder folder;
   auto first = listen_shm(0).value();
