@@ -28,6 +28,12 @@ std::string words_of(const RegionAccess& access) {
   return words;
 }
 
+std::string hexadecimal(std::uint64_t value) {
+  std::ostringstream text;
+  text << std::hex << std::setfill('0') << std::setw(16) << value;
+  return text.str();
+}
+
 Json to_json(const RegionInfo& region) {
   Json access = Json::array();
   for (const RegionAccess& each : region.access)
@@ -40,18 +46,13 @@ Json to_json(const RegionInfo& region) {
               {"shm", region.shm},
               {"epoch", region.epoch},
               {"incarnation", region.incarnation},
+              {"memory_id", hexadecimal(region.memory_id)},
               {"extents", region.extent_count},
               {"open", region.open_count},
               {"owner", region.owner},
               {"access", std::move(access)},
               {"lifetime", to_string(region.lifetime)},
               {"ttl_seconds", static_cast<double>(region.ttl.count()) / 1000.0}};
-}
-
-std::string hexadecimal(std::uint64_t value) {
-  std::ostringstream text;
-  text << std::hex << std::setfill('0') << std::setw(16) << value;
-  return text.str();
 }
 
 std::vector<std::string> names_of(const std::vector<TransportKind>& transports) {
@@ -142,6 +143,7 @@ void print_region(const RegionInfo& region) {
       {"shm", region.shm ? "yes" : "no"},
       {"epoch", std::to_string(region.epoch)},
       {"incarnation", std::to_string(region.incarnation)},
+      {"memory id", hexadecimal(region.memory_id)},
       {"extents", std::to_string(region.extent_count)},
       {"open", std::to_string(region.open_count)}};
   if (!region.owner.empty()) rows.push_back({"owner", region.owner});

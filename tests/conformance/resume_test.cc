@@ -258,6 +258,30 @@ TEST_P(ServerReturnTest, OneWithNewMemoryMakesOldRegionsStale) {
   EXPECT_TRUE(ok(now.remove_region(made.name)));
 }
 
+/// No handler is asked, and nothing is waited for but the operation.
+TEST_P(ServerReturnTest, FirstOperationAfterARestartIsStale) {
+  const RegionInfo made = create();
+  const Region old = open(made.name);
+  std::vector<std::byte> bytes(64, std::byte{1});
+  ASSERT_TRUE(ok(old.write(ByteOffset{0}, bytes)));
+  kill_server();
+  restart_server();
+  // What is posted while nothing has been noticed may be uncertain.
+  EXPECT_TRUE(eventually([&] { return !old.connected(); }));
+  EXPECT_TRUE(fails_with(old.read(ByteOffset{0}, bytes), Code::kStaleRegion));
+  EXPECT_TRUE(fails_with(old.fetch_add(ByteOffset{0}, 1), Code::kStaleRegion));
+  // What is opened instead has the same name and incarnation, and other memory.
+  const Session now = engine().connect(uri()).value();
+  ASSERT_TRUE(ok(now.create_region(spec(made.name))));
+  {
+    const Region region = open(made.name);
+    EXPECT_EQ(region.info().incarnation, made.incarnation);
+    EXPECT_NE(region.info().memory_id, made.memory_id);
+    EXPECT_EQ(region.info().memory_id, now.server().memory_id);
+  }
+  EXPECT_TRUE(ok(now.remove_region(made.name)));
+}
+
 TEST_P(ServerReturnTest, WhatWaitsForOneThatNeverComesBackEndsByItsDeadline) {
   const RegionInfo made = create();
   const Region region = open(made.name);

@@ -177,6 +177,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
 
 /// Where the remote memory is mapped: the work is done here, and told of by the poller.
 void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
+  entry.at_once = true;
   lane().run(entry);
   OperationRecord* before = done_.load(std::memory_order_relaxed);
   do {

@@ -49,12 +49,14 @@ std::byte* mapped(const WireExtent& extent, std::uint64_t offset) noexcept {
 }  // namespace
 
 DirectDriver::DirectDriver(transport::DirectPath path, std::shared_ptr<ParallelCopy> copier,
-                           ClientMetrics metrics, BrokenHandler on_broken, Notifier notifier)
+                           ClientMetrics metrics, BrokenHandler on_broken, Notifier notifier,
+                           SessionAwaiter await_session)
     : path_{std::move(path)},
       copier_{std::move(copier)},
       metrics_{std::move(metrics)},
       on_broken_{std::move(on_broken)},
-      notifier_{std::move(notifier)} {
+      notifier_{std::move(notifier)},
+      await_session_{std::move(await_session)} {
   metrics_.lane_opened(0);
 }
 
@@ -117,8 +119,24 @@ void DirectDriver::submit(OperationList operations) noexcept {
 
 void DirectDriver::run(OperationRecord& operation) noexcept {
   carry_out(operation);
+  if (!operation.outcome.ok) [[unlikely]]
+    carry_out_later(operation);
   tell(operation);
   EndTally{metrics_}.add(operation);
+}
+
+/// What has found the session interrupted, without any effect, waits for what becomes of it, as
+/// over the other transports: only then is it known whether the server still has the memory.
+void DirectDriver::carry_out_later(OperationRecord& operation) noexcept {
+  while (!operation.at_once && operation.outcome.code == Code::kConnectionLost &&
+         (operation.whole || operation.planned_bytes == 0)) {
+    const std::optional<Outcome> awaited = await_session_(operation);
+    if (!awaited) return;
+    operation.outcome = *awaited;
+    if (!awaited->ok) return;
+    carry_out(operation);
+    if (operation.outcome.ok) return;
+  }
 }
 
 void DirectDriver::wait(CompletionSink& /*sink*/, std::size_t /*at_least*/,

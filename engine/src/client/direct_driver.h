@@ -5,7 +5,9 @@
 /// arena together with it. There is nothing to share between threads, so there is no lock. Who
 /// hands on that an operation has completed synchronises by that, as with any memory.
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "client/client_metrics.h"
@@ -19,8 +21,15 @@ class DirectDriver final : public LaneDriver {
   /// Tells the serving application of a write; blocks until the server has taken it.
   using Notifier = std::function<Status(const transport::Notice&, Deadline)>;
 
+  /// Called for a synchronous operation that finds its session interrupted: waits, until its
+  /// deadline at most, for the session to be resumed or to end. An outcome that is ok: it goes on;
+  /// another one: that is its end. Nothing: this thread may not wait, or there is nothing to wait
+  /// for.
+  using SessionAwaiter = std::function<std::optional<Outcome>(const OperationRecord&)>;
+
   DirectDriver(transport::DirectPath path, std::shared_ptr<ParallelCopy> copier,
-               ClientMetrics metrics, BrokenHandler on_broken, Notifier notifier);
+               ClientMetrics metrics, BrokenHandler on_broken, Notifier notifier,
+               SessionAwaiter await_session);
   ~DirectDriver() override;
 
   /// Done on return, and a server that is to be told of a write has been; long copies look at the
@@ -50,6 +59,7 @@ class DirectDriver final : public LaneDriver {
   void move_bytes(transport::Opcode opcode, std::byte* local, std::byte* remote,
                   std::size_t length_bytes) noexcept;
   void copy_in_steps(OperationRecord& operation) noexcept;
+  void carry_out_later(OperationRecord& operation) noexcept;
   void tell(OperationRecord& operation) noexcept;
   void stop(Reason reason) noexcept;
   [[nodiscard]] bool usable() noexcept;
@@ -59,6 +69,7 @@ class DirectDriver final : public LaneDriver {
   ClientMetrics metrics_;
   BrokenHandler on_broken_;
   Notifier notifier_;
+  SessionAwaiter await_session_;
   std::atomic<Reason> broken_reason_{Reason::kNone};
   std::atomic<bool> ended_{false};  ///< for good
   alignas(64) std::atomic<bool> order_{false};

@@ -132,6 +132,8 @@ Result<Poller*> EngineCore::poller() {
   return pollers_->pick(options_.pollers, options_.spin, placement_, *options_.registry);
 }
 
+bool EngineCore::on_poller() const noexcept { return pollers_->is_one_of_them(); }
+
 Result<std::shared_ptr<Arena>> EngineCore::arena() {
   const std::lock_guard lock{mutex_};
   if (arena_ == nullptr) {

@@ -100,6 +100,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] std::string status_json() const;
 
   [[nodiscard]] HandlerGate& handler_gate() noexcept { return handler_gate_; }
+  /// Whether the calling thread is one that serves callback queues.
+  [[nodiscard]] bool on_poller() const noexcept;
 
   // For sessions.
   /// Looks at the session, for as long as there is one, often enough for a lease of that length.
@@ -328,6 +330,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void lose(Reason reason, End by, LaneFault fault = LaneFault::kNone,
             std::uint64_t connection = 0) noexcept;
   void lane_gone() noexcept;
+  [[nodiscard]] std::optional<Outcome> await_return(const OperationRecord& operation) noexcept;
   void interrupt(Reason reason, End by, LaneFault fault) noexcept;
   void end(Reason reason, End by, LaneFault fault = LaneFault::kNone) noexcept;
   [[nodiscard]] bool leave_connection(State next, Reason reason, End by) noexcept;

@@ -14,6 +14,17 @@ namespace remora {
 
 using detail::closed;
 
+namespace {
+
+/// What the server of that session says of a region.
+Result<RegionInfo> told_of(const control::Region& region, const detail::SessionCore& session) {
+  auto info = control::to_info(region);
+  if (info) info->memory_id = session.server().memory_id;
+  return info;
+}
+
+}  // namespace
+
 const ServerInfo& Session::server() const noexcept {
   static const ServerInfo none;  // of a session that has been moved from
   return core_ == nullptr ? none : core_->server();
@@ -49,7 +60,7 @@ Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
   region.set_ttl_ms(static_cast<std::uint64_t>(std::max<std::int64_t>(spec.ttl.count(), 0)));
   auto answer = core_->call(std::move(request), "create");
   if (!answer) return answer.error();
-  return control::to_info(answer->reply.create().region());
+  return told_of(answer->reply.create().region(), *core_);
 }
 
 Result<std::vector<RegionInfo>> Session::regions() const {
@@ -62,7 +73,7 @@ Result<std::vector<RegionInfo>> Session::regions() const {
     if (!answer) return answer.error();
     const control::ListReply& page = answer->reply.list();
     for (const control::Region& region : page.regions()) {
-      auto info = control::to_info(region);
+      auto info = told_of(region, *core_);
       if (!info) return info.error();
       // A server that repeats itself must not keep us here for ever.
       if (!found.empty() && info->name <= found.back().name)
@@ -79,7 +90,7 @@ Result<RegionInfo> Session::stat(std::string_view name) const {
   request.mutable_stat()->set_name(std::string{name});
   auto answer = core_->call(std::move(request), "stat");
   if (!answer) return answer.error();
-  return control::to_info(answer->reply.stat().region());
+  return told_of(answer->reply.stat().region(), *core_);
 }
 
 Status Session::remove_region(std::string_view name, Removal removal) const {
@@ -103,7 +114,7 @@ Result<RegionInfo> Session::resize_region(std::string_view name, std::uint64_t s
   request.mutable_resize()->set_size_bytes(size_bytes);
   auto answer = core_->call(std::move(request), "resize");
   if (!answer) return answer.error();
-  return control::to_info(answer->reply.resize().region());
+  return told_of(answer->reply.resize().region(), *core_);
 }
 
 Result<Usage> Session::usage() const {

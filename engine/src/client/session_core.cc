@@ -117,7 +117,8 @@ Status SessionCore::open_lanes(Deadline deadline) {
   if (auto path = endpoint->direct_path())
     return keep(std::make_unique<DirectDriver>(
         std::move(*path), engine_->parallel_copy(), *metrics_, lane_broken(),
-        [this](const Notice& notice, Deadline until) { return notify(notice, until); }));
+        [this](const Notice& notice, Deadline until) { return notify(notice, until); },
+        [this](const OperationRecord& operation) { return await_return(operation); }));
   PostedDriver::Options options{
       .spin = engine_->options().spin, .bounce = nullptr, .zeroes = nullptr};
   options.why_refused = [this](const OperationRecord& operation) {
@@ -388,6 +389,7 @@ Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, R
   };
   auto info = control::to_info(opened.region());
   if (!info) return give_back(info.error());
+  info->memory_id = server_.memory_id;
   transport::LaneKeys keys;
   auto extents = fetch_extents(opened, answer->connection, deadline, keys);
   if (!extents) return give_back(extents.error());

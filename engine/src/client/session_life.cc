@@ -354,6 +354,23 @@ Status SessionCore::settled(Deadline deadline) {
   return Error{Code::kConnectionLost, "settled"}.with_reason(reason);
 }
 
+/// Of an operation over mapped memory that has found the session interrupted: see
+/// DirectDriver::SessionAwaiter.
+std::optional<Outcome> SessionCore::await_return(const OperationRecord& operation) noexcept {
+  // These threads bring the session back, or serve others meanwhile.
+  if (!resumable_ || loop_.is_loop_thread() || engine_->on_poller()) return std::nullopt;
+  {
+    std::unique_lock lock{mutex_};
+    if (std::this_thread::get_id() == reconnecting_) return std::nullopt;
+    const auto known = [this] { return ended() || (connected() && !lanes_.front()->broken()); };
+    if (!fate_.wait_until(lock, operation.deadline, known))
+      return Outcome::failure(Code::kTimedOut);
+    if (ended()) return session_gone(lost_reason());
+  }
+  const Reason why = revocations_.revoked(operation);
+  return why == Reason::kNone ? Outcome{} : Outcome::failure(Code::kAccessRefused, why);
+}
+
 void SessionCore::tick(Clock::time_point now) noexcept {
   std::uint64_t connection = 0;
   {

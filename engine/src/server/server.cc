@@ -100,9 +100,18 @@ Result<RegionView> Server::view(std::string_view region) const {
   return RegionView{(*found)->memory()};
 }
 
+namespace {
+
+Result<RegionInfo> lent_by(const detail::ServerCore& server, Result<RegionInfo> info) {
+  if (info) info->memory_id = server.memory_id();
+  return info;
+}
+
+}  // namespace
+
 Result<RegionInfo> Server::create_region(const RegionSpec& spec) const {
   if (core_ == nullptr) return closed("create");
-  return core_->create_region(spec);
+  return lent_by(*core_, core_->create_region(spec));
 }
 
 Status Server::remove_region(std::string_view name, Removal removal) const {
@@ -113,12 +122,14 @@ Status Server::remove_region(std::string_view name, Removal removal) const {
 
 Result<RegionInfo> Server::resize_region(std::string_view name, std::uint64_t size_bytes) const {
   if (core_ == nullptr) return closed("resize");
-  return core_->resize_region(name, size_bytes);
+  return lent_by(*core_, core_->resize_region(name, size_bytes));
 }
 
 std::vector<RegionInfo> Server::regions() const {
   if (core_ == nullptr) return {};
-  return core_->catalog().list("", core_->config().limits.regions_max);
+  auto regions = core_->catalog().list("", core_->config().limits.regions_max);
+  for (RegionInfo& region : regions) region.memory_id = core_->memory_id();
+  return regions;
 }
 
 ServerStatus Server::status() const {

@@ -222,5 +222,21 @@ TEST_F(TwoServersTest, NamedTransportFailsAndNamesBoth) {
   EXPECT_NE(elsewhere.error().message().find(folder_), std::string::npos);
 }
 
+TEST_F(TwoServersTest, RegionsSayWhichMemoryTheyAreOf) {
+  const Engine engine = Engine::open({}).value();
+  for (const char* host : {"127.0.0.1", "127.0.0.2"}) {
+    const Session session = engine.connect(uri(host, "")).value();
+    const std::uint64_t memory_id = session.server().memory_id;
+    EXPECT_NE(memory_id, 0U);
+    EXPECT_EQ(session.stat("r").value().memory_id, memory_id);
+    EXPECT_EQ(session.regions().value().front().memory_id, memory_id);
+    EXPECT_EQ(session.create_region({.name = "s", .size_bytes = 4096}).value().memory_id,
+              memory_id);
+    EXPECT_EQ(engine.open_region(uri(host, "/r"), Rights::kRead).value().info().memory_id,
+              memory_id);
+  }
+  EXPECT_NE(first_->regions().front().memory_id, second_->regions().front().memory_id);
+}
+
 }  // namespace
 }  // namespace remora::transport::identity

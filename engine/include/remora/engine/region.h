@@ -71,6 +71,10 @@ struct RegionInfo {
   /// Which region of that name, while the memory id lives: one that was removed and created again
   /// has another, and none of the bytes. 0: the server is of an older version and does not say.
   std::uint64_t incarnation = 0;
+  /// The life of the server's memory that this is said of: ServerInfo::memory_id. A server that was
+  /// started again has another, and regions of the same name and incarnation there are new ones.
+  /// 0: said by no server.
+  std::uint64_t memory_id = 0;
   std::uint64_t extent_count = 0;
   std::uint64_t open_count = 0;  ///< grants that are out
   /// The client that created it, where clients have keys; empty: the server's own.
