@@ -526,7 +526,7 @@ constexpr std::array kKeys{
            "oldest."),
     ranged("limits.requests_per_second", KeyType::kNumber, 10, 1'000'000, kRequestsPerSecond,
            "Control requests of one session; twice as many may come at once. A client that asks "
-           "more often loses its session."),
+           "more often is slowed down: its requests wait."),
     ranged("limits.resumes_per_minute", KeyType::kNumber, 1, 1'000'000, kResumesPerMinute,
            "How often in a minute a session that has lost a lane or its connection may come back; "
            "one more ends it. Each refused access breaks a lane, so this bounds how fast a client "

@@ -111,8 +111,11 @@ export function serverSessions(build) {
     section: 'Service',
     title: 'Control requests',
     unit: '/s',
-    lines: counted(build.rates(requests, 'request')),
-    help: 'Answered, whatever the answer.',
+    lines: [
+      ...counted(build.rates(requests, 'request')),
+      ...counted(build.rate('delayed', 8, build.find('remora_server_requests_delayed_total')))
+    ],
+    help: 'Answered, whatever the answer. Delayed: for limits.requests_per_second.',
     empty: requests.length ? 'No control request yet.' : undefined
   });
   for (const one of build.find('remora_server_control_latency_seconds')) {

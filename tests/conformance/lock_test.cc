@@ -191,8 +191,9 @@ TEST_P(LockGrantTest, LeavesTheRestOfItsSessionAlone) {
   const Region unrelated = make_region();
   const Lock lock = Lock::open(region, ByteOffset{0}).value();
   fence(region);
-  // The server ends a session that sends so many requests at once (limits.requests_per_second).
+  // A session that sends so many requests at once is slowed down (limits.requests_per_second).
   for (std::size_t i = 0; i < steps(3'000); ++i) ASSERT_TRUE(ok(lock.acquire(20s)));
+  EXPECT_EQ(server().registry().sum("remora_server_requests_delayed_total").value(), 0);
   EXPECT_TRUE(ok(unrelated.write_zeroes(ByteOffset{0}, 8)));
   EXPECT_TRUE(unrelated.connected());
 }

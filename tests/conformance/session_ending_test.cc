@@ -146,28 +146,6 @@ TEST_F(SessionEndingTest, ClientsOfVersionOneAreToldNothing) {
   EXPECT_TRUE(hung_up);
 }
 
-TEST_F(SessionEndingTest, WhoAsksTooOftenLosesItsSessionAndItsHandlersHearWhy) {
-  config::ServerConfig config = plain();
-  config.limits.requests_per_second = 10;
-  start(config);
-  EngineOptions options;
-  options.handlers = told_.handlers();
-  const Engine engine = Engine::open(options).value();
-  const Region region = engine.open_region(uri(), Rights::kAll).value();
-  const Session session = engine.connect(uri()).value();
-  std::optional<Error> refused;
-  for (int i = 0; i < 100 && !refused; ++i)
-    if (const auto usage = session.usage(); !usage) refused = usage.error();
-  ASSERT_TRUE(refused) << "a hundred requests at once were served";
-  EXPECT_EQ(told_.reason_of("interrupted"), Reason::kTooOften);
-  EXPECT_EQ(told_.reason_of("lost"), Reason::kTooOften);
-  std::vector<std::byte> seen(64);
-  EXPECT_TRUE(fails_with(region.read(ByteOffset{0}, seen), Code::kConnectionLost));
-  // The server has answered, when it was asked again, that there is no such session: its lanes are
-  // gone.
-  EXPECT_TRUE(ok(region.settled(5s)));
-}
-
 TEST_F(SessionEndingTest, ClientThatIsTakenOffTheListHearsThatItIs) {
   const config::SecretKey key = config::SecretKey::generate().value();
   config::ServerConfig config = plain();

@@ -443,7 +443,7 @@ class DeafClient {
 };
 
 /// What becomes of a client that asks the server for something, again and again, for so long, at
-/// less than half the pace that its session would end for (limits.requests_per_second). What this
+/// less than half the pace that it would be slowed down to (limits.requests_per_second). What this
 /// process stood still is deducted from each time.
 LoadReport ask_for(Clock::duration time, const Session& session) {
   LoadReport asked;

@@ -31,20 +31,6 @@ bool ServerSession::expects(const Request& request) const noexcept {
   }
 }
 
-bool ServerSession::within_pace(const Request& request, Clock::time_point at) noexcept {
-  // Notices over shm come as requests and have a bound of their own: kWouldBlock. An event is
-  // acknowledged once. What a client that comes back has to ask for is no fault of its.
-  if (request.has_notify() && maps_grants()) return true;
-  if (request.has_event_ack() && event_in_flight_ != 0 &&
-      request.event_ack().event_id() == event_in_flight_)
-    return true;
-  if (request.has_extents() && owed_pages_ > 0) {
-    --owed_pages_;
-    return true;
-  }
-  return pace_.admits(at);
-}
-
 Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello, Raw raw) {
   if (hello.version_oldest() > control::kVersionNewest ||
       hello.version_newest() < control::kVersionOldest ||

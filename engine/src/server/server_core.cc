@@ -95,6 +95,12 @@ Status ServerCore::begin() {
     enqueue([this] { grants_.tick(); });
   };
   if (auto watch = loop_->watch(grants_.timer_fd(), on_grace_over); !watch) return watch.error();
+  if (auto status = delayed_.open(); !status) return status;
+  const auto on_delay_over = [this] {
+    delayed_.take_timer();
+    enqueue([this] { delayed_.tick(); });
+  };
+  if (auto watch = loop_->watch(delayed_.timer_fd(), on_delay_over); !watch) return watch.error();
   for (const auto& listener : listeners_) {
     auto watch =
         loop_->watch(listener->event_fd(), [this, raw = listener.get()] { on_listener(*raw); });
@@ -292,7 +298,7 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
     // Shared, since a std::function is copyable and a message is not.
     auto shared = std::make_shared<transport::ControlMessage>(std::move(**message));
     enqueue([this, session, shared, arrived = Clock::now()] {
-      after_serving(*session, session->serve(*shared, arrived));
+      after_serving(*session, session->serve(shared, arrived));
     });
   }
 }
@@ -312,6 +318,7 @@ void ServerCore::hung_up(const std::shared_ptr<ServerSession>& session) noexcept
   session->endpoint().shutdown();
   session->announce_the_rest();
   enqueue([this, session] {
+    session->serve_all_delayed();
     const bool lost = session->greeted() && session->resumable();
     end_session(session->id(), lost ? SessionEnd::kLost : SessionEnd::kLeft, session.get());
   });
@@ -327,10 +334,6 @@ void ServerCore::after_serving(const ServerSession& session,
     case ServerSession::Served::kUnheard:
       // Who has said goodbye need not hear the answer.
       return end(session.resumable() ? SessionEnd::kLost : SessionEnd::kLeft);
-    case ServerSession::Served::kTooManyRequests:
-      log::warn("session {:x} ({}): more than limits.requests_per_second ({}); ended", session.id(),
-                session.endpoint().peer(), config_.limits.requests_per_second);
-      return end(SessionEnd::kRequests);
     case ServerSession::Served::kNotTheProtocol:
       metrics_.protocol_violation();
       log::warn("session {:x} ({}): not the protocol; ended", session.id(),

@@ -26,6 +26,7 @@
 
 #include "server/catalog.h"
 #include "server/client_registry.h"
+#include "server/delayed_sessions.h"
 #include "server/grant_desk.h"
 #include "server/half_open.h"
 #include "server/memory_line.h"
@@ -80,6 +81,12 @@ class ServerCore {
   [[nodiscard]] GrantDesk& grants() noexcept { return grants_; }
   /// Worker.
   [[nodiscard]] MemoryLine& memory_line() noexcept { return memory_line_; }
+  /// Worker.
+  [[nodiscard]] DelayedSessions& delayed() noexcept { return delayed_; }
+  /// Worker: whether a line may tell of one more session whose requests wait.
+  [[nodiscard]] bool may_log_delayed(Clock::time_point now) noexcept {
+    return delayed_lines_.allows(now);
+  }
   /// Worker: ends the session where `served` says so.
   void after_serving(const ServerSession& session, ServerSession::Served served) noexcept;
   /// Worker: ends a session that was locked out of memory it has no grant of, also one that is
@@ -231,6 +238,7 @@ class ServerCore {
   Catalog catalog_;
   Notifier notifier_;
   GrantDesk grants_;
+  DelayedSessions delayed_;
   MemoryLine memory_line_;
   std::uint64_t boot_id_;
   std::uint64_t memory_id_;
@@ -255,6 +263,7 @@ class ServerCore {
   std::shared_ptr<const ClientRegistry> clients_;
   HalfOpen half_open_;              // control thread
   log::LogLimit refused_lines_{5};  // worker, as linger_again_
+  log::LogLimit delayed_lines_{5};  // worker
   log::LogLimit unheard_lines_{5};  // control thread
   Clock::time_point linger_again_{};
   std::deque<std::function<void()>> jobs_;

@@ -43,9 +43,12 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
        registry->histogram("remora_server_control_latency_seconds",
                            "Time from the arrival of a control request to its answer.", {},
                            metrics::HistogramShape::latency()));
+  keep(made.delayed_,
+       registry->counter("remora_server_requests_delayed_total",
+                         "Control requests that waited, for limits.requests_per_second."));
   constexpr std::array<const char*, static_cast<std::size_t>(SessionEnd::kCount)> kEnds{
-      "left",     "lost",    "lapsed",   "protocol",       "refused",
-      "no_hello", "stopped", "requests", "unknown_client", "key_kept"};
+      "left",     "lost",    "lapsed",         "protocol", "refused",
+      "no_hello", "stopped", "unknown_client", "key_kept"};
   for (std::size_t end = 0; end < kEnds.size(); ++end)
     keep(made.sessions_ended_[end],
          registry->counter("remora_server_sessions_ended_total",
@@ -110,6 +113,8 @@ void ServerMetrics::request(RequestKind kind, bool ok,
   recorder.add(requests_[static_cast<std::size_t>(kind)][ok ? 1 : 0]);
   recorder.observe(latency_, static_cast<std::uint64_t>(took.count()));
 }
+
+void ServerMetrics::request_delayed() const noexcept { registry_->recorder().add(delayed_); }
 
 void ServerMetrics::notification(Heard heard) const noexcept {
   registry_->recorder().add(notifications_[static_cast<std::size_t>(heard)]);

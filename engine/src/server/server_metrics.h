@@ -50,9 +50,8 @@ class ServerMetrics {
     kRefused,
     kNoHello,
     kStopped,
-    kRequests,  ///< more of them than limits.requests_per_second
-    kUnknown,   ///< its client is no longer one of the server's
-    kKeyKept,   ///< a device did not take back a key that it had
+    kUnknown,  ///< its client is no longer one of the server's
+    kKeyKept,  ///< a device did not take back a key that it had
     kCount
   };
   void session_ended(SessionEnd end) const noexcept;
@@ -76,6 +75,8 @@ class ServerMetrics {
   };
   void session_refused(Refusal why) const noexcept;
   void request(RequestKind kind, bool ok, std::chrono::nanoseconds took) const noexcept;
+  /// A request waits, for limits.requests_per_second.
+  void request_delayed() const noexcept;
   void protocol_violation() const noexcept;
   /// Whether a handler took a notification.
   enum class Heard : std::size_t { kYes, kNo, kThrew };
@@ -98,6 +99,7 @@ class ServerMetrics {
   std::array<metrics::Counter, 4> sessions_total_{};
   std::array<std::array<metrics::Counter, 2>, kKinds> requests_{};
   metrics::Histogram latency_;
+  metrics::Counter delayed_;
   std::array<metrics::Counter, static_cast<std::size_t>(SessionEnd::kCount)> sessions_ended_{};
   std::array<metrics::Counter, static_cast<std::size_t>(Refusal::kCount)> refused_{};
   metrics::Counter resumed_;

@@ -14,38 +14,8 @@ using control::Request;
 
 namespace {
 
-RequestKind kind_of(const Request& request) noexcept {
-  switch (request.body_case()) {
-    case Request::kHello: return RequestKind::kHello;
-    case Request::kCreate: return RequestKind::kCreate;
-    case Request::kOpen: return RequestKind::kOpen;
-    case Request::kExtents: return RequestKind::kExtents;
-    case Request::kClose: return RequestKind::kClose;
-    case Request::kList: return RequestKind::kList;
-    case Request::kStat: return RequestKind::kStat;
-    case Request::kRemove: return RequestKind::kRemove;
-    case Request::kNotify: return RequestKind::kNotify;
-    case Request::kProve: return RequestKind::kProve;
-    case Request::kUsage: return RequestKind::kUsage;
-    case Request::kFence: return RequestKind::kFence;
-    case Request::kResize: return RequestKind::kResize;
-    case Request::kGrantState: return RequestKind::kGrantState;
-    case Request::kEventAck: return RequestKind::kEventAck;
-    case Request::kGoodbye:
-    case Request::kPing:
-    case Request::BODY_NOT_SET: break;
-  }
-  return RequestKind::kPing;
-}
-
 constexpr std::chrono::milliseconds kFlushTimeout{200};
 constexpr std::chrono::milliseconds kRoomTimeout{20};
-
-Error too_many_requests(const config::Limits& limits) {
-  return Error{Code::kLimitExceeded, "requests a second of one session"}
-      .with_subject("limits.requests_per_second")
-      .with_limit(std::uint64_t{limits.requests_per_second} + 1, limits.requests_per_second);
-}
 
 void append_page(const transport::Grant& grant, std::size_t first, auto& page) {
   const auto& [lanes, keys] = grant.lane_keys;
@@ -139,6 +109,7 @@ void ServerSession::release() noexcept {
   released_ = true;
   endpoint_->bury();
   events_.clear();
+  delayed_.clear();
   while (!grants_.empty()) give_up(grants_.begin());
   for (const auto& weak : std::exchange(own_regions_, {}))
     if (const auto region = weak.lock()) server_.remove_now(region, [] {});
@@ -205,22 +176,6 @@ void ServerSession::announce_the_rest() noexcept {
       if (!announce(found[i])) return;
     }
   }
-}
-
-ServerSession::Served ServerSession::serve(const transport::ControlMessage& message,
-                                           Clock::time_point arrived) {
-  if (released_) return Served::kAnswered;  // nobody would hear it
-  const auto envelope = control::decode(message.bytes);
-  if (!envelope || !envelope->has_request() || !expects(envelope->request()))
-    return Served::kNotTheProtocol;
-  const Asked asked{envelope->id(), kind_of(envelope->request()), arrived};
-  if (!within_pace(envelope->request(), arrived)) {
-    const Served told = reply(asked, too_many_requests(server_.config().limits));
-    flush_to_stranger();
-    return told == Served::kAnswered ? Served::kTooManyRequests : told;
-  }
-  if (serve_in_turn(asked, envelope->request())) return Served::kAnswered;
-  return reply(asked, answer(envelope->request(), message.bytes));
 }
 
 ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> answered) {
@@ -367,6 +322,7 @@ Status ServerSession::adopt(ServerSession& before) {
   // Whether the client has heard of the grants that are being taken back nobody knows.
   events_.clear();
   before.events_.clear();
+  before.delayed_.clear();
   for (const auto& [grant_id, open] : grants_)
     if (open.revoking) events_.push_back(revoking_event(grant_id, open.reason));
   if (endpoint_->has_lane_keys())

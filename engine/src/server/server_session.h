@@ -93,13 +93,18 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// What has become of a message; all but the first end the session.
   enum class Served : std::uint8_t {
     kAnswered,
-    kRefused,          ///< the client was told that it is not welcome
-    kNotTheProtocol,   ///< the peer does not speak it
-    kTooManyRequests,  ///< more than limits.requests_per_second; the client was told
-    kUnheard           ///< the answer could not be sent: the client has gone, or does not read
+    kRefused,         ///< the client was told that it is not welcome
+    kNotTheProtocol,  ///< the peer does not speak it
+    kUnheard          ///< the answer could not be sent: the client has gone, or does not read
   };
-  /// Worker: serves one message.
-  Served serve(const transport::ControlMessage& message, Clock::time_point arrived);
+  using SharedMessage = std::shared_ptr<const transport::ControlMessage>;
+  /// Worker: serves one message, or keeps it until limits.requests_per_second lets it be served.
+  Served serve(const SharedMessage& message, Clock::time_point arrived);
+  /// Worker: serves what waits for that and may be served now.
+  void serve_delayed();
+  /// Worker: serves all that waits, since its client says no more. The last words of a client are
+  /// no more than admit_request() lets in.
+  void serve_all_delayed();
   /// Room for up to `most` notices, to be used by announce() or given back. 0: kNoticesMax are not
   /// handled yet. Any thread.
   [[nodiscard]] std::size_t reserve_notices(std::size_t most) noexcept {
@@ -194,6 +199,11 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
     RequestKind kind;
     Clock::time_point arrived;
   };
+  /// A request that waits for limits.requests_per_second.
+  struct Delayed {
+    SharedMessage message;
+    Clock::time_point arrived;
+  };
   /// There is nobody any more whose requests these would be. Worker.
   [[nodiscard]] bool over() const noexcept { return released_ || alone_.load(); }
   Served reply(const Asked& asked, Result<Answer> answered);
@@ -231,7 +241,11 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   Status adopt(ServerSession& before);
   using Raw = std::span<const std::byte>;  ///< a message as it came
   [[nodiscard]] bool expects(const control::Request& request) const noexcept;
-  [[nodiscard]] bool within_pace(const control::Request& request, Clock::time_point at) noexcept;
+  [[nodiscard]] bool exempt_from_pace(const control::Request& request) noexcept;
+  Served serve_now(const control::Envelope& envelope, const transport::ControlMessage& message,
+                   Clock::time_point arrived);
+  Served serve_first_delayed();
+  void note_delayed(Clock::time_point now);
   Result<Answer> answer(const control::Request& request, Raw raw);
   Result<Answer> hello(const control::Hello& hello, Raw raw);
   Result<Answer> challenge(const control::Hello& hello, Raw raw);
@@ -295,7 +309,10 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   std::optional<control::ServerHandshake> handshake_;  ///< between hello and proof
   std::string client_name_;                            ///< complete before greeted_
   std::optional<config::SecretKey> proven_key_;        ///< complete before greeted_
-  Pace pace_;
+  Pace pace_;                                          // worker, as what follows
+  std::deque<Delayed> delayed_;                        ///< as many as may be unanswered
+  bool said_goodbye_ = false;
+  Clock::time_point delayed_line_at_{};  ///< when the log told of it
   std::size_t owed_pages_ = 0;  ///< of extents, whose keys have gone with the lanes; worker
   Pace resumes_;                ///< of the session, whichever connection it has
   std::mutex send_mutex_;  ///< of the endpoint's sending side: the worker, and answers to pings

@@ -25,8 +25,6 @@ std::optional<EndingCause> ending_cause(SessionEnd why) noexcept {
     case SessionEnd::kProtocol:
       return EndingCause{Code::kProtocol, Reason::kNone,
                          "what came is not the protocol, or more than may be unanswered"};
-    case SessionEnd::kRequests:
-      return EndingCause{Code::kLimitExceeded, Reason::kTooOften, "limits.requests_per_second"};
     case SessionEnd::kUnknown:
       return EndingCause{Code::kConnectionRefused, Reason::kAuthentication,
                          "no longer one of the server's clients"};

@@ -35,6 +35,11 @@ class Pace {
     left_ -= 1;
     return true;
   }
+  /// When the next one is, if none is asked meanwhile. After admits().
+  [[nodiscard]] Clock::time_point next() const noexcept {
+    const double missing = std::max(0.0, 1 - left_) / per_second_;
+    return latest_ + std::chrono::ceil<Clock::duration>(std::chrono::duration<double>(missing));
+  }
 
  private:
   double per_second_;

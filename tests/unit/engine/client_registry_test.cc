@@ -101,6 +101,18 @@ TEST(Paces, AreSoManyASecondAndTwiceAsManyAtOnce) {
   EXPECT_EQ(admitted, 20);
 }
 
+TEST(Paces, SayWhenTheNextIs) {
+  Pace pace{10};
+  const Clock::time_point began = Clock::now();
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(pace.admits(began));
+  EXPECT_FALSE(pace.admits(began + 30ms));
+  EXPECT_GE(pace.next(), began + 100ms);
+  EXPECT_LE(pace.next(), began + 101ms);
+  EXPECT_TRUE(pace.admits(pace.next()));
+  EXPECT_TRUE(pace.admits(pace.next()));
+  EXPECT_FALSE(pace.admits(pace.next() - 1ms));
+}
+
 TEST(LogLimits, CountWhatTheyLeaveOut) {
   log::LogLimit limit{2};
   const Clock::time_point began = Clock::now();

@@ -1,0 +1,39 @@
+#pragma once
+
+/// Sessions whose requests wait for their token bucket (limits.requests_per_second), by when the
+/// next token is there: one timer for all of them, so that no thread sleeps.
+
+#include <map>
+#include <memory>
+
+#include <remora/result.h>
+
+#include "support/clock.h"
+#include "support/unique_fd.h"
+
+namespace remora::detail {
+
+class ServerSession;
+
+/// Worker only, but for timer_fd() and take_timer().
+class DelayedSessions {
+ public:
+  /// Before anything waits. Errors: kSystem.
+  Status open();
+  /// Readable when tick() has something to do; the control thread takes that by take_timer().
+  [[nodiscard]] int timer_fd() const noexcept { return timer_.get(); }
+  void take_timer() const noexcept;
+
+  /// Calls serve_delayed() of the session at `due`, unless it is gone by then. Once for each call.
+  void serve_at(Clock::time_point due, std::weak_ptr<ServerSession> session);
+  /// Serves those that are due.
+  void tick();
+
+ private:
+  void set_timer();
+
+  std::multimap<Clock::time_point, std::weak_ptr<ServerSession>> waiting_;
+  UniqueFd timer_;
+};
+
+}  // namespace remora::detail
