@@ -519,8 +519,9 @@ constexpr std::array kKeys{
            "A session that has lost its client keeps what it has open for so long, for the client "
            "to come back to; 0s: it ends at once."),
     ranged("limits.drain_timeout", KeyType::kDuration, 0, kHour, kDrainTimeout,
-           "After a request to stop, which refuses newcomers, sessions get this long to end by "
-           "themselves."),
+           "After a request to stop, which refuses newcomers and of which each session is told "
+           "first, sessions get this long to end by themselves; the server does not wait longer "
+           "than they need. 0s: they end at once."),
     ranged("limits.half_open_max", KeyType::kNumber, 1, 65536, kHalfOpenMax,
            "Connections that have not yet said a valid hello; one more takes the place of the "
            "oldest."),

@@ -144,7 +144,11 @@ killed "server killed during get" "4" bash -c get_slowly
 killed "server killed during bench" "4 6" "$remora" --timeout 5s bench "$(uri cache)" --op write --seconds 30
 is "bench still reports what it measured" has out 'ops/s'
 is "no temporary file stays" same "$(find "$work" -name '.*.??????' | wc -l)" 0
-start_server
+{
+  small_config
+  echo "limits: {drain_timeout: 500ms}"
+} >"$work/drain.yaml"
+start_server "$work/drain.yaml"
 run 0 "a new server starts where one was killed" "$remora" ls "$(uri)"
 
 # --- stopped, not killed, while a client works ------------------------------------------------------

@@ -21,6 +21,7 @@
 #include "support/held_before.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"
+#include "support/timed.h"
 
 namespace remora::test {
 namespace {
@@ -360,6 +361,18 @@ TEST_F(AuthPeersTest, TheOldestOfTooManyHalfOpenOnesGoes) {
   const auto second = engine("bob", bob_).connect(uri());
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code(), Code::kLimitExceeded) << second.error();
+}
+
+TEST_F(AuthPeersTest, ServerThatStopsWaitsForNoneThatIsNotLetIn) {
+  config::ServerConfig config = keyed();
+  config.limits.drain_timeout = 60s;
+  start(config);
+  RawChannel silent{address_};
+  ASSERT_TRUE(eventually([&] { return server_->status().sessions == 1; }));
+  const Timed timed;
+  server_->stop();
+  EXPECT_TRUE(timed.took_at_most(20s));
+  EXPECT_TRUE(silent.ended());
 }
 
 /// Whose server lets a client ask ten times a second.

@@ -206,6 +206,66 @@ TEST_P(DrainNewsTest, IsToldToEachSessionWhichGoesOnAndLeavesByItself) {
 
 REMORA_CONFORMANCE(DrainNewsTest);
 
+/// A server that is told to stop, as it is configured where nothing is said of that.
+class PlannedStopTest : public DrainNewsTest {
+ protected:
+  void configure(config::ServerConfig& config) const override {
+    config.limits.drain_timeout = decltype(config.limits){}.drain_timeout;
+  }
+};
+
+TEST_P(PlannedStopTest, ClientThatLeavesWhenItIsToldLosesNothing) {
+  std::atomic<bool> left{false};
+  std::thread stopping;
+  {
+    const Region region = make_region();
+    stopping = std::thread{[&] {
+      const Timed timed;
+      server().stop();
+      EXPECT_TRUE(left) << "it did not wait";
+      EXPECT_TRUE(timed.took_at_most(15s));
+    }};
+    std::uint64_t done = 0;
+    for (Patience patience; told_ == 0 && !patience.over(); ++done) {
+      const auto before = region.fetch_add(ByteOffset{0}, 1);
+      ASSERT_TRUE(ok(before));
+      ASSERT_EQ(*before, done);
+    }
+    EXPECT_EQ(told_, 1);
+    EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), done);
+    left = true;
+  }
+  end_session();
+  stopping.join();
+}
+
+REMORA_CONFORMANCE(PlannedStopTest);
+
+/// A server that is told to stop, and does not wait.
+class PromptStopTest : public DrainNewsTest {
+ protected:
+  void configure(config::ServerConfig& /*config*/) const override {}
+  void configure_engine(EngineOptions& options) const override {
+    DrainNewsTest::configure_engine(options);
+    options.handlers.on_interrupted = [this](const SessionEvent& event) {
+      EXPECT_EQ(told_, 1) << "it was not told first";
+      why_ = event.reason;
+    };
+  }
+  mutable std::atomic<Reason> why_{Reason::kNone};
+};
+
+TEST_P(PromptStopTest, SessionsAreToldFirstAllTheSame) {
+  const Region region = make_region();
+  ASSERT_TRUE(ok(region.write_zeroes(ByteOffset{0}, 64)));
+  server().stop();
+  EXPECT_TRUE(eventually([&] { return why_ != Reason::kNone; }));
+  EXPECT_EQ(told_, 1);
+  EXPECT_EQ(why_, Reason::kDraining) << to_string(why_);
+}
+
+REMORA_CONFORMANCE(PromptStopTest);
+
 /// A server that dies or stands still, and is there again.
 class ServerReturnTest : public ConformanceTest {
  protected:

@@ -35,7 +35,7 @@ start_lane_error_server() {
     echo 'transports: { rdma: required, shm: off, tcp: off }'
     echo 'pool: { size: 32MiB, piece: 1MiB }'
     echo 'auth: none'
-    echo "limits: { session_lease: $3, session_keep: 20s }"
+    echo "limits: { session_lease: $3, session_keep: 20s, drain_timeout: 0s }"
     echo "metrics: { address: \"$server_address:$2\" }"
     echo 'regions:'
     while read -r name _; do echo "  - { name: $name, size: 2MiB, block: 4KiB }"; done <<<"$lane_errors"

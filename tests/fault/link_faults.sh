@@ -123,6 +123,7 @@ start_server() {
     done
     echo "pool: { size: $(($(region_names | wc -l) * ${#mixes[@]} * 2 + 16))MiB, piece: 1MiB }"
     echo 'auth: none'
+    echo 'limits: { drain_timeout: 0s }'
     echo 'metrics: { address: "127.0.0.1:9471" }'
     echo 'regions:'
     for name in $(region_names); do

@@ -72,7 +72,7 @@ process_config() {
   echo 'transports: { rdma: required, shm: off, tcp: off }'
   echo "pool: { size: $(($(wc -l <<<"$regions") * 4 + 16))MiB, piece: 1MiB }"
   echo 'auth: none'
-  echo "limits: { session_lease: $2, session_keep: $3 }"
+  echo "limits: { session_lease: $2, session_keep: $3, drain_timeout: 0s }"
   echo "metrics: { address: \"${process_metrics#http://}\" }"
   echo 'regions:'
   for region in $regions; do echo "  - { name: $region, size: 4MiB, block: 4KiB }"; done

@@ -37,6 +37,7 @@ config::ServerConfig server_config() {
   config.limits.handshake_timeout = std::chrono::minutes{10};
   config.limits.session_lease = std::chrono::minutes{10};
   config.limits.revoke_grace = std::chrono::milliseconds{100};
+  config.limits.drain_timeout = std::chrono::nanoseconds{0};
   return config;
 }
 

@@ -36,6 +36,8 @@ config::ServerConfig server_config(TransportKind transport, const ServerOptions&
   made.limits.session_keep = options.keep;
   // What is cooperative takes no part of it, however slow the machine; what is forced takes all.
   made.limits.revoke_grace = std::chrono::seconds{10};
+  // Tests that stop servers with clients say so; the others do not wait.
+  made.limits.drain_timeout = options.drain;
   made.log.level = config::LogLevel::kWarn;
   return made;
 }
@@ -59,6 +61,7 @@ int serve(const HelperArguments& arguments) {
       arguments.number("lease", static_cast<std::uint64_t>(options.lease.count()))};
   options.keep = std::chrono::milliseconds{
       arguments.number("keep", static_cast<std::uint64_t>(options.keep.count()))};
+  options.drain = std::chrono::milliseconds{arguments.number("drain")};
   options.port = static_cast<std::uint16_t>(arguments.number("port"));
   auto server = Server::start(server_config(transport, options));
   if (!server) {
@@ -88,6 +91,7 @@ ServerProcess::ServerProcess(TransportKind transport, const ServerOptions& optio
               "piece=" + std::to_string(options.piece_bytes),
               "lease=" + std::to_string(options.lease.count()),
               "keep=" + std::to_string(options.keep.count()),
+              "drain=" + std::to_string(options.drain.count()),
               "port=" + std::to_string(options.port)}} {
   const auto line = child_.read_line();
   if (!line || line->rfind("listening ", 0) != 0)

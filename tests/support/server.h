@@ -26,6 +26,8 @@ struct ServerOptions {
   bool all_transports = false;
   std::chrono::milliseconds lease = std::chrono::seconds{10};
   std::chrono::milliseconds keep = std::chrono::seconds{10};
+  /// How long clients have to leave when it stops.
+  std::chrono::milliseconds drain{0};
 };
 
 /// A configuration for Server::start() that offers `transport` alone at listen_address().
@@ -33,8 +35,8 @@ config::ServerConfig server_config(TransportKind transport, const ServerOptions&
 
 /// Helper "server": serves until its stdin ends or SIGTERM comes, then stops cleanly. Says
 /// "listening PORT" first, and at a line "lapsed" how many sessions have ended because nothing was
-/// heard of their clients for the lease. Keys: transport, address, pool, piece, lease, keep, port;
-/// stdin=ignore.
+/// heard of their clients for the lease. Keys: transport, address, pool, piece, lease, keep, drain,
+/// port; stdin=ignore.
 int serve(const HelperArguments& arguments);
 
 /// A server in a process of its own, which can be killed and stopped.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <limits>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -17,7 +16,6 @@ using transport::Listener;
 
 namespace {
 constexpr std::chrono::milliseconds kListenerPause{20};
-constexpr std::chrono::milliseconds kDrainPause{10};
 constexpr std::chrono::milliseconds kLookPeriod{100};
 
 std::vector<std::string> descriptions_of(const std::vector<std::unique_ptr<Listener>>& listeners) {
@@ -121,70 +119,6 @@ void ServerCore::bury_zombies() {
   (void)pool_->zombie_bytes();
   auto dead = std::make_shared<std::vector<UniqueFd>>(pool_->take_dead_zombies());
   if (!dead->empty()) enqueue([dead] { dead->clear(); });
-}
-
-void ServerCore::stop() noexcept {
-  {
-    const std::lock_guard lock{mutex_};
-    if (stopped_) return;
-    stopped_ = true;
-  }
-  // Nobody new, then nobody at all; the worker gives everything back before it ends. Health and
-  // metrics stay while sessions may still leave by themselves.
-  desk_->drain();
-  for (const EventLoop::Token watch : listener_watches_) loop_->forget(watch);
-  if (config_.limits.drain_timeout > config_.limits.drain_timeout.zero()) {
-    drains_until_.store((Clock::now() + config_.limits.drain_timeout).time_since_epoch().count());
-    tell_all(*draining());
-  }
-  const Deadline drained = Clock::now() + config_.limits.drain_timeout;
-  while (session_count() > 0 && !hurried_ && Clock::now() < drained)
-    std::this_thread::sleep_for(kDrainPause);
-  desk_->close();
-  http_.reset();
-  notifier_.stop();
-  if (loop_ != nullptr) loop_->stop();
-  // Nobody new; one that the worker resumes just now changes its name.
-  for (std::vector<std::uint64_t> left{0}; !left.empty();) {
-    left.clear();
-    {
-      const std::lock_guard lock{mutex_};
-      for (const auto& [id, attached] : sessions_) left.push_back(id);
-    }
-    for (const std::uint64_t id : left) end_session(id, SessionEnd::kStopped);
-  }
-  {
-    const std::lock_guard lock{mutex_};
-    for (auto& [id, kept] : std::exchange(kept_, {}))
-      jobs_.push_back([session = std::move(kept.session)] { session->release(); });
-  }
-  metrics_.sessions_kept(0);
-  listeners_.clear();
-  pool_->on_cleaned(nullptr);
-  {
-    const std::lock_guard lock{mutex_};
-    stopping_ = true;
-  }
-  job_added_.notify_all();
-  if (worker_.joinable()) worker_.join();
-  pool_series_.clear();
-}
-
-std::optional<control::Event> ServerCore::draining() const {
-  const Clock::rep until = drains_until_.load();
-  if (until == 0) return std::nullopt;
-  const auto left = Clock::time_point{Clock::duration{until}} - Clock::now();
-  control::Event event;
-  event.mutable_draining()->set_remaining_ms(static_cast<std::uint64_t>(
-      std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 0)));
-  return event;
-}
-
-void ServerCore::tell_all(const control::Event& event) {
-  for (auto& session : sessions(std::numeric_limits<std::size_t>::max()))
-    enqueue([session = std::move(session), event] {
-      if (session->greeted()) session->tell(event);
-    });
 }
 
 bool ServerCore::enqueue(std::function<void()> job) {

@@ -223,6 +223,10 @@ class ServerCore {
   [[nodiscard]] bool keep(const std::shared_ptr<ServerSession>& session, SessionEnd why);
   void drop_kept(std::unordered_map<std::uint64_t, Kept>::iterator dropped);
   Status admit_locked(const ServerSession& session, std::size_t leaving);
+  void await_clients() noexcept;
+  bool end_all_sessions() noexcept;
+  /// Sessions whose clients have been let in.
+  [[nodiscard]] std::size_t admitted_count() const;
   void tell_all(const control::Event& event);
   void end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept;
   void resize_in_turn(const std::shared_ptr<RegionEntry>& region, std::uint64_t size_bytes,

@@ -128,6 +128,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// How long whoever ends a session waits for that word to leave: over rdma the end of the queue
   /// pair would take it back.
   static constexpr std::chrono::milliseconds kLastWordTime{5};
+  /// The same of a server that stops, which holds up no other session.
+  static constexpr std::chrono::milliseconds kStoppedWordTime{100};
   /// Tells a client that hears events why its session ends, where it could not know; best effort.
   /// Whether the word is worth await_last_word(). Does not block. Any thread, before the endpoint
   /// is shut down.

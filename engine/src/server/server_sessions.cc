@@ -38,7 +38,9 @@ void ServerCore::finish(std::span<Ending> endings, SessionEnd why) noexcept {
     ending.told = ending.session->say_why(why);
     told = told || ending.told;
   }
-  const Deadline until = told ? Clock::now() + ServerSession::kLastWordTime : Deadline{};
+  const auto time =
+      why == SessionEnd::kStopped ? ServerSession::kStoppedWordTime : ServerSession::kLastWordTime;
+  const Deadline until = told ? Clock::now() + time : Deadline{};
   for (const Ending& ending : endings)
     if (ending.told) ending.session->await_last_word(until);
   for (const Ending& ending : endings) ending.session->endpoint().shutdown();

@@ -28,6 +28,8 @@ std::optional<EndingCause> ending_cause(SessionEnd why) noexcept {
     case SessionEnd::kUnknown:
       return EndingCause{Code::kConnectionRefused, Reason::kAuthentication,
                          "no longer one of the server's clients"};
+    case SessionEnd::kStopped:
+      return EndingCause{Code::kConnectionLost, Reason::kDraining, "the server stops"};
     // It may come back to this one. Not kLapsed, which says that it may not.
     case SessionEnd::kLapsed:
       return EndingCause{Code::kConnectionLost, Reason::kSilent, "limits.session_lease"};
@@ -35,7 +37,6 @@ std::optional<EndingCause> ending_cause(SessionEnd why) noexcept {
     case SessionEnd::kLost:
     case SessionEnd::kRefused:
     case SessionEnd::kNoHello:
-    case SessionEnd::kStopped:
     case SessionEnd::kKeyKept:
     case SessionEnd::kCount: break;
   }

@@ -71,7 +71,7 @@ limits:
   request_timeout: 30s                    # default
   session_lease: 10s                      # default
   session_keep: 10s                       # default
-  drain_timeout: 0s                       # default
+  drain_timeout: 5s                       # default
   half_open_max: 256                      # default
   requests_per_second: 1000               # default
   resumes_per_minute: 3000                # default

@@ -195,12 +195,13 @@ struct Limits {
   /// A session that has lost its client keeps what it has open for so long, for the client to come
   /// back to. 0: it ends at once.
   std::chrono::nanoseconds session_keep = std::chrono::seconds{10};
-  /// After a request to stop, sessions get this long to end by themselves.
-  std::chrono::nanoseconds drain_timeout{0};
+  /// After a request to stop, of which each session is told first, sessions get this long to end by
+  /// themselves. 0: they end at once. Less than the 10 s after which container engines kill.
+  std::chrono::nanoseconds drain_timeout = std::chrono::seconds{5};
   /// Connections that have not said a valid hello; one more takes the place of the oldest.
   std::uint32_t half_open_max = 256;
   /// Control requests of one session, over a long time; twice as many may come at once. A client
-  /// that asks more often loses its session.
+  /// that asks more often is slowed down: its requests wait.
   std::uint32_t requests_per_second = 1000;
   /// A session that loses a lane or its connection comes back so often in a minute. One that does
   /// more often loses what it has open: a client is refused by the NIC, which does not say so, and

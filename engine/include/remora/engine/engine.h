@@ -58,7 +58,9 @@ struct SessionHandlers {
   Handler on_lost{};
   /// It has ended since the server runs with new memory: what was written before is gone.
   Handler on_stale{};
-  /// The server is about to stop; once for each session, which works until it does.
+  /// The server is about to stop (Reason::kDraining); once for each session, which works until it
+  /// does: `limits.drain_timeout` of the server later, 5 s by default, or when all have left. A
+  /// session that is let go of by then loses nothing.
   Handler on_drain{};
 };
 

@@ -97,8 +97,10 @@ class Server {
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;
 
-  /// Refuses newcomers, waits for sessions to end by themselves (limits.drain_timeout, 0 by
-  /// default), ends the others, frees everything. Idempotent. Then at most about 2 s.
+  /// Refuses newcomers, tells each session (SessionHandlers::on_drain), waits for sessions to end
+  /// by themselves (limits.drain_timeout at most, 5 s by default; not at all where there are none),
+  /// ends the others, frees everything. Idempotent. Blocks for that and at most about 2 s. The
+  /// destructor does the same.
   void stop() noexcept;
   /// Ends the wait for sessions in a stop() that runs or comes. Returns at once; from any thread.
   void hurry() noexcept;
