@@ -216,9 +216,12 @@ Reason RevocationDesk::why_refused(const OperationRecord& operation) noexcept {
          Clock::now() < read_by)
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   if (const Reason known = known_of(grant_id); known != Reason::kNone) return known;
-  // A process that ends may lose its memory before its queue pairs, and refuse what comes between.
+  // A process that ends may lose its memory before its queue pairs, and its NIC refuse what comes
+  // between. Over tcp the process itself has refused, and one that ends refuses nothing.
+  const bool by_nic = session_.kind() == TransportKind::kRdma;
   if (!answer)
-    return answer.error().code() == Code::kConnectionLost ? Reason::kPeerGone : Reason::kNone;
+    return by_nic && answer.error().code() == Code::kConnectionLost ? Reason::kPeerGone
+                                                                    : Reason::kNone;
   if (answer->reply.grant_state().holds()) return Reason::kNone;
   const std::uint32_t reason = answer->reply.grant_state().reason();
   if (reason > static_cast<std::uint32_t>(kReasonLast)) return Reason::kNone;

@@ -20,7 +20,8 @@ namespace {
 constexpr std::size_t kAskedMost = 4;
 /// Rounds over the active lanes between two looks at all of them.
 constexpr unsigned kRoundsPerLook = 16;
-/// Time for a client to take the refusal that ends its lane.
+/// Time for a client to take the refusal that ends its lane, and to ask for its reason on the
+/// control channel, which would end with the lane.
 constexpr std::chrono::seconds kRefusalTimeout{1};
 constexpr int kRefusedLookMs = 100;
 
@@ -180,7 +181,11 @@ void IoThread::serve_active(Clock::time_point now) noexcept {
     active_[i] = active_.back();
     active_.pop_back();
     lane->active = false;
-    if (stays == Stays::kBuried) bury(*lane);
+    if (stays != Stays::kBuried) continue;
+    if (lane->refused() && !lane->aborted())
+      keep_session(*lane);
+    else
+      bury(*lane);
   }
 }
 
@@ -237,11 +242,18 @@ void IoThread::bury(ServerLane& lane) noexcept {
   last->session().lane_ended(*last);
 }
 
-/// Clients that do not hang up after a refusal are hung up on.
+/// The client has hung up on a lane that was refused something: it is left to end_refused(), so
+/// that its session is still there when the client asks why. It counts as a lane until then.
+void IoThread::keep_session(ServerLane& lane) noexcept {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), nullptr);
+}
+
+/// Clients that do not hang up after a refusal are hung up on; so are their sessions. Where the
+/// session has ended, nothing is waited for.
 void IoThread::end_refused(Clock::time_point now) noexcept {
   for (std::size_t i = 0; i < refused_.size();) {
     ServerLane& lane = *refused_[i].lane;
-    if (now < refused_[i].until) {
+    if (now < refused_[i].until && !lane.aborted()) {
       ++i;
       continue;
     }

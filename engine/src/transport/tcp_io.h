@@ -69,6 +69,7 @@ class IoThread {
   void activate(ServerLane& lane, Clock::time_point now);
   void watch(ServerLane& lane, std::uint32_t events) noexcept;
   void bury(ServerLane& lane) noexcept;
+  void keep_session(ServerLane& lane) noexcept;
   void end_refused(Clock::time_point now) noexcept;
   void report() noexcept;
 

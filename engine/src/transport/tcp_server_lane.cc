@@ -343,6 +343,7 @@ bool ServerLane::touches(std::uint32_t key) const noexcept {
 
 void ServerLane::abort() noexcept {
   dead_ = true;
+  aborted_.store(true, std::memory_order_relaxed);
   target_ = nullptr;
   target_left_ = 0;
   read_count_ = 0;

@@ -3,6 +3,7 @@
 /// The server's end of a lane over tcp: requests in, memory touched, answers out.
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -54,6 +55,9 @@ class ServerLane {
   /// A request was refused: the lane only waits for its client to hear of it.
   [[nodiscard]] bool refused() const noexcept { return refused_; }
 
+  /// The session has ended it. Any thread.
+  [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_relaxed); }
+
   // The serving thread's own marks.
   bool active = false;
   bool hung_up = false;
@@ -100,6 +104,7 @@ class ServerLane {
   bool dead_ = false;
   bool moved_ = false;
   bool refused_ = false;
+  std::atomic<bool> aborted_{false};
   bool said_all_ = false;  ///< the refusal has left, and the end of the stream behind it
   std::optional<std::uint32_t> next_sequence_;
 
