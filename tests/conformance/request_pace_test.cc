@@ -1,6 +1,7 @@
 /// Clients that ask faster than limits.requests_per_second: they are slowed down, and lose nothing.
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -12,6 +13,8 @@
 
 namespace remora::test {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kRequestsPerSecond = 20;
 /// More than a client may have unanswered.
@@ -103,7 +106,8 @@ TEST_P(RequestPaceTest, LeaseIsKeptWhileRequestsWait) {
   {
     const Askers askers{session()};
     // A second's worth and more beyond what is let in at once: more than twice the lease.
-    ASSERT_TRUE(eventually([&] { return askers.answered() >= 5 * kRequestsPerSecond; }));
+    ASSERT_TRUE(
+        eventually([&] { return askers.answered() >= std::size_t{5} * kRequestsPerSecond; }));
   }
   EXPECT_TRUE(region.connected());
   EXPECT_TRUE(ok(region.write_zeroes(ByteOffset{0}, 64)));

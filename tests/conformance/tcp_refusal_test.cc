@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <gtest/gtest.h>
 #include <list>
 #include <netinet/in.h>
+#include <optional>
 #include <poll.h>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
