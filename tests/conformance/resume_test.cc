@@ -264,6 +264,25 @@ TEST_P(PromptStopTest, SessionsAreToldFirstAllTheSame) {
   EXPECT_EQ(why_, Reason::kDraining) << to_string(why_);
 }
 
+TEST_P(PromptStopTest, SessionsAtWorkAreInterruptedForTheSameReason) {
+  const Region region = make_region();
+  std::thread asking{[&] {
+    while (why_ == Reason::kNone && session().usage()) {
+    }
+  }};
+  std::thread working{[&] {
+    while (why_ == Reason::kNone && region.fetch_add(ByteOffset{0}, 1, 1s)) {
+    }
+  }};
+  EXPECT_TRUE(eventually([&] { return server().status().sessions == 1; }));
+  server().stop();
+  EXPECT_TRUE(eventually([&] { return why_ != Reason::kNone; }));
+  EXPECT_EQ(told_, 1);
+  EXPECT_EQ(why_, Reason::kDraining) << to_string(why_);
+  asking.join();
+  working.join();
+}
+
 REMORA_CONFORMANCE(PromptStopTest);
 
 /// A server that dies or stands still, and is there again.

@@ -329,6 +329,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   /// As fail(), with what is counted. `fault`: of an operation on one of the lanes.
   void lose(Reason reason, End by, LaneFault fault = LaneFault::kNone,
             std::uint64_t connection = 0) noexcept;
+  void hear_last_word() noexcept;
   void lane_gone() noexcept;
   [[nodiscard]] std::optional<Outcome> await_return(const OperationRecord& operation) noexcept;
   void interrupt(Reason reason, End by, LaneFault fault) noexcept;

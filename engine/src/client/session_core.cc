@@ -224,8 +224,10 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
     waiters_.emplace(id, &waiter);
   }
   const Status sent = send(*endpoint, std::move(request), id, deadline, raw);
-  if (!sent && sent.error().code() == Code::kConnectionLost)
+  if (!sent && sent.error().code() == Code::kConnectionLost) {
+    hear_last_word();
     fail(Reason::kPeerGone, waiter.connection);
+  }
   std::unique_lock lock{mutex_};
   const auto still_asked = [&] { return waiter.connection == connection_ && may_call(); };
   if (sent)

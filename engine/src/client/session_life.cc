@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <future>
 #include <pthread.h>
 #include <system_error>
 #include <utility>
@@ -27,6 +29,7 @@ constexpr std::chrono::milliseconds kAttemptTime{2000};
 /// Also where the keys of many grants have taken longer than that.
 constexpr std::chrono::milliseconds kHearTime{500};
 constexpr std::chrono::milliseconds kGoodbyeTime{300};
+constexpr std::chrono::milliseconds kLastWordTime{50};
 /// Without a tick for so long this process was itself stopped: nobody is blamed for the silence.
 constexpr std::chrono::seconds kOwnPause{2};
 
@@ -43,8 +46,33 @@ void SessionCore::fail(Reason reason, std::uint64_t connection) noexcept {
   lose(reason, by, fault, connection);
 }
 
+/// Before the end of a lane, or of what was sent, is taken for the session's: what the server has
+/// said until then is read, which may be why. That is for the control thread to do.
+void SessionCore::hear_last_word() noexcept {
+  if (!connected() || loop_.is_loop_thread()) return;
+  try {
+    const auto heard = std::make_shared<std::promise<void>>();
+    auto passed = heard->get_future();
+    std::uint64_t connection = 0;
+    std::shared_ptr<transport::ClientEndpoint> endpoint;
+    {
+      const std::lock_guard lock{mutex_};
+      connection = connection_;
+      endpoint = endpoint_;
+    }
+    loop_.run_soon([weak = weak_from_this(), endpoint, connection, heard] {
+      if (const auto alive = weak.lock()) alive->on_readable(*endpoint, connection);
+      heard->set_value();
+    });
+    (void)passed.wait_for(kLastWordTime);
+  } catch (const std::exception& error) {  // no memory: the reason is a guess then
+    log::debug("session with {}: {}", dial_.server, error.what());
+  }
+}
+
 /// By the thread that has found a lane broken, without it.
 void SessionCore::lane_gone() noexcept {
+  hear_last_word();
   if (!connected()) return;
   const Turn turn{*this};
   {

@@ -61,9 +61,10 @@ bool ServerSession::say_why(SessionEnd why) noexcept {
   ending.set_subject(cause->subject);
   auto bytes = control::encode(envelope);
   if (!bytes) return false;
-  const std::unique_lock lock{send_mutex_, std::try_to_lock};
-  // Another thread is sending: nobody waits for that here.
-  if (!lock.owns_lock()) return false;
+  std::unique_lock lock{send_mutex_, std::try_to_lock};
+  // Another thread is sending: only a server that stops, and has no more to do, waits for that.
+  if (!lock.owns_lock() && why != SessionEnd::kStopped) return false;
+  if (!lock.owns_lock()) lock.lock();
   const Status sent = endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
   if (!sent) log::debug("session {:x}: {}", id(), sent.error().message());
   // Whoever has lapsed may well be gone: it is not waited for.

@@ -87,9 +87,12 @@ Result<std::optional<ControlMessage>> receive_message(int socket) noexcept {
   message.msg_control = ancillary.data();
   message.msg_controllen = ancillary.size();
   ssize_t length = 0;
+  // A peer that closes with something unread resets the channel, which is said once, and before
+  // what the peer had sent: that comes next.
+  bool reset = false;
   do {
     length = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (length < 0 && errno == EINTR);
+  } while (length < 0 && (errno == EINTR || (errno == ECONNRESET && !std::exchange(reset, true))));
   if (length < 0) {
     if (errno == EAGAIN) return std::optional<ControlMessage>{};
     if (errno == ECONNRESET || errno == ENOTCONN) return lost("recvmsg", errno);

@@ -69,6 +69,21 @@ TEST(ShmSocket, HangUpIsAConnectionLost) {
             Code::kConnectionLost);
 }
 
+TEST(ShmSocket, WhatWasSaidBeforeAHangUpWithSomethingUnreadIsHeard) {
+  Pair pair;
+  const std::array<std::byte, 3> bytes{std::byte{1}, std::byte{2}, std::byte{3}};
+  ASSERT_TRUE(send_message(pair.b.get(), bytes, {}, Clock::now()));
+  ASSERT_TRUE(send_message(pair.a.get(), bytes, {}, Clock::now()));
+  pair.a = {};
+  const auto said = receive_message(pair.b.get());
+  ASSERT_TRUE(said) << said.error();
+  ASSERT_TRUE(said->has_value());
+  EXPECT_EQ((*said)->bytes.size(), bytes.size());
+  const auto end = receive_message(pair.b.get());
+  ASSERT_FALSE(end);
+  EXPECT_EQ(end.error().code(), Code::kConnectionLost);
+}
+
 TEST(ShmSocket, TooLongMessageIsAViolation) {
   Pair pair;
   const std::vector<std::byte> bytes(kControlMessageBytesMax + 1);
