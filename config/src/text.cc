@@ -38,7 +38,7 @@ std::size_t utf8_length(std::string_view text) {
 }  // namespace
 
 std::string printable(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
+  constexpr std::string_view kHexDigits = "0123456789abcdef";
   std::string result;
   while (!text.empty()) {
     std::size_t length = utf8_length(text);
@@ -54,7 +54,7 @@ std::string printable(std::string_view text) {
       length = std::max<std::size_t>(length, 1);
       for (const char each : text.substr(0, length)) {
         const unsigned value = static_cast<unsigned char>(each);
-        result.append({'\\', 'x', kDigits[value >> 4U], kDigits[value & 15U]});
+        result.append({'\\', 'x', kHexDigits[value >> 4U], kHexDigits[value & 15U]});
       }
     }
     text.remove_prefix(length);

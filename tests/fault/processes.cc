@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include <remora/metrics/registry.h>
 #include <remora/remora.h>
@@ -173,9 +174,10 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
     return sum ? std::to_string(static_cast<std::uint64_t>(*sum)) : "no such series";
   }
   if (verb == "unwritten") {
-    const bool failed = std::ferror(stderr) != 0;
-    std::clearerr(stderr);
-    return failed ? "1" : "0";
+    static std::uint64_t known = 0;
+    LogWriter::of_stderr().flush(std::chrono::seconds{10});
+    const std::uint64_t before = std::exchange(known, LogWriter::of_stderr().lost());
+    return known > before ? "1" : "0";
   }
   if (verb == "heap") return std::to_string(heap_bytes());
   words >> name;

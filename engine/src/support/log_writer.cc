@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <poll.h>
 #include <pthread.h>
 #include <thread>
@@ -192,7 +193,8 @@ LogWriter::LogWriter(int descriptor, Limits limits)
 LogWriter::~LogWriter() {
   stop(kStopAll);
   // In a child the mutex may be locked, and the thread does not exist: nothing of it is touched.
-  if (::getpid() != state_->process) new std::shared_ptr<State>{std::move(state_)};
+  if (::getpid() != state_->process)
+    static_cast<void>(new (std::nothrow) std::shared_ptr<State>{state_});
 }
 
 LogWriter& LogWriter::of_stderr() {
