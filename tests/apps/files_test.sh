@@ -69,9 +69,13 @@ is "get beyond the limit on file sizes" eval \
 says "it says so" 'big: .*File too large'
 is "no file appears" test ! -e big
 is "nothing is left" nothing_hidden
+# LeakSanitizer, which stops all threads at the end, is left out: a signal may come just then.
 for signal in HUP QUIT PIPE TERM INT; do
   for delay in 0.01 0.02 0.03 0.04 0.06 0.08 0.1 0.15; do
-    timeout -s "$signal" "$delay" "$remora" get "$(uri cache)" "at.$delay" >/dev/null 2>&1
+    status=0
+    ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 timeout -k 20 -s "$signal" "$delay" \
+      "$remora" get "$(uri cache)" "at.$delay" >/dev/null 2>"$work/err" || status=$?
+    if ((status == 137)); then is "SIG$signal after $delay s ends a get" false; fi
   done
   is "nothing is left by SIG$signal" nothing_hidden
 done
