@@ -7,8 +7,8 @@
 namespace remora::apps {
 
 /// From now on the first SIGINT, SIGTERM, SIGHUP, SIGQUIT or SIGPIPE sets a flag; the second of the
-/// same kind has its default effect. A signal that is ignored stays ignored. A write beyond the
-/// limit on file sizes fails with EFBIG, without SIGXFSZ.
+/// same kind has its default effect. SIGHUP and SIGPIPE stay ignored where they are (nohup). A
+/// write beyond the limit on file sizes fails with EFBIG, without SIGXFSZ.
 void catch_interrupts() noexcept;
 /// The signal that asked to stop, or 0.
 [[nodiscard]] int interrupted() noexcept;

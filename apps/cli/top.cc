@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -21,6 +20,7 @@
 #include <signal.h>
 #include <stop_token>
 #include <string>
+#include <strings.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <thread>
@@ -346,10 +346,7 @@ Outcome look_once(const Globals& globals, const std::vector<std::unique_ptr<Watc
 /// HOST:PORT of what may be written as a URL, too. The scheme is case-insensitive.
 std::string without_scheme(std::string address) {
   constexpr std::string_view kScheme = "http://";
-  const bool has_scheme = std::equal(
-      kScheme.begin(), kScheme.end(), address.begin(),
-      address.begin() + static_cast<std::ptrdiff_t>(std::min(kScheme.size(), address.size())),
-      [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
+  const bool has_scheme = ::strncasecmp(address.c_str(), kScheme.data(), kScheme.size()) == 0;
   if (!has_scheme) return address;
   address.erase(0, kScheme.size());
   if (address.ends_with('/')) address.pop_back();

@@ -418,9 +418,10 @@ constexpr std::array kKeys{
            "`windows` where the device, asked at start, keeps clients apart, else "
            "`registrations`; the log and `/status` tell. `windows-unchecked`: for tests alone, "
            "clients may reach what is another's."),
-    worded("transports.shm", KeyType::kChoice, kAvailabilityWords, kShm,
-           "Shared memory with clients of the same user on this host; a region must allow it "
-           "too."),
+    worded(
+        "transports.shm", KeyType::kChoice, kAvailabilityWords, kShm,
+        "Shared memory with clients of the same user, or root, on this host; a region must allow "
+        "it too."),
     worded("transports.tcp", KeyType::kChoice, kAvailabilityWords, kTcp,
            "TCP on `listen.address` and `listen.port`, for machines without RDMA; a thread of the "
            "server copies."),
@@ -455,9 +456,10 @@ constexpr std::array kKeys{
               is_device_name, kRegionAtomics,
               "Who carries out atomics: `auto` is `cpu` with `shm`, else the RDMA device if there "
               "is one, else `cpu`. Clients on another path get an error, not lost updates."),
-    ranged("regions[].shm", KeyType::kBoolean, 0, 0, kRegionShm,
-           "Clients of the same user on this host may map the region. A mapping cannot be taken "
-           "back."),
+    ranged(
+        "regions[].shm", KeyType::kBoolean, 0, 0, kRegionShm,
+        "Clients of the same user, or root, on this host may map the region. A mapping cannot be "
+        "taken back."),
 
     list("regions[].access", kAccessList, 1, kAccessMax,
          "With `auth: keys`: who may do what. Without it every client may do what `rights` "

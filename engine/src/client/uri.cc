@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <strings.h>
 #include <utility>
 
 #include <remora/config/server_config.h>
@@ -26,14 +27,6 @@ namespace {
 /// The operation names the part, so that the error's remedy can say what is expected there.
 Error wrong(Operation part, std::string_view text) {
   return Error{Code::kInvalidArgument, part}.with_subject(text.empty() ? "(nothing)" : text);
-}
-
-bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept {
-  const auto lower = [](char c) {
-    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [lower](char x, char y) { return lower(x) == lower(y); });
 }
 
 /// The zone of an IPv6 address: percent-encoded behind "%25", or as it is behind "%". Empty: it is
@@ -138,7 +131,8 @@ Status parse_query(std::string_view query, Uri& uri) {
 
 Result<Uri> Uri::parse(std::string_view text) {
   constexpr std::string_view kScheme = "remora://";
-  if (!equal_ignoring_case(text.substr(0, kScheme.size()), kScheme))
+  if (text.size() < kScheme.size() ||
+      ::strncasecmp(text.data(), kScheme.data(), kScheme.size()) != 0)
     return wrong("URI scheme", text);
   std::string_view rest = text.substr(kScheme.size());
   Uri uri;

@@ -9,20 +9,19 @@
 #include <remora/result.h>
 
 #include "support/clock.h"
-#include "support/unique_fd.h"
+#include "support/timer_fd.h"
 
 namespace remora::detail {
 
 class ServerSession;
 
-/// Worker only, but for timer_fd() and take_timer().
+/// Worker only, but for timer().
 class DelayedSessions {
  public:
   /// Before anything waits. Errors: kSystem.
-  Status open();
-  /// Readable when tick() has something to do; the control thread takes that by take_timer().
-  [[nodiscard]] int timer_fd() const noexcept { return timer_.get(); }
-  void take_timer() const noexcept;
+  Status open() { return timer_.open(); }
+  /// Readable when tick() has something to do; the control thread takes that.
+  [[nodiscard]] const TimerFd& timer() const noexcept { return timer_; }
 
   /// Calls serve_delayed() of the session at `due`, unless it is gone by then. Once for each call.
   void serve_at(Clock::time_point due, std::weak_ptr<ServerSession> session);
@@ -33,7 +32,7 @@ class DelayedSessions {
   void set_timer();
 
   std::multimap<Clock::time_point, std::weak_ptr<ServerSession>> waiting_;
-  UniqueFd timer_;
+  TimerFd timer_;
 };
 
 }  // namespace remora::detail

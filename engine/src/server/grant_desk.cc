@@ -1,10 +1,7 @@
 #include "server/grant_desk.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <sys/timerfd.h>
-#include <unistd.h>
 #include <vector>
 
 #include "server/server_session.h"
@@ -17,17 +14,6 @@ namespace {
 constexpr std::chrono::milliseconds kLookAgain{10};
 
 }  // namespace
-
-Status GrantDesk::open() {
-  timer_ = UniqueFd{::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
-  if (!timer_) return Error{Code::kSystem, "timerfd_create"}.with_errno(errno);
-  return {};
-}
-
-void GrantDesk::take_timer() const noexcept {
-  std::uint64_t expirations = 0;
-  (void)!::read(timer_.get(), &expirations, sizeof expirations);
-}
 
 void GrantDesk::opened(const RegionEntry& region, ServerSession& session, std::uint64_t grant_id) {
   books_[&region].holders.emplace(Holder{session.id(), grant_id}, &session);
@@ -162,14 +148,7 @@ void GrantDesk::set_timer() {
     if (books.under_way != nullptr) next = std::min(next, books.under_way->until);
     if (waits_for_exit(books)) next = std::min(next, Clock::now() + kLookAgain);
   }
-  itimerspec when{};
-  if (next != Deadline::max()) {
-    const auto since = std::max(next.time_since_epoch(), Deadline::duration{1});
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
-    when.it_value.tv_sec = seconds.count();
-    when.it_value.tv_nsec = std::chrono::nanoseconds{since - seconds}.count();
-  }
-  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+  timer_.set(next);
 }
 
 }  // namespace remora::detail

@@ -18,14 +18,14 @@
 #include <remora/result.h>
 
 #include "support/clock.h"
-#include "support/unique_fd.h"
+#include "support/timer_fd.h"
 
 namespace remora::detail {
 
 class RegionEntry;
 class ServerSession;
 
-/// Worker only, but for timer_fd() and take_timer().
+/// Worker only, but for timer().
 class GrantDesk {
  public:
   using Job = std::function<void()>;
@@ -40,10 +40,9 @@ class GrantDesk {
   explicit GrantDesk(std::chrono::nanoseconds grace) noexcept : grace_{grace} {}
 
   /// Before any revocation. Errors: kSystem.
-  Status open();
-  /// Readable when tick() has something to do; the control thread takes that by take_timer().
-  [[nodiscard]] int timer_fd() const noexcept { return timer_.get(); }
-  void take_timer() const noexcept;
+  Status open() { return timer_.open(); }
+  /// Readable when tick() has something to do; the control thread takes that.
+  [[nodiscard]] const TimerFd& timer() const noexcept { return timer_; }
 
   /// `session` has a grant of the region, until gone().
   void opened(const RegionEntry& region, ServerSession& session, std::uint64_t grant_id);
@@ -92,7 +91,7 @@ class GrantDesk {
 
   std::chrono::nanoseconds grace_;
   std::unordered_map<const RegionEntry*, Books> books_;
-  UniqueFd timer_;
+  TimerFd timer_;
 };
 
 }  // namespace remora::detail

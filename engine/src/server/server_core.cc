@@ -89,16 +89,17 @@ Status ServerCore::begin() {
     return watch.error();
   if (auto status = grants_.open(); !status) return status;
   const auto on_grace_over = [this] {
-    grants_.take_timer();
+    grants_.timer().take();
     enqueue([this] { grants_.tick(); });
   };
-  if (auto watch = loop_->watch(grants_.timer_fd(), on_grace_over); !watch) return watch.error();
+  if (auto watch = loop_->watch(grants_.timer().get(), on_grace_over); !watch) return watch.error();
   if (auto status = delayed_.open(); !status) return status;
   const auto on_delay_over = [this] {
-    delayed_.take_timer();
+    delayed_.timer().take();
     enqueue([this] { delayed_.tick(); });
   };
-  if (auto watch = loop_->watch(delayed_.timer_fd(), on_delay_over); !watch) return watch.error();
+  if (auto watch = loop_->watch(delayed_.timer().get(), on_delay_over); !watch)
+    return watch.error();
   for (const auto& listener : listeners_) {
     auto watch =
         loop_->watch(listener->event_fd(), [this, raw = listener.get()] { on_listener(*raw); });

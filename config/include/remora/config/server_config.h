@@ -75,7 +75,7 @@ struct Transports {
   /// `listen.address`.
   std::string rdma_device{};
   RdmaProtection rdma_protection = RdmaProtection::kAuto;
-  /// Shared memory with clients of the same user on this host. Regions allow it one by one
+  /// Shared memory with clients of the same user, or root. Regions allow it one by one
   /// (`RegionConfig::shm`), so no memory is mapped by others until one does.
   Availability shm = Availability::kAuto;
   /// TCP on `listen.address` and `listen.port`, for machines without RDMA.
@@ -143,7 +143,8 @@ struct RegionConfig {
   /// Atomic domain: `auto` (`cpu` for a region with `shm`, else the RDMA device if there is one,
   /// else `cpu`), `none`, `cpu`, or the name of an RDMA device.
   std::string atomics = "auto";
-  /// Clients of the same user on this host may map the region. What they map cannot be taken back.
+  /// Clients of the same user, or root, on this host may map it. What they map cannot be taken
+  /// back.
   bool shm = false;
   /// Who may do what, where clients have names that they prove; what of `rights` is missing here
   /// nobody has. Empty: every client may use it within `rights`.
