@@ -17,7 +17,7 @@ nice -n 10 "$remora" bench "$(uri cache)" --depth 4 --op read,add --seconds 600 
   >"$work/bench.out" 2>&1 </dev/null &
 bench=$!
 pids+=("$bench")
-counted() { curl -fs --max-time 5 "http://$client_metrics/metrics" | grep -q '^remora_client_operations_total.* [1-9]'; }
+counted() { curl -fs --max-time 5 "http://$client_metrics/metrics" | grep '^remora_client_operations_total.* [1-9]' >/dev/null; }
 is "a benchmark runs" eventually counted
 
 # --- one look -------------------------------------------------------------------------------------

@@ -251,11 +251,10 @@ TEST_P(LanesLossTest, LargeTransfersEndWithTheServer) {
   writer.join();
   EXPECT_TRUE(killed.took_at_most(30s + kGrace));
   // A device refuses what comes between the end of the process's registrations and that of its
-  // queue pairs. Over shm a write that begins after the end waits for the server to come back.
+  // queue pairs. A write that begins after the end waits for the server to come back.
   const Code code = last.error().code();
   EXPECT_TRUE(code == Code::kIndeterminate || code == Code::kConnectionLost ||
-              (over_rdma() && code == Code::kAccessRefused) ||
-              (over_shm() && code == Code::kTimedOut))
+              code == Code::kTimedOut || (over_rdma() && code == Code::kAccessRefused))
       << last.error();
   EXPECT_FALSE(region.connected());
 }
