@@ -122,10 +122,35 @@ stage_install() {
   ci/consumer/run.sh build/dev build/consumer
 }
 
-# One guest, one boot: everything that needs a device and one host.
+# One guest, one boot: everything that needs a device and one host. The guest keeps one processor busy:
+# what it leaves builds what later stages of this run need.
 stage_vm() {
   build dev
-  vm_guest build/dev "$tier"
+  local ahead status=0
+  set -m # a process group of its own
+  build_ahead >"$logs/build-ahead.log" 2>&1 &
+  ahead=$!
+  set +m
+  # shellcheck disable=SC2064  # as it is now
+  trap "kill -TERM -- -$ahead 2>/dev/null || true" EXIT
+  vm_guest build/dev "$tier" || status=$?
+  kill -TERM -- "-$ahead" 2>/dev/null || true
+  wait "$ahead" 2>/dev/null || true # what it has not built, or could not, its stage builds
+  return "$status"
+}
+
+build_ahead() {
+  local name
+  for name in "${chosen[@]}"; do
+    case $name in
+      asan) nice -n 19 cmake --preset asan-ubsan && nice -n 19 cmake --build --preset asan-ubsan --parallel 1 ;;
+      tsan)
+        local targets
+        mapfile -t targets < <(tsan_targets)
+        nice -n 19 cmake --preset tsan && nice -n 19 cmake --build --preset tsan --parallel 1 --target "${targets[@]}"
+        ;;
+    esac
+  done
 }
 
 # vm_guest TREE fast|gate|long: the suites of that tier in one guest (ci/guest_suites.sh).
@@ -204,23 +229,17 @@ stage_asan() {
     ci/run_ctest.sh build/asan-ubsan -LE '^(long|no-sanitizer|rxe.*)$' -j "$tests_at_once"
 }
 
+tsan_targets() { printf '%s/all\n' "${tsan_folders[@]}"; }
+
 stage_tsan() {
-  local folder status=0 targets=() folders=()
-  for folder in "${tsan_folders[@]}"; do
-    if [[ -f $folder/CMakeLists.txt ]]; then
-      folders+=("$folder")
-      targets+=("$folder/all")
-    else
-      skip "tsan: $folder" "no such folder"
-    fi
-  done
-  ((${#targets[@]})) || return 0
+  local folder status=0 targets
+  mapfile -t targets < <(tsan_targets)
   build tsan "${targets[@]}"
   ok "tsan: builds without warnings"
   # Address randomisation beyond 28 bits is more than GCC 12's ThreadSanitizer can map.
   local plain=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then plain=(setarch "$(uname -m)" -R); fi
-  for folder in "${folders[@]}"; do
+  for folder in "${tsan_folders[@]}"; do
     TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$root/ci/tsan.supp} \
       "${plain[@]}" ci/run_ctest.sh "build/tsan/$folder" -LE '^(long|rxe.*)$' -R "${tsan_tests[$folder]:-.}" \
       -j "$tests_at_once" || status=1
