@@ -110,6 +110,7 @@ class CallbackCore {
   Status hand_over(CallbackEntry& entry, bool sound, Slot* slot, GivenCallback given,
                    std::uint64_t tag, Deadline until) noexcept;
   void carry_out(CallbackEntry& entry) noexcept;
+  bool serve_done() noexcept;
   void end(CallbackEntry& entry) noexcept;
   void call(CallbackEntry& entry) noexcept;
   void note_exception(const char* what) noexcept;

@@ -177,8 +177,10 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
 
 /// Where the remote memory is mapped: the work is done here, and told of by the poller.
 void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
-  entry.at_once = true;
-  lane().run(entry);
+  if (!lane().try_run(entry)) [[unlikely]] {
+    poller_.watcher().tell();
+    return;
+  }
   OperationRecord* before = done_.load(std::memory_order_relaxed);
   do {
     entry.next = before;
@@ -188,19 +190,22 @@ void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
   if (before == nullptr) poller_.watcher().tell();
 }
 
+/// What carry_out() has left. True: there was something.
+bool CallbackCore::serve_done() noexcept {
+  OperationRecord* at = done_.exchange(nullptr, std::memory_order_acquire);
+  OperationRecord* first = nullptr;
+  while (at != nullptr) {
+    OperationRecord* const next = std::exchange(at->next, first);
+    first = std::exchange(at, next);
+  }
+  const bool any = first != nullptr;
+  while (first != nullptr) end(static_cast<CallbackEntry&>(*std::exchange(first, first->next)));
+  return any;
+}
+
 bool CallbackCore::serve() noexcept {
   if (size() == 0) return false;
-  if (immediate_) {
-    OperationRecord* at = done_.exchange(nullptr, std::memory_order_acquire);
-    OperationRecord* first = nullptr;
-    while (at != nullptr) {
-      OperationRecord* const next = std::exchange(at->next, first);
-      first = std::exchange(at, next);
-    }
-    const bool any = first != nullptr;
-    while (first != nullptr) end(static_cast<CallbackEntry&>(*std::exchange(first, first->next)));
-    return any;
-  }
+  const bool any = immediate_ && serve_done();
   const auto earliest = [this] { return earliest_deadline(); };
   lane().wait(sink_, 0, DeadlineSource{earliest});
   const std::size_t completed = sink_.ready();
@@ -209,7 +214,7 @@ bool CallbackCore::serve() noexcept {
     left -= count;
     for (; count != 0; --count) end(static_cast<CallbackEntry&>(*std::exchange(at, at->next)));
   }
-  return completed != 0;
+  return any || completed != 0;
 }
 
 void CallbackCore::end(CallbackEntry& entry) noexcept {
@@ -267,12 +272,16 @@ void CallbackCore::lower_earliest(Deadline::rep due) noexcept {
 
 bool CallbackCore::ready() const noexcept {
   if (over()) return true;
-  return immediate_ ? done_.load(std::memory_order_acquire) != nullptr : sink_.ready() != 0;
+  return sink_.ready() != 0 || done_.load(std::memory_order_acquire) != nullptr;
 }
 
 Deadline CallbackCore::arm(int epoll) noexcept {
-  if (immediate_ || size() == 0) return Deadline::max();
+  if (size() == 0) return Deadline::max();
   const auto earliest = [this] { return earliest_deadline(); };
+  if (immediate_) {
+    lane().progress_and_arm(sink_, DeadlineSource{earliest});
+    return earliest_deadline();
+  }
   // One event, then none until it is asked for again: what others do on the lane wakes nobody here
   // while nothing of ours is in flight.
   epoll_event wanted{.events = EPOLLIN | EPOLLONESHOT, .data = {.ptr = this}};

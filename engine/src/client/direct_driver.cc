@@ -50,13 +50,14 @@ std::byte* mapped(const WireExtent& extent, std::uint64_t offset) noexcept {
 
 DirectDriver::DirectDriver(transport::DirectPath path, std::shared_ptr<ParallelCopy> copier,
                            ClientMetrics metrics, BrokenHandler on_broken, Notifier notifier,
-                           SessionAwaiter await_session)
+                           SessionAwaiter await_session, SessionLook look_at_session)
     : path_{std::move(path)},
       copier_{std::move(copier)},
       metrics_{std::move(metrics)},
       on_broken_{std::move(on_broken)},
       notifier_{std::move(notifier)},
-      await_session_{std::move(await_session)} {
+      await_session_{std::move(await_session)},
+      look_at_session_{std::move(look_at_session)} {
   metrics_.lane_opened(0);
 }
 
@@ -69,6 +70,7 @@ void DirectDriver::fail(Reason reason) noexcept {
   // Why it has ended is more than why it was interrupted before.
   if (!ended_.exchange(true) && broken()) broken_reason_.store(reason, std::memory_order_relaxed);
   stop(reason);
+  wake_owners();
 }
 
 void DirectDriver::go_on() noexcept {
@@ -76,19 +78,21 @@ void DirectDriver::go_on() noexcept {
   broken_reason_.store(Reason::kNone, std::memory_order_relaxed);
   fault_.store(LaneFault::kNone, std::memory_order_relaxed);
   broken_.store(false, std::memory_order_release);
+  wake_owners();
 }
 
 void DirectDriver::stop(Reason reason) noexcept {
   // The first reason is the cause, what follows its consequence.
   Reason none = Reason::kNone;
   broken_reason_.compare_exchange_strong(none, reason, std::memory_order_relaxed);
+  stops_.fetch_add(1, std::memory_order_relaxed);
   if (broken_.exchange(true, std::memory_order_acq_rel)) return;
   if (reason != Reason::kNone) metrics_.lane_broken();
   if (on_broken_) on_broken_();
 }
 
 bool DirectDriver::usable() noexcept {
-  if (broken_.load(std::memory_order_relaxed)) return false;
+  if (broken()) return false;
   if (path_.serving()) return true;
   stop(Reason::kPeerGone);
   return false;
@@ -100,10 +104,14 @@ void DirectDriver::submit(OperationList operations) noexcept {
   OperationRecord* const first = operations.first;
   if (first == nullptr) return;
   CompletionSink& sink = *first->sink;
+  const std::uint64_t stops = stops_.load(std::memory_order_relaxed);
+  const bool interrupted = broken();
   if (first->next == nullptr)
     carry_out(*first);
   else
     run_all(first);
+  if (interrupted || stops_.load(std::memory_order_relaxed) != stops) [[unlikely]]
+    return submit_interrupted(operations);
   {
     EndTally tally{metrics_};
     for (OperationRecord* at = first; at != nullptr; at = at->next) {
@@ -128,8 +136,7 @@ void DirectDriver::run(OperationRecord& operation) noexcept {
 /// What has found the session interrupted, without any effect, waits for what becomes of it, as
 /// over the other transports: only then is it known whether the server still has the memory.
 void DirectDriver::carry_out_later(OperationRecord& operation) noexcept {
-  while (!operation.at_once && operation.outcome.code == Code::kConnectionLost &&
-         (operation.whole || operation.planned_bytes == 0)) {
+  while (may_wait(operation)) {
     const std::optional<Outcome> awaited = await_session_(operation);
     if (!awaited) return;
     operation.outcome = *awaited;
@@ -138,16 +145,6 @@ void DirectDriver::carry_out_later(OperationRecord& operation) noexcept {
     if (operation.outcome.ok) return;
   }
 }
-
-void DirectDriver::wait(CompletionSink& /*sink*/, std::size_t /*at_least*/,
-                        DeadlineSource /*earliest_deadline*/) noexcept {
-  // Everything completed when it was submitted.
-}
-
-void DirectDriver::progress_and_arm(CompletionSink& /*sink*/,
-                                    DeadlineSource /*earliest_deadline*/) noexcept {}
-
-bool DirectDriver::cancel(OperationRecord& /*operation*/) noexcept { return false; }
 
 void DirectDriver::run_all(OperationRecord* first) noexcept {
   std::array<OperationRecord*, kBatchMost> batch{};

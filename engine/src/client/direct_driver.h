@@ -4,9 +4,18 @@
 /// the thread that submits it; large transfers and batches of large ones are copied by the engine's
 /// arena together with it. There is nothing to share between threads, so there is no lock. Who
 /// hands on that an operation has completed synchronises by that, as with any memory.
+///
+/// An operation that finds the session interrupted, and has had no effect, waits for the session's
+/// return or end, within its deadline, as over the other transports. A synchronous caller waits in
+/// its call. Operations of a queue are kept here, under a lock that nothing else takes, and the
+/// queue's owner carries them out in its next wait().
 
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 
@@ -26,20 +35,25 @@ class DirectDriver final : public LaneDriver {
   /// another one: that is its end. Nothing: this thread may not wait, or there is nothing to wait
   /// for.
   using SessionAwaiter = std::function<std::optional<Outcome>(const OperationRecord&)>;
+  /// The same for an operation that is kept here: never waits. Nothing: the session is still
+  /// interrupted.
+  using SessionLook = std::function<std::optional<Outcome>(const OperationRecord&)>;
 
   DirectDriver(transport::DirectPath path, std::shared_ptr<ParallelCopy> copier,
                ClientMetrics metrics, BrokenHandler on_broken, Notifier notifier,
-               SessionAwaiter await_session);
+               SessionAwaiter await_session, SessionLook look_at_session);
   ~DirectDriver() override;
 
   /// Done on return, and a server that is to be told of a write has been; long copies look at the
   /// deadline, and at the server, every few MiB.
   void submit(OperationList operations) noexcept override;
   void run(OperationRecord& operation) noexcept override;
+  bool try_run(OperationRecord& operation) noexcept override;
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
   bool cancel(OperationRecord& operation) noexcept override;
+  [[nodiscard]] bool carries(const RegionCore& region) noexcept override;
   void fail(Reason reason) noexcept override;
   void interrupt(Reason reason) noexcept override { stop(reason); }
   bool replace(std::unique_ptr<transport::Lane> /*lane*/) noexcept override { return !ended_; }
@@ -64,14 +78,32 @@ class DirectDriver final : public LaneDriver {
   void stop(Reason reason) noexcept;
   [[nodiscard]] bool usable() noexcept;
 
+  // Of direct_waiting.cc.
+  [[nodiscard]] static bool may_wait(const OperationRecord& operation) noexcept;
+  void submit_interrupted(OperationList operations) noexcept;
+  [[nodiscard]] bool settle(OperationRecord& operation) noexcept;
+  std::uint64_t settle_those_of(CompletionSink& sink) noexcept;
+  void time_out_overdue() noexcept;
+  void end(OperationRecord& operation) noexcept;
+  void keep(OperationList& operations) noexcept;
+  void wake_owners() noexcept;
+
   transport::DirectPath path_;
   std::shared_ptr<ParallelCopy> copier_;
   ClientMetrics metrics_;
   BrokenHandler on_broken_;
   Notifier notifier_;
   SessionAwaiter await_session_;
+  SessionLook look_at_session_;
   std::atomic<Reason> broken_reason_{Reason::kNone};
-  std::atomic<bool> ended_{false};  ///< for good
+  std::atomic<bool> ended_{false};       ///< for good
+  std::atomic<std::uint64_t> stops_{0};  ///< how often broken_ was set
+  /// As many as `waiting_` has, and those that their owner is about to put there again.
+  std::atomic<std::size_t> waiting_count_{0};
+  std::mutex waiting_mutex_;  // what follows
+  OperationList waiting_;
+  std::uint64_t changes_ = 0;  ///< of what they wait for
+  std::condition_variable changed_;
   alignas(64) std::atomic<bool> order_{false};
 };
 

@@ -332,6 +332,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void hear_last_word() noexcept;
   void lane_gone() noexcept;
   [[nodiscard]] std::optional<Outcome> await_return(const OperationRecord& operation) noexcept;
+  [[nodiscard]] std::optional<Outcome> look_for_return(const OperationRecord& operation) noexcept;
   void interrupt(Reason reason, End by, LaneFault fault) noexcept;
   void end(Reason reason, End by, LaneFault fault = LaneFault::kNone) noexcept;
   [[nodiscard]] bool leave_connection(State next, Reason reason, End by) noexcept;

@@ -79,6 +79,13 @@ class LaneDriver {
   /// Submits one checked operation, which has no sink, and blocks until it has ended: one visit to
   /// the lane where it completes at once.
   virtual void run(OperationRecord& operation) noexcept = 0;
+  /// As run(), for one that has a sink and a caller that must not wait for the session's return.
+  /// False: it is kept until then, and ends in its sink during a wait() of the sink's owner. Only
+  /// where event_fd() is -1.
+  virtual bool try_run(OperationRecord& operation) noexcept {
+    run(operation);
+    return true;
+  }
 
   /// As wait() for none, and asks event_fd() to tell of the next completion before it looks.
   virtual void progress_and_arm(CompletionSink& sink,
@@ -91,12 +98,8 @@ class LaneDriver {
   virtual void settle_events() noexcept {}
 
   /// Whether something of the grant is with the lane, or may be. Moves what is there, and ends what
-  /// waits for a lane to follow and is of a grant that was taken back. Never blocks. False where
-  /// nothing outlasts its submission.
-  [[nodiscard]] virtual bool carries(const RegionCore& region) noexcept {
-    (void)region;
-    return false;
-  }
+  /// waits for a lane to follow and is of a grant that was taken back. Never blocks.
+  [[nodiscard]] virtual bool carries(const RegionCore& region) noexcept = 0;
 
   /// Lets the lane begin to end: what is posted flushes. fail() follows. Waits for nothing.
   virtual void break_off() noexcept {}
@@ -104,8 +107,7 @@ class LaneDriver {
   virtual void fail(Reason reason) noexcept = 0;
 
   /// Breaks the lane from outside, and it may go on later: what is with it ends, but for whole
-  /// reads; these, and what was not posted or comes meanwhile, wait within their deadlines. Over
-  /// mapped memory nothing waits.
+  /// reads; these, and what was not posted or comes meanwhile, wait within their deadlines.
   virtual void interrupt(Reason reason) noexcept { fail(reason); }
   /// Gives an interrupted lane what it goes on with: null where memory is mapped. False: that can
   /// do less than the one before, or the lane has ended for good.

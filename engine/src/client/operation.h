@@ -144,9 +144,6 @@ struct OperationRecord {
   /// Goes on with what the one before it in its list began: of the same submission, opcode and
   /// sink, and both are whole transfers. Such operations are moved as one, by their first.
   bool follows = false;
-  /// Over mapped memory: ends at once where its session is interrupted, since no synchronous
-  /// caller waits for it.
-  bool at_once = false;
 
   // How it ended.
   Outcome outcome;

@@ -118,7 +118,8 @@ Status SessionCore::open_lanes(Deadline deadline) {
     return keep(std::make_unique<DirectDriver>(
         std::move(*path), engine_->parallel_copy(), *metrics_, lane_broken(),
         [this](const Notice& notice, Deadline until) { return notify(notice, until); },
-        [this](const OperationRecord& operation) { return await_return(operation); }));
+        [this](const OperationRecord& operation) { return await_return(operation); },
+        [this](const OperationRecord& operation) { return look_for_return(operation); }));
   PostedDriver::Options options{
       .spin = engine_->options().spin, .bounce = nullptr, .zeroes = nullptr};
   options.why_refused = [this](const OperationRecord& operation) {

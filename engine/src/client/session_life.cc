@@ -399,6 +399,17 @@ std::optional<Outcome> SessionCore::await_return(const OperationRecord& operatio
   return why == Reason::kNone ? Outcome{} : Outcome::failure(Code::kAccessRefused, why);
 }
 
+/// The same for one that its driver keeps: see DirectDriver::SessionLook.
+std::optional<Outcome> SessionCore::look_for_return(const OperationRecord& operation) noexcept {
+  if (const Reason why = revocations_.revoked(operation); why != Reason::kNone)
+    return Outcome::failure(Code::kAccessRefused, why);
+  if (ended()) return session_gone(lost_reason());
+  if (!connected() || lanes_.front()->broken()) return std::nullopt;
+  // A grant that went meanwhile was told of before the session was up.
+  const Reason why = revocations_.revoked(operation);
+  return why == Reason::kNone ? Outcome{} : Outcome::failure(Code::kAccessRefused, why);
+}
+
 void SessionCore::tick(Clock::time_point now) noexcept {
   std::uint64_t connection = 0;
   {
