@@ -34,7 +34,14 @@ function(remora_add_module name)
     EXPORT_NAME ${name}
     CXX_EXTENSIONS OFF
     POSITION_INDEPENDENT_CODE ON
+    VISIBILITY_INLINES_HIDDEN ON
     VERIFY_INTERFACE_HEADER_SETS ${PROJECT_IS_TOP_LEVEL})
+  # A plugin that links a static library of ours exports none of it: two plugins in one process, of
+  # two versions maybe, each run their own copy.
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "STATIC_LIBRARY")
+    set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  endif()
   install(TARGETS ${target} EXPORT remora COMPONENT development
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}

@@ -52,7 +52,7 @@ mv "$work/first" "$prefix"  # an installed tree can be moved
 # Outside the tree, so that nothing can be found by accident.
 outside=$(mktemp -d "${TMPDIR:-/tmp}/remora-consumer.XXXXXX")
 trap 'rm -rf "$outside"' EXIT
-cp "$here"/*.cc "$here/CMakeLists.txt" "$outside/"
+cp "$here"/*.cc "$here/CMakeLists.txt" "$here/control.proto" "$outside/"
 
 names_no_tree() {
   local found
@@ -128,6 +128,32 @@ without_exceptions() {
   grep -q '^remora: value() of an error: .*invalid argument' "$program.err"
 }
 prove "a program without exceptions is built, and ends with the error's text" without_exceptions
+
+# An application's own control.proto stays its own.
+own_protocol() {
+  local program=$outside/own_protocol flags
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags --libs remora protobuf) || return 1
+  protoc --cpp_out "$outside" -I "$outside" "$outside/control.proto" || return 1
+  # shellcheck disable=SC2086  # flags are words
+  g++ -std=c++20 -O1 "$program.cc" "$outside/control.pb.cc" -I "$outside" -o "$program" $flags || return 1
+  timeout 60 "$program"
+}
+prove "an application with a control.proto of its own" own_protocol
+
+# Two plugins with a whole copy each.
+two_plugins() {
+  local flags copy
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags --libs remora) || return 1
+  # shellcheck disable=SC2086  # flags are words
+  g++ -std=c++20 -O1 -fPIC -shared "$outside/plugin.cc" -o "$outside/first.so" $flags || return 1
+  cp "$outside/first.so" "$outside/second.so"
+  g++ -std=c++20 -O1 "$outside/plugins.cc" -o "$outside/plugins" || return 1
+  timeout 60 "$outside/plugins" "$outside/first.so" "$outside/second.so" || return 1
+  for copy in first second; do
+    ! nm -DC --defined-only "$outside/$copy.so" | grep -E ' [TDB] remora::' || return 1
+  done
+}
+prove "two plugins, each with a copy of its own, and none exports it" two_plugins
 
 # says_language HEADER: another -std is one line of ours, and the compiler's that it ends there.
 says_language() {

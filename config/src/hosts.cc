@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
-#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <netinet/in.h>
@@ -12,6 +11,8 @@
 
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
+
+#include "text.h"
 
 namespace remora::config {
 namespace {
@@ -93,7 +94,7 @@ bool is_region_name(std::string_view name) noexcept {
 bool is_loopback(std::string_view address) noexcept {
   constexpr std::string_view kLocalhost = "localhost";
   if (std::equal(address.begin(), address.end(), kLocalhost.begin(), kLocalhost.end(),
-                 [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; }))
+                 [](char a, char b) { return ascii_lower(a) == b; }))
     return true;
   if (const auto ipv4 = parse_ipv4(address)) return (ntohl(ipv4->s_addr) >> 24U) == 127;
   if (const auto ipv6 = parse_ipv6(address)) {

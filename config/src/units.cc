@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <limits>
 #include <optional>
 #include <span>
@@ -115,7 +114,7 @@ Error error_of(Fault fault, Operation operation, std::string_view text) {
 
 std::string lower(std::string_view text) {
   std::string result{text};
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : result) c = ascii_lower(c);
   return result;
 }
 

@@ -1,9 +1,10 @@
 #include "accept_encoding.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <optional>
+
+#include "ascii.h"
 
 namespace remora::metrics {
 namespace {
@@ -11,9 +12,8 @@ namespace {
 constexpr int kWeightMax = 1000;  // thousandths: a weight has three decimals at most
 
 bool is(std::string_view text, std::string_view lower_case) noexcept {
-  return std::equal(
-      text.begin(), text.end(), lower_case.begin(), lower_case.end(),
-      [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; });
+  return std::equal(text.begin(), text.end(), lower_case.begin(), lower_case.end(),
+                    [](char a, char b) { return ascii_lower(a) == b; });
 }
 
 std::string_view trimmed(std::string_view text) noexcept {

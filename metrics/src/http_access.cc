@@ -1,9 +1,10 @@
 #include "http_access.h"
 
 #include <algorithm>
-#include <cctype>
 #include <httplib.h>
 #include <openssl/crypto.h>
+
+#include "ascii.h"
 
 namespace remora::metrics {
 namespace {
@@ -22,10 +23,8 @@ bool is_printable(std::string_view text, bool spaces) {
 // The scheme's name is not sensitive to case, what follows is.
 bool has_scheme(std::string_view value, std::string_view scheme) noexcept {
   return value.size() >= scheme.size() &&
-         std::equal(scheme.begin(), scheme.end(), value.begin(), [](char a, char b) {
-           return std::tolower(static_cast<unsigned char>(a)) ==
-                  std::tolower(static_cast<unsigned char>(b));
-         });
+         std::equal(scheme.begin(), scheme.end(), value.begin(),
+                    [](char a, char b) { return ascii_lower(a) == ascii_lower(b); });
 }
 
 bool same_secret(std::string_view a, std::string_view b) noexcept {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <httplib.h>
 #include <memory>
+#include <mutex>
 #include <signal.h>
 #include <string>
 #include <vector>
@@ -55,13 +56,27 @@ class DeadlineStream final : public httplib::Stream {
   std::size_t received_bytes_ = 0;
 };
 
-// httplib::Server's constructor ignores SIGPIPE for the whole process; nothing here needs that.
+// httplib::Server's constructor ignores SIGPIPE for the whole process; nothing here needs that. One
+// server is made at a time, so that none takes what another's constructor has set for what was
+// there before.
 class KeptSigpipe {
  public:
-  KeptSigpipe() noexcept { ::sigaction(SIGPIPE, nullptr, &before_); }
-  void restore() const noexcept { ::sigaction(SIGPIPE, &before_, nullptr); }
+  KeptSigpipe() : one_at_a_time_{mutex()} { ::sigaction(SIGPIPE, nullptr, &before_); }
+  // What another thread of the application has set meanwhile stays.
+  void restore() noexcept {
+    struct sigaction now {};
+    ::sigaction(SIGPIPE, nullptr, &now);
+    if (now.sa_handler == SIG_IGN) ::sigaction(SIGPIPE, &before_, nullptr);
+    one_at_a_time_.unlock();
+  }
 
  private:
+  static std::mutex& mutex() {
+    static std::mutex one_at_a_time;
+    return one_at_a_time;
+  }
+
+  std::unique_lock<std::mutex> one_at_a_time_;
   struct sigaction before_ {};
 };
 

@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <dirent.h>
 #include <fstream>
 #include <functional>
@@ -20,8 +23,16 @@ namespace {
 constexpr double kKibibyte = 1024;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Field `number` of /proc/self/stat, counted from 1 as proc(5) does; from the third one on.
-std::optional<double> stat_field(int number) {
+// A whole number; the application's locale has no say in it.
+std::optional<double> number(std::string_view text) {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  if (std::from_chars(text.data(), end, value).ec != std::errc{}) return std::nullopt;
+  return static_cast<double>(value);
+}
+
+// Field `wanted` of /proc/self/stat, counted from 1 as proc(5) does; from the third one on.
+std::optional<double> stat_field(int wanted) {
   std::ifstream file{"/proc/self/stat"};
   std::string line;
   if (!std::getline(file, line)) return std::nullopt;
@@ -29,9 +40,9 @@ std::optional<double> stat_field(int number) {
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields{line.substr(name_end + 1)};
   std::string field;
-  for (int i = 3; i <= number; ++i)
+  for (int i = 3; i <= wanted; ++i)
     if (!(fields >> field)) return std::nullopt;
-  return std::stod(field);
+  return number(field);
 }
 
 double resident_bytes() {
@@ -67,8 +78,9 @@ double status_number(std::string_view key, double unit) {
   std::string line;
   while (std::getline(file, line)) {
     if (!std::string_view{line}.starts_with(key)) continue;
-    double value = 0;
-    return std::istringstream{line.substr(key.size())} >> value ? value * unit : kNan;
+    const std::string_view rest = std::string_view{line}.substr(key.size());
+    const auto value = number(rest.substr(std::min(rest.find_first_not_of(" \t"), rest.size())));
+    return value ? *value * unit : kNan;
   }
   return kNan;  // a kernel without it
 }

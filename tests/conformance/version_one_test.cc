@@ -8,8 +8,8 @@
 
 #include <remora/engine/server.h>
 
-#include "control_v1.pb.h"
 #include "raw_channel.h"
+#include "remora_control_v1.pb.h"
 #include "support/eventually.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"

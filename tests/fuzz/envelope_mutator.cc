@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "control.pb.h"
+#include "remora_control_full.pb.h"
 #include "script.h"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
@@ -121,8 +121,8 @@ void change(Message& message, Random& random) {
 }
 
 /// A message with a kind of every level, for one that is none yet.
-control::Envelope fresh(Random& random) {
-  control::Envelope envelope;
+control_full::Envelope fresh(Random& random) {
+  control_full::Envelope envelope;
   envelope.set_magic(0x41524d52);
   envelope.set_id(1 + below(random, 9));
   Message* kind = envelope.mutable_request();
@@ -133,7 +133,7 @@ control::Envelope fresh(Random& random) {
 }
 
 void change_message(Step& step, Random& random) {
-  control::Envelope envelope;
+  control_full::Envelope envelope;
   if (!envelope.ParseFromString(step.bytes) || step.bytes.empty()) envelope = fresh(random);
   for (std::size_t i = below(random, 3); i < 3; ++i) {
     Message* inner = &envelope;

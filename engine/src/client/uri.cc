@@ -34,8 +34,8 @@ Error wrong(Operation part, std::string_view text) {
 std::string zone_of(std::string_view written) {
   constexpr std::string_view kPercent = "25";
   const auto is_of_a_zone = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.' || c == '_' ||
-           c == '~';
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '.' || c == '_' || c == '~';
   };
   const bool encoded = written.starts_with(kPercent);
   if (encoded) written.remove_prefix(kPercent.size());

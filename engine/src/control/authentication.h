@@ -41,7 +41,7 @@
 #include <remora/config/secret_key.h>
 #include <remora/result.h>
 
-#include "control.pb.h"
+#include "remora_control.pb.h"
 
 namespace remora::control {
 

@@ -11,7 +11,7 @@
 #include <remora/engine/region.h>
 #include <remora/result.h>
 
-#include "control.pb.h"
+#include "remora_control.pb.h"
 #include "transport/transport.h"
 
 namespace remora::control {

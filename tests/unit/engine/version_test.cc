@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "client/engine_core.h"
-#include "control_v1.pb.h"
 #include "fake_lane.h"
+#include "remora_control_v1.pb.h"
 #include "support/unique_fd.h"
 
 namespace remora::detail {
