@@ -53,6 +53,8 @@ run 0 "what was copied" cmp <("$remora" get "$(uri cache)" - 2>/dev/null) <("$re
 run 0 "pipelines" "$bin/pipelines" "$(uri cache)" "$(uri copied)"
 is "they copy every block and look at it" has out "blocks copied over $transport, and they are the same"
 run 1 "coroutines with a missing region" "$bin/coroutines" "$(uri cache)" "$(uri nowhere)"
+run 0 "event loop" "$bin/event_loop" "$(uri copied)" 0.5
+is "it ends in order" has out "^ended in order"
 run 0 "callbacks" "$bin/callbacks" "$(uri copied)"
 is "they read every block" has out "^[1-9][0-9]* of [0-9]* blocks hold something, read over $transport"
 run 0 "the copy is removed" "$remora" rm "$(uri copied)"
@@ -90,6 +92,16 @@ exec 4>&-
 wait "$client"
 is "embedded client ends" same $? 0
 run 1 "an example with a wrong URI" "$bin/synchronous" "remora://$host:1/cache?transport=$transport"
+"$bin/event_loop" "$(uri cache)" 3600 >"$work/loop.out" 2>"$work/err" &
+loop=$!
+pids+=("$loop")
+is "an event loop counts" eventually grep -q '^counting$' "$work/loop.out"
+stop_server
+start_server
+is "it opens the region again and is told of new memory" \
+  eventually grep -q '^its memory is new: zeros$' "$work/loop.out"
+kill "$loop"
+wait "$loop"
 stop_server
 is "nothing is left" nothing_left
 finish

@@ -51,6 +51,11 @@ TEST_P(MovedFromTest, EngineAnswersClosed) {
   EXPECT_EQ(code(gone.open_region(uri("any"), Rights::kAll)), Code::kClosed);
   EXPECT_EQ(code(gone.fence_region(uri("any"), Rights::kAll)), Code::kClosed);
   EXPECT_EQ(code(gone.connect(uri())), Code::kClosed);
+  const auto never = [](const auto&) { ADD_FAILURE(); };
+  EXPECT_EQ(code(gone.async_open_region(uri("any"), Rights::kAll).then(never)), Code::kClosed);
+  EXPECT_EQ(code(gone.async_fence_region(uri("any"), Rights::kAll).then(never)), Code::kClosed);
+  EXPECT_EQ(code(gone.async_connect(uri()).then(never)), Code::kClosed);
+  EXPECT_EQ(code(gone.async_control([] { return Status{}; }).then(never)), Code::kClosed);
   EXPECT_EQ(code(gone.allocate_slots(1, 64)), Code::kClosed);
   EXPECT_EQ(code(gone.register_memory(bytes_)), Code::kClosed);
   EXPECT_EQ(gone.status_json(), "{}");
@@ -66,6 +71,8 @@ TEST_P(MovedFromTest, SessionAnswersClosed) {
   EXPECT_EQ(gone.transport(), TransportKind::kAuto);
   EXPECT_FALSE(gone.connected());
   EXPECT_EQ(code(gone.settled(kSecond)), Code::kClosed);
+  EXPECT_EQ(code(gone.async_settled(kSecond).then([](const Status&) { ADD_FAILURE(); })),
+            Code::kClosed);
   EXPECT_EQ(code(gone.create_region(spec(unique_name()))), Code::kClosed);
   EXPECT_EQ(code(gone.regions()), Code::kClosed);
   EXPECT_EQ(code(gone.stat("any")), Code::kClosed);
@@ -87,6 +94,11 @@ TEST_P(MovedFromTest, RegionAnswersClosed) {
   EXPECT_EQ(gone.transport_reason(), "");
   EXPECT_FALSE(gone.connected());
   EXPECT_EQ(code(gone.settled(kSecond)), Code::kClosed);
+  const auto never = [](const auto&) { ADD_FAILURE(); };
+  EXPECT_EQ(code(gone.async_settled(kSecond).then(never)), Code::kClosed);
+  EXPECT_EQ(code(gone.async_fence().then(never)), Code::kClosed);
+  EXPECT_EQ(code(gone.async_reopen().then(never)), Code::kClosed);
+  EXPECT_EQ(code(gone.reopen()), Code::kClosed);
   EXPECT_EQ(code(gone.fence()), Code::kClosed);
   EXPECT_EQ(code(gone.queue()), Code::kClosed);
   EXPECT_EQ(code(gone.callback_queue()), Code::kClosed);
@@ -115,6 +127,15 @@ TEST_P(MovedFromTest, RegionOperationsAnswerClosed) {
   EXPECT_EQ(code(gone.fetch_add(ByteOffset{0}, 1)), Code::kClosed);
   EXPECT_EQ(code(write_consistent(gone, Block{0}, into, 1)), Code::kClosed);
   EXPECT_EQ(code(read_consistent(gone, Block{0}, into)), Code::kClosed);
+}
+
+TEST_P(MovedFromTest, ResumptionQueueDoesNothing) {
+  ResumptionQueue gone = ResumptionQueue::create().value();
+  moved_from(gone);
+  EXPECT_EQ(gone.event_fd(), -1);
+  EXPECT_EQ(gone.progress(), 0U);
+  const Region region = make_region();
+  EXPECT_TRUE(ok(region.async_queue({.depth = 1}, gone.resume()))) << "on a poller";
 }
 
 TEST_P(MovedFromTest, QueueTakesNothingAndAnswersClosed) {

@@ -85,6 +85,13 @@ TEST_P(ServerReturnTest, FirstOperationAfterARestartIsStale) {
     EXPECT_EQ(region.info().incarnation, made.incarnation);
     EXPECT_NE(region.info().memory_id, made.memory_id);
     EXPECT_EQ(region.info().memory_id, now.server().memory_id);
+    const ReopenedRegion again = old.reopen().value();
+    EXPECT_FALSE(again.same_contents) << "the application has to fill it anew";
+    EXPECT_EQ(again.region.rights(), old.rights());
+    EXPECT_EQ(again.region.fetch_add(ByteOffset{0}, 3).value(), 0U);
+    const ReopenedRegion twice = again.region.reopen().value();
+    EXPECT_TRUE(twice.same_contents);
+    EXPECT_EQ(twice.region.fetch_add(ByteOffset{0}, 0).value(), 3U);
   }
   EXPECT_TRUE(ok(now.remove_region(made.name)));
 }

@@ -14,14 +14,15 @@
 #include <remora/engine/buffer.h>          // IWYU pragma: export
 #include <remora/engine/callback_queue.h>  // IWYU pragma: export
 #include <remora/engine/consistent.h>      // IWYU pragma: export
+#include <remora/engine/control.h>         // IWYU pragma: export
 #include <remora/engine/engine.h>          // IWYU pragma: export
 #include <remora/engine/executor.h>        // IWYU pragma: export
 #include <remora/engine/lock.h>
 #include <remora/engine/log_writer.h>  // IWYU pragma: export
 #include <remora/engine/queue.h>       // IWYU pragma: export
 #include <remora/engine/region.h>      // IWYU pragma: export
-#include <remora/engine/server.h>      // IWYU pragma: export
-#include <remora/engine/task.h>        // IWYU pragma: export
-#include <remora/engine/types.h>       // IWYU pragma: export
-#include <remora/engine/uri.h>         // IWYU pragma: export
-#include <remora/result.h>             // IWYU pragma: export
+#include <remora/engine/server.h>  // IWYU pragma: export
+#include <remora/engine/task.h>    // IWYU pragma: export
+#include <remora/engine/types.h>   // IWYU pragma: export
+#include <remora/engine/uri.h>     // IWYU pragma: export
+#include <remora/result.h>         // IWYU pragma: export

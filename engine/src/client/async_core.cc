@@ -53,7 +53,7 @@ AsyncCore::AsyncCore(std::shared_ptr<RegionCore> region, Poller& poller,
   for (std::size_t i = 0; i < records_.size(); ++i) {
     records_[i].core = this;
     records_[i].index = static_cast<std::uint32_t>(i);
-    records_[i].run = [](PollerJob& job) noexcept { Resumption{static_cast<AsyncRecord&>(job)}(); };
+    records_[i].run = &AsyncCore::run_record;
   }
 }
 
@@ -110,11 +110,24 @@ void AsyncCore::post(AsyncRecord& record) noexcept {
   record.held = hold();
   if (!record.held) keep();
   if (arena_ != nullptr) try {
-      return arena_->tasks().enqueue([&record] { Resumption{record}(); });
+      return arena_->tasks().enqueue([&record] { run_record(record); });
     } catch (const std::exception& thrown) {
       log::warn("the arena takes no task: a coroutine goes on on a poller: {}", thrown.what());
     }
   poller().post(record);
+}
+
+void AsyncCore::run_record(Resumable& record) noexcept {
+  auto& resumed = static_cast<AsyncRecord&>(record);
+  AsyncCore& core = *resumed.core;
+  const bool held = resumed.held;
+  const AsyncCore* const before = std::exchange(t_going_on, held ? &core : t_going_on);
+  core.go_on(resumed);
+  t_going_on = before;
+  if (held)
+    core.let_go();
+  else
+    core.drop();
 }
 
 void AsyncCore::go_on(AsyncRecord& record) noexcept {
@@ -254,19 +267,6 @@ Status AsyncOperation::end() noexcept {
 }  // namespace remora::detail
 
 namespace remora {
-
-void Resumption::operator()() const noexcept {
-  detail::AsyncCore& core = *record_->core;
-  const bool held = record_->held;
-  const detail::AsyncCore* const before =
-      std::exchange(detail::t_going_on, held ? &core : detail::t_going_on);
-  core.go_on(*record_);
-  detail::t_going_on = before;
-  if (held)
-    core.let_go();
-  else
-    core.drop();
-}
 
 ByteOffset AsyncRegion::offset_of(Block block) const noexcept {
   return region_ == nullptr ? ByteOffset{0} : detail::offset_of(block, region_->info());

@@ -25,7 +25,7 @@ namespace remora::detail {
 class Arena;
 
 /// An operation's place in the queue, from its submission until its coroutine goes on.
-struct AsyncRecord : PollerJob {
+struct AsyncRecord : Resumable {
   AsyncCore* core = nullptr;
   std::uint32_t index = 0;
   bool held = false;  ///< while it is posted: the core is held, not kept
@@ -51,8 +51,8 @@ class AsyncCore final : public CallbackCore {
   Status take(AsyncOperation& operation) noexcept;
   /// Its frame is gone.
   void forget(AsyncOperation& operation) noexcept;
-  /// Resumes the coroutine, where there still is one. Where it is to go on.
-  void go_on(AsyncRecord& record) noexcept;
+  /// Resumes the coroutine of an AsyncRecord, where there still is one. Where it is to go on.
+  static void run_record(Resumable& record) noexcept;
   /// See ~AsyncQueue(). By its owner, once.
   void close() noexcept;
 
@@ -61,6 +61,7 @@ class AsyncCore final : public CallbackCore {
   using CallbackCore::region;
 
  private:
+  void go_on(AsyncRecord& record) noexcept;
   void settle_in(AsyncOperation& operation, AsyncRecord& record) noexcept;
   Status submit(AsyncRecord& record, Deadline until) noexcept;
   void ended(AsyncRecord& record, Completion& completion) noexcept;

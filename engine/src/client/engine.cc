@@ -7,7 +7,7 @@
 #include <remora/engine/engine.h>
 
 #include "client/arena.h"
-#include "client/backoff.h"
+#include "client/control_calls.h"
 #include "client/engine_core.h"
 #include "client/poller.h"
 #include "support/closed.h"
@@ -35,20 +35,6 @@ bool is_final(Code code) noexcept {
          code == Code::kPermissionDenied || code == Code::kLimitExceeded;
 }
 
-/// What a server that is not there yet, or goes, may be the cause of.
-bool may_pass(const Error& error) noexcept {
-  switch (error.code()) {
-    // Names come with what they name, where hosts are containers.
-    case Code::kNotFound: return error.operation() == "getaddrinfo";
-    case Code::kConnectionRefused:
-      return error.reason() != Reason::kAuthentication && error.reason() != Reason::kVersion;
-    case Code::kUnreachable:
-    case Code::kConnectionLost:
-    case Code::kTimedOut: return true;
-    default: return false;
-  }
-}
-
 /// No transport of this server lets the client in, or the client trusts none of them.
 bool is_wrong_key(const Error& error) noexcept {
   return error.code() == Code::kConnectionRefused && error.reason() == Reason::kAuthentication;
@@ -69,9 +55,10 @@ EngineCore::EngineCore(EngineOptions options, Placement placement)
       options_.copy_threads != 0 ? options_.copy_threads : std::min(processors, kCopyThreadsMost),
       placement_);
   pollers_ = std::make_unique<Pollers>();
+  control_calls_ = std::make_shared<ControlCalls>(options_.control_threads, placement_);
 }
 
-EngineCore::~EngineCore() = default;
+EngineCore::~EngineCore() { control_calls_->stop(); }
 
 Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
   constexpr std::uint32_t kCopyThreadsMax = 256;
@@ -91,6 +78,8 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
     return wrong("copy_threads").with_limit(options.copy_threads, kCopyThreadsMax);
   if (options.pollers > kPollersMax)
     return wrong("pollers").with_limit(options.pollers, kPollersMax);
+  if (options.control_threads > kControlThreadsMax)
+    return wrong("control_threads").with_limit(options.control_threads, kControlThreadsMax);
   if (options.arena_threads > kArenaThreadsMax)
     return wrong("arena_threads").with_limit(options.arena_threads, kArenaThreadsMax);
   if (options.bounce_slot_count == 0 || options.bounce_slot_bytes < 64)
@@ -164,7 +153,7 @@ std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadli
 }
 
 Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, Opening opening,
-                                     Deadline deadline, bool& answered) {
+                                     Deadline deadline, Attempts& attempts) {
   std::string passed_over;
   Error last{Code::kUnsupported, "open"};
   bool tried = false;
@@ -192,11 +181,11 @@ Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, Opening open
       // Asked twice, a fence would be two: of whoever has come in between, too. One that the server
       // refuses for the transport has taken nothing from anybody.
       if (opening == Opening::kFence && last.code() != Code::kUnsupported) {
-        answered = true;
+        attempts.answered = true;
         return last;
       }
-      answered = answered || last.code() != Code::kConnectionLost;
-    } else if (!answered &&
+      attempts.answered = attempts.answered || last.code() != Code::kConnectionLost;
+    } else if (!attempts.answered &&
                (!std::exchange(tried, true) || session.error().code() != Code::kNotFound)) {
       // Why another transport cannot be had says less than what the server has answered over one;
       // and that there is no RDMA device less than why the transport tried before it failed.
@@ -207,50 +196,17 @@ Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, Opening open
     passed_over += std::string{to_string(candidate.kind)} + ": " +
                    (session ? last : session.error()).message() + "; ";
   }
-  log::warn("{}: no transport fits: {}", uri.text(), passed_over);
+  if (attempts.quiet)
+    log::debug("{}: no transport fits: {}", uri.text(), passed_over);
+  else
+    log::warn("{}: no transport fits: {}", uri.text(), passed_over);
   return last;
 }
 
-Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri) {
-  return while_nobody_lets_in([&](bool& /*answered*/) { return connect_once(uri); });
-}
-
-Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, Opening opening) {
-  return while_nobody_lets_in([&](bool& answered) {
-    return open_once(uri, rights, opening, deadline_after(options_.control_deadline), answered);
-  });
-}
-
-Result<Region> EngineCore::open_again(const Uri& uri, Rights rights, Opening opening,
-                                      Deadline deadline) {
-  bool answered = false;
-  return open_once(uri, rights, opening,
-                   std::min(deadline, deadline_after(options_.control_deadline)), answered);
-}
-
-/// Calls `attempt` until it goes well, what is wrong will not pass, or time is up. It says whether
-/// the server has answered: that is not asked for again.
-template <typename Attempt>
-auto EngineCore::while_nobody_lets_in(const Attempt& attempt)
-    -> decltype(attempt(std::declval<bool&>())) {
-  bool answered = false;
-  if (options_.connect_for <= options_.connect_for.zero()) return attempt(answered);
-  const Deadline until = deadline_after(options_.connect_for);
-  Backoff backoff;
-  while (true) {
-    auto made = attempt(answered);
-    const Clock::duration left = until - Clock::now();
-    if (made || answered || !may_pass(made.error()) || left <= left.zero()) return made;
-    log::debug("connecting again: {}", made.error().message());
-    std::this_thread::sleep_for(std::min<Clock::duration>(backoff.next(), left));
-  }
-}
-
-Result<std::shared_ptr<SessionCore>> EngineCore::connect_once(const Uri& uri) {
+Result<std::shared_ptr<SessionCore>> EngineCore::connect_once(const Uri& uri, Deadline deadline) {
   std::string passed_over;
   Error last{Code::kUnsupported, "connect"};
   bool tried = false;
-  const Deadline deadline = deadline_after(options_.control_deadline);
   const std::vector<Candidate> candidates = this->candidates(uri, deadline, passed_over);
   for (const Candidate& candidate : candidates) {
     auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto,
@@ -422,6 +378,16 @@ Result<std::shared_ptr<LocalMemory>> EngineCore::register_memory(std::span<std::
   return memory;
 }
 
+Result<Uri> region_uri(std::string_view text, Rights rights) {
+  auto uri = Uri::parse(text);
+  if (!uri) return uri;
+  if (uri->region.empty())
+    return Error{Code::kInvalidArgument, "URI without a region"}.with_subject(text);
+  if (rights == Rights::kNone)
+    return Error{Code::kInvalidArgument, "open without any right"}.with_subject(uri->region);
+  return uri;
+}
+
 }  // namespace remora::detail
 
 namespace remora {
@@ -441,6 +407,7 @@ Engine& Engine::operator=(Engine&& other) noexcept {
 void Engine::leave() noexcept {
   if (core_ == nullptr) return;
   core_->handler_gate().close();
+  core_->control_calls()->close(!core_->on_poller());
   const auto parting = core_->part();
   core_.reset();
 }
@@ -456,12 +423,8 @@ namespace {
 Result<Region> open_or_fence(detail::EngineCore* core, std::string_view text, Rights rights,
                              detail::Opening opening) {
   if (core == nullptr) return closed("open");
-  auto uri = Uri::parse(text);
+  auto uri = detail::region_uri(text, rights);
   if (!uri) return uri.error();
-  if (uri->region.empty())
-    return Error{Code::kInvalidArgument, "URI without a region"}.with_subject(text);
-  if (rights == Rights::kNone)
-    return Error{Code::kInvalidArgument, "open without any right"}.with_subject(uri->region);
   return core->open_region(*uri, rights, opening);
 }
 

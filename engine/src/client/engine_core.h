@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <remora/engine/control.h>
 #include <remora/engine/engine.h>
 #include <remora/engine/region.h>
 #include <remora/engine/uri.h>
@@ -34,6 +35,7 @@
 namespace remora::detail {
 
 class Arena;
+class ControlCalls;
 class Poller;
 class Pollers;
 class QueueCore;
@@ -87,11 +89,18 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
   [[nodiscard]] metrics::Registry& registry() const noexcept { return *options_.registry; }
 
-  Result<Region> open_region(const Uri& uri, Rights rights, Opening opening);
+  Result<Region> open_region(const Uri& uri, Rights rights, Opening opening,
+                             const ControlLimits& limits = {});
   /// The same for who had it open: tried once, whatever EngineOptions::connect_for says, until
   /// `deadline` and for `control_deadline` at most.
   Result<Region> open_again(const Uri& uri, Rights rights, Opening opening, Deadline deadline);
-  Result<std::shared_ptr<SessionCore>> connect(const Uri& uri);
+  Result<std::shared_ptr<SessionCore>> connect(const Uri& uri, const ControlLimits& limits = {});
+  /// Those that do not block.
+  [[nodiscard]] const std::shared_ptr<ControlCalls>& control_calls() const noexcept {
+    return control_calls_;
+  }
+  /// With the deadline that such a call has where none was given.
+  [[nodiscard]] ControlOptions control_options(ControlOptions given) const;
 
   Result<std::shared_ptr<SlotStore>> allocate_slots(std::size_t count, std::size_t slot_bytes);
   Result<std::shared_ptr<LocalMemory>> register_memory(std::span<std::byte> bytes);
@@ -150,12 +159,20 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   };
   std::vector<Candidate> candidates(const Uri& uri, Deadline deadline,
                                     std::string& passed_over) const;
+  /// Of attempts to be let in that follow each other.
+  struct Attempts {
+    bool answered = false;  ///< the server has let the client in; it is not to be asked again
+    bool quiet = false;     ///< that nobody lets the client in has been logged
+  };
   template <typename Attempt>
-  auto while_nobody_lets_in(const Attempt& attempt) -> decltype(attempt(std::declval<bool&>()));
-  /// `answered`: the server has let the client in, and what it said is not to be asked for again.
+  auto while_nobody_lets_in(const Uri& uri, const ControlLimits& limits, const Attempt& attempt)
+      -> decltype(attempt(std::declval<Attempts&>()));
   Result<Region> open_once(const Uri& uri, Rights rights, Opening opening, Deadline deadline,
-                           bool& answered);
-  Result<std::shared_ptr<SessionCore>> connect_once(const Uri& uri);
+                           Attempts& attempts);
+  Result<std::shared_ptr<SessionCore>> connect_once(const Uri& uri, Deadline deadline);
+  [[nodiscard]] Deadline attempt_deadline(const ControlLimits& limits) const noexcept {
+    return std::min(limits.until, deadline_after(options_.control_deadline));
+  }
   Result<std::shared_ptr<SessionCore>> session(const Uri& uri, TransportKind kind,
                                                bool hardware_only, Deadline deadline);
   void remember(const std::shared_ptr<LocalMemory>& memory);
@@ -168,6 +185,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   EngineOptions options_;
   Placement placement_;
   std::shared_ptr<ParallelCopy> parallel_copy_;
+  std::shared_ptr<ControlCalls> control_calls_;
   HandlerGate handler_gate_;
   mutable std::mutex mutex_;  // what follows; never on the data path
   std::condition_variable turn_over_;
@@ -223,6 +241,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   [[nodiscard]] Reason lost_reason() const noexcept { return lost_reason_.load(); }
   /// See Session::settled().
   Status settled(Deadline deadline);
+  /// The same until nobody wants to know it any more.
+  Status settled(const ControlLimits& limits);
   /// By the control thread, every so often: keep-alive.
   void tick(Clock::time_point now) noexcept;
   /// All of them alike. What completes on one says nothing of what is in flight on another.
@@ -598,6 +618,9 @@ class RegionCore {
   std::mutex queues_mutex_;
   std::vector<Told> queues_;
 };
+
+/// Of open_region() and its like. Errors: kInvalidArgument.
+[[nodiscard]] Result<Uri> region_uri(std::string_view text, Rights rights);
 
 /// The error a finished operation stands for.
 [[nodiscard]] Error error_of(const Outcome& outcome, Operation operation) noexcept;

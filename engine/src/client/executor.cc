@@ -86,8 +86,20 @@ void ExecutorCore::take_completions(Lane& lane, Completions found) {
   }
 }
 
-/// Submits what was awaited and takes what has completed; true when a coroutine may go on.
+std::shared_ptr<ResumptionInbox> ExecutorCore::control_begins() {
+  if (inbox_ == nullptr) {
+    auto made = std::make_shared<ResumptionInbox>();
+    if (!made->open()) return nullptr;
+    inbox_ = std::move(made);
+  }
+  ++controls_;
+  return inbox_;
+}
+
+/// Submits what was awaited and takes what has completed; true when a coroutine may go on, or has
+/// gone on with the end of a control call.
 bool ExecutorCore::poll() {
+  if (inbox_ != nullptr && inbox_->run_all() != 0) return true;
   for (const auto& lane : lanes_) {
     fill(*lane);
     (void)lane->queue->submit();
@@ -100,12 +112,19 @@ void ExecutorCore::wait_for_any() {
   std::vector<Lane*> busy;
   for (const auto& lane : lanes_)
     if (lane->queue->busy()) busy.push_back(lane.get());
-  if (busy.empty()) std::terminate();  // nobody will ever resume the task
-  if (busy.size() == 1) return take_completions(*busy.front(), busy.front()->queue->wait(1));
-  for (int i = 0; i < kPollRounds; ++i)
+  const bool controls = controls_ != 0;
+  if (busy.empty() && !controls) std::terminate();  // nobody will ever resume the task
+  if (busy.size() == 1 && !controls)
+    return take_completions(*busy.front(), busy.front()->queue->wait(1));
+  for (int i = 0; i < kPollRounds && !busy.empty(); ++i)
     if (poll()) return;
   std::vector<pollfd> events;
-  Deadline earliest = Clock::now() + std::chrono::milliseconds{100};
+  if (controls) {
+    events.push_back({.fd = inbox_->event_fd(), .events = POLLIN, .revents = 0});
+    if (inbox_->run_and_arm() != 0) return;
+  }
+  Deadline earliest =
+      busy.empty() ? Deadline::max() : Clock::now() + std::chrono::milliseconds{100};
   for (Lane* const lane : busy) {
     earliest = std::min(earliest, lane->queue->next_deadline());
     auto descriptor = lane->queue->event_fd();

@@ -12,6 +12,7 @@
 #include <remora/engine/queue.h>
 
 #include "client/queue_core.h"
+#include "client/resumption_inbox.h"
 
 namespace remora::detail {
 
@@ -26,6 +27,12 @@ class ExecutorCore {
   Status take(AsyncOperation& operation);
   /// Its coroutine is gone; what is in flight ends by itself.
   void forget(AsyncOperation& operation) noexcept;
+
+  /// A control call of a task in this thread has been awaited: where its end is to be posted. Null:
+  /// there is no descriptor.
+  std::shared_ptr<ResumptionInbox> control_begins();
+  /// Its end was told, or its coroutine is gone.
+  void control_ends() noexcept { --controls_; }
 
   void drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*));
 
@@ -48,6 +55,8 @@ class ExecutorCore {
   void wait_for_any();
 
   std::size_t depth_;
+  std::shared_ptr<ResumptionInbox> inbox_;  ///< of control calls; made by the first one
+  std::size_t controls_ = 0;                ///< control calls that are awaited
   std::deque<std::coroutine_handle<>> ready_;
   std::vector<std::unique_ptr<Lane>> lanes_;
 };

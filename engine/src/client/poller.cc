@@ -88,7 +88,7 @@ bool Poller::part_with(CallbackCore& core, Deadline until) noexcept {
   return state_->parted.wait_until(lock, until, [&] { return core.gone_; });
 }
 
-void Poller::post(PollerJob& job) noexcept {
+void Poller::post(Resumable& job) noexcept {
   job.next = state_->jobs.load(std::memory_order_relaxed);
   while (!state_->jobs.compare_exchange_weak(job.next, &job, std::memory_order_release,
                                              std::memory_order_relaxed)) {
@@ -126,14 +126,14 @@ void Poller::welcome(State& state) noexcept {
 
 bool Poller::run_jobs(State& state) noexcept {
   if (state.jobs.load(std::memory_order_relaxed) == nullptr) return false;
-  PollerJob* at = state.jobs.exchange(nullptr, std::memory_order_acquire);
-  PollerJob* first = nullptr;
+  Resumable* at = state.jobs.exchange(nullptr, std::memory_order_acquire);
+  Resumable* first = nullptr;
   while (at != nullptr) {
-    PollerJob* const next = std::exchange(at->next, first);
+    Resumable* const next = std::exchange(at->next, first);
     first = std::exchange(at, next);
   }
   while (first != nullptr) {
-    PollerJob& job = *std::exchange(first, first->next);
+    Resumable& job = *std::exchange(first, first->next);
     job.run(job);
   }
   return true;

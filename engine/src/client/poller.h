@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include <remora/engine/async.h>
 #include <remora/metrics/registry.h>
 #include <remora/result.h>
 
@@ -28,12 +29,6 @@
 #include "support/unique_fd.h"
 
 namespace remora::detail {
-
-/// Something that a poller is to do, once; stands in what it is about.
-struct PollerJob {
-  PollerJob* next = nullptr;  ///< in what is posted
-  void (*run)(PollerJob& self) noexcept = nullptr;
-};
 
 class Poller {
  public:
@@ -50,7 +45,7 @@ class Poller {
   /// Waits until `core`, which is closing, is served to its end. False: it is not, by `until`.
   bool part_with(CallbackCore& core, Deadline until) noexcept;
   /// Has the poller run `job`. By who keeps the engine meanwhile.
-  void post(PollerJob& job) noexcept;
+  void post(Resumable& job) noexcept;
 
   /// Queues that it serves.
   [[nodiscard]] std::size_t load() const noexcept {
@@ -74,7 +69,7 @@ class Poller {
     Watcher watcher;
     std::atomic<bool> stop{false};
     std::atomic<CallbackCore*> joining{nullptr};  ///< chained by next_
-    std::atomic<PollerJob*> jobs{nullptr};        ///< the latest first
+    std::atomic<Resumable*> jobs{nullptr};        ///< the latest first
     std::atomic<std::size_t> load{0};
     CallbackCore* cores = nullptr;  ///< chained by next_; the thread's own
     std::mutex mutex;               // of gone_ of each core

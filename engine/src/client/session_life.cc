@@ -365,14 +365,22 @@ bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
   return true;
 }
 
-Status SessionCore::settled(Deadline deadline) {
+Status SessionCore::settled(Deadline deadline) { return settled({.until = deadline, .stop = {}}); }
+
+Status SessionCore::settled(const ControlLimits& limits) {
+  const std::stop_callback unwanted{limits.stop, [this] {
+                                      const std::lock_guard lock{mutex_};
+                                      fate_.notify_all();
+                                    }};
   std::unique_lock lock{mutex_};
   // A lane that is about to break has told of it before its operations end.
-  const auto known = [this] {
-    return ended() || (connected() && std::none_of(lanes_.begin(), lanes_.end(),
-                                                   [](const auto& l) { return l->breaking(); }));
+  const auto known = [&] {
+    return limits.stop.stop_requested() || ended() ||
+           (connected() && std::none_of(lanes_.begin(), lanes_.end(),
+                                        [](const auto& l) { return l->breaking(); }));
   };
-  if (!fate_.wait_until(lock, deadline, known)) return Error{Code::kTimedOut, "settled"};
+  if (!fate_.wait_until(lock, limits.until, known)) return Error{Code::kTimedOut, "settled"};
+  if (limits.stop.stop_requested()) return Error{Code::kCancelled, "settled"};
   const Reason reason = lost_reason();
   // That it came too often the server says before it has proven who it is: with a key, anybody
   // could.

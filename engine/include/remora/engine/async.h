@@ -53,7 +53,15 @@ class AsyncRegion;
 
 namespace detail {
 class AsyncCore;
+class ControlRecord;
 class ExecutorCore;
+
+/// Something that a thread is to do, once; stands in what it is about.
+struct Resumable {
+  Resumable* next = nullptr;  ///< in what is posted to that thread
+  void (*run)(Resumable& self) noexcept = nullptr;
+};
+
 class LocalMemory;
 class RegionCore;
 struct AsyncRecord;
@@ -235,17 +243,20 @@ class AsyncRegion {
   std::shared_ptr<detail::AsyncCore> queue_;  ///< null: that of the thread's executor
 };
 
-/// A coroutine that is to go on. Called once, where it goes on; never dropped without a call, which
-/// would keep the operation's place, and so the queue's memory, for ever. Trivially copyable, one
-/// pointer: fits into any loop's own kind of task. Outlives the queue and the coroutine: when that
-/// has been destroyed meanwhile, the call resumes nobody.
+/// A coroutine that is to go on, or a callback of a control call (control.h). Called once, where it
+/// goes on; never dropped without a call, which would keep the operation's place, and so the
+/// queue's memory, for ever. Trivially copyable, one pointer: fits into any loop's own kind of
+/// task. Outlives the queue and the coroutine: when that has been destroyed meanwhile, the call
+/// resumes nobody.
 class Resumption {
  public:
-  explicit Resumption(detail::AsyncRecord& record) noexcept : record_{&record} {}
-  void operator()() const noexcept;
+  explicit Resumption(detail::Resumable& record) noexcept : record_{&record} {}
+  void operator()() const noexcept { record_->run(*record_); }
+  /// For queues of the library's own.
+  [[nodiscard]] detail::Resumable& record() const noexcept { return *record_; }
 
  private:
-  detail::AsyncRecord* record_;
+  detail::Resumable* record_;
 };
 
 /// Where the coroutines of an AsyncQueue go on when an operation has ended.
@@ -284,6 +295,7 @@ class Resume {
 
  private:
   friend class detail::AsyncCore;
+  friend class detail::ControlRecord;
   Post post_ = nullptr;
   void* context_ = nullptr;
   bool on_arena_ = false;

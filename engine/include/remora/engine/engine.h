@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,10 +13,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <remora/config/secret_key.h>
 #include <remora/engine/buffer.h>
+#include <remora/engine/control.h>
 #include <remora/engine/region.h>
 #include <remora/engine/types.h>
 #include <remora/result.h>
@@ -44,8 +48,9 @@ struct SessionEvent {
 };
 
 /// Called as it happens, by a thread of the engine's or by the one that finds out, one at a time
-/// for each session and in order. They must not block. They may let go of regions and sessions, but
-/// for one in whose call they are called, and may not destroy the engine. What they throw is logged
+/// for each session and in order. They must not block: on_lost and on_stale may open again by
+/// Engine::async_open_region (control.h). They may let go of regions and sessions, but for one in
+/// whose call they are called, and may not destroy the engine. What they throw is logged
 /// and ignored. When the engine has been destroyed none of them runs, or will. Any may be empty.
 struct SessionHandlers {
   using Handler = std::function<void(const SessionEvent&)>;
@@ -107,6 +112,10 @@ struct EngineOptions {
   /// kArenaThreadsMax; 0: one fewer than there are processors, but one at least, which is how many
   /// workers oneTBB has. The process shares them. The arena is made with the first such queue.
   std::uint32_t arena_threads = 0;
+  /// Threads that run control calls which do not block their caller (control.h), at most
+  /// kControlThreadsMax; started as calls need them. A call to a server that stays silent keeps one
+  /// until its deadline. 0: none, and no such calls.
+  std::uint32_t control_threads = 4;
   /// Slots for buffers that are not registered: count × size is pinned on first use over rdma.
   std::uint32_t bounce_slot_count = 32;
   std::uint32_t bounce_slot_bytes = 64 * 1024;
@@ -187,6 +196,10 @@ class Session {
   /// has destroyed the lanes it was on, or has other memory by now. Errors: kTimedOut;
   /// kConnectionLost: that cannot be known, since the server was not reached again.
   Status settled(std::chrono::nanoseconds deadline) const;
+  /// The same without blocking (control.h); `options.deadline` is not used. Each keeps one of
+  /// EngineOptions::control_threads until it has ended.
+  AsyncControl<Status> async_settled(std::chrono::nanoseconds deadline,
+                                     const ControlOptions& options = {}) const;
 
   /// Errors: kAlreadyExists; kInvalidArgument; kOutOfMemory (asked, largest possible); kUnsupported
   /// (atomic domain or shm that this server cannot give; an access list where clients have no
@@ -221,9 +234,12 @@ class Engine {
  public:
   /// No I/O yet. Errors: kInvalidArgument, kOutOfMemory.
   static Result<Engine> open(const EngineOptions& options);
+  /// Ends control calls that are under way with kClosed, and waits for their callbacks on a poller
+  /// or the arena: 2 s at most.
   /// Blocks until its devices have taken back what they have: milliseconds, as a rule. Where
   /// nothing of it is left with the application, its threads have ended, but for one that destroys
-  /// it.
+  /// it, and for control threads that wait in a call for a server or a name server: such a thread
+  /// ends with its attempt, and what the engine had goes then.
   ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
@@ -248,6 +264,34 @@ class Engine {
   /// A session for control requests; the URI's region is ignored. Errors: as open_region.
   Result<Session> connect(std::string_view uri) const;
 
+  /// The same without blocking: see control.h. Errors: also of AsyncControl.
+  AsyncControl<Result<Region>> async_open_region(std::string_view uri, Rights rights,
+                                                 const ControlOptions& options = {}) const;
+  AsyncControl<Result<Region>> async_fence_region(std::string_view uri, Rights rights,
+                                                  const ControlOptions& options = {}) const;
+  AsyncControl<Result<Session>> async_connect(std::string_view uri,
+                                              const ControlOptions& options = {}) const;
+  /// Any other function that blocks, on a control thread: `blocking`, a `Result<T>()` or
+  /// `Status()` that can be copied.
+  ///
+  ///   const auto create = [session, spec] { return session.create_region(spec); };
+  ///   auto made = co_await engine.async_control(create);
+  ///
+  /// (g++ 12 destroys a lambda's captures twice where the lambda stands within the co_await
+  /// expression: keep it in a variable, as here.)
+  ///
+  /// It should end within the call's deadline: the call does (kTimedOut), but the thread is free
+  /// only when `blocking` returns. What it throws ends the call with kSystem.
+  template <typename F, typename R = detail::ControlResult<F>>
+  requires std::constructible_from<R, Error> AsyncControl<R> async_control(
+      F&& blocking, const ControlOptions& options = {})
+  const {
+    return {core_, "control call", control_options(options),
+            [call = std::forward<F>(blocking)](const detail::ControlLimits& /*limits*/) mutable {
+              return call();
+            }};
+  }
+
   /// `count` slots of `slot_bytes` each, every one aligned to 64 bytes. Errors: kInvalidArgument,
   /// kOutOfMemory. Registered with a device when first used there; a failure to register (memlock)
   /// is the error of the operation that needed it.
@@ -264,6 +308,7 @@ class Engine {
  private:
   explicit Engine(std::shared_ptr<detail::EngineCore> core) noexcept;
   void leave() noexcept;
+  [[nodiscard]] ControlOptions control_options(const ControlOptions& options) const;
   std::shared_ptr<detail::EngineCore> core_;
 };
 

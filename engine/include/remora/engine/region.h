@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <remora/engine/buffer.h>
+#include <remora/engine/control.h>
 #include <remora/engine/queue.h>
 #include <remora/engine/types.h>
 #include <remora/result.h>
@@ -22,9 +23,8 @@ class LockGrant;
 class RegionCore;
 }  // namespace detail
 class AsyncQueue;
-class AsyncRegion;
 class CallbackQueue;
-class Resume;
+struct ReopenedRegion;
 
 /// What a client may do with a region that is not its own.
 struct RegionAccess {
@@ -139,6 +139,21 @@ class Region {
   /// Errors: as Engine::fence_region, and kConnectionLost.
   Result<Region> fence() const;
 
+  /// Opens the region of the same URI once more, with the same rights: after kStaleRegion (the
+  /// server was started again), kConnectionLost (the session has ended), kRevoked or kFenced. This
+  /// handle stays as it is. Connects anew where the session has ended, and tries for
+  /// EngineOptions::connect_for as Engine::open_region does, within the same bounds.
+  /// Errors: as Engine::open_region.
+  Result<ReopenedRegion> reopen() const;
+
+  /// The same as reopen(), fence() and settled() without blocking: see control.h. Each
+  /// async_settled() keeps one of EngineOptions::control_threads until it has ended;
+  /// `options.deadline` is not used there.
+  AsyncControl<Result<ReopenedRegion>> async_reopen(const ControlOptions& options = {}) const;
+  AsyncControl<Result<Region>> async_fence(const ControlOptions& options = {}) const;
+  AsyncControl<Status> async_settled(std::chrono::nanoseconds deadline,
+                                     const ControlOptions& options = {}) const;
+
   /// Errors: kInvalidArgument (depth), kOutOfMemory, kConnectionLost.
   Result<Queue> queue(const QueueOptions& options = {}) const;
 
@@ -193,6 +208,15 @@ class Region {
   friend class detail::LockGrant;
   friend class Queue;
   std::shared_ptr<detail::RegionCore> core_;
+};
+
+/// From Region::reopen().
+struct ReopenedRegion {
+  Region region;
+  /// The memory is that of before, with what was written to it. False: it is a new region of the
+  /// same name, or the server has new memory or does not say; it began as zeros, and another client
+  /// may have written to it since.
+  bool same_contents = false;
 };
 
 }  // namespace remora

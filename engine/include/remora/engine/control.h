@@ -1,0 +1,378 @@
+#pragma once
+
+/// Control calls that do not block: opening, fencing, reopening, connecting, settled().
+///
+/// Each function `async_…` of Engine, Session and Region returns an AsyncControl. Nothing happens
+/// until it is awaited or given a callback:
+///
+///   auto region = co_await engine.async_open_region(uri, remora::Rights::kRead);
+///
+///   auto call = engine.async_open_region(uri, remora::Rights::kRead)
+///                   .then([](remora::Result<remora::Region> opened) { ... }).value();
+///
+/// **Never blocks.** The blocking function runs on a *control thread* of the engine, the resolution
+/// of the server's name included. The engine starts these threads when calls need them,
+/// EngineOptions::control_threads at most; an engine that makes no such call has none. A call for
+/// which no thread is free waits in order, and its deadline runs meanwhile. An engine has at most
+/// kControlCallsMax calls under way.
+///
+/// **Ends exactly once**, within its deadline plus two seconds, with the result of the blocking
+/// function, or with kTimedOut; kCancelled (ControlCall::cancel(), with_stop()); kClosed
+/// (the engine was destroyed meanwhile). A call that was cancelled, or has timed out, or whose
+/// engine is gone, may still be under way on its thread: what it then opens is closed at once, but
+/// a fence may have taken effect. Such a thread ends with its attempt, as a rule at the deadline of
+/// the call; while getaddrinfo(3) waits for a name server, when that returns. Until then it counts
+/// among the control threads.
+///
+/// **Where its end is told**: where ControlOptions::resume says, as for an AsyncQueue: on a poller
+/// (the default; needs EngineOptions::pollers), on the arena, or in the application's own loop, for
+/// which a ResumptionQueue is ready-made. A coroutine inside Executor::run() goes on in that
+/// executor's thread, whatever `resume` says. Code on a poller or the arena must not block.
+///
+/// **Destroying a task that awaits a call** cancels the call; it is safe where the task would go
+/// on, as for operations (async.h).
+///
+/// Thread safety: an AsyncControl has one owner. The functions that return one may be called from
+/// any thread, also from handlers and callbacks.
+
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <stop_token>
+#include <type_traits>
+#include <utility>
+
+#include <remora/engine/async.h>
+#include <remora/result.h>
+
+namespace remora {
+
+/// Calls of one engine that have not ended.
+inline constexpr std::size_t kControlCallsMax = 1024;
+inline constexpr std::uint32_t kControlThreadsMax = 64;
+
+/// Trivially copyable: g++ 12 destroys temporaries of other aggregates twice where they stand
+/// within a co_await expression.
+struct ControlOptions {
+  /// From the start of the call to its end. Zero: as long as the blocking function may take
+  /// (EngineOptions::control_deadline, and `connect_for` before it where that is set; settled() has
+  /// a deadline of its own).
+  std::chrono::nanoseconds deadline{0};
+  /// Where the coroutine goes on, or the callback is called.
+  Resume resume{};
+};
+static_assert(std::is_trivially_copyable_v<ControlOptions>);
+
+namespace detail {
+
+class ControlCalls;
+class EngineCore;
+class ExecutorCore;
+class Poller;
+class ResumptionInbox;
+
+/// What a blocking function, as it was forwarded, returns.
+template <typename F>
+using ControlResult = std::invoke_result_t<std::decay_t<F>&>;
+
+/// What bounds a blocking control function.
+struct ControlLimits {
+  std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
+  /// Its result is not wanted any more.
+  std::stop_token stop{};
+};
+
+/// One call, from its start until its end has been told.
+class ControlRecord : public Resumable, public std::enable_shared_from_this<ControlRecord> {
+ public:
+  ControlRecord(std::shared_ptr<EngineCore> engine, Operation operation,
+                const ControlOptions& options);
+  virtual ~ControlRecord();
+  ControlRecord(const ControlRecord&) = delete;
+  ControlRecord& operator=(const ControlRecord&) = delete;
+
+  /// Before start(): cancels the call when a stop is requested.
+  void set_stop(std::stop_token stop) noexcept { stop_ = std::move(stop); }
+  /// After success its end may have been told already. An error: it has not been started. `await`:
+  /// for a coroutine, which an executor of this thread resumes.
+  Status start(bool await) noexcept;
+  /// False: it has ended before.
+  bool cancel() noexcept;
+  /// Its coroutine is gone.
+  void forget() noexcept;
+
+ protected:
+  /// On a control thread: calls the blocking function.
+  virtual void work(const ControlLimits& limits) noexcept = 0;
+  /// By who has claimed it.
+  virtual void set_error(const Error& error) noexcept = 0;
+  /// The blocking function will not be called.
+  virtual void drop_work() noexcept = 0;
+  /// Where its end is to be told.
+  virtual void tell() noexcept = 0;
+  /// After work(): true for one caller, which sets the result and calls finish().
+  [[nodiscard]] bool claim() noexcept;
+  void finish() noexcept;
+  [[nodiscard]] static Error threw(const char* what) noexcept;
+
+ private:
+  friend class ControlCalls;
+  static void told(Resumable& self) noexcept;
+  Status prepare(bool await);
+  [[nodiscard]] Error not_begun(const Error& error) noexcept;
+
+  std::shared_ptr<EngineCore> engine_;  ///< until its end is handed over, or told
+  std::shared_ptr<ControlCalls> calls_;
+  const Operation operation_;
+  const ControlOptions options_;
+  std::stop_token stop_;
+  std::chrono::steady_clock::time_point until_{};
+  Poller* poller_ = nullptr;
+  std::shared_ptr<ResumptionInbox> inbox_;  ///< of the executor in which it is awaited
+  ExecutorCore* executor_ = nullptr;        ///< the same, until it is told or forgotten
+  bool running_ = false;                    ///< on a control thread; with the calls' lock
+  bool held_ = false;                       ///< told where ~Engine waits for it
+  bool unwanted_ = false;                   ///< cancelled before it began; with the calls' lock
+  std::stop_source abandoned_;
+  std::shared_ptr<ControlRecord> self_;  ///< while its end is on its way
+  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
+};
+
+/// `R`: a Result or a Status.
+template <typename R>
+class ControlRecordOf : public ControlRecord {
+ public:
+  using Blocking = std::function<R(const ControlLimits&)>;
+  ControlRecordOf(std::shared_ptr<EngineCore> engine, Operation operation,
+                  const ControlOptions& options, Blocking blocking)
+      : ControlRecord{std::move(engine), operation, options}, blocking_{std::move(blocking)} {}
+
+ protected:
+  void work(const ControlLimits& limits) noexcept override {
+    std::optional<R> made;
+    try {
+      made.emplace(blocking_(limits));
+    } catch (const std::exception& error) {
+      made.emplace(threw(error.what()));
+    } catch (...) {
+      made.emplace(threw("an exception that is no std::exception"));
+    }
+    blocking_ = nullptr;
+    if (!claim()) return;  // what was made goes here
+    result_.emplace(std::move(*made));
+    made.reset();
+    finish();
+  }
+  void set_error(const Error& error) noexcept override { result_.emplace(error); }
+  void drop_work() noexcept override { blocking_ = nullptr; }
+
+  std::optional<R> result_;
+
+ private:
+  Blocking blocking_;
+};
+
+/// Of a coroutine.
+template <typename R>
+class AwaitedControl final : public ControlRecordOf<R> {
+ public:
+  using ControlRecordOf<R>::ControlRecordOf;
+  void await(std::coroutine_handle<> waiter) noexcept { waiter_.store(waiter.address()); }
+  /// The coroutine goes on.
+  R take() noexcept { return std::move(*this->result_); }
+  void abandon() noexcept {
+    waiter_.store(nullptr);
+    this->forget();
+  }
+
+ protected:
+  void tell() noexcept override {
+    if (void* const waiter = waiter_.exchange(nullptr); waiter != nullptr)
+      std::coroutine_handle<>::from_address(waiter).resume();
+  }
+
+ private:
+  std::atomic<void*> waiter_{nullptr};  ///< null: nobody waits
+};
+
+/// Of a callback.
+template <typename R, typename F>
+class CalledBackControl final : public ControlRecordOf<R> {
+ public:
+  CalledBackControl(std::shared_ptr<EngineCore> engine, Operation operation,
+                    const ControlOptions& options, typename ControlRecordOf<R>::Blocking blocking,
+                    F&& callback)
+      : ControlRecordOf<R>{std::move(engine), operation, options, std::move(blocking)},
+        callback_{std::forward<F>(callback)} {}
+
+ protected:
+  void tell() noexcept override {
+    // What it captures goes where it is called.
+    auto callback = std::move(*callback_);
+    callback_.reset();
+    report([&] { callback(std::move(*this->result_)); });
+    this->result_.reset();
+  }
+
+ private:
+  template <typename Call>
+  static void report(const Call& call) noexcept;
+  std::optional<std::decay_t<F>> callback_;
+};
+
+/// An exception left a callback: it is logged.
+void control_callback_threw(const char* what) noexcept;
+
+template <typename R, typename F>
+template <typename Call>
+void CalledBackControl<R, F>::report(const Call& call) noexcept {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    control_callback_threw(error.what());
+  } catch (...) {
+    control_callback_threw("an exception that is no std::exception");
+  }
+}
+
+}  // namespace detail
+
+/// A call that was started with a callback. Copyable handle, thread-safe; letting go of it changes
+/// nothing for the call.
+class ControlCall {
+ public:
+  ControlCall() noexcept = default;
+  explicit ControlCall(std::shared_ptr<detail::ControlRecord> record) noexcept
+      : record_{std::move(record)} {}
+  /// Ends the call with kCancelled, of which its callback is told as of every end. Never blocks.
+  /// False: it had ended before, or this is empty.
+  bool cancel() const noexcept { return record_ != nullptr && record_->cancel(); }
+
+ private:
+  std::shared_ptr<detail::ControlRecord> record_;
+};
+
+/// A control call that has not begun: `co_await` it, or give it a callback by then(); once, one of
+/// both. `R` is a Result or a Status. Move-only until then.
+///
+/// Errors beside those of the blocking function: see the top of this file, and, without any call
+/// being begun: kClosed (the engine is gone, or the handle was moved from); kWouldBlock
+/// (kControlCallsMax); kSystem (the first control thread or a poller could not be started);
+/// kUnsupported (EngineOptions::pollers is 0, and the end is to be told on a poller);
+/// kInvalidArgument (EngineOptions::control_threads is 0); kOutOfMemory.
+template <typename R>
+class [[nodiscard]] AsyncControl {
+ public:
+  using Blocking = typename detail::ControlRecordOf<R>::Blocking;
+  AsyncControl(std::shared_ptr<detail::EngineCore> engine, Operation operation,
+               const ControlOptions& options, Blocking blocking)
+      : engine_{std::move(engine)},
+        operation_{operation},
+        options_{options},
+        blocking_{std::move(blocking)} {}
+  /// Ends at once, wherever it is awaited.
+  explicit AsyncControl(const Error& error) : early_{error} {}
+  ~AsyncControl() {
+    if (record_ != nullptr) record_->abandon();
+  }
+  AsyncControl(AsyncControl&&) noexcept = default;
+  AsyncControl& operator=(AsyncControl&&) = delete;
+
+  /// The same call, which ends with kCancelled when a stop is requested of `stop`.
+  AsyncControl with_stop(std::stop_token stop) && noexcept {
+    stop_ = std::move(stop);
+    return std::move(*this);
+  }
+
+  /// Starts the call; `callback`, a `void(R)`, is called exactly once. An error: the call was not
+  /// started, and `callback` will not be called. An exception that leaves it is caught and logged.
+  template <typename F, typename Callback = std::decay_t<F>>
+  requires std::invocable<Callback&, R> Result<ControlCall> then(F&& callback)
+  noexcept {
+    if (early_) return *early_;
+    try {
+      auto record = std::make_shared<detail::CalledBackControl<R, F>>(
+          std::move(engine_), operation_, options_, std::move(blocking_),
+          std::forward<F>(callback));
+      record->set_stop(std::move(stop_));
+      if (const Status started = record->start(false); !started) return started.error();
+      return ControlCall{std::move(record)};
+    } catch (const std::bad_alloc&) {
+      return Error{Code::kOutOfMemory, operation_};
+    }
+  }
+
+  [[nodiscard]] bool await_ready() const noexcept { return early_.has_value(); }
+  bool await_suspend(std::coroutine_handle<> waiter) noexcept {
+    try {
+      record_ = std::make_shared<detail::AwaitedControl<R>>(std::move(engine_), operation_,
+                                                            options_, std::move(blocking_));
+    } catch (const std::bad_alloc&) {
+      early_.emplace(Code::kOutOfMemory, operation_);
+      return false;
+    }
+    // Once it has started this may be gone.
+    const std::shared_ptr<detail::AwaitedControl<R>> record = record_;
+    record->set_stop(std::move(stop_));
+    record->await(waiter);
+    const Status started = record->start(true);
+    if (started) return true;
+    early_ = started.error();
+    record_ = nullptr;
+    return false;
+  }
+  R await_resume() noexcept {
+    if (early_) return *early_;
+    return std::exchange(record_, nullptr)->take();
+  }
+
+ private:
+  std::shared_ptr<detail::EngineCore> engine_;
+  Operation operation_;
+  ControlOptions options_;
+  std::stop_token stop_;
+  Blocking blocking_;
+  std::optional<Error> early_;
+  std::shared_ptr<detail::AwaitedControl<R>> record_;
+};
+
+/// Ends of operations and control calls on their way to the application's own event loop.
+///
+///   auto ends = remora::ResumptionQueue::create().value();      // outlives all that resumes here
+///   auto queue = region.async_queue({.depth = 64}, ends.resume()).value();
+///   co_await engine.async_open_region(uri, rights, {.resume = ends.resume()});
+///   // ends.event_fd() is readable: ends.progress();
+///
+/// Thread safety: progress() by one thread at a time, which is where coroutines go on and callbacks
+/// are called. It must outlive the queues and calls that resume here, as Resume says; what has not
+/// gone on when it is destroyed does so in the destructor. One that was moved from does nothing;
+/// its event_fd() is -1, and its resume() is on a poller.
+class ResumptionQueue {
+ public:
+  /// Errors: kSystem (no descriptor), kOutOfMemory.
+  static Result<ResumptionQueue> create() noexcept;
+  ~ResumptionQueue();
+  ResumptionQueue(ResumptionQueue&&) noexcept;
+  ResumptionQueue& operator=(ResumptionQueue&&) noexcept;
+
+  /// For AsyncQueues and ControlOptions. Valid while this, or what it was moved to, lives.
+  [[nodiscard]] Resume resume() const noexcept;
+  /// Readable when progress() has something to do. Borrowed.
+  [[nodiscard]] int event_fd() const noexcept;
+  /// Has what came by now go on, in this thread, and asks for the next event; how many there were.
+  /// Never waits.
+  std::size_t progress() noexcept;
+
+ private:
+  explicit ResumptionQueue(std::shared_ptr<detail::ResumptionInbox> inbox) noexcept;
+  std::shared_ptr<detail::ResumptionInbox> inbox_;
+};
+
+}  // namespace remora
