@@ -18,6 +18,7 @@
 #include <remora/engine/engine.h>          // IWYU pragma: export
 #include <remora/engine/executor.h>        // IWYU pragma: export
 #include <remora/engine/lock.h>
+#include <remora/engine/log.h>
 #include <remora/engine/log_writer.h>  // IWYU pragma: export
 #include <remora/engine/queue.h>       // IWYU pragma: export
 #include <remora/engine/region.h>      // IWYU pragma: export

@@ -8,6 +8,8 @@
 #include <remora/engine/log_writer.h>
 #include <remora/metrics/registry.h>
 
+#include "support/log_sink.h"
+
 namespace remora::log {
 namespace {
 
@@ -40,8 +42,9 @@ spdlog::logger& logger() {
 Status count_lost_lines(metrics::Registry& registry) {
   auto handle = registry.counter_callback(
       "remora_log_lines_lost_total",
-      "Lines of the log on standard error that could not be written in time.", {},
-      [] { return static_cast<double>(LogWriter::of_stderr().lost()); });
+      "Lines of the log that could not be written, or handed to the application, in time.", {}, [] {
+        return static_cast<double>(LogWriter::of_stderr().lost() + SinkQueue::shared().lost());
+      });
   // Another engine or server of this process has the same registry.
   if (!handle && handle.error().code() == Code::kAlreadyExists) return {};
   if (!handle) return handle.error();
@@ -60,14 +63,30 @@ spdlog::level::level_enum level_of(Level level) noexcept {
   return spdlog::level::warn;
 }
 
+/// `from` of set_log_sink() says what is taken.
+LogLevel public_level(Level level) noexcept {
+  switch (level) {
+    case Level::kDebug: return LogLevel::kDebug;
+    case Level::kInfo: return LogLevel::kInfo;
+    case Level::kWarn: return LogLevel::kWarning;
+  }
+  return LogLevel::kWarning;
+}
+
 }  // namespace
 
-bool enabled(Level level) noexcept { return logger().should_log(level_of(level)); }
+bool enabled(Level level) noexcept {
+  const SinkQueue& sink = SinkQueue::shared();
+  if (sink.used()) return sink.takes(public_level(level));
+  return logger().should_log(level_of(level));
+}
 
 void write(Level level, fmt::string_view format, fmt::format_args arguments) {
   if (!enabled(level)) return;
   fmt::memory_buffer text;
   fmt::vformat_to(fmt::appender(text), format, arguments);
+  if (SinkQueue::shared().used())
+    return SinkQueue::shared().put(public_level(level), {text.data(), text.size()});
   logger().log(level_of(level), spdlog::string_view_t{text.data(), text.size()});
 }
 

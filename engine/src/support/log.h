@@ -1,9 +1,9 @@
 #pragma once
 
-/// The library's logger: "remora" of spdlog's registry. An application that registers a logger of
-/// that name before it uses the library receives its lines; otherwise they go to stderr from level
-/// warn on, through LogWriter::of_stderr(): no thread of the library waits for them. spdlog stays
-/// in log.cc.
+/// The library's log. Its lines go to the sink of set_log_sink() while there is one; else to the
+/// logger "remora" of spdlog's registry. An application that registers a logger of that name before
+/// it uses the library receives them; otherwise they go to stderr from level warn on, through
+/// LogWriter::of_stderr(): no thread of the library waits for them. spdlog stays in log.cc.
 
 #include <cstdint>
 #include <fmt/format.h>
