@@ -1,6 +1,7 @@
 /// Coroutines: tasks over one and many regions, bounded scopes, and frames that go early.
 
 #include <algorithm>
+#include <stop_token>
 #include <vector>
 
 #include "conformance_test.h"
@@ -135,6 +136,47 @@ TEST_P(AsyncTest, TaskThatNeverRanIsDestroyed) {
   SlotPool slots = engine().allocate_slots(1, kSlotBytes).value();
   { const Task<Status> task = move_one(region.async(), region.async(), 0, slots.take()); }
   EXPECT_TRUE(slots.take());
+}
+
+/// Counts, and asks for a stop at the third.
+Task<Status> count_until_stop(AsyncRegion in, std::stop_source stop) {
+  const auto before = co_await in.fetch_add(ByteOffset{0}, 1);
+  if (!before) co_return before.error();
+  if (*before == 2) stop.request_stop();
+  co_return Status{};
+}
+
+TEST_P(AsyncTest, AfterAStopNothingBeginsAndWhatWasSentEnds) {
+  const Region region = make_region();
+  std::stop_source stop;
+  const auto all = [&](AsyncRegion in) -> Task<Status> {
+    Scope scope{4, stop.get_token()};
+    int started = 0;
+    while (co_await scope.spawn(count_until_stop(in, stop))) ++started;
+    EXPECT_LE(started, 6);
+    co_return co_await scope.join();
+  };
+  // One at a time: those that wait for their turn when the stop is requested are never sent.
+  Executor narrow{{.depth = 1}};
+  const Status ended = narrow.run(all(region.async().with_stop(stop.get_token())));
+  EXPECT_TRUE(fails_with(ended, Code::kCancelled));
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 3U);
+}
+
+TEST_P(AsyncTest, StoppedTransferGivesItsSlotBackAndSendsNothing) {
+  const Region region = make_region();
+  SlotPool slots = engine().allocate_slots(1, kSlotBytes).value();
+  std::stop_source stop;
+  stop.request_stop();
+  const auto write = [](AsyncRegion in, Slot slot) -> Task<Status> {
+    fill(slot.bytes(), 1);
+    const auto back = co_await in.write(Block{0}, std::move(slot));
+    co_return back ? Status{} : Status{back.error()};
+  };
+  const AsyncRegion stopped = region.async().with_stop(stop.get_token());
+  EXPECT_TRUE(fails_with(executor_.run(write(stopped, slots.take())), Code::kCancelled));
+  EXPECT_TRUE(slots.take());
+  EXPECT_EQ(read_all(region), std::vector<std::byte>(region.size_bytes()));
 }
 
 REMORA_CONFORMANCE(AsyncTest);

@@ -384,6 +384,33 @@ TEST_P(ControlTest, ResumptionQueueTakesOperationsToo) {
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 50U);
 }
 
+/// An operation keeps its place until its coroutine goes on: the others are in line meanwhile.
+TEST_P(ControlTest, StopEndsWhatIsInLineOfAQueueAndNothingThatWasSent) {
+  const Region region = make_region();
+  ResumptionQueue ends = ResumptionQueue::create().value();
+  {
+    AsyncQueue queue = region.async_queue({.depth = 1}, ends.resume()).value();
+    std::stop_source stop;
+    const auto count = [](AsyncRegion in) -> Task<Status> {
+      const auto before = co_await in.fetch_add(ByteOffset{0}, 1);
+      co_return before ? Status{} : Status{before.error()};
+    };
+    std::vector<Task<Status>> tasks;
+    for (int i = 0; i < 4; ++i) {
+      tasks.push_back(count(queue.async().with_stop(stop.get_token())));
+      tasks.back().start();
+    }
+    stop.request_stop();
+    ASSERT_TRUE(serve(ends, [&] {
+      return std::all_of(tasks.begin(), tasks.end(), [](const auto& task) { return task.done(); });
+    }));
+    EXPECT_TRUE(ok(tasks.front().result()));
+    for (std::size_t i = 1; i < tasks.size(); ++i)
+      EXPECT_TRUE(fails_with(tasks[i].result(), Code::kCancelled));
+  }
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 1U);
+}
+
 REMORA_CONFORMANCE(ControlTest);
 
 }  // namespace

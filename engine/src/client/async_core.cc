@@ -168,8 +168,10 @@ void AsyncCore::line_up(AsyncOperation& operation) noexcept {
 /// these coroutines go on: what cannot be submitted is posted there.
 void AsyncCore::serve_line() noexcept {
   Deadline until;
-  while (AsyncRecord* const record = next_in_line(until)) {
-    const Status taken = submit(*record, until);
+  bool stopped = false;
+  while (AsyncRecord* const record = next_in_line(until, stopped)) {
+    const Status taken =
+        stopped ? stopped_before(opcode_of(record->request.kind)) : submit(*record, until);
     if (taken) continue;
     record->status = taken;
     post(*record);
@@ -177,7 +179,7 @@ void AsyncCore::serve_line() noexcept {
 }
 
 /// The record of the one that stood first, or null. Its frame may be destroyed from here on.
-AsyncRecord* AsyncCore::next_in_line(Deadline& until) noexcept {
+AsyncRecord* AsyncCore::next_in_line(Deadline& until, bool& stopped) noexcept {
   const std::lock_guard lock{mutex_};
   if (first_ == nullptr) return nullptr;
   const std::uint32_t index = free_.take();
@@ -185,6 +187,7 @@ AsyncRecord* AsyncCore::next_in_line(Deadline& until) noexcept {
   AsyncOperation& operation = *first_;
   leave_line(operation);
   until = Deadline{Deadline::duration{operation.until_}};
+  stopped = operation.stop_.stop_requested();
   settle_in(operation, records_[index]);
   return &records_[index];
 }
@@ -223,7 +226,8 @@ void CloseAsync::operator()(AsyncCore* closing) noexcept {
 AsyncOperation::AsyncOperation(const AsyncRegion& in, AsyncRequest&& request) noexcept
     : request_{std::move(request)},
       region_{in.queue_ == nullptr ? in.region_ : nullptr},
-      queue_{in.queue_} {}
+      queue_{in.queue_},
+      stop_{in.stop_} {}
 
 AsyncOperation::~AsyncOperation() {
   if (executor_ != nullptr) executor_->forget(*this);
@@ -235,6 +239,10 @@ bool AsyncOperation::await_suspend(std::coroutine_handle<> waiter) noexcept {
   ExecutorCore* const executor = ExecutorCore::current();
   if (queue_ == nullptr && region_ == nullptr) [[unlikely]] {
     status_ = closed("co_await");
+    return false;
+  }
+  if (stop_.stop_requested()) [[unlikely]] {
+    status_ = stopped_before(opcode_of(request_.kind));
     return false;
   }
   if ((executor == nullptr) == (queue_ == nullptr)) {

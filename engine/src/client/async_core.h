@@ -69,7 +69,7 @@ class AsyncCore final : public CallbackCore {
   void give_back(AsyncRecord& record) noexcept;
   void line_up(AsyncOperation& operation) noexcept;
   void serve_line() noexcept;
-  AsyncRecord* next_in_line(Deadline& until) noexcept;
+  AsyncRecord* next_in_line(Deadline& until, bool& stopped) noexcept;
   void leave_line(AsyncOperation& operation) noexcept;
 
   Resume resume_;
@@ -93,6 +93,12 @@ class AsyncCore final : public CallbackCore {
     case AsyncRequest::Kind::kFetchAdd: break;
   }
   return transport::Opcode::kFetchAdd;
+}
+
+/// A stop was requested before it was sent.
+[[nodiscard]] inline Error stopped_before(transport::Opcode opcode) noexcept {
+  return Error{Code::kCancelled, operation_name(opcode)}.with_subject(
+      "a stop was requested before it was sent");
 }
 
 template <typename Queue, typename... More>

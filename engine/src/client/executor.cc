@@ -55,6 +55,11 @@ void ExecutorCore::fill(Lane& lane) {
   while (!lane.waiting.empty() && !lane.free.empty()) {
     AsyncOperation& operation = *lane.waiting.front();
     lane.waiting.pop_front();
+    if (operation.stop_.stop_requested()) {
+      operation.status_ = stopped_before(opcode_of(operation.request_.kind));
+      ready_.push_back(operation.waiter_);
+      continue;
+    }
     const std::uint32_t tag = lane.free.back();
     lane.free.pop_back();
     lane.in_flight[tag] = &operation;

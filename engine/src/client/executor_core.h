@@ -49,7 +49,7 @@ class ExecutorCore {
   class Entered;
 
   Result<Lane*> lane_of(const std::shared_ptr<RegionCore>& region);
-  static void fill(Lane& lane);
+  void fill(Lane& lane);
   void take_completions(Lane& lane, Completions found);
   bool poll();
   void wait_for_any();

@@ -28,11 +28,18 @@ void TaskWait::wait() noexcept {
 namespace remora {
 
 struct Scope::Core {
-  explicit Core(std::size_t limit)
-      : children(limit),
+  Core(std::size_t limit, std::stop_token token)
+      : stop{std::move(token)},
+        children(limit),
         free{static_cast<std::uint32_t>(limit)},
         room{static_cast<std::int64_t>(limit)} {}
 
+  /// Not started for `why`.
+  void refuse(const Error& why) noexcept {
+    if (!failed.exchange(true, std::memory_order_acq_rel)) first = why;
+  }
+
+  const std::stop_token stop;
   std::vector<Task<Status>> children;
   detail::IndexStack free;  ///< children that have ended, or never were
   /// How many more may run. Negative while the owner waits: what is missing to what it waits for.
@@ -71,14 +78,18 @@ struct Scope::Core {
   }
 };
 
-Scope::Scope(std::size_t limit) : core_{std::make_unique<Core>(std::max<std::size_t>(1, limit))} {}
+Scope::Scope(std::size_t limit) : Scope{limit, std::stop_token{}} {}
+Scope::Scope(std::size_t limit, std::stop_token stop)
+    : core_{std::make_unique<Core>(std::max<std::size_t>(1, limit), std::move(stop))} {}
 Scope::~Scope() = default;
 
 Task<bool> Scope::spawn(Task<Status> task) {
   Core& core = *core_;
   co_await core.claim(1);
-  if (!task && !core.failed.exchange(true, std::memory_order_acq_rel))
-    core.first = detail::end_of_empty_task<Status>();
+  if (core.stop.stop_requested())
+    core.refuse(Error{Code::kCancelled, "spawn"}.with_subject("a stop was requested"));
+  else if (!task)
+    core.refuse(detail::end_of_empty_task<Status>().error());
   if (core.failed.load(std::memory_order_acquire)) {
     core.give_back(1);
     co_return false;

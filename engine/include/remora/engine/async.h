@@ -41,6 +41,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <utility>
 
 #include <remora/engine/buffer.h>
@@ -125,6 +126,7 @@ class AsyncOperation {
   friend class ExecutorCore;
   std::shared_ptr<RegionCore> region_;  ///< null where there is a queue
   std::shared_ptr<AsyncCore> queue_;    ///< null: that of the thread's executor
+  std::stop_token stop_;
   std::coroutine_handle<> waiter_;
   // Of an executor.
   ExecutorCore* executor_ = nullptr;  ///< until the coroutine goes on
@@ -177,14 +179,25 @@ class [[nodiscard]] AsyncAtomic final : public detail::AsyncOperation {
 /// A slot that is passed belongs to the operation and comes back with its result; after an error it
 /// is back in its pool. Targets and sources are borrowed until the operation has ended, which may
 /// be later than the coroutine, when that is destroyed. The operation begins when it is awaited.
-/// Errors: as Completion::error(). Of Region::async(): kInvalidArgument outside of Executor::run().
-/// Of a queue: kClosed (it is gone, or this, the region or the queue was moved from); kTimedOut
-/// (its turn did not come); kInvalidArgument inside of Executor::run().
+/// Errors: as Completion::error(); kCancelled (with_stop()). Of Region::async(): kInvalidArgument
+/// outside of Executor::run(). Of a queue: kClosed (it is gone, or this, the region or the queue
+/// was moved from); kTimedOut (its turn did not come); kInvalidArgument inside of Executor::run().
 class AsyncRegion {
  public:
   AsyncRegion(std::shared_ptr<detail::RegionCore> region,
               std::shared_ptr<detail::AsyncCore> queue) noexcept
       : region_{std::move(region)}, queue_{std::move(queue)} {}
+
+  /// The same operations for as long as no stop is requested of `stop`. Afterwards none begins:
+  /// what is awaited then, and what waits for its turn when that comes, ends as kCancelled, and was
+  /// never sent. What has been sent ends by itself, at its deadline at the latest, and its
+  /// coroutine goes on then: until that its buffer is in use. (To let go of a slot at once destroy
+  /// the task.)
+  [[nodiscard]] AsyncRegion with_stop(std::stop_token stop) const noexcept {
+    AsyncRegion stoppable = *this;
+    stoppable.stop_ = std::move(stop);
+    return stoppable;
+  }
 
   /// Fills the whole slot.
   [[nodiscard]] AsyncTransfer read(ByteOffset from, Slot&& into) const noexcept {
@@ -241,6 +254,7 @@ class AsyncRegion {
 
   std::shared_ptr<detail::RegionCore> region_;
   std::shared_ptr<detail::AsyncCore> queue_;  ///< null: that of the thread's executor
+  std::stop_token stop_;
 };
 
 /// A coroutine that is to go on, or a callback of a control call (control.h). Called once, where it

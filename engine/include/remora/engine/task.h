@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <type_traits>
 #include <utility>
 
@@ -181,14 +182,19 @@ class Scope {
  public:
   /// `limit`: tasks that run at once, at least 1.
   explicit Scope(std::size_t limit);
+  /// The same, and none is started after a stop was requested of `stop`. Give the same token to
+  /// what the tasks await (AsyncRegion::with_stop(), AsyncControl::with_stop()), so that those
+  /// which run end soon. Join it all the same: until then they use their buffers.
+  Scope(std::size_t limit, std::stop_token stop);
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
-  /// Waits for room, then starts `task`, which runs on beside the caller. False: one has failed,
-  /// and this one was not started. Allocates.
+  /// Waits for room, then starts `task`, which runs on beside the caller. False: one has failed, or
+  /// a stop was requested, and this one was not started. Allocates.
   Task<bool> spawn(Task<Status> task);
-  /// Waits until all have ended: ok, or the first failure.
+  /// Waits until all have ended: ok, or the first failure, which is kCancelled where a task was not
+  /// started for a stop before any had failed.
   Task<Status> join();
 
  private:
