@@ -220,6 +220,79 @@ TEST_P(PiecesTest, SealedBlocksAreNeverTorn) {
             Code::kInvalidArgument);
 }
 
+/// Two writers of different pages, and a reader of both: 4096 bytes of payload in blocks of 4 KiB.
+TEST_P(PiecesTest, SealedPagesAreNeverTorn) {
+  const Region region = make_region({.size_bytes = 128_KiB, .block_bytes = 4096});
+  const SealedPages pages = SealedPages::over(region).value();
+  ASSERT_EQ(pages.page_bytes(), 4096U);
+  ASSERT_EQ(pages.page_count(), 31U);
+  std::vector<std::byte> page(4096);
+  EXPECT_EQ(pages.read(Block{1}, page).value(), 0U) << "never written";
+  std::atomic<bool> enough{false};
+  std::array<std::atomic<std::uint64_t>, 2> written{};
+  std::vector<std::thread> writers;
+  for (std::uint64_t at = 0; at < 2; ++at)
+    writers.emplace_back([&, at] {
+      Engine own = open_engine();
+      const Region same = own.open_region(uri(region.info().name), Rights::kReadWrite).value();
+      const SealedPages mine = SealedPages::over(same).value();
+      std::vector<std::byte> bytes(4096);
+      for (std::uint64_t version = 1; !enough; ++version) {
+        fill(bytes, version * 2 + at);
+        EXPECT_TRUE(ok(mine.write(Block{at}, bytes, version)));
+        written[at] = version;
+      }
+    });
+  std::array<std::uint64_t, 2> latest{};
+  std::vector<std::byte> model(4096);
+  for (std::size_t i = 0; i < steps(400) || latest[0] < 3 || latest[1] < 3; ++i) {
+    const std::size_t at = i % 2;
+    const std::uint64_t before = written[at];
+    const auto version = pages.read(Block{at}, page, 30s);
+    EXPECT_TRUE(version.ok()) << version.error();
+    if (!version.ok()) break;
+    EXPECT_GE(*version, before);
+    EXPECT_GE(*version, latest[at]);
+    latest[at] = *version;
+    if (latest[at] == 0) continue;
+    fill(model, latest[at] * 2 + at);
+    EXPECT_TRUE(same_bytes(page, model));
+  }
+  enough = true;
+  for (std::thread& writer : writers) writer.join();
+  // A whole page in another's place is none, nor is one whose seal is an older one's.
+  ASSERT_TRUE(ok(region.write(Block{2}, page)));
+  EXPECT_EQ(pages.read(Block{2}, page, 100ms).error().code(), Code::kBusy);
+  ASSERT_TRUE(ok(pages.write(Block{3}, page, 7)));
+  page[4095] ^= std::byte{1};
+  ASSERT_TRUE(ok(region.write(Block{3}, page)));
+  EXPECT_EQ(pages.read(Block{3}, page, 100ms).error().code(), Code::kBusy);
+  ASSERT_TRUE(ok(pages.write(Block{3}, page, 8)));
+  EXPECT_EQ(pages.read(Block{3}, page).value(), 8U);
+}
+
+TEST_P(PiecesTest, SealedPagesWithSealsInARegionOfTheirOwn) {
+  const Region data = make_region({.size_bytes = 64_KiB, .block_bytes = 4096});
+  const Region seals = make_region({.size_bytes = 4096, .block_bytes = 4096});
+  const SealedPages pages = SealedPages::over(data, seals, ByteOffset{64}).value();
+  EXPECT_EQ(pages.page_count(), 16U) << "all of them";
+  std::vector<std::byte> page = noise(4096, 3);
+  ASSERT_TRUE(ok(pages.write(Block{15}, page, 1)));
+  std::vector<std::byte> back(4096);
+  EXPECT_EQ(pages.read(Block{15}, back).value(), 1U);
+  EXPECT_TRUE(same_bytes(back, page));
+  EXPECT_EQ(SealedPages::over(data, seals, ByteOffset{4096 - 96}).value().page_count(), 3U);
+  EXPECT_TRUE(
+      fails_with(SealedPages::over(data, seals, ByteOffset{4096 - 31}), Code::kInvalidArgument));
+  EXPECT_TRUE(fails_with(SealedPages::over(data, seals, ByteOffset{8192}), Code::kInvalidArgument));
+  EXPECT_TRUE(fails_with(SealedPages::over(seals), Code::kInvalidArgument));
+  EXPECT_TRUE(fails_with(pages.write(Block{16}, page, 1), Code::kOutOfRange));
+  EXPECT_TRUE(fails_with(pages.write(Block{0}, page, 0), Code::kInvalidArgument));
+  EXPECT_TRUE(
+      fails_with(pages.write(Block{0}, std::span{page}.first(4095), 1), Code::kInvalidArgument));
+  EXPECT_TRUE(fails_with(pages.read(Block{16}, page), Code::kOutOfRange));
+}
+
 REMORA_CONFORMANCE(PiecesTest);
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include <remora/engine/log_writer.h>  // IWYU pragma: export
 #include <remora/engine/queue.h>       // IWYU pragma: export
 #include <remora/engine/region.h>      // IWYU pragma: export
+#include <remora/engine/sealed_pages.h>
 #include <remora/engine/server.h>  // IWYU pragma: export
 #include <remora/engine/task.h>    // IWYU pragma: export
 #include <remora/engine/types.h>   // IWYU pragma: export

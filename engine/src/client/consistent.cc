@@ -1,38 +1,16 @@
 #include <algorithm>
-#include <bit>
-#include <cstring>
 
 #include <remora/engine/consistent.h>
 
 #include "support/clock.h"
 #include "support/crc32c.h"
+#include "support/little_endian.h"
 
 namespace remora {
 
 namespace {
 
 constexpr std::uint32_t kSealMagic = 0x42534d52;  // "RMSB"
-
-/// The wire's order, whatever the processor's.
-template <typename Number>
-Number little_endian(Number number) noexcept {
-  if constexpr (std::endian::native == std::endian::little) return number;
-  if constexpr (sizeof number == 8) return __builtin_bswap64(number);
-  return static_cast<Number>(__builtin_bswap32(static_cast<std::uint32_t>(number)));
-}
-
-template <typename Number>
-void put(std::byte* at, Number number) noexcept {
-  number = little_endian(number);
-  std::memcpy(at, &number, sizeof number);
-}
-
-template <typename Number>
-Number get(const std::byte* at) noexcept {
-  Number number = 0;
-  std::memcpy(&number, at, sizeof number);
-  return little_endian(number);
-}
 
 Status check_length(const Region& region, std::span<const std::byte> block) noexcept {
   if (region.block_bytes() == 0) return Error{Code::kClosed, "sealed block"};  // moved from
@@ -49,10 +27,10 @@ Status seal(std::span<std::byte> block, Block at, std::uint64_t version) noexcep
     return Error{Code::kInvalidArgument, "seal"}.with_subject("block").with_limit(block.size(),
                                                                                   kSealBytes + 1);
   if (version == 0) return Error{Code::kInvalidArgument, "seal"}.with_subject("version");
-  put(block.data() + 4, kSealMagic);
-  put(block.data() + 8, version);
-  put(block.data() + 16, at.index);
-  put(block.data(), crc32c(block.subspan(4)));
+  put_little_endian(block.data() + 4, kSealMagic);
+  put_little_endian(block.data() + 8, version);
+  put_little_endian(block.data() + 16, at.index);
+  put_little_endian(block.data(), crc32c(block.subspan(4)));
   return {};
 }
 
@@ -60,10 +38,11 @@ Result<std::uint64_t> check_seal(std::span<const std::byte> block, Block at) noe
   if (block.size() <= kSealBytes)
     return Error{Code::kInvalidArgument, "check_seal"}.with_subject("block").with_limit(
         block.size(), kSealBytes + 1);
-  const auto version = get<std::uint64_t>(block.data() + 8);
-  const bool sealed = version != 0 && get<std::uint32_t>(block.data() + 4) == kSealMagic &&
-                      get<std::uint64_t>(block.data() + 16) == at.index &&
-                      get<std::uint32_t>(block.data()) == crc32c(block.subspan(4));
+  const auto version = get_little_endian<std::uint64_t>(block.data() + 8);
+  const bool sealed = version != 0 &&
+                      get_little_endian<std::uint32_t>(block.data() + 4) == kSealMagic &&
+                      get_little_endian<std::uint64_t>(block.data() + 16) == at.index &&
+                      get_little_endian<std::uint32_t>(block.data()) == crc32c(block.subspan(4));
   if (sealed) return version;
   const bool unwritten =
       std::all_of(block.begin(), block.end(), [](std::byte byte) { return byte == std::byte{0}; });
