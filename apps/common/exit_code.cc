@@ -23,7 +23,9 @@ ExitCode exit_code_of(const Error& error) noexcept {
     case Code::kNotFound:
       if (error.operation().ends_with(" file") || error.operation() == "socket folder")
         return ExitCode::kLocal;
-      if (error.operation() == "getaddrinfo") return ExitCode::kConnection;  // no such host
+      if (error.operation() == "getaddrinfo" || error.operation() == "listen.address" ||
+          error.operation() == "metrics.address")
+        return ExitCode::kConnection;  // no such host
       return ExitCode::kRefused;
     case Code::kAddressInUse:
     case Code::kUnreachable:

@@ -32,6 +32,7 @@
 #include "server/notify.h"
 #include "server/reload.h"
 #include "server/signals.h"
+#include "server/start_progress.h"
 
 namespace remora::apps {
 namespace {
@@ -86,7 +87,11 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
     case Code::kOutOfMemory: return "lower pool.size, or free memory";
     case Code::kNotFound:
     case Code::kUnsupported: {
-      if (error.operation() == "socket folder") return {};
+      // Their own text says it all.
+      if (error.operation() == "socket folder" || error.operation() == "listen.address" ||
+          error.operation() == "metrics.address" ||
+          error.operation() == "region that no transport opens")
+        return {};
       if (error.operation() == "rdma_bind_addr")
         return "listen.address must be an address of an RDMA device of this machine";
       const std::string& device = configuration.transports.rdma_device;
@@ -135,6 +140,40 @@ void log_ready(const Server& server, const config::ServerConfig& configuration) 
         *configuration.metrics.address);
 }
 
+/// A signal to stop has come while the server started: nothing of it is left.
+int stopped_while_starting(int signal, const Error& error) {
+  spdlog::info("SIG{}: stopped while starting: {}", ::sigabbrev_np(signal), error.message());
+  notify_service_manager("STOPPING=1");
+  return to_int(ExitCode::kOk);
+}
+
+/// Blocks until the server has been told to stop, and has stopped.
+int serve_until_stopped(const Options& options, const config::ServerConfig& configuration,
+                        Signals& signals, Server& server) {
+  config::ServerConfig running = configuration;
+  PortFile port_file{options.port_file};
+  // Told to stop by the time it serves, it is never ready.
+  if (!signals.stop_token().stop_requested()) {
+    if (!options.port_file.empty())
+      if (const Status written = port_file.write(server.port()); !written)
+        return fail_to_start(options, configuration, written.error());
+    log_ready(server, configuration);
+    notify_service_manager("READY=1\nSTATUS=lending " +
+                           config::format_size(configuration.pool.size_bytes));
+    signals.on_hang_up([&] { reload(options.config_path, running, server); });
+  }
+  const int signal = signals.wait();
+  signals.on_hang_up(nullptr);
+  spdlog::info("SIG{}: stopping; a second one does not wait for clients, a third ends at once",
+               ::sigabbrev_np(signal));
+  notify_service_manager("STOPPING=1");
+  signals.on_second([&server] { server.hurry(); });
+  server.stop();
+  signals.on_second(nullptr);
+  spdlog::info("stopped");
+  return to_int(ExitCode::kOk);
+}
+
 int serve(const Options& options, const config::ServerConfig& configuration) {
   Signals signals;
   spdlog::info("remora-server {}: preparing a pool of {}", kVersion,
@@ -145,29 +184,13 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
   if (const Status added = metrics::register_process_metrics(**registry, kVersion); !added)
     return fail_to_start(options, configuration, added.error());
   std::vector<RefusedTransport> refused;
-  auto server = Server::start(configuration, *registry, &refused);
-  if (!server) return fail_to_start(options, configuration, server.error(), refused);
-
-  config::ServerConfig running = configuration;
-  PortFile port_file{options.port_file};
-  if (!options.port_file.empty())
-    if (const Status written = port_file.write(server->port()); !written)
-      return fail_to_start(options, configuration, written.error());
-  log_ready(*server, configuration);
-  notify_service_manager("READY=1\nSTATUS=lending " +
-                         config::format_size(configuration.pool.size_bytes));
-
-  signals.on_hang_up([&] { reload(options.config_path, running, *server); });
-  const int signal = signals.wait();
-  signals.on_hang_up(nullptr);
-  spdlog::info("SIG{}: stopping; a second one does not wait for clients, a third ends at once",
-               ::sigabbrev_np(signal));
-  notify_service_manager("STOPPING=1");
-  signals.on_second([&server] { server->hurry(); });
-  server->stop();
-  signals.on_second(nullptr);
-  spdlog::info("stopped");
-  return to_int(ExitCode::kOk);
+  StartProgressReport report;
+  auto server = Server::start(configuration, *registry, &refused, signals.stop_token(),
+                              [&report](const StartProgress& progress) { report.tell(progress); });
+  if (server) return serve_until_stopped(options, configuration, signals, *server);
+  if (server.error().code() == Code::kCancelled && signals.stop_token().stop_requested())
+    return stopped_while_starting(signals.wait(), server.error());
+  return fail_to_start(options, configuration, server.error(), refused);
 }
 
 int run(const Options& options) {
@@ -226,6 +249,7 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace remora::apps
 
 int main(int argc, char** argv) {
+  remora::apps::hold_hang_up();
   remora::apps::open_closed_standard_streams();
   try {
     return remora::apps::parse_and_run(argc, argv);

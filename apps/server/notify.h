@@ -2,13 +2,17 @@
 
 /// Tells a service manager how the daemon is, by the protocol of sd_notify(3).
 
+#include <chrono>
 #include <string_view>
 
 namespace remora::apps {
 
 /// Sends `state` ("READY=1", "STOPPING=1", "STATUS=…"; several divided by newlines) to the socket
-/// that NOTIFY_SOCKET names. Does nothing without that variable; a failure is logged and changes
-/// nothing else. Source: sd_notify(3).
-void notify_service_manager(std::string_view state) noexcept;
+/// that NOTIFY_SOCKET names. Does nothing without that variable. Where the socket is full it waits
+/// for room, at most for `patience`; a failure is logged and changes nothing else.
+/// Source: sd_notify(3).
+void notify_service_manager(std::string_view state,
+                            std::chrono::milliseconds patience = std::chrono::milliseconds{
+                                500}) noexcept;
 
 }  // namespace remora::apps

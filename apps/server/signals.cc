@@ -10,16 +10,30 @@
 
 namespace remora::apps {
 
+void hold_hang_up() noexcept {
+  sigset_t hang_up;
+  ::sigemptyset(&hang_up);
+  ::sigaddset(&hang_up, SIGHUP);
+  ::pthread_sigmask(SIG_BLOCK, &hang_up, nullptr);
+}
+
 Signals::Signals() {
   ::sigemptyset(&signals_);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) ::sigaddset(&signals_, signal);
   ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   thread_ = std::thread{[this] { watch(); }};
+  ::pthread_setname_np(thread_.native_handle(), "remora-signals");
 }
 
 Signals::~Signals() {
   ::pthread_kill(thread_.native_handle(), SIGUSR1);  // ends watch()
   thread_.join();
+}
+
+int Signals::wait() {
+  std::unique_lock lock{mutex_};
+  first_came_.wait(lock, [this] { return first_ != 0; });
+  return first_;
 }
 
 void Signals::on_second(std::function<void()> action) {
@@ -47,19 +61,24 @@ void Signals::watch() {
     const int signal = ::sigwaitinfo(&signals_, &info);
     if (signal == SIGUSR1 && info.si_pid == ::getpid()) return;
     if (signal == SIGHUP) hung_up();
-    if (signal != SIGTERM && signal != SIGINT) continue;
-    const std::lock_guard lock{mutex_};
-    ++received_;
-    if (received_ == 1) {
-      first_.set_value(signal);
-    } else if (received_ == 2) {
-      spdlog::warn("second SIG{}: not waiting for clients", ::sigabbrev_np(signal));
-      if (second_) second_();
-    } else {
-      spdlog::warn("third SIG{}: ending at once", ::sigabbrev_np(signal));
-      flush_log();
-      ::_exit(128 + signal);
-    }
+    if (signal == SIGTERM || signal == SIGINT) told_to_stop(signal);
+  }
+}
+
+void Signals::told_to_stop(int signal) {
+  const std::lock_guard lock{mutex_};
+  ++received_;
+  if (received_ == 1) {
+    first_ = signal;
+    stop_.request_stop();
+    first_came_.notify_all();
+  } else if (received_ == 2) {
+    spdlog::warn("second SIG{}: not waiting for clients", ::sigabbrev_np(signal));
+    if (second_) second_();
+  } else {
+    spdlog::warn("third SIG{}: ending at once", ::sigabbrev_np(signal));
+    flush_log();
+    ::_exit(128 + signal);
   }
 }
 

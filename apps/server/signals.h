@@ -1,16 +1,21 @@
 #pragma once
 
-/// SIGTERM and SIGINT as an orderly request to stop. The second one asks to hurry and still leaves
-/// nothing behind (GNU timeout sends two at once); the third ends the process. SIGHUP asks to read
-/// the configuration again.
+/// SIGTERM and SIGINT as an orderly request to stop, also while the server starts. The second one
+/// asks to hurry and still leaves nothing behind (GNU timeout sends two at once); the third ends
+/// the process. SIGHUP asks to read the configuration again.
 
+#include <condition_variable>
 #include <csignal>
 #include <functional>
-#include <future>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 
 namespace remora::apps {
+
+/// Keeps SIGHUP from ending the process: a service manager may send it as soon as the process is
+/// there. First in main(); Signals takes one that has come meanwhile.
+void hold_hang_up() noexcept;
 
 /// Blocks SIGTERM, SIGINT and SIGHUP and waits for them on a thread of its own. Make it before any
 /// other thread, since threads inherit what is blocked. One a process.
@@ -21,8 +26,10 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
+  /// Requested at the first SIGTERM or SIGINT.
+  [[nodiscard]] std::stop_token stop_token() const noexcept { return stop_.get_token(); }
   /// Blocks until the first SIGTERM or SIGINT, and returns which it was.
-  int wait() { return first_.get_future().get(); }
+  int wait();
 
   /// What to do at the second one, on the thread of the signals: at once if it has come already.
   /// Null: nothing; when this returns, what was set before does not run and will not.
@@ -33,10 +40,13 @@ class Signals {
  private:
   void watch();
   void hung_up();
+  void told_to_stop(int signal);
 
   sigset_t signals_{};
-  std::promise<int> first_;
+  std::stop_source stop_;
   std::mutex mutex_;
+  std::condition_variable first_came_;
+  int first_ = 0;  ///< 0: none yet
   int received_ = 0;
   std::function<void()> second_;
   bool hung_up_ = false;  ///< and nothing was done about it

@@ -397,8 +397,9 @@ constexpr auto kLogLevel =
 constexpr std::array kKeys{
     group("listen", KeyType::kMap, "Where clients connect."),
     free_text("listen.address", "an IPv4 or IPv6 address or a host name", is_host, kListenAddress,
-              "`0.0.0.0` and `::` mean every address. Other than a loopback address it needs "
-              "`auth`."),
+              "`0.0.0.0` and `::` mean every address. The server does not start where it is no "
+              "address of the machine or a name that does not resolve. Other than a loopback "
+              "address it needs `auth`."),
     ranged("listen.port", KeyType::kNumber, 0, 65535, kListenPort,
            "Port of TCP and of the RDMA connection manager; the path of the shared-memory socket "
            "derives from it. 0 takes a free one."),
@@ -424,7 +425,7 @@ constexpr std::array kKeys{
         "it too."),
     worded("transports.tcp", KeyType::kChoice, kAvailabilityWords, kTcp,
            "TCP on `listen.address` and `listen.port`, for machines without RDMA; a thread of the "
-           "server copies."),
+           "server copies. `auto`: the server does not start either where the port cannot be had."),
     ranged("transports.tcp_spin", KeyType::kDuration, 0, kSecond, kTcpSpin,
            "How long that thread looks for requests before it sleeps. A request that finds it "
            "awake is served tens of microseconds sooner; the price is a core for so long after "

@@ -51,13 +51,22 @@ small_config | sed -E 's/rdma: [a-z]+/rdma: required, rdma_device: nosuch0/' >"$
 remora_server 3 "a device that does not exist"
 says "device: named, with what to do" 'nosuch0.*transports\.rdma'
 small_config | sed -E 's/address: "[0-9.]+", port/address: "192.0.2.1", port/' >"$work/bad.yaml"
-if [[ $transport == rdma ]]; then
-  remora_server 3 "an address of another machine"
-  says "address: named, with what to do" '192\.0\.2\.1.*listen\.address'
-elif [[ $transport == tcp ]]; then
-  sed -i -E 's/shm: off, tcp: required/shm: auto, tcp: auto/' "$work/bad.yaml"
-  remora_server 4 "an address of another machine, where shm would do"
-  says "address: named, with what to do" '192\.0\.2\.1.*listen\.address'
+address_named() { says "address: the key, the value and what to do" "listen\.address: $1: .*; .*$2"; }
+remora_server 4 "an address of another machine"
+address_named '192\.0\.2\.1' "'ip addr'"
+sed -i -E 's/rdma: [a-z]+, shm: [a-z]+, tcp: [a-z]+/rdma: auto, shm: auto, tcp: auto/' "$work/bad.yaml"
+remora_server 4 "an address of another machine, where other transports would do"
+address_named '192\.0\.2\.1' "'ip addr'"
+sed -i 's/192\.0\.2\.1/nosuchhost.invalid/' "$work/bad.yaml"
+remora_server 4 "a name that does not resolve"
+address_named 'nosuchhost\.invalid' "'getent hosts NAME'"
+small_config | sed -E 's/metrics: .*/metrics: {address: "192.0.2.1:9471"}/' >"$work/bad.yaml"
+remora_server 4 "a metrics address of another machine"
+says "metrics address: the key, the value and what to do" "metrics\.address: 192\.0\.2\.1: .*'ip addr'"
+if [[ $transport == shm ]]; then
+  small_config | sed 's/, shm: true//' >"$work/bad.yaml"
+  remora_server 3 "a region that no transport opens"
+  says "the region and what to do" "regions: cache: .*'shm: true'"
 fi
 is "nothing is left" nothing_left
 

@@ -60,4 +60,28 @@ sed 's/size: 64MiB, piece: 4MiB/size: 60TiB/' "$work/server.yaml" >"$work/large.
 run 5 "a start that fails" "$bin/remora-server" --config "$work/large.yaml"
 says "it says why" '^remora-server: cannot start with .*pool.size'
 is "behind what was logged" same "$(tail -n 1 "$work/err" | cut -d: -f1)" remora-server
+
+# --- connections that are no client's ---------------------------------------------------------------
+# rabble: 200 of them, one after the other.
+rabble() {
+  local try
+  if [[ $transport == shm ]]; then
+    "$probe" rabble "$REMORA_RUNTIME_DIR/remora-$port.sock"
+    return
+  fi
+  for ((try = 0; try < 200; ++try)); do
+    # What is longer than an introduction, and none; then the server hangs up.
+    { printf '%0200d' 0 >&6; cat <&6 >/dev/null; } 6<>"/dev/tcp/$host/$port" 2>/dev/null
+  done
+}
+rabble_lines() { grep -cE '(not the protocol|hung up on|too many requests)' "$work/server.log"; }
+start_server
+began=$SECONDS
+rabble
+lines=$(rabble_lines)
+# Of each of two kinds one in each second that has begun.
+bounded() { ((lines > 0 && lines <= 2 * (SECONDS - began + 2))); }
+is "200 connections that speak no protocol write a line a second" bounded
+run 0 "clients are served" "$remora" ls "$(uri)"
+stop_server
 finish

@@ -3,11 +3,16 @@
 ///   probe notify SOCKET    stands in for a service manager: prints each state it is told
 ///   probe silence SOCKET   connects to a server's control socket and says nothing
 ///   probe noise SOCKET     says random bytes until the server hangs up
+///   probe rabble SOCKET    connects 200 times, and each time says what is not the protocol
 ///   probe flood SOCKET     opens many connections and sends messages of every length
+///   probe full SOCKET      a service manager that reads nothing, and whose queue is full
+///   probe signal STEP SIGNAL PROGRAM [ARGUMENT...]
+///                          runs the program and sends it the signal at a defined step: signal_at.h
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <poll.h>
@@ -18,6 +23,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include <vector>
+
+#include "signal_at.h"
 
 namespace {
 
@@ -38,6 +45,18 @@ int notify(const std::string& path) {
     if (got <= 0) return 1;
     std::cout << std::string_view{text.data(), static_cast<std::size_t>(got)} << std::endl;
   }
+}
+
+int full(const std::string& path) {
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const sockaddr_un address = address_of(path + ".new");
+  if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return 1;
+  const int sender = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  while (::sendto(sender, "X=1", 3, 0, reinterpret_cast<const sockaddr*>(&address),
+                  sizeof address) == 3) {
+  }
+  if (errno != EAGAIN || ::rename(address.sun_path, path.c_str()) != 0) return 1;
+  for (;;) ::pause();
 }
 
 int connect_to(const std::string& path) {
@@ -77,6 +96,16 @@ int noise(const std::string& path) {
   return 0;
 }
 
+int rabble(const std::string& path) {
+  std::mt19937 random{3};
+  for (int i = 0; i < 200; ++i) {
+    const int socket = connect_to(path);
+    say_noise(socket, 64, 20, random);
+    ::close(socket);
+  }
+  return 0;
+}
+
 int flood(const std::string& path) {
   std::mt19937 random{2};
   constexpr std::array<std::size_t, 10> kLengths{0,    1,     4,     8,     100,
@@ -92,11 +121,16 @@ int flood(const std::string& path) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 4 && argv[1] == std::string_view{"signal"})
+    return remora::testing::signal_at(argv[2], std::atoi(argv[3]), argv + 4);
   const std::string_view kind = argc == 3 ? argv[1] : "";
   if (kind == "notify") return notify(argv[2]);
   if (kind == "silence") return silence(argv[2]);
   if (kind == "noise") return noise(argv[2]);
   if (kind == "flood") return flood(argv[2]);
-  std::cerr << "usage: probe notify|silence|noise|flood SOCKET\n";
+  if (kind == "rabble") return rabble(argv[2]);
+  if (kind == "full") return full(argv[2]);
+  std::cerr << "usage: probe notify|silence|noise|rabble|flood|full SOCKET\n"
+               "       probe signal STEP SIGNAL PROGRAM [ARGUMENT...]\n";
   return 2;
 }

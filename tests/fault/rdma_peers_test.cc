@@ -166,7 +166,10 @@ class CraftyServer {
       port_ = by_hand_->local_address().port();
     } else {
       config::ServerConfig config = test::server_config(TransportKind::kRdma);
-      listener_ = transport::listen_rdma(config, metrics::Registry::create().value()).value();
+      const transport::ListenAddress listen{
+          config.listen.address, {verbs::Address::parse(config.listen.address, 0).value()}};
+      listener_ =
+          transport::listen_rdma(config, listen, metrics::Registry::create().value()).value();
       port_ = listener_->port();
     }
     thread_ = std::thread{[this] { serve(); }};

@@ -201,7 +201,7 @@ void FuzzServer::start() {
       std::make_shared<detail::ServerStatusDesk>(config_.limits, std::vector<RefusedTransport>{});
   registry_ = metrics::Registry::create().value();
   core_ = detail::ServerCore::start_behind(
-              config_, detail::ServerMetrics::create(registry_).value(), std::move(doors))
+              config_, detail::ServerMetrics::create(registry_).value(), std::move(doors), {})
               .value();
 }
 

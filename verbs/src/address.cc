@@ -50,7 +50,7 @@ std::vector<Address> look_up_name(const Provider& provider, const std::string& h
 /// What a look-up leaves for its caller, who may be gone by then.
 struct Lookup {
   std::mutex mutex;
-  std::condition_variable ended;
+  std::condition_variable_any ended;
   bool done = false;
   std::vector<Address> found;
 };
@@ -69,7 +69,8 @@ Result<Address> Address::parse(std::string_view text, std::uint16_t port) {
 }
 
 Result<std::vector<Address>> Address::resolve_all(std::string_view host, std::uint16_t port,
-                                                  Deadline deadline, const Provider& provider) {
+                                                  Deadline deadline, const Provider& provider,
+                                                  const std::stop_token& stop) {
   if (host.empty()) return Error{Code::kInvalidArgument, "Address::resolve"};
   if (const auto number = parse(host, port)) return std::vector{*number};
   if (g_lookups.fetch_add(1) >= kLookupsMax) {
@@ -93,8 +94,9 @@ Result<std::vector<Address>> Address::resolve_all(std::string_view host, std::ui
         .with_subject(host);
   }
   std::unique_lock lock{lookup->mutex};
-  if (!lookup->ended.wait_until(lock, deadline, [&] { return lookup->done; }))
-    return Error{Code::kTimedOut, "getaddrinfo"}.with_subject(host);
+  if (!lookup->ended.wait_until(lock, stop, deadline, [&] { return lookup->done; }))
+    return Error{stop.stop_requested() ? Code::kCancelled : Code::kTimedOut, "getaddrinfo"}
+        .with_subject(host);
   if (lookup->found.empty()) return Error{Code::kNotFound, "getaddrinfo"}.with_subject(host);
   for (Address& address : lookup->found) address = address.with_port(port);
   return std::move(lookup->found);

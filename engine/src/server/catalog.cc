@@ -80,7 +80,7 @@ Status Catalog::check_quota(std::string_view owner, std::uint64_t quota_bytes,
 }
 
 Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
-                                   std::string_view owner) {
+                                   std::string_view owner, const PopulateSteps& steps) {
   if (auto status = check(spec); !status) return status.error();
   const auto may_come = [&]() -> Status {
     if (regions_.contains(spec.name))
@@ -96,7 +96,7 @@ Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
     if (auto may = may_come(); !may) return may.error();
   }
   // Without the lock: it may wait for memory that is being zeroed.
-  auto memory = pool_->allocate(spec.size_bytes, spec.shm, deadline);
+  auto memory = pool_->allocate(spec.size_bytes, spec.shm, deadline, steps);
   if (!memory) return memory.error().with_subject(spec.name);
   const std::lock_guard lock{mutex_};
   if (auto may = may_come(); !may) return may.error();

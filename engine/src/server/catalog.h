@@ -82,7 +82,8 @@ class Catalog {
 
   /// `spec.atomic_domain` is decided already. `owner` empty: the server. Errors: kInvalidArgument,
   /// kAlreadyExists, kLimitExceeded, kOutOfMemory, kTimedOut.
-  Result<RegionInfo> create(const RegionSpec& spec, Deadline deadline, std::string_view owner = {});
+  Result<RegionInfo> create(const RegionSpec& spec, Deadline deadline, std::string_view owner = {},
+                            const PopulateSteps& steps = {});
   /// What the regions of this owner take of the pool.
   [[nodiscard]] std::uint64_t owned_bytes(std::string_view owner) const {
     return owned_->of(owner);

@@ -57,7 +57,7 @@ Error failed(Operation operation, const char* name, std::uint64_t size_bytes) {
 
 Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_bytes,
                                           config::HugePages huge_pages, bool populate,
-                                          const Placement& placement) {
+                                          const Placement& placement, const PopulateSteps& steps) {
   const auto place = [&](std::span<std::byte> bytes) {
     if (placement.memory_node()) placement.place(bytes);
   };
@@ -70,7 +70,9 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
         SharedMemory made{std::move(fd), {static_cast<std::byte*>(address), size_bytes}, true};
         place(made.bytes());
         // Huge pages that are missing show only when they are touched.
-        if (made.populate(0, size_bytes)) {
+        const Status populated = made.populate(0, size_bytes, steps);
+        if (!populated && populated.error().code() == Code::kCancelled) return populated.error();
+        if (populated) {
           ::fchmod(made.fd(), 0600);
           ::fcntl(made.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
           return made;
@@ -95,7 +97,7 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
   place(made.bytes());
   if (huge_pages != config::HugePages::kNever) ::madvise(address, size_bytes, MADV_HUGEPAGE);
   if (populate)
-    if (auto status = made.populate(0, size_bytes); !status) return status.error();
+    if (auto status = made.populate(0, size_bytes, steps); !status) return status.error();
   return made;
 }
 
@@ -113,10 +115,20 @@ Status SharedMemory::punch(std::uint64_t offset_bytes, std::uint64_t length_byte
   return Error{Code::kSystem, "fallocate(PUNCH_HOLE)"}.with_errno(errno);
 }
 
-Status SharedMemory::populate(std::uint64_t offset_bytes,
-                              std::uint64_t length_bytes) const noexcept {
-  if (::madvise(bytes_.data() + offset_bytes, length_bytes, MADV_POPULATE_WRITE) == 0) return {};
-  return failed("madvise(MADV_POPULATE_WRITE)", "pool", length_bytes);
+Status SharedMemory::populate(std::uint64_t offset_bytes, std::uint64_t length_bytes,
+                              const PopulateSteps& steps) const {
+  std::uint64_t done = 0;
+  while (done < length_bytes) {
+    if (steps.on_step) steps.on_step(done);
+    if (steps.stop.stop_requested())
+      return Error{Code::kCancelled, "populate memory"}.with_limit(length_bytes, done);
+    const std::uint64_t step = std::min(PopulateSteps::kStepBytes, length_bytes - done);
+    if (::madvise(bytes_.data() + offset_bytes + done, step, MADV_POPULATE_WRITE) != 0)
+      return failed("madvise(MADV_POPULATE_WRITE)", "pool", length_bytes);
+    done += step;
+  }
+  if (steps.on_step) steps.on_step(done);
+  return {};
 }
 
 PoolShare::PoolShare(std::shared_ptr<Pool> pool, std::vector<PoolExtent> extents) noexcept
@@ -178,15 +190,16 @@ RegionMemory::~RegionMemory() {
 }
 
 Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Placement& placement,
-                                           std::uint64_t page_bytes_least) {
+                                           std::uint64_t page_bytes_least,
+                                           const PopulateSteps& steps) {
   const std::uint64_t size = round_up(options.size_bytes, config::kPoolPageBytes);
   const std::uint64_t available = available_bytes();
   if (available != 0 && size > available)
     return Error{Code::kOutOfMemory, "pool larger than free memory"}
         .with_subject("pool.size")
         .with_limit(size, available);
-  auto memory =
-      SharedMemory::create("remora-pool", size, options.huge_pages, options.populate, placement);
+  auto memory = SharedMemory::create("remora-pool", size, options.huge_pages, options.populate,
+                                     placement, steps);
   if (!memory) return memory.error();
   if (options.huge_pages == config::HugePages::kTry && !memory->huge())
     log::info("pool: no 2 MiB pages to be had, using ordinary ones");
@@ -291,13 +304,14 @@ void Pool::give_back(const std::vector<Extent>& extents) {
 }
 
 Result<std::unique_ptr<SharedMemory>> Pool::share(std::span<const Extent> extents,
-                                                  std::uint64_t size_bytes) {
+                                                  std::uint64_t size_bytes,
+                                                  const PopulateSteps& steps) {
   // A page that a device knows would be replaced by one that it does not know.
   for (const Extent& extent : keep_pages_ ? std::span<const Extent>{} : extents)
     if (auto status = memory_.punch(extent.offset_bytes, extent.length_bytes); !status)
       return status.error();
   auto own = SharedMemory::create("remora-region", round_up(size_bytes, page_bytes_), huge_pages_,
-                                  populate_, placement_);
+                                  populate_, placement_, steps);
   if (!own) return own.error();
   return std::make_unique<SharedMemory>(std::move(*own));
 }
@@ -317,7 +331,8 @@ Result<std::vector<PoolExtent>> Pool::take(std::uint64_t size_bytes, Deadline de
 }
 
 Result<std::shared_ptr<RegionMemory>> Pool::allocate(std::uint64_t size_bytes, bool shareable,
-                                                     Deadline deadline) {
+                                                     Deadline deadline,
+                                                     const PopulateSteps& steps) {
   if (size_bytes > usage_.total_bytes)
     return Error{Code::kOutOfMemory, "pool"}
         .with_reason(Reason::kPoolFull)
@@ -327,7 +342,7 @@ Result<std::shared_ptr<RegionMemory>> Pool::allocate(std::uint64_t size_bytes, b
   auto share = std::make_shared<PoolShare>(shared_from_this(), std::move(*extents));
   std::unique_ptr<SharedMemory> own;
   if (shareable) {
-    auto shared = this->share(share->extents(), size_bytes);
+    auto shared = this->share(share->extents(), size_bytes, steps);
     if (!shared) {
       share->mark_punched();
       return shared.error();

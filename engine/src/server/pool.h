@@ -14,10 +14,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -32,14 +34,23 @@
 
 namespace remora::detail {
 
+/// Memory is populated in steps, between which the caller may end it.
+struct PopulateSteps {
+  static constexpr std::uint64_t kStepBytes = 64ULL << 20U;
+  std::stop_token stop{};
+  /// Before each step, and after the last: how many bytes are populated.
+  std::function<void(std::uint64_t done_bytes)> on_step{};
+};
+
 /// A shared mapping of a memfd of our own, sealed against every change of its size.
 class SharedMemory {
  public:
   /// `populate`: touch every page now. On the memory node that `placement` names, if it names one
-  /// and while that has any. Errors: kOutOfMemory, kSystem.
+  /// and while that has any. Errors: kOutOfMemory, kSystem; kCancelled (steps.stop).
   static Result<SharedMemory> create(const char* name, std::uint64_t size_bytes,
                                      config::HugePages huge_pages, bool populate,
-                                     const Placement& placement = {});
+                                     const Placement& placement = {},
+                                     const PopulateSteps& steps = {});
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;
@@ -51,7 +62,9 @@ class SharedMemory {
   [[nodiscard]] bool huge() const noexcept { return huge_; }
   /// Gives the pages of a part back to the system; they read as zero afterwards.
   Status punch(std::uint64_t offset_bytes, std::uint64_t length_bytes) const noexcept;
-  Status populate(std::uint64_t offset_bytes, std::uint64_t length_bytes) const noexcept;
+  /// Errors: kOutOfMemory, kSystem; kCancelled (steps.stop; what is populated stays).
+  Status populate(std::uint64_t offset_bytes, std::uint64_t length_bytes,
+                  const PopulateSteps& steps = {}) const;
 
  private:
   SharedMemory(UniqueFd fd, std::span<std::byte> bytes, bool huge) noexcept
@@ -131,12 +144,13 @@ struct PoolUsage {
 
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
-  /// Errors: kOutOfMemory (asked, what the machine or its cgroup has), kSystem.
+  /// Errors: kOutOfMemory (asked, what the machine or its cgroup has), kSystem; kCancelled
+  /// (steps.stop).
   /// `page_bytes_least`: what is handed out is a multiple of this, also where the memory's own
   /// pages are smaller.
   static Result<std::shared_ptr<Pool>> create(
       const config::Pool& options, const Placement& placement = {},
-      std::uint64_t page_bytes_least = config::kPoolPageBytes);
+      std::uint64_t page_bytes_least = config::kPoolPageBytes, const PopulateSteps& steps = {});
   Pool(SharedMemory memory, const config::Pool& options, Placement placement,
        std::uint64_t page_bytes_least);
   ~Pool();
@@ -144,9 +158,11 @@ class Pool : public std::enable_shared_from_this<Pool> {
   Pool& operator=(const Pool&) = delete;
 
   /// Zeroed memory of at least `size_bytes`, rounded up to pages. Waits until `deadline` for memory
-  /// that is being zeroed. Errors: kOutOfMemory (asked, free), kTimedOut.
+  /// that is being zeroed. `steps`: of shareable memory, which is populated here. Errors:
+  /// kOutOfMemory (asked, free), kTimedOut; kCancelled (steps.stop).
   Result<std::shared_ptr<RegionMemory>> allocate(std::uint64_t size_bytes, bool shareable,
-                                                 Deadline deadline);
+                                                 Deadline deadline,
+                                                 const PopulateSteps& steps = {});
   /// `memory`, and more behind it: together `size_bytes`. Errors: as allocate(); kUnsupported: of
   /// shareable memory, which is sealed.
   Result<std::shared_ptr<RegionMemory>> grow(const RegionMemory& memory, std::uint64_t size_bytes,
@@ -187,7 +203,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   void give_back(const std::vector<Extent>& extents);
   void recycle(std::vector<Extent> extents, bool punched) noexcept;
   Result<std::unique_ptr<SharedMemory>> share(std::span<const Extent> extents,
-                                              std::uint64_t size_bytes);
+                                              std::uint64_t size_bytes, const PopulateSteps& steps);
   void clean() noexcept;
 
   struct Dirty {

@@ -70,8 +70,12 @@ Server& Server::operator=(Server&&) noexcept = default;
 
 Result<Server> Server::start(const config::ServerConfig& config,
                              std::shared_ptr<metrics::Registry> registry,
-                             std::vector<RefusedTransport>* refused) {
-  auto core = detail::ServerCore::start(config, std::move(registry), refused);
+                             std::vector<RefusedTransport>* refused, std::stop_token stop,
+                             StartProgressHandler on_progress) {
+  auto core = detail::ServerCore::start(config, {.registry = std::move(registry),
+                                                 .refused = refused,
+                                                 .stop = std::move(stop),
+                                                 .on_progress = std::move(on_progress)});
   if (!core) return core.error();
   return Server{std::move(*core)};
 }

@@ -165,7 +165,9 @@ void ServerCore::on_listener(Listener& listener) noexcept {
     return std::this_thread::sleep_for(kListenerPause);
   auto arrived = listener.accept();
   if (!arrived) {
-    log::warn("{}: {}", listener.description(), arrived.error().message());
+    if (listener_lines_.allows(Clock::now()))
+      log::warn("{}: {}{}", listener.description(), arrived.error().message(),
+                listener_lines_.take_left_out());
     // The descriptor stays readable while the cause lasts (no descriptors left): not at full speed.
     std::this_thread::sleep_for(kListenerPause);
     return;
@@ -184,7 +186,8 @@ void ServerCore::on_listener(Listener& listener) noexcept {
       if (const auto alive = weak.lock()) on_session(alive->id());
     });
     if (!watch) {
-      log::warn("session: {}", watch.error().message());
+      if (listener_lines_.allows(Clock::now()))
+        log::warn("session: {}{}", watch.error().message(), listener_lines_.take_left_out());
       metrics_.session_ended(SessionEnd::kRefused);
       continue;
     }
@@ -224,8 +227,9 @@ void ServerCore::on_session(std::uint64_t id) noexcept {
     session->hear();
     if (session->answer_ping((*message)->bytes)) continue;
     if (!session->admit_request()) {
-      log::warn("session {:x} ({}): too many requests at once; ended", id,
-                session->endpoint().peer());
+      if (odd_lines_.allows(Clock::now()))
+        log::warn("session {:x} ({}): too many requests at once; ended{}", id,
+                  session->endpoint().peer(), odd_lines_.take_left_out());
       metrics_.protocol_violation();
       end_session(id, SessionEnd::kProtocol, session.get());
       return;
@@ -271,8 +275,9 @@ void ServerCore::after_serving(const ServerSession& session,
       return end(session.resumable() ? SessionEnd::kLost : SessionEnd::kLeft);
     case ServerSession::Served::kNotTheProtocol:
       metrics_.protocol_violation();
-      log::warn("session {:x} ({}): not the protocol; ended", session.id(),
-                session.endpoint().peer());
+      if (protocol_lines_.allows(Clock::now()))
+        log::warn("session {:x} ({}): not the protocol; ended{}", session.id(),
+                  session.endpoint().peer(), protocol_lines_.take_left_out());
       return end(SessionEnd::kProtocol);
   }
 }
@@ -301,7 +306,9 @@ bool ServerCore::take_notices(ServerSession& session, std::size_t& budget) noexc
       const Status announced = session.announce(found[i]);
       if (announced) continue;
       session.give_back_room(count - i - 1);
-      log::warn("session {:x}: {}; ended", session.id(), announced.error().message());
+      if (odd_lines_.allows(Clock::now()))
+        log::warn("session {:x}: {}; ended{}", session.id(), announced.error().message(),
+                  odd_lines_.take_left_out());
       metrics_.protocol_violation();
       end_session(session.id(), SessionEnd::kProtocol, &session);
       return false;
@@ -361,6 +368,14 @@ std::size_t ServerCore::session_count() const {
 
 Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string& device,
                                              std::string_view owner, Deadline deadline) {
+  if (!spec.shm && !offers(TransportKind::kRdma) && !offers(TransportKind::kTcp))
+    log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
+  return create_region(std::move(spec), device, owner, deadline, {.stop = populating_.get_token()});
+}
+
+Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string& device,
+                                             std::string_view owner, Deadline deadline,
+                                             const PopulateSteps& steps) {
   if (spec.atomic_domain == "auto") spec.atomic_domain = device.empty() ? "cpu" : device;
   const bool known =
       spec.atomic_domain == "none" || spec.atomic_domain == "cpu" ||
@@ -372,15 +387,17 @@ Result<RegionInfo> ServerCore::create_region(RegionSpec spec, const std::string&
   if (spec.shm && !offers(TransportKind::kShm))
     return Error{Code::kUnsupported, "region over shm"}.with_subject(spec.name).with_reason(
         Reason::kNotOffered);
-  if (!spec.shm && !offers(TransportKind::kRdma) && !offers(TransportKind::kTcp))
-    log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
-  auto created = catalog_.create(spec, deadline, owner);
+  auto created = catalog_.create(spec, deadline, owner, steps);
   metrics_.regions(catalog_.size());
   return created;
 }
 
+std::string ServerCore::first_device_for(const RegionSpec& spec) const {
+  return spec.shm || devices_.empty() ? "" : devices_.front();
+}
+
 Result<RegionInfo> ServerCore::create_region(RegionSpec spec) {
-  const std::string device = spec.shm || devices_.empty() ? "" : devices_.front();
+  const std::string device = first_device_for(spec);
   return create_region(std::move(spec), device, {}, deadline_after(config_.limits.request_timeout));
 }
 

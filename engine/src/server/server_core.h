@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -43,9 +44,15 @@ namespace remora::detail {
 
 class ServerCore {
  public:
+  /// How a server is started: see Server::start().
+  struct StartOptions {
+    std::shared_ptr<metrics::Registry> registry{};
+    std::vector<RefusedTransport>* refused = nullptr;
+    std::stop_token stop{};
+    StartProgressHandler on_progress{};
+  };
   static Result<std::unique_ptr<ServerCore>> start(const config::ServerConfig& config,
-                                                   std::shared_ptr<metrics::Registry> registry,
-                                                   std::vector<RefusedTransport>* refused);
+                                                   StartOptions options);
   /// What clients come in by; bound before memory is touched, so that a port in use shows at once.
   struct Doors {
     std::vector<std::unique_ptr<transport::Listener>> listeners;
@@ -57,7 +64,8 @@ class ServerCore {
   };
   /// As start(), behind doors that are open already, with a configuration that is valid.
   static Result<std::unique_ptr<ServerCore>> start_behind(const config::ServerConfig& config,
-                                                          ServerMetrics metrics, Doors doors);
+                                                          ServerMetrics metrics, Doors doors,
+                                                          const StartOptions& options);
   ServerCore(config::ServerConfig config, ServerMetrics metrics, std::shared_ptr<Pool> pool,
              Doors doors);
   ~ServerCore();
@@ -105,7 +113,7 @@ class ServerCore {
   bool enqueue(std::function<void()> job);
   /// `device`: the session's, for "auto"; empty for none. `owner`: the client, where they have
   /// keys. Waits until `deadline` for memory that is being zeroed. Errors: as
-  /// Session::create_region; kTimedOut.
+  /// Session::create_region; kTimedOut; kCancelled (the server stops).
   Result<RegionInfo> create_region(RegionSpec spec, const std::string& device,
                                    std::string_view owner, Deadline deadline);
   /// For the application itself: "auto" is the CPU with shm or without a device, else the device.
@@ -196,11 +204,19 @@ class ServerCore {
   };
   static Result<Doors> open_doors(const config::ServerConfig& config,
                                   const std::shared_ptr<metrics::Registry>& registry,
-                                  std::vector<RefusedTransport>* refused);
+                                  const StartOptions& options);
   static Result<Doors> open_listeners(const config::ServerConfig& config,
+                                      const transport::ListenAddress& address,
                                       const std::shared_ptr<metrics::Registry>& registry,
                                       std::vector<RefusedTransport>& refused);
-  Status create_configured_regions();
+  static Result<metrics::HttpEndpoint> open_endpoint(
+      const config::Metrics& metrics, const std::shared_ptr<metrics::Registry>& registry,
+      const std::shared_ptr<ServerStatusDesk>& desk, const std::stop_token& stop);
+  Result<RegionInfo> create_region(RegionSpec spec, const std::string& device,
+                                   std::string_view owner, Deadline deadline,
+                                   const PopulateSteps& steps);
+  [[nodiscard]] std::string first_device_for(const RegionSpec& spec) const;
+  Status create_configured_regions(const StartOptions& options);
   Status export_pool();
   Status begin();
   void on_listener(transport::Listener& listener) noexcept;
@@ -265,16 +281,23 @@ class ServerCore {
   Clock::time_point lease_floor_{};               ///< silence before this is the server's own
   std::size_t admitted_ = 0;                      ///< of sessions_
   std::shared_ptr<const ClientRegistry> clients_;
-  HalfOpen half_open_;              // control thread
-  log::LogLimit refused_lines_{5};  // worker, as linger_again_
-  log::LogLimit delayed_lines_{5};  // worker
-  log::LogLimit unheard_lines_{5};  // control thread
+  HalfOpen half_open_;  // control thread
+  // Each line that a client can cause comes once a second at most, with a count of the others.
+  log::LogLimit refused_lines_{1};  // worker, as those down to linger_again_
+  log::LogLimit delayed_lines_{1};
+  log::LogLimit protocol_lines_{1};
+  log::LogLimit too_often_lines_{1};
+  log::LogLimit listener_lines_{1};  // control thread, as those down to linger_again_
+  log::LogLimit odd_lines_{1};
+  log::LogLimit silent_lines_{1};
+  log::LogLimit unheard_lines_{1};
   Clock::time_point linger_again_{};
   std::deque<std::function<void()>> jobs_;
   std::vector<std::uint64_t> with_room_;  ///< sessions that may have notices to take
   std::condition_variable job_added_;
   UniqueFd room_event_;
   std::atomic<bool> hurried_{false};
+  std::stop_source populating_;               ///< ends what the worker populates
   std::atomic<bool> removes_expired_{false};  ///< a job for it waits, or is under way
   std::atomic<Clock::rep> drains_until_{0};   ///< 0: it does not stop
   std::atomic<Clock::rep> job_began_{0};      ///< 0: none

@@ -158,9 +158,10 @@ Result<std::shared_ptr<ServerSession>> ServerCore::claim(const control::Resume& 
   // The control thread may be at what this one's client has said. It never waits for the worker.
   if (found.watch != 0) loop_->forget(found.watch);
   if (!too_often) return found.session;
-  log::warn("session {:x} ({}): more than limits.resumes_per_minute ({}); ended",
-            resume.session_id(), found.session->endpoint().peer(),
-            config_.limits.resumes_per_minute);
+  if (too_often_lines_.allows(Clock::now()))
+    log::warn("session {:x} ({}): more than limits.resumes_per_minute ({}); ended{}",
+              resume.session_id(), found.session->endpoint().peer(),
+              config_.limits.resumes_per_minute, too_often_lines_.take_left_out());
   found.session->endpoint().shutdown();
   found.session->announce_the_rest();
   found.session->release();
@@ -204,9 +205,11 @@ void ServerCore::end_silent_sessions() noexcept {
   }
   for (const auto& session : silent) {
     const std::uint64_t id = session->id();
-    log::warn("session {:x}: nothing heard for {} ms (limits.session_lease); its lanes end", id,
-              std::chrono::duration_cast<std::chrono::milliseconds>(config_.limits.session_lease)
-                  .count());
+    if (silent_lines_.allows(Clock::now()))
+      log::warn("session {:x}: nothing heard for {} ms (limits.session_lease); its lanes end{}", id,
+                std::chrono::duration_cast<std::chrono::milliseconds>(config_.limits.session_lease)
+                    .count(),
+                silent_lines_.take_left_out());
     end_session(id, SessionEnd::kLapsed, session.get());
   }
 }

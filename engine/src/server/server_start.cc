@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/listen_address.h"
 #include "server/server_core.h"
 #include "support/log.h"
 #include "support/placement.h"
@@ -47,51 +48,96 @@ std::vector<RegionAccess> access_of(const config::RegionConfig& region) {
 
 }  // namespace
 
+namespace {
+
+/// What `stop` ends, between two steps.
+Status go_on(const std::stop_token& stop) {
+  if (stop.stop_requested()) return Error{Code::kCancelled, "start"};
+  return {};
+}
+
+/// `before`: bytes that the same step of the start has done already.
+PopulateSteps steps_of(const ServerCore::StartOptions& options, StartProgress::Step step,
+                       std::uint64_t before, std::uint64_t total) {
+  PopulateSteps steps{.stop = options.stop};
+  if (options.on_progress)
+    steps.on_step = [&report = options.on_progress, step, before, total](std::uint64_t done) {
+      report({.step = step, .done_bytes = before + done, .total_bytes = total});
+    };
+  return steps;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig& config,
-                                                      std::shared_ptr<metrics::Registry> registry,
-                                                      std::vector<RefusedTransport>* refused) {
+                                                      StartOptions options) {
   if (const config::Diagnostics wrong = config::validate(config); !wrong.empty())
     return Error{Code::kInvalidArgument, "configuration"}.with_subject(wrong[0].message);
-  if (registry == nullptr) {
+  if (options.registry == nullptr) {
     auto made = metrics::Registry::create();
     if (!made) return made.error();
-    registry = std::move(*made);
+    options.registry = std::move(*made);
   }
-  auto metrics = ServerMetrics::create(std::move(registry));
+  auto metrics = ServerMetrics::create(options.registry);
   if (!metrics) return metrics.error();
-  auto doors = open_doors(config, metrics->registry(), refused);
+  auto doors = open_doors(config, metrics->registry(), options);
   if (!doors) return doors.error();
-  return start_behind(config, std::move(*metrics), std::move(*doors));
+  return start_behind(config, std::move(*metrics), std::move(*doors), options);
 }
 
 Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::ServerConfig& config,
-                                                             ServerMetrics metrics, Doors doors) {
+                                                             ServerMetrics metrics, Doors doors,
+                                                             const StartOptions& options) {
   // The pool lies with the device that serves it, where there are several memory nodes and one
   // device, or all of them, on one of them.
   auto placement =
       Placement::create(config.transports.rdma == config::Availability::kOff ? "none" : "auto",
                         config.transports.rdma_device);
   if (!placement) log::info("placement: {}", placement.error().message());
-  auto pool = Pool::create(config.pool, placement ? *placement : Placement{});
+  using Step = StartProgress::Step;
+  const std::uint64_t pool_bytes = config.pool.size_bytes;
+  auto pool = Pool::create(config.pool, placement ? *placement : Placement{},
+                           config::kPoolPageBytes, steps_of(options, Step::kPool, 0, pool_bytes));
   if (!pool) return pool.error();
   doors.protection.clear();
   for (const auto& listener : doors.listeners) {
-    const auto registered = listener->lend((*pool)->pieces(), *pool);
+    if (listener->kind() == TransportKind::kRdma && options.on_progress)
+      options.on_progress({.step = Step::kDevices, .done_bytes = 0, .total_bytes = pool_bytes});
+    const auto registered = listener->lend((*pool)->pieces(), *pool, options.stop);
     if (!registered) return registered.error();
     if (*registered) (*pool)->keep_pages();
     for (auto& each : listener->protection()) doors.protection.push_back(std::move(each));
   }
   auto core =
       std::make_unique<ServerCore>(config, std::move(metrics), std::move(*pool), std::move(doors));
-  if (auto status = core->create_configured_regions(); !status) return status.error();
+  if (auto status = core->create_configured_regions(options); !status) return status.error();
   if (auto status = core->export_pool(); !status) return status.error();
+  if (auto status = go_on(options.stop); !status) return status.error();
   if (auto status = core->begin(); !status) return status.error();
   return core;
 }
 
+namespace {
+
+/// Whether `auto` may leave the transport out: where the machine does not have it. A port that is
+/// taken, a port that this user may not have and whatever else is wrong with tcp would leave shm
+/// alone, which nobody on another machine finds. Nor is a server started without the protection
+/// that was asked for by its name.
+bool may_leave_out(TransportKind kind, const Error& error) {
+  if (error.subject().starts_with("transports.rdma_protection")) return false;
+  switch (error.code()) {
+    case Code::kAddressInUse:
+    case Code::kAlreadyExists: return false;
+    case Code::kUnsupported: return true;
+    default: return kind != TransportKind::kTcp;
+  }
+}
+
+}  // namespace
+
 Result<ServerCore::Doors> ServerCore::open_listeners(
-    const config::ServerConfig& config, const std::shared_ptr<metrics::Registry>& registry,
-    std::vector<RefusedTransport>& refused) {
+    const config::ServerConfig& config, const transport::ListenAddress& address,
+    const std::shared_ptr<metrics::Registry>& registry, std::vector<RefusedTransport>& refused) {
   Doors doors;
   const auto add = [&](Availability wanted, TransportKind kind, auto&& listen) -> Status {
     if (wanted == Availability::kOff) return {};
@@ -104,61 +150,83 @@ Result<ServerCore::Doors> ServerCore::open_listeners(
       doors.listeners.push_back(std::move(*listener));
       return {};
     }
-    // A port that is taken is never what was meant, however little the transport is wanted; nor is
-    // an address that is not this host's, and shm alone then; nor a server without the protection
-    // that was asked for by its name.
-    const Code why = listener.error().code();
-    const bool elsewhere = kind == TransportKind::kTcp && why == Code::kUnreachable;
-    const bool taken = why == Code::kAddressInUse || why == Code::kAlreadyExists;
-    if (wanted == Availability::kRequired || taken || elsewhere ||
-        listener.error().subject().starts_with("transports.rdma_protection"))
-      return listener.error();
-    log::info("{} is not offered: {}", to_string(kind), listener.error().message());
-    refused.push_back({kind, listener.error()});
+    const Error& error = listener.error();
+    if (wanted == Availability::kRequired || !may_leave_out(kind, error)) return error;
+    const bool none_here = error.code() == Code::kNotFound || error.code() == Code::kUnsupported;
+    const bool named = kind == TransportKind::kRdma && !config.transports.rdma_device.empty();
+    if (none_here && !named)
+      log::info("{} is not offered: {}", to_string(kind), error.message());
+    else
+      log::warn("{} is not offered: {}", to_string(kind), error.message());
+    refused.push_back({kind, error});
     return {};
   };
   const config::Transports& wanted = config.transports;
   Status status = add(wanted.rdma, TransportKind::kRdma, [&](std::uint16_t /*port*/) {
-    return transport::listen_rdma(config, registry);
+    return transport::listen_rdma(config, address, registry);
   });
   if (status)
-    status = add(wanted.tcp, TransportKind::kTcp,
-                 [&](std::uint16_t port) { return transport::listen_tcp(config, port, registry); });
-  if (status)
-    status = add(wanted.shm, TransportKind::kShm, [&config](std::uint16_t port) {
-      return transport::listen_shm(port, config.listen.address);
+    status = add(wanted.tcp, TransportKind::kTcp, [&](std::uint16_t port) {
+      return transport::listen_tcp(config, address, port, registry);
     });
+  if (status)
+    status = add(wanted.shm, TransportKind::kShm,
+                 [&](std::uint16_t port) { return transport::listen_shm(port, address); });
   if (!status) return status.error();
   return doors;
 }
 
 Result<ServerCore::Doors> ServerCore::open_doors(const config::ServerConfig& config,
                                                  const std::shared_ptr<metrics::Registry>& registry,
-                                                 std::vector<RefusedTransport>* refused) {
+                                                 const StartOptions& options) {
+  auto own = own_addresses("listen.address", config.listen.address, options.stop);
+  if (!own) return own.error();
+  const transport::ListenAddress address{config.listen.address, std::move(*own)};
   std::vector<RefusedTransport> left_out;
-  auto doors = open_listeners(config, registry, left_out);
+  auto doors = open_listeners(config, address, registry, left_out);
   // The port that was free for the first transport may be taken for the next: another one, then.
   for (int i = 0; i < kPortTries && config.listen.port == 0 && !doors &&
                   doors.error().code() == Code::kAddressInUse;
        ++i) {
     left_out.clear();
-    doors = open_listeners(config, registry, left_out);
+    doors = open_listeners(config, address, registry, left_out);
   }
-  if (refused != nullptr) refused->insert(refused->end(), left_out.begin(), left_out.end());
+  if (options.refused != nullptr)
+    options.refused->insert(options.refused->end(), left_out.begin(), left_out.end());
   if (!doors) return doors;
   if (doors->listeners.empty())
     return Error{Code::kUnsupported, "no transport can be offered"}.with_subject(
         "transports.rdma, transports.tcp, transports.shm");
   doors->desk = std::make_shared<ServerStatusDesk>(config.limits, std::move(left_out));
   if (!config.metrics.address) return doors;
-  auto endpoint = metrics::HttpEndpoint::start(registry, http_options(config.metrics, doors->desk));
+  auto endpoint = open_endpoint(config.metrics, registry, doors->desk, options.stop);
   if (!endpoint) return endpoint.error();
   doors->http = std::move(*endpoint);
   return doors;
 }
 
-Status ServerCore::create_configured_regions() {
+/// A name in `metrics.address` stands for the first address of this machine that it has.
+Result<metrics::HttpEndpoint> ServerCore::open_endpoint(
+    const config::Metrics& metrics, const std::shared_ptr<metrics::Registry>& registry,
+    const std::shared_ptr<ServerStatusDesk>& desk, const std::stop_token& stop) {
+  const auto configured = config::parse_endpoint(*metrics.address);
+  if (!configured) return configured.error().with_subject("metrics.address: " + *metrics.address);
+  auto own = own_addresses("metrics.address", configured->address, stop);
+  if (!own) return own.error();
+  metrics::HttpOptions options = http_options(metrics, desk);
+  options.address = own->front().with_port(configured->port).to_string();
+  return metrics::HttpEndpoint::start(registry, std::move(options));
+}
+
+Status ServerCore::create_configured_regions(const StartOptions& options) {
+  std::uint64_t total_bytes = 0;
+  for (const config::RegionConfig& region : config_.regions) total_bytes += region.size_bytes;
+  std::uint64_t done_bytes = 0;
   for (const config::RegionConfig& region : config_.regions) {
+    if (auto status = go_on(options.stop); !status) return status;
+    if (!region.shm && !offers(TransportKind::kRdma) && !offers(TransportKind::kTcp))
+      return Error{Code::kUnsupported, "region that no transport opens"}.with_subject("regions: " +
+                                                                                      region.name);
     RegionSpec spec{
         .name = region.name,
         .size_bytes = region.size_bytes,
@@ -167,8 +235,12 @@ Status ServerCore::create_configured_regions() {
         .atomic_domain = region.atomics,
         .shm = region.shm,
         .access = access_of(region)};
-    auto created = create_region(std::move(spec));
+    const std::string device = first_device_for(spec);
+    auto created =
+        create_region(std::move(spec), device, {}, deadline_after(config_.limits.request_timeout),
+                      steps_of(options, StartProgress::Step::kRegions, done_bytes, total_bytes));
     if (!created) return created.error().with_subject("regions: " + region.name);
+    done_bytes += region.size_bytes;
   }
   return {};
 }

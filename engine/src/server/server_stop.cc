@@ -28,6 +28,7 @@ void ServerCore::stop() noexcept {
   desk_->drain();
   for (const EventLoop::Token watch : listener_watches_) loop_->forget(watch);
   await_clients();
+  populating_.request_stop();
   desk_->close();
   http_.reset();
   notifier_.stop();

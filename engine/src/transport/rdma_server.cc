@@ -72,13 +72,14 @@ class RdmaListener final : public Listener {
     return text;
   }
 
-  Result<bool> lend(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold) override {
+  Result<bool> lend(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
+                    const std::stop_token& stop) override {
     for (DeviceProtection& chosen : protection_) {
       if (chosen.mechanism == rdma::kWindows) {
-        auto lent = lend_on(chosen.device, pieces, hold);
+        auto lent = lend_on(chosen.device, pieces, hold, stop);
         if (lent) {
           lent_[chosen.device] = std::move(*lent);
-        } else if (wanted_ == config::RdmaProtection::kAuto) {
+        } else if (wanted_ == config::RdmaProtection::kAuto && !stop.stop_requested()) {
           chosen.mechanism = rdma::kRegistrations;
           chosen.reason = "the pool could not be registered: " + lent.error().message();
         } else {
@@ -141,7 +142,8 @@ class RdmaListener final : public Listener {
 
   Result<std::shared_ptr<const rdma::LentMemory>> lend_on(const std::string& name,
                                                           std::span<const MemoryStretch> pieces,
-                                                          const std::shared_ptr<void>& hold) {
+                                                          const std::shared_ptr<void>& hold,
+                                                          const std::stop_token& stop) {
     const auto open = verbs::connection_manager_devices();
     if (!open) return open.error();
     const auto found = std::find_if(open->begin(), open->end(),
@@ -151,7 +153,8 @@ class RdmaListener final : public Listener {
     const verbs::DeviceAttributes& can = found->attributes();
     return rdma::LentMemory::create(*found, pieces, hold,
                                     {budgets_.registrations->of(name, can.max_mr_count),
-                                     budgets_.windows->of(name, can.max_mw_count)});
+                                     budgets_.windows->of(name, can.max_mw_count)},
+                                    stop);
   }
 
   Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest request) {
@@ -184,7 +187,7 @@ class RdmaListener final : public Listener {
   std::map<std::string, std::shared_ptr<const rdma::LentMemory>, std::less<>> lent_;  ///< by device
   std::shared_ptr<LaneDesk> desk_ = std::make_shared<LaneDesk>();
   std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>(kBuriedMost);
-  log::LogLimit strangers_logged_{5};
+  log::LogLimit strangers_logged_{1};
 };
 
 Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
@@ -214,6 +217,7 @@ Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
 }  // namespace
 
 Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config,
+                                              const ListenAddress& address,
                                               const std::shared_ptr<metrics::Registry>& registry) {
   const std::string& wanted = config.transports.rdma_device;
   const auto found = verbs::devices();
@@ -223,11 +227,12 @@ Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config
     if (wanted.empty() || entry.name() == wanted) devices.emplace_back(entry.name());
   if (devices.empty()) return Error{Code::kNotFound, "transports.rdma_device"}.with_subject(wanted);
   (void)verbs::initialize_fork_safety();
-  constexpr std::chrono::seconds kNameTimeout{10};
-  auto address = verbs::Address::resolve(config.listen.address, config.listen.port,
-                                         verbs::deadline_in(kNameTimeout));
-  if (!address) return address.error();
-  auto listener = verbs::ConnectionListener::bind(*address);
+  // A name may stand for addresses of other interfaces, too.
+  Result<verbs::ConnectionListener> listener = Error{Code::kNotFound, "rdma_bind_addr"};
+  for (const verbs::Address& each : address.addresses) {
+    listener = verbs::ConnectionListener::bind(each.with_port(config.listen.port));
+    if (listener || listener.error().code() == Code::kAddressInUse) break;
+  }
   if (!listener) return listener.error();
   const config::RdmaProtection protection = config.transports.rdma_protection;
   auto chosen = rdma::choose_protection(protection, devices);

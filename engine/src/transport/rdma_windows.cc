@@ -51,7 +51,8 @@ LentMemory::LentMemory(std::shared_ptr<void> hold, verbs::ProtectionDomain domai
 Result<std::shared_ptr<const LentMemory>> LentMemory::create(const verbs::Device& device,
                                                              std::span<const MemoryStretch> pieces,
                                                              std::shared_ptr<void> hold,
-                                                             Budgets budgets) {
+                                                             Budgets budgets,
+                                                             const std::stop_token& stop) {
   auto share = BudgetShare::take(budgets.registrations, pieces.size());
   if (!share) return share.error();
   auto domain = device.allocate_domain();
@@ -59,6 +60,7 @@ Result<std::shared_ptr<const LentMemory>> LentMemory::create(const verbs::Device
   std::vector<verbs::MemoryRegion> registered;
   registered.reserve(pieces.size());
   for (const MemoryStretch& piece : pieces) {
+    if (stop.stop_requested()) return Error{Code::kCancelled, "register the pool"};
     auto memory = domain->register_bytes({piece.address, piece.length_bytes}, kLentAccess);
     if (!memory) return memory.error();
     registered.push_back(std::move(*memory));

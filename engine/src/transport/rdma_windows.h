@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -48,10 +49,11 @@ class LentMemory {
     std::shared_ptr<Budget> windows;
   };
   /// `hold` keeps the bytes of `pieces`, and goes after the registrations. **Blocks** while they
-  /// are pinned. Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded, kProvider.
+  /// are pinned, and ends between two pieces at `stop`. Errors: kOutOfMemory (see
+  /// Reason::kMemlock), kLimitExceeded, kProvider, kCancelled (`stop`).
   [[nodiscard]] static Result<std::shared_ptr<const LentMemory>> create(
       const verbs::Device& device, std::span<const MemoryStretch> pieces,
-      std::shared_ptr<void> hold, Budgets budgets);
+      std::shared_ptr<void> hold, Budgets budgets, const std::stop_token& stop = {});
 
   /// Of all lanes whose grants are windows.
   [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }

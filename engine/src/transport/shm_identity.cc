@@ -97,7 +97,8 @@ std::string with_port(std::string_view host, std::uint16_t port) {
 
 }  // namespace
 
-ShmIdentity make_identity(std::string_view listen_address, std::uint16_t port, Deadline deadline) {
+ShmIdentity make_identity(std::string_view listen_address, std::uint16_t port,
+                          std::span<const Address> addresses) {
   ShmIdentity made;
   made.version = ShmIdentity::kVersion;
   made.port = port;
@@ -105,11 +106,10 @@ ShmIdentity make_identity(std::string_view listen_address, std::uint16_t port, D
   made.network_device = network.device;
   made.network_inode = network.inode;
   listen_address.copy(made.listen_address.data(), made.listen_address.size() - 1);
-  if (const auto found = Address::resolve_all(listen_address, port, deadline))
-    for (const Address& address : *found) {
-      if (made.address_count == ShmIdentity::kAddressesMax) break;
-      made.addresses[made.address_count++] = plain(address);
-    }
+  for (const Address& address : addresses) {
+    if (made.address_count == ShmIdentity::kAddressesMax) break;
+    made.addresses[made.address_count++] = plain(address);
+  }
   return made;
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,9 +54,10 @@ struct ShmIdentity {
 static_assert(sizeof(ShmAddress) == 24);
 static_assert(sizeof(ShmIdentity) == 280 + 64 * 24);
 
-/// Of a server of this process. **Blocks** while a name is looked up, at most until `deadline`; one
-/// that is not found is told as it is written.
-ShmIdentity make_identity(std::string_view listen_address, std::uint16_t port, Deadline deadline);
+/// Of a server of this process. `addresses`: what `listen_address` stands for; where there are
+/// none, clients compare the text.
+ShmIdentity make_identity(std::string_view listen_address, std::uint16_t port,
+                          std::span<const verbs::Address> addresses);
 
 /// Every address that `host` stands for; "localhost" is not looked up. **Blocks** while a name is,
 /// at most until `deadline`. Errors: those of verbs::Address::resolve_all().

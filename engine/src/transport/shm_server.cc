@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "support/log.h"
+#include "support/log_limit.h"
 #include "transport/shm_socket.h"
 #include "transport/transport.h"
 
@@ -176,12 +177,15 @@ class ShmListener final : public Listener {
   std::unique_ptr<ServerEndpoint> admit(UniqueFd socket) {
     const auto peer = peer_credentials(socket.get());
     if (!peer || (peer->uid != ::geteuid() && peer->uid != 0)) {
-      log::warn("shm: refused a process of another user (uid {})", peer ? peer->uid : 0);
+      if (refused_lines_.allows(Clock::now()))
+        log::warn("shm: refused a process of another user (uid {}){}", peer ? peer->uid : 0,
+                  refused_lines_.take_left_out());
       return nullptr;
     }
     auto page = status_page_->descriptor();
     if (!page) {
-      log::warn("shm: {}", page.error().message());
+      if (failed_lines_.allows(Clock::now()))
+        log::warn("shm: {}{}", page.error().message(), failed_lines_.take_left_out());
       return nullptr;
     }
     const ShmPreface preface;
@@ -198,6 +202,8 @@ class ShmListener final : public Listener {
   struct stat file_;
   std::uint16_t port_;
   std::shared_ptr<StatusPage> status_page_;
+  log::LogLimit refused_lines_{1};
+  log::LogLimit failed_lines_{1};
 };
 
 /// A folder in which nobody but this user (and root) can replace a socket. Only the one nobody
@@ -233,8 +239,8 @@ bool is_alive(const sockaddr_un& address) {
   return !refused;
 }
 
-Result<std::unique_ptr<Listener>> listen_on(std::string_view listen_address, std::uint16_t port) {
-  constexpr std::chrono::seconds kNameTimeout{10};
+Result<std::unique_ptr<Listener>> listen_on(const ListenAddress& listen_address,
+                                            std::uint16_t port) {
   const std::string path = shm_socket_path(port);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -251,7 +257,8 @@ Result<std::unique_ptr<Listener>> listen_on(std::string_view listen_address, std
     if (is_alive(address)) return Error{Code::kAddressInUse, "bind"}.with_subject(path);
     ::unlink(path.c_str());
   }
-  auto page = StatusPage::create(make_identity(listen_address, port, Clock::now() + kNameTimeout));
+  auto page =
+      StatusPage::create(make_identity(listen_address.text, port, listen_address.addresses));
   if (!page) return page.error();
   UniqueFd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!socket) return Error{Code::kSystem, "socket"}.with_errno(errno);
@@ -273,7 +280,7 @@ Result<std::unique_ptr<Listener>> listen_on(std::string_view listen_address, std
 
 }  // namespace
 
-Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port, std::string_view address) {
+Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port, const ListenAddress& address) {
   if (port != 0) return listen_on(address, port);
   // The dynamic ports, from a place that differs between processes.
   constexpr int kFirst = 49152;

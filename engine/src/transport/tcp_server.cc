@@ -19,6 +19,7 @@
 
 #include "support/fd_set.h"
 #include "support/log.h"
+#include "support/log_limit.h"
 #include "transport/tcp_io.h"
 #include "transport/tcp_server_lane.h"
 #include "transport/tcp_session.h"
@@ -245,13 +246,17 @@ class TcpListener final : public Listener {
     const Status admitted = introduction->purpose == Purpose::kLane
                                 ? admit_lane(newcomer, *introduction)
                                 : admit_control(newcomer, arrived);
-    if (!admitted) log::warn("tcp: {}: {}", newcomer.peer.to_string(), admitted.error().message());
+    if (!admitted && refused_lines_.allows(now))
+      log::warn("tcp: {}: {}{}", newcomer.peer.to_string(), admitted.error().message(),
+                refused_lines_.take_left_out());
     if (!admitted) metrics_.registry->recorder().add(metrics_.strangers);
     return true;
   }
 
-  bool turn_away(const Newcomer& newcomer, std::string_view why) const {
-    log::info("tcp: {}: hung up on: {}", newcomer.peer.to_string(), why);
+  bool turn_away(const Newcomer& newcomer, std::string_view why) {
+    if (hung_up_lines_.allows(Clock::now()))
+      log::info("tcp: {}: hung up on: {}{}", newcomer.peer.to_string(), why,
+                hung_up_lines_.take_left_out());
     metrics_.registry->recorder().add(metrics_.strangers);
     return true;
   }
@@ -314,6 +319,8 @@ class TcpListener final : public Listener {
   std::shared_ptr<IoThread> io_;
   std::shared_ptr<TcpLaneDesk> desk_ = std::make_shared<TcpLaneDesk>();
   std::deque<Newcomer> newcomers_;
+  log::LogLimit refused_lines_{1};
+  log::LogLimit hung_up_lines_{1};
 };
 
 Error listen_error(Operation operation, int system_errno, const verbs::Address& address) {
@@ -326,7 +333,10 @@ Error listen_error(Operation operation, int system_errno, const verbs::Address& 
 
 Result<UniqueFd> listen_on(const verbs::Address& address) {
   UniqueFd socket{::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (!socket) return Error{Code::kSystem, "socket"}.with_errno(errno);
+  if (!socket)
+    return Error{errno == EAFNOSUPPORT ? Code::kUnsupported : Code::kSystem, "socket"}
+        .with_subject(address.to_string())
+        .with_errno(errno);
   constexpr int kOn = 1;
   const int v6_only = address.is_any() ? 0 : 1;
   // Connections of a server that has just ended do not keep its successor from the port; one that
@@ -350,12 +360,9 @@ std::uint16_t bound_port(int socket) {
 }  // namespace
 }  // namespace tcp
 
-Result<std::unique_ptr<Listener>> listen_tcp(const config::ServerConfig& config, std::uint16_t port,
+Result<std::unique_ptr<Listener>> listen_tcp(const config::ServerConfig& config,
+                                             const ListenAddress& address, std::uint16_t port,
                                              const std::shared_ptr<metrics::Registry>& registry) {
-  constexpr std::chrono::seconds kNameTimeout{10};
-  auto wanted =
-      verbs::Address::resolve_all(config.listen.address, port, verbs::deadline_in(kNameTimeout));
-  if (!wanted) return wanted.error();
   auto events = FdSet::create();
   if (!events) return events.error();
   UniqueFd timer{::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
@@ -363,23 +370,14 @@ Result<std::unique_ptr<Listener>> listen_tcp(const config::ServerConfig& config,
   if (auto status = events->add(timer.get()); !status) return status.error();
   std::vector<UniqueFd> sockets;
   std::vector<verbs::Address> addresses;
-  Error last{Code::kUnreachable, "bind"};
-  for (const verbs::Address& candidate : *wanted) {
-    const verbs::Address address = candidate.with_port(port);
-    if (std::find(addresses.begin(), addresses.end(), address) != addresses.end()) continue;
-    auto socket = tcp::listen_on(address);
-    if (!socket) {
-      last = socket.error();
-      // A name may stand for addresses that this host does not have now (IPv6 turned off).
-      if (last.code() == Code::kAddressInUse) return last;
-      continue;
-    }
+  for (const verbs::Address& each : address.addresses) {
+    auto socket = tcp::listen_on(each.with_port(port));
+    if (!socket) return socket.error();
     port = tcp::bound_port(socket->get());
     if (auto status = events->add(socket->get()); !status) return status.error();
     sockets.push_back(std::move(*socket));
-    addresses.push_back(address.with_port(port));
+    addresses.push_back(each.with_port(port));
   }
-  if (sockets.empty()) return last;
   auto metrics = tcp::ServedMetrics::create(registry);
   if (!metrics) return metrics.error();
   auto io = tcp::IoThread::start(*metrics, config.transports.tcp_spin);

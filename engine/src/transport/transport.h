@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,7 @@
 #include <remora/engine/uri.h>
 #include <remora/metrics/recorder.h>
 #include <remora/result.h>
+#include <remora/verbs/address.h>
 
 #include "support/clock.h"
 #include "support/unique_fd.h"
@@ -445,11 +447,13 @@ class Listener {
   virtual Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept = 0;
   /// The memory that ordinary regions are of, before anybody is accepted. `hold` keeps it, for as
   /// long as anything here or of a session knows it. True: it is registered as it is, so its pages
-  /// may not be exchanged for others from here on. Blocks while memory is pinned. Errors:
-  /// kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max), kProvider;
-  /// where there is a choice, something else is chosen instead.
-  virtual Result<bool> lend(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold) {
-    (void)pieces, (void)hold;
+  /// may not be exchanged for others from here on. Blocks while memory is pinned, and ends between
+  /// two pieces at `stop`. Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded
+  /// (limits.registrations_max), kProvider; where there is a choice, something else is chosen
+  /// instead; kCancelled (`stop`).
+  virtual Result<bool> lend(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
+                            const std::stop_token& stop) {
+    (void)pieces, (void)hold, (void)stop;
     return false;
   }
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
@@ -461,22 +465,30 @@ class Listener {
   [[nodiscard]] virtual std::vector<DeviceProtection> protection() const { return {}; }
 };
 
-/// `port` 0 takes a free one. Clients are told that the server listens at `address`, which is
-/// `listen.address`; a name is looked up for 10 s at most. The folder of the socket is made only
-/// where none is named by the environment; one that others could replace files in is refused.
-/// Errors: kAddressInUse; kAlreadyExists (a file of the socket's name, which is no socket);
-/// kNotFound (no such folder); kPermissionDenied (the folder is another user's, or every user may
-/// write to it); kSystem.
-Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port,
-                                             std::string_view address = "localhost");
-/// `port` 0 takes a free one. Counts its registrations in `registry`. Errors: kAddressInUse;
-/// kNotFound (no device, not the named one, or none that has the address: the subject says which).
+/// Where a server listens: `listen.address` as it is configured, and what it stands for.
+struct ListenAddress {
+  std::string text = "127.0.0.1";
+  /// Addresses of this machine, whose ports do not matter; one at least.
+  std::vector<verbs::Address> addresses{verbs::Address::parse("127.0.0.1", 0).value()};
+};
+
+/// `port` 0 takes a free one. Clients are told that the server listens at `address`. The folder of
+/// the socket is made only where none is named by the environment; one that others could replace
+/// files in is refused. Errors: kAddressInUse; kAlreadyExists (a file of the socket's name, which
+/// is no socket); kNotFound (no such folder); kPermissionDenied (the folder is another user's, or
+/// every user may write to it); kSystem.
+Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port, const ListenAddress& address = {});
+/// On the first of `address` that a device has. `listen.port` 0 takes a free one. Counts its
+/// registrations in `registry`. Errors: kAddressInUse; kNotFound (no device, not the named one, or
+/// none that has the address: the subject says which).
 Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config,
+                                              const ListenAddress& address,
                                               const std::shared_ptr<metrics::Registry>& registry);
-/// On every address of `listen.address`. `port` 0 takes a free one. Data is served by a thread of
-/// the listener's own, which counts in `registry`. Errors: kAddressInUse, kNotFound (the name),
-/// kUnreachable (no address of this host), kPermissionDenied (a port below 1024), kSystem.
-Result<std::unique_ptr<Listener>> listen_tcp(const config::ServerConfig& config, std::uint16_t port,
+/// On every address of `address`. `port` 0 takes a free one. Data is served by a thread of the
+/// listener's own, which counts in `registry`. Errors: kAddressInUse, kUnreachable (no address of
+/// this host), kPermissionDenied (a port below 1024), kUnsupported (no such sockets here), kSystem.
+Result<std::unique_ptr<Listener>> listen_tcp(const config::ServerConfig& config,
+                                             const ListenAddress& address, std::uint16_t port,
                                              const std::shared_ptr<metrics::Registry>& registry);
 
 }  // namespace remora::transport

@@ -31,9 +31,15 @@ const std::string kOwnPath = "/run/remora/remora-7471.sock";
 
 Deadline soon() { return Clock::now() + 10s; }
 
+/// Of a server that listens at `listen`; a name that is not known stands for no address.
+ShmIdentity identity_of(std::string_view listen) {
+  const auto found = verbs::Address::resolve_all(listen, kOwnPort, soon());
+  return make_identity(listen, kOwnPort, found ? *found : std::vector<verbs::Address>{});
+}
+
 /// What a client that asks for `host` thinks of a server at `listen`.
 Status compare(std::string_view listen, const std::string& host, std::uint16_t port = kOwnPort) {
-  return check_identity(make_identity(listen, kOwnPort, soon()), {.host = host, .port = port},
+  return check_identity(identity_of(listen), {.host = host, .port = port},
                         addresses_of(host, soon()).value(), kOwnPath);
 }
 
@@ -85,7 +91,7 @@ TEST(ShmIdentity, ErrorNamesBoth) {
 }
 
 TEST(ShmIdentity, NetworkNamespaceIsThatOfTheClient) {
-  ShmIdentity told = make_identity("127.0.0.1", kOwnPort, soon());
+  ShmIdentity told = identity_of("127.0.0.1");
   const Uri uri{.host = "127.0.0.1", .port = kOwnPort};
   const auto addresses = addresses_of(uri.host, soon()).value();
   ASSERT_NE(told.network_inode, 0U);
@@ -107,10 +113,10 @@ TEST(ShmIdentity, OlderServerSaysNothing) {
 TEST(ShmIdentity, NonsenseIsRefused) {
   const Uri uri{.host = "127.0.0.1", .port = kOwnPort};
   const auto addresses = addresses_of(uri.host, soon()).value();
-  ShmIdentity many = make_identity("127.0.0.1", kOwnPort, soon());
+  ShmIdentity many = identity_of("127.0.0.1");
   many.address_count = ShmIdentity::kAddressesMax + 1;
   EXPECT_EQ(check_identity(many, uri, addresses, kOwnPath).error().code(), Code::kProtocol);
-  ShmIdentity endless = make_identity("127.0.0.1", kOwnPort, soon());
+  ShmIdentity endless = identity_of("127.0.0.1");
   endless.listen_address.fill('x');
   EXPECT_EQ(check_identity(endless, uri, addresses, kOwnPath).error().code(), Code::kProtocol);
 }

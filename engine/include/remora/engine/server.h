@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,21 +79,43 @@ struct RefusedTransport {
   Error error;
 };
 
+/// How far Server::start() is.
+struct StartProgress {
+  enum class Step : std::uint8_t {
+    kPool,     ///< populates the pool
+    kDevices,  ///< registers the pool with RDMA devices; `done_bytes` does not grow meanwhile
+    kRegions,  ///< creates the regions of the configuration; those with shm are populated
+  };
+  Step step = Step::kPool;
+  std::uint64_t done_bytes = 0;
+  std::uint64_t total_bytes = 0;
+};
+/// Called by the thread that calls Server::start(), before each 64 MiB and after the last. It must
+/// not throw.
+using StartProgressHandler = std::function<void(const StartProgress&)>;
+
 /// Lends memory until it is stopped or destroyed. Move-only. Thread-safe. One that was moved from
 /// answers kClosed; what returns no Result does nothing and returns an empty value, "{}" or an
 /// empty registry.
 class Server {
  public:
-  /// Maps and populates the pool, creates the configured regions, listens. Blocks meanwhile: about
-  /// 0.3 s a GiB. `registry`: where series go; null: one of the server's own. The metrics endpoint
-  /// of `config` is started too.
-  /// Errors: kAddressInUse (subject: the address or socket); kOutOfMemory (pool larger than free
-  /// memory: asked, allowed); kNotFound (the named device); kUnsupported (no transport at all);
-  /// kInvalidArgument. `refused` takes the transports that are not offered, also when this
-  /// succeeds: with `auto` they are left out.
+  /// Binds the addresses, maps and populates the pool, creates the configured regions, and then
+  /// accepts clients. Blocks meanwhile: about 0.3 s a GiB. `registry`: where series go; null: one
+  /// of the server's own. The metrics endpoint of `config` is started first; its `/readyz` answers
+  /// 503 until the server accepts clients. `stop` ends the start early: it is looked at before each
+  /// 64 MiB that are populated, before each piece of the pool that is registered, before each
+  /// region, and while a host name is looked up.
+  /// Errors: kAddressInUse (subject: the address or socket); kUnreachable (`listen.address` or
+  /// `metrics.address` is no address of this machine); kNotFound (a name that does not resolve, the
+  /// named device); kPermissionDenied (a port below 1024); kOutOfMemory (pool larger than free
+  /// memory: asked, allowed); kUnsupported (no transport at all, or none for a region of the
+  /// configuration); kInvalidArgument; kCancelled (`stop`). `refused` takes the transports that are
+  /// not offered, also when this succeeds: with `auto` they are left out where the machine does not
+  /// have them.
   static Result<Server> start(const config::ServerConfig& config,
                               std::shared_ptr<metrics::Registry> registry = nullptr,
-                              std::vector<RefusedTransport>* refused = nullptr);
+                              std::vector<RefusedTransport>* refused = nullptr,
+                              std::stop_token stop = {}, StartProgressHandler on_progress = {});
   ~Server();
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;

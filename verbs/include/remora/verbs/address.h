@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
@@ -30,12 +31,13 @@ class Address {
   /// A numeric address, or every address of a host name in the order of the system's resolver; one
   /// at least. **Blocks** while a name is looked up, at most until `deadline`. The system's
   /// resolver cannot be interrupted: a look-up that takes longer ends by itself, on a thread of its
-  /// own, and at most kLookupsMax are under way in a process. Errors, with the name as subject:
-  /// kNotFound; kTimedOut; kInvalidArgument (empty); kLimitExceeded (kLookupsMax); kSystem (no
-  /// thread; errno kept). Source: getaddrinfo(3).
+  /// own, and at most kLookupsMax are under way in a process. The wait also ends when `stop` is
+  /// requested. Errors, with the name as subject: kNotFound; kTimedOut; kCancelled (`stop`);
+  /// kInvalidArgument (empty); kLimitExceeded (kLookupsMax); kSystem (no thread; errno kept).
+  /// Source: getaddrinfo(3).
   [[nodiscard]] static Result<std::vector<Address>> resolve_all(
       std::string_view host, std::uint16_t port, Deadline deadline,
-      const Provider& provider = Provider::system());
+      const Provider& provider = Provider::system(), const std::stop_token& stop = {});
   static constexpr std::size_t kLookupsMax = 64;
 
   /// The first answer of resolve_all().

@@ -513,6 +513,17 @@ namespace detail {
   if (code == Code::kUnreachable && operation == "bind")
     return "it is no address of this host ('ip addr' lists them): correct listen.address, or "
            "metrics.address";
+  if (operation == "listen.address" || operation == "metrics.address") {
+    if (code == Code::kUnreachable)
+      return "it is no address of this machine: 'ip addr' lists those, 0.0.0.0 and :: stand for "
+             "all";
+    if (code == Code::kNotFound || code == Code::kTimedOut)
+      return "the name does not resolve here: correct it ('getent hosts NAME' looks it up), or "
+             "give "
+             "an address of this machine ('ip addr')";
+  }
+  if (operation == "region that no transport opens")
+    return "set 'shm: true' for the region, or let the server offer rdma or tcp (transports)";
   if (code == Code::kUnsupported && operation == "resize")
     return "create another region of that size, copy what is in this one ('remora get' and "
            "'remora put'), and remove it";

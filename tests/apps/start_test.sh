@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# What may happen to remora-server while it starts: signals, a service manager that does not read.
+# shellcheck disable=SC2317,SC2119  # functions are called by eventually and is
+# shellcheck source=tests/apps/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+"$probe" notify "$work/notify.sock" >"$work/notified" &
+pids+=($!)
+eventually test -S "$work/notify.sock"
+notified() { grep -qE "$1" "$work/notified"; }
+logged() { grep -qE "$1" "$work/server.log"; }
+
+# start_with_signal STEP SIGNAL CONFIG: as start_server; the server gets the signal at the step. Its
+# pid in $server, the status of the server becomes that of $tracer.
+start_with_signal() {
+  rm -f "$work/port" "$work/pid"
+  NOTIFY_SOCKET=$work/notify.sock "$probe" signal "$1" "$2" "$bin/remora-server" \
+    --config "$3" --port-file "$work/port" >"$work/pid" 2>"$work/server.log" &
+  tracer=$!
+  pids+=("$tracer")
+  eventually test -s "$work/pid"
+  server=$(<"$work/pid")
+  pids+=("$server")
+}
+await_end() {
+  status=0
+  eventually ended "$tracer" || { kill -KILL "$server"; echo "    the server did not end"; }
+  { wait "$tracer"; } 2>/dev/null || status=$?
+}
+
+# --- a signal to stop while the pool is populated ---------------------------------------------------
+small_config | sed 's/size: 64MiB/size: 256MiB/' >"$work/large.yaml"
+for signal in TERM INT; do
+  start_with_signal populate:2 "$(kill -l $signal)" "$work/large.yaml"
+  await_end
+  is "SIG$signal while the pool is populated ends it with 0" same "$status" 0
+  is "SIG$signal: the log says how far it was" logged \
+    "SIG$signal: stopped while starting: populate memory: cancelled \\(asked 268435456, allowed (67108864|134217728)\\)"
+  is "SIG$signal: no port file, no socket is left" nothing_left
+done
+is "progress is told to the service manager" eventually notified '^STATUS=populating the pool: 0MiB of 256MiB, 0%$'
+is "with a request for more time" notified '^EXTEND_TIMEOUT_USEC=60000000$'
+is "and that it stops" eventually notified '^STOPPING=1$'
+is "it was never ready" eval '! notified READY=1'
+
+# --- a signal at once -------------------------------------------------------------------------------
+small_config >"$work/server.yaml"
+start_with_signal "$work/server.yaml" "$(kill -l HUP)" "$work/server.yaml"
+is "SIGHUP before the configuration is read does not end it" eventually test -s "$work/port"
+is "the file is read again when it has started" eventually logged 'SIGHUP: .*read again'
+kill -TERM "$server"
+await_end
+is "it ends as usual" same "$status" 0
+
+# --- a service manager that reads nothing -----------------------------------------------------------
+"$probe" full "$work/full.sock" &
+pids+=($!)
+eventually test -S "$work/full.sock"
+NOTIFY_SOCKET=$work/full.sock start_server
+ok "a full NOTIFY_SOCKET does not keep it from starting"
+is "the log says what was not told" eventually logged 'warning: cannot notify .*full\.sock of READY=1: Resource'
+run 0 "it serves" "$remora" ls "$(uri)"
+stop_server
+is "nor from stopping" same "$status" 0
+is "nothing is left" nothing_left
+
+finish
