@@ -11,8 +11,8 @@ namespace {
 
 /// Over rdma, a session's and a lane's; over the other transports no more.
 constexpr std::uint64_t kEachConnection = 3;
-/// Standard streams, the pool, listeners, threads' own, the metrics endpoint and who asks it.
-constexpr std::uint64_t kOwn = 128;
+/// Standard streams, the pool, listeners, threads' own, the metrics endpoint and its connections.
+constexpr std::uint64_t kOwn = 128 + 512;
 
 std::uint64_t descriptors_needed(const config::Limits& limits) noexcept {
   return kOwn + kEachConnection * (2 * std::uint64_t{limits.sessions_max} + limits.half_open_max);

@@ -81,6 +81,27 @@ bool is_host(std::string_view text) {
   return parse_ipv4(text) || parse_ipv6(text) || is_host_name(text);
 }
 
+std::vector<std::string> host_names(std::string_view text) {
+  std::vector<std::string> names;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    std::string_view name = text.substr(0, comma);
+    while (name.starts_with(' ')) name.remove_prefix(1);
+    while (name.ends_with(' ')) name.remove_suffix(1);
+    names.emplace_back(name);
+    if (comma == std::string_view::npos) return names;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+bool are_host_names(std::string_view text) {
+  constexpr std::size_t kMax = 64;
+  const std::vector<std::string> names = host_names(text);
+  return names.size() <= kMax && std::all_of(names.begin(), names.end(), [](const auto& name) {
+           return name == "*" || is_host(name);
+         });
+}
+
 bool is_device_name(std::string_view text) {
   return !text.empty() && text.size() <= kDeviceNameBytesMax &&
          std::all_of(text.begin(), text.end(), is_name_character);

@@ -127,6 +127,17 @@ constexpr Access kMetricsAddress{[](ServerConfig& c, At, const Value& v) {
                                    return holding<std::string>(c.metrics.address.value_or("none"));
                                  }};
 
+constexpr Access kAllowedHosts{[](ServerConfig& c, At, const Value& v) {
+                                 c.metrics.allowed_hosts = host_names(std::get<std::string>(v));
+                               },
+                               [](const ServerConfig& c, At) -> std::optional<Value> {
+                                 if (c.metrics.allowed_hosts.empty()) return std::nullopt;
+                                 std::string text;
+                                 for (const std::string& name : c.metrics.allowed_hosts)
+                                   text += (text.empty() ? "" : ", ") + name;
+                                 return holding<std::string>(std::move(text));
+                               }};
+
 constexpr Access kRights{[](ServerConfig& c, At r, const Value& v) {
                            const auto& words = std::get<std::vector<std::string>>(v);
                            const auto has = [&words](std::string_view word) {
@@ -573,6 +584,13 @@ constexpr std::array kKeys{
                      kMetricsPassword, "The password of `user`.")),
     free_text("metrics.password_file", "a file, seen from this file's folder", is_file_name,
               kMetricsPasswordFile, "Where to read `password` from instead."),
+    free_text(
+        "metrics.allowed_hosts", "up to 64 host names divided by commas, or `*`", are_host_names,
+        kAllowedHosts,
+        "Names by which the endpoint may be asked (`Host` of a request), besides addresses, "
+        "`localhost`, the name of the machine and that of `metrics.address`; `*`: any. Others "
+        "get a 421, so that no web page reads it through a browser by a name that it has made "
+        "its own (DNS rebinding). `/healthz` and `/readyz` answer to any name."),
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <list>
 #include <mutex>
@@ -9,10 +9,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string_view>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <remora/metrics/http_endpoint.h>
 
@@ -21,6 +23,7 @@
 #include "http_address.h"
 #include "http_server.h"
 #include "http_socket.h"
+#include "waiting_requests.h"
 
 namespace remora::metrics {
 namespace {
@@ -35,6 +38,8 @@ constexpr std::size_t kRefusedMax = 32;
 constexpr std::chrono::milliseconds kRoomPatience{100};
 // Out of descriptors or memory: accept again after a while.
 constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr int kAcceptMax = 64;
+constexpr std::size_t kWaitingMax = 512;
 
 constexpr std::string_view kTooMany =
     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -55,6 +60,13 @@ class BlockedSignals {
  private:
   sigset_t before_{};
 };
+
+// Connections that may wait without a request.
+std::size_t waiting_max() noexcept {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return kWaitingMax;
+  return std::clamp<std::size_t>(files.rlim_cur / 4, 1, kWaitingMax);
+}
 
 std::shared_ptr<History> keep_history(const std::shared_ptr<Registry>& registry,
                                       std::chrono::minutes length) {
@@ -102,9 +114,7 @@ class HttpEndpoint::Impl {
  private:
   struct Connection {
     std::thread thread;
-    std::atomic<bool> asked{false};  // its request is complete
-    int fd = -1;
-    bool done = false;  // under ended_mutex_; its descriptor is open as long as it is not
+    bool done = false;  // under ended_mutex_
   };
   struct Refused {
     Descriptor socket;
@@ -112,20 +122,50 @@ class HttpEndpoint::Impl {
   };
 
   void accept_all() noexcept {
+    std::vector<pollfd> polled;
+    Deadline accept_from{};
     for (;;) {
       const auto now = std::chrono::steady_clock::now();
       while (!refused_.empty() && refused_.front().close_at <= now) refused_.pop_front();
-      const Deadline until =
-          refused_.empty() ? now + std::chrono::hours{1} : refused_.front().close_at;
-      const Wait wait = wait_for(listener_.fd(), POLLIN, stop_, until);
-      if (wait == Wait::kStopped) return;
-      if (wait == Wait::kTimedOut) continue;
-      Descriptor socket{::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-      if (socket.fd() >= 0)
-        take(std::move(socket));
-      else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-        wait_for(-1, 0, stop_, std::chrono::steady_clock::now() + kAcceptPause);
+      try {
+        // A negative descriptor is not looked at.
+        polled.assign(
+            {{stop_.fd(), POLLIN, 0}, {now < accept_from ? -1 : listener_.fd(), POLLIN, 0}});
+        waiting_.poll_for(polled);
+        if (::poll(polled.data(), polled.size(), wait_ms(now, accept_from)) < 0) continue;  // EINTR
+        if (polled[0].revents != 0) return;
+        for (Asked& asked : waiting_.read(polled.data() + 2, std::chrono::steady_clock::now()))
+          take(std::move(asked));
+        if (polled[1].revents != 0 && !accept_some())
+          accept_from = std::chrono::steady_clock::now() + kAcceptPause;
+      } catch (...) {  // no memory: what waits is given up
+        if (!waiting_.close_oldest()) accept_from = std::chrono::steady_clock::now() + kAcceptPause;
+      }
     }
+  }
+
+  [[nodiscard]] int wait_ms(Deadline now, Deadline accept_from) const noexcept {
+    Deadline until = now + std::chrono::hours{1};
+    if (now < accept_from) until = std::min(until, accept_from);
+    if (!refused_.empty()) until = std::min(until, refused_.front().close_at);
+    if (const auto next = waiting_.next_deadline()) until = std::min(until, *next);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+    return static_cast<int>(std::max<std::int64_t>(left, 0));
+  }
+
+  // All that are there, so that those who ask are not behind those who do not; but no more than
+  // kAcceptMax before what has been asked is looked at. False: there is no room for another one.
+  bool accept_some() {
+    for (int i = 0; i < kAcceptMax; ++i) {
+      Descriptor socket{::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+      if (socket.fd() >= 0) {
+        waiting_.add(std::move(socket), std::chrono::steady_clock::now() + request_timeout_);
+        continue;
+      }
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return errno == EAGAIN || waiting_.close_oldest();  // else out of descriptors
+    }
+    return true;
   }
 
   // Forgets connections that have ended. Where all are in use it waits a moment: one that is just
@@ -143,25 +183,13 @@ class HttpEndpoint::Impl {
     return connections_.size() < connections_max_;
   }
 
-  // The oldest connection that has not asked for anything yet makes room: whoever is silent keeps
-  // nobody out. False where all are being answered.
-  bool cut_a_silent_one() {
-    const std::lock_guard lock{ended_mutex_};
-    const auto silent =
-        std::find_if(connections_.begin(), connections_.end(),
-                     [](const Connection& each) { return !each.done && !each.asked.load(); });
-    return silent != connections_.end() && ::shutdown(silent->fd, SHUT_RDWR) == 0;
-  }
-
-  void take(Descriptor socket) noexcept {
-    if (!has_room() && !(cut_a_silent_one() && has_room())) return refuse(std::move(socket));
-    const Deadline deadline = std::chrono::steady_clock::now() + request_timeout_;
+  void take(Asked asked) noexcept {
+    if (!has_room()) return refuse(std::move(asked.socket));
     try {
       Connection& connection = connections_.emplace_back();
-      connection.fd = socket.fd();
       try {
-        connection.thread = std::thread{[this, &connection, deadline, socket = std::move(socket)] {
-          serve(socket.fd(), deadline, connection.asked);
+        connection.thread = std::thread{[this, &connection, asked = std::move(asked)]() mutable {
+          serve(asked);
           end(connection);
         }};
       } catch (...) {
@@ -189,9 +217,9 @@ class HttpEndpoint::Impl {
     }
   }
 
-  void serve(int fd, Deadline deadline, std::atomic<bool>& asked) noexcept {
+  void serve(Asked& asked) noexcept {
     try {
-      DeadlineStream stream{fd, stop_, deadline, asked};
+      DeadlineStream stream{asked.socket.fd(), stop_, asked.deadline, std::move(asked.head)};
       server_.serve(stream);
     } catch (...) {  // no memory for the answer: the peer sees its connection close
     }
@@ -208,7 +236,8 @@ class HttpEndpoint::Impl {
   std::mutex ended_mutex_;
   std::condition_variable ended_;
   std::size_t ended_count_ = 0;
-  std::deque<Refused> refused_;  // the acceptor's
+  std::deque<Refused> refused_;  // the acceptor's, as is what waits
+  WaitingRequests waiting_{waiting_max()};
   std::thread acceptor_;
 };
 

@@ -29,7 +29,8 @@ constexpr const char* kPagePolicy =
 }  // namespace
 
 bool DeadlineStream::is_readable() const {
-  return begin_ < end_ || wait_for(fd_, POLLIN, stop_, deadline_) == Wait::kReady;
+  return head_read_bytes_ < head_.size() || begin_ < end_ ||
+         wait_for(fd_, POLLIN, stop_, deadline_) == Wait::kReady;
 }
 
 bool DeadlineStream::is_writable() const {
@@ -37,6 +38,11 @@ bool DeadlineStream::is_writable() const {
 }
 
 ssize_t DeadlineStream::read(char* data, std::size_t size) {
+  if (head_read_bytes_ < head_.size()) {
+    const std::size_t length = head_.copy(data, size, head_read_bytes_);
+    head_read_bytes_ += length;
+    return static_cast<ssize_t>(length);
+  }
   while (begin_ == end_) {
     if (received_bytes_ >= kRequestBytesMax) return -1;
     if (wait_for(fd_, POLLIN, stop_, deadline_) != Wait::kReady) return -1;
@@ -91,6 +97,7 @@ HttpServer::HttpServer(std::shared_ptr<Registry> registry, HttpOptions options,
     : registry_{std::move(registry)},
       options_{std::move(options)},
       access_{options_.access},
+      hosts_{options_.allowed_hosts},
       history_{std::move(history)} {
   restore();
   set_default_headers({{"X-Content-Type-Options", "nosniff"}});
@@ -132,6 +139,12 @@ bool HttpServer::refuse(const httplib::Request& request, httplib::Response& resp
     response.set_content("only GET and HEAD are served here\n", kPlainText);
     return true;
   }
+  // These say no more than how the process is, and orchestrators ask by names of their own.
+  const bool probe = request.path == "/healthz" || request.path == "/readyz";
+  if (const std::string host = request.get_header_value("Host"); !probe && !hosts_.allows(host)) {
+    refuse_host(host, hosts_, response);
+    return true;
+  }
   static constexpr std::array<std::string_view, 3> kProtected{"/metrics", "/status", "/history"};
   if (std::find(kProtected.begin(), kProtected.end(), request.path) == kProtected.end() ||
       access_.allows(request.get_header_value("Authorization")))
@@ -146,11 +159,24 @@ bool HttpServer::refuse(const httplib::Request& request, httplib::Response& resp
   return true;
 }
 
+void HttpServer::refuse_host(const std::string& host, const HostCheck& hosts,
+                             httplib::Response& response) {
+  std::string shown = host.substr(0, 255);
+  for (char& c : shown)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  response.status = 421;
+  response.set_content("this endpoint was asked for by the name '" + shown +
+                           "', which is none of its own: ask by an address, as localhost or as '" +
+                           hosts.machine() +
+                           "', or add the name to metrics.allowed_hosts in the configuration of "
+                           "this process\n",
+                       kPlainText);
+}
+
 void HttpServer::serve(DeadlineStream& stream) {
   bool closed = false;
-  const bool answered = process_request(
-      stream, /*close_connection=*/true, closed, [&stream](httplib::Request& request) {
-        stream.note_request();
+  const bool answered =
+      process_request(stream, /*close_connection=*/true, closed, [](httplib::Request& request) {
         // Many small ones of one page would be answered many times over.
         request.ranges.clear();
         // cpp-httplib would choose brotli at its highest quality: seconds of a processor for a

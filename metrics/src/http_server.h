@@ -3,7 +3,6 @@
 // cpp-httplib's parsing, routing and compression, on connections of ours.
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <httplib.h>
@@ -11,12 +10,14 @@
 #include <mutex>
 #include <signal.h>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <remora/metrics/http_endpoint.h>
 
 #include "history.h"
 #include "http_access.h"
+#include "http_host.h"
 #include "http_socket.h"
 
 namespace remora::metrics {
@@ -24,11 +25,13 @@ namespace remora::metrics {
 // A connection that ends at a deadline whatever its peer does, and bounds what it reads.
 class DeadlineStream final : public httplib::Stream {
  public:
-  // `asked` is set once the head of a request has been read.
-  DeadlineStream(int fd, const StopSignal& stop, Deadline deadline,
-                 std::atomic<bool>& asked) noexcept
-      : fd_{fd}, stop_{stop}, deadline_{deadline}, asked_{asked} {}
-  void note_request() noexcept { asked_.store(true); }
+  // `head`: what has been read of it already.
+  DeadlineStream(int fd, const StopSignal& stop, Deadline deadline, std::string head) noexcept
+      : fd_{fd},
+        stop_{stop},
+        deadline_{deadline},
+        head_{std::move(head)},
+        received_bytes_{head_.size()} {}
 
   [[nodiscard]] bool is_readable() const override;
   [[nodiscard]] bool is_writable() const override;
@@ -44,16 +47,15 @@ class DeadlineStream final : public httplib::Stream {
   void finish() noexcept;
 
  private:
-  static constexpr std::size_t kRequestBytesMax = std::size_t{16} << 10;
-
   int fd_;
   const StopSignal& stop_;
   Deadline deadline_;
-  std::atomic<bool>& asked_;
+  std::string head_;
+  std::size_t head_read_bytes_ = 0;
   std::array<char, 4096> buffer_{};  // the parser reads byte by byte
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  std::size_t received_bytes_ = 0;
+  std::size_t received_bytes_;
 };
 
 // httplib::Server's constructor ignores SIGPIPE for the whole process; nothing here needs that. One
@@ -92,8 +94,10 @@ class HttpServer : private KeptSigpipe, private httplib::Server {
 
  private:
   void add_routes();
-  // Answers what is not to be routed: other methods, missing credentials.
+  // Answers what is not to be routed: other methods, foreign names, missing credentials.
   [[nodiscard]] bool refuse(const httplib::Request& request, httplib::Response& response) const;
+  static void refuse_host(const std::string& host, const HostCheck& hosts,
+                          httplib::Response& response);
   void serve_metrics(httplib::Response& response) const;
   void serve_health(httplib::Response& response) const;
   void serve_readiness(httplib::Response& response) const;
@@ -104,6 +108,7 @@ class HttpServer : private KeptSigpipe, private httplib::Server {
   const std::shared_ptr<Registry> registry_;
   const HttpOptions options_;
   const AccessCheck access_;
+  const HostCheck hosts_;
   const std::shared_ptr<const History> history_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };

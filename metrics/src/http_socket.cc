@@ -12,7 +12,7 @@
 namespace remora::metrics {
 namespace {
 
-constexpr int kBacklog = 64;
+constexpr int kBacklog = 512;
 
 Error socket_error(Operation operation, const SocketAddress& address) {
   const int number = errno;

@@ -17,6 +17,9 @@ namespace remora::metrics {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+// The longest request that is read.
+inline constexpr std::size_t kRequestBytesMax = std::size_t{16} << 10;
+
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) noexcept : fd_{remora::detail::above_standard(fd)} {}

@@ -21,6 +21,7 @@ metrics::HttpOptions http_options(const config::Metrics& metrics,
                                   const std::shared_ptr<ServerStatusDesk>& desk) {
   metrics::HttpOptions options;
   options.address = *metrics.address;
+  options.allowed_hosts = metrics.allowed_hosts;
   options.access = {.token = metrics.token, .user = metrics.user, .password = metrics.password};
   options.health = [desk] { return desk->health(); };
   options.unready = [desk] { return desk->unready(); };
@@ -214,6 +215,7 @@ Result<metrics::HttpEndpoint> ServerCore::open_endpoint(
   auto own = own_addresses("metrics.address", configured->address, stop);
   if (!own) return own.error();
   metrics::HttpOptions options = http_options(metrics, desk);
+  options.allowed_hosts.push_back(configured->address);
   options.address = own->front().with_port(configured->port).to_string();
   return metrics::HttpEndpoint::start(registry, std::move(options));
 }

@@ -19,6 +19,24 @@ using testing::faults;
 using testing::parsed;
 using testing::with_pool;
 
+TEST(ParseServer, AllowedHostsAreDividedByCommas) {
+  const auto hosts = [](const std::string& value) {
+    return parsed(with_pool("metrics: {address: \"127.0.0.1:9471\", allowed_hosts: \"" + value +
+                            "\"}\n"))
+        .metrics.allowed_hosts;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(hosts("storage7.example.com"), (Names{"storage7.example.com"}));
+  EXPECT_EQ(hosts("a.example , b,c"), (Names{"a.example", "b", "c"}));
+  EXPECT_EQ(hosts("*"), (Names{"*"}));
+  for (const char* wrong : {"a b", "a,,b", "http://a", "a:9471", ","})
+    EXPECT_NE(faults(with_pool(std::string{"metrics: {address: \"127.0.0.1:9471\", "
+                                           "allowed_hosts: \""} +
+                               wrong + "\"}\n")),
+              "")
+        << wrong;
+}
+
 TEST(ParseServer, OnlyPoolSizeIsRequired) {
   const ServerConfig config = parsed("pool: {size: 256MiB}\n");
   EXPECT_EQ(config.listen, Listen{});
@@ -266,9 +284,20 @@ TEST_F(LoadServer, EmptyAndImpossibleNames) {
   EXPECT_FALSE(load_server(std::string{"a\0b", 3}));
 }
 
+TEST_F(LoadServer, AsManyRegionsAsMayBe) {
+  constexpr int kRegionsMax = 65536;
+  std::string text = "pool: {size: 1GiB}\nlimits: {regions_max: 65536}\nauth: none\nregions:\n";
+  for (int i = 0; i < kRegionsMax; ++i)
+    text += "  - {name: the-region-of-client-" + std::to_string(i) + ", size: 4KiB}\n";
+  ASSERT_GT(text.size(), 1U << 20U);
+  const auto config = load_server(write("many.yaml", text));
+  ASSERT_TRUE(config) << config.error();
+  EXPECT_EQ(config->regions.size(), kRegionsMax);
+}
+
 TEST_F(LoadServer, TooLargeFile) {
   const std::string path = write("large.yaml", std::string(kFileBytesMax + 5, '#'));
-  EXPECT_EQ(load_faults(path), path + ": larger than 1024KiB\n");
+  EXPECT_EQ(load_faults(path), path + ": larger than 8192KiB\n");
 }
 
 }  // namespace

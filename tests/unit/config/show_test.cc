@@ -87,6 +87,7 @@ metrics:
   # user:                                 # not set
   # password:                             # not set
   # password_file:                        # not set
+  # allowed_hosts:                        # not set
 )");
 }
 

@@ -131,12 +131,12 @@ TEST(YamlBytes, ColumnsCountBytes) {
             "f.yaml:1:25: listen.prot: unknown key: did you mean 'port'?\n");
 }
 
-TEST(YamlBounds, FileOfAMebibyteIsTheLargest) {
+TEST(YamlBounds, LargestFile) {
   std::string text = with_pool("#");
   text.resize(kFileBytesMax, '#');
   EXPECT_EQ(faults(text), "no fault");
   text.push_back('#');
-  EXPECT_EQ(faults(text), "f.yaml: larger than 1024KiB\n");
+  EXPECT_EQ(faults(text), "f.yaml: larger than 8192KiB\n");
 }
 
 TEST(YamlBounds, Nesting) {

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <arpa/inet.h>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -13,6 +15,7 @@
 #include <signal.h>
 #include <stdexcept>
 #include <string>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <thread>
@@ -312,7 +315,7 @@ TEST_F(HttpEndpointTest, Ipv6WildcardServesBothFamilies) {
   EXPECT_THAT(get(endpoint->port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
   const RawClient v6{endpoint->port(), true};
   ASSERT_TRUE(v6.connected());
-  v6.send("GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n");
+  v6.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_THAT(v6.receive_all(), StartsWith("HTTP/1.1 200 "));
 }
 
@@ -354,6 +357,80 @@ TEST_F(HttpEndpointTest, SilentClientMakesRoomForOneThatAsks) {
     EXPECT_THAT(get(endpoint.port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
 }
 
+/// Both ends of some hundred connections are in this process.
+void raise_open_files() {
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 8'192);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_cur < 2'400) GTEST_SKIP() << "only " << files.rlim_cur << " open files";
+}
+
+TEST_F(HttpEndpointTest, SilentClientsTakeNoPlaceOfThoseThatAsk) {
+  raise_open_files();
+  if (IsSkipped()) return;
+  const HttpEndpoint endpoint = start({.request_timeout = milliseconds{600'000}});
+  std::vector<RawClient> silent;
+  for (int i = 0; i < 300; ++i) {
+    silent.emplace_back(endpoint.port());
+    ASSERT_TRUE(silent.back().connected());
+    if (i % 2 == 0) silent.back().send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n");
+  }
+  for (int i = 0; i < 20; ++i)
+    ASSERT_THAT(get(endpoint.port(), "/metrics"), StartsWith("HTTP/1.1 200 "));
+  for (const RawClient& client : silent) EXPECT_FALSE(client.readable()) << "it was cut";
+  silent.front().send("\r\n");
+  EXPECT_THAT(silent.front().receive_all(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpEndpointTest, OldestSilentClientMakesRoomForOneMore) {
+  raise_open_files();
+  if (IsSkipped()) return;
+  constexpr int kWaitingMax = 512;
+  const HttpEndpoint endpoint = start({.request_timeout = milliseconds{600'000}});
+  std::vector<RawClient> silent;
+  for (int i = 0; i < kWaitingMax + 2; ++i) silent.emplace_back(endpoint.port());
+  // The answer comes after all that connected before have been taken.
+  EXPECT_THAT(get(endpoint.port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(silent[static_cast<std::size_t>(i)].receive_all(), "") << i;
+  for (std::size_t i = 3; i < silent.size(); ++i) EXPECT_FALSE(silent[i].readable()) << i;
+}
+
+std::string get_as(std::uint16_t port, const std::string& path, const std::string& host) {
+  const RawClient client{port};
+  client.send("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+  return client.receive_all();
+}
+
+TEST_F(HttpEndpointTest, ForeignNamesAreRefused) {
+  const HttpEndpoint endpoint = start({.allowed_hosts = {"Metrics.example"}});
+  for (const char* path : {"/", "/metrics", "/status", "/history"})
+    for (const char* host : {"evil.example", "evil.example:9471", "localhost.evil.example",
+                             "127.0.0.1.evil.example", "xmetrics.example", "[::1", "a\x01z"}) {
+      const std::string answer = get_as(endpoint.port(), path, host);
+      EXPECT_THAT(answer, StartsWith("HTTP/1.1 421 ")) << path << " " << host;
+      EXPECT_THAT(answer, HasSubstr("metrics.allowed_hosts"));
+    }
+  std::string machine(256, '\0');
+  ASSERT_EQ(::gethostname(machine.data(), machine.size() - 1), 0);
+  machine.resize(std::strlen(machine.c_str()));
+  for (const std::string& host :
+       {std::string{"127.0.0.1"}, std::string{"192.0.2.7:9471"}, std::string{"[::1]:9471"},
+        std::string{"[fe80::1%25eth0]"}, std::string{"localhost"}, std::string{"LOCALHOST.:9471"},
+        machine, machine + ":9471", std::string{"metrics.EXAMPLE:1"}})
+    EXPECT_THAT(get_as(endpoint.port(), "/status", host), StartsWith("HTTP/1.1 200 ")) << host;
+  for (const char* path : {"/healthz", "/readyz"})
+    EXPECT_THAT(get_as(endpoint.port(), path, "evil.example"), StartsWith("HTTP/1.1 200 "));
+  const RawClient old{endpoint.port()};
+  old.send("GET /metrics HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(old.receive_all(), HasSubstr(" 200 ")) << "without Host it is no browser";
+}
+
+TEST_F(HttpEndpointTest, AnyNameMayBeAllowed) {
+  const HttpEndpoint endpoint = start({.allowed_hosts = {"*"}});
+  EXPECT_THAT(get_as(endpoint.port(), "/metrics", "evil.example"), StartsWith("HTTP/1.1 200 "));
+}
+
 TEST_F(HttpEndpointTest, BrotliIsNotOffered) {
   for (int i = 0; i < 50; ++i)
     ASSERT_TRUE(registry_->counter("test_total", "Help.", {{"i", std::to_string(i)}}));
@@ -378,7 +455,7 @@ TEST_F(HttpEndpointTest, OneConnectionTooManyIsRefusedAndLaterServed) {
   busy.reserve(2);
   for (int i = 0; i < 2; ++i) {
     busy.emplace_back(endpoint.port());
-    busy.back().send("GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n");
+    busy.back().send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
   }
   while (asked < 2) std::this_thread::yield();
   EXPECT_THAT(get(endpoint.port(), "/metrics"), StartsWith("HTTP/1.1 503 "));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -47,6 +48,11 @@ class RawClient {
     return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
+  // Whether the server has closed, or has sent something.
+  [[nodiscard]] bool readable() const {
+    pollfd waited{.fd = fd_, .events = POLLIN, .revents = 0};
+    return ::poll(&waited, 1, 0) != 0;
+  }
   // Everything until the server closes.
   [[nodiscard]] std::string receive_all() const {
     std::string all;
@@ -67,7 +73,7 @@ inline std::string get(std::uint16_t port, const std::string& path,
                        const std::string& method = "GET", const std::string& more = "") {
   const RawClient client{port};
   if (!client.connected()) return "not connected";
-  client.send(method + " " + path + " HTTP/1.1\r\nHost: test\r\n" + more + "\r\n");
+  client.send(method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + more + "\r\n");
   return client.receive_all();
 }
 

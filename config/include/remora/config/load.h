@@ -26,7 +26,7 @@
 namespace remora::config {
 
 /// Larger files are refused.
-inline constexpr std::size_t kFileBytesMax = 1U << 20U;
+inline constexpr std::size_t kFileBytesMax = 8U << 20U;
 /// Maps and lists nested deeper than this are refused.
 inline constexpr std::size_t kDepthMax = 32;
 

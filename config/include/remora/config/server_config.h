@@ -239,6 +239,9 @@ struct Metrics {
   /// Where load_server() has read `token` and `password` from; nobody else reads these files.
   std::string token_file{};
   std::string password_file{};
+  /// Names besides addresses, `localhost` and the machine's own by which it may be asked: see
+  /// metrics::HttpOptions::allowed_hosts. "*": any.
+  std::vector<std::string> allowed_hosts{};
 
   friend bool operator==(const Metrics&, const Metrics&) = default;
 };

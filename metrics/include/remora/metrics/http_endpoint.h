@@ -38,6 +38,11 @@ struct HttpOptions {
   /// kernel choose. Bind what the monitoring network may read.
   std::string address = "127.0.0.1:9471";
   HttpAccess access = {};
+  /// Names by which it may be asked (`Host`), besides addresses, `localhost` and the name of this
+  /// machine (gethostname(2), also its first label); "*": any. Other names get a 421, so that no
+  /// page of another site reads it by a name of its own (DNS rebinding); `/healthz` and `/readyz`
+  /// answer to all.
+  std::vector<std::string> allowed_hosts = {};
   /// `/healthz`, `/readyz` and `/status` ask these, on a serving thread, maybe several at once;
   /// they must not block for long. One that throws counts as unhealthy, not ready, or is a 500.
   ///
@@ -51,8 +56,9 @@ struct HttpOptions {
   /// How much of the past `/history` and the page show, a sample each two seconds, kept in this
   /// process: 8 bytes a sample and series, some 2 MB for an hour. 0: none; at most 24 hours.
   std::chrono::minutes history{60};
-  /// Connections, and so threads, at once; 1 to 1,024. One more takes the place of the oldest that
-  /// has not asked for anything yet; where all are being answered it gets a 503.
+  /// Requests answered, and so threads, at once; 1 to 1,024. One more gets a 503. Connections whose
+  /// request has not come yet take no thread; up to 512 of them wait (a quarter of the open files
+  /// that the process may have, where that is less), and one more takes the place of the oldest.
   std::size_t connections_max = 16;
   /// From accept to the last byte sent, whatever the peer does; then the connection is cut.
   std::chrono::milliseconds request_timeout{10'000};
@@ -60,13 +66,14 @@ struct HttpOptions {
 
 /// Serves `/metrics`, `/healthz`, `/readyz`, `/status`, `/history` and, at `/`, a page that shows
 /// them, by GET and HEAD, one request a connection (`Connection: close`), compressed where the
-/// client accepts that; 401 without the credentials that HttpOptions::access asks for, 404 for
-/// other paths, 405 for other methods. The page itself, `/healthz` and `/readyz` need no
-/// credentials.
+/// client accepts that; 421 for a foreign name in `Host`, 401 without the credentials that
+/// HttpOptions::access asks for, 404 for other paths, 405 for other methods. The page itself,
+/// `/healthz` and `/readyz` need no credentials.
 ///
-/// Has threads of its own: one that accepts, one that keeps the history, and one for each
-/// connection in progress, started when needed. A slow, silent or endless client costs one of them
-/// until request_timeout and disturbs nobody else; recording threads never wait for any of this.
+/// Has threads of its own: one that accepts and reads the heads of requests, one that keeps the
+/// history, and one for each request that is answered, started when needed. A silent client costs a
+/// descriptor until request_timeout, one that reads its answer slowly a thread; neither disturbs
+/// others, and recording threads never wait for any of this.
 /// Owns its registry jointly. The destructor stops serving, cutting connections in progress, and
 /// waits for its threads: for as long as a callback of the registry or `health` runs, and no
 /// longer.
