@@ -8,6 +8,7 @@
 
 #include <remora/config/describe.h>
 #include <remora/config/load.h>
+#include <remora/config/memory_limit.h>
 #include <remora/config/printable.h>
 #include <remora/config/units.h>
 
@@ -44,7 +45,9 @@ Outcome refuse(const Globals& globals, const std::string& file, const Diagnostic
 Outcome check(const Globals& globals, const std::string& file) {
   const auto loaded = config::load_server(file);
   if (!loaded) return refuse(globals, file, loaded.error());
-  const std::vector<std::string> warnings = config::exposed_secrets(*loaded);
+  std::vector<std::string> warnings = config::exposed_secrets(*loaded);
+  if (auto exceeded = config::exceeded_memory_limit(*loaded))
+    warnings.push_back(std::move(*exceeded));
   if (globals.json)
     print_json(Json{{"ok", true}, {"faults", Json::array()}, {"warnings", warnings}});
   else

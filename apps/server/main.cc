@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <remora/config/load.h>
+#include <remora/config/memory_limit.h>
 #include <remora/config/printable.h>
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
@@ -84,7 +85,10 @@ class PortFile {
 std::string start_advice(const Error& error, const config::ServerConfig& configuration) {
   switch (error.code()) {
     case Code::kAddressInUse: return "or change listen.port or metrics.address";
-    case Code::kOutOfMemory: return "lower pool.size, or free memory";
+    case Code::kOutOfMemory:
+      return error.operation() == "pool larger than the memory limit"
+                 ? ""
+                 : "lower pool.size, or free memory";
     case Code::kNotFound:
     case Code::kUnsupported: {
       // Their own text says it all.
@@ -207,6 +211,8 @@ int run(const Options& options) {
     std::cout << config::printable(options.config_path) << ": ok\n";
     for (const std::string& secret : config::exposed_secrets(*configuration))
       complain("warning: " + secret);
+    if (const auto exceeded = config::exceeded_memory_limit(*configuration))
+      complain("warning: " + *exceeded);
     return to_int(ExitCode::kOk);
   }
   // The reader of a pipe may end at any time: what is written to it then is an error of that write.

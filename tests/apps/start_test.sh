@@ -64,4 +64,33 @@ stop_server
 is "nor from stopping" same "$status" 0
 is "nothing is left" nothing_left
 
+# --- a memory limit ---------------------------------------------------------------------------------
+# make_group: a control group of this test's, in $group, with its limit of 128 MiB.
+make_group() {
+  for group in "/sys/fs/cgroup/memory/remora-test.$$" "/sys/fs/cgroup/remora-test.$$"; do
+    mkdir "$group" 2>/dev/null || continue
+    { echo $((128 << 20)) >"$group/memory.limit_in_bytes" || echo $((128 << 20)) >"$group/memory.max"; } \
+      2>/dev/null && return 0
+    rmdir "$group"
+  done
+  return 1
+}
+# in_group COMMAND...: within it. A program, since `run` has timeout start it.
+cat >"$work/in_group" <<'SH'
+#!/bin/sh
+echo $$ >"$GROUP/cgroup.procs" && exec "$@"
+SH
+chmod +x "$work/in_group"
+if make_group; then
+  export GROUP=$group
+  trap 'cleanup; rmdir "$group" 2>/dev/null' EXIT
+  run 5 "a pool larger than the memory limit" "$work/in_group" "$bin/remora-server" --config "$work/large.yaml"
+  says "the file, both numbers and what to do" \
+    "pool larger than the memory limit: $group/memory\\..*\\(asked 268435456, allowed [0-9]+\\).*MemoryMax="
+  run 0 "config check in that group" "$work/in_group" "$remora" config check "$work/large.yaml"
+  says "config check warns" "warning: pool\\.size is 268435456 bytes.*$group/memory\\."
+  run 0 "config check elsewhere" "$remora" config check "$work/large.yaml"
+else
+  echo "# no control group can be made here"
+fi
 finish

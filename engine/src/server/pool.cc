@@ -20,7 +20,7 @@ namespace remora::detail {
 
 namespace {
 
-/// Memory that this process may still take, as machine and cgroup say; 0 when neither does.
+/// Memory that this process may still take, as the machine says; 0 when it does not.
 std::uint64_t available_bytes() {
   std::uint64_t available = 0;
   std::ifstream meminfo{"/proc/meminfo"};
@@ -29,13 +29,26 @@ std::uint64_t available_bytes() {
     if (key == "MemAvailable:" && meminfo >> kibibytes) available = kibibytes * 1024;
     meminfo.ignore(256, '\n');
   }
-  std::uint64_t limit = 0;
-  std::uint64_t current = 0;
-  // "max" does not parse as a number: no limit.
-  if (std::ifstream{"/sys/fs/cgroup/memory.max"} >> limit &&
-      std::ifstream{"/sys/fs/cgroup/memory.current"} >> current && limit > current)
-    available = std::min(available, limit - current);
   return available;
+}
+
+/// Whether the machine and the control groups have room for a pool of so many bytes. Reserved huge
+/// pages are counted by neither.
+Status check_memory(const config::Pool& options, std::uint64_t size_bytes,
+                    const config::CgroupFiles& groups) {
+  if (options.huge_pages != config::HugePages::kNever &&
+      config::free_huge_page_bytes() >= size_bytes)
+    return {};
+  const std::uint64_t available = available_bytes();
+  if (available != 0 && size_bytes > available)
+    return Error{Code::kOutOfMemory, "pool larger than free memory"}
+        .with_subject("pool.size")
+        .with_limit(size_bytes, available);
+  if (const auto limit = config::memory_limit(groups); limit && size_bytes > limit->left_bytes())
+    return Error{Code::kOutOfMemory, "pool larger than the memory limit"}
+        .with_subject(limit->file)
+        .with_limit(size_bytes, limit->left_bytes());
+  return {};
 }
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
@@ -191,13 +204,10 @@ RegionMemory::~RegionMemory() {
 
 Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Placement& placement,
                                            std::uint64_t page_bytes_least,
-                                           const PopulateSteps& steps) {
+                                           const PopulateSteps& steps,
+                                           const config::CgroupFiles& groups) {
   const std::uint64_t size = round_up(options.size_bytes, config::kPoolPageBytes);
-  const std::uint64_t available = available_bytes();
-  if (available != 0 && size > available)
-    return Error{Code::kOutOfMemory, "pool larger than free memory"}
-        .with_subject("pool.size")
-        .with_limit(size, available);
+  if (auto status = check_memory(options, size, groups); !status) return status.error();
   auto memory = SharedMemory::create("remora-pool", size, options.huge_pages, options.populate,
                                      placement, steps);
   if (!memory) return memory.error();

@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include <remora/config/memory_limit.h>
 #include <remora/config/server_config.h>
 #include <remora/result.h>
 
@@ -45,8 +46,9 @@ struct PopulateSteps {
 /// A shared mapping of a memfd of our own, sealed against every change of its size.
 class SharedMemory {
  public:
-  /// `populate`: touch every page now. On the memory node that `placement` names, if it names one
-  /// and while that has any. Errors: kOutOfMemory, kSystem; kCancelled (steps.stop).
+  /// `populate`: touch every page now. On the
+  /// memory node that `placement` names, if it names one and while that has any. Errors:
+  /// kOutOfMemory, kSystem; kCancelled (steps.stop).
   static Result<SharedMemory> create(const char* name, std::uint64_t size_bytes,
                                      config::HugePages huge_pages, bool populate,
                                      const Placement& placement = {},
@@ -144,13 +146,13 @@ struct PoolUsage {
 
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
-  /// Errors: kOutOfMemory (asked, what the machine or its cgroup has), kSystem; kCancelled
-  /// (steps.stop).
-  /// `page_bytes_least`: what is handed out is a multiple of this, also where the memory's own
-  /// pages are smaller.
+  /// Errors: kOutOfMemory (asked, what the machine has or the limit of a control group leaves,
+  /// whose file is the subject), kSystem; kCancelled (steps.stop). `page_bytes_least`: what is
+  /// handed out is a multiple of this, also where the memory's own pages are smaller.
   static Result<std::shared_ptr<Pool>> create(
       const config::Pool& options, const Placement& placement = {},
-      std::uint64_t page_bytes_least = config::kPoolPageBytes, const PopulateSteps& steps = {});
+      std::uint64_t page_bytes_least = config::kPoolPageBytes, const PopulateSteps& steps = {},
+      const config::CgroupFiles& groups = {});
   Pool(SharedMemory memory, const config::Pool& options, Placement placement,
        std::uint64_t page_bytes_least);
   ~Pool();

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <mutex>
 #include <random>
@@ -121,6 +124,26 @@ TEST(Pool, LargerThanTheMachineIsRefusedBeforeAnythingIsTouched) {
   EXPECT_EQ(pool.error().code(), Code::kOutOfMemory);
   EXPECT_EQ(pool.error().asked(), std::uint64_t{1} << 50U);
   EXPECT_GT(pool.error().allowed(), 0U);
+}
+
+TEST(Pool, LargerThanTheLimitOfItsControlGroupIsRefused) {
+  std::string folder = ::testing::TempDir() + "remora-cgroup.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const config::CgroupFiles groups{folder + "/self", folder};
+  std::ofstream{groups.of_process} << "0::/\n";
+  std::ofstream{folder + "/memory.max"} << 16 * kPage << '\n';
+  std::ofstream{folder + "/memory.current"} << 8 * kPage << '\n';
+  const auto create = [&](std::uint64_t pages) {
+    return Pool::create(options(pages * kPage, pages * kPage), {}, kPage, {}, groups);
+  };
+  EXPECT_TRUE(create(8).ok());
+  const auto refused = create(9);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), Code::kOutOfMemory);
+  EXPECT_EQ(refused.error().asked(), 9 * kPage);
+  EXPECT_EQ(refused.error().allowed(), 8 * kPage);
+  EXPECT_NE(refused.error().message().find("MemoryMax="), std::string::npos);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Pool, ShareableRegionIsOneSealedFileOfItsOwn) {

@@ -522,6 +522,9 @@ namespace detail {
              "give "
              "an address of this machine ('ip addr')";
   }
+  if (operation == "pool larger than the memory limit")
+    return "lower pool.size, or raise the limit of the control group (MemoryMax= of a unit, "
+           "--memory of a container)";
   if (operation == "region that no transport opens")
     return "set 'shm: true' for the region, or let the server offer rdma or tcp (transports)";
   if (code == Code::kUnsupported && operation == "resize")

@@ -1,0 +1,43 @@
+#pragma once
+
+/// The limit on memory that the control groups of this process set: beyond it the kernel kills, and
+/// says so in its own log only.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <remora/config/server_config.h>
+
+namespace remora::config {
+
+/// Where the kernel tells of control groups; tests have other places.
+struct CgroupFiles {
+  std::string of_process = "/proc/self/cgroup";
+  std::string root = "/sys/fs/cgroup";
+};
+
+/// The limit that leaves least: of the process's own control group or of one above it.
+struct MemoryLimit {
+  std::string file{};  ///< which says so: `memory.max`, or version 1's
+  std::uint64_t limit_bytes = 0;
+  std::uint64_t used_bytes = 0;  ///< without what the kernel caches of files and can give up
+
+  [[nodiscard]] std::uint64_t left_bytes() const noexcept {
+    return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0;
+  }
+};
+
+/// Of versions 1 and 2; empty where nothing limits memory. A container may see its own group as the
+/// root of the tree. Source: cgroups(7), Documentation/admin-guide/cgroup-v2.rst.
+[[nodiscard]] std::optional<MemoryLimit> memory_limit(const CgroupFiles& files = {});
+
+/// Set where the pool is larger than the limit leaves: a server would not start, unless it runs in
+/// another control group or has its pool in reserved huge pages, which no memory limit counts.
+[[nodiscard]] std::optional<std::string> exceeded_memory_limit(const ServerConfig& config,
+                                                               const CgroupFiles& files = {});
+
+/// Bytes of reserved 2 MiB pages that are free, as the machine says.
+[[nodiscard]] std::uint64_t free_huge_page_bytes(const std::string& meminfo = "/proc/meminfo");
+
+}  // namespace remora::config
