@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <httplib.h>
 #include <iostream>
 #include <iterator>
@@ -29,6 +28,7 @@
 
 #include <remora/config/printable.h>
 #include <remora/config/server_config.h>
+#include <remora/system_file.h>
 
 #include "cli/command.h"
 #include "cli/top_view.h"
@@ -61,11 +61,9 @@ double seconds_of(SteadyClock::duration duration) {
 }
 
 tl::expected<std::string, Failure> read_secret(const std::string& path) {
-  std::ifstream file{path};
-  std::string text;
-  std::getline(file, text);
-  if (!file.eof() && file.fail())
-    return fail(ExitCode::kLocal, path + ": cannot be read: " + std::strerror(errno));
+  const auto content = remora::detail::read_file(path.c_str(), kSecretBytesMax + 2);
+  if (!content) return fail(ExitCode::kLocal, path + ": cannot be read: " + std::strerror(errno));
+  std::string text = content->substr(0, content->find('\n'));
   if (!text.empty() && text.back() == '\r') text.pop_back();
   if (text.empty() || text.size() > kSecretBytesMax)
     return fail(ExitCode::kLocal, path + ": expected one line of 1 to 1024 bytes");

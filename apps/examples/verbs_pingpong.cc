@@ -56,7 +56,7 @@ int connect_socket(const char* server, const char* port) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (::getaddrinfo(server, port, &hints, &found) != 0) throw std::runtime_error{"no such host"};
-  const int fd = ::socket(found->ai_family, found->ai_socktype, found->ai_protocol);
+  const int fd = ::socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   int result = -1;
@@ -67,7 +67,7 @@ int connect_socket(const char* server, const char* port) {
   if (server == nullptr && result == 0) result = ::listen(fd, 1);
   if (result != 0) throw std::runtime_error{"cannot connect or listen"};
   if (server != nullptr) return fd;
-  const int client = ::accept(fd, nullptr, nullptr);
+  const int client = ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
   ::close(fd);
   return client;
 }

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 #include <string_view>
 #include <vector>
 
 #include <remora/config/memory_limit.h>
 #include <remora/config/units.h>
+#include <remora/system_file.h>
 
 namespace remora::config {
 namespace {
@@ -22,10 +22,14 @@ constexpr Version kOne{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_
 constexpr Version kTwo{"memory.max", "memory.current", "inactive_file", "active_file"};
 constexpr std::uint64_t kNone = std::uint64_t{1} << 62U;
 
+std::istringstream contents(const std::string& file) {
+  return std::istringstream{remora::detail::read_file(file.c_str()).value_or("")};
+}
+
 /// Empty for "max", and where there is no such file.
 std::optional<std::uint64_t> number_in(const std::string& file) {
   std::uint64_t number = 0;
-  std::ifstream stream{file};
+  std::istringstream stream = contents(file);
   if (!(stream >> number)) return std::nullopt;
   return number;
 }
@@ -33,7 +37,7 @@ std::optional<std::uint64_t> number_in(const std::string& file) {
 /// What the group has cached of files, which goes before anybody is killed.
 std::uint64_t cached_bytes(const std::string& folder, const Version& version) {
   std::uint64_t sum = 0;
-  std::ifstream stream{folder + "/memory.stat"};
+  std::istringstream stream = contents(folder + "/memory.stat");
   std::string key;
   for (std::uint64_t bytes = 0; stream >> key >> bytes;)
     if (key == version.inactive_cache || key == version.active_cache) sum += bytes;
@@ -73,7 +77,7 @@ bool has_memory(std::string_view controllers) {
 
 std::optional<MemoryLimit> memory_limit(const CgroupFiles& files) {
   std::optional<MemoryLimit> least;
-  std::ifstream groups{files.of_process};
+  std::istringstream groups = contents(files.of_process);
   // Each line: number of the hierarchy, controllers, path. Version 2 has number 0.
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':');
@@ -92,7 +96,7 @@ std::optional<MemoryLimit> memory_limit(const CgroupFiles& files) {
 }
 
 std::uint64_t free_huge_page_bytes(const std::string& meminfo) {
-  std::ifstream stream{meminfo};
+  std::istringstream stream = contents(meminfo);
   std::uint64_t pages = 0;
   std::uint64_t kibibytes = 0;
   for (std::string line; std::getline(stream, line);) {

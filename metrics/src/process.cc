@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <dirent.h>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include <remora/metrics/process.h>
+#include <remora/system_file.h>
 
 namespace remora::metrics {
 namespace {
@@ -33,12 +33,11 @@ std::optional<double> number(std::string_view text) {
 
 // Field `wanted` of /proc/self/stat, counted from 1 as proc(5) does; from the third one on.
 std::optional<double> stat_field(int wanted) {
-  std::ifstream file{"/proc/self/stat"};
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  const std::size_t name_end = line.rfind(')');  // the name may hold spaces
+  const auto line = remora::detail::read_file("/proc/self/stat");
+  if (!line) return std::nullopt;
+  const std::size_t name_end = line->rfind(')');  // the name may hold spaces
   if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields{line.substr(name_end + 1)};
+  std::istringstream fields{line->substr(name_end + 1)};
   std::string field;
   for (int i = 3; i <= wanted; ++i)
     if (!(fields >> field)) return std::nullopt;
@@ -74,7 +73,7 @@ double start_time_seconds() {
 
 /// A number of /proc/self/status: `unit` times what stands behind `key`.
 double status_number(std::string_view key, double unit) {
-  std::ifstream file{"/proc/self/status"};
+  std::istringstream file{remora::detail::read_file("/proc/self/status").value_or("")};
   std::string line;
   while (std::getline(file, line)) {
     if (!std::string_view{line}.starts_with(key)) continue;

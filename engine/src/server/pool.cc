@@ -4,15 +4,17 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <fstream>
 #include <limits>
 #include <linux/memfd.h>
 #include <pthread.h>
+#include <sstream>
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
+
+#include <remora/system_file.h>
 
 #include "support/log.h"
 
@@ -23,7 +25,7 @@ namespace {
 /// Memory that this process may still take, as the machine says; 0 when it does not.
 std::uint64_t available_bytes() {
   std::uint64_t available = 0;
-  std::ifstream meminfo{"/proc/meminfo"};
+  std::istringstream meminfo{read_file("/proc/meminfo").value_or("")};
   for (std::string key; meminfo >> key;) {
     std::uint64_t kibibytes = 0;
     if (key == "MemAvailable:" && meminfo >> kibibytes) available = kibibytes * 1024;

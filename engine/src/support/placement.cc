@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <fstream>
 #include <hwloc.h>
 #include <sched.h>
+#include <sstream>
 #include <system_error>
 #include <utility>
+
+#include <remora/system_file.h>
 
 #include "support/log.h"
 
@@ -55,9 +57,8 @@ std::optional<unsigned> number(std::string_view text) noexcept {
 
 /// Whether the kernel says that there is one memory node at most.
 bool one_node() {
-  std::string online;
-  std::ifstream{"/sys/devices/system/node/online"} >> online;
-  return online.find_first_of(",-") == std::string::npos;
+  const auto online = read_file("/sys/devices/system/node/online");
+  return !online || online->find_first_of(",-") == std::string::npos;
 }
 
 }  // namespace
@@ -184,7 +185,8 @@ bool Machine::prefer(unsigned node, std::span<std::byte> bytes) const noexcept {
 std::optional<unsigned> device_node(std::string_view device, const std::filesystem::path& root) {
   const auto node_of = [&](const std::filesystem::path& folder) -> std::optional<unsigned> {
     int node = -1;
-    std::ifstream{folder / "device" / "numa_node"} >> node;
+    const std::filesystem::path file = folder / "device" / "numa_node";
+    std::istringstream{read_file(file.c_str()).value_or("")} >> node;
     return node < 0 ? std::nullopt : std::optional{static_cast<unsigned>(node)};
   };
   if (!device.empty()) return node_of(root / device);
