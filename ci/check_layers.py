@@ -32,6 +32,13 @@ VERBS_NAME = re.compile(
 PRIVATE_THIRD_PARTY = re.compile(
     r"^(tbb/|oneapi/|yaml-cpp/|prometheus/|google/protobuf/|spdlog/|fmt/|httplib\.h|nlohmann/"
     r"|openssl/|CLI/|hwloc)|\.pb\.h$")
+# A thread that is not to be had is an error to hand on, and oneTBB's own workers end the process.
+STARTS_THREAD = re.compile(
+    r"\bstd::j?thread\b\s*[{(]|\bstd::j?thread\s+\w+\s*[{(]|\bstd::(?:jthread|async)\b"
+    r"|\bpthread_create\s*\(|\bthreads?_?\.emplace_back\(\[")
+STARTS_WORKERS = re.compile(r"\btbb::(?:task_arena|parallel_\w+|task_group|flow)\b")
+THREADS_IN = "verbs/result/include/remora/start_thread.h"
+ONETBB_IN = ("engine/src/client/arena.h", "engine/src/client/arena.cc")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 LINKED = re.compile(r"\bremora(?:::|_)(result|verbs|config|metrics|engine|remora)\b")
 SOURCE = (".h", ".hpp", ".cc", ".cpp", ".c")
@@ -46,7 +53,7 @@ def room_of(path):
 
 def room_of_include(name):
     """The room that <remora/...> belongs to."""
-    if name in ("remora/result.h", "remora/standard_descriptors.h"):
+    if name in ("remora/result.h", "remora/standard_descriptors.h", "remora/start_thread.h"):
         return "result"
     parts = name.split("/")
     # <remora/remora.h> and its kin stand in engine/, and what applications test with.
@@ -72,11 +79,16 @@ def check_source(path, text):
     room = room_of(path)
     header = path.endswith((".h", ".hpp"))
     public = header and "/include/remora/" in "/" + path
+    started = room and path != THREADS_IN and not path.startswith("apps/examples/")
     for number, line in enumerate(without_comments(text).split("\n"), 1):
         found = INCLUDE.match(line)
         if found:
             for what in check_include(path, room, public, found.group(1), found.group(2)):
                 yield number, what
+        elif started and STARTS_THREAD.search(line):
+            yield number, "a thread is started by start_thread() of <remora/start_thread.h> only"
+        elif started and path not in ONETBB_IN and STARTS_WORKERS.search(line):
+            yield number, f"oneTBB is used in {ONETBB_IN[1]} only"
         elif header and room and room != "verbs":
             name = VERBS_NAME.search(line)
             if name:
@@ -161,6 +173,13 @@ SEEDED = [
     ("engine/src/d.cc", '#include "remora/engine/uri.h"', "write <remora"),
     ("verbs/include/remora/verbs/a.h", '#include "b.h"', "a public header includes"),
     ("config/src/c.cc", '#include "../../engine/src/session.h"', "reaches into engine/"),
+    ("engine/src/g.cc", "void f() { std::thread{[] {}}.detach(); }", "by start_thread() of"),
+    ("metrics/src/a.cc", "std::thread acceptor{run};", "by start_thread() of"),
+    ("apps/cli/a.cc", "std::jthread guard(run);", "by start_thread() of"),
+    ("apps/cli/b.cc", "auto later = std::async(run);", "by start_thread() of"),
+    ("apps/cli/c.cc", "threads_.emplace_back([this] { run(); });", "by start_thread() of"),
+    ("verbs/src/c.cc", "::pthread_create(&id, nullptr, run, nullptr);", "by start_thread() of"),
+    ("verbs/src/d.cc", "tbb::parallel_for(0, 9, run);", "oneTBB is used in"),
     ("verbs/CMakeLists.txt", "remora_add_module(verbs PRIVATE remora::metrics)", "must not link"),
     ("config/CMakeLists.txt", "target_link_libraries(remora_config PUBLIC remora_engine)",
      "must not link"),
@@ -175,6 +194,8 @@ CLEAN = [
     ("apps/cli/main.cc", "#include <remora/remora.h>\n#include <remora/config/load.h>"),
     ("tests/unit/verbs/a_test.cc", "#include <infiniband/verbs.h>\n#include <remora/verbs/device.h>"),
     ("engine/CMakeLists.txt", "remora_add_module(engine PUBLIC remora::result PRIVATE remora::verbs)"),
+    ("engine/src/client/arena.cc", "tbb::parallel_for(0, 9, run);"),
+    ("engine/src/h.h", "std::thread thread_;\nstd::vector<std::thread> threads_;"),
     ("verbs/src/b.cc", "const char* kHint = \"see <remora/engine/uri.h>\";"),
 ]
 

@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <thread>
 
+#include <remora/start_thread.h>
+
 #include "cli/interrupt.h"
 
 namespace remora::apps {
@@ -29,17 +31,24 @@ RunClock::duration whole(double seconds) {
 class Crew {
  public:
   Crew(std::vector<BenchWorker>& workers, const BenchPlan& plan)
-      : workers_{workers}, plan_{plan}, running_{workers.size()} {
-    threads_.reserve(workers.size());
-    for (BenchWorker& worker : workers)
-      threads_.emplace_back([this, &worker] {
-        worker.run(plan_, stop_);
-        --running_;
-      });
-  }
+      : workers_{workers}, plan_{plan}, running_{workers.size()} {}
   ~Crew() { stop(); }
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
+
+  /// A thread each, or none: fewer would measure something else.
+  Status start() {
+    threads_.reserve(workers_.size());
+    for (BenchWorker& worker : workers_) {
+      auto thread = detail::start_thread("remora-bench", [this, &worker] {
+        worker.run(plan_, stop_);
+        --running_;
+      });
+      if (!thread) return thread.error();
+      threads_.push_back(std::move(*thread));
+    }
+    return {};
+  }
 
   void stop() {
     stop_ = true;
@@ -58,7 +67,7 @@ class Crew {
   }
 
  private:
-  const std::vector<BenchWorker>& workers_;
+  std::vector<BenchWorker>& workers_;
   const BenchPlan& plan_;
   std::atomic<bool> stop_{false};
   std::atomic<std::size_t> running_;
@@ -92,6 +101,7 @@ Result<BenchResult> run_bench(const Engine& engine, const Region& region, BenchP
   plan.measure_from = RunClock::now() + whole(warmup_seconds);
   plan.measure_to = plan.measure_from + whole(seconds);
   Crew crew{workers, plan};
+  if (const Status started = crew.start(); !started) return started.error();
   crew.watch(plan.measure_from, live);
   const double cpu_before = process_cpu_seconds();
   crew.watch(plan.measure_to, live);

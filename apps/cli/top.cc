@@ -28,6 +28,7 @@
 
 #include <remora/config/printable.h>
 #include <remora/config/server_config.h>
+#include <remora/start_thread.h>
 #include <remora/system_file.h>
 
 #include "cli/command.h"
@@ -135,15 +136,32 @@ class Watched {
       client_.stop();
   }
 
+  struct Guard {
+    ~Guard() { end(); }
+    void end() {
+      answered.request_stop();
+      if (thread.joinable()) thread.join();
+    }
+    std::stop_source answered;
+    std::thread thread;
+  };
+
   std::optional<Json> fetch(const std::string& path) {
     const auto until = SteadyClock::now() + timeout_;
     std::string body;
-    std::jthread guard{[this](const std::stop_token& answered) { hang_up_late(answered); }};
+    Guard guard;
+    auto thread = detail::start_thread(
+        "remora-hang-up", [this, over = guard.answered.get_token()] { hang_up_late(over); });
+    if (!thread) {
+      fail_with(ExitCode::kLocal, thread.error().message());
+      return std::nullopt;
+    }
+    guard.thread = std::move(*thread);
     const httplib::Result answer = client_.Get(path, [&](const char* bytes, std::size_t count) {
       body.append(bytes, count);
       return body.size() <= kAnswerBytesMax && SteadyClock::now() < until;
     });
-    guard = {};
+    guard.end();
     if (!answer) {
       const bool connected = answer.error() != httplib::Error::Connection &&
                              answer.error() != httplib::Error::ConnectionTimeout;

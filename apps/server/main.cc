@@ -179,7 +179,9 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
 }
 
 int serve(const Options& options, const config::ServerConfig& configuration) {
-  Signals signals;
+  auto watched = Signals::start();
+  if (!watched) return fail_to_start(options, configuration, watched.error());
+  Signals& signals = **watched;
   spdlog::info("remora-server {}: preparing a pool of {}", kVersion,
                config::format_size(configuration.pool.size_bytes));
   notify_service_manager("STATUS=preparing the pool");

@@ -6,6 +6,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/start_thread.h>
+
 #include "server/log.h"
 
 namespace remora::apps {
@@ -17,15 +19,20 @@ void hold_hang_up() noexcept {
   ::pthread_sigmask(SIG_BLOCK, &hang_up, nullptr);
 }
 
-Signals::Signals() {
-  ::sigemptyset(&signals_);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) ::sigaddset(&signals_, signal);
-  ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-  thread_ = std::thread{[this] { watch(); }};
-  ::pthread_setname_np(thread_.native_handle(), "remora-signals");
+Result<std::unique_ptr<Signals>> Signals::start() {
+  std::unique_ptr<Signals> signals{new Signals};
+  ::sigemptyset(&signals->signals_);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1})
+    ::sigaddset(&signals->signals_, signal);
+  ::pthread_sigmask(SIG_BLOCK, &signals->signals_, nullptr);
+  auto thread = detail::start_thread("remora-signals", [raw = signals.get()] { raw->watch(); });
+  if (!thread) return thread.error();
+  signals->thread_ = std::move(*thread);
+  return signals;
 }
 
 Signals::~Signals() {
+  if (!thread_.joinable()) return;
   ::pthread_kill(thread_.native_handle(), SIGUSR1);  // ends watch()
   thread_.join();
 }

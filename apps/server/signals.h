@@ -7,9 +7,12 @@
 #include <condition_variable>
 #include <csignal>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <stop_token>
 #include <thread>
+
+#include <remora/result.h>
 
 namespace remora::apps {
 
@@ -21,7 +24,8 @@ void hold_hang_up() noexcept;
 /// other thread, since threads inherit what is blocked. One a process.
 class Signals {
  public:
-  Signals();
+  /// Errors: kSystem with Reason::kNoThread, kOutOfMemory.
+  static Result<std::unique_ptr<Signals>> start();
   ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
@@ -38,6 +42,7 @@ class Signals {
   void on_hang_up(std::function<void()> action);
 
  private:
+  Signals() = default;
   void watch();
   void hung_up();
   void told_to_stop(int signal);

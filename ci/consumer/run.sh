@@ -97,7 +97,7 @@ by_pkg_config() {
 # What each component must do without.
 declare -A unneeded=(
   [result]="yaml-cpp prometheus-cpp Protobuf spdlog TBB PkgConfig"
-  [verbs]="yaml-cpp prometheus-cpp Protobuf"
+  [verbs]="yaml-cpp prometheus-cpp Protobuf TBB"
   [config]="prometheus-cpp Protobuf TBB PkgConfig"
   [metrics]="yaml-cpp Protobuf TBB"
   [engine]=""

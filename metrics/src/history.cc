@@ -6,10 +6,10 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <pthread.h>
 #include <random>
 #include <string_view>
-#include <system_error>
+
+#include <remora/start_thread.h>
 
 namespace remora::metrics {
 namespace {
@@ -109,12 +109,9 @@ History::~History() {
 }
 
 Status History::start() {
-  try {
-    thread_ = std::thread{[this] { run(); }};
-  } catch (const std::system_error& failure) {
-    return Error{Code::kSystem, "std::thread"}.with_errno(failure.code().value());
-  }
-  ::pthread_setname_np(thread_.native_handle(), "remora-history");
+  auto thread = detail::start_thread("remora-history", [this] { run(); });
+  if (!thread) return thread.error();
+  thread_ = std::move(*thread);
   return ok_status();
 }
 

@@ -3,7 +3,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <poll.h>
 #include <pthread.h>
@@ -11,12 +13,12 @@
 #include <string_view>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <remora/metrics/http_endpoint.h>
+#include <remora/start_thread.h>
 
 #include "history.h"
 #include "http_access.h"
@@ -40,6 +42,8 @@ constexpr std::chrono::milliseconds kRoomPatience{100};
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr int kAcceptMax = 64;
 constexpr std::size_t kWaitingMax = 512;
+// For a connection that the acceptor has to serve itself.
+constexpr std::chrono::milliseconds kAlonePatience{500};
 
 constexpr std::string_view kTooMany =
     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -101,11 +105,9 @@ class HttpEndpoint::Impl {
     const BlockedSignals inherited_by_our_threads;
     if (history_ != nullptr)
       if (const Status started = history_->start(); !started) return started;
-    try {
-      acceptor_ = std::thread{[this] { accept_all(); }};
-    } catch (const std::system_error& failure) {
-      return Error{Code::kSystem, "std::thread"}.with_errno(failure.code().value());
-    }
+    auto acceptor = detail::start_thread("remora-http", [this] { accept_all(); });
+    if (!acceptor) return acceptor.error();
+    acceptor_ = std::move(*acceptor);
     return ok_status();
   }
 
@@ -187,17 +189,27 @@ class HttpEndpoint::Impl {
     if (!has_room()) return refuse(std::move(asked.socket));
     try {
       Connection& connection = connections_.emplace_back();
-      try {
-        connection.thread = std::thread{[this, &connection, asked = std::move(asked)]() mutable {
-          serve(asked);
-          end(connection);
-        }};
-      } catch (...) {
-        connections_.pop_back();
-        throw;
+      // Shared, since it is still needed where the thread does not come to be.
+      const auto shared = std::make_shared<Asked>(std::move(asked));
+      auto thread = detail::start_thread("remora-http-get", [this, &connection, shared] {
+        serve(*shared);
+        end(connection);
+      });
+      if (thread) {
+        connection.thread = std::move(*thread);
+        return;
       }
-    } catch (...) {  // no thread or no memory: the peer sees its connection close
+      connections_.pop_back();
+      serve_alone(*shared);
+    } catch (const std::exception&) {  // no memory: the peer sees its connection close
     }
+  }
+
+  // Where the system refuses a thread, the acceptor answers: just then a health check should not
+  // fail. Other connections wait meanwhile, so a client has little time.
+  void serve_alone(Asked& asked) noexcept {
+    asked.deadline = std::min(asked.deadline, std::chrono::steady_clock::now() + kAlonePatience);
+    serve(asked);
   }
 
   void end(Connection& connection) noexcept {

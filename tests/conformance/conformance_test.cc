@@ -71,7 +71,6 @@ void ConformanceTest::SetUp() {
   // Once for each transport and process.
   static std::vector<TransportKind> warm;
   if (std::find(warm.begin(), warm.end(), transport()) == warm.end()) {
-    if (warm.empty()) start_tbb_workers();
     connect();
     warm_up(*engine_, uri(), spec("warm-up-" + std::to_string(::getpid())));
     end_server();

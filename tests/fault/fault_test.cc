@@ -44,11 +44,6 @@ void FaultTest::SetUp() {
   runtime_dir();
   seed_ = chosen_seed();
   random_ = test::Random{seed_};
-  static const bool workers = [] {
-    test::start_tbb_workers();
-    return true;
-  }();
-  static_cast<void>(workers);
   // Once for each transport: what libraries make and keep in this process.
   static std::vector<TransportKind> warm;
   if (std::find(warm.begin(), warm.end(), transport()) == warm.end()) {

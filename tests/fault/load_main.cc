@@ -34,7 +34,6 @@ constexpr std::chrono::seconds kGivenBackWithin{30};
 /// What libraries make once and keep is made: the baseline comes after it. False: the server could
 /// not be reached within `most`, or this is to end.
 bool warm_up(const remora::fault::LoadOptions& options, milliseconds most) {
-  remora::test::start_tbb_workers();
   std::string last;
   for (const auto until = Clock::now() + most; g_ended == 0 && Clock::now() < until;) {
     remora::EngineOptions with;

@@ -385,7 +385,6 @@ int fault_load(const HelperArguments& arguments) {
   options.reopen = arguments.number("reopen", 1) != 0;
   options.page = arguments.text("page");
 
-  test::start_tbb_workers();
   {  // What libraries make once and keep.
     const Engine warm = Engine::open({}).value();
     const Region region = warm.open_region(options.uri, Rights::kAll).value();

@@ -12,7 +12,6 @@ constexpr std::chrono::seconds kNoticedWithin{60};
 
 HeldBefore::HeldBefore(const std::string& name, const std::function<void()>& warm_up) {
   static std::set<std::string> warm;
-  if (warm.empty()) start_tbb_workers();
   if (warm.insert(name).second) warm_up();
   baseline_ = Resources::settled();
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
@@ -17,8 +16,6 @@
 #include <span>
 #include <sys/socket.h>
 #include <system_error>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -28,22 +25,6 @@
 
 namespace remora::test {
 
-void start_tbb_workers() {
-  const int most = tbb::this_task_arena::max_concurrency();
-  tbb::task_arena arena{most};
-  std::atomic<int> met{0};
-  // A thread that waits here for the others makes room for no second task.
-  const auto meet = [&](int) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
-    for (++met; met < most && std::chrono::steady_clock::now() < until;) std::this_thread::yield();
-  };
-  arena.execute([&] { tbb::parallel_for(0, most, 1, meet, tbb::simple_partitioner{}); });
-  // On one processor these were none, but work that is enqueued gets a worker there too.
-  tbb::task_arena enqueued{1, 0};
-  std::atomic<bool> done{false};
-  enqueued.enqueue([&done] { done = true; });
-  while (!done) std::this_thread::yield();
-}
 namespace {
 
 namespace fs = std::filesystem;

@@ -11,9 +11,6 @@
 
 namespace remora::test {
 
-/// Starts the workers that oneTBB keeps for as long as the process lives: they are no leak.
-void start_tbb_workers();
-
 /// Counts by name: open descriptors by kind, threads, mapped memfds, pinned KiB, files of ours in
 /// /dev/shm and, where there is an RDMA device, its objects (`rdma resource`: of all processes).
 class Resources {

@@ -8,10 +8,9 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <system_error>
-#include <thread>
 #include <utility>
 
+#include <remora/start_thread.h>
 #include <remora/verbs/address.h>
 
 namespace remora::verbs {
@@ -78,21 +77,20 @@ Result<std::vector<Address>> Address::resolve_all(std::string_view host, std::ui
     return Error{Code::kLimitExceeded, "getaddrinfo"}.with_subject(host);
   }
   const auto lookup = std::make_shared<Lookup>();
-  try {
-    std::thread{[lookup, &provider, name = std::string{host}] {
-      std::vector<Address> found = look_up_name(provider, name);
-      g_lookups.fetch_sub(1);
-      const std::lock_guard lock{lookup->mutex};
-      lookup->found = std::move(found);
-      lookup->done = true;
-      lookup->ended.notify_one();
-    }}.detach();
-  } catch (const std::system_error& error) {
+  auto thread =
+      remora::detail::start_thread("remora-lookup", [lookup, &provider, name = std::string{host}] {
+        std::vector<Address> found = look_up_name(provider, name);
+        g_lookups.fetch_sub(1);
+        const std::lock_guard lock{lookup->mutex};
+        lookup->found = std::move(found);
+        lookup->done = true;
+        lookup->ended.notify_one();
+      });
+  if (!thread) {
     g_lookups.fetch_sub(1);
-    return Error{Code::kSystem, "pthread_create"}
-        .with_errno(error.code().value())
-        .with_subject(host);
+    return thread.error();
   }
+  thread->detach();
   std::unique_lock lock{lookup->mutex};
   if (!lookup->ended.wait_until(lock, stop, deadline, [&] { return lookup->done; }))
     return Error{stop.stop_requested() ? Code::kCancelled : Code::kTimedOut, "getaddrinfo"}

@@ -12,11 +12,11 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 
 #include <remora/standard_descriptors.h>
+#include <remora/start_thread.h>
 
 #include "mapping_kind.h"
 #include "memory_monitor_proof.h"
@@ -114,10 +114,8 @@ std::shared_ptr<MemoryMonitor> MemoryMonitor::instance(std::string& why) {
     why = std::string{"/proc/self/maps or eventfd: "} + std::strerror(errno);
     return nullptr;
   }
-  try {
-    monitor->start();
-  } catch (const std::system_error& failed) {
-    why = std::string{"no thread: "} + failed.what();
+  if (const Status started = monitor->start(); !started) {
+    why = started.error().message();
     return nullptr;
   }
   g_monitor = monitor;
@@ -129,20 +127,20 @@ MemoryMonitor::MemoryMonitor(int userfault, int maps, int stop, int wake) noexce
   g_first_monitor = this;
 }
 
-void MemoryMonitor::start() {
+Status MemoryMonitor::start() {
   // Signals are the application's; its handlers may allocate, which this thread must not.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread{[this] { run(); }};
-    reaper_ = std::thread{[this] { reap_loop(); }};
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
+  auto thread = remora::detail::start_thread("remora-mapping", [this] { run(); });
+  if (thread) thread_ = std::move(*thread);
+  auto reaper = remora::detail::start_thread("remora-reaper", [this] { reap_loop(); });
+  if (reaper) reaper_ = std::move(*reaper);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!thread) return thread.error();
+  if (!reaper) return reaper.error();
+  return {};
 }
 
 MemoryMonitor::~MemoryMonitor() {
@@ -285,7 +283,6 @@ bool MemoryMonitor::read_changes() noexcept {
 }
 
 void MemoryMonitor::run() noexcept {
-  ::pthread_setname_np(::pthread_self(), "remora-mapping");
   std::array<pollfd, 2> waited{{{userfault_, POLLIN, 0}, {stop_, POLLIN, 0}}};
   while (!stopping_.load()) {
     ::poll(waited.data(), waited.size(), -1);
@@ -298,7 +295,6 @@ void MemoryMonitor::run() noexcept {
 }
 
 void MemoryMonitor::reap_loop() noexcept {
-  ::pthread_setname_np(::pthread_self(), "remora-reaper");
   std::uint64_t count = 0;
   while (::read(wake_, &count, sizeof(count)) > 0 && !stopping_.load()) {
     const std::lock_guard lock{subscribing_};

@@ -78,7 +78,7 @@ class MemoryMonitor {
   static void close_all_in_child() noexcept;
   void close_descriptors() noexcept;
   void close_userfault() noexcept;
-  void start();
+  Status start();
   void run() noexcept;
   void reap_loop() noexcept;
   bool read_changes() noexcept;

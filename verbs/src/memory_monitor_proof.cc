@@ -10,9 +10,10 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <system_error>
 #include <thread>
 #include <unistd.h>
+
+#include <remora/start_thread.h>
 
 namespace remora::verbs::detail {
 namespace {
@@ -55,7 +56,10 @@ class Proof {
       return "userfaultfd: the kernel does not register memory in write-protect mode";
     if (ask() != EINVAL) return "userfaultfd: an unknown answer where nothing changes";
     for (std::size_t i = 0; i < unmappers_.size(); ++i) {
-      unmappers_[i] = std::thread{[this, i] { ::munmap(place(i), page_); }};
+      auto unmapper =
+          remora::detail::start_thread("remora-proof", [this, i] { ::munmap(place(i), page_); });
+      if (!unmapper) return "userfaultfd: no thread for the proof: a limit on threads is reached";
+      unmappers_[i] = std::move(*unmapper);
       started_[i] = true;
       wait_gone(i);
     }
@@ -111,14 +115,9 @@ class Proof {
 
 bool prove_monitoring(int userfault, std::string& why) {
   Proof proof{userfault};
-  try {
-    const char* const failed = proof.run();
-    if (failed != nullptr) why = failed;
-    return failed == nullptr;
-  } catch (const std::system_error& failed) {
-    why = std::string{"no thread: "} + failed.what();
-    return false;
-  }
+  const char* const failed = proof.run();
+  if (failed != nullptr) why = failed;
+  return failed == nullptr;
 }
 
 }  // namespace remora::verbs::detail

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <bit>
-#include <exception>
 #include <new>
 #include <unistd.h>
 
@@ -103,8 +102,6 @@ Result<MrLease> MrCache::acquire(std::span<std::byte> bytes, Access access, Dead
     return core_->acquire(bytes, access, deadline);
   } catch (const std::bad_alloc&) {
     return Error{Code::kOutOfMemory, "MrCache::acquire"};
-  } catch (const std::exception&) {  // oneTBB's, where it gets no thread
-    return Error{Code::kSystem, "MrCache::acquire"};
   }
 }
 

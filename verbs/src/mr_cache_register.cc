@@ -2,13 +2,41 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
+#include <exception>
+#include <thread>
+
+#include <remora/start_thread.h>
 
 #include "mr_cache_core.h"
 
 namespace remora::verbs::detail {
+namespace {
+
+/// Threads besides the caller's that register parts of one buffer.
+constexpr std::size_t kHelpersMax = 15;
+
+/// Calls `one` for 0 … count - 1 in any order: by this thread, and by others as far as they are to
+/// be had. They live for this call alone, since to pin a part takes much longer than to start one.
+template <typename One>
+void for_each(std::size_t count, const One& one) {
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) one(i);
+  };
+  const std::size_t processors = std::max(1U, std::thread::hardware_concurrency());
+  std::vector<std::thread> helpers;
+  const std::size_t wanted = std::min({kHelpersMax, processors - 1, count - 1});
+  helpers.reserve(wanted);
+  while (helpers.size() < wanted) {
+    auto helper = remora::detail::start_thread("remora-register", work);
+    if (!helper) break;
+    helpers.push_back(std::move(*helper));
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+}  // namespace
 
 Status MrCacheCore::register_pieces(std::uintptr_t begin, std::uintptr_t end, Access access,
                                     Deadline deadline, std::vector<MemoryRegion>& pieces) {
@@ -48,24 +76,18 @@ Status MrCacheCore::register_in_parallel(const std::vector<std::span<std::byte>>
                                          std::vector<MemoryRegion>& pieces) {
   std::vector<std::optional<Result<MemoryRegion>>> results(parts.size());
   std::atomic<bool> stop{false};
-  const auto one = [&](std::size_t index) {
+  for_each(parts.size(), [&](std::size_t index) noexcept {
     if (stop.load(std::memory_order_relaxed)) return;
     if (deadline != Deadline::max() && std::chrono::steady_clock::now() >= deadline)
       results[index].emplace(Error{Code::kTimedOut, "MrCache::acquire"});
     else
-      results[index].emplace(MemoryRegion::register_bytes(domain_, parts[index], access));
+      try {
+        results[index].emplace(MemoryRegion::register_bytes(domain_, parts[index], access));
+      } catch (const std::exception&) {
+        results[index].emplace(Error{Code::kOutOfMemory, "MrCache::acquire"});
+      }
     if (!results[index]->ok()) stop.store(true, std::memory_order_relaxed);
-  };
-  if (parts.size() == 1) {
-    one(0);
-  } else {
-    // An arena of its own: while it waits, this thread does no one else's work.
-    tbb::task_arena arena;
-    arena.execute([&] {
-      tbb::parallel_for(std::size_t{0}, parts.size(), std::size_t{1}, std::ref(one),
-                        tbb::simple_partitioner{});
-    });
-  }
+  });
   std::optional<Error> failed;
   pieces.reserve(parts.size());
   std::uint64_t made = 0;

@@ -1,55 +1,97 @@
 #pragma once
 
-/// The one header that knows oneTBB: a task arena whose workers run where the engine's threads do.
+/// Threads of the engine's own that help its callers.
+///
+/// oneTBB shares the work out, and is never asked for a thread: where the system refuses one, a
+/// worker of oneTBB's ends the process, and what was enqueued never runs. So every place of its
+/// arena is kept for threads that come by themselves: the helpers here, and the callers.
 
-#include <tbb/task_arena.h>
-#include <tbb/task_scheduler_observer.h>
-#include <utility>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
 
+#include <remora/result.h>
+
+#include "client/poller.h"
+#include "support/clock.h"
 #include "support/placement.h"
 
 namespace remora::detail {
 
+/// Helpers for loops whose steps are long. Thread-safe: calls from several threads share them.
 class Arena {
  public:
-  /// `threads` at once, `callers` of them kept for those that call execute().
-  Arena(int threads, unsigned callers, const Placement& placement)
-      : tasks_{threads, callers}, binder_{tasks_, placement} {}
+  /// `helpers` threads at most, on processors of `placement`; started by the first call.
+  Arena(std::size_t helpers, const Placement& placement);
+  /// No call is under way.
+  ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  [[nodiscard]] tbb::task_arena& tasks() noexcept { return tasks_; }
+  /// Calls `one` for 0 … count - 1, in any order: by the caller, and by helpers as far as there are
+  /// any. Blocks until done.
+  void for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept;
 
  private:
-  /// Workers are the process's, not ours: each is bound when it comes to the arena, and as it was
-  /// when it leaves.
-  class Binder final : public tbb::task_scheduler_observer {
-   public:
-    Binder(tbb::task_arena& arena, const Placement& placement)
-        : task_scheduler_observer{arena}, placement_{placement} {
-      if (!placement_.processors().empty()) observe(true);
-    }
-    ~Binder() override { observe(false); }
-    Binder(const Binder&) = delete;
-    Binder& operator=(const Binder&) = delete;
-    void on_scheduler_entry(bool is_worker) override {
-      if (is_worker) before() = placement_.borrow_thread();
-    }
-    void on_scheduler_exit(bool is_worker) override {
-      if (is_worker) placement_.release_thread(std::exchange(before(), {}));
-    }
+  /// Callers that share the helpers; those beyond work alone.
+  static constexpr std::size_t kCallersMax = 16;
+  struct Call;
+  class Presence;
+  struct Tasks;
 
-   private:
-    /// A worker is in one arena at a time.
-    static ThreadBinding& before() {
-      static thread_local ThreadBinding binding;
-      return binding;
-    }
-    Placement placement_;
+  /// False: the caller is alone.
+  bool enter(Call& call) noexcept;
+  void leave(Call& call) noexcept;
+  void start_helpers() noexcept;
+  void help() noexcept;
+  [[nodiscard]] Call* open_call() const noexcept;
+
+  const std::size_t helpers_max_;
+  const Placement placement_;
+  const std::unique_ptr<Tasks> tasks_;
+  std::mutex mutex_;  // all below
+  std::condition_variable called_;
+  std::condition_variable left_;
+  std::array<Call*, kCallersMax> calls_{};
+  std::size_t callers_ = 0;
+  bool stop_ = false;
+  Deadline start_from_{};  ///< where threads were refused: not again before
+  std::vector<std::thread> helpers_;
+};
+
+/// Threads on which coroutines go on. Thread-safe.
+class JobThreads {
+ public:
+  /// `threads` of them, or as many as are to be had, but one at least. Errors: kSystem with
+  /// Reason::kNoThread, kOutOfMemory.
+  static Result<std::shared_ptr<JobThreads>> start(std::size_t threads, const Placement& placement);
+  /// Nothing waits to be run. Also from one of the threads, which then ends by itself.
+  ~JobThreads();
+  JobThreads(const JobThreads&) = delete;
+  JobThreads& operator=(const JobThreads&) = delete;
+
+  /// Runs `job` on one of the threads. Neither allocates nor blocks for long.
+  void post(Resumable& job) noexcept;
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable more;
+    Resumable* first = nullptr;
+    Resumable* last = nullptr;
+    bool stop = false;
   };
+  explicit JobThreads(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
+  static void run(State& state) noexcept;
 
-  tbb::task_arena tasks_;
-  Binder binder_;
+  std::shared_ptr<State> state_;  ///< the threads' too: the last one may outlive this object
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace remora::detail

@@ -1,6 +1,5 @@
 #include "client/async_core.h"
 
-#include <exception>
 #include <new>
 #include <utility>
 
@@ -9,7 +8,6 @@
 #include "client/arena.h"
 #include "client/executor_core.h"
 #include "support/closed.h"
-#include "support/log.h"
 
 namespace remora::detail {
 
@@ -26,7 +24,7 @@ Result<std::shared_ptr<AsyncCore>> AsyncCore::create(std::shared_ptr<RegionCore>
   try {
     auto poller = poller_for(*region, options);
     if (!poller) return poller.error();
-    std::shared_ptr<Arena> arena;
+    std::shared_ptr<JobThreads> arena;
     if (resume.on_arena_) {
       auto made = region->session().engine().arena();
       if (!made) return made.error();
@@ -44,7 +42,7 @@ Result<std::shared_ptr<AsyncCore>> AsyncCore::create(std::shared_ptr<RegionCore>
 
 AsyncCore::AsyncCore(std::shared_ptr<RegionCore> region, Poller& poller,
                      const QueueOptions& options, const Resume& resume,
-                     std::shared_ptr<Arena> arena)
+                     std::shared_ptr<JobThreads> arena)
     : CallbackCore{std::move(region), poller, options},
       resume_{resume},
       arena_{std::move(arena)},
@@ -109,11 +107,7 @@ void AsyncCore::post(AsyncRecord& record) noexcept {
   }
   record.held = hold();
   if (!record.held) keep();
-  if (arena_ != nullptr) try {
-      return arena_->tasks().enqueue([&record] { run_record(record); });
-    } catch (const std::exception& thrown) {
-      log::warn("the arena takes no task: a coroutine goes on on a poller: {}", thrown.what());
-    }
+  if (arena_ != nullptr) return arena_->post(record);
   poller().post(record);
 }
 

@@ -22,7 +22,7 @@
 
 namespace remora::detail {
 
-class Arena;
+class JobThreads;
 
 /// An operation's place in the queue, from its submission until its coroutine goes on.
 struct AsyncRecord : Resumable {
@@ -38,12 +38,12 @@ struct AsyncRecord : Resumable {
 
 class AsyncCore final : public CallbackCore {
  public:
-  /// Errors: as Region::callback_queue.
+  /// Errors: as Region::callback_queue, those of JobThreads::start.
   static Result<std::shared_ptr<AsyncCore>> create(std::shared_ptr<RegionCore> region,
                                                    const QueueOptions& options,
                                                    const Resume& resume);
   AsyncCore(std::shared_ptr<RegionCore> region, Poller& poller, const QueueOptions& options,
-            const Resume& resume, std::shared_ptr<Arena> arena);
+            const Resume& resume, std::shared_ptr<JobThreads> arena);
 
   // Any thread.
   /// The operation's coroutine is suspended; on success it may have gone on, and be gone, by the
@@ -73,7 +73,7 @@ class AsyncCore final : public CallbackCore {
   void leave_line(AsyncOperation& operation) noexcept;
 
   Resume resume_;
-  std::shared_ptr<Arena> arena_;
+  std::shared_ptr<JobThreads> arena_;
   std::vector<AsyncRecord> records_;
   IndexStack free_;
   /// In line. Exchanged on by who lines up, before the look for a record, and by who gives one

@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include <remora/start_thread.h>
+
 #include "client/arena.h"
 #include "client/engine_core.h"
 #include "client/executor_core.h"
@@ -70,15 +72,13 @@ Status ControlCalls::add(const std::shared_ptr<ControlRecord>& record, EventLoop
 Status ControlCalls::start_thread() noexcept {
   try {
     threads_.reserve(threads_.size() + 1);
-    std::thread thread{[calls = shared_from_this()] { run(calls); }};
-    ::pthread_setname_np(thread.native_handle(), "remora-calls");
-    threads_.push_back(std::move(thread));
-    return {};
-  } catch (const std::system_error& error) {
-    return Error{Code::kSystem, "start a control thread"}.with_errno(error.code().value());
   } catch (const std::bad_alloc&) {
     return Error{Code::kOutOfMemory, "start a control thread"};
   }
+  auto thread = detail::start_thread("remora-calls", [calls = shared_from_this()] { run(calls); });
+  if (!thread) return thread.error();
+  threads_.push_back(std::move(*thread));
+  return {};
 }
 
 /// With the lock.
@@ -310,13 +310,8 @@ void ControlRecord::finish() noexcept {
     return;
   }
   if (poller_ != nullptr) return poller_->post(*this);
-  try {
-    auto arena = engine_->arena();
-    if (arena) return (*arena)->tasks().enqueue([this] { told(*this); });
-  } catch (const std::exception& error) {
-    log::warn("the arena takes no task: a control call is told of in another thread: {}",
-              error.what());
-  }
+  // Made by prepare().
+  if (auto arena = engine_->arena()) return (*arena)->post(*this);
   told(*this);
 }
 

@@ -123,17 +123,15 @@ Result<Poller*> EngineCore::poller() {
 
 bool EngineCore::on_poller() const noexcept { return pollers_->is_one_of_them(); }
 
-Result<std::shared_ptr<Arena>> EngineCore::arena() {
+Result<std::shared_ptr<JobThreads>> EngineCore::arena() {
   const std::lock_guard lock{mutex_};
   if (arena_ == nullptr) {
     const std::uint32_t threads = options_.arena_threads != 0
                                       ? options_.arena_threads
                                       : std::max(2U, std::thread::hardware_concurrency()) - 1;
-    try {
-      arena_ = std::make_shared<Arena>(static_cast<int>(threads), 0, placement_);
-    } catch (const std::bad_alloc&) {
-      return Error{Code::kOutOfMemory, "arena"};
-    }
+    auto made = JobThreads::start(threads, placement_);
+    if (!made) return made.error();
+    arena_ = std::move(*made);
   }
   return arena_;
 }

@@ -34,8 +34,8 @@
 
 namespace remora::detail {
 
-class Arena;
 class ControlCalls;
+class JobThreads;
 class Poller;
 class Pollers;
 class QueueCore;
@@ -123,7 +123,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   /// A poller for one more callback queue. Errors: see Pollers::pick().
   Result<Poller*> poller();
   /// Where coroutines go on; made by the first call. Errors: kOutOfMemory.
-  Result<std::shared_ptr<Arena>> arena();
+  Result<std::shared_ptr<JobThreads>> arena();
   /// Index of the domain in every memory's key table; registers the slots that exist already.
   /// Errors: kLimitExceeded (kMemoryDomainsMax).
   Result<std::size_t> intern(const std::shared_ptr<transport::MemoryDomain>& domain);
@@ -192,7 +192,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::set<std::string> connecting_;  ///< the keys of sessions_ that have no session yet
   std::unique_ptr<EventLoop> control_loop_;
   std::unique_ptr<Pollers> pollers_;
-  std::shared_ptr<Arena> arena_;
+  std::shared_ptr<JobThreads> arena_;
   std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
   std::chrono::milliseconds tick_period_{0};  ///< 0: no session needs it
   /// That have a lease: also those that are still being connected, or replaced in sessions_.

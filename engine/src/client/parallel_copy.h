@@ -1,7 +1,7 @@
 #pragma once
 
-/// Copies in parallel, on a TBB arena of the engine's own. The calling thread takes part; no worker
-/// ever waits for anything but memory.
+/// Copies in parallel: the calling thread, and helpers of the engine's own as far as the system has
+/// threads for them. No helper ever waits for anything but memory.
 
 #include <cstddef>
 #include <functional>
@@ -13,15 +13,15 @@ namespace remora::detail {
 
 class Arena;
 
-/// Thread-safe: calls from several threads share the workers.
+/// Thread-safe: calls from several threads share the helpers.
 class ParallelCopy {
  public:
   /// Below this many bytes one thread is faster: starting a task costs some microseconds, waking a
-  /// worker some tens. Measured by tests/bench/bench_shm_vs_memcpy.
+  /// helper some tens. Measured by tests/bench/bench_shm_vs_memcpy.
   static constexpr std::size_t kThresholdBytes = std::size_t{512} << 10U;
 
   /// `threads` copy at most, the caller among them; 1: everything in the caller's thread.
-  /// Workers run where `placement` says while they copy, the caller where it is.
+  /// Helpers run where `placement` says while they copy, the caller where it is.
   explicit ParallelCopy(std::size_t threads, const Placement& placement = {});
   ~ParallelCopy();
   ParallelCopy(const ParallelCopy&) = delete;

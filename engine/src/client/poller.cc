@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <pthread.h>
 #include <sys/epoll.h>
-#include <system_error>
 #include <utility>
+
+#include <remora/start_thread.h>
 
 #include "support/log.h"
 #include "support/spin_pause.h"
@@ -50,16 +50,13 @@ Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
   if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->watcher.event(), &event) != 0)
     return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
   std::unique_ptr<Poller> poller{new Poller{state}};
-  try {
-    poller->thread_ = std::thread{[state, placement] {
-      const ThreadClocks::Member counted{poller_clocks()};
-      (void)placement.bind_thread();
-      run(*state);
-    }};
-  } catch (const std::system_error& error) {
-    return Error{Code::kSystem, "pthread_create"}.with_errno(error.code().value());
-  }
-  ::pthread_setname_np(poller->thread_.native_handle(), "remora-poller");
+  auto thread = start_thread("remora-poller", [state, placement] {
+    const ThreadClocks::Member counted{poller_clocks()};
+    (void)placement.bind_thread();
+    run(*state);
+  });
+  if (!thread) return thread.error();
+  poller->thread_ = std::move(*thread);
   return poller;
 }
 

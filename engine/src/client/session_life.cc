@@ -9,9 +9,9 @@
 #include <array>
 #include <exception>
 #include <future>
-#include <pthread.h>
-#include <system_error>
 #include <utility>
+
+#include <remora/start_thread.h>
 
 #include "client/backoff.h"
 #include "client/engine_core.h"
@@ -156,17 +156,19 @@ void SessionCore::interrupt(Reason reason, End by, LaneFault fault) noexcept {
     if (std::exchange(reconnector_at_work_, true)) return;
   }
   if (reconnector_.joinable()) reconnector_.join();  // it has ended its work
-  try {
-    reconnector_ = std::thread{[this] { reconnect(); }};
-    ::pthread_setname_np(reconnector_.native_handle(), "remora-connect");
-  } catch (const std::system_error& error) {
-    log::warn("session with {}: no thread to connect again: {}", dial_.server, error.what());
-    {
-      const std::lock_guard lock{mutex_};
-      reconnector_at_work_ = false;
-    }
-    end(reason, by, fault);
+  auto thread = start_thread("remora-connect", [this] { reconnect(); });
+  if (thread) {
+    reconnector_ = std::move(*thread);
+    return;
   }
+  log::warn("session with {}: no thread to connect again: {}", dial_.server,
+            thread.error().message());
+  {
+    const std::lock_guard lock{mutex_};
+    reconnector_at_work_ = false;
+  }
+  // Why it was interrupted is in the log; why it does not come back is what can be mended.
+  end(Reason::kNoThread, by, fault);
 }
 
 void SessionCore::end(Reason reason, End by, LaneFault fault) noexcept {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <exception>
-#include <pthread.h>
-#include <system_error>
 #include <utility>
+
+#include <remora/start_thread.h>
 
 #include "support/log.h"
 
@@ -21,13 +21,12 @@ Status Notifier::on_notify(std::string region, NotificationHandler handler) {
   else
     handlers_.erase(region);
   if (!thread_.joinable() && !handlers_.empty()) {
-    try {
-      thread_ = std::thread{[this] { run(); }};
-      ::pthread_setname_np(thread_.native_handle(), "remora-notify");
-    } catch (const std::system_error& error) {
+    auto thread = start_thread("remora-notify", [this] { run(); });
+    if (!thread) {
       handlers_.clear();
-      return Error{Code::kSystem, "on_notify"}.with_errno(error.code().value());
+      return thread.error();
     }
+    thread_ = std::move(*thread);
   }
   // A handler may replace itself; everybody else has seen the last of the one before.
   if (before != nullptr && std::this_thread::get_id() != thread_.get_id())

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <limits>
 #include <linux/memfd.h>
-#include <pthread.h>
 #include <sstream>
 #include <string>
 #include <sys/mman.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/start_thread.h>
 #include <remora/system_file.h>
 
 #include "support/log.h"
@@ -216,8 +216,9 @@ Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Pl
   if (options.huge_pages == config::HugePages::kTry && !memory->huge())
     log::info("pool: no 2 MiB pages to be had, using ordinary ones");
   auto pool = std::make_shared<Pool>(std::move(*memory), options, placement, page_bytes_least);
-  pool->cleaner_ = std::thread{[raw = pool.get()] { raw->clean(); }};
-  ::pthread_setname_np(pool->cleaner_.native_handle(), "remora-cleaner");
+  auto cleaner = start_thread("remora-cleaner", [raw = pool.get()] { raw->clean(); });
+  if (!cleaner) return cleaner.error();
+  pool->cleaner_ = std::move(*cleaner);
   return pool;
 }
 

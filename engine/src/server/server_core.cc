@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <utility>
+
+#include <remora/start_thread.h>
 
 #include "support/log.h"
 
@@ -71,8 +72,9 @@ Status ServerCore::begin() {
   auto loop = EventLoop::start("remora-control");
   if (!loop) return loop.error();
   loop_ = std::move(*loop);
-  worker_ = std::thread{[this] { work(); }};
-  ::pthread_setname_np(worker_.native_handle(), "remora-worker");
+  auto worker = start_thread("remora-worker", [this] { work(); });
+  if (!worker) return worker.error();
+  worker_ = std::move(*worker);
   loop_->every(kLookPeriod, [this] {
     desk_->beat();
     end_late_arrivals();

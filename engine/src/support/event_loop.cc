@@ -4,10 +4,11 @@
 #include <cerrno>
 #include <future>
 #include <new>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <utility>
+
+#include <remora/start_thread.h>
 
 namespace remora {
 
@@ -21,12 +22,13 @@ Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name, Han
   if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->wake.get(), &event) != 0)
     return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
   std::unique_ptr<EventLoop> loop{new EventLoop{state}};
-  loop->thread_ = std::thread{[state, first = std::move(first)] {
+  auto thread = detail::start_thread(thread_name, [state, first = std::move(first)] {
     if (first) first();
     run(*state);
     end(*state);
-  }};
-  ::pthread_setname_np(loop->thread_.native_handle(), thread_name);
+  });
+  if (!thread) return thread.error();
+  loop->thread_ = std::move(*thread);
   return loop;
 }
 

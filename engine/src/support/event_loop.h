@@ -23,7 +23,8 @@ class EventLoop {
  public:
   using Handler = std::function<void()>;
 
-  /// `first`: what the thread does before anything else. Errors: kSystem.
+  /// `first`: what the thread does before anything else. Errors: kSystem (see
+  /// Reason::kNoThread), kOutOfMemory.
   static Result<std::unique_ptr<EventLoop>> start(const char* thread_name, Handler first = {});
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;

@@ -6,6 +6,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/start_thread.h>
+
 namespace remora::log {
 
 namespace {
@@ -71,12 +73,10 @@ bool SinkQueue::start() noexcept {
   sigset_t before{};
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
-  try {
-    thread_ = std::thread{[this] { run(); }};
+  if (auto thread = remora::detail::start_thread("remora-log", [this] { run(); })) {
+    thread_ = std::move(*thread);
     thread_id_ = thread_.get_id();
-    ::pthread_setname_np(thread_.native_handle(), "remora-log");
     running_ = true;
-  } catch (const std::exception&) {
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return running_;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <remora/engine/log_writer.h>
+#include <remora/start_thread.h>
 
 namespace remora {
 
@@ -107,12 +108,9 @@ bool LogWriter::State::start(const std::shared_ptr<State>& self) {
   sigset_t before{};
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
-  try {
-    thread = std::thread{[self] { self->run(); }};
-    ::pthread_setname_np(thread.native_handle(), "remora-log");
-    running = true;
-  } catch (const std::exception&) {
-  }
+  auto started = detail::start_thread("remora-log", [self] { self->run(); });
+  running = started.ok();
+  if (running) thread = std::move(*started);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return running;
 }

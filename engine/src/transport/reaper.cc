@@ -2,8 +2,9 @@
 
 #include <chrono>
 #include <exception>
-#include <pthread.h>
 #include <utility>
+
+#include <remora/start_thread.h>
 
 #include "support/log.h"
 
@@ -30,8 +31,11 @@ void Reaper::add(std::unique_ptr<Item> item) noexcept {
     const std::lock_guard lock{mutex_};
     if (waiting_.size() >= waiting_most_) return;
     if (!thread_.joinable()) {
-      thread_ = std::thread{[this] { work(); }};
-      ::pthread_setname_np(thread_.native_handle(), "remora-reaper");
+      auto thread = detail::start_thread("remora-reaper", [this] { work(); });
+      if (!thread)
+        return log::warn("rdma: what is left of a connection is given back at once: {}",
+                         thread.error().message());
+      thread_ = std::move(*thread);
     }
     waiting_.push_back(std::move(item));
   } catch (const std::exception& error) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <thread>
 #include <utility>
+
+#include <remora/start_thread.h>
 
 #include "support/log.h"
 #include "support/spin_pause.h"
@@ -85,23 +85,24 @@ Result<std::shared_ptr<IoThread>> IoThread::start(ServedMetrics metrics,
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
     return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
-  return std::make_shared<IoThread>(std::move(metrics), spin, std::move(epoll), std::move(wake));
+  auto io = std::make_shared<IoThread>(std::move(metrics), spin, std::move(epoll), std::move(wake));
+  auto thread = detail::start_thread("remora-tcp", [raw = io.get()] {
+    const detail::ThreadClocks::Member counted{serving_clocks()};
+    raw->run();
+  });
+  if (!thread) return thread.error();
+  io->thread_ = std::move(*thread);
+  return io;
 }
 
 IoThread::IoThread(ServedMetrics metrics, std::chrono::nanoseconds spin, UniqueFd epoll,
                    UniqueFd wake)
-    : metrics_{std::move(metrics)}, spin_{spin}, epoll_{std::move(epoll)}, wake_{std::move(wake)} {
-  thread_ = std::thread{[this] {
-    const detail::ThreadClocks::Member counted{serving_clocks()};
-    run();
-  }};
-  ::pthread_setname_np(thread_.native_handle(), "remora-tcp");
-}
+    : metrics_{std::move(metrics)}, spin_{spin}, epoll_{std::move(epoll)}, wake_{std::move(wake)} {}
 
 IoThread::~IoThread() {
   stop_.store(true);
   ::eventfd_write(wake_.get(), 1);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Status IoThread::add(std::shared_ptr<ServerLane> lane) {

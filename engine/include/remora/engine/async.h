@@ -284,9 +284,9 @@ class Resume {
   /// On the poller that noticed: no hand-over at all. The default.
   constexpr Resume() noexcept = default;
   [[nodiscard]] static constexpr Resume on_poller() noexcept { return {}; }
-  /// On the engine's arena (EngineOptions::arena_threads): many at once, on oneTBB's workers. For
-  /// coroutines that compute between their operations. A hand-over costs microseconds, and oneTBB
-  /// keeps the task in memory of its own.
+  /// On the engine's arena (EngineOptions::arena_threads): many at once, on threads that it
+  /// keeps for this. For coroutines that compute between their operations. A hand-over costs
+  /// microseconds, and allocates nothing.
   [[nodiscard]] static constexpr Resume on_arena() noexcept {
     Resume resume;
     resume.on_arena_ = true;

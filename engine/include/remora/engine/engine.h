@@ -109,8 +109,8 @@ struct EngineOptions {
   /// and no such queues.
   std::uint32_t pollers = 1;
   /// Threads on which coroutines go on that are resumed on the arena (Resume::on_arena()), at most
-  /// kArenaThreadsMax; 0: one fewer than there are processors, but one at least, which is how many
-  /// workers oneTBB has. The process shares them. The arena is made with the first such queue.
+  /// kArenaThreadsMax; 0: one fewer than there are processors, but one at least. They are
+  /// started with the first such queue, which fails where not one is to be had.
   std::uint32_t arena_threads = 0;
   /// Threads that run control calls which do not block their caller (control.h), at most
   /// kControlThreadsMax; started as calls need them. A call to a server that stays silent keeps one

@@ -97,10 +97,11 @@ enum class Reason : std::uint8_t {
   kLapsed,          ///< the server had not heard from this client for its lease, and gave it up
   kSilent,          ///< the peer has not answered for longer than it may
   kTooOften,        ///< the session has broken more often than the server bears
+  kNoThread,        ///< the system refused a thread: a limit on threads or processes
 };
 
 /// The last of the enumeration: numbers above it, from a newer peer, are not known here.
-inline constexpr Reason kReasonLast = Reason::kTooOften;
+inline constexpr Reason kReasonLast = Reason::kNoThread;
 
 /// The NIC's verdict on one work request: `ibv_wc_status` in our own words, so that no verbs header
 /// is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
@@ -190,6 +191,7 @@ enum class CompletionStatus : std::uint8_t {
     case Reason::kLapsed: return "the server gave the session up after hearing nothing from it";
     case Reason::kSilent: return "the peer has not answered for too long";
     case Reason::kTooOften: return "the session broke more often than the server bears";
+    case Reason::kNoThread: return "no thread can be started";
   }
   return "unknown reason";
 }
@@ -368,6 +370,10 @@ namespace detail {
       return "the name and the key have to be those of one of 'clients' in the server's file "
              "(remora --client NAME --key-file FILE; EngineOptions::client_name and key), and "
              "without 'auth: keys' there a client must have none";
+    case Reason::kNoThread:
+      return "raise the limit on threads: 'ulimit -u' (RLIMIT_NPROC), pids.max of the cgroup "
+             "(TasksMax= in the service unit, --pids-limit for a container), or 'sysctl "
+             "kernel.threads-max kernel.pid_max'";
     case Reason::kGidUnset:
     case Reason::kGidFamily:
     case Reason::kGidScope:
