@@ -33,14 +33,14 @@ struct CallbackEntry : QueueEntry {
 };
 
 /// Kept by its owner and its poller, and by others that keep() it; freed by the last one.
-class CallbackCore {
+class CallbackCore : public OperationOwner {
  public:
   /// Errors: as Region::callback_queue.
   static Result<CallbackCore*> create(std::shared_ptr<RegionCore> region,
                                       const QueueOptions& options);
   /// One that the caller owns; create() also gives it to the poller.
   CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller, const QueueOptions& options);
-  virtual ~CallbackCore() = default;
+  ~CallbackCore() override = default;
   CallbackCore(const CallbackCore&) = delete;
   CallbackCore& operator=(const CallbackCore&) = delete;
 
@@ -55,6 +55,9 @@ class CallbackCore {
                        std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
   Status take(const transport::WorkRequest& request, ByteOffset offset, std::uint64_t length_bytes,
               GivenCallback given, std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
+  [[nodiscard]] Error error_of(const OperationRecord& operation) const noexcept override {
+    return region_->error_of(operation);
+  }
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::size_t size() const noexcept {
     return static_cast<std::size_t>(in_flight_.load(std::memory_order_acquire) & kCount);

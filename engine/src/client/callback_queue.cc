@@ -29,8 +29,8 @@ Result<Poller*> CallbackCore::poller_for(const RegionCore& region, const QueueOp
     return Error{Code::kInvalidArgument, "callback_queue"}.with_subject("depth").with_limit(
         options.depth, kQueueDepthMax);
   if (region.session().ended())
-    return Error{Code::kConnectionLost, "callback_queue"}.with_reason(
-        region.session().lost_reason());
+    return region.named(
+        Error{Code::kConnectionLost, "callback_queue"}.with_reason(region.session().lost_reason()));
   return region.session().engine().poller();
 }
 
@@ -60,7 +60,7 @@ CallbackCore::CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller,
       table_(depth_ + 1),
       free_{static_cast<std::uint32_t>(depth_ + 1)},
       ring_(std::bit_ceil(depth_)),
-      sink_{ring_} {
+      sink_{ring_, this} {
   for (std::size_t i = 0; i < table_.size(); ++i) {
     table_[i].ticket = Ticket{static_cast<std::uint32_t>(i), 0};
     table_[i].sink = &sink_;
@@ -77,7 +77,8 @@ CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
       return nullptr;
     }
     if ((before & kCount) >= depth_) [[unlikely]] {
-      why = Error{Code::kWouldBlock, "callback_queue"}.with_limit(depth_, depth_);
+      why =
+          region_->named(Error{Code::kWouldBlock, "callback_queue"}.with_limit(depth_ + 1, depth_));
       return nullptr;
     }
   } while (!in_flight_.compare_exchange_weak(before, before + 1, std::memory_order_acq_rel,
@@ -132,7 +133,7 @@ bool CallbackCore::lend(CallbackEntry& entry) noexcept {
   const Reason revoked = region_->revoked();
   if (revoked == Reason::kNone && Clock::now() < entry.deadline) return true;
   lane().take_back(entry);
-  entry.outcome = revoked == Reason::kNone ? Outcome::failure(Code::kTimedOut)
+  entry.outcome = revoked == Reason::kNone ? Outcome::failure(Code::kTimedOut, Reason::kExpired)
                                            : Outcome::failure(Code::kAccessRefused, revoked);
   EndTally{region_->session().metrics()}.add(entry);
   return false;
@@ -144,7 +145,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
   entry.submitted = Clock::now();
   if (sound && entry.submitted >= until) [[unlikely]] {
     sound = false;
-    entry.outcome = Outcome::failure(Code::kTimedOut);
+    entry.outcome = Outcome::failure(Code::kTimedOut, Reason::kExpired);
     EndTally{region_->session().metrics()}.add(entry);
   }
   entry.deadline = std::min(deadline_after(entry.submitted, deadline_), until);
@@ -166,7 +167,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
     alone.append(entry);
     lane().submit(alone);
   } else {
-    status = error_of(entry.outcome, operation_name(entry.request.opcode));
+    status = error_of(entry);
     give_back(entry);
     // Who closes may have waited for this: behind it, neither this nor its engine is kept.
     const std::shared_ptr<Watcher> watcher = poller_.share_watcher();

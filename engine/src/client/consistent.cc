@@ -2,7 +2,10 @@
 
 #include <remora/engine/consistent.h>
 
+#include "client/lock_core.h"
+#include "client/queue_core.h"
 #include "support/clock.h"
+#include "support/closed.h"
 #include "support/crc32c.h"
 #include "support/little_endian.h"
 
@@ -12,12 +15,19 @@ namespace {
 
 constexpr std::uint32_t kSealMagic = 0x42534d52;  // "RMSB"
 
-Status check_length(const Region& region, std::span<const std::byte> block) noexcept {
-  if (region.block_bytes() == 0) return Error{Code::kClosed, "sealed block"};  // moved from
+/// `error` names server, region and block.
+Error of_block(const Error& error, const Region& region, Block at,
+               std::size_t length_bytes) noexcept {
+  const auto& core = detail::LockGrant::core_of(region);
+  return core->named(error).with_place(detail::offset_of(at, region.info()).bytes, length_bytes);
+}
+
+Status check_length(const Region& region, Block at, std::span<const std::byte> block) noexcept {
+  if (region.block_bytes() == 0) return detail::closed("sealed block");
   if (block.size() == region.block_bytes()) return {};
-  return Error{Code::kInvalidArgument, "sealed block"}
-      .with_subject("not one block of the region")
-      .with_limit(block.size(), region.block_bytes());
+  return of_block(
+      Error{Code::kInvalidArgument, "sealed block"}.with_limit(block.size(), region.block_bytes()),
+      region, at, block.size());
 }
 
 }  // namespace
@@ -52,20 +62,22 @@ Result<std::uint64_t> check_seal(std::span<const std::byte> block, Block at) noe
 
 Status write_consistent(const Region& region, Block at, std::span<std::byte> block,
                         std::uint64_t version, std::chrono::nanoseconds deadline) {
-  if (auto status = check_length(region, block); !status) return status;
+  if (auto status = check_length(region, at, block); !status) return status;
   if (auto status = seal(block, at, version); !status) return status;
   return region.write(at, block, deadline);
 }
 
 Result<std::uint64_t> read_consistent(const Region& region, Block at, std::span<std::byte> block,
                                       std::chrono::nanoseconds deadline) {
-  if (auto status = check_length(region, block); !status) return status.error();
+  if (auto status = check_length(region, at, block); !status) return status.error();
   constexpr std::chrono::seconds kUsual{10};
   const Deadline until = deadline_after(deadline > deadline.zero() ? deadline : kUsual);
   while (true) {
     if (auto status = region.read(at, block, deadline); !status) return status.error();
     auto version = check_seal(block, at);
-    if (version || version.error().code() != Code::kBusy || Clock::now() >= until) return version;
+    if (version) return version;
+    if (version.error().code() != Code::kBusy || Clock::now() >= until)
+      return of_block(version.error(), region, at, block.size());
   }
 }
 

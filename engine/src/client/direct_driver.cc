@@ -154,7 +154,7 @@ void DirectDriver::run_all(OperationRecord* first) noexcept {
     std::uint64_t total_bytes = 0;
     for (; first != nullptr && count < kBatchMost; first = first->next) {
       if (first->deadline <= now) [[unlikely]] {
-        first->outcome = Outcome::failure(Code::kTimedOut);
+        first->outcome = Outcome::failure(Code::kTimedOut, Reason::kExpired);
         continue;
       }
       batch[count++] = first;
@@ -225,9 +225,10 @@ void DirectDriver::copy_in_steps(OperationRecord& operation) noexcept {
     if (late || !usable()) {
       // A write in part has had its effect in part.
       const bool uncertain = transport::is_write(operation.request.opcode) && done > 0;
-      operation.outcome = uncertain ? Outcome::failure(Code::kIndeterminate, broken_reason_)
-                          : late    ? Outcome::failure(Code::kTimedOut)
-                                    : session_gone(broken_reason_);
+      const Reason why = late ? Reason::kExpired : broken_reason_.load();
+      operation.outcome = uncertain ? Outcome::failure(Code::kIndeterminate, why)
+                          : late    ? Outcome::failure(Code::kTimedOut, why)
+                                    : session_gone(why);
       return;
     }
     const std::uint64_t at = operation.offset_bytes + done;

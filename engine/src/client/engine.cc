@@ -13,7 +13,6 @@
 #include "support/closed.h"
 #include "support/log.h"
 #include "transport/fault_core.h"
-#include "transport/shm_identity.h"
 
 namespace remora::detail {
 
@@ -23,27 +22,6 @@ namespace {
 constexpr int kTicksOfALease = 10;
 constexpr std::chrono::milliseconds kTickPeriodLeast{10};
 constexpr std::chrono::milliseconds kTickPeriodMost{1000};
-
-std::string server_of(const Uri& uri) {
-  const bool v6 = uri.host.find(':') != std::string::npos;
-  return (v6 ? "[" + uri.host + "]" : uri.host) + ":" + std::to_string(uri.port);
-}
-
-/// Errors of opening a region that another transport would only repeat.
-bool is_final(Code code) noexcept {
-  return code == Code::kUnknownRegion || code == Code::kNoRight || code == Code::kInvalidArgument ||
-         code == Code::kPermissionDenied || code == Code::kLimitExceeded;
-}
-
-/// No transport of this server lets the client in, or the client trusts none of them.
-bool is_wrong_key(const Error& error) noexcept {
-  return error.code() == Code::kConnectionRefused && error.reason() == Reason::kAuthentication;
-}
-
-/// Of several transports, one whose server stays silent leaves half of the time to those behind it.
-Deadline share_of(Deadline deadline, bool last) {
-  return last ? deadline : deadline - (deadline - Clock::now()) / 2;
-}
 
 }  // namespace
 
@@ -136,87 +114,6 @@ Result<std::shared_ptr<JobThreads>> EngineCore::arena() {
   return arena_;
 }
 
-std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadline deadline,
-                                                          std::string& passed_over) const {
-  if (uri.transport != TransportKind::kAuto) return {{uri.transport, "named in the URI"}};
-  std::vector<Candidate> found;
-  const auto addresses = transport::addresses_of(uri.host, deadline);
-  if (addresses && transport::is_this_host(*addresses))
-    found.push_back({TransportKind::kShm, "same host, allowed by server and region"});
-  else
-    passed_over = "shm: " + uri.host + " is another host; ";
-  found.push_back({TransportKind::kRdma, "hardware device"});
-  found.push_back({TransportKind::kTcp, "nothing faster there"});
-  return found;
-}
-
-Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, Opening opening,
-                                     Deadline deadline, Attempts& attempts) {
-  std::string passed_over;
-  Error last{Code::kUnsupported, "open"};
-  bool tried = false;
-  const std::vector<Candidate> candidates = this->candidates(uri, deadline, passed_over);
-  for (const Candidate& candidate : candidates) {
-    auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto,
-                                 share_of(deadline, &candidate == &candidates.back()));
-    if (session) {
-      const std::string reason = std::string{to_string(candidate.kind)} + ": " + candidate.reason +
-                                 (passed_over.empty() ? "" : " (" + passed_over + ")");
-      auto region = (*session)->open(uri.region, rights, reason, deadline, opening);
-      if (region) {
-        (*region)->set_uri(uri);
-        log::info("{}: {}", uri.text(), reason);
-        return Region{std::move(*region)};
-      }
-      last = region.error().code() == Code::kUnsupported && candidate.kind == TransportKind::kShm
-                 ? Error{Code::kUnsupported,
-                         "open over shm (the region was not created with --shm or 'shm: true')"}
-                 : region.error();
-      // Which bound it met, and what there is of locked memory, says the server.
-      const bool told = last.code() == Code::kLimitExceeded || last.reason() == Reason::kMemlock;
-      if (!told || last.subject().empty()) last = last.with_subject(uri.region);
-      tried = true;
-      // Asked twice, a fence would be two: of whoever has come in between, too. One that the server
-      // refuses for the transport has taken nothing from anybody.
-      if (opening == Opening::kFence && last.code() != Code::kUnsupported) {
-        attempts.answered = true;
-        return last;
-      }
-      attempts.answered = attempts.answered || last.code() != Code::kConnectionLost;
-    } else if (!attempts.answered &&
-               (!std::exchange(tried, true) || session.error().code() != Code::kNotFound)) {
-      // Why another transport cannot be had says less than what the server has answered over one;
-      // and that there is no RDMA device less than why the transport tried before it failed.
-      last = session.error();
-    }
-    if (session && is_final(last.code())) return last;
-    if (!session && is_wrong_key(session.error())) return session.error();
-    passed_over += std::string{to_string(candidate.kind)} + ": " +
-                   (session ? last : session.error()).message() + "; ";
-  }
-  if (attempts.quiet)
-    log::debug("{}: no transport fits: {}", uri.text(), passed_over);
-  else
-    log::warn("{}: no transport fits: {}", uri.text(), passed_over);
-  return last;
-}
-
-Result<std::shared_ptr<SessionCore>> EngineCore::connect_once(const Uri& uri, Deadline deadline) {
-  std::string passed_over;
-  Error last{Code::kUnsupported, "connect"};
-  bool tried = false;
-  const std::vector<Candidate> candidates = this->candidates(uri, deadline, passed_over);
-  for (const Candidate& candidate : candidates) {
-    auto session = this->session(uri, candidate.kind, uri.transport == TransportKind::kAuto,
-                                 share_of(deadline, &candidate == &candidates.back()));
-    if (session || is_wrong_key(session.error())) return session;
-    if (!std::exchange(tried, true) || session.error().code() != Code::kNotFound)
-      last = session.error();
-    passed_over += std::string{to_string(candidate.kind)} + ": " + session.error().message() + "; ";
-  }
-  return last;
-}
-
 EngineCore::Turn::Turn(EngineCore& engine, std::string key, Deadline deadline)
     : engine_{engine}, key_{std::move(key)} {
   std::unique_lock lock{engine_.mutex_};
@@ -241,7 +138,10 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
                           (kind == TransportKind::kRdma && hardware_only ? "|hardware" : "") +
                           (payload_crc ? "|crc" : "");
   const Turn turn{*this, key, deadline};
-  if (!turn.mine()) return Error{Code::kTimedOut, "connect"}.with_subject(uri.host);
+  if (!turn.mine())
+    return Error{Code::kTimedOut, "connect"}
+        .with_server(uri.server())
+        .with_reason(Reason::kExpired);
   // Outlives the lock: the last reference to a session must not go while the engine is locked.
   std::shared_ptr<SessionCore> existing;
   {
@@ -251,7 +151,7 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
   if (existing != nullptr && existing->connected()) return existing;
   const transport::ConnectOptions options{
       .device = options_.device, .hardware_only = hardware_only, .payload_crc = payload_crc};
-  Dial dial{.server = server_of(uri), .connect = [uri, kind, options](Deadline until) {
+  Dial dial{.server = uri.server(), .connect = [uri, kind, options](Deadline until) {
               return kind == TransportKind::kShm   ? transport::connect_shm(uri, until)
                      : kind == TransportKind::kTcp ? transport::connect_tcp(uri, options, until)
                                                    : transport::connect_rdma(uri, options, until);
@@ -259,7 +159,7 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
   if (options_.faults != nullptr)
     dial.connect = transport::with_faults(options_.faults, kind, std::move(dial.connect));
   auto session = SessionCore::start(shared_from_this(), std::move(dial), deadline);
-  if (!session) return session.error();
+  if (!session) return session.error().with_server(uri.server());
   const std::lock_guard lock{mutex_};
   sessions_[key] = *session;
   return session;

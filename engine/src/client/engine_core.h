@@ -26,6 +26,7 @@
 #include "client/lane_driver.h"
 #include "client/local_memory.h"
 #include "client/parallel_copy.h"
+#include "client/passed_over.h"
 #include "client/revocation_desk.h"
 #include "control/messages.h"
 #include "support/event_loop.h"
@@ -157,19 +158,21 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
     TransportKind kind;
     std::string reason;
   };
-  std::vector<Candidate> candidates(const Uri& uri, Deadline deadline,
-                                    std::string& passed_over) const;
-  /// Of attempts to be let in that follow each other.
-  struct Attempts {
-    bool answered = false;  ///< the server has let the client in; it is not to be asked again
-    bool quiet = false;     ///< that nobody lets the client in has been logged
+  /// One of several attempts to connect.
+  struct Attempt {
+    /// The server has let the client in, and what it said is not to be asked for again.
+    bool answered = false;
+    std::string passed_over{};  ///< PassedOver::text() of the latest that came to nothing
   };
-  template <typename Attempt>
-  auto while_nobody_lets_in(const Uri& uri, const ControlLimits& limits, const Attempt& attempt)
-      -> decltype(attempt(std::declval<Attempts&>()));
+  std::vector<Candidate> candidates(const Uri& uri, Deadline deadline,
+                                    PassedOver& passed_over) const;
+  template <typename Make>
+  auto while_nobody_lets_in(const Uri& uri, const ControlLimits& limits, const Make& make)
+      -> decltype(make(std::declval<Attempt&>()));
   Result<Region> open_once(const Uri& uri, Rights rights, Opening opening, Deadline deadline,
-                           Attempts& attempts);
-  Result<std::shared_ptr<SessionCore>> connect_once(const Uri& uri, Deadline deadline);
+                           Attempt& attempt);
+  Result<std::shared_ptr<SessionCore>> connect_once(const Uri& uri, Deadline deadline,
+                                                    Attempt& attempt);
   [[nodiscard]] Deadline attempt_deadline(const ControlLimits& limits) const noexcept {
     return std::min(limits.until, deadline_after(options_.control_deadline));
   }
@@ -224,6 +227,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   /// Of the protocol.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
   [[nodiscard]] TransportKind kind() const noexcept { return kind_; }
+  /// "host:port", as the URI named it.
+  [[nodiscard]] const std::string& server_address() const noexcept { return dial_.server; }
   [[nodiscard]] const std::string& local_device() const noexcept { return device_; }
   [[nodiscard]] bool connected() const noexcept {
     return state_.load(std::memory_order_acquire) == State::kUp;
@@ -239,6 +244,9 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   }
   /// Why it was interrupted or has ended.
   [[nodiscard]] Reason lost_reason() const noexcept { return lost_reason_.load(); }
+  /// Why an operation ended with its lane. Where all that was seen is that the connection went,
+  /// waits until the server's last word has been read, which may say why: for 50 ms at most.
+  [[nodiscard]] Reason explained(Reason reason) noexcept;
   /// See Session::settled().
   Status settled(Deadline deadline);
   /// The same until nobody wants to know it any more.
@@ -277,7 +285,11 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   };
   /// `raw` takes the request as it was sent.
   Result<Answer> call(control::Request request, Operation operation, Deadline deadline,
-                      std::vector<std::byte>* raw = nullptr);
+                      std::vector<std::byte>* raw = nullptr) {
+    auto answer = exchange(std::move(request), operation, deadline, raw);
+    if (!answer) return answer.error().with_server(dial_.server);
+    return answer;
+  }
   Result<Answer> call(control::Request request, Operation operation) {
     return call(std::move(request), operation, deadline_after(engine_->options().control_deadline));
   }
@@ -317,6 +329,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   }
 
  private:
+  Result<Answer> exchange(control::Request request, Operation operation, Deadline deadline,
+                          std::vector<std::byte>* raw);
   enum class State : std::uint8_t {
     kUp,
     kDown,     ///< interrupted: the engine connects again
@@ -411,6 +425,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   [[nodiscard]] bool heed(const control::Event& event, std::uint64_t connection);
   void on_ending(const control::Event::Ending& ending);
   [[nodiscard]] Reason told_or(Reason reason) const noexcept;
+  [[nodiscard]] static Reason why_unreached(const Error& error) noexcept;
   void deliver(transport::ControlMessage message, std::uint64_t connection);
   Status send(transport::ClientEndpoint& endpoint, control::Request request, std::uint64_t id,
               Deadline deadline, std::vector<std::byte>* raw = nullptr);
@@ -465,6 +480,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   Reason ending_reason_ = Reason::kNone;  ///< the server has said that it ends this connection
   /// The same for the application: until the session is up again.
   Reason told_reason_ = Reason::kNone;
+  /// Why the latest attempt to connect again has failed; kNone: none has, or the session is up.
+  std::atomic<Reason> unreached_{Reason::kNone};
   EventLoop::Token watch_ = 0;
   std::condition_variable room_;
   /// Requests that the server has not answered; null where nobody waits for that any more.
@@ -492,6 +509,11 @@ class RegionCore {
   [[nodiscard]] Rights rights() const noexcept { return rights_; }
   [[nodiscard]] const std::string& transport_reason() const noexcept { return transport_reason_; }
   [[nodiscard]] SessionCore& session() const noexcept { return *session_; }
+  /// The error of a call on this region: `error` names its server and the region.
+  [[nodiscard, gnu::cold]] Error named(const Error& error) const noexcept;
+  /// What an operation of this region that has ended badly stands for. Made where it is asked for:
+  /// the record has the numbers.
+  [[nodiscard, gnu::cold]] Error error_of(const OperationRecord& operation) const noexcept;
   /// In the region's order.
   [[nodiscard]] const std::vector<transport::WireExtent>& extents() const noexcept {
     return grant_.extents;
@@ -579,7 +601,7 @@ class RegionCore {
   void run_closely(OperationRecord& operation) const noexcept;
   template <typename Piece>
   bool check_pieces(OperationRecord& operation, std::span<const Piece> pieces) const noexcept;
-  bool count_refused(const OperationRecord& operation) const noexcept;
+  bool count_refused(OperationRecord& operation) const noexcept;
   Outcome admit_memory(LocalMemory* memory) const noexcept;
   [[nodiscard]] Outcome judge(const OperationRecord& operation) const noexcept;
 
@@ -621,8 +643,5 @@ class RegionCore {
 
 /// Of open_region() and its like. Errors: kInvalidArgument.
 [[nodiscard]] Result<Uri> region_uri(std::string_view text, Rights rights);
-
-/// The error a finished operation stands for.
-[[nodiscard]] Error error_of(const Outcome& outcome, Operation operation) noexcept;
 
 }  // namespace remora::detail

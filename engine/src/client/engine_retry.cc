@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "client/backoff.h"
@@ -35,42 +36,48 @@ double seconds(Clock::duration time) noexcept {
 
 Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri,
                                                          const ControlLimits& limits) {
-  return while_nobody_lets_in(uri, limits, [&](Attempts& /*attempts*/) {
-    return connect_once(uri, attempt_deadline(limits));
+  return while_nobody_lets_in(uri, limits, [&](Attempt& attempt) {
+    return connect_once(uri, attempt_deadline(limits), attempt);
   });
 }
 
 Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, Opening opening,
                                        const ControlLimits& limits) {
-  return while_nobody_lets_in(uri, limits, [&](Attempts& attempts) {
-    return open_once(uri, rights, opening, attempt_deadline(limits), attempts);
+  return while_nobody_lets_in(uri, limits, [&](Attempt& attempt) {
+    return open_once(uri, rights, opening, attempt_deadline(limits), attempt);
   });
 }
 
 Result<Region> EngineCore::open_again(const Uri& uri, Rights rights, Opening opening,
                                       Deadline deadline) {
-  Attempts attempts;
+  Attempt attempt;
   return open_once(uri, rights, opening,
-                   std::min(deadline, deadline_after(options_.control_deadline)), attempts);
+                   std::min(deadline, deadline_after(options_.control_deadline)), attempt);
 }
 
-/// Calls `attempt` until it goes well, what is wrong will not pass, or time is up. It says whether
-/// the server has answered: that is not asked for again. The log has the first failure and the end,
+/// Calls `make` until it goes well, what is wrong will not pass, or time is up. It says whether the
+/// server has answered: that is not asked for again. The log has the first failure and the end,
 /// however many attempts lie between.
-template <typename Attempt>
-auto EngineCore::while_nobody_lets_in(const Uri& uri, const ControlLimits& limits,
-                                      const Attempt& attempt)
-    -> decltype(attempt(std::declval<Attempts&>())) {
-  Attempts attempts;
-  if (options_.connect_for <= options_.connect_for.zero()) return attempt(attempts);
-  attempts.quiet = true;
+template <typename Make>
+auto EngineCore::while_nobody_lets_in(const Uri& uri, const ControlLimits& limits, const Make& make)
+    -> decltype(make(std::declval<Attempt&>())) {
+  Attempt attempt;
+  const auto log_transports = [&] {
+    if (!attempt.passed_over.empty())
+      log::warn("{}: no transport fits: {}", uri.text(), attempt.passed_over);
+  };
+  if (options_.connect_for <= options_.connect_for.zero()) {
+    auto made = make(attempt);
+    if (!made) log_transports();
+    return made;
+  }
   const Clock::time_point began = Clock::now();
   const Deadline until = std::min(limits.until, deadline_after(options_.connect_for));
   std::mutex alone;
   std::condition_variable_any given_up;
   Backoff backoff;
   for (std::size_t count = 1;; ++count) {
-    auto made = attempt(attempts);
+    auto made = make(attempt);
     const Clock::time_point now = Clock::now();
     if (made) {
       if (count > 1)
@@ -78,19 +85,23 @@ auto EngineCore::while_nobody_lets_in(const Uri& uri, const ControlLimits& limit
                   seconds(now - began));
       return made;
     }
+    const std::string why =
+        attempt.passed_over.empty() ? made.error().message() : attempt.passed_over;
     const Clock::duration left = until - now;
-    if (attempts.answered || !may_pass(made.error()) || left <= left.zero() ||
+    if (attempt.answered || !may_pass(made.error()) || left <= left.zero() ||
         limits.stop.stop_requested()) {
-      if (attempts.answered && count == 1) return made;
-      log::warn("{}: not let in: {} (attempt {}, after {:.1f} s)", uri.text(),
-                made.error().message(), count, seconds(now - began));
+      if (attempt.answered && count == 1)
+        log_transports();
+      else
+        log::warn("{}: not let in: {} (attempt {}, after {:.1f} s)", uri.text(), why, count,
+                  seconds(now - began));
       return made;
     }
     if (count == 1)
-      log::warn("{}: not let in yet: {}; trying for {:.1f} s more (connect_for)", uri.text(),
-                made.error().message(), seconds(left));
+      log::warn("{}: not let in yet: {}; trying for {:.1f} s more (connect_for)", uri.text(), why,
+                seconds(left));
     else
-      log::debug("{}: attempt {}: {}", uri.text(), count, made.error().message());
+      log::debug("{}: attempt {}: {}", uri.text(), count, why);
     std::unique_lock lock{alone};
     (void)given_up.wait_for(lock, limits.stop, std::min<Clock::duration>(backoff.next(), left),
                             [] { return false; });

@@ -17,6 +17,11 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit) noexcept {
 }
 }  // namespace
 
+LocalMemory* LocalMemory::of_empty_slot() noexcept {
+  alignas(LocalMemory) static std::byte place;
+  return reinterpret_cast<LocalMemory*>(&place);
+}
+
 Status LocalMemory::register_with(transport::MemoryDomain& domain, std::size_t domain_index) {
   if (registered(domain_index)) return {};
   const std::lock_guard lock{mutex_};
@@ -88,15 +93,15 @@ Result<std::shared_ptr<SlotStore>> SlotStore::create(std::size_t slot_count, std
   constexpr std::size_t kSlotBytesMax = std::size_t{1} << 30U;
   if (slot_bytes == 0 || slot_bytes > kSlotBytesMax)
     return Error{Code::kInvalidArgument, "allocate_slots"}
-        .with_subject("the size of slots must be positive, and at most 1 GiB")
+        .with_subject("slot_bytes: 1 byte to 1 GiB")
         .with_limit(slot_bytes, kSlotBytesMax);
   if (slot_count == 0 || slot_count > kSlotsMax)
     return Error{Code::kInvalidArgument, "allocate_slots"}
-        .with_subject("the number of slots must be positive")
+        .with_subject("count: 1 to 1048575 slots in one pool")
         .with_limit(slot_count, kSlotsMax);
   const std::size_t rounded = round_up(slot_bytes, kAlignment);
   if (slot_count > std::numeric_limits<std::size_t>::max() / 2 / rounded)
-    return Error{Code::kOutOfMemory, "allocate_slots"};
+    return Error{Code::kOutOfMemory, "allocate_slots"}.with_subject("count times slot_bytes");
   auto slab = Slab::map(slot_count * rounded, options);
   if (!slab) return slab.error();
   return std::shared_ptr<SlotStore>{
@@ -129,13 +134,15 @@ RegisteredMemory::RegisteredMemory(std::shared_ptr<detail::LocalMemory> memory)
   if (memory_ != nullptr) bytes_ = memory_->bytes();
 }
 
-Target::Target(Slot& slot) noexcept : bytes_{slot.bytes_} {
-  if (slot.store_ != nullptr) memory_ = slot.store_->memory().get();
-}
+Target::Target(Slot& slot) noexcept
+    : bytes_{slot.bytes_},
+      memory_{slot.store_ != nullptr ? slot.store_->memory().get()
+                                     : detail::LocalMemory::of_empty_slot()} {}
 
-Source::Source(const Slot& slot) noexcept : bytes_{slot.bytes_} {
-  if (slot.store_ != nullptr) memory_ = slot.store_->memory().get();
-}
+Source::Source(const Slot& slot) noexcept
+    : bytes_{slot.bytes_},
+      memory_{slot.store_ != nullptr ? slot.store_->memory().get()
+                                     : detail::LocalMemory::of_empty_slot()} {}
 
 void Slot::give_back() noexcept {
   std::exchange(store_, nullptr)->give_back(index_);

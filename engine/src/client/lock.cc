@@ -90,7 +90,8 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
     const bool dead = !free && Clock::now() - sight.since >= ttl;
     if (free || dead) {
       if (*word >> Held::kOwnerBits == ~std::uint64_t{0} >> Held::kOwnerBits)
-        return Error{Code::kLimitExceeded, "lock"}.with_subject("its tokens are used up");
+        return Error{Code::kLimitExceeded, "lock"}.with_limit((*word >> Held::kOwnerBits) + 1,
+                                                              *word >> Held::kOwnerBits);
       const std::uint64_t mine =
           released_lock(*word) + (std::uint64_t{1} << Held::kOwnerBits) + new_owner();
       const auto won = swap_surely(store, *word, mine, finish_by, false);
@@ -106,9 +107,8 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
       }
       pause = kPauseLeast;
     }
-    if (!waits) return Error{Code::kWouldBlock, "lock"}.with_subject("another holds it");
-    if (Clock::now() >= deadline)
-      return Error{Code::kTimedOut, "lock"}.with_subject("another holds it");
+    if (!waits || Clock::now() >= deadline)
+      return Error{waits ? Code::kTimedOut : Code::kWouldBlock, "lock"}.with_reason(Reason::kHeld);
     // Not all at the same time.
     std::this_thread::sleep_for(pause / 2 + pause * static_cast<int>(random_numbers()() % 16) / 16);
     pause = std::min<std::chrono::nanoseconds>(
@@ -120,10 +120,7 @@ Status change_lock(LockStore& store, std::uint64_t word, std::uint64_t desired, 
                    bool unsure) noexcept {
   const auto changed = swap_surely(store, word, desired, deadline, unsure);
   if (!changed) return changed.error();
-  if (!*changed)
-    return Error{Code::kAccessRefused, "lock"}
-        .with_reason(Reason::kFenced)
-        .with_subject("another has taken it");
+  if (!*changed) return Error{Code::kAccessRefused, "lock"}.with_reason(Reason::kFenced);
   return {};
 }
 
@@ -138,6 +135,7 @@ class RegionLockStore final : public LockStore {
       : grant_{std::move(grant)}, region_{grant_->current()}, at_{at} {}
 
   [[nodiscard]] const Region& region() const noexcept override { return region_; }
+  [[nodiscard]] ByteOffset at() const noexcept override { return at_; }
   Result<std::uint64_t> look() noexcept override { return region_.fetch_add(at_, 0); }
   Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept override {
     return region_.compare_swap(at_, expected, desired);
@@ -163,6 +161,14 @@ class RegionLockStore final : public LockStore {
   ByteOffset at_;
   bool held_ = false;
 };
+
+/// `error` of a lock names its server, region and place. One of an operation or of an opening does
+/// that already.
+Error of_lock(const Error& error, const Region& region, ByteOffset at) noexcept {
+  const std::shared_ptr<RegionCore>& core = LockGrant::core_of(region);
+  if (core == nullptr || !error.server().empty()) return error;
+  return core->named(error).with_place(at.bytes, sizeof(std::uint64_t));
+}
 
 /// Where the lock is told of by one transport it cannot be by another: atomics do not mix.
 Uri uri_over_same_transport(const RegionCore& core) {
@@ -195,7 +201,7 @@ Result<std::shared_ptr<RegionCore>> LockGrant::replace(const std::shared_ptr<Reg
   {
     std::unique_lock lock{mutex_};
     if (!opened_.wait_until(lock, deadline, [this] { return !opening_; }))
-      return Error{Code::kTimedOut, "open_region"}.with_subject(uri_.region);
+      return unusable->named(Error{Code::kTimedOut, "open"}.with_reason(Reason::kExpired));
     if (current_ != unusable) return current_;
     opening_ = true;
   }
@@ -252,7 +258,7 @@ Held::~Held() { (void)release(); }
 
 Status Held::renew() {
   if (store_ == nullptr) return detail::closed("lock");
-  if (word_ == 0) return Error{Code::kClosed, "lock"};
+  if (word_ == 0) return detail::of_lock(Error{Code::kClosed, "lock"}, region_, store_->at());
   const std::uint64_t renewed = detail::renewed_lock(word_);
   // By this grant alone: one that is fenced has nothing to renew.
   const auto before = store_->swap(word_, renewed);
@@ -261,7 +267,7 @@ Status Held::renew() {
     if (auto status =
             detail::change_lock(*store_, word_, renewed, Clock::now() + detail::kLetGo, !before);
         !status)
-      return status;
+      return detail::of_lock(status.error(), region_, store_->at());
   word_ = renewed;
   return {};
 }
@@ -270,8 +276,9 @@ Status Held::release() {
   if (store_ == nullptr) return detail::closed("lock");
   if (word_ == 0) return {};
   const std::uint64_t word = std::exchange(word_, 0);
-  return detail::change_lock(*store_, word, detail::released_lock(word),
-                             Clock::now() + detail::kLetGo);
+  const Status released = detail::change_lock(*store_, word, detail::released_lock(word),
+                                              Clock::now() + detail::kLetGo);
+  return released ? released : detail::of_lock(released.error(), region_, store_->at());
 }
 
 Result<Lock> Lock::open(const Region& region, ByteOffset at, const LockOptions& options) {
@@ -281,11 +288,11 @@ Result<Lock> Lock::open(const Region& region, ByteOffset at, const LockOptions& 
   if (options.ttl < kTtlLeast || options.ttl > kTtlMost)
     return wrong.with_subject("ttl: 10 ms to 1 h");
   if (detail::LockGrant::core_of(region) == nullptr) return detail::closed("lock");
-  if (!includes(region.rights(), Rights::kAtomic))
-    return Error{Code::kNoRight, "lock"}.with_subject(region.info().name);
-  if (at.bytes % sizeof(std::uint64_t) != 0) return Error{Code::kMisaligned, "lock"};
+  const auto refuse = [&](const Error& error) { return detail::of_lock(error, region, at); };
+  if (!includes(region.rights(), Rights::kAtomic)) return refuse(Error{Code::kNoRight, "lock"});
+  if (at.bytes % sizeof(std::uint64_t) != 0) return refuse(Error{Code::kMisaligned, "lock"});
   if (at.bytes > region.size_bytes() || region.size_bytes() - at.bytes < sizeof(std::uint64_t))
-    return Error{Code::kOutOfRange, "lock"}.with_limit(at.bytes, region.size_bytes());
+    return refuse(Error{Code::kOutOfRange, "lock"}.with_limit(at.bytes, region.size_bytes()));
   return Lock{std::make_shared<detail::LockGrant>(region), at, options};
 }
 
@@ -293,7 +300,7 @@ Result<Held> Lock::acquire(std::chrono::nanoseconds wait) const {
   if (grant_ == nullptr) return detail::closed("lock");
   auto store = detail::lock_store(grant_, at_);
   const auto word = detail::acquire_lock(*store, options_.ttl, wait);
-  if (!word) return word.error();
+  if (!word) return detail::of_lock(word.error(), store->region(), at_);
   return Held{std::move(store), *word};
 }
 

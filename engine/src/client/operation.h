@@ -22,6 +22,17 @@ namespace remora::detail {
 
 struct OperationRecord;
 
+/// Knows of which region its operations are.
+class OperationOwner {
+ public:
+  OperationOwner() = default;
+  virtual ~OperationOwner() = default;
+  OperationOwner(const OperationOwner&) = delete;
+  OperationOwner& operator=(const OperationOwner&) = delete;
+  /// What an operation that has ended badly stands for. By the owner's thread.
+  [[nodiscard]] virtual Error error_of(const OperationRecord& operation) const noexcept = 0;
+};
+
 /// Where finished operations go: a ring that whoever moves the lane fills, one at a time, and that
 /// its owner empties without a lock. The records and the sink are the owner's again from then on.
 class CompletionSink {
@@ -34,14 +45,16 @@ class CompletionSink {
 
   /// `ring`: a power of two, at least as many as there are operations submitted to this sink and
   /// not taken. Borrowed.
-  explicit CompletionSink(std::span<Run> ring) noexcept
-      : ring_{ring.data()}, mask_{ring.size() - 1} {}
+  /// `owner`: of those operations, where they outlive the call that submits them. Borrowed.
+  explicit CompletionSink(std::span<Run> ring, const OperationOwner* owner = nullptr) noexcept
+      : ring_{ring.data()}, mask_{ring.size() - 1}, owner_{owner} {}
   CompletionSink(const CompletionSink&) = delete;
   CompletionSink& operator=(const CompletionSink&) = delete;
 
   /// From now on whoever pushes also tells `watcher`, at the end of its visit. By the owner, before
   /// it submits, or with nothing in flight. Borrowed: see LaneDriver::settle_events().
   void watch(Watcher& watcher) noexcept { watcher_.store(&watcher, std::memory_order_relaxed); }
+  [[nodiscard]] const OperationOwner* owner() const noexcept { return owner_; }
   /// Who is to be told, or null.
   [[nodiscard]] Watcher* watcher() const noexcept {
     return watcher_.load(std::memory_order_relaxed);
@@ -67,6 +80,7 @@ class CompletionSink {
  private:
   Run* ring_;
   std::size_t mask_;
+  const OperationOwner* owner_;
   std::size_t taken_ = 0;
   std::size_t runs_taken_ = 0;
   alignas(64) std::atomic<std::size_t> pushed_{0};
@@ -80,7 +94,9 @@ struct Outcome {
   Code code = Code::kInternal;
   Reason reason = Reason::kNone;
   CompletionStatus status = CompletionStatus::kSuccess;
-  std::uint32_t detail = 0;  ///< of a completion: the vendor's error; else errno, or 0
+  /// Of a completion: the vendor's error. Of local memory in pieces: which, from 1 on; of too many,
+  /// how many. Else errno, or 0.
+  std::uint32_t detail = 0;
 
   static Outcome failure(Code code, Reason reason = Reason::kNone) noexcept {
     return {.ok = false, .code = code, .reason = reason};

@@ -199,6 +199,7 @@ class PostedDriver final : public LaneDriver {
   void refuse_waiting(EndTally& tally) noexcept;
   [[nodiscard]] Outcome lost(const OperationRecord& operation, bool posted,
                              Clock::time_point now) const noexcept;
+  [[nodiscard]] Reason why_broken() const noexcept;
   void tell_watchers() noexcept;
   void sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
 

@@ -304,6 +304,13 @@ void PostedDriver::refuse_waiting(EndTally& tally) noexcept {
       });
 }
 
+/// As it is known here: the session may know more of what it cannot explain (kLaneBroken).
+Reason PostedDriver::why_broken() const noexcept {
+  if (broken_reason_ != Reason::kNone && broken_reason_ != Reason::kLaneBroken)
+    return broken_reason_;
+  return fault() == LaneFault::kNone ? Reason::kLaneBroken : Reason::kLaneVictim;
+}
+
 /// How an operation ends that was with a lane that broke. `posted`: a request of it was.
 Outcome PostedDriver::lost(const OperationRecord& operation, bool posted,
                            Clock::time_point now) const noexcept {
@@ -314,8 +321,12 @@ Outcome PostedDriver::lost(const OperationRecord& operation, bool posted,
     metrics_.victim(cells_.recorder(), fault());
   if (!operation.whole) posted = operation.any_posted;
   const bool uncertain = posted && operation.request.opcode != Opcode::kRead;
-  if (uncertain) return Outcome::failure(Code::kIndeterminate, broken_reason_);
-  return expired ? Outcome::failure(Code::kTimedOut) : session_gone(broken_reason_);
+  if (uncertain)
+    return Outcome::failure(Code::kIndeterminate, expired ? Reason::kExpired : why_broken());
+  if (!expired) return session_gone(why_broken());
+  // What has waited for another lane all its time: why there was none says more.
+  const bool waited = !posted && broken();
+  return Outcome::failure(Code::kTimedOut, waited ? why_broken() : Reason::kExpired);
 }
 
 /// Ends what has run out of time: unposted operations by themselves, posted ones with their lane.

@@ -21,7 +21,8 @@ Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore>
     return Error{Code::kInvalidArgument, "queue"}.with_subject("depth").with_limit(options.depth,
                                                                                    kQueueDepthMax);
   if (region->session().ended())
-    return Error{Code::kConnectionLost, "queue"}.with_reason(region->session().lost_reason());
+    return region->named(
+        Error{Code::kConnectionLost, "queue"}.with_reason(region->session().lost_reason()));
   const auto deadline = options.deadline > options.deadline.zero()
                             ? options.deadline
                             : region->session().engine().options().operation_deadline;
@@ -43,7 +44,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
       filled_first_{free_},
       order_{lane_, depth},
       ring_(std::bit_ceil(depth)),
-      sink_{ring_},
+      sink_{ring_, this},
       ready_{new Completion[depth]} {
   regions_.emplace(region_, std::move(region));
   region_->join(*this);
@@ -226,7 +227,7 @@ Status QueueCore::submit() noexcept {
     while (!filled.empty()) {
       // It stands before what is taken next instead.
       if (std::exchange(entry_of(filled.first)->after_barrier, false)) barrier_ = true;
-      refuse(filled.take_first(), Outcome::failure(Code::kTimedOut));
+      refuse(filled.take_first(), Outcome::failure(Code::kTimedOut, Reason::kExpired));
     }
     return {};
   }
@@ -265,7 +266,7 @@ void QueueCore::hand_over_held() noexcept {
       OperationRecord& operation = held_.take_first();
       entry_of(&operation)->after_barrier = false;
       if (operation.deadline <= now)
-        refuse(operation, Outcome::failure(Code::kTimedOut));
+        refuse(operation, Outcome::failure(Code::kTimedOut, Reason::kExpired));
       else
         segment.append(operation);
     } while (!held_.empty() && !entry_of(held_.first)->after_barrier);
@@ -281,6 +282,12 @@ void QueueCore::refuse(OperationRecord& operation, const Outcome& outcome) noexc
   operation.outcome = outcome;
   EndTally{region_->session().metrics()}.add(operation);
   keep_refused(operation);
+}
+
+Error QueueCore::error_of(const OperationRecord& operation) const noexcept {
+  for (const auto& [region, kept] : regions_)
+    if (regions_.size() == 1 || region->owns(operation)) return region->error_of(operation);
+  return region_->error_of(operation);
 }
 
 /// It is there to be handed out: an event loop of the application's hears of it.
@@ -435,9 +442,7 @@ namespace remora {
 using detail::closed;
 using transport::Opcode;
 
-Error Completion::error() const noexcept {
-  return detail::error_of(entry_->outcome, detail::operation_name(entry_->request.opcode));
-}
+Error Completion::error() const noexcept { return entry_->sink->owner()->error_of(*entry_); }
 Ticket Completion::ticket() const noexcept { return entry_->ticket; }
 std::uint64_t Completion::tag() const noexcept { return entry_->tag; }
 std::uint64_t Completion::old_value() const noexcept { return entry_->old_value; }

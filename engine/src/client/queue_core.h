@@ -44,14 +44,14 @@ inline constexpr std::uint64_t kNoQueueSerial = std::numeric_limits<std::uint64_
 /// A call while another thread is in one: a queue has one owner.
 [[nodiscard]] Error not_the_owner(Operation operation) noexcept;
 
-class QueueCore {
+class QueueCore final : public OperationOwner {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.
   static Result<std::unique_ptr<QueueCore>> create(std::shared_ptr<RegionCore> region,
                                                    const QueueOptions& options);
   QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
             std::chrono::nanoseconds deadline);
-  ~QueueCore();
+  ~QueueCore() override;
   QueueCore(const QueueCore&) = delete;
   QueueCore& operator=(const QueueCore&) = delete;
 
@@ -91,6 +91,7 @@ class QueueCore {
   /// Ends the completions with this serial, if they are still out.
   void end(std::uint64_t serial) noexcept;
 
+  [[nodiscard]] Error error_of(const OperationRecord& operation) const noexcept override;
   [[nodiscard]] const QueueRoom& room() const noexcept { return room_; }
   /// Something was taken whose completion has not been handed out.
   [[nodiscard]] bool busy() const noexcept { return room_.left != room_.depth; }

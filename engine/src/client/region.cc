@@ -1,4 +1,8 @@
+#include <algorithm>
 #include <array>
+#include <cstdio>
+#include <limits>
+#include <string_view>
 #include <utility>
 
 #include <remora/engine/region.h>
@@ -12,12 +16,51 @@ namespace remora::detail {
 
 using transport::Opcode;
 
-Error error_of(const Outcome& outcome, Operation operation) noexcept {
-  Error error = Error{outcome.code, operation}.with_reason(outcome.reason);
+namespace {
+
+/// Outcome::detail is a number of the local memory's pieces.
+bool counts_pieces(Reason reason) noexcept {
+  return reason == Reason::kZeroLength || reason == Reason::kNullPointer ||
+         reason == Reason::kEmptySlot || reason == Reason::kOutsideMemory ||
+         reason == Reason::kPieces;
+}
+
+/// The number of bytes from the region's beginning to the end of the operation, or the largest
+/// number where that wraps.
+std::uint64_t end_of(const OperationRecord& operation) noexcept {
+  std::uint64_t end = 0;
+  if (__builtin_add_overflow(operation.offset_bytes, operation.length_bytes, &end))
+    return std::numeric_limits<std::uint64_t>::max();
+  return end;
+}
+
+}  // namespace
+
+Error RegionCore::named(const Error& error) const noexcept {
+  return error.with_server(session_->server_address()).with_subject(info_.name);
+}
+
+Error RegionCore::error_of(const OperationRecord& operation) const noexcept {
+  const Outcome& outcome = operation.outcome;
+  const Opcode opcode = operation.request.opcode;
+  Error error = named(
+      Error{outcome.code, operation_name(opcode)}.with_reason(session_->explained(outcome.reason)));
+  // A flush is of the session: its place is any byte.
+  if (opcode != Opcode::kFlush)
+    error = error.with_place(operation.offset_bytes, operation.length_bytes);
   if (outcome.status != CompletionStatus::kSuccess)
     return error.with_completion(outcome.status, outcome.detail);
-  if (outcome.detail != 0) error = error.with_errno(static_cast<int>(outcome.detail));
-  return error;
+  if (outcome.code == Code::kOutOfRange && outcome.reason == Reason::kNone)
+    return error.with_limit(end_of(operation), info_.size_bytes);
+  if (outcome.code == Code::kLimitExceeded && outcome.reason == Reason::kPieces)
+    return error.with_limit(outcome.detail, kPiecesMax);
+  if (outcome.detail == 0) return error;
+  if (!counts_pieces(outcome.reason)) return error.with_errno(static_cast<int>(outcome.detail));
+  std::array<char, Error::kSubjectBytes> text{};
+  const int length = std::snprintf(text.data(), text.size(), "%s, piece %u", info_.name.c_str(),
+                                   static_cast<unsigned>(outcome.detail));
+  return error.with_subject(
+      {text.data(), std::min(text.size() - 1, static_cast<std::size_t>(std::max(length, 0)))});
 }
 
 Outcome RegionCore::judge(const OperationRecord& operation) const noexcept {
@@ -26,11 +69,17 @@ Outcome RegionCore::judge(const OperationRecord& operation) const noexcept {
   if (session_->ended()) return session_gone(session_->lost_reason());
   const Opcode opcode = operation.request.opcode;
   const bool atomic = is_atomic(opcode);
-  // Memory is known but the part is not within it, or there is no buffer at all.
-  if (transport::is_transfer(opcode) && operation.request.local == nullptr)
-    return Outcome::failure(operation.memory != nullptr ? Code::kOutOfRange
-                                                        : Code::kInvalidArgument);
-  if (operation.length_bytes == 0) return Outcome::failure(Code::kInvalidArgument);
+  if (transport::is_transfer(opcode) && operation.request.local == nullptr) {
+    if (operation.memory == LocalMemory::of_empty_slot())
+      return Outcome::failure(Code::kInvalidArgument, Reason::kEmptySlot);
+    // Memory is known but the part is not within it.
+    if (operation.memory != nullptr)
+      return Outcome::failure(Code::kOutOfRange, Reason::kOutsideMemory);
+    if (operation.length_bytes != 0)
+      return Outcome::failure(Code::kInvalidArgument, Reason::kNullPointer);
+  }
+  if (operation.length_bytes == 0)
+    return Outcome::failure(Code::kInvalidArgument, Reason::kZeroLength);
   if (!includes(rights_, right_for(opcode))) return Outcome::failure(Code::kNoRight);
   if (operation.offset_bytes > info_.size_bytes ||
       operation.length_bytes > info_.size_bytes - operation.offset_bytes)
@@ -54,7 +103,10 @@ Outcome RegionCore::admit_memory(LocalMemory* memory) const noexcept {
 }
 
 /// False: it was not sound, or the grant has gone.
-bool RegionCore::count_refused(const OperationRecord& operation) const noexcept {
+bool RegionCore::count_refused(OperationRecord& operation) const noexcept {
+  // By these owns() knows it, for its error; nothing else is done with it.
+  operation.whole = false;
+  operation.extents = grant_.extents;
   if (operation.outcome.code == Code::kAccessRefused)
     EndTally{session_->metrics()}.add(operation);
   else
@@ -89,8 +141,12 @@ bool RegionCore::check_pieces(OperationRecord& operation,
   operation.memory = nullptr;
   operation.length_bytes = 0;
   Outcome outcome;
-  if (pieces.empty()) outcome = Outcome::failure(Code::kInvalidArgument);
-  if (pieces.size() > kPiecesMax) outcome = Outcome::failure(Code::kLimitExceeded);
+  if (pieces.empty()) outcome = Outcome::failure(Code::kInvalidArgument, Reason::kPieces);
+  if (pieces.size() > kPiecesMax) {
+    outcome = Outcome::failure(Code::kLimitExceeded, Reason::kPieces);
+    outcome.detail = static_cast<std::uint32_t>(
+        std::min<std::size_t>(pieces.size(), std::numeric_limits<std::uint32_t>::max()));
+  }
   for (std::size_t i = 0; outcome.ok && i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
     OperationRecord alone;
@@ -100,6 +156,7 @@ bool RegionCore::check_pieces(OperationRecord& operation,
     alone.length_bytes = piece.bytes().size();
     alone.memory = piece.memory();
     outcome = judge(alone);
+    if (counts_pieces(outcome.reason)) outcome.detail = static_cast<std::uint32_t>(i + 1);
     if (outcome.ok) outcome = admit_memory(piece.memory());
     operation.length_bytes += piece.bytes().size();
   }
@@ -133,7 +190,7 @@ void RegionCore::run_closely(OperationRecord& operation) const noexcept {
   if (!operation.whole && lane.lend(operation, LaneDriver::Lend::kNew) &&
       Clock::now() >= operation.deadline) [[unlikely]] {
     lane.take_back(operation);
-    operation.outcome = Outcome::failure(Code::kTimedOut);
+    operation.outcome = Outcome::failure(Code::kTimedOut, Reason::kExpired);
     EndTally{session_->metrics()}.add(operation);
     return;
   }
@@ -167,9 +224,10 @@ void fill(OperationRecord& operation, Opcode opcode, ByteOffset at, const Piece&
   operation.memory = piece.memory();
 }
 
-Status status_of(const OperationRecord& operation) noexcept {
-  if (operation.outcome.ok) return {};
-  return error_of(operation.outcome, operation_name(operation.request.opcode));
+Status status_of(const RegionCore& core, const OperationRecord& operation) noexcept {
+  if (operation.outcome.ok) [[likely]]
+    return {};
+  return core.error_of(operation);
 }
 
 /// One piece, from the check to its end. Inline in each caller, also in those by block, which are
@@ -181,7 +239,7 @@ template <typename Piece>
   OperationRecord operation;
   fill(operation, opcode, at, piece);
   if (core.check(operation)) core.run(operation, deadline);
-  return status_of(operation);
+  return status_of(core, operation);
 }
 
 }  // namespace
@@ -197,7 +255,7 @@ Result<std::uint64_t> RegionCore::run_alone(const transport::WorkRequest& reques
   operation.old_value = 0;  // of those that find none
   if (check(operation)) run(operation, deadline);
   if (operation.outcome.ok) return operation.old_value;
-  return error_of(operation.outcome, operation_name(request.opcode));
+  return error_of(operation);
 }
 
 }  // namespace remora::detail
@@ -228,7 +286,8 @@ const std::string& Region::transport_reason() const noexcept {
 bool Region::connected() const noexcept { return core_ != nullptr && core_->session().connected(); }
 Status Region::settled(std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) return closed("settled");
-  return core_->session().settled(deadline_after(deadline));
+  const Status settled = core_->session().settled(deadline_after(deadline));
+  return settled ? settled : core_->named(settled.error());
 }
 
 Result<Region> Region::fence() const {
@@ -237,6 +296,7 @@ Result<Region> Region::fence() const {
   auto fenced = session.open(info().name, rights(), core_->transport_reason(),
                              deadline_after(session.engine().options().control_deadline),
                              detail::Opening::kFence);
+  if (!fenced && fenced.error().subject().empty()) return core_->named(fenced.error());
   if (!fenced) return fenced.error();
   (*fenced)->set_uri(core_->uri());
   return Region{std::move(*fenced)};
@@ -281,7 +341,7 @@ Status Region::read(ByteOffset from, std::span<const Target> into,
   operation.request.opcode = Opcode::kRead;
   operation.offset_bytes = from.bytes;
   if (core_->check(operation, into)) core_->run(operation, deadline);
-  return detail::status_of(operation);
+  return detail::status_of(*core_, operation);
 }
 
 Status Region::write(ByteOffset to, std::span<const Source> from,
@@ -292,7 +352,7 @@ Status Region::write(ByteOffset to, std::span<const Source> from,
   operation.request.opcode = Opcode::kWrite;
   operation.offset_bytes = to.bytes;
   if (core_->check(operation, from)) core_->run(operation, deadline);
-  return detail::status_of(operation);
+  return detail::status_of(*core_, operation);
 }
 
 Status Region::write_notify(ByteOffset to, Source from, std::uint32_t notice,
@@ -305,7 +365,7 @@ Status Region::write_notify(ByteOffset to, Source from, std::uint32_t notice,
     core_->add_notice(operation, notice);
     core_->run(operation, deadline);
   }
-  return detail::status_of(operation);
+  return detail::status_of(*core_, operation);
 }
 
 Status Region::write_zeroes(ByteOffset at, std::uint64_t length_bytes,

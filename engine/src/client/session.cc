@@ -23,6 +23,11 @@ Result<RegionInfo> told_of(const control::Region& region, const detail::SessionC
   return info;
 }
 
+/// A request about the region `name` has failed: the server may have said what else it was about.
+Error about(const Error& error, std::string_view name) noexcept {
+  return error.subject().empty() ? error.with_subject(name) : error;
+}
+
 }  // namespace
 
 const ServerInfo& Session::server() const noexcept {
@@ -41,8 +46,9 @@ Status Session::settled(std::chrono::nanoseconds deadline) const {
 Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
   if (core_ == nullptr) return closed("create");
   if (spec.lifetime != Lifetime::kPersistent && core_->version() < 2)
-    return Error{Code::kUnsupported, "create with a lifetime (an older server)"}.with_subject(
-        spec.name);
+    return Error{Code::kUnsupported, "create with a lifetime (an older server)"}
+        .with_server(core_->server_address())
+        .with_subject(spec.name);
   control::Request request;
   control::Region& region = *request.mutable_create()->mutable_region();
   region.set_name(spec.name);
@@ -54,12 +60,13 @@ Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
   // An older server would not know it, and let everybody in.
   if (!spec.access.empty() && core_->version() < control::kVersionOfKeys)
     return Error{Code::kUnsupported, "create with an access list: the server is an older one"}
+        .with_server(core_->server_address())
         .with_subject(spec.name);
   control::add_access(spec.access, region);
   region.set_lifetime(static_cast<control::Lifetime>(spec.lifetime));
   region.set_ttl_ms(static_cast<std::uint64_t>(std::max<std::int64_t>(spec.ttl.count(), 0)));
   auto answer = core_->call(std::move(request), "create");
-  if (!answer) return answer.error();
+  if (!answer) return about(answer.error(), spec.name);
   return told_of(answer->reply.create().region(), *core_);
 }
 
@@ -89,37 +96,43 @@ Result<RegionInfo> Session::stat(std::string_view name) const {
   control::Request request;
   request.mutable_stat()->set_name(std::string{name});
   auto answer = core_->call(std::move(request), "stat");
-  if (!answer) return answer.error();
+  if (!answer) return about(answer.error(), name);
   return told_of(answer->reply.stat().region(), *core_);
 }
 
 Status Session::remove_region(std::string_view name, Removal removal) const {
   if (core_ == nullptr) return closed("remove");
   if (removal != Removal::kIfUnused && core_->version() < 2)
-    return Error{Code::kUnsupported, "remove (an older server)"}.with_subject(name);
+    return Error{Code::kUnsupported, "remove (an older server)"}
+        .with_server(core_->server_address())
+        .with_subject(name);
   control::Request request;
   request.mutable_remove()->set_name(std::string{name});
   request.mutable_remove()->set_removal(static_cast<control::Removal>(removal));
   auto answer = core_->call(std::move(request), "remove");
-  if (!answer) return answer.error();
+  if (!answer) return about(answer.error(), name);
   return {};
 }
 
 Result<RegionInfo> Session::resize_region(std::string_view name, std::uint64_t size_bytes) const {
   if (core_ == nullptr) return closed("resize");
   if (core_->version() < 2)
-    return Error{Code::kUnsupported, "resize (an older server)"}.with_subject(name);
+    return Error{Code::kUnsupported, "resize (an older server)"}
+        .with_server(core_->server_address())
+        .with_subject(name);
   control::Request request;
   request.mutable_resize()->set_name(std::string{name});
   request.mutable_resize()->set_size_bytes(size_bytes);
   auto answer = core_->call(std::move(request), "resize");
-  if (!answer) return answer.error();
+  if (!answer) return about(answer.error(), name);
   return told_of(answer->reply.resize().region(), *core_);
 }
 
 Result<Usage> Session::usage() const {
   if (core_ == nullptr) return closed("usage");
-  if (core_->version() < 2) return Error{Code::kUnsupported, "usage: the server is an older one"};
+  if (core_->version() < 2)
+    return Error{Code::kUnsupported, "usage: the server is an older one"}.with_server(
+        core_->server_address());
   control::Request request;
   request.mutable_usage();
   auto answer = core_->call(std::move(request), "usage");

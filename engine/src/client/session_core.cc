@@ -201,8 +201,8 @@ Status SessionCore::send(transport::ClientEndpoint& endpoint, Request request, s
   return endpoint.send({.bytes = std::move(*bytes), .descriptors = {}}, deadline);
 }
 
-Result<SessionCore::Answer> SessionCore::call(Request request, Operation operation,
-                                              Deadline deadline, std::vector<std::byte>* raw) {
+Result<SessionCore::Answer> SessionCore::exchange(Request request, Operation operation,
+                                                  Deadline deadline, std::vector<std::byte>* raw) {
   // A reply's fields are numbered as the requests', after the failure.
   const int expected = static_cast<int>(request.body_case()) + 1;
   const bool greets = request.has_hello();
@@ -224,6 +224,7 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
     endpoint = endpoint_;
     waiters_.emplace(id, &waiter);
   }
+  const Clock::rep asked_at = Clock::now().time_since_epoch().count();
   const Status sent = send(*endpoint, std::move(request), id, deadline, raw);
   if (!sent && sent.error().code() == Code::kConnectionLost) {
     hear_last_word();
@@ -240,10 +241,15 @@ Result<SessionCore::Answer> SessionCore::call(Request request, Operation operati
   else
     waiters_.erase(id);
   room_.notify_one();
+  // That the connection went is told alike, whether the request left or not.
+  if (!sent && sent.error().code() == Code::kConnectionLost)
+    return Error{Code::kConnectionLost, operation}.with_reason(lost_reason_);
   if (!sent) return sent.error();
   if (!waiter.answer.has_value()) {
     if (!still_asked()) return Error{Code::kConnectionLost, operation}.with_reason(lost_reason_);
-    return Error{Code::kTimedOut, operation};
+    const bool silent = heard_at_.load(std::memory_order_relaxed) < asked_at;
+    return Error{Code::kTimedOut, operation}.with_reason(silent ? Reason::kSilent
+                                                                : Reason::kExpired);
   }
   if (waiter.answer->reply.has_failure())
     return control::to_error(waiter.answer->reply.failure(), operation);

@@ -70,6 +70,15 @@ void SessionCore::hear_last_word() noexcept {
   }
 }
 
+Reason SessionCore::explained(Reason reason) noexcept {
+  if (reason != Reason::kPeerGone && reason != Reason::kLaneBroken && reason != Reason::kSilent)
+    return reason;
+  hear_last_word();
+  const Reason told = told_or(reason);
+  const Reason unreached = unreached_.load();
+  return told == reason && !connected() && unreached != Reason::kNone ? unreached : told;
+}
+
 /// By the thread that has found a lane broken, without it.
 void SessionCore::lane_gone() noexcept {
   hear_last_word();
@@ -221,9 +230,9 @@ void SessionCore::reconnect() noexcept {
       }
     }
     if (Clock::now() >= until) {
-      log::warn("session with {}: not reached again in time: {}", dial_.server,
-                to_string(lost_reason()));
-      end(lost_reason(), ClientMetrics::kPeerGone);
+      const Reason why = explained(lost_reason());
+      log::warn("session with {}: not reached again in time: {}", dial_.server, to_string(why));
+      end(why, ClientMetrics::kPeerGone);
     } else if (sleep_unless_ended(
                    std::min<Clock::duration>(backoff.next(), until - Clock::now()))) {
       join_again(kAttemptTime);
@@ -237,12 +246,19 @@ bool SessionCore::sleep_unless_ended(std::chrono::nanoseconds pause) noexcept {
   return !fate_.wait_for(lock, pause, [this] { return ended(); });
 }
 
+/// Why an attempt to connect has failed, for operations that wait for the session.
+Reason SessionCore::why_unreached(const Error& error) noexcept {
+  if (error.code() == Code::kConnectionRefused) return Reason::kPeerGone;
+  return error.reason() == Reason::kSilent ? Reason::kSilent : Reason::kUnreachable;
+}
+
 /// One attempt: the session is up again, or not yet, or never.
 void SessionCore::join_again(std::chrono::nanoseconds time) noexcept {
   const Deadline deadline = Clock::now() + time;
   auto endpoint = dial_.connect(deadline);
   if (!endpoint) {
     log::debug("session with {}: {}", dial_.server, endpoint.error().message());
+    unreached_.store(why_unreached(endpoint.error()));
     return;
   }
   const std::shared_ptr<transport::ClientEndpoint> joined = std::move(*endpoint);
@@ -352,6 +368,7 @@ bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
       if (ended()) return false;
       state_.store(State::kUp, std::memory_order_release);
       told_reason_ = Reason::kNone;
+      unreached_.store(Reason::kNone);
     }
     add_news(engine_->options().handlers.on_resumed, lost_reason());
     metrics_->session_resumed();
@@ -381,15 +398,17 @@ Status SessionCore::settled(const ControlLimits& limits) {
            (connected() && std::none_of(lanes_.begin(), lanes_.end(),
                                         [](const auto& l) { return l->breaking(); }));
   };
-  if (!fate_.wait_until(lock, limits.until, known)) return Error{Code::kTimedOut, "settled"};
-  if (limits.stop.stop_requested()) return Error{Code::kCancelled, "settled"};
+  if (!fate_.wait_until(lock, limits.until, known))
+    return Error{Code::kTimedOut, "settled"}.with_server(dial_.server).with_reason(lost_reason());
+  if (limits.stop.stop_requested())
+    return Error{Code::kCancelled, "settled"}.with_server(dial_.server);
   const Reason reason = lost_reason();
   // That it came too often the server says before it has proven who it is: with a key, anybody
   // could.
   const bool given_up =
       reason == Reason::kLapsed || (reason == Reason::kTooOften && !engine_->options().key);
   if (connected() || reason == Reason::kNewMemory || given_up) return {};
-  return Error{Code::kConnectionLost, "settled"}.with_reason(reason);
+  return Error{Code::kConnectionLost, "settled"}.with_server(dial_.server).with_reason(reason);
 }
 
 /// Of an operation over mapped memory that has found the session interrupted: see
@@ -402,7 +421,7 @@ std::optional<Outcome> SessionCore::await_return(const OperationRecord& operatio
     if (std::this_thread::get_id() == reconnecting_) return std::nullopt;
     const auto known = [this] { return ended() || (connected() && !lanes_.front()->broken()); };
     if (!fate_.wait_until(lock, operation.deadline, known))
-      return Outcome::failure(Code::kTimedOut);
+      return Outcome::failure(Code::kTimedOut, lost_reason());
     if (ended()) return session_gone(lost_reason());
   }
   const Reason why = revocations_.revoked(operation);

@@ -166,4 +166,9 @@ std::string Uri::text() const {
   return text;
 }
 
+std::string Uri::server() const {
+  const bool v6 = host.find(':') != std::string::npos;
+  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
 }  // namespace remora

@@ -347,7 +347,7 @@ Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest
   if (!access) return access.error();
   if (who->client == nullptr && !access->empty())
     return Error{Code::kUnsupported, "create"}.with_subject(asked.name() +
-                                                            ": --allow needs 'auth: keys'");
+                                                            ": an access list needs 'auth: keys'");
   if (who->client != nullptr) {
     if (!who->client->create)
       return Error{Code::kNoRight, "create"}.with_subject(asked.name() +

@@ -265,6 +265,12 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   std::string device_;
 };
 
+/// A step of connecting that has run out of time says why, where verbs/ does not.
+Error timed_out_as(const Error& error, Reason reason) noexcept {
+  const bool bare = error.code() == Code::kTimedOut && error.reason() == Reason::kNone;
+  return bare ? error.with_reason(reason) : error;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
@@ -273,7 +279,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const Conne
   if (!peer) return peer.error();
   (void)verbs::initialize_fork_safety();
   auto connector = verbs::Connector::resolve(*peer, deadline);
-  if (!connector) return connector.error();
+  if (!connector) return timed_out_as(connector.error(), Reason::kUnreachable);
   const verbs::Device& device = connector->device();
   if (!options.device.empty() && device.name() != options.device)
     return Error{Code::kNotFound, "the route uses another device than the one named"}.with_subject(
@@ -292,7 +298,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const Conne
   if (!events) return events.error();
   const auto introduction = Introduction{}.to_wire();
   auto connection = connector->connect(deadline, {.private_data = introduction});
-  if (!connection) return connection.error();
+  if (!connection) return timed_out_as(connection.error(), Reason::kSilent);
   for (const int fd : {buffers->event_fd(), connection->event_fd()})
     if (auto status = events->add(fd); !status) return status.error();
   return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(

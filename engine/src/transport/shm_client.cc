@@ -127,7 +127,8 @@ Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
     failed = errno;
     if (failed != EAGAIN && failed != EINTR) break;
     if (Clock::now() >= deadline)
-      return Error{Code::kTimedOut, "connect over shm"}.with_subject(path);
+      return Error{Code::kTimedOut, "connect over shm"}.with_subject(path).with_reason(
+          Reason::kSilent);
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
     failed = 0;
   }
@@ -165,7 +166,9 @@ Result<std::shared_ptr<Mapping>> await_preface(int socket, const std::string& pa
       return Mapping::map(preface.descriptors.front().get(), kShmStatusPageBytes, PROT_READ);
     }
     const int left = milliseconds_until(deadline);
-    if (left == 0) return Error{Code::kTimedOut, "connect over shm"}.with_subject(path);
+    if (left == 0)
+      return Error{Code::kTimedOut, "connect over shm"}.with_subject(path).with_reason(
+          Reason::kSilent);
     pollfd event{.fd = socket, .events = POLLIN, .revents = 0};
     ::poll(&event, 1, left);
   }

@@ -87,7 +87,9 @@ Result<UniqueFd> connect_socket(const verbs::Address& address, Deadline deadline
     pollfd wanted{.fd = socket.get(), .events = POLLOUT, .revents = 0};
     while (::poll(&wanted, 1, milliseconds_until(deadline)) <= 0)
       if (Clock::now() >= deadline)
-        return Error{Code::kTimedOut, "connect over tcp"}.with_subject(address.to_string());
+        return Error{Code::kTimedOut, "connect over tcp"}
+            .with_subject(address.to_string())
+            .with_reason(Reason::kUnreachable);
     int failed = 0;
     socklen_t length = sizeof failed;
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &length) != 0) failed = errno;

@@ -236,11 +236,22 @@ TEST_F(PostedDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
   submit(operation);
   wait_all(2, operation.deadline);
   EXPECT_EQ(operation.outcome.code, Code::kTimedOut);
+  EXPECT_EQ(operation.outcome.reason, Reason::kExpired);
   EXPECT_EQ(neighbour.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(neighbour.outcome.reason, Reason::kLaneVictim);
   EXPECT_TRUE(driver_->broken());
   EXPECT_EQ(victims("deadline"), 1) << "not the one that ran out of time";
   EXPECT_EQ(victims("refused"), 0);
   EXPECT_EQ(driver_->fault(), LaneFault::kDeadline);
+}
+
+TEST_F(PostedDriverTest, ExpiredPostedWriteThatIsAloneIsNoVictim) {
+  auto& operation = registered(
+      make(Opcode::kWrite, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
+  submit(operation);
+  wait_all(1, operation.deadline);
+  EXPECT_EQ(operation.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(operation.outcome.reason, Reason::kExpired);
 }
 
 // An application that tries again with its old handle would look like a storm.
@@ -282,6 +293,8 @@ TEST_F(PostedDriverTest, LostConnectionHasNoVictims) {
   wait_all(2);
   EXPECT_EQ(counted("ok"), 0);
   EXPECT_EQ(victims("deadline") + victims("refused"), 0);
+  EXPECT_EQ(operation.outcome.reason, Reason::kLaneBroken);
+  EXPECT_EQ(other.outcome.reason, Reason::kLaneBroken);
 }
 
 TEST_F(PostedDriverTest, NeighbouringLanesOperationsAreVictimsOfWhatItIsBlamedFor) {
@@ -291,6 +304,7 @@ TEST_F(PostedDriverTest, NeighbouringLanesOperationsAreVictimsOfWhatItIsBlamedFo
   driver_->blame(LaneFault::kRefused);  // what came first is kept
   driver_->fail(Reason::kLaneBroken);
   wait_all(1);
+  EXPECT_EQ(operation.outcome.reason, Reason::kLaneVictim);
   EXPECT_EQ(victims("deadline"), 1);
 }
 

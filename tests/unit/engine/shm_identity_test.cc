@@ -10,6 +10,8 @@
 #include <ifaddrs.h>
 #include <memory>
 #include <optional>
+#include <spdlog/sinks/ringbuffer_sink.h>
+#include <spdlog/spdlog.h>
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +21,7 @@
 #include <remora/engine/engine.h>
 #include <remora/engine/server.h>
 
+#include "support/log.h"
 #include "transport/transport.h"
 
 namespace remora::transport::identity {
@@ -211,6 +214,46 @@ TEST_F(TwoServersTest, EachIsReachedByItsAddress) {
   EXPECT_NE(first.server().boot_id, second.server().boot_id);
   EXPECT_TRUE(second.remove_region("r"));
   EXPECT_TRUE(first.stat("r"));
+}
+
+TEST_F(TwoServersTest, AutoNamesTheAddressThatIsListenedAtInstead) {
+  const Engine engine = Engine::open({}).value();
+  const auto expect_named = [&](const auto& refused) {
+    ASSERT_FALSE(refused);
+    const Error& error = refused.error();
+    EXPECT_EQ(error.code(), Code::kConnectionRefused) << error;
+    EXPECT_EQ(error.operation(), "connect over tcp") << error;
+    const std::string text = error.message();
+    EXPECT_NE(text.find(uri("127.0.0.3", "").substr(9)), std::string::npos) << text;
+    EXPECT_NE(text.find("listens at " + uri("127.0.0.1", "").substr(9)), std::string::npos) << text;
+    EXPECT_EQ(text.find("transport="), std::string::npos) << text;
+  };
+  expect_named(engine.open_region(uri("127.0.0.3", "/r"), Rights::kAll));
+  expect_named(engine.connect(uri("127.0.0.3", "")));
+}
+
+TEST_F(TwoServersTest, ReasonOfTheTransportIsOneShortLine) {
+  const Engine engine = Engine::open({}).value();
+  const Region region = engine.open_region(uri("127.0.0.2", "/r"), Rights::kAll).value();
+  EXPECT_LT(region.transport_reason().size(), 120U) << region.transport_reason();
+  EXPECT_EQ(region.transport_reason().find('\n'), std::string::npos);
+}
+
+/// A server that is not there is waited for without a line for each attempt.
+TEST_F(TwoServersTest, WaitingForAServerIsOneLineInTheLog) {
+  EngineOptions options;
+  options.connect_for = std::chrono::seconds{1};
+  const Engine engine = Engine::open(options).value();
+  const auto sink = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(1000);
+  auto& sinks = log::logger().sinks();
+  const auto before = std::exchange(sinks, {sink});
+  const auto refused = engine.open_region("remora://127.0.0.1:9/r", Rights::kAll);
+  sinks = before;
+  ASSERT_FALSE(refused);
+  std::size_t lines = 0;
+  for (const std::string& line : sink->last_formatted())
+    if (line.find("no transport fits") != std::string::npos) ++lines;
+  EXPECT_EQ(lines, 1U);
 }
 
 TEST_F(TwoServersTest, NamedTransportFailsAndNamesBoth) {

@@ -47,6 +47,68 @@ TEST(Error, MessageNamesOperationSubjectErrnoAndRemedy) {
   EXPECT_NE(text.find("choose another port"), std::string::npos) << text;
 }
 
+TEST(Error, MessageNamesServerRegionOffsetAndLength) {
+  const Error error = Error{Code::kTimedOut, "read"}
+                          .with_server("storage7:7471")
+                          .with_subject("cache")
+                          .with_place(4096, 64)
+                          .with_reason(Reason::kExpired);
+  EXPECT_EQ(
+      error.message(),
+      "read: storage7:7471/cache, offset 4096, length 64: timed out: its own deadline passed");
+  EXPECT_EQ(error.server(), "storage7:7471");
+  EXPECT_TRUE(error.has_place());
+  const Error outside = Error{Code::kOutOfRange, "read"}
+                            .with_server("storage7:7471")
+                            .with_subject("cache")
+                            .with_place(4090, 8)
+                            .with_limit(4098, 4096);
+  EXPECT_EQ(outside.message(),
+            "read: storage7:7471/cache, offset 4090, length 8: out of range (the region has 4096 "
+            "bytes); offset and length have to lie within the region");
+}
+
+TEST(Error, MessageNamesAServerOnce) {
+  const Error refused = Error{Code::kConnectionRefused, "connect over tcp"}.with_server("[::1]:9");
+  EXPECT_EQ(refused.with_subject("[::1]:9").message().find("[::1]:9"),
+            refused.with_subject("[::1]:9").message().rfind("[::1]:9"));
+  EXPECT_EQ(refused.with_server("host:9")
+                .with_subject("192.0.2.1:9")
+                .message()
+                .find("connect over tcp: host:9: 192.0.2.1:9: connection refused"),
+            0U);
+  EXPECT_EQ(refused.message().find("connect over tcp: [::1]:9: connection refused"), 0U);
+}
+
+TEST(Error, LongServerIsCutInItsMiddle) {
+  const Error error =
+      Error{Code::kSystem}.with_server("first-label." + std::string(200, 'x') + ".example:65535");
+  EXPECT_EQ(error.server().size(), Error::kServerBytes);
+  EXPECT_TRUE(error.server().starts_with("first-label.xxx")) << error.server();
+  EXPECT_TRUE(error.server().ends_with("...xample:65535")) << error.server();
+}
+
+/// Programs show these errors to people, who cannot add flags to a program of somebody else.
+TEST(Error, RemediesNameNoFlagsOfTheCommandLineAndNoDeviceForTcp) {
+  const auto expect_plain = [](const Error& error) {
+    for (const char* flag :
+         {"--now", "--when-unused", "--allow", "--shm", "--atomics", "--client", "--key-file"})
+      EXPECT_EQ(error.remedy().find(flag), std::string_view::npos) << error;
+  };
+  for (int code = 0; code <= static_cast<int>(Code::kInternal); ++code) {
+    const auto of = static_cast<Code>(code);
+    for (const Error& error :
+         {Error{of, "remove"}, Error{of, "create"}, Error{of, "open"}, Error{of, "fence"},
+          Error{of, "key file"}, Error{of, "open over shm (the region was not created for it)"},
+          Error{of, "connect over tcp"}, Error{of, "find the server over shm"}, Error{of, "read"}})
+      expect_plain(error);
+    EXPECT_EQ(Error(of, "connect over tcp").remedy().find("ibv_"), std::string_view::npos);
+    EXPECT_EQ(Error(of, "getaddrinfo").remedy().find("ibv_"), std::string_view::npos);
+  }
+  for (int reason = 0; reason <= static_cast<int>(kReasonLast); ++reason)
+    expect_plain(Error{Code::kSystem, "open"}.with_reason(static_cast<Reason>(reason)));
+}
+
 TEST(Error, LongSubjectIsCutAndSaysSo) {
   const Error error = Error{Code::kNotFound}.with_subject(std::string(200, 'a'));
   EXPECT_EQ(error.subject().size(), Error::kSubjectBytes);
@@ -72,7 +134,7 @@ TEST(Error, RemedyFollowsReasonThenOperationThenCode) {
   names(remedy(Error{Code::kOutOfMemory, "create"}.with_reason(Reason::kPoolFull)), "pool.size");
   names(remedy(Error{Code::kWrongAtomicDomain, "fetch_add"}), "remora stat");
   names(remedy(Error{Code::kWrongAtomicDomain, "fetch_add"}.with_reason(Reason::kNoAtomics)),
-        "--atomics auto");
+        "RegionSpec::atomic_domain");
   names(remedy(Error{Code::kMisaligned, "fetch_add"}), "a multiple of 8");
   names(remedy(Error{Code::kNoRight, "open"}), "access list");
   names(remedy(Error{Code::kNotFound, "ibv_get_device_list"}), "?transport=shm");
@@ -90,7 +152,7 @@ TEST(Error, RemedyFollowsReasonThenOperationThenCode) {
   names(remedy(Error{Code::kUnreachable, "bind"}), "listen.address");
   names(remedy(Error{Code::kUnsupported, "resize"}.with_subject("r: memory for shm is sealed")),
         "another region");
-  names(remedy(Error{Code::kOutOfRange, "fetch_add"}), "remora stat");
+  names(remedy(Error{Code::kOutOfRange, "fetch_add"}), "within the region");
   EXPECT_EQ(remedy(Error{Code::kOutOfRange, "checked_slice"}), "");
   names(remedy(Error{Code::kNotFound, "key file"}), "remora key generate");
   names(remedy(Error{Code::kLimitExceeded, "create"}.with_subject("bytes left of the quota of a")),

@@ -292,8 +292,9 @@ class Engine {
             }};
   }
 
-  /// `count` slots of `slot_bytes` each, every one aligned to 64 bytes. Errors: kInvalidArgument,
-  /// kOutOfMemory. Registered with a device when first used there; a failure to register (memlock)
+  /// `count` slots (1 to 1,048,575) of `slot_bytes` each (1 byte to 1 GiB), every one aligned to 64
+  /// bytes. Errors: kInvalidArgument (the subject says which of the two), kOutOfMemory. Registered
+  /// with a device when first used there; a failure to register (memlock)
   /// is the error of the operation that needed it.
   Result<SlotPool> allocate_slots(std::size_t count, std::size_t slot_bytes) const;
 

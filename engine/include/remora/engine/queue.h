@@ -85,7 +85,10 @@ class Completion {
   /// kIndeterminate: a write or an atomic whose effect cannot be known. kAccessRefused: refused by
   /// the server's side. kProvider, kOutOfMemory: the local buffer could not be registered or
   /// reached (errno, or the completion status, says why). kOutOfRange, kMisaligned, kNoRight,
-  /// kWrongAtomicDomain, kInvalidArgument: misuse, noticed before anything was sent.
+  /// kWrongAtomicDomain, kInvalidArgument: misuse, noticed before anything was sent. It names
+  /// server, region, offset and length; reason() says which argument is wrong, or why the operation
+  /// ended. Where the connection has ended a moment ago, waits until the server's last word has
+  /// been read, for 50 ms at most.
   [[nodiscard]] Error error() const noexcept;
   [[nodiscard]] Ticket ticket() const noexcept;
   /// The caller's own word, given with the operation.

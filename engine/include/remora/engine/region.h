@@ -125,7 +125,7 @@ class Region {
   /// The rights this grant carries.
   [[nodiscard]] Rights rights() const noexcept;
   [[nodiscard]] TransportKind transport() const noexcept;
-  /// Why that transport was chosen: one line for a log.
+  /// Why that transport was chosen: one line of less than 120 characters, for a log.
   [[nodiscard]] const std::string& transport_reason() const noexcept;
   /// False while the engine connects again (README.md, "Sessions that come back"), and for good
   /// once the session has ended: every further operation then fails with kConnectionLost, or with

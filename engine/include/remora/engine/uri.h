@@ -29,6 +29,8 @@ struct Uri {
   /// may stand there.
   static Result<Uri> parse(std::string_view text);
   [[nodiscard]] std::string text() const;
+  /// "host:port", an IPv6 address in brackets.
+  [[nodiscard]] std::string server() const;
 };
 
 }  // namespace remora

@@ -78,7 +78,7 @@ enum class Reason : std::uint8_t {
   kOutOfRange,      ///< outside the granted bytes
   kNoRight,         ///< the grant has no such right
   kPeerGone,        ///< the other process ended or hung up
-  kLaneBroken,      ///< another operation's expiry or failure broke the lane
+  kLaneBroken,      ///< the connection of the lane ended, and neither side has said why
   kDraining,        ///< the server is shutting down
   kVersion,         ///< no protocol version in common
   kAuthentication,  ///< the peer did not accept our credentials
@@ -96,12 +96,23 @@ enum class Reason : std::uint8_t {
   kNewMemory,       ///< the server runs with new memory: what the old one held is gone
   kLapsed,          ///< the server had not heard from this client for its lease, and gave it up
   kSilent,          ///< the peer has not answered for longer than it may
-  kTooOften,        ///< the session has broken more often than the server bears
+  kTooOften,        ///< the session has broken more often than the server allows
   kNoThread,        ///< the system refused a thread: a limit on threads or processes
+  kUnreachable,     ///< no connection to the server came about: no route, no answer, refused
+  kExpired,         ///< the operation's own deadline passed, not that of another one
+  kLaneVictim,      ///< another operation on the same lane expired or was refused, which broke it
+  kZeroLength,      ///< argument: the length is 0
+  kNullPointer,     ///< argument: the local memory is a null pointer
+  kEmptySlot,       ///< argument: the slot is empty: the pool had none, or it was moved from
+  kOutsideMemory,   ///< argument: the part lies outside the registered memory it is a part of
+  kPieces,          ///< argument: no pieces of local memory, or more than kPiecesMax
+  kHeld,            ///< another client holds the lock
+  kNotRemora,       ///< the other side speaks another protocol
+  kHttp,            ///< the other side speaks HTTP, as the metrics endpoint does
 };
 
 /// The last of the enumeration: numbers above it, from a newer peer, are not known here.
-inline constexpr Reason kReasonLast = Reason::kNoThread;
+inline constexpr Reason kReasonLast = Reason::kHttp;
 
 /// The NIC's verdict on one work request: `ibv_wc_status` in our own words, so that no verbs header
 /// is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
@@ -172,7 +183,7 @@ enum class CompletionStatus : std::uint8_t {
     case Reason::kOutOfRange: return "outside the granted bytes";
     case Reason::kNoRight: return "grant without that right";
     case Reason::kPeerGone: return "the peer is gone";
-    case Reason::kLaneBroken: return "the lane was broken by another operation";
+    case Reason::kLaneBroken: return "the connection of the lane broke";
     case Reason::kDraining: return "the server is shutting down";
     case Reason::kVersion: return "no protocol version in common";
     case Reason::kAuthentication: return "authentication refused";
@@ -188,10 +199,21 @@ enum class CompletionStatus : std::uint8_t {
     case Reason::kGidScope: return "one GID is of its host or segment only, the other is not";
     case Reason::kNoNeighbour: return "no route or no neighbour between these GIDs";
     case Reason::kNewMemory: return "the server runs with new memory, the old contents are gone";
-    case Reason::kLapsed: return "the server gave the session up after hearing nothing from it";
+    case Reason::kLapsed: return "the server no longer has this session";
     case Reason::kSilent: return "the peer has not answered for too long";
-    case Reason::kTooOften: return "the session broke more often than the server bears";
+    case Reason::kTooOften: return "the session broke more often than the server allows";
     case Reason::kNoThread: return "no thread can be started";
+    case Reason::kUnreachable: return "the server cannot be reached";
+    case Reason::kExpired: return "its own deadline passed";
+    case Reason::kLaneVictim: return "another operation on its lane expired or was refused";
+    case Reason::kZeroLength: return "the length is 0";
+    case Reason::kNullPointer: return "the local memory is a null pointer";
+    case Reason::kEmptySlot: return "the slot is empty";
+    case Reason::kOutsideMemory: return "the part lies outside its registered memory";
+    case Reason::kPieces: return "the number of pieces is 0 or too large";
+    case Reason::kHeld: return "another client holds the lock";
+    case Reason::kNotRemora: return "not a Remora server: it speaks another protocol";
+    case Reason::kHttp: return "not a Remora server: it speaks HTTP";
   }
   return "unknown reason";
 }
@@ -242,13 +264,15 @@ class Operation {
   const char* text_ = "";
 };
 
-/// What failed, why, and what to do about it. Trivially copyable, at most two cache lines.
+/// What failed, where, why, and what to do about it. Trivially copyable, at most three cache lines.
 ///
 /// Built with `Error{Code, "call"}` and the `with_…` functions, each of which returns a copy.
 class [[nodiscard]] Error {
  public:
   /// Longest subject that is kept; longer ones end in "...".
   static constexpr std::size_t kSubjectBytes = 88;  // two IPv6 addresses
+  /// Longest server that is kept; of a longer one the beginning and the port.
+  static constexpr std::size_t kServerBytes = 48;  // an IPv6 address in brackets and a port
 
   constexpr explicit Error(Code code, Operation operation = {}) noexcept
       : operation_{operation}, code_{code} {}
@@ -284,14 +308,37 @@ class [[nodiscard]] Error {
   [[nodiscard]] constexpr Error with_subject(std::string_view subject) const noexcept {
     Error copy = *this;
     const std::size_t length = std::min(subject.size(), kSubjectBytes);
-    for (std::size_t i = 0; i < length; ++i) {
-      const char c = subject[i];
-      copy.subject_[i] =
-          (c >= 0x20 && c != 0x7f) || (static_cast<unsigned char>(c) >= 0x80) ? c : '?';
-    }
+    for (std::size_t i = 0; i < length; ++i) copy.subject_[i] = printable(subject[i]);
     if (subject.size() > kSubjectBytes)
       for (std::size_t i = kSubjectBytes - 3; i < kSubjectBytes; ++i) copy.subject_[i] = '.';
     copy.subject_length_ = static_cast<std::uint8_t>(length);
+    return copy;
+  }
+
+  /// The server it was about, "host:port". Copied, cut in its middle at kServerBytes.
+  [[nodiscard]] constexpr Error with_server(std::string_view server) const noexcept {
+    constexpr std::size_t kTailBytes = 12;
+    constexpr std::string_view kGap = "...";
+    Error copy = *this;
+    const bool cut = server.size() > kServerBytes;
+    const std::size_t head = cut ? kServerBytes - kGap.size() - kTailBytes : server.size();
+    std::size_t end = 0;
+    for (const char c : server.substr(0, head)) copy.server_[end++] = printable(c);
+    if (cut) {
+      for (const char c : kGap) copy.server_[end++] = c;
+      for (const char c : server.substr(server.size() - kTailBytes))
+        copy.server_[end++] = printable(c);
+    }
+    copy.server_length_ = static_cast<std::uint8_t>(end);
+    return copy;
+  }
+  /// Of an operation on a region, which is the subject: the bytes of the region it was for.
+  [[nodiscard]] constexpr Error with_place(std::uint64_t offset_bytes,
+                                           std::uint64_t length_bytes) const noexcept {
+    Error copy = *this;
+    copy.offset_ = offset_bytes;
+    copy.length_ = length_bytes;
+    copy.has_place_ = true;
     return copy;
   }
 
@@ -310,6 +357,14 @@ class [[nodiscard]] Error {
   [[nodiscard]] constexpr std::string_view subject() const noexcept {
     return {subject_.data(), subject_length_};
   }
+  /// "host:port", or empty where no server has to do with it.
+  [[nodiscard]] constexpr std::string_view server() const noexcept {
+    return {server_.data(), server_length_};
+  }
+  /// Whether offset_bytes() and length_bytes() say which bytes of a region it was about.
+  [[nodiscard]] constexpr bool has_place() const noexcept { return has_place_; }
+  [[nodiscard]] constexpr std::uint64_t offset_bytes() const noexcept { return offset_; }
+  [[nodiscard]] constexpr std::uint64_t length_bytes() const noexcept { return length_; }
 
   /// One line for a person: what, where, why, and what to do. Allocates.
   [[nodiscard]] std::string message() const;
@@ -317,20 +372,31 @@ class [[nodiscard]] Error {
   [[nodiscard]] std::string_view remedy() const noexcept;
 
  private:
+  [[nodiscard]] static constexpr char printable(char c) noexcept {
+    return (c >= 0x20 && c != 0x7f) || (static_cast<unsigned char>(c) >= 0x80) ? c : '?';
+  }
+  void append_place(std::string& text) const;
+  void append_limit(std::string& text) const;
+
   Operation operation_;
   std::uint64_t asked_ = 0;
   std::uint64_t allowed_ = 0;
+  std::uint64_t offset_ = 0;
+  std::uint64_t length_ = 0;
   int errno_ = 0;
   std::uint32_t vendor_error_ = 0;
   Code code_;
   Reason reason_ = Reason::kNone;
   CompletionStatus completion_ = CompletionStatus::kSuccess;
   bool has_limit_ = false;
+  bool has_place_ = false;
   std::uint8_t subject_length_ = 0;
+  std::uint8_t server_length_ = 0;
   std::array<char, kSubjectBytes> subject_{};
+  std::array<char, kServerBytes> server_{};
 };
 static_assert(std::is_trivially_copyable_v<Error>);
-static_assert(sizeof(Error) <= 128);
+static_assert(sizeof(Error) <= 192);
 
 namespace detail {
 
@@ -359,7 +425,7 @@ namespace detail {
       return "ask for less, remove regions ('remora ls' and 'remora rm'), or raise pool.size in "
              "the server's file";
     case Reason::kNoAtomics:
-      return "atomics need a region created with them: 'remora create --atomics auto', or "
+      return "atomics need a region created with an atomic domain: RegionSpec::atomic_domain, or "
              "'atomics' of the region in the server's file";
     case Reason::kNotOffered:
       return "'remora stat' of the server shows what it offers; transports in its file changes it";
@@ -367,9 +433,8 @@ namespace detail {
       return "an atomic domain is auto, none, cpu or one of the server's devices (the log of its "
              "start names them)";
     case Reason::kAuthentication:
-      return "the name and the key have to be those of one of 'clients' in the server's file "
-             "(remora --client NAME --key-file FILE; EngineOptions::client_name and key), and "
-             "without 'auth: keys' there a client must have none";
+      return "EngineOptions::client_name and key have to be those of one of 'clients' in the "
+             "server's file, and without 'auth: keys' there a client must have no key";
     case Reason::kNoThread:
       return "raise the limit on threads: 'ulimit -u' (RLIMIT_NPROC), pids.max of the cgroup "
              "(TasksMax= in the service unit, --pids-limit for a container), or 'sysctl "
@@ -380,8 +445,24 @@ namespace detail {
       return "choose GIDs of one kind on both sides (gid_index): 'ibv_devinfo -v' lists them";
     case Reason::kNoNeighbour:
       return "check 'ip route get ADDRESS' and 'ip neigh' on the GID's interface, and that the "
-             "peer "
-             "answers 'ping'";
+             "peer answers 'ping'";
+    case Reason::kZeroLength: return "an operation moves at least one byte";
+    case Reason::kNullPointer: return "give it memory of that length";
+    case Reason::kEmptySlot:
+      return "SlotPool::take() gives an empty slot when all are out, and a slot that was moved "
+             "from "
+             "is empty";
+    case Reason::kOutsideMemory:
+      return "offset and length of the part have to lie within RegisteredMemory::bytes()";
+    case Reason::kPieces: return "an operation takes 1 to 1024 pieces (kPiecesMax)";
+    case Reason::kNotRemora:
+      return "give the port of remora-server's listen.port (7471 by default)";
+    case Reason::kHttp:
+      return "is it the port of metrics.address? Clients connect to remora-server's listen.port "
+             "(7471 by default)";
+    case Reason::kTooOften:
+      return "limits.resumes_per_minute in the server's file bounds it: look for the cause of the "
+             "interruptions in the client's log";
     default: return {};
   }
 }
@@ -495,6 +576,13 @@ namespace detail {
   return "'dmesg' and 'rdma resource show' may tell more";
 }
 
+/// An operation on the bytes of a region.
+[[nodiscard]] constexpr bool is_region_operation(std::string_view operation) noexcept {
+  return operation == "read" || operation == "write" || operation == "compare_swap" ||
+         operation == "fetch_add" || operation == "write_zeroes" || operation == "write_notify" ||
+         operation == "flush_visible";
+}
+
 /// Where the call that failed tells more than the code.
 [[nodiscard]] constexpr std::string_view remedy_of(std::string_view operation, Code code) noexcept {
   if (operation == "connect over shm" &&
@@ -504,6 +592,17 @@ namespace detail {
   if (operation == "socket folder")
     return "make it a folder of the server's user with mode 0700, or let REMORA_RUNTIME_DIR name "
            "one, for server and clients alike";
+  if (code == Code::kUnreachable && operation.starts_with("rdma_"))
+    return "check the address, the route and the device with 'ibv_devinfo'";
+  if (code == Code::kConnectionRefused && operation == "find the server over shm")
+    return "name the address at which the server listens";
+  if (code == Code::kTimedOut && operation.starts_with("connect over "))
+    return "the server stands still, is overloaded, or something else listens on that port";
+  if (code == Code::kNoRight && is_region_operation(operation))
+    return "open the region with the right: reads and flush_visible need Rights::kRead, writes "
+           "kWrite, compare_swap and fetch_add kAtomic";
+  if (code == Code::kLimitExceeded && operation == "allocate_slots")
+    return "allocate several pools";
   if (code == Code::kNoRight && operation == "open")
     return "the region's rights or its access list give this client less: 'remora stat' shows the "
            "rights, its owner knows the list";
@@ -511,8 +610,8 @@ namespace detail {
     return "choose another name, or remove it first ('remora rm')";
   if (code == Code::kBusy && operation == "remove")
     return "clients have it open, or may come back to it within limits.session_keep: 'remora stat' "
-           "counts them; try again, or take it from them (--now), or let them keep it "
-           "(--when-unused)";
+           "counts them; try again, or take it from them (Removal::kNow), or let them keep it "
+           "until they close it (Removal::kWhenUnused)";
   if (code == Code::kBusy && operation == "fence")
     return "a client over shm stands still and keeps it mapped, which nobody can take back: try "
            "again when it goes on, or end it";
@@ -537,11 +636,9 @@ namespace detail {
     return "create another region of that size, copy what is in this one ('remora get' and "
            "'remora put'), and remove it";
   if (code == Code::kUnsupported && operation.starts_with("open over shm"))
-    return "leave '?transport=shm' out, or create the region anew with --shm";
-  if (code == Code::kOutOfRange &&
-      (operation == "read" || operation == "write" || operation == "compare_swap" ||
-       operation == "fetch_add" || operation == "write_zeroes" || operation == "write_notify"))
-    return "offset and length have to lie within the region: 'remora stat' shows its size";
+    return "use another transport, or create the region anew with RegionSpec::shm";
+  if (code == Code::kOutOfRange && is_region_operation(operation))
+    return "offset and length have to lie within the region";
   if (operation == "rdma_create_event_channel")
     return "load the kernel module rdma_ucm and check /dev/infiniband/rdma_cm; '?transport=tcp' "
            "needs "
@@ -552,8 +649,8 @@ namespace detail {
     return "drop leases, whose registrations cannot go, or raise the budget (MrCacheOptions)";
   if (code != Code::kNotFound) return {};
   if (operation == "key file")
-    return "'remora key generate FILE' makes one; a client's is named by --key-file or "
-           "REMORA_KEY_FILE, a server's by its file";
+    return "'remora key generate FILE' makes one; REMORA_KEY_FILE names that of the command line "
+           "program, key_file that of a server";
   if (operation == "DeviceList::find") return "'rdma link' lists the devices of this host";
   if (operation == "choose_gid")
     return "give the port's interface an address ('ip addr add'), or choose a GID by its index";
@@ -571,8 +668,7 @@ namespace detail {
       return "stop the other process or choose another port ('ss -lntp' and 'rdma resource show "
              "cm_id' show who listens)";
     case Code::kConnectionRefused: return "check that remora-server runs there and on that port";
-    case Code::kUnreachable:
-      return "check the address, the route and the device with 'ibv_devinfo'";
+    case Code::kUnreachable: return "check the address and the route ('ip route get ADDRESS')";
     case Code::kUnknownRegion: return "'remora ls' shows the regions of a server";
     case Code::kMisaligned: return "the offset of an atomic must be a multiple of 8";
     case Code::kIndeterminate:
@@ -605,17 +701,38 @@ inline std::string_view Error::remedy() const noexcept {
   return remedy;
 }
 
-inline std::string Error::message() const {
-  std::string text;
-  if (!operation().empty()) text.append(operation()).append(": ");
-  if (!subject().empty()) text.append(subject()).append(": ");
-  text.append(to_string(code_));
-  if (has_limit_)
+/// "host:7471/cache, offset 4096, length 64: ", or what there is of it.
+inline void Error::append_place(std::string& text) const {
+  const bool both = !server().empty() && !subject().starts_with(server());
+  if (both) text.append(server());
+  if (both && !subject().empty()) text.append(has_place_ ? "/" : ": ");
+  text.append(subject());
+  if (has_place_)
+    text.append(", offset ")
+        .append(std::to_string(offset_))
+        .append(", length ")
+        .append(std::to_string(length_));
+  if (both || !subject().empty()) text.append(": ");
+}
+
+inline void Error::append_limit(std::string& text) const {
+  if (!has_limit_) return;
+  if (has_place_ && code_ == Code::kOutOfRange)
+    text.append(" (the region has ").append(std::to_string(allowed_)).append(" bytes)");
+  else
     text.append(" (asked ")
         .append(std::to_string(asked_))
         .append(", allowed ")
         .append(std::to_string(allowed_))
         .append(")");
+}
+
+inline std::string Error::message() const {
+  std::string text;
+  if (!operation().empty()) text.append(operation()).append(": ");
+  append_place(text);
+  text.append(to_string(code_));
+  append_limit(text);
   if (reason_ != Reason::kNone) text.append(": ").append(to_string(reason_));
   if (completion_ != CompletionStatus::kSuccess) {
     text.append(": ").append(to_string(completion_));
