@@ -12,10 +12,35 @@
 
 namespace remora::apps {
 
+namespace {
+
+/// The flags of this program that do what the library's remedy names, or an empty string. The
+/// library itself knows no command line.
+std::string_view flags_for(const Error& error) noexcept {
+  const std::string_view operation = error.operation();
+  if (error.code() == Code::kBusy && operation == "remove")
+    return "'remora rm --now' takes it from them, '--when-unused' lets them keep it";
+  if (error.reason() == Reason::kAuthentication)
+    return "--client NAME and --key-file FILE name the client and its key";
+  if (error.reason() == Reason::kNoAtomics) return "'remora create --atomics auto' creates one";
+  if (error.code() == Code::kUnsupported && operation.starts_with("open over shm"))
+    return "'remora create --shm' creates one";
+  if (error.code() == Code::kNotFound && operation == "key file")
+    return "--key-file FILE names another one";
+  if (error.code() == Code::kUnsupported && operation == "create" &&
+      error.subject().find("access list") != std::string_view::npos)
+    return "--allow makes that list";
+  return {};
+}
+
+}  // namespace
+
 Failure::Failure(const Error& cause, std::string_view context)
     : exit_code{exit_code_of(cause)}, error{cause} {
   if (!context.empty()) text.append(context).append(": ");
   text += cause.message();
+  if (const std::string_view flags = flags_for(cause); !flags.empty())
+    text.append(" (").append(flags).append(")");
 }
 
 Json error_json(const Failure& failure, int exit_status) {
@@ -27,6 +52,11 @@ Json error_json(const Failure& failure, int exit_status) {
   error["reason"] = to_string(failure.error->reason());
   error["operation"] = failure.error->operation();
   error["subject"] = failure.error->subject();
+  error["server"] = failure.error->server();
+  if (failure.error->has_place()) {
+    error["offset"] = failure.error->offset_bytes();
+    error["length"] = failure.error->length_bytes();
+  }
   error["errno"] = failure.error->system_errno();
   return error;
 }
