@@ -14,6 +14,7 @@
 
 #include "accept_encoding.h"
 #include "page.h"
+#include "waiting_requests.h"
 
 namespace remora::metrics {
 namespace {
@@ -25,6 +26,13 @@ constexpr const char* kJson = "application/json";
 constexpr const char* kPagePolicy =
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+
+// For clients of another protocol, which may take this port for another one.
+constexpr std::string_view kNotHttp =
+    "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    "Connection: close\r\nContent-Length: 103\r\n\r\n"
+    "this port speaks HTTP: it is the metrics endpoint; clients of remora-server connect to its "
+    "listen.port\n";
 
 }  // namespace
 
@@ -174,6 +182,10 @@ void HttpServer::refuse_host(const std::string& host, const HostCheck& hosts,
 }
 
 void HttpServer::serve(DeadlineStream& stream) {
+  if (!begins_as_http(stream.head())) {
+    if (stream.write(kNotHttp.data(), kNotHttp.size()) > 0) stream.finish();
+    return;
+  }
   bool closed = false;
   const bool answered =
       process_request(stream, /*close_connection=*/true, closed, [](httplib::Request& request) {

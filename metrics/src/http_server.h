@@ -10,6 +10,7 @@
 #include <mutex>
 #include <signal.h>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,8 @@ class DeadlineStream final : public httplib::Stream {
   void get_local_ip_and_port(std::string& ip, int& port) const override;
   [[nodiscard]] socket_t socket() const override { return fd_; }
 
+  // What had been read before.
+  [[nodiscard]] std::string_view head() const noexcept { return head_; }
   // Says that no more follows and waits briefly for the peer's end, so that bytes it sent and
   // nobody read (a body) do not turn into a reset that overtakes the answer.
   void finish() noexcept;

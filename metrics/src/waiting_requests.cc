@@ -1,11 +1,21 @@
 #include "waiting_requests.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <sys/socket.h>
 #include <utility>
 
 namespace remora::metrics {
+
+bool begins_as_http(std::string_view head) noexcept {
+  constexpr std::size_t kLooked = 16;
+  const std::string_view first = head.substr(0, kLooked);
+  return std::none_of(first.begin(), first.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 && c != '\r' && c != '\n' && c != '\t';
+  });
+}
 
 void WaitingRequests::add(Descriptor socket, Deadline deadline) {
   if (connections_.size() >= max_) close_oldest();
@@ -35,7 +45,7 @@ bool WaitingRequests::receive(Asked& connection, bool& complete) {
   const std::size_t from = before < 3 ? 0 : before - 3;
   complete = connection.head.find("\r\n\r\n", from) != std::string::npos ||
              connection.head.find("\n\n", from) != std::string::npos ||
-             connection.head.size() >= kRequestBytesMax;
+             connection.head.size() >= kRequestBytesMax || !begins_as_http(connection.head);
   return true;
 }
 

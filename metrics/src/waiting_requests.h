@@ -7,6 +7,7 @@
 #include <optional>
 #include <poll.h>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "http_socket.h"
@@ -20,6 +21,10 @@ struct Asked {
   Deadline deadline;
 };
 
+// False: these bytes cannot be the beginning of a request, as those of another protocol (TLS, a
+// Remora client).
+[[nodiscard]] bool begins_as_http(std::string_view head) noexcept;
+
 // Reads the heads of requests. Not thread-safe; never blocks.
 class WaitingRequests {
  public:
@@ -32,8 +37,8 @@ class WaitingRequests {
   // Appends what is to be polled, in order.
   void poll_for(std::vector<pollfd>& polled) const;
   // `polled`: as poll_for() has appended it, with what poll(2) has found. Closes those whose
-  // deadline is over or whose peer has gone, and returns those whose head is there, or is longer
-  // than any may be.
+  // deadline is over or whose peer has gone, and returns those whose head is there, is longer
+  // than any may be, or is not HTTP.
   std::vector<Asked> read(const pollfd* polled, Deadline now);
   [[nodiscard]] std::optional<Deadline> next_deadline() const noexcept;
 

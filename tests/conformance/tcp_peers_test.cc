@@ -16,6 +16,7 @@
 
 #include <remora/engine/engine.h>
 #include <remora/engine/server.h>
+#include <remora/metrics/http_endpoint.h>
 #include <remora/metrics/registry.h>
 #include <remora/verbs/address.h>
 
@@ -60,6 +61,14 @@ class Stranger {
     std::array<std::byte, transport::tcp::Welcome::kWireBytes> answer{};
     return transport::tcp::receive_all(socket_.get(), answer, Clock::now() + 20s).ok() &&
            transport::tcp::Welcome::from_wire(answer).has_value();
+  }
+  /// Until the server hangs up.
+  [[nodiscard]] std::string hear_all() const {
+    std::string all;
+    std::byte next{};
+    while (transport::tcp::receive_all(socket_.get(), {&next, 1}, Clock::now() + 30s))
+      all += static_cast<char>(next);
+    return all;
   }
   /// The server hangs up, long before it would for silence alone, where that takes 60 s.
   [[nodiscard]] bool hung_up() const {
@@ -346,6 +355,122 @@ TEST_F(TcpPeersTest, AddressOfAnotherHostCannotBeListenedOn) {
   config::ServerConfig config = server_config(TransportKind::kTcp);
   config.listen.address = "192.0.2.1";  // for documentation. Source: RFC 5737
   EXPECT_TRUE(fails_with(Server::start(config), Code::kUnreachable));
+}
+
+/// What another server says first, in one thread, to one connection.
+class OtherServer {
+ public:
+  explicit OtherServer(std::string says) : says_{std::move(says)} {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof own;
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&own), length), 0);
+    EXPECT_EQ(::listen(listener_.get(), 4), 0);
+    EXPECT_EQ(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&own), &length), 0);
+    port_ = ntohs(own.sin_port);
+    thread_ = std::thread{[this] {
+      const UniqueFd taken{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+      (void)!::send(taken.get(), says_.data(), says_.size(), MSG_NOSIGNAL);
+      std::array<std::byte, 64> bytes{};
+      while (::recv(taken.get(), bytes.data(), bytes.size(), 0) > 0) {
+      }
+    }};
+  }
+  ~OtherServer() {
+    ::shutdown(listener_.get(), SHUT_RDWR);  // where nothing has connected
+    thread_.join();
+  }
+  OtherServer(const OtherServer&) = delete;
+  OtherServer& operator=(const OtherServer&) = delete;
+  [[nodiscard]] std::string uri() const {
+    return "remora://127.0.0.1:" + std::to_string(port_) + "/r?transport=tcp";
+  }
+
+ private:
+  std::string says_;
+  UniqueFd listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+/// The deadline is an hour: an error that waited for it would never come.
+TEST_F(TcpPeersTest, ServerOfAnotherProtocolIsToldByItsFirstWords) {
+  EngineOptions options;
+  options.control_deadline = 1h;
+  const Engine patient = Engine::open(options).value();
+  const auto reason = [&](const std::string& says) {
+    const OtherServer other{says};
+    const auto refused = patient.open_region(other.uri(), Rights::kRead);
+    EXPECT_TRUE(fails_with(refused, Code::kProtocol));
+    return refused ? Reason::kNone : refused.error().reason();
+  };
+  EXPECT_EQ(reason("SSH-2.0-OpenSSH_9.2p1\r\n"), Reason::kNotRemora);
+  EXPECT_EQ(reason("220 mail\r\n"), Reason::kNotRemora);
+  EXPECT_EQ(reason("HTTP/1.1 400 Bad Request\r\n\r\n"), Reason::kHttp);
+}
+
+TEST_F(TcpPeersTest, SilentServerIsToldFromOneThatCannotBeReached) {
+  EngineOptions options;
+  options.control_deadline = 300ms;
+  const Engine hasty = Engine::open(options).value();
+  const auto error_at = [&](const std::string& target) {
+    const auto refused = hasty.open_region(target, Rights::kRead);
+    EXPECT_TRUE(fails_with(refused, Code::kTimedOut));
+    return refused.error();
+  };
+  const OtherServer silent{""};
+  EXPECT_EQ(error_at(silent.uri()).reason(), Reason::kSilent);
+  // Where the queue of a listening socket is full, the kernel answers no more.
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof own;
+  const UniqueFd full{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  ASSERT_EQ(::bind(full.get(), reinterpret_cast<sockaddr*>(&own), length), 0);
+  ASSERT_EQ(::listen(full.get(), 0), 0);
+  ASSERT_EQ(::getsockname(full.get(), reinterpret_cast<sockaddr*>(&own), &length), 0);
+  std::list<UniqueFd> waiting;
+  for (int i = 0; i < 8; ++i) {
+    waiting.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    (void)::connect(waiting.back().get(), reinterpret_cast<sockaddr*>(&own), length);
+  }
+  const Error error =
+      error_at("remora://127.0.0.1:" + std::to_string(ntohs(own.sin_port)) + "/r?transport=tcp");
+  EXPECT_EQ(error.reason(), Reason::kUnreachable) << error;
+  EXPECT_EQ(error.server(), "127.0.0.1:" + std::to_string(ntohs(own.sin_port)));
+}
+
+TEST_F(TcpPeersTest, MetricsPortInsteadOfTheServersSaysSo) {
+  EngineOptions options;
+  options.control_deadline = 1h;
+  const Engine patient = Engine::open(options).value();
+  metrics::HttpOptions http;
+  http.address = "127.0.0.1:0";
+  http.request_timeout = 10min;
+  const auto endpoint =
+      metrics::HttpEndpoint::start(metrics::Registry::create().value(), http).value();
+  const std::string server = "remora://127.0.0.1:" + std::to_string(endpoint.port());
+  for (const std::string& target : {server + "/r?transport=tcp", server + "/r"}) {
+    const auto refused = patient.open_region(target, Rights::kRead);
+    ASSERT_TRUE(fails_with(refused, Code::kProtocol));
+    EXPECT_EQ(refused.error().reason(), Reason::kHttp) << refused.error();
+    EXPECT_NE(refused.error().message().find("metrics.address"), std::string::npos)
+        << refused.error();
+  }
+}
+
+TEST_F(TcpPeersTest, HttpAtTheServersPortIsAnsweredInHttp) {
+  for (const std::string& request :
+       {std::string{"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"}, std::string{"HEAD"},
+        "POST / HTTP/1.1\r\n" + std::string(5000, 'x')}) {
+    const Stranger browser{server_->port()};
+    browser.say(std::as_bytes(std::span{request.data(), request.size()}));
+    const std::string answer = browser.hear_all();
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 400 ")) << answer;
+    EXPECT_NE(answer.find("metrics.address"), std::string::npos) << answer;
+  }
+  expect_works(engine_->open_region(uri(), Rights::kAll).value(), 4);
 }
 
 TEST_F(TcpPeersTest, PayloadChecksumByUriAndByOption) {

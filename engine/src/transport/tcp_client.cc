@@ -25,21 +25,30 @@ Result<UniqueFd> introduce(const verbs::Address& server, const Introduction& int
   auto socket = connect_socket(server, deadline);
   if (!socket) return socket;
   std::array<std::byte, Welcome::kWireBytes> answer{};
+  const std::span whole{answer};
   Status status = send_all(socket->get(), introduction.to_wire(), deadline);
-  if (status) status = receive_all(socket->get(), answer, deadline);
+  if (status) status = receive_all(socket->get(), whole.first(kMagicBytes), deadline);
+  // Another server's first words may be all that it says until it is answered.
+  if (status && !begins_as_ours(whole))
+    return Error{Code::kProtocol, "connect over tcp"}
+        .with_subject(server.to_string())
+        .with_reason(is_http_answer(whole) ? Reason::kHttp : Reason::kNotRemora);
+  if (status) status = receive_all(socket->get(), whole.subspan(kMagicBytes), deadline);
   if (!status) {
-    const std::string peer = server.to_string();
     // It took the connection and hung up: not ours, or it does not want us.
-    if (status.error().code() == Code::kConnectionLost)
-      return Error{Code::kConnectionRefused, "connect over tcp"}.with_subject(peer).with_errno(
-          status.error().system_errno());
-    return Error{status.error().code(), "connect over tcp"}.with_subject(peer).with_errno(
-        status.error().system_errno());
+    const bool hung_up = status.error().code() == Code::kConnectionLost;
+    const bool silent = status.error().code() == Code::kTimedOut;
+    return Error{hung_up ? Code::kConnectionRefused : status.error().code(), "connect over tcp"}
+        .with_subject(server.to_string())
+        .with_errno(status.error().system_errno())
+        .with_reason(silent ? Reason::kSilent : Reason::kNone);
   }
   const auto welcome = Welcome::from_wire(answer);
   if (!welcome || welcome->purpose != introduction.purpose ||
       welcome->payload_crc != introduction.payload_crc)
-    return Error{Code::kProtocol, "connect over tcp"}.with_subject(server.to_string());
+    return Error{Code::kProtocol, "connect over tcp"}
+        .with_subject(server.to_string())
+        .with_reason(Reason::kNotRemora);
   return socket;
 }
 

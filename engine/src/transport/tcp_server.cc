@@ -164,7 +164,16 @@ struct Newcomer {
   Deadline until;
   std::array<std::byte, Introduction::kWireBytes> bytes{};
   std::size_t got = 0;
+  bool answered = false;  ///< in HTTP: it is hung up on when it has read that
 };
+
+/// What a client of HTTP is told: browsers, and who takes this port for metrics.address.
+constexpr std::string_view kHttpAnswer =
+    "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    "Connection: close\r\nContent-Length: 108\r\n\r\n"
+    "this is the port of remora-server for its clients, which is not HTTP: "
+    "metrics are served at metrics.address\n";
+static_assert(kHttpAnswer.size() - kHttpAnswer.find("\r\n\r\n") - 4 == 108);
 
 class TcpListener final : public Listener {
  public:
@@ -232,6 +241,7 @@ class TcpListener final : public Listener {
   /// Reads on. True when the newcomer is one no longer: it has gone where it belongs, or for good.
   bool hear(Newcomer& newcomer, Clock::time_point now,
             std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
+    if (newcomer.answered) return hear_out(newcomer, now);
     const ssize_t got = ::recv(newcomer.socket.get(), newcomer.bytes.data() + newcomer.got,
                                newcomer.bytes.size() - newcomer.got, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -240,6 +250,12 @@ class TcpListener final : public Listener {
     }
     if (got <= 0) return turn_away(newcomer, "gone");
     newcomer.got += static_cast<std::size_t>(got);
+    const auto said = std::span{newcomer.bytes}.first(newcomer.got);
+    if (said.size() >= kMagicBytes && !begins_as_ours(said)) {
+      turn_away(newcomer, is_http_request(said) ? "HTTP, which is not the protocol here"
+                                                : "not the protocol");
+      return !is_http_request(said) || !answer_http(newcomer, now);
+    }
     if (newcomer.got < newcomer.bytes.size()) return false;
     const auto introduction = Introduction::from_wire(newcomer.bytes);
     if (!introduction) return turn_away(newcomer, "not the protocol");
@@ -251,6 +267,25 @@ class TcpListener final : public Listener {
                 refused_lines_.take_left_out());
     if (!admitted) metrics_.registry->recorder().add(metrics_.strangers);
     return true;
+  }
+
+  /// False: it was not taken whole.
+  static bool answer_http(Newcomer& newcomer, Clock::time_point now) noexcept {
+    constexpr std::chrono::seconds kReadingTime{1};
+    newcomer.answered = true;
+    newcomer.until = std::min<Deadline>(newcomer.until, now + kReadingTime);
+    const int socket = newcomer.socket.get();
+    const auto text = std::as_bytes(std::span{kHttpAnswer.data(), kHttpAnswer.size()});
+    return send_all(socket, text, now) && ::shutdown(socket, SHUT_WR) == 0;
+  }
+
+  /// True when a client that has been answered has gone, or its time is over. What it has sent is
+  /// taken: closing with that unread would take the answer back.
+  static bool hear_out(Newcomer& newcomer, Clock::time_point now) noexcept {
+    std::array<std::byte, 4096> unread;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    const ssize_t got = ::recv(newcomer.socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
+    const bool gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+    return gone || now >= newcomer.until;
   }
 
   bool turn_away(const Newcomer& newcomer, std::string_view why) {
@@ -301,8 +336,11 @@ class TcpListener final : public Listener {
   /// So that silence is noticed.
   void set_timer() noexcept {
     itimerspec when{};
-    if (!newcomers_.empty()) {  // in the order of their deadlines
-      const auto left = std::max<std::chrono::nanoseconds>(newcomers_.front().until - Clock::now(),
+    const auto first =
+        std::min_element(newcomers_.begin(), newcomers_.end(),
+                         [](const Newcomer& a, const Newcomer& b) { return a.until < b.until; });
+    if (first != newcomers_.end()) {
+      const auto left = std::max<std::chrono::nanoseconds>(first->until - Clock::now(),
                                                            std::chrono::milliseconds{1});
       when.it_value = {.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000),
                        .tv_nsec = static_cast<long>(left.count() % 1'000'000'000)};  // NOLINT

@@ -29,6 +29,13 @@ bool is_preface(const std::byte* at) noexcept {
 
 }  // namespace
 
+bool is_http_request(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() < kMagicBytes) return false;
+  for (const std::string_view method : {"GET ", "HEAD", "POST", "PUT ", "OPTI", "DELE"})
+    if (std::memcmp(bytes.data(), method.data(), kMagicBytes) == 0) return true;
+  return false;
+}
+
 std::array<std::byte, Introduction::kWireBytes> Introduction::to_wire() const noexcept {
   std::array<std::byte, kWireBytes> wire{};
   put_preface(wire.data(), purpose, payload_crc);

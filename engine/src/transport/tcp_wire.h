@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "support/crc32c.h"
 #include "transport/transport.h"
@@ -72,6 +73,20 @@ inline std::uint64_t pair(std::uint32_t first, std::uint32_t second) noexcept {
 }  // namespace wire
 
 enum class Purpose : std::uint8_t { kControl = 0, kLane = 1 };
+
+/// The first bytes of either side: by them another protocol is told before the rest has come.
+inline constexpr std::size_t kMagicBytes = 4;
+inline constexpr std::string_view kMagicText = "RMRT";
+[[nodiscard]] inline bool begins_as_ours(std::span<const std::byte> bytes) noexcept {
+  return bytes.size() >= kMagicBytes &&
+         std::memcmp(bytes.data(), kMagicText.data(), kMagicBytes) == 0;
+}
+/// Whether these bytes are the beginning of an HTTP answer.
+[[nodiscard]] inline bool is_http_answer(std::span<const std::byte> bytes) noexcept {
+  return bytes.size() >= kMagicBytes && std::memcmp(bytes.data(), "HTTP", kMagicBytes) == 0;
+}
+/// Whether these bytes are the beginning of a usual HTTP request.
+[[nodiscard]] bool is_http_request(std::span<const std::byte> bytes) noexcept;
 
 /// First bytes of every connection, client to server.
 ///

@@ -255,6 +255,22 @@ TEST_F(HttpEndpointTest, NonsenseEndsOnlyItsConnection) {
   EXPECT_THAT(get(endpoint.port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
 }
 
+// The beginnings of a Remora client's introduction and of a TLS handshake: both would wait for an
+// answer that HTTP does not give before a line has ended.
+TEST_F(HttpEndpointTest, AnotherProtocolIsToldAtOnceThatThisIsHttp) {
+  HttpOptions patient;
+  patient.request_timeout = std::chrono::minutes{10};
+  const HttpEndpoint endpoint = start(patient);
+  for (const std::string& begin :
+       {std::string("RMRT\x01\0\0\0", 8), std::string("\x16\x03\x01\x02\0\x01", 6)}) {
+    const RawClient client{endpoint.port()};
+    ASSERT_TRUE(client.send(begin + std::string(24, '\0')));
+    const std::string response = client.receive_all();
+    EXPECT_THAT(response, StartsWith("HTTP/1.1 400 "));
+    EXPECT_THAT(body_of(response), HasSubstr("listen.port"));
+  }
+}
+
 TEST_F(HttpEndpointTest, RangesAreIgnored) {
   ASSERT_TRUE(registry_->counter("test_total", "Help."));
   const HttpEndpoint endpoint = start();
