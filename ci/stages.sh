@@ -60,6 +60,7 @@ stage_layers() {
   ci/check_layers.py
   ci/check_workflow.py --self-test
   ci/check_workflow.py
+  ci/check_snippets.py --self-test
 }
 
 stage_dev() {

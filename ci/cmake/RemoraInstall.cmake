@@ -34,7 +34,11 @@ _remora_external(yaml-cpp::yaml-cpp "find_dependency(yaml-cpp)" "yaml-cpp" "")
 _remora_external(prometheus-cpp::core "find_dependency(prometheus-cpp)" "prometheus-cpp-core" "")
 _remora_external(protobuf::libprotobuf "find_dependency(Protobuf)" "protobuf" "")
 _remora_external(protobuf::libprotobuf-lite "find_dependency(Protobuf)" "protobuf-lite" "")
-_remora_external(spdlog::spdlog "find_dependency(spdlog)" "spdlog" "")
+# No header of ours names these two: their defines are of no use to a consumer, and would change
+# what its own copy of them is. So pkg-config is told their libraries, not their packages.
+_remora_external(spdlog::spdlog "find_dependency(spdlog)" "" "-lspdlog -lfmt")
+_remora_external(PkgConfig::CPP_HTTPLIB "_remora_find_pkg(CPP_HTTPLIB cpp-httplib)" ""
+  "-lcpp-httplib")
 _remora_external(fmt::fmt "find_dependency(fmt)" "fmt" "")
 _remora_external(nlohmann_json::nlohmann_json "find_dependency(nlohmann_json)" "" "")
 _remora_external(OpenSSL::Crypto "find_dependency(OpenSSL)" "libcrypto" "")
@@ -173,5 +177,15 @@ list(REVERSE _parts)  # the engine first: a static linker wants users before wha
 _remora_pc(remora "${PROJECT_DESCRIPTION}" "${_parts}" "" "")
 
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
+  "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}"
   COMPONENT development)
+foreach(folder IN ITEMS verbs config metrics engine apps)
+  install(FILES "${PROJECT_SOURCE_DIR}/${folder}/README.md"
+    DESTINATION "${CMAKE_INSTALL_DOCDIR}/${folder}" COMPONENT development)
+endforeach()
+# What an embedder begins with, also where the programs are not built.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/apps/examples/" COMPONENT development
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/remora/examples" FILES_MATCHING PATTERN "*.cc")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/config/examples/" COMPONENT development
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/remora/config" FILES_MATCHING PATTERN "*.yaml")

@@ -42,10 +42,15 @@ prove() {
   fi
 }
 
-cmake --install "$tree" --prefix "$work/first" --component development >"$work/install.log" || {
-  cat "$work/install.log"
-  exit 1
-}
+for component in development programs; do
+  cmake --install "$tree" --prefix "$work/first" --component "$component" >>"$work/install.log" || {
+    cat "$work/install.log"
+    exit 1
+  }
+done
+# The unit names the folder of its prefix: that is what it is for, and it cannot be moved.
+unit=$work/first/lib/systemd/system/remora-server.service
+started=$(sed -nE 's|^ExecStart=([^ ]+) .*|\1|p' "$unit")
 prefix=$work/prefix
 mv "$work/first" "$prefix"  # an installed tree can be moved
 
@@ -63,6 +68,13 @@ names_no_tree() {
   fi
 }
 prove "installed files name no folder of the build" names_no_tree
+prove "the systemd unit starts the program of the prefix" \
+  test "$started" == "$work/first/bin/remora-server"
+documents=$prefix/share/doc/remora
+for file in README.md CHANGELOG.md {verbs,config,metrics,engine,apps}/README.md; do
+  prove "$file is installed" test -s "$documents/$file"
+done
+prove "the examples of configuration are installed" test -s "$prefix/share/remora/config/server.yaml"
 prove "the license is installed" test -s "$prefix/share/doc/remora/LICENSE"
 prove "and what of others is in the libraries" grep -q dygraphs "$prefix/share/doc/remora/NOTICE"
 
@@ -114,6 +126,34 @@ for component in "${components[@]}"; do
     by_find_package "$component" "${absent[@]}"
   prove "pkg-config $package" by_pkg_config "$component" "$package"
 done
+
+# Only what a program is to find: flags that change what it compiles are its own.
+defines_nothing() {
+  local flags
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags remora remora-verbs) || return 1
+  echo "$flags"
+  ! grep -qE -- '(^| )-(D|U|f|m|O|std)' <<<"$flags"
+}
+prove "pkg-config --cflags defines nothing" defines_nothing
+
+# Each in one compiler run, without code: they are built as programs of ours elsewhere.
+examples_compile() {
+  local flags example warnings='-Wall -Wextra -Werror'
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags remora remora-verbs) || return 1
+  for example in "$prefix"/share/remora/examples/*.cc; do
+    # shellcheck disable=SC2086  # flags are words
+    g++ -std=c++20 -fsyntax-only $warnings $flags "$example" || return 1
+  done
+}
+prove "the installed examples compile without warnings" examples_compile
+
+snippets_compile() {
+  local flags
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags remora remora-verbs) || return 1
+  # shellcheck disable=SC2086  # flags are words
+  "$root/ci/check_snippets.py" "$documents"/README.md "$documents"/*/README.md -- $flags
+}
+prove "the C++ of the installed READMEs compiles without warnings" snippets_compile
 
 # A program that cannot catch anything: value() of an error says which one, and ends it by abort().
 without_exceptions() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The unit file is one that systemd takes without a complaint, and keeps what the server needs.
-# Arguments: the unit file, the built remora-server.
+# Arguments: the unit file as it is before it is installed, the built remora-server.
 set -uo pipefail
 unit=$1 program=$2
 
@@ -17,7 +17,7 @@ command -v systemd-analyze >/dev/null || { echo "systemd-analyze is not installe
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # The program of this build stands for the installed one, which verify wants to find.
-sed "s|^ExecStart=remora-server |ExecStart=$program |" "$unit" >"$folder/remora-server.service"
+sed "s|^ExecStart=@REMORA_BINDIR@/remora-server |ExecStart=$program |" "$unit" >"$folder/remora-server.service"
 if ! systemd-analyze verify "$folder/remora-server.service" >"$folder/out" 2>&1 ||
   grep 'remora-server' "$folder/out"; then
   cat "$folder/out"
