@@ -341,6 +341,8 @@ constexpr auto kPoolHugePages =
     choice<HugePages>([](auto& c, std::size_t) -> auto& { return c.pool.huge_pages; });
 constexpr auto kPoolPopulate =
     boolean([](auto& c, std::size_t) -> auto& { return c.pool.populate; });
+constexpr auto kPoolCoreDump =
+    boolean([](auto& c, std::size_t) -> auto& { return c.pool.core_dump; });
 constexpr auto kRegionName =
     text([](auto& c, std::size_t r) -> auto& { return c.regions[r].name; });
 constexpr auto kRegionSize =
@@ -454,6 +456,10 @@ constexpr std::array kKeys{
            "Where the pool has them, each region takes whole ones of it."),
     ranged("pool.populate", KeyType::kBoolean, 0, 0, kPoolPopulate,
            "Touch every page at start, so that a machine without the memory fails then."),
+    ranged(
+        "pool.core_dump", KeyType::kBoolean, 0, 0, kPoolCoreDump,
+        "Core dumps of the server contain the pool and the regions with `shm`: what clients have "
+        "stored, readable, and as large."),
 
     list("regions", kRegionList, 0, 65536, "Regions that exist from the start."),
     required(free_text("regions[].name", "1 to 64 of `A-Z a-z 0-9 . _ -`, not `.` or `..`",

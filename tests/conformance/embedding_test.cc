@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "conformance_test.h"
+#include "support/mapping_flags.h"
 
 namespace remora::test {
 namespace {
@@ -49,6 +50,26 @@ TEST_P(EmbeddingTest, ClientsSeeWhatTheViewWrites) {
   std::vector<std::byte> seen(model.size());
   ASSERT_TRUE(ok(region.read(ByteOffset{12'345}, seen)));
   EXPECT_TRUE(same_bytes(seen, model));
+}
+
+TEST_P(EmbeddingTest, CoreDumpsHoldNothingOfIt) {
+  const Region region = make_region({.size_bytes = 256_KiB});
+  SlotPool slots = engine().allocate_slots(8, 4_KiB).value();
+  const Slot slot = slots.take();
+  const std::vector<std::byte> model = noise(256_KiB, 92);
+  ASSERT_TRUE(ok(region.write(ByteOffset{0}, model)));
+  EXPECT_TRUE(is_left_out_of_core_dumps(slot.bytes().data()));
+  const RegionView view = server().view(region.info().name).value();
+  for (const auto extent : view.extents()) EXPECT_TRUE(is_left_out_of_core_dumps(extent.data()));
+  // The server's and, over shm, the client's.
+  std::size_t count = 0;
+  for (const MappingFlags& mapping : mapping_flags())
+    if (mapping.name.starts_with("/memfd:remora-pool") ||
+        mapping.name.starts_with("/memfd:remora-region")) {
+      EXPECT_TRUE(mapping.has("dd")) << mapping.name;
+      ++count;
+    }
+  EXPECT_GE(count, over_shm() ? 3U : 1U);
 }
 
 TEST_P(EmbeddingTest, ViewOutsideTheRegionIsOutOfRange) {

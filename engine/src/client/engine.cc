@@ -149,10 +149,12 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
     existing = sessions_[key].lock();
   }
   if (existing != nullptr && existing->connected()) return existing;
-  const transport::ConnectOptions options{
-      .device = options_.device, .hardware_only = hardware_only, .payload_crc = payload_crc};
+  const transport::ConnectOptions options{.device = options_.device,
+                                          .hardware_only = hardware_only,
+                                          .payload_crc = payload_crc,
+                                          .core_dump = options_.core_dump};
   Dial dial{.server = uri.server(), .connect = [uri, kind, options](Deadline until) {
-              return kind == TransportKind::kShm   ? transport::connect_shm(uri, until)
+              return kind == TransportKind::kShm   ? transport::connect_shm(uri, until, options)
                      : kind == TransportKind::kTcp ? transport::connect_tcp(uri, options, until)
                                                    : transport::connect_rdma(uri, options, until);
             }};

@@ -182,7 +182,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void tick() noexcept;
 
   [[nodiscard]] SlabOptions slab_options() const noexcept {
-    return {.huge_pages = options_.huge_pages, .placement = &placement_};
+    return {.huge_pages = options_.huge_pages,
+            .placement = &placement_,
+            .core_dump = options_.core_dump};
   }
 
   EngineOptions options_;

@@ -9,6 +9,8 @@
 
 #include <remora/engine/buffer.h>
 
+#include "support/core_dump.h"
+
 namespace remora::detail {
 
 namespace {
@@ -54,8 +56,10 @@ std::span<std::byte> Slab::map_huge(std::size_t size_bytes, const Placement* pla
 Result<Slab> Slab::map(std::size_t size_bytes, const SlabOptions& options) {
   const bool huge = options.huge_pages == HugePages::kAuto && size_bytes >= kHugePageBytes;
   if (huge)
-    if (const auto bytes = map_huge(size_bytes, options.placement); !bytes.empty())
+    if (const auto bytes = map_huge(size_bytes, options.placement); !bytes.empty()) {
+      keep_out_of_core_dumps(bytes, options.core_dump);
       return Slab{bytes, Pages::kHuge};
+    }
   // Room to begin at a multiple of 2 MiB.
   const std::size_t spare_bytes = huge ? kHugePageBytes : 0;
   void* const address = ::mmap(nullptr, size_bytes + spare_bytes, PROT_READ | PROT_WRITE,
@@ -66,6 +70,7 @@ Result<Slab> Slab::map(std::size_t size_bytes, const SlabOptions& options) {
   if (!huge) {
     if (size_bytes >= kHugePageBytes) (void)::madvise(begin, size_bytes, MADV_NOHUGEPAGE);
     if (options.placement != nullptr) options.placement->place({begin, size_bytes});
+    keep_out_of_core_dumps({begin, size_bytes}, options.core_dump);
     return Slab{{begin, size_bytes}, Pages::kOrdinary};
   }
   const std::size_t place = reinterpret_cast<std::uintptr_t>(begin);
@@ -78,6 +83,7 @@ Result<Slab> Slab::map(std::size_t size_bytes, const SlabOptions& options) {
     ::munmap(begin + lead_bytes + kept_bytes, tail_bytes);
   const bool taken = ::madvise(begin + lead_bytes, size_bytes, MADV_HUGEPAGE) == 0;
   if (options.placement != nullptr) options.placement->place({begin + lead_bytes, size_bytes});
+  keep_out_of_core_dumps({begin + lead_bytes, size_bytes}, options.core_dump);
   return Slab{{begin + lead_bytes, size_bytes}, taken ? Pages::kTransparent : Pages::kOrdinary};
 }
 

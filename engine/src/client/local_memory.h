@@ -73,6 +73,7 @@ class LocalMemory {
 struct SlabOptions {
   HugePages huge_pages = HugePages::kAuto;
   const Placement* placement = nullptr;  ///< for the call only; null: where it is touched
+  bool core_dump = false;                ///< core dumps of this process contain it
 };
 
 /// An anonymous mapping, page-aligned. From 2 MiB on it takes huge pages: fewer entries of the

@@ -16,6 +16,7 @@
 #include <remora/start_thread.h>
 #include <remora/system_file.h>
 
+#include "support/core_dump.h"
 #include "support/log.h"
 
 namespace remora::detail {
@@ -72,8 +73,10 @@ Error failed(Operation operation, const char* name, std::uint64_t size_bytes) {
 
 Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_bytes,
                                           config::HugePages huge_pages, bool populate,
-                                          const Placement& placement, const PopulateSteps& steps) {
+                                          const Placement& placement, const PopulateSteps& steps,
+                                          bool core_dump) {
   const auto place = [&](std::span<std::byte> bytes) {
+    keep_out_of_core_dumps(bytes, core_dump);
     if (placement.memory_node()) placement.place(bytes);
   };
   const bool fits = size_bytes % config::kHugePageBytes == 0;
@@ -211,7 +214,7 @@ Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Pl
   const std::uint64_t size = round_up(options.size_bytes, config::kPoolPageBytes);
   if (auto status = check_memory(options, size, groups); !status) return status.error();
   auto memory = SharedMemory::create("remora-pool", size, options.huge_pages, options.populate,
-                                     placement, steps);
+                                     placement, steps, options.core_dump);
   if (!memory) return memory.error();
   if (options.huge_pages == config::HugePages::kTry && !memory->huge())
     log::info("pool: no 2 MiB pages to be had, using ordinary ones");
@@ -230,6 +233,7 @@ Pool::Pool(SharedMemory memory, const config::Pool& options, Placement placement
                            page_bytes_least)},
       huge_pages_{options.huge_pages},
       populate_{options.populate},
+      core_dump_{options.core_dump},
       placement_{std::move(placement)} {
   usage_.total_bytes = memory_.bytes().size();
   for (std::uint64_t at = 0; at < usage_.total_bytes; at += piece_bytes_)
@@ -324,7 +328,7 @@ Result<std::unique_ptr<SharedMemory>> Pool::share(std::span<const Extent> extent
     if (auto status = memory_.punch(extent.offset_bytes, extent.length_bytes); !status)
       return status.error();
   auto own = SharedMemory::create("remora-region", round_up(size_bytes, page_bytes_), huge_pages_,
-                                  populate_, placement_, steps);
+                                  populate_, placement_, steps, core_dump_);
   if (!own) return own.error();
   return std::make_unique<SharedMemory>(std::move(*own));
 }

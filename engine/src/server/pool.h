@@ -46,13 +46,13 @@ struct PopulateSteps {
 /// A shared mapping of a memfd of our own, sealed against every change of its size.
 class SharedMemory {
  public:
-  /// `populate`: touch every page now. On the
+  /// `core_dump`: core dumps of this process contain it. `populate`: touch every page now. On the
   /// memory node that `placement` names, if it names one and while that has any. Errors:
   /// kOutOfMemory, kSystem; kCancelled (steps.stop).
   static Result<SharedMemory> create(const char* name, std::uint64_t size_bytes,
                                      config::HugePages huge_pages, bool populate,
                                      const Placement& placement = {},
-                                     const PopulateSteps& steps = {});
+                                     const PopulateSteps& steps = {}, bool core_dump = false);
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;
@@ -218,6 +218,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   std::uint64_t page_bytes_;
   config::HugePages huge_pages_;
   bool populate_;
+  bool core_dump_;
   bool keep_pages_ = false;  ///< fixed once there is a region
   Placement placement_;
   mutable std::mutex mutex_;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "support/core_dump.h"
 #include "transport/shm_socket.h"
 #include "transport/transport.h"
 
@@ -52,8 +53,8 @@ class Mapping {
 
 class ShmClientEndpoint final : public ClientEndpoint {
  public:
-  ShmClientEndpoint(UniqueFd socket, std::shared_ptr<Mapping> status_page)
-      : socket_{std::move(socket)}, status_page_{std::move(status_page)} {}
+  ShmClientEndpoint(UniqueFd socket, std::shared_ptr<Mapping> status_page, bool core_dump)
+      : socket_{std::move(socket)}, status_page_{std::move(status_page)}, core_dump_{core_dump} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kShm; }
   [[nodiscard]] const std::string& device() const noexcept override { return device_; }
@@ -91,6 +92,7 @@ class ShmClientEndpoint final : public ClientEndpoint {
     auto mapping =
         Mapping::map(descriptors.front().get(), size, writes ? PROT_READ | PROT_WRITE : PROT_READ);
     if (!mapping) return mapping.error();
+    remora::detail::keep_out_of_core_dumps({(*mapping)->address(), size}, core_dump_);
     prefault((*mapping)->address(), size, writes);
     extents.front().remote_address += reinterpret_cast<std::uint64_t>((*mapping)->address());
     return AttachedGrant{.extents = std::move(extents), .hold = std::move(*mapping)};
@@ -110,6 +112,7 @@ class ShmClientEndpoint final : public ClientEndpoint {
   UniqueFd socket_;
   std::shared_ptr<Mapping> status_page_;
   std::string device_;
+  bool core_dump_;
 };
 
 Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
@@ -176,7 +179,8 @@ Result<std::shared_ptr<Mapping>> await_preface(int socket, const std::string& pa
 
 }  // namespace
 
-Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline) {
+Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline,
+                                                    const ConnectOptions& options) {
   const std::string path = shm_socket_path(uri.port);
   const auto addresses = addresses_of(uri.host, deadline);
   if (!addresses) return addresses.error();
@@ -195,8 +199,8 @@ Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline dea
   ShmIdentity told;
   std::memcpy(&told, (*status_page)->address() + offsetof(ShmStatusPage, identity), sizeof told);
   if (auto status = check_identity(told, uri, *addresses, path); !status) return status.error();
-  return std::unique_ptr<ClientEndpoint>{
-      std::make_unique<ShmClientEndpoint>(std::move(*socket), std::move(*status_page))};
+  return std::unique_ptr<ClientEndpoint>{std::make_unique<ShmClientEndpoint>(
+      std::move(*socket), std::move(*status_page), options.core_dump)};
 }
 
 }  // namespace remora::transport

@@ -315,13 +315,15 @@ struct ConnectOptions {
   std::string device;  ///< rdma: only this one; empty: any
   bool hardware_only = false;
   bool payload_crc = false;  ///< tcp: a checksum of what is read and written, too
+  bool core_dump = false;    ///< shm: core dumps of this process contain what is mapped
 };
 
 /// Connects to a server over one transport. Blocks, at most until `deadline`. Over shm to a server
 /// that listens at the URI's host and port, on this host and in this network namespace, alone.
 /// Errors: kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
 /// kPermissionDenied.
-Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline);
+Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline,
+                                                    const ConnectOptions& options = {});
 Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
                                                      Deadline deadline);
 /// Tries every address of the host, each for its share of the time.

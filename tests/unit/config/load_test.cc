@@ -59,7 +59,7 @@ transports:
   shm: auto
   tcp: off
   tcp_spin: 1ms
-pool: {size: 8MiB, piece: 2MiB, huge_pages: require, populate: false}
+pool: {size: 8MiB, piece: 2MiB, huge_pages: require, populate: false, core_dump: true}
 regions:
   - {name: a.b_c-D9, size: 1MiB, block: 64, rights: [atomic, read], atomics: mlx5_0, shm: true}
   - {name: b, size: 128B, block: 128B, atomics: cpu}
@@ -87,7 +87,7 @@ metrics: {address: "[::1]:9471"}
   EXPECT_EQ(config.transports,
             (Transports{Availability::kRequired, "mlx5_0", RdmaProtection::kRegistrations,
                         Availability::kAuto, Availability::kOff, std::chrono::milliseconds{1}}));
-  EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false}));
+  EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false, true}));
   ASSERT_EQ(config.regions.size(), 2U);
   EXPECT_EQ(config.regions[0],
             (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true, {}}));

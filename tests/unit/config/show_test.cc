@@ -52,6 +52,7 @@ pool:
   piece: 1GiB                             # default
   huge_pages: try                         # default
   populate: true                          # default
+  core_dump: false                        # default
 regions:
   - name: "null"                          # f.yaml:4
     size: 8KiB                            # f.yaml:4

@@ -18,6 +18,7 @@
 
 #include <remora/engine/buffer.h>
 
+#include "support/mapping_flags.h"
 #include "support/unique_fd.h"
 
 namespace remora::detail {
@@ -74,6 +75,17 @@ TEST(Slab, BelowAHugePageOrdinary) {
   const Slab slab = Slab::map(kHuge - 4096).value();
   EXPECT_EQ(slab.pages(), Slab::Pages::kOrdinary);
   EXPECT_EQ(slab.bytes().size(), kHuge - 4096);
+}
+
+TEST(Slab, CoreDumpsLeaveItOut) {
+  for (const HugePages pages : {HugePages::kAuto, HugePages::kNever})
+    for (const std::size_t size : {std::size_t{4096}, 2 * kHuge}) {
+      const Slab kept = Slab::map(size, {.huge_pages = pages}).value();
+      EXPECT_TRUE(test::is_left_out_of_core_dumps(kept.bytes().data()));
+      EXPECT_TRUE(test::is_left_out_of_core_dumps(&kept.bytes().back()));
+      const Slab dumped = Slab::map(size, {.huge_pages = pages, .core_dump = true}).value();
+      EXPECT_FALSE(test::is_left_out_of_core_dumps(dumped.bytes().data()));
+    }
 }
 
 TEST(Slab, NeverMeansOrdinary) {

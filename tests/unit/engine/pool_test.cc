@@ -15,6 +15,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "support/mapping_flags.h"
+
 namespace remora::detail {
 namespace {
 
@@ -124,6 +126,21 @@ TEST(Pool, LargerThanTheMachineIsRefusedBeforeAnythingIsTouched) {
   EXPECT_EQ(pool.error().code(), Code::kOutOfMemory);
   EXPECT_EQ(pool.error().asked(), std::uint64_t{1} << 50U);
   EXPECT_GT(pool.error().allowed(), 0U);
+}
+
+TEST(Pool, CoreDumpsLeaveItOut) {
+  for (const bool core_dump : {false, true}) {
+    config::Pool wanted = options(16 * kPage, 4 * kPage);
+    wanted.core_dump = core_dump;
+    auto pool = Pool::create(wanted).value();
+    for (const transport::MemoryStretch& piece : pool->pieces())
+      EXPECT_EQ(test::is_left_out_of_core_dumps(piece.address), !core_dump);
+    for (const bool shareable : {false, true}) {
+      const auto memory = pool->allocate(2 * kPage, shareable, soon()).value();
+      for (const transport::MemoryStretch& stretch : memory->stretches())
+        EXPECT_EQ(test::is_left_out_of_core_dumps(stretch.address), !core_dump) << shareable;
+    }
+  }
 }
 
 TEST(Pool, LargerThanTheLimitOfItsControlGroupIsRefused) {

@@ -103,6 +103,8 @@ struct Pool {
   HugePages huge_pages = HugePages::kTry;
   /// Touch every page at start, so that a machine without the memory fails then and not later.
   bool populate = true;
+  /// Core dumps of the server contain the pool: what clients have stored, readable.
+  bool core_dump = false;
 
   friend bool operator==(const Pool&, const Pool&) = default;
 };

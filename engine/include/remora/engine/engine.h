@@ -127,6 +127,10 @@ struct EngineOptions {
   std::uint64_t mr_cache_bytes = std::uint64_t{1} << 30U;
   /// The pages under slots: the application's, and the bounce slots. Default: the best there are.
   HugePages huge_pages = HugePages::kAuto;
+  /// Whether core dumps of this process contain slots and what is mapped of regions (over shm), as
+  /// they do its other memory. Memory that the application has registered is the application's:
+  /// madvise(2) with MADV_DONTDUMP keeps it out.
+  bool core_dump = false;
   /// Where the engine's own threads (control, copying) run and its slots lie. They never leave the
   /// processors that affinity and cgroup allow this process. "auto", the default: on a machine with
   /// several memory nodes, threads on that of the RDMA device (`device`; empty: that of all
