@@ -177,6 +177,12 @@ class Watched {
                     : "it wants credentials: --token-file, or --user with --password-file");
       return std::nullopt;
     }
+    if (answer->status == 421) {
+      fail_with(ExitCode::kRefused,
+                "it does not answer to this name (421): ask by its address, or list the name in "
+                "its metrics.allowed_hosts");
+      return std::nullopt;
+    }
     if (answer->status != 200) {
       fail_with(ExitCode::kConnection, path.substr(0, path.find('?')) + " answers " +
                                            std::to_string(answer->status) +

@@ -68,6 +68,10 @@ listener = socket.create_server((address, int(port)))
 def serve(peer):
     try:
         peer.recv(65536)
+        if kind == "foreign":
+            peer.sendall(b"HTTP/1.1 421 Misdirected Request\r\nContent-Length: 0\r\n\r\n")
+            peer.close()
+            return
         peer.sendall(b"HTTP/1.1 2" if kind == "status" else b"HTTP/1.1 200 OK\r\n")
         while kind in ("headers", "slow"):
             peer.sendall(b"".join(b"X-%d: %s\r\n" % (i, b"y" * 60) for i in range(1 if kind == "slow" else 999)))
@@ -98,6 +102,13 @@ for kind in headers slow status body silent; do
   says "it says why: $kind" 'no answer in time|has no end'
   is "and is not late: $kind" test "$SECONDS" -le 20
 done
+
+endless foreign 9480 >/dev/null 2>&1 &
+pids+=($!)
+endless_port=9480
+eventually listens
+run 3 "an endpoint that does not answer to the name" "$remora" top "${metrics%:*}:9480"
+says "and the message says what to do" 'metrics\.allowed_hosts'
 
 # --- a terminal -----------------------------------------------------------------------------------
 tmux_socket=$work/tmux
