@@ -86,7 +86,7 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
   switch (error.code()) {
     case Code::kAddressInUse: return "or change listen.port or metrics.address";
     case Code::kOutOfMemory:
-      return error.operation() == "pool larger than the memory limit"
+      return error.operation().ends_with("larger than the memory limit")
                  ? ""
                  : "lower pool.size, or free memory";
     case Code::kNotFound:
@@ -146,7 +146,11 @@ void log_ready(const Server& server, const config::ServerConfig& configuration) 
 
 /// A signal to stop has come while the server started: nothing of it is left.
 int stopped_while_starting(int signal, const Error& error) {
-  spdlog::info("SIG{}: stopped while starting: {}", ::sigabbrev_np(signal), error.message());
+  const bool populating = error.operation() == "populate memory";
+  spdlog::info("SIG{}: stopped while starting{}", ::sigabbrev_np(signal),
+               populating ? ", with " + config::format_size(error.allowed()) + " of " +
+                                config::format_size(error.asked()) + " populated"
+                          : "");
   notify_service_manager("STOPPING=1");
   return to_int(ExitCode::kOk);
 }

@@ -97,7 +97,7 @@ loop=$!
 pids+=("$loop")
 is "an event loop counts" eventually grep -q '^counting$' "$work/loop.out"
 stop_server
-start_server
+start_server "$work/server.yaml"
 is "it opens the region again and is told of new memory" \
   eventually grep -q '^its memory is new: zeros$' "$work/loop.out"
 kill "$loop"

@@ -35,7 +35,7 @@ for signal in TERM INT; do
   await_end
   is "SIG$signal while the pool is populated ends it with 0" same "$status" 0
   is "SIG$signal: the log says how far it was" logged \
-    "SIG$signal: stopped while starting: populate memory: cancelled \\(asked 268435456, allowed (67108864|134217728)\\)"
+    "SIG$signal: stopped while starting, with (64|128)MiB of 256MiB populated"
   is "SIG$signal: no port file, no socket is left" nothing_left
 done
 is "progress is told to the service manager" eventually notified '^STATUS=populating the pool: 0MiB of 256MiB, 0%$'
@@ -65,11 +65,11 @@ is "nor from stopping" same "$status" 0
 is "nothing is left" nothing_left
 
 # --- a memory limit ---------------------------------------------------------------------------------
-# make_group: a control group of this test's, in $group, with its limit of 128 MiB.
+# make_group: a control group of this test's, in $group, with a limit of 255 MiB.
 make_group() {
   for group in "/sys/fs/cgroup/memory/remora-test.$$" "/sys/fs/cgroup/remora-test.$$"; do
     mkdir "$group" 2>/dev/null || continue
-    { echo $((128 << 20)) >"$group/memory.limit_in_bytes" || echo $((128 << 20)) >"$group/memory.max"; } \
+    { echo $((255 << 20)) >"$group/memory.limit_in_bytes" || echo $((255 << 20)) >"$group/memory.max"; } \
       2>/dev/null && return 0
     rmdir "$group"
   done

@@ -246,7 +246,7 @@ TEST_P(ControlTest, CallsEndAtTheirDeadlinesHoweverLongTheirThreadsTake) {
   EXPECT_EQ(ends.code, Code::kTimedOut);
   EXPECT_EQ(gate.entered(), 2) << "the third one is never begun";
   gate.open();
-  // The threads are free again, and what they returned late is told to nobody.
+  // The threads are free again, and what they returned late is dropped.
   Ends after;
   ASSERT_TRUE(ok(engine().async_control(gate.blocking()).then(after.counter())));
   EXPECT_TRUE(eventually([&] { return after.all == 1 && gate.left() == 3; }));

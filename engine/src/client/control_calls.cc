@@ -256,6 +256,8 @@ Status ControlRecord::start(bool await) noexcept {
     return not_begun(Error{Code::kOutOfMemory, operation_});
   } catch (const std::system_error& error) {
     return not_begun(Error{Code::kSystem, "start a thread"}.with_errno(error.code().value()));
+  } catch (const std::exception& error) {  // of oneTBB's
+    return not_begun(Error{Code::kSystem, operation_}.with_subject(error.what()));
   }
 }
 

@@ -4,8 +4,8 @@
 /// functions, and the timer that ends those whose deadline has passed.
 ///
 /// A call is claimed once, under the lock: by its thread, which has the result; by the timer; by
-/// cancel(); by close(). Whoever claims it sets the result and hands the call over to where its end
-/// is told. A thread whose call was claimed by another drops what it made.
+/// cancel(); by close(). The thread that claims it sets the result and hands the call over to where
+/// its end is told. A thread whose call was claimed by another drops what it made.
 
 #include <condition_variable>
 #include <cstddef>

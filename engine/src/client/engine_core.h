@@ -167,7 +167,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::vector<Candidate> candidates(const Uri& uri, Deadline deadline,
                                     PassedOver& passed_over) const;
   template <typename Make>
-  auto while_nobody_lets_in(const Uri& uri, const ControlLimits& limits, const Make& make)
+  auto retry_until_admitted(const Uri& uri, const ControlLimits& limits, const Make& make)
       -> decltype(make(std::declval<Attempt&>()));
   Result<Region> open_once(const Uri& uri, Rights rights, Opening opening, Deadline deadline,
                            Attempt& attempt);
@@ -251,7 +251,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   [[nodiscard]] Reason explained(Reason reason) noexcept;
   /// See Session::settled().
   Status settled(Deadline deadline);
-  /// The same until nobody wants to know it any more.
+  /// The same, until a stop is requested too.
   Status settled(const ControlLimits& limits);
   /// By the control thread, every so often: keep-alive.
   void tick(Clock::time_point now) noexcept;

@@ -1,4 +1,5 @@
-/// Opening and connecting for as long as nobody lets the client in: EngineOptions::connect_for.
+/// Opening and connecting again and again until a server admits the client:
+/// EngineOptions::connect_for.
 
 #include <algorithm>
 #include <condition_variable>
@@ -36,14 +37,14 @@ double seconds(Clock::duration time) noexcept {
 
 Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri,
                                                          const ControlLimits& limits) {
-  return while_nobody_lets_in(uri, limits, [&](Attempt& attempt) {
+  return retry_until_admitted(uri, limits, [&](Attempt& attempt) {
     return connect_once(uri, attempt_deadline(limits), attempt);
   });
 }
 
 Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, Opening opening,
                                        const ControlLimits& limits) {
-  return while_nobody_lets_in(uri, limits, [&](Attempt& attempt) {
+  return retry_until_admitted(uri, limits, [&](Attempt& attempt) {
     return open_once(uri, rights, opening, attempt_deadline(limits), attempt);
   });
 }
@@ -59,7 +60,7 @@ Result<Region> EngineCore::open_again(const Uri& uri, Rights rights, Opening ope
 /// server has answered: that is not asked for again. The log has the first failure and the end,
 /// however many attempts lie between.
 template <typename Make>
-auto EngineCore::while_nobody_lets_in(const Uri& uri, const ControlLimits& limits, const Make& make)
+auto EngineCore::retry_until_admitted(const Uri& uri, const ControlLimits& limits, const Make& make)
     -> decltype(make(std::declval<Attempt&>())) {
   Attempt attempt;
   const auto log_transports = [&] {

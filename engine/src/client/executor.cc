@@ -118,7 +118,7 @@ void ExecutorCore::wait_for_any() {
   for (const auto& lane : lanes_)
     if (lane->queue->busy()) busy.push_back(lane.get());
   const bool controls = controls_ != 0;
-  if (busy.empty() && !controls) std::terminate();  // nobody will ever resume the task
+  if (busy.empty() && !controls) std::terminate();  // nothing will ever resume the task
   if (busy.size() == 1 && !controls)
     return take_completions(*busy.front(), busy.front()->queue->wait(1));
   for (int i = 0; i < kPollRounds && !busy.empty(); ++i)

@@ -219,6 +219,7 @@ Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Pl
   if (options.huge_pages == config::HugePages::kTry && !memory->huge())
     log::info("pool: no 2 MiB pages to be had, using ordinary ones");
   auto pool = std::make_shared<Pool>(std::move(*memory), options, placement, page_bytes_least);
+  pool->groups_ = groups;
   auto cleaner = start_thread("remora-cleaner", [raw = pool.get()] { raw->clean(); });
   if (!cleaner) return cleaner.error();
   pool->cleaner_ = std::move(*cleaner);
@@ -323,6 +324,12 @@ void Pool::give_back(const std::vector<Extent>& extents) {
 Result<std::unique_ptr<SharedMemory>> Pool::share(std::span<const Extent> extents,
                                                   std::uint64_t size_bytes,
                                                   const PopulateSteps& steps) {
+  // Pages that are kept are there beside the region's own: the pool alone has been checked.
+  const auto limit = keep_pages_ ? config::memory_limit(groups_) : std::nullopt;
+  if (limit && size_bytes > limit->left_bytes())
+    return Error{Code::kOutOfMemory, "region over shm, larger than the memory limit"}
+        .with_subject(limit->file)
+        .with_limit(size_bytes, limit->left_bytes());
   // A page that a device knows would be replaced by one that it does not know.
   for (const Extent& extent : keep_pages_ ? std::span<const Extent>{} : extents)
     if (auto status = memory_.punch(extent.offset_bytes, extent.length_bytes); !status)

@@ -219,6 +219,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   config::HugePages huge_pages_;
   bool populate_;
   bool core_dump_;
+  config::CgroupFiles groups_;
   bool keep_pages_ = false;  ///< fixed once there is a region
   Placement placement_;
   mutable std::mutex mutex_;

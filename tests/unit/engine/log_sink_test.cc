@@ -81,7 +81,7 @@ TEST(LogSink, WithoutOneWarningsGoToStandardErrorAndNothingElse) {
   EXPECT_THAT(text, Not(HasSubstr("quiet")));
 }
 
-TEST(LogSink, OneThatBlocksLosesLinesAndHoldsNobodyUp) {
+TEST(LogSink, OneThatBlocksLosesLinesAndNoThreadWaits) {
   constexpr std::uint64_t kLines = 20'000;
   std::promise<void> gate;
   const std::shared_future<void> open = gate.get_future().share();
@@ -135,7 +135,7 @@ TEST(LogSink, MayLogUseTheLibraryAndReplaceItself) {
   EXPECT_EQ(second, 1);
 }
 
-/// A port of this host at which nobody listens.
+/// A port of this host at which no program listens.
 std::uint16_t unused_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

@@ -160,6 +160,17 @@ TEST(Pool, LargerThanTheLimitOfItsControlGroupIsRefused) {
   EXPECT_EQ(refused.error().asked(), 9 * kPage);
   EXPECT_EQ(refused.error().allowed(), 8 * kPage);
   EXPECT_NE(refused.error().message().find("MemoryMax="), std::string::npos);
+  // A region with memory of its own, beside the pool's.
+  for (const bool keep : {false, true}) {
+    const auto pool = create(8).value();
+    if (keep) pool->keep_pages();
+    std::ofstream{folder + "/memory.current"} << 14 * kPage << '\n';
+    EXPECT_TRUE(pool->allocate(2 * kPage, true, soon()).ok());
+    const auto region = pool->allocate(3 * kPage, true, soon());
+    EXPECT_EQ(region.ok(), !keep);
+    if (keep) EXPECT_EQ(region.error().allowed(), 2 * kPage);
+    std::ofstream{folder + "/memory.current"} << 8 * kPage << '\n';
+  }
   std::filesystem::remove_all(folder);
 }
 

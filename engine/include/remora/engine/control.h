@@ -111,7 +111,7 @@ class ControlRecord : public Resumable, public std::enable_shared_from_this<Cont
  protected:
   /// On a control thread: calls the blocking function.
   virtual void work(const ControlLimits& limits) noexcept = 0;
-  /// By who has claimed it.
+  /// By the thread that has claimed the call.
   virtual void set_error(const Error& error) noexcept = 0;
   /// The blocking function will not be called.
   virtual void drop_work() noexcept = 0;
@@ -199,7 +199,7 @@ class AwaitedControl final : public ControlRecordOf<R> {
   }
 
  private:
-  std::atomic<void*> waiter_{nullptr};  ///< null: nobody waits
+  std::atomic<void*> waiter_{nullptr};  ///< null: no coroutine waits
 };
 
 /// Of a callback.
@@ -352,8 +352,8 @@ class [[nodiscard]] AsyncControl {
 ///
 /// Thread safety: progress() by one thread at a time, which is where coroutines go on and callbacks
 /// are called. It must outlive the queues and calls that resume here, as Resume says; what has not
-/// gone on when it is destroyed does so in the destructor. One that was moved from does nothing;
-/// its event_fd() is -1, and its resume() is on a poller.
+/// gone on when it is destroyed does so in the destructor. A moved-from queue does nothing; its
+/// event_fd() is -1, and its resume() is on a poller.
 class ResumptionQueue {
  public:
   /// Errors: kSystem (no descriptor), kOutOfMemory.

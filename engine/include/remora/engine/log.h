@@ -10,9 +10,9 @@
 namespace remora {
 
 enum class LogLevel : std::uint8_t {
-  kDebug,   ///< each attempt, each choice: for who looks for a fault
+  kDebug,   ///< each attempt and each choice, for the search for a fault
   kInfo,    ///< sessions that are interrupted and resumed, transports that are chosen
-  kWarning  ///< what somebody should look at
+  kWarning  ///< what an operator should look at
 };
 
 struct LogLine {

@@ -624,12 +624,11 @@ namespace detail {
              "all";
     if (code == Code::kNotFound || code == Code::kTimedOut)
       return "the name does not resolve here: correct it ('getent hosts NAME' looks it up), or "
-             "give "
-             "an address of this machine ('ip addr')";
+             "give an address of this machine ('ip addr')";
   }
-  if (operation == "pool larger than the memory limit")
-    return "lower pool.size, or raise the limit of the control group (MemoryMax= of a unit, "
-           "--memory of a container)";
+  if (operation.ends_with("larger than the memory limit"))
+    return "lower pool.size, or raise the limit of the server's control group (MemoryMax= of a "
+           "unit, --memory of a container)";
   if (operation == "region that no transport opens")
     return "set 'shm: true' for the region, or let the server offer rdma or tcp (transports)";
   if (code == Code::kUnsupported && operation == "resize")
