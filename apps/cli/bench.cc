@@ -113,7 +113,9 @@ tl::expected<std::optional<metrics::HttpEndpoint>, Failure> expose(
     return fail(added.error(), "--metrics");
   metrics::HttpOptions http;
   http.address = address;
-  http.status = [&engine] { return engine.status_json(); };
+  http.status_page = [&engine](const metrics::StatusQuery& query) {
+    return engine.status_json(query);
+  };
   auto endpoint = metrics::HttpEndpoint::start(registry, std::move(http));
   if (!endpoint) return fail(endpoint.error(), "--metrics");
   std::cerr << "remora: metrics at http://" << endpoint->address()

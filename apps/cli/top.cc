@@ -54,6 +54,9 @@ constexpr std::size_t kAddressesMax = 16;
 constexpr std::size_t kSecretBytesMax = 1'024;
 constexpr std::size_t kAnswerBytesMax = std::size_t{64} << 20;
 constexpr int kDepthMax = 16;
+// Of each list of /status: 100,000 members in all.
+constexpr std::size_t kPageLength = 10'000;
+constexpr std::size_t kPagesMax = 10;
 // Keys and signals are looked at in between.
 constexpr std::chrono::nanoseconds kLiveTimeoutMax = std::chrono::seconds{2};
 
@@ -94,7 +97,7 @@ class Watched {
   void ask() {
     failed_.reset();
     const auto history = fetch("/history?since=" + std::to_string(target_.series.next()));
-    auto status = history ? fetch("/status") : std::nullopt;
+    auto status = history ? fetch_status() : std::nullopt;
     const auto now = SteadyClock::now();
     if (history && !target_.series.take(*history))
       fail_with(ExitCode::kConnection, "what answers is not an endpoint of Remora");
@@ -134,6 +137,33 @@ class Watched {
     const auto is_over = [&answered] { return answered.stop_requested(); };
     for (auto wait = timeout_; !never.wait_for(lock, answered, wait, is_over); wait = kAgainAfter)
       client_.stop();
+  }
+
+  /// With all sessions and regions, page by page: those of an older server are the first 1,000. A
+  /// list that does not end, or not in time, is cut.
+  std::optional<Json> fetch_status() {
+    const auto until = SteadyClock::now() + timeout_;
+    const std::string length = std::to_string(kPageLength);
+    auto status = fetch("/status?limit=" + length);
+    for (const char* const list : {"regions", "sessions"})
+      for (std::size_t pages = 1; pages < kPagesMax && status; ++pages) {
+        const std::string after = next_of(*status, list);
+        if (after.empty() || SteadyClock::now() >= until) break;
+        auto page = fetch(httplib::append_query_params(
+            "/status", {{"limit", length}, {std::string{list} + "_after", after}}));
+        if (!page) return std::nullopt;
+        if (!page->is_object() || !(*page)[list].is_array()) break;
+        for (Json& one : (*page)[list]) (*status)[list].push_back(std::move(one));
+        (*status)[std::string{list} + "_next"] = (*page)[std::string{list} + "_next"];
+      }
+    return status;
+  }
+
+  /// Where the list goes on; empty: nowhere.
+  static std::string next_of(const Json& status, const std::string& list) {
+    if (!status.is_object() || !status.contains(list) || !status[list].is_array()) return {};
+    const auto next = status.find(list + "_next");
+    return next != status.end() && next->is_string() ? next->get<std::string>() : std::string{};
   }
 
   struct Guard {

@@ -129,7 +129,8 @@ void HttpServer::add_routes() {
   Get("/metrics", [this](const Request&, Response& response) { serve_metrics(response); });
   Get("/healthz", [this](const Request&, Response& response) { serve_health(response); });
   Get("/readyz", [this](const Request&, Response& response) { serve_readiness(response); });
-  Get("/status", [this](const Request&, Response& response) { serve_status(response); });
+  Get("/status",
+      [this](const Request& request, Response& response) { serve_status(request, response); });
   Get("/history",
       [this](const Request& request, Response& response) { serve_history(request, response); });
   for (const PageFile& file : page_files())
@@ -241,11 +242,26 @@ void HttpServer::serve_readiness(httplib::Response& response) const {
   response.set_content(text, kPlainText);
 }
 
-void HttpServer::serve_status(httplib::Response& response) const {
+void HttpServer::serve_status(const httplib::Request& request, httplib::Response& response) const {
   response.set_header("Cache-Control", "no-store");
+  StatusQuery query{.sessions_after = request.get_param_value("sessions_after"),
+                    .regions_after = request.get_param_value("regions_after")};
+  if (const std::string limit = request.get_param_value("limit"); !limit.empty()) {
+    const char* const end = limit.data() + limit.size();
+    const auto [stopped, fault] = std::from_chars(limit.data(), end, query.limit);
+    if (fault != std::errc{} || stopped != end || query.limit == 0 ||
+        query.limit > StatusQuery::kLimitMax) {
+      response.status = 400;
+      response.set_content("limit must be a number from 1 to 10000\n", kPlainText);
+      return;
+    }
+  }
   try {
     nlohmann::json status = {{"kind", "process"}};
-    if (options_.status) status = nlohmann::json::parse(options_.status());
+    if (options_.status_page)
+      status = nlohmann::json::parse(options_.status_page(query));
+    else if (options_.status)
+      status = nlohmann::json::parse(options_.status());
     const std::vector<std::string> reasons = reasons_not_ready();
     status["ready"] = reasons.empty();
     status["reasons"] = reasons;

@@ -104,7 +104,7 @@ class HttpServer : private KeptSigpipe, private httplib::Server {
   void serve_metrics(httplib::Response& response) const;
   void serve_health(httplib::Response& response) const;
   void serve_readiness(httplib::Response& response) const;
-  void serve_status(httplib::Response& response) const;
+  void serve_status(const httplib::Request& request, httplib::Response& response) const;
   void serve_history(const httplib::Request& request, httplib::Response& response) const;
   [[nodiscard]] std::vector<std::string> reasons_not_ready() const;
 

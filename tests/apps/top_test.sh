@@ -57,6 +57,41 @@ run 5 "a token file that is not there" "$remora" top "$client_metrics" --token-f
 run 5 "an empty token file" "$remora" top "$client_metrics" --token-file /dev/null
 run 4 "not an endpoint of Remora" "$remora" --timeout 2s top "$host:$port"
 
+# --- a long list ----------------------------------------------------------------------------------
+# paged PORT: the history of the benchmark, and a server of five sessions, two a page.
+paged() {
+  exec python3 - "${metrics%:*}" "$1" "$client_metrics" <<'PYTHON'
+import http.server, json, sys, urllib.parse, urllib.request
+address, port, real = sys.argv[1:]
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        url = urllib.parse.urlsplit(self.path)
+        if url.path == "/status":
+            after = urllib.parse.parse_qs(url.query).get("sessions_after", ["0"])[0]
+            ids = [str(i) for i in range(1, 6) if str(i) > after]
+            body = json.dumps({"kind": "server", "regions": [], "regions_next": None, "sessions_total": 5,
+                               "sessions": [{"id": i} for i in ids[:2]],
+                               "sessions_next": ids[1] if len(ids) > 2 else None}).encode()
+        else:
+            body = urllib.request.urlopen(f"http://{real}{self.path}").read()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+http.server.ThreadingHTTPServer((address, int(port)), Handler).serve_forever()
+PYTHON
+}
+paged 9490 >/dev/null 2>&1 &
+pids+=($!)
+all_sessions() { "$remora" top --json "${metrics%:*}:9490" >"$work/out" && jq -e \
+  '[.processes[0].status.sessions[].id] == ["1", "2", "3", "4", "5"]' "$work/out" >/dev/null; }
+is "sessions of all pages, each once" eventually all_sessions
+
 # --- peers whose answer does not end --------------------------------------------------------------
 # endless KIND PORT: serves that kind of answer, forever.
 endless() {

@@ -1,8 +1,13 @@
 /// A server embedded in an application: its own view of the regions it lends, and regions that its
 /// configuration names.
 
+#include <algorithm>
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
+
+#include <remora/metrics/http_endpoint.h>
 
 #include "conformance_test.h"
 #include "support/mapping_flags.h"
@@ -143,6 +148,51 @@ TEST_P(EmbeddingTest, ViewOfAWordFollowsCountingClients) {
     ASSERT_TRUE(ok(view.read(ByteOffset{128}, std::as_writable_bytes(std::span{&last, 1}))));
     ASSERT_EQ(last, i);
   }
+}
+
+/// Page by page, every session and region comes once, and the totals say how many there are.
+TEST_P(EmbeddingTest, StatusInPagesHasAllSessionsAndRegions) {
+  std::vector<Engine> engines;
+  std::vector<Session> sessions;
+  std::set<std::string> names;
+  for (int i = 0; i < 6; ++i) {
+    engines.push_back(open_engine());
+    sessions.push_back(engines.back().connect(uri()).value());
+    names.insert(create().name);
+  }
+  for (const std::string list : {"sessions", "regions"}) {
+    metrics::StatusQuery query{.limit = 2};
+    std::set<std::string> seen;
+    std::size_t pages = 0;
+    for (bool more = true; more; ++pages) {
+      ASSERT_LT(pages, 10U);
+      const auto status = nlohmann::json::parse(server().status_json(query));
+      EXPECT_EQ(status[list + "_total"], 7U) << "with the fixture's, or the configured one";
+      EXPECT_LE(status[list].size(), 2U);
+      for (const auto& one : status[list])
+        EXPECT_TRUE(seen.insert(one[list == "regions" ? "name" : "id"].get<std::string>()).second);
+      const auto& next = status[list + "_next"];
+      more = !next.is_null();
+      if (more)
+        (list == "regions" ? query.regions_after : query.sessions_after) = next.get<std::string>();
+    }
+    EXPECT_EQ(seen.size(), 7U);
+    EXPECT_EQ(pages, 4U);
+    const bool all = std::includes(seen.begin(), seen.end(), names.begin(), names.end());
+    EXPECT_EQ(all, list == "regions");
+  }
+  // Any text is a place.
+  const auto end = nlohmann::json::parse(server().status_json({.sessions_after = "~"}));
+  EXPECT_TRUE(end["sessions"].empty());
+  EXPECT_TRUE(end["sessions_next"].is_null());
+  EXPECT_EQ(end["sessions_total"], 7U);
+  // A client's side.
+  const auto client = nlohmann::json::parse(engines.front().status_json({.limit = 1}));
+  EXPECT_EQ(client["sessions_total"], 1U);
+  EXPECT_TRUE(client["sessions_next"].is_null());
+  const auto behind = nlohmann::json::parse(engines.front().status_json({.sessions_after = "~"}));
+  EXPECT_TRUE(behind["sessions"].empty());
+  EXPECT_EQ(behind["sessions_total"], 1U);
 }
 
 REMORA_CONFORMANCE(EmbeddingTest);

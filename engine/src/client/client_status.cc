@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include <remora/metrics/http_endpoint.h>
+
 #include "client/engine_core.h"
 #include "version.h"
 
@@ -14,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Sessions and regions that are listed.
+/// Regions of one session that are listed.
 constexpr std::size_t kListedMost = 1'000;
 
 /// `key`: host|port|transport, as EngineCore::session() makes it.
@@ -61,21 +63,25 @@ std::vector<SessionCore::OpenRegion> SessionCore::open_regions() const {
   return all;
 }
 
-std::string EngineCore::status_json() const {
+std::string EngineCore::status_json(const metrics::StatusQuery& query) const {
   // Outlives the lock: the last reference to a session must not go while the engine is locked.
   std::vector<std::pair<std::string, std::shared_ptr<SessionCore>>> sessions;
   {
     const std::lock_guard lock{mutex_};
-    for (const auto& [key, session] : sessions_) {
-      if (sessions.size() == kListedMost) break;
+    for (const auto& [key, session] : sessions_)
       if (auto alive = session.lock()) sessions.emplace_back(key, std::move(alive));
-    }
   }
+  const std::size_t total = sessions.size();
+  std::erase_if(sessions, [&](const auto& each) { return each.first <= query.sessions_after; });
+  const bool more = sessions.size() > query.limit;
+  if (more) sessions.resize(query.limit);
   Json out{{"kind", "client"},
            {"version", kVersion},
            {"name", options_.client_name},
            {"devices", Json::array()},
-           {"sessions", Json::array()}};
+           {"sessions", Json::array()},
+           {"sessions_total", total},
+           {"sessions_next", more ? Json(sessions.back().first) : Json(nullptr)}};
   std::set<std::string> devices;
   for (const auto& [key, session] : sessions) {
     out["sessions"].push_back(describe(key, *session));

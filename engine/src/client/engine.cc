@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <remora/engine/engine.h>
+#include <remora/metrics/http_endpoint.h>
 
 #include "client/arena.h"
 #include "client/control_calls.h"
@@ -361,7 +362,10 @@ Result<RegisteredMemory> Engine::register_memory(std::span<std::byte> bytes) con
   return RegisteredMemory{std::move(*memory)};
 }
 
-std::string Engine::status_json() const { return core_ == nullptr ? "{}" : core_->status_json(); }
+std::string Engine::status_json() const { return status_json({}); }
+std::string Engine::status_json(const metrics::StatusQuery& query) const {
+  return core_ == nullptr ? "{}" : core_->status_json(query);
+}
 metrics::Registry& Engine::registry() const noexcept {
   return core_ == nullptr ? detail::closed_registry() : core_->registry();
 }

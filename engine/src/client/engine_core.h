@@ -107,7 +107,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   Result<std::shared_ptr<LocalMemory>> register_memory(std::span<std::byte> bytes);
 
   /// See Engine::status_json().
-  [[nodiscard]] std::string status_json() const;
+  [[nodiscard]] std::string status_json(const metrics::StatusQuery& query) const;
 
   [[nodiscard]] HandlerGate& handler_gate() noexcept { return handler_gate_; }
   /// Whether the calling thread is one that serves callback queues.

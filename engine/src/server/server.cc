@@ -147,7 +147,10 @@ ServerStatus Server::status() const {
           .pool_freeing_bytes = usage.freeing_bytes};
 }
 
-std::string Server::status_json() const { return core_ == nullptr ? "{}" : core_->status_json(); }
+std::string Server::status_json() const { return status_json({}); }
+std::string Server::status_json(const metrics::StatusQuery& query) const {
+  return core_ == nullptr ? "{}" : core_->status_json(query);
+}
 
 std::uint16_t Server::port() const noexcept { return core_ == nullptr ? 0 : core_->port(); }
 std::string Server::metrics_address() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <utility>
@@ -349,6 +350,24 @@ std::vector<std::shared_ptr<ServerSession>> ServerCore::sessions(std::size_t mos
     some.push_back(attached.session);
   }
   return some;
+}
+
+std::vector<std::pair<std::string, std::shared_ptr<ServerSession>>> ServerCore::sessions_behind(
+    std::string_view after, std::size_t most) const {
+  // As text, any parameter of a request can be compared with it.
+  const auto place = [](std::uint64_t id) { return fmt::format("{:016x}", id); };
+  std::vector<std::pair<std::string, std::shared_ptr<ServerSession>>> found;
+  {
+    const std::lock_guard lock{mutex_};
+    found.reserve(sessions_.size());
+    for (const auto& [id, attached] : sessions_)
+      if (std::string at = place(id); at > after)
+        found.emplace_back(std::move(at), attached.session);
+  }
+  const auto end = found.begin() + static_cast<std::ptrdiff_t>(std::min(most, found.size()));
+  std::partial_sort(found.begin(), end, found.end());
+  found.erase(end, found.end());
+  return found;
 }
 
 std::chrono::seconds ServerCore::job_age() const noexcept {

@@ -168,8 +168,12 @@ class ServerCore {
   [[nodiscard]] std::size_t jobs_waiting() const;
   /// At most so many, in no order.
   [[nodiscard]] std::vector<std::shared_ptr<ServerSession>> sessions(std::size_t most) const;
-  [[nodiscard]] std::vector<RegionInfo> regions(std::size_t most) const {
-    return catalog_.list("", most);
+  /// At most so many, in the order of their places, those behind `after` alone. A session keeps its
+  /// place.
+  [[nodiscard]] std::vector<std::pair<std::string, std::shared_ptr<ServerSession>>> sessions_behind(
+      std::string_view after, std::size_t most) const;
+  [[nodiscard]] std::vector<RegionInfo> regions(std::string_view after, std::size_t most) const {
+    return catalog_.list(after, most);
   }
   [[nodiscard]] std::size_t region_count() const { return catalog_.size(); }
   [[nodiscard]] const std::vector<std::string>& devices() const noexcept { return devices_; }
@@ -183,7 +187,9 @@ class ServerCore {
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   [[nodiscard]] std::string metrics_address() const;
   [[nodiscard]] const std::vector<std::string>& listening() const noexcept { return listening_; }
-  [[nodiscard]] std::string status_json() const { return desk_->json(); }
+  [[nodiscard]] std::string status_json(const metrics::StatusQuery& query) const {
+    return desk_->json(query);
+  }
 
  private:
   struct Attached {

@@ -25,7 +25,7 @@ metrics::HttpOptions http_options(const config::Metrics& metrics,
   options.access = {.token = metrics.token, .user = metrics.user, .password = metrics.password};
   options.health = [desk] { return desk->health(); };
   options.unready = [desk] { return desk->unready(); };
-  options.status = [desk] { return desk->json(); };
+  options.status_page = [desk](const metrics::StatusQuery& query) { return desk->json(query); };
   return options;
 }
 

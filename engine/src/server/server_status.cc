@@ -13,8 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Regions and sessions that are listed; the totals tell how many there are.
-constexpr std::size_t kListedMost = 1'000;
 /// The control thread comes round four times a second.
 constexpr std::chrono::seconds kBeatPatience{10};
 
@@ -66,6 +64,36 @@ Json describe(const ServerSession& session) {
   return out;
 }
 
+/// One more than is listed is asked for: whether anything follows. The totals tell how many there
+/// are.
+void list_regions(const ServerCore& core, const metrics::StatusQuery& query, Json& out) {
+  Json& list = out["regions"] = Json::array();
+  Json& next = out["regions_next"] = nullptr;
+  for (const RegionInfo& region : core.regions(query.regions_after, query.limit + 1)) {
+    if (list.size() == query.limit) {
+      next = list.back()["name"];
+      break;
+    }
+    list.push_back(describe(region));
+  }
+  out["regions_total"] = core.region_count();
+}
+
+void list_sessions(const ServerCore& core, const metrics::StatusQuery& query, Json& out) {
+  Json& list = out["sessions"] = Json::array();
+  Json& next = out["sessions_next"] = nullptr;
+  std::string last;
+  for (const auto& [place, session] : core.sessions_behind(query.sessions_after, query.limit + 1)) {
+    if (list.size() == query.limit) {
+      next = last;
+      break;
+    }
+    list.push_back(describe(*session));
+    last = place;
+  }
+  out["sessions_total"] = core.session_count();
+}
+
 Json protection_of(const std::string& device, const ServerCore& core) {
   for (const transport::DeviceProtection& each : core.protection()) {
     if (each.device != device) continue;
@@ -115,7 +143,7 @@ std::vector<std::string> ServerStatusDesk::unready() const {
   return reasons;
 }
 
-std::string ServerStatusDesk::json() const {
+std::string ServerStatusDesk::json(const metrics::StatusQuery& query) const {
   Json out{{"kind", "server"}, {"version", kVersion}, {"transports", Json::array()}};
   for (const RefusedTransport& refused : refused_)
     out["transports"].push_back({{"name", to_string(refused.kind)},
@@ -137,14 +165,8 @@ std::string ServerStatusDesk::json() const {
                    {"used_bytes", pool.used_bytes},
                    {"freeing_bytes", pool.freeing_bytes},
                    {"zombie_bytes", core_->zombie_bytes()}};
-    out["regions"] = Json::array();
-    for (const RegionInfo& region : core_->regions(kListedMost))
-      out["regions"].push_back(describe(region));
-    out["regions_total"] = core_->region_count();
-    out["sessions"] = Json::array();
-    const auto sessions = core_->sessions(kListedMost);
-    for (const auto& session : sessions) out["sessions"].push_back(describe(*session));
-    out["sessions_total"] = core_->session_count();
+    list_regions(*core_, query, out);
+    list_sessions(*core_, query, out);
   }
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -37,7 +37,7 @@ class ServerStatusDesk {
   /// Why clients should not be sent here; none: ready.
   [[nodiscard]] std::vector<std::string> unready() const;
   /// A JSON object; engine/README.md has its members.
-  [[nodiscard]] std::string json() const;
+  [[nodiscard]] std::string json(const metrics::StatusQuery& query = {}) const;
 
  private:
   const config::Limits limits_;

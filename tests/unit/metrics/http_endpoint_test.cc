@@ -166,6 +166,27 @@ TEST_F(HttpEndpointTest, StatusIsWhatTheProcessSaysAndWhetherItIsReady) {
   EXPECT_GE(status["uptime_seconds"], 0.0);
 }
 
+TEST_F(HttpEndpointTest, StatusIsAskedForTheWantedPartOfItsLists) {
+  const HttpEndpoint endpoint = start({.status_page = [](const StatusQuery& query) {
+    return nlohmann::json{{"limit", query.limit},
+                          {"sessions", query.sessions_after},
+                          {"regions", query.regions_after}}
+        .dump();
+  }});
+  const auto asked = [&](const std::string& parameters) {
+    return nlohmann::json::parse(body_of(get(endpoint.port(), "/status" + parameters)));
+  };
+  EXPECT_EQ(asked("")["limit"], 1'000);
+  EXPECT_EQ(asked("")["sessions"], "");
+  EXPECT_EQ(asked("?limit=10000&sessions_after=a%7Cb&regions_after=c")["limit"], 10'000);
+  EXPECT_EQ(asked("?sessions_after=a%7Cb")["sessions"], "a|b");
+  EXPECT_EQ(asked("?regions_after=c")["regions"], "c");
+  for (const char* const limit : {"0", "-1", "10001", "1x", "99999999999999999999"})
+    EXPECT_THAT(get(endpoint.port(), std::string{"/status?limit="} + limit),
+                StartsWith("HTTP/1.1 400 "))
+        << limit;
+}
+
 TEST_F(HttpEndpointTest, StatusWithoutACallbackIsThatOfAnyProcess) {
   const HttpEndpoint endpoint = start();
   const auto status = nlohmann::json::parse(body_of(get(endpoint.port(), "/status")));

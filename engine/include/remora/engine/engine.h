@@ -26,7 +26,8 @@
 
 namespace remora::metrics {
 class Registry;
-}
+struct StatusQuery;
+}  // namespace remora::metrics
 
 namespace remora {
 
@@ -309,6 +310,8 @@ class Engine {
   /// Its sessions, their transports and why these, and the regions that are open, as a JSON object
   /// (README.md): for metrics::HttpOptions::status. Does not block for operations.
   [[nodiscard]] std::string status_json() const;
+  /// The same with another part of its sessions: for metrics::HttpOptions::status_page.
+  [[nodiscard]] std::string status_json(const metrics::StatusQuery& query) const;
 
  private:
   explicit Engine(std::shared_ptr<detail::EngineCore> core) noexcept;

@@ -19,7 +19,8 @@
 
 namespace remora::metrics {
 class Registry;
-}
+struct StatusQuery;
+}  // namespace remora::metrics
 
 namespace remora {
 
@@ -156,6 +157,8 @@ class Server {
   /// (metrics::HttpOptions::status): a JSON object, see README.md. After stop() without regions and
   /// sessions.
   [[nodiscard]] std::string status_json() const;
+  /// The same with another part of its lists: for metrics::HttpOptions::status_page.
+  [[nodiscard]] std::string status_json(const metrics::StatusQuery& query) const;
 
   /// The port clients use (the bound one when the configuration said 0).
   [[nodiscard]] std::uint16_t port() const noexcept;

@@ -33,6 +33,17 @@ struct HttpAccess {
   std::string password = {};
 };
 
+/// Which part of long lists `/status` is asked for: `/status?limit=100&sessions_after=...`.
+struct StatusQuery {
+  static constexpr std::size_t kLimitMax = 10'000;
+  /// Members of each list at most, 1 to kLimitMax: `limit`.
+  std::size_t limit = 1'000;
+  /// Lists begin behind these: `sessions_after`, `regions_after`; empty: at their beginning. What
+  /// an answer has as `sessions_next` and `regions_next`, which are null where nothing follows.
+  std::string sessions_after = {};
+  std::string regions_after = {};
+};
+
 struct HttpOptions {
   /// `IPv4:port`, `[IPv6]:port` or `localhost:port`; `[::]:port` serves IPv4 too, port 0 lets the
   /// kernel choose. Bind what the monitoring network may read.
@@ -53,6 +64,9 @@ struct HttpOptions {
   /// A JSON object, to which `ready`, `reasons` and `uptime_seconds` are added. None:
   /// `{"kind": "process"}`.
   std::function<std::string()> status = {};
+  /// Where it is set, it is asked instead of `status`. Where it is not, the parameters of a request
+  /// are ignored.
+  std::function<std::string(const StatusQuery&)> status_page = {};
   /// How much of the past `/history` and the page show, a sample each two seconds, kept in this
   /// process: 8 bytes a sample and series, some 2 MB for an hour. 0: none; at most 24 hours.
   std::chrono::minutes history{60};
