@@ -146,6 +146,7 @@ void AsyncCore::give_back(AsyncRecord& record) noexcept {
 
 void AsyncCore::line_up(AsyncOperation& operation) noexcept {
   operation.until_ = deadline_after(deadline()).time_since_epoch().count();
+  operation.request_.begin_wait();
   {
     const std::lock_guard lock{mutex_};
     operation.in_line_ = true;
@@ -164,6 +165,7 @@ void AsyncCore::serve_line() noexcept {
   Deadline until;
   bool stopped = false;
   while (AsyncRecord* const record = next_in_line(until, stopped)) {
+    const AsyncRequest::Waited waited{record->request};
     const Status taken =
         stopped ? stopped_before(opcode_of(record->request.kind)) : submit(*record, until);
     if (taken) continue;
@@ -199,7 +201,10 @@ void AsyncCore::leave_line(AsyncOperation& operation) noexcept {
 void AsyncCore::forget(AsyncOperation& operation) noexcept {
   {
     const std::lock_guard lock{mutex_};
-    if (operation.in_line_) return leave_line(operation);
+    if (operation.in_line_) {
+      const AsyncRequest::Waited waited{operation.request_};
+      return leave_line(operation);
+    }
   }
   AsyncOperation* expected = &operation;
   (void)operation.record_->operation.compare_exchange_strong(

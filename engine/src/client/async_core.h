@@ -84,6 +84,25 @@ class AsyncCore final : public CallbackCore {
   AsyncOperation* last_ = nullptr;
 };
 
+/// Of memory that is borrowed: a slot of the operation's own is kept by it.
+inline void AsyncRequest::begin_wait() const noexcept {
+  if (memory != nullptr && memory->has_handles()) memory->begin_use();
+}
+class AsyncRequest::Waited {
+ public:
+  explicit Waited(const AsyncRequest& request) noexcept
+      : memory_{request.memory != nullptr && request.memory->has_handles() ? request.memory
+                                                                           : nullptr} {}
+  ~Waited() {
+    if (memory_ != nullptr) memory_->end_use();
+  }
+  Waited(const Waited&) = delete;
+  Waited& operator=(const Waited&) = delete;
+
+ private:
+  LocalMemory* memory_;
+};
+
 [[nodiscard]] constexpr transport::Opcode opcode_of(AsyncRequest::Kind kind) noexcept {
   switch (kind) {
     case AsyncRequest::Kind::kRead: return transport::Opcode::kRead;

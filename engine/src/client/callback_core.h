@@ -15,6 +15,7 @@
 #include <remora/engine/callback_queue.h>
 
 #include "client/engine_core.h"
+#include "client/memory_releaser.h"
 #include "client/operation.h"
 #include "client/queue_core.h"
 #include "support/index_stack.h"
@@ -130,6 +131,7 @@ class CallbackCore : public OperationOwner {
   bool immediate_;  ///< operations are done when the lane has taken them
   /// One more than the depth: that of the callback that runs.
   std::vector<CallbackEntry> table_;
+  MemoryReleaser::Table memory_named_;  ///< in table_
   IndexStack free_;
   std::vector<CompletionSink::Run> ring_;
   CompletionSink sink_;  ///< the poller's

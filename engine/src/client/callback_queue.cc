@@ -58,6 +58,7 @@ CallbackCore::CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller,
       depth_{options.depth},
       immediate_{lane().event_fd() < 0},
       table_(depth_ + 1),
+      memory_named_{region_->session().releaser_of(lane_), table_},
       free_{static_cast<std::uint32_t>(depth_ + 1)},
       ring_(std::bit_ceil(depth_)),
       sink_{ring_, this} {
@@ -106,7 +107,7 @@ Status CallbackCore::take_transfer(const QueueCore::Transfer& transfer, Slot* sl
   entry->request.local = transfer.local;
   entry->offset_bytes = transfer.offset.bytes;
   entry->length_bytes = transfer.length_bytes;
-  entry->memory = transfer.memory;
+  entry->name_memory(transfer.memory);
   return hand_over(*entry, region_->check(*entry), slot, given, tag, until);
 }
 
@@ -119,7 +120,7 @@ Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offs
   entry->request = request;
   entry->offset_bytes = offset.bytes;
   entry->length_bytes = length_bytes;
-  entry->memory = nullptr;
+  entry->name_memory(nullptr);
   return hand_over(*entry, region_->check(*entry), nullptr, given, tag, until);
 }
 
@@ -168,6 +169,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
     lane().submit(alone);
   } else {
     status = error_of(entry);
+    entry.name_memory(nullptr);
     give_back(entry);
     // Who closes may have waited for this: behind it, neither this nor its engine is kept.
     const std::shared_ptr<Watcher> watcher = poller_.share_watcher();
@@ -220,6 +222,7 @@ bool CallbackCore::serve() noexcept {
 
 void CallbackCore::end(CallbackEntry& entry) noexcept {
   entry.due.store(CallbackEntry::kNever, std::memory_order_relaxed);
+  entry.name_memory(nullptr);
   // Its room is free before the callback, which may take it.
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   call(entry);

@@ -10,6 +10,7 @@
 #include "client/arena.h"
 #include "client/control_calls.h"
 #include "client/engine_core.h"
+#include "client/memory_releaser.h"
 #include "client/poller.h"
 #include "support/closed.h"
 #include "support/log.h"
@@ -27,7 +28,9 @@ constexpr std::chrono::milliseconds kTickPeriodMost{1000};
 }  // namespace
 
 EngineCore::EngineCore(EngineOptions options, Placement placement)
-    : options_{std::move(options)}, placement_{std::move(placement)} {
+    : options_{std::move(options)},
+      placement_{std::move(placement)},
+      releaser_{std::make_shared<MemoryReleaser>()} {
   constexpr std::uint32_t kCopyThreadsMost = 4;
   const std::uint32_t processors = std::max(1U, std::thread::hardware_concurrency());
   parallel_copy_ = std::make_shared<ParallelCopy>(
@@ -37,7 +40,10 @@ EngineCore::EngineCore(EngineOptions options, Placement placement)
   control_calls_ = std::make_shared<ControlCalls>(options_.control_threads, placement_);
 }
 
-EngineCore::~EngineCore() { control_calls_->stop(); }
+EngineCore::~EngineCore() {
+  control_calls_->stop();
+  releaser_->close();
+}
 
 Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
   constexpr std::uint32_t kCopyThreadsMax = 256;
@@ -197,6 +203,9 @@ void EngineCore::tick() noexcept {
 Result<std::size_t> EngineCore::intern(const std::shared_ptr<transport::MemoryDomain>& domain) {
   std::vector<std::shared_ptr<LocalMemory>> known;
   std::size_t index = 0;
+  auto loop = control_loop();
+  if (!loop) return loop.error();
+  if (const Status watched = releaser_->watch(**loop); !watched) return watched.error();
   {
     const std::lock_guard lock{mutex_};
     while (index < domains_.size() && domains_[index] != nullptr && domains_[index] != domain)
@@ -274,7 +283,9 @@ Result<std::shared_ptr<SlotStore>> EngineCore::allocate_slots(std::size_t count,
 Result<std::shared_ptr<LocalMemory>> EngineCore::register_memory(std::span<std::byte> bytes) {
   if (bytes.empty() || bytes.data() == nullptr)
     return Error{Code::kInvalidArgument, "register_memory"}.with_subject("empty span");
-  auto memory = std::make_shared<LocalMemory>(bytes);
+  // What is not used any more does not count against the limit of locked memory.
+  releaser_->sweep();
+  auto memory = releaser_->handle(bytes);
   remember(memory);
   return memory;
 }

@@ -37,6 +37,7 @@ namespace remora::detail {
 
 class ControlCalls;
 class JobThreads;
+class MemoryReleaser;
 class Poller;
 class Pollers;
 class QueueCore;
@@ -105,6 +106,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   Result<std::shared_ptr<SlotStore>> allocate_slots(std::size_t count, std::size_t slot_bytes);
   Result<std::shared_ptr<LocalMemory>> register_memory(std::span<std::byte> bytes);
+  [[nodiscard]] const std::shared_ptr<MemoryReleaser>& releaser() const noexcept {
+    return releaser_;
+  }
 
   /// See Engine::status_json().
   [[nodiscard]] std::string status_json(const metrics::StatusQuery& query) const;
@@ -192,6 +196,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::shared_ptr<ParallelCopy> parallel_copy_;
   std::shared_ptr<ControlCalls> control_calls_;
   HandlerGate handler_gate_;
+  const std::shared_ptr<MemoryReleaser> releaser_;
   mutable std::mutex mutex_;  // what follows; never on the data path
   std::condition_variable turn_over_;
   std::set<std::string> connecting_;  ///< the keys of sessions_ that have no session yet
@@ -258,6 +263,10 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   /// All of them alike. What completes on one says nothing of what is in flight on another.
   [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& lanes() const noexcept {
     return lanes_;
+  }
+  /// What a queue on the lane tells of its operations' memory; null where that has no keys.
+  [[nodiscard]] std::shared_ptr<MemoryReleaser> releaser_of(const LaneDriver& lane) const noexcept {
+    return lane.needs_keys() ? engine_->releaser() : nullptr;
   }
   /// The lane of one more queue: each has its turn.
   [[nodiscard]] LaneDriver& next_lane() noexcept {
@@ -528,6 +537,8 @@ class RegionCore {
   /// The server takes the grant back: from now on every operation is refused before its lane. Any
   /// thread.
   void revoke(Reason reason) noexcept;
+  /// Local memory must be registered.
+  [[nodiscard]] bool needs_keys() const noexcept { return quick_.needs_keys; }
   /// Why it was taken back, or kNone. Any thread.
   [[nodiscard]] Reason revoked() const noexcept { return revoked_.load(std::memory_order_acquire); }
   /// Whether a checked operation of this session is of this grant.

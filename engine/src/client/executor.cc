@@ -47,6 +47,7 @@ Status ExecutorCore::take(AsyncOperation& operation) {
   auto lane = lane_of(operation.region_);
   if (!lane) return lane.error();
   (*lane)->waiting.push_back(&operation);
+  operation.request_.begin_wait();
   return {};
 }
 
@@ -64,6 +65,7 @@ void ExecutorCore::fill(Lane& lane) {
     lane.free.pop_back();
     lane.in_flight[tag] = &operation;
     operation.index_ = tag;
+    const AsyncRequest::Waited waited{operation.request_};
     operation.request_.give_to(*lane.queue, std::uint64_t{tag});
   }
 }
@@ -72,7 +74,10 @@ void ExecutorCore::forget(AsyncOperation& operation) noexcept {
   std::erase(ready_, operation.waiter_);
   for (const auto& lane : lanes_) {
     if (lane->region != operation.region_) continue;
-    if (std::erase(lane->waiting, &operation) != 0) return;
+    if (std::erase(lane->waiting, &operation) != 0) {
+      const AsyncRequest::Waited waited{operation.request_};
+      return;
+    }
     AsyncOperation*& place = lane->in_flight[operation.index_];
     if (place == &operation) place = nullptr;
   }
@@ -156,6 +161,9 @@ void ExecutorCore::drive(bool (*ended)(void*) noexcept, void* task, void (*start
     }
   }
   ready_.clear();
+  for (const auto& lane : lanes_)
+    for (AsyncOperation* const operation : lane->waiting)
+      const AsyncRequest::Waited waited{operation->request_};
   lanes_.clear();
 }
 

@@ -32,7 +32,11 @@ inline constexpr std::size_t kKeylessDomain = kMemoryDomainsMax + 1;
 /// bytes. Thread-safe; key() is wait-free.
 class LocalMemory {
  public:
-  explicit LocalMemory(std::span<std::byte> bytes) noexcept : bytes_{bytes} {
+  /// What keeps it: an owner that outlives every operation on it, as slots have, or handles, the
+  /// last of which may go earlier (memory_releaser.h).
+  enum class Handles : std::uint8_t { kNone, kCopied };
+  explicit LocalMemory(std::span<std::byte> bytes, Handles handles = Handles::kNone) noexcept
+      : bytes_{bytes}, handles_{handles} {
     key_words_[kNoMemoryDomain] = kRegistered;
   }
 
@@ -60,6 +64,21 @@ class LocalMemory {
   /// Registers with the domain unless that is done already. Blocks while pages are pinned.
   Status register_with(transport::MemoryDomain& domain, std::size_t domain_index);
 
+  // Of memory with handles.
+  /// An operation that stands in no queue's table begins or ends; the first while there is a
+  /// handle.
+  void begin_use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
+  void end_use() noexcept { uses_.fetch_sub(1, std::memory_order_release); }
+  [[nodiscard]] bool has_handles() const noexcept { return handles_ == Handles::kCopied; }
+  [[nodiscard]] bool counted_in_use() const noexcept {
+    return uses_.load(std::memory_order_acquire) != 0;
+  }
+  /// Number of the release of its last handle, from 1 on. By the releaser, as what follows.
+  [[nodiscard]] std::uint64_t released() const noexcept { return released_; }
+  void set_released(std::uint64_t number) noexcept { released_ = number; }
+  [[nodiscard]] std::unique_ptr<LocalMemory> take_next() noexcept { return std::move(next_); }
+  void put_before(std::unique_ptr<LocalMemory> next) noexcept { next_ = std::move(next); }
+
  private:
   static constexpr std::uint64_t kRegistered = std::uint64_t{1} << 32U;
   std::span<std::byte> bytes_;
@@ -67,6 +86,29 @@ class LocalMemory {
   std::array<std::atomic<std::uint64_t>, kMemoryDomainsMax + 2> key_words_{};
   std::mutex mutex_;  // registration only
   std::array<std::unique_ptr<transport::Registration>, kMemoryDomainsMax> registrations_;
+  Handles handles_;
+  std::uint64_t released_ = 0;
+  std::unique_ptr<LocalMemory> next_;
+  /// Apart from the keys, which every operation reads.
+  alignas(64) std::atomic<std::uint32_t> uses_{0};
+};
+
+/// Counts an operation as a use of its memory, where that has handles: for operations that stand in
+/// no queue's table.
+class MemoryUse {
+ public:
+  explicit MemoryUse(LocalMemory* memory) noexcept
+      : memory_{memory != nullptr && memory->has_handles() ? memory : nullptr} {
+    if (memory_ != nullptr) memory_->begin_use();
+  }
+  ~MemoryUse() {
+    if (memory_ != nullptr) memory_->end_use();
+  }
+  MemoryUse(const MemoryUse&) = delete;
+  MemoryUse& operator=(const MemoryUse&) = delete;
+
+ private:
+  LocalMemory* memory_;
 };
 
 /// How a slab is mapped.

@@ -152,7 +152,9 @@ struct OperationRecord {
   transport::WorkRequest request;
   std::uint64_t length_bytes;
   std::uint64_t offset_bytes;  ///< in the region
-  LocalMemory* memory;         ///< null: not registered, bounced where a key is needed
+  /// Null: not registered, bounced where a key is needed. Written by name_memory() where the record
+  /// stands in a table.
+  LocalMemory* memory;
   Clock::time_point submitted;
   Deadline deadline;
   CompletionSink* sink;
@@ -169,6 +171,7 @@ struct OperationRecord {
   // by make_split() only.
   std::span<const transport::WireExtent> extents;
   const void* pieces;             ///< Targets of a read, Sources of a write; null: one, as above
+  LocalMemory* piece_memory;      ///< of the piece under way
   std::uint64_t piece_end_bytes;  ///< of the operation: where the piece ends that comes next
   std::uint64_t pieces_begun;
   std::uint64_t planned_bytes;   ///< made into work requests
@@ -179,6 +182,29 @@ struct OperationRecord {
   bool part;  ///< of an operation over several lanes, which is counted for all of them
   std::uint32_t requests_in_flight;
   bool any_posted;
+
+  // What a release of registered memory looks at in tables (memory_releaser.h): by any thread.
+  /// Stands for the memory of an operation in pieces.
+  static LocalMemory* several_memories() noexcept {
+    static LocalMemory several{std::span<std::byte>{}};
+    return &several;
+  }
+  /// As long as it is not null, the operation has been taken and not handed out.
+  void name_memory(LocalMemory* named) noexcept {
+    __atomic_store_n(&memory, named, __ATOMIC_RELAXED);
+  }
+  /// Of an operation in pieces, which was taken after so many releases: those that come later may
+  /// be of its memory.
+  void name_several(std::uint64_t releases) noexcept {
+    __atomic_store_n(&releases_before, releases, __ATOMIC_RELAXED);
+    __atomic_store_n(&memory, several_memories(), __ATOMIC_RELEASE);
+  }
+  [[nodiscard]] bool names(const LocalMemory& released) const noexcept {
+    const LocalMemory* const named = __atomic_load_n(&memory, __ATOMIC_ACQUIRE);
+    if (named != several_memories()) return named == &released;
+    return __atomic_load_n(&releases_before, __ATOMIC_RELAXED) < released.released();
+  }
+  std::uint64_t releases_before;
 };
 
 /// Whether `later` of one queue may be marked as following `earlier`: see OperationRecord::follows.
@@ -210,6 +236,7 @@ inline void make_split(OperationRecord& operation,
   operation.whole = false;
   operation.extents = extents;
   operation.pieces = nullptr;
+  operation.piece_memory = operation.memory;
   operation.piece_end_bytes = operation.length_bytes;
   operation.pieces_begun = 0;
   operation.planned_bytes = 0;
@@ -239,7 +266,7 @@ inline LocalPiece next_piece(OperationRecord& operation) noexcept {
     const auto begin = [&](const auto& piece) {
       // The record has one pointer for both directions; a write's bytes are only read.
       operation.request.local = const_cast<std::byte*>(piece.bytes().data());
-      operation.memory = piece.memory();
+      operation.piece_memory = piece.memory();
       operation.piece_end_bytes += piece.bytes().size();
     };
     if (operation.request.opcode == transport::Opcode::kRead)
@@ -249,7 +276,7 @@ inline LocalPiece next_piece(OperationRecord& operation) noexcept {
     ++operation.pieces_begun;
   }
   return {operation.request.local, operation.piece_end_bytes - operation.planned_bytes,
-          operation.memory};
+          operation.piece_memory};
 }
 /// `length_bytes` of that piece are under way.
 inline void advance(OperationRecord& operation, std::uint64_t length_bytes) noexcept {

@@ -40,6 +40,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
       lane_{region->session().next_lane()},
       deadline_{deadline},
       table_(2 * depth),
+      memory_named_{region_->session().releaser_of(lane_), table_},
       free_{table_.data()},
       filled_first_{free_},
       order_{lane_, depth},
@@ -118,7 +119,7 @@ void QueueCore::attach_filled(OperationList filled) noexcept {
   entry.request.opcode = transfer.opcode;
   entry.offset_bytes = transfer.offset.bytes;
   entry.length_bytes = transfer.length_bytes;
-  entry.memory = transfer.memory;
+  entry.name_memory(transfer.memory);
 }
 
 [[gnu::always_inline]] inline Ticket QueueCore::take(const Transfer& transfer, Slot* slot,
@@ -163,7 +164,7 @@ Ticket QueueCore::take(const transport::WorkRequest& request, ByteOffset offset,
   entry.request = request;
   entry.offset_bytes = offset.bytes;
   entry.length_bytes = length_bytes;
-  entry.memory = nullptr;
+  entry.name_memory(nullptr);
   return keep(entry, region_->check(entry));
 }
 
@@ -185,7 +186,9 @@ Ticket QueueCore::take_pieces(Opcode opcode, ByteOffset offset, std::span<const 
   QueueEntry& entry = acquire(tag);
   entry.request.opcode = opcode;
   entry.offset_bytes = offset.bytes;
-  return keep(entry, region_->check(entry, pieces));
+  const bool sound = region_->check(entry, pieces);
+  if (sound && lane_.needs_keys()) entry.name_several(memory_named_.releases());
+  return keep(entry, sound);
 }
 
 Status QueueCore::select(const std::shared_ptr<RegionCore>& region) noexcept {
@@ -414,6 +417,7 @@ inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexc
   Completion* const end = &ready_[ready_count_] + count;
   for (Completion* each = end - count; each != end; ++each) {
     at->deadline = Deadline::max();  // no longer in flight
+    at->name_memory(nullptr);
     each->entry_ = entry_of(at);
     each->ok_ = at->outcome.ok;
     at = at->next;

@@ -15,6 +15,7 @@
 
 #include "client/batch_order.h"
 #include "client/engine_core.h"
+#include "client/memory_releaser.h"
 #include "client/operation.h"
 #include "support/unique_fd.h"
 
@@ -155,6 +156,7 @@ class QueueCore final : public OperationOwner {
   std::chrono::nanoseconds deadline_;
   /// Twice the depth: a completion that is still out does not count against the depth.
   std::vector<QueueEntry> table_;
+  MemoryReleaser::Table memory_named_;  ///< in table_
   /// The places that are free, chained by next. Those taken and not submitted stand before them in
   /// the same chain, so that taking one is moving on by one.
   OperationRecord* free_;

@@ -138,7 +138,7 @@ template <typename Piece>
 bool RegionCore::check_pieces(OperationRecord& operation,
                               std::span<const Piece> pieces) const noexcept {
   operation.request.local = nullptr;
-  operation.memory = nullptr;
+  operation.name_memory(nullptr);
   operation.length_bytes = 0;
   Outcome outcome;
   if (pieces.empty()) outcome = Outcome::failure(Code::kInvalidArgument, Reason::kPieces);
@@ -238,9 +238,33 @@ template <typename Piece>
                                               std::chrono::nanoseconds deadline) noexcept {
   OperationRecord operation;
   fill(operation, opcode, at, piece);
+  const MemoryUse use{core.needs_keys() ? piece.memory() : nullptr};
   if (core.check(operation)) core.run(operation, deadline);
   return status_of(core, operation);
 }
+
+/// Counts a synchronous operation as a use of the memory of all its pieces.
+template <typename Piece>
+class PieceUses {
+ public:
+  PieceUses(const RegionCore& core, std::span<const Piece> pieces) noexcept
+      : pieces_{core.needs_keys() ? pieces : std::span<const Piece>{}} {
+    for (const Piece& piece : pieces_)
+      if (counts(piece)) piece.memory()->begin_use();
+  }
+  ~PieceUses() {
+    for (const Piece& piece : pieces_)
+      if (counts(piece)) piece.memory()->end_use();
+  }
+  PieceUses(const PieceUses&) = delete;
+  PieceUses& operator=(const PieceUses&) = delete;
+
+ private:
+  static bool counts(const Piece& piece) noexcept {
+    return piece.memory() != nullptr && piece.memory()->has_handles();
+  }
+  std::span<const Piece> pieces_;
+};
 
 }  // namespace
 
@@ -340,6 +364,7 @@ Status Region::read(ByteOffset from, std::span<const Target> into,
   detail::OperationRecord operation;
   operation.request.opcode = Opcode::kRead;
   operation.offset_bytes = from.bytes;
+  const detail::PieceUses uses{*core_, into};
   if (core_->check(operation, into)) core_->run(operation, deadline);
   return detail::status_of(*core_, operation);
 }
@@ -351,6 +376,7 @@ Status Region::write(ByteOffset to, std::span<const Source> from,
   detail::OperationRecord operation;
   operation.request.opcode = Opcode::kWrite;
   operation.offset_bytes = to.bytes;
+  const detail::PieceUses uses{*core_, from};
   if (core_->check(operation, from)) core_->run(operation, deadline);
   return detail::status_of(*core_, operation);
 }
@@ -361,6 +387,7 @@ Status Region::write_notify(ByteOffset to, Source from, std::uint32_t notice,
     return closed("write_notify");
   detail::OperationRecord operation;
   detail::fill(operation, Opcode::kWrite, to, from);
+  const detail::MemoryUse use{core_->needs_keys() ? from.memory() : nullptr};
   if (core_->check(operation)) {
     core_->add_notice(operation, notice);
     core_->run(operation, deadline);

@@ -95,6 +95,10 @@ struct AsyncRequest {
     request.slot = std::move(slot);
     return request;
   }
+  /// It waits for a place in a queue's table, and is to keep its memory registered. Waited, made
+  /// when it has a place or is given up, ends that.
+  void begin_wait() const noexcept;
+  class Waited;
   /// Gives it to a queue, in that one of its ways to take which is right for its kind.
   template <typename Queue, typename... More>
   auto give_to(Queue& queue, More... more) noexcept;

@@ -39,7 +39,8 @@
 ///
 /// What is registered with a device is pinned: the device goes on reading and writing these pages,
 /// whatever is unmapped or protected later. So bytes stay mapped for as long as their
-/// RegisteredMemory lives. Of what the engine keeps registered by itself it notices changes.
+/// RegisteredMemory lives, and an operation that uses them. Of what the engine keeps registered by
+/// itself it notices changes.
 
 #include <concepts>
 #include <cstddef>
@@ -73,8 +74,17 @@ class Slot;
 
 /// Application memory known to the engine, so that operations on it are not copied. Registered with
 /// the devices in use at once, with others when it is first used there. Copyable handle; the bytes
-/// must outlive the last copy and every operation in flight on them. One that was made empty or
-/// moved from has no bytes: an operation on a part of it fails with kInvalidArgument.
+/// must outlive the last copy and every operation on them.
+///
+/// The last copy may go while operations that were taken use the memory: it stays registered until
+/// the last of them has ended and been handed out, and is deregistered by a thread of the engine's
+/// a few milliseconds later. Where no operation uses it, it is deregistered before the destructor
+/// of the last copy returns. The release has to come behind the taking (happens-before), as any two
+/// uses of one object by two threads. A queue's operation in pieces, as long as it is in flight,
+/// also keeps memory registered that it does not use.
+///
+/// One that was made empty or moved from has no bytes: an operation on a part of it fails with
+/// kInvalidArgument.
 class RegisteredMemory {
  public:
   RegisteredMemory() = default;
