@@ -95,6 +95,16 @@ Result<EventLoop*> EngineCore::control_loop() {
   return control_loop_.get();
 }
 
+std::chrono::nanoseconds EngineCore::goodbye_time() const noexcept {
+  constexpr std::chrono::milliseconds kTime{300};
+  constexpr std::chrono::seconds kRemembered{5};
+  const Clock::time_point unheard{Clock::duration{goodbye_unheard_at_.load()}};
+  return Clock::now() - unheard < kRemembered ? kTime / 10 : kTime;
+}
+void EngineCore::goodbye_unheard() noexcept {
+  goodbye_unheard_at_.store(Clock::now().time_since_epoch().count());
+}
+
 std::optional<EventLoop::Parting> EngineCore::part() const noexcept {
   const std::lock_guard lock{mutex_};
   if (control_loop_ == nullptr || pollers_->is_one_of_them()) return std::nullopt;

@@ -118,6 +118,10 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] bool on_poller() const noexcept;
 
   // For sessions.
+  /// How long a session that leaves may wait for its goodbye to have left: 300 ms, and a tenth of
+  /// that for 5 s after one of them has waited in vain, as where hosts are gone.
+  [[nodiscard]] std::chrono::nanoseconds goodbye_time() const noexcept;
+  void goodbye_unheard() noexcept;
   /// Looks at the session, for as long as there is one, often enough for a lease of that length.
   void keep_alive(const std::shared_ptr<SessionCore>& session, std::chrono::milliseconds lease);
   /// The control thread, started with the first session. Errors: kSystem.
@@ -197,6 +201,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::shared_ptr<ControlCalls> control_calls_;
   HandlerGate handler_gate_;
   const std::shared_ptr<MemoryReleaser> releaser_;
+  std::atomic<Clock::rep> goodbye_unheard_at_{0};
   mutable std::mutex mutex_;  // what follows; never on the data path
   std::condition_variable turn_over_;
   std::set<std::string> connecting_;  ///< the keys of sessions_ that have no session yet
@@ -309,8 +314,9 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   Result<std::shared_ptr<RegionCore>> open(const std::string& name, Rights rights,
                                            std::string transport_reason, Deadline deadline,
                                            Opening how = Opening::kOpen);
-  /// Gives a grant back. Blocks for 2 s at most, once, where the server does not answer. What an
-  /// interrupted session gives back its server hears of when it is resumed.
+  /// Gives a grant back: the request is sent, or follows when there is room for it, before any
+  /// later request of the session. Waits for nothing. What an interrupted session gives back its
+  /// server hears of when it is resumed.
   void close_grant(std::uint64_t grant_id) noexcept;
   /// Tells the server of a write, where no lane does. Blocks until it has taken it.
   Status notify(const transport::Notice& notice, Deadline deadline);
@@ -395,7 +401,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   }
   void reconnect() noexcept;
   bool sleep_unless_ended(std::chrono::nanoseconds pause) noexcept;
-  void join_again(std::chrono::nanoseconds time) noexcept;
+  /// False: the session has gone meanwhile; nothing of it is to be touched.
+  [[nodiscard]] bool join_again(std::chrono::nanoseconds time) noexcept;
   Status take_up(const transport::LaneTicket& ticket, std::uint64_t memory_id);
   Status resume(Deadline deadline);
   Result<std::vector<std::unique_ptr<transport::Lane>>> lanes_again(Deadline deadline);
@@ -428,7 +435,6 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
                                                            transport::LaneKeys& keys);
   Told ask_unanswered(control::Request request, std::uint64_t connection = 0,
                       std::uint64_t* asked_id = nullptr) noexcept;
-  void close_unanswered(std::uint64_t grant_id) noexcept;
   void on_readable(transport::ClientEndpoint& endpoint, std::uint64_t connection) noexcept;
   void hung_up(std::uint64_t connection, bool wrongly) noexcept;
   Result<Answer> ask_for(const std::string& name, Rights rights, Opening how, Deadline deadline);
@@ -463,11 +469,20 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   End ended_by_ = ClientMetrics::kPeerGone;
   bool counted_ = false;  ///< as one that began; under mutex_, as ended_by_
 
-  std::atomic<bool> unresponsive_{false};
   std::atomic<Clock::rep> heard_at_{0};  ///< when the server said anything
   Clock::time_point ticked_at_{};        // control thread, as pinged_at_
   Clock::time_point pinged_at_{};
   std::uint64_t ping_id_ = 0;  ///< of the latest; control thread
+
+  /// Between the reconnector and the session, which does not wait for a server that is silent.
+  struct Attempt {
+    explicit Attempt(Dial to) : dial{std::move(to)} {}
+    const Dial dial;
+    std::mutex mutex;
+    bool connecting = false;  ///< the reconnector touches nothing of the session
+    bool abandoned = false;   ///< the session has gone, or is about to
+  };
+  const std::shared_ptr<Attempt> attempt_;
 
   /// One turn of the session's fate at a time: interrupt, end, go on. Recursive: a lane may break
   /// while it is made to go on. Taken before mutex_ and the lanes' locks, by Turn only.

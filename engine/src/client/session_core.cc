@@ -17,11 +17,6 @@ using transport::Notice;
 using transport::Opcode;
 using transport::WireExtent;
 
-namespace {
-/// Closing a region is polite, not necessary: the session's end closes it too.
-constexpr std::chrono::seconds kCloseTimeout{2};
-}  // namespace
-
 Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCore> engine,
                                                         Dial dial, Deadline deadline) {
   auto endpoint = dial.connect(deadline);
@@ -78,6 +73,7 @@ SessionCore::SessionCore(std::shared_ptr<EngineCore> engine, Dial dial,
       device_{endpoint->device()},
       domain_{endpoint->memory_domain()},
       heard_at_{Clock::now().time_since_epoch().count()},
+      attempt_{std::make_shared<Attempt>(dial_)},
       endpoint_{std::move(endpoint)},
       revocations_{*this, loop} {}
 
@@ -98,6 +94,12 @@ SessionCore::~SessionCore() {
       if (waiter != nullptr) waiter->ready.notify_all();
     fate_.notify_all();
     room_.notify_all();
+  }
+  {
+    const std::lock_guard lock{attempt_->mutex};
+    attempt_->abandoned = true;
+    // It ends by itself, when its attempt does.
+    if (attempt_->connecting) reconnector_.detach();
   }
   if (reconnector_.joinable()) reconnector_.join();
   lanes_.clear();
@@ -212,8 +214,12 @@ Result<SessionCore::Answer> SessionCore::exchange(Request request, Operation ope
   std::shared_ptr<transport::ClientEndpoint> endpoint;
   {
     std::unique_lock lock{mutex_};
+    // Behind the closes that no caller waits for: a region that was let go of before this request
+    // is closed before it.
     const bool room = room_.wait_until(lock, deadline, [this] {
-      return waiters_.size() < transport::kControlRequestsMax || !may_call();
+      return (waiters_.size() < transport::kControlRequestsMax &&
+              (to_close_.empty() || !connected())) ||
+             !may_call();
     });
     if (!room)
       return Error{Code::kTimedOut, operation}.with_limit(transport::kControlRequestsMax + 1,
@@ -301,7 +307,6 @@ void SessionCore::deliver(ControlMessage message, std::uint64_t connection) {
   {
     const std::lock_guard lock{mutex_};
     if (connection != connection_) return;  // what is left of one that another has followed
-    unresponsive_.store(false);
     const auto found = waiters_.find(envelope->id());
     if (found == waiters_.end()) return;
     if (found->second != nullptr) {
@@ -320,20 +325,6 @@ void SessionCore::deliver(ControlMessage message, std::uint64_t connection) {
     if (late_grant != 0) to_close_.push_back(late_grant);
   }
   send_closes();
-}
-
-void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
-  // It is this thread that would hear the answer; or one caller has waited for a server that does
-  // not answer, and the others need not.
-  if (!connected() || loop_.is_loop_thread() || unresponsive_.load())
-    return close_unanswered(grant_id);
-  Request request;
-  request.mutable_close()->set_grant_id(grant_id);
-  const auto closed = call(std::move(request), "close", deadline_after(kCloseTimeout));
-  if (closed || closed.error().code() != Code::kTimedOut) return;
-  unresponsive_.store(true);
-  // There was no room for it among what is not answered.
-  if (closed.error().has_limit()) close_unanswered(grant_id);
 }
 
 Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenReply& opened,
@@ -393,7 +384,7 @@ Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, R
       how == Opening::kFence ? answer->reply.fence().opened() : answer->reply.open();
   // The server has said yes: whatever fails from here on gives the grant back.
   const auto give_back = [&](const Error& error) {
-    close_unanswered(opened.grant_id());
+    close_grant(opened.grant_id());
     return error;
   };
   auto info = control::to_info(opened.region());

@@ -111,7 +111,7 @@ SessionCore::Told SessionCore::ask_unanswered(Request request, std::uint64_t con
   return Told::kLater;
 }
 
-void SessionCore::close_unanswered(std::uint64_t grant_id) noexcept {
+void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
   {
     const std::lock_guard lock{mutex_};
     if (ended()) return;
@@ -133,6 +133,7 @@ void SessionCore::send_closes() noexcept {
         return;
       grant_id = to_close_.back();
       to_close_.pop_back();
+      if (to_close_.empty()) room_.notify_all();  // the calls behind them
       id = next_id_++;
       endpoint = endpoint_;
       waiters_.emplace(id, nullptr);

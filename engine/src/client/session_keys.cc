@@ -117,7 +117,7 @@ Status SessionCore::renew_keys() {
         log::warn("session with {}: grant {} gets no keys any more: {}", dial_.server,
                   each.grant_id, why.message());
         revocations_.mark(each.grant_id, Reason::kRevoked);
-        close_unanswered(each.grant_id);
+        close_grant(each.grant_id);
     }
   }
   return {};

@@ -24,11 +24,10 @@ using transport::Lane;
 
 namespace {
 
-/// Bounds how long closing a session waits for an attempt.
+/// Bounds how long a thread outlives its session.
 constexpr std::chrono::milliseconds kAttemptTime{2000};
 /// Also where the keys of many grants have taken longer than that.
 constexpr std::chrono::milliseconds kHearTime{500};
-constexpr std::chrono::milliseconds kGoodbyeTime{300};
 constexpr std::chrono::milliseconds kLastWordTime{50};
 /// Without a tick for so long this process was itself stopped: nobody is blamed for the silence.
 constexpr std::chrono::seconds kOwnPause{2};
@@ -235,7 +234,7 @@ void SessionCore::reconnect() noexcept {
       end(why, ClientMetrics::kPeerGone);
     } else if (sleep_unless_ended(
                    std::min<Clock::duration>(backoff.next(), until - Clock::now()))) {
-      join_again(kAttemptTime);
+      if (!join_again(kAttemptTime)) return;
     }
   }
 }
@@ -253,21 +252,32 @@ Reason SessionCore::why_unreached(const Error& error) noexcept {
 }
 
 /// One attempt: the session is up again, or not yet, or never.
-void SessionCore::join_again(std::chrono::nanoseconds time) noexcept {
+bool SessionCore::join_again(std::chrono::nanoseconds time) noexcept {
   const Deadline deadline = Clock::now() + time;
-  auto endpoint = dial_.connect(deadline);
+  const std::shared_ptr<Attempt> attempt = attempt_;
+  {
+    const std::lock_guard lock{attempt->mutex};
+    if (attempt->abandoned) return true;  // it is joined: it has to return to its loop
+    attempt->connecting = true;
+  }
+  auto endpoint = attempt->dial.connect(deadline);
+  {
+    const std::lock_guard lock{attempt->mutex};
+    if (attempt->abandoned) return false;
+    attempt->connecting = false;
+  }
   if (!endpoint) {
     log::debug("session with {}: {}", dial_.server, endpoint.error().message());
     unreached_.store(why_unreached(endpoint.error()));
-    return;
+    return true;
   }
   const std::shared_ptr<transport::ClientEndpoint> joined = std::move(*endpoint);
-  if (joined->device() != device_) return;  // the route has moved: keys are of no use there
+  if (joined->device() != device_) return true;  // the route has moved: keys are of no use there
   std::uint64_t connection = 0;
   {
     const Turn turn{*this};
     const std::lock_guard lock{mutex_};
-    if (ended()) return;
+    if (ended()) return true;
     endpoint_ = joined;
     connection = ++connection_;
     ending_reason_ = Reason::kNone;
@@ -276,11 +286,12 @@ void SessionCore::join_again(std::chrono::nanoseconds time) noexcept {
   }
   Status status = watch(joined, connection);
   if (status) status = resume(deadline);
-  if (status) return;
+  if (status) return true;
   log::debug("session with {}: {}", dial_.server, status.error().message());
   // What is final has ended the session by now.
   lose(status.error().reason() != Reason::kNone ? status.error().reason() : Reason::kPeerGone,
        ClientMetrics::kPeerGone, LaneFault::kNone, connection);
+  return true;
 }
 
 Status SessionCore::resume(Deadline deadline) {
@@ -469,9 +480,11 @@ void SessionCore::say_goodbye() noexcept {
   if (!connected() || version_ < 2) return;
   control::Request goodbye;
   goodbye.mutable_goodbye();
-  (void)ask_unanswered(std::move(goodbye));
+  if (ask_unanswered(std::move(goodbye)) != Told::kSent) return;
   const std::lock_guard lock{send_mutex_};  // the reconnector may have something to say
-  endpoint()->flush(Clock::now() + kGoodbyeTime);
+  const Deadline until = Clock::now() + engine_->goodbye_time();
+  endpoint()->flush(until);
+  if (Clock::now() >= until) engine_->goodbye_unheard();
 }
 
 }  // namespace remora::detail

@@ -208,6 +208,9 @@ ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> an
   const bool refused = !greeted() && !half_way;
   if (sent && refused) flush_to_stranger();
   if (refused) return Served::kRefused;
+  // One that has hung up may have said more before: closes, or a goodbye. All of that is served
+  // before its end, which the control thread finds behind it.
+  if (!sent && sent.error().code() == Code::kConnectionLost) return Served::kAnswered;
   if (!sent) return Served::kUnheard;
   if (greeted()) send_event();  // what a client that has come back is still to hear
   return Served::kAnswered;

@@ -92,10 +92,10 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] bool admit_request() noexcept;
   /// What has become of a message; all but the first end the session.
   enum class Served : std::uint8_t {
-    kAnswered,
+    kAnswered,        ///< or the client has hung up, and what it had said before is still to serve
     kRefused,         ///< the client was told that it is not welcome
     kNotTheProtocol,  ///< the peer does not speak it
-    kUnheard          ///< the answer could not be sent: the client has gone, or does not read
+    kUnheard          ///< the answer could not be sent: the client does not read
   };
   using SharedMessage = std::shared_ptr<const transport::ControlMessage>;
   /// Worker: serves one message, or keeps it until limits.requests_per_second lets it be served.

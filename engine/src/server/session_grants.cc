@@ -34,6 +34,7 @@ void ServerSession::send_event() {
   const Status sent = send(envelope);
   if (sent) return;
   log::debug("session {:x}: {}", id_, sent.error().message());
+  if (sent.error().code() == Code::kConnectionLost) return;  // as in reply()
   server_.after_serving(*this, Served::kUnheard);
 }
 

@@ -241,10 +241,11 @@ class Engine {
   static Result<Engine> open(const EngineOptions& options);
   /// Ends control calls that are under way with kClosed, and waits for their callbacks on a poller
   /// or the arena: 2 s at most.
-  /// Blocks until its devices have taken back what they have: milliseconds, as a rule. Where
-  /// nothing of it is left with the application, its threads have ended, but for one that destroys
-  /// it, and for control threads that wait in a call for a server or a name server: such a thread
-  /// ends with its attempt, and what the engine had goes then.
+  /// Blocks until its devices have taken back what they have: milliseconds, as a rule. Waits for no
+  /// server; README.md, "What holds", has what the end of a session waits for. Where nothing of it
+  /// is left with the application, its threads have ended, but for one that destroys it, and for
+  /// control threads that wait in a call for a server or a name server: such a thread ends with its
+  /// attempt, and what the engine had goes then.
   ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
