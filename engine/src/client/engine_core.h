@@ -487,15 +487,16 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   /// One turn of the session's fate at a time: interrupt, end, go on. Recursive: a lane may break
   /// while it is made to go on. Taken before mutex_ and the lanes' locks, by Turn only.
   std::recursive_mutex turning_;
-  std::size_t turns_ = 0;             ///< of the thread that has it; under turning_
-  std::thread reconnector_;           ///< under turning_
-  bool reconnector_at_work_ = false;  ///< under mutex_
-  std::thread::id reconnecting_;      ///< under mutex_
-  std::uint64_t interruptions_ = 0;   ///< under mutex_
-  std::condition_variable fate_;      ///< with mutex_: the state has changed
-  std::deque<News> news_;             ///< in order; under mutex_
-  bool telling_ = false;              ///< a thread is at that; under mutex_
-  bool drain_told_ = false;           ///< control thread
+  std::size_t turns_ = 0;                     ///< of the thread that has it; under turning_
+  std::thread reconnector_;                   ///< under turning_
+  bool reconnector_at_work_ = false;          ///< under mutex_
+  std::thread::id reconnecting_;              ///< under mutex_
+  Reason attempt_failed_by_ = Reason::kNone;  ///< the latest; the reconnector's
+  std::uint64_t interruptions_ = 0;           ///< under mutex_
+  std::condition_variable fate_;              ///< with mutex_: the state has changed
+  std::deque<News> news_;                     ///< in order; under mutex_
+  bool telling_ = false;                      ///< a thread is at that; under mutex_
+  bool drain_told_ = false;                   ///< control thread
   /// Grants that are closed, of which the server has not been told; under mutex_.
   std::vector<std::uint64_t> to_close_;
   std::atomic<std::uint64_t> events_heard_{0};

@@ -17,6 +17,7 @@ namespace {
 
 /// What a server that is not there yet, or goes, may be the cause of.
 bool may_pass(const Error& error) noexcept {
+  if (error.reason() == Reason::kLocalShortage) return true;
   switch (error.code()) {
     // Names come with what they name, where hosts are containers.
     case Code::kNotFound: return error.operation() == "getaddrinfo";

@@ -229,7 +229,9 @@ void SessionCore::reconnect() noexcept {
       }
     }
     if (Clock::now() >= until) {
-      const Reason why = explained(lost_reason());
+      // That this host lacked something says more than that the old connection went.
+      const Reason why = attempt_failed_by_ == Reason::kLocalShortage ? attempt_failed_by_
+                                                                      : explained(lost_reason());
       log::warn("session with {}: not reached again in time: {}", dial_.server, to_string(why));
       end(why, ClientMetrics::kPeerGone);
     } else if (sleep_unless_ended(
@@ -247,6 +249,7 @@ bool SessionCore::sleep_unless_ended(std::chrono::nanoseconds pause) noexcept {
 
 /// Why an attempt to connect has failed, for operations that wait for the session.
 Reason SessionCore::why_unreached(const Error& error) noexcept {
+  if (error.reason() == Reason::kLocalShortage) return Reason::kLocalShortage;
   if (error.code() == Code::kConnectionRefused) return Reason::kPeerGone;
   return error.reason() == Reason::kSilent ? Reason::kSilent : Reason::kUnreachable;
 }
@@ -266,6 +269,7 @@ bool SessionCore::join_again(std::chrono::nanoseconds time) noexcept {
     if (attempt->abandoned) return false;
     attempt->connecting = false;
   }
+  attempt_failed_by_ = endpoint ? Reason::kNone : endpoint.error().reason();
   if (!endpoint) {
     log::debug("session with {}: {}", dial_.server, endpoint.error().message());
     unreached_.store(why_unreached(endpoint.error()));
@@ -287,6 +291,7 @@ bool SessionCore::join_again(std::chrono::nanoseconds time) noexcept {
   Status status = watch(joined, connection);
   if (status) status = resume(deadline);
   if (status) return true;
+  attempt_failed_by_ = status.error().reason();
   log::debug("session with {}: {}", dial_.server, status.error().message());
   // What is final has ended the session by now.
   lose(status.error().reason() != Reason::kNone ? status.error().reason() : Reason::kPeerGone,

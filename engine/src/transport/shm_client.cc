@@ -124,7 +124,8 @@ Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
   path.copy(address.sun_path, path.size());
   // Non-blocking: a stopped server with a full backlog would hold a blocking connect for ever.
   UniqueFd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (!socket) return Error{Code::kSystem, "socket"}.with_errno(errno);
+  if (!socket)
+    return Error{Code::kSystem, "socket"}.with_errno(errno).with_reason(Reason::kLocalShortage);
   int failed = 0;
   while (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     failed = errno;

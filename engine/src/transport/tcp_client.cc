@@ -1,9 +1,12 @@
 /// The client's side of the tcp transport: one connection for control, one for the lane.
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <sys/socket.h>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,6 +27,7 @@ Result<UniqueFd> introduce(const verbs::Address& server, const Introduction& int
                            Deadline deadline) noexcept {
   auto socket = connect_socket(server, deadline);
   if (!socket) return socket;
+  set_abortive_close(socket->get(), true);
   std::array<std::byte, Welcome::kWireBytes> answer{};
   const std::span whole{answer};
   Status status = send_all(socket->get(), introduction.to_wire(), deadline);
@@ -56,15 +60,32 @@ class TcpClientEndpoint final : public ClientEndpoint {
  public:
   TcpClientEndpoint(UniqueFd socket, verbs::Address server, bool payload_crc)
       : socket_{std::move(socket)}, server_{server}, payload_crc_{payload_crc} {}
+  /// The last words, a goodbye mostly, leave in any case: then at the cost of a port for a while.
+  ~TcpClientEndpoint() override {
+    if (!all_acknowledged(socket_.get())) set_abortive_close(socket_.get(), false);
+  }
+  TcpClientEndpoint(const TcpClientEndpoint&) = delete;
+  TcpClientEndpoint& operator=(const TcpClientEndpoint&) = delete;
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
   [[nodiscard]] const std::string& device() const noexcept override { return device_; }
   Status send(ControlMessage message, Deadline deadline) noexcept override {
+    if (left_.load(std::memory_order_acquire)) return connection_error("send", EPIPE);
     return send_message(socket_.get(), message.bytes, deadline);
   }
   [[nodiscard]] int event_fd() const noexcept override { return socket_.get(); }
   Result<std::optional<ControlMessage>> receive() noexcept override {
-    return reader_.receive(socket_.get());
+    auto message = reader_.receive(socket_.get());
+    if (!message && left_.load(std::memory_order_acquire)) abort_connection(socket_.get());
+    return message;
+  }
+  void flush(Deadline deadline) noexcept override {
+    // A server that stands still has its host acknowledge, but late (delayed, by 40 ms).
+    constexpr std::chrono::milliseconds kMost{20};
+    constexpr std::chrono::microseconds kPause{50};
+    const Deadline until = std::min(deadline, Clock::now() + kMost);
+    while (!all_acknowledged(socket_.get()) && Clock::now() < until)
+      std::this_thread::sleep_for(kPause);
   }
   Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
                                           Deadline deadline) noexcept override {
@@ -82,10 +103,16 @@ class TcpClientEndpoint final : public ClientEndpoint {
                                Rights /*rights*/) noexcept override {
     return AttachedGrant{.extents = std::move(extents), .hold = nullptr};
   }
-  void shutdown() noexcept override { ::shutdown(socket_.get(), SHUT_RDWR); }
+  /// What the server has said is still read; behind it receive() ends the connection, or the
+  /// destructor.
+  void shutdown() noexcept override {
+    left_.store(true, std::memory_order_release);
+    ::shutdown(socket_.get(), SHUT_RD);
+  }
 
  private:
   UniqueFd socket_;
+  std::atomic<bool> left_{false};
   verbs::Address server_;
   bool payload_crc_;
   MessageReader reader_;

@@ -403,7 +403,7 @@ void TcpLane::fail(std::uint64_t sequence, CompletionStatus status) noexcept {
   fault_ = sequence;
   fault_status_ = status;
   done_end_ = std::max(done_end_, sequence);
-  ::shutdown(socket_.get(), SHUT_RDWR);
+  ::shutdown(socket_.get(), SHUT_RD);  // the server hears of it by close()
 }
 
 std::size_t TcpLane::tell(std::span<LaneCompletion> completions) noexcept {
@@ -429,13 +429,14 @@ Status TcpLane::arm() noexcept {
 }
 
 void TcpLane::break_off() noexcept {
-  if (!broken_off_.exchange(true, std::memory_order_acq_rel)) ::shutdown(socket_.get(), SHUT_RDWR);
+  if (!broken_off_.exchange(true, std::memory_order_acq_rel)) ::shutdown(socket_.get(), SHUT_RD);
 }
 
 void TcpLane::close() noexcept {
   break_off();
   // An ended connection is readable for ever: whoever watches event_fd() is not to hear of it.
   events_.remove(socket_.get());
+  abort_connection(socket_.get());
 }
 
 }  // namespace remora::transport::tcp

@@ -5,8 +5,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <thread>
 #include <utility>
 
 #include "support/crc32c.h"
@@ -24,16 +26,25 @@ Status await(int socket, short events, Deadline deadline, Operation operation) n
   return {};
 }
 
+/// Of this process or this host, and may have passed in a moment.
+bool is_local_shortage(int system_errno) noexcept {
+  return system_errno == EADDRNOTAVAIL || system_errno == EMFILE || system_errno == ENFILE ||
+         system_errno == ENOBUFS || system_errno == ENOMEM;
+}
+
 Error connect_error(int system_errno) noexcept {
-  const Error error =
-      Error{system_errno == ECONNREFUSED || system_errno == ECONNRESET ? Code::kConnectionRefused
-            : system_errno == ETIMEDOUT                                ? Code::kTimedOut
-            : system_errno == ENETUNREACH || system_errno == EHOSTUNREACH ||
-                    system_errno == EADDRNOTAVAIL || system_errno == ENETDOWN
-                ? Code::kUnreachable
-            : system_errno == EACCES || system_errno == EPERM ? Code::kPermissionDenied
-                                                              : Code::kSystem,
-            "connect over tcp"};
+  if (is_local_shortage(system_errno))
+    return Error{Code::kSystem, "connect over tcp"}
+        .with_errno(system_errno)
+        .with_reason(Reason::kLocalShortage);
+  const Error error = Error{
+      system_errno == ECONNREFUSED || system_errno == ECONNRESET ? Code::kConnectionRefused
+      : system_errno == ETIMEDOUT                                ? Code::kTimedOut
+      : system_errno == ENETUNREACH || system_errno == EHOSTUNREACH || system_errno == ENETDOWN
+          ? Code::kUnreachable
+      : system_errno == EACCES || system_errno == EPERM ? Code::kPermissionDenied
+                                                        : Code::kSystem,
+      "connect over tcp"};
   return error.with_errno(system_errno);
 }
 
@@ -77,9 +88,27 @@ Status prepare_socket(int socket) noexcept {
   return Error{Code::kSystem, "setsockopt"}.with_errno(errno);
 }
 
-Result<UniqueFd> connect_socket(const verbs::Address& address, Deadline deadline) noexcept {
+void set_abortive_close(int socket, bool abortive) noexcept {
+  const linger how{.l_onoff = abortive ? 1 : 0, .l_linger = 0};
+  (void)::setsockopt(socket, SOL_SOCKET, SO_LINGER, &how, sizeof how);
+}
+
+void abort_connection(int socket) noexcept {
+  sockaddr none{};
+  none.sa_family = AF_UNSPEC;  // dissolves the association. Source: connect(2)
+  if (::connect(socket, &none, sizeof none) != 0) ::shutdown(socket, SHUT_RDWR);
+}
+
+bool all_acknowledged(int socket) noexcept {
+  int left = 0;
+  return ::ioctl(socket, TIOCOUTQ, &left) != 0 || left == 0;
+}
+
+namespace {
+
+Result<UniqueFd> connect_once(const verbs::Address& address, Deadline deadline) noexcept {
   UniqueFd socket{::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (!socket) return Error{Code::kSystem, "socket"}.with_errno(errno);
+  if (!socket) return connect_error(errno).with_subject(address.to_string());
   if (auto status = prepare_socket(socket.get()); !status) return status.error();
   if (::connect(socket.get(), address.raw(), address.raw_length_bytes()) != 0) {
     if (errno != EINPROGRESS && errno != EINTR)
@@ -98,6 +127,23 @@ Result<UniqueFd> connect_socket(const verbs::Address& address, Deadline deadline
   if (met_itself(socket.get()))
     return connect_error(ECONNREFUSED).with_subject(address.to_string());
   return socket;
+}
+
+}  // namespace
+
+Result<UniqueFd> connect_socket(const verbs::Address& address, Deadline deadline) noexcept {
+  constexpr std::chrono::milliseconds kPauseMost{200};
+  std::chrono::milliseconds pause{5};
+  while (true) {
+    auto socket = connect_once(address, deadline);
+    // What this host lacks others of it may give back. Not so descriptors of this process, whose
+    // caller waits here.
+    if (socket || socket.error().reason() != Reason::kLocalShortage ||
+        socket.error().system_errno() == EMFILE || Clock::now() + pause >= deadline)
+      return socket;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kPauseMost);
+  }
 }
 
 Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline) noexcept {

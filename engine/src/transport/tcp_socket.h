@@ -22,6 +22,16 @@ namespace remora::transport::tcp {
 /// A peer that does not answer for so long, though it should, is gone: powered off, or cut off.
 inline constexpr std::chrono::seconds kPeerTimeout{20};
 
+/// From here on the end of the connection, however it comes, takes back what has not been
+/// acknowledged, and leaves the port free at once: no TIME_WAIT, of which each client would have
+/// one for each connection, since it is the one to leave. False: only what is acknowledged may go
+/// so. Source: tcp(7), socket(7), SO_LINGER; RFC 9293, 3.10.5, ABORT.
+void set_abortive_close(int socket, bool abortive) noexcept;
+/// Ends the connection that way now; the descriptor stays, and is readable.
+void abort_connection(int socket) noexcept;
+/// The peer's host has all that was sent.
+[[nodiscard]] bool all_acknowledged(int socket) noexcept;
+
 /// No delay for small segments; keep-alives that end the connection kPeerTimeout after its peer.
 /// Source: tcp(7). Errors: kSystem.
 Status prepare_socket(int socket) noexcept;

@@ -109,10 +109,11 @@ enum class Reason : std::uint8_t {
   kHeld,            ///< another client holds the lock
   kNotRemora,       ///< the other side speaks another protocol
   kHttp,            ///< the other side speaks HTTP, as the metrics endpoint does
+  kLocalShortage,   ///< this process or its host has run out of what the call needs (errno says)
 };
 
 /// The last of the enumeration: numbers above it, from a newer peer, are not known here.
-inline constexpr Reason kReasonLast = Reason::kHttp;
+inline constexpr Reason kReasonLast = Reason::kLocalShortage;
 
 /// The NIC's verdict on one work request: `ibv_wc_status` in our own words, so that no verbs header
 /// is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
@@ -214,6 +215,7 @@ enum class CompletionStatus : std::uint8_t {
     case Reason::kHeld: return "another client holds the lock";
     case Reason::kNotRemora: return "not a Remora server: it speaks another protocol";
     case Reason::kHttp: return "not a Remora server: it speaks HTTP";
+    case Reason::kLocalShortage: return "this process or its host has run out of what that needs";
   }
   return "unknown reason";
 }
@@ -550,6 +552,23 @@ namespace detail {
   return {};
 }
 
+/// Of a connection over tcp: what of this host, not of the server, was in its way.
+[[nodiscard]] constexpr std::string_view remedy_of_connect(std::string_view operation, Code code,
+                                                           int number) noexcept {
+  if (operation != "connect over tcp") return {};
+  if (number == EADDRNOTAVAIL)
+    return "every local port is in use towards that server: 'ss -tan' shows by what; widen "
+           "'sysctl net.ipv4.ip_local_port_range'";
+  if (number == ENOBUFS || number == ENOMEM)
+    return "the kernel of this host has no memory for another socket: see 'ss -s' and "
+           "'sysctl net.ipv4.tcp_mem'";
+  if (number == ENETUNREACH || number == EHOSTUNREACH || number == ENETDOWN)
+    return "this host has no way to that address: see 'ip route get ADDRESS' and 'ip addr'";
+  if (code == Code::kUnreachable)
+    return "check the address, the route ('ip route get ADDRESS') and firewalls between";
+  return {};
+}
+
 /// What to do about a verbs call that says no more than its errno.
 [[nodiscard]] constexpr std::string_view remedy_of_verb(std::string_view operation, Code code,
                                                         int number,
@@ -686,6 +705,7 @@ inline std::string_view Error::remedy() const noexcept {
   // From what says most to what says least.
   std::string_view remedy = detail::remedy_of_errno(errno_);
   if (remedy.empty()) remedy = detail::remedy_of(reason_);
+  if (remedy.empty()) remedy = detail::remedy_of_connect(operation(), code_, errno_);
   if (remedy.empty()) remedy = detail::remedy_of_uri(operation());
   if (remedy.empty()) remedy = detail::remedy_of(operation(), code_);
   if (remedy.empty() && code_ == Code::kLimitExceeded && subject().starts_with("limits."))
