@@ -1,6 +1,7 @@
 /// The server's side of the shm transport: a Unix socket for control, the region's own memfd handed
 /// out for data.
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -68,11 +69,46 @@ class StatusPage {
   ShmStatusPage* page_;
 };
 
-/// Becomes readable when that process exits. None: it is in a pid namespace that is not seen from
-/// here, or the kernel has no such descriptors. Of one that has exited already the number may be
-/// another's by now, which says no more than that it lives.
-UniqueFd open_process(pid_t pid) noexcept {
-  return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))};
+/// What tells that a client has died.
+enum class DeathTold : std::uint8_t {
+  kByPeerDescriptor,    ///< SO_PEERPIDFD: in every PID namespace
+  kByProcessId,         ///< pidfd_open(2): where the client's number is seen from here
+  kByHangUpAndKeeping,  ///< not at all: the grants go limits.session_keep after the hang-up
+};
+
+std::string_view to_string(DeathTold told) noexcept {
+  switch (told) {
+    case DeathTold::kByPeerDescriptor: return "told by SO_PEERPIDFD";
+    case DeathTold::kByProcessId: return "told by pidfd_open(2)";
+    case DeathTold::kByHangUpAndKeeping: break;
+  }
+  return "not told (another PID namespace, and no SO_PEERPIDFD, which needs Linux 6.5): a fence is "
+         "busy until limits.session_keep after its hang-up";
+}
+
+/// The process at the other end of a socket.
+struct PeerProcess {
+  UniqueFd exited;  ///< readable when it has exited; none: the kernel does not tell
+  DeathTold told = DeathTold::kByHangUpAndKeeping;
+};
+
+/// `pid`: of SO_PEERCRED; 0 where it is in a PID namespace that is not seen from here.
+PeerProcess open_process(int socket, pid_t pid) noexcept {
+#ifdef SO_PEERPIDFD
+  constexpr int kPeerProcess = SO_PEERPIDFD;
+#else
+  constexpr int kPeerProcess = 77;  // asm-generic/socket.h, from Linux 6.5 on
+#endif
+  int descriptor = -1;
+  socklen_t length = sizeof descriptor;
+  if (::getsockopt(socket, SOL_SOCKET, kPeerProcess, &descriptor, &length) == 0 && descriptor >= 0)
+    return {UniqueFd{descriptor}, DeathTold::kByPeerDescriptor};
+  // Of a process that has exited already the number may be another's by now, which says no more
+  // than that the client lives.
+  if (pid != 0)
+    if (UniqueFd opened{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))})
+      return {std::move(opened), DeathTold::kByProcessId};
+  return {};
 }
 
 class ShmServerEndpoint final : public ServerEndpoint {
@@ -193,8 +229,21 @@ class ShmListener final : public Listener {
     const auto sent = send_message(socket.get(), std::as_bytes(std::span{&preface, 1}), descriptors,
                                    Clock::now());
     if (!sent) return nullptr;
-    return std::make_unique<ShmServerEndpoint>(
-        std::move(socket), "pid " + std::to_string(peer->pid), open_process(peer->pid));
+    PeerProcess process = open_process(socket.get(), peer->pid);
+    say_how_death_is_told(process.told);
+    std::string name =
+        peer->pid != 0 ? "pid " + std::to_string(peer->pid) : "a process of another PID namespace";
+    return std::make_unique<ShmServerEndpoint>(std::move(socket), std::move(name),
+                                               std::move(process.exited));
+  }
+  /// Once for each way: what is not told, where somebody looks for it.
+  void say_how_death_is_told(DeathTold told) noexcept {
+    bool& said = said_[static_cast<std::size_t>(told)];
+    if (std::exchange(said, true)) return;
+    if (told == DeathTold::kByHangUpAndKeeping)
+      log::warn("shm: the death of a client is {}", to_string(told));
+    else
+      log::info("shm: the death of a client is {}", to_string(told));
   }
 
   UniqueFd socket_;
@@ -204,6 +253,7 @@ class ShmListener final : public Listener {
   std::shared_ptr<StatusPage> status_page_;
   log::LogLimit refused_lines_{1};
   log::LogLimit failed_lines_{1};
+  std::array<bool, 3> said_{};
 };
 
 /// A folder in which nobody but this user (and root) can replace a socket. Only the one nobody
