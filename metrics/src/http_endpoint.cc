@@ -155,7 +155,7 @@ class HttpEndpoint::Impl {
     return static_cast<int>(std::max<std::int64_t>(left, 0));
   }
 
-  // All that are there, so that those who ask are not behind those who do not; but no more than
+  // Accepts all that are there, so that silent ones delay no other; but no more than
   // kAcceptMax before what has been asked is looked at. False: there is no room for another one.
   bool accept_some() {
     for (int i = 0; i < kAcceptMax; ++i) {

@@ -62,11 +62,11 @@ says "it says why" '^remora-server: cannot start with .*pool.size'
 is "behind what was logged" same "$(tail -n 1 "$work/err" | cut -d: -f1)" remora-server
 
 # --- connections that are no client's ---------------------------------------------------------------
-# rabble: 200 of them, one after the other.
-rabble() {
+# foreign: 200 of them, one after the other.
+foreign() {
   local try
   if [[ $transport == shm ]]; then
-    "$probe" rabble "$REMORA_RUNTIME_DIR/remora-$port.sock"
+    "$probe" foreign "$REMORA_RUNTIME_DIR/remora-$port.sock"
     return
   fi
   for ((try = 0; try < 200; ++try)); do
@@ -74,11 +74,11 @@ rabble() {
     { printf '%0200d' 0 >&6; cat <&6 >/dev/null; } 6<>"/dev/tcp/$host/$port" 2>/dev/null
   done
 }
-rabble_lines() { grep -cE '(not the protocol|hung up on|too many requests)' "$work/server.log"; }
+foreign_lines() { grep -cE '(not the protocol|hung up on|too many requests)' "$work/server.log"; }
 start_server
 began=$SECONDS
-rabble
-lines=$(rabble_lines)
+foreign
+lines=$(foreign_lines)
 # Of each of two kinds one in each second that has begun.
 bounded() { ((lines > 0 && lines <= 2 * (SECONDS - began + 2))); }
 is "200 connections that speak no protocol write a line a second" bounded

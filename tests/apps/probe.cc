@@ -3,7 +3,7 @@
 ///   probe notify SOCKET    stands in for a service manager: prints each state it is told
 ///   probe silence SOCKET   connects to a server's control socket and says nothing
 ///   probe noise SOCKET     says random bytes until the server hangs up
-///   probe rabble SOCKET    connects 200 times, and each time says what is not the protocol
+///   probe foreign SOCKET   connects 200 times, and sends each time bytes that are not the protocol
 ///   probe flood SOCKET     opens many connections and sends messages of every length
 ///   probe full SOCKET      a service manager that reads nothing, and whose queue is full
 ///   probe signal STEP SIGNAL PROGRAM [ARGUMENT...]
@@ -96,7 +96,7 @@ int noise(const std::string& path) {
   return 0;
 }
 
-int rabble(const std::string& path) {
+int foreign(const std::string& path) {
   std::mt19937 random{3};
   for (int i = 0; i < 200; ++i) {
     const int socket = connect_to(path);
@@ -128,9 +128,9 @@ int main(int argc, char** argv) {
   if (kind == "silence") return silence(argv[2]);
   if (kind == "noise") return noise(argv[2]);
   if (kind == "flood") return flood(argv[2]);
-  if (kind == "rabble") return rabble(argv[2]);
+  if (kind == "foreign") return foreign(argv[2]);
   if (kind == "full") return full(argv[2]);
-  std::cerr << "usage: probe notify|silence|noise|rabble|flood|full SOCKET\n"
+  std::cerr << "usage: probe notify|silence|noise|foreign|flood|full SOCKET\n"
                "       probe signal STEP SIGNAL PROGRAM [ARGUMENT...]\n";
   return 2;
 }

@@ -51,7 +51,7 @@ class GoneSessionTest : public testing::Test {
       config.auth = config::Auth::kKeys;
       config.clients = clients(old_);
     }
-    core_ = ServerCore::start(config, nullptr, nullptr).value();
+    core_ = ServerCore::start(config, {}).value();
     address_ = {config.listen.address, core_->port()};
   }
   static std::vector<config::ClientConfig> clients(const SecretKey& key) {

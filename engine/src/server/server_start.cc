@@ -121,9 +121,9 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
 namespace {
 
 /// Whether `auto` may leave the transport out: where the machine does not have it. A port that is
-/// taken, a port that this user may not have and whatever else is wrong with tcp would leave shm
-/// alone, which nobody on another machine finds. Nor is a server started without the protection
-/// that was asked for by its name.
+/// in use, a port that this user may not have and every other failure of tcp would leave shm alone,
+/// which no client on another machine reaches. A protection that the configuration names is never
+/// left out either.
 bool may_leave_out(TransportKind kind, const Error& error) {
   if (error.subject().starts_with("transports.rdma_protection")) return false;
   switch (error.code()) {

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <netdb.h>
 #include <sstream>
+#include <stop_token>
 #include <thread>
 
 #include "fake_verbs.h"
@@ -87,6 +88,24 @@ TEST(Address, SilentNameServerIsGivenUpAtTheDeadline) {
   while (!after && after.error().code() == Code::kLimitExceeded)
     after = Address::resolve("storage7", 1, in_time(), provider);
   EXPECT_CODE(after, kNotFound);
+}
+
+TEST(Address, StopEndsTheWaitForASilentNameServer) {
+  static std::stop_source stop;
+  static verbs::Provider provider = verbs::Provider::system();
+  provider.getaddrinfo = [](const char*, const char*, const addrinfo* hints, addrinfo**) {
+    // A number is asked for first, without a thread of its own.
+    if ((hints->ai_flags & AI_NUMERICHOST) != 0) return EAI_NONAME;
+    stop.request_stop();
+    while (g_silent) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    return EAI_AGAIN;
+  };
+  g_silent = true;
+  const auto found = Address::resolve_all("storage7", 1, verbs::deadline_in(std::chrono::hours{1}),
+                                          provider, stop.get_token());
+  g_silent = false;
+  EXPECT_CODE(found, kCancelled);
+  EXPECT_EQ(found.error().subject(), "storage7");
 }
 
 TEST(Address, AnyIsAny) {
