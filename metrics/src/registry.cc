@@ -66,8 +66,9 @@ CallbackHandle& CallbackHandle::operator=(CallbackHandle&& other) noexcept {
 }
 
 void CallbackHandle::reset() noexcept {
-  const std::shared_ptr<RegistryCallback> entry = std::move(entry_);
-  if (entry == nullptr) return;
+  const auto owned = std::move(entry_);
+  if (owned == nullptr) return;
+  const std::shared_ptr<RegistryCallback>& entry = owned.pointer();
   if (const auto state = state_.lock()) {
     const std::lock_guard lock{state->mutex};
     const auto family = state->families.find(entry->family);

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <remora/owned.h>
+
 #include "registry_state.h"
 
 namespace remora::metrics {
@@ -31,8 +33,11 @@ class ThreadBlocks {
   ~ThreadBlocks() {
     t_ending = true;
     t_last = {};
-    for (const Entry& entry : entries_)
+    // In a child of fork(2) a thread that does not exist there may hold the lock.
+    for (const Entry& entry : entries_) {
+      if (entry.made_in != remora::detail::this_process()) continue;
       if (const auto state = entry.state.lock()) state->release_block(entry.attachment.cells);
+    }
   }
 
   std::uint64_t* find(std::uint64_t registry_id) const noexcept {
@@ -42,13 +47,14 @@ class ThreadBlocks {
   }
   void remember(const std::shared_ptr<RegistryState>& state, std::uint64_t* cells) {
     std::erase_if(entries_, [](const Entry& entry) { return entry.state.expired(); });
-    entries_.push_back({state, {state->id, cells}});
+    entries_.push_back({state, {state->id, cells}, remora::detail::made_here()});
   }
 
  private:
   struct Entry {
     std::weak_ptr<RegistryState> state;
     Attachment attachment;
+    std::uint32_t made_in;
   };
   std::vector<Entry> entries_;
 };
@@ -107,7 +113,8 @@ OwnedCells& OwnedCells::operator=(OwnedCells&& other) noexcept {
 }
 OwnedCells::~OwnedCells() { give_back(); }
 void OwnedCells::give_back() noexcept {
-  if (const auto state = std::exchange(state_, nullptr)) state->release_block(cells_);
+  if (state_ != nullptr) state_->release_block(cells_);
+  state_.reset();
 }
 
 OwnedCells Registry::own_cells() const noexcept {

@@ -26,6 +26,12 @@ int write_late(const HelperArguments& arguments);
 /// sockets.
 int inherited(const HelperArguments& arguments);
 
+/// "fork": loads the region and verifies what it reads, while the process forks `rounds` times;
+/// each child uses a handle of each kind and ends by returning from main(). Says "ready", then
+/// "wrong N refused N interrupted N": bytes that were not right, operations that failed, and
+/// interruptions.
+int fork_under_load(const HelperArguments& arguments);
+
 /// "closed-standard": closes 0, 1 and 2, then starts a server and uses it in every way that makes
 /// descriptors. Says which of the three are open then, by what they are: "" where none is. Keys:
 /// `transport`.

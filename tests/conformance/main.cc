@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
                               {"contend", contend},
                               {"hold", hold},
                               {"endure", endure},
+                              {"fork", fork_under_load},
                               {"inherited", inherited},
                               {"closed-standard", closed_standard},
                               {"write-late", write_late}});

@@ -224,20 +224,20 @@ void CloseAsync::operator()(AsyncCore* closing) noexcept {
 
 AsyncOperation::AsyncOperation(const AsyncRegion& in, AsyncRequest&& request) noexcept
     : request_{std::move(request)},
-      region_{in.queue_ == nullptr ? in.region_ : nullptr},
+      region_{in.queue_ == nullptr ? in.region_ : decltype(in.region_){}},
       queue_{in.queue_},
       stop_{in.stop_} {}
 
 AsyncOperation::~AsyncOperation() {
   if (executor_ != nullptr) executor_->forget(*this);
-  if (awaited_) queue_->forget(*this);
+  if (awaited_ && queue_ != nullptr) queue_->forget(*this);
 }
 
 bool AsyncOperation::await_suspend(std::coroutine_handle<> waiter) noexcept {
   waiter_ = waiter;
   ExecutorCore* const executor = ExecutorCore::current();
   if (queue_ == nullptr && region_ == nullptr) [[unlikely]] {
-    status_ = closed("co_await");
+    status_ = closed_handle("co_await", queue_.foreign() || region_.foreign());
     return false;
   }
   if (stop_.stop_requested()) [[unlikely]] {
@@ -256,7 +256,7 @@ bool AsyncOperation::await_suspend(std::coroutine_handle<> waiter) noexcept {
     return status_.ok();
   }
   // Once it is taken this may be gone, and with it the queue.
-  const std::shared_ptr<AsyncCore> queue = queue_;
+  const std::shared_ptr<AsyncCore> queue = queue_.pointer();
   awaited_ = true;
   const Status taken = queue->take(*this);
   if (taken) return true;
@@ -280,10 +280,12 @@ ByteOffset AsyncRegion::offset_of(Block block) const noexcept {
 }
 
 AsyncQueue::AsyncQueue(std::shared_ptr<detail::AsyncCore> core) noexcept
-    : core_{core.get(), detail::CloseAsync{core}} {}
+    : core_{std::unique_ptr<detail::AsyncCore, detail::CloseAsync>{core.get(),
+                                                                   detail::CloseAsync{core}}} {}
 AsyncRegion AsyncQueue::async() const noexcept {
-  if (core_ == nullptr) return {nullptr, nullptr};
-  return {core_->region(), core_.get_deleter().core};
+  const std::shared_ptr<detail::AsyncCore>& core = core_.pointer().get_deleter().core;
+  if (core == nullptr) return {nullptr, nullptr};
+  return {core_.share(core->region()), core_.share(core)};
 }
 std::size_t AsyncQueue::depth() const noexcept { return core_ == nullptr ? 0 : core_->depth(); }
 
@@ -293,8 +295,8 @@ Result<AsyncQueue> Region::async_queue(const QueueOptions& options) const {
   return async_queue(options, Resume::on_poller());
 }
 Result<AsyncQueue> Region::async_queue(const QueueOptions& options, const Resume& resume) const {
-  if (core_ == nullptr) return detail::closed("async_queue");
-  auto core = detail::AsyncCore::create(core_, options, resume);
+  if (core_ == nullptr) return detail::closed("async_queue", core_);
+  auto core = detail::AsyncCore::create(core_.pointer(), options, resume);
   if (!core) return core.error();
   return AsyncQueue{std::move(*core)};
 }

@@ -364,8 +364,8 @@ using detail::closed;
 using transport::Opcode;
 
 Result<CallbackQueue> Region::callback_queue(const QueueOptions& options) const {
-  if (core_ == nullptr) return closed("callback_queue");
-  auto core = detail::CallbackCore::create(core_, options);
+  if (core_ == nullptr) return closed("callback_queue", core_);
+  auto core = detail::CallbackCore::create(core_.pointer(), options);
   if (!core) return core.error();
   return CallbackQueue{*core};
 }
@@ -373,7 +373,7 @@ Result<CallbackQueue> Region::callback_queue(const QueueOptions& options) const 
 Status CallbackQueue::read_bytes(ByteOffset from, Target into, Given given,
                                  std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
-    return closed("read");
+    return closed("read", core_);
   return core_->take_transfer(
       {Opcode::kRead, from, into.bytes().data(), into.bytes().size(), into.memory()}, nullptr,
       given, tag);
@@ -381,7 +381,7 @@ Status CallbackQueue::read_bytes(ByteOffset from, Target into, Given given,
 Status CallbackQueue::read_slot(ByteOffset from, Slot& into, Given given,
                                 std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
-    return closed("read");
+    return closed("read", core_);
   const Target bytes{into};
   return core_->take_transfer(
       {Opcode::kRead, from, bytes.bytes().data(), bytes.bytes().size(), bytes.memory()}, &into,
@@ -390,7 +390,7 @@ Status CallbackQueue::read_slot(ByteOffset from, Slot& into, Given given,
 Status CallbackQueue::write_bytes(ByteOffset to, Source from, Given given,
                                   std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
-    return closed("write");
+    return closed("write", core_);
   // The record has one pointer for both directions; a write's bytes are only read.
   return core_->take_transfer({Opcode::kWrite, to, const_cast<std::byte*>(from.bytes().data()),
                                from.bytes().size(), from.memory()},
@@ -399,7 +399,7 @@ Status CallbackQueue::write_bytes(ByteOffset to, Source from, Given given,
 Status CallbackQueue::write_slot(ByteOffset to, Slot& from, Given given,
                                  std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
-    return closed("write");
+    return closed("write", core_);
   const Target bytes{from};
   return core_->take_transfer(
       {Opcode::kWrite, to, bytes.bytes().data(), bytes.bytes().size(), bytes.memory()}, &from,
@@ -408,26 +408,26 @@ Status CallbackQueue::write_slot(ByteOffset to, Slot& from, Given given,
 Status CallbackQueue::zero(ByteOffset at, std::uint64_t length_bytes, Given given,
                            std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
-    return closed("write_zeroes");
+    return closed("write_zeroes", core_);
   return core_->take({.opcode = Opcode::kWriteZeroes}, at, length_bytes, given, tag);
 }
 Status CallbackQueue::swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                            Given given, std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
-    return closed("compare_swap");
+    return closed("compare_swap", core_);
   return core_->take({.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired},
                      at, sizeof(std::uint64_t), given, tag);
 }
 Status CallbackQueue::add(ByteOffset at, std::uint64_t delta, Given given,
                           std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
-    return closed("fetch_add");
+    return closed("fetch_add", core_);
   return core_->take({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
                      sizeof(std::uint64_t), given, tag);
 }
 
 ByteOffset CallbackQueue::offset_of(Block block) const noexcept {
-  return core_ == nullptr ? ByteOffset{0} : core_->offset_of(block);
+  return core_.pointer() == nullptr ? ByteOffset{0} : core_->offset_of(block);
 }
 std::size_t CallbackQueue::depth() const noexcept { return core_ == nullptr ? 0 : core_->depth(); }
 std::size_t CallbackQueue::size() const noexcept { return core_ == nullptr ? 0 : core_->size(); }

@@ -39,12 +39,11 @@ metrics::HistogramShape operation_latency() {
 metrics::HistogramShape batch_sizes() { return {metrics::Unit::kCount, {1, 4, 16, 64, 256}}; }
 
 using CapacityKey = std::pair<const metrics::Registry*, TransportKind>;
-std::mutex g_capacities_mutex;
-std::map<CapacityKey, std::weak_ptr<CqCapacities>>& all_capacities() {
-  // Never destroyed: an engine may be a static object.
-  static auto& all = *new std::map<CapacityKey, std::weak_ptr<CqCapacities>>;
-  return all;
-}
+struct AllCapacities {
+  std::mutex mutex;
+  std::map<CapacityKey, std::weak_ptr<CqCapacities>> by_key;
+};
+PerProcess<AllCapacities> g_capacities;
 
 }  // namespace
 
@@ -101,9 +100,10 @@ class ClientMetrics::Registrar {
 
 std::shared_ptr<CqCapacities> CqCapacities::of(const metrics::Registry& registry,
                                                TransportKind transport, metrics::Gauge smallest) {
-  const std::lock_guard lock{g_capacities_mutex};
-  std::erase_if(all_capacities(), [](const auto& entry) { return entry.second.expired(); });
-  auto& known = all_capacities()[{&registry, transport}];
+  AllCapacities& all = g_capacities.get();
+  const std::lock_guard lock{all.mutex};
+  std::erase_if(all.by_key, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = all.by_key[{&registry, transport}];
   auto alive = known.lock();
   if (alive == nullptr) known = alive = std::make_shared<CqCapacities>(smallest);
   return alive;

@@ -27,15 +27,15 @@ ControlOptions detail::EngineCore::control_options(ControlOptions given) const {
 
 namespace {
 
-AsyncControl<Result<Region>> open_later(const std::shared_ptr<EngineCore>& core, Operation name,
+AsyncControl<Result<Region>> open_later(const detail::OwnedShared<EngineCore>& core, Operation name,
                                         std::string_view text, Rights rights, Opening opening,
                                         const ControlOptions& options) {
   using Opened = AsyncControl<Result<Region>>;
-  if (core == nullptr) return Opened{closed(name)};
+  if (core == nullptr) return Opened{closed(name, core)};
   auto uri = detail::region_uri(text, rights);
   if (!uri) return Opened{uri.error()};
   return {
-      core, name, core->control_options(options),
+      core.pointer(), name, core->control_options(options),
       [engine = core.get(), uri = std::move(*uri), rights, opening](const ControlLimits& limits) {
         return engine->open_region(uri, rights, opening, limits);
       }};
@@ -76,10 +76,10 @@ AsyncControl<Result<Region>> Engine::async_fence_region(std::string_view uri, Ri
 AsyncControl<Result<Session>> Engine::async_connect(std::string_view text,
                                                     const ControlOptions& options) const {
   using Connected = AsyncControl<Result<Session>>;
-  if (core_ == nullptr) return Connected{closed("connect")};
+  if (core_ == nullptr) return Connected{closed("connect", core_)};
   auto uri = Uri::parse(text);
   if (!uri) return Connected{uri.error()};
-  return {core_, "connect", core_->control_options(options),
+  return {core_.pointer(), "connect", core_->control_options(options),
           [engine = core_.get(),
            uri = std::move(*uri)](const ControlLimits& limits) -> Result<Session> {
             auto session = engine->connect(uri, limits);
@@ -94,24 +94,24 @@ ControlOptions Engine::control_options(const ControlOptions& options) const {
 
 AsyncControl<Status> Session::async_settled(std::chrono::nanoseconds deadline,
                                             const ControlOptions& options) const {
-  if (core_ == nullptr) return AsyncControl<Status>{closed("settled")};
-  return settle_later(core_, deadline, options);
+  if (core_ == nullptr) return AsyncControl<Status>{closed("settled", core_)};
+  return settle_later(core_.pointer(), deadline, options);
 }
 
 Result<ReopenedRegion> Region::reopen() const {
-  if (core_ == nullptr) return closed("reopen");
+  if (core_ == nullptr) return closed("reopen", core_);
   return reopen_now(*core_, {});
 }
 
 AsyncControl<Result<ReopenedRegion>> Region::async_reopen(const ControlOptions& options) const {
-  if (core_ == nullptr) return AsyncControl<Result<ReopenedRegion>>{closed("reopen")};
+  if (core_ == nullptr) return AsyncControl<Result<ReopenedRegion>>{closed("reopen", core_)};
   EngineCore& engine = core_->session().engine();
   return {engine.shared_from_this(), "reopen", engine.control_options(options),
-          [core = core_](const ControlLimits& limits) { return reopen_now(*core, limits); }};
+          [core = core_.pointer()](const ControlLimits& limits) { return reopen_now(*core, limits); }};
 }
 
 AsyncControl<Result<Region>> Region::async_fence(const ControlOptions& options) const {
-  if (core_ == nullptr) return AsyncControl<Result<Region>>{closed("fence")};
+  if (core_ == nullptr) return AsyncControl<Result<Region>>{closed("fence", core_)};
   EngineCore& engine = core_->session().engine();
   return {engine.shared_from_this(), "fence", engine.control_options(options),
           [region = *this](const ControlLimits& /*limits*/) { return region.fence(); }};
@@ -119,7 +119,7 @@ AsyncControl<Result<Region>> Region::async_fence(const ControlOptions& options) 
 
 AsyncControl<Status> Region::async_settled(std::chrono::nanoseconds deadline,
                                            const ControlOptions& options) const {
-  if (core_ == nullptr) return AsyncControl<Status>{closed("settled")};
+  if (core_ == nullptr) return AsyncControl<Status>{closed("settled", core_)};
   return settle_later(core_->session().shared_from_this(), deadline, options);
 }
 

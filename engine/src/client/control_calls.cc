@@ -238,7 +238,7 @@ Error ControlRecord::threw(const char* what) noexcept {
 }
 
 Status ControlRecord::start(bool await) noexcept {
-  if (engine_ == nullptr) return closed(operation_);
+  if (engine_ == nullptr) return closed_handle(operation_, false);
   try {
     if (auto status = prepare(await); !status) return status;
     auto loop = engine_->control_loop();

@@ -6,6 +6,7 @@
 
 #include <remora/engine/engine.h>
 #include <remora/metrics/http_endpoint.h>
+#include <remora/owned.h>
 
 #include "client/arena.h"
 #include "client/control_calls.h"
@@ -72,6 +73,8 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
   if (options.operation_deadline <= options.operation_deadline.zero() ||
       options.control_deadline <= options.control_deadline.zero())
     return wrong("deadlines must be positive");
+  if (options.faults != nullptr && options.faults->foreign())
+    return closed_handle("EngineOptions::faults", true);
   auto placement = Placement::create(options.placement, options.device);
   if (!placement) return placement.error();
   if (options.registry == nullptr) {
@@ -342,9 +345,9 @@ Result<Engine> Engine::open(const EngineOptions& options) {
 
 namespace {
 
-Result<Region> open_or_fence(detail::EngineCore* core, std::string_view text, Rights rights,
-                             detail::Opening opening) {
-  if (core == nullptr) return closed("open");
+Result<Region> open_or_fence(const detail::OwnedShared<detail::EngineCore>& core,
+                             std::string_view text, Rights rights, detail::Opening opening) {
+  if (core == nullptr) return closed("open", core);
   auto uri = detail::region_uri(text, rights);
   if (!uri) return uri.error();
   return core->open_region(*uri, rights, opening);
@@ -353,15 +356,15 @@ Result<Region> open_or_fence(detail::EngineCore* core, std::string_view text, Ri
 }  // namespace
 
 Result<Region> Engine::open_region(std::string_view text, Rights rights) const {
-  return open_or_fence(core_.get(), text, rights, detail::Opening::kOpen);
+  return open_or_fence(core_, text, rights, detail::Opening::kOpen);
 }
 
 Result<Region> Engine::fence_region(std::string_view text, Rights rights) const {
-  return open_or_fence(core_.get(), text, rights, detail::Opening::kFence);
+  return open_or_fence(core_, text, rights, detail::Opening::kFence);
 }
 
 Result<Session> Engine::connect(std::string_view text) const {
-  if (core_ == nullptr) return closed("connect");
+  if (core_ == nullptr) return closed("connect", core_);
   auto uri = Uri::parse(text);
   if (!uri) return uri.error();
   auto session = core_->connect(*uri);
@@ -370,14 +373,14 @@ Result<Session> Engine::connect(std::string_view text) const {
 }
 
 Result<SlotPool> Engine::allocate_slots(std::size_t count, std::size_t slot_bytes) const {
-  if (core_ == nullptr) return closed("allocate_slots");
+  if (core_ == nullptr) return closed("allocate_slots", core_);
   auto store = core_->allocate_slots(count, slot_bytes);
   if (!store) return store.error();
   return SlotPool{std::move(*store)};
 }
 
 Result<RegisteredMemory> Engine::register_memory(std::span<std::byte> bytes) const {
-  if (core_ == nullptr) return closed("register_memory");
+  if (core_ == nullptr) return closed("register_memory", core_);
   auto memory = core_->register_memory(bytes);
   if (!memory) return memory.error();
   return RegisteredMemory{std::move(*memory)};

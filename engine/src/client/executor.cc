@@ -31,7 +31,7 @@ ExecutorCore* ExecutorCore::current() noexcept { return t_current; }
 
 Result<ExecutorCore::Lane*> ExecutorCore::lane_of(const std::shared_ptr<RegionCore>& region) {
   for (const auto& lane : lanes_)
-    if (lane->region == region) return lane.get();
+    if (lane->region.pointer() == region) return lane.get();
   auto queue = QueueCore::create(region, {.depth = depth_});
   if (!queue) return queue.error();
   auto lane = std::make_unique<Lane>();
@@ -44,11 +44,27 @@ Result<ExecutorCore::Lane*> ExecutorCore::lane_of(const std::shared_ptr<RegionCo
 }
 
 Status ExecutorCore::take(AsyncOperation& operation) {
-  auto lane = lane_of(operation.region_);
+  auto lane = lane_of(operation.region_.pointer());
   if (!lane) return lane.error();
   (*lane)->waiting.push_back(&operation);
   operation.request_.begin_wait();
   return {};
+}
+
+/// A task has forked, and this is the child: what it awaits is the parent's.
+void ExecutorCore::end_forked() {
+  process_ = this_process();
+  const Error closed = closed_handle("co_await", true);
+  const auto end = [&](AsyncOperation* operation) {
+    if (operation == nullptr) return;
+    operation->status_ = closed;
+    ready_.push_back(operation->waiter_);
+  };
+  for (const auto& lane : lanes_) {
+    for (AsyncOperation* const operation : lane->in_flight) end(operation);
+    for (AsyncOperation* const operation : lane->waiting) end(operation);
+  }
+  lanes_.clear();
 }
 
 /// Moves what waits into the queue, as far as there is room.
@@ -73,7 +89,7 @@ void ExecutorCore::fill(Lane& lane) {
 void ExecutorCore::forget(AsyncOperation& operation) noexcept {
   std::erase(ready_, operation.waiter_);
   for (const auto& lane : lanes_) {
-    if (lane->region != operation.region_) continue;
+    if (lane->region.pointer() != operation.region_.pointer()) continue;
     if (std::erase(lane->waiting, &operation) != 0) {
       const AsyncRequest::Waited waited{operation.request_};
       return;
@@ -152,6 +168,8 @@ void ExecutorCore::drive(bool (*ended)(void*) noexcept, void* task, void (*start
   const Entered entered{*this};
   start(task);
   while (!ended(task)) {
+    if (process_ != this_process()) [[unlikely]]
+      end_forked();
     if (ready_.empty() && !poll()) wait_for_any();
     // Those that become ready meanwhile have their turn after what they wait for was submitted.
     for (std::size_t left = ready_.size(); left != 0 && !ended(task); --left) {
@@ -178,7 +196,9 @@ Executor::Executor(const ExecutorOptions& options)
           std::clamp<std::size_t>(options.depth, 1, kQueueDepthMax))} {}
 Executor::~Executor() = default;
 
+/// One that a parent made outside of its run() has nothing of the parent's: only the depth counts.
 void Executor::drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*)) {
+  if (core_ == nullptr) core_ = std::make_unique<ExecutorCore>(core_.pointer()->depth());
   core_->drive(ended, task, start);
 }
 

@@ -10,6 +10,7 @@
 
 #include <remora/engine/executor.h>
 #include <remora/engine/queue.h>
+#include <remora/owned.h>
 
 #include "client/queue_core.h"
 #include "client/resumption_inbox.h"
@@ -35,12 +36,13 @@ class ExecutorCore {
   void control_ends() noexcept { --controls_; }
 
   void drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*));
+  [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
 
  private:
   /// A region in use.
   struct Lane {
-    std::shared_ptr<RegionCore> region;
-    std::unique_ptr<QueueCore> queue;
+    OwnedShared<RegionCore> region;
+    OwnedUnique<QueueCore> queue;
     std::deque<AsyncOperation*> waiting;     ///< for room
     std::vector<AsyncOperation*> in_flight;  ///< by tag; null: forgotten
     std::vector<std::uint32_t> free;         ///< tags
@@ -49,6 +51,7 @@ class ExecutorCore {
   class Entered;
 
   Result<Lane*> lane_of(const std::shared_ptr<RegionCore>& region);
+  void end_forked();
   void fill(Lane& lane);
   void take_completions(Lane& lane, Completions found);
   bool poll();
@@ -57,6 +60,7 @@ class ExecutorCore {
   std::size_t depth_;
   std::shared_ptr<ResumptionInbox> inbox_;  ///< of control calls; made by the first one
   std::size_t controls_ = 0;                ///< control calls that are awaited
+  std::uint32_t process_ = made_here();
   std::deque<std::coroutine_handle<>> ready_;
   std::vector<std::unique_ptr<Lane>> lanes_;
 };

@@ -141,14 +141,22 @@ RegisteredMemory::RegisteredMemory(std::shared_ptr<detail::LocalMemory> memory)
 }
 
 Target::Target(Slot& slot) noexcept
-    : bytes_{slot.bytes_},
-      memory_{slot.store_ != nullptr ? slot.store_->memory().get()
-                                     : detail::LocalMemory::of_empty_slot()} {}
+    : bytes_{slot.bytes_}, memory_{detail::LocalMemory::of_empty_slot()} {
+  if (slot.store_ == nullptr) return;
+  if (slot.store_->foreign()) [[unlikely]]
+    bytes_ = {};
+  else
+    memory_ = slot.store_->memory().get();
+}
 
 Source::Source(const Slot& slot) noexcept
-    : bytes_{slot.bytes_},
-      memory_{slot.store_ != nullptr ? slot.store_->memory().get()
-                                     : detail::LocalMemory::of_empty_slot()} {}
+    : bytes_{slot.bytes_}, memory_{detail::LocalMemory::of_empty_slot()} {
+  if (slot.store_ == nullptr) return;
+  if (slot.store_->foreign()) [[unlikely]]
+    bytes_ = {};
+  else
+    memory_ = slot.store_->memory().get();
+}
 
 void Slot::give_back() noexcept {
   std::exchange(store_, nullptr)->give_back(index_);
@@ -160,7 +168,7 @@ Slot SlotPool::take() noexcept {
     return {};
   const std::uint32_t index = store_->take();
   if (index == detail::SlotStore::kNone) return {};
-  return Slot{store_.get(), store_->slot(index), index};
+  return Slot{store_.pointer().get(), store_->slot(index), index};
 }
 
 std::size_t SlotPool::slot_bytes() const noexcept {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <remora/engine/buffer.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 #include "support/placement.h"
@@ -180,6 +181,8 @@ class SlotStore {
   [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   [[nodiscard]] std::size_t slot_count() const noexcept { return next_.size(); }
   [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const noexcept { return memory_; }
+  /// A parent process made it.
+  [[nodiscard]] bool foreign() const noexcept { return made_in_ != this_process(); }
 
  private:
   SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes, std::size_t stride_bytes);
@@ -200,6 +203,7 @@ class SlotStore {
   Slab slab_;
   std::size_t slot_bytes_;
   std::size_t stride_bytes_;
+  const std::uint32_t made_in_ = made_here();
   std::shared_ptr<LocalMemory> memory_;  // deregistered before the slab is unmapped
   std::vector<std::atomic<std::uint32_t>> next_;
   alignas(64) std::atomic<std::uint64_t> head_{0};
@@ -218,6 +222,8 @@ inline std::uint32_t SlotStore::take() noexcept {
 
 inline void SlotStore::give_back(std::uint32_t first, std::uint32_t last,
                                  std::uint32_t count) noexcept {
+  if (foreign()) [[unlikely]]
+    return;  // never the last one: the store stays
   std::uint64_t head = head_.load(std::memory_order_relaxed);
   std::uint64_t next = 0;
   do {

@@ -19,6 +19,10 @@ constexpr std::chrono::milliseconds kTryPauseMost{20};
 
 std::mt19937_64& random_numbers() {
   thread_local std::mt19937_64 t_random{std::random_device{}()};
+  thread_local std::uint32_t t_process = this_process();
+  // Parent and child would draw the same owners: one would take the other's lock for its own.
+  if (std::exchange(t_process, this_process()) != this_process())
+    t_random.seed(std::random_device{}());
   return t_random;
 }
 
@@ -257,7 +261,7 @@ Held& Held::operator=(Held&& other) noexcept {
 Held::~Held() { (void)release(); }
 
 Status Held::renew() {
-  if (store_ == nullptr) return detail::closed("lock");
+  if (store_ == nullptr) return detail::closed("lock", store_);
   if (word_ == 0) return detail::of_lock(Error{Code::kClosed, "lock"}, region_, store_->at());
   const std::uint64_t renewed = detail::renewed_lock(word_);
   // By this grant alone: one that is fenced has nothing to renew.
@@ -273,7 +277,7 @@ Status Held::renew() {
 }
 
 Status Held::release() {
-  if (store_ == nullptr) return detail::closed("lock");
+  if (store_ == nullptr) return detail::closed("lock", store_);
   if (word_ == 0) return {};
   const std::uint64_t word = std::exchange(word_, 0);
   const Status released = detail::change_lock(*store_, word, detail::released_lock(word),
@@ -287,7 +291,8 @@ Result<Lock> Lock::open(const Region& region, ByteOffset at, const LockOptions& 
   const Error wrong{Code::kInvalidArgument, "lock"};
   if (options.ttl < kTtlLeast || options.ttl > kTtlMost)
     return wrong.with_subject("ttl: 10 ms to 1 h");
-  if (detail::LockGrant::core_of(region) == nullptr) return detail::closed("lock");
+  if (const auto& core = detail::LockGrant::owned_by(region); core == nullptr)
+    return detail::closed("lock", core);
   const auto refuse = [&](const Error& error) { return detail::of_lock(error, region, at); };
   if (!includes(region.rights(), Rights::kAtomic)) return refuse(Error{Code::kNoRight, "lock"});
   if (at.bytes % sizeof(std::uint64_t) != 0) return refuse(Error{Code::kMisaligned, "lock"});
@@ -297,8 +302,8 @@ Result<Lock> Lock::open(const Region& region, ByteOffset at, const LockOptions& 
 }
 
 Result<Held> Lock::acquire(std::chrono::nanoseconds wait) const {
-  if (grant_ == nullptr) return detail::closed("lock");
-  auto store = detail::lock_store(grant_, at_);
+  if (grant_ == nullptr) return detail::closed("lock", grant_);
+  auto store = detail::lock_store(grant_.pointer(), at_);
   const auto word = detail::acquire_lock(*store, options_.ttl, wait);
   if (!word) return detail::of_lock(word.error(), store->region(), at_);
   return Held{std::move(store), *word};

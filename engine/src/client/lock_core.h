@@ -55,7 +55,11 @@ class LockGrant {
   Result<std::shared_ptr<RegionCore>> fence();
 
   // For Lock and Region, which keep their grants to themselves.
+  /// Of one that is not null.
   [[nodiscard]] static const std::shared_ptr<RegionCore>& core_of(const Region& region) noexcept {
+    return region.core_.pointer();
+  }
+  [[nodiscard]] static const OwnedShared<RegionCore>& owned_by(const Region& region) noexcept {
     return region.core_;
   }
 

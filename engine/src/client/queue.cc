@@ -457,7 +457,9 @@ Completions::~Completions() {
 }
 Status Completions::status() const noexcept {
   if (queue_ != nullptr) return {};
-  return serial_ == detail::kNoQueueSerial ? detail::closed("wait") : detail::not_the_owner("wait");
+  if (serial_ != detail::kNoQueueSerial && serial_ != detail::kForeignQueueSerial)
+    return detail::not_the_owner("wait");
+  return detail::closed_handle("wait", serial_ == detail::kForeignQueueSerial);
 }
 
 namespace {
@@ -475,8 +477,13 @@ Queue& Queue::operator=(Queue&& other) noexcept {
   return *this;
 }
 
+Completions Queue::none() const noexcept {
+  return {nullptr, {}, core_.foreign() ? detail::kForeignQueueSerial : detail::kNoQueueSerial};
+}
+
 ByteOffset Queue::offset_of(Block block) const noexcept {
-  return core_ == nullptr ? ByteOffset{0} : core_->offset_of(block);
+  // In a child of fork, too: what uses the offset looks whose queue it is.
+  return core_.pointer() == nullptr ? ByteOffset{0} : core_->offset_of(block);
 }
 
 Ticket Queue::read_bytes(ByteOffset from, std::byte* into, std::size_t length_bytes,
@@ -559,28 +566,29 @@ Ticket Queue::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag) n
 }
 
 Status Queue::select(const Region& region) noexcept {
-  if (core_ == nullptr || region.core_ == nullptr) return closed("select");
-  return core_->select(region.core_);
+  if (core_ == nullptr) return closed("select", core_);
+  if (region.core_ == nullptr) return closed("select", region.core_);
+  return core_->select(region.core_.pointer());
 }
 Status Queue::submit() noexcept {
   if (core_ == nullptr) [[unlikely]]
-    return closed("submit");
+    return closed("submit", core_);
   return core_->submit();
 }
 void Queue::barrier() noexcept {
   if (core_ != nullptr) core_->barrier();
 }
 Status Queue::cancel(Ticket ticket) noexcept {
-  if (core_ == nullptr) return closed("cancel");
+  if (core_ == nullptr) return closed("cancel", core_);
   return core_->cancel(ticket);
 }
 Result<int> Queue::event_fd() noexcept {
-  if (core_ == nullptr) return closed("event_fd");
+  if (core_ == nullptr) return closed("event_fd", core_);
   return core_->event_fd();
 }
 Completions Queue::progress() noexcept {
   if (core_ == nullptr) [[unlikely]]
-    return Completions{nullptr, {}, detail::kNoQueueSerial};
+    return none();
   return core_->progress();
 }
 std::chrono::steady_clock::time_point Queue::next_deadline() const noexcept {
@@ -588,7 +596,7 @@ std::chrono::steady_clock::time_point Queue::next_deadline() const noexcept {
 }
 Completions Queue::wait(std::size_t at_least) noexcept {
   if (core_ == nullptr) [[unlikely]]
-    return Completions{nullptr, {}, detail::kNoQueueSerial};
+    return none();
   return core_->wait(at_least);
 }
 

@@ -39,8 +39,10 @@ struct QueueEntry : OperationRecord {
   bool after_barrier = false;
 };
 
-/// Serial of the Completions of a queue that was moved from; no wait() has it.
+/// Serials of the Completions of a queue that was moved from, and of one that a parent process
+/// made; no wait() has them.
 inline constexpr std::uint64_t kNoQueueSerial = std::numeric_limits<std::uint64_t>::max();
+inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 
 /// A call while another thread is in one: a queue has one owner.
 [[nodiscard]] Error not_the_owner(Operation operation) noexcept;

@@ -309,13 +309,13 @@ const std::string& Region::transport_reason() const noexcept {
 }
 bool Region::connected() const noexcept { return core_ != nullptr && core_->session().connected(); }
 Status Region::settled(std::chrono::nanoseconds deadline) const {
-  if (core_ == nullptr) return closed("settled");
+  if (core_ == nullptr) return closed("settled", core_);
   const Status settled = core_->session().settled(deadline_after(deadline));
   return settled ? settled : core_->named(settled.error());
 }
 
 Result<Region> Region::fence() const {
-  if (core_ == nullptr) return closed("fence");
+  if (core_ == nullptr) return closed("fence", core_);
   detail::SessionCore& session = core_->session();
   auto fenced = session.open(info().name, rights(), core_->transport_reason(),
                              deadline_after(session.engine().options().control_deadline),
@@ -327,40 +327,40 @@ Result<Region> Region::fence() const {
 }
 
 Result<Queue> Region::queue(const QueueOptions& options) const {
-  if (core_ == nullptr) return closed("queue");
-  auto core = detail::QueueCore::create(core_, options);
+  if (core_ == nullptr) return closed("queue", core_);
+  auto core = detail::QueueCore::create(core_.pointer(), options);
   if (!core) return core.error();
   return Queue{std::move(*core)};
 }
 
 Status Region::read(ByteOffset from, Target into, std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("read");
+    return closed("read", core_);
   return detail::transfer(*core_, Opcode::kRead, from, into, deadline);
 }
 
 Status Region::read(Block from, Target into, std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("read");
+    return closed("read", core_);
   return detail::transfer(*core_, Opcode::kRead, offset_of(from, core_->info()), into, deadline);
 }
 
 Status Region::write(ByteOffset to, Source from, std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("write");
+    return closed("write", core_);
   return detail::transfer(*core_, Opcode::kWrite, to, from, deadline);
 }
 
 Status Region::write(Block to, Source from, std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("write");
+    return closed("write", core_);
   return detail::transfer(*core_, Opcode::kWrite, offset_of(to, core_->info()), from, deadline);
 }
 
 Status Region::read(ByteOffset from, std::span<const Target> into,
                     std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("read");
+    return closed("read", core_);
   detail::OperationRecord operation;
   operation.request.opcode = Opcode::kRead;
   operation.offset_bytes = from.bytes;
@@ -372,7 +372,7 @@ Status Region::read(ByteOffset from, std::span<const Target> into,
 Status Region::write(ByteOffset to, std::span<const Source> from,
                      std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("write");
+    return closed("write", core_);
   detail::OperationRecord operation;
   operation.request.opcode = Opcode::kWrite;
   operation.offset_bytes = to.bytes;
@@ -384,7 +384,7 @@ Status Region::write(ByteOffset to, std::span<const Source> from,
 Status Region::write_notify(ByteOffset to, Source from, std::uint32_t notice,
                             std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("write_notify");
+    return closed("write_notify", core_);
   detail::OperationRecord operation;
   detail::fill(operation, Opcode::kWrite, to, from);
   const detail::MemoryUse use{core_->needs_keys() ? from.memory() : nullptr};
@@ -398,14 +398,14 @@ Status Region::write_notify(ByteOffset to, Source from, std::uint32_t notice,
 Status Region::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                             std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("write_zeroes");
+    return closed("write_zeroes", core_);
   return detail::status_of(
       core_->run_alone({.opcode = Opcode::kWriteZeroes}, at, length_bytes, deadline));
 }
 
 Status Region::flush_visible(std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("flush_visible");
+    return closed("flush_visible", core_);
   return detail::status_of(
       core_->run_alone({.opcode = Opcode::kFlush}, ByteOffset{0}, 1, deadline));
 }
@@ -414,7 +414,7 @@ Result<std::uint64_t> Region::compare_swap(ByteOffset at, std::uint64_t expected
                                            std::uint64_t desired,
                                            std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("compare_swap");
+    return closed("compare_swap", core_);
   return core_->run_alone(
       {.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired}, at,
       sizeof(std::uint64_t), deadline);
@@ -423,7 +423,7 @@ Result<std::uint64_t> Region::compare_swap(ByteOffset at, std::uint64_t expected
 Result<std::uint64_t> Region::fetch_add(ByteOffset at, std::uint64_t delta,
                                         std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
-    return closed("fetch_add");
+    return closed("fetch_add", core_);
   return core_->run_alone({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
                           sizeof(std::uint64_t), deadline);
 }

@@ -3,6 +3,7 @@
 
 #include <remora/engine/sealed_pages.h>
 
+#include "client/lock_core.h"
 #include "support/clock.h"
 #include "support/closed.h"
 #include "support/crc32c.h"
@@ -55,7 +56,8 @@ Result<std::uint64_t> check_page(std::span<const std::byte> page, Block at,
 
 Result<SealedPages> SealedPages::over(const Region& region) {
   const std::uint64_t page_bytes = region.block_bytes();
-  if (page_bytes == 0) return detail::closed("SealedPages::over");
+  if (page_bytes == 0)
+    return detail::closed("SealedPages::over", detail::LockGrant::owned_by(region));
   const std::uint64_t count = region.size_bytes() / (page_bytes + kPageSealBytes);
   if (count == 0)
     return Error{Code::kInvalidArgument, "SealedPages::over"}
@@ -67,7 +69,8 @@ Result<SealedPages> SealedPages::over(const Region& region) {
 Result<SealedPages> SealedPages::over(const Region& pages, const Region& seals,
                                       ByteOffset seals_at) {
   if (pages.block_bytes() == 0 || seals.block_bytes() == 0)
-    return detail::closed("SealedPages::over");
+    return detail::closed("SealedPages::over",
+                          detail::LockGrant::owned_by(pages.block_bytes() == 0 ? pages : seals));
   const std::uint64_t room = seals.size_bytes() - std::min(seals.size_bytes(), seals_at.bytes);
   const std::uint64_t count = std::min(pages.block_count(), room / kPageSealBytes);
   if (count == 0)
@@ -78,6 +81,8 @@ Result<SealedPages> SealedPages::over(const Region& pages, const Region& seals,
 }
 
 Status SealedPages::check(Block at, std::size_t length_bytes) const noexcept {
+  if (page_bytes() == 0)
+    return detail::closed("sealed page", detail::LockGrant::owned_by(pages_));
   if (length_bytes != page_bytes())
     return Error{Code::kInvalidArgument, "sealed page"}
         .with_subject("the buffer is not one page long")

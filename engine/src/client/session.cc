@@ -39,12 +39,12 @@ TransportKind Session::transport() const noexcept {
 }
 bool Session::connected() const noexcept { return core_ != nullptr && core_->connected(); }
 Status Session::settled(std::chrono::nanoseconds deadline) const {
-  if (core_ == nullptr) return closed("settled");
+  if (core_ == nullptr) return closed("settled", core_);
   return core_->settled(deadline_after(deadline));
 }
 
 Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
-  if (core_ == nullptr) return closed("create");
+  if (core_ == nullptr) return closed("create", core_);
   if (spec.lifetime != Lifetime::kPersistent && core_->version() < 2)
     return Error{Code::kUnsupported, "create with a lifetime (an older server)"}
         .with_server(core_->server_address())
@@ -71,7 +71,7 @@ Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
 }
 
 Result<std::vector<RegionInfo>> Session::regions() const {
-  if (core_ == nullptr) return closed("list");
+  if (core_ == nullptr) return closed("list", core_);
   std::vector<RegionInfo> found;
   while (true) {
     control::Request request;
@@ -92,7 +92,7 @@ Result<std::vector<RegionInfo>> Session::regions() const {
 }
 
 Result<RegionInfo> Session::stat(std::string_view name) const {
-  if (core_ == nullptr) return closed("stat");
+  if (core_ == nullptr) return closed("stat", core_);
   control::Request request;
   request.mutable_stat()->set_name(std::string{name});
   auto answer = core_->call(std::move(request), "stat");
@@ -101,7 +101,7 @@ Result<RegionInfo> Session::stat(std::string_view name) const {
 }
 
 Status Session::remove_region(std::string_view name, Removal removal) const {
-  if (core_ == nullptr) return closed("remove");
+  if (core_ == nullptr) return closed("remove", core_);
   if (removal != Removal::kIfUnused && core_->version() < 2)
     return Error{Code::kUnsupported, "remove (an older server)"}
         .with_server(core_->server_address())
@@ -115,7 +115,7 @@ Status Session::remove_region(std::string_view name, Removal removal) const {
 }
 
 Result<RegionInfo> Session::resize_region(std::string_view name, std::uint64_t size_bytes) const {
-  if (core_ == nullptr) return closed("resize");
+  if (core_ == nullptr) return closed("resize", core_);
   if (core_->version() < 2)
     return Error{Code::kUnsupported, "resize (an older server)"}
         .with_server(core_->server_address())
@@ -129,7 +129,7 @@ Result<RegionInfo> Session::resize_region(std::string_view name, std::uint64_t s
 }
 
 Result<Usage> Session::usage() const {
-  if (core_ == nullptr) return closed("usage");
+  if (core_ == nullptr) return closed("usage", core_);
   if (core_->version() < 2)
     return Error{Code::kUnsupported, "usage: the server is an older one"}.with_server(
         core_->server_address());

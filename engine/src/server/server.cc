@@ -40,7 +40,7 @@ Status for_each_piece(const detail::RegionMemory& memory, std::uint64_t offset,
 }  // namespace
 
 Status RegionView::read(ByteOffset from, std::span<std::byte> into) const {
-  if (memory_ == nullptr) return closed("RegionView");
+  if (memory_ == nullptr) return closed("RegionView", memory_);
   return for_each_piece(*memory_, from.bytes, into.size(),
                         [&](std::span<std::byte> piece, std::uint64_t at) {
                           std::memcpy(into.data() + at, piece.data(), piece.size());
@@ -48,7 +48,7 @@ Status RegionView::read(ByteOffset from, std::span<std::byte> into) const {
 }
 
 Status RegionView::write(ByteOffset to, std::span<const std::byte> from) const {
-  if (memory_ == nullptr) return closed("RegionView");
+  if (memory_ == nullptr) return closed("RegionView", memory_);
   return for_each_piece(*memory_, to.bytes, from.size(),
                         [&](std::span<std::byte> piece, std::uint64_t at) {
                           std::memcpy(piece.data(), from.data() + at, piece.size());
@@ -88,17 +88,17 @@ void Server::hurry() noexcept {
 }
 
 Status Server::on_notify(std::string_view region, NotificationHandler handler) const {
-  if (core_ == nullptr) return closed("on_notify");
+  if (core_ == nullptr) return closed("on_notify", core_);
   return core_->notifier().on_notify(std::string{region}, std::move(handler));
 }
 
 Status Server::set_clients(const std::vector<config::ClientConfig>& clients) const {
-  if (core_ == nullptr) return closed("set_clients");
+  if (core_ == nullptr) return closed("set_clients", core_);
   return core_->set_clients(clients);
 }
 
 Result<RegionView> Server::view(std::string_view region) const {
-  if (core_ == nullptr) return closed("view");
+  if (core_ == nullptr) return closed("view", core_);
   auto found = core_->catalog().find(region);
   if (!found) return found.error();
   return RegionView{(*found)->memory()};
@@ -114,18 +114,18 @@ Result<RegionInfo> lent_by(const detail::ServerCore& server, Result<RegionInfo> 
 }  // namespace
 
 Result<RegionInfo> Server::create_region(const RegionSpec& spec) const {
-  if (core_ == nullptr) return closed("create");
+  if (core_ == nullptr) return closed("create", core_);
   return lent_by(*core_, core_->create_region(spec));
 }
 
 Status Server::remove_region(std::string_view name, Removal removal) const {
-  if (core_ == nullptr) return closed("remove");
+  if (core_ == nullptr) return closed("remove", core_);
   if (removal == Removal::kNow) return core_->remove_now(name);
   return core_->remove_region(name, removal);
 }
 
 Result<RegionInfo> Server::resize_region(std::string_view name, std::uint64_t size_bytes) const {
-  if (core_ == nullptr) return closed("resize");
+  if (core_ == nullptr) return closed("resize", core_);
   return lent_by(*core_, core_->resize_region(name, size_bytes));
 }
 

@@ -1,14 +1,19 @@
 #pragma once
 
-/// What a handle answers that was moved from: it has no core, and its functions say so.
+/// What a handle answers that was moved from, or that a parent process made: it has no core, and
+/// its functions say so.
 
 #include <remora/metrics/registry.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora::detail {
 
-/// Not inline: the data path pays one comparison with null, and builds no error beside its code.
-[[nodiscard, gnu::cold]] Error closed(Operation operation) noexcept;
+/// `handle` is null: the error says why.
+template <typename Pointer>
+[[nodiscard]] Error closed(Operation operation, const Owned<Pointer>& handle) noexcept {
+  return closed_handle(operation, handle.foreign());
+}
 
 /// A registry without series, for functions that return a reference. One for the process, made by
 /// the first call.

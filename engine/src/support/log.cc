@@ -7,6 +7,7 @@
 
 #include <remora/engine/log_writer.h>
 #include <remora/metrics/registry.h>
+#include <remora/owned.h>
 
 #include "support/log_sink.h"
 
@@ -28,15 +29,18 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
 }  // namespace
 
 spdlog::logger& logger() {
+  struct Shared {
+    std::shared_ptr<spdlog::logger> logger = [] {
+      if (auto registered = spdlog::get("remora")) return registered;
+      auto made = std::make_shared<spdlog::logger>("remora", std::make_shared<StderrSink>());
+      made->set_level(spdlog::level::warn);
+      return made;
+    }();
+  };
   // Never destroyed: a control thread that ends with its engine may be at its last line while the
-  // process's static objects go.
-  static const auto& shared = *new std::shared_ptr<spdlog::logger>{[] {
-    if (auto registered = spdlog::get("remora")) return registered;
-    auto made = std::make_shared<spdlog::logger>("remora", std::make_shared<StderrSink>());
-    made->set_level(spdlog::level::warn);
-    return made;
-  }()};
-  return *shared;
+  // process's static objects go. A child of fork(2) has a sink of its own, whose lock is free.
+  static remora::detail::PerProcess<Shared> shared;
+  return *shared.get().logger;
 }
 
 Status count_lost_lines(metrics::Registry& registry) {

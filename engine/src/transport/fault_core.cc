@@ -189,9 +189,14 @@ Result<FaultTransport> FaultTransport::create(const FaultOptions& options) {
   return FaultTransport{std::make_shared<detail::FaultCore>(options)};
 }
 
+const std::shared_ptr<detail::FaultCore>& FaultTransport::hook() const noexcept {
+  static const std::shared_ptr<detail::FaultCore> none;
+  return core_ == nullptr ? none : core_.pointer();
+}
+
 Status FaultTransport::set_rates(const FaultRates& rates) const {
   if (auto status = check_rates(rates, "FaultTransport::set_rates"); !status) return status;
-  if (core_ == nullptr) return remora::detail::closed("FaultTransport::set_rates");
+  if (core_ == nullptr) return remora::detail::closed("FaultTransport::set_rates", core_);
   core_->set_rates(rates);
   return {};
 }

@@ -85,6 +85,9 @@ class FaultCore {
   explicit FaultCore(const testing::FaultOptions& options) noexcept
       : seed_{options.seed}, rates_{options.rates} {}
 
+  /// A parent process made it.
+  [[nodiscard]] bool foreign() const noexcept { return made_in_ != this_process(); }
+
   // What is wrapped asks.
   [[nodiscard]] bool lets_connect() noexcept;
   [[nodiscard]] std::uint64_t next_lane() noexcept { return lanes_.fetch_add(1); }
@@ -120,6 +123,7 @@ class FaultCore {
   void ring_all() noexcept;
 
   const std::uint64_t seed_;
+  const std::uint32_t made_in_ = made_here();
   std::atomic<bool> holds_completions_{false};
   std::atomic<bool> holds_answers_{false};
   std::atomic<std::uint64_t> releases_{0};

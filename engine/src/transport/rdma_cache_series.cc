@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include <remora/owned.h>
+
 #include "support/log.h"
 
 namespace remora::transport::rdma {
@@ -16,13 +18,12 @@ namespace {
 using verbs::MrCacheCounters;
 
 using SeriesKey = std::pair<const metrics::Registry*, std::string>;
-// Held while series come and go: those of a new engine wait until those of the last have gone.
-std::mutex g_series_mutex;
-std::map<SeriesKey, std::weak_ptr<CacheSeries>>& all_series() {
-  // Never destroyed: an engine may be a static object.
-  static auto& all = *new std::map<SeriesKey, std::weak_ptr<CacheSeries>>;
-  return all;
-}
+struct AllSeries {
+  // Held while series come and go: those of a new engine wait until those of the last have gone.
+  std::mutex mutex;
+  std::map<SeriesKey, std::weak_ptr<CacheSeries>> by_key;
+};
+remora::detail::PerProcess<AllSeries> g_series;
 
 constexpr std::uint64_t MrCacheCounters::*kGrowing[] = {
     &MrCacheCounters::hits,       &MrCacheCounters::misses,       &MrCacheCounters::unkept,
@@ -43,8 +44,9 @@ void add_growing(CacheNumbers& to, const CacheNumbers& more) {
 CacheSeries::Member::Member(const std::shared_ptr<metrics::Registry>& registry,
                             const std::string& device, std::function<CacheNumbers()> read)
     : read_{std::move(read)} {
-  const std::lock_guard coming{g_series_mutex};
-  auto& known = all_series()[{registry.get(), device}];
+  AllSeries& all = g_series.get();
+  const std::lock_guard coming{all.mutex};
+  auto& known = all.by_key[{registry.get(), device}];
   series_ = known.lock();
   if (series_ == nullptr) {
     known = series_ = std::make_shared<CacheSeries>(registry);
@@ -58,10 +60,11 @@ CacheSeries::Member::Member(const std::shared_ptr<metrics::Registry>& registry,
 
 CacheSeries::Member::~Member() {
   if (series_ == nullptr) return;
-  const std::lock_guard going{g_series_mutex};
+  AllSeries& all = g_series.get();
+  const std::lock_guard going{all.mutex};
   series_->leave(*this);
   series_.reset();
-  std::erase_if(all_series(), [](const auto& entry) { return entry.second.expired(); });
+  std::erase_if(all.by_key, [](const auto& entry) { return entry.second.expired(); });
 }
 
 void CacheSeries::leave(Member& member) noexcept {

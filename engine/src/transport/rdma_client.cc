@@ -43,8 +43,12 @@ class RdmaMemoryDomain final : public MemoryDomain {
   explicit RdmaMemoryDomain(verbs::ProtectionDomain domain) noexcept : domain_{std::move(domain)} {}
 
   static Result<std::shared_ptr<RdmaMemoryDomain>> of(const verbs::Device& device) {
-    static std::mutex mutex;
-    static std::vector<std::weak_ptr<RdmaMemoryDomain>> known;
+    struct Known {
+      std::mutex mutex;
+      std::vector<std::weak_ptr<RdmaMemoryDomain>> domains;
+    };
+    static remora::detail::PerProcess<Known> all;
+    auto& [mutex, known] = all.get();
     const std::lock_guard lock{mutex};
     std::erase_if(known, [](const auto& weak) { return weak.expired(); });
     for (const auto& weak : known)

@@ -21,8 +21,12 @@ constexpr std::chrono::seconds kProbeTimeSoftware{10};
 
 /// What devices have answered: they do not change while this process lives.
 WindowFindings findings_of(const verbs::Device& device) {
-  static std::mutex mutex;
-  static std::map<std::string, WindowFindings> known;
+  struct Known {
+    std::mutex mutex;
+    std::map<std::string, WindowFindings> findings;
+  };
+  static remora::detail::PerProcess<Known> all;
+  auto& [mutex, known] = all.get();
   const std::string name{device.name()};
   const std::lock_guard lock{mutex};
   if (const auto found = known.find(name); found != known.end()) return found->second;

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <signal.h>
 #include <stdexcept>
 #include <string>
@@ -28,6 +29,7 @@
 
 #include "raw_client.h"
 #include "support/eventually.h"
+#include "support/forked.h"
 #include "support/timed.h"
 
 namespace remora::metrics {
@@ -53,6 +55,18 @@ class HttpEndpointTest : public ::testing::Test {
   }
   std::shared_ptr<Registry> registry_ = Registry::create().value();
 };
+
+TEST_F(HttpEndpointTest, ChildOfForkLeavesItServing) {
+  if (!test::kChildrenOfFork) GTEST_SKIP() << "ThreadSanitizer reports its threads in a child";
+  std::optional<HttpEndpoint> endpoint{start()};
+  test::Forked child{[&] {
+    const bool empty = endpoint->port() == 0 && endpoint->address().empty();
+    endpoint.reset();
+    return std::string{empty ? "" : "it answers"};
+  }};
+  EXPECT_EQ(child.found(), "");
+  EXPECT_THAT(get(endpoint->port(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+}
 
 TEST_F(HttpEndpointTest, MetricsAreServedWithTheirContentType) {
   registry_->recorder().add(registry_->counter("test_total", "Help.").value(), 42);

@@ -46,6 +46,7 @@
 
 #include <remora/engine/buffer.h>
 #include <remora/engine/types.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora {
@@ -128,8 +129,8 @@ class AsyncOperation {
  private:
   friend class AsyncCore;
   friend class ExecutorCore;
-  std::shared_ptr<RegionCore> region_;  ///< null where there is a queue
-  std::shared_ptr<AsyncCore> queue_;    ///< null: that of the thread's executor
+  OwnedShared<RegionCore> region_;  ///< null where there is a queue
+  OwnedShared<AsyncCore> queue_;    ///< null: that of the thread's executor
   std::stop_token stop_;
   std::coroutine_handle<> waiter_;
   // Of an executor.
@@ -188,8 +189,8 @@ class [[nodiscard]] AsyncAtomic final : public detail::AsyncOperation {
 /// was moved from); kTimedOut (its turn did not come); kInvalidArgument inside of Executor::run().
 class AsyncRegion {
  public:
-  AsyncRegion(std::shared_ptr<detail::RegionCore> region,
-              std::shared_ptr<detail::AsyncCore> queue) noexcept
+  AsyncRegion(detail::OwnedShared<detail::RegionCore> region,
+              detail::OwnedShared<detail::AsyncCore> queue) noexcept
       : region_{std::move(region)}, queue_{std::move(queue)} {}
 
   /// The same operations for as long as no stop is requested of `stop`. Afterwards none begins:
@@ -256,8 +257,8 @@ class AsyncRegion {
   }
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
 
-  std::shared_ptr<detail::RegionCore> region_;
-  std::shared_ptr<detail::AsyncCore> queue_;  ///< null: that of the thread's executor
+  detail::OwnedShared<detail::RegionCore> region_;
+  detail::OwnedShared<detail::AsyncCore> queue_;  ///< null: that of the thread's executor
   std::stop_token stop_;
 };
 
@@ -350,7 +351,7 @@ class AsyncQueue {
   [[nodiscard]] std::size_t depth() const noexcept;
 
  private:
-  std::unique_ptr<detail::AsyncCore, detail::CloseAsync> core_;
+  detail::OwnedUnique<detail::AsyncCore, detail::CloseAsync> core_;
 };
 
 }  // namespace remora

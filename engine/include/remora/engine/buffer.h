@@ -51,6 +51,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora {
@@ -84,7 +85,7 @@ class Slot;
 /// also keeps memory registered that it does not use.
 ///
 /// One that was made empty or moved from has no bytes: an operation on a part of it fails with
-/// kInvalidArgument.
+/// kInvalidArgument, as on a parent's in a child of fork(2).
 class RegisteredMemory {
  public:
   RegisteredMemory() = default;
@@ -113,7 +114,7 @@ class RegisteredMemory {
     return {bytes_.data() + offset, length_bytes};
   }
 
-  std::shared_ptr<detail::LocalMemory> memory_;
+  detail::OwnedShared<detail::LocalMemory> memory_;
   std::span<std::byte> bytes_;
 };
 
@@ -134,7 +135,9 @@ class Target {
   Target(std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
   /// A part of registered memory. A part outside of it makes the operation fail with kOutOfRange.
   Target(const RegisteredMemory& memory, std::size_t offset, std::size_t length_bytes) noexcept
-      : bytes_{memory.part(offset, length_bytes)}, memory_{memory.memory_.get()} {}
+      : memory_{memory.memory_.get()} {
+    if (memory_ != nullptr) bytes_ = memory.part(offset, length_bytes);
+  }
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(Slot& slot) noexcept;
 
@@ -169,7 +172,9 @@ class Source {
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(const std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
   Source(const RegisteredMemory& memory, std::size_t offset, std::size_t length_bytes) noexcept
-      : bytes_{memory.part(offset, length_bytes)}, memory_{memory.memory_.get()} {}
+      : memory_{memory.memory_.get()} {
+    if (memory_ != nullptr) bytes_ = memory.part(offset, length_bytes);
+  }
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(const Slot& slot) noexcept;
 
@@ -185,7 +190,8 @@ class Source {
 inline constexpr std::size_t kPiecesMax = 1024;
 
 /// One fixed-size piece of a SlotPool, owned until it is destroyed, then back in the pool.
-/// Move-only. An empty slot (pool exhausted, moved from) makes an operation fail kInvalidArgument.
+/// Move-only. An empty slot (pool exhausted, moved from), and a parent's in a child of fork(2),
+/// make an operation fail kInvalidArgument.
 class Slot {
  public:
   Slot() = default;
@@ -247,7 +253,7 @@ class SlotPool {
   [[nodiscard]] std::size_t slot_count() const noexcept;
 
  private:
-  std::shared_ptr<detail::SlotStore> store_;
+  detail::OwnedShared<detail::SlotStore> store_;
 };
 
 }  // namespace remora

@@ -40,6 +40,7 @@
 #include <remora/engine/buffer.h>
 #include <remora/engine/queue.h>
 #include <remora/engine/types.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora {
@@ -109,7 +110,8 @@ struct CloseCallbacks {
 /// later is told to the callback.
 class CallbackQueue {
  public:
-  explicit CallbackQueue(detail::CallbackCore* core) noexcept : core_{core} {}
+  explicit CallbackQueue(detail::CallbackCore* core) noexcept
+      : core_{std::unique_ptr<detail::CallbackCore, detail::CloseCallbacks>{core}} {}
   /// Waits until every operation in flight has ended and its callback has returned: at most the
   /// queue's deadline plus two seconds. Where a callback blocks for longer than that, the
   /// operations have ended nevertheless, and the callbacks that are left run after the destructor
@@ -186,7 +188,7 @@ class CallbackQueue {
               std::uint64_t tag) noexcept;
   Status add(ByteOffset at, std::uint64_t delta, Given given, std::uint64_t tag) noexcept;
 
-  std::unique_ptr<detail::CallbackCore, detail::CloseCallbacks> core_;
+  detail::OwnedUnique<detail::CallbackCore, detail::CloseCallbacks> core_;
 };
 
 }  // namespace remora

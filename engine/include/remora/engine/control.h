@@ -50,6 +50,7 @@
 #include <utility>
 
 #include <remora/engine/async.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora {
@@ -256,7 +257,7 @@ class ControlCall {
   bool cancel() const noexcept { return record_ != nullptr && record_->cancel(); }
 
  private:
-  std::shared_ptr<detail::ControlRecord> record_;
+  detail::OwnedShared<detail::ControlRecord> record_;
 };
 
 /// A control call that has not begun: `co_await` it, or give it a callback by then(); once, one of
@@ -297,9 +298,10 @@ class [[nodiscard]] AsyncControl {
   requires std::invocable<Callback&, R> Result<ControlCall> then(F&& callback)
   noexcept {
     if (early_) return *early_;
+    if (engine_ == nullptr) return detail::closed_handle(operation_, engine_.foreign());
     try {
       auto record = std::make_shared<detail::CalledBackControl<R, F>>(
-          std::move(engine_), operation_, options_, std::move(blocking_),
+          std::exchange(engine_, nullptr).pointer(), operation_, options_, std::move(blocking_),
           std::forward<F>(callback));
       record->set_stop(std::move(stop_));
       if (const Status started = record->start(false); !started) return started.error();
@@ -311,15 +313,19 @@ class [[nodiscard]] AsyncControl {
 
   [[nodiscard]] bool await_ready() const noexcept { return early_.has_value(); }
   bool await_suspend(std::coroutine_handle<> waiter) noexcept {
+    if (engine_ == nullptr) {
+      early_ = detail::closed_handle(operation_, engine_.foreign());
+      return false;
+    }
     try {
-      record_ = std::make_shared<detail::AwaitedControl<R>>(std::move(engine_), operation_,
-                                                            options_, std::move(blocking_));
+      record_ = std::make_shared<detail::AwaitedControl<R>>(
+          std::exchange(engine_, nullptr).pointer(), operation_, options_, std::move(blocking_));
     } catch (const std::bad_alloc&) {
       early_.emplace(Code::kOutOfMemory, operation_);
       return false;
     }
     // Once it has started this may be gone.
-    const std::shared_ptr<detail::AwaitedControl<R>> record = record_;
+    const std::shared_ptr<detail::AwaitedControl<R>> record = record_.pointer();
     record->set_stop(std::move(stop_));
     record->await(waiter);
     const Status started = record->start(true);
@@ -334,13 +340,13 @@ class [[nodiscard]] AsyncControl {
   }
 
  private:
-  std::shared_ptr<detail::EngineCore> engine_;
+  detail::OwnedShared<detail::EngineCore> engine_;
   Operation operation_;
   ControlOptions options_;
   std::stop_token stop_;
   Blocking blocking_;
   std::optional<Error> early_;
-  std::shared_ptr<detail::AwaitedControl<R>> record_;
+  detail::OwnedShared<detail::AwaitedControl<R>> record_;
 };
 
 /// Ends of operations and control calls on their way to the application's own event loop.

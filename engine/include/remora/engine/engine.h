@@ -22,6 +22,7 @@
 #include <remora/engine/control.h>
 #include <remora/engine/region.h>
 #include <remora/engine/types.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora::metrics {
@@ -229,12 +230,16 @@ class Session {
   Result<Usage> usage() const;
 
  private:
-  std::shared_ptr<detail::SessionCore> core_;
+  detail::OwnedShared<detail::SessionCore> core_;
 };
 
 /// Slots, sessions and threads of one client. Move-only owner; regions, queues and pools made by it
 /// keep what they need alive. One that was moved from answers kClosed: status_json() is then "{}",
 /// and registry() an empty registry that such engines share.
+///
+/// In a child of fork(2), this and every other handle that the parent made answers as one that was
+/// moved from, with Reason::kForked, and destroying it touches nothing of the parent's. A child
+/// opens an engine of its own. README.md, "fork and exec".
 class Engine {
  public:
   /// No I/O yet. Errors: kInvalidArgument, kOutOfMemory.
@@ -292,7 +297,9 @@ class Engine {
   requires std::constructible_from<R, Error> AsyncControl<R> async_control(
       F&& blocking, const ControlOptions& options = {})
   const {
-    return {core_, "control call", control_options(options),
+    if (core_ == nullptr)
+      return AsyncControl<R>{detail::closed_handle("control call", core_.foreign())};
+    return {core_.pointer(), "control call", control_options(options),
             [call = std::forward<F>(blocking)](const detail::ControlLimits& /*limits*/) mutable {
               return call();
             }};
@@ -318,7 +325,7 @@ class Engine {
   explicit Engine(std::shared_ptr<detail::EngineCore> core) noexcept;
   void leave() noexcept;
   [[nodiscard]] ControlOptions control_options(const ControlOptions& options) const;
-  std::shared_ptr<detail::EngineCore> core_;
+  detail::OwnedShared<detail::EngineCore> core_;
 };
 
 }  // namespace remora

@@ -18,6 +18,7 @@
 
 #include <remora/engine/async.h>
 #include <remora/engine/task.h>
+#include <remora/owned.h>
 
 namespace remora {
 
@@ -55,7 +56,7 @@ class Executor {
   }
   void drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*));
 
-  std::unique_ptr<detail::ExecutorCore> core_;
+  detail::OwnedUnique<detail::ExecutorCore> core_;
 };
 
 }  // namespace remora

@@ -24,6 +24,7 @@
 
 #include <remora/engine/region.h>
 #include <remora/engine/types.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora {
@@ -42,7 +43,7 @@ struct LockOptions {
 
 /// A lock that is held. Released by release() or, as well as that can be, by the destructor, which
 /// blocks as release() does. Move-only; one thread at a time. One that was moved from answers
-/// kClosed, and so does its region().
+/// kClosed, and so does its region(). A child of fork(2) does not hold it and does not release it.
 ///
 /// Nothing renews it in the background: a thread of the library's own would go on to hold a lock
 /// whose owner hangs. Call renew() within the ttl, or be done by then.
@@ -73,7 +74,7 @@ class Held {
  private:
   friend class Lock;
   Held(std::unique_ptr<detail::LockStore> store, std::uint64_t word) noexcept;
-  std::unique_ptr<detail::LockStore> store_;
+  detail::OwnedUnique<detail::LockStore> store_;
   Region region_;       ///< never replaced: the lock may be another's by then
   std::uint64_t word_;  ///< 0: released
 };
@@ -99,7 +100,7 @@ class Lock {
  private:
   Lock(std::shared_ptr<detail::LockGrant> grant, ByteOffset at, const LockOptions& options) noexcept
       : grant_{std::move(grant)}, at_{at}, options_{options} {}
-  std::shared_ptr<detail::LockGrant> grant_;
+  detail::OwnedShared<detail::LockGrant> grant_;
   ByteOffset at_;
   LockOptions options_;
 };

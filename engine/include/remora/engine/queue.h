@@ -20,6 +20,7 @@
 
 #include <remora/engine/buffer.h>
 #include <remora/engine/types.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora {
@@ -231,13 +232,14 @@ class Queue {
 
  private:
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
+  [[nodiscard]] Completions none() const noexcept;
   // A Target and a Source in pieces, which a call hands over in registers.
   Ticket read_bytes(ByteOffset from, std::byte* into, std::size_t length_bytes,
                     detail::LocalMemory* memory, std::uint64_t tag) noexcept;
   Ticket write_bytes(ByteOffset to, const std::byte* from, std::size_t length_bytes,
                      detail::LocalMemory* memory, std::uint64_t tag) noexcept;
 
-  std::unique_ptr<detail::QueueCore> core_;
+  detail::OwnedUnique<detail::QueueCore> core_;
   const detail::QueueRoom* room_;  ///< the core's
 };
 

@@ -14,6 +14,7 @@
 #include <remora/engine/control.h>
 #include <remora/engine/queue.h>
 #include <remora/engine/types.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora {
@@ -207,7 +208,7 @@ class Region {
  private:
   friend class detail::LockGrant;
   friend class Queue;
-  std::shared_ptr<detail::RegionCore> core_;
+  detail::OwnedShared<detail::RegionCore> core_;
 };
 
 /// From Region::reopen().

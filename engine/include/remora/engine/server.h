@@ -15,6 +15,7 @@
 #include <remora/config/server_config.h>
 #include <remora/engine/region.h>
 #include <remora/engine/types.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora::metrics {
@@ -47,7 +48,7 @@ class RegionView {
   [[nodiscard]] std::vector<std::span<std::byte>> extents() const;
 
  private:
-  std::shared_ptr<detail::RegionMemory> memory_;
+  detail::OwnedShared<detail::RegionMemory> memory_;
 };
 
 /// What a client said after a write that it wanted to be told of: Region::write_notify. The bytes
@@ -97,7 +98,7 @@ using StartProgressHandler = std::function<void(const StartProgress&)>;
 
 /// Lends memory until it is stopped or destroyed. Move-only. Thread-safe. One that was moved from
 /// answers kClosed; what returns no Result does nothing and returns an empty value, "{}" or an
-/// empty registry.
+/// empty registry. So does the parent's in a child of fork(2), whose end stops no server.
 class Server {
  public:
   /// Binds the addresses, maps and populates the pool, creates the configured regions, and then
@@ -171,7 +172,7 @@ class Server {
 
  private:
   explicit Server(std::unique_ptr<detail::ServerCore> core) noexcept;
-  std::unique_ptr<detail::ServerCore> core_;
+  detail::OwnedUnique<detail::ServerCore> core_;
 };
 
 }  // namespace remora

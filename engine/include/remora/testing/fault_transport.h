@@ -29,6 +29,7 @@
 #include <memory>
 #include <utility>
 
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora::detail {
@@ -110,7 +111,7 @@ class FaultTransport {
   static Result<FaultTransport> create(const FaultOptions& options = {});
 
   /// For EngineOptions::faults, before Engine::open().
-  [[nodiscard]] const std::shared_ptr<detail::FaultCore>& hook() const noexcept { return core_; }
+  [[nodiscard]] const std::shared_ptr<detail::FaultCore>& hook() const noexcept;
 
   /// From the next request, attempt and message on. Errors: as create(); nothing has changed then.
   Status set_rates(const FaultRates& rates) const;
@@ -144,7 +145,7 @@ class FaultTransport {
  private:
   explicit FaultTransport(std::shared_ptr<detail::FaultCore> core) noexcept
       : core_{std::move(core)} {}
-  std::shared_ptr<detail::FaultCore> core_;
+  remora::detail::OwnedShared<detail::FaultCore> core_;
 };
 
 }  // namespace remora::testing

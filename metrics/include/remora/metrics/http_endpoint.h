@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <remora/metrics/registry.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora::metrics {
@@ -92,6 +93,8 @@ struct HttpOptions {
 /// waits for its threads: for as long as a callback of the registry or `health` runs, and no
 /// longer.
 ///
+/// In a child of fork(2) the parent's goes on serving in the parent, whatever becomes of the copy.
+///
 /// Thread safety: an object is for one thread at a time.
 class HttpEndpoint {
  public:
@@ -112,7 +115,7 @@ class HttpEndpoint {
  private:
   class Impl;
   explicit HttpEndpoint(std::unique_ptr<Impl> impl) noexcept;
-  std::unique_ptr<Impl> impl_;
+  remora::detail::OwnedUnique<Impl> impl_;
 };
 
 }  // namespace remora::metrics

@@ -22,6 +22,7 @@
 
 #include <remora/metrics/latency_histogram.h>
 #include <remora/metrics/recorder.h>
+#include <remora/owned.h>
 #include <remora/result.h>
 
 namespace remora::metrics {
@@ -71,7 +72,7 @@ struct RegistryCallback;  // internal
 
 /// Keeps a callback series registered. Its destructor unregisters, and waits for a call in
 /// progress: after it, nothing the callback captured is touched. Movable; may outlive the registry.
-/// Must not be destroyed by its own callback.
+/// Must not be destroyed by its own callback. A parent's does nothing in a child of fork(2).
 class CallbackHandle {
  public:
   CallbackHandle() noexcept = default;
@@ -90,7 +91,7 @@ class CallbackHandle {
                  std::shared_ptr<RegistryCallback> entry) noexcept
       : state_{std::move(state)}, entry_{std::move(entry)} {}
   std::weak_ptr<RegistryState> state_;
-  std::shared_ptr<RegistryCallback> entry_;
+  remora::detail::OwnedShared<RegistryCallback> entry_;
 };
 
 /// Cells of one registry that belong to no thread but to an object that threads use one at a time
@@ -111,7 +112,7 @@ class OwnedCells {
   friend class Registry;
   OwnedCells(std::shared_ptr<RegistryState> state, std::uint64_t* cells) noexcept;
   void give_back() noexcept;
-  std::shared_ptr<RegistryState> state_;
+  remora::detail::OwnedShared<RegistryState> state_;
   std::uint64_t* cells_;
 };
 

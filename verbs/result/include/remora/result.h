@@ -64,7 +64,7 @@ enum class Code : std::uint8_t {
   kCancelled,          ///< cancelled; provably without remote effect
   kIndeterminate,      ///< the lane broke after posting: the effect cannot be known
   kWouldBlock,         ///< a bounded queue is full, or nothing is there yet
-  kClosed,             ///< the object was closed or moved from
+  kClosed,             ///< the object was closed, moved from, or made by a parent process
   kProvider,           ///< a verbs call failed; system_errno() is kept
   kSystem,             ///< a system call failed; system_errno() is kept
   kInternal,           ///< a bug of ours
@@ -110,10 +110,11 @@ enum class Reason : std::uint8_t {
   kNotRemora,       ///< the other side speaks another protocol
   kHttp,            ///< the other side speaks HTTP, as the metrics endpoint does
   kLocalShortage,   ///< this process or its host has run out of what the call needs (errno says)
+  kForked,          ///< a parent process made the handle, before fork()
 };
 
 /// The last of the enumeration: numbers above it, from a newer peer, are not known here.
-inline constexpr Reason kReasonLast = Reason::kLocalShortage;
+inline constexpr Reason kReasonLast = Reason::kForked;
 
 /// The NIC's verdict on one work request: `ibv_wc_status` in our own words, so that no verbs header
 /// is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
@@ -216,6 +217,8 @@ enum class CompletionStatus : std::uint8_t {
     case Reason::kNotRemora: return "not a Remora server: it speaks another protocol";
     case Reason::kHttp: return "not a Remora server: it speaks HTTP";
     case Reason::kLocalShortage: return "this process or its host has run out of what that needs";
+    case Reason::kForked:
+      return "the handle belongs to the parent process, which made it before fork()";
   }
   return "unknown reason";
 }
@@ -441,6 +444,9 @@ namespace detail {
       return "raise the limit on threads: 'ulimit -u' (RLIMIT_NPROC), pids.max of the cgroup "
              "(TasksMax= in the service unit, --pids-limit for a container), or 'sysctl "
              "kernel.threads-max kernel.pid_max'";
+    case Reason::kForked:
+      return "make a new Engine, Server or verbs::Device in this process, or fork before the "
+             "first; a program that is started by exec needs neither";
     case Reason::kGidUnset:
     case Reason::kGidFamily:
     case Reason::kGidScope:

@@ -1,0 +1,191 @@
+#pragma once
+
+/// How handles know the process that made them.
+///
+/// A child of fork(2) has copies of its parent's handles, and shares the parent's sockets, queue
+/// pairs and mappings. A request that the child sends through them is answered to the parent. So
+/// every handle refuses all work in a process that did not make it, and its destructor leaves what
+/// it holds alone.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <pthread.h>
+#include <utility>
+
+#include <remora/result.h>
+
+namespace remora::detail {
+
+/// Counts the forks between the process that loaded the library and this one, from 1 on. Read on
+/// the data path, written in the child's only thread before fork(2) returns.
+[[gnu::visibility("default")]] inline constinit std::atomic<std::uint32_t> g_process{1};
+
+[[nodiscard, gnu::always_inline]] inline std::uint32_t this_process() noexcept {
+  return g_process.load(std::memory_order_relaxed);
+}
+
+/// Registers the count of forks, once. False where the C library had no memory for it: then forks
+/// are not noticed.
+inline bool count_forks() noexcept {
+  static const bool counted = ::pthread_atfork(nullptr, nullptr, [] {
+                                g_process.fetch_add(1, std::memory_order_relaxed);
+                              }) == 0;
+  return counted;
+}
+
+/// The process that makes something now, for those that keep the number themselves: 0 is none.
+[[nodiscard]] inline std::uint32_t made_here() noexcept {
+  count_forks();
+  return this_process();
+}
+
+/// This is a child of a process that had made something.
+[[nodiscard]] inline bool was_forked() noexcept { return this_process() != 1; }
+
+/// What a parent made is kept reachable in its children, so that no leak checker reports it.
+struct LeftAlone {
+  LeftAlone* next = nullptr;
+};
+[[gnu::visibility("default")]] inline constinit std::atomic<LeftAlone*> g_left_alone{nullptr};
+
+/// Keeps `pointer` for ever and leaves it empty; its deleter is not called. Without memory for the
+/// list the object stays all the same, unreachable.
+template <typename Pointer>
+[[gnu::cold]] void leave_alone(Pointer& pointer) noexcept {
+  struct Kept : LeftAlone {
+    explicit Kept(Pointer&& left) noexcept : pointer{std::move(left)} {}
+    Pointer pointer;
+  };
+  if (auto* const kept = new (std::nothrow) Kept{std::move(pointer)}) {
+    kept->next = g_left_alone.load(std::memory_order_relaxed);
+    while (!g_left_alone.compare_exchange_weak(kept->next, kept, std::memory_order_relaxed)) {
+    }
+  }
+  // Where there was no memory, the pointer's life ends here without its destructor.
+  std::construct_at(&pointer);
+}
+
+/// The pointer of a handle, and the process that made it. Equal to null where the handle is empty
+/// or this is another process: one load and one comparison for both.
+template <typename Pointer>
+class Owned {
+ public:
+  using element_type = typename Pointer::element_type;
+
+  Owned() noexcept = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): stands in for the pointer.
+  Owned(std::nullptr_t) noexcept {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Owned(Pointer pointer) noexcept
+      : pointer_{std::move(pointer)}, made_in_{pointer_ == nullptr ? 0 : made_here()} {}
+  Owned(const Owned&) = default;
+  Owned(Owned&& other) noexcept
+      : pointer_{std::move(other.pointer_)}, made_in_{std::exchange(other.made_in_, 0)} {}
+  Owned& operator=(const Owned& other) {
+    if (this == &other) return *this;
+    Owned copy{other};
+    return *this = std::move(copy);
+  }
+  Owned& operator=(Owned&& other) noexcept {
+    if (this == &other) return *this;
+    reset();
+    pointer_ = std::move(other.pointer_);
+    made_in_ = std::exchange(other.made_in_, 0);
+    return *this;
+  }
+  ~Owned() {
+    if (foreign()) [[unlikely]]
+      leave_alone(pointer_);
+  }
+
+  /// Of a parent's object: leaves it alone.
+  void reset() noexcept {
+    if (foreign())
+      leave_alone(pointer_);
+    else
+      pointer_ = Pointer{};
+    made_in_ = 0;
+  }
+
+  [[nodiscard, gnu::always_inline]] friend bool operator==(const Owned& owned,
+                                                           std::nullptr_t) noexcept {
+    return owned.made_in_ != this_process();
+  }
+  [[nodiscard]] explicit operator bool() const noexcept { return *this != nullptr; }
+  /// It holds what a parent process made.
+  [[nodiscard]] bool foreign() const noexcept {
+    return made_in_ != 0 && made_in_ != this_process();
+  }
+
+  /// Null as operator== says.
+  [[nodiscard]] element_type* get() const noexcept {
+    return *this == nullptr ? nullptr : pointer_.get();
+  }
+  // Only where it is not null.
+  [[nodiscard]] element_type* operator->() const noexcept { return pointer_.get(); }
+  [[nodiscard]] element_type& operator*() const noexcept { return *pointer_; }
+  [[nodiscard]] const Pointer& pointer() const noexcept { return pointer_; }
+  /// What belongs together with it: of the same process.
+  template <typename Other>
+  [[nodiscard]] Owned<Other> share(Other pointer) const noexcept {
+    Owned<Other> shared;
+    shared.made_in_ = pointer == nullptr ? 0 : made_in_;
+    shared.pointer_ = std::move(pointer);
+    return shared;
+  }
+
+ private:
+  template <typename Other>
+  friend class Owned;
+  Pointer pointer_;
+  std::uint32_t made_in_ = 0;  ///< 0: empty
+};
+
+template <typename T>
+using OwnedShared = Owned<std::shared_ptr<T>>;
+template <typename T, typename Deleter = std::default_delete<T>>
+using OwnedUnique = Owned<std::unique_ptr<T, Deleter>>;
+
+/// State of a process: a child of fork(2) has one of its own, made at its first use, whatever the
+/// parent's other threads had locked or were changing. Never destroyed.
+template <typename T>
+class PerProcess {
+ public:
+  constexpr PerProcess() noexcept = default;
+  PerProcess(const PerProcess&) = delete;
+  PerProcess& operator=(const PerProcess&) = delete;
+
+  [[nodiscard]] T& get() {
+    Node* first = first_.load(std::memory_order_acquire);
+    if (first != nullptr && first->made_in == this_process()) return first->value;
+    auto made = std::make_unique<Node>(first, made_here());
+    while (!first_.compare_exchange_weak(first, made.get(), std::memory_order_acq_rel)) {
+      if (first != nullptr && first->made_in == this_process()) return first->value;
+      made->parent = first;
+    }
+    return made.release()->value;
+  }
+
+ private:
+  struct Node {
+    Node(Node* parents, std::uint32_t process) : parent{parents}, made_in{process} {}
+    Node* parent;  // reachable, for leak checkers
+    std::uint32_t made_in;
+    T value{};
+  };
+  std::atomic<Node*> first_{nullptr};
+};
+
+/// What a handle answers that is null: kClosed, with Reason::kForked where a parent process made
+/// it. Not inline where handles are used: the data path builds no error beside its code.
+[[nodiscard, gnu::cold, gnu::noinline]] inline Error closed_handle(Operation operation,
+                                                                   bool foreign) noexcept {
+  const Error closed{Code::kClosed, operation};
+  if (foreign) return closed.with_reason(Reason::kForked);
+  return closed.with_subject("this handle was moved from");
+}
+
+}  // namespace remora::detail
