@@ -1,6 +1,7 @@
 #include "connection_state.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 
 #include <remora/verbs/teardown.h>
@@ -49,7 +50,25 @@ void DestroyId::operator()(rdma_cm_id* id) const noexcept {
   if (result != 0) report_teardown_failure(provider_error("rdma_destroy_id", errno_of(result)));
 }
 
+namespace {
+
+/// librdmacm opens every device once a process, and a child of fork(2) has those of its parent: new
+/// ids would use the parent's doorbells, which drivers do not map in a child.
+bool is_of_parent(const Provider& provider) noexcept {
+  static std::atomic<std::uint32_t> first{0};
+  if (&provider != &Provider::system()) return false;
+  std::uint32_t process = 0;
+  const std::uint32_t here = remora::detail::made_here();
+  return !first.compare_exchange_strong(process, here) && process != here;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<rdma_event_channel>> create_event_channel(const Provider& provider) {
+  if (is_of_parent(provider))
+    return Error{Code::kUnsupported, "rdma_create_event_channel"}
+        .with_subject("a parent process has used librdmacm")
+        .with_reason(Reason::kForked);
   errno = 0;
   rdma_event_channel* const raw = provider.create_event_channel();
   if (raw == nullptr) {

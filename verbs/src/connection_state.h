@@ -20,10 +20,12 @@
 #include <remora/verbs/provider.h>
 #include <remora/verbs/queue_pair.h>
 
+#include "process_provider.h"
+
 namespace remora::verbs::detail {
 
 struct DestroyChannel {
-  const Provider* provider;
+  ProcessProvider provider;
   void operator()(rdma_event_channel* channel) const noexcept {
     provider->destroy_event_channel(channel);
   }
@@ -33,7 +35,7 @@ struct DestroyChannel {
 Result<std::shared_ptr<rdma_event_channel>> create_event_channel(const Provider& provider);
 
 struct DestroyId {  // holds the channel, so an id always goes before it
-  const Provider* provider;
+  ProcessProvider provider;
   std::shared_ptr<rdma_event_channel> channel;
   void operator()(rdma_cm_id* id) const noexcept;
 };
@@ -77,7 +79,7 @@ struct ConnectionState {
   [[nodiscard]] Address local_address() const noexcept;
   [[nodiscard]] Address peer_address() const noexcept;
 
-  const Provider* provider;
+  ProcessProvider provider;
   CmId id;
   Device device;
   QueuePairOptions options;

@@ -22,6 +22,7 @@ int attempt_ms(Deadline deadline) noexcept {
 }
 
 Error unreachable(Operation operation, int number, const Address& peer) {
+  if (number == detail::kForkedErrno) return detail::provider_error(operation, number);
   const Code code = number == ETIMEDOUT ? Code::kTimedOut : Code::kUnreachable;
   return Error{code, operation}.with_errno(number).with_subject(peer.to_string());
 }

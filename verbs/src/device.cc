@@ -67,14 +67,14 @@ Status fill(detail::DeviceState& state) {
   return {};
 }
 
-// Borrowed contexts that have handles now. Never destroyed: destructors of statics may use it.
+// Borrowed contexts that have handles now.
 struct BorrowedDevices {
   std::mutex mutex;
   std::vector<std::weak_ptr<const detail::DeviceState>> states;
 };
 BorrowedDevices& borrowed_devices() {
-  static auto* const devices = new BorrowedDevices;
-  return *devices;
+  static remora::detail::PerProcess<BorrowedDevices> devices;
+  return devices.get();
 }
 
 LinkLayer link_layer_of(std::uint8_t raw) noexcept {
@@ -153,7 +153,7 @@ Result<Device> Device::borrow(ibv_context* context, const Provider& provider) {
   std::erase_if(known.states, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : known.states)
     if (auto state = weak.lock();
-        state && state->context == context && state->provider == &provider)
+        state && state->context == context && state->provider.table() == &provider)
       return Device{std::move(state)};
   auto state = std::make_shared<detail::DeviceState>(provider, context, false);
   if (const Status filled = fill(*state); !filled) return filled.error();
@@ -171,6 +171,7 @@ bool Device::is_iwarp() const noexcept { return transport() == TransportType::kI
 TransportType Device::transport() const noexcept { return transport_of(*state_->context->device); }
 ibv_context* Device::raw() const noexcept { return state_->context; }
 const Provider& Device::provider() const noexcept { return *state_->provider; }
+bool Device::foreign() const noexcept { return state_->provider.foreign(); }
 
 Status Device::check_port(std::uint8_t port, Operation operation) const {
   const std::uint8_t count = state_->attributes.port_count;

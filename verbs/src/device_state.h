@@ -7,6 +7,8 @@
 #include <remora/verbs/device.h>
 #include <remora/verbs/provider.h>
 
+#include "process_provider.h"
+
 namespace remora::verbs::detail {
 
 struct DeviceState {
@@ -16,7 +18,7 @@ struct DeviceState {
   DeviceState& operator=(const DeviceState&) = delete;
   ~DeviceState();
 
-  const Provider* provider;
+  ProcessProvider provider;
   ibv_context* context;
   bool owned;
   bool software = false;

@@ -4,7 +4,10 @@
 
 #include <cerrno>
 
+#include <remora/owned.h>
 #include <remora/result.h>
+
+#include "process_provider.h"
 
 namespace remora::verbs::detail {
 
@@ -14,8 +17,10 @@ namespace remora::verbs::detail {
   return errno != 0 ? errno : EIO;
 }
 
-/// kOutOfMemory, kPermissionDenied and kUnsupported where the number says so, else kProvider.
+/// kOutOfMemory, kPermissionDenied and kUnsupported where the number says so, kClosed where a
+/// parent process made the object, else kProvider.
 [[nodiscard]] inline Error provider_error(Operation operation, int number) noexcept {
+  if (number == kForkedErrno) return remora::detail::closed_handle(operation, true);
   Code code = Code::kProvider;
   if (number == ENOMEM) code = Code::kOutOfMemory;
   if (number == EPERM || number == EACCES) code = Code::kPermissionDenied;

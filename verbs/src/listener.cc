@@ -13,7 +13,7 @@ namespace remora::verbs {
 namespace detail {
 
 struct ListenerState {
-  const Provider* provider;
+  detail::ProcessProvider provider;
   CmId id;
 };
 

@@ -81,22 +81,21 @@ void signal_event(int event) noexcept {
 std::atomic<void (*)()> MemoryMonitor::before_read{nullptr};
 std::atomic<int> MemoryMonitor::refuse_errno{0};
 
-void count_forks() noexcept {
-  static const bool counting = [] {
+void follow_forks() noexcept {
+  static const bool following = [] {
     return ::pthread_atfork([] { g_monitor_mutex.lock(); }, [] { g_monitor_mutex.unlock(); },
                             [] {
-                              g_forks.fetch_add(1);
                               MemoryMonitor::close_all_in_child();
                               g_monitor.reset();
                               ReaderEpoch::forget_other_threads();
                               g_monitor_mutex.unlock();
                             }) == 0;
   }();
-  static_cast<void>(counting);
+  static_cast<void>(following);
 }
 
 std::shared_ptr<MemoryMonitor> MemoryMonitor::instance(std::string& why) {
-  count_forks();
+  follow_forks();
   std::shared_ptr<MemoryMonitor> monitor;  // before the lock, which its destructor takes
   const std::lock_guard lock{g_monitor_mutex};
   if (MemoryMonitor::refuse_errno.load() == 0)

@@ -70,7 +70,7 @@ class MemoryMonitor {
   static std::atomic<int> refuse_errno;
 
  private:
-  friend void count_forks() noexcept;
+  friend void follow_forks() noexcept;
   /// With the lock of all monitors.
   MemoryMonitor(int userfault, int maps, int stop, int wake) noexcept;
   /// In a forked child: with a copy of the userfaultfd open, changes in the parent would wait for a
@@ -117,10 +117,7 @@ class MemoryMonitor {
   std::thread reaper_;
 };
 
-/// Forks on the way from the first monitor or cache to this process: what was made with another
-/// count belongs to a parent.
-inline std::atomic<std::uint64_t> g_forks{0};
-/// Begins the counting; any number of times.
-void count_forks() noexcept;
+/// From the first call on, a child of fork(2) has none of its parent's monitors.
+void follow_forks() noexcept;
 
 }  // namespace remora::verbs::detail

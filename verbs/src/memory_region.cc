@@ -225,6 +225,7 @@ Result<LocalSlice> MemoryRegion::checked_slice(std::uint64_t offset_bytes,
 }
 
 int MemoryRegion::Deregister::deregister(ibv_mr* mr) noexcept {
+  if (domain.device().foreign()) return 0;  // a parent's: left alone
   if (windows) windows->free_all();
   errno = 0;
   const int result = domain.device().provider().dereg_mr(mr);

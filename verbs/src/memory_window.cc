@@ -10,6 +10,7 @@ namespace remora::verbs {
 namespace detail {
 
 Status WindowRecord::free() noexcept {
+  if (domain.device().foreign()) return {};  // a parent's: left alone
   const std::lock_guard lock{mutex_};
   ibv_mw* const mine = std::exchange(window_, nullptr);
   if (mine == nullptr) return {};

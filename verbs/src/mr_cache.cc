@@ -88,16 +88,11 @@ MrCache& MrCache::operator=(MrCache&& other) noexcept {
 }
 
 MrCache::~MrCache() {
-  if (core_ == nullptr) return;
-  if (core_->forked())
-    static_cast<void>(new (std::nothrow)
-                          std::shared_ptr<detail::MrCacheCore>{core_});  // the parent's
-  else
-    core_->close();
+  if (core_ != nullptr) core_->close();
 }
 
 Result<MrLease> MrCache::acquire(std::span<std::byte> bytes, Access access, Deadline deadline) {
-  if (core_ == nullptr) return Error{Code::kClosed, "MrCache::acquire"};
+  if (core_ == nullptr) return remora::detail::closed_handle("MrCache::acquire", core_.foreign());
   try {
     return core_->acquire(bytes, access, deadline);
   } catch (const std::bad_alloc&) {
@@ -117,6 +112,7 @@ std::size_t MrCache::invalidate(std::span<std::byte> bytes) {
 
 bool MrCache::automatic() const noexcept { return core_ != nullptr && core_->automatic(); }
 std::string_view MrCache::why_not_automatic() const noexcept {
+  if (core_.foreign()) return "made by a parent process";
   if (core_ == nullptr) return "moved from";
   return core_->automatic() ? std::string_view{} : core_->why_not();
 }

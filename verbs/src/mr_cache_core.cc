@@ -93,8 +93,7 @@ MrCacheCore::MrCacheCore(const ProtectionDomain& domain, const MrCacheOptions& o
       options_{options},
       explicit_{options.invalidation == Invalidation::kExplicit},
       piece_bytes_{options.piece_bytes} {
-  count_forks();
-  forks_ = g_forks.load();
+  follow_forks();
   const std::uint64_t longest = domain.device().attributes().max_mr_bytes;
   if (longest >= g_page_bytes) piece_bytes_ = std::min(piece_bytes_, std::bit_floor(longest));
 }
@@ -170,7 +169,6 @@ MrCacheCore::LookUp MrCacheCore::look_up(std::uintptr_t begin, std::uintptr_t en
 }
 
 Result<MrLease> MrCacheCore::acquire(std::span<std::byte> bytes, Access access, Deadline deadline) {
-  if (forked()) return Error{Code::kClosed, "MrCache::acquire"}.with_subject("made before fork()");
   if (!is_sound(bytes, access)) [[unlikely]]
     if (const Status range = check_range(bytes, access); !range) return range.error();
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
@@ -188,7 +186,7 @@ Result<MrLease> MrCacheCore::acquire(std::span<std::byte> bytes, Access access, 
 }
 
 MrLease MrCacheCore::find_kept(std::span<std::byte> bytes, Access access) noexcept {
-  if (forked() || !keeps() || !is_sound(bytes, access)) return {};
+  if (!keeps() || !is_sound(bytes, access)) return {};
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   Registration* found = nullptr;
   if (look_up(begin, begin + bytes.size(), access, found) != LookUp::kHit) return {};
@@ -477,7 +475,7 @@ void MrCacheCore::add_dead(Registration& registration) noexcept {
 }
 
 std::size_t MrCacheCore::invalidate(std::span<std::byte> bytes) {
-  if (bytes.empty() || forked()) return 0;
+  if (bytes.empty()) return 0;
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   const auto end = begin + std::min<std::uintptr_t>(bytes.size(), UINTPTR_MAX - begin);
   std::size_t killed = 0;
@@ -525,7 +523,6 @@ void MrCacheCore::release_soon(Registration* registration) noexcept {
 }
 
 std::size_t MrCacheCore::trim() noexcept {
-  if (forked()) return 0;
   std::size_t count = 0;
   for (;; ++count) {
     Registration* victim = nullptr;

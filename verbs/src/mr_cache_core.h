@@ -118,9 +118,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   [[nodiscard]] bool automatic() const noexcept { return monitor_ != nullptr; }
   [[nodiscard]] std::string_view why_not() const noexcept { return why_not_; }
   [[nodiscard]] MrCacheCounters counters() const;
-  [[nodiscard]] bool forked() const noexcept {
-    return g_forks.load(std::memory_order_relaxed) != forks_;
-  }
+  [[nodiscard]] bool forked() const noexcept { return remora::detail::this_process() != made_in_; }
 
   void changed(std::uintptr_t begin, std::uintptr_t end, MappingChange how) noexcept override;
   void reap() noexcept override { static_cast<void>(collect_dead()); }
@@ -185,7 +183,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   const MrCacheOptions options_;
   const bool explicit_;
   std::uint64_t piece_bytes_;
-  std::uint64_t forks_;
+  const std::uint32_t made_in_ = remora::detail::made_here();
   std::shared_ptr<MemoryMonitor> monitor_;
   std::string why_not_;
 

@@ -126,6 +126,7 @@ QueuePairCore::QueuePairCore(std::unique_ptr<ibv_qp, Destroy> pair,
 }
 
 void QueuePairCore::Destroy::operator()(ibv_qp* pair) const noexcept {
+  if (domain.device().foreign()) return;  // a parent's: left alone
   windows->free_all();
   const int result = domain.device().provider().destroy_qp(pair);
   if (result != 0) report_teardown_failure(provider_error("ibv_destroy_qp", errno_of(result)));

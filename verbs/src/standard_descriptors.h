@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/owned.h>
+
 namespace remora::verbs::detail {
 
 /// While one of these lives, each of 0, 1 and 2 is open: what was closed holds a place that can be
@@ -17,17 +19,15 @@ namespace remora::verbs::detail {
 /// calls into libraries whose descriptors cannot be moved afterwards. Thread-safe.
 class StandardDescriptorsTaken {
  public:
-  StandardDescriptorsTaken() noexcept {
-    const std::lock_guard lock{mutex()};
-    Places& held = places();
-    if (held.users++ == 0) held.take();
+  StandardDescriptorsTaken() : held_{all()} {
+    const std::lock_guard lock{held_.mutex};
+    if (held_.users++ == 0) held_.take();
   }
   ~StandardDescriptorsTaken() {
     const int number = errno;  // the caller's call has set it
     {
-      const std::lock_guard lock{mutex()};
-      Places& held = places();
-      if (--held.users == 0) held.give_back();
+      const std::lock_guard lock{held_.mutex};
+      if (--held_.users == 0) held_.give_back();
     }
     errno = number;
   }
@@ -36,6 +36,7 @@ class StandardDescriptorsTaken {
 
  private:
   struct Places {
+    std::mutex mutex;
     std::size_t users = 0;
     std::array<bool, STDERR_FILENO + 1> taken{};
 
@@ -59,14 +60,12 @@ class StandardDescriptorsTaken {
       }
     }
   };
-  static std::mutex& mutex() noexcept {
-    static std::mutex guards_places;
-    return guards_places;
+  static Places& all() {
+    static remora::detail::PerProcess<Places> places;
+    return places.get();
   }
-  static Places& places() noexcept {
-    static Places held;
-    return held;
-  }
+
+  Places& held_;
 };
 
 /// `kCall` while 0, 1 and 2 are taken.

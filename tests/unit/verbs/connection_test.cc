@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "fake_verbs.h"
+#include "support/forked.h"
 
 namespace remora::test {
 namespace {
@@ -104,6 +105,26 @@ TEST_F(ConnectorTest, AnswerBringsTheQueuePairUp) {
   EXPECT_EQ(connection->responder_depth(), 8) << "what the peer allows";
   EXPECT_EQ(connector.answer()->private_data.bytes().size(), 7U);
   EXPECT_CODE(connector.start_connect(), kClosed);
+}
+
+TEST_F(ConnectorTest, ChildOfForkLeavesTheConnectionAlone) {
+  auto connector = resolve().value();
+  const FakeRig rig{connector.device()};
+  ASSERT_OK(connector.create_queue_pair(rig.builder()));
+  std::optional<verbs::Connection> connection{connector.connect(soon()).value()};
+  const std::string live = fake_.live();
+  const auto uses = fake_.uses();
+  Forked child{[&] {
+    std::string wrong = not_refused("next_event", connection->next_event());
+    wrong += not_refused("disconnect", connection->disconnect());
+    connection.reset();
+    if (fake_.live() != live || fake_.uses() != uses) wrong += "left: " + fake_.live();
+    return wrong;
+  }};
+  EXPECT_EQ(child.found(), "");
+  EXPECT_EQ(fake_.live(), live);
+  EXPECT_TRUE(connection->established());
+  EXPECT_TRUE(connection->disconnect().ok());
 }
 
 TEST_F(ConnectorTest, DepthsOfADeviceThatKeepsFewOrNoneInFlightAreOffered) {

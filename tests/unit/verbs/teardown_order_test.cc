@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "fake_verbs.h"
+#include "support/forked.h"
 
 namespace remora::test {
 namespace {
@@ -323,6 +324,41 @@ TEST_F(TeardownOrder, EveryParentAndChildByEveryPairOfSteps) {
                    << Everything::kNames[family.child] << ' ' << name_of(of_child)
                    << (parent_first ? ", the parent first" : ", the child first");
           }
+}
+
+// In a child of fork(2) no call is made for what the parent made, whether it is used or destroyed.
+TEST_F(TeardownOrder, ChildOfForkIsRefusedAndTearsDownNothing) {
+  std::optional<Everything> all{std::in_place, fake_};
+  all->list.reset();  // memory and nothing else
+  all->entry.reset();
+  const std::string live = fake_.live();
+  const auto uses = fake_.uses();
+  Forked child{[&] {
+    std::string wrong;
+    wrong += not_refused("device", all->device->query_port(1));
+    wrong += not_refused("domain", verbs::AddressHandle::create(*all->domain, {}));
+    wrong += not_refused("allocate_domain", all->device->allocate_domain());
+    wrong += not_refused("channel", all->channel->next_event());
+    wrong += not_refused("register",
+                         verbs::MemoryRegion::register_at(*all->domain, all->memory->bytes(),
+                                                          all->memory->address(), Access::kNone));
+    wrong += not_refused("query", all->rc->query_state());
+    wrong += not_refused("to_error", all->rc->to_error());
+    wrong += not_refused("window", all->rc->allocate_window());
+    wrong += not_refused("events", all->events->next_event());
+    wrong += not_refused("acquire", all->cache->acquire(all->cached, Access::kLocalWrite));
+    if (!all->device->foreign()) wrong += "the device is not foreign\n";
+    all.reset();
+    if (fake_.live() != live) wrong += "left: " + fake_.live() + '\n';
+    for (const auto& [call, count] : fake_.uses())
+      if (const auto before = uses.find(call); before == uses.end() || before->second != count)
+        wrong += call + " was called\n";
+    return wrong;
+  }};
+  EXPECT_EQ(child.found(), "");
+  EXPECT_EQ(fake_.live(), live);
+  EXPECT_FALSE(all->device->foreign());
+  EXPECT_TRUE(works(*all->device));
 }
 
 // The parents' other handles go before it, so that its own are the last.

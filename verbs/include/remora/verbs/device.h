@@ -196,6 +196,8 @@ class Device {
   /// Borrowed; never close it.
   [[nodiscard]] ibv_context* raw() const noexcept;
   [[nodiscard]] const Provider& provider() const noexcept;
+  /// A parent process opened it, before fork(2): see fork.h.
+  [[nodiscard]] bool foreign() const noexcept;
 
   /// The same open context.
   friend bool operator==(const Device& a, const Device& b) noexcept { return a.state_ == b.state_; }

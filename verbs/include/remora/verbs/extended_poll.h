@@ -25,6 +25,7 @@
 #include <string>
 #include <utility>
 
+#include <remora/owned.h>
 #include <remora/result.h>
 #include <remora/verbs/completion.h>
 #include <remora/verbs/format.h>
@@ -178,7 +179,10 @@ class ExtendedPoll {
   friend class CompletionQueue;
   struct End {
     std::shared_ptr<detail::CompletionQueueState> owner;
-    void operator()(ibv_cq_ex* queue) const noexcept { queue->end_poll(queue); }
+    std::uint32_t made_in = remora::detail::this_process();
+    void operator()(ibv_cq_ex* queue) const noexcept {
+      if (made_in == remora::detail::this_process()) queue->end_poll(queue);  // else a parent's
+    }
   };
   using Owner = std::shared_ptr<detail::CompletionQueueState>;
   static Result<ExtendedPoll> start(ibv_cq_ex* queue, CompletionFields fields, Owner owner);

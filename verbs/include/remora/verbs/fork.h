@@ -1,6 +1,9 @@
 #pragma once
 
 /// Fork safety: pinned pages must not become copy-on-write under the NIC.
+///
+/// In a child, every object of the parent answers kClosed with Reason::kForked, and its destructor
+/// leaves what it holds alone. Posting, polling and arming are not checked: README.md, "fork".
 
 #include <remora/result.h>
 #include <remora/verbs/provider.h>
@@ -9,7 +12,7 @@ namespace remora::verbs {
 
 /// Makes later `fork()` calls safe for registered memory. Call it before the first registration of
 /// the process, from any thread; the first call decides, later ones repeat its answer. A child
-/// must still not use the parent's verbs objects: start helpers by fork and exec.
+/// must still not use the parent's verbs objects.
 ///
 /// Errors: kProvider with EINVAL when memory was registered before; kProvider (errno kept).
 /// Source: ibv_fork_init(3).

@@ -17,8 +17,9 @@
 /// application's own UFFDIO_REGISTER there answers EBUSY. README.md has the details.
 ///
 /// Thread safety: all calls of one MrCache concurrently; it is destroyed when no call is in
-/// progress. Leases may outlive it, and may be dropped by any thread. A forked child must not use
-/// the parent's cache: `acquire` answers kClosed there, and the child's copies deregister nothing.
+/// progress. Leases may outlive it, and may be dropped by any thread. In a child of fork(2)
+/// `acquire` of the parent's cache answers kClosed with Reason::kForked, and the copies deregister
+/// nothing.
 
 #include <array>
 #include <cstddef>
@@ -30,6 +31,7 @@
 #include <string_view>
 #include <utility>
 
+#include <remora/owned.h>
 #include <remora/result.h>
 #include <remora/verbs/access.h>
 #include <remora/verbs/deadline.h>
@@ -202,7 +204,7 @@ class MrCache {
 
  private:
   explicit MrCache(std::shared_ptr<detail::MrCacheCore> core) noexcept : core_{std::move(core)} {}
-  std::shared_ptr<detail::MrCacheCore> core_;
+  remora::detail::OwnedShared<detail::MrCacheCore> core_;
 };
 
 }  // namespace remora::verbs
