@@ -168,7 +168,9 @@ TEST(Pool, LargerThanTheLimitOfItsControlGroupIsRefused) {
     EXPECT_TRUE(pool->allocate(2 * kPage, true, soon()).ok());
     const auto region = pool->allocate(3 * kPage, true, soon());
     EXPECT_EQ(region.ok(), !keep);
-    if (keep) EXPECT_EQ(region.error().allowed(), 2 * kPage);
+    if (keep) {
+      EXPECT_EQ(region.error().allowed(), 2 * kPage);
+    }
     std::ofstream{folder + "/memory.current"} << 8 * kPage << '\n';
   }
   std::filesystem::remove_all(folder);
