@@ -572,8 +572,9 @@ class RegionCore {
   }
   /// True for nearly every sound transfer of a region in one extent, and for no other: what
   /// check_closely() says, at less cost.
+  template <std::size_t kWords = 0>
   [[gnu::always_inline]] bool admits(OperationRecord& operation) const noexcept {
-    if (!fits(operation, quick_.one_extent_bytes_max)) return false;
+    if (!fits<kWords>(operation, quick_.one_extent_bytes_max)) return false;
     operation.request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
     operation.request.remote_address = quick_.remote_address + operation.offset_bytes;
     operation.request.remote_key = quick_.remote_key;
@@ -596,6 +597,17 @@ class RegionCore {
     operation.notice_grant = grant_id_;
     operation.notice_tag = tag;
   }
+  /// Checks one synchronous transfer and, where that is sound, carries it out.
+  [[gnu::always_inline]] void run_transfer(OperationRecord& operation,
+                                           std::chrono::nanoseconds deadline) const noexcept {
+    if (admits<kAloneWords>(operation)) [[likely]]
+      run(operation, deadline);
+    else
+      run_counted(operation, deadline);
+  }
+  /// The same of what is not admitted at first sight: also of memory with handles.
+  [[gnu::noinline]] void run_counted(OperationRecord& operation,
+                                     std::chrono::nanoseconds deadline) const noexcept;
   /// Submits one operation that passed its check, and waits for it.
   void run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept;
   /// One operation without local memory: check and run. What an atomic found.
@@ -607,6 +619,7 @@ class RegionCore {
   /// What one request may move, of each Opcode; 0 where it moves no bytes or has no right.
   using BytesMax = std::array<std::uint64_t, transport::kOpcodes>;
   /// Nothing is wrong with it, and it has its local key.
+  template <std::size_t kWords = 0>
   [[gnu::always_inline]] bool fits(OperationRecord& operation,
                                    const BytesMax& bytes_max) const noexcept {
     const std::uint64_t length_bytes = operation.length_bytes;
@@ -617,7 +630,7 @@ class RegionCore {
       return false;
     // Of a grant that has been taken back nothing fits.
     if (operation.memory != nullptr) [[likely]] {
-      const std::uint64_t key_word = operation.memory->key_word(quick_.domain());
+      const std::uint64_t key_word = operation.memory->key_word(quick_.domain() + kWords);
       if (key_word == 0) return false;
       operation.request.local_key = static_cast<std::uint32_t>(key_word);
     } else if (quick_.domain() != kNoMemoryDomain || operation.request.local == nullptr) {

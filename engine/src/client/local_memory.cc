@@ -33,6 +33,8 @@ Status LocalMemory::register_with(transport::MemoryDomain& domain, std::size_t d
   registrations_[domain_index] = std::move(*registration);
   key_words_[domain_index].store(kRegistered | registrations_[domain_index]->local_key(),
                                  std::memory_order_release);
+  if (!has_handles())
+    key_words_[domain_index + kAloneWords].store(key_word(domain_index), std::memory_order_release);
   return {};
 }
 

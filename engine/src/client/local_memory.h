@@ -28,6 +28,10 @@ inline constexpr std::size_t kMemoryDomainsMax = 8;
 inline constexpr std::size_t kNoMemoryDomain = kMemoryDomainsMax;
 /// Where no memory ever has a key.
 inline constexpr std::size_t kKeylessDomain = kMemoryDomainsMax + 1;
+/// Added to a domain: its words for operations that stand in no queue's table. Memory with handles
+/// has none there where it has a key: such an operation counts itself first, which is looked at
+/// closely, and so costs the others nothing.
+inline constexpr std::size_t kAloneWords = kMemoryDomainsMax + 2;
 
 /// A range of local memory and its local key on each memory domain of the engine. Does not own the
 /// bytes. Thread-safe; key() is wait-free.
@@ -38,7 +42,7 @@ class LocalMemory {
   enum class Handles : std::uint8_t { kNone, kCopied };
   explicit LocalMemory(std::span<std::byte> bytes, Handles handles = Handles::kNone) noexcept
       : bytes_{bytes}, handles_{handles} {
-    key_words_[kNoMemoryDomain] = kRegistered;
+    key_words_[kNoMemoryDomain] = key_words_[kNoMemoryDomain + kAloneWords] = kRegistered;
   }
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
@@ -84,7 +88,7 @@ class LocalMemory {
   static constexpr std::uint64_t kRegistered = std::uint64_t{1} << 32U;
   std::span<std::byte> bytes_;
   /// kRegistered and the key, or 0.
-  std::array<std::atomic<std::uint64_t>, kMemoryDomainsMax + 2> key_words_{};
+  std::array<std::atomic<std::uint64_t>, 2 * kAloneWords> key_words_{};
   std::mutex mutex_;  // registration only
   std::array<std::unique_ptr<transport::Registration>, kMemoryDomainsMax> registrations_;
   Handles handles_;

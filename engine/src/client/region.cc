@@ -184,6 +184,12 @@ void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadli
   quick_.only_lane->run(operation);
 }
 
+void RegionCore::run_counted(OperationRecord& operation,
+                             std::chrono::nanoseconds deadline) const noexcept {
+  const MemoryUse use{needs_keys() ? operation.memory : nullptr};
+  if (check(operation)) run(operation, deadline);
+}
+
 /// What needs a registration first, or has several lanes to go over.
 void RegionCore::run_closely(OperationRecord& operation) const noexcept {
   LaneDriver& lane = session_->lane_of_thread();
@@ -238,8 +244,7 @@ template <typename Piece>
                                               std::chrono::nanoseconds deadline) noexcept {
   OperationRecord operation;
   fill(operation, opcode, at, piece);
-  const MemoryUse use{core.needs_keys() ? piece.memory() : nullptr};
-  if (core.check(operation)) core.run(operation, deadline);
+  core.run_transfer(operation, deadline);
   return status_of(core, operation);
 }
 
