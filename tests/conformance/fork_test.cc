@@ -221,7 +221,7 @@ TEST_P(ForkTest, ParentReadsItsOwnBytesWhileChildrenTry) {
       return wrong;
     }};
     ++*ready;
-    while (*ready < 2) std::this_thread::yield();
+    ASSERT_TRUE(eventually([&] { return *ready == 2; })) << child.found();
     for (int i = 0; i < 3; ++i) {
       EXPECT_TRUE(ok(region.read(ByteOffset{4096}, got)));
       EXPECT_EQ(got, ours);

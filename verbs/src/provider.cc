@@ -67,6 +67,12 @@ ibv_cq_ex* system_create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attrib
   return ibv_create_cq_ex(context, attributes);
 }
 
+// Where the kernel copies pinned pages for a child there is nothing to do. ibv_fork_init() of
+// rdma-core 44 takes registered pages out of children nevertheless, and the heap around them.
+int system_fork_init() {
+  return ibv_is_fork_initialized() == IBV_FORK_UNNEEDED ? 0 : ibv_fork_init();
+}
+
 // A device without a bus behind it lives under /sys/devices/virtual: rxe and siw do.
 bool system_is_software_device(const ibv_device* device) {
   std::array<char, PATH_MAX> resolved{};
@@ -113,7 +119,7 @@ constexpr Provider kSystem{
     .query_pkey = &ibv_query_pkey,
     .get_async_event = &ibv_get_async_event,
     .ack_async_event = &ibv_ack_async_event,
-    .fork_init = &ibv_fork_init,
+    .fork_init = &system_fork_init,
     .is_software_device = &system_is_software_device,
     .alloc_pd = &ibv_alloc_pd,
     .dealloc_pd = &ibv_dealloc_pd,

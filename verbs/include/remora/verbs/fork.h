@@ -10,7 +10,8 @@
 
 namespace remora::verbs {
 
-/// Makes later `fork()` calls safe for registered memory. Call it before the first registration of
+/// Does nothing where the kernel copies pinned pages for a child (5.12 and later). Else it
+/// makes later `fork()` calls safe for registered memory. Call it before the first registration of
 /// the process, from any thread; the first call decides, later ones repeat its answer. A child
 /// must still not use the parent's verbs objects.
 ///
