@@ -309,7 +309,7 @@ TEST_F(MrCacheChange, ForkedChildMakesACacheOfItsOwn) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
-    auto own = verbs::MrCache::create(domain_);
+    auto own = verbs::MrCache::create(open().allocate_domain().value());
     if (!own.ok() || !own->automatic()) ::_exit(1);
     Mapping theirs{4};
     std::byte* const at = theirs.data();

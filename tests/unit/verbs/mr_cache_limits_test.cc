@@ -212,7 +212,7 @@ TEST_F(MrCacheLimits, UserWithoutPrivilegesHasAnAutomaticOne) {
   EXPECT_EQ(in_child([this] {
               if (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0)
                 return 1;
-              auto cache = verbs::MrCache::create(domain_);
+              auto cache = verbs::MrCache::create(open().allocate_domain().value());
               if (!cache || !cache->automatic()) return 2;
               Mapping memory{2};
               const auto lease = cache->acquire(memory.bytes(), Access::kLocalWrite);
@@ -233,7 +233,7 @@ TEST_F(MrCacheLimits, SeccompThatRefusesUserfaultfdIsTold) {
               if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
                   ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
                 return 1;
-              auto cache = verbs::MrCache::create(domain_);
+              auto cache = verbs::MrCache::create(open().allocate_domain().value());
               if (!cache || cache->automatic()) return 2;
               if (cache->why_not_automatic().find("seccomp") == std::string_view::npos) return 3;
               Mapping memory{2};
