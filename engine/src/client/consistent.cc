@@ -23,7 +23,8 @@ Error of_block(const Error& error, const Region& region, Block at,
 }
 
 Status check_length(const Region& region, Block at, std::span<const std::byte> block) noexcept {
-  if (region.block_bytes() == 0) return detail::closed("sealed block", detail::LockGrant::owned_by(region));
+  if (region.block_bytes() == 0)
+    return detail::closed("sealed block", detail::LockGrant::owned_by(region));
   if (block.size() == region.block_bytes()) return {};
   return of_block(
       Error{Code::kInvalidArgument, "sealed block"}.with_limit(block.size(), region.block_bytes()),

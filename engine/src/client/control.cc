@@ -106,8 +106,9 @@ Result<ReopenedRegion> Region::reopen() const {
 AsyncControl<Result<ReopenedRegion>> Region::async_reopen(const ControlOptions& options) const {
   if (core_ == nullptr) return AsyncControl<Result<ReopenedRegion>>{closed("reopen", core_)};
   EngineCore& engine = core_->session().engine();
-  return {engine.shared_from_this(), "reopen", engine.control_options(options),
-          [core = core_.pointer()](const ControlLimits& limits) { return reopen_now(*core, limits); }};
+  return {
+      engine.shared_from_this(), "reopen", engine.control_options(options),
+      [core = core_.pointer()](const ControlLimits& limits) { return reopen_now(*core, limits); }};
 }
 
 AsyncControl<Result<Region>> Region::async_fence(const ControlOptions& options) const {

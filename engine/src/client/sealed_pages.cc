@@ -81,8 +81,7 @@ Result<SealedPages> SealedPages::over(const Region& pages, const Region& seals,
 }
 
 Status SealedPages::check(Block at, std::size_t length_bytes) const noexcept {
-  if (page_bytes() == 0)
-    return detail::closed("sealed page", detail::LockGrant::owned_by(pages_));
+  if (page_bytes() == 0) return detail::closed("sealed page", detail::LockGrant::owned_by(pages_));
   if (length_bytes != page_bytes())
     return Error{Code::kInvalidArgument, "sealed page"}
         .with_subject("the buffer is not one page long")
