@@ -68,7 +68,7 @@ done
 is "a server that gets no thread says so" test "$refused" -gt 0
 
 # --- a real limit ---------------------------------------------------------------------------------
-# As a user of its own, who has no other process. Over shm the server is another user's.
+# As a user of its own, with no other process. Over shm the server is another user's.
 someone=$((64000 + $$ % 1000))
 limited=(setpriv --reuid "$someone" --regid "$someone" --clear-groups --inh-caps=-all
   bash -c 'ulimit -u "$1" && shift && exec "$@"' limited)

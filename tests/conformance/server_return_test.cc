@@ -209,7 +209,7 @@ TEST_P(ServerReturnTest, OneThatStoodStillForLongGoesOnWithEverySession) {
   EXPECT_EQ(lost_, 0);
 }
 
-/// Whose silence of a moment nobody minds.
+/// With a lease so long that a moment of silence ends nothing.
 class BrokenLaneTest : public ServerReturnTest {
  protected:
   [[nodiscard]] ServerOptions server_options() const override {
@@ -246,7 +246,7 @@ TEST_P(BrokenLaneTest, IsFollowedByAnotherWhenItWasADeadline) {
   EXPECT_EQ(resumed_, 1);
 }
 
-/// What was under way when the holder's session ended may still land: nobody takes its lock for
+/// What was under way when the holder's session ended may still land: no client takes its lock for
 /// free.
 TEST_P(BrokenLaneTest, LockWhoseHoldersSessionHasEndedIsNotReleasedButFenced) {
   if (!over_tcp()) GTEST_SKIP() << "the server's processor takes no part in it";

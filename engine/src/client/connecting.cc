@@ -81,8 +81,8 @@ Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, Opening open
       return Region{std::move(*region)};
     }
     const Error error = refused_region(region.error(), candidate.kind, uri);
-    // Asked twice, a fence would be two: of whoever has come in between, too. One that the server
-    // refuses for the transport has taken nothing from anybody.
+    // Asked twice, a fence would be two: of clients that have come in between, too. One that the
+    // server refuses for the transport has taken nothing from anybody.
     if (opening == Opening::kFence && error.code() != Code::kUnsupported) {
       attempt.answered = true;
       return error;

@@ -93,8 +93,8 @@ class ShmClientEndpoint final : public ClientEndpoint {
         Mapping::map(descriptors.front().get(), size, writes ? PROT_READ | PROT_WRITE : PROT_READ);
     if (!mapping) return mapping.error();
     remora::detail::keep_out_of_core_dumps({(*mapping)->address(), size}, core_dump_);
-    // A child of this process has no mapping: when this process has died, the region is written by
-    // nobody, and a fence may say so.
+    // A child of this process has no mapping: when this process has died, no process
+    // writes the region, and a fence may say so.
     if (::madvise((*mapping)->address(), size, MADV_DONTFORK) != 0)
       return Error{Code::kSystem, "madvise(MADV_DONTFORK)"}.with_errno(errno);
     prefault((*mapping)->address(), size, writes);

@@ -167,7 +167,7 @@ struct Newcomer {
   bool answered = false;  ///< in HTTP: it is hung up on when it has read that
 };
 
-/// What a client of HTTP is told: browsers, and who takes this port for metrics.address.
+/// What a client of HTTP is told: browsers, and programs that take this port for metrics.address.
 constexpr std::string_view kHttpAnswer =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
     "Connection: close\r\nContent-Length: 108\r\n\r\n"

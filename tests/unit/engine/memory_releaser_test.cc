@@ -72,7 +72,7 @@ class HeldLane final : public transport::FakeLane {
   std::uint64_t told_ = 0;
 };
 
-/// A coroutine that begins at once and that nobody waits for.
+/// A coroutine that begins at once; no task waits for it.
 struct Begun {
   struct promise_type {
     Begun get_return_object() noexcept { return {}; }
