@@ -289,7 +289,8 @@ class ServerCore {
   std::shared_ptr<const ClientRegistry> clients_;
   HalfOpen half_open_;  // control thread
   // Each line that a client can cause comes once a second at most, with a count of the others.
-  log::LogLimit refused_lines_{1};  // worker, as those down to linger_again_
+  // Each names a client, so that several within a second are of use.
+  log::LogLimit refused_lines_{5};  // worker, as those down to linger_again_
   log::LogLimit delayed_lines_{1};
   log::LogLimit protocol_lines_{1};
   log::LogLimit too_often_lines_{1};
