@@ -44,6 +44,6 @@ status=0
 # Other programs' lines must not be counted as ours: CTest's own output is indented.
 ctest --test-dir "$tree" --no-tests=error --output-on-failure --output-junit "$report" \
   --test-output-size-passed 65536 \
-  "${selection[@]}" "$@" 2>&1 | sed 's/^/  /' || status=$?
+  "${selection[@]}" "$@" 2>&1 | sed -u 's/^/  /' || status=$?
 python3 "$here/ctest_report.py" "$report" || status=$?
 exit "$status"

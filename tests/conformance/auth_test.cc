@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <remora/config/secret_key.h>
@@ -56,6 +57,17 @@ class AuthTest : public ConformanceTest {
                 Clock::now() - began);
     return opened;
   }
+  /// The same for one that is refused. Over rdma the server waits at most a tenth of its time for
+  /// the last words to refused clients to leave: a client that was not told why asks again.
+  Result<Region> open_refused(const std::string& region, const std::string& name,
+                              const std::optional<SecretKey>& key) {
+    for (Patience patience;;) {
+      ++attempts_;
+      auto opened = open_as(region, name, key);
+      const bool untold = over_rdma() && !opened && opened.error().code() == Code::kConnectionLost;
+      if (!untold || patience.over()) return opened;
+    }
+  }
   static testing::AssertionResult is_refused(const Result<Region>& opened) {
     if (opened) return testing::AssertionFailure() << "it was let in";
     if (opened.error().code() == Code::kConnectionRefused &&
@@ -70,22 +82,28 @@ class AuthTest : public ConformanceTest {
         .value();
   }
 
+  /// Of open_refused(), since it was asked last.
+  [[nodiscard]] double attempts() { return std::exchange(attempts_, 0); }
+
   SecretKey alice_ = SecretKey::generate().value();
   SecretKey bob_ = SecretKey::generate().value();
   FaultLine line_;
+
+ private:
+  int attempts_ = 0;
 };
 
 TEST_P(AuthTest, OnlyTheRightKeyLetsIn) {
   const Region region = make_region();
   const std::string name = region.info().name;
   EXPECT_TRUE(ok(open_as(name, "alice", alice_)));
-  EXPECT_TRUE(is_refused(open_as(name, "alice", SecretKey::generate().value())));
-  EXPECT_TRUE(is_refused(open_as(name, "alice", bob_))) << "another's key";
-  EXPECT_EQ(refused("wrong_key"), 2.0);
-  EXPECT_TRUE(is_refused(open_as(name, "alice", std::nullopt)));
-  EXPECT_EQ(refused("no_key"), 1.0);
-  EXPECT_TRUE(is_refused(open_as(name, "carol", alice_)));
-  EXPECT_EQ(refused("unknown_client"), 1.0);
+  EXPECT_TRUE(is_refused(open_refused(name, "alice", SecretKey::generate().value())));
+  EXPECT_TRUE(is_refused(open_refused(name, "alice", bob_))) << "another's key";
+  EXPECT_EQ(refused("wrong_key"), attempts());
+  EXPECT_TRUE(is_refused(open_refused(name, "alice", std::nullopt)));
+  EXPECT_EQ(refused("no_key"), attempts());
+  EXPECT_TRUE(is_refused(open_refused(name, "carol", alice_)));
+  EXPECT_EQ(refused("unknown_client"), attempts());
   // Who is in goes on, alone.
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
   EXPECT_TRUE(eventually([&] { return server().status().sessions == 1; }));
@@ -107,7 +125,7 @@ TEST_P(AuthTest, KeyThatIsTakenAwayEndsItsSession) {
   clients[0].key = bob_;
   ASSERT_TRUE(ok(server().set_clients(clients)));
   EXPECT_TRUE(eventually([&] { return !session().connected(); }));
-  EXPECT_TRUE(is_refused(open_as(made.name, "alice", alice_)));
+  EXPECT_TRUE(is_refused(open_refused(made.name, "alice", alice_)));
   EXPECT_TRUE(eventually([&] { return server().status().sessions == 0; }));
 }
 
