@@ -123,35 +123,10 @@ stage_install() {
   ci/consumer/run.sh build/dev build/consumer
 }
 
-# One guest, one boot: everything that needs a device and one host. The guest keeps one processor busy:
-# what it leaves builds what later stages of this run need.
+# One guest, one boot: everything that needs a device and one host.
 stage_vm() {
   build dev
-  local ahead status=0
-  set -m # a process group of its own
-  build_ahead >"$logs/build-ahead.log" 2>&1 &
-  ahead=$!
-  set +m
-  # shellcheck disable=SC2064  # as it is now
-  trap "kill -TERM -- -$ahead 2>/dev/null || true" EXIT
-  vm_guest build/dev "$tier" || status=$?
-  kill -TERM -- "-$ahead" 2>/dev/null || true
-  wait "$ahead" 2>/dev/null || true # what it has not built, or could not, its stage builds
-  return "$status"
-}
-
-build_ahead() {
-  local name
-  for name in "${chosen[@]}"; do
-    case $name in
-      asan) nice -n 19 cmake --preset asan-ubsan && nice -n 19 cmake --build --preset asan-ubsan --parallel 1 ;;
-      tsan)
-        local targets
-        mapfile -t targets < <(tsan_targets)
-        nice -n 19 cmake --preset tsan && nice -n 19 cmake --build --preset tsan --parallel 1 --target "${targets[@]}"
-        ;;
-    esac
-  done
+  vm_guest build/dev "$tier"
 }
 
 # vm_guest TREE fast|gate|long: the suites of that tier in one guest (ci/guest_suites.sh).

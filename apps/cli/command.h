@@ -15,7 +15,7 @@
 
 #include "common/exit_code.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the name is not ours
 class App;
 class Option;
 class Validator;

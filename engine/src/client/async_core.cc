@@ -8,6 +8,7 @@
 #include "client/arena.h"
 #include "client/executor_core.h"
 #include "support/closed.h"
+#include "support/log.h"
 
 namespace remora::detail {
 

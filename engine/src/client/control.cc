@@ -57,7 +57,7 @@ Result<ReopenedRegion> reopen_now(const detail::RegionCore& before, const Contro
 AsyncControl<Status> settle_later(const std::shared_ptr<detail::SessionCore>& session,
                                   std::chrono::nanoseconds deadline, ControlOptions options) {
   options.deadline = deadline;
-  return {session->engine().shared_from_this(), "settled", std::move(options),
+  return {session->engine().shared_from_this(), "settled", options,
           [session](const ControlLimits& limits) { return session->settled(limits); }};
 }
 

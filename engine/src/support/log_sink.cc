@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kLinesMax = 8192;
 constexpr std::size_t kBytesMax = std::size_t{1} << 20U;
 constexpr std::chrono::milliseconds kEndTime{1000};
-const pid_t kProcess = ::getpid();
+const pid_t started_in = ::getpid();
 }  // namespace
 
 SinkQueue& SinkQueue::shared() {
@@ -44,7 +44,7 @@ void SinkQueue::set(LogSink sink, LogLevel from) {
 
 void SinkQueue::put(LogLevel level, std::string_view text) noexcept {
   // In a child the mutex may be locked by a thread that does not exist there.
-  if (::getpid() != kProcess) {
+  if (::getpid() != started_in) {
     ++lost_;
     return;
   }
@@ -120,7 +120,7 @@ void SinkQueue::hand_over(std::unique_lock<std::mutex>& lock, const Line& line) 
 }
 
 bool SinkQueue::flush(std::chrono::milliseconds timeout_ms) noexcept {
-  if (::getpid() != kProcess) return true;
+  if (::getpid() != started_in) return true;
   std::unique_lock lock{mutex_};
   if (is_sink_thread()) return false;
   const std::uint64_t target = taken_;
@@ -130,7 +130,7 @@ bool SinkQueue::flush(std::chrono::milliseconds timeout_ms) noexcept {
 
 /// The process ends.
 void SinkQueue::end() noexcept {
-  if (::getpid() != kProcess) return;
+  if (::getpid() != started_in) return;
   (void)flush(kEndTime);
   std::unique_lock lock{mutex_};
   from_.store(-1, std::memory_order_release);
