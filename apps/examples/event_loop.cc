@@ -11,7 +11,6 @@
 #include <remora/remora.h>
 
 using remora::Region;
-using remora::Result;
 using remora::Status;
 using remora::Task;
 
