@@ -240,7 +240,7 @@ void FuzzServer::end_run() {
   }
   for (const auto& wire : wires_) require(wire->grants() == 0, "no grant is left");
   wires_.clear();
-  for (const RegionInfo& region : core_->regions(SIZE_MAX)) {
+  for (const RegionInfo& region : core_->regions("", SIZE_MAX)) {
     require(region.open_count == 0, "nobody has a region open");
     (void)core_->remove_region(region.name, Removal::kIfUnused);
   }
