@@ -19,10 +19,12 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit) noexcept {
 }
 }  // namespace
 
-LocalMemory* LocalMemory::of_empty_slot() noexcept {
-  alignas(LocalMemory) static std::byte place;
-  return reinterpret_cast<LocalMemory*>(&place);
-}
+namespace {
+/// At a fixed address: a function's static object would cost each operation with a slot its guard.
+LocalMemory empty_slot{std::span<std::byte>{}};
+}  // namespace
+
+LocalMemory* LocalMemory::of_empty_slot() noexcept { return &empty_slot; }
 
 Status LocalMemory::register_with(transport::MemoryDomain& domain, std::size_t domain_index) {
   if (registered(domain_index)) return {};

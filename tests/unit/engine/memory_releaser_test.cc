@@ -99,7 +99,7 @@ class MemoryReleaserTest : public ::testing::Test {
     own_ = domain_->count();  // slots and zeroes of the engine's
   }
   void TearDown() override {
-    lane_->open();
+    if (region_) lane_->open();
     region_.reset();
     engine_.reset();
   }
