@@ -1,7 +1,9 @@
 /// What a client is told when the server ends its session for a cause that it could not know.
 
+#include <chrono>
 #include <limits>
 #include <optional>
+#include <thread>
 
 #include "server/server_core.h"
 #include "server/server_session.h"
@@ -12,6 +14,10 @@ namespace remora::detail {
 using SessionEnd = ServerMetrics::SessionEnd;
 
 namespace {
+
+/// How long a last word waits for another thread that sends to the same client.
+constexpr std::chrono::milliseconds kSendingTime{10};
+constexpr std::chrono::microseconds kSendingPause{50};
 
 struct EndingCause {
   Code code;
@@ -62,7 +68,11 @@ bool ServerSession::say_why(SessionEnd why) noexcept {
   auto bytes = control::encode(envelope);
   if (!bytes) return false;
   std::unique_lock lock{send_mutex_, std::try_to_lock};
-  // Another thread is sending: only a server that stops, and has no more to do, waits for that.
+  // Another thread is sending, which as a rule takes microseconds: the client may have its answer
+  // already. Only a server that stops, and has no more to do, waits for longer.
+  for (const Deadline until = Clock::now() + kSendingTime;
+       !lock.owns_lock() && Clock::now() < until && !lock.try_lock();)
+    std::this_thread::sleep_for(kSendingPause);
   if (!lock.owns_lock() && why != SessionEnd::kStopped) return false;
   if (!lock.owns_lock()) lock.lock();
   const Status sent = endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
