@@ -62,8 +62,8 @@ class LocalMemory {
   [[nodiscard]] std::uint64_t key_word(std::size_t domain_index) const noexcept {
     return key_words_[domain_index].load(std::memory_order_relaxed);
   }
-  /// What an empty slot has for memory: so it is told from other memory without bytes. Never to be
-  /// dereferenced: an address and no more, which costs a slot that is not empty no instruction.
+  /// What an empty slot has for memory, without bytes and handles: so an empty slot is told from
+  /// other memory without bytes. One for the process.
   static LocalMemory* of_empty_slot() noexcept;
 
   /// Registers with the domain unless that is done already. Blocks while pages are pinned.

@@ -236,7 +236,7 @@ class ShmListener final : public Listener {
     return std::make_unique<ShmServerEndpoint>(std::move(socket), std::move(name),
                                                std::move(process.exited));
   }
-  /// Once for each way: what is not told, where somebody looks for it.
+  /// Which ways of learning of a client's death have been logged: each is logged once.
   void say_how_death_is_told(DeathTold told) noexcept {
     bool& said = said_[static_cast<std::size_t>(told)];
     if (std::exchange(said, true)) return;
