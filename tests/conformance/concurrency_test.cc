@@ -12,6 +12,13 @@ namespace {
 constexpr std::size_t kThreads = 8;
 constexpr std::uint64_t kStripe = 64_KiB;
 
+/// Whether `result` is a success; a failure of the test otherwise, which prints the error.
+template <typename T>
+bool done(const Result<T>& result) {
+  EXPECT_TRUE(ok(result));
+  return result.ok();
+}
+
 class ConcurrencyTest : public ConformanceTest {
  protected:
   [[nodiscard]] Region striped_region() { return make_region({.size_bytes = kThreads * kStripe}); }
@@ -127,12 +134,15 @@ TEST_P(ConcurrencyTest, ThreadsCreateAndRemoveRegionsAtOnce) {
   on_all_threads([&](std::size_t id) {
     for (std::size_t i = 0; i < rounds; ++i) {
       const std::string name = stem + "." + std::to_string(id);
-      if (!session().create_region(spec(name, {.size_bytes = 64_KiB})).ok()) return false;
+      if (!done(session().create_region(spec(name, {.size_bytes = 64_KiB})))) return false;
       {
         const auto region = engine().open_region(uri(name), Rights::kAll);
-        if (!region.ok() || region->fetch_add(ByteOffset{8}, 1).value() != 0) return false;
+        if (!done(region)) return false;
+        const auto before = region->fetch_add(ByteOffset{8}, 1);
+        if (!done(before)) return false;
+        EXPECT_EQ(*before, 0U) << "round " << i << " of thread " << id;
       }
-      if (!session().remove_region(name).ok()) return false;
+      if (!done(session().remove_region(name))) return false;
     }
     return true;
   });

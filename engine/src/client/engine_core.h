@@ -444,6 +444,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   [[nodiscard]] Reason told_or(Reason reason) const noexcept;
   [[nodiscard]] static Reason why_unreached(const Error& error) noexcept;
   void deliver(transport::ControlMessage message, std::uint64_t connection);
+  [[nodiscard]] static Result<std::vector<std::byte>> encode(control::Request request,
+                                                             std::uint64_t id);
   Status send(transport::ClientEndpoint& endpoint, control::Request request, std::uint64_t id,
               Deadline deadline, std::vector<std::byte>* raw = nullptr);
 
@@ -514,7 +516,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   /// Requests that the server has not answered; null where nobody waits for that any more.
   std::unordered_map<std::uint64_t, Waiter*> waiters_;
   std::uint64_t next_id_ = 1;
-  std::mutex send_mutex_;
+  std::mutex send_mutex_;  ///< locked before mutex_ where both are
   mutable std::mutex regions_mutex_;
   std::map<std::uint64_t, OpenRegion> regions_;  ///< by grant
   std::atomic<bool> heard_all_{false};

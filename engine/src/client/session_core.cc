@@ -190,13 +190,17 @@ Status SessionCore::keep(std::unique_ptr<LaneDriver> driver) {
   return Error{Code::kConnectionLost, "lane"}.with_reason(lost_reason_);
 }
 
-Status SessionCore::send(transport::ClientEndpoint& endpoint, Request request, std::uint64_t id,
-                         Deadline deadline, std::vector<std::byte>* raw) {
+Result<std::vector<std::byte>> SessionCore::encode(Request request, std::uint64_t id) {
   control::Envelope envelope;
   envelope.set_magic(control::kMagic);
   envelope.set_id(id);
   *envelope.mutable_request() = std::move(request);
-  auto bytes = control::encode(envelope);
+  return control::encode(envelope);
+}
+
+Status SessionCore::send(transport::ClientEndpoint& endpoint, Request request, std::uint64_t id,
+                         Deadline deadline, std::vector<std::byte>* raw) {
+  auto bytes = encode(std::move(request), id);
   if (!bytes) return bytes.error();
   if (raw != nullptr) *raw = *bytes;
   const std::lock_guard lock{send_mutex_};

@@ -121,12 +121,14 @@ void SessionCore::close_grant(std::uint64_t grant_id) noexcept {
 }
 
 /// As many as there is room for. Each answer makes room for the next; a session that is resumed
-/// says which grants it has instead.
+/// says which grants it has instead. The lock on sending is held from before a close leaves the
+/// list until it is sent: a call that finds the list empty is sent behind it.
 void SessionCore::send_closes() noexcept {
   while (true) {
     std::uint64_t id = 0;
     std::uint64_t grant_id = 0;
     std::shared_ptr<transport::ClientEndpoint> endpoint;
+    const std::lock_guard sending{send_mutex_};
     {
       const std::lock_guard lock{mutex_};
       if (!connected() || to_close_.empty() || waiters_.size() >= transport::kControlRequestsMax)
@@ -140,7 +142,9 @@ void SessionCore::send_closes() noexcept {
     }
     Request close;
     close.mutable_close()->set_grant_id(grant_id);
-    if (send(*endpoint, std::move(close), id, Clock::now())) continue;
+    auto bytes = encode(std::move(close), id);
+    if (bytes && endpoint->send({.bytes = std::move(*bytes), .descriptors = {}}, Clock::now()))
+      continue;
     const std::lock_guard lock{mutex_};
     waiters_.erase(id);
     room_.notify_one();

@@ -96,7 +96,8 @@ TEST(Address, StopEndsTheWaitForASilentNameServer) {
   provider.getaddrinfo = [](const char*, const char*, const addrinfo* hints, addrinfo**) {
     // A number is asked for first, without a thread of its own.
     if ((hints->ai_flags & AI_NUMERICHOST) != 0) return EAI_NONAME;
-    stop.request_stop();
+    // A copy of its own: the test may be over, and `stop` destroyed, before the call returns.
+    std::stop_source{stop}.request_stop();
     while (g_silent) std::this_thread::sleep_for(std::chrono::milliseconds{1});
     return EAI_AGAIN;
   };
