@@ -136,7 +136,7 @@ Json to_json(const ServerConfig& server) {
                 {"session_lease_seconds", seconds(server.limits.session_lease)},
                 {"session_keep_seconds", seconds(server.limits.session_keep)},
                 {"drain_timeout_seconds", seconds(server.limits.drain_timeout)},
-                {"half_open_max", server.limits.half_open_max},
+                {"pending_handshakes_max", server.limits.pending_handshakes_max},
                 {"requests_per_second", server.limits.requests_per_second},
                 {"resumes_per_minute", server.limits.resumes_per_minute},
                 {"revoke_grace_seconds", seconds(server.limits.revoke_grace)},

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kOperations = "remora_client_operations_total";
 constexpr std::string_view kLatency = "remora_client_operation_latency_seconds";
 constexpr std::size_t kSparks = 30;
-constexpr std::size_t kNamesMost = 8;
+constexpr std::size_t kMaxNames = 8;
 
 /// Latency has one name for both atomics, operations have two.
 LabelFilter latency_of(const std::string& transport, const std::string& op) {
@@ -186,10 +186,10 @@ Table servers_table(const Json& status) {
   for (const Json& session : list_of(status, "sessions")) {
     std::string regions;
     const Json& names = list_of(session, "regions");
-    for (std::size_t i = 0; i < std::min(names.size(), kNamesMost); ++i)
+    for (std::size_t i = 0; i < std::min(names.size(), kMaxNames); ++i)
       regions += (i == 0 ? "" : ",") +
                  harmless(names[i].is_string() ? names[i].get<std::string>() : names[i].dump());
-    if (names.size() > kNamesMost) regions += " +" + std::to_string(names.size() - kNamesMost);
+    if (names.size() > kMaxNames) regions += " +" + std::to_string(names.size() - kMaxNames);
     table.add({text_of(session, "server"), text_of(session, "transport"), text_of(session, "lanes"),
                regions, text_of(session, "reason")});
   }

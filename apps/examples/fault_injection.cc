@@ -70,7 +70,7 @@ int main(int argc, char** argv) try {
 
   const auto faults = remora::testing::FaultTransport::create(
                           {.seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 7,
-                           .rates = {.lose_lane = 0.05, .delay = 0.1, .delay_most = 200us}})
+                           .rates = {.lose_lane = 0.05, .delay = 0.1, .max_delay = 200us}})
                           .value();
   remora::EngineOptions options;
   options.faults = faults.hook();

@@ -15,7 +15,8 @@ constexpr std::uint64_t kEachConnection = 3;
 constexpr std::uint64_t kOwn = 128 + 512;
 
 std::uint64_t descriptors_needed(const config::Limits& limits) noexcept {
-  return kOwn + kEachConnection * (2 * std::uint64_t{limits.sessions_max} + limits.half_open_max);
+  return kOwn +
+         kEachConnection * (2 * std::uint64_t{limits.sessions_max} + limits.pending_handshakes_max);
 }
 
 }  // namespace
@@ -32,10 +33,11 @@ void raise_descriptor_limit(const config::Limits& limits) {
   const std::uint64_t needed = descriptors_needed(limits);
   if (limit.rlim_cur >= needed) return;
   spdlog::warn(
-      "{} open files are allowed, and limits.sessions_max ({}) and limits.half_open_max ({}) may "
+      "{} open files are allowed, and limits.sessions_max ({}) and limits.pending_handshakes_max "
+      "({}) may "
       "need {}: then clients are turned away earlier. Raise the limit ('ulimit -Hn', LimitNOFILE= "
       "of a unit, --ulimit nofile of a container), or lower these",
-      limit.rlim_cur, limits.sessions_max, limits.half_open_max, needed);
+      limit.rlim_cur, limits.sessions_max, limits.pending_handshakes_max, needed);
 }
 
 }  // namespace remora::apps

@@ -175,7 +175,7 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
   spdlog::info("SIG{}: stopping; a second one does not wait for clients, a third ends at once",
                ::sigabbrev_np(signal));
   notify_service_manager("STOPPING=1");
-  signals.on_second([&server] { server.hurry(); });
+  signals.on_second([&server] { server.expedite_stop(); });
   server.stop();
   signals.on_second(nullptr);
   spdlog::info("stopped");
@@ -239,7 +239,7 @@ int parse_and_run(int argc, char** argv) {
       "it at once. SIGHUP takes clients and log.level from the file again.\n"
       "Exit codes: 0 stopped, 2 usage, 3 no such device, 4 address in use, 5 memory or\n"
       "permissions, 7 the configuration is wrong.");
-  app.add_option("--config", options.config_path, "YAML file that says what to lend")
+  app.add_option("--config", options.config_path, "YAML file that says what to acquire_lease")
       ->type_name("FILE")
       ->required();
   app.add_flag("--check", options.check, "Check the file and start nothing");

@@ -21,15 +21,15 @@ namespace {
 /// Keys that differ and are not among those which are taken, the first few by name.
 std::string waiting(const config::ServerConfig& running, const config::ServerConfig& read,
                     bool clients_are_taken) {
-  constexpr std::size_t kNamedMost = 10;
+  constexpr std::size_t kMaxNamed = 10;
   std::string found;
   std::size_t count = 0;
   for (const std::string& key : config::differing_keys(running, read)) {
     const bool of_clients = key == "clients" || key.starts_with("clients[");
     if (key == "log.level" || (of_clients && clients_are_taken)) continue;
-    if (++count <= kNamedMost) found += (found.empty() ? "" : ", ") + key;
+    if (++count <= kMaxNamed) found += (found.empty() ? "" : ", ") + key;
   }
-  if (count > kNamedMost) found += " and " + std::to_string(count - kNamedMost) + " more";
+  if (count > kMaxNamed) found += " and " + std::to_string(count - kMaxNamed) + " more";
   return found;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
 /// SIGTERM and SIGINT as an orderly request to stop, also while the server starts. The second one
-/// asks to hurry and still leaves nothing behind (GNU timeout sends two at once); the third ends
-/// the process. SIGHUP asks to read the configuration again.
+/// asks to expedite_stop and still leaves nothing behind (GNU timeout sends two at once); the third
+/// ends the process. SIGHUP asks to read the configuration again.
 
 #include <condition_variable>
 #include <csignal>

@@ -374,8 +374,8 @@ constexpr auto kClientAdmin =
     boolean([](auto& c, std::size_t i) -> auto& { return c.clients[i].admin; });
 constexpr auto kClientQuota =
     optional_number([](auto& c, std::size_t i) -> auto& { return c.clients[i].quota_bytes; });
-constexpr auto kHalfOpenMax =
-    number([](auto& c, std::size_t) -> auto& { return c.limits.half_open_max; });
+constexpr auto kMaxPendingHandshakes =
+    number([](auto& c, std::size_t) -> auto& { return c.limits.pending_handshakes_max; });
 constexpr auto kResumesPerMinute =
     number([](auto& c, std::size_t) -> auto& { return c.limits.resumes_per_minute; });
 constexpr auto kRequestsPerSecond =
@@ -542,7 +542,7 @@ constexpr std::array kKeys{
            "After a request to stop, which refuses newcomers and of which each session is told "
            "first, sessions get this long to end by themselves; the server does not wait longer "
            "than they need. 0s: they end at once."),
-    ranged("limits.half_open_max", KeyType::kNumber, 1, 65536, kHalfOpenMax,
+    ranged("limits.pending_handshakes_max", KeyType::kNumber, 1, 65536, kMaxPendingHandshakes,
            "Connections that have not yet said a valid hello; one more takes the place of the "
            "oldest."),
     ranged("limits.requests_per_second", KeyType::kNumber, 10, 1'000'000, kRequestsPerSecond,

@@ -33,8 +33,8 @@ export function errorLines(build) {
      (value) => `session ended: ${words(value)}`, false, kCountedElsewhere);
   take('tcp refused', build.find('remora_server_tcp_refused_total'));
   take('tcp corrupt', build.find('remora_server_tcp_corrupt_total'));
-  take('tcp stranger', build.find('remora_server_tcp_strangers_total'));
-  take('rdma stranger', build.find('remora_server_rdma_strangers_total'));
+  take('tcp stranger', build.find('remora_server_tcp_rejected_connections_total'));
+  take('rdma stranger', build.find('remora_server_rdma_rejected_connections_total'));
   by(build.find('remora_server_notifications_total'), 'status', (value) => `notice: ${value}`);
   take(
       'control request failed',

@@ -4,7 +4,7 @@ import {counted, kOps, labelsOf} from './builder.js';
 
 export function serverMemory(build) {
   const pool = build.find('remora_server_pool_bytes');
-  const states = ['used', 'freeing', 'zombie', 'free'];
+  const states = ['used', 'freeing', 'orphaned', 'free'];
   const known = labelsOf(pool, 'state');
   build.add({
     id: 'pool',
@@ -34,14 +34,14 @@ export function serverMemory(build) {
 
 // Memory that is not lent any more and that somebody still maps.
 export function serverZombies(build) {
-  const zombies = build.find('remora_server_zombie_bytes');
-  if (!zombies.some((one) => one.values.some((value) => value > 0))) return;
+  const orphaned = build.find('remora_server_orphaned_bytes');
+  if (!orphaned.some((one) => one.values.some((value) => value > 0))) return;
   build.add({
-    id: 'zombies',
+    id: 'orphaned-mappings',
     section: 'Service',
     title: 'Removed and still mapped',
     unit: 'B',
-    lines: build.level('zombie', 0, zombies),
+    lines: build.level('orphaned', 0, orphaned),
     help:
         'Of removed regions, what clients over shm still hold; the memory comes back when they let go.'
   });

@@ -12,7 +12,7 @@
 #include <tbb/task_arena.h>
 #include <vector>
 
-#include "client/batch_order.h"
+#include "client/datapath/batch_order.h"
 
 namespace remora::bench {
 namespace {
@@ -32,7 +32,7 @@ class JoiningLane final : public detail::LaneDriver {
   bool cancel(OperationRecord&) noexcept override { return false; }
   void fail(Reason) noexcept override {}
   [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
-    return {.operations_most = kQueueDepthMax};
+    return {.max_operations = kQueueDepthMax};
   }
   [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override { return 1U << 20U; }
 };

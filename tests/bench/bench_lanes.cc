@@ -34,8 +34,8 @@ using Steady = std::chrono::steady_clock;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20U;
 constexpr std::size_t kRegionBytes = 256 * kMiB;
-constexpr std::size_t kSizeMost = 8 * kMiB;
-constexpr std::size_t kDepthMost = 4;
+constexpr std::size_t kMaxSize = 8 * kMiB;
+constexpr std::size_t kMaxDepth = 4;
 /// No part is shorter.
 constexpr std::size_t kPartBytes = kMiB / 4;
 constexpr std::array<std::uint32_t, 3> kLanes{1, 2, 4};
@@ -99,7 +99,7 @@ class Side {
  public:
   Side(const Setup& setup, std::uint32_t lanes, const std::string& port)
       : lanes_{lanes},
-        bytes_(kDepthMost * kSizeMost, std::byte{1}),
+        bytes_(kMaxDepth * kMaxSize, std::byte{1}),
         engine_{open(lanes)},
         region_{engine_
                     .open_region("remora://" + setup.address + ":" + port +
@@ -242,12 +242,12 @@ void measure(const Sides& sides, const Work& work, int pairs, std::chrono::milli
 std::vector<Work> works() {
   std::vector<Work> all;
   for (const bool write : {false, true}) {
-    for (const std::size_t size : {kMiB / 2, kMiB, 2 * kMiB, kSizeMost})
+    for (const std::size_t size : {kMiB / 2, kMiB, 2 * kMiB, kMaxSize})
       all.push_back({How::kAlone, write, size, 1});
-    for (const std::size_t size : {kMiB, kSizeMost}) {
-      for (const std::size_t depth : {std::size_t{1}, std::size_t{2}, kDepthMost})
+    for (const std::size_t size : {kMiB, kMaxSize}) {
+      for (const std::size_t depth : {std::size_t{1}, std::size_t{2}, kMaxDepth})
         all.push_back({How::kParts, write, size, depth});
-      for (const std::size_t depth : {std::size_t{2}, kDepthMost})
+      for (const std::size_t depth : {std::size_t{2}, kMaxDepth})
         all.push_back({How::kInTurn, write, size, depth});
     }
   }

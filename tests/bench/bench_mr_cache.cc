@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "client/local_memory.h"
+#include "client/datapath/local_memory.h"
 #include "support/plain_verbs.h"
 
 namespace remora::test {

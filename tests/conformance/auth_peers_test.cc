@@ -342,9 +342,9 @@ TEST_F(AuthPeersTest, SilenceAfterTheChallengeIsHungUpOn) {
   EXPECT_EQ(refused("no_hello"), 1U);
 }
 
-TEST_F(AuthPeersTest, TheOldestOfTooManyHalfOpenOnesGoes) {
+TEST_F(AuthPeersTest, TheOldestOfTooManyPendingHandshakesGoes) {
   config::ServerConfig config = keyed();
-  config.limits.half_open_max = 4;
+  config.limits.pending_handshakes_max = 4;
   config.limits.sessions_max = 1;
   start(config);
   const Engine client = engine("alice", alice_);
@@ -354,7 +354,7 @@ TEST_F(AuthPeersTest, TheOldestOfTooManyHalfOpenOnesGoes) {
   for (int i = 0; i < 6; ++i) silent.push_back(std::make_unique<RawChannel>(address_));
   EXPECT_TRUE(silent[0]->ended(10s));
   EXPECT_TRUE(silent[1]->ended(10s));
-  EXPECT_EQ(refused("half_open"), 2U);
+  EXPECT_EQ(refused("pending_handshakes"), 2U);
   EXPECT_FALSE(silent[5]->ended(10ms));
   EXPECT_TRUE(session.regions().ok());
   // Those who are half in do not count as sessions; one that is in does.

@@ -234,7 +234,7 @@ TEST_P(FaultTransportTest, CountsAreWhatWasAcknowledgedAndWhatLandedUnheard) {
   std::uint64_t uncertain = 0;
   const std::size_t count = steps(2000);
   const double twenty = 20 / static_cast<double>(count);  // of 2,000 1 %
-  ASSERT_TRUE(ok(faults_.set_rates({.lose_lane = twenty, .delay = 0.1, .delay_most = 300us})));
+  ASSERT_TRUE(ok(faults_.set_rates({.lose_lane = twenty, .delay = 0.1, .max_delay = 300us})));
   for (std::size_t i = 0; i < count; ++i) {
     const auto added = region.fetch_add(ByteOffset{0}, 1);
     if (!added) {
@@ -295,7 +295,7 @@ TEST_P(FaultTransportTest, WhatIsAcknowledgedIsThereThroughAllFaultsAtOnce) {
   ASSERT_TRUE(ok(faults_.set_rates({.lose_lane = 1.5 * ten,
                                     .lose_connection = ten / 2,
                                     .delay = 0.05,
-                                    .delay_most = 500us,
+                                    .max_delay = 500us,
                                     .reorder = 0.2})));
   std::size_t uncertain = 0;
   {

@@ -408,7 +408,7 @@ TEST_P(ForkedServerTest, ChildIsRefusedByTheServerAndItsEndTouchesNothing) {
     if (!view->extents().empty() || !server().regions().empty() || server().port() != 0 ||
         !server().listening().empty() || server().status().sessions != 0)
       wrong += "an answer is not empty\n";
-    server().hurry();
+    server().expedite_stop();
     server().stop();
     view.reset();
     const Server ended{std::move(server())};

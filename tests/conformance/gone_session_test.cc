@@ -17,12 +17,12 @@
 #include <remora/config/secret_key.h>
 #include <remora/metrics/registry.h>
 
+#include "base/log.h"
 #include "raw_channel.h"
 #include "raw_session.h"
 #include "server/server_core.h"
 #include "support/eventually.h"
 #include "support/expect.h"
-#include "support/log.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"
 

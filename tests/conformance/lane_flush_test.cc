@@ -73,10 +73,10 @@ TEST_P(LaneFlushTest, EveryRequestOfAFullLaneIsToldOf) {
                               .opcode = transport::Opcode::kWrite};
     const std::vector<const WorkRequest*> chain(depth, &request);
     const bool before = round % 2 == 0;
-    if (before) lane.break_off();
+    if (before) lane.move_to_error();
     ASSERT_EQ(lane.post(chain, 0).taken, depth);
     std::this_thread::sleep_for(std::chrono::microseconds{random.below(3000)});
-    if (!before) lane.break_off();
+    if (!before) lane.move_to_error();
     std::uint64_t next = 0;  // the first that nobody has told of
     std::uint64_t flushed = 0;
     const auto began = std::chrono::steady_clock::now();

@@ -26,7 +26,7 @@
 #include "support/eventually.h"
 #include "support/expect.h"
 #include "support/server.h"
-#include "transport/tcp_socket.h"
+#include "transport/tcp/socket.h"
 
 namespace remora::test {
 namespace {
@@ -68,7 +68,7 @@ Server tcp_server() {
   options.port = 7471;  // outside of the range
   config::ServerConfig config = server_config(TransportKind::kTcp, options);
   config.limits.resumes_per_minute = 100'000;
-  config.limits.half_open_max = 256;
+  config.limits.pending_handshakes_max = 256;
   return Server::start(config).value();
 }
 

@@ -19,7 +19,7 @@
 #include "support/resources.h"
 #include "support/server.h"
 #include "support/transport.h"
-#include "transport/rdma_protection.h"
+#include "transport/rdma/client_isolation.h"
 
 namespace remora::test {
 namespace {

@@ -345,7 +345,7 @@ TEST_P(MovedFromServerTest, ServerAnswersClosed) {
   Server gone = Server::start(server_config(transport())).value();
   moved_from(gone);
   gone.stop();
-  gone.hurry();
+  gone.expedite_stop();
   EXPECT_EQ(code(gone.on_notify("any", {})), Code::kClosed);
   EXPECT_EQ(code(gone.set_clients({})), Code::kClosed);
   EXPECT_EQ(code(gone.view("any")), Code::kClosed);

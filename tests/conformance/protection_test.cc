@@ -20,7 +20,7 @@
 #include "support/pattern.h"
 #include "support/server.h"
 #include "support/transport.h"
-#include "transport/rdma_wire.h"
+#include "transport/rdma/wire.h"
 
 namespace remora::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <remora/engine/uri.h>
 
-#include "support/clock.h"
+#include "base/clock.h"
 #include "support/eventually.h"
 
 namespace remora::test {

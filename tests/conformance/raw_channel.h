@@ -13,8 +13,8 @@
 #include <remora/config/secret_key.h>
 #include <remora/engine/types.h>
 
-#include "control/authentication.h"
-#include "control/messages.h"
+#include "protocol/authentication.h"
+#include "protocol/messages.h"
 #include "support/transport.h"
 #include "transport/transport.h"
 

@@ -11,7 +11,7 @@
 
 #include <remora/engine/types.h>
 
-#include "control/messages.h"
+#include "protocol/messages.h"
 #include "support/transport.h"
 #include "transport/transport.h"
 

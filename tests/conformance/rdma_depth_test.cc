@@ -13,9 +13,9 @@
 
 #include <remora/remora.h>
 
+#include "base/log.h"
 #include "raw_session.h"
 #include "support/expect.h"
-#include "support/log.h"
 #include "support/pattern.h"
 #include "support/server.h"
 #include "support/transport.h"

@@ -148,13 +148,13 @@ TEST_P(SeriesTest, RemovedRegionThatSomebodyMapsIsZombie) {
   void* const mapped = ::mmap(nullptr, 128_KiB, PROT_READ, MAP_SHARED, held, 0);
   ASSERT_NE(mapped, MAP_FAILED);
   ::close(held);
-  EXPECT_EQ(served("remora_server_zombie_bytes"), 0);
+  EXPECT_EQ(served("remora_server_orphaned_bytes"), 0);
   ASSERT_TRUE(ok(session().remove_region(made.name)));
   forget(made.name);
-  EXPECT_EQ(served("remora_server_zombie_bytes"), 128_KiB);
+  EXPECT_EQ(served("remora_server_orphaned_bytes"), 128_KiB);
   EXPECT_EQ(served("remora_server_pool_bytes", {{"state", "used"}}), 0) << "no longer the pool's";
   ::munmap(mapped, 128_KiB);
-  EXPECT_EQ(served("remora_server_zombie_bytes"), 0);
+  EXPECT_EQ(served("remora_server_orphaned_bytes"), 0);
 }
 
 TEST_P(SeriesTest, DevicesOwnCountersMove) {

@@ -29,8 +29,8 @@
 #include "support/runtime_dir.h"
 #include "support/server.h"
 #include "support/timed.h"
-#include "transport/tcp_socket.h"
-#include "transport/tcp_wire.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/wire.h"
 
 namespace remora::test {
 namespace {

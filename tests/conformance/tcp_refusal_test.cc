@@ -23,13 +23,13 @@
 #include <remora/metrics/registry.h>
 #include <remora/verbs/address.h>
 
+#include "base/unique_fd.h"
 #include "support/eventually.h"
 #include "support/expect.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"
-#include "support/unique_fd.h"
-#include "transport/tcp_socket.h"
-#include "transport/tcp_wire.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/wire.h"
 
 namespace remora::test {
 namespace {

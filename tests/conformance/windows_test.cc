@@ -19,7 +19,7 @@
 #include <remora/testing/fault_transport.h>
 #include <remora/verbs/verbs.h>
 
-#include "control/messages.h"
+#include "protocol/messages.h"
 #include "raw_session.h"
 #include "support/eventually.h"
 #include "support/expect.h"
@@ -28,7 +28,7 @@
 #include "support/runtime_dir.h"
 #include "support/server.h"
 #include "support/transport.h"
-#include "transport/rdma_protection.h"
+#include "transport/rdma/client_isolation.h"
 
 namespace remora::test {
 namespace {

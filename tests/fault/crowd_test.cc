@@ -16,7 +16,7 @@
 
 #include "fault_test.h"
 #include "proxy.h"
-#include "transport/tcp_wire.h"
+#include "transport/tcp/wire.h"
 #include "transport/transport.h"
 
 namespace remora::fault {
@@ -157,7 +157,7 @@ TEST_P(CrowdTest, ConnectsAtOnceAreServedUpToTheLimit) {
   expect_undisturbed(finish(load));
 }
 
-TEST_P(CrowdTest, HalfOpenConnectionsKeepNobodyOut) {
+TEST_P(CrowdTest, PendingConnectionsKeepNoClientOut) {
   if (over_rdma()) GTEST_SKIP() << "there they are queue pairs: the next test";
   LoadProcess& load = start_load("t0", {"fresh=1", "rate=1000", "deadline=20000"});
   const std::uint64_t count = rounds(1, 10);
@@ -165,7 +165,7 @@ TEST_P(CrowdTest, HalfOpenConnectionsKeepNobodyOut) {
     const auto until = Clock::now() + kHandshake + 20s;
     std::vector<RawSocket> silent;
     // Over tcp some say nothing at all; with those that introduce themselves a session begins, and
-    // they are more than limits.half_open_max: the oldest of them make room.
+    // they are more than limits.pending_handshakes_max: the oldest of them make room.
     const auto wire = transport::tcp::Introduction{}.to_wire();
     const std::string_view introduction{reinterpret_cast<const char*>(wire.data()), wire.size()};
     for (int i = 0; i < 500; ++i) {
@@ -178,7 +178,8 @@ TEST_P(CrowdTest, HalfOpenConnectionsKeepNobodyOut) {
         return std::count_if(silent.begin(), silent.end(),
                              [](const RawSocket& one) { return one.hung_up(Clock::now()); }) >= 100;
       };
-      EXPECT_TRUE(test::eventually(oldest_gone, kHandshake - 2s)) << "limits.half_open_max";
+      EXPECT_TRUE(test::eventually(oldest_gone, kHandshake - 2s))
+          << "limits.pending_handshakes_max";
     }
     const test::Timed timed;
     const Engine engine = plain_engine();
@@ -192,7 +193,7 @@ TEST_P(CrowdTest, HalfOpenConnectionsKeepNobodyOut) {
   expect_undisturbed(finish(load));
 }
 
-TEST_P(CrowdTest, HalfOpenQueuePairsKeepNobodyOut) {
+TEST_P(CrowdTest, PendingQueuePairsKeepNoClientOut) {
   if (!over_rdma()) GTEST_SKIP() << "there they are sockets: the test before";
   LoadProcess& load = start_load("t0", {"fresh=1", "rate=50", "threads=1", "deadline=20000"});
   const Uri server_uri = Uri::parse(uri("")).value();
@@ -227,7 +228,7 @@ TEST_P(CrowdTest, HalfOpenQueuePairsKeepNobodyOut) {
     const auto hung_up = [](const auto& one) { return one == nullptr || !one->receive().ok(); };
     EXPECT_TRUE(test::eventually([&] { return std::all_of(silent.begin(), silent.end(), hung_up); },
                                  kHandshake + 20s))
-        << "limits.half_open_max, limits.handshake_timeout";
+        << "limits.pending_handshakes_max, limits.handshake_timeout";
   }
   expect_undisturbed(finish(load));
 }

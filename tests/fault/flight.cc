@@ -284,13 +284,13 @@ void Flights::engine_rounds() {
   const Engine engine = open_engine();
   const Region region = open(engine);
   SlotPool slots = engine.allocate_slots(Memory::kOperations + 1, Memory::kBlockBytes).value();
-  const std::uint64_t void_most = std::max(kVoidAlways, options_.rounds * kVoidPercent / 100);
+  const std::uint64_t max_void = std::max(kVoidAlways, options_.rounds * kVoidPercent / 100);
   for (std::uint64_t round = 0; report_.rounds < options_.rounds; ++round) {
     if (engine_round(engine, region, slots, round)) {
       ++report_.rounds;
-    } else if (++report_.void_rounds > void_most) {
+    } else if (++report_.void_rounds > max_void) {
       wrong("the session ended before anything was in flight, or did not, or a host stood still, " +
-            std::to_string(void_most + 1) + " times");
+            std::to_string(max_void + 1) + " times");
       break;
     }
   }
@@ -477,7 +477,7 @@ void Flights::raw_round(std::uint64_t round) {
   report_.in_flight += Memory::kOperations - early;
   if (options_.end == LaneEnd::kRawClient) {
     const Clock::time_point broken = Clock::now();
-    session.lane().break_off();
+    session.lane().move_to_error();
     collect_raw(session, kGraceOfVerdict, broken);  // with the link still cut
     command(options_.release);
   } else {
@@ -491,7 +491,7 @@ void Flights::raw_round(std::uint64_t round) {
     if (std::any_of(told_.begin(), told_.end(), [](std::uint32_t times) { return times != 0; }))
       wrong("requests ended by themselves");
     const Clock::time_point broken = Clock::now();
-    session.lane().break_off();
+    session.lane().move_to_error();
     collect_raw(session, kGraceOfVerdict, broken);
   }
   expect_once();

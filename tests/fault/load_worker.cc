@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "support/crc32c.h"
+#include "base/crc32c.h"
 
 namespace remora::fault {
 namespace {

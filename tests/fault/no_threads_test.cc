@@ -36,7 +36,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kRegionBytes = std::size_t{4} << 20U;
 /// More threads than anything here asks for.
-constexpr std::size_t kStartsMost = 64;
+constexpr std::size_t kMaxStarts = 64;
 
 /// The one error there may be: it names the limit and says what to do.
 void expect_no_thread(const Error& error) {
@@ -51,7 +51,7 @@ void for_every_start(const std::function<void()>& scenario) {
   for (const bool all : {false, true})
     for (std::size_t n = 0;; ++n) {
       SCOPED_TRACE("thread " + std::to_string(n) + (all ? " and later ones" : ""));
-      ASSERT_LT(n, kStartsMost);
+      ASSERT_LT(n, kMaxStarts);
       refuse_threads(n, all ? SIZE_MAX : n + 1);
       scenario();
       const bool refused = threads_refused() != 0;

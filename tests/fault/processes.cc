@@ -25,7 +25,7 @@
 #include <remora/metrics/registry.h>
 #include <remora/remora.h>
 
-#include "support/log.h"
+#include "base/log.h"
 #include "support/resources.h"
 #include "support/server.h"
 #include "support/stall_watch.h"
@@ -155,7 +155,7 @@ std::string notices(std::istringstream& words, const std::string& verb) {
 std::string counts_of(Server& server) {
   std::string text;
   for (const char* const name :
-       {"remora_server_registrations", "remora_server_windows", "remora_server_zombie_bytes"})
+       {"remora_server_registrations", "remora_server_windows", "remora_server_orphaned_bytes"})
     if (const auto sum = server.registry().sum(name, {}))
       text += std::string{name} + ": " + std::to_string(static_cast<std::uint64_t>(*sum)) + "; ";
   return text;

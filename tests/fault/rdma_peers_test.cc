@@ -13,10 +13,10 @@
 #include <remora/metrics/registry.h>
 #include <remora/verbs/verbs.h>
 
-#include "control/messages.h"
 #include "fault_test.h"
+#include "protocol/messages.h"
 #include "support/server.h"
-#include "transport/rdma_wire.h"
+#include "transport/rdma/wire.h"
 #include "transport/transport.h"
 
 namespace remora::fault {
@@ -91,13 +91,13 @@ class CraftyClient {
     const auto begun = connector.start_connect({.private_data = introduction}).value();
     std::this_thread::sleep_for(pause);
   }
-  void say(const control::Request& body, std::size_t bytes_most = SIZE_MAX) {
+  void say(const control::Request& body, std::size_t max_bytes = SIZE_MAX) {
     control::Envelope envelope;
     envelope.set_magic(control::kMagic);
     envelope.set_id(++id_);
     *envelope.mutable_request() = body;
     std::vector<std::byte> bytes = control::encode(envelope).value();
-    bytes.resize(std::min(bytes.size(), bytes_most));
+    bytes.resize(std::min(bytes.size(), max_bytes));
     endpoint_->send({.bytes = std::move(bytes), .descriptors = {}}, soon()).value();
   }
   void say_hello(ClientStep last) {

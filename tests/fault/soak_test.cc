@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 /// Most that live allocations may grow by: the server's from the end of the first episode to that
 /// of any other, and a load's from before its first session to behind its last. What is natural is
 /// a fifth of it.
-constexpr std::int64_t kHeapGrowthMost = 128 << 10;
+constexpr std::int64_t kMaxHeapGrowth = 128 << 10;
 
 class SoakTest : public FaultTest {
  protected:
@@ -147,7 +147,7 @@ void SoakTest::episode(const Disaster& disaster, std::chrono::milliseconds lengt
 
 LoadReport SoakTest::finish_small(LoadProcess& load) {
   LoadReport report = finish(load);
-  EXPECT_LT(report.heap_growth_bytes, kHeapGrowthMost) << "live allocations of a load";
+  EXPECT_LT(report.heap_growth_bytes, kMaxHeapGrowth) << "live allocations of a load";
   return report;
 }
 
@@ -172,7 +172,7 @@ std::int64_t SoakTest::compare_heap() {
   const std::int64_t now = heap();
   ++episodes_;
   if (heap_ == 0) heap_ = now;
-  EXPECT_LT(now - heap_, kHeapGrowthMost) << "live allocations of the server";
+  EXPECT_LT(now - heap_, kMaxHeapGrowth) << "live allocations of the server";
   return now - heap_;
 }
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "support/crc32c.h"
+#include "base/crc32c.h"
 
 namespace remora::fault {
 namespace {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "control/authentication.h"
-#include "control/messages.h"
 #include "fake_net.h"
+#include "protocol/authentication.h"
+#include "protocol/messages.h"
 #include "script.h"
 
 namespace remora::fuzz {

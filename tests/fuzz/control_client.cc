@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "control/messages.h"
 #include "control_fuzz.h"
 #include "fake_net.h"
+#include "protocol/messages.h"
 
 namespace remora::fuzz {
 namespace {
@@ -25,7 +25,7 @@ using detail::SessionCore;
 
 /// Nothing has to wait: a server that is silent has hung up.
 constexpr auto kPatience = 10s;
-constexpr std::size_t kGoodMost = 64;
+constexpr std::size_t kMaxGood = 64;
 
 std::shared_ptr<EngineCore> engine(bool comes_back) {
   static const auto s_make = [](std::chrono::nanoseconds reconnect_for) {
@@ -128,7 +128,7 @@ class ScriptedServer : public std::enable_shared_from_this<ScriptedServer> {
     const Request& request = envelope->request();
     while (next_ < script_.steps.size())
       if (take(wire, script_.steps[next_++], envelope->id(), request)) return;
-    if (good_++ >= kGoodMost || (script_.flags & 2U) != 0) return wire.hang_up();
+    if (good_++ >= kMaxGood || (script_.flags & 2U) != 0) return wire.hang_up();
     say(wire, text_of(envelope->id(), good_reply(request)));
   }
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <string>
 
-#include "control/messages.h"
 #include "fake_net.h"
+#include "protocol/messages.h"
 
 namespace remora::fuzz {
 namespace {

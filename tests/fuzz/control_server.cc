@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "control/messages.h"
 #include "control_fuzz.h"
 #include "fake_net.h"
+#include "protocol/messages.h"
 
 namespace remora::fuzz {
 namespace {
@@ -119,7 +119,7 @@ class ServerScript {
   }
 
   static void event(Client& client, const Envelope& envelope) {
-    require(client.greeted, "only who was let in is told of events");
+    require(client.handshake_complete, "only who was let in is told of events");
     require(envelope.event().id() == envelope.id() && envelope.id() > client.events,
             "events are numbered");
     client.events = envelope.id();
@@ -132,13 +132,13 @@ class ServerScript {
     --asked->second;
     const Reply& reply = envelope.reply();
     if (reply.has_hello()) {
-      require(!client.greeted, "a client is let in once");
+      require(!client.handshake_complete, "a client is let in once");
       client.greeted = true;
       welcomes_.push_back(reply.hello());
       // What it is still to be told goes on where it was.
       if (reply.hello().resumed()) client.events = 0;
     } else if (!reply.has_failure()) {
-      require(client.greeted, "who was not let in is told nothing");
+      require(client.handshake_complete, "who was not let in is told nothing");
     }
     if (reply.has_open()) opened(reply.open());
     if (reply.has_fence()) opened(reply.fence().opened());

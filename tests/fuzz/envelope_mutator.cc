@@ -22,7 +22,7 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using Random = std::minstd_rand;
 
-constexpr std::size_t kRepeatedMost = 140;
+constexpr std::size_t kMaxRepeated = 140;
 
 std::size_t below(Random& random, std::size_t end) { return random() % end; }
 
@@ -95,7 +95,7 @@ void change_list(Message& message, const FieldDescriptor& field, Random& random)
     return change(*reflection.MutableRepeatedMessage(&message, &field, at), random);
   }
   // Often one more, now and then more than there may be.
-  const std::size_t more = below(random, 16) == 0 ? kRepeatedMost : 1;
+  const std::size_t more = below(random, 16) == 0 ? kMaxRepeated : 1;
   for (std::size_t i = 0; i < more; ++i) {
     if (is_message)
       change(*reflection.AddMessage(&message, &field), random);

@@ -12,8 +12,8 @@
 #include <remora/metrics/registry.h>
 
 #include "../unit/engine/fake_lane.h"
-#include "control/messages.h"
-#include "support/log.h"
+#include "base/log.h"
+#include "protocol/messages.h"
 
 namespace remora::fuzz {
 
@@ -194,14 +194,14 @@ void FuzzServer::start() {
   core_.reset();
   auto door = std::make_unique<Door>();
   door_ = door.get();
-  detail::ServerCore::Doors doors;
-  doors.listeners.push_back(std::move(door));
-  doors.port = 1;
-  doors.desk =
-      std::make_shared<detail::ServerStatusDesk>(config_.limits, std::vector<RefusedTransport>{});
+  detail::ServerCore::Listeners listeners;
+  listeners.listeners.push_back(std::move(door));
+  listeners.port = 1;
+  listeners.desk =
+      std::make_shared<detail::ServerStatusReport>(config_.limits, std::vector<RefusedTransport>{});
   registry_ = metrics::Registry::create().value();
   core_ = detail::ServerCore::start_behind(
-              config_, detail::ServerMetrics::create(registry_).value(), std::move(doors), {})
+              config_, detail::ServerMetrics::create(registry_).value(), std::move(listeners), {})
               .value();
 }
 

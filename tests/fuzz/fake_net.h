@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "client/engine_core.h"
+#include "base/unique_fd.h"
+#include "client/engine/engine_core.h"
 #include "input.h"
 #include "server/server_core.h"
-#include "support/unique_fd.h"
-#include "transport/tcp_session.h"
+#include "transport/tcp/session.h"
 #include "transport/transport.h"
 
 namespace remora::fuzz {

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "control/messages.h"
+#include "protocol/messages.h"
 #include "script.h"
 
 namespace remora::fuzz {

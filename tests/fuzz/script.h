@@ -28,7 +28,7 @@ struct Step {
 };
 
 struct Script {
-  static constexpr std::size_t kStepsMost = 48;
+  static constexpr std::size_t kMaxSteps = 48;
   std::uint8_t mode = 0;
   std::uint8_t flags = 0;
   std::vector<Step> steps;
@@ -39,7 +39,7 @@ struct Script {
     Script script;
     script.mode = input.byte();
     script.flags = input.byte();
-    while (!input.empty() && script.steps.size() < kStepsMost) {
+    while (!input.empty() && script.steps.size() < kMaxSteps) {
       Step step;
       step.what = input.byte();
       const auto length = input.take<std::uint16_t>();

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "support/crc32c.h"
+#include "base/crc32c.h"
 #include "tcp_lanes.h"
-#include "transport/tcp_lane.h"
+#include "transport/tcp/lane.h"
 
 namespace remora::fuzz {
 namespace {
@@ -21,7 +21,7 @@ using tcp::wire::get;
 using transport::Opcode;
 
 constexpr std::uint32_t kDepth = 16;
-constexpr std::size_t kRequestsMost = 200;
+constexpr std::size_t kMaxRequests = 200;
 constexpr std::size_t kGuardBytes = 32;
 constexpr std::size_t kHeader = tcp::RequestHeader::kWireBytes;
 constexpr std::size_t kAnswer = tcp::AnswerHeader::kWireBytes;
@@ -69,7 +69,7 @@ class ClientRun {
       case 8: hear(1 + input.take<std::uint16_t>()); break;
       default:
         if (input.below(16) != 0) break;
-        lane_->break_off();
+        lane_->move_to_error();
         clean_ = false;
     }
   }
@@ -86,7 +86,7 @@ class ClientRun {
     if (clean_ && peer_.all_delivered())
       require(good_ == successes, "what was answered well has succeeded");
     peer_.hang_up();
-    for (std::size_t i = 0; i < 2 * kRequestsMost && told_ < posted_.size(); ++i) poll();
+    for (std::size_t i = 0; i < 2 * kMaxRequests && told_ < posted_.size(); ++i) poll();
     require(told_ == posted_.size(), "each request is told of");
     require(good_ <= successes, "no request succeeds without its answer");
     for (const auto& each : posted_) check_memory(*each);
@@ -95,7 +95,7 @@ class ClientRun {
  private:
   void post(Input& input) {
     const std::size_t room =
-        std::min<std::size_t>(kDepth - (posted_.size() - told_), kRequestsMost - posted_.size());
+        std::min<std::size_t>(kDepth - (posted_.size() - told_), kMaxRequests - posted_.size());
     const std::size_t count = std::min<std::size_t>(1 + input.below(8), room);
     if (count == 0) return;
     std::vector<const transport::WorkRequest*> chain;

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <span>
 
-#include "support/crc32c.h"
+#include "base/crc32c.h"
 #include "tcp_lanes.h"
-#include "transport/tcp_socket.h"
-#include "transport/tcp_wire.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/wire.h"
 
 namespace remora::fuzz {
 namespace {

@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "input.h"
-#include "support/unique_fd.h"
 
 namespace remora::fuzz {
 

@@ -1,8 +1,6 @@
 // The server's end of a lane and a peer that says anything: memory, answers and counts are held
 // against a model that reads the same bytes one request after the other.
 
-#include "transport/tcp_server_lane.h"
-
 #include <array>
 #include <cstring>
 #include <memory>
@@ -11,9 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "support/crc32c.h"
+#include "base/crc32c.h"
 #include "tcp_lanes.h"
-#include "transport/tcp_session.h"
+#include "transport/tcp/server_lane.h"
+#include "transport/tcp/session.h"
 
 namespace remora::fuzz {
 namespace {
@@ -24,7 +23,7 @@ using transport::Opcode;
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kArenaBytes = 16 * kPage;
-constexpr std::size_t kSaidMost = std::size_t{256} * 1024;
+constexpr std::size_t kMaxSaid = std::size_t{256} * 1024;
 constexpr std::byte kCanary{0xc5};
 
 /// Memory between two pages that nobody may touch. Mapped once: every run begins with the same.
@@ -260,7 +259,7 @@ class ServerRun {
     }
   }
   [[nodiscard]] bool may_say_more() const {
-    return peer_.said().size() < kSaidMost && !peer_.hung_up();
+    return peer_.said().size() < kMaxSaid && !peer_.hung_up();
   }
 
   /// Everything is delivered, served and heard: it is as the model says.

@@ -15,7 +15,6 @@
 #include <remora/engine/async.h>           // IWYU pragma: export
 #include <remora/engine/buffer.h>          // IWYU pragma: export
 #include <remora/engine/callback_queue.h>  // IWYU pragma: export
-#include <remora/engine/consistent.h>      // IWYU pragma: export
 #include <remora/engine/control.h>         // IWYU pragma: export
 #include <remora/engine/engine.h>          // IWYU pragma: export
 #include <remora/engine/executor.h>        // IWYU pragma: export
@@ -24,6 +23,7 @@
 #include <remora/engine/log_writer.h>      // IWYU pragma: export
 #include <remora/engine/queue.h>           // IWYU pragma: export
 #include <remora/engine/region.h>          // IWYU pragma: export
+#include <remora/engine/sealed_block.h>    // IWYU pragma: export
 #include <remora/engine/sealed_pages.h>    // IWYU pragma: export
 #include <remora/engine/server.h>          // IWYU pragma: export
 #include <remora/engine/task.h>            // IWYU pragma: export

@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "server/server_core.h"
 #include "server/server_session.h"
-#include "support/log.h"
 
 namespace remora::detail {
 
@@ -25,9 +25,9 @@ Error refused_hello() { return Error{Code::kConnectionRefused, "hello"}; }
 bool ServerSession::expects(const Request& request) const noexcept {
   switch (request.body_case()) {
     case Request::BODY_NOT_SET: return false;
-    case Request::kHello: return !greeted() && !handshake_;
+    case Request::kHello: return !handshake_complete() && !handshake_;
     case Request::kProve: return handshake_.has_value();
-    default: return greeted();
+    default: return handshake_complete();
   }
 }
 
@@ -144,7 +144,7 @@ control::Welcome ServerSession::welcome(bool resumed) const {
 void ServerSession::begin(bool resumed) {
   hear();
   endpoint_->expect_lanes({.session_id = id_, .secret = lane_secret_});
-  greeted_.store(true);
+  handshake_complete_.store(true);
   // Behind the answer; whoever was there before hears of it by tell_all().
   if (auto event = server_.draining(); event && version() >= 2)
     events_.push_back(std::move(*event));

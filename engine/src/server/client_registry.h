@@ -13,7 +13,7 @@
 #include <remora/config/server_config.h>
 #include <remora/engine/region.h>
 
-#include "control/authentication.h"
+#include "protocol/authentication.h"
 
 namespace remora::detail {
 

@@ -8,8 +8,8 @@
 
 #include <remora/result.h>
 
-#include "support/clock.h"
-#include "support/timer_fd.h"
+#include "base/clock.h"
+#include "base/timer_fd.h"
 
 namespace remora::detail {
 

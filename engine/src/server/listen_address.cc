@@ -7,8 +7,8 @@
 
 #include <remora/config/server_config.h>
 
-#include "support/log.h"
-#include "support/unique_fd.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
 
 namespace remora::detail {
 

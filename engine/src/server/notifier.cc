@@ -6,7 +6,7 @@
 
 #include <remora/start_thread.h>
 
-#include "support/log.h"
+#include "base/log.h"
 
 namespace remora::detail {
 
@@ -50,7 +50,7 @@ void Notifier::deliver(Notification notification, std::shared_ptr<Origin> origin
 
 /// Clients that come, say much and go must not fill the server.
 void Notifier::make_room() noexcept {
-  if (waiting_.size() < kWaitingMost) return;
+  if (waiting_.size() < kMaxWaiting) return;
   const auto found = std::find_if(waiting_.begin(), waiting_.end(),
                                   [](const Waiting& waiting) { return waiting.origin->ended(); });
   if (found == waiting_.end()) return;

@@ -40,7 +40,7 @@ class Notifier {
     [[nodiscard]] virtual bool ended() const noexcept = 0;
   };
   /// What waits of sessions that have ended, beyond this many in all, is dropped and counted.
-  static constexpr std::size_t kWaitingMost = std::size_t{64} * transport::kNoticesMax;
+  static constexpr std::size_t kMaxWaiting = std::size_t{64} * transport::kNoticesMax;
   void deliver(Notification notification, std::shared_ptr<Origin> origin);
   /// Drops what has not been handled; on return no handler runs, unless it is the caller.
   /// Idempotent.
@@ -58,7 +58,7 @@ class Notifier {
   std::mutex mutex_;  // all below
   std::condition_variable changed_;
   std::map<std::string, std::shared_ptr<const NotificationHandler>, std::less<>> handlers_;
-  /// Bounded by what each session may have unhandled, and kWaitingMost.
+  /// Bounded by what each session may have unhandled, and kMaxWaiting.
   std::deque<Waiting> waiting_;
   const NotificationHandler* running_ = nullptr;
   bool stopping_ = false;

@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/log.h"
 #include "server/server_core.h"
-#include "support/log.h"
 
 namespace remora::detail {
 
@@ -32,7 +32,7 @@ void ServerCore::take_away(const std::shared_ptr<RegionEntry>& region, std::func
   // Nobody comes in by the name from here on; another removal may have been first.
   catalog_.retire(*region);
   metrics_.regions(catalog_.size());
-  grants_.revoke_all(region, Reason::kRevoked, GrantDesk::Mapped::kDrop,
+  grants_.revoke_all(region, Reason::kRevoked, RevocationCoordinator::Mapped::kDrop,
                      [then = std::move(then)](std::size_t /*left*/) { then(); });
 }
 
@@ -69,7 +69,7 @@ void ServerCore::resize_region(const std::shared_ptr<RegionEntry>& region, std::
   }
   // Before anybody loses anything.
   if (auto may_shrink = Catalog::check_shrink(*region); !may_shrink) return then(may_shrink);
-  grants_.revoke_all(region, Reason::kRevoked, GrantDesk::Mapped::kLeave,
+  grants_.revoke_all(region, Reason::kRevoked, RevocationCoordinator::Mapped::kLeave,
                      [this, region, size_bytes, then = std::move(then)](std::size_t /*left*/) {
                        catalog_.raise_epoch(*region);
                        then(catalog_.shrink(*region, size_bytes));

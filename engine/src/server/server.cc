@@ -3,8 +3,8 @@
 
 #include <remora/engine/server.h>
 
+#include "base/closed.h"
 #include "server/server_core.h"
-#include "support/closed.h"
 
 namespace remora {
 
@@ -83,8 +83,8 @@ Result<Server> Server::start(const config::ServerConfig& config,
 void Server::stop() noexcept {
   if (core_ != nullptr) core_->stop();
 }
-void Server::hurry() noexcept {
-  if (core_ != nullptr) core_->hurry();
+void Server::expedite_stop() noexcept {
+  if (core_ != nullptr) core_->expedite_stop();
 }
 
 Status Server::on_notify(std::string_view region, NotificationHandler handler) const {

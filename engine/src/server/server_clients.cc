@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "server/server_core.h"
-#include "support/log.h"
 
 namespace remora::detail {
 

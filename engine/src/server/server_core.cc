@@ -10,7 +10,7 @@
 
 #include <remora/start_thread.h>
 
-#include "support/log.h"
+#include "base/log.h"
 
 namespace remora::detail {
 
@@ -43,7 +43,7 @@ std::uint64_t random_id() {
 }
 
 ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
-                       std::shared_ptr<Pool> pool, Doors doors)
+                       std::shared_ptr<Pool> pool, Listeners listeners)
     : config_{std::move(config)},
       metrics_{std::move(metrics)},
       pool_{std::move(pool)},
@@ -53,15 +53,15 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
       memory_line_{[this](std::uint64_t size_bytes) { return pool_->must_wait(size_bytes); }},
       boot_id_{random_id()},
       memory_id_{random_id()},
-      port_{doors.port},
-      offered_{kinds_of(doors.listeners)},
-      listeners_{std::move(doors.listeners)},
+      port_{listeners.port},
+      offered_{kinds_of(listeners.listeners)},
+      listeners_{std::move(listeners.listeners)},
       listening_{descriptions_of(listeners_)},
-      devices_{std::move(doors.devices)},
-      protection_{std::move(doors.protection)},
-      desk_{std::move(doors.desk)},
-      metrics_address_{doors.http ? "http://" + doors.http->address() : std::string{}},
-      http_{std::move(doors.http)},
+      devices_{std::move(listeners.devices)},
+      protection_{std::move(listeners.protection)},
+      desk_{std::move(listeners.desk)},
+      metrics_address_{listeners.http ? "http://" + listeners.http->address() : std::string{}},
+      http_{std::move(listeners.http)},
       clients_{std::make_shared<ClientRegistry>(config_.clients)} {}
 
 ServerCore::~ServerCore() {
@@ -120,7 +120,7 @@ void ServerCore::look_at_memory_line() {
 
 /// Memory of removed regions that nobody has any more goes back to the system: on the worker.
 void ServerCore::bury_zombies() {
-  (void)pool_->zombie_bytes();
+  (void)pool_->orphaned_bytes();
   auto dead = std::make_shared<std::vector<UniqueFd>>(pool_->take_dead_zombies());
   if (!dead->empty()) enqueue([dead] { dead->clear(); });
 }
@@ -164,7 +164,7 @@ void ServerCore::work() noexcept {
 void ServerCore::on_listener(Listener& listener) noexcept {
   // Those that have ended hold what they have of a device until the worker comes to them: who
   // connects and goes faster than that waits in the kernel.
-  if (ending_sessions() > config_.limits.half_open_max)
+  if (ending_sessions() > config_.limits.pending_handshakes_max)
     return std::this_thread::sleep_for(kListenerPause);
   auto arrived = listener.accept();
   if (!arrived) {
@@ -182,8 +182,8 @@ void ServerCore::on_listener(Listener& listener) noexcept {
     const std::uint64_t id = session->id();
     // Those that have said who they are, and those that have not, are bounded each for itself: the
     // latter cannot keep the others out.
-    if (const auto oldest = half_open_.add(session, config_.limits.half_open_max))
-      end_unheard(*oldest, ServerMetrics::Refusal::kHalfOpen);
+    if (const auto oldest = pending_handshakes_.add(session, config_.limits.pending_handshakes_max))
+      end_unheard(*oldest, ServerMetrics::Refusal::kPendingHandshake);
     const std::lock_guard lock{mutex_};
     auto watch = loop_->watch(fd, [this, weak = std::weak_ptr{session}] {
       if (const auto alive = weak.lock()) on_session(alive->id());
@@ -261,7 +261,7 @@ void ServerCore::hung_up(const std::shared_ptr<ServerSession>& session) noexcept
   session->announce_the_rest();
   enqueue([this, session] {
     session->serve_all_delayed();
-    const bool lost = session->greeted() && session->resumable();
+    const bool lost = session->handshake_complete() && session->resumable();
     end_session(session->id(), lost ? SessionEnd::kLost : SessionEnd::kLeft, session.get());
   });
 }

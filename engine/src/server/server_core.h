@@ -25,19 +25,19 @@
 #include <remora/engine/server.h>
 #include <remora/metrics/http_endpoint.h>
 
-#include "server/catalog.h"
+#include "base/event_loop.h"
+#include "base/log_rate_limiter.h"
 #include "server/client_registry.h"
 #include "server/delayed_sessions.h"
-#include "server/grant_desk.h"
-#include "server/half_open.h"
-#include "server/memory_line.h"
+#include "server/memory/allocation_queue.h"
+#include "server/memory/catalog.h"
+#include "server/memory/pool.h"
 #include "server/notifier.h"
-#include "server/pool.h"
+#include "server/pending_handshakes.h"
+#include "server/revocation_coordinator.h"
 #include "server/server_metrics.h"
 #include "server/server_session.h"
 #include "server/server_status.h"
-#include "support/event_loop.h"
-#include "support/log_limit.h"
 #include "transport/transport.h"
 
 namespace remora::detail {
@@ -54,41 +54,42 @@ class ServerCore {
   static Result<std::unique_ptr<ServerCore>> start(const config::ServerConfig& config,
                                                    StartOptions options);
   /// What clients come in by; bound before memory is touched, so that a port in use shows at once.
-  struct Doors {
+  struct Listeners {
     std::vector<std::unique_ptr<transport::Listener>> listeners;
     std::vector<std::string> devices;                       ///< atomic domains we can offer
     std::vector<transport::DeviceProtection> protection{};  ///< of the devices, once all is lent
     std::uint16_t port = 0;
-    std::shared_ptr<ServerStatusDesk> desk;
+    std::shared_ptr<ServerStatusReport> desk;
     std::optional<metrics::HttpEndpoint> http;
   };
-  /// As start(), behind doors that are open already, with a configuration that is valid.
+  /// As start(), behind listeners that are open already, with a configuration that is valid.
   static Result<std::unique_ptr<ServerCore>> start_behind(const config::ServerConfig& config,
-                                                          ServerMetrics metrics, Doors doors,
+                                                          ServerMetrics metrics,
+                                                          Listeners listeners,
                                                           const StartOptions& options);
   ServerCore(config::ServerConfig config, ServerMetrics metrics, std::shared_ptr<Pool> pool,
-             Doors doors);
+             Listeners listeners);
   ~ServerCore();
   ServerCore(const ServerCore&) = delete;
   ServerCore& operator=(const ServerCore&) = delete;
 
   void stop() noexcept;
-  /// See Server::hurry().
-  void hurry() noexcept { hurried_ = true; }
+  /// See Server::expedite_stop().
+  void expedite_stop() noexcept { expedited_ = true; }
 
   // For sessions.
   [[nodiscard]] const config::ServerConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ServerMetrics& metrics() const noexcept { return metrics_; }
   [[nodiscard]] Catalog& catalog() noexcept { return catalog_; }
   [[nodiscard]] PoolUsage pool_usage() const { return pool_->usage(); }
-  [[nodiscard]] std::uint64_t zombie_bytes() const { return pool_->zombie_bytes(); }
+  [[nodiscard]] std::uint64_t orphaned_bytes() const { return pool_->orphaned_bytes(); }
   [[nodiscard]] std::uint64_t boot_id() const noexcept { return boot_id_; }
   [[nodiscard]] std::uint64_t memory_id() const noexcept { return memory_id_; }
   [[nodiscard]] Notifier& notifier() noexcept { return notifier_; }
   /// Worker.
-  [[nodiscard]] GrantDesk& grants() noexcept { return grants_; }
+  [[nodiscard]] RevocationCoordinator& grants() noexcept { return grants_; }
   /// Worker.
-  [[nodiscard]] MemoryLine& memory_line() noexcept { return memory_line_; }
+  [[nodiscard]] AllocationQueue& memory_line() noexcept { return memory_line_; }
   /// Worker.
   [[nodiscard]] DelayedSessions& delayed() noexcept { return delayed_; }
   /// Worker: whether a line may tell of one more session whose requests wait.
@@ -208,16 +209,16 @@ class ServerCore {
     bool kept = false;  ///< for its client to come back
     bool told = false;  ///< why: that word is to leave before the channel ends
   };
-  static Result<Doors> open_doors(const config::ServerConfig& config,
-                                  const std::shared_ptr<metrics::Registry>& registry,
-                                  const StartOptions& options);
-  static Result<Doors> open_listeners(const config::ServerConfig& config,
-                                      const transport::ListenAddress& address,
+  static Result<Listeners> open_doors(const config::ServerConfig& config,
                                       const std::shared_ptr<metrics::Registry>& registry,
-                                      std::vector<RefusedTransport>& refused);
+                                      const StartOptions& options);
+  static Result<Listeners> open_listeners(const config::ServerConfig& config,
+                                          const transport::ListenAddress& address,
+                                          const std::shared_ptr<metrics::Registry>& registry,
+                                          std::vector<RefusedTransport>& refused);
   static Result<metrics::HttpEndpoint> open_endpoint(
       const config::Metrics& metrics, const std::shared_ptr<metrics::Registry>& registry,
-      const std::shared_ptr<ServerStatusDesk>& desk, const std::stop_token& stop);
+      const std::shared_ptr<ServerStatusReport>& desk, const std::stop_token& stop);
   Result<RegionInfo> create_region(RegionSpec spec, const std::string& device,
                                    std::string_view owner, Deadline deadline,
                                    const PopulateSteps& steps);
@@ -263,9 +264,9 @@ class ServerCore {
   std::shared_ptr<Pool> pool_;
   Catalog catalog_;
   Notifier notifier_;
-  GrantDesk grants_;
+  RevocationCoordinator grants_;
   DelayedSessions delayed_;
-  MemoryLine memory_line_;
+  AllocationQueue memory_line_;
   std::uint64_t boot_id_;
   std::uint64_t memory_id_;
   std::uint16_t port_;
@@ -275,7 +276,7 @@ class ServerCore {
   std::vector<std::string> devices_;
   const std::vector<transport::DeviceProtection> protection_;
   std::vector<metrics::CallbackHandle> pool_series_;
-  const std::shared_ptr<ServerStatusDesk> desk_;
+  const std::shared_ptr<ServerStatusReport> desk_;
   const std::string metrics_address_;
   std::optional<metrics::HttpEndpoint> http_;
 
@@ -287,23 +288,23 @@ class ServerCore {
   Clock::time_point lease_floor_{};               ///< silence before this is the server's own
   std::size_t admitted_ = 0;                      ///< of sessions_
   std::shared_ptr<const ClientRegistry> clients_;
-  HalfOpen half_open_;  // control thread
+  PendingHandshakes pending_handshakes_;  // control thread
   // Each line that a client can cause comes once a second at most, with a count of the others.
   // Each names a client, so that several within a second are of use.
-  log::LogLimit refused_lines_{5};  // worker, as those down to linger_again_
-  log::LogLimit delayed_lines_{1};
-  log::LogLimit protocol_lines_{1};
-  log::LogLimit too_often_lines_{1};
-  log::LogLimit listener_lines_{1};  // control thread, as those down to linger_again_
-  log::LogLimit odd_lines_{1};
-  log::LogLimit silent_lines_{1};
-  log::LogLimit unheard_lines_{1};
+  log::LogRateLimiter refused_lines_{5};  // worker, as those down to linger_again_
+  log::LogRateLimiter delayed_lines_{1};
+  log::LogRateLimiter protocol_lines_{1};
+  log::LogRateLimiter too_often_lines_{1};
+  log::LogRateLimiter listener_lines_{1};  // control thread, as those down to linger_again_
+  log::LogRateLimiter odd_lines_{1};
+  log::LogRateLimiter silent_lines_{1};
+  log::LogRateLimiter unheard_lines_{1};
   Clock::time_point linger_again_{};
   std::deque<std::function<void()>> jobs_;
   std::vector<std::uint64_t> with_room_;  ///< sessions that may have notices to take
   std::condition_variable job_added_;
   UniqueFd room_event_;
-  std::atomic<bool> hurried_{false};
+  std::atomic<bool> expedited_{false};
   std::stop_source populating_;               ///< ends what the worker populates
   std::atomic<bool> removes_expired_{false};  ///< a job for it waits, or is under way
   std::atomic<Clock::rep> drains_until_{0};   ///< 0: it does not stop

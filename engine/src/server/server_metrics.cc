@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "support/log.h"
+#include "base/log.h"
 
 namespace remora::detail {
 
@@ -58,8 +58,8 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
   keep(made.kept_, registry->gauge("remora_server_sessions_kept",
                                    "Sessions without a client, kept for it to come back to."));
   constexpr std::array<const char*, static_cast<std::size_t>(Refusal::kCount)> kRefusals{
-      "no_hello",  "version", "authentication", "limit",
-      "half_open", "no_key",  "unknown_client", "wrong_key"};
+      "no_hello",           "version", "authentication", "limit",
+      "pending_handshakes", "no_key",  "unknown_client", "wrong_key"};
   for (std::size_t why = 0; why < kRefusals.size(); ++why)
     keep(made.refused_[why],
          registry->counter("remora_server_sessions_refused_total", "Clients refused, by why.",

@@ -8,7 +8,7 @@
 #include <remora/metrics/registry.h>
 #include <remora/result.h>
 
-#include "server/pool.h"
+#include "server/memory/pool.h"
 
 namespace remora::detail {
 
@@ -67,7 +67,7 @@ class ServerMetrics {
     kVersion,
     kAuthentication,  ///< it wants keys where there are none
     kLimit,
-    kHalfOpen,  ///< others wanted its place before it had said who it is
+    kPendingHandshake,  ///< others wanted its place before it had said who it is
     kNoKey,
     kUnknownClient,
     kWrongKey,

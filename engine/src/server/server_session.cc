@@ -5,8 +5,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/log.h"
 #include "server/server_core.h"
-#include "support/log.h"
 
 namespace remora::detail {
 
@@ -38,9 +38,9 @@ ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t
       id_{id},
       lane_secret_{lane_secret},
       endpoint_{std::move(endpoint)},
-      desk_{std::make_shared<NoticeDesk>(server, id)},
+      desk_{std::make_shared<NotificationCredits>(server, id)},
       pace_{server.config().limits.requests_per_second},
-      resumes_{Pace::a_minute(server.config().limits.resumes_per_minute)} {
+      resumes_{TokenBucket::a_minute(server.config().limits.resumes_per_minute)} {
   server_.session_lives();
   server_.metrics().session_began(endpoint_->kind());
 }
@@ -65,7 +65,7 @@ bool ServerSession::admit_request() noexcept {
 
 bool ServerSession::answer_ping(std::span<const std::byte> message) noexcept {
   constexpr std::size_t kPingBytesMax = 32;
-  if (message.size() > kPingBytesMax || !greeted()) return false;
+  if (message.size() > kPingBytesMax || !handshake_complete()) return false;
   const auto envelope = control::decode(message);
   if (!envelope || !envelope->request().has_ping()) return false;
   const std::unique_lock lock{send_mutex_, std::try_to_lock};
@@ -101,13 +101,13 @@ Status ServerSession::deliver(transport::ControlMessage message) {
 }
 
 void ServerSession::settle_alone() {
-  endpoint_->bury();
+  endpoint_->destroy_lanes();
   if (!released_) server_.grants().look_at_alone();
 }
 
 void ServerSession::release() noexcept {
   released_ = true;
-  endpoint_->bury();
+  endpoint_->destroy_lanes();
   events_.clear();
   delayed_.clear();
   while (!grants_.empty()) give_up(grants_.begin());
@@ -115,7 +115,7 @@ void ServerSession::release() noexcept {
     if (const auto region = weak.lock()) server_.remove_now(region, [] {});
 }
 
-std::size_t ServerSession::NoticeDesk::reserve(std::size_t most) noexcept {
+std::size_t ServerSession::NotificationCredits::reserve(std::size_t most) noexcept {
   std::size_t before = unhandled_.load();
   std::size_t taken = 0;
   do {
@@ -125,12 +125,12 @@ std::size_t ServerSession::NoticeDesk::reserve(std::size_t most) noexcept {
   return taken;
 }
 
-bool ServerSession::NoticeDesk::hold_up() noexcept {
+bool ServerSession::NotificationCredits::hold_up() noexcept {
   held_up_.store(true);
   return unhandled_.load() >= transport::kNoticesMax;
 }
 
-void ServerSession::NoticeDesk::notice_handled() noexcept {
+void ServerSession::NotificationCredits::notice_handled() noexcept {
   // Not for each: whoever waits goes on when half of the room is there.
   const std::size_t left = unhandled_.fetch_sub(1) - 1;
   if (left <= transport::kNoticesMax / 2 && held_up_.exchange(false))
@@ -205,14 +205,14 @@ ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> an
   unanswered_.fetch_sub(1);
   const Status sent = deliver({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
   // A client whose hello was refused has nothing more to say, but it is told why.
-  const bool refused = !greeted() && !half_way;
+  const bool refused = !handshake_complete() && !half_way;
   if (sent && refused) flush_to_stranger();
   if (refused) return Served::kRefused;
   // One that has hung up may have said more before: closes, or a goodbye. All of that is served
   // before its end, which the control thread finds behind it.
   if (!sent && sent.error().code() == Code::kConnectionLost) return Served::kAnswered;
   if (!sent) return Served::kUnheard;
-  if (greeted()) send_event();  // what a client that has come back is still to hear
+  if (handshake_complete()) send_event();  // what a client that has come back is still to hear
   return Served::kAnswered;
 }
 
@@ -308,8 +308,8 @@ void ServerSession::give_up_unknown() {
 /// `before` has no endpoint any more, and serves nothing.
 Status ServerSession::adopt(ServerSession& before) {
   before.endpoint_->shutdown();
-  before.endpoint_->bury();
-  before.endpoint_->await_burial();
+  before.endpoint_->destroy_lanes();
+  before.endpoint_->await_destroyed();
   // What was acknowledged is told of, before its grants have another session's name.
   before.announce_the_rest();
   if (auto status = endpoint_->take_over(*before.endpoint_); !status) return status;

@@ -15,14 +15,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "control/authentication.h"
-#include "control/messages.h"
-#include "server/catalog.h"
+#include "base/clock.h"
+#include "base/token_bucket.h"
+#include "protocol/authentication.h"
+#include "protocol/messages.h"
 #include "server/client_registry.h"
+#include "server/memory/catalog.h"
 #include "server/notifier.h"
 #include "server/server_metrics.h"
-#include "support/clock.h"
-#include "support/pace.h"
 #include "transport/transport.h"
 
 namespace remora::detail {
@@ -40,8 +40,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
 
   [[nodiscard]] std::uint64_t id() const noexcept { return id_.load(); }
   [[nodiscard]] transport::ServerEndpoint& endpoint() const noexcept { return *endpoint_; }
-  [[nodiscard]] bool greeted() const noexcept { return greeted_.load(); }
-  /// Of the protocol, once greeted. Any thread.
+  [[nodiscard]] bool handshake_complete() const noexcept { return handshake_complete_.load(); }
+  /// Of the protocol, once handshake_complete. Any thread.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_.load(); }
   /// Something came, answered or not: the worker may be busy with others. Or it was answered, which
   /// its client has waited for. Any thread.
@@ -66,7 +66,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
                                 const ServerSession& other) const noexcept;
   /// With the server's lock: whether its client comes back no more often than it may.
   [[nodiscard]] bool may_resume(Clock::time_point now) noexcept { return resumes_.admits(now); }
-  /// Any thread, once greeted: what the client calls itself, and whether that is proven.
+  /// Any thread, once handshake_complete: what the client calls itself, and whether that is proven.
   [[nodiscard]] const std::string& client_name() const noexcept { return client_name_; }
   [[nodiscard]] bool proven() const noexcept { return proven_key_.has_value(); }
   /// The same: the key by which it is.
@@ -76,7 +76,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Control thread: it is the client's turn to say who it is, and has been for longer than
   /// `patience`. What waits for the worker is not held against the client.
   [[nodiscard]] bool late(Clock::time_point now, std::chrono::nanoseconds patience) const noexcept {
-    return !greeted() && !waits() &&
+    return !handshake_complete() && !waits() &&
            now - Clock::time_point{Clock::duration{waits_since_.load()}} > patience;
   }
   [[nodiscard]] Clock::time_point began() const noexcept { return began_; }
@@ -137,11 +137,11 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Waits for it to leave, until then. The same.
   void await_last_word(Deadline until) noexcept;
 
-  // Worker; see GrantDesk.
+  // Worker; see RevocationCoordinator.
   /// Tells the client that the grant is about to go. False: it cannot be told.
   bool begin_revoking(std::uint64_t grant_id, Reason reason);
   /// Ends the grant: what it reached is reached no more.
-  void take_back(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how);
+  void release_lease(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how);
   /// Its grants are memory mapped by the client, which only the client can end.
   [[nodiscard]] bool maps_grants() const noexcept {
     return endpoint_->kind() == TransportKind::kShm;
@@ -152,9 +152,9 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
 
  private:
   /// The count of what is not handled; outlives the session.
-  class NoticeDesk final : public Notifier::Origin {
+  class NotificationCredits final : public Notifier::Origin {
    public:
-    NoticeDesk(ServerCore& server, std::uint64_t session_id) noexcept
+    NotificationCredits(ServerCore& server, std::uint64_t session_id) noexcept
         : server_{server}, session_id_{session_id} {}
     void rename(std::uint64_t session_id) noexcept { session_id_.store(session_id); }
     [[nodiscard]] std::size_t reserve(std::size_t most) noexcept;
@@ -178,7 +178,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
     std::uint64_t size_bytes = 0;
     Rights rights = Rights::kNone;
   };
-  static constexpr std::size_t kClosedMost = 256;
+  static constexpr std::size_t kMaxClosed = 256;
   /// More of them wait their turn.
   static constexpr std::uint32_t kPingsPerSecond = 20;
   struct OpenGrant {
@@ -190,7 +190,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   };
   using Grants = std::unordered_map<std::uint64_t, OpenGrant>;
   /// Grants that were taken back, of which the client may still ask.
-  static constexpr std::size_t kTakenMost = 1024;
+  static constexpr std::size_t kMaxTaken = 1024;
   struct Answer {
     control::Reply reply;
     std::vector<UniqueFd> descriptors;
@@ -303,23 +303,23 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   std::uint64_t next_grant_id_ = 1;
   std::atomic<std::size_t> open_grants_{0};
   std::atomic<std::size_t> unanswered_{0};
-  std::shared_ptr<NoticeDesk> desk_;
+  std::shared_ptr<NotificationCredits> desk_;
   std::atomic<Clock::rep> heard_at_{0};
   std::atomic<bool> alone_{false};
   std::atomic<bool> comes_back_{false};    ///< until it says goodbye
   std::optional<control::Resume> wanted_;  ///< the session that the client has lost; worker
   std::optional<control::ServerHandshake> handshake_;  ///< between hello and proof
-  std::string client_name_;                            ///< complete before greeted_
-  std::optional<config::SecretKey> proven_key_;        ///< complete before greeted_
-  Pace pace_;                                          // worker, as what follows
+  std::string client_name_;                            ///< complete before handshake_complete_
+  std::optional<config::SecretKey> proven_key_;        ///< complete before handshake_complete_
+  TokenBucket pace_;                                   // worker, as what follows
   std::deque<Delayed> delayed_;                        ///< as many as may be unanswered
   bool said_goodbye_ = false;
   Clock::time_point delayed_line_at_{};  ///< when the log told of it
   std::size_t owed_pages_ = 0;  ///< of extents, whose keys have gone with the lanes; worker
-  Pace resumes_;                ///< of the session, whichever connection it has
+  TokenBucket resumes_;         ///< of the session, whichever connection it has
   std::mutex send_mutex_;  ///< of the endpoint's sending side: the worker, and answers to pings
-  Pace ping_pace_{kPingsPerSecond};  // control thread
-  std::atomic<bool> greeted_{false};
+  TokenBucket ping_pace_{kPingsPerSecond};  // control thread
+  std::atomic<bool> handshake_complete_{false};
   std::atomic<std::uint32_t> version_{0};
   Clock::time_point began_ = Clock::now();
   std::atomic<Clock::rep> waits_since_{began_.time_since_epoch().count()};

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/log.h"
 #include "server/server_core.h"
 #include "server/server_session.h"
-#include "support/log.h"
 
 namespace remora::detail {
 
@@ -45,7 +45,7 @@ void ServerCore::finish(std::span<Ending> endings, SessionEnd why) noexcept {
     if (ending.told) ending.session->await_last_word(until);
   for (const Ending& ending : endings) ending.session->endpoint().shutdown();
   for (Ending& ending : endings) {
-    if (ending.session->greeted()) ending.session->announce_the_rest();
+    if (ending.session->handshake_complete()) ending.session->announce_the_rest();
     // That takes time: on the worker, after what it still has to serve.
     enqueue([session = std::move(ending.session), kept = ending.kept] {
       if (kept)
@@ -92,7 +92,7 @@ bool ServerCore::end_session(std::uint64_t id, SessionEnd why, const ServerSessi
 bool ServerCore::keep(const std::shared_ptr<ServerSession>& session, SessionEnd why) {
   const auto time = config_.limits.session_keep;
   const bool may_come_back = (why == SessionEnd::kLost || why == SessionEnd::kLapsed) &&
-                             session->greeted() && session->resumable();
+                             session->handshake_complete() && session->resumable();
   if (!may_come_back || stopped_ || time <= time.zero()) return false;
   // No more than there may be with clients: then the longest alone of the client that has most of
   // them gives way, so that nobody's coming and going costs others theirs.
@@ -197,7 +197,8 @@ void ServerCore::end_silent_sessions() noexcept {
       // Whoever maps memory keeps it, however long he is silent: no lapse takes it back, and that
       // he is gone shows by itself. Nor is whoever waits for an answer asked for more: it counts
       // from the answer, which is looked for first.
-      if (!session.greeted() || !session.keeps_alive() || session.maps_grants() || session.waits())
+      if (!session.handshake_complete() || !session.keeps_alive() || session.maps_grants() ||
+          session.waits())
         continue;
       const Clock::time_point heard = std::max(session.heard_at(), lease_floor_);
       if (now - heard > config_.limits.session_lease) silent.push_back(attached.session);
@@ -246,9 +247,9 @@ void ServerCore::end_late_arrivals() noexcept {
 /// Control thread.
 void ServerCore::end_unheard(std::uint64_t id, ServerMetrics::Refusal why) noexcept {
   if (!end_session(id, SessionEnd::kNoHello, nullptr, why)) return;
-  if (why == ServerMetrics::Refusal::kHalfOpen)
-    return log::debug("session {:x}: another one takes its place (limits.half_open_max); ended",
-                      id);
+  if (why == ServerMetrics::Refusal::kPendingHandshake)
+    return log::debug(
+        "session {:x}: another one takes its place (limits.pending_handshakes_max); ended", id);
   if (!unheard_lines_.allows(Clock::now())) return;
   log::warn("session {:x}: no hello in time; ended{}", id, unheard_lines_.take_left_out());
 }

@@ -1,12 +1,12 @@
-/// How a server comes to be: its doors, its pool, the regions of its configuration.
+/// How a server comes to be: its listeners, its pool, the regions of its configuration.
 
 #include <utility>
 
+#include "base/log.h"
+#include "base/placement.h"
 #include "server/listen_address.h"
 #include "server/server_core.h"
-#include "support/log.h"
-#include "support/placement.h"
-#include "transport/nic_series.h"
+#include "transport/rdma/device_metrics.h"
 
 namespace remora::detail {
 
@@ -18,7 +18,7 @@ namespace {
 constexpr int kPortTries = 16;
 
 metrics::HttpOptions http_options(const config::Metrics& metrics,
-                                  const std::shared_ptr<ServerStatusDesk>& desk) {
+                                  const std::shared_ptr<ServerStatusReport>& desk) {
   metrics::HttpOptions options;
   options.address = *metrics.address;
   options.allowed_hosts = metrics.allowed_hosts;
@@ -81,13 +81,14 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
   }
   auto metrics = ServerMetrics::create(options.registry);
   if (!metrics) return metrics.error();
-  auto doors = open_doors(config, metrics->registry(), options);
-  if (!doors) return doors.error();
-  return start_behind(config, std::move(*metrics), std::move(*doors), options);
+  auto listeners = open_doors(config, metrics->registry(), options);
+  if (!listeners) return listeners.error();
+  return start_behind(config, std::move(*metrics), std::move(*listeners), options);
 }
 
 Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::ServerConfig& config,
-                                                             ServerMetrics metrics, Doors doors,
+                                                             ServerMetrics metrics,
+                                                             Listeners listeners,
                                                              const StartOptions& options) {
   // The pool lies with the device that serves it, where there are several memory nodes and one
   // device, or all of them, on one of them.
@@ -100,17 +101,17 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
   auto pool = Pool::create(config.pool, placement ? *placement : Placement{},
                            config::kPoolPageBytes, steps_of(options, Step::kPool, 0, pool_bytes));
   if (!pool) return pool.error();
-  doors.protection.clear();
-  for (const auto& listener : doors.listeners) {
+  listeners.protection.clear();
+  for (const auto& listener : listeners.listeners) {
     if (listener->kind() == TransportKind::kRdma && options.on_progress)
       options.on_progress({.step = Step::kDevices, .done_bytes = 0, .total_bytes = pool_bytes});
-    const auto registered = listener->lend((*pool)->pieces(), *pool, options.stop);
+    const auto registered = listener->acquire_lease((*pool)->pieces(), *pool, options.stop);
     if (!registered) return registered.error();
     if (*registered) (*pool)->keep_pages();
-    for (auto& each : listener->protection()) doors.protection.push_back(std::move(each));
+    for (auto& each : listener->protection()) listeners.protection.push_back(std::move(each));
   }
-  auto core =
-      std::make_unique<ServerCore>(config, std::move(metrics), std::move(*pool), std::move(doors));
+  auto core = std::make_unique<ServerCore>(config, std::move(metrics), std::move(*pool),
+                                           std::move(listeners));
   if (auto status = core->create_configured_regions(options); !status) return status.error();
   if (auto status = core->export_pool(); !status) return status.error();
   if (auto status = go_on(options.stop); !status) return status.error();
@@ -136,19 +137,20 @@ bool may_leave_out(TransportKind kind, const Error& error) {
 
 }  // namespace
 
-Result<ServerCore::Doors> ServerCore::open_listeners(
+Result<ServerCore::Listeners> ServerCore::open_listeners(
     const config::ServerConfig& config, const transport::ListenAddress& address,
     const std::shared_ptr<metrics::Registry>& registry, std::vector<RefusedTransport>& refused) {
-  Doors doors;
+  Listeners listeners;
   const auto add = [&](Availability wanted, TransportKind kind, auto&& listen) -> Status {
     if (wanted == Availability::kOff) return {};
     // All on one port: that of the first.
     Result<std::unique_ptr<Listener>> listener =
-        listen(doors.port != 0 ? doors.port : config.listen.port);
+        listen(listeners.port != 0 ? listeners.port : config.listen.port);
     if (listener) {
-      doors.port = (*listener)->port();
-      for (std::string& device : (*listener)->devices()) doors.devices.push_back(std::move(device));
-      doors.listeners.push_back(std::move(*listener));
+      listeners.port = (*listener)->port();
+      for (std::string& device : (*listener)->devices())
+        listeners.devices.push_back(std::move(device));
+      listeners.listeners.push_back(std::move(*listener));
       return {};
     }
     const Error& error = listener.error();
@@ -174,42 +176,42 @@ Result<ServerCore::Doors> ServerCore::open_listeners(
     status = add(wanted.shm, TransportKind::kShm,
                  [&](std::uint16_t port) { return transport::listen_shm(port, address); });
   if (!status) return status.error();
-  return doors;
+  return listeners;
 }
 
-Result<ServerCore::Doors> ServerCore::open_doors(const config::ServerConfig& config,
-                                                 const std::shared_ptr<metrics::Registry>& registry,
-                                                 const StartOptions& options) {
+Result<ServerCore::Listeners> ServerCore::open_doors(
+    const config::ServerConfig& config, const std::shared_ptr<metrics::Registry>& registry,
+    const StartOptions& options) {
   auto own = own_addresses("listen.address", config.listen.address, options.stop);
   if (!own) return own.error();
   const transport::ListenAddress address{config.listen.address, std::move(*own)};
   std::vector<RefusedTransport> left_out;
-  auto doors = open_listeners(config, address, registry, left_out);
+  auto listeners = open_listeners(config, address, registry, left_out);
   // The port that was free for the first transport may be taken for the next: another one, then.
-  for (int i = 0; i < kPortTries && config.listen.port == 0 && !doors &&
-                  doors.error().code() == Code::kAddressInUse;
+  for (int i = 0; i < kPortTries && config.listen.port == 0 && !listeners &&
+                  listeners.error().code() == Code::kAddressInUse;
        ++i) {
     left_out.clear();
-    doors = open_listeners(config, address, registry, left_out);
+    listeners = open_listeners(config, address, registry, left_out);
   }
   if (options.refused != nullptr)
     options.refused->insert(options.refused->end(), left_out.begin(), left_out.end());
-  if (!doors) return doors;
-  if (doors->listeners.empty())
+  if (!listeners) return listeners;
+  if (listeners->listeners.empty())
     return Error{Code::kUnsupported, "no transport can be offered"}.with_subject(
         "transports.rdma, transports.tcp, transports.shm");
-  doors->desk = std::make_shared<ServerStatusDesk>(config.limits, std::move(left_out));
-  if (!config.metrics.address) return doors;
-  auto endpoint = open_endpoint(config.metrics, registry, doors->desk, options.stop);
+  listeners->desk = std::make_shared<ServerStatusReport>(config.limits, std::move(left_out));
+  if (!config.metrics.address) return listeners;
+  auto endpoint = open_endpoint(config.metrics, registry, listeners->desk, options.stop);
   if (!endpoint) return endpoint.error();
-  doors->http = std::move(*endpoint);
-  return doors;
+  listeners->http = std::move(*endpoint);
+  return listeners;
 }
 
 /// A name in `metrics.address` stands for the first address of this machine that it has.
 Result<metrics::HttpEndpoint> ServerCore::open_endpoint(
     const config::Metrics& metrics, const std::shared_ptr<metrics::Registry>& registry,
-    const std::shared_ptr<ServerStatusDesk>& desk, const std::stop_token& stop) {
+    const std::shared_ptr<ServerStatusReport>& desk, const std::stop_token& stop) {
   const auto configured = config::parse_endpoint(*metrics.address);
   if (!configured) return configured.error().with_subject("metrics.address: " + *metrics.address);
   auto own = own_addresses("metrics.address", configured->address, stop);
@@ -260,11 +262,11 @@ Status ServerCore::export_pool() {
     if (!handle) return handle.error();
     pool_series_.push_back(std::move(*handle));
   }
-  auto zombies = metrics_.registry()->gauge_callback(
-      "remora_server_zombie_bytes", "Bytes of removed regions that other processes still hold.", {},
-      [pool = pool_] { return static_cast<double>(pool->zombie_bytes()); });
-  if (!zombies) return zombies.error();
-  pool_series_.push_back(std::move(*zombies));
+  auto orphaned = metrics_.registry()->gauge_callback(
+      "remora_server_orphaned_bytes", "Bytes of removed regions that other processes still hold.",
+      {}, [pool = pool_] { return static_cast<double>(pool->orphaned_bytes()); });
+  if (!orphaned) return orphaned.error();
+  pool_series_.push_back(std::move(*orphaned));
   for (const std::string& device : devices_) transport::show_nic(*metrics_.registry(), device);
   return {};
 }

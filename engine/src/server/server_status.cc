@@ -43,8 +43,8 @@ Json describe(const ServerSession& session) {
            {"transport", to_string(session.endpoint().kind())},
            {"peer", session.endpoint().peer()},
            {"device", session.endpoint().device()},
-           {"client", session.greeted() ? Json(session.client_name()) : Json(nullptr)},
-           {"client_proven", session.greeted() && session.proven()},
+           {"client", session.handshake_complete() ? Json(session.client_name()) : Json(nullptr)},
+           {"client_proven", session.handshake_complete() && session.proven()},
            {"age_seconds", std::chrono::duration<double>{Clock::now() - session.began()}.count()},
            {"regions", session.open_grants()},
            {"operations", nullptr},
@@ -107,18 +107,18 @@ Json protection_of(const std::string& device, const ServerCore& core) {
 
 }  // namespace
 
-void ServerStatusDesk::open(const ServerCore& core) noexcept {
+void ServerStatusReport::open(const ServerCore& core) noexcept {
   beat();
   const std::lock_guard lock{mutex_};
   core_ = &core;
 }
 
-void ServerStatusDesk::close() noexcept {
+void ServerStatusReport::close() noexcept {
   const std::lock_guard lock{mutex_};
   core_ = nullptr;
 }
 
-metrics::Health ServerStatusDesk::health() const {
+metrics::Health ServerStatusReport::health() const {
   const std::lock_guard lock{mutex_};
   if (core_ == nullptr) return {};  // starting or stopping
   const Clock::duration silent = Clock::now() - Clock::time_point{Clock::duration{beat_.load()}};
@@ -128,7 +128,7 @@ metrics::Health ServerStatusDesk::health() const {
                      " s: clients cannot connect"};
 }
 
-std::vector<std::string> ServerStatusDesk::unready() const {
+std::vector<std::string> ServerStatusReport::unready() const {
   if (draining_.load()) return {"stopping: nobody new is let in"};
   std::vector<std::string> reasons;
   const metrics::Health alive = health();
@@ -143,7 +143,7 @@ std::vector<std::string> ServerStatusDesk::unready() const {
   return reasons;
 }
 
-std::string ServerStatusDesk::json(const metrics::StatusQuery& query) const {
+std::string ServerStatusReport::json(const metrics::StatusQuery& query) const {
   Json out{{"kind", "server"}, {"version", kVersion}, {"transports", Json::array()}};
   for (const RefusedTransport& refused : refused_)
     out["transports"].push_back({{"name", to_string(refused.kind)},
@@ -164,7 +164,7 @@ std::string ServerStatusDesk::json(const metrics::StatusQuery& query) const {
     out["pool"] = {{"size_bytes", pool.total_bytes},
                    {"used_bytes", pool.used_bytes},
                    {"freeing_bytes", pool.freeing_bytes},
-                   {"zombie_bytes", core_->zombie_bytes()}};
+                   {"orphaned_bytes", core_->orphaned_bytes()}};
     list_regions(*core_, query, out);
     list_sessions(*core_, query, out);
   }

@@ -12,16 +12,16 @@
 #include <remora/engine/server.h>
 #include <remora/metrics/http_endpoint.h>
 
-#include "support/clock.h"
+#include "base/clock.h"
 
 namespace remora::detail {
 
 class ServerCore;
 
 /// Thread-safe.
-class ServerStatusDesk {
+class ServerStatusReport {
  public:
-  ServerStatusDesk(const config::Limits& limits, std::vector<RefusedTransport> refused)
+  ServerStatusReport(const config::Limits& limits, std::vector<RefusedTransport> refused)
       : limits_{limits}, refused_{std::move(refused)} {}
 
   /// From now on `core` is asked, until close(). It serves.

@@ -6,8 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/log.h"
 #include "server/server_core.h"
-#include "support/log.h"
 
 namespace remora::detail {
 
@@ -63,11 +63,11 @@ void ServerCore::await_clients() noexcept {
   tell_all(*draining());
   const auto told = std::make_shared<std::promise<void>>();
   if (enqueue([told] { told->set_value(); })) (void)told->get_future().wait_for(kTellTime);
-  while (admitted_count() > 0 && !hurried_ && Clock::now() < until)
+  while (admitted_count() > 0 && !expedited_ && Clock::now() < until)
     std::this_thread::sleep_for(kDrainPause);
   if (const std::size_t left = admitted_count(); left > 0)
     log::info("stopping: {} sessions have not left{}; they end", left,
-              hurried_ ? "" : " within limits.drain_timeout");
+              expedited_ ? "" : " within limits.drain_timeout");
 }
 
 /// True when there may be more.
@@ -101,7 +101,7 @@ std::optional<control::Event> ServerCore::draining() const {
 void ServerCore::tell_all(const control::Event& event) {
   for (auto& session : sessions(std::numeric_limits<std::size_t>::max()))
     enqueue([session = std::move(session), event] {
-      if (session->greeted()) session->tell(event);
+      if (session->handshake_complete()) session->tell(event);
     });
 }
 

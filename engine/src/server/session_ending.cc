@@ -5,9 +5,9 @@
 #include <optional>
 #include <thread>
 
+#include "base/log.h"
 #include "server/server_core.h"
 #include "server/server_session.h"
-#include "support/log.h"
 
 namespace remora::detail {
 
@@ -53,7 +53,7 @@ std::optional<EndingCause> ending_cause(SessionEnd why) noexcept {
 
 bool ServerSession::say_why(SessionEnd why) noexcept {
   const auto cause = ending_cause(why);
-  if (!cause || !greeted() || version() < 2) return false;
+  if (!cause || !handshake_complete() || version() < 2) return false;
   control::Envelope envelope;
   envelope.set_magic(control::kMagic);
   // The last of all: those that are acknowledged are counted from 1.

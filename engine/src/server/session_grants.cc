@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "server/server_core.h"
 #include "server/server_session.h"
-#include "support/log.h"
 
 namespace remora::detail {
 
@@ -43,7 +43,7 @@ Result<ServerSession::Answer> ServerSession::event_ack(const control::EventAckRe
     return Error{Code::kInvalidArgument, "event"}.with_subject("none of this id is to be seen");
   event_in_flight_ = 0;
   if (event_grant_ != 0)
-    take_back(event_grant_, event_reason_, ServerMetrics::TakenBack::kAcknowledged);
+    release_lease(event_grant_, event_reason_, ServerMetrics::TakenBack::kAcknowledged);
   send_event();
   Answer answer;
   answer.reply.mutable_event_ack();
@@ -71,7 +71,8 @@ control::Event ServerSession::revoking_event(std::uint64_t grant_id, Reason reas
   return event;
 }
 
-void ServerSession::take_back(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how) {
+void ServerSession::release_lease(std::uint64_t grant_id, Reason reason,
+                                  ServerMetrics::TakenBack how) {
   const auto found = grants_.find(grant_id);
   if (found == grants_.end()) return;
   log::debug("session {:x}: grant {} of {}: {}{}", id_, grant_id, found->second.region->name(),
@@ -82,7 +83,7 @@ void ServerSession::take_back(std::uint64_t grant_id, Reason reason, ServerMetri
   });
   taken_.emplace(grant_id, reason);
   taken_order_.push_back(grant_id);
-  if (taken_order_.size() > kTakenMost) {
+  if (taken_order_.size() > kMaxTaken) {
     taken_.erase(taken_order_.front());
     taken_order_.pop_front();
   }
@@ -109,7 +110,7 @@ void ServerSession::give_up(Grants::iterator found) {
     // Notices of it may be on their way to the application.
     const std::lock_guard lock{named_mutex_};
     closed_.push_back(grant_id);
-    if (closed_.size() > kClosedMost) {
+    if (closed_.size() > kMaxClosed) {
       named_.erase(closed_.front());
       closed_.pop_front();
     }
@@ -130,8 +131,8 @@ void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
   if (!std::exchange(locked_out_, true) && !released_)
     server_.enqueue([self = shared_from_this()] { self->server_.end_locked_out(self); });
   endpoint_->shutdown();
-  endpoint_->bury();
-  endpoint_->await_burial();
+  endpoint_->destroy_lanes();
+  endpoint_->await_destroyed();
 }
 
 Result<ServerSession::Answer> ServerSession::grant_state(
@@ -318,7 +319,7 @@ void ServerSession::fence(const Asked& asked, const control::FenceRequest& reque
   ++fences_;
   fences_bytes_ += size_bytes;
   server_.grants().revoke_all(
-      region, Reason::kFenced, GrantDesk::Mapped::kLeave,
+      region, Reason::kFenced, RevocationCoordinator::Mapped::kLeave,
       [self = shared_from_this(), asked, region, size_bytes,
        wanted = std::move(wanted)](std::size_t left) {
         --self->fences_;

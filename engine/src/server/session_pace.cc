@@ -4,9 +4,9 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "server/server_core.h"
 #include "server/server_session.h"
-#include "support/log.h"
 
 namespace remora::detail {
 

@@ -27,8 +27,8 @@
 #include <remora/result.h>
 #include <remora/verbs/address.h>
 
-#include "support/clock.h"
-#include "support/unique_fd.h"
+#include "base/clock.h"
+#include "base/unique_fd.h"
 
 namespace remora::metrics {
 class Registry;
@@ -36,7 +36,7 @@ class Registry;
 
 namespace remora::transport {
 
-class KeyTable;
+class RkeyTable;
 
 /// Longest control message, on every transport.
 inline constexpr std::size_t kControlMessageBytesMax = std::size_t{16} * 1024;
@@ -172,8 +172,8 @@ class MemoryDomain {
   }
 };
 
-/// One data path. Not thread-safe: the engine serialises post, poll, arm; break_off may come from
-/// any thread.
+/// One data path. Not thread-safe: the engine serialises post, poll, arm; move_to_error may come
+/// from any thread.
 class Lane {
  public:
   struct Limits {
@@ -212,7 +212,7 @@ class Lane {
   [[nodiscard]] virtual int event_fd() const noexcept = 0;
 
   /// Moves the lane to its error state: what is posted completes (flushed), soon. Idempotent.
-  virtual void break_off() noexcept = 0;
+  virtual void move_to_error() noexcept = 0;
   /// Ends the lane: on return nothing touches local memory any more, completions not polled are
   /// gone. Idempotent.
   virtual void close() noexcept = 0;
@@ -297,7 +297,7 @@ class ClientEndpoint {
   /// The server has a key for each lane: those opened from here on tell it which they are, in the
   /// order in which they are opened, and WorkRequest::remote_key is a token of `keys`. Before the
   /// first lane. Errors: kUnsupported: there is one key for all lanes here.
-  virtual Status use_lane_keys(std::shared_ptr<KeyTable> keys) noexcept {
+  virtual Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept {
     (void)keys;
     return Error{Code::kUnsupported, "keys of lanes"};
   }
@@ -413,9 +413,9 @@ class ServerEndpoint {
   virtual void shutdown() noexcept = 0;
   /// Has destroyed what shutdown() has left of the lanes, which may take a device seconds. Does not
   /// wait for that. Idempotent; worker.
-  virtual void bury() noexcept {}
-  /// Blocks until it is: nothing is left of the lanes that bury() was for. Worker.
-  virtual void await_burial() noexcept {}
+  virtual void destroy_lanes() noexcept {}
+  /// Blocks until it is: nothing is left of the lanes that destroy_lanes() was for. Worker.
+  virtual void await_destroyed() noexcept {}
   /// The client's process is no more: nothing of what it had mapped is reached by it. False where
   /// nobody can know. Any thread.
   [[nodiscard]] virtual bool peer_has_exited() const noexcept { return false; }
@@ -453,8 +453,8 @@ class Listener {
   /// two pieces at `stop`. Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded
   /// (limits.registrations_max), kProvider; where there is a choice, something else is chosen
   /// instead; kCancelled (`stop`).
-  virtual Result<bool> lend(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
-                            const std::stop_token& stop) {
+  virtual Result<bool> acquire_lease(std::span<const MemoryStretch> pieces,
+                                     std::shared_ptr<void> hold, const std::stop_token& stop) {
     (void)pieces, (void)hold, (void)stop;
     return false;
   }
@@ -463,7 +463,7 @@ class Listener {
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
   /// Server devices whose atomics it can offer: names for atomic domains. Empty for shm and tcp.
   [[nodiscard]] virtual std::vector<std::string> devices() const = 0;
-  /// Of each of devices(); after lend() it does not change.
+  /// Of each of devices(); after acquire_lease() it does not change.
   [[nodiscard]] virtual std::vector<DeviceProtection> protection() const { return {}; }
 };
 

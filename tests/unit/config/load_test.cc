@@ -74,7 +74,7 @@ limits:
   session_lease: 3s
   session_keep: 4s
   drain_timeout: 2s
-  half_open_max: 7
+  pending_handshakes_max: 7
   requests_per_second: 10
   resumes_per_minute: 11
   revoke_grace: 1ms

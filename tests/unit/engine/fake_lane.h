@@ -46,7 +46,7 @@ class FakeLane : public Lane {
   Status arm() noexcept override { return {}; }
   void drain_events() noexcept override {}
   [[nodiscard]] int event_fd() const noexcept override { return 0; }  // never readable in time
-  void break_off() noexcept override {
+  void move_to_error() noexcept override {
     ++broken;
     if (!flush_when_broken) return;
     const std::uint64_t first = first_unfinished;

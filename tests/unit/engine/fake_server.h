@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "client/engine_core.h"
-#include "control/messages.h"
-#include "support/unique_fd.h"
+#include "base/unique_fd.h"
+#include "client/engine/engine_core.h"
+#include "protocol/messages.h"
 #include "transport/transport.h"
 
 namespace remora::transport {
@@ -24,7 +24,7 @@ class FakeServerEndpoint final : public ClientEndpoint {
     std::vector<std::unique_ptr<Lane>>
         more_lanes{};  ///< given from the front, where `lane` is null
     /// The lane, where the server has a key for each.
-    std::function<std::unique_ptr<Lane>(std::shared_ptr<KeyTable>)> lane_of_keys{};
+    std::function<std::unique_ptr<Lane>(std::shared_ptr<RkeyTable>)> lane_of_keys{};
     std::shared_ptr<MemoryDomain> domain;
     std::optional<DirectPath> direct;
     std::span<std::byte> memory;  ///< the region's
@@ -48,7 +48,7 @@ class FakeServerEndpoint final : public ClientEndpoint {
     offer_.more_lanes.erase(offer_.more_lanes.begin());
     return first;
   }
-  Status use_lane_keys(std::shared_ptr<KeyTable> keys) noexcept override {
+  Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept override {
     offer_.lane = offer_.lane_of_keys(std::move(keys));
     return {};
   }

@@ -13,9 +13,9 @@
 #include <remora/remora.h>
 
 #include "../verbs/fake_verbs.h"
-#include "client/engine_core.h"
+#include "client/engine/engine_core.h"
 #include "fake_server.h"
-#include "transport/rdma_lane.h"
+#include "transport/rdma/lane.h"
 
 namespace {
 
@@ -185,7 +185,7 @@ int main(int argc, char** argv) {
     offer.domain = std::make_shared<FakeDomain>();
     const transport::rdma::LanePair ends{.pair = &*pair, .to_error = [] {}, .destroy = [] {}};
     if (tokens)
-      offer.lane_of_keys = [&rig, ends](std::shared_ptr<transport::KeyTable> keys) {
+      offer.lane_of_keys = [&rig, ends](std::shared_ptr<transport::RkeyTable> keys) {
         return transport::rdma::make_token_lane(ends, rig->queue, 1U << 20U, 64, std::move(keys), 0)
             .value();
       };

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "client/engine_core.h"
+#include "base/unique_fd.h"
+#include "client/engine/engine_core.h"
 #include "fake_lane.h"
 #include "remora_control_v1.pb.h"
-#include "support/unique_fd.h"
 
 namespace remora::detail {
 namespace {

@@ -202,7 +202,7 @@ struct Limits {
   /// themselves. 0: they end at once. Less than the 10 s after which container engines kill.
   std::chrono::nanoseconds drain_timeout = std::chrono::seconds{5};
   /// Connections that have not said a valid hello; one more takes the place of the oldest.
-  std::uint32_t half_open_max = 256;
+  std::uint32_t pending_handshakes_max = 256;
   /// Control requests of one session, over a long time; twice as many may come at once. A client
   /// that asks more often is slowed down: its requests wait.
   std::uint32_t requests_per_second = 1000;

@@ -128,7 +128,7 @@ class Server {
   /// destructor does the same.
   void stop() noexcept;
   /// Ends the wait for sessions in a stop() that runs or comes. Returns at once; from any thread.
-  void hurry() noexcept;
+  void expedite_stop() noexcept;
 
   /// Calls `handler` for each write with notice to the region of this name, there already or not.
   /// An empty one takes it away; without one notices are dropped and counted. On return the handler

@@ -57,11 +57,11 @@ struct FaultRates {
   /// Of requests that lose their lane or connection: those that have landed. What was posted before
   /// in the same call has, what comes behind has not.
   double landed = 0.5;
-  /// Lets the completion come later by delay_least … delay_most; those behind it on its lane wait
+  /// Lets the completion come later by delay_least … max_delay; those behind it on its lane wait
   /// too.
   double delay = 0;
   std::chrono::nanoseconds delay_least{0};
-  std::chrono::nanoseconds delay_most = std::chrono::milliseconds{1};
+  std::chrono::nanoseconds max_delay = std::chrono::milliseconds{1};
   /// Holds the completion, and those behind it on its lane, until release_completions(): nothing
   /// else comes before the deadline.
   double hold = 0;

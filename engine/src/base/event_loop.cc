@@ -1,0 +1,195 @@
+#include "base/event_loop.h"
+
+#include <array>
+#include <cerrno>
+#include <future>
+#include <new>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <utility>
+
+#include <remora/start_thread.h>
+
+namespace remora {
+
+Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name, Handler first) {
+  auto state = std::make_shared<State>();
+  state->epoll = UniqueFd{::epoll_create1(EPOLL_CLOEXEC)};
+  if (!state->epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
+  state->wake = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  if (!state->wake) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};
+  if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->wake.get(), &event) != 0)
+    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  std::unique_ptr<EventLoop> loop{new EventLoop{state}};
+  auto thread = detail::start_thread(thread_name, [state, first = std::move(first)] {
+    if (first) first();
+    run(*state);
+    end(*state);
+  });
+  if (!thread) return thread.error();
+  loop->thread_ = std::move(*thread);
+  return loop;
+}
+
+EventLoop::~EventLoop() {
+  if (is_loop_thread()) {
+    state_->stop.store(true);
+    const std::lock_guard lock{state_->mutex};
+    if (state_->partings != 0)
+      state_->left = std::move(thread_);
+    else
+      thread_.detach();
+  } else {
+    stop();
+  }
+}
+
+void EventLoop::stop() noexcept {
+  state_->stop.store(true);
+  ::eventfd_write(state_->wake.get(), 1);
+  if (thread_.joinable()) thread_.join();
+}
+
+Result<EventLoop::Token> EventLoop::watch(int fd, Handler handler) {
+  const std::lock_guard lock{state_->mutex};
+  const Token token = state_->next_token++;
+  epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = token}};
+  if (::epoll_ctl(state_->epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  state_->watches.emplace(token, Watch{fd, std::make_shared<Handler>(std::move(handler))});
+  return token;
+}
+
+void EventLoop::drop(Token token) noexcept {
+  const std::lock_guard lock{state_->mutex};
+  const auto found = state_->watches.find(token);
+  if (found == state_->watches.end()) return;
+  ::epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, found->second.fd, nullptr);
+  state_->watches.erase(found);
+}
+
+void EventLoop::forget(Token token) noexcept {
+  drop(token);
+  if (!is_loop_thread()) const std::lock_guard wait_for_handler{state_->running};
+}
+
+void EventLoop::every(std::chrono::milliseconds period, Handler task) {
+  {
+    const std::lock_guard lock{state_->mutex};
+    state_->period = period;
+    state_->periodic = std::move(task);
+  }
+  ::eventfd_write(state_->wake.get(), 1);
+}
+
+void EventLoop::run_soon(Handler task) {
+  {
+    const std::lock_guard lock{state_->mutex};
+    state_->soon.push_back(std::move(task));
+  }
+  ::eventfd_write(state_->wake.get(), 1);
+}
+
+void EventLoop::run_all_soon(State& state) noexcept {
+  std::vector<Handler> tasks;
+  {
+    const std::lock_guard lock{state.mutex};
+    tasks.swap(state.soon);
+  }
+  const std::lock_guard running{state.running};
+  for (Handler& task : tasks) {
+    task();
+    task = {};
+  }
+}
+
+void EventLoop::dispatch(State& state, Token token) noexcept {
+  // Held before the look-up: a handler forgotten in between is not called.
+  const std::lock_guard running{state.running};
+  std::shared_ptr<Handler> handler;
+  {
+    const std::lock_guard lock{state.mutex};
+    const auto found = state.watches.find(token);
+    if (found == state.watches.end()) return;
+    handler = found->second.handler;
+  }
+  (*handler)();
+}
+
+void EventLoop::run(State& state) noexcept {
+  state.thread_id.store(std::this_thread::get_id());
+  Clock::time_point next = Clock::now();
+  while (!state.stop.load()) {
+    std::chrono::milliseconds period{0};
+    Handler periodic;
+    {
+      const std::lock_guard lock{state.mutex};
+      period = state.period;
+      periodic = state.periodic;
+    }
+    const int timeout = periodic ? milliseconds_until(next) : -1;
+    std::array<epoll_event, 32> events{};
+    const int count = ::epoll_wait(state.epoll.get(), events.data(), events.size(), timeout);
+    for (int i = 0; i < count && !state.stop.load(); ++i) {
+      const Token token = events[static_cast<std::size_t>(i)].data.u64;
+      if (token == 0) {
+        eventfd_t value = 0;
+        ::eventfd_read(state.wake.get(), &value);
+        run_all_soon(state);
+      } else {
+        dispatch(state, token);
+      }
+    }
+    if (periodic && !state.stop.load() && Clock::now() >= next) {
+      next = Clock::now() + period;
+      const std::lock_guard running{state.running};
+      periodic();
+    }
+  }
+}
+
+void EventLoop::end(State& state) noexcept {
+  std::vector<Handler> never;
+  const std::lock_guard lock{state.mutex};
+  state.ended = true;
+  never.swap(state.soon);
+}
+
+EventLoop::Parting::Parting(const EventLoop& loop) noexcept : state_{loop.state_} {
+  const std::lock_guard lock{state_->mutex};
+  ++state_->partings;
+}
+
+EventLoop::Parting::~Parting() {
+  const bool own_thread = std::this_thread::get_id() == state_->thread_id.load();
+  if (!own_thread) wait();
+  std::thread left;
+  {
+    const std::lock_guard lock{state_->mutex};
+    if (--state_->partings == 0) left.swap(state_->left);
+  }
+  if (!left.joinable()) return;
+  if (own_thread)
+    left.detach();
+  else
+    left.join();
+}
+
+void EventLoop::Parting::wait() noexcept {
+  std::future<void> passed;
+  try {
+    // Broken, and so ready, where the thread ends instead.
+    const auto here = std::make_shared<std::promise<void>>();
+    passed = here->get_future();
+    const std::lock_guard lock{state_->mutex};
+    if (state_->ended) return;
+    state_->soon.emplace_back([here] { here->set_value(); });
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  ::eventfd_write(state_->wake.get(), 1);
+  passed.wait();
+}
+
+}  // namespace remora

@@ -1,0 +1,51 @@
+#pragma once
+
+/// How often somebody may ask: so many times in a second or a minute, and how many times at once.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace remora::detail {
+
+/// A token bucket. One thread at a time.
+class TokenBucket {
+ public:
+  /// Twice as many at once.
+  explicit TokenBucket(std::uint32_t per_second) noexcept
+      : per_second_{static_cast<double>(per_second)}, most_{2 * per_second_} {}
+  /// All of a minute's at once.
+  [[nodiscard]] static TokenBucket a_minute(std::uint32_t count) noexcept {
+    TokenBucket pace{0};
+    pace.per_second_ = static_cast<double>(count) / 60;
+    pace.most_ = pace.left_ = static_cast<double>(count);
+    return pace;
+  }
+
+  /// Whether one more at `now` is within the bound; times never go back.
+  [[nodiscard]] bool admits(Clock::time_point now) noexcept {
+    if (latest_ != Clock::time_point{}) {
+      const double passed = std::chrono::duration<double>(now - latest_).count();
+      left_ = std::min(most_, left_ + std::max(0.0, passed) * per_second_);
+    }
+    latest_ = std::max(latest_, now);
+    if (left_ < 1) return false;
+    left_ -= 1;
+    return true;
+  }
+  /// When the next one is, if none is asked meanwhile. After admits().
+  [[nodiscard]] Clock::time_point next() const noexcept {
+    const double missing = std::max(0.0, 1 - left_) / per_second_;
+    return latest_ + std::chrono::ceil<Clock::duration>(std::chrono::duration<double>(missing));
+  }
+
+ private:
+  double per_second_;
+  double most_;
+  double left_ = most_;
+  Clock::time_point latest_{};
+};
+
+}  // namespace remora::detail

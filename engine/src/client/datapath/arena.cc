@@ -1,0 +1,237 @@
+#include "client/datapath/arena.h"
+
+#include <algorithm>
+#include <exception>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+#include <tbb/task_group.h>
+
+#include <remora/start_thread.h>
+
+#include "base/log.h"
+
+namespace remora::detail {
+namespace {
+
+/// Where threads were refused, the next try comes later.
+constexpr std::chrono::seconds kStartPause{10};
+
+}  // namespace
+
+struct Arena::Tasks {
+  explicit Tasks(unsigned places) : arena{static_cast<int>(places), places} {}
+  tbb::task_arena arena;
+};
+
+struct Arena::Call {
+  tbb::task_group* group = nullptr;
+  std::size_t inside = 0;  ///< helpers that have the group
+  bool over = false;       ///< nothing is left to help with
+};
+
+Arena::Arena(std::size_t helpers, const Placement& placement)
+    : helpers_max_{helpers},
+      placement_{placement},
+      tasks_{std::make_unique<Tasks>(static_cast<unsigned>(helpers + kCallersMax))} {}
+
+Arena::~Arena() {
+  {
+    const std::lock_guard lock{mutex_};
+    stop_ = true;
+  }
+  called_.notify_all();
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+/// With mutex_.
+void Arena::start_helpers() noexcept {
+  if (helpers_.size() == helpers_max_) return;
+  const Deadline now = Clock::now();
+  if (now < start_from_) return;
+  try {
+    helpers_.reserve(helpers_max_);
+  } catch (const std::exception&) {
+    return;
+  }
+  while (helpers_.size() < helpers_max_) {
+    auto helper = start_thread("remora-copy", [this] { help(); });
+    if (!helper) {
+      start_from_ = now + kStartPause;
+      return log::warn("{} of {} threads help to copy: {}", helpers_.size(), helpers_max_,
+                       helper.error().message());
+    }
+    helpers_.push_back(std::move(*helper));
+  }
+}
+
+bool Arena::enter(Call& call) noexcept {
+  const std::lock_guard lock{mutex_};
+  if (callers_ == kCallersMax) return false;
+  start_helpers();
+  if (helpers_.empty()) return false;
+  ++callers_;
+  *std::find(calls_.begin(), calls_.end(), nullptr) = &call;
+  return true;
+}
+
+void Arena::leave(Call& call) noexcept {
+  std::unique_lock lock{mutex_};
+  *std::find(calls_.begin(), calls_.end(), &call) = nullptr;
+  left_.wait(lock, [&call] { return call.inside == 0; });
+  --callers_;
+}
+
+/// With mutex_. Null: no call wants help.
+Arena::Call* Arena::open_call() const noexcept {
+  const auto found = std::find_if(calls_.begin(), calls_.end(), [](const Call* call) {
+    return call != nullptr && call->group != nullptr && !call->over;
+  });
+  return found == calls_.end() ? nullptr : *found;
+}
+
+void Arena::help() noexcept {
+  (void)placement_.bind_thread();
+  std::unique_lock lock{mutex_};
+  while (true) {
+    Call* call = nullptr;
+    called_.wait(lock, [&] { return stop_ || (call = open_call()) != nullptr; });
+    if (stop_) return;
+    ++call->inside;
+    lock.unlock();
+    try {
+      // Takes tasks of the group, and of other calls, until the group has none.
+      tasks_->arena.execute([call] { call->group->wait(); });
+    } catch (const std::exception&) {  // no memory to enter the arena with
+    }
+    lock.lock();
+    call->over = true;
+    --call->inside;
+    left_.notify_all();
+  }
+}
+
+/// Of a call: from the time that helpers may come until all have gone.
+class Arena::Presence {
+ public:
+  Presence(Arena& arena, Call& call) noexcept
+      : arena_{arena}, call_{call}, entered_{arena.enter(call)} {}
+  ~Presence() {
+    if (entered_) arena_.leave(call_);
+  }
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+
+  [[nodiscard]] bool entered() const noexcept { return entered_; }
+  void open(tbb::task_group& group) noexcept {
+    {
+      const std::lock_guard lock{arena_.mutex_};
+      call_.group = &group;
+    }
+    arena_.called_.notify_all();
+  }
+
+ private:
+  Arena& arena_;
+  Call& call_;
+  const bool entered_;
+};
+
+void Arena::for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept {
+  // oneTBB orders what tasks do after what the caller did, and the other way round at the end. It
+  // is not built with ThreadSanitizer: these words say the same where that sees them.
+  std::atomic<std::size_t> next{0};
+  std::atomic<std::size_t> done{0};
+  next.store(0, std::memory_order_release);
+  // What comes next and not "this one": whatever becomes of oneTBB's tasks, none is left out.
+  const auto step = [&] {
+    const std::size_t i = next.fetch_add(1, std::memory_order_acq_rel);
+    if (i >= count) return false;
+    one(i);
+    done.fetch_add(1, std::memory_order_release);
+    return true;
+  };
+  const auto share = [&] {
+    try {
+      tbb::parallel_for(
+          std::size_t{0}, count, std::size_t{1}, [&](std::size_t) { step(); },
+          tbb::simple_partitioner{});
+    } catch (const std::exception&) {  // no memory for more tasks: those that ran have ended
+    }
+  };
+  if (count > 1) try {
+      tbb::task_group group;
+      Call call;
+      Presence presence{*this, call};
+      if (presence.entered())
+        tasks_->arena.execute([&] {
+          group.run_and_wait([&] {
+            presence.open(group);
+            share();
+          });
+        });
+    } catch (const std::exception&) {  // no memory to begin with
+    }
+  while (step()) {
+  }
+  (void)done.load(std::memory_order_acquire);
+}
+
+Result<std::shared_ptr<JobThreads>> JobThreads::start(std::size_t threads,
+                                                      const Placement& placement) {
+  const auto state = std::make_shared<State>();
+  const std::shared_ptr<JobThreads> made{new JobThreads{state}};
+  made->threads_.reserve(threads);
+  while (made->threads_.size() < threads) {
+    auto thread = start_thread("remora-arena", [state, placement] {
+      (void)placement.bind_thread();
+      run(*state);
+    });
+    if (!thread && made->threads_.empty()) return thread.error();
+    if (!thread) {
+      log::warn("{} of {} threads for coroutines: {}", made->threads_.size(), threads,
+                thread.error().message());
+      break;
+    }
+    made->threads_.push_back(std::move(*thread));
+  }
+  return made;
+}
+
+JobThreads::~JobThreads() {
+  {
+    const std::lock_guard lock{state_->mutex};
+    state_->stop = true;
+  }
+  state_->more.notify_all();
+  for (std::thread& thread : threads_)
+    if (thread.get_id() == std::this_thread::get_id())
+      thread.detach();
+    else
+      thread.join();
+}
+
+void JobThreads::post(Resumable& job) noexcept {
+  job.next = nullptr;
+  {
+    const std::lock_guard lock{state_->mutex};
+    (state_->last == nullptr ? state_->first : state_->last->next) = &job;
+    state_->last = &job;
+  }
+  state_->more.notify_one();
+}
+
+void JobThreads::run(State& state) noexcept {
+  std::unique_lock lock{state.mutex};
+  while (true) {
+    state.more.wait(lock, [&state] { return state.stop || state.first != nullptr; });
+    Resumable* const job = state.first;
+    if (job == nullptr) return;
+    state.first = job->next;
+    if (state.first == nullptr) state.last = nullptr;
+    lock.unlock();
+    job->run(*job);
+    lock.lock();
+  }
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,97 @@
+#pragma once
+
+/// Threads of the engine's own that help its callers.
+///
+/// oneTBB shares the work out, and is never asked for a thread: where the system refuses one, a
+/// worker of oneTBB's ends the process, and what was enqueued never runs. So every place of its
+/// arena is kept for threads that come by themselves: the helpers here, and the callers.
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "base/placement.h"
+#include "client/queue/poller.h"
+
+namespace remora::detail {
+
+/// Helpers for loops whose steps are long. Thread-safe: calls from several threads share them.
+class Arena {
+ public:
+  /// `helpers` threads at most, on processors of `placement`; started by the first call.
+  Arena(std::size_t helpers, const Placement& placement);
+  /// No call is under way.
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  /// Calls `one` for 0 … count - 1, in any order: by the caller, and by helpers as far as there are
+  /// any. Blocks until done.
+  void for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept;
+
+ private:
+  /// Callers that share the helpers; those beyond work alone.
+  static constexpr std::size_t kCallersMax = 16;
+  struct Call;
+  class Presence;
+  struct Tasks;
+
+  /// False: the caller is alone.
+  bool enter(Call& call) noexcept;
+  void leave(Call& call) noexcept;
+  void start_helpers() noexcept;
+  void help() noexcept;
+  [[nodiscard]] Call* open_call() const noexcept;
+
+  const std::size_t helpers_max_;
+  const Placement placement_;
+  const std::unique_ptr<Tasks> tasks_;
+  std::mutex mutex_;  // all below
+  std::condition_variable called_;
+  std::condition_variable left_;
+  std::array<Call*, kCallersMax> calls_{};
+  std::size_t callers_ = 0;
+  bool stop_ = false;
+  Deadline start_from_{};  ///< where threads were refused: not again before
+  std::vector<std::thread> helpers_;
+};
+
+/// Threads on which coroutines go on. Thread-safe.
+class JobThreads {
+ public:
+  /// `threads` of them, or as many as are to be had, but one at least. Errors: kSystem with
+  /// Reason::kNoThread, kOutOfMemory.
+  static Result<std::shared_ptr<JobThreads>> start(std::size_t threads, const Placement& placement);
+  /// Nothing waits to be run. Also from one of the threads, which then ends by itself.
+  ~JobThreads();
+  JobThreads(const JobThreads&) = delete;
+  JobThreads& operator=(const JobThreads&) = delete;
+
+  /// Runs `job` on one of the threads. Neither allocates nor blocks for long.
+  void post(Resumable& job) noexcept;
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable more;
+    Resumable* first = nullptr;
+    Resumable* last = nullptr;
+    bool stop = false;
+  };
+  explicit JobThreads(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
+  static void run(State& state) noexcept;
+
+  std::shared_ptr<State> state_;  ///< the threads' too: the last one may outlive this object
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,234 @@
+#pragma once
+
+/// The client's series. Recorded once a batch: clocks are read by the caller.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include <remora/metrics/registry.h>
+
+#include "client/datapath/operation.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+/// The operation whose end broke a lane, for what becomes of its neighbours there.
+enum class LaneFault : std::uint8_t {
+  kNone,      ///< no operation's: the connection ended, or the lane was closed
+  kDeadline,  ///< it had to end, and could not be taken back
+  kRefused,   ///< the device, here or there, did not carry it out
+  kCount
+};
+
+/// The capacities of the open lanes' completion queues, of which the smallest is shown: what one
+/// visit finds is to be held against one queue. One for a transport in a registry, however many
+/// engines share it. Thread-safe.
+class CqCapacities {
+ public:
+  static std::shared_ptr<CqCapacities> of(const metrics::Registry& registry,
+                                          TransportKind transport, metrics::Gauge smallest);
+  explicit CqCapacities(metrics::Gauge smallest) noexcept : smallest_{smallest} {}
+  void add(std::uint32_t capacity);
+  void remove(std::uint32_t capacity) noexcept;
+
+ private:
+  metrics::Gauge smallest_;
+  std::mutex mutex_;
+  std::multiset<std::uint32_t> all_;
+};
+
+/// Series of one transport. Copyable handles; keeps the registry alive.
+class ClientMetrics {
+ public:
+  /// Registers the series of `transport`, or finds them. Those that the registry has no room for
+  /// are left out, and the log says so. Errors: as metrics::Registry, but for kLimitExceeded.
+  static Result<ClientMetrics> create(std::shared_ptr<metrics::Registry> registry,
+                                      TransportKind transport);
+
+  [[nodiscard]] metrics::Recorder recorder() const noexcept { return registry_->recorder(); }
+
+  /// An operation that was refused before it reached a lane.
+  void misuse(transport::Opcode opcode) const noexcept;
+  [[nodiscard]] metrics::OwnedCells own_cells() const noexcept { return registry_->own_cells(); }
+  /// One request, which is signaled, on a queue that was empty.
+  void doorbell_of_one(metrics::Recorder recorder) const noexcept {
+    recorder.observe(doorbell_requests_, 1);
+    recorder.add(signaled_);
+    send_queue_occupancy_.set(1);
+  }
+  /// `signaled_count`: of the requests.
+  void doorbell(metrics::Recorder recorder, std::size_t request_count, std::size_t signaled_count,
+                std::uint64_t in_flight) const noexcept {
+    recorder.observe(doorbell_requests_, request_count);
+    recorder.add(signaled_, signaled_count);
+    recorder.add(unsignaled_, request_count - signaled_count);
+    send_queue_occupancy_.set(static_cast<std::int64_t>(in_flight));
+  }
+  /// One visit to the completion queue that found something.
+  void polled(metrics::Recorder recorder, std::size_t completion_count,
+              std::uint64_t in_flight) const noexcept {
+    recorder.observe(poll_completions_, completion_count);
+    cq_depth_.set(static_cast<std::int64_t>(completion_count));
+    // The mark is all lanes': what others have lowered since may be a new highest.
+    if (in_flight == 0)
+      send_queue_occupancy_.lower(0);
+    else
+      send_queue_occupancy_.set(static_cast<std::int64_t>(in_flight));
+  }
+  /// `count` operations that were ok, and their `bytes`.
+  [[gnu::always_inline]] void ended(metrics::Recorder recorder, transport::Opcode opcode,
+                                    Clock::duration latency, std::uint64_t count,
+                                    std::uint64_t bytes) const noexcept {
+    const Ok& of = ok_[static_cast<std::size_t>(opcode)];
+    recorder.add(of.count, count);
+    recorder.observe_n(
+        of.latency, static_cast<std::uint64_t>(std::max<std::int64_t>(0, latency.count())), count);
+    recorder.add(of.bytes, bytes);
+  }
+  void lane_opened(std::uint32_t completion_capacity) const;
+  void lane_closed(std::uint32_t completion_capacity) const noexcept;
+  void lane_broken() const noexcept;
+  /// An operation that ended for `fault`, which was another's.
+  void victim(metrics::Recorder recorder, LaneFault fault) const noexcept {
+    recorder.add(victims_[static_cast<std::size_t>(fault)]);
+  }
+  /// A read that goes again on the lane that follows.
+  void reposted(metrics::Recorder recorder) const noexcept { recorder.add(reposted_); }
+  /// Where a lane counts what goes inline.
+  [[nodiscard]] metrics::Counter inline_requests() const noexcept { return inline_; }
+  void callback_threw() const noexcept;
+
+  /// What ended a session, as a label.
+  enum SessionEnd : std::size_t {
+    kClosed,
+    kPeerGone,
+    kProtocol,
+    kSessionEndsOverShm,
+    kLaneBroken = kSessionEndsOverShm,
+    kDeadline,
+    kRefused,
+    kSessionEnds
+  };
+  void session_began() const noexcept;
+  /// The lanes, or what the server was heard by, are gone; another connection may follow.
+  void session_interrupted(SessionEnd by) const noexcept;
+  void session_resumed() const noexcept;
+  void session_ended(SessionEnd end) const noexcept;
+
+ private:
+  friend class EndTally;
+  /// What an operation ended as, as a label.
+  enum Ending : std::size_t {
+    kOk,
+    kTimedOut,
+    kCancelled,
+    kIndeterminate,
+    kConnectionLost,
+    kAccessRefused,
+    kMisuse,
+    kFailed,
+    kEndings
+  };
+  static constexpr std::size_t kNames = 4;  ///< of operations
+  /// Under which name an operation is counted.
+  static constexpr std::array<std::uint8_t, transport::kOpcodes> kNameOf{0, 1, 2, 3, 1, 1, 0};
+  /// What an operation that was ok is counted in; bytes go nowhere where none are moved.
+  struct Ok {
+    metrics::Counter count;
+    metrics::Histogram latency;
+    metrics::Counter bytes;
+  };
+  static Ending ending(const Outcome& outcome) noexcept;
+  class Registrar;
+  void declare_operations(Registrar& add);
+  void declare_sessions(Registrar& add, bool posts);
+  void declare_queues(Registrar& add, const metrics::Registry& registry, TransportKind transport);
+
+  std::shared_ptr<metrics::Registry> registry_;
+  std::array<std::array<metrics::Counter, kEndings>, kNames> operations_{};
+  std::array<Ok, transport::kOpcodes> ok_{};
+  metrics::Histogram doorbell_requests_;
+  metrics::Histogram poll_completions_;
+  metrics::Gauge cq_depth_;
+  std::shared_ptr<CqCapacities> cq_capacities_;  ///< null where nothing is posted
+  metrics::Gauge send_queue_occupancy_;
+  metrics::Gauge lanes_;
+  metrics::Counter lanes_broken_;
+  metrics::Counter signaled_;
+  metrics::Counter unsignaled_;
+  metrics::Counter inline_;
+  std::array<metrics::Counter, static_cast<std::size_t>(LaneFault::kCount)> victims_{};
+  metrics::Counter reposted_;
+  metrics::Counter sessions_begun_;
+  metrics::Counter sessions_resumed_;
+  std::array<metrics::Counter, kSessionEnds> interrupted_{};
+  std::array<metrics::Counter, kSessionEnds> sessions_ended_{};
+  metrics::Counter callback_exceptions_;
+};
+
+/// The time, where nothing but a latency is made of it.
+[[nodiscard]] inline Clock::time_point latency_now() noexcept {
+  return metrics::kRecorded ? clock_now() : Clock::time_point{};
+}
+
+/// Counts operations that end together: those of one kind, submitted at once, are recorded at once.
+/// Reads the clock once. Belongs to one thread, for the time of one visit to the lane.
+class EndTally {
+ public:
+  explicit EndTally(const ClientMetrics& metrics) noexcept
+      : EndTally{metrics, metrics.recorder()} {}
+  EndTally(const ClientMetrics& metrics, metrics::Recorder recorder) noexcept
+      : metrics_{metrics}, recorder_{recorder}, now_{latency_now()} {}
+  ~EndTally() {
+    if (count_ != 0) record();
+  }
+  EndTally(const EndTally&) = delete;
+  EndTally& operator=(const EndTally&) = delete;
+
+  [[gnu::always_inline]] void add(const OperationRecord& operation) noexcept {
+    if (!operation.outcome.ok) [[unlikely]]
+      return add_failed(operation);
+    if (operation.request.opcode != opcode_ || operation.submitted != submitted_) {
+      if (count_ != 0) record();
+      opcode_ = operation.request.opcode;
+      submitted_ = operation.submitted;
+    }
+    ++count_;
+    bytes_ += operation.length_bytes;
+  }
+  /// `count` operations that were ok, as `first` of opcode and time of submission.
+  [[gnu::always_inline]] void add_run(const OperationRecord& first, std::uint64_t count,
+                                      std::uint64_t bytes) noexcept {
+    if (first.request.opcode != opcode_ || first.submitted != submitted_) {
+      if (count_ != 0) record();
+      opcode_ = first.request.opcode;
+      submitted_ = first.submitted;
+    }
+    count_ += count;
+    bytes_ += bytes;
+  }
+  [[nodiscard]] Clock::time_point now() const noexcept { return now_; }
+  [[nodiscard]] metrics::Recorder recorder() const noexcept { return recorder_; }
+
+ private:
+  void add_failed(const OperationRecord& operation) noexcept;
+  [[gnu::always_inline]] void record() noexcept {
+    metrics_.ended(recorder_, opcode_, now_ - submitted_, count_, bytes_);
+    count_ = bytes_ = 0;
+  }
+
+  const ClientMetrics& metrics_;
+  metrics::Recorder recorder_;
+  Clock::time_point now_;
+  Clock::time_point submitted_{};
+  std::uint64_t count_ = 0;
+  std::uint64_t bytes_ = 0;
+  transport::Opcode opcode_ = transport::Opcode::kRead;
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,277 @@
+#pragma once
+
+/// Local memory and its keys; slots cut from a slab.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <remora/engine/buffer.h>
+#include <remora/owned.h>
+#include <remora/result.h>
+
+#include "base/placement.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+/// Devices one engine may use at once: the size of each memory's key table.
+inline constexpr std::size_t kMemoryDomainsMax = 8;
+/// Stands for the domain of transports that need no keys: all memory has one there, which means
+/// nothing.
+inline constexpr std::size_t kNoMemoryDomain = kMemoryDomainsMax;
+/// Where no memory ever has a key.
+inline constexpr std::size_t kKeylessDomain = kMemoryDomainsMax + 1;
+/// Added to a domain: its words for operations that stand in no queue's table. Memory with handles
+/// has none there where it has a key: such an operation counts itself first, which is looked at
+/// closely, and so costs the others nothing.
+inline constexpr std::size_t kAloneWords = kMemoryDomainsMax + 2;
+
+/// A range of local memory and its local key on each memory domain of the engine. Does not own the
+/// bytes. Thread-safe; key() is wait-free.
+class LocalMemory {
+ public:
+  /// What keeps it: an owner that outlives every operation on it, as slots have, or handles, the
+  /// last of which may go earlier (memory_releaser.h).
+  enum class Handles : std::uint8_t { kNone, kCopied };
+  explicit LocalMemory(std::span<std::byte> bytes, Handles handles = Handles::kNone) noexcept
+      : bytes_{bytes}, handles_{handles} {
+    key_words_[kNoMemoryDomain] = key_words_[kNoMemoryDomain + kAloneWords] = kRegistered;
+  }
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] bool contains(const std::byte* at, std::size_t length_bytes) const noexcept {
+    return at >= bytes_.data() && length_bytes <= bytes_.size() &&
+           at <= bytes_.data() + (bytes_.size() - length_bytes);
+  }
+
+  /// Whether key() may be called for the domain.
+  [[nodiscard]] bool registered(std::size_t domain_index) const noexcept {
+    return key_word(domain_index) != 0;
+  }
+  [[nodiscard]] std::uint32_t key(std::size_t domain_index) const noexcept {
+    return static_cast<std::uint32_t>(key_word(domain_index));
+  }
+  /// Both of them: 0, or the key in the lower half. Nothing else is read on the strength of it.
+  [[nodiscard]] std::uint64_t key_word(std::size_t domain_index) const noexcept {
+    return key_words_[domain_index].load(std::memory_order_relaxed);
+  }
+  /// What an empty slot has for memory, without bytes and handles: so an empty slot is told from
+  /// other memory without bytes. One for the process.
+  static LocalMemory* of_empty_slot() noexcept;
+
+  /// Registers with the domain unless that is done already. Blocks while pages are pinned.
+  Status register_with(transport::MemoryDomain& domain, std::size_t domain_index);
+
+  // Of memory with handles.
+  /// An operation that stands in no queue's table begins or ends; the first while there is a
+  /// handle.
+  void begin_use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
+  void end_use() noexcept { uses_.fetch_sub(1, std::memory_order_release); }
+  [[nodiscard]] bool has_handles() const noexcept { return handles_ == Handles::kCopied; }
+  [[nodiscard]] bool counted_in_use() const noexcept {
+    return uses_.load(std::memory_order_acquire) != 0;
+  }
+  /// Number of the release of its last handle, from 1 on. By the releaser, as what follows.
+  [[nodiscard]] std::uint64_t released() const noexcept { return released_; }
+  void set_released(std::uint64_t number) noexcept { released_ = number; }
+  [[nodiscard]] std::unique_ptr<LocalMemory> take_next() noexcept { return std::move(next_); }
+  void put_before(std::unique_ptr<LocalMemory> next) noexcept { next_ = std::move(next); }
+
+ private:
+  static constexpr std::uint64_t kRegistered = std::uint64_t{1} << 32U;
+  std::span<std::byte> bytes_;
+  /// kRegistered and the key, or 0.
+  std::array<std::atomic<std::uint64_t>, 2 * kAloneWords> key_words_{};
+  std::mutex mutex_;  // registration only
+  std::array<std::unique_ptr<transport::Registration>, kMemoryDomainsMax> registrations_;
+  Handles handles_;
+  std::uint64_t released_ = 0;
+  std::unique_ptr<LocalMemory> next_;
+  /// Apart from the keys, which every operation reads.
+  alignas(64) std::atomic<std::uint32_t> uses_{0};
+};
+
+/// Counts an operation as a use of its memory, where that has handles: for operations that stand in
+/// no queue's table.
+class MemoryUse {
+ public:
+  explicit MemoryUse(LocalMemory* memory) noexcept
+      : memory_{memory != nullptr && memory->has_handles() ? memory : nullptr} {
+    if (memory_ != nullptr) memory_->begin_use();
+  }
+  ~MemoryUse() {
+    if (memory_ != nullptr) memory_->end_use();
+  }
+  MemoryUse(const MemoryUse&) = delete;
+  MemoryUse& operator=(const MemoryUse&) = delete;
+
+ private:
+  LocalMemory* memory_;
+};
+
+/// How a slab is mapped.
+struct SlabOptions {
+  HugePages huge_pages = HugePages::kAuto;
+  const Placement* placement = nullptr;  ///< for the call only; null: where it is touched
+  bool core_dump = false;                ///< core dumps of this process contain it
+};
+
+/// An anonymous mapping, page-aligned. From 2 MiB on it takes huge pages: fewer entries of the
+/// processor's TLB and of a device's translation tables.
+class Slab {
+ public:
+  enum class Pages : std::uint8_t {
+    kOrdinary,
+    kTransparent,  ///< asked of the kernel, which may give them or not
+    kHuge,         ///< explicit ones, all of them present
+  };
+  static constexpr std::size_t kHugePageBytes = std::size_t{2} << 20U;
+
+  /// At least `size_bytes`: explicit huge pages are mapped whole. Missing huge pages are no error:
+  /// explicit ones are taken where all of them are free, else the mapping is aligned for
+  /// transparent ones. A process forked later has no copy of explicit huge pages: copying one
+  /// needs another from the same reserve, and the lack of it kills whoever writes.
+  /// Errors: kOutOfMemory.
+  static Result<Slab> map(std::size_t size_bytes, const SlabOptions& options = {});
+  ~Slab();
+  Slab(Slab&& other) noexcept;
+  Slab& operator=(Slab&&) = delete;
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] Pages pages() const noexcept { return pages_; }
+
+ private:
+  Slab(std::span<std::byte> bytes, Pages pages) noexcept : bytes_{bytes}, pages_{pages} {}
+  /// Empty where there are not enough.
+  static std::span<std::byte> map_huge(std::size_t size_bytes, const Placement* placement) noexcept;
+  std::span<std::byte> bytes_;
+  Pages pages_;
+};
+
+/// Equal slots of a slab and the stack of the free ones. Thread-safe and lock-free: one word holds
+/// the top of the stack, the number of slots that are out, and a tag that guards against reuse
+/// between load and exchange. The store lives until its last handle and its last slot are gone:
+/// counting in that word spares each slot a reference count of its own.
+class SlotStore {
+ public:
+  static Result<std::shared_ptr<SlotStore>> create(std::size_t slot_count, std::size_t slot_bytes,
+                                                   const SlabOptions& options = {});
+  SlotStore(const SlotStore&) = delete;
+  SlotStore& operator=(const SlotStore&) = delete;
+
+  static constexpr std::uint32_t kNone = (1U << 20U) - 1;
+  static constexpr std::size_t kSlotsMax = kNone;
+  /// Index of a free slot, or kNone.
+  [[nodiscard]] std::uint32_t take() noexcept;
+  void give_back(std::uint32_t index) noexcept { give_back(index, index, 1); }
+  /// `count` of them, from `first` to `last`, each of which was chained to the next.
+  void give_back(std::uint32_t first, std::uint32_t last, std::uint32_t count) noexcept;
+  /// Of two slots that are out and go back together.
+  void chain(std::uint32_t index, std::uint32_t next) noexcept {
+    next_[index].store(next, std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::span<std::byte> slot(std::uint32_t index) const noexcept {
+    return slab_.bytes().subspan(index * stride_bytes_, slot_bytes_);
+  }
+  [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
+  [[nodiscard]] std::size_t slot_count() const noexcept { return next_.size(); }
+  [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const noexcept { return memory_; }
+  /// A parent process made it.
+  [[nodiscard]] bool foreign() const noexcept { return made_in_ != this_process(); }
+
+ private:
+  SlotStore(Slab slab, std::size_t slot_count, std::size_t slot_bytes, std::size_t stride_bytes);
+  ~SlotStore() = default;
+  /// The last handle is gone.
+  void abandon() noexcept;
+
+  /// The word: index 20 | slots out 20 | abandoned 1 | tag 23.
+  static constexpr std::uint64_t kIndexMask = kNone;
+  static constexpr std::uint64_t kOneOut = std::uint64_t{1} << 20U;
+  static constexpr std::uint64_t kOutMask = kIndexMask << 20U;
+  static constexpr std::uint64_t kAbandoned = std::uint64_t{1} << 40U;
+  static constexpr std::uint64_t kOneTag = std::uint64_t{1} << 41U;
+  [[nodiscard]] static bool over(std::uint64_t head) noexcept {
+    return (head & (kAbandoned | kOutMask)) == kAbandoned;
+  }
+
+  Slab slab_;
+  std::size_t slot_bytes_;
+  std::size_t stride_bytes_;
+  const std::uint32_t made_in_ = made_here();
+  std::shared_ptr<LocalMemory> memory_;  // deregistered before the slab is unmapped
+  std::vector<std::atomic<std::uint32_t>> next_;
+  alignas(64) std::atomic<std::uint64_t> head_{0};
+};
+
+inline std::uint32_t SlotStore::take() noexcept {
+  std::uint64_t head = head_.load(std::memory_order_acquire);
+  while (true) {
+    const auto index = static_cast<std::uint32_t>(head & kIndexMask);
+    if (index == kNone) return kNone;
+    const std::uint64_t next =
+        ((head & ~kIndexMask) + kOneTag + kOneOut) | next_[index].load(std::memory_order_relaxed);
+    if (head_.compare_exchange_weak(head, next, std::memory_order_acquire)) return index;
+  }
+}
+
+inline void SlotStore::give_back(std::uint32_t first, std::uint32_t last,
+                                 std::uint32_t count) noexcept {
+  if (foreign()) [[unlikely]]
+    return;  // never the last one: the store stays
+  std::uint64_t head = head_.load(std::memory_order_relaxed);
+  std::uint64_t next = 0;
+  do {
+    chain(last, static_cast<std::uint32_t>(head & kIndexMask));
+    next = ((head & ~kIndexMask) + kOneTag - count * kOneOut) | first;
+  } while (!head_.compare_exchange_weak(head, next, std::memory_order_acq_rel,
+                                        std::memory_order_relaxed));
+  if (over(next)) delete this;
+}
+
+/// Gives slots back when it goes: those of one store that come one after the other with one
+/// exchange.
+class SlotReturn {
+ public:
+  SlotReturn() = default;
+  ~SlotReturn() { flush(); }
+  SlotReturn(const SlotReturn&) = delete;
+  SlotReturn& operator=(const SlotReturn&) = delete;
+
+  /// Leaves `slot` empty; one that is empty is passed over.
+  void add(Slot& slot) noexcept {
+    SlotStore* const store = std::exchange(slot.store_, nullptr);
+    if (store == nullptr) return;
+    slot.bytes_ = {};
+    if (store != store_) {
+      flush();
+      store_ = store;
+      first_ = slot.index_;
+    } else {
+      store->chain(last_, slot.index_);
+    }
+    last_ = slot.index_;
+    ++count_;
+  }
+
+ private:
+  void flush() noexcept {
+    if (store_ != nullptr) std::exchange(store_, nullptr)->give_back(first_, last_, count_);
+    count_ = 0;
+  }
+  SlotStore* store_ = nullptr;
+  std::uint32_t first_ = 0;
+  std::uint32_t last_ = 0;
+  std::uint32_t count_ = 0;
+};
+
+}  // namespace remora::detail

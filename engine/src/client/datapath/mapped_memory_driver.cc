@@ -1,0 +1,258 @@
+#include "client/datapath/mapped_memory_driver.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+namespace remora::detail {
+
+using transport::Opcode;
+using transport::WireExtent;
+
+namespace {
+
+/// A copy this long takes about a millisecond: the server's end and the deadline are seen between.
+constexpr std::uint32_t kStepBytes = std::uint32_t{8} << 20U;
+/// Operations that are looked at together.
+constexpr std::size_t kMaxBatch = 64;
+/// Copies shorter than this, however many, are not worth a task each.
+constexpr std::uint64_t kTaskBytes = std::uint64_t{16} << 10U;
+
+/// Where blocks of a batch are so small that their copies do not hide a miss, all are fetched
+/// before the first is copied; else the beginning of each a few operations ahead. Their misses then
+/// overlap, where copies of random blocks would wait for one after the other.
+constexpr std::uint64_t kSmallBytes = 1024;
+constexpr std::size_t kAhead = 4;
+/// Further lines of a block come by the processor's own prefetcher, once it sees the direction.
+constexpr std::uint32_t kAheadBytes = 256;
+constexpr std::uint32_t kLineBytes = 64;
+
+/// Has the processor fetch where `operation` begins in the region.
+void fetch_ahead(const OperationRecord& operation) noexcept {
+  if (!operation.whole) return;
+  const transport::WorkRequest& request = operation.request;
+  const auto* const at = std::bit_cast<const std::byte*>(request.remote_address);
+  const std::uint32_t length = std::min(request.length_bytes, kAheadBytes);
+  if (request.opcode == Opcode::kRead)
+    for (std::uint32_t i = 0; i < length; i += kLineBytes) __builtin_prefetch(at + i, 0);
+  else
+    for (std::uint32_t i = 0; i < length; i += kLineBytes) __builtin_prefetch(at + i, 1);
+}
+
+std::byte* mapped(const WireExtent& extent, std::uint64_t offset) noexcept {
+  return std::bit_cast<std::byte*>(extent.remote_address) + (offset - extent.start_bytes);
+}
+
+}  // namespace
+
+MappedMemoryDriver::MappedMemoryDriver(transport::DirectPath path,
+                                       std::shared_ptr<ParallelCopy> copier, ClientMetrics metrics,
+                                       BrokenHandler on_broken, Notifier notifier,
+                                       SessionAwaiter await_session, SessionLook look_at_session)
+    : path_{std::move(path)},
+      copier_{std::move(copier)},
+      metrics_{std::move(metrics)},
+      on_broken_{std::move(on_broken)},
+      notifier_{std::move(notifier)},
+      await_session_{std::move(await_session)},
+      look_at_session_{std::move(look_at_session)} {
+  metrics_.lane_opened(0);
+}
+
+MappedMemoryDriver::~MappedMemoryDriver() {
+  fail(Reason::kNone);
+  metrics_.lane_closed(0);
+}
+
+void MappedMemoryDriver::fail(Reason reason) noexcept {
+  // Why it has ended is more than why it was interrupted before.
+  if (!ended_.exchange(true) && broken()) broken_reason_.store(reason, std::memory_order_relaxed);
+  stop(reason);
+  wake_owners();
+}
+
+void MappedMemoryDriver::go_on() noexcept {
+  if (ended_.load()) return;
+  broken_reason_.store(Reason::kNone, std::memory_order_relaxed);
+  fault_.store(LaneFault::kNone, std::memory_order_relaxed);
+  broken_.store(false, std::memory_order_release);
+  wake_owners();
+}
+
+void MappedMemoryDriver::stop(Reason reason) noexcept {
+  // The first reason is the cause, what follows its consequence.
+  Reason none = Reason::kNone;
+  broken_reason_.compare_exchange_strong(none, reason, std::memory_order_relaxed);
+  stops_.fetch_add(1, std::memory_order_relaxed);
+  if (broken_.exchange(true, std::memory_order_acq_rel)) return;
+  if (reason != Reason::kNone) metrics_.lane_broken();
+  if (on_broken_) on_broken_();
+}
+
+bool MappedMemoryDriver::usable() noexcept {
+  if (broken()) return false;
+  if (path_.serving()) return true;
+  stop(Reason::kPeerGone);
+  return false;
+}
+
+std::uint32_t MappedMemoryDriver::request_bytes_max() const noexcept { return kStepBytes; }
+
+void MappedMemoryDriver::submit(OperationList operations) noexcept {
+  OperationRecord* const first = operations.first;
+  if (first == nullptr) return;
+  CompletionSink& sink = *first->sink;
+  const std::uint64_t stops = stops_.load(std::memory_order_relaxed);
+  const bool interrupted = broken();
+  if (first->next == nullptr)
+    carry_out(*first);
+  else
+    run_all(first);
+  if (interrupted || stops_.load(std::memory_order_relaxed) != stops) [[unlikely]]
+    return submit_interrupted(operations);
+  {
+    EndTally tally{metrics_};
+    for (OperationRecord* at = first; at != nullptr; at = at->next) {
+      if (!at->whole) [[unlikely]]
+        tell(*at);
+      tally.add(*at);
+    }
+  }
+  sink.push(*first, operations.count);
+  // All of one submission have one sink, whose owner is here.
+  if (EventNotifier* const watcher = sink.watcher(); watcher != nullptr) watcher->tell();
+}
+
+void MappedMemoryDriver::run(OperationRecord& operation) noexcept {
+  carry_out(operation);
+  if (!operation.outcome.ok) [[unlikely]]
+    carry_out_later(operation);
+  tell(operation);
+  EndTally{metrics_}.add(operation);
+}
+
+/// What has found the session interrupted, without any effect, waits for what becomes of it, as
+/// over the other transports: only then is it known whether the server still has the memory.
+void MappedMemoryDriver::carry_out_later(OperationRecord& operation) noexcept {
+  while (may_wait(operation)) {
+    const std::optional<Outcome> awaited = await_session_(operation);
+    if (!awaited) return;
+    operation.outcome = *awaited;
+    if (!awaited->ok) return;
+    carry_out(operation);
+    if (operation.outcome.ok) return;
+  }
+}
+
+void MappedMemoryDriver::run_all(OperationRecord* first) noexcept {
+  std::array<OperationRecord*, kMaxBatch> batch{};
+  Clock::time_point now{};  // the first batch has just been submitted
+  while (first != nullptr) {
+    std::size_t count = 0;
+    std::uint64_t total_bytes = 0;
+    for (; first != nullptr && count < kMaxBatch; first = first->next) {
+      if (first->deadline <= now) [[unlikely]] {
+        first->outcome = Outcome::failure(Code::kTimedOut, Reason::kExpired);
+        continue;
+      }
+      batch[count++] = first;
+      total_bytes += first->length_bytes;
+    }
+    if (count != 0) run_batch(std::span{batch}.first(count), total_bytes);
+    if (first != nullptr) now = Clock::now();
+  }
+}
+
+/// Operations in flight are unordered, so those of a batch may run at once.
+void MappedMemoryDriver::run_batch(std::span<OperationRecord* const> batch,
+                                   std::uint64_t total_bytes) noexcept {
+  const auto one = [this, batch](std::size_t i) { carry_out(*batch[i]); };
+  if (copier_->worth_it(total_bytes) && total_bytes / batch.size() >= kTaskBytes)
+    return copier_->for_each(batch.size(), std::ref(one));
+  const std::size_t ahead =
+      total_bytes < kSmallBytes * batch.size() ? batch.size() : std::min(kAhead, batch.size());
+  for (std::size_t i = 0; i < ahead; ++i) fetch_ahead(*batch[i]);
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (i + ahead < batch.size()) fetch_ahead(*batch[i + ahead]);
+    carry_out(*batch[i]);
+  }
+}
+
+void MappedMemoryDriver::move_bytes(Opcode opcode, std::byte* local, std::byte* remote,
+                                    std::size_t length_bytes) noexcept {
+  if (opcode == Opcode::kWriteZeroes) {
+    std::memset(remote, 0, length_bytes);
+    return;
+  }
+  std::byte* const to = opcode == Opcode::kRead ? local : remote;
+  const std::byte* const from = opcode == Opcode::kRead ? remote : local;
+  if (copier_->worth_it(length_bytes))
+    copier_->copy(to, from, length_bytes);
+  else
+    std::memcpy(to, from, length_bytes);
+}
+
+void MappedMemoryDriver::carry_out(OperationRecord& operation) noexcept {
+  if (!usable()) {
+    operation.outcome = session_gone(broken_reason_);
+    return;
+  }
+  if (!operation.whole) return copy_in_steps(operation);
+  const transport::WorkRequest& request = operation.request;
+  auto* const remote = std::bit_cast<std::byte*>(request.remote_address);
+  if (!is_atomic(request.opcode)) {
+    if (request.opcode != Opcode::kFlush)
+      move_bytes(request.opcode, request.local, remote, request.length_bytes);
+    else  // a full barrier: what this thread has copied is seen by whoever looks after it
+      order_.exchange(true);
+    return;
+  }
+  const std::atomic_ref<std::uint64_t> word{*reinterpret_cast<std::uint64_t*>(remote)};
+  if (request.opcode == Opcode::kFetchAdd) {
+    operation.old_value = word.fetch_add(request.compare_or_add);
+  } else {
+    operation.old_value = request.compare_or_add;
+    word.compare_exchange_strong(operation.old_value, request.swap);
+  }
+}
+
+void MappedMemoryDriver::copy_in_steps(OperationRecord& operation) noexcept {
+  const std::uint64_t& done = operation.planned_bytes;
+  while (done < operation.length_bytes) {
+    const bool late = done > 0 && Clock::now() >= operation.deadline;
+    if (late || !usable()) {
+      // A write in part has had its effect in part.
+      const bool uncertain = transport::is_write(operation.request.opcode) && done > 0;
+      const Reason why = late ? Reason::kExpired : broken_reason_.load();
+      operation.outcome = uncertain ? Outcome::failure(Code::kIndeterminate, why)
+                          : late    ? Outcome::failure(Code::kTimedOut, why)
+                                    : session_gone(why);
+      return;
+    }
+    const std::uint64_t at = operation.offset_bytes + done;
+    const WireExtent& extent = extent_of(operation.extents, at);
+    const LocalPiece piece = next_piece(operation);
+    const std::uint64_t length =
+        std::min({piece.length_bytes, extent.length_bytes - (at - extent.start_bytes),
+                  std::uint64_t{kStepBytes}});
+    move_bytes(operation.request.opcode, piece.bytes, mapped(extent, at), length);
+    advance(operation, length);
+  }
+}
+
+/// In the caller's thread: a worker of the copies never waits.
+void MappedMemoryDriver::tell(OperationRecord& operation) noexcept {
+  if (operation.whole || operation.notice_grant == 0 || !operation.outcome.ok) return;
+  const Status told = notifier_({.grant_id = operation.notice_grant,
+                                 .offset_bytes = operation.offset_bytes,
+                                 .length_bytes = operation.length_bytes,
+                                 .tag = operation.notice_tag},
+                                operation.deadline);
+  // The bytes are there whatever becomes of the notice.
+  if (!told) operation.outcome = Outcome::failure(Code::kIndeterminate, told.error().reason());
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,110 @@
+#pragma once
+
+/// Drives remote memory that is mapped into this process: an operation is a copy or a CPU atomic in
+/// the thread that submits it; large transfers and batches of large ones are copied by the engine's
+/// arena together with it. There is nothing to share between threads, so there is no lock. Who
+/// hands on that an operation has completed synchronises by that, as with any memory.
+///
+/// An operation that finds the session interrupted, and has had no effect, waits for the session's
+/// return or end, within its deadline, as over the other transports. A synchronous caller waits in
+/// its call. Operations of a queue are kept here, under a lock that nothing else takes, and the
+/// queue's owner carries them out in its next wait().
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "client/datapath/client_metrics.h"
+#include "client/datapath/lane_driver.h"
+#include "client/datapath/parallel_copy.h"
+
+namespace remora::detail {
+
+class MappedMemoryDriver final : public LaneDriver {
+ public:
+  /// Tells the serving application of a write; blocks until the server has taken it.
+  using Notifier = std::function<Status(const transport::Notice&, Deadline)>;
+
+  /// Called for a synchronous operation that finds its session interrupted: waits, until its
+  /// deadline at most, for the session to be resumed or to end. An outcome that is ok: it goes on;
+  /// another one: that is its end. Nothing: this thread may not wait, or there is nothing to wait
+  /// for.
+  using SessionAwaiter = std::function<std::optional<Outcome>(const OperationRecord&)>;
+  /// The same for an operation that is kept here: never waits. Nothing: the session is still
+  /// interrupted.
+  using SessionLook = std::function<std::optional<Outcome>(const OperationRecord&)>;
+
+  MappedMemoryDriver(transport::DirectPath path, std::shared_ptr<ParallelCopy> copier,
+                     ClientMetrics metrics, BrokenHandler on_broken, Notifier notifier,
+                     SessionAwaiter await_session, SessionLook look_at_session);
+  ~MappedMemoryDriver() override;
+
+  /// Done on return, and a server that is to be told of a write has been; long copies look at the
+  /// deadline, and at the server, every few MiB.
+  void submit(OperationList operations) noexcept override;
+  void run(OperationRecord& operation) noexcept override;
+  bool try_run(OperationRecord& operation) noexcept override;
+  void wait(CompletionSink& sink, std::size_t at_least,
+            DeadlineSource earliest_deadline) noexcept override;
+  void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
+  bool cancel(OperationRecord& operation) noexcept override;
+  [[nodiscard]] bool carries(const RegionCore& region) noexcept override;
+  void fail(Reason reason) noexcept override;
+  void interrupt(Reason reason) noexcept override { stop(reason); }
+  bool replace(std::unique_ptr<transport::Lane> /*lane*/) noexcept override { return !ended_; }
+  /// The same server serves the same memory: what is mapped stays.
+  void go_on() noexcept override;
+  [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override;
+  /// The processor fetches ahead across them. Of shorter ones the sort costs more, and of more the
+  /// records, which are visited in another order than they lie, no longer stay in the cache.
+  [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
+    return {.max_operations = 4096, .length_bytes_least = 1024};
+  }
+
+ private:
+  void run_all(OperationRecord* first) noexcept;
+  void run_batch(std::span<OperationRecord* const> batch, std::uint64_t total_bytes) noexcept;
+  void carry_out(OperationRecord& operation) noexcept;
+  void move_bytes(transport::Opcode opcode, std::byte* local, std::byte* remote,
+                  std::size_t length_bytes) noexcept;
+  void copy_in_steps(OperationRecord& operation) noexcept;
+  void carry_out_later(OperationRecord& operation) noexcept;
+  void tell(OperationRecord& operation) noexcept;
+  void stop(Reason reason) noexcept;
+  [[nodiscard]] bool usable() noexcept;
+
+  // Of direct_waiting.cc.
+  [[nodiscard]] static bool may_wait(const OperationRecord& operation) noexcept;
+  void submit_interrupted(OperationList operations) noexcept;
+  [[nodiscard]] bool settle(OperationRecord& operation) noexcept;
+  std::uint64_t settle_those_of(CompletionSink& sink) noexcept;
+  void time_out_overdue() noexcept;
+  void end(OperationRecord& operation) noexcept;
+  void keep(OperationList& operations) noexcept;
+  void wake_owners() noexcept;
+
+  transport::DirectPath path_;
+  std::shared_ptr<ParallelCopy> copier_;
+  ClientMetrics metrics_;
+  BrokenHandler on_broken_;
+  Notifier notifier_;
+  SessionAwaiter await_session_;
+  SessionLook look_at_session_;
+  std::atomic<Reason> broken_reason_{Reason::kNone};
+  std::atomic<bool> ended_{false};       ///< for good
+  std::atomic<std::uint64_t> stops_{0};  ///< how often broken_ was set
+  /// As many as `waiting_` has, and those that their owner is about to put there again.
+  std::atomic<std::size_t> waiting_count_{0};
+  std::mutex waiting_mutex_;  // what follows
+  OperationList waiting_;
+  std::uint64_t changes_ = 0;  ///< of what they wait for
+  std::condition_variable changed_;
+  alignas(64) std::atomic<bool> order_{false};
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,177 @@
+/// Operations over mapped memory that have found their session interrupted, without any effect.
+
+#include <algorithm>
+
+#include "client/datapath/mapped_memory_driver.h"
+#include "client/engine/engine_core.h"
+
+namespace remora::detail {
+
+namespace {
+
+/// An owner that sleeps looks at its deadline this often, whatever else wakes it.
+constexpr std::chrono::milliseconds kSleepMax{100};
+
+}  // namespace
+
+/// It has found the session interrupted, and nothing of it has reached the region.
+bool MappedMemoryDriver::may_wait(const OperationRecord& operation) noexcept {
+  return !operation.outcome.ok && operation.outcome.code == Code::kConnectionLost &&
+         (operation.whole || operation.planned_bytes == 0);
+}
+
+/// The rest of submit(), where the session was interrupted meanwhile.
+void MappedMemoryDriver::submit_interrupted(OperationList operations) noexcept {
+  EventNotifier* const watcher = operations.first->sink->watcher();
+  OperationList kept;
+  while (!operations.empty()) {
+    OperationRecord& operation = operations.take_first();
+    operation.follows = false;
+    if (may_wait(operation)) {
+      kept.append(operation);
+      continue;
+    }
+    tell(operation);
+    end(operation);
+  }
+  if (!kept.empty()) {
+    waiting_count_.fetch_add(kept.count, std::memory_order_relaxed);
+    keep(kept);
+  }
+  // It looks at once at what is kept: the session may have come back meanwhile.
+  if (watcher != nullptr) watcher->tell();
+}
+
+bool MappedMemoryDriver::try_run(OperationRecord& operation) noexcept {
+  carry_out(operation);
+  if (may_wait(operation)) [[unlikely]] {
+    OperationList kept;
+    kept.append(operation);
+    waiting_count_.fetch_add(1, std::memory_order_relaxed);
+    keep(kept);
+    return false;
+  }
+  tell(operation);
+  EndTally{metrics_}.add(operation);
+  return true;
+}
+
+void MappedMemoryDriver::keep(OperationList& operations) noexcept {
+  const std::lock_guard lock{waiting_mutex_};
+  waiting_.splice(operations);
+}
+
+/// By the sink's owner.
+void MappedMemoryDriver::end(OperationRecord& operation) noexcept {
+  EndTally{metrics_}.add(operation);
+  operation.sink->push(operation);
+}
+
+/// True: it has ended. False: the session is still interrupted.
+bool MappedMemoryDriver::settle(OperationRecord& operation) noexcept {
+  while (may_wait(operation)) {
+    const std::optional<Outcome> found = look_at_session_(operation);
+    const bool ends = found && !found->ok;
+    if (!ends && Clock::now() >= operation.deadline) {
+      operation.outcome = Outcome::failure(Code::kTimedOut);
+      return true;
+    }
+    if (!found) return false;
+    operation.outcome = *found;
+    if (ends) return true;
+    carry_out(operation);
+  }
+  tell(operation);
+  return true;
+}
+
+/// By the sink's owner: carries out what can be, and ends what has run out of time. Returns what
+/// changes_ was at the look.
+std::uint64_t MappedMemoryDriver::settle_those_of(CompletionSink& sink) noexcept {
+  OperationList ours;
+  std::unique_lock lock{waiting_mutex_};
+  while (true) {
+    const std::uint64_t seen = changes_;
+    waiting_.extract([&](const OperationRecord& each) { return each.sink == &sink; },
+                     [&](OperationRecord& each) { ours.append(each); });
+    if (ours.empty()) return seen;
+    lock.unlock();
+    // Without the lock: this may copy for long, and ask the session.
+    OperationList left;
+    while (!ours.empty()) {
+      OperationRecord& operation = ours.take_first();
+      if (settle(operation)) {
+        waiting_count_.fetch_sub(1, std::memory_order_relaxed);
+        end(operation);
+      } else {
+        left.append(operation);
+      }
+    }
+    lock.lock();
+    waiting_.splice(left);
+    // Owners are woken only for what is there: a change between the look and now is looked at here.
+    if (changes_ == seen) return seen;
+  }
+}
+
+void MappedMemoryDriver::wait(CompletionSink& sink, std::size_t at_least,
+                              DeadlineSource earliest_deadline) noexcept {
+  // Everything has completed when it was submitted, but for what waits for the session.
+  while (waiting_count_.load(std::memory_order_relaxed) != 0) {
+    const std::uint64_t seen = settle_those_of(sink);
+    if (sink.ready() >= at_least && (at_least != 0 || sink.ready() != 0)) return;
+    const Clock::time_point now = Clock::now();
+    const Deadline deadline = earliest_deadline();
+    if (deadline <= now) time_out_overdue();
+    if (at_least == 0) return;
+    if (deadline <= now) continue;
+    std::unique_lock lock{waiting_mutex_};
+    changed_.wait_until(lock, std::min(deadline, now + kSleepMax),
+                        [&] { return changes_ != seen; });
+  }
+}
+
+void MappedMemoryDriver::progress_and_arm(CompletionSink& sink,
+                                          DeadlineSource /*earliest_deadline*/) noexcept {
+  if (waiting_count_.load(std::memory_order_relaxed) != 0) (void)settle_those_of(sink);
+}
+
+/// Nothing of what has run out of time has an effect from here on, also where its owner does not
+/// come to look.
+void MappedMemoryDriver::time_out_overdue() noexcept {
+  const Clock::time_point now = Clock::now();
+  const std::lock_guard lock{waiting_mutex_};
+  for (OperationRecord* at = waiting_.first; at != nullptr; at = at->next)
+    if (at->deadline <= now) at->outcome = Outcome::failure(Code::kTimedOut);
+}
+
+bool MappedMemoryDriver::cancel(OperationRecord& operation) noexcept {
+  {
+    const std::lock_guard lock{waiting_mutex_};
+    if (!waiting_.remove(operation)) return false;
+  }
+  waiting_count_.fetch_sub(1, std::memory_order_relaxed);
+  operation.outcome = Outcome::failure(Code::kCancelled);
+  end(operation);
+  if (EventNotifier* const watcher = operation.sink->watcher(); watcher != nullptr) watcher->tell();
+  return true;
+}
+
+/// What waits has had no effect, and has none once its grant is taken back: its owner sees that
+/// before it carries anything out.
+bool MappedMemoryDriver::carries(const RegionCore& region) noexcept {
+  if (waiting_count_.load(std::memory_order_relaxed) != 0 && region.revoked() != Reason::kNone)
+    wake_owners();
+  return false;
+}
+
+/// Also those that rest, as long as something of theirs is here.
+void MappedMemoryDriver::wake_owners() noexcept {
+  const std::lock_guard lock{waiting_mutex_};
+  ++changes_;
+  for (OperationRecord* at = waiting_.first; at != nullptr; at = at->next)
+    if (EventNotifier* const watcher = at->sink->watcher(); watcher != nullptr) watcher->tell();
+  changed_.notify_all();
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,358 @@
+#pragma once
+
+/// One operation in flight: what was asked, how far it is, how it ended.
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include <remora/engine/queue.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "client/datapath/event_notifier.h"
+#include "client/datapath/local_memory.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+struct OperationRecord;
+
+/// Knows of which region its operations are.
+class OperationOwner {
+ public:
+  OperationOwner() = default;
+  virtual ~OperationOwner() = default;
+  OperationOwner(const OperationOwner&) = delete;
+  OperationOwner& operator=(const OperationOwner&) = delete;
+  /// What an operation that has ended badly stands for. By the owner's thread.
+  [[nodiscard]] virtual Error error_of(const OperationRecord& operation) const noexcept = 0;
+};
+
+/// Where finished operations go: a ring that whoever moves the lane fills, one at a time, and that
+/// its owner empties without a lock. The records and the sink are the owner's again from then on.
+class CompletionSink {
+ public:
+  /// Operations that ended together, chained by next.
+  struct Run {
+    OperationRecord* first;
+    std::size_t count;
+  };
+
+  /// `ring`: a power of two, at least as many as there are operations submitted to this sink and
+  /// not taken. Borrowed.
+  /// `owner`: of those operations, where they outlive the call that submits them. Borrowed.
+  explicit CompletionSink(std::span<Run> ring, const OperationOwner* owner = nullptr) noexcept
+      : ring_{ring.data()}, mask_{ring.size() - 1}, owner_{owner} {}
+  CompletionSink(const CompletionSink&) = delete;
+  CompletionSink& operator=(const CompletionSink&) = delete;
+
+  /// From now on whoever pushes also tells `watcher`, at the end of its visit. By the owner, before
+  /// it submits, or with nothing in flight. Borrowed: see LaneDriver::settle_events().
+  void watch(EventNotifier& watcher) noexcept {
+    watcher_.store(&watcher, std::memory_order_relaxed);
+  }
+  [[nodiscard]] const OperationOwner* owner() const noexcept { return owner_; }
+  /// Who is to be told, or null.
+  [[nodiscard]] EventNotifier* watcher() const noexcept {
+    return watcher_.load(std::memory_order_relaxed);
+  }
+
+  /// `first` and those chained behind it, `count` in all.
+  void push(OperationRecord& first, std::size_t count = 1) noexcept {
+    ring_[runs_pushed_++ & mask_] = {&first, count};
+    // The last touch of the records and of this.
+    pushed_.store(pushed_.load(std::memory_order_relaxed) + count, std::memory_order_release);
+  }
+  /// Operations that take_run() will give, in one run or several.
+  [[nodiscard]] std::size_t ready() const noexcept {
+    return pushed_.load(std::memory_order_acquire) - taken_;
+  }
+  /// Only while ready() is not 0. What one take_run() gives ended in this order.
+  [[nodiscard]] Run take_run() noexcept {
+    const Run run = ring_[runs_taken_++ & mask_];
+    taken_ += run.count;
+    return run;
+  }
+
+ private:
+  Run* ring_;
+  std::size_t mask_;
+  const OperationOwner* owner_;
+  std::size_t taken_ = 0;
+  std::size_t runs_taken_ = 0;
+  alignas(64) std::atomic<std::size_t> pushed_{0};
+  std::size_t runs_pushed_ = 0;
+  std::atomic<EventNotifier*> watcher_{nullptr};
+};
+
+/// How an operation ended: success, or a code with its details.
+struct Outcome {
+  bool ok = true;
+  Code code = Code::kInternal;
+  Reason reason = Reason::kNone;
+  CompletionStatus status = CompletionStatus::kSuccess;
+  /// Of a completion: the vendor's error. Of local memory in pieces: which, from 1 on; of too many,
+  /// how many. Else errno, or 0.
+  std::uint32_t detail = 0;
+
+  static Outcome failure(Code code, Reason reason = Reason::kNone) noexcept {
+    return {.ok = false, .code = code, .reason = reason};
+  }
+};
+
+[[nodiscard]] constexpr bool refused_by_peer(CompletionStatus status) noexcept {
+  return status == CompletionStatus::kRemoteAccessError ||
+         status == CompletionStatus::kRemoteInvalidRequest;
+}
+
+/// This side's memory or request is at fault, so the peer has seen nothing of it. Not so with
+/// kLocalQpOperationError: rxe says it when a request cannot be sent *again*, with the link down.
+[[nodiscard]] constexpr bool local_fault(CompletionStatus status) noexcept {
+  return status == CompletionStatus::kLocalLengthError ||
+         status == CompletionStatus::kLocalProtectionError ||
+         status == CompletionStatus::kLocalAccessError;
+}
+
+[[nodiscard]] constexpr Operation operation_name(transport::Opcode opcode) noexcept {
+  switch (opcode) {
+    case transport::Opcode::kRead: return "read";
+    case transport::Opcode::kWrite: return "write";
+    case transport::Opcode::kCompareSwap: return "compare_swap";
+    case transport::Opcode::kFetchAdd: return "fetch_add";
+    case transport::Opcode::kWriteZeroes: return "write_zeroes";
+    case transport::Opcode::kNotify: return "write_notify";
+    case transport::Opcode::kFlush: return "flush_visible";
+  }
+  return "operation";
+}
+
+using transport::is_atomic;
+
+/// The extent that holds the byte at `offset`, which is within the region.
+[[nodiscard]] inline const transport::WireExtent& extent_of(
+    std::span<const transport::WireExtent> extents, std::uint64_t offset) noexcept {
+  if (extents.size() == 1) return extents.front();
+  const auto after = std::upper_bound(extents.begin(), extents.end(), offset,
+                                      [](std::uint64_t at, const transport::WireExtent& extent) {
+                                        return at < extent.start_bytes;
+                                      });
+  return *std::prev(after);
+}
+
+/// Owned by whoever submits it (a queue's table, a synchronous caller's stack) and untouched by
+/// them from submission until it is in its sink.
+struct OperationRecord {
+  OperationRecord* next;  ///< in what is submitted, then in the driver's backlog
+
+  /// What was asked: opcode, local memory (a write's bytes are only read), operands. All there is
+  /// to post where the operation is `whole`; else what its requests are made from.
+  transport::WorkRequest request;
+  std::uint64_t length_bytes;
+  std::uint64_t offset_bytes;  ///< in the region
+  /// Null: not registered, bounced where a key is needed. Written by name_memory() where the record
+  /// stands in a table.
+  LocalMemory* memory;
+  Clock::time_point submitted;
+  Deadline deadline;
+  CompletionSink* sink;
+  bool whole = false;  ///< see make_whole()
+  /// Goes on with what the one before it in its list began: of the same submission, opcode and
+  /// sink, and both are whole transfers. Such operations are moved as one, by their first.
+  bool follows = false;
+
+  // How it ended.
+  Outcome outcome;
+  std::uint64_t old_value;
+
+  // How far one is that is not whole: cut at extents, pieces and the lane's limits, or bounced. Set
+  // by make_split() only.
+  std::span<const transport::WireExtent> extents;
+  const void* pieces;             ///< Targets of a read, Sources of a write; null: one, as above
+  LocalMemory* piece_memory;      ///< of the piece under way
+  std::uint64_t piece_end_bytes;  ///< of the operation: where the piece ends that comes next
+  std::uint64_t pieces_begun;
+  std::uint64_t planned_bytes;  ///< made into work requests
+  transport::MemoryLease
+      lease;  ///< of memory that is not registered: see LaneDriver::acquire_lease()
+  std::uint64_t notice_grant;  ///< the grant of a write that is told of; 0: it is not
+  std::uint32_t notice_tag;
+  bool notice_planned;
+  bool part;  ///< of an operation over several lanes, which is counted for all of them
+  std::uint32_t requests_in_flight;
+  bool any_posted;
+
+  // What a release of registered memory looks at in tables (memory_releaser.h): by any thread.
+  /// Stands for the memory of an operation in pieces.
+  static LocalMemory* several_memories() noexcept {
+    static LocalMemory several{std::span<std::byte>{}};
+    return &several;
+  }
+  /// As long as it is not null, the operation has been taken and not handed out.
+  void name_memory(LocalMemory* named) noexcept {
+    __atomic_store_n(&memory, named, __ATOMIC_RELAXED);
+  }
+  /// Of an operation in pieces, which was taken after so many releases: those that come later may
+  /// be of its memory.
+  void name_several(std::uint64_t releases) noexcept {
+    __atomic_store_n(&releases_before, releases, __ATOMIC_RELAXED);
+    __atomic_store_n(&memory, several_memories(), __ATOMIC_RELEASE);
+  }
+  [[nodiscard]] bool names(const LocalMemory& released) const noexcept {
+    const LocalMemory* const named = __atomic_load_n(&memory, __ATOMIC_ACQUIRE);
+    if (named != several_memories()) return named == &released;
+    return __atomic_load_n(&releases_before, __ATOMIC_RELAXED) < released.released();
+  }
+  std::uint64_t releases_before;
+};
+
+/// Whether `later` of one queue may be marked as following `earlier`: see OperationRecord::follows.
+[[nodiscard]] inline bool may_follow(const OperationRecord& earlier,
+                                     const OperationRecord& later) noexcept {
+  return earlier.whole && later.whole && earlier.request.opcode == later.request.opcode &&
+         transport::is_transfer(later.request.opcode) && earlier.submitted == later.submitted;
+}
+
+/// Makes `operation`, which lies within its region, one request, if it lies within one extent and
+/// within what one request moves. False: it is not whole. The local key is the caller's.
+[[gnu::always_inline]] inline bool make_whole(OperationRecord& operation,
+                                              std::span<const transport::WireExtent> extents,
+                                              std::uint64_t request_bytes_max) noexcept {
+  const transport::WireExtent& extent = extent_of(extents, operation.offset_bytes);
+  const std::uint64_t into = operation.offset_bytes - extent.start_bytes;
+  if (operation.length_bytes > std::min(request_bytes_max, extent.length_bytes - into))
+    return false;
+  operation.request.remote_address = extent.remote_address + into;
+  operation.request.remote_key = extent.remote_key;
+  operation.request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
+  operation.whole = true;
+  return true;
+}
+
+/// Makes `operation` one that is cut into requests when it is its turn.
+inline void make_split(OperationRecord& operation,
+                       std::span<const transport::WireExtent> extents) noexcept {
+  operation.whole = false;
+  operation.extents = extents;
+  operation.pieces = nullptr;
+  operation.piece_memory = operation.memory;
+  operation.piece_end_bytes = operation.length_bytes;
+  operation.pieces_begun = 0;
+  operation.planned_bytes = 0;
+  operation.lease = {};
+  operation.notice_grant = 0;
+  operation.notice_planned = false;
+  operation.part = false;
+  operation.requests_in_flight = 0;
+  operation.any_posted = false;
+}
+
+/// Every request of an operation that is not whole has been made.
+[[nodiscard]] inline bool all_planned(const OperationRecord& operation) noexcept {
+  return operation.planned_bytes == operation.length_bytes &&
+         (operation.notice_grant == 0 || operation.notice_planned);
+}
+
+/// Local memory of what comes next of an operation that is not whole. Empty when nothing does.
+struct LocalPiece {
+  std::byte* bytes = nullptr;
+  std::uint64_t length_bytes = 0;
+  LocalMemory* memory = nullptr;
+};
+inline LocalPiece next_piece(OperationRecord& operation) noexcept {
+  if (operation.pieces != nullptr && operation.planned_bytes == operation.piece_end_bytes &&
+      operation.planned_bytes != operation.length_bytes) {
+    const auto begin = [&](const auto& piece) {
+      // The record has one pointer for both directions; a write's bytes are only read.
+      operation.request.local = const_cast<std::byte*>(piece.bytes().data());
+      operation.piece_memory = piece.memory();
+      operation.piece_end_bytes += piece.bytes().size();
+    };
+    if (operation.request.opcode == transport::Opcode::kRead)
+      begin(static_cast<const Target*>(operation.pieces)[operation.pieces_begun]);
+    else
+      begin(static_cast<const Source*>(operation.pieces)[operation.pieces_begun]);
+    ++operation.pieces_begun;
+  }
+  return {operation.request.local, operation.piece_end_bytes - operation.planned_bytes,
+          operation.piece_memory};
+}
+/// `length_bytes` of that piece are under way.
+inline void advance(OperationRecord& operation, std::uint64_t length_bytes) noexcept {
+  operation.planned_bytes += length_bytes;
+  if (operation.request.local != nullptr) operation.request.local += length_bytes;
+}
+
+/// Operations chained by `next`, in the order in which they came.
+struct OperationList {
+  OperationRecord* first = nullptr;
+  OperationRecord* last = nullptr;
+  std::size_t count = 0;
+
+  [[nodiscard]] bool empty() const noexcept { return first == nullptr; }
+  void append(OperationRecord& operation) noexcept {
+    operation.next = nullptr;
+    (first == nullptr ? first : last->next) = &operation;
+    last = &operation;
+    ++count;
+  }
+  /// Takes over all of `other`, which is left empty.
+  void splice(OperationList& other) noexcept {
+    if (other.empty()) return;
+    (first == nullptr ? first : last->next) = other.first;
+    last = other.last;
+    count += std::exchange(other, {}).count;
+  }
+  /// Only while it is not empty.
+  OperationRecord& take_first() noexcept {
+    OperationRecord& operation = *first;
+    first = operation.next;
+    if (first == nullptr) last = nullptr;
+    --count;
+    return operation;
+  }
+  /// Takes out the first `taken_count`; `after` is what stands behind them, or null.
+  void drop_first(std::size_t taken_count, OperationRecord* after) noexcept {
+    first = after;
+    if (after == nullptr) last = nullptr;
+    count -= taken_count;
+  }
+  /// Takes out those of which `wanted` is true, in order; gives them to `taken`.
+  template <typename Wanted, typename Taken>
+  void extract(Wanted wanted, Taken taken) noexcept {
+    OperationList kept;
+    bool gap = false;
+    while (!empty()) {
+      OperationRecord& operation = take_first();
+      if (wanted(operation)) {
+        gap = true;
+        taken(operation);
+      } else {
+        if (std::exchange(gap, false)) operation.follows = false;
+        kept.append(operation);
+      }
+    }
+    *this = kept;
+  }
+  [[nodiscard]] bool contains(const OperationRecord& operation) const noexcept {
+    const OperationRecord* at = first;
+    while (at != nullptr && at != &operation) at = at->next;
+    return at != nullptr;
+  }
+  /// False when it is not in the list; `after`, where given, becomes what stood behind it.
+  bool remove(OperationRecord& operation, OperationRecord** after = nullptr) noexcept {
+    bool found = false;
+    extract([&](const OperationRecord& each) { return &each == &operation; },
+            [&](OperationRecord&) {
+              found = true;
+              if (after != nullptr) *after = first;
+            });
+    return found;
+  }
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,43 @@
+#pragma once
+
+/// Copies in parallel: the calling thread, and helpers of the engine's own as far as the system has
+/// threads for them. No helper ever waits for anything but memory.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "base/placement.h"
+
+namespace remora::detail {
+
+class Arena;
+
+/// Thread-safe: calls from several threads share the helpers.
+class ParallelCopy {
+ public:
+  /// Below this many bytes one thread is faster: starting a task costs some microseconds, waking a
+  /// helper some tens. Measured by tests/bench/bench_shm_vs_memcpy.
+  static constexpr std::size_t kThresholdBytes = std::size_t{512} << 10U;
+
+  /// `threads` copy at most, the caller among them; 1: everything in the caller's thread.
+  /// Helpers run where `placement` says while they copy, the caller where it is.
+  explicit ParallelCopy(std::size_t threads, const Placement& placement = {});
+  ~ParallelCopy();
+  ParallelCopy(const ParallelCopy&) = delete;
+  ParallelCopy& operator=(const ParallelCopy&) = delete;
+
+  [[nodiscard]] bool worth_it(std::size_t length_bytes) const noexcept {
+    return arena_ != nullptr && length_bytes >= kThresholdBytes;
+  }
+  /// As memcpy. Blocks until done.
+  void copy(std::byte* to, const std::byte* from, std::size_t length_bytes) noexcept;
+  /// Calls `one` for 0 … count - 1, in any order, on any of the threads. Blocks until done.
+  /// Allocates nothing for a std::ref to a callable.
+  void for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept;
+
+ private:
+  std::unique_ptr<Arena> arena_;
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,246 @@
+#pragma once
+
+/// Drives a lane that takes work requests: turns operations into chains, chains into completions,
+/// and keeps deadlines.
+///
+/// Whoever finds the lane free posts for itself, at once. Whoever finds it taken leaves its
+/// operations in the inbox, and the holder posts them together with its own before it goes: one
+/// chain, one doorbell for all who came meanwhile. Neighbours that go on where the one before ends,
+/// on either side, are one request; other whole transfers that follow each other are a run, which
+/// is posted, retired and given back as one. The caller polls: whoever waits moves everybody's
+/// operations forward. One of the waiting callers sleeps on the lane's event descriptor, the others
+/// on a condition that it signals.
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/fd_set.h"
+#include "base/light_mutex.h"
+#include "client/datapath/client_metrics.h"
+#include "client/datapath/lane_driver.h"
+#include "client/datapath/lane_waiters.h"
+
+namespace remora::detail {
+
+class QueuedLaneDriver final : public LaneDriver {
+ public:
+  struct Options {
+    std::chrono::nanoseconds spin;
+    std::size_t domain_index = 0;  ///< of the lane's memory domain
+    bool needs_keys = false;       ///< local memory must be registered
+    // Null when !needs_keys.
+    std::shared_ptr<SlotStore> bounce;      ///< for memory that is not
+    std::shared_ptr<LocalMemory> zeroes{};  ///< registered; what write_zeroes sends
+    /// Of transfers from `cache_from_bytes` on, whose memory is not registered; null: bounced too.
+    std::shared_ptr<transport::RegistrationCache> cache{};
+    std::uint64_t cache_from_bytes = 0;
+    bool revivable = false;  ///< a lane that breaks is followed by another: see interrupt()
+    /// Why the server refused an operation; called without the lane, and may take its time. Empty:
+    /// nobody knows.
+    RefusalHandler why_refused{};
+    /// Whether an operation is of a grant that was taken back, and why. Called with the lane taken:
+    /// it must not wait, and takes no lock under which a lane is taken. Empty: none is.
+    RefusalHandler revoked{};
+  };
+
+  QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Options options, ClientMetrics metrics,
+                   BrokenHandler on_broken);
+  ~QueuedLaneDriver() override;
+
+  bool acquire_lease(OperationRecord& operation, Lease which) noexcept override;
+  void release_lease(OperationRecord& operation) noexcept override;
+  /// One doorbell, unless the send queue is short of room.
+  void submit(OperationList operations) noexcept override;
+  void run(OperationRecord& operation) noexcept override;
+  void wait(CompletionSink& sink, std::size_t at_least,
+            DeadlineSource earliest_deadline) noexcept override;
+  void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
+  /// The same for all lanes that follow each other.
+  [[nodiscard]] int event_fd() const noexcept override {
+    return events_ ? events_->get() : lane_->event_fd();
+  }
+  bool cancel(OperationRecord& operation) noexcept override;
+  void settle_events() noexcept override;
+  [[nodiscard]] bool carries(const RegionCore& region) noexcept override;
+  void move_to_error() noexcept override;
+  void fail(Reason reason) noexcept override;
+  void interrupt(Reason reason) noexcept override;
+  bool replace(std::unique_ptr<transport::Lane> lane) noexcept override;
+  void go_on() noexcept override;
+
+  [[nodiscard]] std::size_t domain_index() const noexcept override { return options_.domain_index; }
+  [[nodiscard]] bool needs_keys() const noexcept override { return options_.needs_keys; }
+  /// They are one request.
+  [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
+    return {.max_operations = kQueueDepthMax};
+  }
+  [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override {
+    return limits_.transfer_bytes_max;
+  }
+  [[nodiscard]] std::uint32_t inline_bytes_max() const noexcept override {
+    return limits_.inline_bytes_max;
+  }
+
+ private:
+  static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+
+  /// What stands in the ring at the sequence of a request that is with the lane; of a run, at that
+  /// of its first only.
+  struct Posted {
+    OperationRecord* operation = nullptr;
+    /// Whole transfers from `operation` on, chained by next, each of them a request of its own.
+    /// 0: anything else, which is one request.
+    std::uint32_t run_count = 0;
+    bool joined = false;          ///< it is the first of several, chained by next; no run
+    std::uint64_t run_bytes = 0;  ///< of all of the run
+    std::byte* user = nullptr;    ///< where a bounced read goes
+    std::uint32_t length_bytes = 0;
+    std::uint32_t bounce_slot = SlotStore::kNone;  ///< both only while the operation is not whole
+
+    [[nodiscard]] std::uint64_t request_count() const noexcept {
+      return std::max<std::uint32_t>(run_count, 1);
+    }
+  };
+  bool leave_behind(OperationList& operations) noexcept;
+  void run_in_line(OperationRecord& operation, bool taken) noexcept;
+  /// Lets the lane go, after posting what has come in meanwhile.
+  [[gnu::always_inline]] void leave() noexcept {
+    if (watcher_ != nullptr || broken()) [[unlikely]]
+      let_go();
+    else
+      mutex_.unlock();
+    if (anything_left()) [[unlikely]]
+      leave_again();
+  }
+  void let_go() noexcept;
+  /// What one request carried out that the server refused, until it is known why: ended by whoever
+  /// lets the lane go, when it has let it go.
+  struct Refused {
+    OperationRecord* first = nullptr;
+    bool joined = false;  ///< those chained by next, too
+  };
+  void end_refused(const Refused& refused) noexcept;
+  void leave_again() noexcept;
+  /// Something has come into the inbox that the one who left it may have thought the holder's.
+  [[nodiscard]] bool anything_left() noexcept {
+    OperationRecord* none = nullptr;
+    return !inbox_.compare_exchange_strong(none, nullptr, std::memory_order_acq_rel);
+  }
+
+  // All below with the lock held.
+  void collect() noexcept;
+  void take_over(OperationList& operations) noexcept;
+  void progress() noexcept;
+  void pump() noexcept;
+  bool plan(OperationRecord& operation, std::size_t room) noexcept;
+  [[nodiscard]] Posted& posted_at(std::uint64_t sequence) noexcept {
+    return ring_[sequence & mask_];
+  }
+  [[nodiscard]] std::uint64_t atomic_result(std::uint64_t sequence) const noexcept {
+    return atomic_results_[sequence & (atomic_results_.size() - 1)];
+  }
+  void add_split(const Posted& posted, const transport::WorkRequest& request) noexcept {
+    posted_at(next_sequence_ + chain_length_) = posted;
+    chain_[chain_length_++] = &request;
+    split_in_chain_ = true;
+  }
+  void add_whole(std::size_t room) noexcept;
+  [[nodiscard]] bool continues_chain(const OperationRecord& operation) const noexcept;
+  void join_chain(OperationRecord& operation) noexcept;
+  bool use_local(transport::WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept;
+  void finish_split(OperationRecord& operation, EndTally& tally) noexcept;
+  bool bounce(transport::WorkRequest& request, Posted& posted) noexcept;
+  void post_chain() noexcept;
+  [[nodiscard]] std::size_t signaled_count(const transport::PostOutcome& outcome) const noexcept;
+  void refuse_rest(const transport::PostOutcome& outcome, std::uint64_t first) noexcept;
+  void run_on_idle_lane(OperationRecord& operation) noexcept;
+  void run_on(OperationRecord& operation, const transport::PostOutcome& outcome,
+              std::span<transport::LaneCompletion> found) noexcept;
+  void cut_run(std::uint64_t sequence, std::uint64_t count) noexcept;
+  void drop(std::uint64_t sequence, EndTally& tally) noexcept;
+  bool poll_completions() noexcept;
+  void take_completions(std::span<transport::LaneCompletion> found, std::size_t count) noexcept;
+  void retire_through(const transport::LaneCompletion& completion, EndTally& tally) noexcept;
+  void retire(std::uint64_t max_count, EndTally& tally) noexcept;
+  void retire_split(Posted& posted, std::uint64_t sequence, EndTally& tally) noexcept;
+  void retire_failed(std::uint64_t sequence, CompletionStatus status, std::uint32_t vendor_error,
+                     EndTally& tally) noexcept;
+  void settle(Posted& posted, EndTally& tally) noexcept;
+  void settle_part(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
+  void settle_joined(Posted& posted, EndTally& tally) noexcept;
+  /// Calls back for each operation that the request carries out.
+  template <typename Each>
+  static void for_each(const Posted& posted, Each each) noexcept {
+    for (OperationRecord* at = posted.operation; at != nullptr;
+         at = posted.joined ? at->next : nullptr)
+      each(*at);
+  }
+  void push(CompletionSink& sink, OperationRecord& first, std::size_t count) noexcept;
+  void finish(OperationRecord& operation, EndTally& tally) noexcept;
+  void expire(Clock::time_point now) noexcept;
+  void expire_backlog(Clock::time_point now) noexcept;
+  void break_lane(Reason reason) noexcept;
+  void end_for_good(Reason reason) noexcept;
+  void wait_in_backlog(OperationRecord& operation) noexcept;
+  void sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
+  void sleep_until_woken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
+  void fail_backlog(EndTally& tally) noexcept;
+  void finish_begun(EndTally& tally) noexcept;
+  bool go_again(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
+                EndTally& tally) noexcept;
+  bool set_aside(Posted& posted, CompletionStatus status, std::uint32_t vendor_error) noexcept;
+  void refuse_waiting(EndTally& tally) noexcept;
+  [[nodiscard]] Outcome lost(const OperationRecord& operation, bool posted,
+                             Clock::time_point now) const noexcept;
+  [[nodiscard]] Reason why_broken() const noexcept;
+  void tell_watchers() noexcept;
+  void sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
+
+  std::unique_ptr<transport::Lane> lane_;
+  Options options_;
+  ClientMetrics metrics_;
+  metrics::OwnedCells cells_;  ///< recorded in with the lock held
+  BrokenHandler on_broken_;
+
+  /// Chains of operations whose owners found the lane taken; the latest first.
+  alignas(64) std::atomic<OperationRecord*> inbox_{nullptr};
+  alignas(64) LightMutex mutex_;
+  LaneWaiters sleepers_;
+  /// Where lanes follow each other: the event descriptor of the one there is, in a set.
+  std::optional<FdSet> events_;
+  bool broken_told_ = false;
+  bool ended_ = false;          ///< broken, and no lane will follow
+  bool victims_ended_ = false;  ///< all that was with the lane when it broke has ended
+  Reason broken_reason_ = Reason::kNone;
+  /// Of the lane that is broken off: until when it may take to flush. 0: it is not.
+  std::atomic<Clock::rep> flush_by_{0};
+
+  std::vector<Posted> ring_;  // by sequence & mask_
+  std::uint64_t mask_;
+  std::uint64_t next_sequence_ = 0;
+  std::uint64_t retired_sequence_ = 0;
+  std::vector<const transport::WorkRequest*> chain_;
+  /// By place in the chain: requests that are not those of one operation.
+  std::vector<transport::WorkRequest> pieces_;
+  std::size_t chain_length_ = 0;
+  std::uint64_t chain_run_ = 0;            ///< sequence at which the chain's last run begins
+  OperationRecord* chain_last_ = nullptr;  ///< whole, and in the chain's last request
+  std::uint64_t chain_end_ = kNowhere;     ///< remote address behind it
+  bool split_in_chain_ = false;
+  OperationList backlog_;
+  /// No earlier than this does anything in the backlog expire; min(): look.
+  Deadline backlog_expires_ = Deadline::min();
+  std::span<const std::uint64_t> atomic_results_;
+  transport::Lane::Limits limits_;
+  EventNotifier* watcher_ = nullptr;  ///< of a sink that was pushed to; has not been told yet
+  Refused refused_;                   ///< only while the lane is taken
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,39 @@
+/// Whether a lane still carries something of a grant that is taken back.
+
+#include "client/datapath/queued_lane_driver.h"
+#include "client/engine/engine_core.h"
+
+namespace remora::detail {
+
+bool QueuedLaneDriver::carries(const RegionCore& region) noexcept {
+  // Whoever has the lane may wait for the thread that asks.
+  if (!mutex_.try_lock()) return true;
+  collect();
+  if (!broken()) {
+    progress();
+  } else if (!ended_) {
+    EndTally tally{metrics_, cells_.recorder()};
+    refuse_waiting(tally);
+    sleepers_.wake();
+  }
+  bool any = false;
+  for (std::uint64_t at = retired_sequence_; at != next_sequence_ && !any;) {
+    const Posted& posted = posted_at(at);
+    const OperationRecord* operation = posted.operation;
+    any = region.owns(*operation);
+    // A run, or what is joined, is of one opcode, not of one region.
+    for (std::uint32_t i = 1; i < posted.run_count && !any; ++i) {
+      operation = operation->next;
+      any = region.owns(*operation);
+    }
+    if (posted.joined)
+      for_each(posted, [&](const OperationRecord& each) { any = any || region.owns(each); });
+    at += posted.request_count();
+  }
+  for (const OperationRecord* at = backlog_.first; at != nullptr && !any; at = at->next)
+    any = region.owns(*at);
+  leave();
+  return any;
+}
+
+}  // namespace remora::detail

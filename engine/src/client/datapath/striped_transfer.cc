@@ -1,0 +1,198 @@
+#include "client/datapath/striped_transfer.h"
+
+#include <algorithm>
+#include <array>
+#include <poll.h>
+#include <span>
+
+#include "base/spin_pause.h"
+
+namespace remora::detail {
+
+using transport::Opcode;
+
+namespace {
+
+/// A part this long is worth a lane of its own: below, what each lane costs is more than what it
+/// saves (tests/bench, "Lanes").
+constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20U;
+/// Parts begin at whole pages, so that no two lanes write to one.
+constexpr std::uint64_t kPartAlignment = 4096;
+/// Somebody else's completion tells by the watcher, so this is for a lost descriptor only.
+constexpr std::chrono::milliseconds kMaxNap{100};
+
+/// What one lane carries.
+struct Part {
+  OperationRecord operation;
+  std::array<CompletionSink::Run, 1> ring{};
+  CompletionSink sink{ring};
+  LaneDriver* lane = nullptr;
+
+  [[nodiscard]] bool ended() const noexcept { return sink.ready() != 0; }
+};
+
+/// The parts of one operation, and the caller that waits for them.
+class OverLanes {
+ public:
+  OverLanes(const RegionCore& region, const OperationRecord& operation) noexcept;
+  void run() noexcept;
+  [[nodiscard]] Outcome outcome() const noexcept;
+  /// Of a lane that an operation broke, if one of the parts was on such.
+  [[nodiscard]] LaneFault fault() const noexcept;
+
+ private:
+  [[nodiscard]] std::span<Part> parts() noexcept { return std::span{parts_}.first(count_); }
+  [[nodiscard]] std::span<const Part> parts() const noexcept {
+    return std::span{parts_}.first(count_);
+  }
+  bool poll() noexcept;
+  void sleep() noexcept;
+
+  const RegionCore& region_;
+  Deadline deadline_;
+  std::array<Part, kLanesMax> parts_;
+  std::size_t count_ = 0;
+  EventNotifier watcher_;  ///< told by whoever else completes a part
+};
+
+OverLanes::OverLanes(const RegionCore& region, const OperationRecord& operation) noexcept
+    : region_{region}, deadline_{operation.deadline} {
+  watcher_.rise();
+  const auto& lanes = region.session().lanes();
+  const bool flush = operation.request.opcode == Opcode::kFlush;
+  const std::uint64_t share_bytes =
+      std::max(kPartBytes, (operation.length_bytes / lanes.size() + kPartAlignment - 1) /
+                               kPartAlignment * kPartAlignment);
+  std::uint64_t begun_bytes = 0;
+  for (const auto& lane : lanes) {
+    if (!flush && begun_bytes == operation.length_bytes) return;
+    Part& part = parts_[count_++];
+    part.lane = lane.get();
+    part.operation.request = operation.request;
+    part.operation.memory = operation.memory;
+    part.operation.submitted = operation.submitted;
+    part.operation.deadline = operation.deadline;
+    part.operation.offset_bytes = operation.offset_bytes + begun_bytes;
+    part.operation.length_bytes = operation.length_bytes - begun_bytes;
+    if (!flush && &lane != &lanes.back())
+      part.operation.length_bytes = std::min(part.operation.length_bytes, share_bytes);
+    if (operation.request.local != nullptr) part.operation.request.local += begun_bytes;
+    if (!flush) begun_bytes += part.operation.length_bytes;
+    region.prepare_part(part.operation);
+    if (!operation.whole) part.operation.lease = operation.lease;
+    part.operation.sink = &part.sink;
+    part.sink.watch(watcher_);
+  }
+}
+
+/// Visits the lanes of the parts that have not ended; true when all of them have.
+bool OverLanes::poll() noexcept {
+  const auto earliest = [this] { return deadline_; };
+  bool all = true;
+  for (Part& part : parts()) {
+    if (!part.ended()) part.lane->wait(part.sink, 0, DeadlineSource{earliest});
+    all = part.ended() && all;
+  }
+  return all;
+}
+
+/// Until something may have completed.
+void OverLanes::sleep() noexcept {
+  const auto earliest = [this] { return deadline_; };
+  // Without the eventfd what others complete is seen when the time is over.
+  if (!watcher_) (void)watcher_.open();
+  watcher_.rest();
+  std::array<pollfd, kLanesMax + 1> events{};
+  nfds_t count = 0;
+  bool sleeps = true;
+  if (watcher_) events[count++] = {.fd = watcher_.event(), .events = POLLIN, .revents = 0};
+  for (Part& part : parts()) {
+    if (part.ended()) continue;
+    // Asks for the lane's next event before it looks.
+    part.lane->progress_and_arm(part.sink, DeadlineSource{earliest});
+    if (part.ended()) sleeps = false;
+    events[count++] = {.fd = part.lane->event_fd(), .events = POLLIN, .revents = 0};
+  }
+  const Deadline until = std::min(deadline_, Clock::now() + kMaxNap);
+  if (sleeps) ::poll(events.data(), count, milliseconds_until(until) + 1);
+  watcher_.rise();
+  if (watcher_) watcher_.clear();
+}
+
+void OverLanes::run() noexcept {
+  for (Part& part : parts()) {
+    OperationList alone;
+    alone.append(part.operation);
+    part.lane->submit(alone);
+  }
+  const std::chrono::nanoseconds spin = region_.session().engine().options().spin;
+  Clock::time_point busy = Clock::now();
+  while (!poll()) {
+    if (const Clock::duration waited = Clock::now() - busy; waited < spin) {
+      spin_pause(waited);
+      continue;
+    }
+    sleep();
+    busy = Clock::now();
+  }
+  // Nobody is left who would tell the watcher.
+  for (Part& part : parts()) part.lane->settle_events();
+}
+
+/// The whole is ok when all parts are. A refusal says more than what it did to the other parts; a
+/// write that has had its effect in part is uncertain.
+Outcome OverLanes::outcome() const noexcept {
+  const auto uncertain = [](const Outcome& each) {
+    return each.code == Code::kTimedOut || each.code == Code::kCancelled ||
+           each.code == Code::kConnectionLost || each.code == Code::kIndeterminate;
+  };
+  const Outcome* found = nullptr;
+  bool any_effect = false;
+  for (const Part& part : parts()) {
+    const Outcome& each = part.operation.outcome;
+    any_effect = any_effect || each.ok || each.code == Code::kIndeterminate;
+    if (!each.ok && (found == nullptr || (uncertain(*found) && !uncertain(each)))) found = &each;
+  }
+  if (found == nullptr) return {};
+  if (!transport::is_write(parts_.front().operation.request.opcode) || !uncertain(*found) ||
+      !any_effect)
+    return *found;
+  Outcome indeterminate = *found;
+  indeterminate.code = Code::kIndeterminate;
+  return indeterminate;
+}
+
+LaneFault OverLanes::fault() const noexcept {
+  for (const Part& part : parts())
+    if (const LaneFault fault = part.lane->fault(); fault != LaneFault::kNone) return fault;
+  return LaneFault::kNone;
+}
+
+}  // namespace
+
+bool goes_over_lanes(const OperationRecord& operation) noexcept {
+  if (operation.request.opcode == Opcode::kFlush) return true;
+  if (is_atomic(operation.request.opcode) || operation.length_bytes < 2 * kPartBytes) return false;
+  return operation.whole || (operation.pieces == nullptr && operation.notice_grant == 0);
+}
+
+void run_over_lanes(const RegionCore& region, OperationRecord& operation) noexcept {
+  LaneFault fault = LaneFault::kNone;
+  {
+    OverLanes lanes{region, operation};
+    const LaneFault before = lanes.fault();
+    lanes.run();
+    operation.outcome = lanes.outcome();
+    // Of lanes that had broken before it is nobody's victim.
+    if (before == LaneFault::kNone) fault = lanes.fault();
+  }
+  EndTally tally{region.session().metrics()};
+  tally.add(operation);
+  const Outcome& outcome = operation.outcome;
+  // One that ran out of time, or was refused, is no other's victim.
+  if (fault != LaneFault::kNone && !outcome.ok && tally.now() < operation.deadline &&
+      (outcome.code == Code::kConnectionLost || outcome.code == Code::kIndeterminate))
+    region.session().metrics().victim(tally.recorder(), fault);
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,19 @@
+#pragma once
+
+/// A synchronous operation over all lanes of a session at once: a transfer in as many parts, or a
+/// flush of each lane.
+
+#include "client/datapath/operation.h"
+#include "client/engine/engine_core.h"
+
+namespace remora::detail {
+
+/// Whether `operation`, which has passed its check, gains by it, or has to. What is of pieces or is
+/// told of stays on one lane, whose order it needs.
+[[nodiscard]] bool goes_over_lanes(const OperationRecord& operation) noexcept;
+
+/// Carries out an operation that has passed its check and has its deadline; its outcome and its
+/// count are those of the whole. Blocks. Any thread; the caller drives all of the lanes.
+void run_over_lanes(const RegionCore& region, OperationRecord& operation) noexcept;
+
+}  // namespace remora::detail

@@ -1,0 +1,94 @@
+/// What a client's engine is connected to, as JSON.
+
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include <remora/metrics/http_endpoint.h>
+
+#include "client/engine/engine_core.h"
+#include "version.h"
+
+namespace remora::detail {
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// Regions of one session that are listed.
+constexpr std::size_t kMaxListed = 1'000;
+
+/// `key`: host|port|transport, as EngineCore::session() makes it.
+Json describe(const std::string& key, const SessionCore& session) {
+  const std::size_t host_end = key.find('|');
+  const std::size_t port_end = key.find('|', host_end + 1);
+  const std::string host = key.substr(0, host_end);
+  Json out{{"server", (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
+                          key.substr(host_end + 1, port_end - host_end - 1)},
+           {"server_name", session.server().name},
+           {"transport", to_string(session.kind())},
+           {"device", session.local_device()},
+           {"connected", session.connected()},
+           {"lanes", session.lanes().size()},
+           {"depth", session.engine().options().lane_depth},
+           {"regions", Json::array()},
+           {"reason", ""}};
+  std::set<std::string> names;
+  for (const SessionCore::OpenRegion& region : session.open_regions()) {
+    if (names.size() == kMaxListed) break;
+    if (names.insert(region.name).second) out["regions"].push_back(region.name);
+    out["reason"] = region.reason;
+  }
+  return out;
+}
+
+}  // namespace
+
+void SessionCore::region_opened(std::uint64_t grant_id, OpenRegion region) {
+  const std::lock_guard lock{regions_mutex_};
+  regions_.insert_or_assign(grant_id, std::move(region));
+}
+
+void SessionCore::region_closed(std::uint64_t grant_id) noexcept {
+  const std::lock_guard lock{regions_mutex_};
+  regions_.erase(grant_id);
+}
+
+std::vector<SessionCore::OpenRegion> SessionCore::open_regions() const {
+  const std::lock_guard lock{regions_mutex_};
+  std::vector<OpenRegion> all;
+  all.reserve(regions_.size());
+  for (const auto& [grant_id, region] : regions_) all.push_back(region);
+  return all;
+}
+
+std::string EngineCore::status_json(const metrics::StatusQuery& query) const {
+  // Outlives the lock: the last reference to a session must not go while the engine is locked.
+  std::vector<std::pair<std::string, std::shared_ptr<SessionCore>>> sessions;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [key, session] : sessions_)
+      if (auto alive = session.lock()) sessions.emplace_back(key, std::move(alive));
+  }
+  const std::size_t total = sessions.size();
+  std::erase_if(sessions, [&](const auto& each) { return each.first <= query.sessions_after; });
+  const bool more = sessions.size() > query.limit;
+  if (more) sessions.resize(query.limit);
+  Json out{{"kind", "client"},
+           {"version", kVersion},
+           {"name", options_.client_name},
+           {"devices", Json::array()},
+           {"sessions", Json::array()},
+           {"sessions_total", total},
+           {"sessions_next", more ? Json(sessions.back().first) : Json(nullptr)}};
+  std::set<std::string> devices;
+  for (const auto& [key, session] : sessions) {
+    out["sessions"].push_back(describe(key, *session));
+    if (!session->local_device().empty() && devices.insert(session->local_device()).second)
+      out["devices"].push_back({{"name", session->local_device()}});
+  }
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace remora::detail

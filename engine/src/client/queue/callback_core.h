@@ -1,0 +1,151 @@
+#pragma once
+
+/// What a CallbackQueue is made of: a table of operations with their callables, and the two ways in
+/// which they reach the poller: a sink, filled by whoever moves the lane, and, where an operation
+/// is done by the time it was submitted, a stack that any thread pushes on.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include <remora/engine/callback_queue.h>
+
+#include "base/index_stack.h"
+#include "client/datapath/memory_releaser.h"
+#include "client/datapath/operation.h"
+#include "client/engine/engine_core.h"
+#include "client/queue/queue_core.h"
+
+namespace remora::detail {
+
+class Poller;
+
+/// One place of the table: an operation from its submission until its callback has returned.
+struct CallbackEntry : QueueEntry {
+  static constexpr Deadline::rep kNever = std::numeric_limits<Deadline::rep>::max();
+  /// The deadline while it is in flight: the record itself is the lane's then.
+  std::atomic<Deadline::rep> due{kNever};
+  const CallbackType* type = nullptr;
+  alignas(std::max_align_t) std::array<std::byte, kCallbackBytesMax> callable{};
+};
+
+/// Kept by its owner and its poller, and by others that keep() it; freed by the last one.
+class CallbackCore : public OperationOwner {
+ public:
+  /// Errors: as Region::callback_queue.
+  static Result<CallbackCore*> create(std::shared_ptr<RegionCore> region,
+                                      const QueueOptions& options);
+  /// One that the caller owns; create() also gives it to the poller.
+  CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller, const QueueOptions& options);
+  ~CallbackCore() override = default;
+  CallbackCore(const CallbackCore&) = delete;
+  CallbackCore& operator=(const CallbackCore&) = delete;
+
+  void keep() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void drop() noexcept {
+    if (release()) delete this;
+  }
+
+  // Any thread.
+  /// The deadline is `until` at the latest.
+  Status take_transfer(const QueueCore::Transfer& transfer, Slot* slot, GivenCallback given,
+                       std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
+  Status take(const transport::WorkRequest& request, ByteOffset offset, std::uint64_t length_bytes,
+              GivenCallback given, std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
+  [[nodiscard]] Error error_of(const OperationRecord& operation) const noexcept override {
+    return region_->error_of(operation);
+  }
+  [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
+  [[nodiscard]] std::size_t size() const noexcept {
+    return static_cast<std::size_t>(in_flight_.load(std::memory_order_acquire) & kCount);
+  }
+  [[nodiscard]] ByteOffset offset_of(Block block) const noexcept {
+    return detail::offset_of(block, region_->info());
+  }
+  /// Takes no more, and waits for what is in flight; see ~CallbackQueue(). By its owner, once.
+  void close() noexcept;
+
+  // The poller.
+  /// Moves what is in flight and calls back. True: something had ended.
+  bool serve() noexcept;
+  /// Has the poller's `epoll` woken by what completes from now on; then tells until when it may
+  /// sleep.
+  Deadline arm(int epoll) noexcept;
+  /// Something is to be served. After arm(): nothing else will wake the poller for it.
+  [[nodiscard]] bool ready() const noexcept;
+  /// Nobody wants it any more, and nothing of it is in flight.
+  [[nodiscard]] bool over() const noexcept {
+    return in_flight_.load(std::memory_order_acquire) == kClosing;
+  }
+  /// The last thing that the poller does with it.
+  void leave(int epoll) noexcept;
+
+ protected:
+  /// A poller for a queue with these options. Errors: as Region::callback_queue.
+  static Result<Poller*> poller_for(const RegionCore& region, const QueueOptions& options);
+  /// Takes no more, and does not wait. By its owner, once.
+  void abandon() noexcept;
+  [[nodiscard]] Poller& poller() const noexcept { return poller_; }
+  [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept { return deadline_; }
+  [[nodiscard]] const std::shared_ptr<RegionCore>& region() const noexcept { return region_; }
+  /// Between the two, close() goes on waiting, and so this is kept. False: the poller has left it
+  /// already, and it is not held. Any thread.
+  [[nodiscard]] bool hold() noexcept;
+  void let_go() noexcept;
+
+ private:
+  friend class Poller;
+  // Of in_flight_: the operations, those who hold, and whether it takes no more; in one word, so
+  // that nothing is taken after the poller's last look.
+  static constexpr std::uint64_t kCount = (std::uint64_t{1} << 32U) - 1;
+  static constexpr std::uint64_t kHold = std::uint64_t{1} << 32U;
+  static constexpr std::uint64_t kClosing = std::uint64_t{1} << 63U;
+  /// Drops without freeing. True: it was the last.
+  [[nodiscard]] bool release() noexcept {
+    return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  CallbackEntry* acquire(Status& why) noexcept;
+  void give_back(CallbackEntry& entry) noexcept;
+  bool acquire_lease(CallbackEntry& entry) noexcept;
+  Status hand_over(CallbackEntry& entry, bool sound, Slot* slot, GivenCallback given,
+                   std::uint64_t tag, Deadline until) noexcept;
+  void carry_out(CallbackEntry& entry) noexcept;
+  bool serve_done() noexcept;
+  void end(CallbackEntry& entry) noexcept;
+  void call(CallbackEntry& entry) noexcept;
+  void note_exception(const char* what) noexcept;
+  void end_overdue() noexcept;
+  [[nodiscard]] Deadline earliest_deadline() noexcept;
+  void lower_earliest(Deadline::rep due) noexcept;
+  [[nodiscard]] LaneDriver& lane() const noexcept { return lane_; }
+
+  std::shared_ptr<RegionCore> region_;
+  LaneDriver& lane_;
+  Poller& poller_;
+  std::chrono::nanoseconds deadline_;
+  std::size_t depth_;
+  bool immediate_;  ///< operations are done when the lane has taken them
+  /// One more than the depth: that of the callback that runs.
+  std::vector<CallbackEntry> table_;
+  MemoryReleaser::Table memory_named_;  ///< in table_
+  IndexStack free_;
+  std::vector<CompletionSink::Run> ring_;
+  CompletionSink sink_;  ///< the poller's
+  std::atomic<std::size_t> references_{1};
+  alignas(64) std::atomic<std::uint64_t> in_flight_{0};  ///< until the callback begins; kClosing
+  alignas(64) std::atomic<OperationRecord*> done_{nullptr};  ///< chained by next, the latest first
+
+  /// No operation in flight has an earlier deadline.
+  std::atomic<Deadline::rep> earliest_{0};
+
+  // The poller's.
+  std::uint64_t exceptions_ = 0;
+  CallbackCore* next_ = nullptr;  ///< of the same poller
+  bool gone_ = false;             ///< the poller has left it; under the poller's lock
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,435 @@
+#include <algorithm>
+#include <bit>
+#include <exception>
+#include <new>
+#include <sys/epoll.h>
+#include <utility>
+
+#include <remora/engine/callback_queue.h>
+#include <remora/engine/region.h>
+
+#include "base/closed.h"
+#include "base/log.h"
+#include "client/queue/callback_core.h"
+#include "client/queue/poller.h"
+
+namespace remora::detail {
+
+namespace {
+/// What an operation may take beyond its deadline.
+constexpr std::chrono::seconds kEndGrace{2};
+/// A poller looks at a lane with something in flight at least this often.
+constexpr std::chrono::milliseconds kMaxPollerSleep{100};
+/// The same where the lane cannot wake it.
+constexpr std::chrono::milliseconds kMaxUnwatchedSleep{1};
+}  // namespace
+
+Result<Poller*> CallbackCore::poller_for(const RegionCore& region, const QueueOptions& options) {
+  if (options.depth == 0 || options.depth > kQueueDepthMax)
+    return Error{Code::kInvalidArgument, "callback_queue"}.with_subject("depth").with_limit(
+        options.depth, kQueueDepthMax);
+  if (region.session().ended())
+    return region.named(
+        Error{Code::kConnectionLost, "callback_queue"}.with_reason(region.session().lost_reason()));
+  return region.session().engine().poller();
+}
+
+Result<CallbackCore*> CallbackCore::create(std::shared_ptr<RegionCore> region,
+                                           const QueueOptions& options) {
+  try {
+    auto poller = poller_for(*region, options);
+    if (!poller) return poller.error();
+    auto core = std::make_unique<CallbackCore>(std::move(region), **poller, options);
+    (*poller)->add(*core);
+    return core.release();
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "callback_queue"};
+  }
+}
+
+CallbackCore::CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller,
+                           const QueueOptions& options)
+    : region_{std::move(region)},
+      lane_{region_->session().next_lane()},
+      poller_{poller},
+      deadline_{options.deadline > options.deadline.zero()
+                    ? options.deadline
+                    : region_->session().engine().options().operation_deadline},
+      depth_{options.depth},
+      immediate_{lane().event_fd() < 0},
+      table_(depth_ + 1),
+      memory_named_{region_->session().releaser_of(lane_), table_},
+      free_{static_cast<std::uint32_t>(depth_ + 1)},
+      ring_(std::bit_ceil(depth_)),
+      sink_{ring_, this} {
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    table_[i].ticket = Ticket{static_cast<std::uint32_t>(i), 0};
+    table_[i].sink = &sink_;
+  }
+  sink_.watch(poller.watcher());
+}
+
+/// A place for one more operation, or null, and `why` says why.
+CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
+  std::uint64_t before = in_flight_.load(std::memory_order_relaxed);
+  do {
+    if ((before & kClosing) != 0) [[unlikely]] {
+      why = Error{Code::kClosed, "callback_queue"};
+      return nullptr;
+    }
+    if ((before & kCount) >= depth_) [[unlikely]] {
+      why =
+          region_->named(Error{Code::kWouldBlock, "callback_queue"}.with_limit(depth_ + 1, depth_));
+      return nullptr;
+    }
+  } while (!in_flight_.compare_exchange_weak(before, before + 1, std::memory_order_acq_rel,
+                                             std::memory_order_relaxed));
+  // The first one in flight wakes the poller, which sleeps without looking at the lane until then;
+  // at once, since those that come meanwhile are not the first.
+  if ((before & kCount) == 0 && !immediate_) poller_.watcher().tell();
+  // There is one: no more are out than are in flight, and the one whose callback runs.
+  CallbackEntry& entry = table_[free_.take()];
+  entry.ticket = entry.ticket.next();
+  return &entry;
+}
+
+void CallbackCore::give_back(CallbackEntry& entry) noexcept {
+  free_.give_back(entry.ticket.index());
+}
+
+Status CallbackCore::take_transfer(const QueueCore::Transfer& transfer, Slot* slot,
+                                   GivenCallback given, std::uint64_t tag,
+                                   Deadline until) noexcept {
+  Status why;
+  CallbackEntry* const entry = acquire(why);
+  if (entry == nullptr) return why;
+  entry->request.opcode = transfer.opcode;
+  entry->request.local = transfer.local;
+  entry->offset_bytes = transfer.offset.bytes;
+  entry->length_bytes = transfer.length_bytes;
+  entry->name_memory(transfer.memory);
+  return hand_over(*entry, region_->check(*entry), slot, given, tag, until);
+}
+
+Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offset,
+                          std::uint64_t length_bytes, GivenCallback given, std::uint64_t tag,
+                          Deadline until) noexcept {
+  Status why;
+  CallbackEntry* const entry = acquire(why);
+  if (entry == nullptr) return why;
+  entry->request = request;
+  entry->offset_bytes = offset.bytes;
+  entry->length_bytes = length_bytes;
+  entry->name_memory(nullptr);
+  return hand_over(*entry, region_->check(*entry), nullptr, given, tag, until);
+}
+
+/// A registration for memory that has none, where that is worth it. False: its deadline has passed,
+/// or its grant was taken back meanwhile.
+bool CallbackCore::acquire_lease(CallbackEntry& entry) noexcept {
+  // A poller that pinned pages would keep everybody else whom it serves.
+  const auto which = poller_.is_this_thread() ? LaneDriver::Lease::kOld : LaneDriver::Lease::kNew;
+  if (!lane().acquire_lease(entry, which)) return true;
+  // Pinning pages takes longer than what is taken back is waited for.
+  const Reason revoked = region_->revoked();
+  if (revoked == Reason::kNone && Clock::now() < entry.deadline) return true;
+  lane().release_lease(entry);
+  entry.outcome = revoked == Reason::kNone ? Outcome::failure(Code::kTimedOut, Reason::kExpired)
+                                           : Outcome::failure(Code::kAccessRefused, revoked);
+  EndTally{region_->session().metrics()}.add(entry);
+  return false;
+}
+
+Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, GivenCallback given,
+                               std::uint64_t tag, Deadline until) noexcept {
+  Status status;
+  entry.submitted = Clock::now();
+  if (sound && entry.submitted >= until) [[unlikely]] {
+    sound = false;
+    entry.outcome = Outcome::failure(Code::kTimedOut, Reason::kExpired);
+    EndTally{region_->session().metrics()}.add(entry);
+  }
+  entry.deadline = std::min(deadline_after(entry.submitted, deadline_), until);
+  if (sound && !entry.whole && !acquire_lease(entry)) [[unlikely]]
+    sound = false;
+  if (sound) [[likely]] {
+    entry.tag = tag;
+    if (slot != nullptr) entry.slot = std::move(*slot);
+    given.type->move(entry.callable.data(), given.callable);
+    entry.type = given.type;
+    const Deadline::rep due = entry.deadline.time_since_epoch().count();
+    entry.due.store(due, std::memory_order_relaxed);
+    if (until != Deadline::max()) lower_earliest(due);
+    if (immediate_) {
+      carry_out(entry);
+      return {};
+    }
+    OperationList alone;
+    alone.append(entry);
+    lane().submit(alone);
+  } else {
+    status = error_of(entry);
+    entry.name_memory(nullptr);
+    give_back(entry);
+    // Who closes may have waited for this: behind it, neither this nor its engine is kept.
+    const std::shared_ptr<EventNotifier> watcher = poller_.share_watcher();
+    if (in_flight_.fetch_sub(1, std::memory_order_acq_rel) == kClosing + 1) watcher->tell();
+  }
+  return status;
+}
+
+/// Where the remote memory is mapped: the work is done here, and told of by the poller.
+void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
+  if (!lane().try_run(entry)) [[unlikely]] {
+    poller_.watcher().tell();
+    return;
+  }
+  OperationRecord* before = done_.load(std::memory_order_relaxed);
+  do {
+    entry.next = before;
+  } while (!done_.compare_exchange_weak(before, &entry, std::memory_order_release,
+                                        std::memory_order_relaxed));
+  // Who pushed on the empty stack has told, or is about to.
+  if (before == nullptr) poller_.watcher().tell();
+}
+
+/// What carry_out() has left. True: there was something.
+bool CallbackCore::serve_done() noexcept {
+  OperationRecord* at = done_.exchange(nullptr, std::memory_order_acquire);
+  OperationRecord* first = nullptr;
+  while (at != nullptr) {
+    OperationRecord* const next = std::exchange(at->next, first);
+    first = std::exchange(at, next);
+  }
+  const bool any = first != nullptr;
+  while (first != nullptr) end(static_cast<CallbackEntry&>(*std::exchange(first, first->next)));
+  return any;
+}
+
+bool CallbackCore::serve() noexcept {
+  if (size() == 0) return false;
+  const bool any = immediate_ && serve_done();
+  const auto earliest = [this] { return earliest_deadline(); };
+  lane().wait(sink_, 0, DeadlineSource{earliest});
+  const std::size_t completed = sink_.ready();
+  for (std::size_t left = completed; left != 0;) {
+    auto [at, count] = sink_.take_run();
+    left -= count;
+    for (; count != 0; --count) end(static_cast<CallbackEntry&>(*std::exchange(at, at->next)));
+  }
+  return any || completed != 0;
+}
+
+void CallbackCore::end(CallbackEntry& entry) noexcept {
+  entry.due.store(CallbackEntry::kNever, std::memory_order_relaxed);
+  entry.name_memory(nullptr);
+  // Its room is free before the callback, which may take it.
+  in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+  call(entry);
+  entry.type->destroy(entry.callable.data());
+  entry.slot = Slot{};
+  give_back(entry);
+}
+
+void CallbackCore::call(CallbackEntry& entry) noexcept {
+  Completion completion;
+  completion.entry_ = &entry;
+  completion.ok_ = entry.outcome.ok;
+  try {
+    entry.type->call(entry.callable.data(), completion);
+  } catch (const std::exception& thrown) {
+    note_exception(thrown.what());
+  } catch (...) {
+    note_exception("not a std::exception");
+  }
+}
+
+void CallbackCore::note_exception(const char* what) noexcept {
+  region_->session().metrics().callback_threw();
+  // A callback that always throws does not fill the log.
+  if (std::has_single_bit(++exceptions_))
+    log::warn("a callback threw: {} (number {} of its queue)", what, exceptions_);
+}
+
+Deadline CallbackCore::earliest_deadline() noexcept {
+  const auto known = [this] {
+    return Deadline{Deadline::duration{earliest_.load(std::memory_order_relaxed)}};
+  };
+  const Clock::time_point now = Clock::now();
+  if (now < known()) return known();
+  // What is submitted after the look has the whole of its time, or lowers this itself. Exchanged,
+  // not stored: what has been lowered before is seen by the look.
+  earliest_.exchange(deadline_after(now, deadline_).time_since_epoch().count(),
+                     std::memory_order_acq_rel);
+  for (const CallbackEntry& entry : table_)
+    if (const auto due = entry.due.load(std::memory_order_relaxed); due != CallbackEntry::kNever)
+      lower_earliest(due);
+  return known();
+}
+
+void CallbackCore::lower_earliest(Deadline::rep due) noexcept {
+  Deadline::rep known = earliest_.load(std::memory_order_relaxed);
+  while (!earliest_.compare_exchange_weak(known, std::min(known, due), std::memory_order_acq_rel,
+                                          std::memory_order_relaxed)) {
+  }
+}
+
+bool CallbackCore::ready() const noexcept {
+  if (over()) return true;
+  return sink_.ready() != 0 || done_.load(std::memory_order_acquire) != nullptr;
+}
+
+Deadline CallbackCore::arm(int epoll) noexcept {
+  if (size() == 0) return Deadline::max();
+  const auto earliest = [this] { return earliest_deadline(); };
+  if (immediate_) {
+    lane().progress_and_arm(sink_, DeadlineSource{earliest});
+    return earliest_deadline();
+  }
+  // One event, then none until it is asked for again: what others do on the lane wakes nobody here
+  // while nothing of ours is in flight.
+  epoll_event wanted{.events = EPOLLIN | EPOLLONESHOT, .data = {.ptr = this}};
+  const int descriptor = lane().event_fd();
+  const bool watched = ::epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor, &wanted) == 0 ||
+                       ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &wanted) == 0;
+  lane().progress_and_arm(sink_, DeadlineSource{earliest});
+  return std::min(earliest_deadline(),
+                  Clock::now() + (watched ? kMaxPollerSleep : kMaxUnwatchedSleep));
+}
+
+void CallbackCore::leave(int epoll) noexcept {
+  if (immediate_) return;
+  // Another queue on the same lane adds it again before it sleeps.
+  epoll_event unused{};
+  (void)::epoll_ctl(epoll, EPOLL_CTL_DEL, lane().event_fd(), &unused);
+  lane().settle_events();
+}
+
+/// Ends what has run out of time, by breaking its lane; all of it, when the deadline of the last
+/// one has passed.
+void CallbackCore::end_overdue() noexcept {
+  std::array<CompletionSink::Run, 1> ring{};
+  CompletionSink unused{ring};
+  const auto passed = [] { return Deadline::min(); };
+  lane().wait(unused, 0, DeadlineSource{passed});
+}
+
+bool CallbackCore::hold() noexcept {
+  // The poller itself has not left what it is serving, and only it sets gone_.
+  if (in_flight_.fetch_add(kHold, std::memory_order_acq_rel) != kClosing ||
+      (poller_.is_this_thread() && !gone_))
+    return true;
+  let_go();
+  return false;
+}
+
+void CallbackCore::let_go() noexcept {
+  std::uint64_t before = in_flight_.load(std::memory_order_relaxed);
+  while ((before & kClosing) == 0)
+    if (in_flight_.compare_exchange_weak(before, before - kHold, std::memory_order_acq_rel,
+                                         std::memory_order_relaxed))
+      return;
+  // Who closes may have waited for this: behind it, neither this nor its engine is kept.
+  const std::shared_ptr<EventNotifier> watcher = poller_.share_watcher();
+  in_flight_.fetch_sub(kHold, std::memory_order_acq_rel);
+  watcher->tell();
+}
+
+void CallbackCore::abandon() noexcept {
+  in_flight_.fetch_or(kClosing, std::memory_order_acq_rel);
+  poller_.watcher().tell();
+}
+
+void CallbackCore::close() noexcept {
+  abandon();
+  if (poller_.is_this_thread()) {
+    log::warn("a queue was destroyed on its own poller: its operations are not waited for");
+  } else if (!poller_.part_with(*this, deadline_after(deadline_) + kEndGrace)) {
+    // Its buffers are not touched from here on, whatever keeps the poller.
+    end_overdue();
+    log::warn("a poller is blocked: a queue is destroyed before its callbacks");
+  }
+}
+
+void CloseCallbacks::operator()(CallbackCore* core) const noexcept {
+  core->close();
+  core->drop();
+}
+
+}  // namespace remora::detail
+
+namespace remora {
+
+using detail::closed;
+using transport::Opcode;
+
+Result<CallbackQueue> Region::callback_queue(const QueueOptions& options) const {
+  if (core_ == nullptr) return closed("callback_queue", core_);
+  auto core = detail::CallbackCore::create(core_.pointer(), options);
+  if (!core) return core.error();
+  return CallbackQueue{*core};
+}
+
+Status CallbackQueue::read_bytes(ByteOffset from, Target into, Given given,
+                                 std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("read", core_);
+  return core_->take_transfer(
+      {Opcode::kRead, from, into.bytes().data(), into.bytes().size(), into.memory()}, nullptr,
+      given, tag);
+}
+Status CallbackQueue::read_slot(ByteOffset from, Slot& into, Given given,
+                                std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("read", core_);
+  const Target bytes{into};
+  return core_->take_transfer(
+      {Opcode::kRead, from, bytes.bytes().data(), bytes.bytes().size(), bytes.memory()}, &into,
+      given, tag);
+}
+Status CallbackQueue::write_bytes(ByteOffset to, Source from, Given given,
+                                  std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("write", core_);
+  // The record has one pointer for both directions; a write's bytes are only read.
+  return core_->take_transfer({Opcode::kWrite, to, const_cast<std::byte*>(from.bytes().data()),
+                               from.bytes().size(), from.memory()},
+                              nullptr, given, tag);
+}
+Status CallbackQueue::write_slot(ByteOffset to, Slot& from, Given given,
+                                 std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("write", core_);
+  const Target bytes{from};
+  return core_->take_transfer(
+      {Opcode::kWrite, to, bytes.bytes().data(), bytes.bytes().size(), bytes.memory()}, &from,
+      given, tag);
+}
+Status CallbackQueue::zero(ByteOffset at, std::uint64_t length_bytes, Given given,
+                           std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("write_zeroes", core_);
+  return core_->take({.opcode = Opcode::kWriteZeroes}, at, length_bytes, given, tag);
+}
+Status CallbackQueue::swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
+                           Given given, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("compare_swap", core_);
+  return core_->take({.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired},
+                     at, sizeof(std::uint64_t), given, tag);
+}
+Status CallbackQueue::add(ByteOffset at, std::uint64_t delta, Given given,
+                          std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("fetch_add", core_);
+  return core_->take({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
+                     sizeof(std::uint64_t), given, tag);
+}
+
+ByteOffset CallbackQueue::offset_of(Block block) const noexcept {
+  return core_.pointer() == nullptr ? ByteOffset{0} : core_->offset_of(block);
+}
+std::size_t CallbackQueue::depth() const noexcept { return core_ == nullptr ? 0 : core_->depth(); }
+std::size_t CallbackQueue::size() const noexcept { return core_ == nullptr ? 0 : core_->size(); }
+
+}  // namespace remora

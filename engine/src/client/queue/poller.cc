@@ -1,0 +1,208 @@
+#include "client/queue/poller.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <sys/epoll.h>
+#include <utility>
+
+#include <remora/start_thread.h>
+
+#include "base/log.h"
+#include "base/spin_pause.h"
+#include "base/thread_clocks.h"
+
+namespace remora::detail {
+
+namespace {
+
+/// Never destroyed: pollers and registries may end after static objects do.
+ThreadClocks& poller_clocks() {
+  static auto& clocks = *new ThreadClocks;
+  return clocks;
+}
+
+/// The series stays with the registry: whichever engine declares it, it tells of all.
+Status declare_cpu_time(metrics::Registry& registry) {
+  auto made = registry.counter_callback("remora_client_poller_cpu_seconds_total",
+                                        "CPU time of the pollers of this process.", {},
+                                        [] { return poller_clocks().seconds(); });
+  if (made) {
+    made->release();
+    return {};
+  }
+  // Without room for it callbacks are served all the same.
+  if (made.error().code() == Code::kAlreadyExists || made.error().code() == Code::kLimitExceeded)
+    return {};
+  return made.error();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
+                                              const Placement& placement) {
+  auto state = std::make_shared<State>();
+  state->spin = spin;
+  state->epoll = UniqueFd{::epoll_create1(EPOLL_CLOEXEC)};
+  if (!state->epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
+  if (!state->watcher.open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+  if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->watcher.event(), &event) != 0)
+    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  std::unique_ptr<Poller> poller{new Poller{state}};
+  auto thread = start_thread("remora-poller", [state, placement] {
+    const ThreadClocks::Member counted{poller_clocks()};
+    (void)placement.bind_thread();
+    run(*state);
+  });
+  if (!thread) return thread.error();
+  poller->thread_ = std::move(*thread);
+  return poller;
+}
+
+Poller::~Poller() {
+  if (!thread_.joinable()) return;
+  state_->stop.store(true, std::memory_order_release);
+  state_->watcher.tell();
+  if (is_this_thread())
+    thread_.detach();
+  else
+    thread_.join();
+}
+
+void Poller::add(CallbackCore& core) noexcept {
+  core.keep();
+  state_->load.fetch_add(1, std::memory_order_relaxed);
+  core.next_ = state_->joining.load(std::memory_order_relaxed);
+  while (!state_->joining.compare_exchange_weak(core.next_, &core, std::memory_order_release,
+                                                std::memory_order_relaxed)) {
+  }
+  state_->watcher.tell();
+}
+
+bool Poller::part_with(CallbackCore& core, Deadline until) noexcept {
+  std::unique_lock lock{state_->mutex};
+  return state_->parted.wait_until(lock, until, [&] { return core.gone_; });
+}
+
+void Poller::post(Resumable& job) noexcept {
+  job.next = state_->jobs.load(std::memory_order_relaxed);
+  while (!state_->jobs.compare_exchange_weak(job.next, &job, std::memory_order_release,
+                                             std::memory_order_relaxed)) {
+  }
+  state_->watcher.tell();
+}
+
+void Poller::run(State& state) noexcept {
+  Clock::time_point active = Clock::now();
+  while (!state.stop.load(std::memory_order_acquire)) {
+    welcome(state);
+    const bool worked = run_jobs(state);
+    const bool ended = serve_all(state);
+    const Clock::time_point now = Clock::now();
+    if (ended || worked) {
+      active = now;
+    } else if (now - active >= state.spin) {
+      sleep(state);
+      active = Clock::now();
+    } else {
+      spin_pause(now - active);
+    }
+  }
+}
+
+/// Takes over the queues that have been added.
+void Poller::welcome(State& state) noexcept {
+  if (state.joining.load(std::memory_order_relaxed) == nullptr) return;
+  CallbackCore* joining = state.joining.exchange(nullptr, std::memory_order_acquire);
+  while (joining != nullptr) {
+    CallbackCore* const next = std::exchange(joining->next_, state.cores);
+    state.cores = std::exchange(joining, next);
+  }
+}
+
+bool Poller::run_jobs(State& state) noexcept {
+  if (state.jobs.load(std::memory_order_relaxed) == nullptr) return false;
+  Resumable* at = state.jobs.exchange(nullptr, std::memory_order_acquire);
+  Resumable* first = nullptr;
+  while (at != nullptr) {
+    Resumable* const next = std::exchange(at->next, first);
+    first = std::exchange(at, next);
+  }
+  while (first != nullptr) {
+    Resumable& job = *std::exchange(first, first->next);
+    job.run(job);
+  }
+  return true;
+}
+
+bool Poller::serve_all(State& state) noexcept {
+  bool any = false;
+  for (CallbackCore** at = &state.cores; *at != nullptr;) {
+    CallbackCore& core = **at;
+    any = core.serve() || any;
+    if (core.over()) {
+      *at = core.next_;
+      dismiss(state, core);
+      any = true;
+    } else {
+      at = &core.next_;
+    }
+  }
+  return any;
+}
+
+void Poller::dismiss(State& state, CallbackCore& core) noexcept {
+  core.leave(state.epoll.get());
+  state.load.fetch_sub(1, std::memory_order_relaxed);
+  bool last = false;
+  {
+    // Its owner, who waits for this, is the one that frees it.
+    const std::lock_guard lock{state.mutex};
+    core.gone_ = true;
+    last = core.release();
+    state.parted.notify_all();
+  }
+  // Not under the lock: with it may go its region, its session and its engine, and so this poller.
+  if (last) delete &core;
+}
+
+void Poller::sleep(State& state) noexcept {
+  state.watcher.rest();
+  bool ready = state.stop.load(std::memory_order_acquire) ||
+               state.joining.load(std::memory_order_acquire) != nullptr ||
+               state.jobs.load(std::memory_order_acquire) != nullptr;
+  Deadline until = Deadline::max();
+  for (CallbackCore* core = state.cores; core != nullptr; core = core->next_)
+    until = std::min(until, core->arm(state.epoll.get()));
+  for (CallbackCore* core = state.cores; core != nullptr; core = core->next_)
+    ready = ready || core->ready();
+  if (!ready) {
+    std::array<epoll_event, 16> events{};
+    const int timeout = until == Deadline::max() ? -1 : milliseconds_until(until);
+    const int count = ::epoll_wait(state.epoll.get(), events.data(), events.size(), timeout);
+    // Left readable by who told it awake, it ends one more sleep at once, and no more.
+    for (int i = 0; i < count; ++i)
+      if (events[static_cast<std::size_t>(i)].data.ptr == nullptr) state.watcher.clear();
+  }
+  state.watcher.rise();
+}
+
+Result<Poller*> Pollers::pick(std::size_t most, std::chrono::nanoseconds spin,
+                              const Placement& placement, metrics::Registry& registry) {
+  if (most == 0)
+    return Error{Code::kUnsupported, "callback_queue"}.with_subject(
+        "EngineOptions::pollers is 0: set it to 1 or more");
+  const auto least = std::min_element(
+      pollers_.begin(), pollers_.end(),
+      [](const auto& one, const auto& other) { return one->load() < other->load(); });
+  if (least != pollers_.end() && ((*least)->load() == 0 || pollers_.size() >= most))
+    return least->get();
+  if (auto declared = declare_cpu_time(registry); !declared) return declared.error();
+  auto started = Poller::start(spin, placement);
+  if (!started) return started.error();
+  pollers_.push_back(std::move(*started));
+  return pollers_.back().get();
+}
+
+}  // namespace remora::detail

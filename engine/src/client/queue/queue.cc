@@ -1,0 +1,603 @@
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <new>
+#include <sys/epoll.h>
+#include <utility>
+
+#include <remora/engine/queue.h>
+#include <remora/engine/region.h>
+
+#include "base/closed.h"
+#include "client/queue/queue_core.h"
+
+namespace remora::detail {
+
+using transport::Opcode;
+
+Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore> region,
+                                                     const QueueOptions& options) {
+  if (options.depth == 0 || options.depth > kQueueDepthMax)
+    return Error{Code::kInvalidArgument, "queue"}.with_subject("depth").with_limit(options.depth,
+                                                                                   kQueueDepthMax);
+  if (region->session().ended())
+    return region->named(
+        Error{Code::kConnectionLost, "queue"}.with_reason(region->session().lost_reason()));
+  const auto deadline = options.deadline > options.deadline.zero()
+                            ? options.deadline
+                            : region->session().engine().options().operation_deadline;
+  try {
+    return std::make_unique<QueueCore>(std::move(region), options.depth, deadline);
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "queue"};
+  }
+}
+
+QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
+                     std::chrono::nanoseconds deadline)
+    : room_{.depth = depth, .left = depth},
+      region_{region.get()},
+      lane_{region->session().next_lane()},
+      deadline_{deadline},
+      table_(2 * depth),
+      memory_named_{region_->session().releaser_of(lane_), table_},
+      free_{table_.data()},
+      filled_first_{free_},
+      order_{lane_, depth},
+      ring_(std::bit_ceil(depth)),
+      sink_{ring_, this},
+      ready_{new Completion[depth]} {
+  regions_.emplace(region_, std::move(region));
+  region_->join(*this);
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    table_[i].ticket = Ticket{static_cast<std::uint32_t>(i), 0};
+    table_[i].next = i + 1 < table_.size() ? &table_[i + 1] : nullptr;
+    table_[i].deadline = Deadline::max();
+    table_[i].sink = &sink_;
+  }
+}
+
+QueueCore::~QueueCore() {
+  for (const auto& [region, kept] : regions_) kept->leave(*this);
+  const auto earliest = [this] { return earliest_deadline(); };
+  if (in_flight_ > 0) lane_.wait(sink_, in_flight_, DeadlineSource{earliest});
+  while (!held_.empty())
+    if (OperationRecord& operation = held_.take_first(); !operation.whole)
+      lane_.release_lease(operation);
+  if (event_) lane_.settle_events();
+}
+
+/// Only while there is room.
+[[gnu::always_inline]] inline QueueEntry& QueueCore::acquire(std::uint64_t tag) noexcept {
+  QueueEntry& entry = *entry_of(free_);
+  --room_.left;
+  entry.tag = tag;
+  entry.ticket = entry.ticket.next();
+  return entry;
+}
+
+/// Puts an operation in line: to be submitted, or, not sound, to be handed out.
+Ticket QueueCore::keep(QueueEntry& entry, bool sound) noexcept {
+  free_ = entry.next;
+  const Opcode opcode = entry.request.opcode;
+  entry.follows = sound && entry.whole && run_opcode_ == opcode;
+  run_opcode_ = sound && entry.whole && transport::is_transfer(opcode) ? opcode : kNoRun;
+  if (sound) [[likely]] {
+    if (std::exchange(barrier_, false)) bar(&entry);
+    any_split_ = any_split_ || !entry.whole;
+    filled_last_ = &entry;
+    ++filled_count_;
+  } else {  // a barrier stands before the next one instead
+    (filled_count_ == 0 ? filled_first_ : filled_last_->next) = free_;
+    keep_refused(entry);
+  }
+  return entry.ticket;
+}
+
+/// What is filled, as a list of its own; nothing is, then.
+OperationList QueueCore::detach_filled() noexcept {
+  OperationList filled;
+  if (filled_count_ != 0) {
+    filled = {.first = filled_first_, .last = filled_last_, .count = filled_count_};
+    filled.last->next = nullptr;
+  }
+  attach_filled({});
+  return filled;
+}
+
+void QueueCore::attach_filled(OperationList filled) noexcept {
+  filled_count_ = filled.count;
+  filled_last_ = filled.last;
+  filled_first_ = filled.empty() ? free_ : filled.first;
+  if (!filled.empty()) filled.last->next = free_;
+  run_opcode_ = kNoRun;
+}
+
+[[gnu::always_inline]] inline void QueueCore::fill(QueueEntry& entry,
+                                                   const Transfer& transfer) noexcept {
+  entry.request.local = transfer.local;
+  entry.request.opcode = transfer.opcode;
+  entry.offset_bytes = transfer.offset.bytes;
+  entry.length_bytes = transfer.length_bytes;
+  entry.name_memory(transfer.memory);
+}
+
+[[gnu::always_inline]] inline Ticket QueueCore::take(const Transfer& transfer, Slot* slot,
+                                                     std::uint64_t tag) noexcept {
+  if (!has_room()) [[unlikely]]
+    return {};
+  QueueEntry& entry = *entry_of(free_);
+  fill(entry, transfer);
+  if (barrier_ || !region_->admits(entry)) [[unlikely]]
+    return take_closely(slot, tag);
+  acquire(tag);
+  free_ = entry.next;
+  entry.follows = run_opcode_ == transfer.opcode;
+  run_opcode_ = transfer.opcode;
+  filled_last_ = &entry;
+  ++filled_count_;
+  if (slot != nullptr) {
+    any_slots_ = true;
+    entry.slot = std::move(*slot);
+  }
+  return entry.ticket;
+}
+
+/// What is not admitted at first sight, or stands behind a barrier; the place has been filled in.
+Ticket QueueCore::take_closely(Slot* slot, std::uint64_t tag) noexcept {
+  QueueEntry& entry = acquire(tag);
+  if (slot != nullptr) {
+    any_slots_ = true;
+    entry.slot = std::move(*slot);
+  }
+  return keep(entry, region_->check(entry));
+}
+
+Ticket QueueCore::take_transfer(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept {
+  return take(transfer, slot, tag);
+}
+
+Ticket QueueCore::take(const transport::WorkRequest& request, ByteOffset offset,
+                       std::uint64_t length_bytes, std::uint64_t tag) noexcept {
+  if (!has_room()) return {};
+  QueueEntry& entry = acquire(tag);
+  entry.request = request;
+  entry.offset_bytes = offset.bytes;
+  entry.length_bytes = length_bytes;
+  entry.name_memory(nullptr);
+  return keep(entry, region_->check(entry));
+}
+
+Ticket QueueCore::take_notify(ByteOffset offset, const Source& from, std::uint32_t notice,
+                              std::uint64_t tag) noexcept {
+  if (!has_room()) return {};
+  QueueEntry& entry = acquire(tag);
+  fill(entry, {Opcode::kWrite, offset, const_cast<std::byte*>(from.bytes().data()),
+               from.bytes().size(), from.memory()});
+  const bool sound = region_->check(entry);
+  if (sound) region_->add_notice(entry, notice);
+  return keep(entry, sound);
+}
+
+template <typename Piece>
+Ticket QueueCore::take_pieces(Opcode opcode, ByteOffset offset, std::span<const Piece> pieces,
+                              std::uint64_t tag) noexcept {
+  if (!has_room()) return {};
+  QueueEntry& entry = acquire(tag);
+  entry.request.opcode = opcode;
+  entry.offset_bytes = offset.bytes;
+  const bool sound = region_->check(entry, pieces);
+  if (sound && lane_.needs_keys()) entry.name_several(memory_named_.releases());
+  return keep(entry, sound);
+}
+
+Status QueueCore::select(const std::shared_ptr<RegionCore>& region) noexcept {
+  if (&region->session() != &region_->session())
+    return Error{Code::kInvalidArgument, "select"}.with_subject("a region of another session");
+  try {
+    if (regions_.try_emplace(region.get(), region).second) region->join(*this);
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "select"};
+  }
+  region_ = region.get();
+  return {};
+}
+
+Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
+                            std::uint64_t tag) noexcept {
+  const Target bytes{slot};
+  return take({opcode, offset, bytes.bytes().data(), bytes.bytes().size(), bytes.memory()}, &slot,
+              tag);
+}
+
+Error not_the_owner(Operation operation) noexcept {
+  return Error{Code::kBusy, operation}.with_subject("another thread is in a call of this queue");
+}
+
+Status QueueCore::submit() noexcept {
+  const Turn turn{*this};
+  if (!turn) return not_the_owner("submit");
+  if (filled_count_ == 0) return {};
+  OperationList filled = detach_filled();
+  const Clock::time_point now = clock_now();
+  const Deadline deadline = deadline_after(now, deadline_);
+  for (OperationRecord* at = filled.first; at != nullptr; at = at->next) {
+    at->submitted = now;
+    at->deadline = deadline;
+  }
+  if (std::exchange(any_split_, false) && lend_to(filled) && Clock::now() >= deadline)
+      [[unlikely]] {
+    while (!filled.empty()) {
+      // It stands before what is taken next instead.
+      if (std::exchange(entry_of(filled.first)->after_barrier, false)) barrier_ = true;
+      refuse(filled.take_first(), Outcome::failure(Code::kTimedOut, Reason::kExpired));
+    }
+    return {};
+  }
+  if (in_flight_ + held_.count == 0) earliest_ = deadline;
+  if (!std::exchange(any_barrier_, false) && held_.empty()) [[likely]] {
+    hand_over(filled);
+  } else {
+    held_.splice(filled);
+    hand_over_held();
+  }
+  return {};
+}
+
+/// True when registrations may have been made, which takes time.
+bool QueueCore::lend_to(OperationList& filled) noexcept {
+  bool any = false;
+  for (OperationRecord* at = filled.first; at != nullptr; at = at->next)
+    if (!at->whole) any = lane_.acquire_lease(*at, LaneDriver::Lease::kNew) || any;
+  return any;
+}
+
+void QueueCore::hand_over(OperationList& operations) noexcept {
+  in_flight_ += operations.count;
+  order_.arrange(operations);
+  lane_.submit(std::exchange(operations, {}));
+}
+
+/// Hands over what no barrier holds back any more.
+void QueueCore::hand_over_held() noexcept {
+  while (!held_.empty()) {
+    const bool clear = sink_.ready() == in_flight_;
+    if (entry_of(held_.first)->after_barrier && !clear) return;
+    const Clock::time_point now = Clock::now();
+    OperationList segment;
+    do {
+      OperationRecord& operation = held_.take_first();
+      entry_of(&operation)->after_barrier = false;
+      if (operation.deadline <= now)
+        refuse(operation, Outcome::failure(Code::kTimedOut, Reason::kExpired));
+      else
+        segment.append(operation);
+    } while (!held_.empty() && !entry_of(held_.first)->after_barrier);
+    if (segment.empty()) continue;
+    segment.first->follows = false;
+    hand_over(segment);
+  }
+}
+
+/// Ends an operation that never reached the lane.
+void QueueCore::refuse(OperationRecord& operation, const Outcome& outcome) noexcept {
+  if (!operation.whole) lane_.release_lease(operation);
+  operation.outcome = outcome;
+  EndTally{region_->session().metrics()}.add(operation);
+  keep_refused(operation);
+}
+
+Error QueueCore::error_of(const OperationRecord& operation) const noexcept {
+  for (const auto& [region, kept] : regions_)
+    if (regions_.size() == 1 || region->owns(operation)) return region->error_of(operation);
+  return region_->error_of(operation);
+}
+
+/// It is there to be handed out: an event loop of the application's hears of it.
+void QueueCore::keep_refused(OperationRecord& operation) noexcept {
+  refused_.append(operation);
+  if (event_) event_.tell();
+}
+
+void QueueCore::barrier() noexcept {
+  // Nothing stands before it: nothing to wait for.
+  barrier_ = barrier_ || filled_count_ + held_.count + in_flight_ > 0;
+}
+
+/// Puts a barrier before `operation`, or before what is taken next.
+void QueueCore::bar(OperationRecord* operation) noexcept {
+  if (operation == nullptr) {
+    barrier_ = true;
+    return;
+  }
+  entry_of(operation)->after_barrier = any_barrier_ = true;
+}
+
+Status QueueCore::cancel(Ticket ticket) noexcept {
+  const Turn turn{*this};
+  if (!turn) return not_the_owner("cancel");
+  const Error unknown = Error{Code::kNotFound, "cancel"}.with_subject("ticket");
+  if (!ticket || ticket.index() >= table_.size()) return unknown;
+  QueueEntry& entry = table_[ticket.index()];
+  if (entry.ticket != ticket) return unknown;
+  OperationRecord* after = nullptr;
+  OperationList filled = detach_filled();
+  const bool held = held_.remove(entry, &after);
+  const bool removed = held || filled.remove(entry, &after);
+  if (removed && std::exchange(entry.after_barrier, false))
+    bar(after != nullptr ? after : held ? filled.first : nullptr);
+  attach_filled(filled);
+  if (removed) {
+    refuse(entry, Outcome::failure(Code::kCancelled));
+    return {};
+  }
+  if (refused_.contains(entry)) return Error{Code::kBusy, "cancel"}.with_subject("ended");
+  // One that is out with the caller has ended.
+  if (entry.deadline == Deadline::max()) return unknown;
+  if (lane_.cancel(entry)) return {};
+  return Error{Code::kBusy, "cancel"}.with_subject("posted");
+}
+
+Deadline QueueCore::earliest_deadline() const noexcept {
+  // Deadlines of a queue only grow, so the old answer holds until it has passed.
+  if (Clock::now() < earliest_) return earliest_;
+  earliest_ = Deadline::max();
+  for (const QueueEntry& entry : table_) earliest_ = std::min(earliest_, entry.deadline);
+  return earliest_;
+}
+
+Completions QueueCore::wait(std::size_t at_least) noexcept {
+  const Turn turn{*this};
+  if (!turn) return refused();
+  end(serial_);
+  const auto earliest = [this] { return earliest_deadline(); };
+  while (true) {
+    const std::size_t reachable = std::min(at_least, refused_.count + in_flight_ + held_.count);
+    // Also when enough was refused: whatever has completed meanwhile is handed out with it.
+    const std::size_t needed = reachable - std::min(reachable, refused_.count);
+    if (in_flight_ > 0 && (sink_.ready() == 0 || sink_.ready() < needed))
+      lane_.wait(sink_, std::min(needed, in_flight_), DeadlineSource{earliest});
+    if (held_.empty()) [[likely]]
+      break;
+    hand_over_held();
+    if (sink_.ready() + refused_.count >= reachable) break;
+  }
+  return hand_out_all();
+}
+
+Completions QueueCore::progress() noexcept {
+  const Turn turn{*this};
+  if (!turn) return refused();
+  end(serial_);
+  if (event_) {
+    event_.clear();
+    event_.rest();
+  }
+  const auto earliest = [this] { return earliest_deadline(); };
+  lane_.progress_and_arm(sink_, DeadlineSource{earliest});
+  hand_over_held();
+  return hand_out_all();
+}
+
+Completions QueueCore::hand_out_all() noexcept {
+  while (!refused_.empty()) hand_out(refused_.take_first(), 1);
+  for (std::size_t left = sink_.ready(); left != 0;) {
+    const CompletionSink::Run run = sink_.take_run();
+    hand_out(*run.first, run.count);
+    in_flight_ -= run.count;
+    left -= run.count;
+  }
+  return Completions{this, {ready_.get(), ready_count_}, ++serial_};
+}
+
+Result<int> QueueCore::event_fd() noexcept {
+  if (epoll_) return epoll_.get();
+  if (!event_ && !event_.open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
+  if (!epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
+  for (const int descriptor : {event_.event(), lane_.event_fd()}) {
+    epoll_event wanted{.events = EPOLLIN, .data = {.fd = descriptor}};
+    if (descriptor >= 0 && ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, descriptor, &wanted) != 0)
+      return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  }
+  epoll_ = std::move(epoll);
+  sink_.watch(event_);
+  // What has completed before, or completes before the first progress(), is told of too.
+  signal_event(event_.event());
+  return epoll_.get();
+}
+
+Deadline QueueCore::next_deadline() const noexcept {
+  return in_flight_ + held_.count == 0 ? Deadline::max() : earliest_deadline();
+}
+
+inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexcept {
+  if (ready_count_ != 0) ready_[ready_count_ - 1].entry_->next = &first;
+  OperationRecord* at = &first;
+  Completion* const end = &ready_[ready_count_] + count;
+  for (Completion* each = end - count; each != end; ++each) {
+    at->deadline = Deadline::max();  // no longer in flight
+    at->name_memory(nullptr);
+    each->entry_ = entry_of(at);
+    each->ok_ = at->outcome.ok;
+    at = at->next;
+  }
+  ready_count_ += count;
+  room_.left += count;
+}
+
+void QueueCore::end(std::uint64_t serial) noexcept {
+  if (serial != serial_ || ready_count_ == 0) return;
+  const std::span<Completion> out{ready_.get(), std::exchange(ready_count_, 0)};
+  if (any_slots_) {
+    SlotReturn slots;
+    for (const Completion& each : out) slots.add(each.entry_->slot);
+  }
+  // All of them at once: they are chained as they were handed out.
+  out.back().entry_->next = free_;
+  free_ = out.front().entry_;
+  (filled_count_ == 0 ? filled_first_ : filled_last_->next) = free_;
+}
+
+}  // namespace remora::detail
+
+namespace remora {
+
+using detail::closed;
+using transport::Opcode;
+
+Error Completion::error() const noexcept { return entry_->sink->owner()->error_of(*entry_); }
+Ticket Completion::ticket() const noexcept { return entry_->ticket; }
+std::uint64_t Completion::tag() const noexcept { return entry_->tag; }
+std::uint64_t Completion::old_value() const noexcept { return entry_->old_value; }
+Slot& Completion::slot() noexcept { return entry_->slot; }
+
+Completions::~Completions() {
+  if (queue_ != nullptr) queue_->end(serial_);
+}
+Status Completions::status() const noexcept {
+  if (queue_ != nullptr) return {};
+  if (serial_ != detail::kNoQueueSerial && serial_ != detail::kForeignQueueSerial)
+    return detail::not_the_owner("wait");
+  return detail::closed_handle("wait", serial_ == detail::kForeignQueueSerial);
+}
+
+namespace {
+constexpr detail::QueueRoom kNoRoom{};  // of a queue that has been moved from
+}
+
+Queue::Queue(std::unique_ptr<detail::QueueCore> core) noexcept
+    : core_{std::move(core)}, room_{&core_->room()} {}
+Queue::~Queue() = default;
+Queue::Queue(Queue&& other) noexcept
+    : core_{std::move(other.core_)}, room_{std::exchange(other.room_, &kNoRoom)} {}
+Queue& Queue::operator=(Queue&& other) noexcept {
+  core_ = std::move(other.core_);
+  room_ = std::exchange(other.room_, &kNoRoom);
+  return *this;
+}
+
+Completions Queue::none() const noexcept {
+  return {nullptr, {}, core_.foreign() ? detail::kForeignQueueSerial : detail::kNoQueueSerial};
+}
+
+ByteOffset Queue::offset_of(Block block) const noexcept {
+  // In a child of fork, too: what uses the offset looks whose queue it is.
+  return core_.pointer() == nullptr ? ByteOffset{0} : core_->offset_of(block);
+}
+
+Ticket Queue::read_bytes(ByteOffset from, std::byte* into, std::size_t length_bytes,
+                         detail::LocalMemory* memory, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  return core_->take({Opcode::kRead, from, into, length_bytes, memory}, nullptr, tag);
+}
+Ticket Queue::read(Block from, Target into, std::uint64_t tag) noexcept {
+  return read(offset_of(from), into, tag);
+}
+Ticket Queue::read(ByteOffset from, Slot&& into, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  return core_->take_slot(Opcode::kRead, from, into, tag);
+}
+Ticket Queue::read(Block from, Slot&& into, std::uint64_t tag) noexcept {
+  return read(offset_of(from), std::move(into), tag);
+}
+
+Ticket Queue::write_bytes(ByteOffset to, const std::byte* from, std::size_t length_bytes,
+                          detail::LocalMemory* memory, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  // The record has one pointer for both directions; a write's bytes are only read.
+  return core_->take({Opcode::kWrite, to, const_cast<std::byte*>(from), length_bytes, memory},
+                     nullptr, tag);
+}
+Ticket Queue::write(Block to, Source from, std::uint64_t tag) noexcept {
+  return write(offset_of(to), from, tag);
+}
+Ticket Queue::write(ByteOffset to, Slot&& from, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  return core_->take_slot(Opcode::kWrite, to, from, tag);
+}
+Ticket Queue::write(Block to, Slot&& from, std::uint64_t tag) noexcept {
+  return write(offset_of(to), std::move(from), tag);
+}
+
+Ticket Queue::read(ByteOffset from, std::span<const Target> into, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  return core_->take_pieces(Opcode::kRead, from, into, tag);
+}
+Ticket Queue::write(ByteOffset to, std::span<const Source> from, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  return core_->take_pieces(Opcode::kWrite, to, from, tag);
+}
+Ticket Queue::write_notify(ByteOffset to, Source from, std::uint32_t notice,
+                           std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  return core_->take_notify(to, from, notice, tag);
+}
+Ticket Queue::write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  return core_->take({.opcode = Opcode::kWriteZeroes}, at, length_bytes, tag);
+}
+Ticket Queue::flush_visible(std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  return core_->take({.opcode = Opcode::kFlush}, ByteOffset{0}, 1, tag);
+}
+
+Ticket Queue::compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
+                           std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  return core_->take({.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired},
+                     at, sizeof(std::uint64_t), tag);
+}
+Ticket Queue::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return {};
+  return core_->take({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
+                     sizeof(std::uint64_t), tag);
+}
+
+Status Queue::select(const Region& region) noexcept {
+  if (core_ == nullptr) return closed("select", core_);
+  if (region.core_ == nullptr) return closed("select", region.core_);
+  return core_->select(region.core_.pointer());
+}
+Status Queue::submit() noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return closed("submit", core_);
+  return core_->submit();
+}
+void Queue::barrier() noexcept {
+  if (core_ != nullptr) core_->barrier();
+}
+Status Queue::cancel(Ticket ticket) noexcept {
+  if (core_ == nullptr) return closed("cancel", core_);
+  return core_->cancel(ticket);
+}
+Result<int> Queue::event_fd() noexcept {
+  if (core_ == nullptr) return closed("event_fd", core_);
+  return core_->event_fd();
+}
+Completions Queue::progress() noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return none();
+  return core_->progress();
+}
+std::chrono::steady_clock::time_point Queue::next_deadline() const noexcept {
+  return core_ == nullptr ? Deadline::max() : core_->next_deadline();
+}
+Completions Queue::wait(std::size_t at_least) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return none();
+  return core_->wait(at_least);
+}
+
+}  // namespace remora

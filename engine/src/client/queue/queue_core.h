@@ -1,0 +1,189 @@
+#pragma once
+
+/// What a Queue is made of: a table of operations, a list of those filled, and the completions that
+/// are out with the caller.
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include <remora/engine/queue.h>
+
+#include "base/unique_fd.h"
+#include "client/datapath/batch_order.h"
+#include "client/datapath/memory_releaser.h"
+#include "client/datapath/operation.h"
+#include "client/engine/engine_core.h"
+
+namespace remora::detail {
+
+/// Byte offset of a block; past the end of everything when the region has no such block.
+[[nodiscard]] inline ByteOffset offset_of(Block block, const RegionInfo& info) noexcept {
+  // Past the end whatever the block's size: saturates, so that it is refused as out of range.
+  std::uint64_t offset = 0;
+  if (__builtin_mul_overflow(block.index, info.block_bytes, &offset))
+    return ByteOffset{std::numeric_limits<std::uint64_t>::max()};
+  return ByteOffset{offset};
+}
+
+/// One place of a queue's table: an operation from its taking until its completion has ended.
+struct QueueEntry : OperationRecord {
+  Slot slot;
+  std::uint64_t tag = 0;
+  Ticket ticket;  ///< of the operation that has the place, or had it last
+  /// Waits until all before it have completed. Only while it is filled or held.
+  bool after_barrier = false;
+};
+
+/// Serials of the Completions of a queue that was moved from, and of one that a parent process
+/// made; no wait() has them.
+inline constexpr std::uint64_t kNoQueueSerial = std::numeric_limits<std::uint64_t>::max();
+inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
+
+/// A call while another thread is in one: a queue has one owner.
+[[nodiscard]] Error not_the_owner(Operation operation) noexcept;
+
+class QueueCore final : public OperationOwner {
+ public:
+  /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.
+  static Result<std::unique_ptr<QueueCore>> create(std::shared_ptr<RegionCore> region,
+                                                   const QueueOptions& options);
+  QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
+            std::chrono::nanoseconds deadline);
+  ~QueueCore() override;
+  QueueCore(const QueueCore&) = delete;
+  QueueCore& operator=(const QueueCore&) = delete;
+
+  struct Transfer {
+    transport::Opcode opcode;
+    ByteOffset offset;
+    std::byte* local;
+    std::size_t length_bytes;
+    LocalMemory* memory;
+  };
+  /// `slot`, when given, is moved from unless the queue is full.
+  Ticket take(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
+  /// The same, for others than the queue's own functions.
+  Ticket take_transfer(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
+  /// An operation without local memory.
+  Ticket take(const transport::WorkRequest& request, ByteOffset offset, std::uint64_t length_bytes,
+              std::uint64_t tag) noexcept;
+  /// A transfer of the whole slot, which is moved from unless the queue is full.
+  Ticket take_slot(transport::Opcode opcode, ByteOffset offset, Slot& slot,
+                   std::uint64_t tag) noexcept;
+  Ticket take_notify(ByteOffset offset, const Source& from, std::uint32_t notice,
+                     std::uint64_t tag) noexcept;
+  template <typename Piece>
+  Ticket take_pieces(transport::Opcode opcode, ByteOffset offset, std::span<const Piece> pieces,
+                     std::uint64_t tag) noexcept;
+  Status select(const std::shared_ptr<RegionCore>& region) noexcept;
+  Status submit() noexcept;
+  void barrier() noexcept;
+  Status cancel(Ticket ticket) noexcept;
+  Completions wait(std::size_t at_least) noexcept;
+  Result<int> event_fd() noexcept;
+  Completions progress() noexcept;
+  [[nodiscard]] Deadline next_deadline() const noexcept;
+  /// The grant of a region has been taken back: the owner's next call refuses what it has taken for
+  /// it and not handed over. False: a call is under way, ask again. Any thread.
+  [[nodiscard]] bool look_again() noexcept;
+  /// Ends the completions with this serial, if they are still out.
+  void end(std::uint64_t serial) noexcept;
+
+  [[nodiscard]] Error error_of(const OperationRecord& operation) const noexcept override;
+  [[nodiscard]] const QueueRoom& room() const noexcept { return room_; }
+  /// Something was taken whose completion has not been handed out.
+  [[nodiscard]] bool busy() const noexcept { return room_.left != room_.depth; }
+  [[nodiscard]] ByteOffset offset_of(Block block) const noexcept {
+    return detail::offset_of(block, region_->info());
+  }
+
+ private:
+  enum class CallState : std::uint8_t { kIdle, kInCall, kLookAgain };
+  static constexpr CallState kIdle = CallState::kIdle;
+  static constexpr CallState kInCall = CallState::kInCall;
+  /// One call that moves the queue: a batch of operations, not each of them. False: there is one
+  /// already, in another thread.
+  class Turn {
+   public:
+    explicit Turn(QueueCore& queue) noexcept
+        : in_call_{enter(queue, queue.in_call_.exchange(kInCall, std::memory_order_acquire))} {}
+    ~Turn() {
+      if (in_call_ != nullptr) in_call_->store(kIdle, std::memory_order_release);
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    [[nodiscard]] explicit operator bool() const noexcept { return in_call_ != nullptr; }
+
+   private:
+    static std::atomic<CallState>* enter(QueueCore& queue, CallState before) noexcept {
+      return before == kIdle ? &queue.in_call_ : queue.enter_closely(before);
+    }
+    std::atomic<CallState>* in_call_;
+  };
+  [[gnu::noinline]] std::atomic<CallState>* enter_closely(CallState before) noexcept;
+  void refuse_revoked() noexcept;
+  [[nodiscard]] Reason revoked(const OperationRecord& operation) const noexcept;
+  static Completions refused() noexcept { return Completions{nullptr, {}, 0}; }
+  static constexpr transport::Opcode kNoRun{0xff};
+  [[nodiscard]] bool has_room() const noexcept { return room_.left != 0; }
+  [[nodiscard]] static QueueEntry* entry_of(OperationRecord* operation) noexcept {
+    return static_cast<QueueEntry*>(operation);
+  }
+  QueueEntry& acquire(std::uint64_t tag) noexcept;
+  static void fill(QueueEntry& entry, const Transfer& transfer) noexcept;
+  [[gnu::noinline]] Ticket take_closely(Slot* slot, std::uint64_t tag) noexcept;
+  Ticket keep(QueueEntry& entry, bool sound) noexcept;
+  [[nodiscard]] OperationList detach_filled() noexcept;
+  void attach_filled(OperationList filled) noexcept;
+  void hand_out(OperationRecord& first, std::size_t count) noexcept;
+  bool lend_to(OperationList& filled) noexcept;
+  void hand_over(OperationList& operations) noexcept;
+  void hand_over_held() noexcept;
+  void bar(OperationRecord* operation) noexcept;
+  Completions hand_out_all() noexcept;
+  void refuse(OperationRecord& operation, const Outcome& outcome) noexcept;
+  void keep_refused(OperationRecord& operation) noexcept;
+  [[nodiscard]] Deadline earliest_deadline() const noexcept;
+
+  QueueRoom room_;
+  RegionCore* region_;  ///< what is taken is for it
+  LaneDriver& lane_;    ///< all of it goes there
+  /// Every region that was selected.
+  std::unordered_map<const RegionCore*, std::shared_ptr<RegionCore>> regions_;
+  std::chrono::nanoseconds deadline_;
+  /// Twice the depth: a completion that is still out does not count against the depth.
+  std::vector<QueueEntry> table_;
+  MemoryReleaser::Table memory_named_;  ///< in table_
+  /// The places that are free, chained by next. Those taken and not submitted stand before them in
+  /// the same chain, so that taking one is moving on by one.
+  OperationRecord* free_;
+  OperationRecord* filled_first_;           ///< free_ itself, while nothing is filled
+  OperationRecord* filled_last_ = nullptr;  ///< only while filled_count_ is not 0
+  std::size_t filled_count_ = 0;
+  /// Of the operation filled last, where one may follow it: see OperationRecord::follows.
+  transport::Opcode run_opcode_ = kNoRun;
+  bool any_split_ = false;     ///< of those filled
+  bool any_barrier_ = false;   ///< before one of those filled
+  bool any_slots_ = false;     ///< were ever taken: completions have some to give back
+  std::size_t in_flight_ = 0;  ///< submitted, not yet taken out of the sink
+  OperationList held_;         ///< submitted, held back by a barrier
+  OperationList refused_;  ///< complete without a lane: misuse, cancelled, expired behind a barrier
+  bool barrier_ = false;   ///< stands behind what was taken last
+  BatchOrder order_;
+  std::vector<CompletionSink::Run> ring_;
+  CompletionSink sink_;
+  mutable Deadline earliest_;            ///< no operation in flight has an earlier deadline
+  EventNotifier event_;                  ///< told by whoever completes an operation of this queue
+  UniqueFd epoll_;                       ///< over event_ and the lane's descriptor
+  std::unique_ptr<Completion[]> ready_;  ///< those out with the caller, chained by next as well
+  std::size_t ready_count_ = 0;
+  std::uint64_t serial_ = 0;
+  std::atomic<CallState> in_call_{CallState::kIdle};
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,65 @@
+#pragma once
+
+/// Resumables on their way to one thread, which sleeps on a descriptor. Any thread posts,
+/// lock-free.
+
+#include <atomic>
+#include <cstddef>
+#include <utility>
+
+#include <remora/engine/async.h>
+
+#include "client/datapath/event_notifier.h"
+
+namespace remora::detail {
+
+class ResumptionInbox {
+ public:
+  ResumptionInbox() noexcept = default;
+  /// Runs what is left.
+  ~ResumptionInbox() { (void)run_all(); }
+  ResumptionInbox(const ResumptionInbox&) = delete;
+  ResumptionInbox& operator=(const ResumptionInbox&) = delete;
+
+  /// Before the other functions. False: there is no eventfd (errno says why).
+  bool open() noexcept { return watcher_.open(); }
+  [[nodiscard]] int event_fd() const noexcept { return watcher_.event(); }
+
+  /// Any thread. `job` may be gone on return.
+  void post(Resumable& job) noexcept {
+    job.next = posted_.load(std::memory_order_relaxed);
+    while (!posted_.compare_exchange_weak(job.next, &job, std::memory_order_release,
+                                          std::memory_order_relaxed)) {
+    }
+    watcher_.tell();
+  }
+
+  // The owner.
+  /// Runs what was posted by now, the oldest first; how many.
+  std::size_t run_all() noexcept {
+    Resumable* at = posted_.exchange(nullptr, std::memory_order_acquire);
+    Resumable* first = nullptr;
+    while (at != nullptr) {
+      Resumable* const next = std::exchange(at->next, first);
+      first = std::exchange(at, next);
+    }
+    std::size_t count = 0;
+    for (; first != nullptr; ++count) {
+      Resumable& job = *std::exchange(first, first->next);
+      job.run(job);
+    }
+    return count;
+  }
+  /// The same; what is posted from now on makes the descriptor readable.
+  std::size_t run_and_arm() noexcept {
+    watcher_.clear();
+    watcher_.rest();
+    return run_all();
+  }
+
+ private:
+  std::atomic<Resumable*> posted_{nullptr};  ///< chained by next, the latest first
+  EventNotifier watcher_;
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,232 @@
+#include "client/session/revocation_tracker.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <iterator>
+#include <sys/timerfd.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "base/log.h"
+#include "client/datapath/lane_driver.h"
+#include "client/engine/engine_core.h"
+
+namespace remora::detail {
+
+namespace {
+
+/// How often what is still in flight is looked at.
+constexpr std::chrono::milliseconds kLook{2};
+/// A synchronous call that has just passed its check is with its lane by then.
+constexpr std::chrono::milliseconds kSettle{2};
+constexpr std::chrono::milliseconds kAskTimeout{200};
+constexpr std::chrono::milliseconds kReadTimeout{100};
+
+}  // namespace
+
+RevocationTracker::~RevocationTracker() {
+  EventLoop::Token watch = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    watch = std::exchange(watch_, 0);
+  }
+  if (watch != 0) loop_.forget(watch);
+}
+
+void RevocationTracker::add(std::uint64_t grant_id, const std::shared_ptr<RegionCore>& region) {
+  const std::lock_guard lock{mutex_};
+  regions_[grant_id] = {region.get(), region};
+  if (const auto found = unknown_.find(grant_id); found != unknown_.end()) {
+    region->revoke(found->second);
+    unknown_.erase(found);
+  }
+}
+
+void RevocationTracker::remove(std::uint64_t grant_id) noexcept {
+  const std::lock_guard lock{mutex_};
+  regions_.erase(grant_id);
+}
+
+std::vector<std::uint64_t> RevocationTracker::come_back(std::size_t max_bytes) {
+  constexpr int kVarintBits = 7;
+  const std::lock_guard lock{mutex_};
+  // What was under way is given up by the server.
+  unknown_.clear();
+  std::vector<std::uint64_t> held;
+  std::size_t bytes = 0;
+  for (const auto& [grant_id, each] : regions_) {
+    bytes += static_cast<std::size_t>((std::bit_width(grant_id) + kVarintBits - 1) / kVarintBits);
+    if (bytes > max_bytes)
+      each.region->revoke(Reason::kRevoked);
+    else
+      held.push_back(grant_id);
+  }
+  return held;
+}
+
+std::vector<RevocationTracker::Extents> RevocationTracker::held_extents() const {
+  const std::lock_guard lock{mutex_};
+  std::vector<Extents> held;
+  for (const auto& [grant_id, each] : regions_)
+    if (each.region->revoked() == Reason::kNone) held.push_back({grant_id, each.region->extents()});
+  return held;
+}
+
+bool RevocationTracker::revoking(std::uint64_t connection, std::uint64_t event_id,
+                                 std::uint64_t grant_id, Reason reason) {
+  Pending pending{connection, event_id, {}};
+  {
+    const std::lock_guard lock{mutex_};
+    if (const auto found = regions_.find(grant_id); found != regions_.end()) {
+      pending.region = found->second.weak;
+      found->second.region->revoke(reason);
+    } else {
+      // It may be that its opening is under way: those are the latest.
+      unknown_.emplace(grant_id, reason);
+      if (unknown_.size() > kMaxUnknown) unknown_.erase(unknown_.begin());
+    }
+  }
+  return keep(std::move(pending));
+}
+
+bool RevocationTracker::seen(std::uint64_t connection, std::uint64_t event_id) {
+  return keep({connection, event_id, {}});
+}
+
+/// Until it is acknowledged, which may be at once. False: there are too many.
+bool RevocationTracker::keep(Pending pending) {
+  if (settled(pending)) return true;
+  const std::lock_guard lock{mutex_};
+  if (pending_.size() >= kMaxPending) return false;
+  pending_.push_back(std::move(pending));
+  // Without one nobody would look: then the server's grace ends it.
+  if (!start_timer()) pending_.pop_back();
+  return true;
+}
+
+bool RevocationTracker::idle() const {
+  const std::lock_guard lock{mutex_};
+  return pending_.empty() && looked_at_ == 0;
+}
+
+/// Acknowledged, or of a connection that is no more: its numbers mean other events by now.
+bool RevocationTracker::settled(Pending& pending) const {
+  if (!session_.is_current(pending.connection)) return true;
+  if (!ready(pending)) return false;
+  return session_.acknowledge(pending.connection, pending.event_id) != SessionCore::Told::kLater;
+}
+
+/// Nothing of the grant is in flight, or will be.
+bool RevocationTracker::ready(Pending& pending) const {
+  const auto region = pending.region.lock();
+  if (region == nullptr) return true;  // operations keep it
+  const bool told = region->tell_queues();
+  // Where there are no lanes, what waits for one ends by being looked at; it may be that which
+  // keeps the owner of a queue in its call.
+  if (!told && session_.connected()) return false;
+  if (told && pending.look_from == Deadline::max()) pending.look_from = Clock::now() + kSettle;
+  if (told && Clock::now() < pending.look_from) return false;
+  bool carried = false;
+  for (const auto& lane : session_.lanes()) carried = lane->carries(*region) || carried;
+  return told && !carried;
+}
+
+void RevocationTracker::on_timer() {
+  std::uint64_t expirations = 0;
+  std::vector<Pending> looked_at;
+  {
+    const std::lock_guard lock{mutex_};
+    (void)!::read(timer_.get(), &expirations, sizeof expirations);
+    looked_at.swap(pending_);
+    looked_at_ = looked_at.size();
+  }
+  // Without the lock: lanes are taken.
+  std::erase_if(looked_at, [&](Pending& pending) { return settled(pending); });
+  const std::lock_guard lock{mutex_};
+  looked_at_ = 0;
+  std::move(looked_at.begin(), looked_at.end(), std::back_inserter(pending_));
+  if (pending_.empty()) {
+    const itimerspec none{};
+    ::timerfd_settime(timer_.get(), 0, &none, nullptr);
+  }
+}
+
+/// With the lock held. Errors: kSystem.
+Status RevocationTracker::start_timer() {
+  if (!timer_) {
+    UniqueFd made{::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
+    if (!made) return Error{Code::kSystem, "timerfd_create"}.with_errno(errno);
+    auto watch = loop_.watch(made.get(), [weak = session_.weak_from_this(), this] {
+      if (const auto alive = weak.lock()) on_timer();
+    });
+    if (!watch) return watch.error();
+    timer_ = std::move(made);
+    watch_ = *watch;
+  }
+  itimerspec when{};
+  when.it_value.tv_nsec = when.it_interval.tv_nsec = std::chrono::nanoseconds{kLook}.count();
+  ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+  return {};
+}
+
+/// With the lock held.
+const RegionCore* RevocationTracker::owner_of(const OperationRecord& operation) const noexcept {
+  for (const auto& [grant_id, held] : regions_)
+    if (held.region->owns(operation)) return held.region;
+  return nullptr;
+}
+
+Reason RevocationTracker::revoked(const OperationRecord& operation) const noexcept {
+  const std::lock_guard lock{mutex_};
+  const RegionCore* const region = owner_of(operation);
+  return region == nullptr ? Reason::kNone : region->revoked();
+}
+
+Reason RevocationTracker::known_of(std::uint64_t grant_id) const noexcept {
+  const std::lock_guard lock{mutex_};
+  const auto found = regions_.find(grant_id);
+  return found == regions_.end() ? Reason::kNone : found->second.region->revoked();
+}
+
+void RevocationTracker::mark(std::uint64_t grant_id, Reason reason) noexcept {
+  const std::lock_guard lock{mutex_};
+  if (const auto found = regions_.find(grant_id); found != regions_.end())
+    found->second.region->revoke(reason);
+}
+
+Reason RevocationTracker::why_refused(const OperationRecord& operation) noexcept {
+  std::uint64_t grant_id = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    const RegionCore* const region = owner_of(operation);
+    if (region == nullptr || region->revoked() != Reason::kNone)
+      return region == nullptr ? Reason::kNone : region->revoked();
+    grant_id = region->grant_id();
+  }
+  // Nobody would hear the answer, or there is none.
+  if (loop_.is_loop_thread() || session_.version() < 2) return Reason::kNone;
+  control::Request request;
+  request.mutable_grant_state()->set_grant_id(grant_id);
+  const auto answer = session_.call(std::move(request), "grant state", Clock::now() + kAskTimeout);
+  // What the server had said before its answer, or before it hung up, is known by now.
+  const Deadline read_by = Clock::now() + kReadTimeout;
+  while (!answer && known_of(grant_id) == Reason::kNone && !session_.heard_all() &&
+         Clock::now() < read_by)
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  if (const Reason known = known_of(grant_id); known != Reason::kNone) return known;
+  // A process that ends may lose its memory before its queue pairs, and its NIC refuse what comes
+  // between. Over tcp the process itself has refused, and one that ends refuses nothing.
+  const bool by_nic = session_.kind() == TransportKind::kRdma;
+  if (!answer)
+    return by_nic && answer.error().code() == Code::kConnectionLost ? Reason::kPeerGone
+                                                                    : Reason::kNone;
+  if (answer->reply.grant_state().holds()) return Reason::kNone;
+  const std::uint32_t reason = answer->reply.grant_state().reason();
+  if (reason > static_cast<std::uint32_t>(kReasonLast)) return Reason::kNone;
+  mark(grant_id, static_cast<Reason>(reason));
+  return static_cast<Reason>(reason);
+}
+
+}  // namespace remora::detail

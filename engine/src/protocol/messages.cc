@@ -1,0 +1,164 @@
+#include "protocol/messages.h"
+
+#include <algorithm>
+#include <google/protobuf/stubs/logging.h>
+#include <string_view>
+#include <utility>
+
+namespace remora::control {
+
+namespace {
+/// Of Access.rights, beside the bits of Rights.
+constexpr std::uint32_t kAdminBit = 8;
+
+/// Bytes of the UTF-8 character that `text` begins with; 0: it begins with none.
+/// Source: RFC 3629, section 4.
+std::size_t character_bytes(std::string_view text) noexcept {
+  const auto at = [text](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  const auto follows = [&](std::size_t i) { return (at(i) & 0xc0U) == 0x80U; };
+  const unsigned first = at(0);
+  if (first < 0x80) return text.empty() ? 0 : 1;
+  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
+  const unsigned least = first == 0xe0 ? 0xa0U : first == 0xf0 ? 0x90U : 0x80U;  // no longer forms
+  const unsigned most = first == 0xed ? 0x9fU : first == 0xf4 ? 0x8fU : 0xbfU;   // no surrogates
+  if (first < 0xe0 || first > 0xf4 || at(1) < least || at(1) > most || !follows(2)) return 0;
+  if (first <= 0xef) return 3;
+  return follows(3) ? 4 : 0;
+}
+
+/// A message with text that is not UTF-8 would be none to who receives it.
+std::string wire_text(std::string_view text) {
+  std::string made;
+  made.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t whole = character_bytes(text);
+    made += whole == 0 ? std::string_view{"?"} : text.substr(0, whole);
+    text.remove_prefix(std::max<std::size_t>(whole, 1));
+  }
+  return made;
+}
+
+bool can_be_read(std::span<const std::byte> bytes) {
+  Envelope envelope;
+  return envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
+}  // namespace
+
+Result<std::vector<std::byte>> encode(const Envelope& envelope) {
+  const std::size_t size = envelope.ByteSizeLong();
+  if (size > transport::kControlMessageBytesMax)
+    return Error{Code::kLimitExceeded, "control message"}.with_limit(
+        size, transport::kControlMessageBytesMax);
+  std::vector<std::byte> bytes(size);
+  const google::protobuf::LogSilencer quiet;
+  envelope.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(bytes.data()));
+  // Names are the application's. A server would take the whole session for nonsense.
+  if (envelope.has_request() && !can_be_read(bytes))
+    return Error{Code::kInvalidArgument, "control message"}.with_subject("text that is not UTF-8");
+  return bytes;
+}
+
+Result<Envelope> decode(std::span<const std::byte> bytes) {
+  Envelope envelope;
+  // protobuf writes to stderr what it thinks of the bytes, and strangers send those.
+  const google::protobuf::LogSilencer quiet;
+  if (bytes.size() > transport::kControlMessageBytesMax ||
+      !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
+      envelope.magic() != kMagic || envelope.id() == 0 ||
+      envelope.kind_case() == Envelope::KIND_NOT_SET)
+    return Error{Code::kProtocol, "control message"}.with_subject("not a message of this protocol");
+  return envelope;
+}
+
+Failure to_failure(const Error& error) {
+  Failure failure;
+  failure.set_code(static_cast<std::uint32_t>(error.code()));
+  failure.set_reason(static_cast<std::uint32_t>(error.reason()));
+  failure.set_system_errno(error.system_errno());
+  failure.set_has_limit(error.has_limit());
+  failure.set_asked(error.asked());
+  failure.set_allowed(error.allowed());
+  failure.set_subject(wire_text(error.subject()));  // may have been cut within a character
+  return failure;
+}
+
+Error to_error(const Failure& failure, Operation operation) {
+  const bool known = failure.code() <= static_cast<std::uint32_t>(Code::kInternal);
+  Error error{known ? static_cast<Code>(failure.code()) : Code::kProtocol, operation};
+  if (failure.reason() <= static_cast<std::uint32_t>(kReasonLast))
+    error = error.with_reason(static_cast<Reason>(failure.reason()));
+  if (failure.has_limit()) error = error.with_limit(failure.asked(), failure.allowed());
+  return error.with_errno(failure.system_errno()).with_subject(failure.subject());
+}
+
+Region to_message(const RegionInfo& info) {
+  Region message;
+  message.set_name(info.name);
+  message.set_size_bytes(info.size_bytes);
+  message.set_block_bytes(info.block_bytes);
+  message.set_rights(static_cast<std::uint32_t>(info.rights));
+  message.set_atomic_domain(info.atomic_domain);
+  message.set_shm(info.shm);
+  message.set_epoch(info.epoch);
+  message.set_incarnation(info.incarnation);
+  message.set_extent_count(info.extent_count);
+  message.set_open_count(info.open_count);
+  message.set_owner(info.owner);
+  message.set_lifetime(static_cast<Lifetime>(info.lifetime));
+  message.set_ttl_ms(static_cast<std::uint64_t>(info.ttl.count()));
+  return message;
+}
+
+Result<RegionInfo> to_info(const Region& message) {
+  constexpr auto kAllRights = static_cast<std::uint32_t>(Rights::kAll);
+  if (message.size_bytes() == 0 || message.block_bytes() == 0 || message.extent_count() == 0 ||
+      message.rights() > kAllRights || !Lifetime_IsValid(message.lifetime()) ||
+      message.ttl_ms() > kTtlMsMax || !config::is_region_name(message.name()))
+    return Error{Code::kProtocol, "region"}.with_subject(message.name());
+  auto access = to_access(message);
+  if (!access) return Error{Code::kProtocol, "region"}.with_subject(message.name());
+  return RegionInfo{.name = message.name(),
+                    .size_bytes = message.size_bytes(),
+                    .block_bytes = message.block_bytes(),
+                    .rights = static_cast<Rights>(message.rights()),
+                    .atomic_domain = message.atomic_domain(),
+                    .shm = message.shm(),
+                    .epoch = message.epoch(),
+                    .incarnation = message.incarnation(),
+                    .extent_count = message.extent_count(),
+                    .open_count = message.open_count(),
+                    .owner = message.owner(),
+                    .access = std::move(*access),
+                    .lifetime = static_cast<remora::Lifetime>(message.lifetime()),
+                    .ttl = std::chrono::milliseconds{message.ttl_ms()}};
+}
+
+void add_access(const std::vector<RegionAccess>& access, Region& message) {
+  for (const RegionAccess& each : access) {
+    Access& made = *message.add_access();
+    made.set_client(each.client);
+    made.set_rights(static_cast<std::uint32_t>(each.rights) | (each.admin ? kAdminBit : 0U));
+  }
+}
+
+Result<std::vector<RegionAccess>> to_access(const Region& message) {
+  const Error wrong{Code::kInvalidArgument, "access list"};
+  if (static_cast<std::size_t>(message.access_size()) > kRegionAccessMax)
+    return Error{Code::kLimitExceeded, "access list"}.with_limit(
+        static_cast<std::uint64_t>(message.access_size()), kRegionAccessMax);
+  std::vector<RegionAccess> list;
+  for (const Access& each : message.access()) {
+    if ((each.client() != config::kAnyClient && !config::is_client_name(each.client())) ||
+        each.rights() == 0 ||
+        each.rights() > (static_cast<std::uint32_t>(Rights::kAll) | kAdminBit))
+      return wrong.with_subject(each.client());
+    list.push_back({.client = each.client(),
+                    .rights = static_cast<Rights>(each.rights()) & Rights::kAll,
+                    .admin = (each.rights() & kAdminBit) != 0});
+  }
+  return list;
+}
+
+}  // namespace remora::control

@@ -1,0 +1,41 @@
+#pragma once
+
+/// Sessions that have not said who they are: bounded, and the oldest goes first.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "server/server_session.h"
+
+namespace remora::detail {
+
+/// Control thread only.
+class PendingHandshakes {
+ public:
+  /// One more, of `most`; the id of the one that has to go for it, if there are too many.
+  std::optional<std::uint64_t> add(const std::shared_ptr<ServerSession>& session,
+                                   std::size_t most) {
+    // A session's memory stays for as long as it is known here, also when it has ended.
+    while (!waiting_.empty() && !waits(waiting_.front())) waiting_.pop_front();
+    waiting_.push_back(session);
+    if (waiting_.size() <= most) return std::nullopt;
+    std::erase_if(waiting_, [](const auto& each) { return !waits(each); });
+    if (waiting_.size() <= most) return std::nullopt;
+    const auto oldest = waiting_.front().lock();
+    waiting_.pop_front();
+    return oldest == nullptr ? std::nullopt : std::optional{oldest->id()};
+  }
+
+ private:
+  static bool waits(const std::weak_ptr<ServerSession>& session) {
+    const auto alive = session.lock();
+    return alive != nullptr && !alive->handshake_complete();
+  }
+
+  std::deque<std::weak_ptr<ServerSession>> waiting_;  ///< in the order of their arrival
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,240 @@
+#include "transport/fault/core.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/closed.h"
+
+namespace remora::detail {
+
+bool FaultCore::lets_connect() noexcept {
+  const std::lock_guard lock{mutex_};
+  FaultSampler dice{seed_, FaultSampler::Place::kConnect, attempts_++};
+  bool refused = dice.falls(rates_.refuse_connect) || Clock::now() < refused_until_;
+  if (refused_next_ != 0) {
+    --refused_next_;
+    refused = true;
+  }
+  ++(refused ? counts_.connects_refused : counts_.connects);
+  return !refused;
+}
+
+/// With mutex_. Draws as often for each request, so that the next one's fate does not depend on
+/// rates or on this one's.
+FaultVerdict FaultCore::verdict(FaultSampler& dice) noexcept {
+  using Loss = FaultVerdict::Loss;
+  FaultVerdict found;
+  const bool lane = dice.falls(rates_.lose_lane);
+  const bool connection = dice.falls(rates_.lose_connection);
+  found.landed = dice.falls(rates_.landed);
+  const bool delayed = dice.falls(rates_.delay);
+  const auto range = static_cast<std::uint64_t>((rates_.max_delay - rates_.delay_least).count());
+  const std::chrono::nanoseconds delay =
+      rates_.delay_least +
+      std::chrono::nanoseconds{static_cast<std::int64_t>(dice.next() % (range + 1))};
+  found.hold = dice.falls(rates_.hold);
+  found.reorder = dice.falls(rates_.reorder);
+  found.loss = connection ? Loss::kConnection : lane ? Loss::kLane : Loss::kNone;
+  if (delayed) found.delay = delay;
+  if (delayed_next_ != 0) {
+    --delayed_next_;
+    found.delay = std::max(found.delay, next_delay_);
+  }
+  if (next_loss_ != Loss::kNone && before_loss_-- == 0) {
+    found.loss = std::exchange(next_loss_, Loss::kNone);
+    found.landed = next_landing_ == Landing::kLanded;
+  }
+  return found;
+}
+
+std::size_t FaultCore::judge(FaultSampler& dice, std::span<FaultVerdict> verdicts) noexcept {
+  const std::lock_guard lock{mutex_};
+  counts_.requests += verdicts.size();
+  for (std::size_t i = 0; i < verdicts.size(); ++i) {
+    verdicts[i] = verdict(dice);
+    if (verdicts[i].loss != FaultVerdict::Loss::kNone) return i + 1;
+  }
+  return verdicts.size();
+}
+
+bool FaultCore::drops_answer(FaultSampler& dice) noexcept {
+  const std::lock_guard lock{mutex_};
+  if (!dice.falls(rates_.drop_answer)) return false;
+  ++counts_.answers_dropped;
+  return true;
+}
+
+void FaultCore::add_bell(const std::shared_ptr<FaultBell>& bell) {
+  const std::lock_guard lock{mutex_};
+  std::erase_if(bells_, [](const auto& weak) { return weak.expired(); });
+  bells_.emplace_back(bell);
+}
+
+void FaultCore::add_link(const std::shared_ptr<FaultLink>& link) {
+  const std::lock_guard lock{mutex_};
+  std::erase_if(links_, [](const auto& weak) { return weak.expired(); });
+  links_.emplace_back(link);
+}
+
+void FaultCore::cut(FaultLink& link) noexcept {
+  const auto endpoint = link.endpoint.lock();
+  if (endpoint == nullptr || link.cut.exchange(true)) return;
+  count(&Counts::connections_lost);
+  endpoint->shutdown();
+}
+
+void FaultCore::count(std::uint64_t Counts::*what, std::uint64_t times) noexcept {
+  const std::lock_guard lock{mutex_};
+  counts_.*what += times;
+}
+
+void FaultCore::set_rates(const Rates& rates) noexcept {
+  const std::lock_guard lock{mutex_};
+  rates_ = rates;
+}
+
+void FaultCore::lose_next(FaultVerdict::Loss loss, Landing landing,
+                          std::uint64_t requests_before) noexcept {
+  const std::lock_guard lock{mutex_};
+  next_loss_ = loss;
+  next_landing_ = landing;
+  before_loss_ = requests_before;
+}
+
+void FaultCore::lose_connections() noexcept {
+  std::vector<std::weak_ptr<FaultLink>> links;
+  {
+    const std::lock_guard lock{mutex_};
+    links.swap(links_);  // what is cut stays cut: nobody asks for it again
+  }
+  for (const auto& weak : links)
+    if (const auto link = weak.lock()) cut(*link);
+}
+
+void FaultCore::refuse_connects(std::uint64_t count) noexcept {
+  const std::lock_guard lock{mutex_};
+  refused_next_ = count;
+}
+
+void FaultCore::refuse_connects_for(std::chrono::nanoseconds time) noexcept {
+  const std::lock_guard lock{mutex_};
+  refused_until_ = time <= time.zero() ? Deadline::min() : deadline_after(time);
+}
+
+void FaultCore::delay_next(std::uint64_t requests, std::chrono::nanoseconds delay) noexcept {
+  const std::lock_guard lock{mutex_};
+  delayed_next_ = requests;
+  next_delay_ = std::clamp(delay, std::chrono::nanoseconds{0}, testing::kFaultDelayMax);
+}
+
+void FaultCore::release_completions() noexcept {
+  holds_completions_.store(false);
+  releases_.fetch_add(1);
+  ring_all();
+}
+
+void FaultCore::release_answers() noexcept {
+  holds_answers_.store(false);
+  ring_all();
+}
+
+void FaultCore::ring_all() noexcept {
+  const std::lock_guard lock{mutex_};
+  for (const auto& weak : bells_)
+    if (const auto bell = weak.lock()) bell->ring();
+}
+
+FaultCore::Counts FaultCore::counts() const noexcept {
+  const std::lock_guard lock{mutex_};
+  Counts counts = counts_;
+  counts.lanes = lanes_.load();
+  return counts;
+}
+
+}  // namespace remora::detail
+
+namespace remora::testing {
+
+namespace {
+
+Status check_rates(const FaultRates& rates, Operation operation) {
+  const auto wrong = [&](std::string_view what) {
+    return Error{Code::kInvalidArgument, operation}.with_subject(what);
+  };
+  const std::array<std::pair<double, std::string_view>, 8> chances{
+      {{rates.lose_lane, "lose_lane: expected 0 to 1"},
+       {rates.lose_connection, "lose_connection: expected 0 to 1"},
+       {rates.landed, "landed: expected 0 to 1"},
+       {rates.delay, "delay: expected 0 to 1"},
+       {rates.hold, "hold: expected 0 to 1"},
+       {rates.reorder, "reorder: expected 0 to 1"},
+       {rates.refuse_connect, "refuse_connect: expected 0 to 1"},
+       {rates.drop_answer, "drop_answer: expected 0 to 1"}}};
+  for (const auto& [chance, what] : chances)
+    if (!(chance >= 0 && chance <= 1)) return wrong(what);  // not a number, too
+  if (rates.delay_least < rates.delay_least.zero()) return wrong("delay_least is negative");
+  if (rates.max_delay < rates.delay_least) return wrong("max_delay is below delay_least");
+  if (rates.max_delay > kFaultDelayMax) return wrong("max_delay is above one minute");
+  return {};
+}
+
+}  // namespace
+
+using detail::FaultVerdict;
+
+Result<FaultTransport> FaultTransport::create(const FaultOptions& options) {
+  if (auto status = check_rates(options.rates, "FaultTransport::create"); !status)
+    return status.error();
+  return FaultTransport{std::make_shared<detail::FaultCore>(options)};
+}
+
+const std::shared_ptr<detail::FaultCore>& FaultTransport::hook() const noexcept {
+  static const std::shared_ptr<detail::FaultCore> none;
+  return core_ == nullptr ? none : core_.pointer();
+}
+
+Status FaultTransport::set_rates(const FaultRates& rates) const {
+  if (auto status = check_rates(rates, "FaultTransport::set_rates"); !status) return status;
+  if (core_ == nullptr) return remora::detail::closed("FaultTransport::set_rates", core_);
+  core_->set_rates(rates);
+  return {};
+}
+
+void FaultTransport::lose_next_lane(Landing landing, std::uint64_t requests_before) const noexcept {
+  if (core_ != nullptr) core_->lose_next(FaultVerdict::Loss::kLane, landing, requests_before);
+}
+void FaultTransport::lose_next_connection(Landing landing,
+                                          std::uint64_t requests_before) const noexcept {
+  if (core_ != nullptr) core_->lose_next(FaultVerdict::Loss::kConnection, landing, requests_before);
+}
+void FaultTransport::lose_connections() const noexcept {
+  if (core_ != nullptr) core_->lose_connections();
+}
+void FaultTransport::refuse_connects(std::uint64_t count) const noexcept {
+  if (core_ != nullptr) core_->refuse_connects(count);
+}
+void FaultTransport::refuse_connects_for(std::chrono::nanoseconds time) const noexcept {
+  if (core_ != nullptr) core_->refuse_connects_for(time);
+}
+void FaultTransport::delay_next(std::uint64_t requests,
+                                std::chrono::nanoseconds delay) const noexcept {
+  if (core_ != nullptr) core_->delay_next(requests, delay);
+}
+void FaultTransport::hold_completions() const noexcept {
+  if (core_ != nullptr) core_->hold_completions();
+}
+void FaultTransport::release_completions() const noexcept {
+  if (core_ != nullptr) core_->release_completions();
+}
+void FaultTransport::hold_answers() const noexcept {
+  if (core_ != nullptr) core_->hold_answers();
+}
+void FaultTransport::release_answers() const noexcept {
+  if (core_ != nullptr) core_->release_answers();
+}
+FaultCounts FaultTransport::counts() const noexcept {
+  return core_ == nullptr ? FaultCounts{} : core_->counts();
+}
+
+}  // namespace remora::testing

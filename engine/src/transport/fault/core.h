@@ -1,0 +1,157 @@
+#pragma once
+
+/// What testing::FaultTransport and the lanes and connections that it wraps share: what is to
+/// befall whom, by chance and by command, and what has.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <sys/eventfd.h>
+#include <vector>
+
+#include <remora/testing/fault_transport.h>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+/// Numbers that follow from a seed and the place they are for. Source: Steele, Lea and Flood, "Fast
+/// splittable pseudorandom number generators", 2014 (splitmix64).
+class FaultSampler {
+ public:
+  enum class Place : std::uint8_t { kConnect, kLane, kOrder, kAnswer };
+  FaultSampler(std::uint64_t seed, Place place, std::uint64_t ordinal) noexcept
+      : state_{mixed(mixed(seed) + mixed(ordinal * 4 + static_cast<std::uint64_t>(place)))} {}
+
+  std::uint64_t next() noexcept { return mixed(state_ += 0x9e3779b97f4a7c15U); }
+  /// Draws once, whatever the chance is.
+  bool falls(double chance) noexcept {
+    return static_cast<double>(next() >> 11U) * 0x1.0p-53 < chance;
+  }
+
+ private:
+  static std::uint64_t mixed(std::uint64_t word) noexcept {
+    word = (word ^ (word >> 30U)) * 0xbf58476d1ce4e5b9U;
+    word = (word ^ (word >> 27U)) * 0x94d049bb133111ebU;
+    return word ^ (word >> 31U);
+  }
+  std::uint64_t state_;
+};
+
+/// Wakes whoever sleeps on a lane or a channel, since a command has changed what it would see.
+class FaultBell {
+ public:
+  [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(event_); }
+  [[nodiscard]] int event() const noexcept { return event_.get(); }
+  void ring() const noexcept { signal_event(event_.get()); }
+  void clear() const noexcept {
+    eventfd_t count = 0;
+    (void)::eventfd_read(event_.get(), &count);
+  }
+
+ private:
+  UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+};
+
+/// One connection, as its lanes and the commands see it.
+struct FaultLink {
+  std::weak_ptr<transport::ClientEndpoint> endpoint;
+  std::atomic<bool> cut{false};  ///< nothing comes through any more
+};
+
+/// What befalls one request.
+struct FaultVerdict {
+  enum class Loss : std::uint8_t { kNone, kLane, kConnection };
+  Loss loss = Loss::kNone;
+  bool landed = false;
+  bool hold = false;
+  bool reorder = false;
+  std::chrono::nanoseconds delay{0};
+};
+
+/// Thread-safe. Never blocks; no lock is held while a lane or a connection is called.
+class FaultCore {
+ public:
+  using Counts = testing::FaultCounts;
+  using Rates = testing::FaultRates;
+  using Landing = testing::Landing;
+
+  explicit FaultCore(const testing::FaultOptions& options) noexcept
+      : seed_{options.seed}, rates_{options.rates} {}
+
+  /// A parent process made it.
+  [[nodiscard]] bool foreign() const noexcept { return made_in_ != this_process(); }
+
+  // What is wrapped asks.
+  [[nodiscard]] bool lets_connect() noexcept;
+  [[nodiscard]] std::uint64_t next_lane() noexcept { return lanes_.fetch_add(1); }
+  [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
+  /// Of the requests of a chain, up to the first that is lost. How many there are of these.
+  std::size_t judge(FaultSampler& dice, std::span<FaultVerdict> verdicts) noexcept;
+  [[nodiscard]] bool drops_answer(FaultSampler& dice) noexcept;
+  [[nodiscard]] bool holds_completions() const noexcept { return holds_completions_.load(); }
+  /// Changes whenever completions are released.
+  [[nodiscard]] std::uint64_t releases() const noexcept { return releases_.load(); }
+  [[nodiscard]] bool holds_answers() const noexcept { return holds_answers_.load(); }
+  void add_bell(const std::shared_ptr<FaultBell>& bell);
+  void add_link(const std::shared_ptr<FaultLink>& link);
+  /// Nothing comes over the connection any more; its session hears of that.
+  void cut(FaultLink& link) noexcept;
+  void count(std::uint64_t Counts::*what, std::uint64_t times = 1) noexcept;
+
+  // Commands: see testing::FaultTransport.
+  void set_rates(const Rates& rates) noexcept;
+  void lose_next(FaultVerdict::Loss loss, Landing landing, std::uint64_t requests_before) noexcept;
+  void lose_connections() noexcept;
+  void refuse_connects(std::uint64_t count) noexcept;
+  void refuse_connects_for(std::chrono::nanoseconds time) noexcept;
+  void delay_next(std::uint64_t requests, std::chrono::nanoseconds delay) noexcept;
+  void hold_completions() noexcept { holds_completions_.store(true); }
+  void release_completions() noexcept;
+  void hold_answers() noexcept { holds_answers_.store(true); }
+  void release_answers() noexcept;
+  [[nodiscard]] Counts counts() const noexcept;
+
+ private:
+  FaultVerdict verdict(FaultSampler& dice) noexcept;
+  void ring_all() noexcept;
+
+  const std::uint64_t seed_;
+  const std::uint32_t made_in_ = made_here();
+  std::atomic<bool> holds_completions_{false};
+  std::atomic<bool> holds_answers_{false};
+  std::atomic<std::uint64_t> releases_{0};
+  std::atomic<std::uint64_t> lanes_{0};
+
+  mutable std::mutex mutex_;  // of what follows
+  Rates rates_;
+  Counts counts_;
+  std::uint64_t attempts_ = 0;  ///< to connect
+  std::uint64_t refused_next_ = 0;
+  Deadline refused_until_ = Deadline::min();
+  FaultVerdict::Loss next_loss_ = FaultVerdict::Loss::kNone;
+  Landing next_landing_ = Landing::kLanded;
+  std::uint64_t before_loss_ = 0;
+  std::uint64_t delayed_next_ = 0;
+  std::chrono::nanoseconds next_delay_{0};
+  std::vector<std::weak_ptr<FaultBell>> bells_;
+  std::vector<std::weak_ptr<FaultLink>> links_;
+};
+
+}  // namespace remora::detail
+
+namespace remora::transport {
+
+using Connect = std::function<Result<std::unique_ptr<ClientEndpoint>>(Deadline)>;
+
+/// Connects as `connect` does, with faults. Errors: kUnsupported (over shm); kConnectionRefused (by
+/// a fault); those of `connect`; kSystem (no descriptors are left).
+Connect with_faults(std::shared_ptr<detail::FaultCore> core, TransportKind kind, Connect connect);
+
+}  // namespace remora::transport

@@ -1,0 +1,262 @@
+#include "transport/fault/lane.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <numeric>
+#include <sys/timerfd.h>
+#include <utility>
+
+namespace remora::transport {
+
+using detail::FaultCore;
+using detail::FaultSampler;
+using detail::FaultVerdict;
+using Counts = testing::FaultCounts;
+
+Result<std::unique_ptr<Lane>> FaultLane::create(std::shared_ptr<FaultCore> core,
+                                                std::shared_ptr<detail::FaultLink> link,
+                                                std::unique_ptr<Lane> real) {
+  const auto bell = std::make_shared<detail::FaultBell>();
+  if (!*bell) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  UniqueFd timer{::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
+  if (!timer) return Error{Code::kSystem, "timerfd_create"}.with_errno(errno);
+  auto events = FdSet::create();
+  if (!events) return events.error();
+  for (const int fd : {real->event_fd(), bell->event(), timer.get()})
+    if (auto status = events->add(fd); !status) return status.error();
+  return std::unique_ptr<Lane>{std::make_unique<FaultLane>(std::move(core), std::move(link),
+                                                           std::move(real), bell, std::move(timer),
+                                                           std::move(*events))};
+}
+
+FaultLane::FaultLane(std::shared_ptr<FaultCore> core, std::shared_ptr<detail::FaultLink> link,
+                     std::unique_ptr<Lane> real, std::shared_ptr<detail::FaultBell> bell,
+                     UniqueFd timer, FdSet events)
+    : core_{std::move(core)},
+      link_{std::move(link)},
+      real_{std::move(real)},
+      bell_{std::move(bell)},
+      timer_{std::move(timer)},
+      events_{std::move(events)},
+      dice_{core_->seed(), FaultSampler::Place::kLane, core_->next_lane()},
+      order_dice_{dice_.next(), FaultSampler::Place::kOrder, 0},
+      requests_(std::bit_ceil(std::max(1U, real_->limits().depth))),
+      mask_{requests_.size() - 1},
+      sequence_at_(requests_.size()),
+      results_(real_->atomic_results().size()),
+      verdicts_(requests_.size()),
+      order_(requests_.size()),
+      chain_(requests_.size()) {
+  core_->add_bell(bell_);
+}
+
+PostOutcome FaultLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
+  signaled_within_ = 0;
+  if (lost()) {
+    core_->count(&Counts::requests, chain.size());
+    swallow(first_sequence, chain.size());
+    return {.taken = chain.size()};
+  }
+  const std::size_t judged = core_->judge(dice_, std::span{verdicts_}.first(chain.size()));
+  const FaultVerdict& last = verdicts_[judged - 1];
+  const bool loses = last.loss != FaultVerdict::Loss::kNone;
+  const std::size_t sent = loses && !last.landed ? judged - 1 : judged;
+  const bool reordered = put_in_order(chain, sent, judged);
+  PostOutcome outcome{.taken = 0};
+  if (sent != 0) outcome = send(first_sequence, sent, reordered);
+  if (!loses || outcome.error != 0) return outcome;
+  swallow(first_sequence + sent, chain.size() - sent);
+  doomed_ = true;
+  cuts_ = last.loss == FaultVerdict::Loss::kConnection;
+  if (!cuts_) core_->count(&Counts::lanes_lost);
+  bell_->ring();  // it may be that nothing else tells who sleeps on it
+  return {.taken = chain.size()};
+}
+
+/// Takes requests that are never sent, as a queue pair does in its error state.
+void FaultLane::swallow(std::uint64_t first_sequence, std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i)
+    at(first_sequence + i) = {.known = true, .status = CompletionStatus::kFlushed};
+  posted_end_ = first_sequence + count;
+}
+
+/// In which order the first `sent` of the chain go. True: in another one than theirs.
+bool FaultLane::put_in_order(Chain chain, std::size_t sent, std::size_t judged) noexcept {
+  std::iota(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(sent), 0U);
+  const auto stays = [](const WorkRequest* request) {  // behind what it is about
+    return request->opcode == Opcode::kNotify || request->opcode == Opcode::kFlush;
+  };
+  const bool reorders =
+      sent > 1 &&
+      std::any_of(verdicts_.begin(), verdicts_.begin() + static_cast<std::ptrdiff_t>(judged),
+                  [](const FaultVerdict& each) { return each.reorder; }) &&
+      std::none_of(chain.begin(), chain.end(), stays);
+  if (reorders) {
+    for (std::size_t left = sent; left > 1; --left)
+      std::swap(order_[left - 1], order_[order_dice_.next() % left]);
+    core_->count(&Counts::chains_reordered);
+  }
+  for (std::size_t i = 0; i < sent; ++i) chain_[i] = chain[order_[i]];
+  return reorders;
+}
+
+PostOutcome FaultLane::send(std::uint64_t first_sequence, std::size_t sent,
+                            bool reordered) noexcept {
+  const std::uint64_t releases = core_->releases();
+  std::uint64_t delayed = 0;
+  for (std::size_t i = 0; i < sent; ++i) {
+    sequence_at_[(first_sequence + i) & mask_] = first_sequence + order_[i];
+    const FaultVerdict& verdict = verdicts_[i];
+    at(first_sequence + i) = {
+        .sent = true, .hold = verdict.hold, .releases = releases, .delay = verdict.delay};
+    delayed += verdict.delay > verdict.delay.zero() ? 1U : 0U;
+  }
+  if (delayed != 0) core_->count(&Counts::completions_delayed, delayed);
+  PostOutcome outcome = real_->post(Chain{chain_.data(), sent}, first_sequence);
+  signaled_within_ = sent > 1 ? real_->signaled_within() : 0;
+  real_end_ = first_sequence + outcome.taken;
+  posted_end_ = first_sequence + (reordered ? sent : outcome.taken);
+  if (outcome.error == 0 || !reordered) return outcome;
+  // Which of them it did not take, the caller cannot be told by a number: they fail one by one.
+  for (std::size_t i = outcome.taken; i < sent; ++i)
+    at(first_sequence + order_[i]) = {.known = true, .status = CompletionStatus::kFlushed};
+  doomed_ = true;
+  bell_->ring();
+  return {.taken = sent};
+}
+
+/// Hears all that the real lane has to tell.
+void FaultLane::absorb() noexcept {
+  std::array<LaneCompletion, 64> found;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+  while (real_done_ != real_end_) {
+    const std::size_t count = real_->poll(found);
+    if (count == 0) return;
+    for (const LaneCompletion& each : std::span{found}.first(count)) {
+      while (real_done_ < each.sequence) settle(real_done_++, CompletionStatus::kSuccess, 0);
+      if (real_done_ == each.sequence) settle(real_done_++, each.status, each.vendor_error);
+    }
+  }
+}
+
+/// `place`: the real lane's sequence.
+void FaultLane::settle(std::uint64_t place, CompletionStatus status,
+                       std::uint32_t vendor_error) noexcept {
+  const std::uint64_t sequence = sequence_at_[place & mask_];
+  Request& request = at(sequence);
+  request.known = true;
+  request.status = status;
+  request.vendor_error = vendor_error;
+  if (request.delay > request.delay.zero()) request.due = Clock::now() + request.delay;
+  const std::span<const std::uint64_t> results = real_->atomic_results();
+  results_[sequence & (results_.size() - 1)] = results[place & (results.size() - 1)];
+}
+
+bool FaultLane::comes_through(Request& request, Clock::time_point now) noexcept {
+  const bool held =
+      core_->holds_completions() || (request.hold && request.releases == core_->releases());
+  if (held && !std::exchange(request.held_counted, true)) core_->count(&Counts::completions_held);
+  return !held && request.due <= now;
+}
+
+std::size_t FaultLane::poll(std::span<LaneCompletion> completions) noexcept {
+  absorb();
+  if (lost()) return tell_lost(completions);
+  const bool gone = broken_off_.load(std::memory_order_acquire);
+  const Clock::time_point now = Clock::now();
+  std::size_t count = 0;
+  for (; told_ != posted_end_ && count < completions.size(); ++told_) {
+    Request& request = at(told_);
+    if (!request.known) break;
+    CompletionStatus status = request.status;
+    if (status == CompletionStatus::kSuccess && !comes_through(request, now)) {
+      if (!gone) {
+        set_timer(request.due);
+        break;
+      }
+      count_lost(request);
+      status = CompletionStatus::kFlushed;
+    }
+    // One completion stands for those before it that went well.
+    if (count != 0 && status == CompletionStatus::kSuccess &&
+        completions[count - 1].status == CompletionStatus::kSuccess)
+      completions[count - 1].sequence = told_;
+    else
+      completions[count++] = {
+          .sequence = told_, .status = status, .vendor_error = request.vendor_error};
+  }
+  return count;
+}
+
+/// Of a lane that a fault has taken. Nothing, until what was sent is done: it has landed then.
+std::size_t FaultLane::tell_lost(std::span<LaneCompletion> completions) noexcept {
+  if (real_done_ != real_end_) return 0;
+  // That the connection is lost the session hears over control, and breaks the lane off. Not before
+  // now: it would break off what is to land.
+  if (std::exchange(cuts_, false)) core_->cut(*link_);
+  if (link_->cut.load() && !broken_off_.load(std::memory_order_acquire)) return 0;
+  std::size_t count = 0;
+  for (; told_ != posted_end_ && count < completions.size(); ++told_) {
+    count_lost(at(told_));
+    const CompletionStatus status = std::exchange(loss_told_, true)
+                                        ? CompletionStatus::kFlushed
+                                        : CompletionStatus::kRetryExceeded;
+    completions[count++] = {.sequence = told_, .status = status, .vendor_error = 0};
+  }
+  return count;
+}
+
+void FaultLane::count_lost(const Request& request) noexcept {
+  if (!request.sent)
+    core_->count(&Counts::requests_unsent);
+  else if (request.known && request.status == CompletionStatus::kSuccess)
+    core_->count(&Counts::requests_landed);
+}
+
+void FaultLane::set_timer(Deadline due) noexcept {
+  if (due == timer_due_ || due == Deadline::min()) return;
+  timer_due_ = due;
+  const auto since = due.time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since);
+  const itimerspec when{.it_interval = {},
+                        .it_value = {.tv_sec = seconds.count(),
+                                     .tv_nsec = std::chrono::nanoseconds{since - seconds}.count()}};
+  (void)::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+void FaultLane::drain_events() noexcept {
+  bell_->clear();
+  std::uint64_t expirations = 0;
+  (void)!::read(timer_.get(), &expirations, sizeof expirations);
+  real_->drain_events();
+}
+
+void FaultLane::move_to_error() noexcept {
+  broken_off_.store(true, std::memory_order_release);
+  real_->move_to_error();
+  bell_->ring();
+}
+
+void FaultLane::close() noexcept {
+  if (leave()) real_->close();
+}
+
+void FaultLane::let_go() noexcept {
+  if (!leave()) return;
+  if (real_done_ == real_end_)
+    real_->let_go();
+  else
+    real_->close();
+}
+
+/// False: it is closed.
+bool FaultLane::leave() noexcept {
+  if (std::exchange(closed_, true)) return false;
+  for (; told_ != posted_end_; ++told_) count_lost(at(told_));
+  // Nobody reads from a closed lane, and a poller that sleeps must not be woken by it.
+  events_.remove(bell_->event());
+  events_.remove(timer_.get());
+  return true;
+}
+
+}  // namespace remora::transport

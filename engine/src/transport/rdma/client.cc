@@ -1,0 +1,314 @@
+/// The client's side of the rdma transport: a control queue pair and a data queue pair, connected
+/// by the connection manager.
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <remora/verbs/verbs.h>
+
+#include "base/fd_set.h"
+#include "base/log.h"
+#include "transport/rdma/cache.h"
+#include "transport/rdma/control.h"
+#include "transport/rdma/lane.h"
+#include "transport/rdma/reaper.h"
+#include "transport/rdma/wire.h"
+#include "transport/rkey_table.h"
+#include "transport/transport.h"
+
+namespace remora::transport {
+
+namespace {
+
+using rdma::ControlBuffers;
+using rdma::ControlRemains;
+using rdma::Introduction;
+
+class RdmaRegistration final : public Registration {
+ public:
+  explicit RdmaRegistration(verbs::MemoryRegion memory) noexcept : memory_{std::move(memory)} {}
+  [[nodiscard]] std::uint32_t local_key() const noexcept override { return memory_.lkey(); }
+
+ private:
+  verbs::MemoryRegion memory_;
+};
+
+/// The protection domain of all sessions of this process on one device.
+class RdmaMemoryDomain final : public MemoryDomain {
+ public:
+  explicit RdmaMemoryDomain(verbs::ProtectionDomain domain) noexcept : domain_{std::move(domain)} {}
+
+  static Result<std::shared_ptr<RdmaMemoryDomain>> of(const verbs::Device& device) {
+    struct Known {
+      std::mutex mutex;
+      std::vector<std::weak_ptr<RdmaMemoryDomain>> domains;
+    };
+    static remora::detail::PerProcess<Known> all;
+    auto& [mutex, known] = all.get();
+    const std::lock_guard lock{mutex};
+    std::erase_if(known, [](const auto& weak) { return weak.expired(); });
+    for (const auto& weak : known)
+      if (auto alive = weak.lock(); alive != nullptr && alive->domain_.device() == device)
+        return alive;
+    auto domain = device.allocate_domain();
+    if (!domain) return domain.error();
+    auto made = std::make_shared<RdmaMemoryDomain>(std::move(*domain));
+    known.push_back(made);
+    return made;
+  }
+
+  Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) override {
+    auto memory = domain_.register_bytes(bytes, verbs::Access::kLocalWrite);
+    // What is kept and idle stands back for what is asked for.
+    if (!memory && memory.error().code() == Code::kOutOfMemory && trim())
+      memory = domain_.register_bytes(bytes, verbs::Access::kLocalWrite);
+    if (!memory) return memory.error();
+    return std::unique_ptr<Registration>{std::make_unique<RdmaRegistration>(std::move(*memory))};
+  }
+  std::shared_ptr<RegistrationCache> make_cache(
+      const RegistrationCache::Options& options) override {
+    auto made = rdma::make_cache(domain_, options);
+    const std::lock_guard lock{mutex_};
+    caches_.emplace_back(made);
+    return made;
+  }
+  [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
+  [[nodiscard]] Reaper& reaper() noexcept { return reaper_; }
+
+ private:
+  bool trim() {
+    std::vector<std::shared_ptr<RegistrationCache>> caches;
+    {
+      const std::lock_guard lock{mutex_};
+      std::erase_if(caches_, [](const auto& weak) { return weak.expired(); });
+      for (const auto& weak : caches_) caches.push_back(weak.lock());
+    }
+    bool any = false;
+    for (const auto& cache : caches) any = (cache != nullptr && cache->trim()) || any;
+    return any;
+  }
+
+  verbs::ProtectionDomain domain_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<RegistrationCache>> caches_;
+  Reaper reaper_;
+};
+
+/// A lane's connection, seen by two: the lane posts and destroys, the control thread takes events.
+struct LaneConnection {
+  explicit LaneConnection(std::shared_ptr<FdSet> events_of_session) noexcept
+      : events{std::move(events_of_session)} {}
+
+  std::shared_ptr<FdSet> events;  // those of its session
+  std::mutex mutex;               // guards against events being taken while it is destroyed
+  std::optional<verbs::Connection> connection;
+
+  void to_error() noexcept {
+    const std::lock_guard lock{mutex};
+    if (connection) (void)connection->queue_pair().to_error();
+  }
+  /// What it takes to give it back is nobody's but the caller's to wait for.
+  void destroy() noexcept { const std::optional<verbs::Connection> gone = leave(); }
+  void let_go(RdmaMemoryDomain& domain) noexcept {
+    if (auto gone = leave()) domain.reaper().take(std::move(*gone));
+  }
+
+ private:
+  /// Nobody takes its events any more.
+  std::optional<verbs::Connection> leave() noexcept {
+    const std::lock_guard lock{mutex};
+    if (connection) events->remove(connection->event_fd());
+    return std::exchange(connection, std::nullopt);
+  }
+};
+
+class RdmaClientEndpoint final : public ClientEndpoint {
+ public:
+  RdmaClientEndpoint(std::shared_ptr<RdmaMemoryDomain> domain, ControlBuffers buffers,
+                     verbs::Connection connection, std::shared_ptr<FdSet> events,
+                     verbs::Address peer)
+      : domain_{std::move(domain)},
+        buffers_{std::move(buffers)},
+        connection_{std::move(connection)},
+        events_{std::move(events)},
+        peer_{peer},
+        device_{domain_->domain().device().name()} {}
+  ~RdmaClientEndpoint() override {
+    domain_->reaper().take(ControlRemains{std::move(buffers_), std::move(connection_)});
+  }
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+
+  Status send(ControlMessage message, Deadline deadline) noexcept override {
+    return buffers_.send(connection_.queue_pair(), message.bytes, deadline);
+  }
+  [[nodiscard]] int event_fd() const noexcept override { return events_->get(); }
+
+  Result<std::optional<ControlMessage>> receive() noexcept override {
+    auto message = buffers_.receive(connection_.queue_pair());
+    if (!message || message->has_value()) return message;
+    const std::lock_guard lock{mutex_};
+    if (auto status = check(connection_); !status) return status.error();
+    for (const auto& lane : lanes_) {
+      const std::lock_guard lane_lock{lane->mutex};
+      if (lane->connection)
+        if (auto status = check(*lane->connection); !status) return status.error();
+    }
+    return message;
+  }
+
+  Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
+                                          Deadline deadline) noexcept override {
+    const verbs::Device& device = domain_->domain().device();
+    const std::uint32_t granted = std::min(depth, device.attributes().max_qp_wr);
+    auto connector = verbs::Connector::resolve(peer_, deadline);
+    if (!connector) return connector.error();
+    if (!(connector->device() == device))
+      return Error{Code::kUnsupported, "lane on another device than its session"};
+    auto port = device.query_port(connector->port());
+    if (!port) return port.error();
+    // Every request can complete on its own, signaled or not, when the lane breaks.
+    auto queue = device.create_completion_queue({.depth = granted, .events = true});
+    if (!queue) return queue.error();
+    verbs::QueuePairBuilder<verbs::Rc> builder{domain_->domain(), *queue, *queue};
+    builder.send_depth(granted)
+        .receive_depth(1)
+        .inline_bytes(rdma::kInlineBytes)
+        .rnr_retry_count(7)  // for ever: the operation's deadline ends it
+        .access(verbs::Access::kNone)
+        .timeout(device.is_software() ? rdma::kAckTimeoutSoftware : rdma::kAckTimeoutHardware);
+    rdma::limit_depths(builder, rdma::Asks::kClient, true);
+    if (auto status = create_pair(*connector, builder); !status) return status.error();
+    Introduction said{.purpose = rdma::Purpose::kLane, .ticket = ticket};
+    if (keys_ != nullptr) {
+      if (lanes_opened_ >= rdma::kLanesMax)
+        return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_opened_ + 1, rdma::kLanesMax);
+      said.lane = lanes_opened_;
+    }
+    const auto introduction = said.to_wire();
+    auto connection = connector->connect(deadline, {.private_data = introduction});
+    if (!connection) return connection.error();
+    rdma::log_depths("client lane", *connection);
+    const std::uint32_t initiator_depth = connection->initiator_depth();
+    auto shared = std::make_shared<LaneConnection>(events_);
+    shared->connection.emplace(std::move(*connection));
+    if (auto status = events_->add(shared->connection->event_fd()); !status) return status.error();
+    {
+      const std::lock_guard lock{mutex_};
+      lanes_.push_back(shared);
+    }
+    ++lanes_opened_;
+    constexpr std::uint32_t kMaxTransferBytes = 1U << 20U;
+    const std::uint32_t transfer_bytes_max = std::min(port->max_message_bytes, kMaxTransferBytes);
+    rdma::LanePair pair{.pair = &shared->connection->queue_pair(),
+                        .to_error = [shared] { shared->to_error(); },
+                        .destroy = [shared] { shared->destroy(); },
+                        .let_go = [shared, domain = domain_] { shared->let_go(*domain); }};
+    if (said.lane)
+      return rdma::make_token_lane(std::move(pair), std::move(*queue), transfer_bytes_max, granted,
+                                   keys_, *said.lane, initiator_depth);
+    return rdma::make_lane(std::move(pair), std::move(*queue), transfer_bytes_max, granted,
+                           initiator_depth);
+  }
+  Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept override {
+    static_assert(rdma::kLanesMax <= RkeyTable::kLanesMax);
+    keys_ = std::move(keys);
+    return {};
+  }
+
+  [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
+    return domain_;
+  }
+  Result<AttachedGrant> attach(std::vector<WireExtent> extents,
+                               std::vector<UniqueFd> /*descriptors*/,
+                               Rights /*rights*/) noexcept override {
+    return AttachedGrant{.extents = std::move(extents), .hold = nullptr};
+  }
+  void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
+  void shutdown() noexcept override {
+    const std::lock_guard lock{mutex_};
+    (void)connection_.disconnect();
+  }
+
+ private:
+  /// With as much inline room as the device gives: some answer EINVAL to more.
+  static Status create_pair(verbs::Connector& connector,
+                            verbs::QueuePairBuilder<verbs::Rc>& builder) {
+    Status status;
+    for (const std::uint32_t inline_bytes : {rdma::kInlineBytes, 96U, 48U, 0U}) {
+      status = connector.create_queue_pair(builder.inline_bytes(inline_bytes));
+      if (status || status.error().system_errno() != EINVAL) break;
+    }
+    return status;
+  }
+
+  /// Takes events; an error when one of them ended the connection.
+  [[nodiscard]] Status check(verbs::Connection& connection) const noexcept {
+    while (true) {
+      auto event = connection.next_event();
+      if (!event) return event.error();
+      if (connection.failure()) return connection.failure()->error(peer_);
+      if (!event->has_value()) return {};
+    }
+  }
+
+  std::shared_ptr<RdmaMemoryDomain> domain_;
+  ControlBuffers buffers_;
+  std::mutex mutex_;  // what follows: events on the control thread, disconnect from any
+  verbs::Connection connection_;
+  std::vector<std::shared_ptr<LaneConnection>> lanes_;
+  std::shared_ptr<RkeyTable>
+      keys_;  ///< null: one key for all lanes; as the next, of who opens them
+  std::uint32_t lanes_opened_ = 0;
+  std::shared_ptr<FdSet> events_;
+  verbs::Address peer_;
+  std::string device_;
+};
+
+/// A step of connecting that has run out of time says why, where verbs/ does not.
+Error timed_out_as(const Error& error, Reason reason) noexcept {
+  const bool bare = error.code() == Code::kTimedOut && error.reason() == Reason::kNone;
+  return bare ? error.with_reason(reason) : error;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
+                                                     Deadline deadline) {
+  auto peer = verbs::Address::resolve(uri.host, uri.port, deadline);
+  if (!peer) return peer.error();
+  (void)verbs::initialize_fork_safety();
+  auto connector = verbs::Connector::resolve(*peer, deadline);
+  if (!connector) return timed_out_as(connector.error(), Reason::kUnreachable);
+  const verbs::Device& device = connector->device();
+  if (!options.device.empty() && device.name() != options.device)
+    return Error{Code::kNotFound, "the route uses another device than the one named"}.with_subject(
+        device.name());
+  if (options.hardware_only && device.is_software())
+    return Error{Code::kUnsupported, "software RDMA device, used only with ?transport=rdma"}
+        .with_subject(device.name());
+  auto domain = RdmaMemoryDomain::of(device);
+  if (!domain) return domain.error();
+  auto buffers = ControlBuffers::create((*domain)->domain());
+  if (!buffers) return buffers.error();
+  if (auto status = connector->create_queue_pair(buffers->builder()); !status)
+    return status.error();
+  if (auto status = buffers->post_receives(connector->queue_pair()); !status) return status.error();
+  auto events = FdSet::create();
+  if (!events) return events.error();
+  const auto introduction = Introduction{}.to_wire();
+  auto connection = connector->connect(deadline, {.private_data = introduction});
+  if (!connection) return timed_out_as(connection.error(), Reason::kSilent);
+  for (const int fd : {buffers->event_fd(), connection->event_fd()})
+    if (auto status = events->add(fd); !status) return status.error();
+  return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
+      std::move(*domain), std::move(*buffers), std::move(*connection),
+      std::make_shared<FdSet>(std::move(*events)), *peer)};
+}
+
+}  // namespace remora::transport

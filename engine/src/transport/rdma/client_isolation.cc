@@ -1,0 +1,115 @@
+#include "transport/rdma/client_isolation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <remora/verbs/verbs.h>
+
+#include "base/log.h"
+
+namespace remora::transport::rdma {
+
+namespace {
+
+using config::RdmaProtection;
+
+constexpr std::chrono::seconds kProbeTimeHardware{2};
+constexpr std::chrono::seconds kProbeTimeSoftware{10};
+
+/// What devices have answered: they do not change while this process lives.
+WindowFindings findings_of(const verbs::Device& device) {
+  struct Known {
+    std::mutex mutex;
+    std::map<std::string, WindowFindings> findings;
+  };
+  static remora::detail::PerProcess<Known> all;
+  auto& [mutex, known] = all.get();
+  const std::string name{device.name()};
+  const std::lock_guard lock{mutex};
+  if (const auto found = known.find(name); found != known.end()) return found->second;
+  const auto began = std::chrono::steady_clock::now();
+  WindowFindings findings = probe_windows(
+      device, verbs::deadline_in(device.is_software() ? kProbeTimeSoftware : kProbeTimeHardware));
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+  log::debug("rdma: asking {} about its windows took {:.0f} ms", name, took.count());
+  if (findings.conclusive()) known.emplace(name, findings);
+  return findings;
+}
+
+}  // namespace
+
+Result<DeviceProtection> protection_of(std::string device, RdmaProtection wanted,
+                                       const WindowFindings& findings) {
+  DeviceProtection made{.device = std::move(device), .mechanism = std::string{kRegistrations}};
+  if (wanted == RdmaProtection::kRegistrations) {
+    made.reason = "as configured";
+    return made;
+  }
+  for (const WindowCheck* check : findings.checks())
+    made.checks.push_back(
+        {std::string{check->name}, std::string{to_string(check->verdict)}, check->reason});
+  const std::string holes = "windows do not keep clients apart here: " + findings.text();
+  switch (wanted) {
+    case RdmaProtection::kWindows: {
+      if (const WindowCheck* const failed = findings.first_not_kept()) {
+        log::warn("rdma: {}: {}", made.device, holes);
+        return Error{Code::kUnsupported, "windows that keep clients apart"}.with_subject(
+            std::string{kProtectionKey} + " on " + made.device + ": " + std::string{failed->name} +
+            " " + std::string{to_string(failed->verdict)} + ": write auto");
+      }
+      made.mechanism = kWindows;
+      made.reason = "as configured";
+      break;
+    }
+    case RdmaProtection::kWindowsUnchecked:
+      made.mechanism = kWindows;
+      made.reason = "as configured, unchecked: " +
+                    (findings.all_kept() ? std::string{"they keep clients apart"} : holes);
+      break;
+    case RdmaProtection::kAuto:
+    case RdmaProtection::kRegistrations:
+      if (findings.all_kept()) made.mechanism = kWindows;
+      made.reason = findings.all_kept() ? "windows keep clients apart here" : holes;
+      break;
+  }
+  return made;
+}
+
+Result<std::vector<DeviceProtection>> choose_protection(RdmaProtection wanted,
+                                                        const std::vector<std::string>& devices) {
+  std::vector<DeviceProtection> made;
+  // Those of the connection manager: connections will be on them.
+  const auto open = wanted == RdmaProtection::kRegistrations
+                        ? Result<std::vector<verbs::Device>>{std::vector<verbs::Device>{}}
+                        : verbs::connection_manager_devices();
+  for (const std::string& name : devices) {
+    WindowFindings findings;
+    if (!open) {
+      findings = WindowFindings::untested(open.error().message());
+    } else if (wanted != RdmaProtection::kRegistrations) {
+      const auto found = std::find_if(open->begin(), open->end(),
+                                      [&](const auto& device) { return device.name() == name; });
+      findings = found == open->end()
+                     ? WindowFindings::untested("the connection manager does not know it")
+                     : findings_of(*found);
+    }
+    auto chosen = protection_of(name, wanted, findings);
+    if (!chosen) return chosen.error();
+    made.push_back(std::move(*chosen));
+  }
+  return made;
+}
+
+void log_protection(RdmaProtection wanted, const DeviceProtection& chosen) {
+  log::info("rdma: grants on {} are {}: {}", chosen.device, chosen.mechanism, chosen.reason);
+  if (wanted == RdmaProtection::kWindowsUnchecked)
+    log::warn(
+        "rdma: {} is windows-unchecked: on {} nothing makes sure that clients cannot reach what is "
+        "another's. For tests alone.",
+        kProtectionKey, chosen.device);
+}
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,181 @@
+#include "transport/rdma/control.h"
+
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "transport/rdma/lane.h"
+
+namespace remora::transport::rdma {
+
+namespace {
+
+void put(std::span<std::byte> bytes, std::uint64_t value) noexcept {
+  for (std::size_t i = bytes.size(); i-- > 0; value >>= 8U)
+    bytes[i] = static_cast<std::byte>(value & 0xffU);
+}
+
+std::uint64_t get(std::span<const std::byte> bytes) noexcept {
+  std::uint64_t value = 0;
+  for (const std::byte byte : bytes) value = value << 8U | std::to_integer<std::uint64_t>(byte);
+  return value;
+}
+
+constexpr std::uint32_t kIntroductionMagic = 0x524d5241;  // "RMRA"
+constexpr std::uint8_t kIntroductionVersion = 1;
+constexpr std::chrono::microseconds kSendPause{100};
+
+}  // namespace
+
+std::array<std::byte, Introduction::kWireBytes> Introduction::to_wire() const noexcept {
+  std::array<std::byte, kWireBytes> wire{};
+  const std::span all{wire};
+  put(all.subspan(0, 4), kIntroductionMagic);
+  wire[4] = std::byte{kIntroductionVersion};
+  wire[5] = static_cast<std::byte>(purpose);
+  put(all.subspan(6, 2), lane ? *lane + 1 : 0);
+  put(all.subspan(8, 8), ticket.session_id);
+  put(all.subspan(16, 8), ticket.secret);
+  return wire;
+}
+
+std::optional<Introduction> Introduction::from_wire(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() < kWireBytes || get(bytes.subspan(0, 4)) != kIntroductionMagic ||
+      bytes[4] != std::byte{kIntroductionVersion} || bytes[5] > std::byte{1} ||
+      get(bytes.subspan(6, 2)) > kLanesMax)
+    return std::nullopt;
+  Introduction said{
+      .purpose = static_cast<Purpose>(bytes[5]),
+      .ticket = {.session_id = get(bytes.subspan(8, 8)), .secret = get(bytes.subspan(16, 8))}};
+  if (const std::uint64_t number = get(bytes.subspan(6, 2)); number != 0) {
+    if (said.purpose != Purpose::kLane) return std::nullopt;
+    said.lane = static_cast<std::uint32_t>(number - 1);
+  }
+  return said;
+}
+
+NoticeBytes to_wire(const Notice& notice) noexcept {
+  NoticeBytes wire{};
+  const std::span all{wire};
+  put(all.subspan(0, 8), notice.grant_id);
+  put(all.subspan(8, 8), notice.offset_bytes);
+  put(all.subspan(16, 8), notice.length_bytes);
+  put(all.subspan(24, 4), notice.tag);
+  return wire;
+}
+
+Notice notice_from_wire(std::span<const std::byte, kNoticeWireBytes> bytes) noexcept {
+  return {.grant_id = get(bytes.subspan(0, 8)),
+          .offset_bytes = get(bytes.subspan(8, 8)),
+          .length_bytes = get(bytes.subspan(16, 8)),
+          .tag = static_cast<std::uint32_t>(get(bytes.subspan(24, 4)))};
+}
+
+Result<ControlBuffers> ControlBuffers::create(const verbs::ProtectionDomain& domain) {
+  auto send_queue = domain.device().create_completion_queue({.depth = kControlSends});
+  if (!send_queue) return send_queue.error();
+  auto receive_queue =
+      domain.device().create_completion_queue({.depth = kControlReceives, .events = true});
+  if (!receive_queue) return receive_queue.error();
+  ControlBuffers made{
+      std::vector<std::byte>((kControlReceives + kControlSends) * kControlMessageBytesMax),
+      std::move(*send_queue), std::move(*receive_queue)};
+  auto memory = domain.register_bytes(made.bytes_, verbs::Access::kLocalWrite);
+  if (!memory) return memory.error();
+  made.memory_ = std::move(*memory);
+  for (std::size_t i = 0; i < kControlSends; ++i) made.free_sends_.push_back(kControlReceives + i);
+  return made;
+}
+
+verbs::QueuePairBuilder<verbs::Rc> ControlBuffers::builder() const {
+  verbs::QueuePairBuilder<verbs::Rc> builder{memory_->domain(), send_queue_, receive_queue_};
+  builder.send_depth(kControlSends)
+      .receive_depth(kControlReceives)
+      .access(verbs::Access::kNone)
+      .timeout(memory_->domain().device().is_software() ? kAckTimeoutSoftware
+                                                        : kAckTimeoutHardware);
+  limit_depths(builder, Asks::kNobody, false);
+  return builder;
+}
+
+Status ControlBuffers::post_receive(verbs::QueuePair<verbs::Rc>& pair, std::size_t index) noexcept {
+  return pair.post_receive(
+      index, memory_->slice(index * kControlMessageBytesMax, kControlMessageBytesMax));
+}
+
+Status ControlBuffers::post_receives(verbs::QueuePair<verbs::Rc>& pair) {
+  for (std::size_t i = 0; i < kControlReceives; ++i)
+    if (auto status = post_receive(pair, i); !status) return status;
+  return receive_queue_.arm();
+}
+
+Status ControlBuffers::collect_sends() noexcept {
+  std::array<verbs::Completion, kControlSends> storage;
+  const auto sent = send_queue_.poll(storage);
+  if (!sent) return sent.error();
+  for (const verbs::Completion& completion : *sent) {
+    if (!completion.ok())
+      return Error{Code::kConnectionLost, "control channel"}
+          .with_reason(Reason::kPeerGone)
+          .with_completion(completion.status(), completion.vendor_error());
+    free_sends_.push_back(completion.id());
+  }
+  return {};
+}
+
+void ControlBuffers::flush(Deadline deadline) noexcept {
+  while (collect_sends() && free_sends_.size() < kControlSends && Clock::now() < deadline)
+    std::this_thread::sleep_for(kSendPause);
+}
+
+Status ControlBuffers::wait_for_room(Deadline deadline) noexcept {
+  while (true) {
+    if (auto status = collect_sends(); !status) return status;
+    if (!free_sends_.empty()) return {};
+    if (Clock::now() >= deadline) return Error{Code::kTimedOut, "control channel"};
+    std::this_thread::sleep_for(kSendPause);
+  }
+}
+
+Status ControlBuffers::send(verbs::QueuePair<verbs::Rc>& pair, std::span<const std::byte> message,
+                            Deadline deadline) noexcept {
+  if (message.size() > kControlMessageBytesMax)
+    return Error{Code::kLimitExceeded, "control message"}.with_limit(message.size(),
+                                                                     kControlMessageBytesMax);
+  if (auto status = wait_for_room(deadline); !status) return status;
+  const std::size_t index = free_sends_.back();
+  free_sends_.pop_back();
+  std::memcpy(buffer(index).data(), message.data(), message.size());
+  auto batch = pair.start();
+  batch.send(index, memory_->slice(index * kControlMessageBytesMax, message.size()));
+  return batch.post();
+}
+
+Result<std::optional<ControlMessage>> ControlBuffers::take_one(
+    verbs::QueuePair<verbs::Rc>& pair) noexcept {
+  std::array<verbs::Completion, 1> storage;
+  const auto arrived = receive_queue_.poll(storage);
+  if (!arrived) return arrived.error();
+  if (arrived->empty()) return std::optional<ControlMessage>{};
+  const verbs::Completion& completion = arrived->front();
+  if (!completion.ok())
+    return Error{Code::kConnectionLost, "control channel"}
+        .with_reason(Reason::kPeerGone)
+        .with_completion(completion.status(), completion.vendor_error());
+  const auto bytes = buffer(completion.id()).first(completion.length_bytes());
+  ControlMessage message{.bytes = {bytes.begin(), bytes.end()}, .descriptors = {}};
+  if (auto status = post_receive(pair, completion.id()); !status) return status.error();
+  return std::optional{std::move(message)};
+}
+
+Result<std::optional<ControlMessage>> ControlBuffers::receive(
+    verbs::QueuePair<verbs::Rc>& pair) noexcept {
+  auto message = take_one(pair);
+  if (!message || message->has_value()) return message;
+  if (auto taken = receive_queue_.take_events(); !taken) return taken.error();
+  if (auto status = receive_queue_.arm(); !status) return status.error();
+  // What arrived before arming makes no event.
+  return take_one(pair);
+}
+
+}  // namespace remora::transport::rdma

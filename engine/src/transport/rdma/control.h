@@ -1,0 +1,68 @@
+#pragma once
+
+/// The control channel over rdma: bounded messages by SEND on a queue pair of its own.
+
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <remora/result.h>
+#include <remora/verbs/verbs.h>
+
+#include "base/clock.h"
+#include "transport/rdma/wire.h"
+#include "transport/transport.h"
+
+namespace remora::transport::rdma {
+
+/// Buffers and completion queues of one end of a control channel; made before its queue pair.
+///
+/// send() by one thread at a time, receive() by one other.
+class ControlBuffers {
+ public:
+  static Result<ControlBuffers> create(const verbs::ProtectionDomain& domain);
+
+  [[nodiscard]] verbs::QueuePairBuilder<verbs::Rc> builder() const;
+  /// Before the connection is asked for or accepted: the peer may send at once.
+  Status post_receives(verbs::QueuePair<verbs::Rc>& pair);
+
+  /// Waits for a free buffer. Errors: kTimedOut (there is none: the peer does not take what was
+  /// sent), kConnectionLost, kProvider.
+  Status wait_for_room(Deadline deadline) noexcept;
+  /// Errors: those of wait_for_room().
+  Status send(verbs::QueuePair<verbs::Rc>& pair, std::span<const std::byte> message,
+              Deadline deadline) noexcept;
+  /// Errors: kConnectionLost, kProtocol, kProvider.
+  Result<std::optional<ControlMessage>> receive(verbs::QueuePair<verbs::Rc>& pair) noexcept;
+  /// Waits until everything sent has completed, at most until `deadline`.
+  void flush(Deadline deadline) noexcept;
+  /// Readable when receive() has something to say, once it has said "nothing yet".
+  [[nodiscard]] int event_fd() const noexcept { return receive_queue_.event_fd(); }
+
+ private:
+  ControlBuffers(std::vector<std::byte> bytes, verbs::CompletionQueue send_queue,
+                 verbs::CompletionQueue receive_queue) noexcept
+      : bytes_{std::move(bytes)},
+        send_queue_{std::move(send_queue)},
+        receive_queue_{std::move(receive_queue)} {}
+  [[nodiscard]] std::span<std::byte> buffer(std::size_t index) noexcept {
+    return std::span{bytes_}.subspan(index * kControlMessageBytesMax, kControlMessageBytesMax);
+  }
+  Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::size_t index) noexcept;
+  Status collect_sends() noexcept;
+  Result<std::optional<ControlMessage>> take_one(verbs::QueuePair<verbs::Rc>& pair) noexcept;
+
+  std::vector<std::byte> bytes_;  // receives, then sends
+  std::optional<verbs::MemoryRegion> memory_;
+  verbs::CompletionQueue send_queue_;
+  verbs::CompletionQueue receive_queue_;
+  std::vector<std::size_t> free_sends_;
+};
+
+/// What is left of a control channel: its buffers go after the queue pair that may write to them.
+struct ControlRemains {
+  ControlBuffers buffers;
+  verbs::Connection connection;
+};
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,310 @@
+#include "transport/rdma/lane.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "transport/rdma/wire.h"
+#include "transport/rkey_table.h"
+
+namespace remora::transport::rdma {
+
+namespace {
+
+// What post() copies: the local and the remote part of a request, as the device takes them.
+static_assert(offsetof(WorkRequest, length_bytes) - offsetof(WorkRequest, local) ==
+              offsetof(ibv_sge, length));
+static_assert(offsetof(WorkRequest, local_key) - offsetof(WorkRequest, local) ==
+              offsetof(ibv_sge, lkey));
+static_assert(offsetof(WorkRequest, remote_key) - offsetof(WorkRequest, remote_address) == 8);
+
+/// Requests carry the key itself.
+struct KeysAsTheyAre {
+  static constexpr bool kTokens = false;
+};
+
+/// Requests carry a token of it.
+struct KeysByToken {
+  static constexpr bool kTokens = true;
+  std::shared_ptr<const RkeyTable> table;  ///< keeps what follows
+  const std::uint32_t* of_lane = nullptr;
+};
+
+template <typename Keys>
+class RdmaLane final : public Lane {
+ public:
+  static Result<std::unique_ptr<Lane>> create(LanePair link, verbs::CompletionQueue queue,
+                                              std::uint32_t transfer_bytes_max, std::uint32_t depth,
+                                              std::uint32_t initiator_depth, Keys keys) {
+    std::vector<std::uint64_t> results(std::bit_ceil(depth));
+    auto registered = link.pair->domain().register_bytes(std::as_writable_bytes(std::span{results}),
+                                                         verbs::Access::kLocalWrite);
+    if (!registered) return registered.error();
+    std::vector<NoticeBytes> notices(results.size());
+    auto registered_notices = link.pair->domain().register_bytes(
+        std::as_writable_bytes(std::span{notices}), verbs::Access::kLocalWrite);
+    if (!registered_notices) return registered_notices.error();
+    const auto capabilities = link.pair->capabilities();
+    return std::unique_ptr<Lane>{new RdmaLane{std::move(link),
+                                              std::move(queue),
+                                              std::move(results),
+                                              std::move(*registered),
+                                              std::move(notices),
+                                              std::move(*registered_notices),
+                                              {.depth = depth,
+                                               .transfer_bytes_max = transfer_bytes_max,
+                                               .inline_bytes_max = capabilities.inline_bytes,
+                                               .initiator_depth = initiator_depth},
+                                              std::move(keys)}};
+  }
+  ~RdmaLane() override { close(); }
+
+  [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
+
+  PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {
+    if (chain.size() == 1) return post_one(*chain.front(), first_sequence);
+    Prepared* next = prepared_.data();
+    for (std::uint64_t sequence = first_sequence; const WorkRequest* request : chain)
+      translate(*request, sequence++, *next++);
+    const std::size_t interval = signal_interval(first_sequence);
+    signaled_within_ = 0;
+    for (std::size_t i = interval; i < chain.size(); i += interval, ++signaled_within_)
+      prepared_[i - 1].request.send_flags |= IBV_SEND_SIGNALED;
+    ibv_send_wr& last = prepared_[chain.size() - 1].request;
+    last.send_flags |= IBV_SEND_SIGNALED;
+    ibv_send_wr* const after = std::exchange(last.next, nullptr);
+    ibv_send_wr* bad = nullptr;
+    const int failed = link_.pair->post_send(&prepared_.front().request, &bad);
+    last.next = after;
+    if (failed == 0) return {.taken = chain.size()};
+    // Without a word on where it stopped, all of them may have gone.
+    std::size_t taken = 0;
+    while (taken < chain.size() && &prepared_[taken].request != bad) ++taken;
+    signaled_within_ = std::min(signaled_within_, static_cast<std::uint32_t>(taken / interval));
+    return {.taken = taken, .error = failed};
+  }
+
+  void count_inline(metrics::Recorder recorder, metrics::Counter counter) noexcept override {
+    recorder_ = recorder;
+    inline_requests_ = counter;
+  }
+  std::size_t poll(std::span<LaneCompletion> completions) noexcept override {
+    std::array<ibv_wc, kMaxPoll> found;
+    const int count =
+        queue_.poll_raw(static_cast<int>(std::min(completions.size(), found.size())), found.data());
+    if (count <= 0) return 0;
+    LaneCompletion* to = completions.data();
+    for (const ibv_wc* wc = found.data(); wc != found.data() + count; ++wc)
+      *to++ = {.sequence = wc->wr_id,
+               .status = static_cast<CompletionStatus>(wc->status),
+               .vendor_error = wc->status == IBV_WC_SUCCESS ? 0 : wc->vendor_err};
+    told_ = to[-1].sequence + 1;
+    return static_cast<std::size_t>(count);
+  }
+
+  [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
+    return results_;
+  }
+  Status arm() noexcept override { return queue_.arm(); }
+  void drain_events() noexcept override { (void)queue_.take_events(); }
+  [[nodiscard]] int event_fd() const noexcept override { return queue_.event_fd(); }
+
+  void move_to_error() noexcept override { link_.to_error(); }
+  void let_go() noexcept override {
+    if (link_.let_go) link_.let_go();
+    close();
+  }
+  void close() noexcept override {
+    link_.destroy();
+    // What flushed has told of itself: whoever watches the descriptor would not sleep any more.
+    (void)queue_.take_events();
+  }
+  [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
+    return queue_.depth();
+  }
+
+ private:
+  static constexpr std::size_t kMaxPoll = 64;
+
+  RdmaLane(LanePair link, verbs::CompletionQueue queue, std::vector<std::uint64_t> results,
+           verbs::MemoryRegion results_memory, std::vector<NoticeBytes> notices,
+           verbs::MemoryRegion notices_memory, const Limits& limits, Keys keys)
+      : link_{std::move(link)},
+        queue_{std::move(queue)},
+        results_{std::move(results)},
+        results_memory_{std::move(results_memory)},
+        notices_{std::move(notices)},
+        notices_memory_{std::move(notices_memory)},
+        limits_{limits},
+        prepared_(limits.depth),
+        keys_{std::move(keys)} {
+    // What is the same in every chain.
+    alone_.request.sg_list = &alone_.element;
+    alone_.request.num_sge = 1;
+    for (std::size_t i = 0; i < prepared_.size(); ++i) {
+      ibv_send_wr& request = prepared_[i].request;
+      request.sg_list = &prepared_[i].element;
+      request.num_sge = 1;
+      request.next = i + 1 < prepared_.size() ? &prepared_[i + 1].request : nullptr;
+    }
+  }
+
+  PostOutcome post_one(const WorkRequest& request, std::uint64_t sequence) noexcept {
+    translate(request, sequence, alone_);
+    alone_.request.send_flags |= IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    const int failed = link_.pair->post_send(&alone_.request, &bad);
+    // Without a word on where it stopped, it may have gone.
+    return {.taken = failed == 0 || bad != &alone_.request ? 1U : 0U, .error = failed};
+  }
+
+  /// How many requests of a chain go to one that is signaled, besides the last: half of the room
+  /// that is left, so that a send queue that fills up gets some of it back early, while one with
+  /// room has one completion a chain.
+  [[nodiscard]] std::size_t signal_interval(std::uint64_t first_sequence) const noexcept {
+    const std::uint64_t room = limits_.depth - (first_sequence - told_);
+    return std::clamp<std::uint64_t>(room / 2, 1, std::max(1U, limits_.depth / 4));
+  }
+
+  /// What the provider is given for one request.
+  struct Prepared {
+    ibv_send_wr request{};
+    ibv_sge element{};
+  };
+
+  [[gnu::always_inline]] void translate(const WorkRequest& request, std::uint64_t sequence,
+                                        Prepared& prepared) noexcept {
+    ibv_send_wr& wr = prepared.request;
+    wr.wr_id = sequence;
+    // The two have the same layout, below: four stores instead of seven.
+    std::memcpy(&prepared.element, &request.local, sizeof(ibv_sge));
+    std::memcpy(&wr.wr.rdma, &request.remote_address, sizeof wr.wr.rdma);
+    wr.opcode = IBV_WR_RDMA_READ;
+    wr.send_flags = 0;
+    if (request.opcode != Opcode::kRead) [[unlikely]]
+      translate_other(request, sequence, prepared);
+    else if constexpr (Keys::kTokens)
+      wr.wr.rdma.rkey = key_of(request);
+  }
+
+  /// Not of kNotify, whose remote_key is neither.
+  [[nodiscard]] std::uint32_t key_of(const WorkRequest& request) const noexcept {
+    if constexpr (Keys::kTokens)
+      return RkeyTable::key_of(keys_.of_lane, request.remote_key);
+    else
+      return request.remote_key;
+  }
+
+  void translate_other(const WorkRequest& request, std::uint64_t sequence,
+                       Prepared& prepared) noexcept {
+    auto& [wr, element] = prepared;
+    switch (request.opcode) {
+      case Opcode::kWriteZeroes:  // not taken: see limits()
+      case Opcode::kWrite:
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        if constexpr (Keys::kTokens) wr.wr.rdma.rkey = key_of(request);
+        if (request.length_bytes <= limits_.inline_bytes_max) send_inline(wr);
+        break;
+      case Opcode::kNotify: return send_notice(request, sequence, wr, element);
+      case Opcode::kRead: return;  // done
+      case Opcode::kFlush:
+        wr.opcode = IBV_WR_RDMA_READ;
+        if constexpr (Keys::kTokens) wr.wr.rdma.rkey = key_of(request);
+        use_result(sequence, element);
+        break;
+      case Opcode::kCompareSwap:
+      case Opcode::kFetchAdd:
+        wr.opcode = request.opcode == Opcode::kFetchAdd ? IBV_WR_ATOMIC_FETCH_AND_ADD
+                                                        : IBV_WR_ATOMIC_CMP_AND_SWP;
+        use_result(sequence, element);
+        wr.wr.atomic = {.remote_addr = request.remote_address,
+                        .compare_add = request.compare_or_add,
+                        .swap = request.swap,
+                        .rkey = key_of(request)};
+        break;
+    }
+  }
+
+  void send_notice(const WorkRequest& request, std::uint64_t sequence, ibv_send_wr& wr,
+                   ibv_sge& element) noexcept {
+    NoticeBytes& bytes = notices_[sequence & (notices_.size() - 1)];
+    bytes = to_wire({.grant_id = request.swap,
+                     .offset_bytes = request.remote_address,
+                     .length_bytes = request.compare_or_add,
+                     .tag = request.remote_key});
+    wr.opcode = IBV_WR_SEND;
+    if (bytes.size() <= limits_.inline_bytes_max) send_inline(wr);
+    element = {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
+               .length = kNoticeWireBytes,
+               .lkey = notices_memory_.lkey()};
+  }
+  void send_inline(ibv_send_wr& wr) const noexcept {
+    wr.send_flags = IBV_SEND_INLINE;
+    if (recorder_) recorder_->add(inline_requests_);
+  }
+  void use_result(std::uint64_t sequence, ibv_sge& element) const noexcept {
+    element.addr = reinterpret_cast<std::uintptr_t>(&results_[sequence & (results_.size() - 1)]);
+    element.lkey = results_memory_.lkey();
+  }
+
+  LanePair link_;
+  verbs::CompletionQueue queue_;
+  std::vector<std::uint64_t> results_;
+  verbs::MemoryRegion results_memory_;
+  std::vector<NoticeBytes> notices_;  // by sequence, as the results
+  verbs::MemoryRegion notices_memory_;
+  Limits limits_;
+  std::uint64_t told_ = 0;          ///< sequence after the last whose completion was polled
+  std::vector<Prepared> prepared_;  // by place in the chain
+  Prepared alone_;                  // of a chain of one
+  std::optional<metrics::Recorder> recorder_;
+  metrics::Counter inline_requests_;
+  [[no_unique_address]] Keys keys_;  // behind all that a lane without tokens has
+};
+
+}  // namespace
+
+void limit_depths(verbs::QueuePairBuilder<verbs::Rc>& builder, Asks asks, bool here_is_client) {
+  if (builder.domain().device().is_iwarp()) return;
+  // What is not set is all that the device can do.
+  if (asks == Asks::kNobody || !here_is_client) builder.initiator_depth(0);
+  if (asks == Asks::kNobody || here_is_client) builder.responder_depth(0);
+}
+
+void log_depths(std::string_view name, const verbs::Connection& connection) {
+  if (!log::enabled(log::Level::kDebug)) return;
+  const auto& pair = connection.queue_pair();
+  const auto seen = pair.query(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC);
+  if (!seen) return log::debug("rdma {}: {}", name, seen.error().message());
+  log::debug(
+      "rdma {}: queue pair {} on {}: reads and atomics in flight: asks {} (agreed {}), answers {} "
+      "(agreed {})",
+      name, pair.number(), connection.device().name(), seen->max_rd_atomic,
+      connection.initiator_depth(), seen->max_dest_rd_atomic, connection.responder_depth());
+}
+
+Result<std::unique_ptr<Lane>> make_lane(LanePair pair, verbs::CompletionQueue queue,
+                                        std::uint32_t transfer_bytes_max, std::uint32_t depth,
+                                        std::uint32_t initiator_depth) {
+  return RdmaLane<KeysAsTheyAre>::create(std::move(pair), std::move(queue), transfer_bytes_max,
+                                         depth, initiator_depth, {});
+}
+
+Result<std::unique_ptr<Lane>> make_token_lane(LanePair pair, verbs::CompletionQueue queue,
+                                              std::uint32_t transfer_bytes_max, std::uint32_t depth,
+                                              std::shared_ptr<const RkeyTable> keys,
+                                              std::size_t lane, std::uint32_t initiator_depth) {
+  const std::uint32_t* const of_lane = keys->of_lane(lane);
+  return RdmaLane<KeysByToken>::create(std::move(pair), std::move(queue), transfer_bytes_max, depth,
+                                       initiator_depth, {std::move(keys), of_lane});
+}
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,64 @@
+#pragma once
+
+/// Gives back what a device may take long to let go of, on a thread of its own.
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace remora::transport {
+
+/// A queue pair is destroyed only when the last packet of it has left the host, and that may take
+/// as long as the interface is down: whoever has operations to end does not wait for it.
+/// Thread-safe. Nothing that is taken may be the last to hold its own reaper.
+class Reaper {
+ public:
+  /// So many may wait; what comes then is given back by whoever brings it.
+  static constexpr std::size_t kMaxWaiting = 4096;
+
+  explicit Reaper(std::size_t max_waiting = kMaxWaiting) noexcept : waiting_most_{max_waiting} {}
+  Reaper(const Reaper&) = delete;
+  Reaper& operator=(const Reaper&) = delete;
+  /// Blocks until all is given back.
+  ~Reaper();
+
+  /// Destroys `what`, later. Does not block, unless there is no memory, no thread, or no room: then
+  /// it is destroyed here.
+  template <typename T>
+  requires std::is_nothrow_move_constructible_v<T>
+  void take(T what) noexcept {
+    try {
+      add(std::make_unique<Kept<T>>(std::move(what)));
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  }
+
+ private:
+  struct Item {
+    virtual ~Item() = default;
+  };
+  template <typename T>
+  struct Kept final : Item {
+    explicit Kept(T&& what) noexcept : kept{std::move(what)} {}
+    T kept;
+  };
+
+  void add(std::unique_ptr<Item> item) noexcept;
+  void work() noexcept;
+
+  const std::size_t waiting_most_;
+  std::mutex mutex_;
+  std::condition_variable more_;
+  std::deque<std::unique_ptr<Item>> waiting_;
+  bool ending_ = false;
+  std::thread thread_;  ///< begins with the first
+};
+
+}  // namespace remora::transport

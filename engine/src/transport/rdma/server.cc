@@ -1,0 +1,248 @@
+/// The server's side of the rdma transport. One listener takes control channels and lanes; what
+/// each request is for stands in its private data. Each session has a protection domain of its own,
+/// so a key of one is worth nothing on another's queue pairs; or, where a device's windows do the
+/// same and the client can use them (rdma_windows.h), its lanes are in a domain with all others'.
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <remora/metrics/registry.h>
+#include <remora/verbs/verbs.h>
+
+#include "base/log.h"
+#include "base/log_rate_limiter.h"
+#include "transport/rdma/client_isolation.h"
+#include "transport/rdma/server_endpoint.h"
+#include "transport/rdma/wire.h"
+#include "transport/transport.h"
+
+namespace remora::transport {
+
+namespace {
+
+using rdma::ControlBuffers;
+using rdma::Introduction;
+using rdma::LaneRegistry;
+using rdma::RdmaServerEndpoint;
+
+/// Connection requests taken in a row, before others have their turn with the control thread.
+constexpr std::size_t kMaxAccept = 4;
+/// Lanes and control channels that have ended and wait for the device to destroy them, each of
+/// which pins its buffers: what comes then holds up the worker, and with it who connects.
+constexpr std::size_t kMaxBuried = 256;
+
+class RdmaListener final : public Listener {
+ public:
+  /// What a server may have of its devices, and the series that tell how much it has.
+  struct Budgets {
+    std::shared_ptr<rdma::RegistrationBudgets> registrations;
+    std::shared_ptr<rdma::WindowBudgets> windows;
+    std::vector<metrics::CallbackHandle> series;
+    std::shared_ptr<metrics::Registry> registry;
+    metrics::Counter strangers;
+    /// Errors: those of Registry::gauge_callback().
+    static Result<Budgets> create(const config::Limits& limits,
+                                  std::shared_ptr<metrics::Registry> registry);
+  };
+  RdmaListener(verbs::ConnectionListener listener, std::vector<std::string> devices,
+               config::RdmaProtection wanted, std::vector<DeviceProtection> protection,
+               Budgets budgets)
+      : listener_{std::move(listener)},
+        devices_{std::move(devices)},
+        wanted_{wanted},
+        protection_{std::move(protection)},
+        budgets_{std::move(budgets)} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
+  [[nodiscard]] int event_fd() const noexcept override { return listener_.event_fd(); }
+  [[nodiscard]] std::uint16_t port() const noexcept override {
+    return listener_.local_address().port();
+  }
+  [[nodiscard]] std::vector<std::string> devices() const override { return devices_; }
+  [[nodiscard]] std::vector<DeviceProtection> protection() const override { return protection_; }
+  [[nodiscard]] std::string description() const override {
+    std::string text = "rdma " + listener_.local_address().to_string() + " on";
+    for (const std::string& device : devices_) text += " " + device;
+    return text;
+  }
+
+  Result<bool> acquire_lease(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
+                             const std::stop_token& stop) override {
+    for (DeviceProtection& chosen : protection_) {
+      if (chosen.mechanism == rdma::kWindows) {
+        auto lent = lend_on(chosen.device, pieces, hold, stop);
+        if (lent) {
+          lent_[chosen.device] = std::move(*lent);
+        } else if (wanted_ == config::RdmaProtection::kAuto && !stop.stop_requested()) {
+          chosen.mechanism = rdma::kRegistrations;
+          chosen.reason = "the pool could not be registered: " + lent.error().message();
+        } else {
+          return lent.error();
+        }
+      }
+      rdma::log_protection(wanted_, chosen);
+    }
+    return !lent_.empty();
+  }
+
+  Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
+    std::vector<std::unique_ptr<ServerEndpoint>> arrived;
+    // The kernel has room for another request as soon as one is taken: without a bound, who
+    // connects as fast as this serves would keep the control thread here, before any limit is
+    // looked at.
+    for (std::size_t i = 0; i < kMaxAccept; ++i) {
+      auto request = listener_.next_request();
+      if (!request)
+        return arrived.empty() ? Result<decltype(arrived)>{request.error()} : std::move(arrived);
+      if (!request->has_value()) return arrived;
+      auto endpoint = admit(std::move(**request));
+      if (!endpoint)
+        turn_away(endpoint.error());
+      else if (*endpoint != nullptr)
+        arrived.push_back(std::move(*endpoint));
+    }
+    return arrived;
+  }
+
+ private:
+  /// Whoever it is may come again as often as it likes.
+  void turn_away(const Error& why) {
+    budgets_.registry->recorder().add(budgets_.strangers);
+    if (!rejections_logged_.allows(Clock::now())) return;
+    log::warn("rdma: {}{}", why.message(), rejections_logged_.take_left_out());
+  }
+
+  /// Null for a lane, which goes to its session. A request that is dropped is rejected by that.
+  Result<std::unique_ptr<ServerEndpoint>> admit(verbs::ConnectionRequest request) {
+    const std::string peer = request.peer_address().to_string();
+    const auto introduction = Introduction::from_wire(request.private_data());
+    if (!introduction)
+      return Error{Code::kProtocol, "connection request that is not ours"}.with_subject(peer);
+    const std::string device{request.device().name()};
+    if (std::find(devices_.begin(), devices_.end(), device) == devices_.end())
+      return Error{Code::kNotFound, "request over a device that is not served"}.with_subject(
+          device);
+    if (introduction->purpose == rdma::Purpose::kLane) {
+      Status added;
+      const bool known = desk_->with(introduction->ticket, [&](RdmaServerEndpoint& endpoint) {
+        added = endpoint.add_lane(std::move(request), introduction->lane);
+      });
+      if (!known) return Error{Code::kProtocol, "lane without a session"}.with_subject(peer);
+      if (!added) return added.error().with_subject(peer);
+      return std::unique_ptr<ServerEndpoint>{};
+    }
+    return begin(std::move(request));
+  }
+
+  Result<std::shared_ptr<const rdma::LeasedMemory>> lend_on(const std::string& name,
+                                                            std::span<const MemoryStretch> pieces,
+                                                            const std::shared_ptr<void>& hold,
+                                                            const std::stop_token& stop) {
+    const auto open = verbs::connection_manager_devices();
+    if (!open) return open.error();
+    const auto found = std::find_if(open->begin(), open->end(),
+                                    [&](const auto& device) { return device.name() == name; });
+    if (found == open->end())
+      return Error{Code::kNotFound, "the connection manager does not know it"}.with_subject(name);
+    const verbs::DeviceAttributes& can = found->attributes();
+    return rdma::LeasedMemory::create(*found, pieces, hold,
+                                      {budgets_.registrations->of(name, can.max_mr_count),
+                                       budgets_.windows->of(name, can.max_mw_count)},
+                                      stop);
+  }
+
+  Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest request) {
+    const verbs::Device& device = request.device();
+    auto budget = budgets_.registrations->of(device.name(), device.attributes().max_mr_count);
+    auto domain = device.allocate_domain();
+    if (!domain) return domain.error();
+    auto buffers = ControlBuffers::create(*domain);
+    if (!buffers) return buffers.error();
+    if (auto status = request.create_queue_pair(buffers->builder()); !status) return status.error();
+    if (auto status = buffers->post_receives(request.queue_pair()); !status) return status.error();
+    auto events = FdSet::create();
+    if (!events) return events.error();
+    auto connection = std::move(request).accept();
+    if (!connection) return connection.error();
+    for (const int fd : {buffers->event_fd(), connection->event_fd()})
+      if (auto status = events->add(fd); !status) return status.error();
+    const auto lent = lent_.find(device.name());
+    return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
+        desk_, reaper_, std::move(*domain), std::move(budget),
+        lent == lent_.end() ? nullptr : lent->second, std::move(*buffers), std::move(*connection),
+        std::move(*events))};
+  }
+
+  verbs::ConnectionListener listener_;
+  std::vector<std::string> devices_;
+  config::RdmaProtection wanted_;
+  std::vector<DeviceProtection> protection_;
+  Budgets budgets_;
+  std::map<std::string, std::shared_ptr<const rdma::LeasedMemory>, std::less<>>
+      lent_;  ///< by device
+  std::shared_ptr<LaneRegistry> desk_ = std::make_shared<LaneRegistry>();
+  std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>(kMaxBuried);
+  log::LogRateLimiter rejections_logged_{1};
+};
+
+Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
+    const config::Limits& limits, std::shared_ptr<metrics::Registry> registry) {
+  auto strangers = registry->counter(
+      "remora_server_rdma_rejected_connections_total",
+      "Connection requests over rdma that were refused before they were a client's.");
+  if (!strangers) return strangers.error();
+  Budgets made{std::make_shared<rdma::RegistrationBudgets>(limits.registrations_max),
+               std::make_shared<rdma::WindowBudgets>(limits.windows_max),
+               {},
+               registry,
+               *strangers};
+  auto registrations = registry->gauge_callback(
+      "remora_server_registrations", "Registrations of memory with RDMA devices.", {},
+      [budgets = made.registrations] { return static_cast<double>(budgets->used()); });
+  if (!registrations) return registrations.error();
+  auto windows = registry->gauge_callback(
+      "remora_server_windows", "Memory windows of RDMA devices.", {},
+      [budgets = made.windows] { return static_cast<double>(budgets->used()); });
+  if (!windows) return windows.error();
+  made.series.push_back(std::move(*registrations));
+  made.series.push_back(std::move(*windows));
+  return made;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config,
+                                              const ListenAddress& address,
+                                              const std::shared_ptr<metrics::Registry>& registry) {
+  const std::string& wanted = config.transports.rdma_device;
+  const auto found = verbs::devices();
+  if (!found) return wanted.empty() ? found.error() : found.error().with_subject(wanted);
+  std::vector<std::string> devices;
+  for (const verbs::DeviceEntry& entry : *found)
+    if (wanted.empty() || entry.name() == wanted) devices.emplace_back(entry.name());
+  if (devices.empty()) return Error{Code::kNotFound, "transports.rdma_device"}.with_subject(wanted);
+  (void)verbs::initialize_fork_safety();
+  // A name may stand for addresses of other interfaces, too.
+  Result<verbs::ConnectionListener> listener = Error{Code::kNotFound, "rdma_bind_addr"};
+  for (const verbs::Address& each : address.addresses) {
+    listener = verbs::ConnectionListener::bind(each.with_port(config.listen.port));
+    if (listener || listener.error().code() == Code::kAddressInUse) break;
+  }
+  if (!listener) return listener.error();
+  const config::RdmaProtection protection = config.transports.rdma_protection;
+  auto chosen = rdma::choose_protection(protection, devices);
+  if (!chosen) return chosen.error();
+  auto budgets = RdmaListener::Budgets::create(config.limits, registry);
+  if (!budgets) return budgets.error();
+  return std::unique_ptr<Listener>{
+      std::make_unique<RdmaListener>(std::move(*listener), std::move(devices), protection,
+                                     std::move(*chosen), std::move(*budgets))};
+}
+
+}  // namespace remora::transport

@@ -1,0 +1,323 @@
+#include "transport/rdma/server_endpoint.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace remora::transport::rdma {
+
+namespace {
+
+/// Of all windows of a grant, and a little more for each; a device needs microseconds.
+constexpr std::chrono::seconds kBindTime{2};
+
+class RdmaGrant final : public GrantHandle {
+ public:
+  RdmaGrant(BudgetShare share, std::vector<verbs::MemoryRegion> memory)
+      : share_{std::move(share)}, memory_{std::move(memory)} {}
+
+  Status revoke() noexcept override {
+    Status status;
+    for (verbs::MemoryRegion& memory : memory_) {
+      const Status gone = std::move(memory).deregister();
+      if (gone) continue;
+      share_.lose(1);
+      status = gone;
+    }
+    memory_.clear();
+    return status;
+  }
+
+ private:
+  BudgetShare share_;  // given back when they have gone
+  std::vector<verbs::MemoryRegion> memory_;
+};
+
+/// From here on what comes is an event, unless it is there already.
+Status listen(ServerLane& lane) {
+  if (auto taken = lane.queue.take_events(); !taken) return taken.error();
+  return lane.queue.arm();
+}
+
+Status check(verbs::Connection& connection) noexcept {
+  while (true) {
+    auto event = connection.next_event();
+    if (!event) return event.error();
+    if (connection.failure()) return connection.failure()->error(connection.peer_address());
+    if (!event->has_value()) return {};
+  }
+}
+
+/// The mark goes last.
+struct BuriedLane {
+  LaneDestruction::Mark mark;
+  ServerLane lane;
+};
+
+}  // namespace
+
+RdmaServerEndpoint::RdmaServerEndpoint(std::shared_ptr<LaneRegistry> desk,
+                                       std::shared_ptr<Reaper> reaper,
+                                       verbs::ProtectionDomain domain,
+                                       std::shared_ptr<Budget> budget,
+                                       std::shared_ptr<const LeasedMemory> lent,
+                                       ControlBuffers buffers, verbs::Connection connection,
+                                       FdSet events)
+    : desk_{std::move(desk)},
+      reaper_{std::move(reaper)},
+      budget_{std::move(budget)},
+      lent_{std::move(lent)},
+      domain_{std::move(domain)},
+      buffers_{std::move(buffers)},
+      events_{std::move(events)},
+      peer_{connection.peer_address().to_string()},
+      device_{domain_.device().name()},
+      connection_{std::move(connection)} {}
+
+RdmaServerEndpoint::~RdmaServerEndpoint() {
+  desk_->forget(this);
+  for (ServerLane& lane : lanes_) dead_.push_back(std::move(lane));
+  destroy_lanes();
+  reaper_->take(ControlRemains{std::move(buffers_), std::move(connection_)});
+}
+
+Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
+  auto message = buffers_.receive(connection_.queue_pair());
+  if (message && message->has_value()) return message;
+  const std::lock_guard lock{mutex_};
+  // Lanes first: what has come in before the end is taken, too.
+  Status status;
+  for (ServerLane& lane : lanes_) {
+    auto collected = listen(lane);
+    if (collected) collected = collect(lane);
+    if (!collected && status) status = collected;
+  }
+  for (ServerLane& lane : lanes_)
+    if (auto checked = check(*lane.connection); !checked && status) status = checked;
+  if (auto checked = check(connection_); !checked && status) status = checked;
+  if (message && !status) return status.error();
+  return message;
+}
+
+std::size_t RdmaServerEndpoint::take_notices(std::span<Notice> notices) noexcept {
+  const std::lock_guard lock{mutex_};
+  // Without taking its event: of a lane that has died receive() is to hear.
+  if (notices_.empty())
+    for (ServerLane& lane : lanes_) (void)collect(lane);
+  const std::size_t count = std::min(notices.size(), notices_.size());
+  std::copy_n(notices_.begin(), count, notices.begin());
+  notices_.erase(notices_.begin(), notices_.begin() + static_cast<std::ptrdiff_t>(count));
+  return count;
+}
+
+Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
+                                    std::optional<std::uint32_t> said) {
+  const std::lock_guard lock{mutex_};
+  if (over_) return Error{Code::kConnectionLost, "lane of a session that is over"};
+  const auto number = number_of_next(said);
+  if (!number) return number.error();
+  // A session that has grants must be able to come back to them.
+  auto share = BudgetShare::count(budget_, 1);
+  auto queue =
+      domain_.device().create_completion_queue({.depth = kNoticeReceives + 4, .events = true});
+  if (!queue) return queue.error();
+  auto buffers = std::make_unique<std::array<NoticeBytes, kNoticeReceives>>();
+  const verbs::ProtectionDomain& domain = by_windows_ ? lent_->domain() : domain_;
+  auto memory = domain.register_bytes(std::as_writable_bytes(std::span{*buffers}),
+                                      verbs::Access::kLocalWrite);
+  if (!memory) return memory.error();
+  std::shared_ptr<WindowLane> windows;
+  if (by_windows_) {
+    auto made = WindowLane::create(domain.device());
+    if (!made) return made.error();
+    windows = std::move(*made);
+  }
+  verbs::QueuePairBuilder<verbs::Rc> builder{domain, windows == nullptr ? *queue : windows->queue(),
+                                             *queue};
+  builder.send_depth(windows == nullptr ? 1 : WindowLane::kBinds)
+      .receive_depth(kNoticeReceives)
+      .access(verbs::Access::kRemoteRead | verbs::Access::kRemoteWrite |
+              verbs::Access::kRemoteAtomic | verbs::Access::kLocalWrite);
+  if (domain_.device().is_software()) builder.timeout(kAckTimeoutSoftware);
+  limit_depths(builder, Asks::kClient, false);
+  if (auto status = request.create_queue_pair(builder); !status) return status;
+  ServerLane lane{std::move(*queue), std::move(buffers), std::move(share), std::move(*memory),
+                  *number,           std::move(windows), std::nullopt};
+  for (std::uint64_t index = 0; index < kNoticeReceives; ++index)
+    if (auto status = lane.post_receive(request.queue_pair(), index); !status) return status;
+  if (auto status = lane.queue.arm(); !status) return status;
+  auto connection = std::move(request).accept();
+  if (!connection) return connection.error();
+  log_depths("server lane", *connection);
+  lane.connection.emplace(std::move(*connection));
+  for (const int fd : {lane.queue.event_fd(), lane.connection->event_fd()})
+    if (auto status = events_.add(fd); !status) return status;
+  if (lane.windows != nullptr) lane.windows->begin(lane.connection->queue_pair());
+  lanes_.push_back(std::move(lane));
+  return {};
+}
+
+/// From here on it is a client's, and counts. Those that have not said who they are have a bound of
+/// their own (limits.pending_handshakes_max), and take nothing that a client's grant needs.
+void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
+  if (!share_) share_ = BudgetShare::count(budget_, 1);
+  desk_->expect(ticket, this);
+}
+
+Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
+  using verbs::Access;
+  if (by_windows_) return grant_windows(request);
+  const verbs::ProtectionDomain domain = this->domain();
+  Access access = remote_access(request.rights);
+  if (contains(access, Access::kRemoteWrite) || contains(access, Access::kRemoteAtomic))
+    access |= Access::kLocalWrite;
+  // Before the device is asked: what others need is left to them.
+  auto share = BudgetShare::take(budget_, request.extents.size());
+  if (!share) return share.error();
+  Grant made;
+  std::vector<verbs::MemoryRegion> registered;
+  std::uint64_t start = 0;
+  for (const MemoryStretch& stretch : request.extents) {
+    auto memory = domain.register_bytes({stretch.address, stretch.length_bytes}, access);
+    if (!memory) return memory.error();
+    made.extents.push_back({.start_bytes = start,
+                            .length_bytes = stretch.length_bytes,
+                            .remote_address = memory->address(),
+                            .remote_key = memory->rkey()});
+    start += stretch.length_bytes;
+    registered.push_back(std::move(*memory));
+  }
+  made.handle = std::make_unique<RdmaGrant>(std::move(*share), std::move(registered));
+  return made;
+}
+
+Result<Grant> RdmaServerEndpoint::grant_windows(const GrantRequest& request) {
+  auto windows = WindowGrant::create(lent_, request);
+  if (!windows) return windows.error();
+  Grant made;
+  made.handle = std::move(*windows);
+  if (auto status = renew(made); !status) return status.error();
+  return made;
+}
+
+Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
+  auto* const windows = dynamic_cast<WindowGrant*>(grant.handle.get());
+  if (windows == nullptr) return {};
+  return windows->renew(window_lanes(), grant.extents, grant.lane_keys, deadline_after(kBindTime));
+}
+
+void RdmaServerEndpoint::shutdown() noexcept {
+  desk_->forget(this);
+  const std::lock_guard lock{mutex_};
+  over_ = true;
+  for (const ServerLane& lane : lanes_) (void)lane.connection->queue_pair().to_error();
+  // Each receive says how it ended; a device may take a moment for that.
+  constexpr std::chrono::milliseconds kFlushTime{5};
+  const Deadline flushed = Clock::now() + kFlushTime;
+  for (ServerLane& lane : lanes_) take_last(lane, flushed);
+  // In its error state a queue pair takes part in nothing any more, and ends what the worker may
+  // be waiting for. It is for the worker to destroy it, which may take as long as the interface
+  // is down; windows go before it, and there may be very many.
+  for (ServerLane& lane : lanes_) {
+    if (lane.windows != nullptr) lane.windows->stop();
+    dead_.push_back(std::move(lane));
+  }
+  lanes_.clear();
+  (void)connection_.disconnect();
+}
+
+void RdmaServerEndpoint::destroy_lanes() noexcept {
+  std::vector<ServerLane> dead;
+  {
+    const std::lock_guard lock{mutex_};
+    dead.swap(dead_);
+  }
+  for (ServerLane& lane : dead) {
+    if (lane.windows != nullptr) lane.windows->end();
+    reaper_->take(BuriedLane{LaneDestruction::Mark{burial_}, std::move(lane)});
+  }
+}
+
+Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
+  auto* const old = dynamic_cast<RdmaServerEndpoint*>(&before);
+  if (old == nullptr || old->device_ != device_)
+    return Error{Code::kUnsupported, "resume over another transport or device"};
+  const std::scoped_lock lock{mutex_, old->mutex_};
+  if (by_windows_ != old->by_windows_)
+    return Error{Code::kUnsupported, "resume by a client that uses keys in another way"};
+  // Its registrations are of its domain, and so are the new lanes: the keys stay. Windows have
+  // gone with their lanes, and are bound again when the client asks for their keys.
+  domain_ = old->domain_;
+  return {};
+}
+
+WindowLanes RdmaServerEndpoint::window_lanes() {
+  const std::lock_guard lock{mutex_};
+  WindowLanes lanes;
+  for (const ServerLane& lane : lanes_) {
+    if (lanes.size() <= lane.number) lanes.resize(lane.number + 1);
+    lanes[lane.number] = lane.windows;
+  }
+  return lanes;
+}
+
+Result<std::uint32_t> RdmaServerEndpoint::number_of_next(std::optional<std::uint32_t> said) const {
+  if (lanes_.size() >= kLanesMax)
+    return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
+  const auto taken = [&](std::uint32_t number) {
+    return std::any_of(lanes_.begin(), lanes_.end(),
+                       [&](const ServerLane& lane) { return lane.number == number; });
+  };
+  if (said && taken(*said)) return Error{Code::kProtocol, "lane of a number that there is"};
+  // Who does not say is counted as it comes.
+  std::uint32_t number = said.value_or(0);
+  while (taken(number)) ++number;
+  return number;
+}
+
+verbs::ProtectionDomain RdmaServerEndpoint::domain() {
+  const std::lock_guard lock{mutex_};
+  return domain_;
+}
+
+Status RdmaServerEndpoint::collect(ServerLane& lane) {
+  while (lane.end && notices_.size() < kNoticesMax) {
+    std::array<verbs::Completion, 1> storage;
+    auto found = lane.queue.poll(storage);
+    if (found && found->empty()) break;
+    lane.end = found ? take_one(lane, found->front()) : Status{found.error()};
+  }
+  return lane.end;
+}
+
+Status RdmaServerEndpoint::take_one(ServerLane& lane, const verbs::Completion& completion) {
+  if (!completion.ok())
+    return Error{Code::kConnectionLost, "lane"}
+        .with_reason(Reason::kLaneBroken)
+        .with_completion(completion.status(), completion.vendor_error());
+  if (completion.length_bytes() != kNoticeWireBytes)
+    return Error{Code::kProtocol, "lane"}.with_subject("no notice of ours");
+  const std::uint64_t index = completion.id();
+  notices_.push_back(notice_from_wire((*lane.buffers)[index]));
+  return lane.post_receive(lane.connection->queue_pair(), index);
+}
+
+void RdmaServerEndpoint::take_last(ServerLane& lane, Deadline until) noexcept {
+  std::array<verbs::Completion, 1> storage;
+  for (std::size_t left = kNoticeReceives; left > 0;) {
+    const auto found = lane.queue.poll(storage);
+    if (!found) return;
+    if (found->empty()) {
+      if (Clock::now() >= until) return;
+      std::this_thread::sleep_for(std::chrono::microseconds{100});
+      continue;
+    }
+    --left;
+    const verbs::Completion& completion = found->front();
+    if (completion.ok() && completion.length_bytes() == kNoticeWireBytes)
+      notices_.push_back(notice_from_wire((*lane.buffers)[completion.id()]));
+  }
+}
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,395 @@
+#include "transport/rdma/window_probe.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include <remora/verbs/verbs.h>
+
+#include "transport/rdma/wire.h"
+
+namespace remora::transport::rdma {
+
+namespace {
+
+using verbs::Access;
+
+/// Of what is lent: a page before the window, the window, and pages behind it.
+constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kLentBytes = 4 * kPageBytes;
+constexpr std::uint64_t kWordBytes = 8;
+constexpr std::chrono::microseconds kPollPause{20};
+constexpr Access kAllRemote = Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic;
+
+enum class Try : std::uint8_t { kRead, kWrite, kFetchAdd };
+
+std::string_view to_string(Try what) noexcept {
+  switch (what) {
+    case Try::kRead: return "a read";
+    case Try::kWrite: return "a write";
+    case Try::kFetchAdd: return "a fetch-and-add";
+  }
+  return "an access";
+}
+
+/// Where 8 bytes are tried, from the window's beginning.
+struct Place {
+  std::int64_t offset_bytes;
+  std::string_view name;
+};
+
+constexpr std::int64_t kWindowEnd = static_cast<std::int64_t>(kPageBytes);
+constexpr std::array kOutside{
+    Place{-8, "just before the window"},       Place{-1, "across the window's beginning"},
+    Place{kWindowEnd - 7, "across its end"},   Place{kWindowEnd, "just behind the window"},
+    Place{kWindowEnd + 1, "a byte behind it"}, Place{2 * kWindowEnd, "a page behind it"},
+};
+constexpr std::array kInside{Place{0, "at its beginning"}, Place{kWindowEnd - 9, "before its end"},
+                             Place{kWindowEnd - 8, "at its end"}};
+
+bool is_aligned(const Place& place) noexcept { return place.offset_bytes % 8 == 0; }
+
+/// A client's queue pair, and the server's that it is connected to.
+struct Link {
+  verbs::QueuePair<verbs::Rc> server;
+  verbs::QueuePair<verbs::Rc> client;
+};
+
+class WindowProbe {
+ public:
+  static Result<WindowProbe> create(const verbs::Device& device, verbs::Deadline deadline);
+
+  /// Whether what has to work does: else nothing that is refused says anything. With an error only
+  /// for what went wrong.
+  Status works();
+  WindowCheck range(WindowCheck check);
+  WindowCheck rights(WindowCheck check);
+  WindowCheck binding(WindowCheck check);
+  WindowCheck invalidation(WindowCheck check);
+
+ private:
+  WindowProbe(verbs::CompletionQueue queue, verbs::ProtectionDomain domain,
+              verbs::MemoryRegion lent, verbs::MemoryRegion own, verbs::Deadline deadline)
+      : queue_{std::move(queue)},
+        domain_{std::move(domain)},
+        lent_{std::move(lent)},
+        own_{std::move(own)},
+        deadline_{deadline} {}
+
+  /// A refused access breaks both ends, so every attempt gets new ones.
+  Result<Link> connect();
+  Result<verbs::MemoryWindow> bind(Link& link, Access rights);
+  /// How the request `id` ended: others are of links that are gone.
+  Result<CompletionStatus> outcome_of(std::uint64_t id);
+  /// Whether it was carried out. Errors: it was neither carried out nor refused.
+  Result<bool> attempt(Link& link, Try what, std::uint64_t address, std::uint32_t rkey);
+  /// False and the check filled in where the attempt says that the check is broken or untested.
+  bool refused(WindowCheck& check, Link& link, Try what, std::uint64_t address, std::uint32_t rkey,
+               std::string_view where);
+  /// Nothing of what is lent has been written to but within the window.
+  [[nodiscard]] bool unharmed() const noexcept;
+  [[nodiscard]] std::uint64_t at(const Place& place) const noexcept {
+    return lent_.address() + kPageBytes + static_cast<std::uint64_t>(place.offset_bytes);
+  }
+
+  verbs::CompletionQueue queue_;
+  verbs::ProtectionDomain domain_;  ///< the server's, which all its clients would share
+  verbs::MemoryRegion lent_;
+  verbs::MemoryRegion own_;  ///< the clients', of another domain
+  verbs::Deadline deadline_;
+  std::uint64_t next_id_ = 1;
+};
+
+std::string why(const Error& error) { return error.message(); }
+
+WindowCheck untested(WindowCheck check, const Error& error) {
+  check.verdict = Verdict::kUntested;
+  check.reason = why(error);
+  return check;
+}
+
+Result<WindowProbe> WindowProbe::create(const verbs::Device& device, verbs::Deadline deadline) {
+  constexpr std::uint32_t kCompletions = 128;
+  auto queue = device.create_completion_queue({.depth = kCompletions});
+  if (!queue) return queue.error();
+  auto domain = device.allocate_domain();
+  if (!domain) return domain.error();
+  auto clients = device.allocate_domain();
+  if (!clients) return clients.error();
+  auto lent =
+      verbs::MemoryRegion::allocate(*domain, kLentBytes, Access::kLocalWrite | Access::kWindowBind);
+  if (!lent) return lent.error();
+  auto own = verbs::MemoryRegion::allocate(*clients, kPageBytes, Access::kLocalWrite);
+  if (!own) return own.error();
+  return WindowProbe{std::move(*queue), std::move(*domain), std::move(*lent), std::move(*own),
+                     deadline};
+}
+
+Result<Link> WindowProbe::connect() {
+  const auto builder_in = [&](const verbs::ProtectionDomain& domain, Access access) {
+    verbs::QueuePairBuilder<verbs::Rc> builder{domain, queue_, queue_};
+    builder.send_depth(2).receive_depth(2).access(access).timeout(
+        domain.device().is_software() ? kAckTimeoutSoftware : kAckTimeoutHardware);
+    return builder;
+  };
+  auto server = builder_in(domain_, kAllRemote | Access::kLocalWrite).build();
+  if (!server) return server.error();
+  auto client = builder_in(own_.domain(), Access::kNone).build();
+  if (!client) return client.error();
+  const verbs::Endpoint to_server = server->endpoint();
+  const verbs::Endpoint to_client = client->endpoint();
+  auto listens = std::move(*server).connect(to_client);
+  if (!listens) return listens.error();
+  auto asks = std::move(*client).connect(to_server);
+  if (!asks) return asks.error();
+  return Link{std::move(*listens), std::move(*asks)};
+}
+
+Result<verbs::MemoryWindow> WindowProbe::bind(Link& link, Access rights) {
+  auto window = link.server.allocate_window();
+  if (!window) return window.error();
+  const std::uint64_t id = next_id_++;
+  auto batch = link.server.start();
+  batch.bind_window(id, *window, lent_, kPageBytes, kPageBytes, rights);
+  if (auto status = batch.post(); !status) return status.error();
+  const auto bound = outcome_of(id);
+  if (!bound) return bound.error();
+  if (*bound != CompletionStatus::kSuccess)
+    return Error{Code::kProvider, "binding a window"}.with_completion(*bound, 0);
+  return std::move(*window);
+}
+
+Result<CompletionStatus> WindowProbe::outcome_of(std::uint64_t id) {
+  while (true) {
+    std::array<verbs::Completion, 8> storage;
+    const auto found = queue_.poll(storage);
+    if (!found) return found.error();
+    for (const verbs::Completion& completion : *found)
+      if (completion.id() == id) return completion.status();
+    if (!found->empty()) continue;
+    if (std::chrono::steady_clock::now() >= deadline_)
+      return Error{Code::kTimedOut, "probing windows"};
+    std::this_thread::sleep_for(kPollPause);
+  }
+}
+
+Result<bool> WindowProbe::attempt(Link& link, Try what, std::uint64_t address, std::uint32_t rkey) {
+  const std::uint64_t id = next_id_++;
+  const verbs::LocalSlice local = own_.slice(0, kWordBytes);
+  const verbs::RemoteSlice remote{address, kWordBytes, rkey};
+  auto batch = link.client.start();
+  if (what != Try::kWrite) {
+    if (what == Try::kRead)
+      batch.read(id, local, remote);
+    else
+      batch.fetch_add(id, local, remote, 1);
+  } else {
+    std::memset(own_.bytes().data(), 0xa5, kWordBytes);
+    batch.write(id, local, remote);
+  }
+  if (auto status = batch.post(); !status) return status.error();
+  const auto ended = outcome_of(id);
+  if (!ended) return ended.error();
+  switch (*ended) {
+    case CompletionStatus::kSuccess: return true;
+    case CompletionStatus::kRemoteAccessError:
+    case CompletionStatus::kRemoteInvalidRequest:
+    case CompletionStatus::kRemoteOperationError: return false;
+    default: return Error{Code::kProvider, "probing windows"}.with_completion(*ended, 0);
+  }
+}
+
+bool WindowProbe::unharmed() const noexcept {
+  const std::span<const std::byte> all = lent_.bytes();
+  const auto zero = [](std::span<const std::byte> bytes) {
+    return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+  };
+  return zero(all.first(kPageBytes)) && zero(all.subspan(2 * kPageBytes));
+}
+
+bool WindowProbe::refused(WindowCheck& check, Link& link, Try what, std::uint64_t address,
+                          std::uint32_t rkey, std::string_view where) {
+  const auto carried_out = attempt(link, what, address, rkey);
+  if (!carried_out) {
+    check = untested(check, carried_out.error());
+    return false;
+  }
+  if (!*carried_out && unharmed()) return true;
+  check.verdict = Verdict::kBroken;
+  check.reason = std::string{to_string(what)} + " of 8 bytes " + std::string{where} +
+                 (*carried_out ? " was carried out" : " was refused, yet memory has changed");
+  return false;
+}
+
+Status WindowProbe::works() {
+  auto link = connect();
+  if (!link) return link.error();
+  const auto window = bind(*link, kAllRemote);
+  if (!window) return window.error();
+  for (const Try what : {Try::kRead, Try::kWrite, Try::kFetchAdd})
+    for (const Place& place : kInside) {
+      if (what == Try::kFetchAdd && !is_aligned(place)) continue;
+      const auto carried_out = attempt(*link, what, at(place), window->rkey());
+      if (!carried_out) return carried_out.error();
+      if (!*carried_out)
+        return Error{Code::kAccessRefused, "access within a window"}.with_subject(place.name);
+    }
+  return {};
+}
+
+WindowCheck WindowProbe::range(WindowCheck check) {
+  for (const Try what : {Try::kRead, Try::kWrite, Try::kFetchAdd})
+    for (const Place& place : kOutside) {
+      if (what == Try::kFetchAdd && !is_aligned(place)) continue;
+      auto link = connect();
+      if (!link) return untested(check, link.error());
+      const auto window = bind(*link, kAllRemote);
+      if (!window) return untested(check, window.error());
+      if (!refused(check, *link, what, at(place), window->rkey(), place.name)) return check;
+    }
+  check.verdict = Verdict::kKept;
+  return check;
+}
+
+WindowCheck WindowProbe::rights(WindowCheck check) {
+  struct Forbidden {
+    Access bound;
+    Try what;
+    std::string_view where;
+  };
+  for (const Forbidden& each :
+       {Forbidden{Access::kRemoteRead, Try::kWrite, "through a window bound for reading"},
+        Forbidden{Access::kRemoteRead, Try::kFetchAdd, "through a window bound for reading"},
+        Forbidden{Access::kRemoteWrite, Try::kRead, "through a window bound for writing"}}) {
+    auto link = connect();
+    if (!link) return untested(check, link.error());
+    const auto window = bind(*link, each.bound);
+    if (!window) return untested(check, window.error());
+    if (!refused(check, *link, each.what, at({0, {}}), window->rkey(), each.where)) return check;
+  }
+  for (const Try what : {Try::kRead, Try::kWrite, Try::kFetchAdd}) {
+    auto link = connect();
+    if (!link) return untested(check, link.error());
+    if (!refused(check, *link, what, at({0, {}}), lent_.rkey(),
+                 "by the key of the registration under the window"))
+      return check;
+  }
+  check.verdict = Verdict::kKept;
+  return check;
+}
+
+WindowCheck WindowProbe::binding(WindowCheck check) {
+  // To the device all queue pairs of the domain are alike, whosever they are.
+  auto bound_on = connect();
+  if (!bound_on) return untested(check, bound_on.error());
+  const auto window = bind(*bound_on, kAllRemote);
+  if (!window) return untested(check, window.error());
+  for (const Try what : {Try::kRead, Try::kWrite, Try::kFetchAdd}) {
+    auto other = connect();
+    if (!other) return untested(check, other.error());
+    if (!refused(check, *other, what, at({0, {}}), window->rkey(), "on another queue pair"))
+      return check;
+  }
+  check.verdict = Verdict::kKept;
+  return check;
+}
+
+WindowCheck WindowProbe::invalidation(WindowCheck check) {
+  auto owner = connect();
+  if (!owner) return untested(check, owner.error());
+  const auto window = bind(*owner, kAllRemote);
+  if (!window) return untested(check, window.error());
+  for (const auto& [key, whose] : {std::pair{window->rkey(), "of a window"},
+                                   std::pair{lent_.rkey(), "of the registration under it"}}) {
+    auto other = connect();
+    if (!other) return untested(check, other.error());
+    if (auto status = other->server.post_receive(next_id_++, {}); !status)
+      return untested(check, status.error());
+    const std::uint64_t id = next_id_++;
+    auto batch = other->client.start();
+    batch.send_with_invalidate(id, {}, key);
+    if (auto status = batch.post(); !status) return untested(check, status.error());
+    // Whether it was refused or not: what counts is whether the window is still there.
+    if (const auto ended = outcome_of(id); !ended) return untested(check, ended.error());
+    const auto still_there = attempt(*owner, Try::kRead, at({0, {}}), window->rkey());
+    if (!still_there) return untested(check, still_there.error());
+    if (*still_there) continue;
+    check.verdict = Verdict::kBroken;
+    check.reason = "another client's message took the key " + std::string{whose} + " away";
+    return check;
+  }
+  check.verdict = Verdict::kKept;
+  return check;
+}
+
+}  // namespace
+
+std::string_view to_string(Verdict verdict) noexcept {
+  switch (verdict) {
+    case Verdict::kKept: return "kept";
+    case Verdict::kBroken: return "broken";
+    case Verdict::kUntested: return "untested";
+  }
+  return "unknown";
+}
+
+WindowFindings WindowFindings::untested(const std::string& reason) {
+  WindowFindings findings;
+  for (WindowCheck* check :
+       {&findings.range, &findings.rights, &findings.binding, &findings.invalidation})
+    check->reason = reason;
+  return findings;
+}
+
+bool WindowFindings::all_kept() const noexcept { return first_not_kept() == nullptr; }
+
+const WindowCheck* WindowFindings::first_not_kept() const noexcept {
+  const auto all = checks();
+  const auto* const found = std::find_if(all.begin(), all.end(), [](const WindowCheck* check) {
+    return check->verdict != Verdict::kKept;
+  });
+  return found == all.end() ? nullptr : *found;
+}
+
+bool WindowFindings::conclusive() const noexcept {
+  const auto all = checks();
+  return std::none_of(all.begin(), all.end(), [](const WindowCheck* check) {
+    return check->verdict == Verdict::kUntested;
+  });
+}
+
+std::string WindowFindings::text() const {
+  std::string text;
+  for (const WindowCheck* check : checks()) {
+    if (!text.empty()) text += "; ";
+    text += std::string{check->name} + " " + std::string{to_string(check->verdict)};
+    if (!check->reason.empty()) text += ": " + check->reason;
+  }
+  return text;
+}
+
+WindowFindings probe_windows(const verbs::Device& device, verbs::Deadline deadline) {
+  const verbs::DeviceAttributes& attributes = device.attributes();
+  if (!attributes.memory_window_type_2)
+    return WindowFindings::untested("the device has no type-2 windows");
+  if (attributes.atomics == verbs::AtomicSupport::kNone)
+    return WindowFindings::untested("the device has no atomics");
+  auto probe = WindowProbe::create(device, deadline);
+  if (!probe) return WindowFindings::untested(why(probe.error()));
+  if (const Status works = probe->works(); !works)
+    return WindowFindings::untested(why(works.error()));
+  WindowFindings found;
+  found.binding = probe->binding(found.binding);
+  found.rights = probe->rights(found.rights);
+  found.invalidation = probe->invalidation(found.invalidation);
+  found.range = probe->range(found.range);
+  return found;
+}
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,170 @@
+#pragma once
+
+/// Grants as type-2 memory windows, where those keep clients apart: what is lent is registered once
+/// on a device, without remote rights, in one protection domain for all its sessions; a grant is a
+/// window for each of its extents on each lane of its session, bound on the server's queue pair of
+/// that lane. A window's key is of use on its own queue pair only.
+///
+/// Windows go with their grant or with their lane, whichever is first, and before the queue pair.
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+#include <remora/result.h>
+#include <remora/verbs/access.h>
+#include <remora/verbs/completion_queue.h>
+#include <remora/verbs/memory_region.h>
+#include <remora/verbs/memory_window.h>
+#include <remora/verbs/queue_pair.h>
+
+#include "base/clock.h"
+#include "transport/rdma/budget.h"
+#include "transport/transport.h"
+
+namespace remora::transport::rdma {
+
+/// What windows are bound to: a part of a registration, which outlives them.
+struct LeasedRange {
+  const verbs::MemoryRegion* memory = nullptr;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t length_bytes = 0;
+  [[nodiscard]] std::uint64_t address() const noexcept { return memory->address() + offset_bytes; }
+};
+
+/// What a server lends on one device: its pieces, registered for windows. Thread-safe.
+class LeasedMemory {
+ public:
+  struct Budgets {
+    std::shared_ptr<Budget> registrations;
+    std::shared_ptr<Budget> windows;
+  };
+  /// `hold` keeps the bytes of `pieces`, and goes after the registrations. **Blocks** while they
+  /// are pinned, and ends between two pieces at `stop`. Errors: kOutOfMemory (see
+  /// Reason::kMemlock), kLimitExceeded, kProvider, kCancelled (`stop`).
+  [[nodiscard]] static Result<std::shared_ptr<const LeasedMemory>> create(
+      const verbs::Device& device, std::span<const MemoryStretch> pieces,
+      std::shared_ptr<void> hold, Budgets budgets, const std::stop_token& stop = {});
+
+  /// Of all lanes whose grants are windows.
+  [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
+  /// Nothing where it is not within one piece: a region's own memory.
+  [[nodiscard]] std::optional<LeasedRange> find(const MemoryStretch& stretch) const noexcept;
+  [[nodiscard]] const Budgets& budgets() const noexcept { return budgets_; }
+
+ private:
+  LeasedMemory(std::shared_ptr<void> hold, verbs::ProtectionDomain domain, Budgets budgets,
+               BudgetShare share, std::vector<verbs::MemoryRegion> pieces) noexcept;
+  std::shared_ptr<void> hold_;  // last to go
+  verbs::ProtectionDomain domain_;
+  Budgets budgets_;
+  BudgetShare share_;
+  std::vector<verbs::MemoryRegion> pieces_;  ///< by address
+};
+
+/// The windows of one lane, on the server's side. Thread-safe; one bind at a time.
+class WindowLane {
+ public:
+  /// Requests in the lane's send queue at a time, which is nobody else's.
+  static constexpr std::uint32_t kBinds = 16;
+  /// A device needs microseconds for a chain of as many.
+  static constexpr std::chrono::seconds kChainTime{1};
+  /// Whose windows they are.
+  using Owner = const void*;
+
+  /// Errors: kOutOfMemory, kProvider (of its completion queue).
+  [[nodiscard]] static Result<std::shared_ptr<WindowLane>> create(const verbs::Device& device);
+  explicit WindowLane(verbs::CompletionQueue queue) noexcept : queue_{std::move(queue)} {}
+
+  /// Where the send queue of the lane's queue pair has to complete.
+  [[nodiscard]] const verbs::CompletionQueue& queue() const noexcept { return queue_; }
+  /// The lane is connected. `pair` lives until end().
+  void begin(verbs::QueuePair<verbs::Rc>& pair);
+  /// Whether the owner has windows here.
+  [[nodiscard]] bool has(Owner owner);
+  /// The keys of the owner's windows, one for each of `stretches`: bound now, if they were not yet.
+  /// **Blocks** until the device has done that, at most until `deadline`, and no longer than
+  /// kChainTime for a chain that it does not answer. A chain that is not answered well breaks the
+  /// lane, since nobody knows what is bound then; after any other error it is as it was. Errors:
+  /// kOutOfMemory; kConnectionLost: the lane has ended, or ends by this; kTimedOut; kProvider.
+  [[nodiscard]] Result<std::vector<std::uint32_t>> bind(Owner owner,
+                                                        std::span<const LeasedRange> stretches,
+                                                        verbs::Access rights, Deadline deadline);
+  /// The owner's windows are gone on return, or, where the device does not take one back, the lane
+  /// is.
+  void drop(Owner owner) noexcept;
+  /// Nothing more is bound, and who binds leaves off soon. Waits for nobody. Idempotent.
+  void stop() noexcept { ending_.store(true); }
+  /// All windows are gone on return, and nothing uses the queue pair any more. **Blocks** for as
+  /// long as freeing very many takes. Idempotent.
+  void end() noexcept;
+
+ private:
+  [[nodiscard]] Result<std::vector<verbs::MemoryWindow>> allocate(std::size_t count,
+                                                                  Deadline deadline);
+  Status bind_all(std::span<verbs::MemoryWindow> windows, std::span<const LeasedRange> stretches,
+                  verbs::Access rights, Deadline deadline);
+  void move_to_error(const Error& why) noexcept;
+  Status await(std::uint64_t first_id, std::size_t count, Deadline deadline);
+  [[nodiscard]] static Error gone();
+
+  std::atomic<bool> ending_{false};
+  std::mutex mutex_;  // of what follows; held while something is bound, by nobody who has another
+  verbs::CompletionQueue queue_;
+  verbs::QueuePair<verbs::Rc>* pair_ = nullptr;  ///< null before begin() and after end()
+  std::uint64_t next_id_ = 1;
+  std::map<Owner, std::vector<verbs::MemoryWindow>> bound_;
+};
+
+/// By number; null: there is no such lane.
+using WindowLanes = std::vector<std::shared_ptr<WindowLane>>;
+
+/// One grant. Used by one thread at a time.
+class WindowGrant final : public GrantHandle {
+ public:
+  /// Without any window yet. What is not of `lent` is registered for this grant. **Blocks** while
+  /// that is pinned. Errors: those of LeasedMemory::create().
+  [[nodiscard]] static Result<std::unique_ptr<WindowGrant>> create(
+      std::shared_ptr<const LeasedMemory> lent, const GrantRequest& request);
+  ~WindowGrant() override;
+  WindowGrant(const WindowGrant&) = delete;
+  WindowGrant& operator=(const WindowGrant&) = delete;
+
+  /// Binds what is missing on `lanes`, and fills in the keys of all. What the budget has admitted
+  /// stays the grant's while it lives, with lanes or without: a session must be able to come back
+  /// to its grants, and whoever hangs up has not made room for others. `extents` are this grant's,
+  /// or none yet. **Blocks** until `deadline`, and a millisecond more for each window. Errors:
+  /// kLimitExceeded, before the device is asked; those of WindowLane::bind(). What was bound before
+  /// stays.
+  Status renew(const WindowLanes& lanes, std::vector<WireExtent>& extents, LaneKeys& keys,
+               Deadline deadline);
+
+ private:
+  void forget_lanes_but(const WindowLanes& lanes) noexcept;
+  Status reserve(std::size_t lanes);
+  WindowGrant(std::shared_ptr<const LeasedMemory> lent, verbs::Access rights) noexcept
+      : lent_{std::move(lent)}, rights_{rights} {}
+
+  std::shared_ptr<const LeasedMemory> lent_;
+  verbs::Access rights_;
+  std::optional<BudgetShare> own_share_;          ///< of the next
+  std::vector<verbs::MemoryRegion> own_;          ///< registered for this grant alone
+  std::vector<LeasedRange> stretches_;            ///< in the region's order
+  std::vector<std::weak_ptr<WindowLane>> lanes_;  ///< that may have windows of it
+  std::optional<BudgetShare> share_;              ///< of windows: given back when they have gone
+  std::size_t lanes_admitted_ = 0;                ///< by that
+};
+
+/// The remote rights of a grant.
+[[nodiscard]] verbs::Access remote_access(Rights rights) noexcept;
+
+}  // namespace remora::transport::rdma

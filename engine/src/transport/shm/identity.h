@@ -1,0 +1,75 @@
+#pragma once
+
+/// Which server it is that answers at a socket: told on its status page, compared with the host of
+/// a client's URI. The socket's name has the port alone, and another server may have the port on
+/// another address of this host, or in another network namespace.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/engine/uri.h>
+#include <remora/result.h>
+#include <remora/verbs/address.h>
+
+#include "base/clock.h"
+
+namespace remora::transport {
+
+/// An address of `listen.address`, on the status page. In the host's byte order, but for `bytes`.
+struct ShmAddress {
+  std::uint16_t family = 0;  ///< 4 or 6
+  std::uint16_t zero = 0;
+  std::uint32_t scope = 0;  ///< index of the interface; 0: none
+  std::array<std::uint8_t, 16> bytes{};
+};
+
+/// What the status page says from its byte 8 on; the page is all zero there where the server is of
+/// an older version, which says nothing.
+///
+/// | bytes | what |
+/// |---|---|
+/// | 0 … 3 | version of this table: 1; 0: nothing is said |
+/// | 4 … 5 | port |
+/// | 6 … 7 | count of addresses, at most 64 |
+/// | 8 … 15, 16 … 23 | device and inode of the server's network namespace; 0: not known |
+/// | 24 … 279 | `listen.address` as configured, zeros behind it |
+/// | 280 … | the addresses it stands for, 24 bytes each: family (4 or 6), zero, scope, address |
+struct ShmIdentity {
+  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::size_t kAddressesMax = 64;
+
+  std::uint32_t version = 0;
+  std::uint16_t port = 0;
+  std::uint16_t address_count = 0;
+  std::uint64_t network_device = 0;
+  std::uint64_t network_inode = 0;
+  std::array<char, 256> listen_address{};
+  std::array<ShmAddress, kAddressesMax> addresses{};
+};
+static_assert(sizeof(ShmAddress) == 24);
+static_assert(sizeof(ShmIdentity) == 280 + 64 * 24);
+
+/// Of a server of this process. `addresses`: what `listen_address` stands for; where there are
+/// none, clients compare the text.
+ShmIdentity make_identity(std::string_view listen_address, std::uint16_t port,
+                          std::span<const verbs::Address> addresses);
+
+/// Every address that `host` stands for; "localhost" is not looked up. **Blocks** while a name is,
+/// at most until `deadline`. Errors: those of verbs::Address::resolve_all().
+Result<std::vector<verbs::Address>> addresses_of(std::string_view host, Deadline deadline);
+
+/// Whether one of them is an address of this machine, in this network namespace.
+bool is_this_host(const std::vector<verbs::Address>& addresses);
+
+/// Whether the server that says `told` at the socket `path` listens at the URI's host and port.
+/// `addresses`: those of the host. `told` is checked, not believed.
+/// Errors: kConnectionRefused, naming both; kProtocol.
+Status check_identity(const ShmIdentity& told, const Uri& uri,
+                      const std::vector<verbs::Address>& addresses, const std::string& path);
+
+}  // namespace remora::transport

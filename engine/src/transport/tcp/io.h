@@ -1,0 +1,98 @@
+#pragma once
+
+/// The thread that serves lanes over tcp.
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <sys/eventfd.h>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <remora/metrics/registry.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "transport/tcp/server_lane.h"
+
+namespace remora::transport::tcp {
+
+/// The series of what is served over tcp.
+struct ServedMetrics {
+  std::array<metrics::Counter, 4> operations;  ///< by Opcode
+  std::array<metrics::Counter, 2> bytes;       ///< read, written
+  metrics::Counter refused;
+  metrics::Counter corrupt;
+  metrics::Counter strangers;
+  std::shared_ptr<metrics::Registry> registry;
+
+  /// Errors: as metrics::Registry.
+  static Result<ServedMetrics> create(std::shared_ptr<metrics::Registry> registry);
+};
+
+/// Serves a group of lanes, in turn and in steps of bounded length, so that none waits long for
+/// another. Sleeps in epoll when nothing has come for `spin`; until then it asks the sockets that
+/// were served last again and again, which takes all of a core.
+class IoThread {
+ public:
+  /// Errors: kSystem.
+  static Result<std::shared_ptr<IoThread>> start(ServedMetrics metrics,
+                                                 std::chrono::nanoseconds spin);
+  IoThread(ServedMetrics metrics, std::chrono::nanoseconds spin, UniqueFd epoll, UniqueFd wake);
+  ~IoThread();
+  IoThread(const IoThread&) = delete;
+  IoThread& operator=(const IoThread&) = delete;
+
+  /// Serves it until it ends. Any thread. Errors: kSystem.
+  Status add(std::shared_ptr<ServerLane> lane);
+  /// There is room for the notices of a session whose lanes may be parked. Any thread.
+  void look_at_parked() noexcept { ::eventfd_write(wake_.get(), 1); }
+
+ private:
+  using Progress = ServerLane::Progress;
+  struct Active {
+    ServerLane* lane;
+    Clock::time_point served;
+  };
+  void run() noexcept;
+  void look(int timeout_ms) noexcept;
+  void serve_active(Clock::time_point now) noexcept;
+  /// Whether a lane stays among the active ones.
+  enum class Stays : std::uint8_t { kYes, kNo, kBuried };
+  Stays serve_one(Active& active, Clock::time_point now) noexcept;
+  void unpark(Clock::time_point now) noexcept;
+  void activate(ServerLane& lane, Clock::time_point now);
+  void watch(ServerLane& lane, std::uint32_t events) noexcept;
+  void destroy_lanes(ServerLane& lane) noexcept;
+  void keep_session(ServerLane& lane) noexcept;
+  void end_refused(Clock::time_point now) noexcept;
+  void report() noexcept;
+
+  ServedMetrics metrics_;
+  std::chrono::nanoseconds spin_;
+  UniqueFd epoll_;
+  UniqueFd wake_;
+  std::atomic<bool> stop_{false};
+
+  std::mutex mutex_;  // lanes_: added by any thread, ended by our own
+  std::unordered_map<const ServerLane*, std::shared_ptr<ServerLane>> lanes_;
+
+  // The thread's own.
+  struct Refused {
+    ServerLane* lane;
+    Deadline until;
+  };
+  std::vector<Active> active_;
+  Clock::time_point moved_at_ = Clock::now();
+  std::vector<Refused> refused_;
+  std::vector<ServerLane*> parked_;
+  Served served_;
+  std::thread thread_;
+};
+
+}  // namespace remora::transport::tcp

@@ -1,0 +1,428 @@
+/// The server's side of the tcp transport: listening sockets, and connections until they have said
+/// what they are for. Control channels become endpoints, lanes go to the thread that serves them.
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <utility>
+#include <vector>
+
+#include <remora/verbs/address.h>
+
+#include "base/fd_set.h"
+#include "base/log.h"
+#include "base/log_rate_limiter.h"
+#include "transport/tcp/io.h"
+#include "transport/tcp/server_lane.h"
+#include "transport/tcp/session.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/wire.h"
+#include "transport/transport.h"
+
+namespace remora::transport {
+
+namespace tcp {
+namespace {
+
+/// Connections that have not said what they are for; of more, the oldest are hung up on.
+constexpr std::size_t kMaxPending = 256;
+/// Connections taken from a listening socket at once, so that those before them get their turn.
+constexpr std::size_t kMaxAccept = 64;
+/// Room in the socket for every answer that a client may wait for.
+constexpr int kControlSendBytes =
+    static_cast<int>((kControlRequestsMax + 2) * (kControlMessageBytesMax + 64));
+
+/// Which session a lane belongs to.
+class TcpLaneDesk {
+ public:
+  void expect(const LaneTicket& ticket, const std::shared_ptr<Session>& session) {
+    const std::lock_guard lock{mutex_};
+    sessions_[ticket.session_id] = {ticket.secret, session};
+  }
+  void forget(const Session& session) {
+    const std::lock_guard lock{mutex_};
+    std::erase_if(sessions_,
+                  [&](const auto& entry) { return entry.second.session.get() == &session; });
+  }
+  /// Null for a ticket that nobody was given.
+  [[nodiscard]] std::shared_ptr<Session> find(const LaneTicket& ticket) {
+    const std::lock_guard lock{mutex_};
+    const auto found = sessions_.find(ticket.session_id);
+    if (found == sessions_.end() || found->second.secret != ticket.secret) return nullptr;
+    return found->second.session;
+  }
+
+ private:
+  struct Expected {
+    std::uint64_t secret;
+    std::shared_ptr<Session> session;
+  };
+  std::mutex mutex_;
+  std::map<std::uint64_t, Expected> sessions_;
+};
+
+class TcpServerEndpoint final : public ServerEndpoint {
+ public:
+  TcpServerEndpoint(UniqueFd socket, std::string peer, std::shared_ptr<Session> session,
+                    FdSet events, std::shared_ptr<TcpLaneDesk> desk, std::shared_ptr<IoThread> io)
+      : io_{std::move(io)},
+        desk_{std::move(desk)},
+        socket_{std::move(socket)},
+        peer_{std::move(peer)},
+        session_{std::move(session)},
+        events_{std::move(events)} {}
+  ~TcpServerEndpoint() override { shutdown(); }
+  TcpServerEndpoint(const TcpServerEndpoint&) = delete;
+  TcpServerEndpoint& operator=(const TcpServerEndpoint&) = delete;
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
+  [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+  [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
+
+  Result<std::optional<ControlMessage>> receive() noexcept override {
+    const auto session = this->session();
+    session->take_event();
+    auto message = reader_.receive(socket_.get());
+    if (!message || message->has_value() || !session->broken()) return message;
+    return Error{Code::kConnectionLost, "lane"}.with_reason(Reason::kLaneBroken);
+  }
+  /// No room means that the client does not read, and that ends its session.
+  Status send(ControlMessage message) noexcept override {
+    return send_message(socket_.get(), message.bytes, Clock::now());
+  }
+  void flush(Deadline /*deadline*/) noexcept override {}  // the kernel sends what the socket took
+  void expect_lanes(const LaneTicket& ticket) noexcept override {
+    desk_->expect(ticket, session());
+  }
+  std::size_t take_notices(std::span<Notice> notices) noexcept override {
+    const auto [count, were_parked] = session()->take_notices(notices);
+    if (were_parked) io_->look_at_parked();
+    return count;
+  }
+  Result<Grant> grant(const GrantRequest& request) noexcept override {
+    return session()->grant(request);
+  }
+  [[nodiscard]] std::optional<transport::ServerEndpoint::Served> served() const noexcept override {
+    const tcp::Served all = session()->served();
+    return transport::ServerEndpoint::Served{.operations = all.operations, .bytes = all.bytes};
+  }
+  void shutdown() noexcept override {
+    {
+      // Gone over to a successor, the session is that one's to end.
+      const std::lock_guard lock{mutex_};
+      if (!taken_over_) {
+        desk_->forget(*session_);
+        session_->end();
+      }
+    }
+    ::shutdown(socket_.get(), SHUT_RDWR);
+  }
+  Status take_over(ServerEndpoint& before) noexcept override {
+    auto* const old = dynamic_cast<TcpServerEndpoint*>(&before);
+    if (old == nullptr) return Error{Code::kUnsupported, "resume over another transport"};
+    // Whoever shuts the old one down has done so, or finds it taken over.
+    const std::scoped_lock lock{mutex_, old->mutex_};
+    if (auto status = events_.add(old->session_->event_fd()); !status) return status;
+    old->taken_over_ = true;
+    events_.remove(session_->event_fd());
+    session_ = old->session_;
+    session_->begin_again();
+    return {};
+  }
+
+ private:
+  std::shared_ptr<IoThread> io_;  // outlives the lanes
+  std::shared_ptr<TcpLaneDesk> desk_;
+  UniqueFd socket_;
+  std::string peer_;
+  std::string device_;
+  [[nodiscard]] std::shared_ptr<Session> session() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return session_;
+  }
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Session> session_;  ///< under mutex_
+  bool taken_over_ = false;           ///< under mutex_
+  FdSet events_;
+  MessageReader reader_;
+};
+
+/// A connection that has not said what it is for.
+struct Newcomer {
+  UniqueFd socket;
+  verbs::Address peer;
+  Deadline until;
+  std::array<std::byte, Introduction::kWireBytes> bytes{};
+  std::size_t got = 0;
+  bool answered = false;  ///< in HTTP: it is hung up on when it has read that
+};
+
+/// What a client of HTTP is told: browsers, and programs that take this port for metrics.address.
+constexpr std::string_view kHttpAnswer =
+    "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    "Connection: close\r\nContent-Length: 108\r\n\r\n"
+    "this is the port of remora-server for its clients, which is not HTTP: "
+    "metrics are served at metrics.address\n";
+static_assert(kHttpAnswer.size() - kHttpAnswer.find("\r\n\r\n") - 4 == 108);
+
+class TcpListener final : public Listener {
+ public:
+  TcpListener(std::vector<UniqueFd> sockets, std::vector<verbs::Address> addresses, FdSet events,
+              UniqueFd timer, std::chrono::nanoseconds handshake_timeout, ServedMetrics metrics,
+              std::shared_ptr<IoThread> io)
+      : sockets_{std::move(sockets)},
+        addresses_{std::move(addresses)},
+        events_{std::move(events)},
+        timer_{std::move(timer)},
+        handshake_timeout_{handshake_timeout},
+        metrics_{std::move(metrics)},
+        io_{std::move(io)} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
+  [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
+  [[nodiscard]] std::uint16_t port() const noexcept override { return addresses_.front().port(); }
+  [[nodiscard]] std::vector<std::string> devices() const override { return {}; }
+  [[nodiscard]] std::string description() const override {
+    std::string text = "tcp";
+    for (const verbs::Address& address : addresses_) text += " " + address.to_string();
+    return text;
+  }
+
+  Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
+    std::vector<std::unique_ptr<ServerEndpoint>> arrived;
+    std::uint64_t expirations = 0;
+    (void)!::read(timer_.get(), &expirations, sizeof expirations);
+    Status status;
+    for (const UniqueFd& socket : sockets_)
+      if (status) status = take_newcomers(socket.get());
+    const Clock::time_point now = Clock::now();
+    std::erase_if(newcomers_, [&](Newcomer& newcomer) { return hear(newcomer, now, arrived); });
+    set_timer();
+    if (!status && arrived.empty()) return status.error();
+    return arrived;
+  }
+
+ private:
+  Status take_newcomers(int listening) noexcept {
+    for (std::size_t i = 0; i < kMaxAccept; ++i) {
+      sockaddr_storage peer{};
+      socklen_t length = sizeof peer;
+      UniqueFd socket{::accept4(listening, reinterpret_cast<sockaddr*>(&peer), &length,
+                                SOCK_CLOEXEC | SOCK_NONBLOCK)};
+      if (!socket) {
+        if (errno == EAGAIN) return {};
+        // What was wrong with that one connection is no fault of the listener. Source: accept(2).
+        if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) continue;
+        return Error{Code::kSystem, "accept"}.with_errno(errno);
+      }
+      const verbs::Address address = verbs::Address::from(reinterpret_cast<sockaddr*>(&peer));
+      if (!prepare_socket(socket.get()) || !events_.add(socket.get())) continue;
+      if (newcomers_.size() >= kMaxPending) {
+        turn_away(newcomers_.front(), "too many at once");
+        newcomers_.pop_front();
+      }
+      newcomers_.push_back({.socket = std::move(socket),
+                            .peer = address,
+                            .until = Clock::now() + handshake_timeout_});
+    }
+    return {};
+  }
+
+  /// Reads on. True when the newcomer is one no longer: it has gone where it belongs, or for good.
+  bool hear(Newcomer& newcomer, Clock::time_point now,
+            std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
+    if (newcomer.answered) return hear_out(newcomer, now);
+    const ssize_t got = ::recv(newcomer.socket.get(), newcomer.bytes.data() + newcomer.got,
+                               newcomer.bytes.size() - newcomer.got, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+      if (now < newcomer.until) return false;
+      return turn_away(newcomer, "silent");
+    }
+    if (got <= 0) return turn_away(newcomer, "gone");
+    newcomer.got += static_cast<std::size_t>(got);
+    const auto said = std::span{newcomer.bytes}.first(newcomer.got);
+    if (said.size() >= kMagicBytes && !begins_as_ours(said)) {
+      turn_away(newcomer, is_http_request(said) ? "HTTP, which is not the protocol here"
+                                                : "not the protocol");
+      return !is_http_request(said) || !answer_http(newcomer, now);
+    }
+    if (newcomer.got < newcomer.bytes.size()) return false;
+    const auto introduction = Introduction::from_wire(newcomer.bytes);
+    if (!introduction) return turn_away(newcomer, "not the protocol");
+    const Status admitted = introduction->purpose == Purpose::kLane
+                                ? admit_lane(newcomer, *introduction)
+                                : admit_control(newcomer, arrived);
+    if (!admitted && refused_lines_.allows(now))
+      log::warn("tcp: {}: {}{}", newcomer.peer.to_string(), admitted.error().message(),
+                refused_lines_.take_left_out());
+    if (!admitted) metrics_.registry->recorder().add(metrics_.strangers);
+    return true;
+  }
+
+  /// False: it was not taken whole.
+  static bool answer_http(Newcomer& newcomer, Clock::time_point now) noexcept {
+    constexpr std::chrono::seconds kReadingTime{1};
+    newcomer.answered = true;
+    newcomer.until = std::min<Deadline>(newcomer.until, now + kReadingTime);
+    const int socket = newcomer.socket.get();
+    const auto text = std::as_bytes(std::span{kHttpAnswer.data(), kHttpAnswer.size()});
+    return send_all(socket, text, now) && ::shutdown(socket, SHUT_WR) == 0;
+  }
+
+  /// True when a client that has been answered has gone, or its time is over. What it has sent is
+  /// taken: closing with that unread would take the answer back.
+  static bool hear_out(Newcomer& newcomer, Clock::time_point now) noexcept {
+    std::array<std::byte, 4096> unread;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    const ssize_t got = ::recv(newcomer.socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
+    const bool gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+    return gone || now >= newcomer.until;
+  }
+
+  bool turn_away(const Newcomer& newcomer, std::string_view why) {
+    if (hung_up_lines_.allows(Clock::now()))
+      log::info("tcp: {}: hung up on: {}{}", newcomer.peer.to_string(), why,
+                hung_up_lines_.take_left_out());
+    metrics_.registry->recorder().add(metrics_.strangers);
+    return true;
+  }
+
+  Status admit_control(Newcomer& newcomer, std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
+    // Best effort: what the system gives is enough for a client that reads.
+    ::setsockopt(newcomer.socket.get(), SOL_SOCKET, SO_SNDBUF, &kControlSendBytes,
+                 sizeof kControlSendBytes);
+    if (auto status = send_all(newcomer.socket.get(), Welcome{}.to_wire(), Clock::now()); !status)
+      return status;
+    auto session = Session::create();
+    if (!session) return session.error();
+    auto events = FdSet::create();
+    if (!events) return events.error();
+    for (const int fd : {newcomer.socket.get(), (*session)->event_fd()})
+      if (auto status = events->add(fd); !status) return status;
+    leave(newcomer);
+    arrived.push_back(
+        std::make_unique<TcpServerEndpoint>(std::move(newcomer.socket), newcomer.peer.to_string(),
+                                            std::move(*session), std::move(*events), desk_, io_));
+    return {};
+  }
+
+  Status admit_lane(Newcomer& newcomer, const Introduction& introduction) {
+    const auto session = desk_->find(introduction.ticket);
+    if (session == nullptr) return Error{Code::kProtocol, "lane without a session"};
+    const int fd = newcomer.socket.get();
+    leave(newcomer);
+    auto lane =
+        std::make_shared<ServerLane>(std::move(newcomer.socket), session, introduction.payload_crc);
+    if (auto status = session->add_lane(lane); !status) return status;
+    const Welcome welcome{.purpose = Purpose::kLane, .payload_crc = introduction.payload_crc};
+    Status status = send_all(fd, welcome.to_wire(), Clock::now());
+    if (status) status = io_->add(lane);
+    if (!status) session->lane_ended(*lane);
+    return status;
+  }
+
+  /// The descriptor goes on to another set of events.
+  void leave(const Newcomer& newcomer) noexcept { events_.remove(newcomer.socket.get()); }
+
+  /// So that silence is noticed.
+  void set_timer() noexcept {
+    itimerspec when{};
+    const auto first =
+        std::min_element(newcomers_.begin(), newcomers_.end(),
+                         [](const Newcomer& a, const Newcomer& b) { return a.until < b.until; });
+    if (first != newcomers_.end()) {
+      const auto left = std::max<std::chrono::nanoseconds>(first->until - Clock::now(),
+                                                           std::chrono::milliseconds{1});
+      when.it_value = {.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000),
+                       .tv_nsec = static_cast<long>(left.count() % 1'000'000'000)};  // NOLINT
+    }
+    ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+  }
+
+  std::vector<UniqueFd> sockets_;
+  std::vector<verbs::Address> addresses_;
+  FdSet events_;
+  UniqueFd timer_;
+  std::chrono::nanoseconds handshake_timeout_;
+  ServedMetrics metrics_;
+  std::shared_ptr<IoThread> io_;
+  std::shared_ptr<TcpLaneDesk> desk_ = std::make_shared<TcpLaneDesk>();
+  std::deque<Newcomer> newcomers_;
+  log::LogRateLimiter refused_lines_{1};
+  log::LogRateLimiter hung_up_lines_{1};
+};
+
+Error listen_error(Operation operation, int system_errno, const verbs::Address& address) {
+  const Code code = system_errno == EADDRINUSE      ? Code::kAddressInUse
+                    : system_errno == EADDRNOTAVAIL ? Code::kUnreachable
+                    : system_errno == EACCES        ? Code::kPermissionDenied
+                                                    : Code::kSystem;
+  return Error{code, operation}.with_subject(address.to_string()).with_errno(system_errno);
+}
+
+Result<UniqueFd> listen_on(const verbs::Address& address) {
+  UniqueFd socket{::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (!socket)
+    return Error{errno == EAFNOSUPPORT ? Code::kUnsupported : Code::kSystem, "socket"}
+        .with_subject(address.to_string())
+        .with_errno(errno);
+  constexpr int kOn = 1;
+  const int v6_only = address.is_any() ? 0 : 1;
+  // Connections of a server that has just ended do not keep its successor from the port; one that
+  // listens does.
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &kOn, sizeof kOn);
+  if (address.family() == AF_INET6)
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
+  if (::bind(socket.get(), address.raw(), address.raw_length_bytes()) != 0)
+    return listen_error("bind", errno, address);
+  if (::listen(socket.get(), SOMAXCONN) != 0) return listen_error("listen", errno, address);
+  return socket;
+}
+
+std::uint16_t bound_port(int socket) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0) return 0;
+  return verbs::Address::from(reinterpret_cast<sockaddr*>(&own)).port();
+}
+
+}  // namespace
+}  // namespace tcp
+
+Result<std::unique_ptr<Listener>> listen_tcp(const config::ServerConfig& config,
+                                             const ListenAddress& address, std::uint16_t port,
+                                             const std::shared_ptr<metrics::Registry>& registry) {
+  auto events = FdSet::create();
+  if (!events) return events.error();
+  UniqueFd timer{::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
+  if (!timer) return Error{Code::kSystem, "timerfd_create"}.with_errno(errno);
+  if (auto status = events->add(timer.get()); !status) return status.error();
+  std::vector<UniqueFd> sockets;
+  std::vector<verbs::Address> addresses;
+  for (const verbs::Address& each : address.addresses) {
+    auto socket = tcp::listen_on(each.with_port(port));
+    if (!socket) return socket.error();
+    port = tcp::bound_port(socket->get());
+    if (auto status = events->add(socket->get()); !status) return status.error();
+    sockets.push_back(std::move(*socket));
+    addresses.push_back(each.with_port(port));
+  }
+  auto metrics = tcp::ServedMetrics::create(registry);
+  if (!metrics) return metrics.error();
+  auto io = tcp::IoThread::start(*metrics, config.transports.tcp_spin);
+  if (!io) return io.error();
+  return std::unique_ptr<Listener>{std::make_unique<tcp::TcpListener>(
+      std::move(sockets), std::move(addresses), std::move(*events), std::move(timer),
+      config.limits.handshake_timeout, std::move(*metrics), std::move(*io))};
+}
+
+}  // namespace remora::transport

@@ -1,0 +1,206 @@
+#include "transport/tcp/session.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <utility>
+
+#include "transport/tcp/server_lane.h"
+
+namespace remora::transport::tcp {
+
+namespace {
+
+constexpr unsigned kGenerationBits = GrantTable::kGenerationBits;
+constexpr std::uint32_t kGenerationMask = (1U << kGenerationBits) - 1;
+
+std::uint32_t key_of(std::size_t index, std::uint32_t generation) noexcept {
+  return static_cast<std::uint32_t>(index) << kGenerationBits | (generation & kGenerationMask);
+}
+
+class TcpGrant final : public GrantHandle {
+ public:
+  TcpGrant(std::shared_ptr<Session> session, std::vector<std::uint32_t> keys) noexcept
+      : session_{std::move(session)}, keys_{std::move(keys)} {}
+  ~TcpGrant() override { session_->revoke(keys_); }
+  TcpGrant(const TcpGrant&) = delete;
+  TcpGrant& operator=(const TcpGrant&) = delete;
+
+ private:
+  std::shared_ptr<Session> session_;
+  std::vector<std::uint32_t> keys_;
+};
+
+}  // namespace
+
+Served& Served::operator+=(const Served& more) noexcept {
+  for (std::size_t i = 0; i < operations.size(); ++i) operations[i] += more.operations[i];
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] += more.bytes[i];
+  refused += more.refused;
+  corrupt += more.corrupt;
+  return *this;
+}
+
+void Session::note(const Served& served) noexcept {
+  const auto raise = [](std::atomic<std::uint64_t>& total, std::uint64_t by) {
+    if (by != 0) total.store(total.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+  };
+  for (std::size_t i = 0; i < served.operations.size(); ++i)
+    raise(operations_served_[i], served.operations[i]);
+  for (std::size_t i = 0; i < served.bytes.size(); ++i) raise(bytes_served_[i], served.bytes[i]);
+}
+
+Served Session::served() const noexcept {
+  Served all;
+  for (std::size_t i = 0; i < all.operations.size(); ++i)
+    all.operations[i] = operations_served_[i].load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < all.bytes.size(); ++i)
+    all.bytes[i] = bytes_served_[i].load(std::memory_order_relaxed);
+  return all;
+}
+
+Result<std::uint32_t> GrantTable::add(const GrantedExtent& extent) {
+  if (free_.empty()) {
+    if (slots_.size() == kExtentsMax)
+      return Error{Code::kLimitExceeded, "extents open in one session"}.with_limit(kExtentsMax + 1,
+                                                                                   kExtentsMax);
+    std::uint32_t generation = 0;
+    if (::getrandom(&generation, sizeof generation, 0) != sizeof generation) generation = 0;
+    free_.push_back(static_cast<std::uint32_t>(slots_.size()));
+    slots_.push_back({.extent = {}, .key = key_of(slots_.size(), generation)});
+  }
+  Slot& slot = slots_[free_.back()];
+  free_.pop_back();
+  slot.extent = extent;
+  slot.used = true;
+  return slot.key;
+}
+
+void GrantTable::remove(std::uint32_t key) noexcept {
+  const std::size_t index = key >> kGenerationBits;
+  if (index >= slots_.size() || !slots_[index].used || slots_[index].key != key) return;
+  slots_[index] = {.extent = {}, .key = key_of(index, key + 1)};
+  free_.push_back(static_cast<std::uint32_t>(index));  // has held as many before
+}
+
+GrantTable::Target GrantTable::resolve(const RequestHeader& request) const noexcept {
+  const bool atomic = is_atomic(request.opcode);
+  const bool whole = atomic
+                         ? request.length_bytes == sizeof(std::uint64_t) &&
+                               request.address % sizeof(std::uint64_t) == 0
+                         : request.length_bytes != 0 && request.length_bytes <= kTransferBytesMax;
+  if (!whole) return {.status = CompletionStatus::kRemoteInvalidRequest};
+  const Target refused{.status = CompletionStatus::kRemoteAccessError};
+  std::byte* const memory = locate(request.key, request.address, request.length_bytes);
+  if (memory == nullptr) return refused;
+  const GrantedExtent& extent = slots_[request.key >> kGenerationBits].extent;
+  if (!includes(extent.rights, right_for(request.opcode))) return refused;
+  if (atomic && !extent.cpu_atomics) return refused;
+  return {.memory = memory};
+}
+
+Result<std::shared_ptr<Session>> Session::create() {
+  UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  if (!event) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  return std::make_shared<Session>(std::move(event));
+}
+
+Result<Grant> Session::grant(const GrantRequest& request) {
+  Grant made;
+  std::vector<std::uint32_t> keys;
+  keys.reserve(request.extents.size());
+  made.extents.reserve(request.extents.size());
+  std::uint64_t start = 0;
+  Status status;
+  {
+    const Exclusive lock{*this};
+    if (ended_) return Error{Code::kConnectionLost, "open"};
+    for (const MemoryStretch& stretch : request.extents) {
+      auto key = grants_.add({.memory = stretch.address,
+                              .start_bytes = start,
+                              .length_bytes = stretch.length_bytes,
+                              .rights = request.rights,
+                              .cpu_atomics = request.cpu_atomics});
+      if (!key) {
+        status = key.error();
+        break;
+      }
+      keys.push_back(*key);
+      made.extents.push_back({.start_bytes = start,
+                              .length_bytes = stretch.length_bytes,
+                              .remote_address = start,
+                              .remote_key = *key});
+      start += stretch.length_bytes;
+    }
+  }
+  made.handle = std::make_unique<TcpGrant>(shared_from_this(), std::move(keys));
+  if (!status) return status.error();  // the handle takes back what there is
+  return made;
+}
+
+void Session::revoke(std::span<const std::uint32_t> keys) noexcept {
+  const Exclusive lock{*this};
+  for (const std::uint32_t key : keys) {
+    grants_.remove(key);
+    for (const auto& lane : lanes_)
+      if (lane->touches(key)) lane->abort();
+  }
+}
+
+Status Session::add_lane(const std::shared_ptr<ServerLane>& lane) {
+  const Exclusive lock{*this};
+  if (ended_) return Error{Code::kConnectionLost, "lane"};
+  if (lanes_.size() >= kLanesMax)
+    return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
+  lanes_.push_back(lane);
+  return {};
+}
+
+void Session::lane_ended(const ServerLane& lane) noexcept {
+  const Exclusive lock{*this};
+  // One that end() has dropped is not missed, nor by the session when it has begun again.
+  if (std::erase_if(lanes_, [&](const auto& each) { return each.get() == &lane; }) == 0) return;
+  broken_.store(true, std::memory_order_release);
+  ::eventfd_write(event_.get(), 1);
+}
+
+bool Session::put_notice(const Notice& notice) {
+  if (notices_.size() >= kNoticesMax) return false;
+  notices_.push_back(notice);
+  ::eventfd_write(event_.get(), 1);
+  return true;
+}
+
+std::pair<std::size_t, bool> Session::take_notices(std::span<Notice> notices) noexcept {
+  const Exclusive lock{*this};
+  const bool was_full = notices_.size() >= kNoticesMax;
+  const std::size_t count = std::min(notices.size(), notices_.size());
+  std::copy_n(notices_.begin(), count, notices.begin());
+  notices_.erase(notices_.begin(), notices_.begin() + static_cast<std::ptrdiff_t>(count));
+  return {count, was_full};
+}
+
+void Session::take_event() noexcept {
+  eventfd_t value = 0;
+  ::eventfd_read(event_.get(), &value);
+  if (broken()) ::eventfd_write(event_.get(), 1);
+}
+
+void Session::end() noexcept {
+  const Exclusive lock{*this};
+  ended_ = true;
+  for (const auto& lane : lanes_) lane->abort();
+  lanes_.clear();
+}
+
+void Session::begin_again() noexcept {
+  const Exclusive lock{*this};
+  ended_ = false;
+  notices_.clear();  // were taken at its end, as far as the application had room
+  broken_.store(false, std::memory_order_release);
+  eventfd_t value = 0;
+  ::eventfd_read(event_.get(), &value);
+}
+
+}  // namespace remora::transport::tcp

@@ -1,0 +1,168 @@
+#pragma once
+
+/// The server's side of one session over tcp: what it may reach, and its lanes.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <remora/result.h>
+
+#include "base/unique_fd.h"
+#include "transport/tcp/wire.h"
+#include "transport/transport.h"
+
+namespace remora::transport::tcp {
+
+/// What was served in a step, or since somebody looked.
+struct Served {
+  std::array<std::uint64_t, 4> operations{};  ///< by Opcode; zeroes are writes
+  std::array<std::uint64_t, 2> bytes{};       ///< read, written
+  std::uint64_t refused = 0;
+  std::uint64_t corrupt = 0;
+
+  Served& operator+=(const Served& more) noexcept;
+};
+
+/// Memory that a session was granted.
+struct GrantedExtent {
+  std::byte* memory = nullptr;
+  std::uint64_t start_bytes = 0;  ///< the address of its first byte: its offset in the region
+  std::uint64_t length_bytes = 0;
+  Rights rights = Rights::kNone;
+  bool cpu_atomics = false;
+};
+
+/// The extents of one session by key. A key is the index of a slot (20 bits) and the slot's
+/// generation (12 bits, from a random one on), so that a key of a grant that has ended is not soon
+/// that of another. Nothing of other sessions is in it: no key reaches them.
+class GrantTable {
+ public:
+  static constexpr unsigned kGenerationBits = 12;
+  static constexpr std::size_t kExtentsMax = std::size_t{1} << (32 - kGenerationBits);
+
+  /// Errors: kLimitExceeded (kExtentsMax).
+  Result<std::uint32_t> add(const GrantedExtent& extent);
+  void remove(std::uint32_t key) noexcept;
+  [[nodiscard]] std::size_t size() const noexcept { return slots_.size() - free_.size(); }
+
+  /// Where a request goes, or why it does not.
+  struct Target {
+    CompletionStatus status = CompletionStatus::kSuccess;
+    std::byte* memory = nullptr;
+  };
+  [[nodiscard]] Target resolve(const RequestHeader& request) const noexcept;
+  /// Where that would be, whoever asks and for what; null outside of every extent.
+  [[nodiscard]] std::byte* locate(std::uint32_t key, std::uint64_t address,
+                                  std::uint32_t length_bytes) const noexcept {
+    const std::size_t index = key >> kGenerationBits;
+    if (index >= slots_.size() || !slots_[index].used || slots_[index].key != key) return nullptr;
+    const GrantedExtent& extent = slots_[index].extent;
+    if (address < extent.start_bytes) return nullptr;
+    const std::uint64_t into = address - extent.start_bytes;
+    if (into > extent.length_bytes || length_bytes > extent.length_bytes - into) return nullptr;
+    return extent.memory + into;
+  }
+
+ private:
+  struct Slot {
+    GrantedExtent extent;
+    std::uint32_t key = 0;
+    bool used = false;
+  };
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_;
+};
+
+class ServerLane;
+
+/// Shared by the endpoint, its grants, its lanes.
+///
+/// Its lock is held while one of its lanes is served: a step of bounded length. So whoever holds it
+/// knows that nothing touches the granted memory, and data of one session never waits for another.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  static constexpr std::size_t kLanesMax = 8;
+
+  /// Errors: kSystem.
+  static Result<std::shared_ptr<Session>> create();
+  explicit Session(UniqueFd event) noexcept : event_{std::move(event)} {}
+
+  /// Errors: kLimitExceeded; kConnectionLost (ended).
+  Result<Grant> grant(const GrantRequest& request);
+  /// On return no transfer touches what these keys reached. One that did ends with its lane.
+  void revoke(std::span<const std::uint32_t> keys) noexcept;
+
+  /// Errors: kLimitExceeded (kLanesMax); kConnectionLost (ended).
+  Status add_lane(const std::shared_ptr<ServerLane>& lane);
+  /// A lane has ended by itself, and the session with it.
+  void lane_ended(const ServerLane& lane) noexcept;
+  /// Ends the lanes; on return they touch nothing any more. Idempotent.
+  void end() noexcept;
+  /// After end(): takes lanes again, for the grants it has.
+  void begin_again() noexcept;
+
+  /// For a lane that is served. False: too many wait to be handled; the lane is parked.
+  [[nodiscard]] bool put_notice(const Notice& notice);
+  /// Control thread. How many were taken, and whether lanes may have been parked before.
+  std::pair<std::size_t, bool> take_notices(std::span<Notice> notices) noexcept;
+
+  /// Readable from the end of a lane on, and when there are notices.
+  [[nodiscard]] int event_fd() const noexcept { return event_.get(); }
+  [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }
+  /// Takes the event of notices; that of an end stays.
+  void take_event() noexcept;
+
+  /// For the thread that serves: a step of a lane, which says what it has served. False: others
+  /// want the session, come again.
+  template <typename Step>
+  bool serve(Step&& step) {
+    // The lock goes to who asks first, which would nearly always be the thread that just had it.
+    if (wanted_.load(std::memory_order_relaxed) != 0) return false;
+    const std::lock_guard lock{mutex_};
+    note(step(static_cast<const GrantTable&>(grants_)));
+    return true;
+  }
+  /// What was served so far, but for what was refused. Any thread; waits for nobody.
+  [[nodiscard]] Served served() const noexcept;
+
+ private:
+  /// The session's lock, for others than the thread that serves.
+  class Exclusive {
+   public:
+    explicit Exclusive(Session& session) noexcept : session_{session} {
+      session_.wanted_.fetch_add(1, std::memory_order_relaxed);
+      session_.mutex_.lock();
+      session_.wanted_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    ~Exclusive() { session_.mutex_.unlock(); }
+    Exclusive(const Exclusive&) = delete;
+    Exclusive& operator=(const Exclusive&) = delete;
+
+   private:
+    Session& session_;
+  };
+
+  /// By the thread that serves alone, so nothing need be locked.
+  void note(const Served& served) noexcept;
+
+  std::array<std::atomic<std::uint64_t>, 4> operations_served_{};
+  std::array<std::atomic<std::uint64_t>, 2> bytes_served_{};
+  UniqueFd event_;
+  std::atomic<bool> broken_{false};
+  std::atomic<int> wanted_{0};
+  std::mutex mutex_;  // what follows
+  GrantTable grants_;
+  std::vector<std::shared_ptr<ServerLane>> lanes_;
+  std::deque<Notice> notices_;
+  bool ended_ = false;
+};
+
+}  // namespace remora::transport::tcp

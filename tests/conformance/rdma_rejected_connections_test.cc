@@ -1,0 +1,150 @@
+/// Who knocks at a server over rdma without being a client: refused and counted, told of in few
+/// lines, and nobody's loss.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <gtest/gtest.h>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <spdlog/sinks/ringbuffer_sink.h>
+#include <spdlog/spdlog.h>
+#include <string>
+#include <vector>
+
+#include <remora/engine/engine.h>
+#include <remora/engine/server.h>
+#include <remora/metrics/registry.h>
+#include <remora/verbs/verbs.h>
+
+#include "base/log.h"
+#include "support/eventually.h"
+#include "support/expect.h"
+#include "support/server.h"
+#include "support/transport.h"
+#include "transport/rdma/wire.h"
+
+namespace remora::test {
+namespace {
+
+using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
+using transport::rdma::Introduction;
+using transport::rdma::Purpose;
+
+/// A queue pair that says `introduction` when it connects.
+class Stranger {
+ public:
+  explicit Stranger(const ServerAddress& server)
+      : connector_{verbs::Connector::resolve(
+                       verbs::Address::parse(server.host, server.port).value(), soon())
+                       .value()} {
+    domain_ = connector_.device().allocate_domain().value();
+    queue_ = connector_.device().create_completion_queue({.depth = 4}).value();
+    verbs::QueuePairBuilder<verbs::Rc> builder{domain_, queue_, queue_};
+    connector_.create_queue_pair(builder.send_depth(1).receive_depth(1)).value();
+  }
+  Status connect(std::span<const std::byte> introduction) {
+    auto connected = std::move(connector_).connect(soon(), {.private_data = introduction});
+    if (!connected) return connected.error();
+    connection_.emplace(std::move(*connected));
+    return {};
+  }
+
+ private:
+  static verbs::Deadline soon() { return verbs::deadline_in(10s); }
+
+  verbs::ProtectionDomain domain_;
+  verbs::CompletionQueue queue_;
+  verbs::Connector connector_;
+  std::optional<verbs::Connection> connection_;
+};
+
+class RdmaStrangersTest : public testing::TestWithParam<TransportKind> {
+ protected:
+  void SetUp() override {
+    if (is_left_out(GetParam())) return;
+    log::logger().sinks().push_back(lines_);
+  }
+  void TearDown() override {
+    if (server_) server_->stop();
+    std::erase(log::logger().sinks(), lines_);
+  }
+  void start(const config::ServerConfig& config) {
+    server_ = Server::start(config).value();
+    address_ = {listen_address(GetParam()), server_->port()};
+  }
+  [[nodiscard]] std::string uri() const {
+    return "remora://" + address_.host + ":" + std::to_string(address_.port) +
+           "/r?transport=" + std::string{to_string(GetParam())};
+  }
+  [[nodiscard]] std::size_t lines_with(const std::string& text) const {
+    const auto lines = lines_->last_formatted();
+    return static_cast<std::size_t>(std::count_if(lines.begin(), lines.end(), [&](const auto& l) {
+      return l.find(text) != std::string::npos;
+    }));
+  }
+  [[nodiscard]] double counted(const char* name) const {
+    return server_->registry().sum(name).value();
+  }
+
+  std::shared_ptr<spdlog::sinks::ringbuffer_sink_mt> lines_ =
+      std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(512);
+  std::optional<Server> server_;
+  ServerAddress address_;
+};
+
+TEST_P(RdmaStrangersTest, AreRefusedAndCountedAndToldOfInFewLines) {
+  start(server_config(GetParam()));
+  const Engine engine = Engine::open({}).value();
+  const Session session = engine.connect(uri()).value();
+  auto other_version = Introduction{}.to_wire();
+  other_version[4] = std::byte{9};
+  const auto no_such_lane =
+      Introduction{.purpose = Purpose::kLane, .ticket = {.session_id = 7, .secret = 8}}.to_wire();
+  constexpr std::array<std::byte, 3> kShort{};
+  const std::array<std::span<const std::byte>, 4> said{std::span<const std::byte>{}, kShort,
+                                                       other_version, no_such_lane};
+  constexpr std::size_t kRounds = 8;
+  const auto began = Clock::now();
+  for (std::size_t round = 0; round < kRounds; ++round)
+    for (const auto introduction : said)
+      EXPECT_TRUE(fails_with(Stranger{address_}.connect(introduction), Code::kConnectionRefused));
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - began);
+  EXPECT_EQ(counted("remora_server_rdma_rejected_connections_total"), kRounds * said.size());
+  const std::size_t told =
+      lines_with("connection request that is not ours") + lines_with("lane without a session");
+  EXPECT_GE(told, 1U);
+  // Five a second, whichever second one began in.
+  EXPECT_LE(told, 5 * (static_cast<std::size_t>(seconds.count()) + 2));
+  EXPECT_TRUE(ok(session.regions()));
+}
+
+/// Connections are counted, but those who have not said who they are keep no region from anybody.
+TEST_P(RdmaStrangersTest, WhoSaysNothingTakesNoRegistrationsFromClients) {
+  config::ServerConfig config = server_config(GetParam());
+  config.limits.handshake_timeout = 60s;
+  // A client's connections and its one grant, and nobody else's connection.
+  config.limits.registrations_max = 4;
+  start(config);
+  server_->create_region({.name = "r", .size_bytes = 64_KiB}).value();
+  std::list<Stranger> silent;
+  const auto introduction = Introduction{}.to_wire();
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(ok(silent.emplace_back(address_).connect(introduction)));
+  const Engine engine = Engine::open({}).value();
+  const auto region = engine.open_region(uri(), Rights::kAll);
+  ASSERT_TRUE(ok(region));
+  EXPECT_TRUE(ok(region->fetch_add(ByteOffset{0}, 1)));
+  EXPECT_LE(counted("remora_server_registrations"), 4);
+  silent.clear();
+  EXPECT_TRUE(eventually([&] { return server_->status().sessions == 1; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(RdmaStrangers, RdmaStrangersTest, testing::Values(TransportKind::kRdma),
+                         [](const auto& parameter) {
+                           return std::string{to_string(parameter.param)};
+                         });
+
+}  // namespace
+}  // namespace remora::test

@@ -1,0 +1,550 @@
+#include <atomic>
+#include <gtest/gtest.h>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "queued_lane_driver_fixture.h"
+
+namespace remora::detail {
+namespace {
+
+using transport::FakeLane;
+using transport::Opcode;
+
+TEST_F(PostedDriverTest, SeveralOperationsAreOneDoorbell) {
+  auto& first = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& second = registered(make(Opcode::kRead, 64, std::span{buffer_}.first(64)));
+  first.next = &second;
+  submit(first);
+  EXPECT_EQ(lane_->doorbells, 1);
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  EXPECT_EQ(lane_->posted[1].request.remote_address, 0x10040U);
+  EXPECT_EQ(lane_->posted[0].request.local_key, FakeDomain::kKey);
+  lane_->complete(1);
+  wait_all(2);
+  EXPECT_TRUE(first.outcome.ok && second.outcome.ok);
+  EXPECT_EQ(counted("ok"), 2);
+}
+
+TEST_F(PostedDriverTest, NeighboursOnBothSidesAreOneRequest) {
+  // 64 bytes each: three that go on where the one before ends, and one that goes on remotely only.
+  std::vector<OperationRecord*> all;
+  for (const std::size_t at : {0U, 64U, 128U, 192U})
+    all.push_back(&registered(
+        make(Opcode::kRead, at, std::span{buffer_}.subspan(at == 192 ? 1024 : at, 64))));
+  for (std::size_t i = 0; i + 1 < all.size(); ++i) all[i]->next = all[i + 1];
+  submit(*all.front());
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  EXPECT_EQ(lane_->posted[0].request.remote_address, 0x10000U);
+  EXPECT_EQ(lane_->posted[0].request.local, buffer_.data());
+  EXPECT_EQ(lane_->posted[0].request.length_bytes, 192U);
+  EXPECT_EQ(lane_->posted[1].request.length_bytes, 64U);
+  lane_->complete(1);
+  wait_all(4);
+  EXPECT_EQ(taken(), all) << "in their order";
+  for (const OperationRecord* operation : all) EXPECT_TRUE(operation->outcome.ok);
+  EXPECT_EQ(counted("ok"), 4);
+}
+
+TEST_F(PostedDriverTest, NeighboursOfAnotherKindAreRequestsOfTheirOwn) {
+  auto& read = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& write = registered(make(Opcode::kWrite, 64, std::span{buffer_}.subspan(64, 64)));
+  // Small writes need no key, and have none that both could have.
+  auto& keyless = make(Opcode::kWrite, 128, std::span{buffer_}.subspan(128, 8));
+  auto& keyless_too = make(Opcode::kWrite, 136, std::span{buffer_}.subspan(136, 8));
+  auto& add = make(Opcode::kFetchAdd, 144, {});
+  read.next = &write;
+  write.next = &keyless;
+  keyless.next = &keyless_too;
+  keyless_too.next = &add;
+  submit(read);
+  EXPECT_EQ(lane_->posted.size(), 5U);
+  lane_->complete(4);
+  wait_all(5);
+}
+
+TEST_F(PostedDriverTest, JoinedRequestKeepsTheLanesLimit) {
+  std::vector<OperationRecord*> all;
+  for (std::size_t i = 0; i < 8; ++i)
+    all.push_back(
+        &registered(make(Opcode::kWrite, i * 256, std::span{buffer_}.subspan(i * 256, 256))));
+  for (std::size_t i = 0; i + 1 < all.size(); ++i) all[i]->next = all[i + 1];
+  submit(*all.front());
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  EXPECT_EQ(lane_->posted[0].request.length_bytes, 1024U);
+  EXPECT_EQ(lane_->posted[1].request.remote_address, 0x10400U);
+  lane_->complete(1);
+  wait_all(8);
+  EXPECT_EQ(counted("ok"), 8);
+}
+
+TEST_F(PostedDriverTest, JoinedOperationsFailTogetherAndEachByItsDeadline) {
+  auto& first = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& second = registered(
+      make(Opcode::kRead, 64, std::span{buffer_}.subspan(64, 64), std::chrono::milliseconds{5}));
+  first.next = &second;
+  submit(first);
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  wait_all(2, second.deadline);
+  EXPECT_EQ(first.outcome.code, Code::kConnectionLost);
+  EXPECT_EQ(second.outcome.code, Code::kTimedOut);
+
+  start(std::make_unique<FakeLane>());
+  auto& one = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& other = registered(make(Opcode::kWrite, 64, std::span{buffer_}.subspan(64, 64)));
+  one.next = &other;
+  submit(one);
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(4);
+  EXPECT_EQ(one.outcome.code, Code::kAccessRefused);
+  EXPECT_EQ(other.outcome.code, Code::kAccessRefused);
+}
+
+TEST_F(PostedDriverTest, JoinedRequestThatIsNotTakenEndsAllOfItsOperations) {
+  lane_->take_at_most = 0;
+  auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& second = registered(make(Opcode::kWrite, 64, std::span{buffer_}.subspan(64, 64)));
+  first.next = &second;
+  submit(first);
+  wait_all(2);
+  EXPECT_EQ(first.outcome.code, Code::kConnectionLost) << "it never left";
+  EXPECT_EQ(second.outcome.code, Code::kConnectionLost);
+}
+
+TEST_F(PostedDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
+  auto& operation = registered(make(Opcode::kWrite, 3000, std::span{buffer_}.first(2500)));
+  submit(operation);
+  ASSERT_EQ(lane_->posted.size(), 4U);  // 1024 + 72 | 1024 + 380
+  EXPECT_EQ(lane_->posted[1].request.length_bytes, 72U);
+  EXPECT_EQ(lane_->posted[2].request.remote_address, 0x50000U);
+  EXPECT_EQ(lane_->posted[2].request.remote_key, 2U);
+  EXPECT_EQ(lane_->posted[3].request.length_bytes, 380U);
+  lane_->complete(2);
+  wait_all(0);
+  EXPECT_EQ(sink_.ready(), 0U) << "one part is still out";
+  lane_->complete(3);
+  wait_all(1);
+  EXPECT_TRUE(operation.outcome.ok);
+}
+
+TEST_F(PostedDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
+  start(std::make_unique<FakeLane>(2, 256));
+  auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(1000)));
+  submit(operation);
+  EXPECT_EQ(lane_->posted.size(), 2U);
+  lane_->complete(1);
+  wait_all(0);
+  EXPECT_EQ(lane_->posted.size(), 4U);
+  lane_->complete(3);
+  wait_all(1);
+  EXPECT_TRUE(operation.outcome.ok);
+}
+
+TEST_F(PostedDriverTest, SmallWriteGoesInlineWithoutAKey) {
+  auto& operation = make(Opcode::kWrite, 0, std::span{buffer_}.first(16));
+  submit(operation);
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  EXPECT_EQ(lane_->posted[0].request.local, buffer_.data());
+  lane_->complete(0);
+  wait_all(1);
+}
+
+TEST_F(PostedDriverTest, UnregisteredReadIsBouncedAndCopiedWhenItCompletes) {
+  auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(100));
+  submit(operation);
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  std::byte* const slot = lane_->posted[0].request.local;
+  EXPECT_NE(slot, buffer_.data());
+  slot[99] = std::byte{42};
+  lane_->complete(0);
+  wait_all(1);
+  EXPECT_EQ(buffer_[99], std::byte{42});
+}
+
+TEST_F(PostedDriverTest, FailedBouncedReadDoesNotTouchTheBuffer) {
+  auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(100));
+  submit(operation);
+  lane_->posted[0].request.local[0] = std::byte{42};
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(1);
+  EXPECT_EQ(operation.outcome.code, Code::kAccessRefused);
+  EXPECT_EQ(operation.outcome.status, CompletionStatus::kRemoteAccessError);
+  EXPECT_EQ(buffer_[0], std::byte{0});
+}
+
+TEST_F(PostedDriverTest, BounceSlotsComeBackAndTheRestFollows) {
+  start(std::make_unique<FakeLane>(), 1);
+  auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(600));  // slots of 256
+  submit(operation);
+  for (std::uint64_t sequence = 0; sequence < 3; ++sequence) {
+    ASSERT_EQ(lane_->posted.size(), sequence + 1);
+    lane_->complete(sequence);
+    wait_all(sequence == 2 ? 1 : 0);
+  }
+  EXPECT_TRUE(operation.outcome.ok);
+  const std::uint32_t back = bounce_->take();
+  ASSERT_NE(back, SlotStore::kNone) << "the slot is back";
+  bounce_->give_back(back);
+}
+
+TEST_F(PostedDriverTest, AtomicBringsTheOldValue) {
+  auto& operation = make(Opcode::kFetchAdd, 4096, {});
+  operation.request.compare_or_add = 5;
+  submit(operation);
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  EXPECT_EQ(lane_->posted[0].request.compare_or_add, 5U);
+  EXPECT_EQ(lane_->posted[0].request.remote_address, 0x50000U);
+  lane_->results[0] = 123;
+  lane_->complete(0);
+  wait_all(1);
+  EXPECT_EQ(operation.old_value, 123U);
+}
+
+TEST_F(PostedDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
+  auto& early = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& refused = registered(make(Opcode::kRead, 64, std::span{buffer_}.first(64)));
+  auto& read = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& write = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& atomic = make(Opcode::kCompareSwap, 0, {});
+  early.next = &refused;
+  refused.next = &read;
+  read.next = &write;
+  write.next = &atomic;
+  submit(early);
+  lane_->complete(1, CompletionStatus::kRemoteAccessError);
+  wait_all(5);
+  EXPECT_TRUE(early.outcome.ok) << "unsignaled, before the one that failed";
+  EXPECT_EQ(refused.outcome.code, Code::kAccessRefused);
+  EXPECT_EQ(read.outcome.code, Code::kConnectionLost);
+  EXPECT_EQ(write.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(atomic.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(lane_->broken, 1);
+  EXPECT_EQ(lane_->let_gone, 1) << "all has flushed: nobody waits for the device";
+  EXPECT_EQ(lane_->closed, 1);
+  EXPECT_EQ(told_broken_, 1);
+  EXPECT_EQ(counted("indeterminate"), 2);
+  EXPECT_EQ(victims("refused"), 3) << "not the one that was refused";
+  EXPECT_EQ(victims("deadline"), 0);
+}
+
+TEST_F(PostedDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
+  auto& operation = registered(
+      make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
+  auto& neighbour = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  operation.next = &neighbour;
+  submit(operation);
+  wait_all(2, operation.deadline);
+  EXPECT_EQ(operation.outcome.code, Code::kTimedOut);
+  EXPECT_EQ(operation.outcome.reason, Reason::kExpired);
+  EXPECT_EQ(neighbour.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(neighbour.outcome.reason, Reason::kLaneVictim);
+  EXPECT_TRUE(driver_->broken());
+  EXPECT_EQ(victims("deadline"), 1) << "not the one that ran out of time";
+  EXPECT_EQ(victims("refused"), 0);
+  EXPECT_EQ(driver_->fault(), LaneFault::kDeadline);
+}
+
+TEST_F(PostedDriverTest, ExpiredPostedWriteThatIsAloneIsNoVictim) {
+  auto& operation = registered(
+      make(Opcode::kWrite, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
+  submit(operation);
+  wait_all(1, operation.deadline);
+  EXPECT_EQ(operation.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(operation.outcome.reason, Reason::kExpired);
+}
+
+// An application that tries again with its old handle would look like a storm.
+TEST_F(PostedDriverTest, WhatComesToALaneThatBrokeBeforeIsNobodysVictim) {
+  auto& expires = registered(
+      make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
+  submit(expires);
+  wait_all(1, expires.deadline);
+  ASSERT_TRUE(driver_->broken());
+  auto& again = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  submit(again);
+  wait_all(2);
+  EXPECT_EQ(again.outcome.code, Code::kConnectionLost);
+  EXPECT_EQ(victims("deadline"), 0);
+}
+
+TEST_F(PostedDriverTest, WhatWaitsBehindALaneThatADeadlineBreaksIsAVictimToo) {
+  start(std::make_unique<FakeLane>(1));
+  auto& expires = registered(
+      make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
+  auto& waits = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  // In pieces, so with several requests: one victim.
+  auto& long_one = make(Opcode::kRead, 0, std::span{buffer_}.first(2048));
+  expires.next = &waits;
+  waits.next = &long_one;
+  submit(expires);
+  wait_all(3, expires.deadline);
+  EXPECT_EQ(expires.outcome.code, Code::kTimedOut);
+  EXPECT_EQ(waits.outcome.code, Code::kConnectionLost);
+  EXPECT_EQ(victims("deadline"), 2);
+}
+
+TEST_F(PostedDriverTest, LostConnectionHasNoVictims) {
+  auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& other = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  operation.next = &other;
+  submit(operation);
+  lane_->complete(0, CompletionStatus::kRetryExceeded);
+  wait_all(2);
+  EXPECT_EQ(counted("ok"), 0);
+  EXPECT_EQ(victims("deadline") + victims("refused"), 0);
+  EXPECT_EQ(operation.outcome.reason, Reason::kLaneBroken);
+  EXPECT_EQ(other.outcome.reason, Reason::kLaneBroken);
+}
+
+TEST_F(PostedDriverTest, NeighbouringLanesOperationsAreVictimsOfWhatItIsBlamedFor) {
+  auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  submit(operation);
+  driver_->blame(LaneFault::kDeadline);
+  driver_->blame(LaneFault::kRefused);  // what came first is kept
+  driver_->fail(Reason::kLaneBroken);
+  wait_all(1);
+  EXPECT_EQ(operation.outcome.reason, Reason::kLaneVictim);
+  EXPECT_EQ(victims("deadline"), 1);
+}
+
+TEST_F(PostedDriverTest, RequestsAreCountedByWhetherTheyWereSignaled) {
+  const auto requests = [&](const char* kind) {
+    return registry_
+        ->value("remora_client_work_requests_total", {{"transport", "rdma"}, {"kind", kind}})
+        .value();
+  };
+  const auto post_three = [&] {
+    auto& first = make(Opcode::kFetchAdd, 0, {});
+    auto& second = make(Opcode::kFetchAdd, 8, {});
+    auto& third = make(Opcode::kFetchAdd, 16, {});
+    first.next = &second;
+    second.next = &third;
+    submit(first);
+  };
+  post_three();
+  EXPECT_EQ(requests("signaled"), 1);
+  EXPECT_EQ(requests("unsignaled"), 2);
+  lane_->set_signaled_within(1);
+  post_three();
+  EXPECT_EQ(requests("signaled"), 3);
+  EXPECT_EQ(requests("unsignaled"), 3);
+  lane_->set_signaled_within(0);
+  lane_->take_at_most = 1;  // the end of the chain, which is signaled, stays here
+  post_three();
+  EXPECT_EQ(requests("signaled"), 3);
+  EXPECT_EQ(requests("unsignaled"), 4);
+}
+
+TEST_F(PostedDriverTest, CapacityShownIsThatOfTheSmallestOpenLane) {
+  const auto capacity = [&] {
+    return registry_->value("remora_client_cq_capacity", {{"transport", "rdma"}}).value();
+  };
+  EXPECT_EQ(capacity(), 8);
+  // Of another engine, which shares the registry.
+  const auto other = [&](std::uint32_t depth) {
+    return std::make_unique<QueuedLaneDriver>(
+        std::make_unique<FakeLane>(depth),
+        QueuedLaneDriver::Options{
+            .spin = std::chrono::nanoseconds{0}, .bounce = nullptr, .zeroes = nullptr},
+        ClientMetrics::create(registry_, TransportKind::kRdma).value(), [] {});
+  };
+  auto small = other(4);
+  const auto large = other(16);
+  EXPECT_EQ(capacity(), 4);
+  small.reset();
+  EXPECT_EQ(capacity(), 8);
+  driver_.reset();
+  EXPECT_EQ(capacity(), 16);
+}
+
+TEST_F(PostedDriverTest, ExpiredQueuedWriteTimesOutWithoutTouchingTheLane) {
+  start(std::make_unique<FakeLane>(1));
+  auto& holds = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& queued = registered(
+      make(Opcode::kWrite, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
+  holds.next = &queued;
+  submit(holds);
+  wait_all(1, queued.deadline);
+  EXPECT_EQ(queued.outcome.code, Code::kTimedOut);
+  EXPECT_FALSE(driver_->broken());
+  EXPECT_EQ(lane_->posted.size(), 1U);
+  lane_->complete(0);
+  wait_all(2);
+  EXPECT_TRUE(holds.outcome.ok);
+}
+
+TEST_F(PostedDriverTest, PartlyRefusedChainEndsEveryOperation) {
+  lane_->take_at_most = 1;
+  auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& second = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  first.next = &second;
+  submit(first);
+  wait_all(2);
+  EXPECT_EQ(first.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(second.outcome.code, Code::kConnectionLost);
+}
+
+TEST_F(PostedDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
+  lane_->flush_when_broken = false;
+  auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  submit(operation);
+  driver_->fail(Reason::kPeerGone);
+  wait_all(1);
+  EXPECT_EQ(lane_->closed, 1);
+  EXPECT_EQ(lane_->let_gone, 0) << "the device may still touch its buffer";
+  EXPECT_EQ(operation.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(operation.outcome.reason, Reason::kPeerGone);
+}
+
+/// Of many lanes that are broken off together, each would wait as long as the first.
+TEST_F(PostedDriverTest, LaneThatWasBrokenOffBeforeHasHadItsTimeToFlush) {
+  lane_->flush_when_broken = false;
+  auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  submit(operation);
+  driver_->move_to_error();
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  const int before = lane_->polls;
+  driver_->fail(Reason::kPeerGone);
+  EXPECT_LE(lane_->polls, before + 2);
+  wait_all(1);
+  EXPECT_EQ(lane_->closed, 1);
+  EXPECT_EQ(operation.outcome.code, Code::kIndeterminate);
+}
+
+TEST_F(PostedDriverTest, WhatHadFlushedInTimeIsTakenHoweverLateOneLooks) {
+  auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  auto& second = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  submit(first);
+  submit(second);
+  lane_->complete(0);
+  driver_->move_to_error();
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  driver_->fail(Reason::kPeerGone);
+  wait_all(2);
+  EXPECT_TRUE(first.outcome.ok) << "it had ended";
+  EXPECT_EQ(second.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(lane_->let_gone, 1) << "all has flushed";
+}
+
+TEST_F(PostedDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
+  driver_->fail(Reason::kPeerGone);
+  auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  submit(operation);
+  wait_all(1);
+  EXPECT_EQ(operation.outcome.code, Code::kConnectionLost);
+  EXPECT_TRUE(lane_->posted.empty());
+}
+
+TEST_F(PostedDriverTest, WaiterInAnotherThreadIsWokenByTheLanesEnd) {
+  auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  submit(operation);
+  std::thread ender{[this] { driver_->fail(Reason::kPeerGone); }};
+  wait_all(1);
+  ender.join();
+  EXPECT_EQ(operation.outcome.code, Code::kConnectionLost);
+}
+
+TEST_F(PostedDriverTest, BacklogIsTakenBackAndWhatIsPostedIsNot) {
+  start(std::make_unique<FakeLane>(1, 4096));
+  auto& posted = registered(make(Opcode::kFetchAdd, 0, {}));
+  auto& waiting = registered(make(Opcode::kFetchAdd, 8, {}));
+  auto& last = registered(make(Opcode::kFetchAdd, 16, {}));
+  posted.next = &waiting;
+  waiting.next = &last;
+  submit(posted);
+  EXPECT_FALSE(driver_->cancel(posted));
+  EXPECT_TRUE(driver_->cancel(waiting));
+  EXPECT_FALSE(driver_->cancel(waiting)) << "it has ended";
+  EXPECT_EQ(taken(), std::vector{&waiting});
+  EXPECT_EQ(waiting.outcome.code, Code::kCancelled);
+  EXPECT_TRUE(driver_->cancel(last));
+  auto& more = registered(make(Opcode::kFetchAdd, 24, {}));
+  submit(more);
+  lane_->complete(0);
+  wait_all(2);
+  lane_->complete(1);
+  wait_all(3);
+  EXPECT_EQ(lane_->posted.back().request.remote_address, 0x10018U);
+  EXPECT_EQ(counted("cancelled"), 2);
+}
+
+TEST_F(PostedDriverTest, WhatHasExpiredInTheBacklogIsNotPostedWhenRoomComes) {
+  start(std::make_unique<FakeLane>(1, 4096));
+  auto& posted = registered(make(Opcode::kFetchAdd, 0, {}));
+  auto& late = registered(make(Opcode::kFetchAdd, 8, {}, std::chrono::milliseconds{1}));
+  posted.next = &late;
+  submit(posted);
+  std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  lane_->complete(0);
+  wait_all(2);
+  EXPECT_TRUE(posted.outcome.ok);
+  EXPECT_EQ(late.outcome.code, Code::kTimedOut);
+  EXPECT_EQ(lane_->posted.size(), 1U);
+  EXPECT_FALSE(driver_->broken());
+}
+
+TEST_F(PostedDriverTest, WhatComesBehindABacklogExpiresByItsOwnDeadline) {
+  start(std::make_unique<FakeLane>(1, 4096));
+  auto& posted = registered(make(Opcode::kFetchAdd, 0, {}));
+  auto& patient = registered(make(Opcode::kFetchAdd, 8, {}));
+  posted.next = &patient;
+  submit(posted);
+  wait_all(0);
+  submit(registered(make(Opcode::kFetchAdd, 24, {})));
+  auto& late = registered(make(Opcode::kFetchAdd, 16, {}, std::chrono::milliseconds{1000}));
+  submit(late);
+  wait_all(0);
+  // On a host that stood still it may be over already.
+  const bool waits = sink_.ready() == 0;
+  EXPECT_TRUE(waits || Clock::now() >= late.deadline) << "nothing has expired yet";
+  std::this_thread::sleep_until(late.deadline + std::chrono::milliseconds{5});
+  lane_->complete(0);
+  wait_all(2);
+  EXPECT_EQ(late.outcome.code, Code::kTimedOut);
+  lane_->complete(1);
+  wait_all(3);
+  lane_->complete(2);
+  wait_all(4);
+  EXPECT_TRUE(patient.outcome.ok);
+  EXPECT_EQ(lane_->posted.size(), 3U);
+}
+
+/// Holds its first post until it is told to go on.
+class HeldLane final : public FakeLane {
+ public:
+  transport::PostOutcome post(transport::Chain chain,
+                              std::uint64_t first_sequence) noexcept override {
+    chains.push_back(chain.size());
+    if (chains.size() == 1) {
+      inside = true;
+      while (!go_on) std::this_thread::yield();
+    }
+    return FakeLane::post(chain, first_sequence);
+  }
+  std::atomic<bool> inside{false};
+  std::atomic<bool> go_on{false};
+  std::vector<std::size_t> chains;
+};
+
+TEST_F(PostedDriverTest, HolderPostsWhatOthersLeaveMeanwhileWithOneDoorbell) {
+  auto held = std::make_unique<HeldLane>();
+  HeldLane& lane = *held;
+  start(std::move(held));
+  std::array<OperationRecord*, 4> all{};
+  for (std::size_t i = 0; i < all.size(); ++i)
+    all[i] = &registered(make(Opcode::kFetchAdd, 8 * i, {}));
+  std::thread holder{[&] { submit(*all[0]); }};
+  while (!lane.inside) std::this_thread::yield();
+  // Found taken: none of these waits.
+  for (std::size_t i = 1; i < all.size(); ++i) submit(*all[i]);
+  EXPECT_EQ(lane.chains.size(), 1U);
+  lane.go_on = true;
+  holder.join();
+  EXPECT_EQ(lane.chains, (std::vector<std::size_t>{1, 3}));
+  lane.complete(3);
+  wait_all(4);
+}
+
+}  // namespace
+}  // namespace remora::detail

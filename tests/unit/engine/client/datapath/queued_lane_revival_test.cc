@@ -1,0 +1,357 @@
+// Lanes that follow each other: what a broken one takes with it, what waits, what goes on.
+
+#include <atomic>
+#include <functional>
+#include <gtest/gtest.h>
+#include <memory>
+#include <sys/eventfd.h>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "queued_lane_driver_fixture.h"
+#include "support/eventually.h"
+
+namespace remora::detail {
+namespace {
+
+using transport::FakeLane;
+using transport::Opcode;
+
+/// With a descriptor that a set can hold.
+class FollowingLane final : public FakeLane {
+ public:
+  using FakeLane::FakeLane;
+  [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
+
+ private:
+  UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+};
+
+class PostedRevivalTest : public PostedDriverTest {
+ protected:
+  void SetUp() override {
+    bounce_ = SlotStore::create(4, 256).value();
+    ASSERT_TRUE(bounce_->memory()->register_with(domain_, 0));
+    auto lane = std::make_unique<FollowingLane>(4);
+    lane_ = lane.get();
+    driver_ = std::make_unique<QueuedLaneDriver>(
+        std::move(lane),
+        QueuedLaneDriver::Options{.spin = std::chrono::nanoseconds{0},
+                                  .domain_index = 0,
+                                  .needs_keys = true,
+                                  .bounce = bounce_,
+                                  .revivable = true,
+                                  .why_refused = [this](const auto& each) { return why_(each); },
+                                  .revoked = [this](const auto& each) { return revoked_(each); }},
+        ClientMetrics::create(registry_, TransportKind::kRdma).value(), [this] { ++told_broken_; });
+  }
+  /// Gives the driver another lane. False: it did not take it.
+  bool follow(std::unique_ptr<FollowingLane> lane = std::make_unique<FollowingLane>(4)) {
+    FakeLane* const next = lane.get();
+    if (!driver_->replace(std::move(lane))) return false;
+    lane_ = next;
+    driver_->go_on();
+    return true;
+  }
+  OperationRecord& block(Opcode opcode, std::size_t index,
+                         std::chrono::milliseconds deadline = std::chrono::seconds{60}) {
+    // Not neighbours, so that each is a request of its own.
+    return registered(
+        make(opcode, index * 128, std::span{buffer_}.subspan(index * 256, 64), deadline));
+  }
+  /// As many reads as one request: neighbours on both sides.
+  std::vector<OperationRecord*> joined_reads(std::size_t count) {
+    std::vector<OperationRecord*> reads;
+    for (std::size_t i = 0; i < count; ++i) {
+      reads.push_back(
+          &registered(make(Opcode::kRead, i * 64, std::span{buffer_}.subspan(i * 64, 64))));
+      if (i != 0) reads[i - 1]->next = reads[i];
+    }
+    submit(*reads.front());
+    return reads;
+  }
+
+  std::function<Reason(const OperationRecord&)> why_ = [](const auto&) { return Reason::kNone; };
+  std::function<Reason(const OperationRecord&)> revoked_ = why_;
+};
+
+TEST_F(PostedRevivalTest, PostedWriteIsUncertainAndReadGoesAgain) {
+  auto& write = block(Opcode::kWrite, 0);
+  auto& read = block(Opcode::kRead, 1);
+  auto& add = make(Opcode::kFetchAdd, 1024, {});
+  submit(write);
+  submit(read);
+  submit(add);
+  ASSERT_EQ(lane_->posted.size(), 3U);
+  driver_->interrupt(Reason::kPeerGone);
+  EXPECT_EQ(taken(), (std::vector<OperationRecord*>{&write, &add}));
+  EXPECT_EQ(write.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(add.outcome.code, Code::kIndeterminate);
+  EXPECT_TRUE(driver_->broken());
+  ASSERT_TRUE(follow());
+  EXPECT_FALSE(driver_->broken());
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  EXPECT_EQ(lane_->posted[0].request.remote_address, read.request.remote_address);
+  EXPECT_EQ(lane_->posted[0].request.local, read.request.local);
+  lane_->complete(0);
+  wait_all(1);
+  EXPECT_TRUE(read.outcome.ok);
+  EXPECT_EQ(registry_->sum("remora_client_reads_reposted_total").value(), 1);
+  EXPECT_EQ(counted("ok"), 1);
+  EXPECT_EQ(counted("indeterminate"), 2);
+}
+
+TEST_F(PostedRevivalTest, WhatWasNotPostedAndWhatComesMeanwhileWait) {
+  for (std::size_t i = 0; i < 4; ++i) submit(block(Opcode::kWrite, i));
+  auto& behind = block(Opcode::kWrite, 4);
+  submit(behind);  // the lane is full
+  driver_->interrupt(Reason::kLaneBroken);
+  EXPECT_EQ(taken().size(), 4U);
+  auto& meanwhile = block(Opcode::kRead, 5);
+  submit(meanwhile);
+  EXPECT_EQ(sink_.ready(), 0U);
+  ASSERT_TRUE(follow());
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  lane_->complete(1);
+  wait_all(2);
+  EXPECT_TRUE(behind.outcome.ok && meanwhile.outcome.ok);
+}
+
+TEST_F(PostedRevivalTest, RunOfReadsGoesAgainOneByOne) {
+  auto& first = block(Opcode::kRead, 0);
+  auto& second = block(Opcode::kRead, 1);
+  auto& third = block(Opcode::kRead, 2);
+  first.next = &second;
+  second.next = &third;
+  submit(first);
+  ASSERT_EQ(lane_->posted.size(), 3U);
+  lane_->complete(0);
+  lane_->complete(1, CompletionStatus::kRetryExceeded);
+  wait_all(1);
+  EXPECT_TRUE(first.outcome.ok);
+  EXPECT_EQ(taken(), std::vector<OperationRecord*>{&first});
+  EXPECT_TRUE(driver_->broken()) << "by itself";
+  EXPECT_TRUE(driver_->breaking());
+  EXPECT_EQ(told_broken_, 1);
+  ASSERT_TRUE(follow());
+  EXPECT_FALSE(driver_->breaking());
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  lane_->complete(1);
+  wait_all(2);
+  EXPECT_TRUE(second.outcome.ok && third.outcome.ok);
+}
+
+/// As rxe says it with the link down, also of what has been sent before and is to be sent again.
+TEST_F(PostedRevivalTest, QueuePairErrorOfOurOwnSaysNothingOfWhatThePeerHasDone) {
+  for (const Opcode opcode : {Opcode::kWrite, Opcode::kFetchAdd, Opcode::kRead}) {
+    OperationRecord& operation =
+        opcode == Opcode::kFetchAdd ? make(opcode, 1024, {}) : block(opcode, 0);
+    submit(operation);
+    lane_->complete(0, CompletionStatus::kLocalQpOperationError);
+    wait_all(1);
+    ASSERT_FALSE(operation.outcome.ok);
+    EXPECT_EQ(operation.outcome.code,
+              opcode == Opcode::kRead ? Code::kConnectionLost : Code::kIndeterminate);
+    EXPECT_EQ(operation.outcome.status, CompletionStatus::kLocalQpOperationError);
+    EXPECT_EQ(driver_->fault(), LaneFault::kNone);
+    ASSERT_TRUE(follow());
+  }
+}
+
+TEST_F(PostedRevivalTest, RefusedReadDoesNotGoAgain) {
+  auto& refused = block(Opcode::kRead, 0);
+  auto& behind = block(Opcode::kRead, 1);
+  submit(refused);
+  submit(behind);
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(1);
+  EXPECT_EQ(refused.outcome.code, Code::kAccessRefused);
+  ASSERT_TRUE(follow());
+  ASSERT_EQ(lane_->posted.size(), 1U) << "its neighbour does";
+  lane_->complete(0);
+  wait_all(2);
+  EXPECT_TRUE(behind.outcome.ok);
+}
+
+/// To ask takes locks under which lanes are taken.
+TEST_F(PostedRevivalTest, WhyItWasRefusedIsAskedWithoutTheLane) {
+  std::atomic<bool> free = false;
+  std::thread another;
+  why_ = [&](const OperationRecord& /*operation*/) {
+    another = std::thread{[&] {
+      driver_->settle_events();
+      free = true;
+    }};
+    EXPECT_TRUE(test::eventually([&] { return free.load(); })) << "the lane is held";
+    EXPECT_EQ(told_broken_, 0) << "the server can still be asked";
+    EXPECT_EQ(sink_.ready(), 0U);
+    return Reason::kFenced;
+  };
+  submit(block(Opcode::kRead, 0));
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(1);
+  another.join();
+  EXPECT_EQ(operations_[0]->outcome.code, Code::kAccessRefused);
+  EXPECT_EQ(operations_[0]->outcome.reason, Reason::kFenced);
+  EXPECT_EQ(told_broken_, 1);
+  EXPECT_EQ(counted("access_refused"), 1);
+}
+
+/// The time that the last one had is not this one's.
+TEST_F(PostedRevivalTest, LaneThatFollowsHasTimeToFlushOfItsOwn) {
+  lane_->flush_when_broken = false;
+  submit(block(Opcode::kWrite, 0));
+  driver_->move_to_error();
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  driver_->interrupt(Reason::kLaneBroken);
+  ASSERT_TRUE(follow());
+  lane_->flush_when_broken = false;
+  submit(block(Opcode::kWrite, 1));
+  // It is asked until it has flushed, or its 200 ms are over.
+  const auto began = Clock::now();
+  driver_->interrupt(Reason::kLaneBroken);
+  EXPECT_GE(Clock::now() - began, std::chrono::milliseconds{200});
+  wait_all(2);
+}
+
+/// In pieces, of which one is refused and the others flush, and what was not posted stays behind.
+TEST_F(PostedRevivalTest, RefusedOperationOfManyRequestsEndsOnce) {
+  why_ = [](const OperationRecord& /*operation*/) { return Reason::kRevoked; };
+  std::vector<std::byte> large(8000);
+  auto& write = make(Opcode::kWrite, 0, large);  // bounced, longer than the lane is deep
+  submit(write);
+  ASSERT_EQ(lane_->posted.size(), 4U);
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(1);
+  EXPECT_EQ(taken(), std::vector<OperationRecord*>{&write});
+  EXPECT_EQ(write.outcome.code, Code::kAccessRefused);
+  EXPECT_EQ(write.outcome.reason, Reason::kRevoked);
+  ASSERT_TRUE(follow());
+  EXPECT_EQ(lane_->posted.size(), 0U);
+  auto& next = make(Opcode::kWrite, 0, std::span{large}.first(1000));
+  submit(next);
+  EXPECT_EQ(lane_->posted.size(), 4U) << "its bounce slots have come back";
+}
+
+TEST_F(PostedRevivalTest, WhatWaitsOfARevokedGrantIsNotPosted) {
+  auto& first = block(Opcode::kRead, 0);
+  auto& other = block(Opcode::kRead, 1);
+  auto& second = block(Opcode::kRead, 2);
+  for (OperationRecord* each : {&first, &other, &second}) submit(*each);
+  driver_->interrupt(Reason::kPeerGone);
+  auto& meanwhile = block(Opcode::kWrite, 3);
+  submit(meanwhile);
+  EXPECT_EQ(sink_.ready(), 0U);
+  revoked_ = [&](const OperationRecord& each) {
+    return &each == &other ? Reason::kNone : Reason::kFenced;
+  };
+  ASSERT_TRUE(follow());
+  EXPECT_EQ(taken(), (std::vector<OperationRecord*>{&first, &second, &meanwhile}));
+  for (const OperationRecord* each : {&first, &second, &meanwhile}) {
+    EXPECT_EQ(each->outcome.code, Code::kAccessRefused);
+    EXPECT_EQ(each->outcome.reason, Reason::kFenced);
+  }
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  EXPECT_EQ(lane_->posted[0].request.remote_address, other.request.remote_address);
+  lane_->complete(0);
+  wait_all(1);
+  EXPECT_TRUE(other.outcome.ok);
+}
+
+/// The first refusal says it for all that wait.
+TEST_F(PostedRevivalTest, NeighboursOfARefusedOperationEndWithIt) {
+  bool known = false;
+  why_ = [&](const OperationRecord& /*operation*/) {
+    known = true;
+    return Reason::kFenced;
+  };
+  revoked_ = [&](const OperationRecord& /*each*/) {
+    return known ? Reason::kFenced : Reason::kNone;
+  };
+  for (std::size_t i = 0; i < 3; ++i) submit(block(Opcode::kRead, i));
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(3);
+  for (const auto& each : operations_) EXPECT_EQ(each->outcome.reason, Reason::kFenced);
+  EXPECT_EQ(lane_->posted.size(), 3U);
+}
+
+TEST_F(PostedRevivalTest, JoinedReadsGoAgain) {
+  const auto reads = joined_reads(3);
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  driver_->interrupt(Reason::kPeerGone);
+  EXPECT_EQ(sink_.ready(), 0U);
+  EXPECT_EQ(registry_->sum("remora_client_reads_reposted_total").value(), 3);
+  ASSERT_TRUE(follow());
+  ASSERT_EQ(lane_->posted.size(), 1U) << "as one request, again";
+  EXPECT_EQ(lane_->posted[0].request.length_bytes, 3 * 64U);
+  lane_->complete(0);
+  wait_all(3);
+  for (const OperationRecord* each : reads) EXPECT_TRUE(each->outcome.ok);
+}
+
+TEST_F(PostedRevivalTest, JoinedReadsThatAreRefusedEndTogether) {
+  why_ = [](const OperationRecord& /*operation*/) { return Reason::kFenced; };
+  const auto reads = joined_reads(3);
+  lane_->complete(0, CompletionStatus::kRemoteAccessError);
+  wait_all(3);
+  EXPECT_EQ(taken(), reads);
+  for (const OperationRecord* each : reads) EXPECT_EQ(each->outcome.reason, Reason::kFenced);
+}
+
+TEST_F(PostedRevivalTest, WhatWaitsExpiresByItself) {
+  driver_->interrupt(Reason::kPeerGone);
+  auto& soon = block(Opcode::kWrite, 0, std::chrono::milliseconds{5});
+  auto& later = block(Opcode::kWrite, 1);
+  submit(soon);
+  submit(later);
+  wait_all(1, soon.deadline);
+  EXPECT_EQ(soon.outcome.code, Code::kTimedOut) << "it never left";
+  EXPECT_EQ(taken(), std::vector<OperationRecord*>{&soon});
+  ASSERT_TRUE(follow());
+  EXPECT_EQ(lane_->posted.size(), 1U);
+}
+
+TEST_F(PostedRevivalTest, NothingWaitsOnceItHasEndedForGood) {
+  driver_->interrupt(Reason::kPeerGone);
+  auto& waits = block(Opcode::kWrite, 0);
+  submit(waits);
+  driver_->fail(Reason::kNewMemory);
+  auto& late = block(Opcode::kRead, 1);
+  submit(late);
+  wait_all(2);
+  for (const OperationRecord* each : {&waits, &late}) {
+    EXPECT_EQ(each->outcome.code, Code::kStaleRegion);
+    EXPECT_EQ(each->outcome.reason, Reason::kNewMemory);
+  }
+  EXPECT_FALSE(follow());
+}
+
+TEST_F(PostedRevivalTest, LaneThatCanDoLessIsNotTaken) {
+  EXPECT_FALSE(driver_->replace(std::make_unique<FollowingLane>(4))) << "the old one works";
+  driver_->interrupt(Reason::kPeerGone);
+  EXPECT_FALSE(follow(std::make_unique<FollowingLane>(16))) << "its ring has no room";
+  EXPECT_FALSE(follow(std::make_unique<FollowingLane>(4, 512))) << "shorter transfers";
+  auto reads_none = std::make_unique<FollowingLane>(4);
+  reads_none->set_initiator_depth(0);
+  EXPECT_FALSE(follow(std::move(reads_none)));
+  EXPECT_TRUE(follow(std::make_unique<FollowingLane>(2, 2048)));
+}
+
+TEST_F(PostedRevivalTest, WaiterSleepsUntilAnotherLaneFollows) {
+  auto& read = block(Opcode::kRead, 0);
+  submit(read);
+  driver_->interrupt(Reason::kPeerGone);
+  std::thread waiter{[this] { wait_all(1); }};
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  EXPECT_EQ(sink_.ready(), 0U);
+  auto next = std::make_unique<FollowingLane>(4);
+  next->complete(0);  // as soon as it is posted
+  EXPECT_TRUE(follow(std::move(next)));
+  waiter.join();
+  EXPECT_TRUE(read.outcome.ok);
+}
+
+}  // namespace
+}  // namespace remora::detail

@@ -1,0 +1,156 @@
+/// How operations over several lanes end, where the lanes decide.
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "client/engine/engine_core.h"
+#include "unit/engine/fake_lane.h"
+#include "unit/engine/fake_server.h"
+
+namespace remora::detail {
+namespace {
+
+using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
+using transport::FakeLane;
+using transport::Opcode;
+
+/// Completes what is posted at once, with what the test has set; kFlushed stands for "never".
+class PromptLane : public FakeLane {
+ public:
+  PromptLane() : FakeLane{64, 1U << 20U} {}
+  transport::PostOutcome post(transport::Chain chain,
+                              std::uint64_t first_sequence) noexcept override {
+    auto outcome = FakeLane::post(chain, first_sequence);
+    if (ends_as != CompletionStatus::kFlushed)
+      complete(first_sequence + outcome.taken - 1, ends_as);
+    return outcome;
+  }
+  CompletionStatus ends_as = CompletionStatus::kSuccess;
+};
+
+class OverLanesTest : public ::testing::Test {
+ protected:
+  void open(std::uint32_t count) {
+    EngineOptions options;
+    options.lanes = count;
+    options.spin = std::chrono::nanoseconds{0};
+    options.operation_deadline = std::chrono::seconds{30};
+    engine_ = EngineCore::create(options).value();
+    transport::FakeServerEndpoint::Offer offer{};
+    offer.memory = memory_;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      auto lane = std::make_unique<PromptLane>();
+      lanes_.push_back(lane.get());
+      offer.more_lanes.push_back(std::move(lane));
+    }
+    region_.emplace(transport::open_fake_region(engine_, std::move(offer)));
+  }
+  double counted(const char* status) {
+    return engine_->registry().sum("remora_client_operations_total", {{"status", status}}).value();
+  }
+
+  std::vector<std::byte> memory_ = std::vector<std::byte>(4_MiB);
+  std::vector<std::byte> local_ = std::vector<std::byte>(4_MiB);
+  std::shared_ptr<EngineCore> engine_;
+  std::vector<PromptLane*> lanes_;
+  std::optional<Region> region_;
+};
+
+TEST_F(OverLanesTest, PartsAreAsManyAsLanesAndMakeTheWhole) {
+  open(3);
+  ASSERT_TRUE(region_->read(ByteOffset{4096}, std::span{local_}.first(3_MiB + 1)));
+  std::uint64_t next = reinterpret_cast<std::uintptr_t>(memory_.data()) + 4096;
+  const std::byte* local = local_.data();
+  for (const PromptLane* lane : lanes_) {
+    ASSERT_FALSE(lane->posted.empty());
+    for (const auto& seen : lane->posted) {
+      EXPECT_EQ(seen.request.remote_address, next);
+      EXPECT_EQ(seen.request.local, local);
+      next += seen.request.length_bytes;
+      local += seen.request.length_bytes;
+    }
+  }
+  EXPECT_EQ(local, local_.data() + 3_MiB + 1);
+  EXPECT_EQ(counted("ok"), 1);
+}
+
+TEST_F(OverLanesTest, SmallTransfersAndAtomicsStayOnOne) {
+  open(2);
+  ASSERT_TRUE(region_->read(ByteOffset{0}, std::span{local_}.first(64_KiB)));
+  ASSERT_TRUE(region_->read(ByteOffset{0}, std::span{local_}.first(2_MiB - 1)));
+  ASSERT_TRUE(region_->fetch_add(ByteOffset{0}, 1));
+  EXPECT_TRUE(lanes_[0]->posted.empty() || lanes_[1]->posted.empty()) << "one thread, one lane";
+}
+
+TEST_F(OverLanesTest, FlushIsOfEveryLane) {
+  open(3);
+  ASSERT_TRUE(region_->flush_visible());
+  for (const PromptLane* lane : lanes_) {
+    ASSERT_EQ(lane->posted.size(), 1U);
+    EXPECT_EQ(lane->posted[0].request.opcode, Opcode::kFlush);
+  }
+}
+
+TEST_F(OverLanesTest, QueuesTakeTurns) {
+  open(2);
+  for (int i = 0; i < 4; ++i) {
+    Queue queue = region_->queue({.depth = 1}).value();
+    queue.read(Block{0}, std::span{local_}.first(64));
+    ASSERT_TRUE(queue.submit());
+    ASSERT_EQ(queue.wait(1).size(), 1U);
+  }
+  EXPECT_EQ(lanes_[0]->posted.size(), 2U);
+  EXPECT_EQ(lanes_[1]->posted.size(), 2U);
+}
+
+TEST_F(OverLanesTest, QueuedTransferStaysOnItsQueuesLaneAndSoDoesTheFlushBehindIt) {
+  open(3);
+  Queue queue = region_->queue({.depth = 3}).value();
+  queue.write(ByteOffset{0}, std::span{local_});
+  queue.read(ByteOffset{0}, std::span{local_});
+  queue.barrier();
+  queue.flush_visible();
+  ASSERT_TRUE(queue.submit());
+  ASSERT_EQ(queue.wait(3).size(), 3U);
+  const auto carries = [](const PromptLane* lane) { return !lane->posted.empty(); };
+  ASSERT_EQ(std::count_if(lanes_.begin(), lanes_.end(), carries), 1);
+  const PromptLane* const lane = *std::find_if(lanes_.begin(), lanes_.end(), carries);
+  EXPECT_EQ(lane->posted.back().request.opcode, Opcode::kFlush);
+}
+
+TEST_F(OverLanesTest, RefusedPartIsTheWholesRefusal) {
+  open(2);
+  lanes_[1]->ends_as = CompletionStatus::kRemoteAccessError;
+  const Status written = region_->write(ByteOffset{0}, std::span{local_}.first(2_MiB));
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), Code::kAccessRefused);
+  EXPECT_EQ(counted("access_refused"), 1);
+  EXPECT_EQ(counted("ok"), 0);
+  EXPECT_FALSE(region_->connected()) << "the session ends with its lane";
+}
+
+TEST_F(OverLanesTest, WriteThatTimesOutInPartIsIndeterminate) {
+  open(2);
+  lanes_[1]->ends_as = CompletionStatus::kFlushed;
+  const Status written =
+      region_->write(ByteOffset{0}, std::span{local_}.first(2_MiB), std::chrono::seconds{1});
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), Code::kIndeterminate);
+  EXPECT_EQ(counted("indeterminate"), 1);
+}
+
+TEST_F(OverLanesTest, ReadThatTimesOutInPartHasTimedOut) {
+  open(2);
+  lanes_[0]->ends_as = CompletionStatus::kFlushed;
+  const Status read =
+      region_->read(ByteOffset{0}, std::span{local_}.first(2_MiB), std::chrono::seconds{1});
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code(), Code::kTimedOut);
+  EXPECT_EQ(counted("timed_out"), 1);
+}
+
+}  // namespace
+}  // namespace remora::detail

@@ -1,0 +1,188 @@
+#include "transport/tcp/session.h"
+
+#include <array>
+#include <atomic>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <thread>
+#include <vector>
+
+#include "transport/tcp/server_lane.h"
+
+namespace remora::transport::tcp {
+namespace {
+
+constexpr std::uint64_t kBytes = 4096;
+constexpr std::uint64_t kStart = 65536;
+
+class GrantTableTest : public testing::Test {
+ protected:
+  std::uint32_t add(Rights rights = Rights::kAll, bool cpu_atomics = true) {
+    return table.add({memory.data(), kStart, kBytes, rights, cpu_atomics}).value();
+  }
+  [[nodiscard]] CompletionStatus status(Opcode opcode, std::uint32_t key, std::uint64_t address,
+                                        std::uint32_t length) const {
+    return table.resolve({.opcode = opcode, .length_bytes = length, .address = address, .key = key})
+        .status;
+  }
+  std::vector<std::byte> memory = std::vector<std::byte>(kBytes);
+  GrantTable table;
+};
+
+constexpr auto kOk = CompletionStatus::kSuccess;
+constexpr auto kRefused = CompletionStatus::kRemoteAccessError;
+constexpr auto kInvalid = CompletionStatus::kRemoteInvalidRequest;
+
+TEST_F(GrantTableTest, FirstAndLastByteAreReached) {
+  const std::uint32_t key = add();
+  const auto at = [&](std::uint64_t address, std::uint32_t length) {
+    return table.resolve({.length_bytes = length, .address = address, .key = key}).memory;
+  };
+  EXPECT_EQ(at(kStart, 1), memory.data());
+  EXPECT_EQ(at(kStart, kBytes), memory.data());
+  EXPECT_EQ(at(kStart + kBytes - 1, 1), memory.data() + kBytes - 1);
+}
+
+TEST_F(GrantTableTest, EachEdgeIsKept) {
+  const std::uint32_t key = add();
+  for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite}) {
+    EXPECT_EQ(status(opcode, key, kStart - 1, 1), kRefused);
+    EXPECT_EQ(status(opcode, key, kStart - 1, 2), kRefused);
+    EXPECT_EQ(status(opcode, key, kStart + kBytes, 1), kRefused);
+    EXPECT_EQ(status(opcode, key, kStart + kBytes - 1, 2), kRefused);
+    EXPECT_EQ(status(opcode, key, kStart, kBytes + 1), kRefused);
+    EXPECT_EQ(status(opcode, key, 0, kTransferBytesMax), kRefused);
+    EXPECT_EQ(status(opcode, key, UINT64_MAX, 1), kRefused);
+    EXPECT_EQ(status(opcode, key, UINT64_MAX - 7, 8 + kStart), kRefused) << "wraps";
+  }
+  for (const Opcode opcode : {Opcode::kCompareSwap, Opcode::kFetchAdd}) {
+    EXPECT_EQ(status(opcode, key, kStart + kBytes - 8, 8), kOk);
+    EXPECT_EQ(status(opcode, key, kStart - 8, 8), kRefused);
+    EXPECT_EQ(status(opcode, key, kStart + kBytes, 8), kRefused);
+    EXPECT_EQ(status(opcode, key, UINT64_MAX - 7, 8), kRefused);
+  }
+}
+
+TEST_F(GrantTableTest, LengthsOutOfBoundsAreInvalid) {
+  const std::uint32_t key = add();
+  EXPECT_EQ(status(Opcode::kRead, key, kStart, 0), kInvalid);
+  EXPECT_EQ(status(Opcode::kWrite, key, kStart, 0), kInvalid);
+  EXPECT_EQ(status(Opcode::kWrite, key, kStart, kTransferBytesMax + 1), kInvalid);
+  EXPECT_EQ(status(Opcode::kRead, key, kStart, UINT32_MAX), kInvalid);
+  for (const std::uint32_t length : {0U, 4U, 7U, 9U, 16U})
+    EXPECT_EQ(status(Opcode::kFetchAdd, key, kStart, length), kInvalid) << length;
+}
+
+TEST_F(GrantTableTest, AtomicsAreAligned) {
+  const std::uint32_t key = add();
+  for (std::uint64_t off = 1; off < 8; ++off)
+    EXPECT_EQ(status(Opcode::kCompareSwap, key, kStart + off, 8), kInvalid) << off;
+}
+
+TEST_F(GrantTableTest, EachRightIsForItsOwn) {
+  const auto allowed = [&](Rights rights) {
+    const std::uint32_t key = add(rights);
+    std::vector<bool> each;
+    for (const Opcode opcode :
+         {Opcode::kRead, Opcode::kWrite, Opcode::kCompareSwap, Opcode::kFetchAdd})
+      each.push_back(status(opcode, key, kStart, 8) == kOk);
+    return each;
+  };
+  EXPECT_EQ(allowed(Rights::kRead), (std::vector{true, false, false, false}));
+  EXPECT_EQ(allowed(Rights::kWrite), (std::vector{false, true, false, false}));
+  EXPECT_EQ(allowed(Rights::kAtomic), (std::vector{false, false, true, true}));
+  EXPECT_EQ(allowed(Rights::kNone), (std::vector(4, false)));
+}
+
+TEST_F(GrantTableTest, AtomicsOfADeviceAreNotTheProcessors) {
+  const std::uint32_t key = add(Rights::kAll, false);
+  EXPECT_EQ(status(Opcode::kFetchAdd, key, kStart, 8), kRefused);
+  EXPECT_EQ(status(Opcode::kWrite, key, kStart, 8), kOk);
+}
+
+TEST_F(GrantTableTest, KeyThatWasNeverGivenIsRefused) {
+  const std::uint32_t key = add();
+  EXPECT_EQ(table.size(), 1U);
+  for (unsigned bit = 0; bit < 32; ++bit)
+    EXPECT_EQ(status(Opcode::kRead, key ^ (1U << bit), kStart, 1), kRefused) << bit;
+  table.remove(key ^ 1U);
+  EXPECT_EQ(status(Opcode::kRead, key, kStart, 1), kOk);
+}
+
+TEST_F(GrantTableTest, RemovedKeyIsRefusedAlsoWhenItsSlotIsUsedAgain) {
+  const std::uint32_t first = add();
+  table.remove(first);
+  table.remove(first);
+  EXPECT_EQ(table.size(), 0U);
+  EXPECT_EQ(status(Opcode::kRead, first, kStart, 1), kRefused);
+  for (int i = 0; i < 4000; ++i) {
+    const std::uint32_t next = add();
+    ASSERT_NE(next, first);
+    ASSERT_EQ(status(Opcode::kRead, first, kStart, 1), kRefused);
+    table.remove(next);
+  }
+}
+
+TEST(TcpSession, GrantHasAKeyForEachExtentAndAddressesOfTheRegion) {
+  const auto session = Session::create().value();
+  std::vector<std::byte> memory(8192);
+  const std::array stretches{MemoryStretch{memory.data(), 4096},
+                             MemoryStretch{memory.data() + 4096, 100}};
+  const Grant grant = session->grant({.extents = stretches, .rights = Rights::kRead}).value();
+  ASSERT_EQ(grant.extents.size(), 2U);
+  EXPECT_EQ(grant.extents[1].start_bytes, 4096U);
+  EXPECT_EQ(grant.extents[1].remote_address, 4096U);
+  EXPECT_EQ(grant.extents[1].length_bytes, 100U);
+  EXPECT_NE(grant.extents[0].remote_key, grant.extents[1].remote_key);
+  EXPECT_TRUE(grant.descriptors.empty());
+}
+
+TEST(TcpSession, EndedSessionGrantsNothing) {
+  const auto session = Session::create().value();
+  session->end();
+  session->end();
+  EXPECT_EQ(session->grant({}).error().code(), Code::kConnectionLost);
+}
+
+/// A lane that dies while its session is resumed: the new life does not break of it.
+TEST(TcpSession, EndOfAnOldLaneDoesNotBreakTheSessionThatBeganAgain) {
+  const auto session = Session::create().value();
+  for (int round = 0; round < 2000; ++round) {
+    std::array<int, 2> sockets{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets.data()),
+              0);
+    const UniqueFd peer{sockets[0]};
+    const auto lane = std::make_shared<ServerLane>(UniqueFd{sockets[1]}, session, false);
+    ASSERT_TRUE(session->add_lane(lane));
+    std::atomic<bool> ready{false};
+    std::thread serving{[&] {
+      ready = true;
+      session->lane_ended(*lane);
+    }};
+    while (!ready) std::this_thread::yield();
+    session->end();
+    session->begin_again();
+    serving.join();
+    ASSERT_FALSE(session->broken()) << "round " << round;
+  }
+}
+
+TEST(TcpSession, LaneThatEndsByItselfBreaksItsSession) {
+  const auto session = Session::create().value();
+  std::array<int, 2> sockets{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets.data()),
+            0);
+  const UniqueFd peer{sockets[0]};
+  const auto lane = std::make_shared<ServerLane>(UniqueFd{sockets[1]}, session, false);
+  ASSERT_TRUE(session->add_lane(lane));
+  session->lane_ended(*lane);
+  EXPECT_TRUE(session->broken());
+  session->end();
+  session->begin_again();
+  EXPECT_FALSE(session->broken());
+  session->lane_ended(*lane);
+  EXPECT_FALSE(session->broken()) << "it has been told of before";
+}
+
+}  // namespace
+}  // namespace remora::transport::tcp
