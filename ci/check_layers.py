@@ -53,8 +53,8 @@ def room_of(path):
 
 def room_of_include(name):
     """The room that <remora/...> belongs to."""
-    if name in ("remora/owned.h", "remora/result.h", "remora/standard_descriptors.h",
-                "remora/start_thread.h", "remora/system_file.h"):
+    if name in ("remora/assert.h", "remora/mutex.h", "remora/owned.h", "remora/result.h",
+                "remora/standard_descriptors.h", "remora/start_thread.h", "remora/system_file.h"):
         return "result"
     parts = name.split("/")
     # <remora/remora.h> and its kin stand in engine/, and what applications test with.

@@ -1,0 +1,127 @@
+#pragma once
+
+/// Mutexes whose use clang checks (-Wthread-safety; an error in CI). Under g++ the annotations are
+/// empty.
+///
+/// A member that a mutex guards says so, and so does a function that its caller must hold the
+/// mutex for:
+///
+///     detail::Mutex mutex_;
+///     std::size_t waiting_ REMORA_GUARDED_BY(mutex_) = 0;
+///     void wake_all() REMORA_REQUIRES(mutex_);
+///
+/// clang looks at the body of a lambda by itself. A predicate that Condition calls with the mutex
+/// held says so in its first line: `mutex_.assert_held();`.
+/// Source: Clang documentation, "Thread Safety Analysis".
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#if defined(__clang__)
+#define REMORA_THREAD_ATTRIBUTE(x) __attribute__((x))
+#else
+#define REMORA_THREAD_ATTRIBUTE(x)
+#endif
+
+#define REMORA_CAPABILITY(name) REMORA_THREAD_ATTRIBUTE(capability(name))
+#define REMORA_SCOPED_CAPABILITY REMORA_THREAD_ATTRIBUTE(scoped_lockable)
+/// A member that is read and written with the mutex held only.
+#define REMORA_GUARDED_BY(mutex) REMORA_THREAD_ATTRIBUTE(guarded_by(mutex))
+/// A pointer whose object is guarded, while the pointer itself is not.
+#define REMORA_PT_GUARDED_BY(mutex) REMORA_THREAD_ATTRIBUTE(pt_guarded_by(mutex))
+/// The mutex is locked before (after) the others wherever both are held.
+#define REMORA_ACQUIRED_BEFORE(...) REMORA_THREAD_ATTRIBUTE(acquired_before(__VA_ARGS__))
+#define REMORA_ACQUIRED_AFTER(...) REMORA_THREAD_ATTRIBUTE(acquired_after(__VA_ARGS__))
+/// The caller holds (does not hold) the mutexes.
+#define REMORA_REQUIRES(...) REMORA_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
+#define REMORA_EXCLUDES(...) REMORA_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
+/// The function locks, unlocks or tries to lock.
+#define REMORA_ACQUIRE(...) REMORA_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
+#define REMORA_RELEASE(...) REMORA_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
+#define REMORA_TRY_ACQUIRE(...) REMORA_THREAD_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
+/// After the call the mutex counts as held: for what clang cannot follow.
+#define REMORA_ASSERT_CAPABILITY(mutex) REMORA_THREAD_ATTRIBUTE(assert_capability(mutex))
+#define REMORA_RETURN_CAPABILITY(mutex) REMORA_THREAD_ATTRIBUTE(lock_returned(mutex))
+/// The function is not looked at. The comment beside it gives the reason.
+#define REMORA_NO_THREAD_SAFETY_ANALYSIS REMORA_THREAD_ATTRIBUTE(no_thread_safety_analysis)
+
+namespace remora::detail {
+
+/// A std::mutex that clang knows. Not recursive.
+class REMORA_CAPABILITY("mutex") Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  void lock() REMORA_ACQUIRE() { mutex_.lock(); }
+  void unlock() REMORA_RELEASE() { mutex_.unlock(); }
+  [[nodiscard]] bool try_lock() REMORA_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+  /// Tells clang that the mutex is held here. Does nothing.
+  void assert_held() const noexcept REMORA_ASSERT_CAPABILITY(this) {}
+  /// What it wraps; for MutexLock.
+  [[nodiscard]] std::mutex& native() noexcept { return mutex_; }
+
+ private:
+  std::mutex mutex_;
+};
+
+/// Holds a Mutex until the end of a scope. May be unlocked and locked again meanwhile.
+class REMORA_SCOPED_CAPABILITY MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) REMORA_ACQUIRE(mutex) : lock_{mutex.native()} {}
+  /// Of a mutex that the caller has locked, as by try_lock().
+  MutexLock(Mutex& mutex, std::adopt_lock_t adopt) REMORA_REQUIRES(mutex)
+      : lock_{mutex.native(), adopt} {}
+  ~MutexLock() REMORA_RELEASE() = default;
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+  void lock() REMORA_ACQUIRE() { lock_.lock(); }
+  void unlock() REMORA_RELEASE() { lock_.unlock(); }
+  /// For waits that Condition does not have, as those that end with a stop token.
+  [[nodiscard]] std::unique_lock<std::mutex>& native() noexcept { return lock_; }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+/// A std::condition_variable that waits with a MutexLock. The predicate runs with it held.
+class Condition {
+ public:
+  void notify_one() noexcept { condition_.notify_one(); }
+  void notify_all() noexcept { condition_.notify_all(); }
+
+  void wait(MutexLock& lock) { condition_.wait(lock.native()); }
+  template <typename Predicate>
+  void wait(MutexLock& lock, Predicate predicate) {
+    condition_.wait(lock.native(), std::move(predicate));
+  }
+  /// What the predicate says at the end; false: the time was over before it was true.
+  template <typename Clock, typename Duration, typename Predicate>
+  bool wait_until(MutexLock& lock, const std::chrono::time_point<Clock, Duration>& deadline,
+                  Predicate predicate) {
+    return condition_.wait_until(lock.native(), deadline, std::move(predicate));
+  }
+  template <typename Clock, typename Duration>
+  std::cv_status wait_until(MutexLock& lock,
+                            const std::chrono::time_point<Clock, Duration>& deadline) {
+    return condition_.wait_until(lock.native(), deadline);
+  }
+  template <typename Rep, typename Period, typename Predicate>
+  bool wait_for(MutexLock& lock, const std::chrono::duration<Rep, Period>& time,
+                Predicate predicate) {
+    return condition_.wait_for(lock.native(), time, std::move(predicate));
+  }
+  template <typename Rep, typename Period>
+  std::cv_status wait_for(MutexLock& lock, const std::chrono::duration<Rep, Period>& time) {
+    return condition_.wait_for(lock.native(), time);
+  }
+
+ private:
+  std::condition_variable condition_;
+};
+
+}  // namespace remora::detail
