@@ -10,7 +10,7 @@ target_compile_options(remora_warnings INTERFACE
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
   # clang 19 tells of libstdc++ 12's own std::stable_sort; g++ shows what we use ourselves. The
   # sanitizers' presets name a warning that only g++ has.
-  "$<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations;-Wno-unknown-warning-option>"
+  "$<$<CXX_COMPILER_ID:Clang>:-Wthread-safety;-Wno-deprecated-declarations;-Wno-unknown-warning-option>"
   $<$<BOOL:${REMORA_WARNINGS_AS_ERRORS}>:-Werror>)
 
 # remora_add_module(NAME [SOURCES ...] [HEADERS ...] [PUBLIC targets...] [PRIVATE targets...])
