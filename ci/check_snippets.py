@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles the C++ of READMEs, so that what they show is what there is.
+"""Compiles the C++ of READMEs and of pages in docs/, so that it keeps up with the headers.
 
 usage: ci/check_snippets.py FILE.md... [-- COMPILER FLAGS...]
        ci/check_snippets.py --self-test
@@ -18,7 +18,7 @@ no reader sees, with a line `...` for the block itself:
     ```
 
 Without a comment the block is a source of its own. Lines that begin with #include go to its beginning;
-<remora/remora.h> is included before. The compiler's messages name the README and its lines.
+<remora/remora.h> is included before. The compiler's messages name the document and its lines.
 """
 
 import os

@@ -183,6 +183,11 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
 foreach(folder IN ITEMS verbs config metrics engine apps)
   install(FILES "${PROJECT_SOURCE_DIR}/${folder}/README.md"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}/${folder}" COMPONENT development)
+  if(IS_DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/docs")
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/docs" COMPONENT development
+      DESTINATION "${CMAKE_INSTALL_DOCDIR}/${folder}"
+      FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
+  endif()
 endforeach()
 # What an embedder begins with, also where the programs are not built.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/apps/examples/" COMPONENT development

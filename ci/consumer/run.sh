@@ -71,7 +71,7 @@ prove "installed files name no folder of the build" names_no_tree
 prove "the systemd unit starts the program of the prefix" \
   test "$started" == "$work/first/bin/remora-server"
 documents=$prefix/share/doc/remora
-for file in README.md CHANGELOG.md {verbs,config,metrics,engine,apps}/README.md; do
+for file in README.md CHANGELOG.md {verbs,config,metrics,engine,apps}/README.md engine/docs/guarantees.md; do
   prove "$file is installed" test -s "$documents/$file"
 done
 prove "the examples of configuration are installed" test -s "$prefix/share/remora/config/server.yaml"
@@ -151,9 +151,9 @@ snippets_compile() {
   local flags
   flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags remora remora-verbs) || return 1
   # shellcheck disable=SC2086  # flags are words
-  "$root/ci/check_snippets.py" "$documents"/README.md "$documents"/*/README.md -- $flags
+  "$root/ci/check_snippets.py" "$documents"/README.md "$documents"/*/README.md "$documents"/*/docs/*.md -- $flags
 }
-prove "the C++ of the installed READMEs compiles without warnings" snippets_compile
+prove "the C++ of the installed documents compiles without warnings" snippets_compile
 
 # A program that cannot catch anything: value() of an error says which one, and ends it by abort().
 without_exceptions() {

@@ -4,7 +4,7 @@
 ///
 /// The one header a user of the engine needs. Start with Engine (a client), or with
 /// config::load_server() and Server.
-/// engine/README.md shows both.
+/// engine/README.md shows both, and which page of engine/docs/ answers which question.
 
 // First: it says which language Remora needs, before other headers are read.
 // clang-format off

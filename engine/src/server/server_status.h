@@ -36,7 +36,7 @@ class ServerStatusReport {
   [[nodiscard]] metrics::Health health() const;
   /// Why clients should not be sent here; none: ready.
   [[nodiscard]] std::vector<std::string> unready() const;
-  /// A JSON object; engine/README.md has its members.
+  /// A JSON object; engine/docs/status.md has its members.
   [[nodiscard]] std::string json(const metrics::StatusQuery& query = {}) const;
 
  private:

@@ -239,7 +239,7 @@ class Session {
 ///
 /// In a child of fork(2), this and every other handle that the parent made answers as one that was
 /// moved from, with Reason::kForked, and destroying it touches nothing of the parent's. A child
-/// opens an engine of its own. README.md, "fork and exec".
+/// opens an engine of its own. See docs/fork.md.
 class Engine {
  public:
   /// No I/O yet. Errors: kInvalidArgument, kOutOfMemory.
@@ -247,7 +247,7 @@ class Engine {
   /// Ends control calls that are under way with kClosed, and waits for their callbacks on a poller
   /// or the arena: 2 s at most.
   /// Blocks until its devices have taken back what they have: milliseconds, as a rule. Waits for no
-  /// server; README.md, "What holds", has what the end of a session waits for. Where nothing of it
+  /// server; docs/blocking.md has what the end of a session waits for. Where nothing of it
   /// is left with the application, its threads have ended, but for one that destroys it, and for
   /// control threads that wait in a call for a server or a name server: such a thread ends with its
   /// attempt, and what the engine had goes then.
@@ -316,7 +316,7 @@ class Engine {
 
   [[nodiscard]] metrics::Registry& registry() const noexcept;
   /// Its sessions, their transports and why these, and the regions that are open, as a JSON object
-  /// (README.md): for metrics::HttpOptions::status. Does not block for operations.
+  /// (docs/status.md): for metrics::HttpOptions::status. Does not block for operations.
   [[nodiscard]] std::string status_json() const;
   /// The same with another part of its sessions: for metrics::HttpOptions::status_page.
   [[nodiscard]] std::string status_json(const metrics::StatusQuery& query) const;

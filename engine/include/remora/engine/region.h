@@ -128,7 +128,7 @@ class Region {
   [[nodiscard]] TransportKind transport() const noexcept;
   /// Why that transport was chosen: one line of less than 120 characters, for a log.
   [[nodiscard]] const std::string& transport_reason() const noexcept;
-  /// False while the engine connects again (README.md, "Sessions that come back"), and for good
+  /// False while the engine connects again (docs/sessions.md), and for good
   /// once the session has ended: every further operation then fails with kConnectionLost, or with
   /// kStaleRegion where the server runs with new memory.
   [[nodiscard]] bool connected() const noexcept;

@@ -155,8 +155,8 @@ class Server {
   [[nodiscard]] std::vector<RegionInfo> regions() const;
   [[nodiscard]] ServerStatus status() const;
   /// What `/status` of the metrics endpoint shows, for an application with an endpoint of its own
-  /// (metrics::HttpOptions::status): a JSON object, see README.md. After stop() without regions and
-  /// sessions.
+  /// (metrics::HttpOptions::status): a JSON object, see docs/status.md. After stop() without
+  /// regions and sessions.
   [[nodiscard]] std::string status_json() const;
   /// The same with another part of its lists: for metrics::HttpOptions::status_page.
   [[nodiscard]] std::string status_json(const metrics::StatusQuery& query) const;
