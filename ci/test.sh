@@ -14,7 +14,7 @@ stages_table="
 setup      |1200| |install missing Debian packages (build, test, vm)
 format     | 120| |clang-format-14 on every source that git knows
 shellcheck | 120| |shellcheck on every shell script
-layers     | 120| |which folder may include and link which, the hosted workflow; seeded faults must be caught
+layers     | 120| |which folder may include and link which, documents, the hosted workflow; seeded faults must be caught
 dev        |1500| |build dev with every public header alone; native tests
 quickstart | 300| |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 600| |install, move the prefix, build outside projects against it

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Checks the documents: links, anchors and sizes.
+
+Of every *.md that git knows: a relative link must lead to a file or folder of the repository, and its
+anchor to a heading there. LIMITS bounds the size of documents. Prints `file:line: what` for each fault.
+"""
+
+import argparse
+import fnmatch
+import os
+import posixpath
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+
+# What a document may have: (files, words, lines, characters of a line). None: no bound. Each row that
+# matches counts; * matches / too.
+LIMITS = [
+    ("README.md", None, 120, 400),
+    ("engine/README.md", 1200, None, 400),
+    ("engine/docs/*.md", None, None, 400),
+    (".github/CONTRIBUTING.md", None, None, 400),
+]
+
+FENCE = re.compile(r"^\s*(```+|~~~+)")
+INLINE_CODE = re.compile(r"(`+)(?:(?!\1).)+\1")
+# [text](target "title"), also of an image; [name]: target; attributes of HTML.
+LINKS = [
+    re.compile(r"\]\(\s*<?([^()\s<>]+(?:\([^()\s]*\)[^()\s]*)?)>?(?:\s+\"[^\"]*\")?\s*\)"),
+    re.compile(r"^\s*\[[^\]]+\]:\s+<?([^\s<>]+)>?"),
+    re.compile(r"\b(?:src|srcset|href)=\"([^\"]+)\""),
+]
+OUTSIDE = re.compile(r"^(?:[a-zA-Z][a-zA-Z0-9+.-]*:|//)")
+HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
+
+
+def prose(text):
+    """Each line with its number; lines of code blocks and of comments are left out."""
+    fence, comment = None, False
+    for number, line in enumerate(text.split("\n"), 1):
+        if comment:
+            comment = "-->" not in line
+            continue
+        mark = FENCE.match(line)
+        if fence is not None:
+            if mark and mark.group(1).startswith(fence):
+                fence = None
+            continue
+        if mark:
+            fence = mark.group(1)
+            continue
+        if line.lstrip().startswith("<!--"):
+            comment = "-->" not in line
+            continue
+        yield number, line
+
+
+def links(text):
+    """(line, target) of each link."""
+    for number, line in prose(text):
+        line = INLINE_CODE.sub("``", line)
+        for pattern in LINKS:
+            for target in pattern.findall(line):
+                yield number, target
+
+
+def anchors(text):
+    """The anchors that GitHub makes of the headings."""
+    found, counts = set(), {}
+    for _, line in prose(text):
+        heading = HEADING.match(line)
+        if not heading:
+            continue
+        name = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.group(1))
+        name = re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
+        count = counts.get(name, 0)
+        counts[name] = count + 1
+        found.add(f"{name}-{count}" if count else name)
+    return found
+
+
+def check_links(path, text, files, folders, read):
+    for number, target in links(text):
+        if OUTSIDE.match(target):
+            continue
+        place, _, anchor = target.partition("#")
+        place = urllib.parse.unquote(place)
+        wanted = posixpath.normpath(posixpath.join(posixpath.dirname(path), place)) if place else path
+        if wanted not in files and wanted not in folders:
+            yield number, f"there is no {wanted}: {target}"
+        elif anchor and wanted.endswith(".md") and anchor not in anchors(read(wanted)):
+            yield number, f"{wanted} has no heading for #{anchor}"
+
+
+def check_size(path, text):
+    lines = text.rstrip("\n").split("\n")
+    for pattern, words_max, lines_max, characters_max in LIMITS:
+        if not fnmatch.fnmatchcase(path, pattern):
+            continue
+        words = len(text.split())
+        if words_max is not None and words > words_max:
+            yield 1, f"{words} words, more than {words_max}"
+        if lines_max is not None and len(lines) > lines_max:
+            yield lines_max + 1, f"{len(lines)} lines, more than {lines_max}"
+        for number, line in enumerate(lines, 1):
+            if characters_max is not None and len(line) > characters_max:
+                yield number, f"a line of {len(line)} characters, more than {characters_max}"
+
+
+def check_tree(root, paths):
+    files = {path for path in paths if os.path.exists(os.path.join(root, path))}
+    folders = {"."}
+    for path in files:
+        while path := posixpath.dirname(path):
+            folders.add(path)
+    texts = {}
+
+    def read(path):
+        if path not in texts:
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                texts[path] = file.read()
+        return texts[path]
+
+    faults, documents = [], sorted(path for path in files if path.endswith(".md"))
+    for path in documents:
+        found = list(check_links(path, read(path), files, folders, read)) + list(check_size(path, read(path)))
+        faults += [f"{path}:{number}: {what}" for number, what in sorted(found)]
+    return faults, len(documents)
+
+
+# Beside each seeded document: what its links lead to.
+OTHERS = {
+    "docs/page.md": "# A page\n\n## Two words\n\n## Two words\n\n## `Code`, and more: why?\n\n```sh\n# no heading\n```\n",
+    "docs/picture.svg": "<svg/>\n",
+}
+# What is wrong in a document, and a word of the message that must come; the fault stands in line 3.
+SEEDED = [
+    ("a.md", "[x](docs/missing.md)", "there is no docs/missing.md"),
+    ("a.md", "[x](docs/page.md#three-words)", "has no heading for #three-words"),
+    ("a.md", "[x](docs/page.md#no-heading)", "has no heading for #no-heading"),
+    ("a.md", "[x](docs/page.md#two-words-2)", "has no heading for #two-words-2"),
+    ("a.md", "[x](#nowhere)", "a.md has no heading for #nowhere"),
+    ("a.md", "![x](docs/missing.svg)", "there is no docs/missing.svg"),
+    ("a.md", "<img src=\"docs/missing.svg\">", "there is no docs/missing.svg"),
+    ("a.md", "[x]: docs/missing.md", "there is no docs/missing.md"),
+    ("docs/b.md", "[x](docs/page.md)", "there is no docs/docs/page.md"),
+    ("docs/b.md", "[x](../../page.md)", "there is no ../page.md"),
+    ("README.md", "x" * 401, "a line of 401 characters"),
+    ("engine/docs/c.md", "x" * 401, "a line of 401 characters"),
+]
+SIZES = [
+    ("README.md", "a line\n" * 121, "121 lines, more than 120"),
+    ("engine/README.md", "two words\n" * 601, "1202 words, more than 1200"),
+]
+# What looks like a fault and is none.
+CLEAN = [
+    ("a.md", "[x](docs/page.md) [x](docs/page.md#two-words-1) [x](docs/) [x](docs/page.md#code-and-more-why)"),
+    ("a.md", "[x](https://example.com/docs/missing.md) [x](mailto:someone@example.com) [x](#title)"),
+    ("a.md", "`[x](docs/missing.md)` and ``v[0](docs/missing.md)``"),
+    ("a.md", "```md\n[x](docs/missing.md)\n```"),
+    ("a.md", "<!-- [x](docs/missing.md)\n[x](docs/missing.md)\n-->"),
+    ("a.md", "![x](docs/picture.svg \"a title\") <source srcset=\"docs/picture.svg\">"),
+    ("docs/b.md", "[x](page.md#a-page) [x](../docs/picture.svg)"),
+    ("README.md", "x" * 400),
+    ("README.md", "a line\n" * 118),
+    ("other.md", "x" * 401),
+]
+
+
+def self_test():
+    failures = 0
+    cases = [(path, text, expected, 3) for path, text, expected in SEEDED]
+    cases += [(path, text, expected, None) for path, text, expected in SIZES]
+    cases += [(path, text, "", None) for path, text in CLEAN]
+    for path, text, expected, line in cases:
+        with tempfile.TemporaryDirectory() as root:
+            for name, content in {**OTHERS, path: f"# Title\n\n{text}\n" if line or not expected else text}.items():
+                full = os.path.join(root, name)
+                os.makedirs(os.path.dirname(full), exist_ok=True)
+                with open(full, "w", encoding="utf-8") as file:
+                    file.write(content)
+            faults, _ = check_tree(root, [path, *OTHERS])
+        good = len(faults) == (1 if expected else 0) and all(expected in fault for fault in faults)
+        good = good and (line is None or faults[0].startswith(f"{path}:{line}: "))
+        print(f"{'ok' if good else 'not ok'} - docs: {'caught' if expected else 'clean'}: {path}: "
+              f"{expected or text[:60].split(chr(10))[0]}")
+        if not good:
+            print("\n".join(faults))
+            failures += 1
+    return failures
+
+
+def tracked(root):
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
+                             "--exclude-standard"], check=True, capture_output=True)
+    return [path for path in listed.stdout.decode().split("\0") if path]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--self-test", action="store_true",
+                        help="check that seeded faults are caught, and innocent documents are not")
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(__file__), ".."))
+    options = parser.parse_args()
+    if options.self_test:
+        return 1 if self_test() else 0
+    faults, checked = check_tree(options.root, tracked(options.root))
+    for fault in faults:
+        print(fault)
+    if not checked:
+        print("no documents found")
+        faults.append("")
+    print(f"{'not ok' if faults else 'ok'} - docs: {checked} documents, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
