@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Checks the documents: links, anchors and sizes.
+"""Checks the documents: links, anchors, names of files, sizes.
 
 Of every *.md that git knows: a relative link must lead to a file or folder of the repository, and its
-anchor to a heading there. LIMITS bounds the size of documents. Prints `file:line: what` for each fault.
+anchor to a heading there. Documents of NAMING name files that exist: `engine/src/base/log` stands for a
+.h and a .cc. In a table whose header is `file in `FOLDER/``, the last column names files of that folder.
+LIMITS bounds the size of documents. Prints `file:line: what` for each fault.
 """
 
 import argparse
@@ -23,6 +25,11 @@ LIMITS = [
     ("engine/docs/*.md", None, None, 400),
     (".github/CONTRIBUTING.md", None, None, 400),
 ]
+
+# Documents whose names of files are checked.
+NAMING = ("README.md", "engine/README.md", "engine/docs/*.md", ".github/CONTRIBUTING.md")
+NAMED = re.compile(r"`((?:apps|ci|config|engine|metrics|tests|verbs|\.github)/[\w./-]*)`")
+NAMED_IN = re.compile(r"^\|.*\| file in `([\w./-]+/)`[^|]*\|\s*$")
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
 INLINE_CODE = re.compile(r"(`+)(?:(?!\1).)+\1")
@@ -94,6 +101,32 @@ def check_links(path, text, files, folders, read):
             yield number, f"{wanted} has no heading for #{anchor}"
 
 
+def check_names(path, text, files, folders):
+    if not any(fnmatch.fnmatchcase(path, pattern) for pattern in NAMING):
+        return
+
+    def exists(name):
+        name = name.rstrip("/")
+        return name in files or name in folders or (f"{name}.h" in files and f"{name}.cc" in files)
+
+    folder = None
+    for number, line in prose(text):
+        header = NAMED_IN.match(line)
+        if header:
+            folder = header.group(1)
+        elif not line.startswith("|"):
+            folder = None
+        if folder and not header:
+            line, _, last = line.rstrip().rstrip("|").rpartition("|")
+            names = [folder + name for name in re.findall(r"`([\w./-]+)`", last)]
+        else:
+            names = []
+        names += NAMED.findall(line)
+        for name in names:
+            if "NAME" not in name and not exists(name):
+                yield number, f"there is no {name}"
+
+
 def check_size(path, text):
     lines = text.rstrip("\n").split("\n")
     for pattern, words_max, lines_max, characters_max in LIMITS:
@@ -125,7 +158,9 @@ def check_tree(root, paths):
 
     faults, documents = [], sorted(path for path in files if path.endswith(".md"))
     for path in documents:
-        found = list(check_links(path, read(path), files, folders, read)) + list(check_size(path, read(path)))
+        text = read(path)
+        found = [*check_links(path, text, files, folders, read), *check_names(path, text, files, folders),
+                 *check_size(path, text)]
         faults += [f"{path}:{number}: {what}" for number, what in sorted(found)]
     return faults, len(documents)
 
@@ -134,6 +169,9 @@ def check_tree(root, paths):
 OTHERS = {
     "docs/page.md": "# A page\n\n## Two words\n\n## Two words\n\n## `Code`, and more: why?\n\n```sh\n# no heading\n```\n",
     "docs/picture.svg": "<svg/>\n",
+    "engine/src/base/log.h": "",
+    "engine/src/base/log.cc": "",
+    "engine/src/base/clock.h": "",
 }
 # What is wrong in a document, and a word of the message that must come; the fault stands in line 3.
 SEEDED = [
@@ -147,6 +185,10 @@ SEEDED = [
     ("a.md", "[x]: docs/missing.md", "there is no docs/missing.md"),
     ("docs/b.md", "[x](docs/page.md)", "there is no docs/docs/page.md"),
     ("docs/b.md", "[x](../../page.md)", "there is no ../page.md"),
+    ("README.md", "`engine/src/support/log`", "there is no engine/src/support/log"),
+    ("engine/docs/c.md", "`engine/src/base/clock`", "there is no engine/src/base/clock"),
+    ("engine/docs/c.md", "| … | file in `engine/src/` |\n|---|---|\n| does `this` | `base/log`, `base/gone.h` |",
+     "there is no engine/src/base/gone.h"),
     ("README.md", "x" * 401, "a line of 401 characters"),
     ("engine/docs/c.md", "x" * 401, "a line of 401 characters"),
 ]
@@ -162,6 +204,9 @@ CLEAN = [
     ("a.md", "```md\n[x](docs/missing.md)\n```"),
     ("a.md", "<!-- [x](docs/missing.md)\n[x](docs/missing.md)\n-->"),
     ("a.md", "![x](docs/picture.svg \"a title\") <source srcset=\"docs/picture.svg\">"),
+    ("engine/docs/c.md", "`engine/src/base/log`, `engine/src/base/`, `engine/src/base/clock.h`, `engine/src/NAME/`"),
+    ("engine/docs/c.md", "| … | file in `engine/src/` |\n|---|---|\n| does `this` | `base/log`, `base/clock.h` |"),
+    ("docs/b.md", "`engine/src/support/log`"),
     ("docs/b.md", "[x](page.md#a-page) [x](../docs/picture.svg)"),
     ("README.md", "x" * 400),
     ("README.md", "a line\n" * 118),
@@ -183,7 +228,7 @@ def self_test():
                     file.write(content)
             faults, _ = check_tree(root, [path, *OTHERS])
         good = len(faults) == (1 if expected else 0) and all(expected in fault for fault in faults)
-        good = good and (line is None or faults[0].startswith(f"{path}:{line}: "))
+        good = good and (line is None or re.match(rf"{re.escape(path)}:[{line}-5]: ", faults[0]))
         print(f"{'ok' if good else 'not ok'} - docs: {'caught' if expected else 'clean'}: {path}: "
               f"{expected or text[:60].split(chr(10))[0]}")
         if not good:
