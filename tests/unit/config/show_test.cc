@@ -73,7 +73,7 @@ limits:
   session_lease: 10s                      # default
   session_keep: 10s                       # default
   drain_timeout: 5s                       # default
-  pending_handshakes_max: 256                      # default
+  pending_handshakes_max: 256             # default
   requests_per_second: 1000               # default
   resumes_per_minute: 3000                # default
   revoke_grace: 1s                        # default

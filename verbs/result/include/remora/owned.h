@@ -42,9 +42,6 @@ inline bool count_forks() noexcept {
   return this_process();
 }
 
-/// This is a child of a process that had made something.
-[[nodiscard]] inline bool was_forked() noexcept { return this_process() != 1; }
-
 /// What a parent made is kept reachable in its children, so that no leak checker reports it.
 struct LeftAlone {
   LeftAlone* next = nullptr;
