@@ -63,6 +63,7 @@ stage_layers() {
   ci/check_workflow.py --self-test
   ci/check_workflow.py
   ci/check_snippets.py --self-test
+  ci/check_commands.py --self-test
 }
 
 stage_dev() {

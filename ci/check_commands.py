@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""Runs the command lines of the project's documents, so that what they tell the reader to type works.
+
+usage: ci/check_commands.py [--build TREE] [--where native|guest] [--list] [FILE.md...]
+       ci/check_commands.py --self-test
+
+Without FILE: every *.md that git knows. Each block of shell commands (```sh) has one of these marks on
+the line above it:
+
+    <!-- run: native -->             runs on this machine and must end with status 0
+    <!-- run: native, stays -->      starts a program that stays: runs until the file's last block has ended
+    <!-- run: guest -->              the same in the guest of ci/vm, which has an RDMA device (--where guest);
+    <!-- run: guest, stays -->       ci/guest_suites.sh does it
+    <!-- not run: needs root -->     never runs; the reason stands in the mark
+
+A shell block without a mark is an error, and so is a block that does not name its language (```text).
+
+The blocks of one file run one after the other in one scratch folder, in which the project's folders stand
+as links and `build/dev` is TREE (default: build/dev). PATH begins with the folders of `remora`,
+`remora-server` and ci/. Where the kernel allows it, a file has a network namespace of its own, so that
+ports which a document names are free. Each block has a time limit. What a block has left running is ended
+by the id of its process group after the file's last block.
+"""
+
+import argparse
+import fcntl
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIMIT_SECONDS = 60
+SHELL = ("sh", "bash", "shell", "console")
+MARK = re.compile(r"<!-- (?:run: (?P<where>native|guest)(?P<stays>, stays)?|not run: (?P<reason>[^<>]+)) -->")
+
+
+class Block:
+    def __init__(self, line, text, where, stays, reason):
+        self.line, self.text, self.where, self.stays, self.reason = line, text, where, stays, reason
+
+
+def blocks_of(text):
+    """The shell blocks of a document, and what is wrong with its marks as (line, message)."""
+    lines, found, faults, at = text.split("\n"), [], [], 0
+    while at < len(lines):
+        line = lines[at].strip()
+        mark = MARK.fullmatch(line)
+        if not line.startswith("```"):
+            if mark and not lines[at + 1].strip().startswith(tuple("```" + name for name in SHELL)):
+                faults.append((at + 1, "this mark stands above no block of shell commands"))
+            elif re.match(r"<!-- (not )?runs?\b", line) and not mark:
+                faults.append((at + 1, "this mark is not one that is known"))
+            at += 1
+            continue
+        end = next((i for i in range(at + 1, len(lines)) if lines[i].strip() == "```"), None)
+        if end is None:
+            faults.append((at + 1, "this block is not closed"))
+            break
+        language = line[3:].strip()
+        if not language:
+            faults.append((at + 1, "this block does not name its language (```sh, ```text, ...)"))
+        elif language in SHELL:
+            above = MARK.fullmatch(lines[at - 1].strip()) if at else None
+            if above is None:
+                faults.append((at + 1, "this block of shell commands has no mark `run` or `not run`"))
+            else:
+                found.append(Block(at + 1, "\n".join(lines[at + 1:end]) + "\n", above["where"],
+                                   bool(above["stays"]), above["reason"]))
+        at = end + 1
+    return found, faults
+
+
+# --- running them ---------------------------------------------------------------------------------
+
+def loopback_up():
+    """Switches on `lo`, which is down in a new network namespace."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh", b"lo", 0x41)  # IFF_UP | IFF_RUNNING
+        fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
+
+
+def listening(pid):
+    """How many TCP sockets listen in the network namespace of a process."""
+    count = 0
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/{pid}/net/{name}", encoding="ascii") as table:
+                count += sum(line.split()[3] == "0A" for line in list(table)[1:])
+        except OSError:
+            pass
+    return count
+
+
+def end_group(group):
+    """Ends a process group: SIGTERM, and SIGKILL after ten seconds."""
+    for name, patience in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
+        try:
+            os.killpg(group, name)
+        except ProcessLookupError:
+            return
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            try:
+                while os.waitpid(-group, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                pass
+            try:
+                os.killpg(group, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.05)
+
+
+class Session:
+    """The scratch folder of one file, and the programs that its blocks have started."""
+
+    def __init__(self, tree, limit):
+        self.limit, self.started, self.staying = limit, [], []
+        self.folder = tempfile.mkdtemp(prefix="remora-doc.")
+        for name in os.listdir(ROOT):
+            if not name.startswith(".") and name != "build":
+                os.symlink(os.path.join(ROOT, name), os.path.join(self.folder, name))
+        os.mkdir(os.path.join(self.folder, "build"))
+        os.symlink(tree, os.path.join(self.folder, "build", "dev"))
+        self.environment = {name: value for name, value in os.environ.items()
+                            if not name.startswith("REMORA_") or name.startswith("REMORA_VM_")}
+        runtime = os.path.join(self.folder, "runtime")
+        os.mkdir(runtime, 0o700)
+        self.environment.update(
+            XDG_RUNTIME_DIR=runtime,
+            PATH=":".join([os.path.join(tree, "apps"), os.path.join(ROOT, "ci"), os.environ["PATH"]]))
+
+    def run(self, block):
+        """What is wrong, or None; and the output."""
+        log = os.path.join(self.folder, f"output-{block.line}")
+        before = listening("self")
+        with open(log, "w", encoding="utf-8") as out:
+            process = subprocess.Popen(["bash", "-euo", "pipefail", "-c", block.text], cwd=self.folder,
+                                       env=self.environment, stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=subprocess.STDOUT, start_new_session=True)
+        self.started.append(process.pid)
+        until = time.monotonic() + self.limit
+        while True:
+            status = process.poll()
+            if block.stays and status is None and listening("self") > before:
+                self.staying.append((block, process))
+                return None, ""
+            if status is not None or time.monotonic() > until:
+                break
+            time.sleep(0.05)
+        with open(log, encoding="utf-8", errors="replace") as text:
+            output = text.read()
+        if status is None:
+            end_group(process.pid)
+            return f"has not {'begun to listen' if block.stays else 'ended'} after {self.limit} s", output
+        if block.stays:
+            return f"was to stay, and ended with status {status}", output
+        return (f"exit status {status}" if status else None), output
+
+    def end(self):
+        """Ends all that runs still, and says which program that was to stay is there no more."""
+        gone = [(block, process.poll()) for block, process in self.staying if process.poll() is not None]
+        for group in reversed(self.started):
+            end_group(group)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return gone
+
+
+def run_file(name, blocks, tree, limit=LIMIT_SECONDS):
+    """Runs the blocks of one document, and prints a line for each. True: all are well."""
+    session, well = Session(tree, limit), True
+    try:
+        for block in blocks:
+            fault, output = session.run(block)
+            if fault is None:
+                print(f"ok - commands: {name}:{block.line}", flush=True)
+                continue
+            well = False
+            print(f"not ok - commands: {name}:{block.line} # {fault}")
+            for line in (block.text.rstrip("\n") + "\n--- its output\n" + output).split("\n")[-60:]:
+                print(f"    {line}")
+    finally:
+        for block, status in session.end():
+            well = False
+            print(f"not ok - commands: {name}:{block.line} # ended before its time with status {status}")
+    return well
+
+
+def namespace():
+    """What gives a program a network namespace of its own; nothing where the kernel refuses."""
+    for words in (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"]):
+        try:
+            if not subprocess.run(words + ["true"], capture_output=True, check=False).returncode:
+                return words
+        except OSError:
+            break
+    return []
+
+
+def documents():
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--", "*.md"], capture_output=True,
+                            text=True, check=True).stdout
+    return [name for name in listed.split("\0") if name]
+
+
+def check(files, options):
+    wrong, alone, tree = False, namespace() if options.where == "native" else [], os.path.abspath(options.build)
+    for name in files:
+        with open(os.path.join(ROOT, name), encoding="utf-8") as document:
+            blocks, faults = blocks_of(document.read())
+        for line, message in faults:
+            wrong = True
+            print(f"not ok - commands: {name}:{line} # {message}")
+        for block in blocks if options.list else []:
+            print(f"{name}:{block.line}: " + (block.where or f"not run: {block.reason}"))
+        if options.list or not any(block.where == options.where for block in blocks):
+            continue
+        words = alone + [sys.executable, os.path.abspath(__file__), "--inside", "--build", tree, "--where",
+                         options.where, name]
+        wrong |= bool(subprocess.run(words, check=False).returncode)
+    return 1 if wrong else 0
+
+
+def inside(name, options):
+    """In the namespace of one document."""
+    if not listening("self") and options.where == "native":
+        try:
+            loopback_up()
+        except OSError:
+            pass  # not a namespace of our own
+    with open(os.path.join(ROOT, name), encoding="utf-8") as document:
+        blocks, _ = blocks_of(document.read())
+    wanted = [block for block in blocks if block.where == options.where]
+    return 0 if run_file(name, wanted, os.path.abspath(options.build)) else 1
+
+
+# --- the self-test --------------------------------------------------------------------------------
+
+def seeded(text, limit=20):
+    """Lines that are printed of a document with this text, for comparison."""
+    blocks, faults = blocks_of(text)
+    said = [f"{line}: {message}" for line, message in faults]
+    session = Session(os.path.join(ROOT, "build", "dev"), limit)
+    for block in blocks:
+        if block.where:
+            fault, _ = session.run(block)
+            said.append(f"{block.line}: {fault}")
+    said += [f"{block.line}: gone" for block, _ in session.end()]
+    assert not os.path.exists(session.folder), session.folder
+    return said
+
+
+def self_test():
+    native, stays = "<!-- run: native -->\n```sh\n", "<!-- run: native, stays -->\n```sh\n"
+    listens = f"exec {sys.executable} -c '\nimport socket, time\nwith socket.create_server((\"127.0.0.1\", 0)):\n"
+    kills = "kill -KILL $(cat pid)\nuntil grep -q ') Z' /proc/$(cat pid)/stat; do sleep 0.1; done"
+    cases = [
+        (native + "true\n```\n", ["2: None"]),
+        (native + "false\ntrue\n```\n", ["2: exit status 1"]),
+        (native + "false | cat\n```\n", ["2: exit status 1"]),
+        (native + "remora-no-such-command\n```\n", ["2: exit status 127"]),
+        (native + "touch here\n```\n" + native + "test -e here -a -e config/examples/server.yaml\n```\n",
+         ["2: None", "6: None"]),
+        ("<!-- not run: needs root -->\n```sh\nfalse\n```\n```yaml\na: b\n```\n", []),
+        ("```sh\ntrue\n```\n", ["1: this block of shell commands has no mark `run` or `not run`"]),
+        ("```\ntrue\n```\n", ["1: this block does not name its language (```sh, ```text, ...)"]),
+        (native + "true\n", ["2: this block is not closed"]),
+        ("<!-- run: native -->\ntext\n", ["1: this mark stands above no block of shell commands"]),
+        ("<!-- run: somewhere -->\n```sh\ntrue\n```\n",
+         ["1: this mark is not one that is known", "2: this block of shell commands has no mark `run` or `not run`"]),
+        ("<!-- not run: -->\n```sh\n```\n",
+         ["1: this mark is not one that is known", "2: this block of shell commands has no mark `run` or `not run`"]),
+        (stays + "true\n```\n", ["2: was to stay, and ended with status 0"]),
+        (stays + listens + "  time.sleep(600)'\n```\n" + native + "true\n```\n", ["2: None", "9: None"]),
+        (stays + "echo $$ >pid\n" + listens + "  time.sleep(600)'\n```\n" + native + kills + "\n```\n",
+         ["2: None", "10: None", "2: gone"]),
+    ]
+    for text, wanted in cases:
+        assert seeded(text) == wanted, (text, seeded(text), wanted)
+    assert seeded(native + "sleep 600\n```\n", limit=1) == ["2: has not ended after 1 s"]
+    # What a block leaves running has ended when the document has.
+    with tempfile.TemporaryDirectory() as folder:
+        left = os.path.join(folder, "left")
+        assert seeded(native + f"sleep 600 &\necho $! >{left}\n```\n") == ["2: None"]
+        with open(left, encoding="ascii") as pid:
+            assert not os.path.exists(f"/proc/{pid.read().strip()}"), left
+    print("ok - check_commands: self-test")
+    return 0
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    arguments.add_argument("--where", choices=("native", "guest"), default="native")
+    arguments.add_argument("--list", action="store_true", help="print each block's mark, run nothing")
+    arguments.add_argument("--self-test", action="store_true")
+    arguments.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    arguments.add_argument("files", nargs="*")
+    options = arguments.parse_args()
+    if options.self_test:
+        return self_test()
+    if options.inside:
+        return inside(options.files[0], options)
+    files = [os.path.relpath(os.path.abspath(name), ROOT) for name in options.files] or documents()
+    return check(files, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
