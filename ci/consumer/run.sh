@@ -74,6 +74,10 @@ documents=$prefix/share/doc/remora
 for file in README.md CHANGELOG.md {verbs,config,metrics,engine,apps}/README.md engine/docs/guarantees.md; do
   prove "$file is installed" test -s "$documents/$file"
 done
+for folder in {verbs,config,metrics,engine,apps}/docs; do
+  [[ ! -d $root/$folder ]] ||
+    prove "the pages of $folder are installed" diff -r "$root/$folder" "$documents/$folder"
+done
 prove "the examples of configuration are installed" test -s "$prefix/share/remora/config/server.yaml"
 prove "the license is installed" test -s "$prefix/share/doc/remora/LICENSE"
 prove "and what of others is in the libraries" grep -q dygraphs "$prefix/share/doc/remora/NOTICE"

@@ -14,7 +14,7 @@
 /// registered for each lease by itself and not kept, as is all memory where the kernel does not
 /// report at all: `automatic()` and `why_not_automatic()` tell. MADV_GUARD_INSTALL (Linux 6.13) is
 /// not noticed. Memory acquired once stays registered with a userfaultfd of the library's: an
-/// application's own UFFDIO_REGISTER there answers EBUSY. README.md has the details.
+/// application's own UFFDIO_REGISTER there answers EBUSY. docs/mr-cache.md has the details.
 ///
 /// Thread safety: all calls of one MrCache concurrently; it is destroyed when no call is in
 /// progress. Leases may outlive it, and may be dropped by any thread. In a child of fork(2)
