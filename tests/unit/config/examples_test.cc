@@ -1,4 +1,4 @@
-// What the folder shows to people is true: its examples load, its README is up to date.
+// The folder's examples load, and its pages agree with the code.
 
 #include <cstdlib>
 #include <filesystem>
@@ -27,42 +27,44 @@ struct Section {
   std::size_t begin;
   std::size_t end;
 };
-Section section(const std::string& text, const std::string& name) {
+Section section(const std::string& page, const std::string& text, const std::string& name) {
   const std::string begin = std::string{"<!-- "} + name + ": begin -->\n";
   const std::size_t start = text.find(begin);
   const std::size_t end = text.find(std::string{"<!-- "} + name + ": end -->");
   if (start == std::string::npos || end == std::string::npos) {
-    ADD_FAILURE() << "config/README.md has lost its marks around " << name;
+    ADD_FAILURE() << "config/docs/" << page << " has lost its marks around " << name;
     return {0, 0};
   }
   return {start + begin.size(), end};
 }
 
-// Compares a section of the README with what it is made from; REMORA_UPDATE_README=1 writes it.
-void expect_in_readme(const std::string& name, const std::string& expected) {
-  const std::filesystem::path path = folder() / "README.md";
+// Compares a section of a page with the text that the code prints; REMORA_UPDATE_DOCS=1 writes it.
+void expect_in_page(const std::string& page, const std::string& name, const std::string& expected) {
+  const std::filesystem::path path = folder() / "docs" / page;
   const std::string text = read(path);
-  const Section place = section(text, name);
-  if (std::getenv("REMORA_UPDATE_README") != nullptr) {
+  const Section place = section(page, text, name);
+  if (std::getenv("REMORA_UPDATE_DOCS") != nullptr) {
     std::ofstream{path} << text.substr(0, place.begin) << expected << text.substr(place.end);
     return;
   }
   EXPECT_EQ(text.substr(place.begin, place.end - place.begin), expected)
-      << "run this test with REMORA_UPDATE_README=1";
+      << "run this test with REMORA_UPDATE_DOCS=1";
 }
 
-TEST(Readme, KeyTableIsWhatTheParserChecks) { expect_in_readme("keys", reference_markdown()); }
+TEST(Documents, KeyTableIsWhatTheParserChecks) {
+  expect_in_page("keys.md", "keys", reference_markdown());
+}
 
-TEST(Readme, DiagnosticsExampleIsTrue) {
-  const std::string text = read(folder() / "README.md");
-  const Section yaml = section(text, "wrong");
+TEST(Documents, DiagnosticsExampleIsTrue) {
+  const std::string text = read(folder() / "docs/diagnostics.md");
+  const Section yaml = section("diagnostics.md", text, "wrong");
   std::string file = text.substr(yaml.begin, yaml.end - yaml.begin);
   ASSERT_TRUE(file.starts_with("```yaml\n") && file.ends_with("```\n"));
   file = file.substr(8, file.size() - 12);
   const auto config = parse_server(file, "server.yaml");
   ASSERT_FALSE(config);
-  expect_in_readme("faults",
-                   std::string{"```\n"}.append(config.error().to_string()).append("```\n"));
+  expect_in_page("diagnostics.md", "faults",
+                 std::string{"```text\n"}.append(config.error().to_string()).append("```\n"));
 }
 
 TEST(Examples, AllLoad) {

@@ -2,7 +2,7 @@
 
 /// The table of all keys, and what is made from it.
 ///
-/// The parser checks files with this table, `show()` prints from it and config/README.md carries
+/// The parser checks files with this table, `show()` prints from it and config/docs/keys.md carries
 /// `reference_markdown()`, which a test compares: documentation and behaviour cannot drift apart.
 ///
 /// Thread safety: pure functions over constants.
@@ -44,7 +44,7 @@ struct KeyDescription {
 /// Every key of a server's file, a map before its members.
 std::vector<KeyDescription> server_keys();
 
-/// The key table in Markdown, as it stands in config/README.md.
+/// The key table in Markdown, as it stands in config/docs/keys.md.
 [[nodiscard]] std::string reference_markdown();
 
 /// The effective configuration as YAML, each value with a comment that says where it came from:

@@ -5,8 +5,8 @@
 /// `load_server()` (load.h) fills and checks one from YAML; an embedding application may fill it by
 /// hand, and `validate()` then applies the same checks. Every field has a default that works on a
 /// loopback address but `Pool::size_bytes`: nobody lends memory without saying how much. The key
-/// table in config/README.md, printed by `reference_markdown()` (describe.h), lists each key with
-/// unit, range and default.
+/// table in config/docs/keys.md, printed by `reference_markdown()` (describe.h), lists each key
+/// with unit, range and default.
 ///
 /// Made for designated initialisers: every field has an initialiser, so leaving one out is silent.
 /// Ownership: values, nothing borrowed. Thread safety: as any value.
