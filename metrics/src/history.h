@@ -42,7 +42,7 @@ class History {
   void sample(std::chrono::system_clock::time_point now);
 
   // Samples with a number of at least `since` and everything about them, in the format that
-  // metrics/README.md describes.
+  // metrics/docs/http.md describes.
   [[nodiscard]] std::string json(std::uint64_t since) const;
 
  private:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the dashboard, the rules and the alerts of metrics/ against each other and a Prometheus.
 
-    files      the catalogue in metrics/README.md, the code, rules, dashboard, runbook: same series
+    files      the catalogue in metrics/docs/catalogue.md, the code, rules, dashboard, runbook: same series
     self-test  faults seeded into copies of these files are caught
     queries    every query parses, and returns data where it can, from a Prometheus under load
     alerts     alerts that are to be pending or firing
@@ -62,14 +62,14 @@ PART_OF_HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
 
 # A fault in one file below the root, by what stands there and what is put in its place, and words of
 # the message that must come.
-README, RULES = "metrics/README.md", "metrics/prometheus/remora.rules.yml"
+CATALOGUE, RULES = "metrics/docs/catalogue.md", "metrics/prometheus/remora.rules.yml"
 ALERTS, RUNBOOK = "metrics/prometheus/remora.alerts.yml", "metrics/prometheus/RUNBOOK.md"
 TESTS, DASHBOARD = "metrics/prometheus/tests/", "metrics/grafana/remora.json"
 FIGURES, TOP = "metrics/page/figures.js", "apps/cli/top_view.cc"
 SEEDED = [
     (RULES, 'kind="signaled"', 'kind="signalled"', 'no kind="signalled"'),
     (RULES, "np_cnp_sent", "np_cnp_send", 'no counter="np_cnp_send"'),
-    (README, "`remora_nic_events_total`", "`remora_nic_event_total`", "not declared in the code"),
+    (CATALOGUE, "`remora_nic_events_total`", "`remora_nic_event_total`", "not declared in the code"),
     (RULES, "remora_client_read_bytes_total", "remora_client_bytes_read_total", "not in the catalogue"),
     (RULES, "instance:process_open_fds:ratio", "instance:process_fds:ratio", "not in the catalogue"),
     (ALERTS, 'errno="ENOMEM"', 'errno="ENOMEN"', 'no errno="ENOMEN"'),
@@ -78,8 +78,8 @@ SEEDED = [
     (ALERTS, "severity: info", "urgency: info", "no severity"),
     (RUNBOOK, "## RemoraMrCacheOff", "## RemoraMrCache", "an alert without a section"),
     (RUNBOOK, "remora_server_regions", "remora_server_region", "not in the catalogue"),
-    (README, "| `remora_server_grants` |", "| grants |", "declared in the code"),
-    (README, "`remora_client_mr_cache_kept`", "`remora_client_mr_cache_held`", "not declared in the code"),
+    (CATALOGUE, "| `remora_server_grants` |", "| grants |", "declared in the code"),
+    (CATALOGUE, "`remora_client_mr_cache_kept`", "`remora_client_mr_cache_held`", "not declared in the code"),
     (DASHBOARD, "remora_server_grants", "remora_server_grant", "not in the catalogue"),
     (FIGURES, "remora_client_cq_capacity", "remora_client_cq_size", "not in the catalogue"),
     (TOP, "remora_client_lanes", "remora_client_lane", "not in the catalogue"),
@@ -119,9 +119,9 @@ def write(path, text):
 # --- the catalogue --------------------------------------------------------------------------------
 
 def catalogue_of(text):
-    """{name: (type, {labels}, words of the labels' cell)} of the tables below "## Series"."""
+    """{name: (type, {labels}, words of the labels' cell)} of the tables; rows of one name add up."""
     catalogue = {}
-    for line in text.split("\n## Series\n", 1)[1].split("\n"):
+    for line in text.split("\n"):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if not line.startswith("| `") or len(cells) < 5:
             continue
@@ -130,8 +130,9 @@ def catalogue_of(text):
         for name in names:
             base = base if name.startswith("…") else name
             full = base + name[1:] if name.startswith("…") else name
-            catalogue[full] = (cells[1], set(re.findall(r"`(\w+)`", cells[2])),
-                               set(re.findall(r"\w+", cells[2])))
+            _, labels, words = catalogue.get(full, (cells[1], set(), set()))
+            catalogue[full] = (cells[1], labels | set(re.findall(r"`(\w+)`", cells[2])),
+                               words | set(re.findall(r"\w+", cells[2])))
     return catalogue
 
 
@@ -167,7 +168,7 @@ def check_expression(where, expression, catalogue, recorded, faults):
         faults.add(f"{where}: names no series: {expression}")
     for name in names:
         if name not in SYNTHETIC and name not in recorded and base_name(name, catalogue) not in catalogue:
-            faults.add(f"{where}: {name} is not in the catalogue of metrics/README.md")
+            faults.add(f"{where}: {name} is not in the catalogue, metrics/docs/catalogue.md")
     for name, label, values in matchers_of(expression):
         _, labels, words = catalogue.get(base_name(name, catalogue), ("", set(), set()))
         if name in SYNTHETIC:
@@ -326,7 +327,7 @@ def check_code(source, catalogue, faults):
 
 
 def load(options):
-    catalogue = catalogue_of(read(options.source, "metrics", "README.md"))
+    catalogue = catalogue_of(read(options.source, "metrics", "docs", "catalogue.md"))
     dashboard = json.loads(read(options.source, "metrics", "grafana", "remora.json"))
     return catalogue, dashboard
 
@@ -334,7 +335,7 @@ def load(options):
 def check_files(options, faults):
     catalogue, dashboard = load(options)
     if len(catalogue) < 20:
-        faults.add(f"only {len(catalogue)} series read from metrics/README.md")
+        faults.add(f"only {len(catalogue)} series read from metrics/docs/catalogue.md")
     folder = os.path.join(options.source, "metrics", "prometheus")
     check_code(options.source, catalogue, faults)
     recorded, alerts, tests = check_rules(folder, catalogue, faults)

@@ -42,7 +42,7 @@ TEST(PageFiles, EveryFileOfTheFolderIsThereByteForByte) {
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator{METRICS_PAGE_FOLDER}) {
     const auto name = entry.path().filename().string();
-    if (entry.path().extension() == ".png") continue;  // of the README
+    if (entry.path().extension() == ".png") continue;  // of docs/page.md
     const auto* file = find(name == "index.html" ? "/" : "/page/" + name);
     ASSERT_NE(file, nullptr) << name << ": add it to metrics/CMakeLists.txt";
     EXPECT_TRUE(file->bytes == bytes_of(entry.path())) << name;
