@@ -1,7 +1,7 @@
 #pragma once
 
 /// What `remora bench` says of its results: a table for people, one object for scripts. The keys of
-/// the object are listed in apps/README.md and keep their meaning.
+/// the object are listed in apps/docs/bench.md and keep their meaning.
 
 #include <string>
 #include <vector>

@@ -19,7 +19,7 @@ namespace remora::apps {
 /// Labels that a series must have; it may have more.
 using LabelFilter = std::map<std::string, std::string>;
 
-/// The latest samples of all series. Shapes: metrics/README.md, "HTTP". Numbers that are not there
+/// The latest samples of all series. Shapes: metrics/docs/http.md. Numbers that are not there
 /// are NaN.
 class TopSeries {
  public:

@@ -27,7 +27,7 @@ struct TopTarget {
 /// whatever names a peer has thought of.
 [[nodiscard]] std::vector<std::string> top_lines(const TopTarget& target, std::size_t width,
                                                  std::size_t height);
-/// The same figures for a script; apps/README.md has the keys.
+/// The same figures for a script; apps/docs/top.md has the keys.
 [[nodiscard]] Json top_json(const TopTarget& target);
 
 /// A row of eighths of a block, one a value, the highest as the largest is; a blank for NaN.

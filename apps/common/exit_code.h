@@ -9,8 +9,8 @@
 
 namespace remora::apps {
 
-/// Exit statuses of remora and remora-server; the table in apps/README.md is theirs. A program that
-/// a signal ended exits with 128 + the signal's number.
+/// Exit statuses of remora and remora-server; the table in apps/docs/scripting.md is theirs. A
+/// program that a signal ended exits with 128 + the signal's number.
 enum class ExitCode : std::uint8_t {
   kOk = 0,
   kNotSwapped = 1,     ///< `remora cas` only: another value stood there
