@@ -3,8 +3,8 @@
 #
 #   ci/vm/run.sh --memory 4G -- ci/guest_suites.sh "$PWD/build/dev" fast|gate|full|long
 #
-# fast: the tests labelled rxe, and the quick start over rdma; gate (and full): also those labelled
-# rxe-gate, and faults of the link over tcp between two network namespaces; long: rxe-long.
+# fast: the tests labelled rxe, command lines of documents that need a device, and the quick start over
+# rdma; gate (and full): also those labelled rxe-gate, and faults of the link over tcp between two network namespaces; long: rxe-long.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -25,6 +25,8 @@ case $tier in
 esac
 "$here/run_ctest.sh" "$tree" -L "$labels" || status=1
 [[ $tier != long ]] || exit "$status"
+
+"$here/check_commands.py" --build "$tree" --where guest || status=1
 
 if "$here/quickstart-run.sh" --bin "$tree" --transport rdma --seconds 1; then
   echo "ok - quickstart: in the guest, over rdma"

@@ -123,7 +123,10 @@ stage_quickstart() {
 
 stage_install() {
   build dev
-  ci/consumer/run.sh build/dev build/consumer
+  local status=0
+  ci/consumer/run.sh build/dev build/consumer || status=1
+  ci/check_commands.py --build build/dev || status=1
+  return "$status"
 }
 
 # One guest, one boot: everything that needs a device and one host.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints a seccomp profile with userfaultfd allowed: the one that is given, and that one call. The MR
-# cache needs it (README.md); which profile an engine has by default is its own, so none is kept here.
+# cache needs it (docs/seccomp.md); which profile an engine has by default is its own, so none is kept here.
 #
 # usage: ci/docker/seccomp.sh PROFILE.json >remora-seccomp.json
 #   podman: /usr/share/containers/seccomp.json
