@@ -3,13 +3,14 @@
 #
 #   ci/vm/run.sh --memory 4G -- ci/guest_suites.sh "$PWD/build/dev" fast|gate|full|long
 #
-# fast: the tests labelled rxe, command lines of documents that need a device, and the quick start over
-# rdma; gate (and full): also those labelled rxe-gate, and faults of the link over tcp between two network namespaces; long: rxe-long.
+# fast: the tests labelled rxe, command lines of documents, and the quick start over rdma; gate (and
+# full): also those labelled rxe-gate, and faults of the link over tcp between two network namespaces;
+# long: rxe-long.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 if (($# != 2)) || ! [[ $2 =~ ^(fast|gate|full|long)$ ]]; then
-  sed -n '2,7s/^# \{0,1\}//p' "$0"
+  sed -n '2,8s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 [[ ${REMORA_VM_GUEST:-} ]] || { echo "guest_suites: run it by ci/vm/run.sh" >&2; exit 2; }
