@@ -9,7 +9,7 @@ usage() {
   cat <<'USAGE'
 usage: ci/soak.sh [--minutes N] [--transport LIST] [--only rounds|soak|guest|link] [--seed N] [--build TREE]
 
-Runs the fault tests with the long counts of tests/fault/README.md, then one random fault every 10 s,
+Runs the fault tests with the long counts of tests/fault, then one random fault every 10 s,
 then, where there is QEMU, the long counts over rdma in a guest, and the faults between two hosts
 (rdma) and two network namespaces (tcp).
 Prints a line a test and a line a fault; what fails is repeated at the end. Exit status 0 only if

@@ -41,7 +41,7 @@ docker     |3600|f|the images built without a registry, and run in the guest by 
 fresh      |9000|f|ci/quickstart.sh and ci/test.sh in a new Debian root, within their limits of time
 "
 # Test folders built and run under ThreadSanitizer, and of one of them which tests: those that break
-# most in the shortest time. All of them by hand, as tests/fault/README.md says.
+# most in the shortest time. All of them by hand, as tests/fault/docs/by-hand.md says.
 tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance tests/fault)
 declare -A tsan_tests=(
   [tests/fault]='^(StampTest|LoadPage|LoadLedger)|/LaneTest\.(Cut|Peer)|/(RevokeTest|ServerKillTest|LoadTest)\.|/ClientKillTest.*/tcp'

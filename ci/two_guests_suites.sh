@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs in both guests of ci/vm: what wants client and server on two hosts, in one boot, with the smallest
-# counts that would have found what was ever found (tests/fault/README.md).
+# counts that would have found what was ever found (tests/fault/docs/counts.md).
 #
 #   ci/vm/run.sh --guests 2 -- ci/two_guests_suites.sh "$PWD/build/dev"
 #

@@ -35,7 +35,7 @@ process_arguments
 transport=rdma server_address=10.77.0.1 client_prefix=(env)
 # Never writes and atomics on one queue pair: rxe of Linux 6.1 answers a write that comes again with a
 # plain acknowledgement of the last request of all, and takes such a one for an atomic's answer, whose
-# old value is then never stored. See README.md.
+# old value is then never stored. See docs/rxe-faults.md.
 # shellcheck disable=SC2034  # link_faults.sh
 mixes=('--swaps 0 --adds 0' '--writes 0 --reads 6')
 if [[ ${REMORA_FAULT_MIX:-} == all ]]; then mixes=(''); fi
@@ -53,7 +53,7 @@ count_repairs() {
 link_here() { vm-link "$@"; }
 
 # rxe of Linux 6.1 sends nothing by its connection manager any more, for anybody, once that had
-# something to say while the interface was down: one round a load, then a device anew. See README.md.
+# something to say while the interface was down: one round a load, then a device anew. See docs/rxe-faults.md.
 link_down_comes_back=no
 renew_device() {
   rdma link delete "$REMORA_VM_DEVICE"
