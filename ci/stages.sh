@@ -169,7 +169,7 @@ stage_affected() {
 }
 
 # Two guests, one boot: what wants client and server on two hosts, with the smallest counts that would
-# have found what was ever found (tests/fault/README.md).
+# have found what was ever found (tests/fault/docs/counts.md).
 stage_hosts() {
   build dev
   vm_verdicts "two guests" --guests 2 --memory 2G --timeout 1700 -- \

@@ -1,5 +1,5 @@
 /// Random blocks of a region over shared memory, batched, against memcpy of the same blocks in the
-/// same order from the same pages in this process. Interleaved pairs; see README.md.
+/// same order from the same pages in this process. Interleaved pairs; see docs/method.md.
 
 #include <algorithm>
 #include <chrono>
