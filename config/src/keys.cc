@@ -410,78 +410,73 @@ constexpr auto kLogLevel =
 constexpr std::array kKeys{
     group("listen", KeyType::kMap, "Where clients connect."),
     free_text("listen.address", "an IPv4 or IPv6 address or a host name", is_host, kListenAddress,
-              "`0.0.0.0` and `::` mean every address. The server does not start where it is no "
-              "address of the machine or a name that does not resolve. Other than a loopback "
-              "address it needs `auth`."),
+              "`0.0.0.0` and `::` mean every address. The server does not start with an address "
+              "that is not the machine's, or a name that does not resolve. An address other than a "
+              "loopback one needs `auth`."),
     ranged("listen.port", KeyType::kNumber, 0, 65535, kListenPort,
            "Port of TCP and of the RDMA connection manager; the path of the shared-memory socket "
-           "derives from it. 0 takes a free one."),
+           "derives from it. 0 takes a free port."),
 
-    group("transports", KeyType::kMap, "Which data paths are offered; at least one."),
+    group("transports", KeyType::kMap, "The data paths that the server offers; at least one."),
     worded("transports.rdma", KeyType::kChoice, kAvailabilityWords, kRdma,
-           "`auto`: where a device is found; `required`: the server does not start without one."),
+           "`auto`: offered where a device is found; `required`: the server does not start without "
+           "a device."),
     free_text("transports.rdma_device", "`auto` or the name of an RDMA device", is_device_name,
               kRdmaDevice,
-              "The only device to use, such as `mlx5_0`; `auto`: the one that routes to "
+              "The only device to use, such as `mlx5_0`; `auto`: the device that routes to "
               "`listen.address`."),
     worded("transports.rdma_protection", KeyType::kChoice, kProtectionWords, kRdmaProtection,
-           "What keeps clients apart over rdma. `registrations`: each grant is registered for its "
-           "session alone, which needs memory that may be locked for all that is open. `windows`: "
-           "the pool is registered once, and each grant is a memory window for each lane; the "
-           "server does not start where a device fails to keep clients apart by them. `auto`: "
-           "`windows` where the device, asked at start, keeps clients apart, else "
-           "`registrations`; the log and `/status` tell. `windows-unchecked`: for tests alone, "
-           "clients may reach what is another's."),
-    worded(
-        "transports.shm", KeyType::kChoice, kAvailabilityWords, kShm,
-        "Shared memory with clients of the same user, or root, on this host; a region must allow "
-        "it too."),
+           "How clients are kept apart over rdma: by registrations or by memory windows. `auto`: "
+           "`windows` where a test of the device at start succeeds, else `registrations`; the log "
+           "and `/status` say which. `windows-unchecked` is for tests only."),
+    worded("transports.shm", KeyType::kChoice, kAvailabilityWords, kShm,
+           "Shared memory with clients of the same user, or root, on this host; a region must "
+           "allow it too."),
     worded("transports.tcp", KeyType::kChoice, kAvailabilityWords, kTcp,
            "TCP on `listen.address` and `listen.port`, for machines without RDMA; a thread of the "
-           "server copies. `auto`: the server does not start either where the port cannot be had."),
+           "server copies. With `auto`, too, the server does not start if the port is in use."),
     ranged("transports.tcp_spin", KeyType::kDuration, 0, kSecond, kTcpSpin,
-           "How long that thread looks for requests before it sleeps. A request that finds it "
-           "awake is served tens of microseconds sooner; the price is a core for so long after "
-           "each one."),
+           "How long that thread looks for requests before it sleeps. While it looks, a request is "
+           "served tens of microseconds sooner; the price is the time of a core, so long after "
+           "each request."),
 
-    group("pool", KeyType::kMap, "The memory that is lent."),
+    group("pool", KeyType::kMap, "The memory that the server offers."),
     required(ranged("pool.size", KeyType::kSize, 4 * kKiB, 64 * kTiB, kPoolSize,
                     "Budget of all regions together, a multiple of 4KiB (of 2MiB with "
                     "`huge_pages: require`).")),
     ranged("pool.piece", KeyType::kSize, 4 * kKiB, kGiB, kPoolPiece,
-           "Longest stretch that is registered at once, a multiple of 4KiB (of 2MiB with "
-           "`huge_pages: require`). The pool has at most 65536 pieces."),
+           "Largest registration of memory, a multiple of 4KiB (of 2MiB with `huge_pages: "
+           "require`). The pool has at most 65536 pieces."),
     worded("pool.huge_pages", KeyType::kChoice, kHugePagesWords, kPoolHugePages,
-           "2MiB pages: `try` takes ordinary ones where none are left, `require` does not start. "
-           "Where the pool has them, each region takes whole ones of it."),
+           "2MiB pages: `try` takes ordinary pages where no huge page is left, `require` does not "
+           "start. Where the pool has huge pages, each region takes whole ones."),
     ranged("pool.populate", KeyType::kBoolean, 0, 0, kPoolPopulate,
-           "Touch every page at start, so that a machine without the memory fails then."),
-    ranged(
-        "pool.core_dump", KeyType::kBoolean, 0, 0, kPoolCoreDump,
-        "Core dumps of the server contain the pool and the regions with `shm`: what clients have "
-        "stored, readable, and as large."),
+           "Touch every page at start, so that a machine without enough memory fails then."),
+    ranged("pool.core_dump", KeyType::kBoolean, 0, 0, kPoolCoreDump,
+           "Core dumps of the server contain the pool and the regions with `shm`: readable data of "
+           "clients, and as large."),
 
     list("regions", kRegionList, 0, 65536, "Regions that exist from the start."),
     required(free_text("regions[].name", "1 to 64 of `A-Z a-z 0-9 . _ -`, not `.` or `..`",
                        is_region_name, kRegionName, "Unique within the server.")),
     required(ranged("regions[].size", KeyType::kSize, 64, 64 * kTiB, kRegionSize,
-                    "A multiple of `block`. Takes whole pages of 4KiB of the pool.")),
+                    "A multiple of `block`. A region takes whole pages of 4KiB of the pool.")),
     ranged("regions[].block", KeyType::kSize, 64, 16 * kMiB, kRegionBlock,
            "Unit of addressing, a power of two."),
     worded("regions[].rights", KeyType::kChoices, kRightWords, kRights,
-           "What clients may do; `atomic` is compare-and-swap and fetch-and-add."),
+           "The operations that clients may use; `atomic` is compare-and-swap and fetch-and-add."),
     free_text("regions[].atomics", "`auto`, `none`, `cpu` or the name of an RDMA device",
               is_device_name, kRegionAtomics,
-              "Who carries out atomics: `auto` is `cpu` with `shm`, else the RDMA device if there "
-              "is one, else `cpu`. Clients on another path get an error, not lost updates."),
+              "The agent of atomics: `auto` is `cpu` with `shm`, else the RDMA device if there is "
+              "one, else `cpu`. Clients on another path get an error, not lost updates."),
     ranged(
         "regions[].shm", KeyType::kBoolean, 0, 0, kRegionShm,
         "Clients of the same user, or root, on this host may map the region. A mapping cannot be "
         "taken back."),
 
     list("regions[].access", kAccessList, 1, kAccessMax,
-         "With `auth: keys`: who may do what. Without it every client may do what `rights` "
-         "allows. A client that is `admin` may do everything."),
+         "With `auth: keys`: the rights of each client. Without it every client has the region's "
+         "`rights`. A client with `admin` has all rights."),
     required(free_text("regions[].access[].client", "the name of one of `clients`, or `*`",
                        is_access_client, kAccessClient, "`*` is every client.")),
     required(worded("regions[].access[].rights", KeyType::kChoices, kAccessWords, kAccessRights,
@@ -489,34 +484,34 @@ constexpr std::array kKeys{
                     "the others.")),
 
     worded("auth", KeyType::kChoice, kAuthWords, kAuth,
-           "How clients prove who they are. `keys`: each by its own of `clients`, and the server "
-           "to them by the same. `none` lets in anybody who can connect and must be written out "
-           "unless `listen.address` is a loopback address."),
+           "How clients prove their identity. `keys`: each client by its key in `clients`, and the "
+           "server to the client by the same key. `none` accepts every client that can connect, "
+           "and must be written unless `listen.address` is a loopback address."),
 
-    list("clients", kClientList, 1, 4096, "Clients that `auth: keys` lets in."),
+    list("clients", kClientList, 1, 4096, "Clients that `auth: keys` accepts."),
     required(free_text("clients[].name", "1 to 64 of `A-Z a-z 0-9 . _ -`, not `.` or `..`",
                        is_client_name, kClientName, "Unique. Any number of processes may use it.")),
     typed(secret(free_text("clients[].key", "64 hexadecimal digits, drawn at random", is_key_text,
-                           kClientKey, "Its key: `remora key generate` makes one."))),
+                           kClientKey, "The client's key: `remora key generate` makes one."))),
     free_text("clients[].key_file", "a file, seen from this file's folder", is_file_name,
               kClientKeyFile,
-              "Where to read `key` from instead: nobody but owner and group may read it, nobody "
-              "but the owner change it."),
+              "A file with `key`, instead. Only its owner and group may read it, and only its "
+              "owner may change it."),
     typed(secret(free_text("clients[].previous_key", "64 hexadecimal digits, drawn at random",
                            is_key_text, kClientPreviousKey,
-                           "Let in too, while processes change to `key`."))),
+                           "A key that is accepted too, while processes change to `key`."))),
     free_text("clients[].previous_key_file", "a file, seen from this file's folder", is_file_name,
-              kClientPreviousKeyFile, "Where to read `previous_key` from instead."),
+              kClientPreviousKeyFile, "A file with `previous_key`, instead."),
     ranged("clients[].create", KeyType::kBoolean, 0, 0, kClientCreate,
-           "It may create regions. They are its own: nobody else but an `admin` may use them, "
-           "unless it says so."),
+           "The client may create regions. They belong to the client: only it and an `admin` may "
+           "use them, unless it allows others."),
     ranged("clients[].admin", KeyType::kBoolean, 0, 0, kClientAdmin,
-           "It may create regions, and use and remove every one."),
+           "The client may create regions, and use and remove every region."),
     ranged("clients[].quota", KeyType::kSize, 4 * kKiB, 64 * kTiB, kClientQuota,
-           "Most bytes of the pool that the regions it has created take, each rounded up to 4KiB "
-           "(to 2MiB where the pool has huge pages). Without it only the pool bounds them."),
+           "Limit of pool bytes of the regions that the client has created, each rounded up to "
+           "4KiB (to 2MiB where the pool has huge pages). Without it only the pool bounds them."),
 
-    group("limits", KeyType::kMap, "Bounds on what clients can make the server do."),
+    group("limits", KeyType::kMap, "Bounds on the resources that clients can use."),
     ranged("limits.sessions_max", KeyType::kNumber, 1, 65536, kSessionsMax,
            "Clients connected at once."),
     ranged("limits.regions_max", KeyType::kNumber, 1, 65536, kRegionsMax,
@@ -524,49 +519,47 @@ constexpr std::array kKeys{
     ranged("limits.session_regions_max", KeyType::kNumber, 1, 65536, kSessionRegionsMax,
            "Regions that one session has open at once."),
     ranged("limits.session_memory", KeyType::kSize, 4 * kKiB, 64 * kTiB, kSessionMemory,
-           "Most bytes of the regions that one session has open at once, one that is open twice "
-           "counted twice. Over rdma it is what a session can have pinned where each registers "
-           "what it opens. Without it only their number is bounded."),
+           "Limit of bytes of the regions that one session has open at once; a region that is open "
+           "twice counts twice. Over rdma with registrations, a session can have so much memory "
+           "pinned. Without it only the number of open regions is bounded."),
     ranged("limits.handshake_timeout", KeyType::kDuration, 100 * kMillisecond, 10 * kMinute,
            kHandshakeTimeout, "A connection without a valid hello by then is closed."),
     ranged("limits.request_timeout", KeyType::kDuration, 100 * kMillisecond, kHour, kRequestTimeout,
-           "Longest time for one control request. Creating a region includes waiting for memory "
-           "that is still being zeroed: those who want less may get theirs first."),
+           "Longest time of one control request. Creating a region includes waiting for memory "
+           "that is being zeroed; a smaller request may be served first."),
     ranged("limits.session_lease", KeyType::kDuration, 1000 * kMillisecond, kHour, kSessionLease,
-           "A session whose client has said nothing for so long loses its lanes, but for "
-           "those over shm, whose memory stays mapped. Clients say something every quarter of it."),
+           "A session whose client has sent nothing for so long loses its lanes, except over shm, "
+           "where memory stays mapped. Clients send something every quarter of it."),
     ranged("limits.session_keep", KeyType::kDuration, 0, kHour, kSessionKeep,
-           "A session that has lost its client keeps what it has open for so long, for the client "
-           "to come back to; 0s: it ends at once."),
+           "A session that has lost its client keeps its open regions for so long, so that the "
+           "client can resume it. 0s: it ends at once."),
     ranged("limits.drain_timeout", KeyType::kDuration, 0, kHour, kDrainTimeout,
-           "After a request to stop, which refuses newcomers and of which each session is told "
-           "first, sessions get this long to end by themselves; the server does not wait longer "
-           "than they need. 0s: they end at once."),
+           "After a request to stop, the server refuses new clients and tells each session; then "
+           "sessions have this long to end by themselves. The server does not wait longer than "
+           "they need. 0s: they end at once."),
     ranged("limits.pending_handshakes_max", KeyType::kNumber, 1, 65536, kMaxPendingHandshakes,
-           "Connections that have not yet said a valid hello; one more takes the place of the "
-           "oldest."),
+           "Connections without a valid hello so far; one more takes the place of the oldest."),
     ranged("limits.requests_per_second", KeyType::kNumber, 10, 1'000'000, kRequestsPerSecond,
-           "Control requests of one session; twice as many may come at once. A client that asks "
-           "more often is slowed down: its requests wait."),
+           "Control requests of one session; twice as many may come at once. The requests of a "
+           "client that asks more often wait."),
     ranged("limits.resumes_per_minute", KeyType::kNumber, 1, 1'000'000, kResumesPerMinute,
-           "How often in a minute a session that has lost a lane or its connection may come back; "
-           "one more ends it. Each refused access breaks a lane, so this bounds how fast a client "
-           "can try keys of memory."),
+           "How often in a minute a session that has lost a lane or its connection may resume; one "
+           "more ends it. Each refused access breaks a lane, so this bounds how fast a client can "
+           "try keys of memory."),
     ranged("limits.revoke_grace", KeyType::kDuration, kMillisecond, kMinute, kRevokeGrace,
-           "A client whose grant is taken back gets this long to stop using it; then it goes "
-           "anyway."),
+           "A client whose grant is revoked has this long to stop using it; then the grant ends "
+           "without the client's agreement."),
     ranged("limits.registrations_max", KeyType::kNumber, 0, 1'000'000'000, kRegistrationsMax,
-           "Registrations of memory with RDMA devices at once, over all sessions: one for each "
-           "extent of a region that a session has open (where grants are memory windows: for each "
-           "piece of the pool, and what a region with shm has of its own), and one for each "
-           "connection of a client. Opening a region that needs more is refused; 0: what the "
-           "device can do."),
+           "Registrations with RDMA devices at once, over all sessions: one for each extent of an "
+           "open region, and one for each connection. With memory windows: one for each piece of "
+           "the pool and extent of a region with shm, and one for each connection. Opening a "
+           "region that needs more is refused. 0: the device's limit."),
     ranged("limits.windows_max", KeyType::kNumber, 0, 1'000'000'000, kWindowsMax,
-           "Memory windows of RDMA devices at once, over all sessions: for each extent of a region "
-           "that a session has open, one for each of its lanes, also while its client is lost and "
-           "may come back. Opening what needs more is refused; 0: what the device can do."),
+           "Memory windows of RDMA devices at once, over all sessions: for each extent of an open "
+           "region one for each lane, also while the client is lost and may resume. Opening a "
+           "region that needs more is refused. 0: the device's limit."),
 
-    group("log", KeyType::kMap, "What is written to standard error."),
+    group("log", KeyType::kMap, "The log on standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,
            "Lines less severe than this are not written."),
 
@@ -580,23 +573,21 @@ constexpr std::array kKeys{
                      "Readers of `/metrics`, `/status` and `/history` must send it: "
                      "`Authorization: Bearer TOKEN`.")),
     free_text("metrics.token_file", "a file, seen from this file's folder", is_file_name,
-              kMetricsTokenFile, "Where to read `token` from instead."),
+              kMetricsTokenFile, "A file with `token`, instead."),
     // Who writes user: NAME:PASSWORD must not read the password in a log.
     discreet(free_text("metrics.user", "text without colons and line breaks, at most 1024 bytes",
                        is_user, kMetricsUser,
                        "The same by HTTP Basic, which browsers ask for; with `password`. Where "
-                       "there is a token too, either will do.")),
+                       "there is a token too, either is accepted.")),
     secret(free_text("metrics.password", "one line of at most 1024 bytes", is_password,
                      kMetricsPassword, "The password of `user`.")),
     free_text("metrics.password_file", "a file, seen from this file's folder", is_file_name,
-              kMetricsPasswordFile, "Where to read `password` from instead."),
-    free_text(
-        "metrics.allowed_hosts", "up to 64 host names divided by commas, or `*`", are_host_names,
-        kAllowedHosts,
-        "Names by which the endpoint may be asked (`Host` of a request), besides addresses, "
-        "`localhost`, the name of the machine and that of `metrics.address`; `*`: any. Others "
-        "get a 421, so that no web page reads it through a browser by a name that it has made "
-        "its own (DNS rebinding). `/healthz` and `/readyz` answer to any name."),
+              kMetricsPasswordFile, "A file with `password`, instead."),
+    free_text("metrics.allowed_hosts", "up to 64 host names divided by commas, or `*`",
+              are_host_names, kAllowedHosts,
+              "Names in `Host` that the endpoint answers to, besides addresses, `localhost`, the "
+              "machine's name and that of `metrics.address`; `*`: any. Other names get a 421, "
+              "against DNS rebinding. `/healthz` and `/readyz` answer to any name."),
 };
 
 }  // namespace
