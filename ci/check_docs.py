@@ -24,10 +24,13 @@ LIMITS = [
     ("engine/README.md", 1200, None, 400),
     ("engine/docs/*.md", None, None, 400),
     (".github/CONTRIBUTING.md", None, None, 400),
+    ("[acmtv]*/README.md", 800, None, 400),
+    ("[acmtv]*/docs/*.md", None, None, 400),
+    ("metrics/prometheus/RUNBOOK.md", None, None, 400),
 ]
 
 # Documents whose names of files are checked.
-NAMING = ("README.md", "engine/README.md", "engine/docs/*.md", ".github/CONTRIBUTING.md")
+NAMING = ("README.md", "*/README.md", "*/docs/*.md", ".github/CONTRIBUTING.md")
 NAMED = re.compile(r"`((?:apps|ci|config|engine|metrics|tests|verbs|\.github)/[\w./-]*)`")
 NAMED_IN = re.compile(r"^\|.*\| file in `([\w./-]+/)`[^|]*\|\s*$")
 
