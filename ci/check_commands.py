@@ -223,19 +223,18 @@ def check(files, options):
             print(f"{name}:{block.line}: " + (block.where or f"not run: {block.reason}"))
         if options.list or not any(block.where == options.where for block in blocks):
             continue
-        words = alone + [sys.executable, os.path.abspath(__file__), "--inside", "--build", tree, "--where",
-                         options.where, name]
+        words = alone + [sys.executable, os.path.abspath(__file__), "--inside", "namespace" if alone else "host",
+                         "--build", tree, "--where", options.where, name]
         wrong |= bool(subprocess.run(words, check=False).returncode)
     return 1 if wrong else 0
 
 
 def inside(name, options):
-    """In the namespace of one document."""
-    if not listening("self") and options.where == "native":
-        try:
-            loopback_up()
-        except OSError:
-            pass  # not a namespace of our own
+    """Runs the blocks of one document; by check(), where possible in a namespace of its own."""
+    # Blocks have process groups of their own, which a signal to this one's does not reach.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if options.inside == "namespace":
+        loopback_up()
     with open(os.path.join(ROOT, name), encoding="utf-8") as document:
         blocks, _ = blocks_of(document.read())
     wanted = [block for block in blocks if block.where == options.where]
@@ -302,7 +301,7 @@ def main():
     arguments.add_argument("--where", choices=("native", "guest"), default="native")
     arguments.add_argument("--list", action="store_true", help="print each block's mark, run nothing")
     arguments.add_argument("--self-test", action="store_true")
-    arguments.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    arguments.add_argument("--inside", choices=("namespace", "host"), help=argparse.SUPPRESS)
     arguments.add_argument("files", nargs="*")
     options = arguments.parse_args()
     if options.self_test:

@@ -17,7 +17,7 @@ shellcheck | 120| |shellcheck on every shell script
 layers     | 120| |which folder may include and link which, documents, the hosted workflow; seeded faults must be caught
 dev        |1500| |build dev with every public header alone; native tests
 quickstart | 300| |the run part of ci/quickstart.sh, natively, with the dev build
-install    | 600| |install, move the prefix, build outside projects against it; command lines of documents
+install    | 900| |install, move the prefix, build outside projects against it; command lines of documents
 vm         |3000| |one guest with Soft-RoCE: rxe tests, quickstart over rdma; with --gate faults there, too
 faults     | 900|g|native tests that the fast tier leaves out: faults with short counts, memcheck
 fuzz       | 900|g|build fuzz; every fuzzer over its corpus
