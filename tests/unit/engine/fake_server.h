@@ -12,6 +12,7 @@
 
 #include "base/unique_fd.h"
 #include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
 #include "protocol/messages.h"
 #include "transport/transport.h"
 

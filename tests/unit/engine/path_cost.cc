@@ -14,6 +14,8 @@
 
 #include "../verbs/fake_verbs.h"
 #include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
+#include "client/session/session_core.h"
 #include "fake_server.h"
 #include "transport/rdma/lane.h"
 
@@ -104,7 +106,7 @@ void run_over_regions(const std::shared_ptr<detail::SessionCore>& session,
                       std::span<std::byte> memory, std::size_t count, std::uint64_t times) {
   std::vector<Region> regions;
   for (std::uint64_t i = 0; i < count; ++i)
-    regions.emplace_back(std::make_shared<detail::RegionCore>(
+    regions.emplace_back(std::make_shared<detail::RegionGrant>(
         session, remora::RegionInfo{.name = "r", .size_bytes = memory.size(), .block_bytes = 64},
         remora::Rights::kAll, i + 1,
         transport::AttachedGrant{

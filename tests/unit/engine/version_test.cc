@@ -12,6 +12,8 @@
 
 #include "base/unique_fd.h"
 #include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
+#include "client/session/session_core.h"
 #include "fake_lane.h"
 #include "remora_control_v1.pb.h"
 

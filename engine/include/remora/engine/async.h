@@ -65,7 +65,7 @@ struct Resumable {
 };
 
 class LocalMemory;
-class RegionCore;
+class RegionGrant;
 struct AsyncRecord;
 
 /// What an awaited operation asks for.
@@ -129,8 +129,8 @@ class AsyncOperation {
  private:
   friend class AsyncCore;
   friend class ExecutorCore;
-  OwnedShared<RegionCore> region_;  ///< null where there is a queue
-  OwnedShared<AsyncCore> queue_;    ///< null: that of the thread's executor
+  OwnedShared<RegionGrant> region_;  ///< null where there is a queue
+  OwnedShared<AsyncCore> queue_;     ///< null: that of the thread's executor
   std::stop_token stop_;
   std::coroutine_handle<> waiter_;
   // Of an executor.
@@ -189,7 +189,7 @@ class [[nodiscard]] AsyncAtomic final : public detail::AsyncOperation {
 /// was moved from); kTimedOut (its turn did not come); kInvalidArgument inside of Executor::run().
 class AsyncRegion {
  public:
-  AsyncRegion(detail::OwnedShared<detail::RegionCore> region,
+  AsyncRegion(detail::OwnedShared<detail::RegionGrant> region,
               detail::OwnedShared<detail::AsyncCore> queue) noexcept
       : region_{std::move(region)}, queue_{std::move(queue)} {}
 
@@ -257,7 +257,7 @@ class AsyncRegion {
   }
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
 
-  detail::OwnedShared<detail::RegionCore> region_;
+  detail::OwnedShared<detail::RegionGrant> region_;
   detail::OwnedShared<detail::AsyncCore> queue_;  ///< null: that of the thread's executor
   std::stop_token stop_;
 };

@@ -21,7 +21,7 @@ namespace remora {
 
 namespace detail {
 class LockGrant;
-class RegionCore;
+class RegionGrant;
 }  // namespace detail
 class AsyncQueue;
 class CallbackQueue;
@@ -115,7 +115,7 @@ struct RegionSpec {
 /// write in flight may return any mixture of bytes; an atomic read is fetch_add(at, 0).
 class Region {
  public:
-  explicit Region(std::shared_ptr<detail::RegionCore> core) noexcept : core_{std::move(core)} {}
+  explicit Region(std::shared_ptr<detail::RegionGrant> core) noexcept : core_{std::move(core)} {}
 
   [[nodiscard]] const RegionInfo& info() const noexcept;
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return info().size_bytes; }
@@ -208,7 +208,7 @@ class Region {
  private:
   friend class detail::LockGrant;
   friend class Queue;
-  detail::OwnedShared<detail::RegionCore> core_;
+  detail::OwnedShared<detail::RegionGrant> core_;
 };
 
 /// From Region::reopen().

@@ -19,7 +19,7 @@
 
 namespace remora::detail {
 
-class RegionCore;
+class RegionGrant;
 
 /// The earliest deadline of what somebody waits for; asked again whenever the last answer has
 /// passed. Borrows what it asks.
@@ -100,7 +100,7 @@ class LaneDriver {
 
   /// Whether something of the grant is with the lane, or may be. Moves what is there, and ends what
   /// waits for a lane to follow and is of a grant that was taken back. Never blocks.
-  [[nodiscard]] virtual bool carries(const RegionCore& region) noexcept {
+  [[nodiscard]] virtual bool carries(const RegionGrant& region) noexcept {
     (void)region;
     return false;
   }

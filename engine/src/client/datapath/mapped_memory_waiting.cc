@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "client/datapath/mapped_memory_driver.h"
-#include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
 
 namespace remora::detail {
 
@@ -159,7 +159,7 @@ bool MappedMemoryDriver::cancel(OperationRecord& operation) noexcept {
 
 /// What waits has had no effect, and has none once its grant is taken back: its owner sees that
 /// before it carries anything out.
-bool MappedMemoryDriver::carries(const RegionCore& region) noexcept {
+bool MappedMemoryDriver::carries(const RegionGrant& region) noexcept {
   if (waiting_count_.load(std::memory_order_relaxed) != 0 && region.revoked() != Reason::kNone)
     wake_owners();
   return false;

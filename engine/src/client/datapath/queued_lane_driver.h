@@ -68,7 +68,7 @@ class QueuedLaneDriver final : public LaneDriver {
   }
   bool cancel(OperationRecord& operation) noexcept override;
   void settle_events() noexcept override;
-  [[nodiscard]] bool carries(const RegionCore& region) noexcept override;
+  [[nodiscard]] bool carries(const RegionGrant& region) noexcept override;
   void move_to_error() noexcept override;
   void fail(Reason reason) noexcept override;
   void interrupt(Reason reason) noexcept override;

@@ -1,11 +1,11 @@
 /// Whether a lane still carries something of a grant that is taken back.
 
 #include "client/datapath/queued_lane_driver.h"
-#include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
 
 namespace remora::detail {
 
-bool QueuedLaneDriver::carries(const RegionCore& region) noexcept {
+bool QueuedLaneDriver::carries(const RegionGrant& region) noexcept {
   // Whoever has the lane may wait for the thread that asks.
   if (!mutex_.try_lock()) return true;
   collect();

@@ -6,6 +6,9 @@
 #include <span>
 
 #include "base/spin_pause.h"
+#include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
 
@@ -34,7 +37,7 @@ struct Part {
 /// The parts of one operation, and the caller that waits for them.
 class OverLanes {
  public:
-  OverLanes(const RegionCore& region, const OperationRecord& operation) noexcept;
+  OverLanes(const RegionGrant& region, const OperationRecord& operation) noexcept;
   void run() noexcept;
   [[nodiscard]] Outcome outcome() const noexcept;
   /// Of a lane that an operation broke, if one of the parts was on such.
@@ -48,14 +51,14 @@ class OverLanes {
   bool poll() noexcept;
   void sleep() noexcept;
 
-  const RegionCore& region_;
+  const RegionGrant& region_;
   Deadline deadline_;
   std::array<Part, kLanesMax> parts_;
   std::size_t count_ = 0;
   EventNotifier watcher_;  ///< told by whoever else completes a part
 };
 
-OverLanes::OverLanes(const RegionCore& region, const OperationRecord& operation) noexcept
+OverLanes::OverLanes(const RegionGrant& region, const OperationRecord& operation) noexcept
     : region_{region}, deadline_{operation.deadline} {
   watcher_.rise();
   const auto& lanes = region.session().lanes();
@@ -176,7 +179,7 @@ bool goes_over_lanes(const OperationRecord& operation) noexcept {
   return operation.whole || (operation.pieces == nullptr && operation.notice_grant == 0);
 }
 
-void run_over_lanes(const RegionCore& region, OperationRecord& operation) noexcept {
+void run_over_lanes(const RegionGrant& region, OperationRecord& operation) noexcept {
   LaneFault fault = LaneFault::kNone;
   {
     OverLanes lanes{region, operation};

@@ -4,9 +4,10 @@
 /// flush of each lane.
 
 #include "client/datapath/operation.h"
-#include "client/engine/engine_core.h"
 
 namespace remora::detail {
+
+class RegionGrant;
 
 /// Whether `operation`, which has passed its check, gains by it, or has to. What is of pieces or is
 /// told of stays on one lane, whose order it needs.
@@ -14,6 +15,6 @@ namespace remora::detail {
 
 /// Carries out an operation that has passed its check and has its deadline; its outcome and its
 /// count are those of the whole. Blocks. Any thread; the caller drives all of the lanes.
-void run_over_lanes(const RegionCore& region, OperationRecord& operation) noexcept;
+void run_over_lanes(const RegionGrant& region, OperationRecord& operation) noexcept;
 
 }  // namespace remora::detail

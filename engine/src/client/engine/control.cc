@@ -10,6 +10,8 @@
 
 #include "base/closed.h"
 #include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
+#include "client/session/session_core.h"
 
 namespace remora {
 
@@ -41,7 +43,7 @@ AsyncControl<Result<Region>> open_later(const detail::OwnedShared<EngineCore>& c
       }};
 }
 
-Result<ReopenedRegion> reopen_now(const detail::RegionCore& before, const ControlLimits& limits) {
+Result<ReopenedRegion> reopen_now(const detail::RegionGrant& before, const ControlLimits& limits) {
   auto opened =
       before.session().engine().open_region(before.uri(), before.rights(), Opening::kOpen, limits);
   if (!opened) return opened.error();

@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "client/engine/engine_core.h"
 #include "client/engine/passed_over.h"
+#include "client/region/region_grant.h"
+#include "client/session/session_core.h"
 #include "transport/shm/identity.h"
 
 namespace remora::detail {

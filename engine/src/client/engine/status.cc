@@ -8,6 +8,7 @@
 #include <remora/metrics/http_endpoint.h>
 
 #include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
 #include "version.h"
 
 namespace remora::detail {

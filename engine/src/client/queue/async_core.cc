@@ -8,7 +8,9 @@
 #include "base/closed.h"
 #include "base/log.h"
 #include "client/datapath/arena.h"
+#include "client/engine/engine_core.h"
 #include "client/queue/executor_core.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
 
@@ -19,7 +21,7 @@ thread_local const AsyncCore* t_going_on = nullptr;
 void drop_core(AsyncCore* core) noexcept { core->drop(); }
 }  // namespace
 
-Result<std::shared_ptr<AsyncCore>> AsyncCore::create(std::shared_ptr<RegionCore> region,
+Result<std::shared_ptr<AsyncCore>> AsyncCore::create(std::shared_ptr<RegionGrant> region,
                                                      const QueueOptions& options,
                                                      const Resume& resume) {
   try {
@@ -41,7 +43,7 @@ Result<std::shared_ptr<AsyncCore>> AsyncCore::create(std::shared_ptr<RegionCore>
   }
 }
 
-AsyncCore::AsyncCore(std::shared_ptr<RegionCore> region, Poller& poller,
+AsyncCore::AsyncCore(std::shared_ptr<RegionGrant> region, Poller& poller,
                      const QueueOptions& options, const Resume& resume,
                      std::shared_ptr<JobThreads> arena)
     : CallbackCore{std::move(region), poller, options},

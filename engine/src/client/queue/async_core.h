@@ -39,10 +39,10 @@ struct AsyncRecord : Resumable {
 class AsyncCore final : public CallbackCore {
  public:
   /// Errors: as Region::callback_queue, those of JobThreads::start.
-  static Result<std::shared_ptr<AsyncCore>> create(std::shared_ptr<RegionCore> region,
+  static Result<std::shared_ptr<AsyncCore>> create(std::shared_ptr<RegionGrant> region,
                                                    const QueueOptions& options,
                                                    const Resume& resume);
-  AsyncCore(std::shared_ptr<RegionCore> region, Poller& poller, const QueueOptions& options,
+  AsyncCore(std::shared_ptr<RegionGrant> region, Poller& poller, const QueueOptions& options,
             const Resume& resume, std::shared_ptr<JobThreads> arena);
 
   // Any thread.

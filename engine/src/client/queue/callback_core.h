@@ -17,8 +17,8 @@
 #include "base/index_stack.h"
 #include "client/datapath/memory_releaser.h"
 #include "client/datapath/operation.h"
-#include "client/engine/engine_core.h"
 #include "client/queue/queue_core.h"
+#include "client/region/region_grant.h"
 
 namespace remora::detail {
 
@@ -37,10 +37,10 @@ struct CallbackEntry : QueueEntry {
 class CallbackCore : public OperationOwner {
  public:
   /// Errors: as Region::callback_queue.
-  static Result<CallbackCore*> create(std::shared_ptr<RegionCore> region,
+  static Result<CallbackCore*> create(std::shared_ptr<RegionGrant> region,
                                       const QueueOptions& options);
   /// One that the caller owns; create() also gives it to the poller.
-  CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller, const QueueOptions& options);
+  CallbackCore(std::shared_ptr<RegionGrant> region, Poller& poller, const QueueOptions& options);
   ~CallbackCore() override = default;
   CallbackCore(const CallbackCore&) = delete;
   CallbackCore& operator=(const CallbackCore&) = delete;
@@ -86,12 +86,12 @@ class CallbackCore : public OperationOwner {
 
  protected:
   /// A poller for a queue with these options. Errors: as Region::callback_queue.
-  static Result<Poller*> poller_for(const RegionCore& region, const QueueOptions& options);
+  static Result<Poller*> poller_for(const RegionGrant& region, const QueueOptions& options);
   /// Takes no more, and does not wait. By its owner, once.
   void abandon() noexcept;
   [[nodiscard]] Poller& poller() const noexcept { return poller_; }
   [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept { return deadline_; }
-  [[nodiscard]] const std::shared_ptr<RegionCore>& region() const noexcept { return region_; }
+  [[nodiscard]] const std::shared_ptr<RegionGrant>& region() const noexcept { return region_; }
   /// Between the two, close() goes on waiting, and so this is kept. False: the poller has left it
   /// already, and it is not held. Any thread.
   [[nodiscard]] bool hold() noexcept;
@@ -123,7 +123,7 @@ class CallbackCore : public OperationOwner {
   void lower_earliest(Deadline::rep due) noexcept;
   [[nodiscard]] LaneDriver& lane() const noexcept { return lane_; }
 
-  std::shared_ptr<RegionCore> region_;
+  std::shared_ptr<RegionGrant> region_;
   LaneDriver& lane_;
   Poller& poller_;
   std::chrono::nanoseconds deadline_;

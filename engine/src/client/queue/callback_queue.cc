@@ -10,8 +10,10 @@
 
 #include "base/closed.h"
 #include "base/log.h"
+#include "client/engine/engine_core.h"
 #include "client/queue/callback_core.h"
 #include "client/queue/poller.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
 
@@ -24,7 +26,7 @@ constexpr std::chrono::milliseconds kMaxPollerSleep{100};
 constexpr std::chrono::milliseconds kMaxUnwatchedSleep{1};
 }  // namespace
 
-Result<Poller*> CallbackCore::poller_for(const RegionCore& region, const QueueOptions& options) {
+Result<Poller*> CallbackCore::poller_for(const RegionGrant& region, const QueueOptions& options) {
   if (options.depth == 0 || options.depth > kQueueDepthMax)
     return Error{Code::kInvalidArgument, "callback_queue"}.with_subject("depth").with_limit(
         options.depth, kQueueDepthMax);
@@ -34,7 +36,7 @@ Result<Poller*> CallbackCore::poller_for(const RegionCore& region, const QueueOp
   return region.session().engine().poller();
 }
 
-Result<CallbackCore*> CallbackCore::create(std::shared_ptr<RegionCore> region,
+Result<CallbackCore*> CallbackCore::create(std::shared_ptr<RegionGrant> region,
                                            const QueueOptions& options) {
   try {
     auto poller = poller_for(*region, options);
@@ -47,7 +49,7 @@ Result<CallbackCore*> CallbackCore::create(std::shared_ptr<RegionCore> region,
   }
 }
 
-CallbackCore::CallbackCore(std::shared_ptr<RegionCore> region, Poller& poller,
+CallbackCore::CallbackCore(std::shared_ptr<RegionGrant> region, Poller& poller,
                            const QueueOptions& options)
     : region_{std::move(region)},
       lane_{region_->session().next_lane()},

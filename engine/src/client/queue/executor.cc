@@ -29,7 +29,7 @@ class ExecutorCore::Entered {
 
 ExecutorCore* ExecutorCore::current() noexcept { return t_current; }
 
-Result<ExecutorCore::Lane*> ExecutorCore::lane_of(const std::shared_ptr<RegionCore>& region) {
+Result<ExecutorCore::Lane*> ExecutorCore::lane_of(const std::shared_ptr<RegionGrant>& region) {
   for (const auto& lane : lanes_)
     if (lane->region.pointer() == region) return lane.get();
   auto queue = QueueCore::create(region, {.depth = depth_});

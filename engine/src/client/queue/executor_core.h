@@ -41,7 +41,7 @@ class ExecutorCore {
  private:
   /// A region in use.
   struct Lane {
-    OwnedShared<RegionCore> region;
+    OwnedShared<RegionGrant> region;
     OwnedUnique<QueueCore> queue;
     std::deque<AsyncOperation*> waiting;     ///< for room
     std::vector<AsyncOperation*> in_flight;  ///< by tag; null: forgotten
@@ -50,7 +50,7 @@ class ExecutorCore {
   /// Enters the executor of this thread, and leaves it.
   class Entered;
 
-  Result<Lane*> lane_of(const std::shared_ptr<RegionCore>& region);
+  Result<Lane*> lane_of(const std::shared_ptr<RegionGrant>& region);
   void end_forked();
   void fill(Lane& lane);
   void take_completions(Lane& lane, Completions found);

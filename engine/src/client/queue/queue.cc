@@ -9,13 +9,15 @@
 #include <remora/engine/region.h>
 
 #include "base/closed.h"
+#include "client/engine/engine_core.h"
 #include "client/queue/queue_core.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
 
 using transport::Opcode;
 
-Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore> region,
+Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionGrant> region,
                                                      const QueueOptions& options) {
   if (options.depth == 0 || options.depth > kQueueDepthMax)
     return Error{Code::kInvalidArgument, "queue"}.with_subject("depth").with_limit(options.depth,
@@ -33,7 +35,7 @@ Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionCore>
   }
 }
 
-QueueCore::QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
+QueueCore::QueueCore(std::shared_ptr<RegionGrant> region, std::size_t depth,
                      std::chrono::nanoseconds deadline)
     : room_{.depth = depth, .left = depth},
       region_{region.get()},
@@ -191,7 +193,7 @@ Ticket QueueCore::take_pieces(Opcode opcode, ByteOffset offset, std::span<const 
   return keep(entry, sound);
 }
 
-Status QueueCore::select(const std::shared_ptr<RegionCore>& region) noexcept {
+Status QueueCore::select(const std::shared_ptr<RegionGrant>& region) noexcept {
   if (&region->session() != &region_->session())
     return Error{Code::kInvalidArgument, "select"}.with_subject("a region of another session");
   try {

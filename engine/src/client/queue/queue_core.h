@@ -17,7 +17,7 @@
 #include "client/datapath/batch_order.h"
 #include "client/datapath/memory_releaser.h"
 #include "client/datapath/operation.h"
-#include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
 
 namespace remora::detail {
 
@@ -50,9 +50,9 @@ inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 class QueueCore final : public OperationOwner {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.
-  static Result<std::unique_ptr<QueueCore>> create(std::shared_ptr<RegionCore> region,
+  static Result<std::unique_ptr<QueueCore>> create(std::shared_ptr<RegionGrant> region,
                                                    const QueueOptions& options);
-  QueueCore(std::shared_ptr<RegionCore> region, std::size_t depth,
+  QueueCore(std::shared_ptr<RegionGrant> region, std::size_t depth,
             std::chrono::nanoseconds deadline);
   ~QueueCore() override;
   QueueCore(const QueueCore&) = delete;
@@ -80,7 +80,7 @@ class QueueCore final : public OperationOwner {
   template <typename Piece>
   Ticket take_pieces(transport::Opcode opcode, ByteOffset offset, std::span<const Piece> pieces,
                      std::uint64_t tag) noexcept;
-  Status select(const std::shared_ptr<RegionCore>& region) noexcept;
+  Status select(const std::shared_ptr<RegionGrant>& region) noexcept;
   Status submit() noexcept;
   void barrier() noexcept;
   Status cancel(Ticket ticket) noexcept;
@@ -151,10 +151,10 @@ class QueueCore final : public OperationOwner {
   [[nodiscard]] Deadline earliest_deadline() const noexcept;
 
   QueueRoom room_;
-  RegionCore* region_;  ///< what is taken is for it
-  LaneDriver& lane_;    ///< all of it goes there
+  RegionGrant* region_;  ///< what is taken is for it
+  LaneDriver& lane_;     ///< all of it goes there
   /// Every region that was selected.
-  std::unordered_map<const RegionCore*, std::shared_ptr<RegionCore>> regions_;
+  std::unordered_map<const RegionGrant*, std::shared_ptr<RegionGrant>> regions_;
   std::chrono::nanoseconds deadline_;
   /// Twice the depth: a completion that is still out does not count against the depth.
   std::vector<QueueEntry> table_;

@@ -8,6 +8,8 @@
 #include "base/closed.h"
 #include "client/engine/engine_core.h"
 #include "client/region/lock_core.h"
+#include "client/region/region_grant.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
 
@@ -154,7 +156,7 @@ class RegionLockStore final : public LockStore {
   Status fence() noexcept override { return take(grant_->fence()); }
 
  private:
-  Status take(Result<std::shared_ptr<RegionCore>> opened) noexcept {
+  Status take(Result<std::shared_ptr<RegionGrant>> opened) noexcept {
     if (!opened) return opened.error();
     region_ = Region{std::move(*opened)};
     return {};
@@ -169,13 +171,13 @@ class RegionLockStore final : public LockStore {
 /// `error` of a lock names its server, region and place. One of an operation or of an opening does
 /// that already.
 Error of_lock(const Error& error, const Region& region, ByteOffset at) noexcept {
-  const std::shared_ptr<RegionCore>& core = LockGrant::core_of(region);
+  const std::shared_ptr<RegionGrant>& core = LockGrant::core_of(region);
   if (core == nullptr || !error.server().empty()) return error;
   return core->named(error).with_place(at.bytes, sizeof(std::uint64_t));
 }
 
 /// Where the lock is told of by one transport it cannot be by another: atomics do not mix.
-Uri uri_over_same_transport(const RegionCore& core) {
+Uri uri_over_same_transport(const RegionGrant& core) {
   Uri uri = core.uri();
   uri.transport = core.session().kind();
   return uri;
@@ -188,20 +190,20 @@ LockGrant::LockGrant(const Region& region)
       uri_{uri_over_same_transport(*core_of(region))},
       current_{core_of(region)} {}
 
-std::shared_ptr<RegionCore> LockGrant::current() const {
+std::shared_ptr<RegionGrant> LockGrant::current() const {
   const std::lock_guard lock{mutex_};
   return current_;
 }
 
-Result<std::shared_ptr<RegionCore>> LockGrant::open(const std::shared_ptr<RegionCore>& like,
-                                                    Opening opening, Deadline deadline) const {
+Result<std::shared_ptr<RegionGrant>> LockGrant::open(const std::shared_ptr<RegionGrant>& like,
+                                                     Opening opening, Deadline deadline) const {
   auto opened = engine_->open_again(uri_, like->rights(), opening, deadline);
   if (!opened) return opened.error();
   return core_of(*opened);
 }
 
-Result<std::shared_ptr<RegionCore>> LockGrant::replace(const std::shared_ptr<RegionCore>& unusable,
-                                                       Deadline deadline) {
+Result<std::shared_ptr<RegionGrant>> LockGrant::replace(
+    const std::shared_ptr<RegionGrant>& unusable, Deadline deadline) {
   {
     std::unique_lock lock{mutex_};
     if (!opened_.wait_until(lock, deadline, [this] { return !opening_; }))
@@ -210,7 +212,7 @@ Result<std::shared_ptr<RegionCore>> LockGrant::replace(const std::shared_ptr<Reg
     opening_ = true;
   }
   auto opened = open(unusable, Opening::kOpen, deadline);
-  std::shared_ptr<RegionCore> before;  // let go of without the mutex: its end is a request
+  std::shared_ptr<RegionGrant> before;  // let go of without the mutex: its end is a request
   {
     const std::lock_guard lock{mutex_};
     opening_ = false;
@@ -224,10 +226,10 @@ Result<std::shared_ptr<RegionCore>> LockGrant::replace(const std::shared_ptr<Reg
   return opened;
 }
 
-Result<std::shared_ptr<RegionCore>> LockGrant::fence() {
+Result<std::shared_ptr<RegionGrant>> LockGrant::fence() {
   auto opened = open(current(), Opening::kFence, Deadline::max());
   if (!opened) return opened.error();
-  std::shared_ptr<RegionCore> before;  // let go of after the mutex
+  std::shared_ptr<RegionGrant> before;  // let go of after the mutex
   const std::lock_guard lock{mutex_};
   before = std::exchange(current_, *opened);
   return opened;

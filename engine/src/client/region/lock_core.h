@@ -17,7 +17,7 @@
 namespace remora::detail {
 
 class EngineCore;
-class RegionCore;
+class RegionGrant;
 enum class Opening : std::uint8_t;
 
 /// The word of a lock, by one contender.
@@ -46,34 +46,34 @@ class LockStore {
 class LockGrant {
  public:
   explicit LockGrant(const Region& region);
-  [[nodiscard]] std::shared_ptr<RegionCore> current() const;
+  [[nodiscard]] std::shared_ptr<RegionGrant> current() const;
   /// The grant that stands in for `unusable`. At most one thread at a time asks the server for one;
   /// the others wait for its answer. Errors: as EngineCore::open_again(); kTimedOut.
-  Result<std::shared_ptr<RegionCore>> replace(const std::shared_ptr<RegionCore>& unusable,
-                                              Deadline deadline);
+  Result<std::shared_ptr<RegionGrant>> replace(const std::shared_ptr<RegionGrant>& unusable,
+                                               Deadline deadline);
   /// A new grant, once all older ones have been taken back.
-  Result<std::shared_ptr<RegionCore>> fence();
+  Result<std::shared_ptr<RegionGrant>> fence();
 
   // For Lock and Region, which keep their grants to themselves.
   /// Of one that is not null.
-  [[nodiscard]] static const std::shared_ptr<RegionCore>& core_of(const Region& region) noexcept {
+  [[nodiscard]] static const std::shared_ptr<RegionGrant>& core_of(const Region& region) noexcept {
     return region.core_.pointer();
   }
-  [[nodiscard]] static const OwnedShared<RegionCore>& owned_by(const Region& region) noexcept {
+  [[nodiscard]] static const OwnedShared<RegionGrant>& owned_by(const Region& region) noexcept {
     return region.core_;
   }
 
  private:
-  Result<std::shared_ptr<RegionCore>> open(const std::shared_ptr<RegionCore>& like, Opening opening,
-                                           Deadline deadline) const;
+  Result<std::shared_ptr<RegionGrant>> open(const std::shared_ptr<RegionGrant>& like,
+                                            Opening opening, Deadline deadline) const;
 
   // Declared before current_, so that it outlives it.
   const std::shared_ptr<EngineCore> engine_;
   const Uri uri_;
   mutable std::mutex mutex_;
   std::condition_variable opened_;
-  bool opening_ = false;                 // under mutex_: a thread asks the server
-  std::shared_ptr<RegionCore> current_;  // under mutex_
+  bool opening_ = false;                  // under mutex_: a thread asks the server
+  std::shared_ptr<RegionGrant> current_;  // under mutex_
 };
 
 /// Acquires the lock for an owner that nobody else is; the word it has then. `wait` 0: does not.

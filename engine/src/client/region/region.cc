@@ -11,206 +11,12 @@
 #include "client/datapath/striped_transfer.h"
 #include "client/engine/engine_core.h"
 #include "client/queue/queue_core.h"
+#include "client/region/region_grant.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
 
 using transport::Opcode;
-
-namespace {
-
-/// Outcome::detail is a number of the local memory's pieces.
-bool counts_pieces(Reason reason) noexcept {
-  return reason == Reason::kZeroLength || reason == Reason::kNullPointer ||
-         reason == Reason::kEmptySlot || reason == Reason::kOutsideMemory ||
-         reason == Reason::kPieces;
-}
-
-/// The number of bytes from the region's beginning to the end of the operation, or the largest
-/// number where that wraps.
-std::uint64_t end_of(const OperationRecord& operation) noexcept {
-  std::uint64_t end = 0;
-  if (__builtin_add_overflow(operation.offset_bytes, operation.length_bytes, &end))
-    return std::numeric_limits<std::uint64_t>::max();
-  return end;
-}
-
-}  // namespace
-
-Error RegionCore::named(const Error& error) const noexcept {
-  return error.with_server(session_->server_address()).with_subject(info_.name);
-}
-
-Error RegionCore::error_of(const OperationRecord& operation) const noexcept {
-  const Outcome& outcome = operation.outcome;
-  const Opcode opcode = operation.request.opcode;
-  Error error = named(
-      Error{outcome.code, operation_name(opcode)}.with_reason(session_->explained(outcome.reason)));
-  // A flush is of the session: its place is any byte.
-  if (opcode != Opcode::kFlush)
-    error = error.with_place(operation.offset_bytes, operation.length_bytes);
-  if (outcome.status != CompletionStatus::kSuccess)
-    return error.with_completion(outcome.status, outcome.detail);
-  if (outcome.code == Code::kOutOfRange && outcome.reason == Reason::kNone)
-    return error.with_limit(end_of(operation), info_.size_bytes);
-  if (outcome.code == Code::kLimitExceeded && outcome.reason == Reason::kPieces)
-    return error.with_limit(outcome.detail, kPiecesMax);
-  if (outcome.detail == 0) return error;
-  if (!counts_pieces(outcome.reason)) return error.with_errno(static_cast<int>(outcome.detail));
-  std::array<char, Error::kSubjectBytes> text{};
-  const int length = std::snprintf(text.data(), text.size(), "%s, piece %u", info_.name.c_str(),
-                                   static_cast<unsigned>(outcome.detail));
-  return error.with_subject(
-      {text.data(), std::min(text.size() - 1, static_cast<std::size_t>(std::max(length, 0)))});
-}
-
-Outcome RegionCore::judge(const OperationRecord& operation) const noexcept {
-  if (const Reason why = revoked(); why != Reason::kNone)
-    return Outcome::failure(Code::kAccessRefused, why);
-  if (session_->ended()) return session_gone(session_->lost_reason());
-  const Opcode opcode = operation.request.opcode;
-  const bool atomic = is_atomic(opcode);
-  if (transport::is_transfer(opcode) && operation.request.local == nullptr) {
-    if (operation.memory == LocalMemory::of_empty_slot())
-      return Outcome::failure(Code::kInvalidArgument, Reason::kEmptySlot);
-    // Memory is known but the part is not within it.
-    if (operation.memory != nullptr)
-      return Outcome::failure(Code::kOutOfRange, Reason::kOutsideMemory);
-    if (operation.length_bytes != 0)
-      return Outcome::failure(Code::kInvalidArgument, Reason::kNullPointer);
-  }
-  if (operation.length_bytes == 0)
-    return Outcome::failure(Code::kInvalidArgument, Reason::kZeroLength);
-  if (!includes(rights_, right_for(opcode))) return Outcome::failure(Code::kNoRight);
-  if (operation.offset_bytes > info_.size_bytes ||
-      operation.length_bytes > info_.size_bytes - operation.offset_bytes)
-    return Outcome::failure(Code::kOutOfRange);
-  if (atomic && operation.offset_bytes % sizeof(std::uint64_t) != 0)
-    return Outcome::failure(Code::kMisaligned);
-  if (atomic && !atomics_here_)
-    return Outcome::failure(Code::kWrongAtomicDomain,
-                            info_.atomic_domain == "none" ? Reason::kNoAtomics : Reason::kNone);
-  return {};
-}
-
-/// Registers the application's memory where that has to be and is not yet.
-Outcome RegionCore::admit_memory(LocalMemory* memory) const noexcept {
-  if (!quick_.needs_keys || memory == nullptr || memory->registered(domain_index_)) return {};
-  const Status made = memory->register_with(*session_->memory_domain(), domain_index_);
-  if (made) return {};
-  Outcome failed = Outcome::failure(made.error().code(), made.error().reason());
-  failed.detail = static_cast<std::uint32_t>(made.error().system_errno());
-  return failed;
-}
-
-/// False: it was not sound, or the grant has gone.
-bool RegionCore::count_refused(OperationRecord& operation) const noexcept {
-  // By these owns() knows it, for its error; nothing else is done with it.
-  operation.whole = false;
-  operation.extents = grant_.extents;
-  if (operation.outcome.code == Code::kAccessRefused)
-    EndTally{session_->metrics()}.add(operation);
-  else
-    session_->metrics().misuse(operation.request.opcode);
-  return false;
-}
-
-bool RegionCore::check_closely(OperationRecord& operation) const noexcept {
-  if (fits(operation, quick_.bytes_max) &&
-      make_whole(operation, grant_.extents, quick_.request_bytes_max))
-    return true;
-  operation.outcome = judge(operation);
-  if (operation.outcome.ok) operation.outcome = admit_memory(operation.memory);
-  if (!operation.outcome.ok) return count_refused(operation);
-  const Opcode opcode = operation.request.opcode;
-  const bool registered = quick_.needs_keys && operation.memory != nullptr;
-  if (registered) operation.request.local_key = operation.memory->key(domain_index_);
-  const bool inlined = opcode == Opcode::kWrite && operation.memory == nullptr &&
-                       operation.length_bytes <= quick_.inline_bytes_max;
-  // What needs a key and has none goes through memory of the engine's, a part at a time.
-  const bool keyed =
-      !quick_.needs_keys || registered || inlined || is_atomic(opcode) || opcode == Opcode::kFlush;
-  if (!keyed || !make_whole(operation, grant_.extents, quick_.request_bytes_max))
-    make_split(operation, grant_.extents);
-  return true;
-}
-
-template <typename Piece>
-bool RegionCore::check_pieces(OperationRecord& operation,
-                              std::span<const Piece> pieces) const noexcept {
-  operation.request.local = nullptr;
-  operation.name_memory(nullptr);
-  operation.length_bytes = 0;
-  Outcome outcome;
-  if (pieces.empty()) outcome = Outcome::failure(Code::kInvalidArgument, Reason::kPieces);
-  if (pieces.size() > kPiecesMax) {
-    outcome = Outcome::failure(Code::kLimitExceeded, Reason::kPieces);
-    outcome.detail = static_cast<std::uint32_t>(
-        std::min<std::size_t>(pieces.size(), std::numeric_limits<std::uint32_t>::max()));
-  }
-  for (std::size_t i = 0; outcome.ok && i < pieces.size(); ++i) {
-    const Piece& piece = pieces[i];
-    OperationRecord alone;
-    alone.request.opcode = operation.request.opcode;
-    alone.request.local = const_cast<std::byte*>(piece.bytes().data());
-    alone.offset_bytes = operation.offset_bytes + operation.length_bytes;
-    alone.length_bytes = piece.bytes().size();
-    alone.memory = piece.memory();
-    outcome = judge(alone);
-    if (counts_pieces(outcome.reason)) outcome.detail = static_cast<std::uint32_t>(i + 1);
-    if (outcome.ok) outcome = admit_memory(piece.memory());
-    operation.length_bytes += piece.bytes().size();
-  }
-  operation.outcome = outcome;
-  if (!outcome.ok) return count_refused(operation);
-  make_split(operation, grant_.extents);
-  operation.pieces = pieces.data();
-  operation.piece_end_bytes = 0;
-  return true;
-}
-
-bool RegionCore::check(OperationRecord& operation, std::span<const Target> pieces) const noexcept {
-  return check_pieces(operation, pieces);
-}
-bool RegionCore::check(OperationRecord& operation, std::span<const Source> pieces) const noexcept {
-  return check_pieces(operation, pieces);
-}
-
-void RegionCore::run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept {
-  if (deadline <= deadline.zero()) deadline = session_->engine().options().operation_deadline;
-  operation.submitted = clock_now();
-  operation.deadline = deadline_after(operation.submitted, deadline);
-  if (!operation.whole || quick_.only_lane == nullptr) [[unlikely]]
-    return run_closely(operation);
-  quick_.only_lane->run(operation);
-}
-
-void RegionCore::run_counted(OperationRecord& operation,
-                             std::chrono::nanoseconds deadline) const noexcept {
-  const MemoryUse use{needs_keys() ? operation.memory : nullptr};
-  if (check(operation)) run(operation, deadline);
-}
-
-/// What needs a registration first, or has several lanes to go over.
-void RegionCore::run_closely(OperationRecord& operation) const noexcept {
-  LaneDriver& lane = session_->lane_of_thread();
-  if (!operation.whole && lane.acquire_lease(operation, LaneDriver::Lease::kNew) &&
-      Clock::now() >= operation.deadline) [[unlikely]] {
-    lane.release_lease(operation);
-    operation.outcome = Outcome::failure(Code::kTimedOut, Reason::kExpired);
-    EndTally{session_->metrics()}.add(operation);
-    return;
-  }
-  // Pinning pages takes longer than what is taken back is waited for.
-  if (const Reason why = revoked(); why != Reason::kNone) [[unlikely]] {
-    if (!operation.whole) lane.release_lease(operation);
-    operation.outcome = Outcome::failure(Code::kAccessRefused, why);
-    (void)count_refused(operation);
-    return;
-  }
-  if (quick_.only_lane != nullptr || !goes_over_lanes(operation)) return lane.run(operation);
-  run_over_lanes(*this, operation);
-  if (!operation.whole) lane.release_lease(operation);
-}
 
 namespace {
 
@@ -230,7 +36,7 @@ void fill(OperationRecord& operation, Opcode opcode, ByteOffset at, const Piece&
   operation.memory = piece.memory();
 }
 
-Status status_of(const RegionCore& core, const OperationRecord& operation) noexcept {
+Status status_of(const RegionGrant& core, const OperationRecord& operation) noexcept {
   if (operation.outcome.ok) [[likely]]
     return {};
   return core.error_of(operation);
@@ -239,7 +45,7 @@ Status status_of(const RegionCore& core, const OperationRecord& operation) noexc
 /// One piece, from the check to its end. Inline in each caller, also in those by block, which are
 /// on the data path too.
 template <typename Piece>
-[[gnu::always_inline]] inline Status transfer(const RegionCore& core, Opcode opcode, ByteOffset at,
+[[gnu::always_inline]] inline Status transfer(const RegionGrant& core, Opcode opcode, ByteOffset at,
                                               const Piece& piece,
                                               std::chrono::nanoseconds deadline) noexcept {
   OperationRecord operation;
@@ -252,7 +58,7 @@ template <typename Piece>
 template <typename Piece>
 class PieceUses {
  public:
-  PieceUses(const RegionCore& core, std::span<const Piece> pieces) noexcept
+  PieceUses(const RegionGrant& core, std::span<const Piece> pieces) noexcept
       : pieces_{core.needs_keys() ? pieces : std::span<const Piece>{}} {
     for (const Piece& piece : pieces_)
       if (counts(piece)) piece.memory()->begin_use();
@@ -272,20 +78,6 @@ class PieceUses {
 };
 
 }  // namespace
-
-Result<std::uint64_t> RegionCore::run_alone(const transport::WorkRequest& request, ByteOffset at,
-                                            std::uint64_t length_bytes,
-                                            std::chrono::nanoseconds deadline) const noexcept {
-  OperationRecord operation;
-  operation.request = request;
-  operation.length_bytes = length_bytes;
-  operation.offset_bytes = at.bytes;
-  operation.memory = nullptr;
-  operation.old_value = 0;  // of those that find none
-  if (check(operation)) run(operation, deadline);
-  if (operation.outcome.ok) return operation.old_value;
-  return error_of(operation);
-}
 
 }  // namespace remora::detail
 

@@ -6,26 +6,9 @@
 
 #include "base/log.h"
 #include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
-
-HandlerGate::Pass::Pass(HandlerGate& gate) noexcept : gate_{gate} {
-  const std::lock_guard lock{gate_.mutex_};
-  open_ = !gate_.closed_;
-  if (open_) ++gate_.inside_;
-}
-
-HandlerGate::Pass::~Pass() {
-  if (!open_) return;
-  const std::lock_guard lock{gate_.mutex_};
-  if (--gate_.inside_ == 0) gate_.left_.notify_all();
-}
-
-void HandlerGate::close() noexcept {
-  std::unique_lock lock{mutex_};
-  closed_ = true;
-  left_.wait(lock, [this] { return inside_ == 0; });
-}
 
 SessionCore::Turn::Turn(SessionCore& session) noexcept : session_{session} {
   session_.turning_.lock();

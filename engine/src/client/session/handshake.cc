@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
 #include "protocol/authentication.h"
 
 namespace remora::detail {

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "client/engine/engine_core.h"
 #include "client/session/backoff.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
 

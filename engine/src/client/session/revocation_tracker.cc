@@ -11,7 +11,8 @@
 
 #include "base/log.h"
 #include "client/datapath/lane_driver.h"
-#include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
 
@@ -35,7 +36,7 @@ RevocationTracker::~RevocationTracker() {
   if (watch != 0) loop_.forget(watch);
 }
 
-void RevocationTracker::add(std::uint64_t grant_id, const std::shared_ptr<RegionCore>& region) {
+void RevocationTracker::add(std::uint64_t grant_id, const std::shared_ptr<RegionGrant>& region) {
   const std::lock_guard lock{mutex_};
   regions_[grant_id] = {region.get(), region};
   if (const auto found = unknown_.find(grant_id); found != unknown_.end()) {
@@ -172,7 +173,7 @@ Status RevocationTracker::start_timer() {
 }
 
 /// With the lock held.
-const RegionCore* RevocationTracker::owner_of(const OperationRecord& operation) const noexcept {
+const RegionGrant* RevocationTracker::owner_of(const OperationRecord& operation) const noexcept {
   for (const auto& [grant_id, held] : regions_)
     if (held.region->owns(operation)) return held.region;
   return nullptr;
@@ -180,7 +181,7 @@ const RegionCore* RevocationTracker::owner_of(const OperationRecord& operation) 
 
 Reason RevocationTracker::revoked(const OperationRecord& operation) const noexcept {
   const std::lock_guard lock{mutex_};
-  const RegionCore* const region = owner_of(operation);
+  const RegionGrant* const region = owner_of(operation);
   return region == nullptr ? Reason::kNone : region->revoked();
 }
 
@@ -200,7 +201,7 @@ Reason RevocationTracker::why_refused(const OperationRecord& operation) noexcept
   std::uint64_t grant_id = 0;
   {
     const std::lock_guard lock{mutex_};
-    const RegionCore* const region = owner_of(operation);
+    const RegionGrant* const region = owner_of(operation);
     if (region == nullptr || region->revoked() != Reason::kNone)
       return region == nullptr ? Reason::kNone : region->revoked();
     grant_id = region->grant_id();

@@ -20,7 +20,7 @@
 namespace remora::detail {
 
 class LaneDriver;
-class RegionCore;
+class RegionGrant;
 class SessionCore;
 
 /// Thread-safe, unless said otherwise.
@@ -32,7 +32,7 @@ class RevocationTracker {
   RevocationTracker(const RevocationTracker&) = delete;
   RevocationTracker& operator=(const RevocationTracker&) = delete;
 
-  void add(std::uint64_t grant_id, const std::shared_ptr<RegionCore>& region);
+  void add(std::uint64_t grant_id, const std::shared_ptr<RegionGrant>& region);
   void remove(std::uint64_t grant_id) noexcept;
 
   /// The server takes a grant back, and waits on `connection` to be told that event `event_id` is
@@ -68,18 +68,18 @@ class RevocationTracker {
   struct Pending {
     std::uint64_t connection;
     std::uint64_t event_id;
-    std::weak_ptr<RegionCore> region;
+    std::weak_ptr<RegionGrant> region;
     Deadline look_from = Deadline::max();  ///< at the lanes
   };
   struct Held {
-    RegionCore* region;  ///< until remove(), by which its end begins
-    std::weak_ptr<RegionCore> weak;
+    RegionGrant* region;  ///< until remove(), by which its end begins
+    std::weak_ptr<RegionGrant> weak;
   };
   static constexpr std::size_t kMaxUnknown = 64;
   /// A server says one thing at a time.
   static constexpr std::size_t kMaxPending = 64;
 
-  [[nodiscard]] const RegionCore* owner_of(const OperationRecord& operation) const noexcept;
+  [[nodiscard]] const RegionGrant* owner_of(const OperationRecord& operation) const noexcept;
   [[nodiscard]] Reason known_of(std::uint64_t grant_id) const noexcept;
   [[nodiscard]] bool ready(Pending& pending) const;
   [[nodiscard]] bool settled(Pending& pending) const;

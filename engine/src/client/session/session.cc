@@ -6,7 +6,7 @@
 #include <remora/engine/engine.h>
 
 #include "base/closed.h"
-#include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
 #include "protocol/authentication.h"
 #include "protocol/messages.h"
 

@@ -1,3 +1,5 @@
+#include "client/session/session_core.h"
+
 #include <algorithm>
 #include <array>
 #include <thread>
@@ -7,6 +9,7 @@
 #include "client/datapath/mapped_memory_driver.h"
 #include "client/datapath/queued_lane_driver.h"
 #include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
 #include "transport/rdma/device_metrics.h"
 
 namespace remora::detail {
@@ -110,6 +113,14 @@ std::size_t SessionCore::thread_number() noexcept {
   static std::atomic<std::size_t> threads{0};
   thread_local const std::size_t t_number = threads.fetch_add(1, std::memory_order_relaxed);
   return t_number;
+}
+
+std::shared_ptr<MemoryReleaser> SessionCore::releaser_of(const LaneDriver& lane) const noexcept {
+  return lane.needs_keys() ? engine_->releaser() : nullptr;
+}
+
+Result<SessionCore::Answer> SessionCore::call(Request request, Operation operation) {
+  return call(std::move(request), operation, deadline_after(engine_->options().control_deadline));
 }
 
 Status SessionCore::open_lanes(Deadline deadline) {
@@ -373,9 +384,9 @@ Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenRe
   return extents;
 }
 
-Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, Rights rights,
-                                                      std::string transport_reason,
-                                                      Deadline deadline, Opening how) {
+Result<std::shared_ptr<RegionGrant>> SessionCore::open(const std::string& name, Rights rights,
+                                                       std::string transport_reason,
+                                                       Deadline deadline, Opening how) {
   if (!reads_ && (includes(rights, Rights::kRead) || includes(rights, Rights::kAtomic)))
     return Error{Code::kUnsupported,
                  "open for reads or atomics: the devices of this connection "
@@ -401,8 +412,8 @@ Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, R
   if (grant) grant = with_tokens(std::move(*grant), keys);
   if (!grant) return give_back(grant.error());
   auto region =
-      std::make_shared<RegionCore>(shared_from_this(), std::move(*info), rights, opened.grant_id(),
-                                   std::move(*grant), std::move(transport_reason));
+      std::make_shared<RegionGrant>(shared_from_this(), std::move(*info), rights, opened.grant_id(),
+                                    std::move(*grant), std::move(transport_reason));
   revocations_.add(region->grant_id(), region);
   const std::uint64_t connection = answer->connection;
   {
@@ -411,45 +422,6 @@ Result<std::shared_ptr<RegionCore>> SessionCore::open(const std::string& name, R
   }
   // The server may have been told meanwhile which grants are held, without this one.
   return Error{Code::kConnectionLost, "open"}.with_reason(lost_reason_);
-}
-
-RegionCore::RegionCore(std::shared_ptr<SessionCore> session, RegionInfo info, Rights rights,
-                       std::uint64_t grant_id, transport::AttachedGrant grant,
-                       std::string transport_reason)
-    : session_{std::move(session)},
-      info_{std::move(info)},
-      rights_{rights},
-      grant_id_{grant_id},
-      grant_{std::move(grant)},
-      transport_reason_{std::move(transport_reason)},
-      atomics_here_{session_->kind() == TransportKind::kRdma
-                        ? info_.atomic_domain == session_->server().device
-                        : info_.atomic_domain == "cpu"},
-      quick_{.size_bytes = info_.size_bytes,
-             .request_bytes_max = session_->lanes().front()->request_bytes_max(),
-             .inline_bytes_max = session_->lanes().front()->inline_bytes_max(),
-             .domain_index = session_->lanes().front()->needs_keys()
-                                 ? session_->lanes().front()->domain_index()
-                                 : kNoMemoryDomain,
-             .needs_keys = session_->lanes().front()->needs_keys(),
-             .remote_key = grant_.extents.front().remote_key,
-             .remote_address = grant_.extents.front().remote_address,
-             .bytes_max = {},
-             .only_lane = session_->lanes().size() == 1 ? session_->lanes().front().get() : nullptr,
-             .one_extent_bytes_max = {}},
-      domain_index_{quick_.domain_index} {
-  for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
-    if (includes(rights_, right_for(opcode)))
-      quick_.bytes_max[static_cast<std::size_t>(opcode)] =
-          std::min<std::uint64_t>(quick_.size_bytes, quick_.request_bytes_max);
-  if (grant_.extents.size() == 1) quick_.one_extent_bytes_max = quick_.bytes_max;
-  session_->region_opened(grant_id_, {info_.name, transport_reason_});
-}
-
-RegionCore::~RegionCore() {
-  session_->region_closed(grant_id_);
-  session_->revocations().remove(grant_id_);
-  session_->close_grant(grant_id_);
 }
 
 }  // namespace remora::detail

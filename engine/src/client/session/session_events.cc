@@ -1,11 +1,11 @@
 /// What a session does about grants that go: what the server says unasked, and what is asked of it.
 
-#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
 #include "client/engine/engine_core.h"
 #include "client/queue/queue_core.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
 
@@ -167,41 +167,6 @@ Result<SessionCore::Answer> SessionCore::ask_for(const std::string& name, Rights
   if (version_ < 2) return Error{Code::kUnsupported, "fence (an older server)"}.with_subject(name);
   fill(*request.mutable_fence());
   return call(std::move(request), "fence", deadline);
-}
-
-void RegionCore::revoke(Reason reason) noexcept {
-  Reason none = Reason::kNone;
-  revoked_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
-  // Every operation is looked at closely from now on.
-  __atomic_store_n(&quick_.domain_index, kKeylessDomain, __ATOMIC_RELAXED);
-}
-
-bool RegionCore::owns(const OperationRecord& operation) const noexcept {
-  if (!operation.whole) return operation.extents.data() == grant_.extents.data();
-  return std::any_of(grant_.extents.begin(), grant_.extents.end(), [&](const auto& extent) {
-    return operation.request.remote_key == extent.remote_key &&
-           operation.request.remote_address - extent.remote_address < extent.length_bytes;
-  });
-}
-
-void RegionCore::join(QueueCore& queue) {
-  const std::lock_guard lock{queues_mutex_};
-  queues_.push_back({&queue, false});
-}
-
-void RegionCore::leave(const QueueCore& queue) noexcept {
-  const std::lock_guard lock{queues_mutex_};
-  std::erase_if(queues_, [&](const Told& each) { return each.queue == &queue; });
-}
-
-bool RegionCore::tell_queues() noexcept {
-  const std::lock_guard lock{queues_mutex_};
-  bool all = true;
-  for (Told& each : queues_) {
-    each.heard = each.heard || each.queue->look_again();
-    all = all && each.heard;
-  }
-  return all;
 }
 
 }  // namespace remora::detail

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
 #include "transport/rkey_table.h"
 
 namespace remora::detail {

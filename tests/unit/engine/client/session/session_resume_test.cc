@@ -21,6 +21,7 @@
 
 #include "base/unique_fd.h"
 #include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
 #include "protocol/messages.h"
 #include "support/eventually.h"
 #include "transport/fault/core.h"

@@ -7,6 +7,7 @@
 #include <remora/metrics/registry.h>
 
 #include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
 #include "support/eventually.h"
 #include "unit/engine/fake_lane.h"
 #include "unit/engine/fake_server.h"

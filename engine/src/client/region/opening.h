@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cstdint>
+
+namespace remora::detail {
+
+/// How a grant is asked for: beside older grants of the region, or instead of them.
+enum class Opening : std::uint8_t { kOpen, kFence };
+
+}  // namespace remora::detail

@@ -1,0 +1,303 @@
+#include "client/region/region_grant.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "client/datapath/striped_transfer.h"
+#include "client/engine/engine_core.h"
+#include "client/queue/queue_core.h"
+#include "client/session/session_core.h"
+
+namespace remora::detail {
+
+using transport::Opcode;
+
+namespace {
+
+/// Outcome::detail is a number of the local memory's pieces.
+bool counts_pieces(Reason reason) noexcept {
+  return reason == Reason::kZeroLength || reason == Reason::kNullPointer ||
+         reason == Reason::kEmptySlot || reason == Reason::kOutsideMemory ||
+         reason == Reason::kPieces;
+}
+
+/// The number of bytes from the region's beginning to the end of the operation, or the largest
+/// number where that wraps.
+std::uint64_t end_of(const OperationRecord& operation) noexcept {
+  std::uint64_t end = 0;
+  if (__builtin_add_overflow(operation.offset_bytes, operation.length_bytes, &end))
+    return std::numeric_limits<std::uint64_t>::max();
+  return end;
+}
+
+}  // namespace
+
+RegionGrant::RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, Rights rights,
+                         std::uint64_t grant_id, transport::AttachedGrant grant,
+                         std::string transport_reason)
+    : session_{std::move(session)},
+      info_{std::move(info)},
+      rights_{rights},
+      grant_id_{grant_id},
+      grant_{std::move(grant)},
+      transport_reason_{std::move(transport_reason)},
+      atomics_here_{session_->kind() == TransportKind::kRdma
+                        ? info_.atomic_domain == session_->server().device
+                        : info_.atomic_domain == "cpu"},
+      quick_{.size_bytes = info_.size_bytes,
+             .request_bytes_max = session_->lanes().front()->request_bytes_max(),
+             .inline_bytes_max = session_->lanes().front()->inline_bytes_max(),
+             .domain_index = session_->lanes().front()->needs_keys()
+                                 ? session_->lanes().front()->domain_index()
+                                 : kNoMemoryDomain,
+             .needs_keys = session_->lanes().front()->needs_keys(),
+             .remote_key = grant_.extents.front().remote_key,
+             .remote_address = grant_.extents.front().remote_address,
+             .bytes_max = {},
+             .only_lane = session_->lanes().size() == 1 ? session_->lanes().front().get() : nullptr,
+             .one_extent_bytes_max = {}},
+      domain_index_{quick_.domain_index} {
+  for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
+    if (includes(rights_, right_for(opcode)))
+      quick_.bytes_max[static_cast<std::size_t>(opcode)] =
+          std::min<std::uint64_t>(quick_.size_bytes, quick_.request_bytes_max);
+  if (grant_.extents.size() == 1) quick_.one_extent_bytes_max = quick_.bytes_max;
+  session_->region_opened(grant_id_, {info_.name, transport_reason_});
+}
+
+RegionGrant::~RegionGrant() {
+  session_->region_closed(grant_id_);
+  session_->revocations().remove(grant_id_);
+  session_->close_grant(grant_id_);
+}
+
+Error RegionGrant::named(const Error& error) const noexcept {
+  return error.with_server(session_->server_address()).with_subject(info_.name);
+}
+
+Error RegionGrant::error_of(const OperationRecord& operation) const noexcept {
+  const Outcome& outcome = operation.outcome;
+  const Opcode opcode = operation.request.opcode;
+  Error error = named(
+      Error{outcome.code, operation_name(opcode)}.with_reason(session_->explained(outcome.reason)));
+  // A flush is of the session: its place is any byte.
+  if (opcode != Opcode::kFlush)
+    error = error.with_place(operation.offset_bytes, operation.length_bytes);
+  if (outcome.status != CompletionStatus::kSuccess)
+    return error.with_completion(outcome.status, outcome.detail);
+  if (outcome.code == Code::kOutOfRange && outcome.reason == Reason::kNone)
+    return error.with_limit(end_of(operation), info_.size_bytes);
+  if (outcome.code == Code::kLimitExceeded && outcome.reason == Reason::kPieces)
+    return error.with_limit(outcome.detail, kPiecesMax);
+  if (outcome.detail == 0) return error;
+  if (!counts_pieces(outcome.reason)) return error.with_errno(static_cast<int>(outcome.detail));
+  std::array<char, Error::kSubjectBytes> text{};
+  const int length = std::snprintf(text.data(), text.size(), "%s, piece %u", info_.name.c_str(),
+                                   static_cast<unsigned>(outcome.detail));
+  return error.with_subject(
+      {text.data(), std::min(text.size() - 1, static_cast<std::size_t>(std::max(length, 0)))});
+}
+
+Outcome RegionGrant::judge(const OperationRecord& operation) const noexcept {
+  if (const Reason why = revoked(); why != Reason::kNone)
+    return Outcome::failure(Code::kAccessRefused, why);
+  if (session_->ended()) return session_gone(session_->lost_reason());
+  const Opcode opcode = operation.request.opcode;
+  const bool atomic = is_atomic(opcode);
+  if (transport::is_transfer(opcode) && operation.request.local == nullptr) {
+    if (operation.memory == LocalMemory::of_empty_slot())
+      return Outcome::failure(Code::kInvalidArgument, Reason::kEmptySlot);
+    // Memory is known but the part is not within it.
+    if (operation.memory != nullptr)
+      return Outcome::failure(Code::kOutOfRange, Reason::kOutsideMemory);
+    if (operation.length_bytes != 0)
+      return Outcome::failure(Code::kInvalidArgument, Reason::kNullPointer);
+  }
+  if (operation.length_bytes == 0)
+    return Outcome::failure(Code::kInvalidArgument, Reason::kZeroLength);
+  if (!includes(rights_, right_for(opcode))) return Outcome::failure(Code::kNoRight);
+  if (operation.offset_bytes > info_.size_bytes ||
+      operation.length_bytes > info_.size_bytes - operation.offset_bytes)
+    return Outcome::failure(Code::kOutOfRange);
+  if (atomic && operation.offset_bytes % sizeof(std::uint64_t) != 0)
+    return Outcome::failure(Code::kMisaligned);
+  if (atomic && !atomics_here_)
+    return Outcome::failure(Code::kWrongAtomicDomain,
+                            info_.atomic_domain == "none" ? Reason::kNoAtomics : Reason::kNone);
+  return {};
+}
+
+/// Registers the application's memory where that has to be and is not yet.
+Outcome RegionGrant::admit_memory(LocalMemory* memory) const noexcept {
+  if (!quick_.needs_keys || memory == nullptr || memory->registered(domain_index_)) return {};
+  const Status made = memory->register_with(*session_->memory_domain(), domain_index_);
+  if (made) return {};
+  Outcome failed = Outcome::failure(made.error().code(), made.error().reason());
+  failed.detail = static_cast<std::uint32_t>(made.error().system_errno());
+  return failed;
+}
+
+/// False: it was not sound, or the grant has gone.
+bool RegionGrant::count_refused(OperationRecord& operation) const noexcept {
+  // By these owns() knows it, for its error; nothing else is done with it.
+  operation.whole = false;
+  operation.extents = grant_.extents;
+  if (operation.outcome.code == Code::kAccessRefused)
+    EndTally{session_->metrics()}.add(operation);
+  else
+    session_->metrics().misuse(operation.request.opcode);
+  return false;
+}
+
+bool RegionGrant::check_closely(OperationRecord& operation) const noexcept {
+  if (fits(operation, quick_.bytes_max) &&
+      make_whole(operation, grant_.extents, quick_.request_bytes_max))
+    return true;
+  operation.outcome = judge(operation);
+  if (operation.outcome.ok) operation.outcome = admit_memory(operation.memory);
+  if (!operation.outcome.ok) return count_refused(operation);
+  const Opcode opcode = operation.request.opcode;
+  const bool registered = quick_.needs_keys && operation.memory != nullptr;
+  if (registered) operation.request.local_key = operation.memory->key(domain_index_);
+  const bool inlined = opcode == Opcode::kWrite && operation.memory == nullptr &&
+                       operation.length_bytes <= quick_.inline_bytes_max;
+  // What needs a key and has none goes through memory of the engine's, a part at a time.
+  const bool keyed =
+      !quick_.needs_keys || registered || inlined || is_atomic(opcode) || opcode == Opcode::kFlush;
+  if (!keyed || !make_whole(operation, grant_.extents, quick_.request_bytes_max))
+    make_split(operation, grant_.extents);
+  return true;
+}
+
+template <typename Piece>
+bool RegionGrant::check_pieces(OperationRecord& operation,
+                               std::span<const Piece> pieces) const noexcept {
+  operation.request.local = nullptr;
+  operation.name_memory(nullptr);
+  operation.length_bytes = 0;
+  Outcome outcome;
+  if (pieces.empty()) outcome = Outcome::failure(Code::kInvalidArgument, Reason::kPieces);
+  if (pieces.size() > kPiecesMax) {
+    outcome = Outcome::failure(Code::kLimitExceeded, Reason::kPieces);
+    outcome.detail = static_cast<std::uint32_t>(
+        std::min<std::size_t>(pieces.size(), std::numeric_limits<std::uint32_t>::max()));
+  }
+  for (std::size_t i = 0; outcome.ok && i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    OperationRecord alone;
+    alone.request.opcode = operation.request.opcode;
+    alone.request.local = const_cast<std::byte*>(piece.bytes().data());
+    alone.offset_bytes = operation.offset_bytes + operation.length_bytes;
+    alone.length_bytes = piece.bytes().size();
+    alone.memory = piece.memory();
+    outcome = judge(alone);
+    if (counts_pieces(outcome.reason)) outcome.detail = static_cast<std::uint32_t>(i + 1);
+    if (outcome.ok) outcome = admit_memory(piece.memory());
+    operation.length_bytes += piece.bytes().size();
+  }
+  operation.outcome = outcome;
+  if (!outcome.ok) return count_refused(operation);
+  make_split(operation, grant_.extents);
+  operation.pieces = pieces.data();
+  operation.piece_end_bytes = 0;
+  return true;
+}
+
+bool RegionGrant::check(OperationRecord& operation, std::span<const Target> pieces) const noexcept {
+  return check_pieces(operation, pieces);
+}
+bool RegionGrant::check(OperationRecord& operation, std::span<const Source> pieces) const noexcept {
+  return check_pieces(operation, pieces);
+}
+
+void RegionGrant::run(OperationRecord& operation,
+                      std::chrono::nanoseconds deadline) const noexcept {
+  if (deadline <= deadline.zero()) deadline = session_->engine().options().operation_deadline;
+  operation.submitted = clock_now();
+  operation.deadline = deadline_after(operation.submitted, deadline);
+  if (!operation.whole || quick_.only_lane == nullptr) [[unlikely]]
+    return run_closely(operation);
+  quick_.only_lane->run(operation);
+}
+
+void RegionGrant::run_counted(OperationRecord& operation,
+                              std::chrono::nanoseconds deadline) const noexcept {
+  const MemoryUse use{needs_keys() ? operation.memory : nullptr};
+  if (check(operation)) run(operation, deadline);
+}
+
+/// What needs a registration first, or has several lanes to go over.
+void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
+  LaneDriver& lane = session_->lane_of_thread();
+  if (!operation.whole && lane.acquire_lease(operation, LaneDriver::Lease::kNew) &&
+      Clock::now() >= operation.deadline) [[unlikely]] {
+    lane.release_lease(operation);
+    operation.outcome = Outcome::failure(Code::kTimedOut, Reason::kExpired);
+    EndTally{session_->metrics()}.add(operation);
+    return;
+  }
+  // Pinning pages takes longer than what is taken back is waited for.
+  if (const Reason why = revoked(); why != Reason::kNone) [[unlikely]] {
+    if (!operation.whole) lane.release_lease(operation);
+    operation.outcome = Outcome::failure(Code::kAccessRefused, why);
+    (void)count_refused(operation);
+    return;
+  }
+  if (quick_.only_lane != nullptr || !goes_over_lanes(operation)) return lane.run(operation);
+  run_over_lanes(*this, operation);
+  if (!operation.whole) lane.release_lease(operation);
+}
+
+Result<std::uint64_t> RegionGrant::run_alone(const transport::WorkRequest& request, ByteOffset at,
+                                             std::uint64_t length_bytes,
+                                             std::chrono::nanoseconds deadline) const noexcept {
+  OperationRecord operation;
+  operation.request = request;
+  operation.length_bytes = length_bytes;
+  operation.offset_bytes = at.bytes;
+  operation.memory = nullptr;
+  operation.old_value = 0;  // of those that find none
+  if (check(operation)) run(operation, deadline);
+  if (operation.outcome.ok) return operation.old_value;
+  return error_of(operation);
+}
+
+void RegionGrant::revoke(Reason reason) noexcept {
+  Reason none = Reason::kNone;
+  revoked_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
+  // Every operation is looked at closely from now on.
+  __atomic_store_n(&quick_.domain_index, kKeylessDomain, __ATOMIC_RELAXED);
+}
+
+bool RegionGrant::owns(const OperationRecord& operation) const noexcept {
+  if (!operation.whole) return operation.extents.data() == grant_.extents.data();
+  return std::any_of(grant_.extents.begin(), grant_.extents.end(), [&](const auto& extent) {
+    return operation.request.remote_key == extent.remote_key &&
+           operation.request.remote_address - extent.remote_address < extent.length_bytes;
+  });
+}
+
+void RegionGrant::join(QueueCore& queue) {
+  const MutexLock lock{queues_mutex_};
+  queues_.push_back({&queue, false});
+}
+
+void RegionGrant::leave(const QueueCore& queue) noexcept {
+  const MutexLock lock{queues_mutex_};
+  std::erase_if(queues_, [&](const Told& each) { return each.queue == &queue; });
+}
+
+bool RegionGrant::tell_queues() noexcept {
+  const MutexLock lock{queues_mutex_};
+  bool all = true;
+  for (Told& each : queues_) {
+    each.heard = each.heard || each.queue->look_again();
+    all = all && each.heard;
+  }
+  return all;
+}
+
+}  // namespace remora::detail

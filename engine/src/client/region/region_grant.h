@@ -1,0 +1,192 @@
+#pragma once
+
+/// One grant: the right of one session to one region, and the checks that each operation passes.
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <remora/engine/region.h>
+#include <remora/engine/uri.h>
+#include <remora/mutex.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "client/datapath/lane_driver.h"
+#include "client/datapath/local_memory.h"
+#include "client/datapath/operation.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+class QueueCore;
+class SessionCore;
+
+using transport::right_for;
+
+/// One grant.
+class RegionGrant {
+ public:
+  RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, Rights rights,
+              std::uint64_t grant_id, transport::AttachedGrant grant, std::string transport_reason);
+  ~RegionGrant();
+  RegionGrant(const RegionGrant&) = delete;
+  RegionGrant& operator=(const RegionGrant&) = delete;
+
+  [[nodiscard]] const RegionInfo& info() const noexcept { return info_; }
+  [[nodiscard]] Rights rights() const noexcept { return rights_; }
+  [[nodiscard]] const std::string& transport_reason() const noexcept { return transport_reason_; }
+  [[nodiscard]] SessionCore& session() const noexcept { return *session_; }
+  /// The error of a call on this region: `error` names its server and the region.
+  [[nodiscard, gnu::cold]] Error named(const Error& error) const noexcept;
+  /// What an operation of this region that has ended badly stands for. Made where it is asked for:
+  /// the record has the numbers.
+  [[nodiscard, gnu::cold]] Error error_of(const OperationRecord& operation) const noexcept;
+  /// In the region's order.
+  [[nodiscard]] const std::vector<transport::WireExtent>& extents() const noexcept {
+    return grant_.extents;
+  }
+  [[nodiscard]] std::uint64_t grant_id() const noexcept { return grant_id_; }
+  /// How it was asked for; set before anybody else has it.
+  [[nodiscard]] const Uri& uri() const noexcept { return uri_; }
+  void set_uri(Uri uri) { uri_ = std::move(uri); }
+
+  /// The server takes the grant back: from now on every operation is refused before its lane. Any
+  /// thread.
+  void revoke(Reason reason) noexcept;
+  /// Local memory must be registered.
+  [[nodiscard]] bool needs_keys() const noexcept { return quick_.needs_keys; }
+  /// Why it was taken back, or kNone. Any thread.
+  [[nodiscard]] Reason revoked() const noexcept { return revoked_.load(std::memory_order_acquire); }
+  /// Whether a checked operation of this session is of this grant.
+  [[nodiscard]] bool owns(const OperationRecord& operation) const noexcept;
+  /// Queues that may have taken operations of this grant.
+  void join(QueueCore& queue);
+  void leave(const QueueCore& queue) noexcept;
+  /// After revoke(): has all of them look at what they have taken. False: not all have heard yet.
+  [[nodiscard]] bool tell_queues() noexcept;
+
+  /// Makes a transfer ready for the lane, or refuses misuse. `operation` has opcode, local memory,
+  /// length and offset; gets the rest of its request, or its outcome. True: may be submitted.
+  [[gnu::always_inline]] bool check(OperationRecord& operation) const noexcept {
+    return admits(operation) || check_closely(operation);
+  }
+  /// True for nearly every sound transfer of a region in one extent, and for no other: what
+  /// check_closely() says, at less cost.
+  template <std::size_t kWords = 0>
+  [[gnu::always_inline]] bool admits(OperationRecord& operation) const noexcept {
+    if (!fits<kWords>(operation, quick_.one_extent_bytes_max)) return false;
+    operation.request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
+    operation.request.remote_address = quick_.remote_address + operation.offset_bytes;
+    operation.request.remote_key = quick_.remote_key;
+    operation.whole = true;
+    return true;
+  }
+  /// As check() for a transfer in pieces, which are borrowed until it has completed. Fills in the
+  /// length.
+  bool check(OperationRecord& operation, std::span<const Target> pieces) const noexcept;
+  bool check(OperationRecord& operation, std::span<const Source> pieces) const noexcept;
+  /// Makes a part of an operation that has passed its check ready for a lane. It is not counted.
+  void prepare_part(OperationRecord& operation) const noexcept {
+    make_split(operation, grant_.extents);
+    operation.part = true;
+  }
+
+  /// The serving application is to be told of a write that passed its check.
+  void add_notice(OperationRecord& operation, std::uint32_t tag) const noexcept {
+    if (operation.whole) make_split(operation, grant_.extents);
+    operation.notice_grant = grant_id_;
+    operation.notice_tag = tag;
+  }
+  /// Checks one synchronous transfer and, where that is sound, carries it out.
+  [[gnu::always_inline]] void run_transfer(OperationRecord& operation,
+                                           std::chrono::nanoseconds deadline) const noexcept {
+    if (admits<kAloneWords>(operation)) [[likely]]
+      run(operation, deadline);
+    else
+      run_counted(operation, deadline);
+  }
+  /// The same of what is not admitted at first sight: also of memory with handles.
+  [[gnu::noinline]] void run_counted(OperationRecord& operation,
+                                     std::chrono::nanoseconds deadline) const noexcept;
+  /// Submits one operation that passed its check, and waits for it.
+  void run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept;
+  /// One operation without local memory: check and run. What an atomic found.
+  Result<std::uint64_t> run_alone(const transport::WorkRequest& request, ByteOffset at,
+                                  std::uint64_t length_bytes,
+                                  std::chrono::nanoseconds deadline) const noexcept;
+
+ private:
+  /// What one request may move, of each Opcode; 0 where it moves no bytes or has no right.
+  using BytesMax = std::array<std::uint64_t, transport::kOpcodes>;
+  /// Nothing is wrong with it, and it has its local key.
+  template <std::size_t kWords = 0>
+  [[gnu::always_inline]] bool fits(OperationRecord& operation,
+                                   const BytesMax& bytes_max) const noexcept {
+    const std::uint64_t length_bytes = operation.length_bytes;
+    // No length of 0, which a part outside of known memory has too, and no offset beyond the end
+    // less that length.
+    if (length_bytes - 1 >= bytes_max[static_cast<std::size_t>(operation.request.opcode)] ||
+        operation.offset_bytes > quick_.size_bytes - length_bytes)
+      return false;
+    // Of a grant that has been taken back nothing fits.
+    if (operation.memory != nullptr) [[likely]] {
+      const std::uint64_t key_word = operation.memory->key_word(quick_.domain() + kWords);
+      if (key_word == 0) return false;
+      operation.request.local_key = static_cast<std::uint32_t>(key_word);
+    } else if (quick_.domain() != kNoMemoryDomain || operation.request.local == nullptr) {
+      return false;
+    }
+    operation.outcome = {};
+    return true;
+  }
+  bool check_closely(OperationRecord& operation) const noexcept;
+  void run_closely(OperationRecord& operation) const noexcept;
+  template <typename Piece>
+  bool check_pieces(OperationRecord& operation, std::span<const Piece> pieces) const noexcept;
+  bool count_refused(OperationRecord& operation) const noexcept;
+  Outcome admit_memory(LocalMemory* memory) const noexcept;
+  [[nodiscard]] Outcome judge(const OperationRecord& operation) const noexcept;
+
+  std::shared_ptr<SessionCore> session_;
+  RegionInfo info_;
+  Rights rights_;
+  std::uint64_t grant_id_;
+  transport::AttachedGrant grant_;
+  std::string transport_reason_;
+  Uri uri_;
+  bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
+  /// What every operation is held against, in one place.
+  struct Quick {
+    std::uint64_t size_bytes;
+    std::uint32_t request_bytes_max;
+    std::uint32_t inline_bytes_max;
+    std::size_t domain_index;  ///< read by many, written once: kKeylessDomain when it is taken back
+    bool needs_keys;
+    std::uint32_t remote_key;
+    std::uint64_t remote_address;
+    BytesMax bytes_max;
+    LaneDriver* only_lane;          ///< null: there are several
+    BytesMax one_extent_bytes_max;  ///< 0 where there are several: the region begins elsewhere too
+
+    [[nodiscard]] std::size_t domain() const noexcept {
+      return __atomic_load_n(&domain_index, __ATOMIC_RELAXED);
+    }
+  };
+  Quick quick_;
+  std::size_t domain_index_;  ///< also of a grant that has been taken back
+  std::atomic<Reason> revoked_{Reason::kNone};
+  struct Told {
+    QueueCore* queue;
+    bool heard;
+  };
+  Mutex queues_mutex_;
+  std::vector<Told> queues_ REMORA_GUARDED_BY(queues_mutex_);
+};
+
+}  // namespace remora::detail
