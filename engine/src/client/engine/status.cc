@@ -36,7 +36,7 @@ Json describe(const std::string& key, const SessionCore& session) {
            {"regions", Json::array()},
            {"reason", ""}};
   std::set<std::string> names;
-  for (const SessionCore::OpenRegion& region : session.open_regions()) {
+  for (const OpenRegions::Region& region : session.open_regions().all()) {
     if (names.size() == kMaxListed) break;
     if (names.insert(region.name).second) out["regions"].push_back(region.name);
     out["reason"] = region.reason;
@@ -45,24 +45,6 @@ Json describe(const std::string& key, const SessionCore& session) {
 }
 
 }  // namespace
-
-void SessionCore::region_opened(std::uint64_t grant_id, OpenRegion region) {
-  const std::lock_guard lock{regions_mutex_};
-  regions_.insert_or_assign(grant_id, std::move(region));
-}
-
-void SessionCore::region_closed(std::uint64_t grant_id) noexcept {
-  const std::lock_guard lock{regions_mutex_};
-  regions_.erase(grant_id);
-}
-
-std::vector<SessionCore::OpenRegion> SessionCore::open_regions() const {
-  const std::lock_guard lock{regions_mutex_};
-  std::vector<OpenRegion> all;
-  all.reserve(regions_.size());
-  for (const auto& [grant_id, region] : regions_) all.push_back(region);
-  return all;
-}
 
 std::string EngineCore::status_json(const metrics::StatusQuery& query) const {
   // Outlives the lock: the last reference to a session must not go while the engine is locked.

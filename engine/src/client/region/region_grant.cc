@@ -65,13 +65,13 @@ RegionGrant::RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, 
       quick_.bytes_max[static_cast<std::size_t>(opcode)] =
           std::min<std::uint64_t>(quick_.size_bytes, quick_.request_bytes_max);
   if (grant_.extents.size() == 1) quick_.one_extent_bytes_max = quick_.bytes_max;
-  session_->region_opened(grant_id_, {info_.name, transport_reason_});
+  session_->open_regions().add(grant_id_, {info_.name, transport_reason_});
 }
 
 RegionGrant::~RegionGrant() {
-  session_->region_closed(grant_id_);
+  session_->open_regions().remove(grant_id_);
   session_->revocations().remove(grant_id_);
-  session_->close_grant(grant_id_);
+  session_->channel().close_grant(grant_id_);
 }
 
 Error RegionGrant::named(const Error& error) const noexcept {

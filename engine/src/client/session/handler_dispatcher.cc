@@ -1,8 +1,10 @@
-/// What the application is told of a session: in order, by one thread at a time, and with no lock
-/// held, so that a handler may do what it likes, but for ending the engine.
+#include "client/session/handler_dispatcher.h"
 
 #include <exception>
+#include <memory>
 #include <utility>
+
+#include <remora/assert.h>
 
 #include "base/log.h"
 #include "client/engine/engine_core.h"
@@ -10,56 +12,70 @@
 
 namespace remora::detail {
 
-SessionCore::Turn::Turn(SessionCore& session) noexcept : session_{session} {
-  session_.turning_.lock();
-  ++session_.turns_;
-}
-
-SessionCore::Turn::~Turn() {
-  const bool last = --session_.turns_ == 0;
-  session_.turning_.unlock();
-  if (last) session_.tell_news();
-}
-
-void SessionCore::add_news(const SessionHandlers::Handler& handler, Reason reason) {
+void HandlerDispatcher::add(const SessionHandlers::Handler& handler, Reason reason) {
   if (!handler) return;
-  const std::lock_guard lock{mutex_};
-  news_.push_back({&handler, reason});
+  const MutexLock lock{mutex_};
+  queue_.push_back({&handler, reason});
 }
 
-/// Tells what there is to be told, unless another thread is at that. Where the session is connected
-/// again that is the thread that does so.
-void SessionCore::tell_news() noexcept {
+void HandlerDispatcher::dispatch() noexcept {
   std::shared_ptr<SessionCore> self;
   {
-    std::unique_lock lock{mutex_};
-    const bool elsewhere = reconnector_at_work_ && std::this_thread::get_id() != reconnecting_;
-    if (news_.empty() || telling_ || elsewhere) return;
-    self = weak_from_this().lock();
-    if (self == nullptr) return news_.clear();  // it is about to go, with nobody to be told
-    telling_ = true;
-    while (!news_.empty()) {
-      const News news = news_.front();
-      news_.pop_front();
+    MutexLock lock{mutex_};
+    const bool elsewhere = reserved_ && std::this_thread::get_id() != reserved_for_;
+    if (queue_.empty() || dispatching_ || elsewhere) return;
+    self = session_.weak_from_this().lock();
+    if (self == nullptr) return queue_.clear();  // the application has given up the session
+    dispatching_ = true;
+    while (!queue_.empty()) {
+      const Call call = queue_.front();
+      queue_.pop_front();
       lock.unlock();
-      tell(news);
+      make(call);
       lock.lock();
     }
-    telling_ = false;
+    dispatching_ = false;
   }
   // A handler may have let go of the session; the thread that connects again cannot end it.
-  loop_.run_soon([self = std::move(self)] {});
+  session_.loop().run_soon([kept = std::move(self)] {});
 }
 
-void SessionCore::tell(const News& news) const noexcept {
-  const HandlerGate::Pass pass{engine_->handler_gate()};
+void HandlerDispatcher::reserve() {
+  const MutexLock lock{mutex_};
+  REMORA_ASSERT(!reserved_, "one thread at a time reserves the handlers");
+  reserved_ = true;
+  reserved_for_ = {};
+}
+
+void HandlerDispatcher::reserve_for_this_thread() {
+  const MutexLock lock{mutex_};
+  REMORA_ASSERT(reserved_, "a thread that connects again has reserved the handlers");
+  reserved_for_ = std::this_thread::get_id();
+}
+
+bool HandlerDispatcher::release() {
+  const MutexLock lock{mutex_};
+  if (!queue_.empty() && !dispatching_) return false;
+  reserved_ = false;
+  reserved_for_ = {};
+  return true;
+}
+
+void HandlerDispatcher::release_unused() {
+  const MutexLock lock{mutex_};
+  reserved_ = false;
+}
+
+void HandlerDispatcher::make(const Call& call) const noexcept {
+  const HandlerGate::Pass pass{session_.engine().handler_gate()};
   if (!pass) return;
+  const std::string& server = session_.server_address();
   try {
-    (*news.handler)({.server = dial_.server, .transport = kind_, .reason = news.reason});
+    (*call.handler)({.server = server, .transport = session_.kind(), .reason = call.reason});
   } catch (const std::exception& error) {
-    log::warn("session with {}: a handler threw: {}", dial_.server, error.what());
+    log::warn("session with {}: a handler threw: {}", server, error.what());
   } catch (...) {
-    log::warn("session with {}: a handler threw", dial_.server);
+    log::warn("session with {}: a handler threw", server);
   }
 }
 

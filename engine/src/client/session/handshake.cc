@@ -1,4 +1,4 @@
-/// Of a session on the client's side: who it is, and who the server is.
+#include "client/session/handshake.h"
 
 #include <algorithm>
 #include <string>
@@ -20,8 +20,8 @@ constexpr std::uint64_t kLeaseMostMs = 3'600'000;
 constexpr std::size_t kMaxHelloBytes = 1024;
 }  // namespace
 
-Status SessionCore::hello(Deadline deadline) {
-  const EngineOptions& options = engine_->options();
+Request Handshake::hello_request() {
+  const EngineOptions& options = session_.engine().options();
   Request request;
   control::Hello& hello = *request.mutable_hello();
   hello.set_version_oldest(control::kVersionOldest);
@@ -29,48 +29,53 @@ Status SessionCore::hello(Deadline deadline) {
   hello.set_auth(control::AUTH_NONE);
   hello.set_client_name(options.client_name);
   hello.set_comes_back(options.reconnect_for > options.reconnect_for.zero());
-  hello.set_lane_keys(kind() == TransportKind::kRdma);
-  if (ticket_.session_id != 0) {
-    hello.mutable_resume()->set_session_id(ticket_.session_id);
-    // Whoever answers here has proven nothing yet.
-    if (!options.key) hello.mutable_resume()->set_lane_secret(ticket_.secret);
-    {
-      // What is not held any more is not said: that is how the server hears of it.
-      const std::lock_guard lock{mutex_};
-      to_close_.clear();
-    }
-    for (const std::uint64_t grant_id :
-         revocations_.come_back(transport::kControlMessageBytesMax - kMaxHelloBytes))
-      hello.mutable_resume()->add_grants(grant_id);
-  }
-  control::Welcome welcome;
-  if (options.key) {
-    auto proven = hello_with_key(std::move(request), *options.key, deadline);
-    if (!proven) {
-      // What only a Welcome may say nobody is believed before.
-      const Reason said = proven.error().reason();
-      const bool unproven = said == Reason::kNewMemory || said == Reason::kLapsed;
-      return unproven ? proven.error().with_reason(Reason::kNone) : not_let_in(proven.error());
-    }
-    welcome = std::move(*proven);
-  } else {
-    auto answer = call(std::move(request), "hello", deadline);
-    if (!answer) return not_let_in(answer.error());
-    if (!answer->reply.has_hello())
-      return Error{Code::kProtocol, "hello"}.with_subject("challenge without a key");
-    welcome = std::move(*answer->reply.mutable_hello());
-  }
-  if (welcome.version() < control::kVersionOldest || welcome.version() > control::kVersionNewest)
+  hello.set_lane_keys(session_.kind() == TransportKind::kRdma);
+  if (ticket_.session_id == 0) return request;
+  hello.mutable_resume()->set_session_id(ticket_.session_id);
+  // The server that answers here has proven nothing yet.
+  if (!options.key) hello.mutable_resume()->set_lane_secret(ticket_.secret);
+  // What is not held any more is not said: that is how the server hears of it.
+  session_.channel().forget_closes();
+  for (const std::uint64_t grant_id :
+       session_.revocations().come_back(transport::kControlMessageBytesMax - kMaxHelloBytes))
+    hello.mutable_resume()->add_grants(grant_id);
+  return request;
+}
+
+Status Handshake::say_hello(Deadline deadline) {
+  const auto welcome = this->welcome(deadline);
+  if (!welcome) return welcome.error();
+  if (welcome->version() < control::kVersionOldest || welcome->version() > control::kVersionNewest)
     return Error{Code::kProtocol, "hello"}.with_reason(Reason::kVersion);
-  resumed_ = welcome.resumed();
   // What the session is does not change, only how it is reached.
-  if (ticket_.session_id != 0) {
-    if (auto status = take_up({.session_id = welcome.session_id(), .secret = welcome.lane_secret()},
-                              welcome.memory_id());
-        !status)
-      return status;
-    return agree_on_keys(welcome.lane_keys(), true);
+  const bool again = ticket_.session_id != 0;
+  if (!again)
+    begin_session(*welcome);
+  else if (auto status = resume_session(*welcome); !status)
+    return status;
+  return session_.grant_keys().agree(welcome->lane_keys(), again);
+}
+
+Result<control::Welcome> Handshake::welcome(Deadline deadline) {
+  const EngineOptions& options = session_.engine().options();
+  Request request = hello_request();
+  if (options.key) {
+    auto proven = prove(std::move(request), *options.key, deadline);
+    if (proven) return proven;
+    // What only a Welcome may say is not believed of a server that has proven nothing.
+    const Reason said = proven.error().reason();
+    const bool unproven = said == Reason::kNewMemory || said == Reason::kLapsed;
+    return unproven ? proven.error().with_reason(Reason::kNone) : not_let_in(proven.error());
   }
+  auto answer = session_.call(std::move(request), "hello", deadline);
+  if (!answer) return not_let_in(answer.error());
+  if (!answer->reply.has_hello())
+    return Error{Code::kProtocol, "hello"}.with_subject("challenge without a key");
+  return std::move(*answer->reply.mutable_hello());
+}
+
+void Handshake::begin_session(const control::Welcome& welcome) {
+  const EngineOptions& options = session_.engine().options();
   version_ = welcome.version();
   lease_ = std::chrono::milliseconds{
       welcome.lease_ms() == 0 ? 0 : std::clamp(welcome.lease_ms(), kLeaseLeastMs, kLeaseMostMs)};
@@ -89,33 +94,43 @@ Status SessionCore::hello(Deadline deadline) {
         kind == static_cast<std::uint32_t>(TransportKind::kTcp))
       server_.transports.push_back(static_cast<TransportKind>(kind));
   ticket_ = {.session_id = welcome.session_id(), .secret = welcome.lane_secret()};
-  return agree_on_keys(welcome.lane_keys(), false);
 }
 
-/// The server does not say what was wrong. Here it is known who asked, and where.
-Error SessionCore::not_let_in(const Error& error) const {
+/// Errors: kStaleRegion; kConnectionLost with kLapsed.
+Status Handshake::resume_session(const control::Welcome& welcome) {
+  if (welcome.memory_id() != server_.memory_id)
+    return Error{Code::kStaleRegion, "hello"}.with_reason(Reason::kNewMemory);
+  if (!welcome.resumed() || welcome.session_id() != ticket_.session_id)
+    return Error{Code::kConnectionLost, "hello"}.with_reason(Reason::kLapsed);
+  ticket_.secret = welcome.lane_secret();
+  return {};
+}
+
+/// The server does not say what was wrong. The client adds its name and the server's address.
+Error Handshake::not_let_in(const Error& error) const {
   if (error.reason() != Reason::kAuthentication || !error.subject().empty()) return error;
-  const EngineOptions& options = engine_->options();
-  const std::string who =
+  const EngineOptions& options = session_.engine().options();
+  const std::string identity =
       options.key ? "as '" + options.client_name + "' with a key" : std::string{"without a key"};
-  return error.with_subject(dial_.server + " over " + std::string{to_string(kind())} + ", " + who);
+  return error.with_subject(session_.server_address() + " over " +
+                            std::string{to_string(session_.kind())} + ", " + identity);
 }
 
-/// Errors: those of control::ClientHandshake and call().
-Result<control::Welcome> SessionCore::hello_with_key(Request request, const config::SecretKey& key,
-                                                     Deadline deadline) {
+/// Errors: those of control::ClientHandshake and SessionCore::call().
+Result<control::Welcome> Handshake::prove(Request request, const config::SecretKey& key,
+                                          Deadline deadline) {
   auto handshake = control::ClientHandshake::start(key);
   if (!handshake) return handshake.error();
   handshake->write(*request.mutable_hello());
   std::vector<std::byte> raw;
-  const auto challenged = call(std::move(request), "hello", deadline, &raw);
+  const auto challenged = session_.call(std::move(request), "hello", deadline, &raw);
   if (!challenged) return challenged.error();
   handshake->hello_sent(raw);
   auto proof = handshake->challenged(challenged->reply, challenged->raw);
   if (!proof) return proof.error();
   Request prove;
   *prove.mutable_prove() = std::move(*proof);
-  const auto admitted = call(std::move(prove), "hello", deadline, &raw);
+  const auto admitted = session_.call(std::move(prove), "hello", deadline, &raw);
   if (!admitted) return admitted.error();
   handshake->proof_sent(raw);
   return handshake->admitted(admitted->reply.prove());

@@ -30,14 +30,14 @@ constexpr std::chrono::milliseconds kReadTimeout{100};
 RevocationTracker::~RevocationTracker() {
   EventLoop::Token watch = 0;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     watch = std::exchange(watch_, 0);
   }
   if (watch != 0) loop_.forget(watch);
 }
 
 void RevocationTracker::add(std::uint64_t grant_id, const std::shared_ptr<RegionGrant>& region) {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   regions_[grant_id] = {region.get(), region};
   if (const auto found = unknown_.find(grant_id); found != unknown_.end()) {
     region->revoke(found->second);
@@ -46,13 +46,13 @@ void RevocationTracker::add(std::uint64_t grant_id, const std::shared_ptr<Region
 }
 
 void RevocationTracker::remove(std::uint64_t grant_id) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   regions_.erase(grant_id);
 }
 
 std::vector<std::uint64_t> RevocationTracker::come_back(std::size_t max_bytes) {
   constexpr int kVarintBits = 7;
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   // What was under way is given up by the server.
   unknown_.clear();
   std::vector<std::uint64_t> held;
@@ -68,7 +68,7 @@ std::vector<std::uint64_t> RevocationTracker::come_back(std::size_t max_bytes) {
 }
 
 std::vector<RevocationTracker::Extents> RevocationTracker::held_extents() const {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   std::vector<Extents> held;
   for (const auto& [grant_id, each] : regions_)
     if (each.region->revoked() == Reason::kNone) held.push_back({grant_id, each.region->extents()});
@@ -79,7 +79,7 @@ bool RevocationTracker::revoking(std::uint64_t connection, std::uint64_t event_i
                                  std::uint64_t grant_id, Reason reason) {
   Pending pending{connection, event_id, {}};
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     if (const auto found = regions_.find(grant_id); found != regions_.end()) {
       pending.region = found->second.weak;
       found->second.region->revoke(reason);
@@ -99,7 +99,7 @@ bool RevocationTracker::seen(std::uint64_t connection, std::uint64_t event_id) {
 /// Until it is acknowledged, which may be at once. False: there are too many.
 bool RevocationTracker::keep(Pending pending) {
   if (settled(pending)) return true;
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (pending_.size() >= kMaxPending) return false;
   pending_.push_back(std::move(pending));
   // Without one nobody would look: then the server's grace ends it.
@@ -108,15 +108,18 @@ bool RevocationTracker::keep(Pending pending) {
 }
 
 bool RevocationTracker::idle() const {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   return pending_.empty() && looked_at_ == 0;
 }
 
 /// Acknowledged, or of a connection that is no more: its numbers mean other events by now.
 bool RevocationTracker::settled(Pending& pending) const {
-  if (!session_.is_current(pending.connection)) return true;
+  if (!session_.channel().is_current(pending.connection)) return true;
   if (!ready(pending)) return false;
-  return session_.acknowledge(pending.connection, pending.event_id) != SessionCore::Told::kLater;
+  control::Request done;
+  done.mutable_event_ack()->set_event_id(pending.event_id);
+  return session_.channel().ask_unanswered(std::move(done), pending.connection) !=
+         ControlChannel::Sent::kLater;
 }
 
 /// Nothing of the grant is in flight, or will be.
@@ -138,14 +141,14 @@ void RevocationTracker::on_timer() {
   std::uint64_t expirations = 0;
   std::vector<Pending> looked_at;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     (void)!::read(timer_.get(), &expirations, sizeof expirations);
     looked_at.swap(pending_);
     looked_at_ = looked_at.size();
   }
   // Without the lock: lanes are taken.
   std::erase_if(looked_at, [&](Pending& pending) { return settled(pending); });
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   looked_at_ = 0;
   std::move(looked_at.begin(), looked_at.end(), std::back_inserter(pending_));
   if (pending_.empty()) {
@@ -154,7 +157,7 @@ void RevocationTracker::on_timer() {
   }
 }
 
-/// With the lock held. Errors: kSystem.
+/// Errors: kSystem.
 Status RevocationTracker::start_timer() {
   if (!timer_) {
     UniqueFd made{::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
@@ -172,7 +175,6 @@ Status RevocationTracker::start_timer() {
   return {};
 }
 
-/// With the lock held.
 const RegionGrant* RevocationTracker::owner_of(const OperationRecord& operation) const noexcept {
   for (const auto& [grant_id, held] : regions_)
     if (held.region->owns(operation)) return held.region;
@@ -180,19 +182,19 @@ const RegionGrant* RevocationTracker::owner_of(const OperationRecord& operation)
 }
 
 Reason RevocationTracker::revoked(const OperationRecord& operation) const noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   const RegionGrant* const region = owner_of(operation);
   return region == nullptr ? Reason::kNone : region->revoked();
 }
 
 Reason RevocationTracker::known_of(std::uint64_t grant_id) const noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   const auto found = regions_.find(grant_id);
   return found == regions_.end() ? Reason::kNone : found->second.region->revoked();
 }
 
 void RevocationTracker::mark(std::uint64_t grant_id, Reason reason) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (const auto found = regions_.find(grant_id); found != regions_.end())
     found->second.region->revoke(reason);
 }
@@ -200,7 +202,7 @@ void RevocationTracker::mark(std::uint64_t grant_id, Reason reason) noexcept {
 Reason RevocationTracker::why_refused(const OperationRecord& operation) noexcept {
   std::uint64_t grant_id = 0;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     const RegionGrant* const region = owner_of(operation);
     if (region == nullptr || region->revoked() != Reason::kNone)
       return region == nullptr ? Reason::kNone : region->revoked();
@@ -213,7 +215,7 @@ Reason RevocationTracker::why_refused(const OperationRecord& operation) noexcept
   const auto answer = session_.call(std::move(request), "grant state", Clock::now() + kAskTimeout);
   // What the server had said before its answer, or before it hung up, is known by now.
   const Deadline read_by = Clock::now() + kReadTimeout;
-  while (!answer && known_of(grant_id) == Reason::kNone && !session_.heard_all() &&
+  while (!answer && known_of(grant_id) == Reason::kNone && !session_.channel().read_to_end() &&
          Clock::now() < read_by)
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   if (const Reason known = known_of(grant_id); known != Reason::kNone) return known;

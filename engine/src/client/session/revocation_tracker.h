@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/clock.h"
@@ -79,25 +79,26 @@ class RevocationTracker {
   /// A server says one thing at a time.
   static constexpr std::size_t kMaxPending = 64;
 
-  [[nodiscard]] const RegionGrant* owner_of(const OperationRecord& operation) const noexcept;
+  [[nodiscard]] const RegionGrant* owner_of(const OperationRecord& operation) const noexcept
+      REMORA_REQUIRES(mutex_);
   [[nodiscard]] Reason known_of(std::uint64_t grant_id) const noexcept;
   [[nodiscard]] bool ready(Pending& pending) const;
   [[nodiscard]] bool settled(Pending& pending) const;
   [[nodiscard]] bool keep(Pending pending);
   void on_timer();
-  Status start_timer();
+  Status start_timer() REMORA_REQUIRES(mutex_);
 
   SessionCore& session_;
   EventLoop& loop_;
   /// What follows. Taken with a lane taken, never the other way round.
-  mutable std::mutex mutex_;
-  std::map<std::uint64_t, Held> regions_;  ///< by grant
+  mutable Mutex mutex_;
+  std::map<std::uint64_t, Held> regions_ REMORA_GUARDED_BY(mutex_);  ///< by grant
   /// Taken back before they were known here: their opening is under way.
-  std::map<std::uint64_t, Reason> unknown_;
-  std::vector<Pending> pending_;
-  std::size_t looked_at_ = 0;  ///< of those, by on_timer() at this moment
-  UniqueFd timer_;
-  EventLoop::Token watch_ = 0;
+  std::map<std::uint64_t, Reason> unknown_ REMORA_GUARDED_BY(mutex_);
+  std::vector<Pending> pending_ REMORA_GUARDED_BY(mutex_);
+  std::size_t looked_at_ REMORA_GUARDED_BY(mutex_) = 0;  ///< of those, by on_timer() at this moment
+  UniqueFd timer_ REMORA_GUARDED_BY(mutex_);
+  EventLoop::Token watch_ REMORA_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace remora::detail

@@ -1,13 +1,13 @@
 #include "client/session/session_core.h"
 
 #include <algorithm>
-#include <array>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/log.h"
-#include "client/datapath/mapped_memory_driver.h"
-#include "client/datapath/queued_lane_driver.h"
 #include "client/engine/engine_core.h"
 #include "client/region/region_grant.h"
 #include "transport/rdma/device_metrics.h"
@@ -15,10 +15,26 @@
 namespace remora::detail {
 
 using control::Request;
-using transport::ControlMessage;
+using transport::Lane;
 using transport::Notice;
-using transport::Opcode;
-using transport::WireExtent;
+
+SessionCore::SessionCore(std::shared_ptr<EngineCore> engine, Dial dial,
+                         std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop)
+    : engine_{std::move(engine)},
+      loop_{loop},
+      dial_{std::move(dial)},
+      kind_{endpoint->kind()},
+      device_{endpoint->device()},
+      domain_{endpoint->memory_domain()},
+      handshake_{*this},
+      channel_{*this, loop, std::move(endpoint)},
+      events_{*this},
+      dispatcher_{*this},
+      keep_alive_{*this},
+      grant_keys_{*this},
+      lanes_{*this},
+      reconnector_{*this, dial_},
+      revocations_{*this, loop} {}
 
 Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCore> engine,
                                                         Dial dial, Deadline deadline) {
@@ -31,140 +47,313 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCo
   auto metrics = ClientMetrics::create(session->engine_->options().registry, session->kind());
   if (!metrics) return metrics.error();
   session->metrics_ = std::move(*metrics);
-  if (auto status = session->watch(session->endpoint(), 1); !status) return status.error();
-  if (auto status = session->hello(deadline); !status) return status.error();
+  if (auto status = session->channel_.watch(session->channel_.connection()); !status)
+    return status.error();
+  if (auto status = session->handshake_.say_hello(deadline); !status) return status.error();
   // From here on: lanes may take longer to connect than the lease is.
-  if (session->lease_ > session->lease_.zero())
-    session->engine_->keep_alive(session, session->lease_);
-  if (auto status = session->open_lanes(deadline); !status) return status.error();
+  if (const auto lease = session->handshake_.lease(); lease > lease.zero())
+    session->engine_->keep_alive(session, lease);
+  if (auto status = session->lanes_.open(deadline); !status) return status.error();
   if (session->kind() == TransportKind::kRdma)
     transport::show_nic(session->engine_->registry(), session->local_device());
-  const Turn turn{*session};
-  const std::lock_guard lock{session->mutex_};
-  // It may have ended meanwhile: nobody has it, nobody is told of it, and it counts for nothing.
-  if (session->ended())
-    return Error{Code::kConnectionLost, "connect"}.with_reason(session->lost_reason_.load());
-  session->metrics_->session_began();
-  session->counted_ = true;
+  if (auto status = session->begin(); !status) return status.error();
   return session;
 }
 
-/// From now on what comes in over `endpoint` is heard.
-Status SessionCore::watch(const std::shared_ptr<transport::ClientEndpoint>& endpoint,
-                          std::uint64_t connection) {
-  auto watch = loop_.watch(endpoint->event_fd(), [weak = weak_from_this(), endpoint, connection] {
-    if (const auto alive = weak.lock()) alive->on_readable(*endpoint, connection);
-  });
-  if (!watch) return watch.error();
-  const std::lock_guard lock{mutex_};
-  // The channel may have ended before there was a watch to drop.
-  if (endpoint_ != endpoint || ended() || heard_all_.load()) {
-    loop_.drop(*watch);
-  } else {
-    if (watch_ != 0) loop_.drop(watch_);  // of the connection before
-    watch_ = *watch;
-  }
+/// Errors: kConnectionLost: it has ended meanwhile. It was handed to no caller, no handler is
+/// called, and no metric counts it.
+Status SessionCore::begin() {
+  const Transition transition{*this};
+  const MutexLock lock{mutex_};
+  if (ended()) return Error{Code::kConnectionLost, "connect"}.with_reason(lost_reason());
+  REMORA_ASSERT(!begun_, "a session begins once");
+  metrics_->session_began();
+  begun_ = true;
   return {};
 }
 
-SessionCore::SessionCore(std::shared_ptr<EngineCore> engine, Dial dial,
-                         std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop)
-    : engine_{std::move(engine)},
-      loop_{loop},
-      dial_{std::move(dial)},
-      kind_{endpoint->kind()},
-      device_{endpoint->device()},
-      domain_{endpoint->memory_domain()},
-      heard_at_{Clock::now().time_since_epoch().count()},
-      attempt_{std::make_shared<Attempt>(dial_)},
-      endpoint_{std::move(endpoint)},
-      revocations_{*this, loop} {}
-
 SessionCore::~SessionCore() {
-  {
-    // Nobody is there any more for what comes in.
-    const std::lock_guard lock{mutex_};
-    if (watch_ != 0) loop_.drop(std::exchange(watch_, 0));
-  }
+  channel_.unwatch();
   say_goodbye();
   {
-    const std::lock_guard lock{mutex_};
-    // The reconnector may have come to watch a connection meanwhile. From now on it drops its own.
-    if (watch_ != 0) loop_.drop(std::exchange(watch_, 0));
-    if (counted_ && !ended()) metrics_->session_ended(ClientMetrics::kClosed);
-    state_.store(State::kEnded, std::memory_order_release);  // that the lanes end now is no news
-    for (auto& [id, waiter] : waiters_)
-      if (waiter != nullptr) waiter->ready.notify_all();
-    fate_.notify_all();
-    room_.notify_all();
+    const MutexLock lock{mutex_};
+    if (begun_ && !ended()) metrics_->session_ended(ClientMetrics::kClosed);
+    // Lanes that end from here on interrupt nothing.
+    state_.store(SessionState::kEnded, std::memory_order_release);
+    channel_.close();
+    state_changed_.notify_all();
   }
-  {
-    const std::lock_guard lock{attempt_->mutex};
-    attempt_->abandoned = true;
-    // It ends by itself, when its attempt does.
-    if (attempt_->connecting) reconnector_.detach();
-  }
-  if (reconnector_.joinable()) reconnector_.join();
-  lanes_.clear();
-  endpoint_->shutdown();
+  reconnector_.stop();
+  lanes_.close();
+  channel_.endpoint()->shutdown();
 }
 
-std::size_t SessionCore::thread_number() noexcept {
-  static std::atomic<std::size_t> threads{0};
-  thread_local const std::size_t t_number = threads.fetch_add(1, std::memory_order_relaxed);
-  return t_number;
+/// So that the server need not keep anything. The answer is not waited for.
+void SessionCore::say_goodbye() noexcept {
+  if (!connected() || version() < 2) return;
+  Request goodbye;
+  goodbye.mutable_goodbye();
+  if (channel_.ask_unanswered(std::move(goodbye)) != ControlChannel::Sent::kSent) return;
+  const Deadline until = Clock::now() + engine_->goodbye_time();
+  channel_.flush(until);
+  if (Clock::now() >= until) engine_->goodbye_unheard();
+}
+
+// clang does not follow a mutex that a member of a scoped lock names.
+SessionCore::Transition::Transition(SessionCore& session) noexcept REMORA_NO_THREAD_SAFETY_ANALYSIS
+    : session_{session} {
+  session_.transition_mutex_.lock();
+  session_.transition_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+}
+
+SessionCore::Transition::~Transition() REMORA_NO_THREAD_SAFETY_ANALYSIS {
+  REMORA_ASSERT(!session_.lane_gone_, "a transition acts on a lane that breaks meanwhile");
+  session_.transition_thread_.store({}, std::memory_order_relaxed);
+  session_.transition_mutex_.unlock();
+  session_.dispatcher_.dispatch();
+}
+
+void SessionCore::set_state(SessionState next) noexcept {
+  REMORA_ASSERT(may_follow(state_.load(), next), "a session's state follows the one before");
+  state_.store(next, std::memory_order_release);
+}
+
+void SessionCore::fail(Reason reason, std::uint64_t connection) noexcept {
+  if (!connected()) return;  // it has ended before, and its lanes may be going
+  const Transition transition{*this};
+  fail_now(reason, connection);
+}
+
+void SessionCore::fail_now(Reason reason, std::uint64_t connection) noexcept {
+  if (!connected()) return;
+  // What is mapped breaks with its server only.
+  const bool lane = reason == Reason::kLaneBroken && kind() != TransportKind::kShm;
+  End by = lane ? ClientMetrics::kLaneBroken : ClientMetrics::kPeerGone;
+  const LaneFault fault = lane ? lanes_.fault() : LaneFault::kNone;
+  if (fault == LaneFault::kDeadline) by = ClientMetrics::kDeadline;
+  if (fault == LaneFault::kRefused) by = ClientMetrics::kRefused;
+  lose_now(reason, by, fault, connection);
+}
+
+Reason SessionCore::explained(Reason reason) noexcept {
+  if (reason != Reason::kPeerGone && reason != Reason::kLaneBroken && reason != Reason::kSilent)
+    return reason;
+  channel_.read_last_words();
+  const Reason told = events_.told_or(reason);
+  const Reason unreached = reconnector_.unreached();
+  return told == reason && !connected() && unreached != Reason::kNone ? unreached : told;
+}
+
+void SessionCore::lane_gone() noexcept {
+  channel_.read_last_words();
+  if (!connected()) return;
+  if (transition_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+    // Within go_on(), which acts on it.
+    transition_mutex_.assert_held();
+    lane_gone_ = true;
+    return;
+  }
+  const Transition transition{*this};
+  // Told late: the session has been interrupted and goes on by other lanes.
+  if (!lanes_.any_broken()) return;
+  fail_now(Reason::kLaneBroken, 0);
+}
+
+void SessionCore::lose(Reason reason, End by, LaneFault fault, std::uint64_t connection) noexcept {
+  const Transition transition{*this};
+  lose_now(reason, by, fault, connection);
+}
+
+void SessionCore::lose_now(Reason reason, End by, LaneFault fault,
+                           std::uint64_t connection) noexcept {
+  if (connection != 0 && connection != channel_.number()) return;
+  reason = events_.ending_or(reason);
+  const SessionState now = state();
+  if (now == SessionState::kEnded || now == SessionState::kDown) return;
+  // The new connection has gone before it was one: the next attempt.
+  if (now == SessionState::kJoining) {
+    (void)leave_connection(SessionState::kDown, reason, by);
+    return;
+  }
+  if (handshake_.resumable() && has_begun())
+    interrupt_now(reason, by, fault);
+  else
+    end_now(reason, by, fault);
+}
+
+/// The connection there is is left, and where that is the end, counted: calls that wait for an
+/// answer end. False: the session has ended meanwhile, by its destructor, which is no Transition.
+bool SessionCore::leave_connection(SessionState next, Reason reason, End by) noexcept {
+  std::shared_ptr<transport::ClientEndpoint> endpoint;
+  {
+    const MutexLock lock{mutex_};
+    if (ended()) return false;
+    if (next == SessionState::kEnded) {
+      if (begun_) metrics_->session_ended(by);
+    } else if (state() == SessionState::kUp) {
+      metrics_->session_interrupted(by);
+    }
+    lost_reason_.store(reason);
+    set_state(next);
+    endpoint = channel_.leave(next);
+    state_changed_.notify_all();
+  }
+  // What the server has said before is still read: it may say why grants went.
+  if (next != SessionState::kEnded) endpoint->shutdown();
+  return true;
+}
+
+void SessionCore::interrupt_now(Reason reason, End by, LaneFault fault) noexcept {
+  if (!leave_connection(SessionState::kDown, reason, by)) return;
+  log::info("session with {} over {}: interrupted: {}; connecting again", dial_.server,
+            to_string(kind()), to_string(reason));
+  dispatcher_.add(engine_->options().handlers.on_interrupted, events_.told_or(reason));
+  lanes_.interrupt(reason, fault);
+  const Status begun = reconnector_.begin();
+  if (begun) return;
+  log::warn("session with {}: no thread to connect again: {}", dial_.server,
+            begun.error().message());
+  // Why it was interrupted is in the log; why it does not come back is what can be mended.
+  end_now(Reason::kNoThread, by, fault);
+}
+
+void SessionCore::end(Reason reason, End by) noexcept {
+  const Transition transition{*this};
+  end_now(reason, by, LaneFault::kNone);
+}
+
+void SessionCore::end_now(Reason reason, End by, LaneFault fault) noexcept {
+  if (ended()) return;
+  if (!leave_connection(SessionState::kEnded, reason, by)) return;
+  lanes_.fail(reason, fault);
+  channel_.endpoint()->shutdown();
+  if (!has_begun()) return;
+  const SessionHandlers& handlers = engine_->options().handlers;
+  dispatcher_.add(reason == Reason::kNewMemory ? handlers.on_stale : handlers.on_lost,
+                  events_.told_or(reason));
+}
+
+std::uint64_t SessionCore::join(std::shared_ptr<transport::ClientEndpoint> endpoint) {
+  const Transition transition{*this};
+  const MutexLock lock{mutex_};
+  if (ended()) return 0;
+  events_.begin_connection();
+  set_state(SessionState::kJoining);
+  return channel_.join(std::move(endpoint));
+}
+
+bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
+  {
+    const Transition transition{*this};
+    if (state() != SessionState::kJoining) {
+      for (const auto& lane : lanes) lane->let_go();
+      return false;
+    }
+    if (!lanes_.replace(std::move(lanes))) {
+      log::warn("session with {}: the new lanes can do less than the old ones; it ends",
+                dial_.server);
+      end_now(Reason::kLaneBroken, ClientMetrics::kLaneBroken, LaneFault::kNone);
+      return false;
+    }
+    if (!set_up_again()) return false;
+    dispatcher_.add(engine_->options().handlers.on_resumed, lost_reason());
+    metrics_->session_resumed();
+    log::info("session with {} over {}: resumed", dial_.server, to_string(kind()));
+    for (const auto& lane : lanes_.all()) {
+      if (!connected()) break;
+      lane->go_on();
+      // One that breaks at once interrupts the session again.
+      if (std::exchange(lane_gone_, false)) fail_now(Reason::kLaneBroken, 0);
+    }
+    const MutexLock lock{mutex_};
+    channel_.wake_calls();
+    state_changed_.notify_all();
+    if (!connected()) return false;
+  }
+  channel_.send_closes();
+  return true;
+}
+
+/// False: the session has ended, by its destructor.
+bool SessionCore::set_up_again() noexcept {
+  const MutexLock lock{mutex_};
+  if (ended()) return false;
+  set_state(SessionState::kUp);
+  channel_.open();
+  events_.session_is_up();
+  reconnector_.session_is_up();
+  return true;
+}
+
+bool SessionCore::sleep_unless_ended(std::chrono::nanoseconds pause) noexcept {
+  MutexLock lock{mutex_};
+  return !state_changed_.wait_for(lock, pause, [this] { return ended(); });
 }
 
 std::shared_ptr<MemoryReleaser> SessionCore::releaser_of(const LaneDriver& lane) const noexcept {
   return lane.needs_keys() ? engine_->releaser() : nullptr;
 }
 
+Result<SessionCore::Answer> SessionCore::call(Request request, Operation operation,
+                                              Deadline deadline, std::vector<std::byte>* raw) {
+  auto answer = channel_.call(std::move(request), operation, deadline, raw);
+  if (!answer) return answer.error().with_server(dial_.server);
+  return answer;
+}
+
 Result<SessionCore::Answer> SessionCore::call(Request request, Operation operation) {
   return call(std::move(request), operation, deadline_after(engine_->options().control_deadline));
 }
 
-Status SessionCore::open_lanes(Deadline deadline) {
-  lanes_.reserve(engine_->options().lanes);
-  const auto endpoint = this->endpoint();
-  // There is one way to memory that is mapped, however many threads copy.
-  if (auto path = endpoint->direct_path())
-    return keep(std::make_unique<MappedMemoryDriver>(
-        std::move(*path), engine_->parallel_copy(), *metrics_, lane_broken(),
-        [this](const Notice& notice, Deadline until) { return notify(notice, until); },
-        [this](const OperationRecord& operation) { return await_return(operation); },
-        [this](const OperationRecord& operation) { return look_for_return(operation); }));
-  QueuedLaneDriver::Options options{
-      .spin = engine_->options().spin, .bounce = nullptr, .zeroes = nullptr};
-  options.why_refused = [this](const OperationRecord& operation) {
-    return revocations_.why_refused(operation);
+Status SessionCore::settled(Deadline deadline) { return settled({.until = deadline, .stop = {}}); }
+
+Status SessionCore::settled(const ControlLimits& limits) {
+  const std::stop_callback unwanted{limits.stop, [this] {
+                                      const MutexLock lock{mutex_};
+                                      state_changed_.notify_all();
+                                    }};
+  MutexLock lock{mutex_};
+  // A lane that is about to break has told of it before its operations end.
+  const auto known = [&] {
+    return limits.stop.stop_requested() || ended() || (connected() && !lanes_.any_breaking());
   };
-  options.revoked = [this](const OperationRecord& operation) {
-    return revocations_.revoked(operation);
-  };
-  if (domain_ != nullptr) {
-    auto index = engine_->intern(domain_);
-    if (!index) return index.error();
-    auto bounce = engine_->bounce_store(*domain_, *index);
-    if (!bounce) return bounce.error();
-    options.domain_index = *index;
-    options.needs_keys = true;
-    options.bounce = std::move(*bounce);
-    auto zeroes = engine_->zeroes(*domain_, *index);
-    if (!zeroes) return zeroes.error();
-    options.zeroes = std::move(*zeroes);
-    options.cache = engine_->registration_cache(*index);
-    options.cache_from_bytes = engine_->options().mr_cache_from_bytes;
+  if (!state_changed_.wait_until(lock, limits.until, known))
+    return Error{Code::kTimedOut, "settled"}.with_server(dial_.server).with_reason(lost_reason());
+  if (limits.stop.stop_requested())
+    return Error{Code::kCancelled, "settled"}.with_server(dial_.server);
+  const Reason reason = lost_reason();
+  // That the session came too often the server says before it has proven its identity: where there
+  // is a key, that is not believed.
+  const bool given_up =
+      reason == Reason::kLapsed || (reason == Reason::kTooOften && !engine_->options().key);
+  if (connected() || reason == Reason::kNewMemory || given_up) return {};
+  return Error{Code::kConnectionLost, "settled"}.with_server(dial_.server).with_reason(reason);
+}
+
+std::optional<Outcome> SessionCore::await_return(const OperationRecord& operation) noexcept {
+  // These threads bring the session back, or serve others meanwhile.
+  if (!handshake_.resumable() || loop_.is_loop_thread() || engine_->on_poller())
+    return std::nullopt;
+  {
+    MutexLock lock{mutex_};
+    if (reconnector_.is_own_thread()) return std::nullopt;
+    const auto known = [this] { return ended() || (connected() && !lanes().front()->broken()); };
+    if (!state_changed_.wait_until(lock, operation.deadline, known))
+      return Outcome::failure(Code::kTimedOut, lost_reason());
+    if (ended()) return session_gone(lost_reason());
   }
-  options.revivable = resumable_;
-  for (std::uint32_t i = 0; i < engine_->options().lanes; ++i) {
-    auto lane = endpoint->open_lane(ticket_, engine_->options().lane_depth, deadline);
-    if (!lane) return lane.error();
-    reads_ = reads_ && (*lane)->limits().initiator_depth != 0;
-    auto driver =
-        std::make_unique<QueuedLaneDriver>(std::move(*lane), options, *metrics_, lane_broken());
-    if (auto status = keep(std::move(driver)); !status) return status;
-  }
-  return {};
+  const Reason why = revocations_.revoked(operation);
+  return why == Reason::kNone ? Outcome{} : Outcome::failure(Code::kAccessRefused, why);
+}
+
+std::optional<Outcome> SessionCore::look_for_return(const OperationRecord& operation) noexcept {
+  if (const Reason why = revocations_.revoked(operation); why != Reason::kNone)
+    return Outcome::failure(Code::kAccessRefused, why);
+  if (ended()) return session_gone(lost_reason());
+  if (!connected() || lanes().front()->broken()) return std::nullopt;
+  // A grant that went meanwhile was told of before the session was up.
+  const Reason why = revocations_.revoked(operation);
+  return why == Reason::kNone ? Outcome{} : Outcome::failure(Code::kAccessRefused, why);
 }
 
 Status SessionCore::notify(const Notice& notice, Deadline deadline) {
@@ -185,209 +374,27 @@ Status SessionCore::notify(const Notice& notice, Deadline deadline) {
   }
 }
 
-LaneDriver::BrokenHandler SessionCore::lane_broken() {
-  // The driver lives no longer than the session, so the handler needs no reference of its own.
-  return [this] { lane_gone(); };
-}
-
-Status SessionCore::keep(std::unique_ptr<LaneDriver> driver) {
-  {
-    const std::lock_guard lock{mutex_};
-    lanes_.push_back(std::move(driver));
-    if (connected()) return {};
-  }
-  // The session ended before there was this lane to fail.
-  lanes_.back()->fail(lost_reason_);
-  return Error{Code::kConnectionLost, "lane"}.with_reason(lost_reason_);
-}
-
-Result<std::vector<std::byte>> SessionCore::encode(Request request, std::uint64_t id) {
-  control::Envelope envelope;
-  envelope.set_magic(control::kMagic);
-  envelope.set_id(id);
-  *envelope.mutable_request() = std::move(request);
-  return control::encode(envelope);
-}
-
-Status SessionCore::send(transport::ClientEndpoint& endpoint, Request request, std::uint64_t id,
-                         Deadline deadline, std::vector<std::byte>* raw) {
-  auto bytes = encode(std::move(request), id);
-  if (!bytes) return bytes.error();
-  if (raw != nullptr) *raw = *bytes;
-  const std::lock_guard lock{send_mutex_};
-  return endpoint.send({.bytes = std::move(*bytes), .descriptors = {}}, deadline);
-}
-
-Result<SessionCore::Answer> SessionCore::exchange(Request request, Operation operation,
-                                                  Deadline deadline, std::vector<std::byte>* raw) {
-  // A reply's fields are numbered as the requests', after the failure.
-  const int expected = static_cast<int>(request.body_case()) + 1;
-  const bool greets = request.has_hello();
-  Waiter waiter;
-  std::uint64_t id = 0;
-  // Where the request is expected to be answered it is sent, whatever follows meanwhile.
-  std::shared_ptr<transport::ClientEndpoint> endpoint;
-  {
-    std::unique_lock lock{mutex_};
-    // Behind the closes that no caller waits for: a region that was let go of before this request
-    // is closed before it.
-    const bool room = room_.wait_until(lock, deadline, [this] {
-      return (waiters_.size() < transport::kControlRequestsMax &&
-              (to_close_.empty() || !connected())) ||
-             !may_call();
-    });
-    if (!room)
-      return Error{Code::kTimedOut, operation}.with_limit(transport::kControlRequestsMax + 1,
-                                                          transport::kControlRequestsMax);
-    if (!may_call()) return Error{Code::kConnectionLost, operation}.with_reason(lost_reason_);
-    id = next_id_++;
-    waiter.connection = connection_;
-    endpoint = endpoint_;
-    waiters_.emplace(id, &waiter);
-  }
-  const Clock::rep asked_at = Clock::now().time_since_epoch().count();
-  const Status sent = send(*endpoint, std::move(request), id, deadline, raw);
-  if (!sent && sent.error().code() == Code::kConnectionLost) {
-    hear_last_word();
-    fail(Reason::kPeerGone, waiter.connection);
-  }
-  std::unique_lock lock{mutex_};
-  const auto still_asked = [&] { return waiter.connection == connection_ && may_call(); };
-  if (sent)
-    waiter.ready.wait_until(lock, deadline,
-                            [&] { return waiter.answer.has_value() || !still_asked(); });
-  // The server may still answer what nobody waits for any more: until then it counts.
-  if (sent && !waiter.answer.has_value() && still_asked())
-    waiters_[id] = nullptr;
-  else
-    waiters_.erase(id);
-  room_.notify_one();
-  // That the connection went is told alike, whether the request left or not.
-  if (!sent && sent.error().code() == Code::kConnectionLost)
-    return Error{Code::kConnectionLost, operation}.with_reason(lost_reason_);
-  if (!sent) return sent.error();
-  if (!waiter.answer.has_value()) {
-    if (!still_asked()) return Error{Code::kConnectionLost, operation}.with_reason(lost_reason_);
-    const bool silent = heard_at_.load(std::memory_order_relaxed) < asked_at;
-    return Error{Code::kTimedOut, operation}.with_reason(silent ? Reason::kSilent
-                                                                : Reason::kExpired);
-  }
-  if (waiter.answer->reply.has_failure())
-    return control::to_error(waiter.answer->reply.failure(), operation);
-  if (static_cast<int>(waiter.answer->reply.body_case()) != expected &&
-      !(greets && waiter.answer->reply.has_challenge()))
-    return Error{Code::kProtocol, operation}.with_subject("reply of another kind");
-  return std::move(*waiter.answer);
-}
-
-void SessionCore::on_readable(transport::ClientEndpoint& endpoint,
-                              std::uint64_t connection) noexcept {
-  while (true) {
-    auto message = endpoint.receive();
-    if (!message) {
-      log::debug("session: {}", message.error().message());
-      return hung_up(connection, message.error().code() == Code::kProtocol);
-    }
-    if (!message->has_value()) return;
-    heard_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-    deliver(std::move(**message), connection);
-  }
-}
-
-/// All has been read that there was, also of why.
-void SessionCore::hung_up(std::uint64_t connection, bool wrongly) noexcept {
-  EventLoop::Token watch = 0;
-  {
-    const std::lock_guard lock{mutex_};
-    if (connection != connection_) return;  // another one has followed
-    watch = std::exchange(watch_, 0);
-    heard_all_.store(true, std::memory_order_release);
-  }
-  if (watch != 0) loop_.drop(watch);
-  lose(Reason::kPeerGone, wrongly ? ClientMetrics::kProtocol : ClientMetrics::kPeerGone,
-       LaneFault::kNone, connection);
-}
-
-void SessionCore::deliver(ControlMessage message, std::uint64_t connection) {
-  auto envelope = control::decode(message.bytes);
-  // An event may be right behind the answer to a hello, which is still being read.
-  if (envelope && envelope->has_event() && version_ != 1)
-    return on_event(envelope->event(), connection);
-  if (!envelope || !envelope->has_reply()) {
-    log::warn("session: the server sent what is not a reply; ending the session");
-    lose(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone, connection);
-    return;
-  }
-  std::uint64_t late_grant = 0;
-  {
-    const std::lock_guard lock{mutex_};
-    if (connection != connection_) return;  // what is left of one that another has followed
-    const auto found = waiters_.find(envelope->id());
-    if (found == waiters_.end()) return;
-    if (found->second != nullptr) {
-      found->second->answer = Answer{.reply = std::move(*envelope->mutable_reply()),
-                                     .descriptors = std::move(message.descriptors),
-                                     .raw = std::move(message.bytes),
-                                     .connection = connection};
-      found->second->ready.notify_one();
-      return;
-    }
-    // Nobody waits any more; a grant that came too late must not stay open.
-    waiters_.erase(found);
-    room_.notify_one();
-    if (envelope->reply().has_open()) late_grant = envelope->reply().open().grant_id();
-    if (envelope->reply().has_fence()) late_grant = envelope->reply().fence().opened().grant_id();
-    if (late_grant != 0) to_close_.push_back(late_grant);
-  }
-  send_closes();
-}
-
-Result<std::vector<WireExtent>> SessionCore::fetch_extents(const control::OpenReply& opened,
-                                                           std::uint64_t connection,
-                                                           Deadline deadline,
-                                                           transport::LaneKeys& keys) {
-  if (keys_ != nullptr) keys.lanes = lanes_.size();
-  const Error lost = Error{Code::kConnectionLost, "open"}.with_reason(lost_reason_);
-  std::vector<WireExtent> extents;
-  const std::uint64_t size = opened.region().size_bytes();
-  std::uint64_t start = 0;
-  const Error malformed = Error{Code::kProtocol, "open"}.with_subject(opened.region().name());
-  // False: no extents of this region.
-  const auto append = [&](const auto& page) {
-    for (const control::Extent& extent : page) {
-      const std::uint64_t length = extent.length_bytes();
-      if (length == 0 || length > size - start || extent.address() + length < extent.address() ||
-          !has_lane_keys(extent))
-        return false;
-      extents.push_back({.start_bytes = start,
-                         .length_bytes = length,
-                         .remote_address = extent.address(),
-                         .remote_key = extent.key()});
-      for (std::size_t lane = 0; lane < keys.lanes; ++lane)
-        keys.keys.push_back(extent.lane_keys(static_cast<int>(lane)));
-      start += length;
-    }
-    return true;
+Result<SessionCore::Answer> SessionCore::ask_for(const std::string& name, Rights rights,
+                                                 Opening how, Deadline deadline) {
+  Request request;
+  const auto fill = [&](auto& asked) {
+    asked.set_name(name);
+    asked.set_rights(static_cast<std::uint32_t>(rights));
   };
-  if (!append(opened.extents())) return malformed;
-  while (extents.size() < opened.region().extent_count()) {
-    Request request;
-    request.mutable_extents()->set_grant_id(opened.grant_id());
-    request.mutable_extents()->set_first(extents.size());
-    auto answer = call(std::move(request), "open", deadline);
-    if (!answer) return answer.error();
-    if (answer->connection != connection) return lost;
-    if (answer->reply.extents().extents().empty() || !append(answer->reply.extents().extents()))
-      return malformed;
+  if (how == Opening::kOpen) {
+    fill(*request.mutable_open());
+    return call(std::move(request), "open", deadline);
   }
-  if (extents.empty() || start != size) return malformed;
-  return extents;
+  if (version() < 2) return Error{Code::kUnsupported, "fence (an older server)"}.with_subject(name);
+  fill(*request.mutable_fence());
+  return call(std::move(request), "fence", deadline);
 }
 
 Result<std::shared_ptr<RegionGrant>> SessionCore::open(const std::string& name, Rights rights,
                                                        std::string transport_reason,
                                                        Deadline deadline, Opening how) {
-  if (!reads_ && (includes(rights, Rights::kRead) || includes(rights, Rights::kAtomic)))
+  if (!lanes_.take_reads() &&
+      (includes(rights, Rights::kRead) || includes(rights, Rights::kAtomic)))
     return Error{Code::kUnsupported,
                  "open for reads or atomics: the devices of this connection "
                  "together keep none in flight (max_qp_init_rd_atom, "
@@ -399,27 +406,24 @@ Result<std::shared_ptr<RegionGrant>> SessionCore::open(const std::string& name, 
       how == Opening::kFence ? answer->reply.fence().opened() : answer->reply.open();
   // The server has said yes: whatever fails from here on gives the grant back.
   const auto give_back = [&](const Error& error) {
-    close_grant(opened.grant_id());
+    channel_.close_grant(opened.grant_id());
     return error;
   };
   auto info = control::to_info(opened.region());
   if (!info) return give_back(info.error());
-  info->memory_id = server_.memory_id;
+  info->memory_id = server().memory_id;
   transport::LaneKeys keys;
-  auto extents = fetch_extents(opened, answer->connection, deadline, keys);
+  auto extents = grant_keys_.fetch_extents(opened, answer->connection, deadline, keys);
   if (!extents) return give_back(extents.error());
-  auto grant = endpoint()->attach(std::move(*extents), std::move(answer->descriptors), rights);
-  if (grant) grant = with_tokens(std::move(*grant), keys);
+  auto grant =
+      channel_.endpoint()->attach(std::move(*extents), std::move(answer->descriptors), rights);
+  if (grant) grant = grant_keys_.with_tokens(std::move(*grant), keys);
   if (!grant) return give_back(grant.error());
   auto region =
       std::make_shared<RegionGrant>(shared_from_this(), std::move(*info), rights, opened.grant_id(),
                                     std::move(*grant), std::move(transport_reason));
   revocations_.add(region->grant_id(), region);
-  const std::uint64_t connection = answer->connection;
-  {
-    const std::lock_guard lock{mutex_};
-    if (connection == connection_) return region;
-  }
+  if (channel_.number() == answer->connection) return region;
   // The server may have been told meanwhile which grants are held, without this one.
   return Error{Code::kConnectionLost, "open"}.with_reason(lost_reason_);
 }

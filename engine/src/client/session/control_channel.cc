@@ -1,0 +1,360 @@
+#include "client/session/control_channel.h"
+
+#include <exception>
+#include <future>
+#include <utility>
+
+#include <remora/assert.h>
+
+#include "base/log.h"
+#include "client/session/session_core.h"
+
+namespace remora::detail {
+
+using control::Request;
+using transport::ClientEndpoint;
+using transport::ControlMessage;
+
+namespace {
+
+constexpr std::chrono::milliseconds kLastWordTime{50};
+
+}  // namespace
+
+ControlChannel::ControlChannel(SessionCore& session, EventLoop& loop,
+                               std::shared_ptr<ClientEndpoint> endpoint) noexcept
+    : session_{session},
+      loop_{loop},
+      heard_at_{Clock::now().time_since_epoch().count()},
+      endpoint_{std::move(endpoint)} {}
+
+ControlChannel::~ControlChannel() {
+  const MutexLock lock{mutex_};
+  REMORA_ASSERT(watch_ == 0, "a channel that ends is not watched any more");
+  for (const auto& [id, waiter] : waiters_)
+    REMORA_ASSERT(waiter == nullptr, "no call waits on a channel that ends");
+}
+
+ControlChannel::Connection ControlChannel::connection() const {
+  const MutexLock lock{mutex_};
+  return {endpoint_, number_};
+}
+
+Status ControlChannel::watch(const Connection& connection) {
+  auto watch = loop_.watch(connection.endpoint->event_fd(),
+                           [weak = session_.weak_from_this(), this, connection] {
+                             if (const auto alive = weak.lock())
+                               read(*connection.endpoint, connection.number);
+                           });
+  if (!watch) return watch.error();
+  const MutexLock lock{mutex_};
+  // The channel may have ended before there was a watch to drop.
+  if (endpoint_ != connection.endpoint || state_ == SessionState::kEnded || read_to_end_.load()) {
+    loop_.drop(*watch);
+  } else {
+    if (watch_ != 0) loop_.drop(watch_);  // of the connection before
+    watch_ = *watch;
+  }
+  return {};
+}
+
+void ControlChannel::unwatch() {
+  const MutexLock lock{mutex_};
+  if (watch_ != 0) loop_.drop(std::exchange(watch_, 0));
+}
+
+void ControlChannel::read_last_words() noexcept {
+  if (!session_.connected() || loop_.is_loop_thread()) return;
+  try {
+    const auto heard = std::make_shared<std::promise<void>>();
+    auto passed = heard->get_future();
+    loop_.run_soon([weak = session_.weak_from_this(), this, connection = connection(), heard] {
+      if (const auto alive = weak.lock()) read(*connection.endpoint, connection.number);
+      heard->set_value();
+    });
+    (void)passed.wait_for(kLastWordTime);
+  } catch (const std::exception& error) {  // no memory: the reason is a guess then
+    log::debug("session with {}: {}", session_.server_address(), error.what());
+  }
+}
+
+std::uint64_t ControlChannel::join(std::shared_ptr<ClientEndpoint> endpoint) {
+  const MutexLock lock{mutex_};
+  REMORA_ASSERT(may_follow(state_, SessionState::kJoining),
+                "only an interrupted session joins its server again");
+  state_ = SessionState::kJoining;
+  joining_ = std::this_thread::get_id();
+  endpoint_ = std::move(endpoint);
+  read_to_end_.store(false);
+  return ++number_;
+}
+
+void ControlChannel::open() {
+  const MutexLock lock{mutex_};
+  REMORA_ASSERT(may_follow(state_, SessionState::kUp), "only a session that joins comes up");
+  state_ = SessionState::kUp;
+}
+
+void ControlChannel::wake_calls() {
+  const MutexLock lock{mutex_};
+  room_.notify_all();
+}
+
+void ControlChannel::end_waits() {
+  for (auto& [id, waiter] : waiters_)
+    if (waiter != nullptr) waiter->ready.notify_all();
+  room_.notify_all();
+}
+
+std::shared_ptr<ClientEndpoint> ControlChannel::leave(SessionState next) {
+  const MutexLock lock{mutex_};
+  REMORA_ASSERT(may_follow(state_, next), "only a connection that is there is left");
+  state_ = next;
+  end_waits();
+  std::erase_if(waiters_, [](const auto& entry) { return entry.second == nullptr; });
+  return endpoint_;
+}
+
+void ControlChannel::close() {
+  const MutexLock lock{mutex_};
+  // The reconnector may have come to watch a connection meanwhile. From now on it drops its own.
+  if (watch_ != 0) loop_.drop(std::exchange(watch_, 0));
+  state_ = SessionState::kEnded;
+  end_waits();
+}
+
+Error ControlChannel::lost(Operation operation) const noexcept {
+  return Error{Code::kConnectionLost, operation}.with_reason(session_.lost_reason());
+}
+
+Result<std::vector<std::byte>> ControlChannel::encode(Request request, std::uint64_t id) {
+  control::Envelope envelope;
+  envelope.set_magic(control::kMagic);
+  envelope.set_id(id);
+  *envelope.mutable_request() = std::move(request);
+  return control::encode(envelope);
+}
+
+Status ControlChannel::send(ClientEndpoint& endpoint, Request request, std::uint64_t id,
+                            Deadline deadline, std::vector<std::byte>* raw) {
+  auto bytes = encode(std::move(request), id);
+  if (!bytes) return bytes.error();
+  if (raw != nullptr) *raw = *bytes;
+  const MutexLock lock{send_mutex_};
+  return endpoint.send({.bytes = std::move(*bytes), .descriptors = {}}, deadline);
+}
+
+/// Waits for room, and takes it: the call has a number. Returns where to send it.
+Result<std::shared_ptr<ClientEndpoint>> ControlChannel::enter(Waiter& waiter, std::uint64_t& id,
+                                                              Operation operation,
+                                                              Deadline deadline) {
+  MutexLock lock{mutex_};
+  // Behind the closes that no caller waits for: a region that was let go of before this request is
+  // closed before it.
+  const bool room = room_.wait_until(lock, deadline, [this] {
+    mutex_.assert_held();
+    return (waiters_.size() < transport::kControlRequestsMax &&
+            (to_close_.empty() || state_ != SessionState::kUp)) ||
+           !may_call();
+  });
+  if (!room)
+    return Error{Code::kTimedOut, operation}.with_limit(transport::kControlRequestsMax + 1,
+                                                        transport::kControlRequestsMax);
+  if (!may_call()) return lost(operation);
+  id = next_id_++;
+  waiter.number = number_;
+  const bool fresh = waiters_.emplace(id, &waiter).second;
+  REMORA_ASSERT(fresh, "each request of a session has a number of its own");
+  return endpoint_;
+}
+
+/// Waits for the answer, and gives the room back.
+Status ControlChannel::leave_call(Waiter& waiter, std::uint64_t id, Operation operation,
+                                  const Status& sent, Clock::time_point asked_at,
+                                  Deadline deadline) {
+  MutexLock lock{mutex_};
+  const auto still_asked = [&] {
+    mutex_.assert_held();
+    return waiter.number == number_ && may_call();
+  };
+  if (sent)
+    waiter.ready.wait_until(lock, deadline,
+                            [&] { return waiter.answer.has_value() || !still_asked(); });
+  // The server may still answer after the caller has given up: until then the request counts.
+  if (sent && !waiter.answer.has_value() && still_asked())
+    waiters_[id] = nullptr;
+  else
+    waiters_.erase(id);
+  room_.notify_one();
+  // That the connection went is told alike, whether the request left or not.
+  if (!sent && sent.error().code() == Code::kConnectionLost) return lost(operation);
+  if (!sent) return sent.error();
+  if (waiter.answer.has_value()) return {};
+  if (!still_asked()) return lost(operation);
+  return Error{Code::kTimedOut, operation}.with_reason(heard_at() < asked_at ? Reason::kSilent
+                                                                             : Reason::kExpired);
+}
+
+Result<ControlChannel::Answer> ControlChannel::call(Request request, Operation operation,
+                                                    Deadline deadline,
+                                                    std::vector<std::byte>* raw) {
+  // A reply's fields are numbered as the requests', after the failure.
+  const int expected = static_cast<int>(request.body_case()) + 1;
+  const bool greets = request.has_hello();
+  Waiter waiter;
+  std::uint64_t id = 0;
+  // Where the request is expected to be answered it is sent, whatever follows meanwhile.
+  const auto endpoint = enter(waiter, id, operation, deadline);
+  if (!endpoint) return endpoint.error();
+  const Clock::time_point asked_at = Clock::now();
+  const Status sent = send(**endpoint, std::move(request), id, deadline, raw);
+  if (!sent && sent.error().code() == Code::kConnectionLost) {
+    read_last_words();
+    session_.fail(Reason::kPeerGone, waiter.number);
+  }
+  if (auto status = leave_call(waiter, id, operation, sent, asked_at, deadline); !status)
+    return status.error();
+  if (waiter.answer->reply.has_failure())
+    return control::to_error(waiter.answer->reply.failure(), operation);
+  if (static_cast<int>(waiter.answer->reply.body_case()) != expected &&
+      !(greets && waiter.answer->reply.has_challenge()))
+    return Error{Code::kProtocol, operation}.with_subject("reply of another kind");
+  return std::move(*waiter.answer);
+}
+
+ControlChannel::Sent ControlChannel::ask_unanswered(Request request, std::uint64_t number,
+                                                    std::uint64_t* asked_id) noexcept {
+  std::uint64_t id = 0;
+  std::shared_ptr<ClientEndpoint> endpoint;
+  {
+    const MutexLock lock{mutex_};
+    if (!reachable() || (number != 0 && number != number_)) return Sent::kGone;
+    if (waiters_.size() > transport::kControlRequestsMax) return Sent::kLater;
+    id = next_id_++;
+    endpoint = endpoint_;
+    waiters_.emplace(id, nullptr);
+  }
+  if (asked_id != nullptr) *asked_id = id;
+  if (send(*endpoint, std::move(request), id, Clock::now())) return Sent::kSent;
+  const MutexLock lock{mutex_};
+  waiters_.erase(id);
+  room_.notify_one();
+  return Sent::kLater;
+}
+
+void ControlChannel::close_grant(std::uint64_t grant_id) noexcept {
+  {
+    const MutexLock lock{mutex_};
+    if (state_ == SessionState::kEnded) return;
+    to_close_.push_back(grant_id);
+  }
+  send_closes();
+}
+
+/// Each answer makes room for the next; a session that is resumed says which grants it has instead.
+/// send_mutex_ is held from before a close leaves the list until it is sent: a call that finds the
+/// list empty is sent behind it.
+void ControlChannel::send_closes() noexcept {
+  while (true) {
+    std::uint64_t id = 0;
+    std::uint64_t grant_id = 0;
+    std::shared_ptr<ClientEndpoint> endpoint;
+    const MutexLock sending{send_mutex_};
+    {
+      const MutexLock lock{mutex_};
+      if (state_ != SessionState::kUp || to_close_.empty() ||
+          waiters_.size() >= transport::kControlRequestsMax)
+        return;
+      grant_id = to_close_.back();
+      to_close_.pop_back();
+      if (to_close_.empty()) room_.notify_all();  // the calls behind them
+      id = next_id_++;
+      endpoint = endpoint_;
+      waiters_.emplace(id, nullptr);
+    }
+    Request close;
+    close.mutable_close()->set_grant_id(grant_id);
+    auto bytes = encode(std::move(close), id);
+    if (bytes && endpoint->send({.bytes = std::move(*bytes), .descriptors = {}}, Clock::now()))
+      continue;
+    const MutexLock lock{mutex_};
+    waiters_.erase(id);
+    room_.notify_one();
+    to_close_.push_back(grant_id);
+    return;
+  }
+}
+
+void ControlChannel::forget_closes() {
+  const MutexLock lock{mutex_};
+  to_close_.clear();
+}
+
+void ControlChannel::flush(Deadline until) {
+  const auto endpoint = this->endpoint();
+  const MutexLock lock{send_mutex_};  // the reconnector may have something to say
+  endpoint->flush(until);
+}
+
+void ControlChannel::read(ClientEndpoint& endpoint, std::uint64_t number) noexcept {
+  while (true) {
+    auto message = endpoint.receive();
+    if (!message) {
+      log::debug("session: {}", message.error().message());
+      return hung_up(number, message.error().code() == Code::kProtocol);
+    }
+    if (!message->has_value()) return;
+    set_heard_at(Clock::now());
+    deliver(std::move(**message), number);
+  }
+}
+
+/// All has been read that there was, also of why.
+void ControlChannel::hung_up(std::uint64_t number, bool wrongly) noexcept {
+  EventLoop::Token watch = 0;
+  {
+    const MutexLock lock{mutex_};
+    if (number != number_) return;  // another one has followed
+    watch = std::exchange(watch_, 0);
+    read_to_end_.store(true, std::memory_order_release);
+  }
+  if (watch != 0) loop_.drop(watch);
+  session_.lose(Reason::kPeerGone, wrongly ? ClientMetrics::kProtocol : ClientMetrics::kPeerGone,
+                LaneFault::kNone, number);
+}
+
+void ControlChannel::deliver(ControlMessage message, std::uint64_t number) {
+  auto envelope = control::decode(message.bytes);
+  // An event may be right behind the answer to a hello, which is still being read.
+  if (envelope && envelope->has_event() && session_.version() != 1)
+    return session_.events().take(envelope->event(), number);
+  if (!envelope || !envelope->has_reply()) {
+    log::warn("session: the server sent what is not a reply; ending the session");
+    session_.lose(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone, number);
+    return;
+  }
+  std::uint64_t late_grant = 0;
+  {
+    const MutexLock lock{mutex_};
+    if (number != number_) return;  // what is left of one that another has followed
+    const auto found = waiters_.find(envelope->id());
+    if (found == waiters_.end()) return;
+    if (found->second != nullptr) {
+      found->second->answer = Answer{.reply = std::move(*envelope->mutable_reply()),
+                                     .descriptors = std::move(message.descriptors),
+                                     .raw = std::move(message.bytes),
+                                     .connection = number};
+      found->second->ready.notify_one();
+      return;
+    }
+    // No caller waits any more; a grant that came too late must not stay open.
+    waiters_.erase(found);
+    room_.notify_one();
+    if (envelope->reply().has_open()) late_grant = envelope->reply().open().grant_id();
+    if (envelope->reply().has_fence()) late_grant = envelope->reply().fence().opened().grant_id();
+    if (late_grant != 0) to_close_.push_back(late_grant);
+  }
+  send_closes();
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,187 @@
+#include "client/session/grant_keys.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
+#include "transport/rkey_table.h"
+
+namespace remora::detail {
+
+using control::Request;
+using transport::RkeyTable;
+using transport::WireExtent;
+
+namespace {
+
+/// For one grant, of however many: an attempt to come back lasts as long as it gets on. And for
+/// each of its windows. More than the server takes (ServerEndpoint::renew()), which serves other
+/// sessions before.
+constexpr std::chrono::seconds kRenewTime{5};
+constexpr std::chrono::milliseconds kRenewWindowTime{1};
+
+/// A device that has nothing left may have it a moment later, when what other sessions
+/// held is freed: all grants together are waited for that long.
+constexpr std::chrono::seconds kShortageTime{1};
+constexpr std::chrono::milliseconds kShortagePause{100};
+
+bool is_shortage(const Status& renewed) noexcept {
+  return !renewed && (renewed.error().code() == Code::kOutOfMemory ||
+                      renewed.error().code() == Code::kLimitExceeded);
+}
+
+/// Tokens of a grant; `before` is what the transport holds for it.
+struct HeldTokens {
+  std::shared_ptr<RkeyTable> table;
+  std::vector<std::uint32_t> tokens;
+  std::shared_ptr<void> before;
+  ~HeldTokens() { table->give_back(tokens); }
+};
+
+}  // namespace
+
+Status GrantKeys::agree(bool by_lane, bool again) {
+  // Nothing that was made for the one would do for the other.
+  if (again && by_lane != (table_ != nullptr))
+    return Error{Code::kConnectionLost, "hello"}.with_reason(Reason::kLapsed);
+  if (!by_lane) return {};
+  if (table_ == nullptr) {
+    auto made = RkeyTable::create();
+    if (!made) return made.error();
+    table_ = std::move(*made);
+  } else {
+    table_->forget_keys();
+  }
+  return session_.channel().endpoint()->use_lane_keys(table_);
+}
+
+std::size_t GrantKeys::lane_count() const noexcept { return session_.lanes().size(); }
+
+bool GrantKeys::has_lane_keys(const control::Extent& extent) const noexcept {
+  if (table_ == nullptr) return true;
+  if (static_cast<std::size_t>(extent.lane_keys_size()) < lane_count()) return false;
+  for (std::size_t lane = 0; lane < lane_count(); ++lane)
+    if (extent.lane_keys(static_cast<int>(lane)) == RkeyTable::kNoKey) return false;
+  return true;
+}
+
+void GrantKeys::set_lane_keys(std::uint32_t token, const control::Extent& extent) noexcept {
+  for (std::size_t lane = 0; lane < lane_count(); ++lane)
+    table_->set(token, lane, extent.lane_keys(static_cast<int>(lane)));
+}
+
+Result<transport::AttachedGrant> GrantKeys::with_tokens(transport::AttachedGrant grant,
+                                                        const transport::LaneKeys& keys) {
+  if (table_ == nullptr) return grant;
+  auto tokens = table_->take(grant.extents.size());
+  if (!tokens) return tokens.error();
+  for (std::size_t i = 0; i < grant.extents.size(); ++i) {
+    for (std::size_t lane = 0; lane < keys.lanes; ++lane)
+      table_->set((*tokens)[i], lane, keys.keys[i * keys.lanes + lane]);
+    grant.extents[i].remote_key = (*tokens)[i];
+  }
+  auto held = std::make_shared<HeldTokens>();
+  held->table = table_;
+  held->tokens = std::move(*tokens);
+  held->before = std::move(grant.hold);
+  grant.hold = std::move(held);
+  return grant;
+}
+
+Result<std::vector<WireExtent>> GrantKeys::fetch_extents(const control::OpenReply& opened,
+                                                         std::uint64_t connection,
+                                                         Deadline deadline,
+                                                         transport::LaneKeys& keys) {
+  if (table_ != nullptr) keys.lanes = lane_count();
+  const Error lost = Error{Code::kConnectionLost, "open"}.with_reason(session_.lost_reason());
+  std::vector<WireExtent> extents;
+  const std::uint64_t size = opened.region().size_bytes();
+  std::uint64_t start = 0;
+  const Error malformed = Error{Code::kProtocol, "open"}.with_subject(opened.region().name());
+  // False: no extents of this region.
+  const auto append = [&](const auto& page) {
+    for (const control::Extent& extent : page) {
+      const std::uint64_t length = extent.length_bytes();
+      if (length == 0 || length > size - start || extent.address() + length < extent.address() ||
+          !has_lane_keys(extent))
+        return false;
+      extents.push_back({.start_bytes = start,
+                         .length_bytes = length,
+                         .remote_address = extent.address(),
+                         .remote_key = extent.key()});
+      for (std::size_t lane = 0; lane < keys.lanes; ++lane)
+        keys.keys.push_back(extent.lane_keys(static_cast<int>(lane)));
+      start += length;
+    }
+    return true;
+  };
+  if (!append(opened.extents())) return malformed;
+  while (extents.size() < opened.region().extent_count()) {
+    Request request;
+    request.mutable_extents()->set_grant_id(opened.grant_id());
+    request.mutable_extents()->set_first(extents.size());
+    auto answer = session_.call(std::move(request), "open", deadline);
+    if (!answer) return answer.error();
+    if (answer->connection != connection) return lost;
+    if (answer->reply.extents().extents().empty() || !append(answer->reply.extents().extents()))
+      return malformed;
+  }
+  if (extents.empty() || start != size) return malformed;
+  return extents;
+}
+
+Status GrantKeys::renew() {
+  if (table_ == nullptr) return {};
+  const Deadline patient_until = Clock::now() + kShortageTime;
+  for (const RevocationTracker::Extents& each : session_.revocations().held_extents()) {
+    Status renewed = renew_keys_of(each);
+    while (is_shortage(renewed) && Clock::now() < patient_until &&
+           session_.sleep_unless_ended(kShortagePause))
+      renewed = renew_keys_of(each);
+    if (renewed) continue;
+    const Error& why = renewed.error();
+    switch (why.code()) {
+      case Code::kConnectionLost:
+      case Code::kTimedOut:
+      case Code::kProtocol: return why;
+      case Code::kAccessRefused:
+        session_.revocations().mark(
+            each.grant_id, why.reason() == Reason::kNone ? Reason::kRevoked : why.reason());
+        break;
+      default:
+        log::warn("session with {}: grant {} gets no keys any more: {}", session_.server_address(),
+                  each.grant_id, why.message());
+        session_.revocations().mark(each.grant_id, Reason::kRevoked);
+        session_.channel().close_grant(each.grant_id);
+    }
+  }
+  return {};
+}
+
+Status GrantKeys::renew_keys_of(const RevocationTracker::Extents& grant) {
+  const Error malformed = Error{Code::kProtocol, "resume"}.with_subject("keys of another grant");
+  const Deadline deadline =
+      Clock::now() + kRenewTime + kRenewWindowTime * (grant.extents.size() * lane_count());
+  for (std::size_t first = 0; first < grant.extents.size();) {
+    Request request;
+    request.mutable_extents()->set_grant_id(grant.grant_id);
+    request.mutable_extents()->set_first(first);
+    const auto answer = session_.call(std::move(request), "resume", deadline);
+    if (!answer) return answer.error();
+    const auto& page = answer->reply.extents().extents();
+    if (page.empty() || static_cast<std::size_t>(page.size()) > grant.extents.size() - first)
+      return malformed;
+    for (const control::Extent& extent : page) {
+      const WireExtent& have = grant.extents[first++];
+      if (extent.length_bytes() != have.length_bytes || extent.address() != have.remote_address ||
+          !has_lane_keys(extent))
+        return malformed;
+      set_lane_keys(have.remote_key, extent);
+    }
+  }
+  return {};
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,62 @@
+#pragma once
+
+/// The handshake of a session: the client and its server tell each other who they are.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include <remora/config/secret_key.h>
+#include <remora/engine/engine.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "protocol/messages.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+class SessionCore;
+
+/// Says hello over each connection of a session, and keeps what the server has answered. The first
+/// hello makes the session what it is; the others resume it. One thread at a time says hello.
+class Handshake {
+ public:
+  explicit Handshake(SessionCore& session) noexcept : session_{session} {}
+  Handshake(const Handshake&) = delete;
+  Handshake& operator=(const Handshake&) = delete;
+
+  /// Blocks until the server has let the client in, or `deadline`. Errors: kConnectionRefused with
+  /// kAuthentication; kProtocol (with kVersion); kStaleRegion; kConnectionLost with kLapsed; those
+  /// of ControlChannel::call().
+  Status say_hello(Deadline deadline);
+
+  // As the first hello was answered; fixed from then on.
+  [[nodiscard]] const ServerInfo& server() const noexcept { return server_; }
+  /// Of the protocol; 0 before. Any thread.
+  [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
+  /// A server that hears nothing for so long ends the session; 0: it never does.
+  [[nodiscard]] std::chrono::milliseconds lease() const noexcept { return lease_; }
+  /// An interrupted session may go on.
+  [[nodiscard]] bool resumable() const noexcept { return resumable_; }
+  /// With which lanes are opened; another one after each hello.
+  [[nodiscard]] const transport::LaneTicket& ticket() const noexcept { return ticket_; }
+
+ private:
+  control::Request hello_request();
+  Result<control::Welcome> welcome(Deadline deadline);
+  Result<control::Welcome> prove(control::Request request, const config::SecretKey& key,
+                                 Deadline deadline);
+  void begin_session(const control::Welcome& welcome);
+  Status resume_session(const control::Welcome& welcome);
+  [[nodiscard]] Error not_let_in(const Error& error) const;
+
+  SessionCore& session_;
+  ServerInfo server_;
+  std::atomic<std::uint32_t> version_{0};
+  std::chrono::milliseconds lease_{0};
+  bool resumable_ = false;
+  transport::LaneTicket ticket_;
+};
+
+}  // namespace remora::detail

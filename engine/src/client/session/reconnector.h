@@ -1,0 +1,76 @@
+#pragma once
+
+/// Connects an interrupted session to its server again.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include <remora/mutex.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "client/session/dial.h"
+
+namespace remora::detail {
+
+class SessionCore;
+
+/// When a lane breaks, or the server is gone or silent, the session is interrupted: its lanes are
+/// broken off and a thread of the reconnector connects again. The server destroys the old lanes
+/// before it answers, and the session goes on with the grants it had. Where the server has new
+/// memory, or has given the session up, the session ends.
+class Reconnector {
+ public:
+  Reconnector(SessionCore& session, const Dial& dial);
+  ~Reconnector();
+  Reconnector(const Reconnector&) = delete;
+  Reconnector& operator=(const Reconnector&) = delete;
+
+  /// The session has been interrupted. Starts the thread where none runs; one that runs tries for
+  /// EngineOptions::reconnect_for from now on. By the thread that changes the session's state.
+  /// Errors: those of start_thread().
+  Status begin();
+  /// By the destructor of the session, which has ended. The thread ends, or is left to end by
+  /// itself once its attempt to connect does: it touches nothing of the session any more.
+  void stop() noexcept;
+
+  [[nodiscard]] bool is_own_thread() const noexcept {
+    return own_thread_.load() == std::this_thread::get_id();
+  }
+  /// Why the latest attempt to connect again has failed; kNone: none has, or the session is up.
+  [[nodiscard]] Reason unreached() const noexcept { return unreached_.load(); }
+  void session_is_up() noexcept { unreached_.store(Reason::kNone); }
+
+ private:
+  /// Shared by the thread and the session, which does not wait for a server that is silent.
+  struct Attempt {
+    explicit Attempt(Dial to) : dial{std::move(to)} {}
+    const Dial dial;
+    Mutex mutex;
+    bool connecting REMORA_GUARDED_BY(mutex) =
+        false;                                        ///< the thread touches nothing of the session
+    bool abandoned REMORA_GUARDED_BY(mutex) = false;  ///< the session has gone, or is about to
+  };
+  void run() noexcept;
+  [[nodiscard]] bool end_work() noexcept;
+  void give_up() noexcept;
+  [[nodiscard]] bool join_again(std::chrono::nanoseconds time) noexcept;
+  Status resume(Deadline deadline);
+  void hear_of_grants(Deadline deadline) noexcept;
+  [[nodiscard]] static Reason why_unreached(const Error& error) noexcept;
+
+  SessionCore& session_;
+  const std::shared_ptr<Attempt> attempt_;
+  std::thread thread_;  ///< of begin() and stop(), which do not run at the same time
+  std::atomic<std::thread::id> own_thread_{};
+  std::atomic<Reason> unreached_{Reason::kNone};
+  Reason attempt_failed_by_ = Reason::kNone;  ///< the latest; the thread's
+  mutable Mutex mutex_;
+  bool at_work_ REMORA_GUARDED_BY(mutex_) = false;
+  std::uint64_t interruptions_ REMORA_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,99 @@
+#include "client/session/server_events.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
+
+namespace remora::detail {
+
+namespace {
+
+/// Requests whose answers no caller waits for. A server that answers its client has few of them.
+constexpr std::size_t kMaxUnanswered = 1024;
+
+/// As the server numbers it; one that is not known here is `other`.
+Reason reason_of(std::uint32_t given, Reason other) noexcept {
+  const bool known = given != 0 && given <= static_cast<std::uint32_t>(kReasonLast);
+  return known ? static_cast<Reason>(given) : other;
+}
+
+}  // namespace
+
+void ServerEvents::take(const control::Event& event, std::uint64_t connection) {
+  // The server says it again on the connection that follows.
+  if (!session_.channel().is_current(connection)) return;
+  count_.fetch_add(1);
+  if (act_on(event, connection)) return;
+  log::warn("session with {}: it says more than it waits for; ending the session",
+            session_.server_address());
+  session_.lose(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone, connection);
+}
+
+/// False: more than a server that waits for its client says.
+bool ServerEvents::act_on(const control::Event& event, std::uint64_t connection) {
+  if (session_.channel().unanswered() >= kMaxUnanswered) return false;
+  switch (event.what_case()) {
+    case control::Event::kRevoking:
+      // The grant is gone, whatever the reason was.
+      return session_.revocations().revoking(
+          connection, event.id(), event.revoking().grant_id(),
+          reason_of(event.revoking().reason(), Reason::kRevoked));
+    case control::Event::kDraining:
+      log::info("session with {}: the server stops in {} ms", session_.server_address(),
+                event.draining().remaining_ms());
+      if (!std::exchange(drain_told_, true)) {
+        session_.dispatcher().add(session_.engine().options().handlers.on_drain, Reason::kDraining);
+        session_.dispatcher().dispatch();
+      }
+      [[fallthrough]];
+    case control::Event::WHAT_NOT_SET: return session_.revocations().seen(connection, event.id());
+    case control::Event::kEnding: on_ending(event.ending());
+  }
+  return true;
+}
+
+/// The server hangs up next.
+void ServerEvents::on_ending(const control::Event::Ending& ending) {
+  control::Failure failure;
+  failure.set_code(ending.code());
+  failure.set_reason(ending.reason());
+  failure.set_subject(ending.subject());
+  log::warn("session with {}: the server ends it: {}", session_.server_address(),
+            control::to_error(failure, "session").message());
+  const MutexLock lock{mutex_};
+  told_reason_ = reason_of(ending.reason(), Reason::kNone);
+  // With these a server answers a client that comes back, and it has destroyed the lanes before. An
+  // event proves nothing of that: the reason must not count as one of them here.
+  const bool settles = told_reason_ == Reason::kLapsed || told_reason_ == Reason::kTooOften ||
+                       told_reason_ == Reason::kNewMemory;
+  ending_reason_ = settles ? Reason::kNone : told_reason_;
+}
+
+Reason ServerEvents::ending_or(Reason reason) const noexcept {
+  if (reason != Reason::kPeerGone && reason != Reason::kLaneBroken) return reason;
+  const MutexLock lock{mutex_};
+  return ending_reason_ == Reason::kNone ? reason : ending_reason_;
+}
+
+Reason ServerEvents::told_or(Reason reason) const noexcept {
+  if (reason != Reason::kPeerGone && reason != Reason::kLaneBroken && reason != Reason::kLapsed)
+    return reason;
+  const MutexLock lock{mutex_};
+  // That the session may not come back any more says more than that it was silent.
+  if (reason == Reason::kLapsed && told_reason_ == Reason::kSilent) return reason;
+  return told_reason_ == Reason::kNone ? reason : told_reason_;
+}
+
+void ServerEvents::begin_connection() noexcept {
+  const MutexLock lock{mutex_};
+  ending_reason_ = Reason::kNone;
+}
+
+void ServerEvents::session_is_up() noexcept {
+  const MutexLock lock{mutex_};
+  told_reason_ = Reason::kNone;
+}
+
+}  // namespace remora::detail

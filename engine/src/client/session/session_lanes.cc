@@ -1,0 +1,157 @@
+#include "client/session/session_lanes.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "client/datapath/mapped_memory_driver.h"
+#include "client/datapath/queued_lane_driver.h"
+#include "client/engine/engine_core.h"
+#include "client/session/session_core.h"
+
+namespace remora::detail {
+
+using transport::Lane;
+using transport::Notice;
+
+std::size_t SessionLanes::thread_number() noexcept {
+  static std::atomic<std::size_t> threads{0};
+  thread_local const std::size_t t_number = threads.fetch_add(1, std::memory_order_relaxed);
+  return t_number;
+}
+
+LaneDriver::BrokenHandler SessionLanes::broken_handler() {
+  // The driver lives no longer than the session, so the handler needs no reference of its own.
+  return [this] { session_.lane_gone(); };
+}
+
+Status SessionLanes::keep(std::unique_ptr<LaneDriver> driver) {
+  LaneDriver& kept = *driver;
+  {
+    const MutexLock lock{opening_};
+    lanes_.push_back(std::move(driver));
+  }
+  if (session_.connected()) return {};
+  // The session ended before there was this lane to fail.
+  kept.fail(session_.lost_reason());
+  return Error{Code::kConnectionLost, "lane"}.with_reason(session_.lost_reason());
+}
+
+Status SessionLanes::open(Deadline deadline) {
+  EngineCore& engine = session_.engine();
+  const ClientMetrics& metrics = session_.metrics();
+  lanes_.reserve(engine.options().lanes);
+  const auto endpoint = session_.channel().endpoint();
+  // There is one way to memory that is mapped, however many threads copy.
+  if (auto path = endpoint->direct_path())
+    return keep(std::make_unique<MappedMemoryDriver>(
+        std::move(*path), engine.parallel_copy(), metrics, broken_handler(),
+        [this](const Notice& notice, Deadline until) { return session_.notify(notice, until); },
+        [this](const OperationRecord& operation) { return session_.await_return(operation); },
+        [this](const OperationRecord& operation) { return session_.look_for_return(operation); }));
+  QueuedLaneDriver::Options options{
+      .spin = engine.options().spin, .bounce = nullptr, .zeroes = nullptr};
+  options.why_refused = [this](const OperationRecord& operation) {
+    return session_.revocations().why_refused(operation);
+  };
+  options.revoked = [this](const OperationRecord& operation) {
+    return session_.revocations().revoked(operation);
+  };
+  if (const auto& domain = session_.domain(); domain != nullptr) {
+    auto index = engine.intern(domain);
+    if (!index) return index.error();
+    auto bounce = engine.bounce_store(*domain, *index);
+    if (!bounce) return bounce.error();
+    options.domain_index = *index;
+    options.needs_keys = true;
+    options.bounce = std::move(*bounce);
+    auto zeroes = engine.zeroes(*domain, *index);
+    if (!zeroes) return zeroes.error();
+    options.zeroes = std::move(*zeroes);
+    options.cache = engine.registration_cache(*index);
+    options.cache_from_bytes = engine.options().mr_cache_from_bytes;
+  }
+  options.revivable = session_.handshake().resumable();
+  for (std::uint32_t i = 0; i < engine.options().lanes; ++i) {
+    auto lane =
+        endpoint->open_lane(session_.handshake().ticket(), engine.options().lane_depth, deadline);
+    if (!lane) return lane.error();
+    reads_ = reads_ && (*lane)->limits().initiator_depth != 0;
+    auto driver =
+        std::make_unique<QueuedLaneDriver>(std::move(*lane), options, metrics, broken_handler());
+    if (auto status = keep(std::move(driver)); !status) return status;
+  }
+  return {};
+}
+
+Result<std::vector<std::unique_ptr<Lane>>> SessionLanes::open_again(Deadline deadline) {
+  std::vector<std::unique_ptr<Lane>> lanes;
+  const auto endpoint = session_.channel().endpoint();
+  if (endpoint->direct_path()) return lanes;
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    auto lane = endpoint->open_lane(session_.handshake().ticket(),
+                                    session_.engine().options().lane_depth, deadline);
+    if (!lane) {
+      // Unused: the thread that joins this one need not wait for what its device is slow to free.
+      for (const auto& made : lanes) made->let_go();
+      return lane.error();
+    }
+    lanes.push_back(std::move(*lane));
+  }
+  return lanes;
+}
+
+bool SessionLanes::replace(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
+  bool fit = true;
+  for (std::size_t i = 0; i < lanes_.size(); ++i)
+    fit = lanes_[i]->replace(i < lanes.size() ? std::move(lanes[i]) : nullptr) && fit;
+  return fit;
+}
+
+/// Null where there is no lane.
+std::array<LaneDriver*, kLanesMax> SessionLanes::opened() const noexcept {
+  const MutexLock lock{opening_};
+  std::array<LaneDriver*, kLanesMax> opened{};
+  std::transform(lanes_.begin(), lanes_.end(), opened.begin(),
+                 [](const auto& lane) { return lane.get(); });
+  return opened;
+}
+
+bool SessionLanes::any_broken() const noexcept {
+  const MutexLock lock{opening_};
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->broken(); });
+}
+
+bool SessionLanes::any_breaking() const noexcept {
+  const MutexLock lock{opening_};
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& lane) { return lane->breaking(); });
+}
+
+LaneFault SessionLanes::fault() const noexcept {
+  const MutexLock lock{opening_};
+  for (const auto& lane : lanes_)
+    if (const LaneFault fault = lane->fault(); fault != LaneFault::kNone) return fault;
+  return LaneFault::kNone;
+}
+
+/// They end together, and flush together.
+void SessionLanes::interrupt(Reason reason, LaneFault fault) noexcept {
+  for (const auto& lane : lanes_) lane->blame(fault);
+  for (const auto& lane : lanes_) lane->move_to_error();
+  for (const auto& lane : lanes_) lane->interrupt(reason);
+}
+
+void SessionLanes::fail(Reason reason, LaneFault fault) noexcept {
+  const auto lanes = opened();
+  for (LaneDriver* const lane : lanes)
+    if (lane != nullptr) lane->blame(fault);
+  for (LaneDriver* const lane : lanes)
+    if (lane != nullptr) lane->move_to_error();
+  for (LaneDriver* const lane : lanes)
+    if (lane != nullptr) lane->fail(reason);
+}
+
+void SessionLanes::close() noexcept { lanes_.clear(); }
+
+}  // namespace remora::detail

@@ -1,0 +1,80 @@
+#pragma once
+
+/// The lanes of one session.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <remora/engine/engine.h>
+#include <remora/mutex.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "client/datapath/lane_driver.h"
+#include "transport/transport.h"
+
+namespace remora::detail {
+
+class SessionCore;
+
+/// Opens the drivers of a session's lanes, and breaks, ends and resumes all of them together. An
+/// outcome that is uncertain on one lane must not be followed by success on another.
+class SessionLanes {
+ public:
+  explicit SessionLanes(SessionCore& session) noexcept : session_{session} {}
+  SessionLanes(const SessionLanes&) = delete;
+  SessionLanes& operator=(const SessionLanes&) = delete;
+
+  /// The first lanes of a session that begins. Errors: those of ClientEndpoint::open_lane();
+  /// kConnectionLost: the session has ended meanwhile.
+  Status open(Deadline deadline);
+  /// What an interrupted session goes on with, for replace(); none where memory is mapped.
+  Result<std::vector<std::unique_ptr<transport::Lane>>> open_again(Deadline deadline);
+
+  // Of a session that has begun.
+  /// All of them alike. What completes on one says nothing of what is in flight on another.
+  [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& all() const noexcept {
+    return lanes_;
+  }
+  /// The lane of one more queue: queues take them in turn.
+  [[nodiscard]] LaneDriver& next() noexcept {
+    return *lanes_[queues_.fetch_add(1, std::memory_order_relaxed) % lanes_.size()];
+  }
+  /// The lane of what this thread does synchronously.
+  [[nodiscard]] LaneDriver& of_thread() const noexcept {
+    return lanes_.size() == 1 ? *lanes_.front() : *lanes_[thread_number() % lanes_.size()];
+  }
+  /// The lanes take what is answered: reads and atomics.
+  [[nodiscard]] bool take_reads() const noexcept { return reads_; }
+  /// False: the new lanes can do less than the old ones.
+  [[nodiscard]] bool replace(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
+
+  // Also of a session that begins. Any thread.
+  [[nodiscard]] bool any_broken() const noexcept;
+  [[nodiscard]] bool any_breaking() const noexcept;
+  /// What broke the first of the lanes, if an operation did.
+  [[nodiscard]] LaneFault fault() const noexcept;
+  void interrupt(Reason reason, LaneFault fault) noexcept;
+  void fail(Reason reason, LaneFault fault) noexcept;
+  /// By the destructor of the session.
+  void close() noexcept;
+
+ private:
+  [[nodiscard]] static std::size_t thread_number() noexcept;
+  [[nodiscard]] std::array<LaneDriver*, kLanesMax> opened() const noexcept;
+  [[nodiscard]] LaneDriver::BrokenHandler broken_handler();
+  Status keep(std::unique_ptr<LaneDriver> driver);
+
+  SessionCore& session_;
+  std::atomic<std::size_t> queues_{0};
+  bool reads_ = true;
+  /// Held while lanes_ is changed, and by those that may read it meanwhile. Once the session has
+  /// begun lanes_ is complete, stays as it is, and is read without it: clang cannot follow that.
+  mutable Mutex opening_;
+  std::vector<std::unique_ptr<LaneDriver>> lanes_;
+};
+
+}  // namespace remora::detail
