@@ -36,14 +36,13 @@ Arena::Arena(std::size_t helpers, const Placement& placement)
 
 Arena::~Arena() {
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     stop_ = true;
   }
   called_.notify_all();
   for (std::thread& helper : helpers_) helper.join();
 }
 
-/// With mutex_.
 void Arena::start_helpers() noexcept {
   if (helpers_.size() == helpers_max_) return;
   const Deadline now = Clock::now();
@@ -65,7 +64,7 @@ void Arena::start_helpers() noexcept {
 }
 
 bool Arena::enter(Call& call) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (callers_ == kCallersMax) return false;
   start_helpers();
   if (helpers_.empty()) return false;
@@ -75,13 +74,13 @@ bool Arena::enter(Call& call) noexcept {
 }
 
 void Arena::leave(Call& call) noexcept {
-  std::unique_lock lock{mutex_};
+  MutexLock lock{mutex_};
   *std::find(calls_.begin(), calls_.end(), &call) = nullptr;
   left_.wait(lock, [&call] { return call.inside == 0; });
   --callers_;
 }
 
-/// With mutex_. Null: no call wants help.
+/// Null: no call wants help.
 Arena::Call* Arena::open_call() const noexcept {
   const auto found = std::find_if(calls_.begin(), calls_.end(), [](const Call* call) {
     return call != nullptr && call->group != nullptr && !call->over;
@@ -91,10 +90,13 @@ Arena::Call* Arena::open_call() const noexcept {
 
 void Arena::help() noexcept {
   (void)placement_.bind_thread();
-  std::unique_lock lock{mutex_};
+  MutexLock lock{mutex_};
   while (true) {
     Call* call = nullptr;
-    called_.wait(lock, [&] { return stop_ || (call = open_call()) != nullptr; });
+    called_.wait(lock, [&] {
+      mutex_.assert_held();
+      return stop_ || (call = open_call()) != nullptr;
+    });
     if (stop_) return;
     ++call->inside;
     lock.unlock();
@@ -124,7 +126,7 @@ class Arena::Presence {
   [[nodiscard]] bool entered() const noexcept { return entered_; }
   void open(tbb::task_group& group) noexcept {
     {
-      const std::lock_guard lock{arena_.mutex_};
+      const MutexLock lock{arena_.mutex_};
       call_.group = &group;
     }
     arena_.called_.notify_all();
@@ -199,7 +201,7 @@ Result<std::shared_ptr<JobThreads>> JobThreads::start(std::size_t threads,
 
 JobThreads::~JobThreads() {
   {
-    const std::lock_guard lock{state_->mutex};
+    const MutexLock lock{state_->mutex};
     state_->stop = true;
   }
   state_->more.notify_all();
@@ -213,7 +215,7 @@ JobThreads::~JobThreads() {
 void JobThreads::post(Resumable& job) noexcept {
   job.next = nullptr;
   {
-    const std::lock_guard lock{state_->mutex};
+    const MutexLock lock{state_->mutex};
     (state_->last == nullptr ? state_->first : state_->last->next) = &job;
     state_->last = &job;
   }
@@ -221,9 +223,12 @@ void JobThreads::post(Resumable& job) noexcept {
 }
 
 void JobThreads::run(State& state) noexcept {
-  std::unique_lock lock{state.mutex};
+  MutexLock lock{state.mutex};
   while (true) {
-    state.more.wait(lock, [&state] { return state.stop || state.first != nullptr; });
+    state.more.wait(lock, [&state] {
+      state.mutex.assert_held();
+      return state.stop || state.first != nullptr;
+    });
     Resumable* const job = state.first;
     if (job == nullptr) return;
     state.first = job->next;

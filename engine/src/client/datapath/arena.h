@@ -8,14 +8,13 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/clock.h"
@@ -48,21 +47,22 @@ class Arena {
   /// False: the caller is alone.
   bool enter(Call& call) noexcept;
   void leave(Call& call) noexcept;
-  void start_helpers() noexcept;
+  void start_helpers() noexcept REMORA_REQUIRES(mutex_);
   void help() noexcept;
-  [[nodiscard]] Call* open_call() const noexcept;
+  [[nodiscard]] Call* open_call() const noexcept REMORA_REQUIRES(mutex_);
 
   const std::size_t helpers_max_;
   const Placement placement_;
   const std::unique_ptr<Tasks> tasks_;
-  std::mutex mutex_;  // all below
-  std::condition_variable called_;
-  std::condition_variable left_;
-  std::array<Call*, kCallersMax> calls_{};
-  std::size_t callers_ = 0;
-  bool stop_ = false;
-  Deadline start_from_{};  ///< where threads were refused: not again before
-  std::vector<std::thread> helpers_;
+  Mutex mutex_;
+  Condition called_;
+  Condition left_;
+  std::array<Call*, kCallersMax> calls_ REMORA_GUARDED_BY(mutex_){};
+  std::size_t callers_ REMORA_GUARDED_BY(mutex_) = 0;
+  bool stop_ REMORA_GUARDED_BY(mutex_) = false;
+  /// Where threads were refused: not again before.
+  Deadline start_from_ REMORA_GUARDED_BY(mutex_){};
+  std::vector<std::thread> helpers_ REMORA_GUARDED_BY(mutex_);
 };
 
 /// Threads on which coroutines go on. Thread-safe.
@@ -81,11 +81,11 @@ class JobThreads {
 
  private:
   struct State {
-    std::mutex mutex;
-    std::condition_variable more;
-    Resumable* first = nullptr;
-    Resumable* last = nullptr;
-    bool stop = false;
+    Mutex mutex;
+    Condition more;
+    Resumable* first REMORA_GUARDED_BY(mutex) = nullptr;
+    Resumable* last REMORA_GUARDED_BY(mutex) = nullptr;
+    bool stop REMORA_GUARDED_BY(mutex) = false;
   };
   explicit JobThreads(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   static void run(State& state) noexcept;

@@ -40,8 +40,8 @@ metrics::HistogramShape batch_sizes() { return {metrics::Unit::kCount, {1, 4, 16
 
 using CapacityKey = std::pair<const metrics::Registry*, TransportKind>;
 struct AllCapacities {
-  std::mutex mutex;
-  std::map<CapacityKey, std::weak_ptr<CqCapacities>> by_key;
+  Mutex mutex;
+  std::map<CapacityKey, std::weak_ptr<CqCapacities>> by_key REMORA_GUARDED_BY(mutex);
 };
 PerProcess<AllCapacities> g_capacities;
 
@@ -101,7 +101,7 @@ class ClientMetrics::Registrar {
 std::shared_ptr<CqCapacities> CqCapacities::of(const metrics::Registry& registry,
                                                TransportKind transport, metrics::Gauge smallest) {
   AllCapacities& all = g_capacities.get();
-  const std::lock_guard lock{all.mutex};
+  const MutexLock lock{all.mutex};
   std::erase_if(all.by_key, [](const auto& entry) { return entry.second.expired(); });
   auto& known = all.by_key[{&registry, transport}];
   auto alive = known.lock();
@@ -110,13 +110,13 @@ std::shared_ptr<CqCapacities> CqCapacities::of(const metrics::Registry& registry
 }
 
 void CqCapacities::add(std::uint32_t capacity) {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   all_.insert(capacity);
   smallest_.set(*all_.begin());
 }
 
 void CqCapacities::remove(std::uint32_t capacity) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (const auto found = all_.find(capacity); found != all_.end()) all_.erase(found);
   smallest_.set(all_.empty() ? 0 : *all_.begin());
 }

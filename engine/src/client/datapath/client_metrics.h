@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 
 #include <remora/metrics/registry.h>
+#include <remora/mutex.h>
 
 #include "client/datapath/operation.h"
 #include "transport/transport.h"
@@ -38,8 +38,8 @@ class CqCapacities {
 
  private:
   metrics::Gauge smallest_;
-  std::mutex mutex_;
-  std::multiset<std::uint32_t> all_;
+  Mutex mutex_;
+  std::multiset<std::uint32_t> all_ REMORA_GUARDED_BY(mutex_);
 };
 
 /// Series of one transport. Copyable handles; keeps the registry alive.

@@ -33,13 +33,16 @@ void LaneWaiters::sleep_on(int lane_fd, Deadline until) noexcept {
 
 std::uint64_t LaneWaiters::join() noexcept {
   ++on_condition_;
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   return wakes_;
 }
 
 void LaneWaiters::sleep_until_woken(std::uint64_t joined, Deadline until) noexcept {
-  std::unique_lock lock{mutex_};
-  condition_.wait_until(lock, until, [&] { return wakes_ != joined; });
+  MutexLock lock{mutex_};
+  condition_.wait_until(lock, until, [&] {
+    mutex_.assert_held();
+    return wakes_ != joined;
+  });
 }
 
 void LaneWaiters::wake_all() noexcept {
@@ -50,7 +53,7 @@ void LaneWaiters::wake_all() noexcept {
 
 void LaneWaiters::wake_condition() noexcept {
   if (on_condition_ == 0) return;
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   ++wakes_;
   condition_.notify_all();
 }

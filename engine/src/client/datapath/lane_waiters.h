@@ -6,10 +6,10 @@
 /// Called with the lane's lock held, but for the two functions that sleep: these without it, so
 /// that who goes to sleep lets the lane go as everybody does.
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
+
+#include <remora/mutex.h>
 
 #include "base/clock.h"
 #include "base/unique_fd.h"
@@ -48,9 +48,9 @@ class LaneWaiters {
   bool descriptor_taken_ = false;
   bool on_descriptor_ = false;
   std::size_t on_condition_ = 0;
-  std::mutex mutex_;  // what follows; taken under the lane's lock, never the other way round
-  std::condition_variable condition_;
-  std::uint64_t wakes_ = 0;
+  Mutex mutex_;  ///< locked with the lane's lock held, never the other way round
+  Condition condition_;
+  std::uint64_t wakes_ REMORA_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace remora::detail

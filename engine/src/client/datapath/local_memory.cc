@@ -28,7 +28,7 @@ LocalMemory* LocalMemory::of_empty_slot() noexcept { return &empty_slot; }
 
 Status LocalMemory::register_with(transport::MemoryDomain& domain, std::size_t domain_index) {
   if (registered(domain_index)) return {};
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (registered(domain_index)) return {};
   auto registration = domain.register_bytes(bytes_);
   if (!registration) return registration.error();

@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <remora/engine/buffer.h>
+#include <remora/mutex.h>
 #include <remora/owned.h>
 #include <remora/result.h>
 
@@ -89,8 +89,9 @@ class LocalMemory {
   std::span<std::byte> bytes_;
   /// kRegistered and the key, or 0.
   std::array<std::atomic<std::uint64_t>, 2 * kAloneWords> key_words_{};
-  std::mutex mutex_;  // registration only
-  std::array<std::unique_ptr<transport::Registration>, kMemoryDomainsMax> registrations_;
+  Mutex mutex_;  ///< for registering only
+  std::array<std::unique_ptr<transport::Registration>, kMemoryDomainsMax> registrations_
+      REMORA_GUARDED_BY(mutex_);
   Handles handles_;
   std::uint64_t released_ = 0;
   std::unique_ptr<LocalMemory> next_;

@@ -11,13 +11,13 @@
 /// queue's owner carries them out in its next wait().
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
+
+#include <remora/mutex.h>
 
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
@@ -78,7 +78,7 @@ class MappedMemoryDriver final : public LaneDriver {
   void stop(Reason reason) noexcept;
   [[nodiscard]] bool usable() noexcept;
 
-  // Of direct_waiting.cc.
+  // Of mapped_memory_waiting.cc.
   [[nodiscard]] static bool may_wait(const OperationRecord& operation) noexcept;
   void submit_interrupted(OperationList operations) noexcept;
   [[nodiscard]] bool settle(OperationRecord& operation) noexcept;
@@ -100,10 +100,10 @@ class MappedMemoryDriver final : public LaneDriver {
   std::atomic<std::uint64_t> stops_{0};  ///< how often broken_ was set
   /// As many as `waiting_` has, and those that their owner is about to put there again.
   std::atomic<std::size_t> waiting_count_{0};
-  std::mutex waiting_mutex_;  // what follows
-  OperationList waiting_;
-  std::uint64_t changes_ = 0;  ///< of what they wait for
-  std::condition_variable changed_;
+  Mutex waiting_mutex_;
+  OperationList waiting_ REMORA_GUARDED_BY(waiting_mutex_);
+  std::uint64_t changes_ REMORA_GUARDED_BY(waiting_mutex_) = 0;  ///< of what they wait for
+  Condition changed_;
   alignas(64) std::atomic<bool> order_{false};
 };
 

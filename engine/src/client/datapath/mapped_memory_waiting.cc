@@ -57,7 +57,7 @@ bool MappedMemoryDriver::try_run(OperationRecord& operation) noexcept {
 }
 
 void MappedMemoryDriver::keep(OperationList& operations) noexcept {
-  const std::lock_guard lock{waiting_mutex_};
+  const MutexLock lock{waiting_mutex_};
   waiting_.splice(operations);
 }
 
@@ -89,7 +89,7 @@ bool MappedMemoryDriver::settle(OperationRecord& operation) noexcept {
 /// changes_ was at the look.
 std::uint64_t MappedMemoryDriver::settle_those_of(CompletionSink& sink) noexcept {
   OperationList ours;
-  std::unique_lock lock{waiting_mutex_};
+  MutexLock lock{waiting_mutex_};
   while (true) {
     const std::uint64_t seen = changes_;
     waiting_.extract([&](const OperationRecord& each) { return each.sink == &sink; },
@@ -125,9 +125,11 @@ void MappedMemoryDriver::wait(CompletionSink& sink, std::size_t at_least,
     if (deadline <= now) time_out_overdue();
     if (at_least == 0) return;
     if (deadline <= now) continue;
-    std::unique_lock lock{waiting_mutex_};
-    changed_.wait_until(lock, std::min(deadline, now + kSleepMax),
-                        [&] { return changes_ != seen; });
+    MutexLock lock{waiting_mutex_};
+    changed_.wait_until(lock, std::min(deadline, now + kSleepMax), [&] {
+      waiting_mutex_.assert_held();
+      return changes_ != seen;
+    });
   }
 }
 
@@ -140,14 +142,14 @@ void MappedMemoryDriver::progress_and_arm(CompletionSink& sink,
 /// come to look.
 void MappedMemoryDriver::time_out_overdue() noexcept {
   const Clock::time_point now = Clock::now();
-  const std::lock_guard lock{waiting_mutex_};
+  const MutexLock lock{waiting_mutex_};
   for (OperationRecord* at = waiting_.first; at != nullptr; at = at->next)
     if (at->deadline <= now) at->outcome = Outcome::failure(Code::kTimedOut);
 }
 
 bool MappedMemoryDriver::cancel(OperationRecord& operation) noexcept {
   {
-    const std::lock_guard lock{waiting_mutex_};
+    const MutexLock lock{waiting_mutex_};
     if (!waiting_.remove(operation)) return false;
   }
   waiting_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -167,7 +169,7 @@ bool MappedMemoryDriver::carries(const RegionGrant& region) noexcept {
 
 /// Also those that rest, as long as something of theirs is here.
 void MappedMemoryDriver::wake_owners() noexcept {
-  const std::lock_guard lock{waiting_mutex_};
+  const MutexLock lock{waiting_mutex_};
   ++changes_;
   for (OperationRecord* at = waiting_.first; at != nullptr; at = at->next)
     if (EventNotifier* const watcher = at->sink->watcher(); watcher != nullptr) watcher->tell();

@@ -26,7 +26,7 @@ std::shared_ptr<LocalMemory> MemoryReleaser::handle(std::span<std::byte> bytes) 
 }
 
 Status MemoryReleaser::watch(EventLoop& loop) {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (loop_ != nullptr) return {};
   if (Status opened = timer_.open(); !opened) return opened;
   auto watch = loop.watch(timer_.get(), [weak = weak_from_this()] {
@@ -44,7 +44,7 @@ Status MemoryReleaser::watch(EventLoop& loop) {
 /// The last handle has gone.
 void MemoryReleaser::release(LocalMemory* memory) noexcept {
   std::unique_ptr<LocalMemory> last{memory};  // behind the lock: deregistering takes its time
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   last->set_released(releases_.fetch_add(1, std::memory_order_relaxed) + 1);
   if (closed_ || !in_use(*last)) return;
   last->put_before(std::move(released_));
@@ -52,7 +52,6 @@ void MemoryReleaser::release(LocalMemory* memory) noexcept {
   timer_.set(Clock::now() + kLook);
 }
 
-/// With the lock held.
 bool MemoryReleaser::in_use(const LocalMemory& memory) const noexcept {
   return memory.counted_in_use() ||
          std::any_of(tables_.begin(), tables_.end(),
@@ -62,7 +61,7 @@ bool MemoryReleaser::in_use(const LocalMemory& memory) const noexcept {
 void MemoryReleaser::sweep() noexcept {
   std::unique_ptr<LocalMemory> unused;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     std::unique_ptr<LocalMemory> left = std::move(released_);
     std::unique_ptr<LocalMemory> kept;  // turned round: the order says nothing
     while (left != nullptr) {
@@ -80,13 +79,15 @@ void MemoryReleaser::sweep() noexcept {
 void MemoryReleaser::close() noexcept {
   std::unique_ptr<LocalMemory> all;
   EventLoop* loop = nullptr;
+  EventLoop::Token watch = 0;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     closed_ = true;
     all = std::move(released_);
     loop = std::exchange(loop_, nullptr);
+    watch = watch_;
   }
-  if (loop != nullptr) loop->forget(watch_);
+  if (loop != nullptr) loop->forget(watch);
   deregister_all(std::move(all));
 }
 
@@ -94,14 +95,14 @@ MemoryReleaser::Table::Table(std::shared_ptr<MemoryReleaser> releaser, const Ope
                              std::size_t stride_bytes, std::size_t count)
     : first_{first}, stride_bytes_{stride_bytes}, count_{count} {
   if (releaser == nullptr) return;
-  const std::lock_guard lock{releaser->mutex_};
+  const MutexLock lock{releaser->mutex_};
   releaser->tables_.push_back(this);
   releaser_ = std::move(releaser);
 }
 
 MemoryReleaser::Table::~Table() {
   if (releaser_ == nullptr) return;
-  const std::lock_guard lock{releaser_->mutex_};
+  const MutexLock lock{releaser_->mutex_};
   std::erase(releaser_->tables_, this);
 }
 

@@ -15,9 +15,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/event_loop.h"
@@ -82,17 +82,17 @@ class MemoryReleaser : public std::enable_shared_from_this<MemoryReleaser> {
 
  private:
   void release(LocalMemory* memory) noexcept;
-  [[nodiscard]] bool in_use(const LocalMemory& memory) const noexcept;
+  [[nodiscard]] bool in_use(const LocalMemory& memory) const noexcept REMORA_REQUIRES(mutex_);
 
-  std::mutex mutex_;  // what follows; never with a lane taken
-  std::vector<const Table*> tables_;
+  Mutex mutex_;  ///< never locked with a lane taken
+  std::vector<const Table*> tables_ REMORA_GUARDED_BY(mutex_);
   /// Without a handle, and in use: the latest first.
-  std::unique_ptr<LocalMemory> released_;
+  std::unique_ptr<LocalMemory> released_ REMORA_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> releases_{0};
-  bool closed_ = false;
-  EventLoop* loop_ = nullptr;
-  EventLoop::Token watch_ = 0;
-  TimerFd timer_;
+  bool closed_ REMORA_GUARDED_BY(mutex_) = false;
+  EventLoop* loop_ REMORA_GUARDED_BY(mutex_) = nullptr;
+  EventLoop::Token watch_ REMORA_GUARDED_BY(mutex_) = 0;
+  TimerFd timer_;  ///< opened with mutex_ locked; thread-safe from then on
 };
 
 }  // namespace remora::detail

@@ -36,7 +36,7 @@ ControlCalls::Telling::Telling() noexcept { ++t_telling; }
 ControlCalls::Telling::~Telling() { --t_telling; }
 
 Status ControlCalls::add(const std::shared_ptr<ControlRecord>& record, EventLoop& loop) {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (closed_)
     return Error{Code::kClosed, record->operation_}.with_subject("the engine was destroyed");
   if (record->unwanted_) return Error{Code::kCancelled, record->operation_};
@@ -68,7 +68,6 @@ Status ControlCalls::add(const std::shared_ptr<ControlRecord>& record, EventLoop
   return {};
 }
 
-/// With the lock.
 Status ControlCalls::start_thread() noexcept {
   try {
     threads_.reserve(threads_.size() + 1);
@@ -81,7 +80,6 @@ Status ControlCalls::start_thread() noexcept {
   return {};
 }
 
-/// With the lock.
 Status ControlCalls::start_timer(EventLoop& loop) {
   if (auto status = timer_.open(); !status) return status;
   auto watch = loop.watch(timer_.get(), [weak = weak_from_this()] {
@@ -100,9 +98,12 @@ void ControlCalls::arm(Deadline at) noexcept {
 
 void ControlCalls::run(const std::shared_ptr<ControlCalls>& calls) noexcept {
   (void)calls->placement_.bind_thread();
-  std::unique_lock lock{calls->mutex_};
+  MutexLock lock{calls->mutex_};
   while (true) {
-    calls->work_.wait(lock, [&] { return calls->stopping_ || !calls->queue_.empty(); });
+    calls->work_.wait(lock, [&] {
+      calls->mutex_.assert_held();
+      return calls->stopping_ || !calls->queue_.empty();
+    });
     if (calls->stopping_) return;
     std::shared_ptr<ControlRecord> record = std::move(calls->queue_.front());
     calls->queue_.pop_front();
@@ -120,7 +121,7 @@ void ControlCalls::run(const std::shared_ptr<ControlCalls>& calls) noexcept {
   }
 }
 
-/// With the lock. Null: it has ended before, or was never taken.
+/// Null: it has ended before, or was never taken.
 std::shared_ptr<ControlRecord> ControlCalls::take_away(ControlRecord& record) noexcept {
   const auto found = calls_.find(&record);
   if (found == calls_.end()) return nullptr;
@@ -131,7 +132,7 @@ std::shared_ptr<ControlRecord> ControlCalls::take_away(ControlRecord& record) no
 }
 
 bool ControlCalls::claim(ControlRecord& record) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (take_away(record) == nullptr) return false;
   ++finishing_;
   t_finishing = true;
@@ -141,7 +142,7 @@ bool ControlCalls::claim(ControlRecord& record) noexcept {
 bool ControlCalls::end(ControlRecord& record, const Error& error) noexcept {
   std::shared_ptr<ControlRecord> taken;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     taken = take_away(record);
     if (taken == nullptr) {
       record.unwanted_ = true;
@@ -168,7 +169,7 @@ void ControlCalls::expire() noexcept {
     return record.until_ + (record.running_ ? kOwnEnd : kOwnEnd.zero());
   };
   timer_.take();
-  std::unique_lock lock{mutex_};
+  MutexLock lock{mutex_};
   while (true) {
     const auto earliest = std::min_element(
         calls_.begin(), calls_.end(),
@@ -186,12 +187,12 @@ void ControlCalls::expire() noexcept {
 }
 
 void ControlCalls::was_told() noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (--untold_ == 0) rest_.notify_all();
 }
 
 void ControlCalls::close(bool wait) noexcept {
-  std::unique_lock lock{mutex_};
+  MutexLock lock{mutex_};
   closed_ = true;
   if (loop_ != nullptr) std::exchange(loop_, nullptr)->drop(timer_watch_);
   while (!calls_.empty()) {
@@ -202,7 +203,10 @@ void ControlCalls::close(bool wait) noexcept {
     lock.lock();
   }
   if (!wait || t_telling != 0) return;
-  if (!rest_.wait_for(lock, kCloseTime, [this] { return untold_ == 0 && finishing_ == 0; }))
+  if (!rest_.wait_for(lock, kCloseTime, [this] {
+        mutex_.assert_held();
+        return untold_ == 0 && finishing_ == 0;
+      }))
     log::warn(
         "a poller or the arena is blocked: an engine is destroyed before {} of its control "
         "calls are told of",
@@ -212,7 +216,7 @@ void ControlCalls::close(bool wait) noexcept {
 void ControlCalls::stop() noexcept {
   std::vector<std::thread> threads;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     closed_ = stopping_ = true;
     threads.swap(threads_);
     work_.notify_all();

@@ -7,16 +7,15 @@
 /// cancel(); by close(). The thread that claims it sets the result and hands the call over to where
 /// its end is told. A thread whose call was claimed by another drops what it made.
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include <remora/engine/control.h>
+#include <remora/mutex.h>
 
 #include "base/clock.h"
 #include "base/event_loop.h"
@@ -62,32 +61,35 @@ class ControlCalls : public std::enable_shared_from_this<ControlCalls> {
   };
 
  private:
-  Status start_thread() noexcept;
-  Status start_timer(EventLoop& loop);
+  Status start_thread() noexcept REMORA_REQUIRES(mutex_);
+  Status start_timer(EventLoop& loop) REMORA_REQUIRES(mutex_);
   static void run(const std::shared_ptr<ControlCalls>& calls) noexcept;
   static void give_up(ControlRecord& record, const Error& error) noexcept;
-  void arm(Deadline at) noexcept;
+  void arm(Deadline at) noexcept REMORA_REQUIRES(mutex_);
   void expire() noexcept;
-  [[nodiscard]] std::shared_ptr<ControlRecord> take_away(ControlRecord& record) noexcept;
+  [[nodiscard]] std::shared_ptr<ControlRecord> take_away(ControlRecord& record) noexcept
+      REMORA_REQUIRES(mutex_);
 
   const std::size_t threads_max_;
   const Placement placement_;
-  std::mutex mutex_;  // all that follows
-  std::condition_variable work_;
-  std::condition_variable rest_;  ///< with close()
-  std::unordered_map<ControlRecord*, std::shared_ptr<ControlRecord>>
-      calls_;                                         ///< that have not ended
-  std::deque<std::shared_ptr<ControlRecord>> queue_;  ///< of them, those without a thread
-  std::vector<std::thread> threads_;
-  std::size_t busy_ = 0;       ///< threads with a call
-  std::size_t finishing_ = 0;  ///< of them, those that have claimed it
-  std::size_t untold_ = 0;     ///< ends on their way to a poller or the arena
-  bool closed_ = false;
-  bool stopping_ = false;
-  EventLoop* loop_ = nullptr;  ///< while there is a timer
-  EventLoop::Token timer_watch_ = 0;
-  TimerFd timer_;
-  Deadline armed_ = Deadline::max();
+  Mutex mutex_;
+  Condition work_;
+  Condition rest_;  ///< with close()
+  std::unordered_map<ControlRecord*, std::shared_ptr<ControlRecord>> calls_
+      REMORA_GUARDED_BY(mutex_);  ///< that have not ended
+  std::deque<std::shared_ptr<ControlRecord>> queue_
+      REMORA_GUARDED_BY(mutex_);  ///< of them, those without a thread
+  std::vector<std::thread> threads_ REMORA_GUARDED_BY(mutex_);
+  std::size_t busy_ REMORA_GUARDED_BY(mutex_) = 0;       ///< threads with a call
+  std::size_t finishing_ REMORA_GUARDED_BY(mutex_) = 0;  ///< of them, those that have claimed it
+  std::size_t untold_ REMORA_GUARDED_BY(mutex_) =
+      0;  ///< ends on their way to a poller or the arena
+  bool closed_ REMORA_GUARDED_BY(mutex_) = false;
+  bool stopping_ REMORA_GUARDED_BY(mutex_) = false;
+  EventLoop* loop_ REMORA_GUARDED_BY(mutex_) = nullptr;  ///< while there is a timer
+  EventLoop::Token timer_watch_ REMORA_GUARDED_BY(mutex_) = 0;
+  TimerFd timer_;  ///< opened with mutex_ locked; thread-safe from then on
+  Deadline armed_ REMORA_GUARDED_BY(mutex_) = Deadline::max();
 };
 
 }  // namespace remora::detail

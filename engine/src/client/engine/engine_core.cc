@@ -89,7 +89,7 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
 }
 
 Result<EventLoop*> EngineCore::control_loop() {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (control_loop_ == nullptr) {
     auto loop = EventLoop::start("remora-client",
                                  [placement = placement_] { (void)placement.bind_thread(); });
@@ -110,20 +110,20 @@ void EngineCore::goodbye_unheard() noexcept {
 }
 
 std::optional<EventLoop::Parting> EngineCore::part() const noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (control_loop_ == nullptr || pollers_->is_one_of_them()) return std::nullopt;
   return std::optional<EventLoop::Parting>{std::in_place, *control_loop_};
 }
 
 Result<Poller*> EngineCore::poller() {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   return pollers_->pick(options_.pollers, options_.spin, placement_, *options_.registry);
 }
 
 bool EngineCore::on_poller() const noexcept { return pollers_->is_one_of_them(); }
 
 Result<std::shared_ptr<JobThreads>> EngineCore::arena() {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (arena_ == nullptr) {
     const std::uint32_t threads = options_.arena_threads != 0
                                       ? options_.arena_threads
@@ -137,15 +137,17 @@ Result<std::shared_ptr<JobThreads>> EngineCore::arena() {
 
 EngineCore::Turn::Turn(EngineCore& engine, std::string key, Deadline deadline)
     : engine_{engine}, key_{std::move(key)} {
-  std::unique_lock lock{engine_.mutex_};
-  mine_ = engine_.turn_over_.wait_until(lock, deadline,
-                                        [this] { return !engine_.connecting_.contains(key_); });
+  MutexLock lock{engine_.mutex_};
+  mine_ = engine_.turn_over_.wait_until(lock, deadline, [this] {
+    engine_.mutex_.assert_held();
+    return !engine_.connecting_.contains(key_);
+  });
   if (mine_) engine_.connecting_.insert(key_);
 }
 
 EngineCore::Turn::~Turn() {
   if (!mine_) return;
-  const std::lock_guard lock{engine_.mutex_};
+  const MutexLock lock{engine_.mutex_};
   engine_.connecting_.erase(key_);
   engine_.turn_over_.notify_all();
 }
@@ -166,7 +168,7 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
   // Outlives the lock: the last reference to a session must not go while the engine is locked.
   std::shared_ptr<SessionCore> existing;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     existing = sessions_[key].lock();
   }
   if (existing != nullptr && existing->connected()) return existing;
@@ -183,14 +185,14 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
     dial.connect = transport::with_faults(options_.faults, kind, std::move(dial.connect));
   auto session = SessionCore::start(shared_from_this(), std::move(dial), deadline);
   if (!session) return session.error().with_server(uri.server());
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   sessions_[key] = *session;
   return session;
 }
 
 void EngineCore::keep_alive(const std::shared_ptr<SessionCore>& session,
                             std::chrono::milliseconds lease) {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   std::erase_if(leased_, [](const auto& weak) { return weak.expired(); });
   leased_.push_back(session);
   const auto period = std::clamp(lease / kTicksOfALease, kTickPeriodLeast, kMaxTickPeriod);
@@ -206,7 +208,7 @@ void EngineCore::tick() noexcept {
   // Outlive the lock: the last reference to a session must not go while the engine is locked.
   std::vector<std::shared_ptr<SessionCore>> sessions;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     sessions.reserve(leased_.size());
     for (const auto& weak : leased_)
       if (auto alive = weak.lock()) sessions.push_back(std::move(alive));
@@ -221,7 +223,7 @@ Result<std::size_t> EngineCore::intern(const std::shared_ptr<transport::MemoryDo
   if (!loop) return loop.error();
   if (const Status watched = releaser_->watch(**loop); !watched) return watched.error();
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     while (index < domains_.size() && domains_[index] != nullptr && domains_[index] != domain)
       ++index;
     if (index == domains_.size())
@@ -238,7 +240,7 @@ Result<std::size_t> EngineCore::intern(const std::shared_ptr<transport::MemoryDo
 Result<std::shared_ptr<LocalMemory>> EngineCore::zeroes(transport::MemoryDomain& domain,
                                                         std::size_t domain_index) {
   constexpr std::size_t kZeroesBytes = std::size_t{256} << 10U;
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (zeroes_ == nullptr) {
     auto store = SlotStore::create(1, kZeroesBytes, slab_options());
     if (!store) return store.error();
@@ -252,7 +254,7 @@ Result<std::shared_ptr<LocalMemory>> EngineCore::zeroes(transport::MemoryDomain&
 
 std::shared_ptr<transport::RegistrationCache> EngineCore::registration_cache(
     std::size_t domain_index) {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   Cache& known = caches_[domain_index];
   if (!std::exchange(known.asked, true) && options_.mr_cache_bytes != 0)
     known.cache = domains_[domain_index]->make_cache(
@@ -262,7 +264,7 @@ std::shared_ptr<transport::RegistrationCache> EngineCore::registration_cache(
 
 Result<std::shared_ptr<SlotStore>> EngineCore::bounce_store(transport::MemoryDomain& domain,
                                                             std::size_t domain_index) {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (bounce_ == nullptr) {
     auto store =
         SlotStore::create(options_.bounce_slot_count, options_.bounce_slot_bytes, slab_options());
@@ -277,7 +279,7 @@ Result<std::shared_ptr<SlotStore>> EngineCore::bounce_store(transport::MemoryDom
 void EngineCore::remember(const std::shared_ptr<LocalMemory>& memory) {
   std::vector<std::pair<std::size_t, std::shared_ptr<transport::MemoryDomain>>> domains;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     std::erase_if(memories_, [](const auto& weak) { return weak.expired(); });
     memories_.push_back(memory);
     for (std::size_t i = 0; i < domains_.size(); ++i)

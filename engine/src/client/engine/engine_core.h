@@ -5,11 +5,9 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,6 +18,7 @@
 #include <remora/engine/region.h>
 #include <remora/engine/uri.h>
 #include <remora/metrics/registry.h>
+#include <remora/mutex.h>
 
 #include "base/event_loop.h"
 #include "base/placement.h"
@@ -163,25 +162,27 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   HandlerGate handler_gate_;
   const std::shared_ptr<MemoryReleaser> releaser_;
   std::atomic<Clock::rep> goodbye_unheard_at_{0};
-  mutable std::mutex mutex_;  // what follows; never on the data path
-  std::condition_variable turn_over_;
-  std::set<std::string> connecting_;  ///< the keys of sessions_ that have no session yet
-  std::unique_ptr<EventLoop> control_loop_;
-  std::unique_ptr<Pollers> pollers_;
-  std::shared_ptr<JobThreads> arena_;
-  std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
-  std::chrono::milliseconds tick_period_{0};  ///< 0: no session needs it
+  mutable Mutex mutex_;  ///< never locked on the data path
+  Condition turn_over_;
+  std::set<std::string> connecting_
+      REMORA_GUARDED_BY(mutex_);  ///< the keys of sessions_ that have no session yet
+  std::unique_ptr<EventLoop> control_loop_ REMORA_GUARDED_BY(mutex_);
+  std::unique_ptr<Pollers> pollers_;  ///< pick() with mutex_ locked
+  std::shared_ptr<JobThreads> arena_ REMORA_GUARDED_BY(mutex_);
+  std::map<std::string, std::weak_ptr<SessionCore>> sessions_ REMORA_GUARDED_BY(mutex_);
+  std::chrono::milliseconds tick_period_ REMORA_GUARDED_BY(mutex_){0};  ///< 0: no session needs it
   /// That have a lease: also those that are still being connected, or replaced in sessions_.
-  std::vector<std::weak_ptr<SessionCore>> leased_;
-  std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_;
+  std::vector<std::weak_ptr<SessionCore>> leased_ REMORA_GUARDED_BY(mutex_);
+  std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_
+      REMORA_GUARDED_BY(mutex_);
   struct Cache {
     bool asked = false;
     std::shared_ptr<transport::RegistrationCache> cache;
   };
-  std::array<Cache, kMemoryDomainsMax> caches_;
-  std::vector<std::weak_ptr<LocalMemory>> memories_;
-  std::shared_ptr<SlotStore> bounce_;
-  std::shared_ptr<SlotStore> zeroes_;  ///< one slot, never handed out
+  std::array<Cache, kMemoryDomainsMax> caches_ REMORA_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<LocalMemory>> memories_ REMORA_GUARDED_BY(mutex_);
+  std::shared_ptr<SlotStore> bounce_ REMORA_GUARDED_BY(mutex_);
+  std::shared_ptr<SlotStore> zeroes_ REMORA_GUARDED_BY(mutex_);  ///< one slot, never handed out
 };
 
 /// Of open_region() and its like. Errors: kInvalidArgument.

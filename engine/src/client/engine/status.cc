@@ -1,11 +1,11 @@
 /// What a client's engine is connected to, as JSON.
 
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include <remora/metrics/http_endpoint.h>
+#include <remora/mutex.h>
 
 #include "client/engine/engine_core.h"
 #include "client/session/session_core.h"
@@ -50,7 +50,7 @@ std::string EngineCore::status_json(const metrics::StatusQuery& query) const {
   // Outlives the lock: the last reference to a session must not go while the engine is locked.
   std::vector<std::pair<std::string, std::shared_ptr<SessionCore>>> sessions;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     for (const auto& [key, session] : sessions_)
       if (auto alive = session.lock()) sessions.emplace_back(key, std::move(alive));
   }

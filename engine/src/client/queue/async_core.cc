@@ -151,7 +151,7 @@ void AsyncCore::line_up(AsyncOperation& operation) noexcept {
   operation.until_ = deadline_after(deadline()).time_since_epoch().count();
   operation.request_.begin_wait();
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     operation.in_line_ = true;
     operation.before_ = last_;
     operation.behind_ = nullptr;
@@ -179,7 +179,7 @@ void AsyncCore::serve_line() noexcept {
 
 /// The record of the one that stood first, or null. Its frame may be destroyed from here on.
 AsyncRecord* AsyncCore::next_in_line(Deadline& until, bool& stopped) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (first_ == nullptr) return nullptr;
   const std::uint32_t index = free_.take();
   if (index == IndexStack::kNone) return nullptr;
@@ -203,7 +203,7 @@ void AsyncCore::leave_line(AsyncOperation& operation) noexcept {
 
 void AsyncCore::forget(AsyncOperation& operation) noexcept {
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     if (operation.in_line_) {
       const AsyncRequest::Waited waited{operation.request_};
       return leave_line(operation);

@@ -10,10 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include <remora/engine/async.h>
+#include <remora/mutex.h>
 
 #include "base/index_stack.h"
 #include "client/queue/callback_core.h"
@@ -79,9 +79,10 @@ class AsyncCore final : public CallbackCore {
   /// In line. Exchanged on by who lines up, before the look for a record, and by who gives one
   /// back, after that: one of the two sees the other.
   alignas(64) std::atomic<std::size_t> waiting_{0};
-  std::mutex mutex_;  // the line
-  AsyncOperation* first_ = nullptr;
-  AsyncOperation* last_ = nullptr;
+  Mutex mutex_;
+  /// Those that wait for a place, the first that came first.
+  AsyncOperation* first_ REMORA_GUARDED_BY(mutex_) = nullptr;
+  AsyncOperation* last_ REMORA_GUARDED_BY(mutex_) = nullptr;
 };
 
 /// Of memory that is borrowed: a slot of the operation's own is kept by it.

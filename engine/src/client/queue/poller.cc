@@ -81,7 +81,7 @@ void Poller::add(CallbackCore& core) noexcept {
 }
 
 bool Poller::part_with(CallbackCore& core, Deadline until) noexcept {
-  std::unique_lock lock{state_->mutex};
+  MutexLock lock{state_->mutex};
   return state_->parted.wait_until(lock, until, [&] { return core.gone_; });
 }
 
@@ -158,7 +158,7 @@ void Poller::dismiss(State& state, CallbackCore& core) noexcept {
   bool last = false;
   {
     // Its owner, who waits for this, is the one that frees it.
-    const std::lock_guard lock{state.mutex};
+    const MutexLock lock{state.mutex};
     core.gone_ = true;
     last = core.release();
     state.parted.notify_all();

@@ -11,15 +11,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include <remora/engine/async.h>
 #include <remora/metrics/registry.h>
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/clock.h"
@@ -72,8 +71,8 @@ class Poller {
     std::atomic<Resumable*> jobs{nullptr};        ///< the latest first
     std::atomic<std::size_t> load{0};
     CallbackCore* cores = nullptr;  ///< chained by next_; the thread's own
-    std::mutex mutex;               // of gone_ of each core
-    std::condition_variable parted;
+    Mutex mutex;                    ///< of CallbackCore::gone_ of each of them
+    Condition parted;
   };
   explicit Poller(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   static void run(State& state) noexcept;

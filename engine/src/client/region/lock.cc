@@ -191,7 +191,7 @@ LockGrant::LockGrant(const Region& region)
       current_{core_of(region)} {}
 
 std::shared_ptr<RegionGrant> LockGrant::current() const {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   return current_;
 }
 
@@ -205,8 +205,11 @@ Result<std::shared_ptr<RegionGrant>> LockGrant::open(const std::shared_ptr<Regio
 Result<std::shared_ptr<RegionGrant>> LockGrant::replace(
     const std::shared_ptr<RegionGrant>& unusable, Deadline deadline) {
   {
-    std::unique_lock lock{mutex_};
-    if (!opened_.wait_until(lock, deadline, [this] { return !opening_; }))
+    MutexLock lock{mutex_};
+    if (!opened_.wait_until(lock, deadline, [this] {
+          mutex_.assert_held();
+          return !opening_;
+        }))
       return unusable->named(Error{Code::kTimedOut, "open"}.with_reason(Reason::kExpired));
     if (current_ != unusable) return current_;
     opening_ = true;
@@ -214,7 +217,7 @@ Result<std::shared_ptr<RegionGrant>> LockGrant::replace(
   auto opened = open(unusable, Opening::kOpen, deadline);
   std::shared_ptr<RegionGrant> before;  // let go of without the mutex: its end is a request
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     opening_ = false;
     // A fence that has come meanwhile has revoked what was opened before it; its grant is valid.
     if (current_ != unusable)
@@ -230,7 +233,7 @@ Result<std::shared_ptr<RegionGrant>> LockGrant::fence() {
   auto opened = open(current(), Opening::kFence, Deadline::max());
   if (!opened) return opened.error();
   std::shared_ptr<RegionGrant> before;  // let go of after the mutex
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   before = std::exchange(current_, *opened);
   return opened;
 }

@@ -3,13 +3,12 @@
 /// How a Lock is acquired, apart from where its word is.
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include <remora/engine/region.h>
 #include <remora/engine/uri.h>
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/clock.h"
@@ -70,10 +69,10 @@ class LockGrant {
   // Declared before current_, so that it outlives it.
   const std::shared_ptr<EngineCore> engine_;
   const Uri uri_;
-  mutable std::mutex mutex_;
-  std::condition_variable opened_;
-  bool opening_ = false;                  // under mutex_: a thread asks the server
-  std::shared_ptr<RegionGrant> current_;  // under mutex_
+  mutable Mutex mutex_;
+  Condition opened_;
+  bool opening_ REMORA_GUARDED_BY(mutex_) = false;  ///< a thread asks the server
+  std::shared_ptr<RegionGrant> current_ REMORA_GUARDED_BY(mutex_);
 };
 
 /// Acquires the lock for an owner that nobody else is; the word it has then. `wait` 0: does not.
