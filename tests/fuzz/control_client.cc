@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "client/region/region_grant.h"
 #include "control_fuzz.h"
 #include "fake_net.h"
 #include "protocol/messages.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "client/engine/engine_core.h"
 #include "client/session/session_core.h"
 #include "input.h"
 #include "server/server_core.h"

@@ -211,6 +211,8 @@ class QueuedLaneDriver final : public LaneDriver {
 
   /// Chains of operations whose owners found the lane taken; the latest first.
   alignas(64) std::atomic<OperationRecord*> inbox_{nullptr};
+  /// Guards everything that follows. clang does not check that: the lock is handed from function to
+  /// function, and let go of by leave() where no scope ends.
   alignas(64) LightMutex mutex_;
   LaneWaiters sleepers_;
   /// Where lanes follow each other: the event descriptor of the one there is, in a set.

@@ -40,7 +40,10 @@ Status SessionLanes::keep(std::unique_ptr<LaneDriver> driver) {
 Status SessionLanes::open(Deadline deadline) {
   EngineCore& engine = session_.engine();
   const ClientMetrics& metrics = session_.metrics();
-  lanes_.reserve(engine.options().lanes);
+  {
+    const MutexLock lock{opening_};
+    lanes_.reserve(engine.options().lanes);
+  }
   const auto endpoint = session_.channel().endpoint();
   // There is one way to memory that is mapped, however many threads copy.
   if (auto path = endpoint->direct_path())
