@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds kFlushTimeout{200};
 }  // namespace
 
-/// From here on the lane has its time to flush, whoever waits for that.
+/// From here on the lane has its time to flush, whichever thread waits for that.
 void QueuedLaneDriver::move_to_error() noexcept {
   Clock::rep none = 0;
   flush_by_.compare_exchange_strong(none,
@@ -318,7 +318,7 @@ Reason QueuedLaneDriver::why_broken() const noexcept {
 Outcome QueuedLaneDriver::lost(const OperationRecord& operation, bool posted,
                                Clock::time_point now) const noexcept {
   const bool expired = now >= operation.deadline;
-  // A part's whole is counted by whoever cut it, once.
+  // A part's whole is counted by the thread that cut it, once.
   if (fault() != LaneFault::kNone && !victims_ended_ && !expired &&
       (operation.whole || !operation.part))
     metrics_.victim(cells_.recorder(), fault());
@@ -387,7 +387,7 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
   }
   if (events_) events_->remove(lane_->event_fd());
   // From here on nothing touches a buffer, so what has not completed may end. A device can be slow
-  // to give a lane back; where all has completed, nobody waits for it.
+  // to give a lane back; where all has completed, no caller waits for it.
   if (retired_sequence_ == next_sequence_)
     lane_->let_go();
   else

@@ -21,7 +21,7 @@ namespace remora::detail {
 
 class RegionGrant;
 
-/// The earliest deadline of what somebody waits for; asked again whenever the last answer has
+/// The earliest deadline of what a caller waits for; asked again whenever the last answer has
 /// passed. Borrows what it asks.
 class DeadlineSource {
  public:
@@ -48,7 +48,7 @@ class LaneDriver {
  public:
   /// Called once, without a lock, by the thread that noticed that the lane is broken.
   using BrokenHandler = std::function<void()>;
-  /// Why an operation was refused, or is to be; kNone: nobody knows.
+  /// Why an operation was refused, or is to be; kNone: not known.
   using RefusalHandler = std::function<Reason(const OperationRecord&)>;
 
   LaneDriver() = default;
@@ -95,7 +95,7 @@ class LaneDriver {
   [[nodiscard]] virtual int event_fd() const noexcept { return -1; }
   /// Takes `operation` back if it has not been posted: true, and it is in its sink as cancelled.
   virtual bool cancel(OperationRecord& operation) noexcept = 0;
-  /// On return nobody is about to tell the watcher of a sink that is complete.
+  /// On return no thread is about to tell the watcher of a sink that is complete.
   virtual void settle_events() noexcept {}
 
   /// Whether something of the grant is with the lane, or may be. Moves what is there, and ends what

@@ -16,7 +16,7 @@ bool LaneWaiters::take_descriptor() noexcept { return !std::exchange(descriptor_
 
 void LaneWaiters::give_descriptor_back() noexcept {
   descriptor_taken_ = on_descriptor_ = false;
-  // Somebody else takes it over if this caller has what it waited for.
+  // Another caller takes it over if this caller has what it waited for.
   wake_condition();
 }
 

@@ -1,10 +1,10 @@
 #pragma once
 
 /// Where callers sleep that wait for a lane: one on the lane's own descriptor, the others on a
-/// condition. What anybody completes wakes all of them, to look whether it is theirs.
+/// condition. Each completion wakes all of them, to look whether it is theirs.
 ///
 /// Called with the lane's lock held, but for the two functions that sleep: these without it, so
-/// that who goes to sleep lets the lane go as everybody does.
+/// that a caller that goes to sleep lets the lane go as all others do.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ class LaneWaiters {
   void give_descriptor_back() noexcept;
   /// The descriptor's caller is about to sleep: what others poll from now on wakes it.
   void lie_down() noexcept { on_descriptor_ = true; }
-  /// Without the lock. Until `lane_fd` is readable, somebody completed something, or `until`.
+  /// Without the lock. Until `lane_fd` is readable, another caller completed something, or `until`.
   void sleep_on(int lane_fd, Deadline until) noexcept;
 
   /// For the others: the wake that comes next.

@@ -138,7 +138,7 @@ class Slab {
   /// At least `size_bytes`: explicit huge pages are mapped whole. Missing huge pages are no error:
   /// explicit ones are taken where all of them are free, else the mapping is aligned for
   /// transparent ones. A process forked later has no copy of explicit huge pages: copying one
-  /// needs another from the same reserve, and the lack of it kills whoever writes.
+  /// needs another from the same reserve, and the lack of it kills the process that writes.
   /// Errors: kOutOfMemory.
   static Result<Slab> map(std::size_t size_bytes, const SlabOptions& options = {});
   ~Slab();

@@ -206,7 +206,7 @@ void MappedMemoryDriver::carry_out(OperationRecord& operation) noexcept {
   if (!is_atomic(request.opcode)) {
     if (request.opcode != Opcode::kFlush)
       move_bytes(request.opcode, request.local, remote, request.length_bytes);
-    else  // a full barrier: what this thread has copied is seen by whoever looks after it
+    else  // a full barrier: what this thread has copied is seen by a thread that looks after it
       order_.exchange(true);
     return;
   }

@@ -33,8 +33,9 @@ class OperationOwner {
   [[nodiscard]] virtual Error error_of(const OperationRecord& operation) const noexcept = 0;
 };
 
-/// Where finished operations go: a ring that whoever moves the lane fills, one at a time, and that
-/// its owner empties without a lock. The records and the sink are the owner's again from then on.
+/// Where finished operations go: a ring that the thread that moves the lane fills, one at a time,
+/// and that its owner empties without a lock. The records and the sink are the owner's again from
+/// then on.
 class CompletionSink {
  public:
   /// Operations that ended together, chained by next.
@@ -51,13 +52,13 @@ class CompletionSink {
   CompletionSink(const CompletionSink&) = delete;
   CompletionSink& operator=(const CompletionSink&) = delete;
 
-  /// From now on whoever pushes also tells `watcher`, at the end of its visit. By the owner, before
-  /// it submits, or with nothing in flight. Borrowed: see LaneDriver::settle_events().
+  /// From now on a thread that pushes also tells `watcher`, at the end of its visit. By the owner,
+  /// before it submits, or with nothing in flight. Borrowed: see LaneDriver::settle_events().
   void watch(EventNotifier& watcher) noexcept {
     watcher_.store(&watcher, std::memory_order_relaxed);
   }
   [[nodiscard]] const OperationOwner* owner() const noexcept { return owner_; }
-  /// Who is to be told, or null.
+  /// What is to be told, or null.
   [[nodiscard]] EventNotifier* watcher() const noexcept {
     return watcher_.load(std::memory_order_relaxed);
   }
@@ -144,7 +145,7 @@ using transport::is_atomic;
   return *std::prev(after);
 }
 
-/// Owned by whoever submits it (a queue's table, a synchronous caller's stack) and untouched by
+/// Owned by its submitter (a queue's table, a synchronous caller's stack) and untouched by
 /// them from submission until it is in its sink.
 struct OperationRecord {
   OperationRecord* next;  ///< in what is submitted, then in the driver's backlog

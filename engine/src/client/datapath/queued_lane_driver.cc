@@ -147,7 +147,7 @@ void QueuedLaneDriver::run_in_line(OperationRecord& operation, bool taken) noexc
   wait(sink, 1, DeadlineSource{earliest});
 }
 
-/// Lets the lane go and tells those who are to hear of it.
+/// Lets the lane go and tells the callers that are to hear of it.
 void QueuedLaneDriver::let_go() noexcept {
   const bool tell = broken() && !std::exchange(broken_told_, true);
   const Refused refused = std::exchange(refused_, {});
@@ -158,8 +158,8 @@ void QueuedLaneDriver::let_go() noexcept {
   if (tell && on_broken_) on_broken_();
 }
 
-/// Somebody left something between the last look and the letting go. Who has the lane now will see
-/// it, or it is this thread.
+/// Another thread left something between the last look and the letting go. Who has the lane now
+/// will see it, or it is this thread.
 void QueuedLaneDriver::leave_again() noexcept {
   while (mutex_.try_lock()) {
     collect();
@@ -187,7 +187,7 @@ void QueuedLaneDriver::take_over(OperationList& operations) noexcept {
   backlog_.splice(operations);
   if (!ended_) [[likely]]
     return;
-  // What comes to a lane that has broken before is nobody's victim.
+  // What comes to a lane that has broken before is no victim.
   victims_ended_ = true;
   EndTally tally{metrics_, cells_.recorder()};
   fail_backlog(tally);
@@ -477,7 +477,7 @@ void QueuedLaneDriver::go_on() noexcept {
     fault_.store(LaneFault::kNone, std::memory_order_relaxed);
     broken_.store(false, std::memory_order_release);
     breaking_.store(false, std::memory_order_release);
-    // Whoever waits by its own event loop is to look: it may be that nothing else tells it.
+    // A caller that waits by its own event loop is to look: it may be that nothing else tells it.
     (void)lane_->arm();
     collect();
     {

@@ -3,11 +3,11 @@
 /// Drives a lane that takes work requests: turns operations into chains, chains into completions,
 /// and keeps deadlines.
 ///
-/// Whoever finds the lane free posts for itself, at once. Whoever finds it taken leaves its
+/// A thread that finds the lane free posts for itself, at once. One that finds it taken leaves its
 /// operations in the inbox, and the holder posts them together with its own before it goes: one
 /// chain, one doorbell for all who came meanwhile. Neighbours that go on where the one before ends,
 /// on either side, are one request; other whole transfers that follow each other are a run, which
-/// is posted, retired and given back as one. The caller polls: whoever waits moves everybody's
+/// is posted, retired and given back as one. The caller polls: a thread that waits moves the
 /// operations forward. One of the waiting callers sleeps on the lane's event descriptor, the others
 /// on a condition that it signals.
 
@@ -29,6 +29,8 @@
 
 namespace remora::detail {
 
+/// One class, though it has more than 25 members: one lock guards them, each operation touches most
+/// of them, and none may stand behind another pointer (unit_engine_cost counts the instructions).
 class QueuedLaneDriver final : public LaneDriver {
  public:
   struct Options {
@@ -43,7 +45,7 @@ class QueuedLaneDriver final : public LaneDriver {
     std::uint64_t cache_from_bytes = 0;
     bool revivable = false;  ///< a lane that breaks is followed by another: see interrupt()
     /// Why the server refused an operation; called without the lane, and may take its time. Empty:
-    /// nobody knows.
+    /// it is not known.
     RefusalHandler why_refused{};
     /// Whether an operation is of a grant that was taken back, and why. Called with the lane taken:
     /// it must not wait, and takes no lock under which a lane is taken. Empty: none is.

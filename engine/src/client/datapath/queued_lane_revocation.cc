@@ -6,7 +6,7 @@
 namespace remora::detail {
 
 bool QueuedLaneDriver::carries(const RegionGrant& region) noexcept {
-  // Whoever has the lane may wait for the thread that asks.
+  // The thread that has the lane may wait for the thread that asks.
   if (!mutex_.try_lock()) return true;
   collect();
   if (!broken()) {

@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20U;
 /// Parts begin at whole pages, so that no two lanes write to one.
 constexpr std::uint64_t kPartAlignment = 4096;
-/// Somebody else's completion tells by the watcher, so this is for a lost descriptor only.
+/// A completion by another thread tells by the watcher, so this is for a lost descriptor only.
 constexpr std::chrono::milliseconds kMaxNap{100};
 
 /// What one lane carries.
@@ -55,7 +55,7 @@ class OverLanes {
   Deadline deadline_;
   std::array<Part, kLanesMax> parts_;
   std::size_t count_ = 0;
-  EventNotifier watcher_;  ///< told by whoever else completes a part
+  EventNotifier watcher_;  ///< told by another thread that completes a part
 };
 
 OverLanes::OverLanes(const RegionGrant& region, const OperationRecord& operation) noexcept
@@ -138,7 +138,7 @@ void OverLanes::run() noexcept {
     sleep();
     busy = Clock::now();
   }
-  // Nobody is left who would tell the watcher.
+  // No thread is left that would tell the watcher.
   for (Part& part : parts()) part.lane->settle_events();
 }
 
@@ -186,7 +186,7 @@ void run_over_lanes(const RegionGrant& region, OperationRecord& operation) noexc
     const LaneFault before = lanes.fault();
     lanes.run();
     operation.outcome = lanes.outcome();
-    // Of lanes that had broken before it is nobody's victim.
+    // Of lanes that had broken before it is no victim.
     if (before == LaneFault::kNone) fault = lanes.fault();
   }
   EndTally tally{region.session().metrics()};

@@ -248,7 +248,7 @@ Result<std::shared_ptr<LocalMemory>> EngineCore::zeroes(transport::MemoryDomain&
   }
   if (auto status = zeroes_->memory()->register_with(domain, domain_index); !status)
     return status.error();
-  // The memory is the store's: it lives as long as somebody has it.
+  // The memory is the store's: it lives as long as it has an owner.
   return std::shared_ptr<LocalMemory>{zeroes_, zeroes_->memory().get()};
 }
 

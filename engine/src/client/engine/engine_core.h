@@ -53,8 +53,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   Result<Region> open_region(const Uri& uri, Rights rights, Opening opening,
                              const ControlLimits& limits = {});
-  /// The same for who had it open: tried once, whatever EngineOptions::connect_for says, until
-  /// `deadline` and for `control_deadline` at most.
+  /// The same for a client that had it open: tried once, whatever EngineOptions::connect_for says,
+  /// until `deadline` and for `control_deadline` at most.
   Result<Region> open_again(const Uri& uri, Rights rights, Opening opening, Deadline deadline);
   Result<std::shared_ptr<SessionCore>> connect(const Uri& uri, const ControlLimits& limits = {});
   /// Those that do not block.
@@ -86,8 +86,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void keep_alive(const std::shared_ptr<SessionCore>& session, std::chrono::milliseconds lease);
   /// The control thread, started with the first session. Errors: kSystem.
   Result<EventLoop*> control_loop();
-  /// For who gives the engine up: the control thread may be the last to have it, for a moment. None
-  /// where there is no such thread, and on a poller, which that thread would wait for.
+  /// For the thread that gives the engine up: the control thread may be its last owner, for a
+  /// moment. None where there is no such thread, and on a poller, which that thread would wait for.
   [[nodiscard]] std::optional<EventLoop::Parting> part() const noexcept;
   /// A poller for one more callback queue. Errors: see Pollers::pick().
   Result<Poller*> poller();

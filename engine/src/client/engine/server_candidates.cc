@@ -84,7 +84,7 @@ Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, Opening open
     }
     const Error error = refused_region(region.error(), candidate.kind, uri);
     // Asked twice, a fence would be two: of clients that have come in between, too. One that the
-    // server refuses for the transport has taken nothing from anybody.
+    // server refuses for the transport has revoked nothing.
     if (opening == Opening::kFence && error.code() != Code::kUnsupported) {
       attempt.answered = true;
       return error;

@@ -4,7 +4,7 @@
 /// outlives the coroutine's frame, and the line of those that wait for a record.
 ///
 /// A frame and its record know each other until one of them lets go, by an exchange: the frame,
-/// when it is destroyed; the record, when it resumes the coroutine. Whoever is second finds null.
+/// when it is destroyed; the record, when it resumes the coroutine. The second of them finds null.
 
 #include <atomic>
 #include <cstddef>
@@ -76,8 +76,8 @@ class AsyncCore final : public CallbackCore {
   std::shared_ptr<JobThreads> arena_;
   std::vector<AsyncRecord> records_;
   IndexStack free_;
-  /// In line. Exchanged on by who lines up, before the look for a record, and by who gives one
-  /// back, after that: one of the two sees the other.
+  /// In line. Exchanged on by the thread that lines up, before the look for a record, and by the
+  /// one that gives one back, after that: one of the two sees the other.
   alignas(64) std::atomic<std::size_t> waiting_{0};
   Mutex mutex_;
   /// Those that wait for a place, the first that came first.

@@ -1,8 +1,8 @@
 #pragma once
 
 /// What a CallbackQueue is made of: a table of operations with their callables, and the two ways in
-/// which they reach the poller: a sink, filled by whoever moves the lane, and, where an operation
-/// is done by the time it was submitted, a stack that any thread pushes on.
+/// which they reach the poller: a sink, filled by the thread that moves the lane, and, where an
+/// operation is done by the time it was submitted, a stack that any thread pushes on.
 
 #include <array>
 #include <atomic>
@@ -77,7 +77,7 @@ class CallbackCore : public OperationOwner {
   Deadline arm(int epoll) noexcept;
   /// Something is to be served. After arm(): nothing else will wake the poller for it.
   [[nodiscard]] bool ready() const noexcept;
-  /// Nobody wants it any more, and nothing of it is in flight.
+  /// It has no owner any more, and nothing of it is in flight.
   [[nodiscard]] bool over() const noexcept {
     return in_flight_.load(std::memory_order_acquire) == kClosing;
   }
@@ -99,7 +99,7 @@ class CallbackCore : public OperationOwner {
 
  private:
   friend class Poller;
-  // Of in_flight_: the operations, those who hold, and whether it takes no more; in one word, so
+  // Of in_flight_: the operations, the holders, and whether it takes no more; in one word, so
   // that nothing is taken after the poller's last look.
   static constexpr std::uint64_t kCount = (std::uint64_t{1} << 32U) - 1;
   static constexpr std::uint64_t kHold = std::uint64_t{1} << 32U;

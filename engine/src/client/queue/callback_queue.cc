@@ -129,7 +129,7 @@ Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offs
 /// A registration for memory that has none, where that is worth it. False: its deadline has passed,
 /// or its grant was taken back meanwhile.
 bool CallbackCore::acquire_lease(CallbackEntry& entry) noexcept {
-  // A poller that pinned pages would keep everybody else whom it serves.
+  // A poller that pinned pages would keep all other queues that it serves.
   const auto which = poller_.is_this_thread() ? LaneDriver::Lease::kOld : LaneDriver::Lease::kNew;
   if (!lane().acquire_lease(entry, which)) return true;
   // Pinning pages takes longer than what is taken back is waited for.
@@ -173,7 +173,8 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
     status = error_of(entry);
     entry.name_memory(nullptr);
     give_back(entry);
-    // Who closes may have waited for this: behind it, neither this nor its engine is kept.
+    // The thread that closes may have waited for this: behind it, neither this nor its engine is
+    // kept.
     const std::shared_ptr<EventNotifier> watcher = poller_.share_watcher();
     if (in_flight_.fetch_sub(1, std::memory_order_acq_rel) == kClosing + 1) watcher->tell();
   }
@@ -191,7 +192,7 @@ void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
     entry.next = before;
   } while (!done_.compare_exchange_weak(before, &entry, std::memory_order_release,
                                         std::memory_order_relaxed));
-  // Who pushed on the empty stack has told, or is about to.
+  // The thread that pushed on the empty stack has told, or is about to.
   if (before == nullptr) poller_.watcher().tell();
 }
 
@@ -288,8 +289,8 @@ Deadline CallbackCore::arm(int epoll) noexcept {
     lane().progress_and_arm(sink_, DeadlineSource{earliest});
     return earliest_deadline();
   }
-  // One event, then none until it is asked for again: what others do on the lane wakes nobody here
-  // while nothing of ours is in flight.
+  // One event, then none until it is asked for again: what others do on the lane wakes no thread
+  // here while nothing of ours is in flight.
   epoll_event wanted{.events = EPOLLIN | EPOLLONESHOT, .data = {.ptr = this}};
   const int descriptor = lane().event_fd();
   const bool watched = ::epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor, &wanted) == 0 ||
@@ -331,7 +332,8 @@ void CallbackCore::let_go() noexcept {
     if (in_flight_.compare_exchange_weak(before, before - kHold, std::memory_order_acq_rel,
                                          std::memory_order_relaxed))
       return;
-  // Who closes may have waited for this: behind it, neither this nor its engine is kept.
+  // The thread that closes may have waited for this: behind it, neither this nor its engine is
+  // kept.
   const std::shared_ptr<EventNotifier> watcher = poller_.share_watcher();
   in_flight_.fetch_sub(kHold, std::memory_order_acq_rel);
   watcher->tell();

@@ -157,7 +157,7 @@ void Poller::dismiss(State& state, CallbackCore& core) noexcept {
   state.load.fetch_sub(1, std::memory_order_relaxed);
   bool last = false;
   {
-    // Its owner, who waits for this, is the one that frees it.
+    // Its owner waits for this, and frees it.
     const MutexLock lock{state.mutex};
     core.gone_ = true;
     last = core.release();
@@ -181,7 +181,7 @@ void Poller::sleep(State& state) noexcept {
     std::array<epoll_event, 16> events{};
     const int timeout = until == Deadline::max() ? -1 : milliseconds_until(until);
     const int count = ::epoll_wait(state.epoll.get(), events.data(), events.size(), timeout);
-    // Left readable by who told it awake, it ends one more sleep at once, and no more.
+    // Left readable by the thread that told it awake, it ends one more sleep at once, and no more.
     for (int i = 0; i < count; ++i)
       if (events[static_cast<std::size_t>(i)].data.ptr == nullptr) state.watcher.clear();
   }

@@ -43,7 +43,7 @@ class Poller {
   void add(CallbackCore& core) noexcept;
   /// Waits until `core`, which is closing, is served to its end. False: it is not, by `until`.
   bool part_with(CallbackCore& core, Deadline until) noexcept;
-  /// Has the poller run `job`. By who keeps the engine meanwhile.
+  /// Has the poller run `job`. The caller keeps the engine meanwhile.
   void post(Resumable& job) noexcept;
 
   /// Queues that it serves.
@@ -54,7 +54,7 @@ class Poller {
     return std::this_thread::get_id() == thread_.get_id();
   }
   [[nodiscard]] EventNotifier& watcher() noexcept { return state_->watcher; }
-  /// The same, for who may tell it when the poller has gone.
+  /// The same, for a thread that may tell it when the poller has gone.
   [[nodiscard]] std::shared_ptr<EventNotifier> share_watcher() const noexcept {
     return {state_, &state_->watcher};
   }

@@ -47,6 +47,9 @@ inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 /// A call while another thread is in one: a queue has one owner.
 [[nodiscard]] Error not_the_owner(Operation operation) noexcept;
 
+/// One owner at a time. One class, though it has more than 25 members: each operation touches most
+/// of them, and none may stand behind another pointer (unit_engine_cost counts the instructions).
+/// For the same reason queue.cc has Queue as well, whose functions take those of QueueCore inline.
 class QueueCore final : public OperationOwner {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.
@@ -177,9 +180,9 @@ class QueueCore final : public OperationOwner {
   BatchOrder order_;
   std::vector<CompletionSink::Run> ring_;
   CompletionSink sink_;
-  mutable Deadline earliest_;            ///< no operation in flight has an earlier deadline
-  EventNotifier event_;                  ///< told by whoever completes an operation of this queue
-  UniqueFd epoll_;                       ///< over event_ and the lane's descriptor
+  mutable Deadline earliest_;  ///< no operation in flight has an earlier deadline
+  EventNotifier event_;        ///< told by the thread that completes an operation of this queue
+  UniqueFd epoll_;             ///< over event_ and the lane's descriptor
   std::unique_ptr<Completion[]> ready_;  ///< those out with the caller, chained by next as well
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;

@@ -75,7 +75,8 @@ class LockGrant {
   std::shared_ptr<RegionGrant> current_ REMORA_GUARDED_BY(mutex_);
 };
 
-/// Acquires the lock for an owner that nobody else is; the word it has then. `wait` 0: does not.
+/// Acquires the lock for an owner number that no other contender has; the word it has then. `wait`
+/// 0: does not.
 Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds ttl,
                                    std::chrono::nanoseconds wait) noexcept;
 /// Changes a word that is ours. `unsure`: it may have been changed so already, by an attempt whose

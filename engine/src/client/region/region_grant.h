@@ -52,7 +52,7 @@ class RegionGrant {
     return grant_.extents;
   }
   [[nodiscard]] std::uint64_t grant_id() const noexcept { return grant_id_; }
-  /// How it was asked for; set before anybody else has it.
+  /// How it was asked for; set before it is shared.
   [[nodiscard]] const Uri& uri() const noexcept { return uri_; }
   void set_uri(Uri uri) { uri_ = std::move(uri); }
 

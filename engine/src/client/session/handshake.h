@@ -1,6 +1,6 @@
 #pragma once
 
-/// The handshake of a session: the client and its server tell each other who they are.
+/// The handshake of a session: the client and its server prove to each other which they are.
 
 #include <atomic>
 #include <chrono>

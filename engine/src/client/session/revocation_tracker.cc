@@ -102,7 +102,7 @@ bool RevocationTracker::keep(Pending pending) {
   const MutexLock lock{mutex_};
   if (pending_.size() >= kMaxPending) return false;
   pending_.push_back(std::move(pending));
-  // Without one nobody would look: then the server's grace ends it.
+  // Without a timer no thread would look: then the server's grace ends it.
   if (!start_timer()) pending_.pop_back();
   return true;
 }
@@ -208,7 +208,7 @@ Reason RevocationTracker::why_refused(const OperationRecord& operation) noexcept
       return region == nullptr ? Reason::kNone : region->revoked();
     grant_id = region->grant_id();
   }
-  // Nobody would hear the answer, or there is none.
+  // No thread would read the answer, or there is none.
   if (loop_.is_loop_thread() || session_.version() < 2) return Reason::kNone;
   control::Request request;
   request.mutable_grant_state()->set_grant_id(grant_id);

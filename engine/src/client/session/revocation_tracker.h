@@ -52,12 +52,12 @@ class RevocationTracker {
     std::uint64_t grant_id;
     std::vector<transport::WireExtent> extents;
   };
-  /// Copies, so that nobody's end can become the caller's to carry out.
+  /// Copies: the caller never becomes the last owner of a grant.
   [[nodiscard]] std::vector<Extents> held_extents() const;
   /// The server has taken the grant back, as it says in an answer.
   void mark(std::uint64_t grant_id, Reason reason) noexcept;
-  /// Why the grant of an operation was taken back, or kNone. Waits for nobody, and takes no lock
-  /// under which a lane is taken: for those who have one.
+  /// Why the grant of an operation was taken back, or kNone. Waits for nothing, and takes no lock
+  /// under which a lane is taken: for callers that have a lane.
   [[nodiscard]] Reason revoked(const OperationRecord& operation) const noexcept;
   /// Why the server has refused an operation, or kNone. Blocks, for 300 ms at most, where the
   /// server has to be asked: never with a lane taken.

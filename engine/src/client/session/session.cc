@@ -57,7 +57,7 @@ Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
   region.set_rights(static_cast<std::uint32_t>(spec.rights));
   region.set_atomic_domain(spec.atomic_domain);
   region.set_shm(spec.shm);
-  // An older server would not know it, and let everybody in.
+  // An older server would not know the list, and let every client in.
   if (!spec.access.empty() && core_->version() < control::kVersionOfKeys)
     return Error{Code::kUnsupported, "create with an access list: the server is an older one"}
         .with_server(core_->server_address())
