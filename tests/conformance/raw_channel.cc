@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "support/eventually.h"
+#include "transport/connect.h"
 
 namespace remora::test {
 

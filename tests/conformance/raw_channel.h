@@ -16,7 +16,7 @@
 #include "protocol/authentication.h"
 #include "protocol/messages.h"
 #include "support/transport.h"
-#include "transport/transport.h"
+#include "transport/client_endpoint.h"
 
 namespace remora::test {
 

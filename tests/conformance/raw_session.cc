@@ -8,6 +8,7 @@
 #include <remora/engine/uri.h>
 
 #include "support/eventually.h"
+#include "transport/connect.h"
 
 namespace remora::test {
 

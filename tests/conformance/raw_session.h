@@ -13,7 +13,8 @@
 
 #include "protocol/messages.h"
 #include "support/transport.h"
-#include "transport/transport.h"
+#include "transport/client_endpoint.h"
+#include "transport/memory_domain.h"
 
 namespace remora::test {
 

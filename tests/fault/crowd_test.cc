@@ -16,8 +16,8 @@
 
 #include "fault_test.h"
 #include "proxy.h"
+#include "transport/connect.h"
 #include "transport/tcp/wire.h"
-#include "transport/transport.h"
 
 namespace remora::fault {
 namespace {

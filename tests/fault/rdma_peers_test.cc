@@ -16,8 +16,9 @@
 #include "fault_test.h"
 #include "protocol/messages.h"
 #include "support/server.h"
+#include "transport/connect.h"
+#include "transport/listen.h"
 #include "transport/rdma/wire.h"
-#include "transport/transport.h"
 
 namespace remora::fault {
 namespace {

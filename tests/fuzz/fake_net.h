@@ -16,8 +16,9 @@
 #include "client/session/session_core.h"
 #include "input.h"
 #include "server/server_core.h"
+#include "transport/client_endpoint.h"
+#include "transport/listener.h"
 #include "transport/tcp/session.h"
-#include "transport/transport.h"
 
 namespace remora::fuzz {
 

@@ -48,9 +48,8 @@ bool can_be_read(std::span<const std::byte> bytes) {
 
 Result<std::vector<std::byte>> encode(const Envelope& envelope) {
   const std::size_t size = envelope.ByteSizeLong();
-  if (size > transport::kControlMessageBytesMax)
-    return Error{Code::kLimitExceeded, "control message"}.with_limit(
-        size, transport::kControlMessageBytesMax);
+  if (size > kControlMessageBytesMax)
+    return Error{Code::kLimitExceeded, "control message"}.with_limit(size, kControlMessageBytesMax);
   std::vector<std::byte> bytes(size);
   const google::protobuf::LogSilencer quiet;
   envelope.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(bytes.data()));
@@ -64,7 +63,7 @@ Result<Envelope> decode(std::span<const std::byte> bytes) {
   Envelope envelope;
   // protobuf writes to stderr what it thinks of the bytes, and strangers send those.
   const google::protobuf::LogSilencer quiet;
-  if (bytes.size() > transport::kControlMessageBytesMax ||
+  if (bytes.size() > kControlMessageBytesMax ||
       !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
       envelope.magic() != kMagic || envelope.id() == 0 ||
       envelope.kind_case() == Envelope::KIND_NOT_SET)

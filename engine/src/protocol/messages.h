@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
+#include <remora/config/server_config.h>
 #include <remora/engine/region.h>
 #include <remora/result.h>
 
+#include "protocol/limits.h"
 #include "remora_control.pb.h"
-#include "transport/transport.h"
 
 namespace remora::control {
 
@@ -28,7 +29,7 @@ inline constexpr std::size_t kRegionsPerPage = 64;
 /// Longest ttl of a region: 365 days.
 inline constexpr std::uint64_t kTtlMsMax = std::uint64_t{365} * 24 * 3600 * 1000;
 
-/// Errors: kLimitExceeded when the message is longer than transport::kControlMessageBytesMax;
+/// Errors: kLimitExceeded when the message is longer than kControlMessageBytesMax;
 /// kInvalidArgument for a request with text that is not UTF-8, which nobody could read.
 Result<std::vector<std::byte>> encode(const Envelope& envelope);
 /// Errors: kProtocol for anything that is not an envelope of ours with a request or a reply in it.

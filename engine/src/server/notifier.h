@@ -16,7 +16,7 @@
 #include <remora/result.h>
 
 #include "server/server_metrics.h"
-#include "transport/transport.h"
+#include "transport/notice.h"
 
 namespace remora::detail {
 

@@ -38,7 +38,8 @@
 #include "server/server_metrics.h"
 #include "server/server_session.h"
 #include "server/server_status.h"
-#include "transport/transport.h"
+#include "transport/listen.h"
+#include "transport/listener.h"
 
 namespace remora::detail {
 

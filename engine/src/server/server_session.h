@@ -23,7 +23,10 @@
 #include "server/memory/catalog.h"
 #include "server/notifier.h"
 #include "server/server_metrics.h"
-#include "transport/transport.h"
+#include "transport/control_message.h"
+#include "transport/grant.h"
+#include "transport/notice.h"
+#include "transport/server_endpoint.h"
 
 namespace remora::detail {
 

@@ -6,6 +6,7 @@
 #include "base/placement.h"
 #include "server/listen_address.h"
 #include "server/server_core.h"
+#include "transport/listen.h"
 #include "transport/rdma/device_metrics.h"
 
 namespace remora::detail {

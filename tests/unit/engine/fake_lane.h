@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/lane.h"
 
 namespace remora::transport {
 

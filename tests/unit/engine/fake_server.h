@@ -14,7 +14,8 @@
 #include "client/engine/engine_core.h"
 #include "client/session/session_core.h"
 #include "protocol/messages.h"
-#include "transport/transport.h"
+#include "transport/client_endpoint.h"
+#include "transport/memory_domain.h"
 
 namespace remora::transport {
 

@@ -13,7 +13,7 @@
 #include <remora/mutex.h>
 
 #include "client/datapath/operation.h"
-#include "transport/transport.h"
+#include "transport/work_request.h"
 
 namespace remora::detail {
 

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/operation.h"
+#include "transport/lane.h"
 
 namespace remora::detail {
 

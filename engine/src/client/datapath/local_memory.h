@@ -17,7 +17,7 @@
 #include <remora/result.h>
 
 #include "base/placement.h"
-#include "transport/transport.h"
+#include "transport/memory_domain.h"
 
 namespace remora::detail {
 

@@ -22,6 +22,8 @@
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
 #include "client/datapath/parallel_copy.h"
+#include "transport/client_endpoint.h"
+#include "transport/notice.h"
 
 namespace remora::detail {
 

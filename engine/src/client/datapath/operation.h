@@ -16,7 +16,9 @@
 #include "base/clock.h"
 #include "client/datapath/event_notifier.h"
 #include "client/datapath/local_memory.h"
-#include "transport/transport.h"
+#include "transport/registration_cache.h"
+#include "transport/wire_extent.h"
+#include "transport/work_request.h"
 
 namespace remora::detail {
 

@@ -26,7 +26,8 @@
 #include "client/datapath/parallel_copy.h"
 #include "client/engine/handler_gate.h"
 #include "client/region/opening.h"
-#include "transport/transport.h"
+#include "transport/memory_domain.h"
+#include "transport/registration_cache.h"
 
 namespace remora::detail {
 

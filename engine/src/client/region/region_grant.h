@@ -20,7 +20,9 @@
 #include "client/datapath/lane_driver.h"
 #include "client/datapath/local_memory.h"
 #include "client/datapath/operation.h"
-#include "transport/transport.h"
+#include "transport/client_endpoint.h"
+#include "transport/wire_extent.h"
+#include "transport/work_request.h"
 
 namespace remora::detail {
 

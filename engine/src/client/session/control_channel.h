@@ -21,7 +21,8 @@
 #include "base/unique_fd.h"
 #include "client/session/session_state.h"
 #include "protocol/messages.h"
-#include "transport/transport.h"
+#include "transport/client_endpoint.h"
+#include "transport/control_message.h"
 
 namespace remora::detail {
 

@@ -9,7 +9,7 @@
 #include <remora/result.h>
 
 #include "base/clock.h"
-#include "transport/transport.h"
+#include "transport/client_endpoint.h"
 
 namespace remora::detail {
 

@@ -11,7 +11,9 @@
 #include "base/clock.h"
 #include "client/session/revocation_tracker.h"
 #include "protocol/messages.h"
-#include "transport/transport.h"
+#include "transport/client_endpoint.h"
+#include "transport/rkey_table.h"
+#include "transport/wire_extent.h"
 
 namespace remora::detail {
 

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "protocol/messages.h"
-#include "transport/transport.h"
+#include "transport/lane_ticket.h"
 
 namespace remora::detail {
 

@@ -15,7 +15,7 @@
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 #include "client/datapath/operation.h"
-#include "transport/transport.h"
+#include "transport/wire_extent.h"
 
 namespace remora::detail {
 

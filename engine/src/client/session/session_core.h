@@ -33,7 +33,10 @@
 #include "client/session/session_lanes.h"
 #include "client/session/session_state.h"
 #include "protocol/messages.h"
-#include "transport/transport.h"
+#include "transport/client_endpoint.h"
+#include "transport/lane.h"
+#include "transport/memory_domain.h"
+#include "transport/notice.h"
 
 namespace remora::detail {
 

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "client/datapath/lane_driver.h"
-#include "transport/transport.h"
+#include "transport/lane.h"
 
 namespace remora::detail {
 

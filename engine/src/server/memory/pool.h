@@ -31,7 +31,7 @@
 #include "base/placement.h"
 #include "base/unique_fd.h"
 #include "server/memory/orphaned_mappings.h"
-#include "transport/transport.h"
+#include "transport/grant.h"
 
 namespace remora::detail {
 

@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/unique_fd.h"
-#include "transport/transport.h"
+#include "transport/client_endpoint.h"
 
 namespace remora::detail {
 

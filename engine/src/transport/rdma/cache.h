@@ -7,7 +7,7 @@
 
 #include <remora/verbs/verbs.h>
 
-#include "transport/transport.h"
+#include "transport/registration_cache.h"
 
 namespace remora::transport::rdma {
 

@@ -12,13 +12,14 @@
 
 #include "base/fd_set.h"
 #include "base/log.h"
+#include "transport/connect.h"
+#include "transport/memory_domain.h"
 #include "transport/rdma/cache.h"
 #include "transport/rdma/control.h"
 #include "transport/rdma/lane.h"
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/wire.h"
 #include "transport/rkey_table.h"
-#include "transport/transport.h"
 
 namespace remora::transport {
 

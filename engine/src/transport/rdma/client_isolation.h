@@ -9,8 +9,8 @@
 #include <remora/config/server_config.h>
 #include <remora/result.h>
 
+#include "transport/listener.h"
 #include "transport/rdma/window_probe.h"
-#include "transport/transport.h"
 
 namespace remora::transport::rdma {
 

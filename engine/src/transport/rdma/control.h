@@ -10,8 +10,8 @@
 #include <remora/verbs/verbs.h>
 
 #include "base/clock.h"
+#include "transport/control_message.h"
 #include "transport/rdma/wire.h"
-#include "transport/transport.h"
 
 namespace remora::transport::rdma {
 

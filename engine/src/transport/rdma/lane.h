@@ -14,7 +14,11 @@
 #include <remora/verbs/memory_region.h>
 #include <remora/verbs/queue_pair.h>
 
-#include "transport/transport.h"
+#include "transport/lane.h"
+
+namespace remora::transport {
+class RkeyTable;
+}
 
 namespace remora::transport::rdma {
 

@@ -17,10 +17,10 @@
 
 #include "base/log.h"
 #include "base/log_rate_limiter.h"
+#include "transport/listen.h"
 #include "transport/rdma/client_isolation.h"
 #include "transport/rdma/server_endpoint.h"
 #include "transport/rdma/wire.h"
-#include "transport/transport.h"
 
 namespace remora::transport {
 

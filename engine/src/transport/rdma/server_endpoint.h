@@ -22,7 +22,7 @@
 #include "transport/rdma/lane.h"
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/windows.h"
-#include "transport/transport.h"
+#include "transport/server_endpoint.h"
 
 namespace remora::transport::rdma {
 

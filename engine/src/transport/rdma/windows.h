@@ -28,8 +28,8 @@
 #include <remora/verbs/queue_pair.h>
 
 #include "base/clock.h"
+#include "transport/grant.h"
 #include "transport/rdma/budget.h"
-#include "transport/transport.h"
 
 namespace remora::transport::rdma {
 

@@ -8,7 +8,9 @@
 #include <optional>
 #include <span>
 
-#include "transport/transport.h"
+#include "transport/control_message.h"
+#include "transport/lane_ticket.h"
+#include "transport/notice.h"
 
 namespace remora::transport::rdma {
 

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/core_dump.h"
+#include "transport/connect.h"
 #include "transport/shm/socket.h"
-#include "transport/transport.h"
 
 namespace remora::transport {
 

@@ -17,8 +17,8 @@
 
 #include "base/log.h"
 #include "base/log_rate_limiter.h"
+#include "transport/listen.h"
 #include "transport/shm/socket.h"
-#include "transport/transport.h"
 
 namespace remora::transport {
 

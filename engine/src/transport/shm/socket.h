@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "base/unique_fd.h"
+#include "transport/control_message.h"
 #include "transport/shm/identity.h"
-#include "transport/transport.h"
 
 namespace remora::transport {
 

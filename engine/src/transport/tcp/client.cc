@@ -12,10 +12,10 @@
 
 #include <remora/verbs/address.h>
 
+#include "transport/connect.h"
 #include "transport/tcp/lane.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/wire.h"
-#include "transport/transport.h"
 
 namespace remora::transport {
 

@@ -15,8 +15,8 @@
 
 #include "base/fd_set.h"
 #include "base/unique_fd.h"
+#include "transport/lane.h"
 #include "transport/tcp/wire.h"
-#include "transport/transport.h"
 
 namespace remora::transport::tcp {
 

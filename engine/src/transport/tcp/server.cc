@@ -20,12 +20,12 @@
 #include "base/fd_set.h"
 #include "base/log.h"
 #include "base/log_rate_limiter.h"
+#include "transport/listen.h"
 #include "transport/tcp/io.h"
 #include "transport/tcp/server_lane.h"
 #include "transport/tcp/session.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/wire.h"
-#include "transport/transport.h"
 
 namespace remora::transport {
 

@@ -16,8 +16,10 @@
 #include <remora/result.h>
 
 #include "base/unique_fd.h"
+#include "transport/grant.h"
+#include "transport/notice.h"
 #include "transport/tcp/wire.h"
-#include "transport/transport.h"
+#include "transport/work_request.h"
 
 namespace remora::transport::tcp {
 

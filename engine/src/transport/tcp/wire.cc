@@ -1,5 +1,7 @@
 #include "transport/tcp/wire.h"
 
+#include "transport/control_message.h"
+
 namespace remora::transport::tcp {
 
 using wire::get;

@@ -14,7 +14,8 @@
 #include <string_view>
 
 #include "base/crc32c.h"
-#include "transport/transport.h"
+#include "transport/lane_ticket.h"
+#include "transport/work_request.h"
 
 namespace remora::transport::tcp {
 

@@ -22,7 +22,7 @@
 #include <remora/engine/server.h>
 
 #include "base/log.h"
-#include "transport/transport.h"
+#include "transport/listen.h"
 
 namespace remora::transport::identity {
 namespace {

@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "support/fault_line.h"
+#include "transport/connect.h"
+#include "transport/listen.h"
 #include "transport/shm/socket.h"
 
 namespace remora::transport {

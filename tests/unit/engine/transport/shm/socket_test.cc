@@ -11,6 +11,9 @@
 #include <unistd.h>
 #include <vector>
 
+#include "transport/connect.h"
+#include "transport/listen.h"
+
 namespace remora::transport {
 namespace {
 

@@ -1,0 +1,14 @@
+#pragma once
+
+/// Bounds of the control channel: the same on both sides and on every transport.
+
+#include <cstddef>
+
+namespace remora::control {
+
+/// Longest control message.
+inline constexpr std::size_t kControlMessageBytesMax = std::size_t{16} * 1024;
+/// Requests of one session that may be unanswered: the receiver keeps room for as many.
+inline constexpr std::size_t kControlRequestsMax = 8;
+
+}  // namespace remora::control

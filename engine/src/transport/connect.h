@@ -1,0 +1,37 @@
+#pragma once
+
+/// Connects a client to a server over one transport.
+
+#include <memory>
+#include <string>
+
+#include <remora/engine/uri.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "transport/client_endpoint.h"
+
+namespace remora::transport {
+
+struct ConnectOptions {
+  std::string device;  ///< rdma: only this one; empty: any
+  bool hardware_only = false;
+  bool payload_crc = false;  ///< tcp: a checksum of what is read and written, too
+  bool core_dump = false;    ///< shm: core dumps of this process contain the mapped memory
+};
+
+/// Each blocks, at most until `deadline`. Any thread.
+/// Errors: kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
+/// kPermissionDenied.
+
+/// Only to a server that listens at the URI's host and port, on this host and in this network
+/// namespace.
+Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline,
+                                                    const ConnectOptions& options = {});
+Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
+                                                     Deadline deadline);
+/// Tries every address of the host, each for its share of the time.
+Result<std::unique_ptr<ClientEndpoint>> connect_tcp(const Uri& uri, const ConnectOptions& options,
+                                                    Deadline deadline);
+
+}  // namespace remora::transport

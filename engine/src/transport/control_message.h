@@ -1,0 +1,23 @@
+#pragma once
+
+/// One message of a session's control channel, as a transport carries it.
+
+#include <cstddef>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "protocol/limits.h"
+
+namespace remora::transport {
+
+// A transport carries no longer message, and keeps room for as many requests.
+using control::kControlMessageBytesMax;
+using control::kControlRequestsMax;
+
+/// At most kControlMessageBytesMax bytes. Descriptors travel over shm only; the message owns them.
+struct ControlMessage {
+  std::vector<std::byte> bytes;
+  std::vector<UniqueFd> descriptors;
+};
+
+}  // namespace remora::transport

@@ -1,0 +1,50 @@
+#pragma once
+
+/// A grant as the server's side of a transport makes it: one session's right to one region.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <remora/engine/types.h>
+#include <remora/result.h>
+
+#include "base/unique_fd.h"
+#include "transport/wire_extent.h"
+
+namespace remora::transport {
+
+/// A stretch of server memory. The pool owns the bytes.
+struct MemoryStretch {
+  std::byte* address = nullptr;
+  std::uint64_t length_bytes = 0;
+};
+
+/// The memory of a region, as a transport sees it when it makes a grant.
+struct GrantRequest {
+  std::span<const MemoryStretch> extents;
+  Rights rights = Rights::kNone;
+  int memory_fd = -1;  ///< the region's own memfd when clients may map it, else -1
+  /// The CPU carries out atomics: the region's atomic domain is `cpu`.
+  bool cpu_atomics = false;
+};
+
+/// Keeps a grant valid; revokes it on destruction. Used by one thread at a time.
+class GrantHandle {
+ public:
+  virtual ~GrantHandle() = default;
+  /// Revokes the grant now, once. After an error the client may reach the memory for as long as its
+  /// lanes exist. Blocks until the device has answered. Errors: kProvider (errno kept).
+  virtual Status revoke() noexcept { return {}; }
+};
+
+struct Grant {
+  std::unique_ptr<GrantHandle> handle;
+  std::vector<WireExtent> extents;
+  LaneKeys lane_keys{};               ///< no lanes: one key for all of them, in the extents
+  std::vector<UniqueFd> descriptors;  ///< sent with the first page of extents
+};
+
+}  // namespace remora::transport

@@ -1,0 +1,38 @@
+#pragma once
+
+/// Local memory as a device knows it.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <remora/result.h>
+
+#include "transport/registration_cache.h"
+
+namespace remora::transport {
+
+/// Memory registered with a device; deregistered on destruction. Owns the registration, not the
+/// bytes.
+class Registration {
+ public:
+  virtual ~Registration() = default;
+  [[nodiscard]] virtual std::uint32_t local_key() const noexcept = 0;
+};
+
+/// Where local memory is registered: a device's protection domain, which all sessions of this
+/// process on the device share. Thread-safe.
+class MemoryDomain {
+ public:
+  virtual ~MemoryDomain() = default;
+  /// Blocks while pages are pinned. Errors: kOutOfMemory (see Reason::kMemlock), kProvider.
+  virtual Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) = 0;
+  /// Null where registrations cannot be kept; the log says why.
+  virtual std::shared_ptr<RegistrationCache> make_cache(const RegistrationCache::Options& options) {
+    (void)options;
+    return nullptr;
+  }
+};
+
+}  // namespace remora::transport

@@ -1,0 +1,92 @@
+#pragma once
+
+/// The server's side of one session's transport: the control channel, the lanes and the grants.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <remora/engine/types.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "transport/control_message.h"
+#include "transport/grant.h"
+#include "transport/lane_ticket.h"
+#include "transport/notice.h"
+
+namespace remora::transport {
+
+/// Thread safety: the control thread calls receive() and take_notices(); one thread at a time, a
+/// worker where a function says so, calls send(), grant() and the rest; shutdown() and the
+/// functions marked so by any thread.
+class ServerEndpoint {
+ public:
+  /// What the server's own processor has carried out for this client.
+  struct Served {
+    std::array<std::uint64_t, 4> operations{};  ///< by Opcode; zeroes are writes
+    std::array<std::uint64_t, 2> bytes{};       ///< read, written
+  };
+  virtual ~ServerEndpoint() = default;
+  [[nodiscard]] virtual TransportKind kind() const noexcept = 0;
+  /// The client's address or process, for logs.
+  [[nodiscard]] virtual const std::string& peer() const noexcept = 0;
+  /// Name of the server's device, or empty.
+  [[nodiscard]] virtual const std::string& device() const noexcept = 0;
+  /// Readable when receive() or take_notices() has something to return. The endpoint owns it.
+  [[nodiscard]] virtual int event_fd() const noexcept = 0;
+  /// A message, nothing yet, or the error that ended the channel or a lane. Never blocks.
+  virtual Result<std::optional<ControlMessage>> receive() noexcept = 0;
+  /// Never blocks. Errors: kTimedOut and kLimitExceeded (no room: the client does not take what was
+  /// sent), kConnectionLost, kProvider, kSystem.
+  virtual Status send(ControlMessage message) noexcept = 0;
+  /// Waits until send() has room, at most until `deadline`.
+  virtual bool has_room(Deadline /*deadline*/) noexcept { return true; }
+  /// Waits until what was sent has left, at most until `deadline`: before a shutdown that would
+  /// take it back.
+  virtual void flush(Deadline deadline) noexcept = 0;
+  /// The client can use keys that differ from lane to lane: it gets such where they are what keeps
+  /// clients apart here. Before anything is granted, and before any lane. Worker.
+  virtual void allow_lane_keys() noexcept {}
+  /// Whether it does get them. Worker.
+  [[nodiscard]] virtual bool has_lane_keys() const noexcept { return false; }
+  /// Makes the keys of lanes that `grant`, one of this session's, has none for yet; others stay.
+  /// Nothing to do where there is one key for all. Blocks as grant() does, and for as long as the
+  /// device takes, 2 s at most and a millisecond for each key; worker. Errors: those of grant();
+  /// kConnectionLost: a lane is about to go, by which the session is interrupted; kTimedOut.
+  virtual Status renew(Grant& grant) noexcept {
+    (void)grant;
+    return {};
+  }
+  /// From now on a lane that shows this ticket belongs to this session.
+  virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
+  /// Blocks while memory is registered: worker threads only.
+  /// Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max,
+  /// limits.windows_max, or the device's own), kUnsupported, kProvider; those of renew().
+  virtual Result<Grant> grant(const GrantRequest& request) noexcept = 0;
+  /// Takes notices that have come in over the lanes, at most notices.size(); returns how many.
+  /// Untaken notices make the client wait. Control thread; never blocks.
+  virtual std::size_t take_notices(std::span<Notice> /*notices*/) noexcept { return 0; }
+  /// Nothing where the server takes no part in operations. Any thread.
+  [[nodiscard]] virtual std::optional<Served> served() const noexcept { return std::nullopt; }
+  /// Ends the lanes, then the channel. Idempotent: when any call has returned, no lane serves any
+  /// more. Blocks for milliseconds at most.
+  virtual void shutdown() noexcept = 0;
+  /// Has destroyed what shutdown() has left of the lanes, which may take a device seconds. Does not
+  /// wait for that. Idempotent; worker.
+  virtual void destroy_lanes() noexcept {}
+  /// Blocks until it is: nothing is left of the lanes that destroy_lanes() was for. Worker.
+  virtual void await_destroyed() noexcept {}
+  /// The client's process is no more: nothing of what it had mapped is reached by it. False where
+  /// nobody can know. Any thread.
+  [[nodiscard]] virtual bool peer_has_exited() const noexcept { return false; }
+  /// The session of `before` goes on here: the grants of `before` hold for the lanes of this
+  /// endpoint, which has none yet. `before` has been shut down, its lanes are destroyed, and it
+  /// grants nothing more. Errors: kUnsupported: of another transport or device.
+  virtual Status take_over(ServerEndpoint& before) noexcept = 0;
+};
+
+}  // namespace remora::transport
