@@ -169,7 +169,6 @@ class FuzzServer::Door final : public transport::Listener {
   }
   [[nodiscard]] std::string description() const override { return "fuzz"; }
   [[nodiscard]] std::uint16_t port() const noexcept override { return 1; }
-  [[nodiscard]] std::vector<std::string> devices() const override { return {}; }
 
   void knock(std::unique_ptr<transport::ServerEndpoint> end) {
     const std::lock_guard lock{mutex_};

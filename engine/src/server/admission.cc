@@ -42,7 +42,7 @@ Result<ServerSession::Answer> ServerSession::hello(const control::Hello& hello, 
   }
   if (hello.has_resume()) wanted_ = hello.resume();
   comes_back_.store(hello.comes_back());
-  if (hello.lane_keys()) endpoint_->allow_lane_keys();
+  if (hello.lane_keys()) lane_keys_ = endpoint_->use_lane_keys();
   if (server_.asks_for_keys()) return challenge(hello, raw);
   if (hello.auth() != control::AUTH_NONE) {
     server_.note_refused(Refusal::kAuthentication, *this, hello.client_name());
@@ -137,7 +137,7 @@ control::Welcome ServerSession::welcome(bool resumed) const {
   welcome.set_lease_ms(milliseconds(limits.session_lease));
   welcome.set_keep_ms(milliseconds(limits.session_keep));
   welcome.set_resumed(resumed);
-  welcome.set_lane_keys(endpoint_->has_lane_keys());
+  welcome.set_lane_keys(lane_keys_ != nullptr);
   return welcome;
 }
 

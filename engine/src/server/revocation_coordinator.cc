@@ -65,7 +65,8 @@ void RevocationCoordinator::revoke_all(const std::shared_ptr<RegionEntry>& regio
 
 bool RevocationCoordinator::may_force(const ServerSession& session, Mapped mapped) noexcept {
   // What a process had mapped has gone with it.
-  return mapped == Mapped::kDrop || !session.maps_grants() || session.endpoint().peer_has_exited();
+  const transport::MappingClient* const client = session.endpoint().mapping_client();
+  return mapped == Mapped::kDrop || client == nullptr || client->has_exited();
 }
 
 bool RevocationCoordinator::waits_for_exit(const Books& books) noexcept {

@@ -328,7 +328,7 @@ Status ServerSession::adopt(ServerSession& before) {
   before.delayed_.clear();
   for (const auto& [grant_id, open] : grants_)
     if (open.revoking) events_.push_back(revoking_event(grant_id, open.reason));
-  if (endpoint_->has_lane_keys())
+  if (lane_keys_ != nullptr)
     for (const auto& [grant_id, open] : grants_)
       owed_pages_ += 1 + open.grant.extents.size() / control::kExtentsPerPage;
   // A client that does not hear of this comes back once more by what it knows.
@@ -432,8 +432,8 @@ Result<ServerSession::Answer> ServerSession::extents(const control::ExtentsReque
     return Error{Code::kAccessRefused, "open"}.with_reason(*why);
   if (found == grants_.end() || request.first() >= found->second.grant.extents.size())
     return Error{Code::kInvalidArgument, "extents"};
-  if (request.first() == 0)
-    if (auto renewed = endpoint_->renew(found->second.grant); !renewed) return renewed.error();
+  if (request.first() == 0 && lane_keys_ != nullptr)
+    if (auto renewed = lane_keys_->renew(found->second.grant); !renewed) return renewed.error();
   Answer answer;
   append_page(found->second.grant, request.first(),
               *answer.reply.mutable_extents()->mutable_extents());

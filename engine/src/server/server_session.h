@@ -146,9 +146,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Ends the grant: what it reached is reached no more.
   void release_lease(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how);
   /// Its grants are memory mapped by the client, which only the client can end.
-  [[nodiscard]] bool maps_grants() const noexcept {
-    return endpoint_->kind() == TransportKind::kShm;
-  }
+  [[nodiscard]] bool maps_grants() const noexcept { return endpoint_->mapping_client() != nullptr; }
   /// Tells the client something of the server's own accord, after what it was told before. Only
   /// clients of version 2 hear it.
   void tell(control::Event event);
@@ -284,6 +282,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   std::atomic<std::uint64_t> id_;  ///< that of the session it resumes, once it does
   std::uint64_t lane_secret_;
   std::unique_ptr<transport::ServerEndpoint> endpoint_;
+  transport::LaneKeyRenewal* lane_keys_ = nullptr;  ///< null: one key for all lanes
   Grants grants_;
   std::vector<std::weak_ptr<RegionEntry>> own_regions_;  ///< that go with this
   bool released_ = false;

@@ -7,7 +7,6 @@
 #include "server/listen_address.h"
 #include "server/server_core.h"
 #include "transport/listen.h"
-#include "transport/rdma/device_metrics.h"
 
 namespace remora::detail {
 
@@ -104,12 +103,14 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
   if (!pool) return pool.error();
   listeners.protection.clear();
   for (const auto& listener : listeners.listeners) {
-    if (listener->kind() == TransportKind::kRdma && options.on_progress)
+    transport::ListenerDevices* const devices = listener->devices();
+    if (devices == nullptr) continue;
+    if (options.on_progress)
       options.on_progress({.step = Step::kDevices, .done_bytes = 0, .total_bytes = pool_bytes});
-    const auto registered = listener->acquire_lease((*pool)->pieces(), *pool, options.stop);
+    const auto registered = devices->register_pool((*pool)->pieces(), *pool, options.stop);
     if (!registered) return registered.error();
     if (*registered) (*pool)->keep_pages();
-    for (auto& each : listener->protection()) listeners.protection.push_back(std::move(each));
+    for (auto& each : devices->protection()) listeners.protection.push_back(std::move(each));
   }
   auto core = std::make_unique<ServerCore>(config, std::move(metrics), std::move(*pool),
                                            std::move(listeners));
@@ -149,8 +150,8 @@ Result<ServerCore::Listeners> ServerCore::open_listeners(
         listen(listeners.port != 0 ? listeners.port : config.listen.port);
     if (listener) {
       listeners.port = (*listener)->port();
-      for (std::string& device : (*listener)->devices())
-        listeners.devices.push_back(std::move(device));
+      if (transport::ListenerDevices* const devices = (*listener)->devices())
+        listeners.devices = devices->names();
       listeners.listeners.push_back(std::move(*listener));
       return {};
     }
@@ -268,7 +269,9 @@ Status ServerCore::export_pool() {
       {}, [pool = pool_] { return static_cast<double>(pool->orphaned_bytes()); });
   if (!orphaned) return orphaned.error();
   pool_series_.push_back(std::move(*orphaned));
-  for (const std::string& device : devices_) transport::show_nic(*metrics_.registry(), device);
+  for (const auto& listener : listeners_)
+    if (transport::ListenerDevices* const devices = listener->devices())
+      devices->show_counters(*metrics_.registry());
   return {};
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 
-/// Connects a client to a server over one transport.
+/// Connects a client to a server over one transport. Each transport defines its own function.
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <remora/engine/uri.h>
 #include <remora/result.h>
@@ -20,10 +21,17 @@ struct ConnectOptions {
   bool core_dump = false;    ///< shm: core dumps of this process contain the mapped memory
 };
 
+/// Connects over the transport `kind`, which is not kAuto; as the function of that transport below.
+Result<std::unique_ptr<ClientEndpoint>> connect(TransportKind kind, const Uri& uri,
+                                                const ConnectOptions& options, Deadline deadline);
+
 /// Each blocks, at most until `deadline`. Any thread.
 /// Errors: kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
 /// kPermissionDenied.
 
+/// Whether connect_shm() can reach a server at `host`: one of its addresses is this machine's, in
+/// this network namespace. **Blocks** while a name is resolved, at most until `deadline`.
+[[nodiscard]] bool shm_reaches(std::string_view host, Deadline deadline);
 /// Only to a server that listens at the URI's host and port, on this host and in this network
 /// namespace.
 Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline,

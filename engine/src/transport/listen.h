@@ -13,10 +13,6 @@
 
 #include "transport/listener.h"
 
-namespace remora::metrics {
-class Registry;
-}
-
 namespace remora::transport {
 
 /// Where a server listens: `listen.address` as it is configured, and the addresses it stands for.

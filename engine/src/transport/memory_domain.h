@@ -33,6 +33,9 @@ class MemoryDomain {
     (void)options;
     return nullptr;
   }
+  /// Exports the device's own counters, for the life of `registry`. What cannot be shown is
+  /// missing, and the log says why. Idempotent.
+  virtual void show_counters(metrics::Registry& registry) noexcept { (void)registry; }
 };
 
 }  // namespace remora::transport

@@ -20,6 +20,25 @@
 
 namespace remora::transport {
 
+/// Keys of grants that differ from lane to lane. Worker.
+class LaneKeyRenewal {
+ public:
+  virtual ~LaneKeyRenewal() = default;
+  /// Makes the missing keys of `grant`, one of this session's: those of lanes that were opened
+  /// after it was made. Other keys stay. Blocks as ServerEndpoint::grant() does, and for as long as
+  /// the device takes, 2 s at most and a millisecond for each key. Errors: those of grant();
+  /// kConnectionLost: a lane is about to end, which interrupts the session; kTimedOut.
+  virtual Status renew(Grant& grant) noexcept = 0;
+};
+
+/// A client that maps the memory it is granted: only the end of its process ends its access.
+class MappingClient {
+ public:
+  virtual ~MappingClient() = default;
+  /// True: the process has ended. False: it lives, or the kernel does not tell. Any thread.
+  [[nodiscard]] virtual bool has_exited() const noexcept = 0;
+};
+
 /// Thread safety: the control thread calls receive() and take_notices(); one thread at a time, a
 /// worker where a function says so, calls send(), grant() and the rest; shutdown() and the
 /// functions marked so by any thread.
@@ -48,24 +67,16 @@ class ServerEndpoint {
   /// Waits until what was sent has left, at most until `deadline`: before a shutdown that would
   /// take it back.
   virtual void flush(Deadline deadline) noexcept = 0;
-  /// The client can use keys that differ from lane to lane: it gets such where they are what keeps
-  /// clients apart here. Before anything is granted, and before any lane. Worker.
-  virtual void allow_lane_keys() noexcept {}
-  /// Whether it does get them. Worker.
-  [[nodiscard]] virtual bool has_lane_keys() const noexcept { return false; }
-  /// Makes the keys of lanes that `grant`, one of this session's, has none for yet; others stay.
-  /// Nothing to do where there is one key for all. Blocks as grant() does, and for as long as the
-  /// device takes, 2 s at most and a millisecond for each key; worker. Errors: those of grant();
-  /// kConnectionLost: a lane is about to go, by which the session is interrupted; kTimedOut.
-  virtual Status renew(Grant& grant) noexcept {
-    (void)grant;
-    return {};
-  }
+  /// The client can use keys that differ from lane to lane. Where such keys keep clients apart, the
+  /// grants of this session get them, and the result renews them; null: one key for all lanes.
+  /// Before any grant and before any lane. Worker. The endpoint owns the result.
+  virtual LaneKeyRenewal* use_lane_keys() noexcept { return nullptr; }
   /// From now on a lane that shows this ticket belongs to this session.
   virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
   /// Blocks while memory is registered: worker threads only.
   /// Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max,
-  /// limits.windows_max, or the device's own), kUnsupported, kProvider; those of renew().
+  /// limits.windows_max, or the device's own), kUnsupported, kProvider; those of
+  /// LaneKeyRenewal::renew().
   virtual Result<Grant> grant(const GrantRequest& request) noexcept = 0;
   /// Takes notices that have come in over the lanes, at most notices.size(); returns how many.
   /// Untaken notices make the client wait. Control thread; never blocks.
@@ -75,14 +86,13 @@ class ServerEndpoint {
   /// Ends the lanes, then the channel. Idempotent: when any call has returned, no lane serves any
   /// more. Blocks for milliseconds at most.
   virtual void shutdown() noexcept = 0;
-  /// Has destroyed what shutdown() has left of the lanes, which may take a device seconds. Does not
-  /// wait for that. Idempotent; worker.
+  /// Begins to destroy the lanes that shutdown() has ended, which may take a device seconds. Does
+  /// not wait for that. Idempotent; worker. Nothing to do where shutdown() leaves none.
   virtual void destroy_lanes() noexcept {}
-  /// Blocks until it is: nothing is left of the lanes that destroy_lanes() was for. Worker.
+  /// Blocks until the lanes that destroy_lanes() was called for are destroyed. Worker.
   virtual void await_destroyed() noexcept {}
-  /// The client's process is no more: nothing of what it had mapped is reached by it. False where
-  /// nobody can know. Any thread.
-  [[nodiscard]] virtual bool peer_has_exited() const noexcept { return false; }
+  /// Null where clients do not map the memory they are granted. Any thread. The endpoint owns it.
+  [[nodiscard]] virtual const MappingClient* mapping_client() const noexcept { return nullptr; }
   /// The session of `before` goes on here: the grants of `before` hold for the lanes of this
   /// endpoint, which has none yet. `before` has been shut down, its lanes are destroyed, and it
   /// grants nothing more. Errors: kUnsupported: of another transport or device.

@@ -8,6 +8,8 @@
 
 #include <remora/engine/types.h>
 
+#include "transport/notice.h"
+
 namespace remora::transport {
 
 enum class Opcode : std::uint8_t {
@@ -16,7 +18,7 @@ enum class Opcode : std::uint8_t {
   kCompareSwap,
   kFetchAdd,
   kWriteZeroes,  ///< over lanes whose limits say so; no local memory
-  kNotify,       ///< tells the serving application; see WorkRequest
+  kNotify,       ///< tells the serving application of a write; see Notice
   kFlush,  ///< reads a byte into the lane's own memory: what was written before is visible then
 };
 
@@ -37,9 +39,8 @@ inline constexpr std::size_t kOpcodes = static_cast<std::size_t>(Opcode::kFlush)
   return is_write(opcode) ? Rights::kWrite : Rights::kRead;
 }
 
-/// One request. Plain data: the engine fills it in, the lane translates it. Of kNotify:
-/// remote_address is the offset in the region, compare_or_add the length, swap the grant's id,
-/// remote_key the tag.
+/// One request. Plain data: the engine fills it in, the lane translates it. A notice has no memory
+/// and no key: see to_request() and to_notice().
 struct WorkRequest {
   /// Of reads and writes; the result of an atomic lands in Lane::atomic_results().
   std::byte* local = nullptr;
@@ -51,6 +52,22 @@ struct WorkRequest {
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
 };
+
+/// The request that carries `notice`. Its fields go where tcp has them in its frames.
+[[nodiscard]] constexpr WorkRequest to_request(const Notice& notice) noexcept {
+  return {.remote_address = notice.offset_bytes,
+          .remote_key = notice.tag,
+          .opcode = Opcode::kNotify,
+          .compare_or_add = notice.length_bytes,
+          .swap = notice.grant_id};
+}
+/// Of a request whose opcode is kNotify.
+[[nodiscard]] constexpr Notice to_notice(const WorkRequest& request) noexcept {
+  return {.grant_id = request.swap,
+          .offset_bytes = request.remote_address,
+          .length_bytes = request.compare_or_add,
+          .tag = request.remote_key};
+}
 
 /// Requests that are posted together, in order. The engine owns them; a lane does not read them
 /// after post() has returned.

@@ -69,11 +69,10 @@ bool QueuedLaneDriver::plan(OperationRecord& operation, std::size_t room) noexce
   if (room == 0) return false;
   // Behind all of the write: requests of a lane take effect in order.
   WorkRequest& request = pieces_[chain_length_];
-  request = {.remote_address = operation.offset_bytes,
-             .remote_key = operation.notice_tag,
-             .opcode = Opcode::kNotify,
-             .compare_or_add = operation.length_bytes,
-             .swap = operation.notice_grant};
+  request = transport::to_request({.grant_id = operation.notice_grant,
+                                   .offset_bytes = operation.offset_bytes,
+                                   .length_bytes = operation.length_bytes,
+                                   .tag = operation.notice_tag});
   add_split({.operation = &operation}, request);
   operation.notice_planned = true;
   ++operation.requests_in_flight;

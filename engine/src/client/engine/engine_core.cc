@@ -16,6 +16,7 @@
 #include "client/engine/control_calls.h"
 #include "client/queue/poller.h"
 #include "client/session/session_core.h"
+#include "transport/connect.h"
 #include "transport/fault/core.h"
 
 namespace remora::detail {
@@ -177,9 +178,7 @@ Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, Transpo
                                           .payload_crc = payload_crc,
                                           .core_dump = options_.core_dump};
   Dial dial{.server = uri.server(), .connect = [uri, kind, options](Deadline until) {
-              return kind == TransportKind::kShm   ? transport::connect_shm(uri, until, options)
-                     : kind == TransportKind::kTcp ? transport::connect_tcp(uri, options, until)
-                                                   : transport::connect_rdma(uri, options, until);
+              return transport::connect(kind, uri, options, until);
             }};
   if (options_.faults != nullptr)
     dial.connect = transport::with_faults(options_.faults, kind, std::move(dial.connect));

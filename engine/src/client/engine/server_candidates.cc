@@ -10,7 +10,7 @@
 #include "client/engine/passed_over.h"
 #include "client/region/region_grant.h"
 #include "client/session/session_core.h"
-#include "transport/shm/identity.h"
+#include "transport/connect.h"
 
 namespace remora::detail {
 
@@ -50,8 +50,7 @@ std::vector<EngineCore::Candidate> EngineCore::candidates(const Uri& uri, Deadli
                                                           PassedOver& passed_over) const {
   if (uri.transport != TransportKind::kAuto) return {{uri.transport, "named in the URI"}};
   std::vector<Candidate> found;
-  const auto addresses = transport::addresses_of(uri.host, deadline);
-  if (addresses && transport::is_this_host(*addresses))
+  if (transport::shm_reaches(uri.host, deadline))
     found.push_back({TransportKind::kShm, "same host, allowed by server and region"});
   else
     passed_over.skip(TransportKind::kShm, "another host");

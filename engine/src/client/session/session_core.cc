@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "client/engine/engine_core.h"
 #include "client/region/region_grant.h"
-#include "transport/rdma/device_metrics.h"
 
 namespace remora::detail {
 
@@ -54,8 +53,7 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCo
   if (const auto lease = session->handshake_.lease(); lease > lease.zero())
     session->engine_->keep_alive(session, lease);
   if (auto status = session->lanes_.open(deadline); !status) return status.error();
-  if (session->kind() == TransportKind::kRdma)
-    transport::show_nic(session->engine_->registry(), session->local_device());
+  if (session->domain_ != nullptr) session->domain_->show_counters(session->engine_->registry());
   if (auto status = session->begin(); !status) return status.error();
   return session;
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "transport/memory_domain.h"
 #include "transport/rdma/cache.h"
 #include "transport/rdma/control.h"
+#include "transport/rdma/device_metrics.h"
 #include "transport/rdma/lane.h"
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/wire.h"
@@ -41,7 +43,8 @@ class RdmaRegistration final : public Registration {
 /// The protection domain of all sessions of this process on one device.
 class RdmaMemoryDomain final : public MemoryDomain {
  public:
-  explicit RdmaMemoryDomain(verbs::ProtectionDomain domain) noexcept : domain_{std::move(domain)} {}
+  explicit RdmaMemoryDomain(verbs::ProtectionDomain domain)
+      : domain_{std::move(domain)}, device_{domain_.device().name()} {}
 
   static Result<std::shared_ptr<RdmaMemoryDomain>> of(const verbs::Device& device) {
     struct Known {
@@ -77,6 +80,9 @@ class RdmaMemoryDomain final : public MemoryDomain {
     caches_.emplace_back(made);
     return made;
   }
+  void show_counters(metrics::Registry& registry) noexcept override {
+    rdma::show_device_counters(registry, device_);
+  }
   [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
   [[nodiscard]] Reaper& reaper() noexcept { return reaper_; }
 
@@ -94,6 +100,7 @@ class RdmaMemoryDomain final : public MemoryDomain {
   }
 
   verbs::ProtectionDomain domain_;
+  const std::string device_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<RegistrationCache>> caches_;
   Reaper reaper_;

@@ -11,20 +11,20 @@
 
 #include "base/log.h"
 
-namespace remora::transport {
+namespace remora::transport::rdma {
 
 namespace {
 
-/// What tells of trouble, or of how much is done, under the drivers' own names: which of them there
-/// are says the driver. Bounded, so that a driver with hundreds costs no more series.
+/// Counters of trouble and of traffic, under the drivers' own names; each driver has some of them.
+/// Bounded, so that a driver with hundreds costs no more series.
 constexpr std::array<std::string_view, 37> kEvents{
     // traffic
     "rcvd_pkts", "rdma_recvs", "rdma_sends", "sent_pkts",
-    // loss: what was sent again, came twice or out of order
+    // loss: packets sent again, received twice or out of order
     "duplicate_request", "implied_nak_seq_err", "local_ack_timeout_err", "out_of_seq_request",
     "out_of_sequence", "packet_seq_err", "rcvd_seq_err", "roce_adp_retrans", "roce_adp_retrans_to",
     "rx_icrc_encapsulated", "completer_retry_err", "retry_exceeded_err",
-    // nobody there to take it
+    // no receive posted
     "out_of_buffer", "rcvd_rnr_err", "retry_rnr_exceeded_err", "rnr_nak_retry_err", "send_rnr_err",
     // congestion
     "ack_deferred", "np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled", "rp_cnp_ignored",
@@ -43,8 +43,8 @@ double value_of(const verbs::PortCounter& counter, double unit) {
   return value ? static_cast<double>(*value) * unit : std::numeric_limits<double>::quiet_NaN();
 }
 
-Result<metrics::CallbackHandle> show(metrics::Registry& registry, const std::string& device,
-                                     const verbs::PortCounter& counter) {
+Result<metrics::CallbackHandle> show_counter(metrics::Registry& registry, const std::string& device,
+                                             const verbs::PortCounter& counter) {
   metrics::Labels labels{{"device", device}, {"port", std::to_string(counter.port)}};
   if (counter.name == "port_xmit_data" || counter.name == "port_rcv_data") {
     labels.push_back({"direction", counter.name == "port_xmit_data" ? "sent" : "received"});
@@ -65,15 +65,15 @@ bool is_shown(const verbs::PortCounter& counter) {
 
 }  // namespace
 
-void show_nic(metrics::Registry& registry, const std::string& device,
-              std::string_view folder) noexcept try {
+void show_device_counters(metrics::Registry& registry, const std::string& device,
+                          std::string_view folder) noexcept try {
   const auto counters = verbs::port_counters(device, folder);
   if (!counters) return log::info("{}: its own counters: {}", device, counters.error().message());
   std::size_t left_out = 0;
   for (const verbs::PortCounter& counter : *counters) {
     if (!is_shown(counter)) continue;
-    auto handle = show(registry, device, counter);
-    // Another session has shown the device: nothing is read again.
+    auto handle = show_counter(registry, device, counter);
+    // Another session has exported the device: nothing is read again.
     if (!handle && handle.error().code() == Code::kAlreadyExists) return;
     // One that the driver lists and does not have would be a series without a value.
     if (handle && verbs::read_port_counter(counter))
@@ -94,4 +94,4 @@ void show_nic(metrics::Registry& registry, const std::string& device,
   log::warn("{}: its own counters are not shown: {}", device, failed.what());
 }
 
-}  // namespace remora::transport
+}  // namespace remora::transport::rdma

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The series of what RDMA devices count by themselves: one-sided operations are seen by nobody
-/// else on the server, and retransmissions by nobody else at all.
+/// Series of what RDMA devices count by themselves: on the server the device alone sees one-sided
+/// operations, and on both sides the device alone sees retransmissions.
 
 #include <cstddef>
 #include <string>
@@ -13,12 +13,13 @@ namespace remora::metrics {
 class Registry;
 }
 
-namespace remora::transport {
+namespace remora::transport::rdma {
 
-/// Shows the counters of all ports of `device` that are of the curated list, for the life of
-/// `registry`; a device that is shown already stays as it is. Read at each scrape; NaN once the
-/// device has gone. What cannot be shown is missing, and the log says why.
-void show_nic(metrics::Registry& registry, const std::string& device,
-              std::string_view folder = verbs::kDevicesFolder) noexcept;
+/// Exports the counters of all ports of `device` that the curated list names, for the life of
+/// `registry`; a device that the registry shows already stays as it is. The counters are read at
+/// each scrape; NaN once the device has gone. What cannot be shown is missing, and the log says
+/// why.
+void show_device_counters(metrics::Registry& registry, const std::string& device,
+                          std::string_view folder = verbs::kDevicesFolder) noexcept;
 
-}  // namespace remora::transport
+}  // namespace remora::transport::rdma

@@ -236,10 +236,7 @@ class RdmaLane final : public Lane {
   void send_notice(const WorkRequest& request, std::uint64_t sequence, ibv_send_wr& wr,
                    ibv_sge& element) noexcept {
     NoticeBytes& bytes = notices_[sequence & (notices_.size() - 1)];
-    bytes = to_wire({.grant_id = request.swap,
-                     .offset_bytes = request.remote_address,
-                     .length_bytes = request.compare_or_add,
-                     .tag = request.remote_key});
+    bytes = to_wire(to_notice(request));
     wr.opcode = IBV_WR_SEND;
     if (bytes.size() <= limits_.inline_bytes_max) send_inline(wr);
     element = {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),

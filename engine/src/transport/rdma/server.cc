@@ -19,6 +19,7 @@
 #include "base/log_rate_limiter.h"
 #include "transport/listen.h"
 #include "transport/rdma/client_isolation.h"
+#include "transport/rdma/device_metrics.h"
 #include "transport/rdma/server_endpoint.h"
 #include "transport/rdma/wire.h"
 
@@ -37,7 +38,7 @@ constexpr std::size_t kMaxAccept = 4;
 /// which pins its buffers: what comes then holds up the worker, and with it who connects.
 constexpr std::size_t kMaxBuried = 256;
 
-class RdmaListener final : public Listener {
+class RdmaListener final : public Listener, private ListenerDevices {
  public:
   /// What a server may have of its devices, and the series that tell how much it has.
   struct Budgets {
@@ -64,31 +65,11 @@ class RdmaListener final : public Listener {
   [[nodiscard]] std::uint16_t port() const noexcept override {
     return listener_.local_address().port();
   }
-  [[nodiscard]] std::vector<std::string> devices() const override { return devices_; }
-  [[nodiscard]] std::vector<DeviceProtection> protection() const override { return protection_; }
+  [[nodiscard]] ListenerDevices* devices() noexcept override { return this; }
   [[nodiscard]] std::string description() const override {
     std::string text = "rdma " + listener_.local_address().to_string() + " on";
     for (const std::string& device : devices_) text += " " + device;
     return text;
-  }
-
-  Result<bool> acquire_lease(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
-                             const std::stop_token& stop) override {
-    for (DeviceProtection& chosen : protection_) {
-      if (chosen.mechanism == rdma::kWindows) {
-        auto lent = lend_on(chosen.device, pieces, hold, stop);
-        if (lent) {
-          lent_[chosen.device] = std::move(*lent);
-        } else if (wanted_ == config::RdmaProtection::kAuto && !stop.stop_requested()) {
-          chosen.mechanism = rdma::kRegistrations;
-          chosen.reason = "the pool could not be registered: " + lent.error().message();
-        } else {
-          return lent.error();
-        }
-      }
-      rdma::log_protection(wanted_, chosen);
-    }
-    return !lent_.empty();
   }
 
   Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
@@ -111,6 +92,31 @@ class RdmaListener final : public Listener {
   }
 
  private:
+  // ListenerDevices
+  [[nodiscard]] std::vector<std::string> names() const override { return devices_; }
+  [[nodiscard]] std::vector<DeviceProtection> protection() const override { return protection_; }
+  Result<bool> register_pool(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
+                             const std::stop_token& stop) override {
+    for (DeviceProtection& chosen : protection_) {
+      if (chosen.mechanism == rdma::kWindows) {
+        auto lent = lend_on(chosen.device, pieces, hold, stop);
+        if (lent) {
+          lent_[chosen.device] = std::move(*lent);
+        } else if (wanted_ == config::RdmaProtection::kAuto && !stop.stop_requested()) {
+          chosen.mechanism = rdma::kRegistrations;
+          chosen.reason = "the pool could not be registered: " + lent.error().message();
+        } else {
+          return lent.error();
+        }
+      }
+      rdma::log_protection(wanted_, chosen);
+    }
+    return !lent_.empty();
+  }
+  void show_counters(metrics::Registry& registry) noexcept override {
+    for (const std::string& device : devices_) rdma::show_device_counters(registry, device);
+  }
+
   /// Whoever it is may come again as often as it likes.
   void turn_away(const Error& why) {
     budgets_.registry->recorder().add(budgets_.strangers);

@@ -108,7 +108,7 @@ class LaneDestruction {
 };
 
 /// One client's control channel, lanes and grants, the server's side.
-class RdmaServerEndpoint final : public ServerEndpoint {
+class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
  public:
   /// `reaper`: destroys what the device may be slow with. `budget`: of registrations. `lent`: null
   /// without windows on this device. `events`: of `buffers` and `connection`.
@@ -135,21 +135,23 @@ class RdmaServerEndpoint final : public ServerEndpoint {
   }
   void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
   void expect_lanes(const LaneTicket& ticket) noexcept override;
-  void allow_lane_keys() noexcept override { by_windows_ = lent_ != nullptr; }
-  [[nodiscard]] bool has_lane_keys() const noexcept override { return by_windows_; }
+  LaneKeyRenewal* use_lane_keys() noexcept override {
+    by_windows_ = lent_ != nullptr;
+    return by_windows_ ? this : nullptr;
+  }
 
   /// Takes a lane that the listener was asked for. Control thread. `said`: its number, if the
   /// client tells it.
   Status add_lane(verbs::ConnectionRequest request, std::optional<std::uint32_t> said);
 
   Result<Grant> grant(const GrantRequest& request) noexcept override;
-  Status renew(Grant& grant) noexcept override;
   void shutdown() noexcept override;
   void destroy_lanes() noexcept override;
   void await_destroyed() noexcept override { burial_->wait(); }
   Status take_over(ServerEndpoint& before) noexcept override;
 
  private:
+  Status renew(Grant& grant) noexcept override;
   Result<Grant> grant_windows(const GrantRequest& request);
   /// Those there are now. Nobody binds with the lock.
   [[nodiscard]] WindowLanes window_lanes();

@@ -184,6 +184,11 @@ Result<std::shared_ptr<Mapping>> await_preface(int socket, const std::string& pa
 
 }  // namespace
 
+bool shm_reaches(std::string_view host, Deadline deadline) {
+  const auto addresses = addresses_of(host, deadline);
+  return addresses && is_this_host(*addresses);
+}
+
 Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline,
                                                     const ConnectOptions& options) {
   const std::string path = shm_socket_path(uri.port);

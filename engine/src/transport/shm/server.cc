@@ -111,7 +111,7 @@ PeerProcess open_process(int socket, pid_t pid) noexcept {
   return {};
 }
 
-class ShmServerEndpoint final : public ServerEndpoint {
+class ShmServerEndpoint final : public ServerEndpoint, private MappingClient {
  public:
   /// `process`: a pidfd of the client's; none where the kernel does not tell.
   ShmServerEndpoint(UniqueFd socket, std::string peer, UniqueFd process)
@@ -152,11 +152,7 @@ class ShmServerEndpoint final : public ServerEndpoint {
   }
 
   void shutdown() noexcept override { ::shutdown(socket_.get(), SHUT_RDWR); }
-  [[nodiscard]] bool peer_has_exited() const noexcept override {
-    if (!process_) return false;
-    pollfd exited{.fd = process_.get(), .events = POLLIN, .revents = 0};
-    return ::poll(&exited, 1, 0) == 1 && (exited.revents & POLLIN) != 0;
-  }
+  [[nodiscard]] const MappingClient* mapping_client() const noexcept override { return this; }
   Status take_over(ServerEndpoint& before) noexcept override {
     // What its client has mapped stays mapped: there is nothing to take over.
     if (dynamic_cast<ShmServerEndpoint*>(&before) != nullptr) return {};
@@ -164,6 +160,12 @@ class ShmServerEndpoint final : public ServerEndpoint {
   }
 
  private:
+  [[nodiscard]] bool has_exited() const noexcept override {
+    if (!process_) return false;
+    pollfd exited{.fd = process_.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&exited, 1, 0) == 1 && (exited.revents & POLLIN) != 0;
+  }
+
   UniqueFd socket_;
   std::string peer_;
   std::string device_;
@@ -207,7 +209,6 @@ class ShmListener final : public Listener {
 
   [[nodiscard]] std::string description() const override { return "shm " + path_; }
   [[nodiscard]] std::uint16_t port() const noexcept override { return port_; }
-  [[nodiscard]] std::vector<std::string> devices() const override { return {}; }
 
  private:
   std::unique_ptr<ServerEndpoint> admit(UniqueFd socket) {

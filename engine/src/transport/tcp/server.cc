@@ -191,7 +191,6 @@ class TcpListener final : public Listener {
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
   [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
   [[nodiscard]] std::uint16_t port() const noexcept override { return addresses_.front().port(); }
-  [[nodiscard]] std::vector<std::string> devices() const override { return {}; }
   [[nodiscard]] std::string description() const override {
     std::string text = "tcp";
     for (const verbs::Address& address : addresses_) text += " " + address.to_string();

@@ -10,7 +10,7 @@
 
 #include <remora/metrics/registry.h>
 
-namespace remora::transport {
+namespace remora::transport::rdma {
 namespace {
 
 namespace fs = std::filesystem;
@@ -33,7 +33,7 @@ class NicSeries : public ::testing::Test {
     fs::create_directories(file.parent_path());
     std::ofstream{file} << text << '\n';
   }
-  void show() { show_nic(*registry_, "mlx5_0", folder_.string()); }
+  void show() { show_device_counters(*registry_, "mlx5_0", folder_.string()); }
   [[nodiscard]] double events(const char* counter) const {
     return registry_
         ->value("remora_nic_events_total",
@@ -81,7 +81,7 @@ TEST_F(NicSeries, DeviceThatHasGoneHasNoValue) {
 }
 
 TEST_F(NicSeries, UnknownDeviceHasNone) {
-  show_nic(*registry_, "rxe7", folder_.string());
+  show_device_counters(*registry_, "rxe7", folder_.string());
   EXPECT_EQ(registry_->series_count(), 0U);
 }
 
@@ -92,4 +92,4 @@ TEST_F(NicSeries, FullRegistryShowsWhatThereIsRoomFor) {
 }
 
 }  // namespace
-}  // namespace remora::transport
+}  // namespace remora::transport::rdma
