@@ -3,6 +3,10 @@
 
     result <- { verbs, config, metrics } <- engine <- apps
 
+and, inside engine/src, that includes point down only:
+
+    server/, client/ -> transport/ -> protocol/ -> base/
+
 Read from the files as they stand: include lines, the names of verbs types in headers, and the
 targets that a room's CMakeLists.txt links. Prints `file:line: what` for each violation.
 """
@@ -23,6 +27,22 @@ MAY_KNOW = {
     "engine": {"result", "verbs", "config", "metrics"},
     "apps": {"result", "verbs", "config", "metrics", "engine", "remora"},
 }
+# A layer of engine/src, and the layers it may include besides itself. A file of transport/ itself is
+# of the seam, which every transport may include; the transports do not know each other.
+SEAM = {"transport", "protocol", "base"}
+ENGINE_LAYERS = {
+    "server": SEAM,
+    "client": SEAM,
+    "transport": {"protocol", "base"},
+    "transport/rdma": SEAM,
+    "transport/tcp": SEAM,
+    "transport/shm": SEAM,
+    "transport/fault": SEAM,
+    "protocol": {"base"},
+    "base": set(),
+}
+# The engine wraps a connection with the faults that a test asks for.
+ENGINE_EXCEPTIONS = {("client", "transport/fault/core.h")}
 VERBS_INCLUDE = re.compile(r"^(infiniband|rdma)/")
 # Types, not every name: an engine may have an rdma_transport.h.
 VERBS_NAME = re.compile(
@@ -61,6 +81,25 @@ def room_of_include(name):
     if len(parts) == 2 or parts[1] == "testing":
         return "engine"
     return parts[1]
+
+
+def engine_layer(name):
+    """The layer that a path below engine/src belongs to; None for a file beside the layers."""
+    parts = name.split("/")
+    deep = "/".join(parts[:2])
+    if len(parts) > 2 and deep in ENGINE_LAYERS:
+        return deep
+    return parts[0] if len(parts) > 1 and parts[0] in ENGINE_LAYERS else None
+
+
+def check_engine_layers(path, name):
+    if not path.startswith("engine/src/"):
+        return
+    layer, other = engine_layer(path[len("engine/src/"):]), engine_layer(name)
+    if layer is None or other is None or other == layer or other in ENGINE_LAYERS[layer]:
+        return
+    if (layer, name) not in ENGINE_EXCEPTIONS:
+        yield f'{layer}/ must not include {other}/: "{name}"'
 
 
 def without_comments(text):
@@ -106,6 +145,7 @@ def check_include(path, room, public, opening, name):
         target = os.path.normpath(os.path.join(os.path.dirname(path), name))
         if room and room_of(target) not in (room, None) and "/" in target and ".." in name:
             yield f'"{name}" reaches into {room_of(target)}/'
+        yield from check_engine_layers(path, name)
         return
     if not room:
         return
@@ -174,6 +214,23 @@ SEEDED = [
     ("engine/src/d.cc", '#include "remora/engine/uri.h"', "write <remora"),
     ("verbs/include/remora/verbs/a.h", '#include "b.h"', "a public header includes"),
     ("config/src/c.cc", '#include "../../engine/src/session.h"', "reaches into engine/"),
+    ("engine/src/server/a.cc", '#include "client/session/session.h"', "must not include client/"),
+    ("engine/src/client/a.cc", '#include "server/server_core.h"', "must not include server/"),
+    ("engine/src/client/b.cc", '#include "transport/shm/identity.h"',
+     "must not include transport/shm/"),
+    ("engine/src/server/b.h", '#include "transport/rdma/windows.h"',
+     "must not include transport/rdma/"),
+    ("engine/src/transport/a.h", '#include "server/server_core.h"', "must not include server/"),
+    ("engine/src/transport/b.cc", '#include "transport/tcp/lane.h"',
+     "must not include transport/tcp/"),
+    ("engine/src/transport/shm/a.cc", '#include "transport/tcp/socket.h"',
+     "must not include transport/tcp/"),
+    ("engine/src/transport/fault/a.h", '#include "transport/rdma/lane.h"',
+     "must not include transport/rdma/"),
+    ("engine/src/transport/rdma/a.cc", '#include "client/datapath/operation.h"',
+     "must not include client/"),
+    ("engine/src/protocol/a.h", '#include "transport/lane.h"', "must not include transport/"),
+    ("engine/src/base/a.cc", '#include "protocol/messages.h"', "must not include protocol/"),
     ("engine/src/g.cc", "void f() { std::thread{[] {}}.detach(); }", "by start_thread() of"),
     ("metrics/src/a.cc", "std::thread acceptor{run};", "by start_thread() of"),
     ("apps/cli/a.cc", "std::jthread guard(run);", "by start_thread() of"),
@@ -192,6 +249,10 @@ CLEAN = [
     ("engine/src/e.cc", '#include "rdma_transport.h"\n#include <tbb/task_arena.h>'),
     ("engine/include/remora/engine/i.h", "// ibv_mr is what it wraps\n#include <remora/result.h>"),
     ("engine/src/f.cc", '#include "transport/lane.h"'),
+    ("engine/src/client/c.cc", '#include "transport/lane.h"\n#include "protocol/messages.h"'),
+    ("engine/src/client/d.cc", '#include "transport/fault/core.h"\n#include "base/clock.h"'),
+    ("engine/src/transport/tcp/b.h", '#include "transport/lane.h"\n#include "transport/tcp/wire.h"'),
+    ("engine/src/protocol/b.cc", '#include "base/clock.h"\n#include "remora_control.pb.h"'),
     ("apps/cli/main.cc", "#include <remora/remora.h>\n#include <remora/config/load.h>"),
     ("tests/unit/verbs/a_test.cc", "#include <infiniband/verbs.h>\n#include <remora/verbs/device.h>"),
     ("engine/CMakeLists.txt", "remora_add_module(engine PUBLIC remora::result PRIVATE remora::verbs)"),
