@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <sys/mman.h>
 
+#include <remora/assert.h>
+
 namespace remora::transport {
 
 namespace {
@@ -22,7 +24,7 @@ Result<std::shared_ptr<RkeyTable>> RkeyTable::create() {
 RkeyTable::~RkeyTable() { ::munmap(keys_, kTableBytes); }
 
 Result<std::vector<std::uint32_t>> RkeyTable::take(std::size_t count) {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   const std::size_t room = free_.size() + (kTokensMax - next_);
   if (count > room)
     return Error{Code::kLimitExceeded, "extents open in one session"}.with_limit(
@@ -41,25 +43,29 @@ Result<std::vector<std::uint32_t>> RkeyTable::take(std::size_t count) {
 }
 
 void RkeyTable::give_back(std::span<const std::uint32_t> tokens) noexcept {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
+  REMORA_ASSERT(free_.size() + tokens.size() < next_, "no token is given back twice");
   for (const std::uint32_t token : tokens) {
+    REMORA_ASSERT(token != 0 && token < next_, "a token that is given back was taken");
     for (std::size_t lane = 0; lane < kLanesMax; ++lane) put(token, lane, kNoKey);
     free_.push_back(token);
   }
 }
 
 void RkeyTable::set(std::uint32_t token, std::size_t lane, std::uint32_t key) noexcept {
+  REMORA_ASSERT(token != 0 && token < kTokensMax && lane < kLanesMax,
+                "the table has a place for the key");
   put(token, lane, key);
 }
 
 void RkeyTable::forget_keys() noexcept {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   for (std::size_t lane = 0; lane < kLanesMax; ++lane)
     for (std::uint32_t token = 1; token < next_; ++token) put(token, lane, kNoKey);
 }
 
 std::size_t RkeyTable::used() const {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   return next_ - 1 - free_.size();
 }
 

@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 namespace remora::transport {
@@ -60,9 +60,11 @@ class RkeyTable {
   }
 
   std::uint32_t* const keys_;  ///< lane by lane; mapped, and zero where never touched
-  mutable std::mutex mutex_;   ///< of what follows
-  std::vector<std::uint32_t> free_;
-  std::uint32_t next_ = 1;  ///< 0 is nobody's: what was never made ready has no key
+  mutable remora::detail::Mutex mutex_;
+  std::vector<std::uint32_t> free_ REMORA_GUARDED_BY(mutex_);
+  /// Tokens from here on were never used. 0 is never assigned, so that a request without a token
+  /// has no key.
+  std::uint32_t next_ REMORA_GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace remora::transport

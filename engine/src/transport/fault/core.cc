@@ -9,7 +9,7 @@
 namespace remora::detail {
 
 bool FaultCore::lets_connect() noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   FaultSampler dice{seed_, FaultSampler::Place::kConnect, attempts_++};
   bool refused = dice.falls(rates_.refuse_connect) || Clock::now() < refused_until_;
   if (refused_next_ != 0) {
@@ -49,7 +49,7 @@ FaultVerdict FaultCore::verdict(FaultSampler& dice) noexcept {
 }
 
 std::size_t FaultCore::judge(FaultSampler& dice, std::span<FaultVerdict> verdicts) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   counts_.requests += verdicts.size();
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     verdicts[i] = verdict(dice);
@@ -59,20 +59,20 @@ std::size_t FaultCore::judge(FaultSampler& dice, std::span<FaultVerdict> verdict
 }
 
 bool FaultCore::drops_answer(FaultSampler& dice) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (!dice.falls(rates_.drop_answer)) return false;
   ++counts_.answers_dropped;
   return true;
 }
 
 void FaultCore::add_bell(const std::shared_ptr<FaultBell>& bell) {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   std::erase_if(bells_, [](const auto& weak) { return weak.expired(); });
   bells_.emplace_back(bell);
 }
 
 void FaultCore::add_link(const std::shared_ptr<FaultLink>& link) {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   std::erase_if(links_, [](const auto& weak) { return weak.expired(); });
   links_.emplace_back(link);
 }
@@ -85,18 +85,18 @@ void FaultCore::cut(FaultLink& link) noexcept {
 }
 
 void FaultCore::count(std::uint64_t Counts::*what, std::uint64_t times) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   counts_.*what += times;
 }
 
 void FaultCore::set_rates(const Rates& rates) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   rates_ = rates;
 }
 
 void FaultCore::lose_next(FaultVerdict::Loss loss, Landing landing,
                           std::uint64_t requests_before) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   next_loss_ = loss;
   next_landing_ = landing;
   before_loss_ = requests_before;
@@ -105,7 +105,7 @@ void FaultCore::lose_next(FaultVerdict::Loss loss, Landing landing,
 void FaultCore::lose_connections() noexcept {
   std::vector<std::weak_ptr<FaultLink>> links;
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     links.swap(links_);  // what is cut stays cut: nobody asks for it again
   }
   for (const auto& weak : links)
@@ -113,17 +113,17 @@ void FaultCore::lose_connections() noexcept {
 }
 
 void FaultCore::refuse_connects(std::uint64_t count) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   refused_next_ = count;
 }
 
 void FaultCore::refuse_connects_for(std::chrono::nanoseconds time) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   refused_until_ = time <= time.zero() ? Deadline::min() : deadline_after(time);
 }
 
 void FaultCore::delay_next(std::uint64_t requests, std::chrono::nanoseconds delay) noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   delayed_next_ = requests;
   next_delay_ = std::clamp(delay, std::chrono::nanoseconds{0}, testing::kFaultDelayMax);
 }
@@ -140,13 +140,13 @@ void FaultCore::release_answers() noexcept {
 }
 
 void FaultCore::ring_all() noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   for (const auto& weak : bells_)
     if (const auto bell = weak.lock()) bell->ring();
 }
 
 FaultCore::Counts FaultCore::counts() const noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   Counts counts = counts_;
   counts.lanes = lanes_.load();
   return counts;

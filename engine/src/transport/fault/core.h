@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <sys/eventfd.h>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/testing/fault_transport.h>
 
 #include "base/clock.h"
@@ -119,7 +119,7 @@ class FaultCore {
   [[nodiscard]] Counts counts() const noexcept;
 
  private:
-  FaultVerdict verdict(FaultSampler& dice) noexcept;
+  FaultVerdict verdict(FaultSampler& dice) noexcept REMORA_REQUIRES(mutex_);
   void ring_all() noexcept;
 
   const std::uint64_t seed_;
@@ -129,19 +129,19 @@ class FaultCore {
   std::atomic<std::uint64_t> releases_{0};
   std::atomic<std::uint64_t> lanes_{0};
 
-  mutable std::mutex mutex_;  // of what follows
-  Rates rates_;
-  Counts counts_;
-  std::uint64_t attempts_ = 0;  ///< to connect
-  std::uint64_t refused_next_ = 0;
-  Deadline refused_until_ = Deadline::min();
-  FaultVerdict::Loss next_loss_ = FaultVerdict::Loss::kNone;
-  Landing next_landing_ = Landing::kLanded;
-  std::uint64_t before_loss_ = 0;
-  std::uint64_t delayed_next_ = 0;
-  std::chrono::nanoseconds next_delay_{0};
-  std::vector<std::weak_ptr<FaultBell>> bells_;
-  std::vector<std::weak_ptr<FaultLink>> links_;
+  mutable Mutex mutex_;
+  Rates rates_ REMORA_GUARDED_BY(mutex_);
+  Counts counts_ REMORA_GUARDED_BY(mutex_);
+  std::uint64_t attempts_ REMORA_GUARDED_BY(mutex_) = 0;  ///< to connect
+  std::uint64_t refused_next_ REMORA_GUARDED_BY(mutex_) = 0;
+  Deadline refused_until_ REMORA_GUARDED_BY(mutex_) = Deadline::min();
+  FaultVerdict::Loss next_loss_ REMORA_GUARDED_BY(mutex_) = FaultVerdict::Loss::kNone;
+  Landing next_landing_ REMORA_GUARDED_BY(mutex_) = Landing::kLanded;
+  std::uint64_t before_loss_ REMORA_GUARDED_BY(mutex_) = 0;
+  std::uint64_t delayed_next_ REMORA_GUARDED_BY(mutex_) = 0;
+  std::chrono::nanoseconds next_delay_ REMORA_GUARDED_BY(mutex_){0};
+  std::vector<std::weak_ptr<FaultBell>> bells_ REMORA_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<FaultLink>> links_ REMORA_GUARDED_BY(mutex_);
 };
 
 }  // namespace remora::detail

@@ -1,5 +1,7 @@
 #include "transport/rdma/budget.h"
 
+#include <remora/assert.h>
+
 namespace remora::transport::rdma {
 
 Status Budget::take(std::uint64_t count) noexcept {
@@ -31,13 +33,16 @@ BudgetShare& BudgetShare::operator=(BudgetShare&& other) noexcept {
 }
 
 void BudgetShare::give_back() noexcept {
-  if (budget_ != nullptr) budget_->used_.fetch_sub(count_);
+  if (budget_ != nullptr) {
+    [[maybe_unused]] const std::uint64_t before = budget_->used_.fetch_sub(count_);
+    REMORA_ASSERT(before >= count_, "a share is part of what its budget counts");
+  }
   budget_.reset();
 }
 
 std::shared_ptr<Budget> DeviceBudgets::of(std::string_view device, std::uint64_t max_device) {
   const std::string_view key = configured_ != 0 ? std::string_view{} : device;
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   if (const auto found = budgets_.find(key); found != budgets_.end()) return found->second;
   auto made = configured_ != 0 ? std::make_shared<Budget>(what_, key_, configured_)
                                : std::make_shared<Budget>(
@@ -47,7 +52,7 @@ std::shared_ptr<Budget> DeviceBudgets::of(std::string_view device, std::uint64_t
 }
 
 std::uint64_t DeviceBudgets::used() const {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   std::uint64_t sum = 0;
   for (const auto& [device, budget] : budgets_) sum += budget->used();
   return sum;

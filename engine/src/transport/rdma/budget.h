@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 namespace remora::transport::rdma {
@@ -76,8 +76,8 @@ class DeviceBudgets {
   const Operation what_;
   const std::string key_;
   const std::uint64_t configured_;
-  mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Budget>, std::less<>> budgets_;
+  mutable remora::detail::Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Budget>, std::less<>> budgets_ REMORA_GUARDED_BY(mutex_);
 };
 
 class RegistrationBudgets : public DeviceBudgets {

@@ -20,8 +20,8 @@ using verbs::MrCacheCounters;
 using SeriesKey = std::pair<const metrics::Registry*, std::string>;
 struct AllSeries {
   // Held while series come and go: those of a new engine wait until those of the last have gone.
-  std::mutex mutex;
-  std::map<SeriesKey, std::weak_ptr<CacheSeries>> by_key;
+  remora::detail::Mutex mutex;
+  std::map<SeriesKey, std::weak_ptr<CacheSeries>> by_key REMORA_GUARDED_BY(mutex);
 };
 remora::detail::PerProcess<AllSeries> g_series;
 
@@ -45,7 +45,7 @@ CacheSeries::Member::Member(const std::shared_ptr<metrics::Registry>& registry,
                             const std::string& device, std::function<CacheNumbers()> read)
     : read_{std::move(read)} {
   AllSeries& all = g_series.get();
-  const std::lock_guard coming{all.mutex};
+  const remora::detail::MutexLock coming{all.mutex};
   auto& known = all.by_key[{registry.get(), device}];
   series_ = known.lock();
   if (series_ == nullptr) {
@@ -54,21 +54,21 @@ CacheSeries::Member::Member(const std::shared_ptr<metrics::Registry>& registry,
       log::warn("{}: not all series of kept registrations are shown: {}", device,
                 shown.error().message());
   }
-  const std::lock_guard lock{series_->mutex_};
+  const remora::detail::MutexLock lock{series_->mutex_};
   series_->members_.push_back(this);
 }
 
 CacheSeries::Member::~Member() {
   if (series_ == nullptr) return;
   AllSeries& all = g_series.get();
-  const std::lock_guard going{all.mutex};
+  const remora::detail::MutexLock going{all.mutex};
   series_->leave(*this);
   series_.reset();
   std::erase_if(all.by_key, [](const auto& entry) { return entry.second.expired(); });
 }
 
 void CacheSeries::leave(Member& member) noexcept {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   std::erase(members_, &member);
   try {
     add_growing(gone_, member.read_());
@@ -77,7 +77,7 @@ void CacheSeries::leave(Member& member) noexcept {
 }
 
 CacheNumbers CacheSeries::sum() const {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   CacheNumbers all = gone_;
   for (const Member* const member : members_) {
     const CacheNumbers one = member->read_();

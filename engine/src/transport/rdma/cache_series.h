@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include <remora/metrics/registry.h>
+#include <remora/mutex.h>
 #include <remora/verbs/mr_cache.h>
 
 namespace remora::transport::rdma {
@@ -53,9 +53,9 @@ class CacheSeries {
   void leave(Member& member) noexcept;
 
   const std::shared_ptr<metrics::Registry> registry_;
-  mutable std::mutex mutex_;  // of what follows
-  std::vector<Member*> members_;
-  CacheNumbers gone_;
+  mutable remora::detail::Mutex mutex_;
+  std::vector<Member*> members_ REMORA_GUARDED_BY(mutex_);
+  CacheNumbers gone_ REMORA_GUARDED_BY(mutex_);
   std::vector<metrics::CallbackHandle> handles_;  // call sum(): they go first
 };
 

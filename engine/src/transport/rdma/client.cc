@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/verbs/verbs.h>
 
 #include "base/fd_set.h"
@@ -48,20 +48,20 @@ class RdmaMemoryDomain final : public MemoryDomain {
 
   static Result<std::shared_ptr<RdmaMemoryDomain>> of(const verbs::Device& device) {
     struct Known {
-      std::mutex mutex;
-      std::vector<std::weak_ptr<RdmaMemoryDomain>> domains;
+      remora::detail::Mutex mutex;
+      std::vector<std::weak_ptr<RdmaMemoryDomain>> domains REMORA_GUARDED_BY(mutex);
     };
     static remora::detail::PerProcess<Known> all;
-    auto& [mutex, known] = all.get();
-    const std::lock_guard lock{mutex};
-    std::erase_if(known, [](const auto& weak) { return weak.expired(); });
-    for (const auto& weak : known)
+    Known& known = all.get();
+    const remora::detail::MutexLock lock{known.mutex};
+    std::erase_if(known.domains, [](const auto& weak) { return weak.expired(); });
+    for (const auto& weak : known.domains)
       if (auto alive = weak.lock(); alive != nullptr && alive->domain_.device() == device)
         return alive;
     auto domain = device.allocate_domain();
     if (!domain) return domain.error();
     auto made = std::make_shared<RdmaMemoryDomain>(std::move(*domain));
-    known.push_back(made);
+    known.domains.push_back(made);
     return made;
   }
 
@@ -76,7 +76,7 @@ class RdmaMemoryDomain final : public MemoryDomain {
   std::shared_ptr<RegistrationCache> make_cache(
       const RegistrationCache::Options& options) override {
     auto made = rdma::make_cache(domain_, options);
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     caches_.emplace_back(made);
     return made;
   }
@@ -90,7 +90,7 @@ class RdmaMemoryDomain final : public MemoryDomain {
   bool trim() {
     std::vector<std::shared_ptr<RegistrationCache>> caches;
     {
-      const std::lock_guard lock{mutex_};
+      const remora::detail::MutexLock lock{mutex_};
       std::erase_if(caches_, [](const auto& weak) { return weak.expired(); });
       for (const auto& weak : caches_) caches.push_back(weak.lock());
     }
@@ -101,22 +101,34 @@ class RdmaMemoryDomain final : public MemoryDomain {
 
   verbs::ProtectionDomain domain_;
   const std::string device_;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<RegistrationCache>> caches_;
+  remora::detail::Mutex mutex_;
+  std::vector<std::weak_ptr<RegistrationCache>> caches_ REMORA_GUARDED_BY(mutex_);
   Reaper reaper_;
 };
 
-/// A lane's connection, seen by two: the lane posts and destroys, the control thread takes events.
+/// A lane's connection, which two threads use: the lane posts and destroys, the control thread
+/// takes events.
 struct LaneConnection {
-  explicit LaneConnection(std::shared_ptr<FdSet> events_of_session) noexcept
-      : events{std::move(events_of_session)} {}
+  LaneConnection(std::shared_ptr<FdSet> events_of_session, verbs::Connection made) noexcept
+      : events{std::move(events_of_session)}, connection{std::move(made)} {}
 
-  std::shared_ptr<FdSet> events;  // those of its session
-  std::mutex mutex;               // guards against events being taken while it is destroyed
-  std::optional<verbs::Connection> connection;
+  const std::shared_ptr<FdSet> events;  ///< those of its session
+  remora::detail::Mutex mutex;          ///< no event is taken while the connection is destroyed
+  std::optional<verbs::Connection> connection REMORA_GUARDED_BY(mutex);
+
+  /// The control thread learns of its events. Errors: kSystem.
+  Status watch() {
+    const remora::detail::MutexLock lock{mutex};
+    return events->add(connection->event_fd());
+  }
+  /// The lane posts on it without the lock, and destroys it itself.
+  [[nodiscard]] verbs::QueuePair<verbs::Rc>* queue_pair() {
+    const remora::detail::MutexLock lock{mutex};
+    return &connection->queue_pair();
+  }
 
   void to_error() noexcept {
-    const std::lock_guard lock{mutex};
+    const remora::detail::MutexLock lock{mutex};
     if (connection) (void)connection->queue_pair().to_error();
   }
   /// What it takes to give it back is nobody's but the caller's to wait for.
@@ -128,7 +140,7 @@ struct LaneConnection {
  private:
   /// Nobody takes its events any more.
   std::optional<verbs::Connection> leave() noexcept {
-    const std::lock_guard lock{mutex};
+    const remora::detail::MutexLock lock{mutex};
     if (connection) events->remove(connection->event_fd());
     return std::exchange(connection, std::nullopt);
   }
@@ -160,10 +172,10 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   Result<std::optional<ControlMessage>> receive() noexcept override {
     auto message = buffers_.receive(connection_.queue_pair());
     if (!message || message->has_value()) return message;
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     if (auto status = check(connection_); !status) return status.error();
     for (const auto& lane : lanes_) {
-      const std::lock_guard lane_lock{lane->mutex};
+      const remora::detail::MutexLock lane_lock{lane->mutex};
       if (lane->connection)
         if (auto status = check(*lane->connection); !status) return status.error();
     }
@@ -203,17 +215,16 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     if (!connection) return connection.error();
     rdma::log_depths("client lane", *connection);
     const std::uint32_t initiator_depth = connection->initiator_depth();
-    auto shared = std::make_shared<LaneConnection>(events_);
-    shared->connection.emplace(std::move(*connection));
-    if (auto status = events_->add(shared->connection->event_fd()); !status) return status.error();
+    auto shared = std::make_shared<LaneConnection>(events_, std::move(*connection));
+    if (auto status = shared->watch(); !status) return status.error();
     {
-      const std::lock_guard lock{mutex_};
+      const remora::detail::MutexLock lock{mutex_};
       lanes_.push_back(shared);
     }
     ++lanes_opened_;
     constexpr std::uint32_t kMaxTransferBytes = 1U << 20U;
     const std::uint32_t transfer_bytes_max = std::min(port->max_message_bytes, kMaxTransferBytes);
-    rdma::LanePair pair{.pair = &shared->connection->queue_pair(),
+    rdma::LanePair pair{.pair = shared->queue_pair(),
                         .to_error = [shared] { shared->to_error(); },
                         .destroy = [shared] { shared->destroy(); },
                         .let_go = [shared, domain = domain_] { shared->let_go(*domain); }};
@@ -239,7 +250,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   }
   void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
   void shutdown() noexcept override {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     (void)connection_.disconnect();
   }
 
@@ -267,9 +278,11 @@ class RdmaClientEndpoint final : public ClientEndpoint {
 
   std::shared_ptr<RdmaMemoryDomain> domain_;
   ControlBuffers buffers_;
-  std::mutex mutex_;  // what follows: events on the control thread, disconnect from any
+  remora::detail::Mutex mutex_;
+  /// One thread sends, one receives, both without mutex_; its events are taken, and it is
+  /// disconnected, with it.
   verbs::Connection connection_;
-  std::vector<std::shared_ptr<LaneConnection>> lanes_;
+  std::vector<std::shared_ptr<LaneConnection>> lanes_ REMORA_GUARDED_BY(mutex_);
   std::shared_ptr<RkeyTable>
       keys_;  ///< null: one key for all lanes; as the next, of who opens them
   std::uint32_t lanes_opened_ = 0;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include <remora/mutex.h>
 #include <remora/verbs/verbs.h>
 
 #include "base/log.h"
@@ -22,20 +22,21 @@ constexpr std::chrono::seconds kProbeTimeSoftware{10};
 /// What devices have answered: they do not change while this process lives.
 WindowFindings findings_of(const verbs::Device& device) {
   struct Known {
-    std::mutex mutex;
-    std::map<std::string, WindowFindings> findings;
+    remora::detail::Mutex mutex;
+    std::map<std::string, WindowFindings> findings REMORA_GUARDED_BY(mutex);
   };
   static remora::detail::PerProcess<Known> all;
-  auto& [mutex, known] = all.get();
+  Known& known = all.get();
   const std::string name{device.name()};
-  const std::lock_guard lock{mutex};
-  if (const auto found = known.find(name); found != known.end()) return found->second;
+  const remora::detail::MutexLock lock{known.mutex};
+  if (const auto found = known.findings.find(name); found != known.findings.end())
+    return found->second;
   const auto began = std::chrono::steady_clock::now();
   WindowFindings findings = probe_windows(
       device, verbs::deadline_in(device.is_software() ? kProbeTimeSoftware : kProbeTimeHardware));
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
   log::debug("rdma: asking {} about its windows took {:.0f} ms", name, took.count());
-  if (findings.conclusive()) known.emplace(name, findings);
+  if (findings.conclusive()) known.findings.emplace(name, findings);
   return findings;
 }
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 #include "base/log.h"
@@ -18,17 +19,18 @@ constexpr std::chrono::seconds kSlow{2};
 
 Reaper::~Reaper() {
   {
-    const std::lock_guard lock{mutex_};
+    const detail::MutexLock lock{mutex_};
     ending_ = true;
   }
   more_.notify_all();
   if (thread_.joinable()) thread_.join();
+  REMORA_ASSERT(waiting_.empty(), "the reaper has destroyed all it took");
 }
 
 /// Where it cannot wait, `item` ends here, behind the lock.
 void Reaper::add(std::unique_ptr<Item> item) noexcept {
   try {
-    const std::lock_guard lock{mutex_};
+    const detail::MutexLock lock{mutex_};
     if (waiting_.size() >= waiting_most_) return;
     if (!thread_.joinable()) {
       auto thread = detail::start_thread("remora-reaper", [this] { work(); });
@@ -48,8 +50,11 @@ void Reaper::work() noexcept {
   while (true) {
     std::unique_ptr<Item> next;
     {
-      std::unique_lock lock{mutex_};
-      more_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
+      detail::MutexLock lock{mutex_};
+      more_.wait(lock, [this] {
+        mutex_.assert_held();
+        return ending_ || !waiting_.empty();
+      });
       if (waiting_.empty()) return;
       next = std::move(waiting_.front());
       waiting_.pop_front();

@@ -2,15 +2,15 @@
 
 /// Gives back what a device may take long to let go of, on a thread of its own.
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <thread>
 #include <type_traits>
 #include <utility>
+
+#include <remora/mutex.h>
 
 namespace remora::transport {
 
@@ -54,11 +54,11 @@ class Reaper {
   void work() noexcept;
 
   const std::size_t waiting_most_;
-  std::mutex mutex_;
-  std::condition_variable more_;
-  std::deque<std::unique_ptr<Item>> waiting_;
-  bool ending_ = false;
-  std::thread thread_;  ///< begins with the first
+  detail::Mutex mutex_;
+  detail::Condition more_;
+  std::deque<std::unique_ptr<Item>> waiting_ REMORA_GUARDED_BY(mutex_);
+  bool ending_ REMORA_GUARDED_BY(mutex_) = false;
+  std::thread thread_ REMORA_GUARDED_BY(mutex_);  ///< starts with the first item
 };
 
 }  // namespace remora::transport

@@ -36,7 +36,7 @@ using rdma::RdmaServerEndpoint;
 constexpr std::size_t kMaxAccept = 4;
 /// Lanes and control channels that have ended and wait for the device to destroy them, each of
 /// which pins its buffers: what comes then holds up the worker, and with it who connects.
-constexpr std::size_t kMaxBuried = 256;
+constexpr std::size_t kMaxEnded = 256;
 
 class RdmaListener final : public Listener, private ListenerDevices {
  public:
@@ -136,9 +136,10 @@ class RdmaListener final : public Listener, private ListenerDevices {
           device);
     if (introduction->purpose == rdma::Purpose::kLane) {
       Status added;
-      const bool known = desk_->with(introduction->ticket, [&](RdmaServerEndpoint& endpoint) {
-        added = endpoint.add_lane(std::move(request), introduction->lane);
-      });
+      const bool known =
+          lane_registry_->with(introduction->ticket, [&](RdmaServerEndpoint& endpoint) {
+            added = endpoint.add_lane(std::move(request), introduction->lane);
+          });
       if (!known) return Error{Code::kProtocol, "lane without a session"}.with_subject(peer);
       if (!added) return added.error().with_subject(peer);
       return std::unique_ptr<ServerEndpoint>{};
@@ -180,7 +181,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
       if (auto status = events->add(fd); !status) return status.error();
     const auto lent = lent_.find(device.name());
     return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
-        desk_, reaper_, std::move(*domain), std::move(budget),
+        lane_registry_, reaper_, std::move(*domain), std::move(budget),
         lent == lent_.end() ? nullptr : lent->second, std::move(*buffers), std::move(*connection),
         std::move(*events))};
   }
@@ -192,8 +193,8 @@ class RdmaListener final : public Listener, private ListenerDevices {
   Budgets budgets_;
   std::map<std::string, std::shared_ptr<const rdma::LeasedMemory>, std::less<>>
       lent_;  ///< by device
-  std::shared_ptr<LaneRegistry> desk_ = std::make_shared<LaneRegistry>();
-  std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>(kMaxBuried);
+  std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
+  std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>(kMaxEnded);
   log::LogRateLimiter rejections_logged_{1};
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -50,21 +51,21 @@ Status check(verbs::Connection& connection) noexcept {
 }
 
 /// The mark goes last.
-struct BuriedLane {
+struct EndedLane {
   LaneDestruction::Mark mark;
   ServerLane lane;
 };
 
 }  // namespace
 
-RdmaServerEndpoint::RdmaServerEndpoint(std::shared_ptr<LaneRegistry> desk,
+RdmaServerEndpoint::RdmaServerEndpoint(std::shared_ptr<LaneRegistry> lane_registry,
                                        std::shared_ptr<Reaper> reaper,
                                        verbs::ProtectionDomain domain,
                                        std::shared_ptr<Budget> budget,
                                        std::shared_ptr<const LeasedMemory> lent,
                                        ControlBuffers buffers, verbs::Connection connection,
                                        FdSet events)
-    : desk_{std::move(desk)},
+    : lane_registry_{std::move(lane_registry)},
       reaper_{std::move(reaper)},
       budget_{std::move(budget)},
       lent_{std::move(lent)},
@@ -76,7 +77,7 @@ RdmaServerEndpoint::RdmaServerEndpoint(std::shared_ptr<LaneRegistry> desk,
       connection_{std::move(connection)} {}
 
 RdmaServerEndpoint::~RdmaServerEndpoint() {
-  desk_->forget(this);
+  lane_registry_->forget(this);
   for (ServerLane& lane : lanes_) dead_.push_back(std::move(lane));
   destroy_lanes();
   reaper_->take(ControlRemains{std::move(buffers_), std::move(connection_)});
@@ -85,7 +86,7 @@ RdmaServerEndpoint::~RdmaServerEndpoint() {
 Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
   auto message = buffers_.receive(connection_.queue_pair());
   if (message && message->has_value()) return message;
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   // Lanes first: what has come in before the end is taken, too.
   Status status;
   for (ServerLane& lane : lanes_) {
@@ -101,7 +102,7 @@ Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
 }
 
 std::size_t RdmaServerEndpoint::take_notices(std::span<Notice> notices) noexcept {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   // Without taking its event: of a lane that has died receive() is to hear.
   if (notices_.empty())
     for (ServerLane& lane : lanes_) (void)collect(lane);
@@ -113,7 +114,7 @@ std::size_t RdmaServerEndpoint::take_notices(std::span<Notice> notices) noexcept
 
 Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
                                     std::optional<std::uint32_t> said) {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   if (over_) return Error{Code::kConnectionLost, "lane of a session that is over"};
   const auto number = number_of_next(said);
   if (!number) return number.error();
@@ -162,7 +163,7 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
 /// their own (limits.pending_handshakes_max), and take nothing that a client's grant needs.
 void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
   if (!share_) share_ = BudgetShare::count(budget_, 1);
-  desk_->expect(ticket, this);
+  lane_registry_->expect(ticket, this);
 }
 
 Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
@@ -208,8 +209,8 @@ Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
 }
 
 void RdmaServerEndpoint::shutdown() noexcept {
-  desk_->forget(this);
-  const std::lock_guard lock{mutex_};
+  lane_registry_->forget(this);
+  const remora::detail::MutexLock lock{mutex_};
   over_ = true;
   for (const ServerLane& lane : lanes_) (void)lane.connection->queue_pair().to_error();
   // Each receive says how it ended; a device may take a moment for that.
@@ -230,12 +231,12 @@ void RdmaServerEndpoint::shutdown() noexcept {
 void RdmaServerEndpoint::destroy_lanes() noexcept {
   std::vector<ServerLane> dead;
   {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     dead.swap(dead_);
   }
   for (ServerLane& lane : dead) {
     if (lane.windows != nullptr) lane.windows->end();
-    reaper_->take(BuriedLane{LaneDestruction::Mark{burial_}, std::move(lane)});
+    reaper_->take(EndedLane{LaneDestruction::Mark{destruction_}, std::move(lane)});
   }
 }
 
@@ -244,6 +245,8 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
   if (old == nullptr || old->device_ != device_)
     return Error{Code::kUnsupported, "resume over another transport or device"};
   const std::scoped_lock lock{mutex_, old->mutex_};
+  mutex_.assert_held();
+  old->mutex_.assert_held();
   if (by_windows_ != old->by_windows_)
     return Error{Code::kUnsupported, "resume by a client that uses keys in another way"};
   // Its registrations are of its domain, and so are the new lanes: the keys stay. Windows have
@@ -253,7 +256,7 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
 }
 
 WindowLanes RdmaServerEndpoint::window_lanes() {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   WindowLanes lanes;
   for (const ServerLane& lane : lanes_) {
     if (lanes.size() <= lane.number) lanes.resize(lane.number + 1);
@@ -266,6 +269,7 @@ Result<std::uint32_t> RdmaServerEndpoint::number_of_next(std::optional<std::uint
   if (lanes_.size() >= kLanesMax)
     return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
   const auto taken = [&](std::uint32_t number) {
+    mutex_.assert_held();
     return std::any_of(lanes_.begin(), lanes_.end(),
                        [&](const ServerLane& lane) { return lane.number == number; });
   };
@@ -277,7 +281,7 @@ Result<std::uint32_t> RdmaServerEndpoint::number_of_next(std::optional<std::uint
 }
 
 verbs::ProtectionDomain RdmaServerEndpoint::domain() {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   return domain_;
 }
 

@@ -2,18 +2,18 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <remora/assert.h>
+#include <remora/mutex.h>
 #include <remora/verbs/verbs.h>
 
 #include "base/fd_set.h"
@@ -32,17 +32,17 @@ class RdmaServerEndpoint;
 class LaneRegistry {
  public:
   void expect(const LaneTicket& ticket, RdmaServerEndpoint* endpoint) {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     sessions_[ticket.session_id] = {ticket.secret, endpoint};
   }
   void forget(RdmaServerEndpoint* endpoint) {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     std::erase_if(sessions_, [&](const auto& entry) { return entry.second.endpoint == endpoint; });
   }
   /// Calls `serve(endpoint)` while the endpoint cannot go away. False: no such session.
   template <typename Serve>
   bool with(const LaneTicket& ticket, Serve&& serve) {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     const auto found = sessions_.find(ticket.session_id);
     if (found == sessions_.end() || found->second.secret != ticket.secret) return false;
     serve(*found->second.endpoint);
@@ -54,8 +54,8 @@ class LaneRegistry {
     std::uint64_t secret;
     RdmaServerEndpoint* endpoint;
   };
-  std::mutex mutex_;
-  std::map<std::uint64_t, Expected> sessions_;
+  remora::detail::Mutex mutex_;
+  std::map<std::uint64_t, Expected> sessions_ REMORA_GUARDED_BY(mutex_);
 };
 
 /// A data queue pair: it serves by itself. Its receives take notices, and are flushed when it dies,
@@ -75,36 +75,42 @@ struct ServerLane {
   }
 };
 
-/// What a reaper has yet to destroy of an endpoint's lanes. Thread-safe.
+/// Counts the lanes of an endpoint that a reaper has yet to destroy. Thread-safe.
 class LaneDestruction {
  public:
-  /// One of them, for as long as this is there.
+  /// Stands for one of them while it exists.
   class Mark {
    public:
-    explicit Mark(std::shared_ptr<LaneDestruction> burial) noexcept : burial_{std::move(burial)} {
-      const std::lock_guard lock{burial_->mutex_};
-      ++burial_->left_;
+    explicit Mark(std::shared_ptr<LaneDestruction> counter) noexcept
+        : counter_{std::move(counter)} {
+      const remora::detail::MutexLock lock{counter_->mutex_};
+      ++counter_->left_;
     }
     Mark(Mark&&) noexcept = default;
     Mark& operator=(Mark&&) = delete;
     ~Mark() {
-      if (burial_ == nullptr) return;
-      const std::lock_guard lock{burial_->mutex_};
-      if (--burial_->left_ == 0) burial_->over_.notify_all();
+      if (counter_ == nullptr) return;
+      const remora::detail::MutexLock lock{counter_->mutex_};
+      REMORA_ASSERT(counter_->left_ != 0, "each mark was counted");
+      if (--counter_->left_ == 0) counter_->none_left_.notify_all();
     }
 
    private:
-    std::shared_ptr<LaneDestruction> burial_;
+    std::shared_ptr<LaneDestruction> counter_;
   };
+  /// Blocks until there is none.
   void wait() {
-    std::unique_lock lock{mutex_};
-    over_.wait(lock, [this] { return left_ == 0; });
+    remora::detail::MutexLock lock{mutex_};
+    none_left_.wait(lock, [this] {
+      mutex_.assert_held();
+      return left_ == 0;
+    });
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable over_;
-  std::size_t left_ = 0;
+  remora::detail::Mutex mutex_;
+  remora::detail::Condition none_left_;
+  std::size_t left_ REMORA_GUARDED_BY(mutex_) = 0;
 };
 
 /// One client's control channel, lanes and grants, the server's side.
@@ -112,7 +118,7 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
  public:
   /// `reaper`: destroys what the device may be slow with. `budget`: of registrations. `lent`: null
   /// without windows on this device. `events`: of `buffers` and `connection`.
-  RdmaServerEndpoint(std::shared_ptr<LaneRegistry> desk, std::shared_ptr<Reaper> reaper,
+  RdmaServerEndpoint(std::shared_ptr<LaneRegistry> lane_registry, std::shared_ptr<Reaper> reaper,
                      verbs::ProtectionDomain domain, std::shared_ptr<Budget> budget,
                      std::shared_ptr<const LeasedMemory> lent, ControlBuffers buffers,
                      verbs::Connection connection, FdSet events);
@@ -147,43 +153,45 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   Result<Grant> grant(const GrantRequest& request) noexcept override;
   void shutdown() noexcept override;
   void destroy_lanes() noexcept override;
-  void await_destroyed() noexcept override { burial_->wait(); }
+  void await_destroyed() noexcept override { destruction_->wait(); }
   Status take_over(ServerEndpoint& before) noexcept override;
 
  private:
   Status renew(Grant& grant) noexcept override;
   Result<Grant> grant_windows(const GrantRequest& request);
-  /// Those there are now. Nobody binds with the lock.
+  /// Those there are now. No window is bound with mutex_ held.
   [[nodiscard]] WindowLanes window_lanes();
-  /// With the lock. Errors: kLimitExceeded; kProtocol: the session has that one.
-  [[nodiscard]] Result<std::uint32_t> number_of_next(std::optional<std::uint32_t> said) const;
+  /// Errors: kLimitExceeded; kProtocol: the session has that one.
+  [[nodiscard]] Result<std::uint32_t> number_of_next(std::optional<std::uint32_t> said) const
+      REMORA_REQUIRES(mutex_);
   [[nodiscard]] verbs::ProtectionDomain domain();
   /// Takes the notices that a lane's receives have brought, as long as there is room for them. A
   /// receive that failed says that the lane is dead, here and from then on.
-  Status collect(ServerLane& lane);
-  Status take_one(ServerLane& lane, const verbs::Completion& completion);
+  Status collect(ServerLane& lane) REMORA_REQUIRES(mutex_);
+  Status take_one(ServerLane& lane, const verbs::Completion& completion) REMORA_REQUIRES(mutex_);
   /// What the lane has acknowledged until its end, however much waits already.
-  void take_last(ServerLane& lane, Deadline until) noexcept;
+  void take_last(ServerLane& lane, Deadline until) noexcept REMORA_REQUIRES(mutex_);
 
-  std::shared_ptr<LaneRegistry> desk_;
+  std::shared_ptr<LaneRegistry> lane_registry_;
   std::shared_ptr<Reaper> reaper_;
   const std::shared_ptr<Budget> budget_;            ///< of registrations
   const std::shared_ptr<const LeasedMemory> lent_;  ///< null: no windows on this device
   std::atomic<bool> by_windows_{false};  ///< grants are; written before there are any, or lanes
   std::optional<BudgetShare> share_;     ///< of the control channel's buffers; a client's only
-  verbs::ProtectionDomain
-      domain_;  ///< of grants, if not, and their lanes; under mutex_ once in use
+  /// Of grants that are registrations, and of their lanes.
+  verbs::ProtectionDomain domain_ REMORA_GUARDED_BY(mutex_);
   ControlBuffers buffers_;
   FdSet events_;
   std::string peer_;
   std::string device_;
-  std::mutex mutex_;  // connections and lanes: control thread, and shutdown from any
+  remora::detail::Mutex mutex_;  ///< the control thread takes it, and any thread in shutdown()
+  /// Sends and receives without mutex_; its events are taken, and it is disconnected, with it.
   verbs::Connection connection_;
-  bool over_ = false;  ///< shut down: no lane is added any more
-  std::vector<ServerLane> lanes_;
-  std::vector<ServerLane> dead_;  ///< until destroy_lanes()
-  std::shared_ptr<LaneDestruction> burial_ = std::make_shared<LaneDestruction>();
-  std::deque<Notice> notices_;
+  bool over_ REMORA_GUARDED_BY(mutex_) = false;  ///< shut down: no lane is added any more
+  std::vector<ServerLane> lanes_ REMORA_GUARDED_BY(mutex_);
+  std::vector<ServerLane> dead_ REMORA_GUARDED_BY(mutex_);  ///< until destroy_lanes()
+  std::shared_ptr<LaneDestruction> destruction_ = std::make_shared<LaneDestruction>();
+  std::deque<Notice> notices_ REMORA_GUARDED_BY(mutex_);
 };
 
 }  // namespace remora::transport::rdma

@@ -95,19 +95,19 @@ Error WindowLane::gone() {
 }
 
 void WindowLane::begin(verbs::QueuePair<verbs::Rc>& pair) {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   pair_ = &pair;
 }
 
 bool WindowLane::has(Owner owner) {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   return bound_.contains(owner);
 }
 
 Result<std::vector<std::uint32_t>> WindowLane::bind(Owner owner,
                                                     std::span<const LeasedRange> stretches,
                                                     Access rights, Deadline deadline) {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   if (pair_ == nullptr || ending_.load()) return gone();
   auto at = bound_.find(owner);
   if (at == bound_.end()) {
@@ -123,7 +123,6 @@ Result<std::vector<std::uint32_t>> WindowLane::bind(Owner owner,
   return keys;
 }
 
-/// With the lock.
 Result<std::vector<verbs::MemoryWindow>> WindowLane::allocate(std::size_t count,
                                                               Deadline deadline) {
   std::vector<verbs::MemoryWindow> windows;
@@ -138,13 +137,12 @@ Result<std::vector<verbs::MemoryWindow>> WindowLane::allocate(std::size_t count,
   return windows;
 }
 
-/// With the lock: whatever its requests may still do, they do no more.
+/// The device carries out no request of the lane any more.
 void WindowLane::move_to_error(const Error& why) noexcept {
   log::debug("rdma: queue pair {}: {}; it ends", pair_->number(), why.message());
   (void)pair_->to_error();
 }
 
-/// With the lock.
 Status WindowLane::bind_all(std::span<verbs::MemoryWindow> windows,
                             std::span<const LeasedRange> stretches, Access rights,
                             Deadline deadline) {
@@ -172,7 +170,6 @@ Status WindowLane::bind_all(std::span<verbs::MemoryWindow> windows,
   return {};
 }
 
-/// With the lock.
 Status WindowLane::await(std::uint64_t first_id, std::size_t count, Deadline deadline) {
   std::size_t done = 0;
   for (int looks = 0; done < count; ++looks) {
@@ -196,7 +193,7 @@ Status WindowLane::await(std::uint64_t first_id, std::size_t count, Deadline dea
 }
 
 void WindowLane::drop(Owner owner) noexcept {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   const auto found = bound_.find(owner);
   if (found == bound_.end()) return;
   for (verbs::MemoryWindow& window : found->second)
@@ -206,7 +203,7 @@ void WindowLane::drop(Owner owner) noexcept {
 
 void WindowLane::end() noexcept {
   stop();
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   bound_.clear();
   pair_ = nullptr;
 }

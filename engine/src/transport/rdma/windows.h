@@ -13,13 +13,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <stop_token>
 #include <utility>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 #include <remora/verbs/access.h>
 #include <remora/verbs/completion_queue.h>
@@ -110,19 +110,23 @@ class WindowLane {
 
  private:
   [[nodiscard]] Result<std::vector<verbs::MemoryWindow>> allocate(std::size_t count,
-                                                                  Deadline deadline);
+                                                                  Deadline deadline)
+      REMORA_REQUIRES(mutex_);
   Status bind_all(std::span<verbs::MemoryWindow> windows, std::span<const LeasedRange> stretches,
-                  verbs::Access rights, Deadline deadline);
-  void move_to_error(const Error& why) noexcept;
-  Status await(std::uint64_t first_id, std::size_t count, Deadline deadline);
+                  verbs::Access rights, Deadline deadline) REMORA_REQUIRES(mutex_);
+  void move_to_error(const Error& why) noexcept REMORA_REQUIRES(mutex_);
+  Status await(std::uint64_t first_id, std::size_t count, Deadline deadline)
+      REMORA_REQUIRES(mutex_);
   [[nodiscard]] static Error gone();
 
   std::atomic<bool> ending_{false};
-  std::mutex mutex_;  // of what follows; held while something is bound, by nobody who has another
-  verbs::CompletionQueue queue_;
-  verbs::QueuePair<verbs::Rc>* pair_ = nullptr;  ///< null before begin() and after end()
-  std::uint64_t next_id_ = 1;
-  std::map<Owner, std::vector<verbs::MemoryWindow>> bound_;
+  verbs::CompletionQueue queue_;  ///< polled with mutex_
+  /// Held while windows are bound; no thread holds those of two lanes.
+  remora::detail::Mutex mutex_;
+  /// Null before begin() and after end().
+  verbs::QueuePair<verbs::Rc>* pair_ REMORA_GUARDED_BY(mutex_) = nullptr;
+  std::uint64_t next_id_ REMORA_GUARDED_BY(mutex_) = 1;
+  std::map<Owner, std::vector<verbs::MemoryWindow>> bound_ REMORA_GUARDED_BY(mutex_);
 };
 
 /// By number; null: there is no such lane.

@@ -107,7 +107,7 @@ IoThread::~IoThread() {
 
 Status IoThread::add(std::shared_ptr<ServerLane> lane) {
   ServerLane* const raw = lane.get();
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   lanes_.emplace(raw, std::move(lane));
   epoll_event event{.events = EPOLLIN, .data = {.ptr = raw}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, raw->fd(), &event) == 0) return {};
@@ -234,7 +234,7 @@ void IoThread::destroy_lanes(ServerLane& lane) noexcept {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), nullptr);
   std::shared_ptr<ServerLane> last;
   {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     const auto found = lanes_.find(&lane);
     if (found == lanes_.end()) return;
     last = std::move(found->second);

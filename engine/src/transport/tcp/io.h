@@ -7,13 +7,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <sys/eventfd.h>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include <remora/metrics/registry.h>
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/clock.h"
@@ -79,8 +79,10 @@ class IoThread {
   UniqueFd wake_;
   std::atomic<bool> stop_{false};
 
-  std::mutex mutex_;  // lanes_: added by any thread, ended by our own
-  std::unordered_map<const ServerLane*, std::shared_ptr<ServerLane>> lanes_;
+  remora::detail::Mutex mutex_;
+  /// Added by any thread, ended by this one.
+  std::unordered_map<const ServerLane*, std::shared_ptr<ServerLane>> lanes_
+      REMORA_GUARDED_BY(mutex_);
 
   // The thread's own.
   struct Refused {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/verbs/address.h>
 
 #include "base/fd_set.h"
@@ -41,20 +42,20 @@ constexpr int kControlSendBytes =
     static_cast<int>((kControlRequestsMax + 2) * (kControlMessageBytesMax + 64));
 
 /// Which session a lane belongs to.
-class TcpLaneDesk {
+class TcpLaneRegistry {
  public:
   void expect(const LaneTicket& ticket, const std::shared_ptr<Session>& session) {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     sessions_[ticket.session_id] = {ticket.secret, session};
   }
   void forget(const Session& session) {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     std::erase_if(sessions_,
                   [&](const auto& entry) { return entry.second.session.get() == &session; });
   }
-  /// Null for a ticket that nobody was given.
+  /// Null for a ticket that no session was given.
   [[nodiscard]] std::shared_ptr<Session> find(const LaneTicket& ticket) {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     const auto found = sessions_.find(ticket.session_id);
     if (found == sessions_.end() || found->second.secret != ticket.secret) return nullptr;
     return found->second.session;
@@ -65,16 +66,17 @@ class TcpLaneDesk {
     std::uint64_t secret;
     std::shared_ptr<Session> session;
   };
-  std::mutex mutex_;
-  std::map<std::uint64_t, Expected> sessions_;
+  remora::detail::Mutex mutex_;
+  std::map<std::uint64_t, Expected> sessions_ REMORA_GUARDED_BY(mutex_);
 };
 
 class TcpServerEndpoint final : public ServerEndpoint {
  public:
   TcpServerEndpoint(UniqueFd socket, std::string peer, std::shared_ptr<Session> session,
-                    FdSet events, std::shared_ptr<TcpLaneDesk> desk, std::shared_ptr<IoThread> io)
+                    FdSet events, std::shared_ptr<TcpLaneRegistry> lane_registry,
+                    std::shared_ptr<IoThread> io)
       : io_{std::move(io)},
-        desk_{std::move(desk)},
+        lane_registry_{std::move(lane_registry)},
         socket_{std::move(socket)},
         peer_{std::move(peer)},
         session_{std::move(session)},
@@ -101,7 +103,7 @@ class TcpServerEndpoint final : public ServerEndpoint {
   }
   void flush(Deadline /*deadline*/) noexcept override {}  // the kernel sends what the socket took
   void expect_lanes(const LaneTicket& ticket) noexcept override {
-    desk_->expect(ticket, session());
+    lane_registry_->expect(ticket, session());
   }
   std::size_t take_notices(std::span<Notice> notices) noexcept override {
     const auto [count, were_parked] = session()->take_notices(notices);
@@ -118,9 +120,9 @@ class TcpServerEndpoint final : public ServerEndpoint {
   void shutdown() noexcept override {
     {
       // Gone over to a successor, the session is that one's to end.
-      const std::lock_guard lock{mutex_};
+      const remora::detail::MutexLock lock{mutex_};
       if (!taken_over_) {
-        desk_->forget(*session_);
+        lane_registry_->forget(*session_);
         session_->end();
       }
     }
@@ -129,8 +131,10 @@ class TcpServerEndpoint final : public ServerEndpoint {
   Status take_over(ServerEndpoint& before) noexcept override {
     auto* const old = dynamic_cast<TcpServerEndpoint*>(&before);
     if (old == nullptr) return Error{Code::kUnsupported, "resume over another transport"};
-    // Whoever shuts the old one down has done so, or finds it taken over.
+    // A thread that shuts the old endpoint down has done so, or finds it taken over.
     const std::scoped_lock lock{mutex_, old->mutex_};
+    mutex_.assert_held();
+    old->mutex_.assert_held();
     if (auto status = events_.add(old->session_->event_fd()); !status) return status;
     old->taken_over_ = true;
     events_.remove(session_->event_fd());
@@ -141,18 +145,18 @@ class TcpServerEndpoint final : public ServerEndpoint {
 
  private:
   std::shared_ptr<IoThread> io_;  // outlives the lanes
-  std::shared_ptr<TcpLaneDesk> desk_;
+  std::shared_ptr<TcpLaneRegistry> lane_registry_;
   UniqueFd socket_;
   std::string peer_;
   std::string device_;
   [[nodiscard]] std::shared_ptr<Session> session() const noexcept {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     return session_;
   }
 
-  mutable std::mutex mutex_;
-  std::shared_ptr<Session> session_;  ///< under mutex_
-  bool taken_over_ = false;           ///< under mutex_
+  mutable remora::detail::Mutex mutex_;
+  std::shared_ptr<Session> session_ REMORA_GUARDED_BY(mutex_);
+  bool taken_over_ REMORA_GUARDED_BY(mutex_) = false;
   FdSet events_;
   MessageReader reader_;
 };
@@ -308,14 +312,14 @@ class TcpListener final : public Listener {
     for (const int fd : {newcomer.socket.get(), (*session)->event_fd()})
       if (auto status = events->add(fd); !status) return status;
     leave(newcomer);
-    arrived.push_back(
-        std::make_unique<TcpServerEndpoint>(std::move(newcomer.socket), newcomer.peer.to_string(),
-                                            std::move(*session), std::move(*events), desk_, io_));
+    arrived.push_back(std::make_unique<TcpServerEndpoint>(
+        std::move(newcomer.socket), newcomer.peer.to_string(), std::move(*session),
+        std::move(*events), lane_registry_, io_));
     return {};
   }
 
   Status admit_lane(Newcomer& newcomer, const Introduction& introduction) {
-    const auto session = desk_->find(introduction.ticket);
+    const auto session = lane_registry_->find(introduction.ticket);
     if (session == nullptr) return Error{Code::kProtocol, "lane without a session"};
     const int fd = newcomer.socket.get();
     leave(newcomer);
@@ -354,7 +358,7 @@ class TcpListener final : public Listener {
   std::chrono::nanoseconds handshake_timeout_;
   ServedMetrics metrics_;
   std::shared_ptr<IoThread> io_;
-  std::shared_ptr<TcpLaneDesk> desk_ = std::make_shared<TcpLaneDesk>();
+  std::shared_ptr<TcpLaneRegistry> lane_registry_ = std::make_shared<TcpLaneRegistry>();
   std::deque<Newcomer> newcomers_;
   log::LogRateLimiter refused_lines_{1};
   log::LogRateLimiter hung_up_lines_{1};

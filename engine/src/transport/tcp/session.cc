@@ -166,6 +166,7 @@ void Session::lane_ended(const ServerLane& lane) noexcept {
 }
 
 bool Session::put_notice(const Notice& notice) {
+  mutex_.assert_held();  // by serve(), within whose step the lane calls this
   if (notices_.size() >= kNoticesMax) return false;
   notices_.push_back(notice);
   ::eventfd_write(event_.get(), 1);

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/unique_fd.h"
@@ -128,7 +128,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool serve(Step&& step) {
     // The lock goes to who asks first, which would nearly always be the thread that just had it.
     if (wanted_.load(std::memory_order_relaxed) != 0) return false;
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     note(step(static_cast<const GrantTable&>(grants_)));
     return true;
   }
@@ -137,14 +137,15 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   /// The session's lock, for others than the thread that serves.
-  class Exclusive {
+  class REMORA_SCOPED_CAPABILITY Exclusive {
    public:
-    explicit Exclusive(Session& session) noexcept : session_{session} {
+    explicit Exclusive(Session& session) noexcept REMORA_ACQUIRE(session.mutex_)
+        : session_{session} {
       session_.wanted_.fetch_add(1, std::memory_order_relaxed);
       session_.mutex_.lock();
       session_.wanted_.fetch_sub(1, std::memory_order_relaxed);
     }
-    ~Exclusive() { session_.mutex_.unlock(); }
+    ~Exclusive() REMORA_RELEASE() { session_.mutex_.unlock(); }
     Exclusive(const Exclusive&) = delete;
     Exclusive& operator=(const Exclusive&) = delete;
 
@@ -160,11 +161,11 @@ class Session : public std::enable_shared_from_this<Session> {
   UniqueFd event_;
   std::atomic<bool> broken_{false};
   std::atomic<int> wanted_{0};
-  std::mutex mutex_;  // what follows
-  GrantTable grants_;
-  std::vector<std::shared_ptr<ServerLane>> lanes_;
-  std::deque<Notice> notices_;
-  bool ended_ = false;
+  remora::detail::Mutex mutex_;
+  GrantTable grants_ REMORA_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<ServerLane>> lanes_ REMORA_GUARDED_BY(mutex_);
+  std::deque<Notice> notices_ REMORA_GUARDED_BY(mutex_);
+  bool ended_ REMORA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace remora::transport::tcp
