@@ -229,10 +229,11 @@ stage_tsan() {
   return "$status"
 }
 
-# Each fuzzer over its committed corpus.
+# Each fuzzer over its committed corpus. The tree of clang also checks the use of mutexes.
 stage_fuzz() {
   build fuzz
   ok "fuzz: builds without warnings"
+  ci/check_thread_safety.py --build build/fuzz
   tests/fuzz/run.sh --seconds 0
 }
 
@@ -254,7 +255,10 @@ tidy_of() {
   ci/tidy.py --build build/tidy -j "$jobs" "$@"
 }
 
-stage_tidy() { tidy_of --changed-since "$base" verbs engine config metrics apps; }
+stage_tidy() {
+  ci/check_thread_safety.py --tidy
+  tidy_of --changed-since "$base" verbs engine config metrics apps
+}
 
 stage_tidy_all() { tidy_of verbs engine config metrics apps; }
 

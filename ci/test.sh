@@ -14,13 +14,13 @@ stages_table="
 setup      |1200| |install missing Debian packages (build, test, vm)
 format     | 120| |clang-format-14 on every source that git knows
 shellcheck | 120| |shellcheck on every shell script
-layers     | 120| |which folder may include and link which, documents, the hosted workflow; seeded faults must be caught
+layers     | 120| |which folder may include and link which, words, documents, the hosted workflow; seeded faults must be caught
 dev        |1500| |build dev with every public header alone; native tests
 quickstart | 300| |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 900| |install, move the prefix, build outside projects against it; command lines of documents
 vm         |3000| |one guest with Soft-RoCE: rxe tests, quickstart over rdma; with --gate faults there, too
 faults     | 900|g|native tests that the fast tier leaves out: faults with short counts, memcheck
-fuzz       | 900|g|build fuzz; every fuzzer over its corpus
+fuzz       | 900|g|build fuzz with clang, -Wthread-safety; seeded misuse of mutexes must be refused; every fuzzer over its corpus
 tidy       |1800|g|clang-tidy-14 on what has changed of the product
 affected   |3000|a|build; the tests whose programs, scripts or data have changed (--affected)
 hosts      |1800|g|two guests with Soft-RoCE: verbs, conformance, faults of link, lanes and processes

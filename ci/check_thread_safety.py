@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Checks that clang refuses a wrong use of <remora/mutex.h>, and accepts a right one.
+
+Small sources with a seeded fault each are compiled with the flags that a build tree of clang has for
+every module of the library (--build, the preset fuzz), or read by clang-tidy as the sources of the
+programs are (--tidy, the preset tidy). A module that lacks the flags is a failure.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+MODULES = ("verbs", "config", "metrics", "engine")  # <remora/mutex.h> itself is read with each
+
+CLASS = """\
+#include <remora/mutex.h>
+
+class Account {
+ public:
+  int take(int amount);
+  int wait();
+
+ private:
+  int spend(int amount) REMORA_REQUIRES(mutex_) { return left_ -= amount; }
+
+  remora::detail::Mutex mutex_;
+  remora::detail::Condition changed_;
+  int left_ REMORA_GUARDED_BY(mutex_) = 0;
+};
+
+"""
+WAIT = "int Account::wait() {\n  remora::detail::MutexLock lock{mutex_};\n" \
+       "  changed_.wait(lock, [this] { %sreturn left_ > 0; });\n  return left_;\n}\n"
+TAKE = "int Account::take(int amount) {\n%s}\n"
+LOCK = "  const remora::detail::MutexLock lock{mutex_};\n"
+
+# What is wrong, the source behind CLASS, and what the message says. "": no fault.
+CASES = [
+    ("a right use", TAKE % (LOCK + "  return spend(amount);\n") + WAIT % "mutex_.assert_held(); ", ""),
+    ("a write without the lock", TAKE % "  left_ -= amount;\n  return amount;\n",
+     "writing variable 'left_' requires holding mutex 'mutex_'"),
+    ("a read without the lock", TAKE % "  return left_ + amount;\n",
+     "reading variable 'left_' requires holding mutex 'mutex_'"),
+    ("a call without the lock", TAKE % "  return spend(amount);\n",
+     "calling function 'spend' requires holding mutex 'mutex_'"),
+    ("a read after the lock", TAKE % ("  {\n  " + LOCK + "    spend(amount);\n  }\n  return left_;\n"),
+     "reading variable 'left_' requires holding mutex 'mutex_'"),
+    ("a lock that stays", TAKE % "  mutex_.lock();\n  return spend(amount);\n",
+     "mutex 'mutex_' is still held at the end of function"),
+    ("a lock taken twice", TAKE % (LOCK + "  const remora::detail::MutexLock again{mutex_};\n"
+                                   "  return spend(amount);\n"),
+     "acquiring mutex 'mutex_' that is already held"),
+    ("a predicate that does not say that the lock is held", WAIT % "",
+     "reading variable 'left_' requires holding mutex 'mutex_'"),
+]
+
+
+def command_of(build, folder):
+    """The words that compile the first source of `folder` in that tree, without source and output."""
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+        entries = json.load(file)
+    inside = re.compile(rf"(^|/){folder}/CMakeFiles/remora_{folder}\.dir/")
+    for entry in entries:
+        if not inside.search(entry["command"]):
+            continue
+        words = shlex.split(entry["command"])
+        compiler = next(i for i, word in enumerate(words) if "clang++" in os.path.basename(word))
+        words = words[compiler:]
+        for option in ("-o", "-c"):
+            del words[words.index(option):words.index(option) + 2]
+        return words, entry["directory"]
+    return None, None
+
+
+def compiled(build, folder):
+    """(name, what runs on a source) for each module, or None for a module that the tree does not have."""
+    words, directory = command_of(build, folder)
+    if words is None:
+        return None
+
+    def run(source):
+        ran = subprocess.run(words + ["-fsyntax-only", source], cwd=directory, capture_output=True,
+                             text=True)
+        return ran.returncode, ran.stdout + ran.stderr
+
+    return run
+
+
+def tidied(root, program):
+    def run(source):
+        ran = subprocess.run(
+            [program, "--quiet", f"--config-file={root}/.clang-tidy", source, "--", "-std=c++20",
+             f"-I{root}/verbs/result/include"], capture_output=True, text=True)
+        return ran.returncode, ran.stdout + ran.stderr
+
+    return run
+
+
+def check(name, run):
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for what, text, message in CASES:
+            source = os.path.join(folder, "seeded.cc")
+            with open(source, "w", encoding="utf-8") as file:
+                file.write(CLASS + text)
+            status, said = run(source)
+            good = message in said and status != 0 if message else status == 0
+            print(f"{'ok' if good else 'not ok'} - thread safety: {name}: "
+                  f"{'refused' if message else 'accepted'}: {what}")
+            if not good:
+                print(f"exit status {status}\n{said}")
+            failures += not good
+    return failures
+
+
+def main():
+    root = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", help="a tree that clang builds, such as build/fuzz")
+    parser.add_argument("--tidy", action="store_true", help="also ask clang-tidy")
+    parser.add_argument("--clang-tidy", default="clang-tidy-14")
+    options = parser.parse_args()
+    if not options.build and not options.tidy:
+        parser.error("nothing to check: --build or --tidy")
+    failures = 0
+    for folder in MODULES if options.build else ():
+        run = compiled(os.path.join(root, options.build), folder)
+        if run is None:
+            print(f"not ok - thread safety: {folder}: no source of it in {options.build}")
+            failures += 1
+        else:
+            failures += check(folder, run)
+    if options.tidy:
+        failures += check("clang-tidy", tidied(root, options.clang_tidy))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
