@@ -4,12 +4,12 @@
 #include <condition_variable>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <utility>
 
+#include <remora/mutex.h>
 #include <remora/start_thread.h>
 #include <remora/verbs/address.h>
 
@@ -46,12 +46,12 @@ std::vector<Address> look_up_name(const Provider& provider, const std::string& h
   return found.empty() ? look_up(provider, host, 0) : found;
 }
 
-/// What a look-up leaves for its caller, who may be gone by then.
+/// The result of a look-up. Its caller may have returned before: the deadline ends the wait.
 struct Lookup {
-  std::mutex mutex;
+  remora::detail::Mutex mutex;
   std::condition_variable_any ended;
-  bool done = false;
-  std::vector<Address> found;
+  bool done REMORA_GUARDED_BY(mutex) = false;
+  std::vector<Address> found REMORA_GUARDED_BY(mutex);
 };
 
 std::atomic<std::size_t> g_lookups{0};
@@ -81,7 +81,7 @@ Result<std::vector<Address>> Address::resolve_all(std::string_view host, std::ui
       remora::detail::start_thread("remora-lookup", [lookup, &provider, name = std::string{host}] {
         std::vector<Address> found = look_up_name(provider, name);
         g_lookups.fetch_sub(1);
-        const std::lock_guard lock{lookup->mutex};
+        const remora::detail::MutexLock lock{lookup->mutex};
         lookup->found = std::move(found);
         lookup->done = true;
         lookup->ended.notify_one();
@@ -91,8 +91,11 @@ Result<std::vector<Address>> Address::resolve_all(std::string_view host, std::ui
     return thread.error();
   }
   thread->detach();
-  std::unique_lock lock{lookup->mutex};
-  if (!lookup->ended.wait_until(lock, stop, deadline, [&] { return lookup->done; }))
+  remora::detail::MutexLock lock{lookup->mutex};
+  if (!lookup->ended.wait_until(lock.native(), stop, deadline, [&lookup] {
+        lookup->mutex.assert_held();
+        return lookup->done;
+      }))
     return Error{stop.stop_requested() ? Code::kCancelled : Code::kTimedOut, "getaddrinfo"}
         .with_subject(host);
   if (lookup->found.empty()) return Error{Code::kNotFound, "getaddrinfo"}.with_subject(host);

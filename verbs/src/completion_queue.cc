@@ -33,7 +33,7 @@ struct CompletionQueueState {
   CompletionQueueState& operator=(const CompletionQueueState&) = delete;
   ~CompletionQueueState() {
     if (cq == nullptr) return;
-    acknowledge();  // ibv_destroy_cq waits for ever for an event that nobody acknowledges
+    acknowledge();  // ibv_destroy_cq waits for ever for an event that is not acknowledged
     const int result = device.provider().destroy_cq(cq);
     if (result != 0) report_teardown_failure(provider_error("ibv_destroy_cq", errno_of(result)));
   }

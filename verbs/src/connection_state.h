@@ -1,6 +1,6 @@
 #pragma once
 
-/// What connectors, requests and connections own: an id of librdmacm with its event channel and its
+/// State of connectors, requests and connections: an id of librdmacm with its event channel and its
 /// queue pair. Internal.
 ///
 /// The queue pair is created with ibv_create_qp and brought up with the attributes that
@@ -34,7 +34,7 @@ struct DestroyChannel {
 /// Creates a non-blocking channel. Errors: kNotFound (no device); kProvider, kSystem.
 Result<std::shared_ptr<rdma_event_channel>> create_event_channel(const Provider& provider);
 
-struct DestroyId {  // holds the channel, so an id always goes before it
+struct DestroyId {  ///< holds the channel, so an id always goes before it
   ProcessProvider provider;
   std::shared_ptr<rdma_event_channel> channel;
   void operator()(rdma_cm_id* id) const noexcept;
@@ -83,8 +83,8 @@ struct ConnectionState {
   CmId id;
   Device device;
   QueuePairOptions options;
-  std::optional<QueuePair<Rc>> pair;  // after `id`: a queue pair goes before its id
-  Address peer;                       // as asked for; the id knows it only once resolved
+  std::optional<QueuePair<Rc>> pair;  ///< after `id`: a queue pair goes before its id
+  Address peer;                       ///< as asked for; the id knows it only once resolved
   std::uint8_t initiator_depth = 0;
   std::uint8_t responder_depth = 0;
   bool passive = false;  ///< it came as a request

@@ -12,8 +12,8 @@
 namespace remora::verbs {
 namespace {
 
-/// The kernel asks three times in three seconds who has an address, and then no more before the
-/// time-out: a peer that comes back later is heard of by who asks anew.
+/// The kernel sends three ARP requests in three seconds, and then none before the time-out. Only a
+/// new attempt finds a peer that comes back later.
 constexpr std::chrono::seconds kAttempt{2};
 
 int attempt_ms(Deadline deadline) noexcept {

@@ -3,10 +3,10 @@
 #include <cstring>
 #include <endian.h>
 #include <limits>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include <remora/mutex.h>
 #include <remora/verbs/completion_queue.h>
 #include <remora/verbs/device.h>
 #include <remora/verbs/protection_domain.h>
@@ -69,8 +69,8 @@ Status fill(detail::DeviceState& state) {
 
 // Borrowed contexts that have handles now.
 struct BorrowedDevices {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<const detail::DeviceState>> states;
+  remora::detail::Mutex mutex;
+  std::vector<std::weak_ptr<const detail::DeviceState>> states REMORA_GUARDED_BY(mutex);
 };
 BorrowedDevices& borrowed_devices() {
   static remora::detail::PerProcess<BorrowedDevices> devices;
@@ -149,7 +149,7 @@ DeviceState::~DeviceState() {
 Result<Device> Device::borrow(ibv_context* context, const Provider& provider) {
   if (context == nullptr) return Error{Code::kInvalidArgument, "Device::borrow"};
   BorrowedDevices& known = borrowed_devices();
-  const std::lock_guard lock{known.mutex};
+  const remora::detail::MutexLock lock{known.mutex};
   std::erase_if(known.states, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : known.states)
     if (auto state = weak.lock();

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a Device handle points to. Internal.
+/// The state behind Device handles. Internal.
 
 #include <infiniband/verbs.h>
 

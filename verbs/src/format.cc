@@ -10,7 +10,7 @@
 namespace remora::verbs {
 namespace {
 
-// What is optional, where it is set; numbers as numbers.
+// Prints an optional value where it is set; small integers as numbers.
 template <typename T>
 void put(std::ostream& out, std::string_view name, const std::optional<T>& value) {
   if (value) out << ' ' << name << ' ' << +*value;

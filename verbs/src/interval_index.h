@@ -26,7 +26,7 @@
 
 namespace remora::verbs::detail {
 
-/// What is unlinked and may still be read.
+/// An object that is unlinked, while readers may still use it.
 class Retired {
  public:
   virtual ~Retired() = default;
@@ -38,7 +38,8 @@ class Retired {
   std::uint64_t epoch_ = 0;
 };
 
-/// Destroys in order, once nobody reads. Allocates nothing. Thread safety: under the writers' lock.
+/// Destroys in order, once no reader is left. Allocates nothing. Thread safety: under the writers'
+/// lock.
 class RetiredList {
  public:
   RetiredList() = default;
@@ -115,8 +116,8 @@ class IntervalIndex {
     std::array<std::atomic<Interval*>, kGroupRanges> items;
   };
   struct Chunk final : Retired {
-    std::size_t count = 0;  // erased ones included
-    std::size_t half = 0;   // of the groups in use, rounded up to a power of two
+    std::size_t count = 0;  ///< erased ones included
+    std::size_t half = 0;   ///< of the groups in use, rounded up to a power of two
     alignas(64) std::array<std::uintptr_t, kGroups> firsts;
     std::array<Group, kGroups> groups;
 
@@ -130,7 +131,7 @@ class IntervalIndex {
     }
     /// The last place that starts at or before `begin`, as the first one does.
     [[nodiscard]] std::size_t last_from(std::uintptr_t begin) const noexcept {
-      // What is not used starts behind all.
+      // Unused entries start behind all others.
       std::size_t group = 0;
       for (std::size_t step = half; step != 0; step /= 2)
         group += firsts[group + step] <= begin ? step : 0;

@@ -94,7 +94,7 @@ Status ConnectionRequest::create_queue_pair(const QueuePairBuilder<Rc>& builder)
   if (!state_) return Error{Code::kClosed, "ibv_create_qp"};
   const Status created = state_->create_queue_pair(builder);
   if (!created) return created;
-  // What the peer serves bounds what we may have in flight, and the other way round.
+  // The reads that the peer serves bound those that we may have in flight, and the other way round.
   state_->initiator_depth = std::min(state_->initiator_depth, peer_responder_depth_);
   state_->responder_depth = std::min(state_->responder_depth, peer_initiator_depth_);
   return {};

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What stands at an address of this process. Internal.
+/// The kind of mapping at an address of this process. Internal.
 
 #include <cstdint>
 

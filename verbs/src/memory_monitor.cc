@@ -29,13 +29,14 @@ namespace {
 // is nothing to see.
 constexpr std::int64_t kRemovalNs = 100'000'000;
 
-// What is watched begins and ends at multiples of a huge page, within its mapping.
+// Watched ranges begin and end at multiples of a huge page, within their mapping.
 constexpr std::uintptr_t kWatchBytes = std::uintptr_t{2} << 20U;
 
-std::mutex g_monitor_mutex;
-// Guarded by g_monitor_mutex, which a fork waits for.
-std::weak_ptr<MemoryMonitor> g_monitor;
-MemoryMonitor* g_first_monitor = nullptr;  // one that ends may still be there beside g_monitor's
+remora::detail::Mutex g_monitor_mutex;
+// A fork waits for g_monitor_mutex.
+std::weak_ptr<MemoryMonitor> g_monitor REMORA_GUARDED_BY(g_monitor_mutex);
+// A list: a monitor that ends may exist beside g_monitor's.
+MemoryMonitor* g_first_monitor REMORA_GUARDED_BY(g_monitor_mutex) = nullptr;
 
 std::int64_t monitor_now_ns() noexcept {
   return std::chrono::steady_clock::now().time_since_epoch().count();
@@ -81,15 +82,26 @@ void signal_event(int event) noexcept {
 std::atomic<void (*)()> MemoryMonitor::before_read{nullptr};
 std::atomic<int> MemoryMonitor::refuse_errno{0};
 
+namespace {
+void before_fork() noexcept REMORA_ACQUIRE(g_monitor_mutex) { g_monitor_mutex.lock(); }
+void after_fork_in_parent() noexcept REMORA_RELEASE(g_monitor_mutex) { g_monitor_mutex.unlock(); }
+}  // namespace
+
+void MemoryMonitor::after_fork_in_child() noexcept {
+  // The thread that has forked holds it: see before_fork().
+  g_monitor_mutex.assert_held();
+  for (MemoryMonitor* monitor = g_first_monitor; monitor != nullptr; monitor = monitor->next_)
+    monitor->close_descriptors();
+  g_first_monitor = nullptr;
+  g_monitor.reset();
+  ReaderEpoch::forget_other_threads();
+  g_monitor_mutex.unlock();
+}
+
 void follow_forks() noexcept {
   static const bool following = [] {
-    return ::pthread_atfork([] { g_monitor_mutex.lock(); }, [] { g_monitor_mutex.unlock(); },
-                            [] {
-                              MemoryMonitor::close_all_in_child();
-                              g_monitor.reset();
-                              ReaderEpoch::forget_other_threads();
-                              g_monitor_mutex.unlock();
-                            }) == 0;
+    return ::pthread_atfork(before_fork, after_fork_in_parent,
+                            MemoryMonitor::after_fork_in_child) == 0;
   }();
   static_cast<void>(following);
 }
@@ -97,7 +109,7 @@ void follow_forks() noexcept {
 std::shared_ptr<MemoryMonitor> MemoryMonitor::instance(std::string& why) {
   follow_forks();
   std::shared_ptr<MemoryMonitor> monitor;  // before the lock, which its destructor takes
-  const std::lock_guard lock{g_monitor_mutex};
+  const remora::detail::MutexLock lock{g_monitor_mutex};
   if (MemoryMonitor::refuse_errno.load() == 0)
     if (auto running = g_monitor.lock()) return running;
   const int userfault = open_userfault(why);
@@ -148,7 +160,7 @@ MemoryMonitor::~MemoryMonitor() {
   if (wake_ >= 0) signal_event(wake_);
   if (thread_.joinable()) thread_.join();
   if (reaper_.joinable()) reaper_.join();
-  const std::lock_guard lock{g_monitor_mutex};
+  const remora::detail::MutexLock lock{g_monitor_mutex};
   close_descriptors();
   MemoryMonitor** place = &g_first_monitor;
   while (*place != this) place = &(*place)->next_;
@@ -160,15 +172,9 @@ void MemoryMonitor::close_descriptors() noexcept {
     if (const int open = std::exchange(*descriptor, -1); open >= 0) ::close(open);
 }
 
-void MemoryMonitor::close_all_in_child() noexcept {
-  for (MemoryMonitor* monitor = g_first_monitor; monitor != nullptr; monitor = monitor->next_)
-    monitor->close_descriptors();
-  g_first_monitor = nullptr;
-}
-
 void MemoryMonitor::close_userfault() noexcept {
-  // A fork must not find it half closed. Whoever has the lock may be waiting for a change to be
-  // read, so this thread reads until it has it.
+  // A fork must not find it half closed. The thread that holds the lock may be waiting for a change
+  // to be read, so this thread reads until it has the lock.
   pollfd waited{userfault_, POLLIN, 0};
   while (!g_monitor_mutex.try_lock())
     if (::poll(&waited, 1, 1) == 1) read_changes();
@@ -177,16 +183,16 @@ void MemoryMonitor::close_userfault() noexcept {
 }
 
 bool MemoryMonitor::subscribe(Subscriber& subscriber) {
-  const std::lock_guard lock{subscribing_};
+  const remora::detail::MutexLock lock{subscribing_};
   for (auto& place : subscribers_) {
-    Subscriber* nobody = nullptr;
-    if (place.compare_exchange_strong(nobody, &subscriber)) return true;
+    Subscriber* none = nullptr;
+    if (place.compare_exchange_strong(none, &subscriber)) return true;
   }
   return false;
 }
 
 void MemoryMonitor::unsubscribe(Subscriber& subscriber) {
-  const std::lock_guard lock{subscribing_};
+  const remora::detail::MutexLock lock{subscribing_};
   for (auto& place : subscribers_)
     if (place.load() == &subscriber) place.store(nullptr);
   const std::uint64_t telling = generation();
@@ -203,7 +209,7 @@ bool MemoryMonitor::watch(std::uintptr_t begin, std::uintptr_t end) noexcept {
   request.range = {from, to - from};
   request.mode = UFFDIO_REGISTER_MODE_WP;
   if (::ioctl(userfault_, UFFDIO_REGISTER, &request) != 0) {
-    // A neighbour is somebody else's, or has just gone.
+    // A neighbouring mapping is watched by another userfaultfd, or has just gone.
     request.range = {begin, end - begin};
     if (::ioctl(userfault_, UFFDIO_REGISTER, &request) != 0) return false;
   }
@@ -289,14 +295,15 @@ void MemoryMonitor::run() noexcept {
     if (auto* const hook = before_read.load()) hook();
     if (read_changes()) signal_event(wake_);
   }
-  // By this thread: what it frees when it ends may be watched memory, and nobody would read.
+  // By this thread: memory that it frees as it ends may be watched, and no thread would read the
+  // report.
   close_userfault();
 }
 
 void MemoryMonitor::reap_loop() noexcept {
   std::uint64_t count = 0;
   while (::read(wake_, &count, sizeof(count)) > 0 && !stopping_.load()) {
-    const std::lock_guard lock{subscribing_};
+    const remora::detail::MutexLock lock{subscribing_};
     for (auto& place : subscribers_)
       if (Subscriber* const subscriber = place.load()) subscriber->reap();
   }

@@ -7,7 +7,7 @@
 /// changes a mapping waits until its report is read. The monitor's thread neither allocates, frees
 /// nor locks: it makes the generation odd, reads, tells each subscriber, and makes it even.
 ///
-/// What was looked up at an even generation is true if afterwards quiet() answers true and the
+/// The result of a look-up at an even generation is true if afterwards quiet() answers true and the
 /// generation is the same: a change that had begun before is either unread (not quiet), or being
 /// told (odd), or was told after the look-up (another generation).
 
@@ -15,9 +15,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
+
+#include <remora/mutex.h>
+#include <remora/result.h>
 
 namespace remora::verbs::detail {
 
@@ -57,8 +59,8 @@ class MemoryMonitor {
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_.load(); }
   /// No change waits to be read. One system call.
   [[nodiscard]] bool quiet() const noexcept;
-  /// Whether changes after the even generation `since` touched [begin, end), or nobody knows. Asked
-  /// at an even generation.
+  /// Whether changes after the even generation `since` touched [begin, end). True, too, where that
+  /// is not known any more. Asked at an even generation.
   [[nodiscard]] bool changed_since(std::uint64_t since, std::uintptr_t begin,
                                    std::uintptr_t end) const noexcept;
   /// MADV_DONTNEED is reported before pages go: what is registered meanwhile may hold them.
@@ -75,7 +77,7 @@ class MemoryMonitor {
   MemoryMonitor(int userfault, int maps, int stop, int wake) noexcept;
   /// In a forked child: with a copy of the userfaultfd open, changes in the parent would wait for a
   /// reader for as long as the child lives.
-  static void close_all_in_child() noexcept;
+  static void after_fork_in_child() noexcept;
   void close_descriptors() noexcept;
   void close_userfault() noexcept;
   Status start();
@@ -86,7 +88,7 @@ class MemoryMonitor {
   void remember(std::uintptr_t begin, std::uintptr_t end, MappingChange how) noexcept;
 
   struct Recent {
-    std::atomic<std::uint64_t> generation{0};  // odd: of the pass that told it
+    std::atomic<std::uint64_t> generation{0};  ///< odd: of the pass that told it
     std::atomic<std::uintptr_t> begin{0};
     std::atomic<std::uintptr_t> end{0};
   };
@@ -98,8 +100,8 @@ class MemoryMonitor {
   static constexpr std::size_t kRecentMax = 64;
   static constexpr std::size_t kRemovalsMax = 256;
 
-  MemoryMonitor* next_;  // of those not destroyed yet
-  int userfault_;        // -1: closed
+  MemoryMonitor* next_;  ///< of those not destroyed yet
+  int userfault_;        ///< -1: closed
   int maps_;
   int stop_;
   int wake_;
@@ -107,12 +109,14 @@ class MemoryMonitor {
   alignas(64) std::array<std::atomic<Subscriber*>, kSubscribersMax> subscribers_{};
   std::array<Recent, kRecentMax> recent_;
   std::array<Removal, kRemovalsMax> removals_;
-  std::atomic<std::int64_t> all_removed_ns_{0};  // more removals than kRemovalsMax at this time
-  // The monitor's thread alone.
+  std::atomic<std::int64_t> all_removed_ns_{0};  ///< more removals than kRemovalsMax at this time
+  /// The monitor's thread alone.
   std::size_t recent_count_ = 0;
   std::size_t removal_count_ = 0;
   std::atomic<bool> stopping_{false};
-  std::mutex subscribing_;  // held while subscribers reap, too
+  /// Held while subscribers_ changes and while subscribers reap; tell() reads subscribers_ without
+  /// it.
+  remora::detail::Mutex subscribing_;
   std::thread thread_;
   std::thread reaper_;
 };

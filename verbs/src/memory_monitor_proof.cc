@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kProofWaitMs = 2000;
 
-/// Two threads unmap a page each, while nobody reads.
+/// Two threads unmap a page each before the monitor reads a report.
 class Proof {
  public:
   explicit Proof(int userfault) noexcept
@@ -32,8 +32,8 @@ class Proof {
     for (auto& thread : unmappers_)
       if (thread.joinable()) thread.join();
     if (pages_ == nullptr) return;
-    // What is left is no longer watched, since nobody reads yet. Where a thread has unmapped, there
-    // may be somebody else's memory by now.
+    // The rest is no longer watched, since no thread reads reports yet. Where a thread has unmapped
+    // a page, other memory of the process may be by now.
     uffdio_range middle{reinterpret_cast<std::uintptr_t>(pages_ + page_), page_};
     if (passed_) ::ioctl(userfault_, UFFDIO_UNREGISTER, &middle);
     ::munmap(pages_ + page_, page_);

@@ -11,7 +11,7 @@ namespace detail {
 
 Status WindowRecord::free() noexcept {
   if (domain.device().foreign()) return {};  // a parent's: left alone
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   ibv_mw* const mine = std::exchange(window_, nullptr);
   if (mine == nullptr) return {};
   const int result = domain.device().provider().dealloc_mw(mine);
@@ -22,12 +22,12 @@ Status WindowRecord::free() noexcept {
 }
 
 ibv_mw* WindowRecord::get() noexcept {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   return window_;
 }
 
 void WindowSet::add(const std::shared_ptr<WindowRecord>& record) {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   records_.push_back(record);
   if (records_.size() < sweep_at_) return;
   // Seldom enough that a registration with many windows pays no more for each of them: those that
@@ -42,7 +42,7 @@ void WindowSet::add(const std::shared_ptr<WindowRecord>& record) {
 }
 
 void WindowSet::free_all() noexcept {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   for (const auto& weak : records_)
     if (const auto record = weak.lock()) (void)record->free();
   records_.clear();

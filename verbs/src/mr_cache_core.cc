@@ -30,7 +30,7 @@ Registration& registration_of(Interval& interval) noexcept {
 constexpr Access kRemoteRights =
     Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic | Access::kWindowBind;
 
-/// What check_range() finds no fault with, without an error being made: each hit asks.
+/// Whether check_range() would find no fault; makes no error, since each hit asks.
 bool is_sound(std::span<std::byte> bytes, Access access) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   const std::uintptr_t last = UINTPTR_MAX - g_page_bytes;
@@ -80,7 +80,7 @@ struct MrCacheCore::Reservation {
   Reservation& operator=(const Reservation&) = delete;
   ~Reservation() {
     if (held.bytes == 0) return;
-    const std::lock_guard lock{core.mutex_};
+    const remora::detail::MutexLock lock{core.mutex_};
     core.counters_.pinned_bytes -= held.bytes;
     core.counters_.pinned_registrations -= held.count;
   }
@@ -117,7 +117,7 @@ void MrCacheCore::close() noexcept {
   if (monitor_ != nullptr) monitor_->unsubscribe(*this);
   Doomed doomed;
   {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     closed_ = true;
     doomed = take_dead_locked();
     for (std::size_t i = 0; i < shelf_count_.load(); ++i)
@@ -144,7 +144,7 @@ Registration* MrCacheCore::find(std::uintptr_t begin, std::uintptr_t end,
   __builtin_prefetch(found, 1);  // comes while the kernel is asked
   if (monitor_ != nullptr && (!monitor_->quiet() || monitor_->generation() != generation))
     return LookUp::kUnsettled;
-  // What changes from here on does so during acquire(): it may find the lease there, or not.
+  // A change from here on happens during acquire(): it may find the lease, or not.
   if (!found->take()) return LookUp::kMiss;
   const std::uint64_t now = time_.load(std::memory_order_relaxed);
   if (found->used.load(std::memory_order_relaxed) != now)
@@ -159,7 +159,7 @@ MrCacheCore::LookUp MrCacheCore::look_up(std::uintptr_t begin, std::uintptr_t en
   if ((generation & 1U) != 0) return LookUp::kUnsettled;
   auto* const slot = ReaderEpoch::slot();
   if (slot == nullptr) [[unlikely]] {  // more threads than slots
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     found = find(begin, end, access);
     return take(found, generation, 0);
   }
@@ -205,7 +205,7 @@ Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access acc
   }
   std::uint64_t invalidations = 0;
   {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     invalidations = invalidations_;
   }
   const std::uint64_t generation = monitor_ != nullptr ? monitor_->generation() : 0;
@@ -213,7 +213,7 @@ Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access acc
     keep = keep && (generation & 1U) == 0 && monitor_->watch(first_page, last_page) &&
            !monitor_->being_removed(first_page, last_page);
   if (!keep && options_.unkept == Unkept::kRefuse) {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     ++counters_.refused;
     return Error{Code::kUnsupported, "MrCache::acquire"}.with_subject(
         "memory whose changes are not noticed");
@@ -236,14 +236,14 @@ Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access acc
   }
   reservation.held = {};  // the registration's now
   {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     ++counters_.misses;
   }
   Registration* const registration = made.release();
   MrLease lease{registration, bytes};
   if (!keep || !publish(*registration, access, invalidations)) {
     registration->state.fetch_or(Registration::kDead | Registration::kUnlinked);
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     ++counters_.unkept;
   } else {
     settle(*registration, generation);
@@ -262,7 +262,7 @@ Status MrCacheCore::reserve(Pinned wanted, Deadline deadline, Reservation& reser
   for (;;) {
     Registration* victim = nullptr;
     {
-      std::unique_lock lock{mutex_};
+      remora::detail::MutexLock lock{mutex_};
       const std::uint64_t free_bytes =
           options_.bytes_max - std::min(options_.bytes_max, counters_.pinned_bytes);
       const std::uint64_t free_count =
@@ -339,7 +339,7 @@ bool MrCacheCore::publish(Registration& made, Access access, std::uint64_t inval
   Doomed doomed;
   bool published = false;
   {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     try {
       published =
           !closed_ && invalidations == invalidations_ && publish_locked(made, access, doomed);
@@ -359,7 +359,7 @@ bool MrCacheCore::publish_locked(Registration& made, Access access, Doomed& doom
     unlink_locked(registration_of(*around));
   }
   RegistrationList inside;
-  shelf->index.for_each_touching(made.begin, made.end, [&](Interval& item) {
+  shelf->index.for_each_touching(made.begin, made.end, [&inside, &made](Interval& item) {
     if (item.begin >= made.begin && item.end <= made.end) inside.push(registration_of(item));
   });
   while (Registration* const registration = inside.pop()) {
@@ -400,7 +400,7 @@ void MrCacheCore::settle(Registration& made, std::uint64_t generation) {
     return;
   }
   Doomed doomed;  // stays empty: this thread has a lease
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   if (kill_locked(made, doomed)) ++counters_.unkept;
 }
 
@@ -449,7 +449,7 @@ bool MrCacheCore::collect_dead() noexcept {
   if (dead_.load() == nullptr) return false;
   Doomed doomed;
   {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     doomed = take_dead_locked();
   }
   finish(doomed);
@@ -481,7 +481,7 @@ std::size_t MrCacheCore::invalidate(std::span<std::byte> bytes) {
   std::size_t killed = 0;
   Doomed doomed;
   {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     ++invalidations_;
     for (std::size_t i = 0; i < shelf_count_.load(); ++i)
       killed += kill_touching_locked(shelves_[i].index, begin, end, doomed);
@@ -503,7 +503,7 @@ void MrCacheCore::release(Registration* registration) noexcept {
 void MrCacheCore::finish_last(Registration* registration) noexcept {
   if (forked()) return;  // the lock may be held by a thread that is not here
   {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     ++finishing_;
   }
   finish(registration);
@@ -511,13 +511,13 @@ void MrCacheCore::finish_last(Registration* registration) noexcept {
 
 void MrCacheCore::release_soon(Registration* registration) noexcept {
   if (!let_go(*registration)) return;
-  // Whoever unlinked it has let go of it, and left it to the last lease. From the list on it is the
-  // reaper's, and may be the last that keeps the cache.
+  // The thread that unlinked it has left it to the last lease, which was this one. Once it is in
+  // the list of the dead it belongs to the reaper, and may hold the last reference to the cache.
   const std::shared_ptr<MrCacheCore> self = registration->rest->core;
   if (self->monitor_ == nullptr || self->forked()) return self->finish_last(registration);
   self->add_dead(*registration);
   if (self->closed_.load())
-    self->collect_dead();  // nobody reaps here any more
+    self->collect_dead();  // the reaper is unsubscribed
   else
     self->monitor_->wake_reaper();
 }
@@ -527,7 +527,7 @@ std::size_t MrCacheCore::trim() noexcept {
   for (;; ++count) {
     Registration* victim = nullptr;
     {
-      const std::lock_guard lock{mutex_};
+      const remora::detail::MutexLock lock{mutex_};
       victim = evict_one_locked();
     }
     if (victim == nullptr) break;
@@ -545,7 +545,7 @@ void MrCacheCore::finish(Registration* registration) noexcept {
   if (forked()) return;  // the parent's: left alone
   const std::shared_ptr<MrCacheCore> self = std::move(registration->rest->core);
   const Pinned freed = deregister(registration->rest->pieces).freed;
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   counters_.pinned_bytes -= freed.bytes;
   counters_.pinned_registrations -= freed.count;
   retired_.add(*registration->rest);
@@ -575,14 +575,14 @@ MrCacheCore::Emptied MrCacheCore::deregister(std::vector<MemoryRegion>& pieces) 
 void MrCacheCore::count_failure(const Error& error) noexcept {
   const int number = error.system_errno();
   if (number == 0) return;
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   ++failures_[number > 0 && static_cast<std::size_t>(number) < kErrnosMax
                   ? static_cast<std::size_t>(number)
                   : 0];
 }
 
 MrCacheCounters MrCacheCore::counters() const {
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   MrCacheCounters now = counters_;
   for (std::size_t number = 0; number < kErrnosMax; ++number)
     if (failures_[number] != 0) now.failures[static_cast<int>(number)] = failures_[number];

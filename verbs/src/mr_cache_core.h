@@ -1,24 +1,23 @@
 #pragma once
 
-/// What an MrCache and its leases share. Internal.
+/// State that an MrCache shares with its leases. Internal.
 ///
-/// A registration's state is a count of leases over three bits. kDead: not given out any more; who
-/// sets it takes the registration out of the index. kUnlinked: it is out; who then sees no lease,
-/// the unlinking thread or the last lease, deregisters it. kFresh: in the index, so that changes
-/// reach it, but not given out before it is clear that none was missed.
+/// A registration's state is a count of leases over three bits. kDead: not given out any more; the
+/// thread that sets it takes the registration out of the index. kUnlinked: it is out of the index;
+/// the unlinking thread deregisters it, or the end of its last lease where there is one. kFresh: in
+/// the index, so that changes reach it, but not given out before it is clear that none was missed.
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/verbs/memory_region.h>
 #include <remora/verbs/mr_cache.h>
 
@@ -31,21 +30,21 @@ namespace remora::verbs::detail {
 struct CachedRegistration;
 using RegistrationLines = RegistrationSlab<CachedRegistration>;
 
-/// What neither a hit nor the end of its lease touches.
+/// The part of a registration that neither a hit nor the end of its lease touches.
 struct RegistrationRest final : Retired {
   void destroy() noexcept override;
 
-  CachedRegistration* line = nullptr;  // the other half; owned
+  CachedRegistration* line = nullptr;  ///< the other half; owned
   std::shared_ptr<RegistrationLines> lines;
-  CachedRegistration* next_listed = nullptr;  // of a RegistrationList
+  CachedRegistration* next_listed = nullptr;  ///< of a RegistrationList
   std::shared_ptr<MrCacheCore> core;
-  std::vector<MemoryRegion> pieces;  // by address
-  // Under the cache's lock.
-  IntervalIndex* index = nullptr;  // that it is in
-  std::uint64_t queued_at = 0;     // its key in the eviction order
+  std::vector<MemoryRegion> pieces;  ///< by address
+  /// Under the cache's lock.
+  IntervalIndex* index = nullptr;  ///< that it is in
+  std::uint64_t queued_at = 0;     ///< its key in the eviction order
 };
 
-/// What a hit and the end of its lease touch: one cache line.
+/// The part that a hit and the end of its lease touch: one cache line.
 struct alignas(64) CachedRegistration final : Interval {
   static constexpr std::uint64_t kDead = 1;
   static constexpr std::uint64_t kUnlinked = 2;
@@ -69,8 +68,8 @@ struct alignas(64) CachedRegistration final : Interval {
   }
 
   std::atomic<std::uint64_t> state{kLease};
-  std::atomic<std::uint64_t> used{0};  // the cache's time of the last hit
-  std::uint32_t lkey = 0;              // of a single piece, to spare hits the way to it
+  std::atomic<std::uint64_t> used{0};  ///< the cache's time of the last hit
+  std::uint32_t lkey = 0;              ///< of a single piece, to spare hits the way to it
   std::uint32_t rkey = 0;
   RegistrationRest* rest = nullptr;
   CachedRegistration* next_dead = nullptr;
@@ -124,7 +123,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   void reap() noexcept override { static_cast<void>(collect_dead()); }
 
  private:
-  using Doomed = RegistrationList;  // to be finished by who has it
+  using Doomed = RegistrationList;  ///< its owner calls finish() for each
   enum class LookUp : std::uint8_t { kHit, kMiss, kUnsettled };
   struct Shelf {
     Access access = Access::kNone;
@@ -137,14 +136,14 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   };
   struct Emptied {
     Pinned freed;
-    Pinned stuck;  // could not be deregistered: still pinned
+    Pinned stuck;  ///< could not be deregistered: still pinned
   };
   struct alignas(64) Hits {
     std::atomic<std::uint64_t> count{0};
   };
   static constexpr std::size_t kShelvesMax = 8;
   static constexpr std::size_t kHitShards = 64;
-  static constexpr std::size_t kErrnosMax = 134;  // Linux's own
+  static constexpr std::size_t kErrnosMax = 134;  ///< Linux's own
 
   LookUp look_up(std::uintptr_t begin, std::uintptr_t end, Access access,
                  CachedRegistration*& found) noexcept;
@@ -155,23 +154,27 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
                                bool keep);
   void add_dead(CachedRegistration& registration) noexcept;
   Status reserve(Pinned wanted, Deadline deadline, Reservation& reservation);
-  void requeue_first_locked(std::uint64_t at) noexcept;
-  CachedRegistration* evict_one_locked() noexcept;
+  void requeue_first_locked(std::uint64_t at) noexcept REMORA_REQUIRES(mutex_);
+  CachedRegistration* evict_one_locked() noexcept REMORA_REQUIRES(mutex_);
   Status register_pieces(std::uintptr_t begin, std::uintptr_t end, Access access, Deadline deadline,
                          std::vector<MemoryRegion>& pieces);
   Status register_in_parallel(const std::vector<std::span<std::byte>>& parts, Access access,
                               Deadline deadline, std::vector<MemoryRegion>& pieces);
   bool publish(CachedRegistration& made, Access access, std::uint64_t invalidations) noexcept;
   void settle(CachedRegistration& made, std::uint64_t generation);
-  bool publish_locked(CachedRegistration& made, Access access, Doomed& doomed);
-  Shelf* shelf_locked(Access access);
-  void unlink_locked(CachedRegistration& registration) noexcept;
-  bool kill_locked(CachedRegistration& registration, Doomed& doomed) noexcept;
+  bool publish_locked(CachedRegistration& made, Access access, Doomed& doomed)
+      REMORA_REQUIRES(mutex_);
+  Shelf* shelf_locked(Access access) REMORA_REQUIRES(mutex_);
+  void unlink_locked(CachedRegistration& registration) noexcept REMORA_REQUIRES(mutex_);
+  bool kill_locked(CachedRegistration& registration, Doomed& doomed) noexcept
+      REMORA_REQUIRES(mutex_);
   std::size_t kill_touching_locked(const IntervalIndex& index, std::uintptr_t begin,
-                                   std::uintptr_t end, Doomed& doomed) noexcept;
-  Doomed take_dead_locked() noexcept;
+                                   std::uintptr_t end, Doomed& doomed) noexcept
+      REMORA_REQUIRES(mutex_);
+  Doomed take_dead_locked() noexcept REMORA_REQUIRES(mutex_);
   bool collect_dead() noexcept;
-  void doom_locked(CachedRegistration& registration, Doomed& doomed) noexcept;
+  void doom_locked(CachedRegistration& registration, Doomed& doomed) noexcept
+      REMORA_REQUIRES(mutex_);
   static bool let_go(CachedRegistration& registration) noexcept;
   void finish_last(CachedRegistration* registration) noexcept;
   void finish(Doomed doomed) noexcept;
@@ -190,20 +193,23 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   const std::shared_ptr<RegistrationLines> lines_ = std::make_shared<RegistrationLines>();
   std::array<Shelf, kShelvesMax> shelves_;
   std::atomic<std::size_t> shelf_count_{0};
-  std::atomic<std::uint64_t> time_{1};  // advances with each registration kept
+  std::atomic<std::uint64_t> time_{1};  ///< advances with each registration kept
   std::atomic<CachedRegistration*> dead_{nullptr};
   std::array<Hits, kHitShards> hits_;
-  std::array<std::atomic<std::uint64_t>, 3> changed_{};  // by MappingChange
+  std::array<std::atomic<std::uint64_t>, 3> changed_{};  ///< by MappingChange
 
-  mutable std::mutex mutex_;  // guards what follows, and changes of the indexes
-  std::set<std::pair<std::uint64_t, CachedRegistration*>> order_;
-  RetiredList retired_;
-  MrCacheCounters counters_;                          // but hits, what changed_ counts and failures
-  std::array<std::uint64_t, kErrnosMax> failures_{};  // by errno; beyond: by 0
-  std::uint64_t invalidations_ = 0;
-  std::uint64_t finishing_ = 0;  // nobody's any more, but not deregistered yet
-  std::condition_variable finished_;
-  std::atomic<bool> closed_{false};  // set under the lock
+  mutable remora::detail::Mutex mutex_;  ///< also held while an index is changed
+  std::set<std::pair<std::uint64_t, CachedRegistration*>> order_ REMORA_GUARDED_BY(mutex_);
+  RetiredList retired_ REMORA_GUARDED_BY(mutex_);
+  /// Without hits, what changed_ counts and failures.
+  MrCacheCounters counters_ REMORA_GUARDED_BY(mutex_);
+  std::array<std::uint64_t, kErrnosMax> failures_
+      REMORA_GUARDED_BY(mutex_){};  ///< by errno; else [0]
+  std::uint64_t invalidations_ REMORA_GUARDED_BY(mutex_) = 0;
+  /// Registrations that have no lease and are in no index, but are not deregistered yet.
+  std::uint64_t finishing_ REMORA_GUARDED_BY(mutex_) = 0;
+  remora::detail::Condition finished_;
+  std::atomic<bool> closed_{false};  ///< set with mutex_ held
 };
 
 }  // namespace remora::verbs::detail

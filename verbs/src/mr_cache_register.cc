@@ -59,7 +59,7 @@ Status MrCacheCore::register_pieces(std::uintptr_t begin, std::uintptr_t end, Ac
            (deadline == Deadline::max() || std::chrono::steady_clock::now() < deadline)) {
       CachedRegistration* victim = nullptr;
       {
-        const std::lock_guard lock{mutex_};
+        const remora::detail::MutexLock lock{mutex_};
         victim = evict_one_locked();
       }
       if (victim == nullptr) break;
@@ -102,12 +102,12 @@ Status MrCacheCore::register_in_parallel(const std::vector<std::span<std::byte>>
     }
   }
   {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     counters_.registrations += made;
   }
   if (!failed) return {};
   const Pinned stuck = deregister(pieces).stuck;
-  const std::lock_guard lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   counters_.pinned_bytes += stuck.bytes;  // beside the reservation, which goes back as a whole
   counters_.pinned_registrations += stuck.count;
   return *failed;

@@ -10,7 +10,7 @@
 
 namespace remora::verbs::detail {
 
-/// What a refused call leaves in errno; no verbs call of the libraries does.
+/// The errno of a refused call; no verbs call of the libraries sets it.
 inline constexpr int kForkedErrno = EOWNERDEAD;
 
 /// Every call that would ask for something fails with kForkedErrno; what would destroy, free or

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What is wrong with a range of this process, with its numbers. Internal.
+/// The fault of a range of this process, with its numbers. Internal.
 
 #include <cstddef>
 #include <cstdint>

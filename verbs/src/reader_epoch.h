@@ -18,7 +18,7 @@ class ReaderEpoch {
   static constexpr std::size_t kReadersMax = 512;
 
   struct alignas(64) Slot {
-    std::atomic<std::uint64_t> epoch{0};  // 0: not reading
+    std::atomic<std::uint64_t> epoch{0};  ///< 0: not reading
     std::atomic<bool> taken{false};
   };
 
@@ -29,7 +29,7 @@ class ReaderEpoch {
   static Slot& monitor_slot() noexcept;
   /// In a forked child, whose other threads are not there to leave theirs.
   static void forget_other_threads() noexcept;
-  /// Of `slot()`, to spread counters.
+  /// The index of `slot()`, to spread counters.
   static std::size_t index_of(const Slot* slot) noexcept;
 
   static std::uint64_t advance() noexcept { return now.fetch_add(1); }

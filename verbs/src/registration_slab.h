@@ -11,10 +11,11 @@
 #include <array>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
+
+#include <remora/mutex.h>
 
 namespace remora::verbs::detail {
 
@@ -29,7 +30,7 @@ class RegistrationSlab {
 
   /// Room for one, uninitialised. Throws std::bad_alloc.
   [[nodiscard]] void* take() {
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     if (free_ != nullptr) return std::exchange(free_, free_->next);
     if (used_ == kBlockSlots) {
       blocks_.push_back(std::make_unique_for_overwrite<Block>());
@@ -37,26 +38,26 @@ class RegistrationSlab {
     }
     return &blocks_.back()->slots[used_++];
   }
-  /// What take() gave, after its destructor.
+  /// Frees room from take(), after the destructor of its object.
   void give_back(void* room) noexcept {
     auto* const slot = new (room) Slot{};
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     slot->next = free_;
     free_ = slot;
   }
 
  private:
-  static constexpr std::size_t kBlockSlots = 1023;  // 64 KiB with the heap's own words
+  static constexpr std::size_t kBlockSlots = 1023;  ///< 64 KiB with the heap's own words
   struct alignas(64) Slot {
     Slot* next;
   };
   struct Block {
     std::array<Slot, kBlockSlots> slots;
   };
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Block>> blocks_;
-  std::size_t used_ = kBlockSlots;  // of the last block
-  Slot* free_ = nullptr;
+  remora::detail::Mutex mutex_;
+  std::vector<std::unique_ptr<Block>> blocks_ REMORA_GUARDED_BY(mutex_);
+  std::size_t used_ REMORA_GUARDED_BY(mutex_) = kBlockSlots;  ///< of the last block
+  Slot* free_ REMORA_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace remora::verbs::detail

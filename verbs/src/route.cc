@@ -18,7 +18,7 @@ namespace detail {
 Error route_error(const Device& device, const Error& error, Operation operation, std::uint8_t port,
                   std::uint32_t source_index, const Gid& destination) {
   const int number = error.system_errno();
-  // What the kernel answers where it looks for the peer's Ethernet address.
+  // Errors of the kernel when it looks for the peer's Ethernet address.
   const bool lookup = number == ETIMEDOUT || number == EHOSTUNREACH || number == ENETUNREACH ||
                       number == EADDRNOTAVAIL || number == ENODEV;
   if (!lookup && number != EINVAL) return error;

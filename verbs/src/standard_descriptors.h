@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <fcntl.h>
-#include <mutex>
 #include <unistd.h>
 #include <utility>
 
+#include <remora/mutex.h>
 #include <remora/owned.h>
 
 namespace remora::verbs::detail {
@@ -20,13 +20,13 @@ namespace remora::verbs::detail {
 class StandardDescriptorsTaken {
  public:
   StandardDescriptorsTaken() : held_{all()} {
-    const std::lock_guard lock{held_.mutex};
+    const remora::detail::MutexLock lock{held_.mutex};
     if (held_.users++ == 0) held_.take();
   }
   ~StandardDescriptorsTaken() {
     const int number = errno;  // the caller's call has set it
     {
-      const std::lock_guard lock{held_.mutex};
+      const remora::detail::MutexLock lock{held_.mutex};
       if (--held_.users == 0) held_.give_back();
     }
     errno = number;
@@ -36,11 +36,11 @@ class StandardDescriptorsTaken {
 
  private:
   struct Places {
-    std::mutex mutex;
-    std::size_t users = 0;
-    std::array<bool, STDERR_FILENO + 1> taken{};
+    remora::detail::Mutex mutex;
+    std::size_t users REMORA_GUARDED_BY(mutex) = 0;
+    std::array<bool, STDERR_FILENO + 1> taken REMORA_GUARDED_BY(mutex){};
 
-    void take() noexcept {
+    void take() noexcept REMORA_REQUIRES(mutex) {
       for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
         if (::fcntl(fd, F_GETFD) >= 0) continue;
         // The lowest free number: this one, unless another thread opens something meanwhile.
@@ -51,7 +51,7 @@ class StandardDescriptorsTaken {
           ::close(place);
       }
     }
-    void give_back() noexcept {
+    void give_back() noexcept REMORA_REQUIRES(mutex) {
       for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
         if (!std::exchange(taken[static_cast<std::size_t>(fd)], false)) continue;
         // The application may have put a file of its own there meanwhile (dup2, freopen).

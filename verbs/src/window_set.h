@@ -1,6 +1,6 @@
 #pragma once
 
-/// Who has to free which windows before it goes. Internal.
+/// The windows that a queue pair or a registration has to free before it is destroyed. Internal.
 ///
 /// A window is known to its queue pair from the start and to each registration it was bound to. The
 /// first of window, pair and registration to go frees it.
@@ -8,14 +8,14 @@
 #include <cstddef>
 #include <infiniband/verbs.h>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/verbs/protection_domain.h>
 
 namespace remora::verbs::detail {
 
-/// One ibv_mw, freed once, by whoever is first.
+/// One ibv_mw. The first call of free() frees it, later ones do nothing.
 struct WindowRecord {
   WindowRecord(ProtectionDomain parent, ibv_mw* raw, const ibv_qp* owner) noexcept
       : domain{std::move(parent)}, pair{owner}, window_{raw} {}
@@ -27,8 +27,8 @@ struct WindowRecord {
   const ibv_qp* const pair;
 
  private:
-  std::mutex mutex_;
-  ibv_mw* window_;  // null once freed
+  remora::detail::Mutex mutex_;
+  ibv_mw* window_ REMORA_GUARDED_BY(mutex_);  ///< null once freed
 };
 
 /// Thread safety: every call, concurrently.
@@ -39,9 +39,10 @@ class WindowSet {
 
  private:
   static constexpr std::size_t kSweepLeast = 16;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<WindowRecord>> records_;  ///< some of them gone, some there twice
-  std::size_t sweep_at_ = kSweepLeast;                ///< so many: those are looked for
+  remora::detail::Mutex mutex_;
+  /// Some of them are expired, some occur twice, until add() finds `sweep_at_` of them.
+  std::vector<std::weak_ptr<WindowRecord>> records_ REMORA_GUARDED_BY(mutex_);
+  std::size_t sweep_at_ REMORA_GUARDED_BY(mutex_) = kSweepLeast;
 };
 
 }  // namespace remora::verbs::detail

@@ -25,7 +25,7 @@
 
 namespace remora::verbs {
 
-/// What stands before a datagram in its receive: the global route header, valid where
+/// Bytes before a datagram in its receive: the global route header, valid where
 /// `Completion::has_route_header()`.
 inline constexpr std::size_t kDatagramHeaderBytes = 40;
 
@@ -78,7 +78,7 @@ class AddressHandle {
   [[nodiscard]] ibv_ah* raw() const noexcept { return handle_.get(); }
 
  private:
-  struct Destroy {  // holds the parent, so a handle always goes before its domain
+  struct Destroy {  ///< holds the parent, so a handle always goes before its domain
     ProtectionDomain domain;
     void operator()(ibv_ah* handle) const noexcept;
   };
@@ -90,7 +90,8 @@ class AddressHandle {
 /// Its path.
 std::ostream& operator<<(std::ostream& out, const AddressHandle& handle);
 
-/// Whom a datagram is for. Move-only; must outlive the completions of what was sent to it.
+/// The peer that a datagram is sent to. Move-only; must outlive the completions of what was sent to
+/// it.
 class DatagramPeer {
  public:
   DatagramPeer(AddressHandle handle, std::uint32_t qp_number, std::uint32_t qkey) noexcept

@@ -89,7 +89,7 @@ class Batch {
 
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
-  // An empty batch does not touch the storage, which may be gone by then.
+  /// An empty batch does not touch the storage, which may be gone by then.
   ~Batch() {
     if (state_ == State::kOpen || state_ == State::kRefused) release();
   }
@@ -330,8 +330,8 @@ class Batch {
     next_ = wr->next;
     return *wr;
   }
-  // The first request takes the storage; afterwards only what is refused comes here, and goes to
-  // the spare request at the end. Apart, since every chain's first request pays for this one.
+  /// The first request takes the storage; afterwards only what is refused comes here, and goes to
+  /// the spare request at the end. Apart, since every chain's first request pays for this one.
   [[gnu::cold, gnu::noinline]] ibv_send_wr& first_or_refused() noexcept {
     if (state_ != State::kEmpty || chain_->owner != nullptr) [[unlikely]]
       return refused();
@@ -346,7 +346,7 @@ class Batch {
     refuse_at(size(), Code::kLimitExceeded, std::uint64_t{size()} + 1, chain_->capacity);
     return *spare();
   }
-  // The one at the end, which nothing follows.
+  /// The one at the end, which nothing follows.
   [[nodiscard]] ibv_send_wr* spare() const noexcept { return chain_->spare; }
   ibv_send_wr& start_request(std::uint64_t id, ibv_wr_opcode opcode, int elements) noexcept {
     ibv_send_wr& wr = next();
@@ -368,7 +368,7 @@ class Batch {
     *detail::Chain<ibv_send_wr>::elements_of(&wr) = local.raw();
     return wr;
   }
-  // A slice of no bytes and no key is an empty message, not an element that names address 0.
+  /// A slice of no bytes and no key is an empty message, not an element that names address 0.
   [[gnu::cold]] void set_empty(ibv_send_wr& wr, const LocalSlice& local) noexcept {
     wr.num_sge = 0;
     if (!local.valid()) refuse(Code::kOutOfRange, 0, 0);
@@ -477,12 +477,12 @@ class Batch {
     wr.wr.atomic.compare_add = operand;
   }
 
-  // For the request added last.
+  /// For the request added last.
   [[gnu::cold]] void refuse(Code code, std::uint64_t asked, std::uint64_t allowed,
                             detail::MisuseOf what = detail::MisuseOf::kRequest) noexcept {
     refuse_at(size() - 1, code, asked, allowed, what);
   }
-  // Reads and atomics have no bytes to copy: nothing of theirs may be inline.
+  /// Reads and atomics have no bytes to copy: nothing of theirs may be inline.
   [[gnu::cold]] void refuse_inline(ibv_wr_opcode opcode, std::uint64_t asked) noexcept {
     const bool outgoing = opcode != IBV_WR_RDMA_READ && opcode != IBV_WR_ATOMIC_CMP_AND_SWP &&
                           opcode != IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -526,11 +526,11 @@ class Batch {
   ibv_qp* pair_;
   PostSend post_;
   detail::Chain<ibv_send_wr>* chain_;
-  ibv_send_wr* next_;  // the spare one until the storage is taken, or after a refusal
-  const ibv_send_wr* taken_ = nullptr;  // behind those that the last post() handed over
+  ibv_send_wr* next_;  ///< the spare one until the storage is taken, or after a refusal
+  const ibv_send_wr* taken_ = nullptr;  ///< behind those that the last post() handed over
   std::uint32_t inline_bytes_;
   State state_ = State::kEmpty;
-  detail::Misuse misuse_;  // of kRefused and kBusy
+  detail::Misuse misuse_;  ///< of kRefused and kBusy
 };
 
 }  // namespace remora::verbs

@@ -26,12 +26,12 @@ namespace detail {
 /// behind it, where no pointer has to be read to find it.
 template <typename WorkRequest>
 struct Chain {
-  std::unique_ptr<std::byte[]> block;  // capacity + 1 requests: the last takes what does not fit
-  WorkRequest* spare = nullptr;        // that last one, which nothing follows
+  std::unique_ptr<std::byte[]> block;  ///< capacity + 1 requests: the last takes what does not fit
+  WorkRequest* spare = nullptr;        ///< that last one, which nothing follows
   std::size_t stride_bytes = 0;
   std::uint32_t capacity = 0;
   std::uint32_t elements_per_request = 0;
-  const void* owner = nullptr;  // the batch that has requests in it
+  const void* owner = nullptr;  ///< the batch that has requests in it
 
   static std::unique_ptr<Chain> allocate(std::uint32_t capacity,
                                          std::uint32_t elements_per_request) noexcept;
@@ -53,15 +53,15 @@ struct Chain {
 extern template struct Chain<ibv_send_wr>;
 extern template struct Chain<ibv_recv_wr>;
 
-/// What of a request was wrong, where its code alone does not say.
+/// The wrong part of a request, where its code alone does not tell.
 enum class MisuseOf : std::uint8_t { kRequest, kSlices, kInlineBytes, kInlineRead };
 
-/// What a batch remembers about the first misuse; told by post().
+/// The first misuse of a batch, which post() returns.
 struct Misuse {
   Code code;
   MisuseOf what;
   std::uint32_t request_index;
-  std::uint32_t size;  // of the batch, which takes no more
+  std::uint32_t size;  ///< of the batch, which takes no more
   std::uint64_t asked;
   std::uint64_t allowed;
   [[nodiscard]] Error error(Operation operation) const;

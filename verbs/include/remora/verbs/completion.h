@@ -15,7 +15,8 @@
 
 namespace remora::verbs {
 
-/// What completed. Values equal `ibv_wc_opcode`; one that is not listed here is kept as it is.
+/// The kind of the operation that completed. Values equal `ibv_wc_opcode`; one that is not listed
+/// here is kept as it is.
 enum class Opcode : std::uint32_t {
   kSend = IBV_WC_SEND,
   kWrite = IBV_WC_RDMA_WRITE,  ///< with or without immediate, on the side that posted it
@@ -75,7 +76,7 @@ class Completion {
  private:
   ibv_wc wc_{};
 };
-// poll() hands an array of these to the provider as an array of ibv_wc.
+/// poll() hands an array of these to the provider as an array of ibv_wc.
 static_assert(sizeof(Completion) == sizeof(ibv_wc) && alignof(Completion) == alignof(ibv_wc));
 static_assert(std::is_standard_layout_v<Completion>);
 

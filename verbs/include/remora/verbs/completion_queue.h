@@ -110,7 +110,7 @@ class CompletionQueue {
 
   [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
   [[nodiscard]] const Device& device() const noexcept;
-  /// What the device granted: at least what was asked for.
+  /// The depth that the device granted: at least the one asked for.
   [[nodiscard]] std::uint32_t depth() const noexcept {
     return static_cast<std::uint32_t>(cq_->cqe);
   }
@@ -165,7 +165,7 @@ class CompletionQueue {
  private:
   explicit CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state) noexcept;
   std::shared_ptr<detail::CompletionQueueState> state_;
-  // Copies of what the state holds, so that a poll is one indirect call and no other load.
+  /// Copies of what the state holds, so that a poll is one indirect call and no other load.
   ibv_cq* cq_ = nullptr;
   int (*poll_)(ibv_cq*, int, ibv_wc*) = nullptr;
 };

@@ -35,8 +35,8 @@
 
 namespace remora::verbs {
 
-/// What the connection manager carries for us, over RC. Source: rdma_connect(3), rdma_accept(3),
-/// rdma_reject(3).
+/// The bounds of private data that the connection manager carries, over RC. Source:
+/// rdma_connect(3), rdma_accept(3), rdma_reject(3).
 inline constexpr std::size_t kMaxConnectDataBytes = 56;
 inline constexpr std::size_t kMaxAcceptDataBytes = 196;
 inline constexpr std::size_t kMaxRejectDataBytes = 148;
@@ -85,7 +85,7 @@ struct ConnectionEvent {
 [[nodiscard]] std::string_view to_string(ConnectionEvent::Kind kind) noexcept;
 std::ostream& operator<<(std::ostream& out, const ConnectionEvent& event);
 
-/// What either side says when it connects or accepts.
+/// Parameters of either side of a connection.
 struct ConnectionOptions {
   /// Borrowed for the call only. At most kMaxConnectDataBytes or kMaxAcceptDataBytes.
   std::span<const std::byte> private_data{};

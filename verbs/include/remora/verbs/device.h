@@ -46,7 +46,7 @@ enum class TransportType : std::uint8_t { kInfiniBand, kIwarp, kUsnic, kOther };
 [[nodiscard]] std::string_view to_string(NodeType type) noexcept;
 [[nodiscard]] std::string_view to_string(TransportType type) noexcept;
 
-/// What a device allows. Source: ibv_query_device(3).
+/// The limits of a device. Source: ibv_query_device(3).
 struct DeviceAttributes {
   std::uint64_t max_mr_bytes = 0;
   std::uint32_t max_mr_count = 0;
@@ -78,7 +78,7 @@ struct DeviceAttributes {
 /// Several lines, one a property.
 std::ostream& operator<<(std::ostream& out, const DeviceAttributes& attributes);
 
-/// What newer devices tell of themselves; zeros where they do not. Source: ibv_query_device_ex(3).
+/// Attributes that newer devices have; zeros elsewhere. Source: ibv_query_device_ex(3).
 struct ExtendedDeviceAttributes {
   bool on_demand_paging = false;
   bool on_demand_paging_implicit = false;       ///< whole address spaces
@@ -144,7 +144,7 @@ class Device {
  public:
   Device() noexcept = default;
 
-  /// Takes a context that somebody else opened and will close (librdmacm does for its ids). The
+  /// Takes a context that another library opened and will close (librdmacm does for its ids). The
   /// same context gives the same Device for as long as one of its handles lives, so connections
   /// to one device can share a protection domain.
   /// Errors: kInvalidArgument (null); kProvider (ibv_query_device, errno kept).

@@ -45,7 +45,7 @@ struct Endpoint {
 };
 std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint);
 
-/// How anybody reaches a datagram queue pair.
+/// The address of a datagram queue pair, for any peer.
 ///
 /// Wire form, big-endian:
 ///

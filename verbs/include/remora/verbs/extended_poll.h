@@ -48,7 +48,7 @@ enum class CompletionFields : std::uint32_t {
   kPathBits = IBV_WC_EX_WITH_DLID_PATH_BITS,
   kTimestamp = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,  ///< the device's clock, Device::query_clock
   kWallClock = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
-  /// What Completion has too.
+  /// The fields that Completion has, too.
   kStandard =
       kLength | kImmediate | kQueuePair | kSourceQueuePair | kSourceLid | kServiceLevel | kPathBits,
 };
@@ -191,7 +191,7 @@ class ExtendedPoll {
   void advance();
 
   ExtendedCompletion current_;
-  std::unique_ptr<ibv_cq_ex, End> started_;  // null: the queue was empty
+  std::unique_ptr<ibv_cq_ex, End> started_;  ///< null: the queue was empty
   bool more_ = true;
   Status status_;
 };

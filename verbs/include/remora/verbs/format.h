@@ -19,7 +19,7 @@ concept NamedEnum = std::is_enum_v<Enum> && requires(Enum value) {
   { to_string(value) } -> std::convertible_to<std::string_view>;
 };
 
-/// What to_string says.
+/// Prints the text of to_string().
 template <NamedEnum Enum>
 std::ostream& operator<<(std::ostream& out, Enum value) {
   return out << std::string_view{to_string(value)};

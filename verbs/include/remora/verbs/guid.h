@@ -13,7 +13,7 @@ namespace remora::verbs {
 struct Guid {
   std::uint64_t value = 0;  ///< host byte order
 
-  /// Organizationally unique identifier: the first 24 bits, who made it.
+  /// Organizationally unique identifier: the first 24 bits, which name the manufacturer.
   [[nodiscard]] constexpr std::uint32_t oui() const noexcept {
     return static_cast<std::uint32_t>(value >> 40);
   }

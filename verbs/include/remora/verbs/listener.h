@@ -31,7 +31,8 @@ class ConnectionRequest {
   ConnectionRequest& operator=(ConnectionRequest&&) noexcept;
   ~ConnectionRequest();
 
-  /// Bytes from a peer, not checked by anybody. Padded to 56: see PrivateData.
+  /// Bytes from a peer; neither librdmacm nor this class checks them. Padded to 56: see
+  /// PrivateData.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept;
   [[nodiscard]] Address peer_address() const noexcept;
   [[nodiscard]] Address local_address() const noexcept;

@@ -9,7 +9,7 @@
 /// | `allocate`       | the region's own, zeroed, aligned to pages                              |
 /// | `register_at`    | borrowed, under an address of the caller's choice (iova)                |
 /// | `register_dmabuf`| of a device's or another process's buffer; no span of ours              |
-/// | `adopt`          | whatever somebody else has registered                                   |
+/// | `adopt`          | what other code of the process has registered                           |
 ///
 /// The region must outlive every posted request that names its keys. Bytes that a region owns are
 /// kept for ever when the deregistration fails: the NIC may still know them.
@@ -39,7 +39,7 @@ namespace detail {
 class WindowSet;
 }
 
-/// What may be said of ranges beforehand. Source: ibv_advise_mr(3).
+/// Advice about the use of ranges to come. Source: ibv_advise_mr(3).
 enum class Advice : std::uint8_t {
   kPrefetch,         ///< on-demand pages, for reading
   kPrefetchWrite,    ///< on-demand pages, for writing
@@ -135,7 +135,7 @@ class MemoryRegion {
   [[nodiscard]] Result<LocalSlice> checked_slice(std::uint64_t offset_bytes,
                                                  std::uint64_t length_bytes) const;
 
-  /// What a peer needs to reach these bytes; it must carry remote rights to be of use.
+  /// The address and key that a peer needs for these bytes. Of use only with remote rights.
   [[nodiscard]] RemoteSlice remote(std::uint64_t offset_bytes,
                                    std::uint64_t length_bytes) const noexcept {
     return remote().slice(offset_bytes, length_bytes);
@@ -152,7 +152,7 @@ class MemoryRegion {
 
  private:
   friend class MemoryWindow;
-  struct Keeper {  // bytes of ours
+  struct Keeper {  ///< bytes of ours
     virtual ~Keeper() = default;
     Keeper* next = nullptr;
   };
@@ -161,9 +161,9 @@ class MemoryRegion {
     explicit Kept(Container&& moved) : container{std::move(moved)} {}
     Container container;
   };
-  struct Deregister {  // holds the parent, so a region always goes before its domain
+  struct Deregister {  ///< holds the parent, so a region always goes before its domain
     ProtectionDomain domain;
-    std::shared_ptr<detail::WindowSet> windows;  // null without kWindowBind
+    std::shared_ptr<detail::WindowSet> windows;  ///< null without kWindowBind
     std::unique_ptr<Keeper> keeper;
     void operator()(ibv_mr* mr) noexcept;
     [[nodiscard]] int deregister(ibv_mr* mr) noexcept;
@@ -179,7 +179,7 @@ class MemoryRegion {
   std::unique_ptr<ibv_mr, Deregister> mr_;
   std::uint64_t iova_;
   Access access_;
-  bool mapped_ = true;  // false: no bytes of this process
+  bool mapped_ = true;  ///< false: no bytes of this process
 };
 
 /// "4096 bytes at 0x7f... local-write|remote-read lkey 5 rkey 5".

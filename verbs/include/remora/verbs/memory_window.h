@@ -51,7 +51,7 @@ class MemoryWindow {
   /// Gone, by free(), with its queue pair or with its registration: every use is refused with
   /// kClosed.
   [[nodiscard]] bool freed() const noexcept;
-  /// Of the last bind that was put into a batch; valid once that has completed.
+  /// The key of the last bind that was put into a batch; valid once that has completed.
   [[nodiscard]] std::uint32_t rkey() const noexcept { return rkey_; }
   /// The bytes of the last bind with its key, for the peer.
   [[nodiscard]] RemoteSlice remote() const noexcept { return {address_, length_bytes_, rkey_}; }

@@ -52,7 +52,7 @@ enum class Invalidation : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(Invalidation invalidation) noexcept;
 
-/// What becomes of memory that cannot be kept.
+/// How acquire() treats memory that cannot be kept.
 enum class Unkept : std::uint8_t {
   kRegister,  ///< it is registered, for the one lease
   kRefuse,    ///< acquire() answers kUnsupported, and registers nothing
@@ -119,7 +119,7 @@ class MrLease {
   ~MrLease() { drop(); }
 
   [[nodiscard]] bool empty() const noexcept { return registration_ == nullptr; }
-  /// What was asked for; the registration may be longer.
+  /// The bytes that were asked for; the registration may be longer.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
   /// 1, unless the range is longer than MrCacheOptions::piece_bytes; 0 when empty.
   [[nodiscard]] std::size_t piece_count() const noexcept;
@@ -182,7 +182,7 @@ class MrCache {
   [[nodiscard]] Result<MrLease> acquire(std::span<std::byte> bytes, Access access,
                                         Deadline deadline = Deadline::max());
 
-  /// What acquire() does for a hit; empty where it would be a miss. Registers nothing, takes no
+  /// As acquire() for a hit; empty where it would be a miss. Registers nothing, takes no
   /// lock.
   [[nodiscard]] MrLease find(std::span<std::byte> bytes, Access access) noexcept;
 

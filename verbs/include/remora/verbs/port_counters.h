@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a device counts by itself, as its driver shows it in sysfs: retransmissions, refusals,
+/// The counters of a device, as its driver shows them in sysfs: retransmissions, refusals,
 /// congestion marks, bytes. Needs no open device and no right. Nothing here keeps anything open.
 ///
 /// Thread safety: any thread.
@@ -33,7 +33,7 @@ struct PortCounter {
 Result<std::vector<PortCounter>> port_counters(std::string_view device,
                                                std::string_view folder = kDevicesFolder);
 
-/// What the counter says now. Blocks for as long as the driver asks its device.
+/// The value of the counter now. Blocks for as long as the driver asks its device.
 /// Errors: kNotFound (the device has gone); kUnsupported (the driver shows it and cannot read it);
 /// kSystem (errno kept).
 Result<std::uint64_t> read_port_counter(const PortCounter& counter);

@@ -46,7 +46,7 @@ class ProtectionDomain {
   ProtectionDomain(std::shared_ptr<ibv_pd> domain, Device device) noexcept
       : device_{std::move(device)}, domain_{std::move(domain)} {}
   Device device_;
-  std::shared_ptr<ibv_pd> domain_;  // its deleter holds the device too
+  std::shared_ptr<ibv_pd> domain_;  ///< its deleter holds the device too
 };
 /// "protection domain 3 on rxe0", by the kernel's handle; "no protection domain".
 std::ostream& operator<<(std::ostream& out, const ProtectionDomain& domain);

@@ -26,7 +26,7 @@
 
 namespace remora::verbs {
 
-/// What the kernel will let this process pin.
+/// The memory that the kernel lets this process pin.
 struct MemlockState {
   std::uint64_t limit_bytes = 0;   ///< RLIMIT_MEMLOCK; UINT64_MAX when unlimited
   std::uint64_t pinned_bytes = 0;  ///< pinned by this process now (VmPin)
@@ -35,7 +35,7 @@ struct MemlockState {
 
 /// Entries have the signatures and error conventions of the calls they are named after.
 struct Provider {
-  // Devices.
+  /// Devices.
   ibv_device** (*get_device_list)(int* count);
   void (*free_device_list)(ibv_device** list);
   __be64 (*get_device_guid)(ibv_device* device);
@@ -56,7 +56,7 @@ struct Provider {
   /// True where the kernel implements the device in software (rxe, siw). Not a verbs call.
   bool (*is_software_device)(const ibv_device* device);
 
-  // Protection and memory.
+  /// Protection and memory.
   ibv_pd* (*alloc_pd)(ibv_context* context);
   int (*dealloc_pd)(ibv_pd* domain);
   ibv_mr* (*reg_mr)(ibv_pd* domain, void* address, std::size_t length_bytes, unsigned int access);
@@ -72,7 +72,7 @@ struct Provider {
   /// Asked only after a registration failed. Not a verbs call.
   MemlockState (*memlock_state)();
 
-  // Completion.
+  /// Completion.
   ibv_comp_channel* (*create_comp_channel)(ibv_context* context);
   int (*destroy_comp_channel)(ibv_comp_channel* channel);
   ibv_cq* (*create_cq)(ibv_context* context, int depth, void* user, ibv_comp_channel* channel,
@@ -84,7 +84,7 @@ struct Provider {
   int (*poll_cq)(ibv_cq* queue, int count, ibv_wc* completions);  ///< null: the device's own
   int (*req_notify_cq)(ibv_cq* queue, int solicited_only);        ///< null: the device's own
 
-  // Queue pairs.
+  /// Queue pairs.
   ibv_qp* (*create_qp)(ibv_pd* domain, ibv_qp_init_attr* attributes);
   int (*modify_qp)(ibv_qp* pair, ibv_qp_attr* attributes, int mask);
   int (*query_qp)(ibv_qp* pair, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* initial);
@@ -92,7 +92,7 @@ struct Provider {
   int (*post_send)(ibv_qp* pair, ibv_send_wr* chain, ibv_send_wr** bad);  ///< null: the device's
   int (*post_recv)(ibv_qp* pair, ibv_recv_wr* chain, ibv_recv_wr** bad);  ///< null: the device's
 
-  // Shared receive queues and address handles.
+  /// Shared receive queues and address handles.
   ibv_srq* (*create_srq)(ibv_pd* domain, ibv_srq_init_attr* attributes);
   int (*modify_srq)(ibv_srq* queue, ibv_srq_attr* attributes, int mask);
   int (*query_srq)(ibv_srq* queue, ibv_srq_attr* attributes);
@@ -104,7 +104,7 @@ struct Provider {
   int (*init_ah_from_wc)(ibv_context* context, std::uint8_t port, ibv_wc* completion, ibv_grh* grh,
                          ibv_ah_attr* attributes);
 
-  // Connection manager.
+  /// Connection manager.
   rdma_event_channel* (*create_event_channel)();
   void (*destroy_event_channel)(rdma_event_channel* channel);
   int (*create_id)(rdma_event_channel* channel, rdma_cm_id** id, void* context,
@@ -127,7 +127,7 @@ struct Provider {
   ibv_context** (*get_cm_devices)(int* count);
   void (*free_cm_devices)(ibv_context** list);
 
-  // Names. May be called on a thread of the library's own (Address::resolve).
+  /// Names. May be called on a thread of the library's own (Address::resolve).
   int (*getaddrinfo)(const char* node, const char* service, const addrinfo* hints, addrinfo** list);
   void (*freeaddrinfo)(addrinfo* list);
 

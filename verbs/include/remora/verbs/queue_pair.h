@@ -6,7 +6,7 @@
 /// `PreparedQueuePair`: it can receive posts of receives and has an `Endpoint` to send to the peer
 /// over any other channel. `std::move(prepared).connect(endpoint)` makes it a `QueuePair`. Over the
 /// connection manager (connection.h) the hand-over is done for you. A datagram queue pair
-/// (`QueuePairBuilder<Ud>`) has nobody to connect to: `std::move(prepared).activate()`.
+/// (`QueuePairBuilder<Ud>`) has no peer to connect to: `std::move(prepared).activate()`.
 ///
 /// By hand: `builder.create()` gives a queue pair in RESET, `modify` takes it from state to state.
 ///
@@ -44,7 +44,7 @@
 
 namespace remora::verbs {
 
-/// What the device granted, at least what was asked for.
+/// The capacities that the device granted: at least those asked for.
 struct QueuePairCapabilities {
   std::uint32_t send_depth = 0;
   std::uint32_t receive_depth = 0;
@@ -67,7 +67,7 @@ struct QueuePairOptions {
   std::uint32_t batch_requests = 0;
   bool signal_all = false;  ///< every request completes, whatever the request says
   void* context = nullptr;  ///< ibv_qp::qp_context
-  /// What peers may do here, limited again by each registration. Default: every remote right the
+  /// The rights of peers, limited again by each registration. Default: every remote right the
   /// device can do.
   std::optional<Access> access;
   std::uint8_t port = 1;  ///< without the connection manager
@@ -105,7 +105,7 @@ namespace detail {
 std::ostream& print_queue_pair(std::ostream& out, const ibv_qp* pair,
                                const QueuePairCapabilities& capabilities);
 
-/// What all transports share. Not for users: the typed classes below are.
+/// The base of the typed classes below, which users take instead.
 class QueuePairCore {
  public:
   static Result<QueuePairCore> create(const ProtectionDomain& domain,
@@ -120,12 +120,13 @@ class QueuePairCore {
   [[nodiscard]] Result<ibv_qp_attr> query(int mask) const;
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return qp_.get_deleter().domain; }
 
-  struct Destroy {  // holds the parents, so a queue pair always goes before them
+  struct Destroy {  ///< holds the parents, so a queue pair always goes before them
     ProtectionDomain domain;
     CompletionQueue send_queue;
     CompletionQueue receive_queue;
     SharedReceiveQueue shared_receive_queue;
-    std::shared_ptr<WindowSet> windows;  // freed first: a bound window would hold the pair for long
+    std::shared_ptr<WindowSet>
+        windows;  ///< freed first: a bound window would hold the pair for long
     void operator()(ibv_qp* pair) const noexcept;
   };
   std::unique_ptr<ibv_qp, Destroy> qp_;
@@ -362,7 +363,7 @@ class PreparedQueuePair {
 
   QueuePair<T> pair_;
   EndpointType endpoint_;
-  QueuePairOptions options_;  // with every default of build() filled in
+  QueuePairOptions options_;  ///< with every default of build() filled in
 };
 
 }  // namespace remora::verbs

@@ -51,7 +51,7 @@ struct QueuePairAttributes {
 /// "state RTS port 1 path ...": what is set. Allocates.
 std::ostream& operator<<(std::ostream& out, const QueuePairAttributes& attributes);
 
-/// What is wrong with a step from one state to another, by the specification's table.
+/// The fault of a step from one state to another, by the specification's table.
 struct StepCheck {
   bool possible = true;  ///< false: there is no such step
   int missing = 0;       ///< IBV_QP_... that it needs and were not given

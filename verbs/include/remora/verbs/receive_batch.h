@@ -65,7 +65,7 @@ class BasicReceiveBatch {
   std::uint32_t taken_ = 0;
   bool owns_storage_ = false;
   bool refused_ = false;
-  detail::Misuse misuse_;  // only where refused_
+  detail::Misuse misuse_;  ///< only where refused_
 };
 
 using ReceiveBatch = BasicReceiveBatch<ibv_qp>;

@@ -35,7 +35,7 @@ class LocalSlice {
     slice.element_ = ibv_sge{address, length_bytes, lkey};
     return slice;
   }
-  /// Of no bytes at the one address where none can be.
+  /// No bytes, at the only address that cannot be valid.
   [[nodiscard]] static constexpr LocalSlice invalid() noexcept {
     return unchecked(UINT64_MAX, 0, 0);
   }
@@ -82,7 +82,7 @@ class RemoteSlice {
   constexpr RemoteSlice(std::uint64_t address, std::uint64_t length_bytes,
                         std::uint32_t rkey) noexcept
       : address_{address}, length_bytes_{length_bytes}, rkey_{rkey} {}
-  /// Of no bytes at the one address where none can be.
+  /// No bytes, at the only address that cannot be valid.
   [[nodiscard]] static constexpr RemoteSlice invalid() noexcept { return {UINT64_MAX, 0, 0}; }
 
   [[nodiscard]] constexpr bool valid() const noexcept { return address_ != UINT64_MAX; }

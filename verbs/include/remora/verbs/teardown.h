@@ -1,6 +1,6 @@
 #pragma once
 
-/// What happens when a destructor's verbs call fails: it is counted and handed to one sink.
+/// Failed verbs calls of destructors: each is counted and handed to one sink.
 ///
 /// Destructors never throw and never abort. A failed teardown leaks the object in the kernel until
 /// the process ends; the count tells that it happened, the sink tells what.

@@ -28,8 +28,8 @@ struct Rc {
   static constexpr bool kAtomics = true;
 };
 
-/// Unreliable connected: ordered, one peer, nothing acknowledged. A lost packet loses its message
-/// without a word to anybody.
+/// Unreliable connected: ordered, one peer, nothing acknowledged. A lost packet loses its message,
+/// and neither sender nor receiver is told.
 struct Uc {
   static constexpr ibv_qp_type kType = IBV_QPT_UC;
   static constexpr bool kConnected = true;
@@ -50,7 +50,7 @@ struct Ud {
   static constexpr bool kAtomics = false;
 };
 
-/// What names a transport.
+/// A type that names a transport.
 template <typename T>
 concept Transport = requires {
   { T::kType } -> std::convertible_to<ibv_qp_type>;

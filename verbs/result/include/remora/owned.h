@@ -42,23 +42,24 @@ inline bool count_forks() noexcept {
   return this_process();
 }
 
-/// What a parent made is kept reachable in its children, so that no leak checker reports it.
-struct LeftAlone {
-  LeftAlone* next = nullptr;
+/// An object of a parent process, kept reachable in its children, so that no leak checker reports
+/// it.
+struct Unreleased {
+  Unreleased* next = nullptr;
 };
-[[gnu::visibility("default")]] inline constinit std::atomic<LeftAlone*> g_left_alone{nullptr};
+[[gnu::visibility("default")]] inline constinit std::atomic<Unreleased*> g_unreleased{nullptr};
 
 /// Keeps `pointer` for ever and leaves it empty; its deleter is not called. Without memory for the
 /// list the object stays all the same, unreachable.
 template <typename Pointer>
-[[gnu::cold]] void leave_alone(Pointer& pointer) noexcept {
-  struct Kept : LeftAlone {
+[[gnu::cold]] void keep_unreleased(Pointer& pointer) noexcept {
+  struct Kept : Unreleased {
     explicit Kept(Pointer&& left) noexcept : pointer{std::move(left)} {}
     Pointer pointer;
   };
   if (auto* const kept = new (std::nothrow) Kept{std::move(pointer)}) {
-    kept->next = g_left_alone.load(std::memory_order_relaxed);
-    while (!g_left_alone.compare_exchange_weak(kept->next, kept, std::memory_order_relaxed)) {
+    kept->next = g_unreleased.load(std::memory_order_relaxed);
+    while (!g_unreleased.compare_exchange_weak(kept->next, kept, std::memory_order_relaxed)) {
     }
   }
   // Where there was no memory, the pointer's life ends here without its destructor.
@@ -95,13 +96,13 @@ class Owned {
   }
   ~Owned() {
     if (foreign()) [[unlikely]]
-      leave_alone(pointer_);
+      keep_unreleased(pointer_);
   }
 
-  /// Of a parent's object: leaves it alone.
+  /// Keeps an object that a parent process made, unreleased.
   void reset() noexcept {
     if (foreign())
-      leave_alone(pointer_);
+      keep_unreleased(pointer_);
     else
       pointer_ = Pointer{};
     made_in_ = 0;
@@ -121,11 +122,11 @@ class Owned {
   [[nodiscard]] element_type* get() const noexcept {
     return *this == nullptr ? nullptr : pointer_.get();
   }
-  // Only where it is not null.
+  /// Only where it is not null.
   [[nodiscard]] element_type* operator->() const noexcept { return pointer_.get(); }
   [[nodiscard]] element_type& operator*() const noexcept { return *pointer_; }
   [[nodiscard]] const Pointer& pointer() const noexcept { return pointer_; }
-  /// What belongs together with it: of the same process.
+  /// Another pointer that was made in the same process as this one.
   template <typename Other>
   [[nodiscard]] Owned<Other> share(Other pointer) const noexcept {
     Owned<Other> shared;
@@ -169,14 +170,14 @@ class PerProcess {
  private:
   struct Node {
     Node(Node* parents, std::uint32_t process) : parent{parents}, made_in{process} {}
-    Node* parent;  // reachable, for leak checkers
+    Node* parent;  ///< reachable, for leak checkers
     std::uint32_t made_in;
     T value{};
   };
   std::atomic<Node*> first_{nullptr};
 };
 
-/// What a handle answers that is null: kClosed, with Reason::kForked where a parent process made
+/// The error of a handle that is null: kClosed, with Reason::kForked where a parent process made
 /// it. Not inline where handles are used: the data path builds no error beside its code.
 [[nodiscard, gnu::cold, gnu::noinline]] inline Error closed_handle(Operation operation,
                                                                    bool foreign) noexcept {

@@ -38,7 +38,7 @@
 
 namespace remora {
 
-/// What kind of failure it is: the value a program branches on.
+/// The kind of a failure: the value a program branches on.
 enum class Code : std::uint8_t {
   kInvalidArgument,    ///< the call itself is wrong (empty span, wrap-around, null, bad URI)
   kOutOfRange,         ///< bytes outside the region, the slice or the table
@@ -52,9 +52,9 @@ enum class Code : std::uint8_t {
   kNotFound,           ///< a device, file, host or entry that does not exist
   kUnknownRegion,      ///< the server has no region of that name
   kAlreadyExists,      ///< the name is taken
-  kBusy,               ///< in use by somebody else; try again later
+  kBusy,               ///< another user holds it; try again later
   kAddressInUse,       ///< another process listens there
-  kUnreachable,        ///< no route, no such address, nobody answers
+  kUnreachable,        ///< no route, no such address, no answer
   kConnectionRefused,  ///< the peer said no: nothing listens, or it rejected us
   kConnectionLost,     ///< the session ended; the operation had no effect that matters (reads)
   kProtocol,           ///< the peer sent bytes that do not follow the protocol
@@ -269,15 +269,16 @@ class Operation {
   const char* text_ = "";
 };
 
-/// What failed, where, why, and what to do about it. Trivially copyable, at most three cache lines.
+/// The operation that failed, its subject, the reason and the remedy. Trivially copyable, at most
+/// three cache lines.
 ///
 /// Built with `Error{Code, "call"}` and the `with_…` functions, each of which returns a copy.
 class [[nodiscard]] Error {
  public:
   /// Longest subject that is kept; longer ones end in "...".
-  static constexpr std::size_t kSubjectBytes = 88;  // two IPv6 addresses
+  static constexpr std::size_t kSubjectBytes = 88;  ///< two IPv6 addresses
   /// Longest server that is kept; of a longer one the beginning and the port.
-  static constexpr std::size_t kServerBytes = 48;  // an IPv6 address in brackets and a port
+  static constexpr std::size_t kServerBytes = 48;  ///< an IPv6 address in brackets and a port
 
   constexpr explicit Error(Code code, Operation operation = {}) noexcept
       : operation_{operation}, code_{code} {}
@@ -299,7 +300,7 @@ class [[nodiscard]] Error {
     copy.vendor_error_ = vendor_error;
     return copy;
   }
-  /// What was asked for and the bound it met; the unit follows from the operation.
+  /// The amount asked for and the bound that it exceeds; the unit follows from the operation.
   [[nodiscard]] constexpr Error with_limit(std::uint64_t asked,
                                            std::uint64_t allowed) const noexcept {
     Error copy = *this;
@@ -337,7 +338,7 @@ class [[nodiscard]] Error {
     copy.server_length_ = static_cast<std::uint8_t>(end);
     return copy;
   }
-  /// Of an operation on a region, which is the subject: the bytes of the region it was for.
+  /// The bytes of the region, which is the subject, that the operation was for.
   [[nodiscard]] constexpr Error with_place(std::uint64_t offset_bytes,
                                            std::uint64_t length_bytes) const noexcept {
     Error copy = *this;
@@ -373,7 +374,7 @@ class [[nodiscard]] Error {
 
   /// One line for a person: what, where, why, and what to do. Allocates.
   [[nodiscard]] std::string message() const;
-  /// What to do about it, or an empty string where nothing general is known.
+  /// The remedy, or an empty string where no general one is known.
   [[nodiscard]] std::string_view remedy() const noexcept;
 
  private:
@@ -405,7 +406,7 @@ static_assert(sizeof(Error) <= 192);
 
 namespace detail {
 
-/// What is wrong with one part of a URI; empty for other operations.
+/// The remedy for one part of a URI; empty for other operations.
 [[nodiscard]] constexpr std::string_view remedy_of_uri(std::string_view operation) noexcept {
   if (operation == "URI scheme")
     return "a URI is remora://HOST[:PORT][/REGION][?transport=rdma|shm|tcp]";
@@ -548,7 +549,7 @@ namespace detail {
          "header of the call says what it takes";
 }
 
-/// Of any call: what the process or the host has run out of.
+/// The remedy where the process or the host has run out of a resource.
 [[nodiscard]] constexpr std::string_view remedy_of_errno(int number) noexcept {
   if (number == EMFILE)
     return "this process has as many open files as it may: raise its limit ('ulimit -n', "
@@ -558,7 +559,7 @@ namespace detail {
   return {};
 }
 
-/// Of a connection over tcp: what of this host, not of the server, was in its way.
+/// The remedy for a connection over tcp that this host, not the server, refused.
 [[nodiscard]] constexpr std::string_view remedy_of_connect(std::string_view operation, Code code,
                                                            int number) noexcept {
   if (operation != "connect over tcp") return {};
@@ -575,7 +576,7 @@ namespace detail {
   return {};
 }
 
-/// What to do about a verbs call that says no more than its errno.
+/// The remedy for a verbs call that tells no more than its errno.
 [[nodiscard]] constexpr std::string_view remedy_of_verb(std::string_view operation, Code code,
                                                         int number,
                                                         std::string_view subject) noexcept {
@@ -587,7 +588,7 @@ namespace detail {
     case Code::kUnsupported:
       return "neither device nor driver can do it: 'ibv_devinfo -v' shows what they can";
     case Code::kOutOfMemory:
-      return "device or host has no more: 'rdma resource show' tells who holds what";
+      return "device or host has no more: 'rdma resource show' lists the processes that hold them";
     case Code::kPermissionDenied:
       return "the user needs read and write access to /dev/infiniband/*";
     case Code::kProvider: break;
@@ -638,8 +639,8 @@ namespace detail {
            "counts them; try again, or take it from them (Removal::kNow), or let them keep it "
            "until they close it (Removal::kWhenUnused)";
   if (code == Code::kBusy && operation == "fence")
-    return "a client over shm stands still and keeps it mapped, which nobody can take back: try "
-           "again when it goes on, or end it";
+    return "a client over shm stands still and keeps it mapped; the server cannot unmap it there: "
+           "try again when that client goes on, or end it";
   if (code == Code::kUnreachable && operation == "bind")
     return "it is no address of this host ('ip addr' lists them): correct listen.address, or "
            "metrics.address";
@@ -690,7 +691,7 @@ namespace detail {
   switch (code) {
     case Code::kAddressInUse:
       return "stop the other process or choose another port ('ss -lntp' and 'rdma resource show "
-             "cm_id' show who listens)";
+             "cm_id' show the processes that listen)";
     case Code::kConnectionRefused: return "check that remora-server runs there and on that port";
     case Code::kUnreachable: return "check the address and the route ('ip route get ADDRESS')";
     case Code::kUnknownRegion: return "'remora ls' shows the regions of a server";
@@ -790,8 +791,8 @@ class Exception : public std::exception {
 
 namespace detail {
 
-// Two functions, of which a source has one: so a program may have sources with and without
-// exceptions, and each keeps its own.
+/// Two functions, of which a source has one: so a program may have sources with and without
+/// exceptions, and each keeps its own.
 #if defined(__cpp_exceptions)
 [[noreturn, gnu::cold]] inline void throw_error(const Error& error) { throw Exception{error}; }
 #else
@@ -833,7 +834,7 @@ class [[nodiscard]] Result {
   /// Only when !ok().
   [[nodiscard]] const Error& error() const noexcept { return state_.error(); }
 
-  // Inline always: a source with exceptions and one without them do not share these.
+  /// Inline always: a source with exceptions and one without them do not share these.
   [[gnu::always_inline]] T& value() & { return check(), *state_; }
   [[gnu::always_inline]] const T& value() const& { return check(), *state_; }
   [[gnu::always_inline]] T value() && { return check(), std::move(*state_); }

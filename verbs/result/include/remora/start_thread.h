@@ -53,11 +53,11 @@ namespace remora::detail {
   };
   for (std::string group = pids_cgroup(); group.size() > 1;
        group.resize(std::max<std::size_t>(group.find_last_of('/'), 0))) {
-    std::uint64_t most = 0;
+    std::uint64_t max = 0;
     std::uint64_t now = 0;
-    if (number(text_of(group + "/pids.max"), most) &&
-        number(text_of(group + "/pids.current"), now) && now >= most)
-      return "pids.max " + std::to_string(most) + " of " + group;
+    if (number(text_of(group + "/pids.max"), max) &&
+        number(text_of(group + "/pids.current"), now) && now >= max)
+      return "pids.max " + std::to_string(max) + " of " + group;
   }
   rlimit limit{};  // does not hold for root
   if (::getuid() != 0 && ::getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
@@ -76,7 +76,7 @@ namespace remora::detail {
   }
 }
 
-/// Runs `body` on a new thread; `name` has at most 15 bytes, as top(1) shows it. `body` is moved or
+/// Runs `body` on a new thread; `name` has at max 15 bytes, as top(1) shows it. `body` is moved or
 /// copied; on an error it has not run.
 /// Errors: kSystem with Reason::kNoThread (its subject names the limit); kOutOfMemory.
 template <typename Body>
