@@ -22,12 +22,12 @@ std::string in_line(const Report& report, const std::string& path) {
   return line == 0 ? "" : " in line " + std::to_string(line);
 }
 
-// One of a client's two keys. `required`: it has to have it.
+// Checks one of a client's two keys.
 void check_key(const std::string& path, const std::optional<SecretKey>& key,
                const std::string& file, bool required, Report& report) {
   const std::string named_by = path + "_file";
   if (!report.good(path) || !report.good(named_by) || key) return;
-  // A struct filled by hand, or text in memory: nobody would read the file.
+  // A struct filled by hand, or text in memory: no function has read the file.
   if (!file.empty())
     report.fault(named_by, "has not been read: load_server() does, else set the key");
   else if (required)
@@ -61,7 +61,7 @@ void check_names(const ServerConfig& config, Report& report) {
   }
 }
 
-// Whoever has a key of two clients could say to be either.
+// A process with a key of two clients could claim the name of either.
 void check_keys_differ(const ServerConfig& config, Report& report) {
   struct Owned {
     const SecretKey* key;
@@ -94,7 +94,7 @@ void check_access(const ServerConfig& config, Report& report) {
     const std::string list = region_path(r) + ".access";
     if (!report.good(list) || config.regions[r].access.empty()) continue;
     if (config.auth != Auth::kKeys) {
-      report.fault(list, "needs 'auth: keys': without it nobody proves to be the client");
+      report.fault(list, "needs 'auth: keys': without it no client proves its name");
       continue;
     }
     std::set<std::string_view> seen;
@@ -118,7 +118,7 @@ void check_access(const ServerConfig& config, Report& report) {
 void check_clients(const ServerConfig& config, Report& report) {
   if (!report.good("auth") || !report.good("clients") || !report.good("regions")) return;
   if (config.auth == Auth::kKeys && config.clients.empty())
-    report.fault("clients", "required with 'auth: keys': nobody could connect");
+    report.fault("clients", "required with 'auth: keys': without them no client could connect");
   if (config.auth != Auth::kKeys && !config.clients.empty())
     report.fault("clients", "have no use without 'auth: keys'");
   for (std::size_t i = 0; i < config.clients.size(); ++i) check_client(config, i, report);

@@ -6,7 +6,7 @@
 
 namespace remora::config {
 
-// Rules about `auth`, `clients` and the access lists of regions.
+/// Rules about `auth`, `clients` and the access lists of regions.
 void check_clients(const ServerConfig& config, Report& report);
 
 }  // namespace remora::config

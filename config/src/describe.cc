@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kCommentColumn = 40;
 
-// What a file that says nothing about `key` gets; empty where there is nothing.
+// The value of `key` in a file that does not name it; empty where there is none.
 std::string standard_text(const Key& key) {
   if (key.read == nullptr || key.required) return {};
   ServerConfig config;

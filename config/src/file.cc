@@ -38,7 +38,7 @@ std::string system_message(const char* what, int system_errno) {
 tl::expected<std::string, std::string> read_file(const std::string& path) {
   if (path.empty() || path.find('\0') != std::string::npos)
     return tl::make_unexpected(std::string{"not a file name"});
-  // Non-blocking: opening a pipe that nobody writes to would never return.
+  // Non-blocking: opening a pipe without a writer would never return.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.get() < 0) return tl::make_unexpected(system_message("cannot open the file", errno));
   struct stat status {};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Syntax of names that other parts give: hosts and RDMA devices. Nothing is looked up.
+/// Syntax of names that other parts give: hosts and RDMA devices. Nothing is looked up.
 
 #include <string>
 #include <string_view>
@@ -8,16 +8,16 @@
 
 namespace remora::config {
 
-// An IPv4 literal, an IPv6 literal (a `%scope` may follow) or a host name (RFC 1123, and `_`).
+/// An IPv4 literal, an IPv6 literal (a `%scope` may follow) or a host name (RFC 1123, and `_`).
 bool is_host(std::string_view text);
 
-// Names divided by commas, without the spaces around them.
+/// Names divided by commas, without the spaces around them.
 std::vector<std::string> host_names(std::string_view text);
 
-// At most 64 host names as host_names() takes them; each may be `*`.
+/// At most 64 host names as host_names() takes them; each may be `*`.
 bool are_host_names(std::string_view text);
 
-// 1 to 63 of `A-Z a-z 0-9 . _ -`, as the kernel names RDMA devices.
+/// 1 to 63 of `A-Z a-z 0-9 . _ -`, as the kernel names RDMA devices.
 bool is_device_name(std::string_view text);
 
 }  // namespace remora::config

@@ -1,4 +1,4 @@
-// Of one key: where it stands, what it accepts, how its value is written.
+// Places, accepted values and the written form of one key.
 
 #include <algorithm>
 #include <array>
@@ -190,7 +190,8 @@ std::string yaml_text(const Key& key, const Value& value) {
     case KeyType::kDuration: return format_duration(std::get<std::chrono::nanoseconds>(value));
     case KeyType::kText:
     case KeyType::kChoice:
-      // Whoever reads that back is told that the secret is missing, and not let in without one.
+      // A server that reads this back reports that the secret is missing: it does not start with
+      // none.
       return key.secret ? "${HIDDEN}" : yaml_scalar(std::get<std::string>(value));
     case KeyType::kChoices: {
       const auto& words = std::get<std::vector<std::string>>(value);

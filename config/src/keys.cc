@@ -574,7 +574,7 @@ constexpr std::array kKeys{
                      "`Authorization: Bearer TOKEN`.")),
     free_text("metrics.token_file", "a file, seen from this file's folder", is_file_name,
               kMetricsTokenFile, "A file with `token`, instead."),
-    // Who writes user: NAME:PASSWORD must not read the password in a log.
+    // A file that says user: NAME:PASSWORD must not bring the password into a log.
     discreet(free_text("metrics.user", "text without colons and line breaks, at most 1024 bytes",
                        is_user, kMetricsUser,
                        "The same by HTTP Basic, which browsers ask for; with `password`. Where "

@@ -1,6 +1,6 @@
 #pragma once
 
-// The table of all keys: the parser, validate(), show() and the documentation read nothing else.
+/// The table of all keys: the parser, validate(), show() and the documentation read nothing else.
 
 #include <chrono>
 #include <cstddef>
@@ -18,11 +18,11 @@
 
 namespace remora::config {
 
-// kBoolean; kNumber and kSize; kDuration; kText and kChoice; kChoices.
+/// kBoolean; kNumber and kSize; kDuration; kText and kChoice; kChoices.
 using Value = std::variant<bool, std::uint64_t, std::chrono::nanoseconds, std::string,
                            std::vector<std::string>>;
 
-// Which element of a list is meant; of a list within a list's elements, `inner`.
+/// Which element of a list is meant; of a list within a list's elements, `inner`.
 struct At {
   std::size_t item = 0;
   std::size_t inner = 0;
@@ -35,51 +35,51 @@ struct Key {
   std::string_view path;
   KeyType type = KeyType::kMap;
   bool required = false;
-  std::uint64_t min = 0;  // kNumber; kSize in bytes; kDuration in nanoseconds; kList in elements
+  std::uint64_t min = 0;  ///< kNumber; kSize in bytes; kDuration in nanoseconds; kList in elements
   std::uint64_t max = 0;
-  std::span<const std::string_view> words;    // kChoice, kChoices
-  std::string_view accepts;                   // kText: for people
-  bool (*check)(std::string_view) = nullptr;  // kText
+  std::span<const std::string_view> words;    ///< kChoice, kChoices
+  std::string_view accepts;                   ///< kText: for people
+  bool (*check)(std::string_view) = nullptr;  ///< kText
   std::string_view help;
-  bool secret = false;    // kText: its value is never shown
-  bool discreet = false;  // kText: a value that is wrong is not shown
-  // kText: the field can only hold what is right, and read() tells only whether it is set.
+  bool secret = false;    ///< kText: its value is never shown
+  bool discreet = false;  ///< kText: a value that is wrong is not shown
+  /// kText: the field can only hold what is right, and read() tells only whether it is set.
   bool typed = false;
-  // Scalars only. `at` is ignored for keys that are in no list.
+  /// Scalars only. `at` is ignored for keys that are in no list.
   void (*write)(ServerConfig& config, At at, const Value& value) = nullptr;
-  // Empty where the field is not set.
+  /// Empty where the field is not set.
   std::optional<Value> (*read)(const ServerConfig& config, At at) = nullptr;
-  // kList only.
+  /// kList only.
   void (*resize)(ServerConfig& config, At at, std::size_t count) = nullptr;
   std::size_t (*count)(const ServerConfig& config, At at) = nullptr;
 };
 
 std::span<const Key> keys();
 
-// The key with exactly this path (`regions[].name`), or null.
+/// The key with exactly this path (`regions[].name`), or null.
 const Key* find_key(std::string_view path);
 
-// The last component: `name` of `regions[].name`.
+/// The last component: `name` of `regions[].name`.
 std::string_view leaf(std::string_view path);
-// The path without its last component: `regions[]`, or empty at the top.
+/// The path without its last component: `regions[]`, or empty at the top.
 std::string_view parent(std::string_view path);
-// Keys directly below `path`.
+/// Keys directly below `path`.
 std::vector<std::string_view> children(std::string_view path);
 
-// `regions[3].name` of `regions[].name`.
+/// `regions[3].name` of `regions[].name`.
 std::string path_at(std::string_view path, At at);
 
-// Calls `visit` with every place where the key is, or would be, in this configuration.
+/// Calls `visit` with every place where the key is, or would be, in this configuration.
 void for_each_place(const ServerConfig& config, const Key& key,
                     const std::function<void(const std::string& path, At at)>& visit);
 
-// What is accepted, for people.
+/// The accepted values, in words.
 std::string range_text(const Key& key);
 
-// Empty when `value` is in the key's range, else what is wrong with it.
+/// Empty when `value` is in the key's range, else what is wrong with it.
 std::string check_value(const Key& key, const Value& value);
 
-// The value as YAML: plain where that is safe, else in double quotes.
+/// The value as YAML: plain where that is safe, else in double quotes.
 std::string yaml_text(const Key& key, const Value& value);
 
 }  // namespace remora::config

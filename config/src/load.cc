@@ -17,7 +17,7 @@
 namespace remora::config {
 namespace {
 
-// What `${NAME}` made of a scalar.
+// The result of replacing `${NAME}` in a scalar.
 struct Expanded {
   std::string text;
   std::string variables;  // `A, B`
@@ -243,7 +243,7 @@ class Binder {
                                         bool secret = false) {
     auto expanded = expand(node.scalar, environment_);
     if (expanded) return std::move(*expanded);
-    // What is no variable may be a part of the secret itself.
+    // Text that is no variable may be a part of the secret itself.
     const bool names_one = expanded.error().starts_with("the environment variable ");
     report_.fault_at(node.place, path,
                      secret && !names_one
@@ -281,7 +281,7 @@ class Binder {
     config_.origins.insert_or_assign(path, Origin{file_, report_.place(path).line, variables});
   }
 
-  // What `token_file` names becomes the value of `token`.
+  // The text of the file that `token_file` names becomes the value of `token`.
   void read_secret_files() {
     for (const Key& key : keys()) {
       const Key* const from = key.secret ? find_key(std::string{key.path} + "_file") : nullptr;
@@ -300,7 +300,7 @@ class Binder {
     }
   }
 
-  // What is wrong with the file, or empty.
+  // The fault of the file, or empty.
   std::string read_secret_file(const Key& key, At at, const std::string& name) {
     if (key.typed) {
       const auto secret = read_key_file(beside(file_, name));

@@ -34,7 +34,7 @@ std::optional<std::uint64_t> number_in(const std::string& file) {
   return number;
 }
 
-/// What the group has cached of files, which the kernel gives up before it kills a process.
+/// Bytes of files that the group has cached; the kernel gives them up before it kills a process.
 std::uint64_t cached_bytes(const std::string& folder, const Version& version) {
   std::uint64_t sum = 0;
   std::istringstream stream = contents(folder + "/memory.stat");

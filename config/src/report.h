@@ -1,7 +1,7 @@
 #pragma once
 
-// Collects faults by key path, knows where each key stands, and remembers which keys are already
-// known to be wrong so that no rule complains about a value that could not be read.
+/// Collects faults by key path, knows where each key stands, and remembers which keys are already
+/// known to be wrong so that no rule complains about a value that could not be read.
 
 #include <functional>
 #include <map>
@@ -19,21 +19,21 @@ class Report {
  public:
   explicit Report(std::string file) : file_{std::move(file)} {}
 
-  // `path` is written in the file, its value at `place`. The root's path is empty.
+  /// `path` is written in the file, its value at `place`. The root's path is empty.
   void note_place(const std::string& path, const Place& place);
   [[nodiscard]] bool written(std::string_view path) const;
-  // Of `path`, or of the nearest enclosing map that is written; line 0 without a file.
+  /// The place of `path`, or of the nearest enclosing map that is written; line 0 without a file.
   [[nodiscard]] Place place(std::string_view path) const;
 
-  // Adds a fault where `path` stands, or at `place`, and marks `path` bad.
+  /// Adds a fault where `path` stands, or at `place`, and marks `path` bad.
   void fault(const std::string& path, std::string message);
   void fault_at(const Place& place, const std::string& path, std::string message);
-  // Marks without a message of its own.
+  /// Marks without a message of its own.
   void mark_bad(const std::string& path) { bad_.insert(path); }
-  // Neither `path` nor anything around it is bad.
+  /// Neither `path` nor anything around it is bad.
   [[nodiscard]] bool good(std::string_view path) const;
 
-  // Sorted by place.
+  /// Sorted by place.
   Diagnostics take();
 
  private:

@@ -24,7 +24,7 @@ void check_listen(const ServerConfig& config, Report& report) {
       !is_loopback(config.listen.address))
     report.fault("auth", "required, since listen.address " + in_quotes(config.listen.address) +
                              " is not a loopback address: 'keys' asks clients for theirs, 'none' "
-                             "lets in anybody who can connect");
+                             "lets in every client that can connect");
   if (!report.good("listen") || !report.good("listen.address") || !report.good("listen.port") ||
       !report.good("metrics.address") || !config.metrics.address)
     return;
@@ -147,7 +147,7 @@ void check_metrics(const ServerConfig& config, Report& report) {
   const Metrics& metrics = config.metrics;
   const bool secret_good = report.good("metrics.password") && report.good("metrics.password_file");
   if (!report.good("metrics") || !report.good("metrics.user") || !secret_good) return;
-  // A struct filled by hand: nobody would read the file, and everybody would be let in.
+  // A struct filled by hand: no function has read the file, and every reader would be let in.
   if (report.good("metrics.token_file") && !metrics.token_file.empty() && metrics.token.empty() &&
       report.good("metrics.token"))
     report.fault("metrics.token_file", "has not been read: load_server() does, else set token");

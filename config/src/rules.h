@@ -1,6 +1,6 @@
 #pragma once
 
-// What a configuration must fulfil beyond the range of each key.
+/// Rules of a configuration beyond the range of each key.
 
 #include <cstddef>
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace remora::config {
 
-// `regions[3]`
+/// `regions[3]`
 std::string region_path(std::size_t index);
 
-// Every rule between keys. Skips rules about keys that `report` knows to be bad.
+/// Every rule between keys. Skips rules about keys that `report` knows to be bad.
 void check_rules(const ServerConfig& config, Report& report);
 
 }  // namespace remora::config

@@ -111,7 +111,7 @@ Result<SecretKey> SecretKey::parse(std::string_view text) {
 Result<SecretKey> SecretKey::generate() {
   SecretKey key;
   std::bitset<256> seen;
-  // What parse() would refuse does not come in practice; it must not come at all.
+  // Random bytes that parse() would refuse do not occur in practice; they must not occur at all.
   while (seen.count() < kDifferentBytesMin) {
     if (::getrandom(key.bytes_.data(), key.bytes_.size(), 0) != ssize_t{kBytes})
       return Error{Code::kSystem, "getrandom"}.with_errno(errno);
@@ -144,7 +144,7 @@ bool is_client_name(std::string_view name) noexcept { return is_region_name(name
 Result<SecretKey> read_key_file(const std::string& path) {
   const Error wrong = Error{Code::kInvalidArgument, "key file"}.with_subject(path);
   if (path.empty() || path.find('\0') != std::string::npos) return wrong;
-  // Non-blocking: opening a pipe that nobody writes to would never return.
+  // Non-blocking: opening a pipe without a writer would never return.
   const KeyFile file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
   if (file.get() < 0) return system_error("key file", path, errno);
   struct stat status {};
@@ -177,7 +177,7 @@ Status write_key_file(const std::string& path, const SecretKey& key) {
   ::explicit_bzero(line.data(), line.size());
   if (failed == 0 && ::fsync(file.get()) != 0) failed = errno;
   if (failed == 0) return {};
-  ::unlink(path.c_str());  // half a key is of no use to anybody
+  ::unlink(path.c_str());  // half a key is of no use
   return system_error("write the key file", path, failed);
 }
 

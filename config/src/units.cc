@@ -118,7 +118,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// The unit that somebody who wrote `wrong` may have meant, or an empty text.
+// The unit that the author of `wrong` may have meant, or an empty text.
 std::string_view size_unit_meant(std::string_view wrong) {
   const std::string unit = lower(wrong);
   if (unit == "b" || unit == "byte" || unit == "bytes") return "B";

@@ -87,8 +87,9 @@ TEST(Clients, EveryKey) {
 }
 
 TEST(Clients, FaultsStandWhereTheyAre) {
-  EXPECT_EQ(faults(with_pool("auth: keys\n")),
-            "f.yaml:1:1: clients: required with 'auth: keys': nobody could connect\n");
+  EXPECT_EQ(
+      faults(with_pool("auth: keys\n")),
+      "f.yaml:1:1: clients: required with 'auth: keys': without them no client could connect\n");
   EXPECT_EQ(faults(with_pool("auth: keys\nclients: []\n")),
             "f.yaml:3:10: clients: 1 to 4096, found 0\n");
   EXPECT_EQ(faults(with_clients("{name: a}")),
@@ -144,8 +145,8 @@ TEST(Access, FaultsStandWhereTheyAre) {
                                        "[write]}]"))),
             "f.yaml:5:76: regions[0].access[1].client: '*' stands there twice\n");
   EXPECT_EQ(faults(with_pool(region("[{client: '*', rights: [read]}]"))),
-            "f.yaml:3:35: regions[0].access: needs 'auth: keys': without it nobody proves to be "
-            "the client\n");
+            "f.yaml:3:35: regions[0].access: needs 'auth: keys': without it no client proves "
+            "its name\n");
   EXPECT_EQ(faults(with_clients(client("backup", kKeyA), region("[{client: backup}]"))),
             "f.yaml:5:36: regions[0].access[0].rights: required: one or more of read, write, "
             "atomic and admin\n");

@@ -15,7 +15,7 @@ using testing::with_pool;
 TEST(AuthRule, RequiredUnlessTheAddressIsLoopback) {
   EXPECT_EQ(faults(with_pool("listen: {port: 1, address: 0.0.0.0}\n")),
             "f.yaml:1:1: auth: required, since listen.address '0.0.0.0' is not a loopback address: "
-            "'keys' asks clients for theirs, 'none' lets in anybody who can connect\n");
+            "'keys' asks clients for theirs, 'none' lets in every client that can connect\n");
   EXPECT_EQ(faults(with_pool("listen: {address: 0.0.0.0}\nauth: none\n")), "no fault");
   for (const char* const address :
        {"127.0.0.1", "127.9.9.9", "'::1'", "localhost", "'::ffff:127.0.0.1'"})
@@ -188,7 +188,7 @@ TEST(Validate, AppliesRangesAndRules) {
             "limits.request_timeout: must be 100ms to 1h, found -1ns\n"
             "metrics.address: must be none, HOST:PORT or [IPv6]:PORT, found 'nowhere'\n"
             "auth: required, since listen.address '0.0.0.0' is not a loopback address: 'keys' "
-            "asks clients for theirs, 'none' lets in anybody who can connect\n"
+            "asks clients for theirs, 'none' lets in every client that can connect\n"
             "regions[0].size: must be a multiple of the block size 4KiB, found 100B\n");
 }
 

@@ -17,7 +17,7 @@
 
 namespace remora::config {
 
-/// What a key's value is.
+/// The type of a key's value.
 enum class KeyType : std::uint8_t {
   kMap,
   kList,  ///< of maps

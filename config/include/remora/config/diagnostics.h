@@ -1,10 +1,10 @@
 #pragma once
 
-/// What is wrong with a configuration, all of it at once.
+/// The faults of a configuration, all of them at once.
 ///
-/// A person who mends a file wants every fault in one go, each with its place, so a file's faults
-/// are a list beside `Error`, which holds one. The printed form is what editors and CI logs turn
-/// into links: `file:line:column: key: message`.
+/// Every fault of a file is reported at once, each with its place, so that the file is mended in
+/// one go: a list beside `Error`, which holds one. The printed form is what editors and CI logs
+/// turn into links: `file:line:column: key: message`.
 ///
 /// Thread safety: values.
 

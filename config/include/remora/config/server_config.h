@@ -4,7 +4,7 @@
 ///
 /// `load_server()` (load.h) fills and checks one from YAML; an embedding application may fill it by
 /// hand, and `validate()` then applies the same checks. Every field has a default that works on a
-/// loopback address but `Pool::size_bytes`: nobody lends memory without saying how much. The key
+/// loopback address but `Pool::size_bytes`: which the application has to choose. The key
 /// table in config/docs/keys.md, printed by `reference_markdown()` (describe.h), lists each key
 /// with unit, range and default.
 ///
