@@ -3,7 +3,7 @@
 const kTimeoutMs = 8000;
 const kTokenKey = 'remora.token';
 
-// The endpoint wants to know who asks.
+// The endpoint asks for credentials.
 export class Unauthorized extends Error {
   constructor(bearer, sent) {
     super('not authorised');

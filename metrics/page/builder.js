@@ -15,7 +15,7 @@ const kQuantiles =
 export const unique = (list) => [...new Set(list)];
 export const labelsOf = (list, label) => unique(list.map((one) => one.labels[label] ?? ''));
 
-// Collects panels, and which series they show: what nobody has claimed is shown as it is.
+// Collects panels, and which series they show. A series that no panel has taken is shown as it is.
 export class Builder {
   constructor(history) {
     this.history = history;

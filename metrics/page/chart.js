@@ -3,7 +3,7 @@
 /* global Dygraph */
 import {clock, exact, format, kNone, linearTicks, logTicks, timeTicks} from './format.js';
 
-// Okabe and Ito's colours, which people who do not see all colours can tell apart; on white their
+// Okabe and Ito's colours, which can be told apart with any kind of colour vision; on white their
 // yellow and sky blue would be too pale. Dashes tell lines apart without any colour.
 const kColours = {
   light: ['#0072b2', '#d55e00', '#00795a', '#a3497c', '#8a6100', '#333333', '#3b86b5', '#9a4400'],

@@ -10,7 +10,7 @@ import {Tables} from './tables.js';
 
 const kRowsMax = 240;  // points of a line; more than a chart has room to show apart
 const kSpanMinMs = 60000;
-const kHiddenPollMs = 30000;  // nobody looks: the process keeps the samples
+const kHiddenPollMs = 30000;  // a hidden page: the process keeps the samples
 const kLostAfter = 3;         // periods without an answer
 
 const element = (id) => document.getElementById(id);
@@ -140,7 +140,7 @@ function arrange() {
           'section', {class: 'section', 'aria-labelledby': `section-${at}`},
           make('h2', {id: `section-${at}`}, name),
           make('div', {class: 'grid'}, ...list.map((panel) => charts.get(panel.id).element))));
-  element('panels').replaceChildren(...shown.slice(0, 1));  // who uses it comes next, then the rest
+  element('panels').replaceChildren(...shown.slice(0, 1));  // the clients come next, then the rest
   element('more').replaceChildren(...shown.slice(1));
   for (const chart of charts.values()) seen.observe(chart.element);
 }
@@ -258,7 +258,7 @@ async function askHistory() {
 }
 
 function reasonOf(error) {
-  if (error instanceof Unauthorized) return 'it wants to know who asks; reload the page to sign in';
+  if (error instanceof Unauthorized) return 'it asks for credentials; reload the page to sign in';
   if (error instanceof Refused) return error.message;
   if (error?.name === 'TimeoutError') return 'the request took too long';
   return error instanceof SyntaxError ? 'its answer was cut short' : 'the connection failed';

@@ -3,7 +3,7 @@
 import {counted, labelsOf} from './builder.js';
 import {words} from './format.js';
 
-// Endings that are nobody's fault are no errors; some others have a counter of their own.
+// Endings that are no fault are no errors; some others have a counter of their own.
 const kPeaceful = new Set(['ok', 'closed', 'left', 'stopped']);
 const kCountedElsewhere = new Set([...kPeaceful, 'protocol', 'refused', 'no_hello']);
 
@@ -33,8 +33,8 @@ export function errorLines(build) {
      (value) => `session ended: ${words(value)}`, false, kCountedElsewhere);
   take('tcp refused', build.find('remora_server_tcp_refused_total'));
   take('tcp corrupt', build.find('remora_server_tcp_corrupt_total'));
-  take('tcp stranger', build.find('remora_server_tcp_rejected_connections_total'));
-  take('rdma stranger', build.find('remora_server_rdma_rejected_connections_total'));
+  take('tcp rejected', build.find('remora_server_tcp_rejected_connections_total'));
+  take('rdma rejected', build.find('remora_server_rdma_rejected_connections_total'));
   by(build.find('remora_server_notifications_total'), 'status', (value) => `notice: ${value}`);
   take(
       'control request failed',

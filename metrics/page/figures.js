@@ -143,7 +143,7 @@ function queues(history) {
   return figures;
 }
 
-function lent(history) {
+function served(history) {
   const sessions = history.find('remora_server_sessions');
   if (!sessions.length) return [];
   const figures = [{
@@ -153,7 +153,7 @@ function lent(history) {
     note: sessions.filter((one) => history.latest(one) > 0)
               .map((one) => `${exact(history.latest(one))} ${one.labels.transport}`)
               .join(', ') ||
-        'nobody is connected'
+        'no client is connected'
   }];
   const pool = history.find('remora_server_pool_bytes');
   const whole = history.total(pool);
@@ -194,7 +194,7 @@ export class Figures {
     const last = history.last;
     if (last < 0) return;
     const figures = [
-      ...traffic(history, last), ...trouble(history, last), ...queues(history), ...lent(history),
+      ...traffic(history, last), ...trouble(history, last), ...queues(history), ...served(history),
       ...itself(history, last)
     ];
     const ids = figures.map((figure) => figure.id).join();

@@ -109,7 +109,7 @@ export class History {
         from = 1;
       }
       const elapsedMs = this.times[to] - this.times[from - 1];
-      // A process that stood still, or samples that nobody took: no line over the gap.
+      // The process stood still, or samples are missing: no line over the gap.
       if (!(elapsedMs > 0) || elapsedMs > (to - from + 1) * this.periodMs * 4) return null;
       const rise = riseOf(list, 'values', from, to);
       return rise === null ? null : (rise * 1000) / elapsedMs;

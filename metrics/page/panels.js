@@ -4,12 +4,12 @@ import {Builder, counted, unique} from './builder.js';
 import {errors} from './errors.js';
 import {words} from './format.js';
 import {clientLatency, clientQueues, clientSessions, clientTraffic, mrCache} from './panels_client.js';
-import {serverMemory, serverSessions, serverTraffic, serverZombies} from './panels_server.js';
+import {serverMemory, serverSessions, serverTraffic, serverOrphans} from './panels_server.js';
 
 const kNicTraffic = /pkts$|packets$|^rdma_(sends|recvs)$/;
 const kNicCongestion = /cnp|ecn|wait|deferred/;
 
-// The device's own counters: what passed the port, whoever caused it.
+// The device's own counters: what passed the port, of all its users.
 function nic(build) {
   const all = build.find(/^remora_nic_/);
   const ports =
@@ -33,7 +33,7 @@ function nic(build) {
     const congestion =
         events.filter((one) => !traffic.includes(one) && kNicCongestion.test(of(one)));
     const trouble = events.filter((one) => !traffic.includes(one) && !congestion.includes(one));
-    panel('bytes', 'B/s', bytes, {help: 'All that passed the port, whoever caused it.'});
+    panel('bytes', 'B/s', bytes, {help: 'All that passed the port, of all its users.'});
     panel('traffic', '/s', traffic, {help: 'Under the names that the driver gives.'});
     panel(
         'congestion', '/s', congestion,
@@ -126,7 +126,7 @@ export function definePanels(history) {
   const build = new Builder(history);
   for (const part
            of [clientTraffic, serverTraffic, errors, clientLatency, serverSessions, serverMemory,
-               serverZombies, clientQueues, clientSessions, mrCache, processPanels, nic, others])
+               serverOrphans, clientQueues, clientSessions, mrCache, processPanels, nic, others])
     part(build);
   return build.panels;
 }

@@ -1,4 +1,4 @@
-// What a server lends, to whom, and what it does for them.
+// Memory of a server, its clients, and its work for them.
 
 import {counted, kOps, labelsOf} from './builder.js';
 
@@ -17,7 +17,7 @@ export function serverMemory(build) {
                    (state, slot) =>
                        build.level(state, slot, pool.filter((one) => one.labels.state === state)))
                .reverse(),  // used at the bottom
-    help: 'Memory lent, by what it is; freeing is being zeroed. Free near 0: creating fails.'
+    help: 'Memory of the pool, by what it is; freeing is being zeroed. Free near 0: creating fails.'
   });
   build.add({
     id: 'regions',
@@ -32,8 +32,8 @@ export function serverMemory(build) {
   });
 }
 
-// Memory that is not lent any more and that somebody still maps.
-export function serverZombies(build) {
+// Memory of removed regions that a client process still maps.
+export function serverOrphans(build) {
   const orphaned = build.find('remora_server_orphaned_bytes');
   if (!orphaned.some((one) => one.values.some((value) => value > 0))) return;
   build.add({
@@ -91,7 +91,7 @@ export function serverSessions(build) {
                                 now.filter((one) => one.labels.transport === transport)) :
                             [])),
     help: 'Clients connected.',
-    empty: now.length ? 'Nobody has connected yet.' : undefined
+    empty: now.length ? 'No client has connected yet.' : undefined
   });
   const begun = build.rate('begun', 0, build.find('remora_server_sessions_total'));
   const ended = counted(build.rates(build.find('remora_server_sessions_ended_total'), 'reason'));

@@ -2,7 +2,7 @@
 
 namespace remora::metrics {
 
-// Of ASCII, whatever locale the application has set: std::tolower() is the locale's.
+/// Lower case of ASCII, whatever locale the application has set: std::tolower() is the locale's.
 [[nodiscard]] constexpr char ascii_lower(char c) noexcept {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }

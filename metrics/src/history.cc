@@ -39,8 +39,8 @@ std::string_view name_of(Unit unit) {
   return "";
 }
 
-// What `now` counts and `before` did not. Cells only grow, but for those that threads without
-// memory of their own share and may lose counts in.
+// The values that `now` counts and `before` did not. Cells only grow, but for those that threads
+// without memory of their own share and may lose counts in.
 LatencyHistogram difference(const LatencyHistogram& now, const LatencyHistogram& before) {
   LatencyHistogram since;
   for (std::size_t rank = 0; rank < Buckets::kCount; ++rank) {
@@ -101,7 +101,7 @@ History::History(std::shared_ptr<Registry> registry, Options options)
 
 History::~History() {
   {
-    const std::lock_guard lock{stop_mutex_};
+    const detail::MutexLock lock{stop_mutex_};
     stop_ = true;
   }
   stop_changed_.notify_all();
@@ -118,8 +118,11 @@ Status History::start() {
 void History::run() {
   // By the steady clock, so that a clock that is set makes neither a burst nor a gap.
   auto due = std::chrono::steady_clock::now();
-  std::unique_lock lock{stop_mutex_};
-  while (!stop_changed_.wait_until(lock, due, [this] { return stop_; })) {
+  detail::MutexLock lock{stop_mutex_};
+  while (!stop_changed_.wait_until(lock, due, [this] {
+    stop_mutex_.assert_held();
+    return stop_;
+  })) {
     lock.unlock();
     try {
       sample(std::chrono::system_clock::now());
@@ -161,10 +164,10 @@ void History::record(Track& track, const SeriesSnapshot& series, std::size_t pla
 void History::sample(std::chrono::system_clock::time_point now) {
   const std::vector<FamilySnapshot> families =
       take_snapshot(*registry_->state_, MarkReader::kHistory);
-  const std::lock_guard lock{mutex_};
+  const detail::MutexLock lock{mutex_};
   const auto place = static_cast<std::size_t>(next_ % options_.samples_max);
-  // What is not seen this time has no value; what has none left is forgotten.
-  std::erase_if(tracks_, [&](const auto& entry) {
+  // A series that is not seen this time has no value; one that has no value left is forgotten.
+  std::erase_if(tracks_, [place](const auto& entry) {
     for (Column& column : entry.second->columns) column[place] = kNothing;
     const Column& first = entry.second->columns.front();
     return std::all_of(first.begin(), first.end(), [](double value) { return std::isnan(value); });
@@ -177,7 +180,7 @@ void History::sample(std::chrono::system_clock::time_point now) {
   ++next_;
 }
 
-// What an answer is made of, so that samples are not held up while it is written.
+// The data of an answer, copied so that samples are not held up while it is written.
 struct History::Excerpt {
   struct Line {
     Key key;
@@ -192,13 +195,13 @@ struct History::Excerpt {
 };
 
 History::Excerpt History::excerpt(std::uint64_t since) const {
-  const std::lock_guard lock{mutex_};
+  const detail::MutexLock lock{mutex_};
   const std::uint64_t oldest =
       next_ > options_.samples_max ? next_ - options_.samples_max : std::uint64_t{0};
   Excerpt out;
   out.first = std::clamp(since, oldest, next_);
   out.next = next_;
-  const auto slice = [&](const auto& ring, auto& values) {
+  const auto slice = [&out, this](const auto& ring, auto& values) {
     values.reserve(static_cast<std::size_t>(out.next - out.first));
     for (std::uint64_t n = out.first; n < out.next; ++n)
       values.push_back(ring[static_cast<std::size_t>(n % options_.samples_max)]);
@@ -215,7 +218,7 @@ History::Excerpt History::excerpt(std::uint64_t since) const {
 
 std::string History::json(std::uint64_t since) const {
   // A whole history is some megabytes: one answer at a time.
-  const std::lock_guard writing{writing_};
+  const detail::MutexLock writing{writing_};
   const Excerpt from = excerpt(since);
   std::string out = "{\"process\":" + json_text(id_) +
                     ",\"period_ms\":" + std::to_string(options_.period.count()) +

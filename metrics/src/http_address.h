@@ -1,6 +1,6 @@
 #pragma once
 
-// "host:port" of an endpoint that listens.
+/// "host:port" of an endpoint that listens.
 
 #include <cstdint>
 #include <netinet/in.h>
@@ -21,12 +21,12 @@ struct SocketAddress {
   }
   [[nodiscard]] sockaddr* raw() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
   [[nodiscard]] std::uint16_t port() const noexcept;
-  // "127.0.0.1:9471" or "[::1]:9471".
+  /// "127.0.0.1:9471" or "[::1]:9471".
   [[nodiscard]] std::string text() const;
 };
 
-// `IPv4:port`, `[IPv6]:port` or `localhost:port` (127.0.0.1). No name is looked up.
-// Errors: kInvalidArgument.
+/// `IPv4:port`, `[IPv6]:port` or `localhost:port` (127.0.0.1). No name is looked up.
+/// Errors: kInvalidArgument.
 Result<SocketAddress> parse_address(std::string_view text);
 
 }  // namespace remora::metrics

@@ -1,12 +1,10 @@
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,6 +16,7 @@
 #include <vector>
 
 #include <remora/metrics/http_endpoint.h>
+#include <remora/mutex.h>
 #include <remora/start_thread.h>
 
 #include "history.h"
@@ -43,7 +42,7 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr int kAcceptMax = 64;
 constexpr std::size_t kWaitingMax = 512;
 // For a connection that the acceptor has to serve itself.
-constexpr std::chrono::milliseconds kAlonePatience{500};
+constexpr std::chrono::milliseconds kAcceptorServesMax{500};
 
 constexpr std::string_view kTooMany =
     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -173,11 +172,14 @@ class HttpEndpoint::Impl {
   // Forgets connections that have ended. Where all are in use it waits a moment: one that is just
   // being closed is no reason to refuse its client's next one.
   bool has_room() {
-    std::unique_lock lock{ended_mutex_};
-    ended_.wait_for(lock, kRoomPatience,
-                    [this] { return ended_count_ > 0 || connections_.size() < connections_max_; });
+    detail::MutexLock lock{ended_mutex_};
+    ended_.wait_for(lock, kRoomPatience, [this] {
+      ended_mutex_.assert_held();
+      return ended_count_ > 0 || connections_.size() < connections_max_;
+    });
     ended_count_ = 0;
-    connections_.remove_if([](Connection& connection) {
+    connections_.remove_if([this](Connection& connection) {
+      ended_mutex_.assert_held();
       if (!connection.done) return false;
       connection.thread.join();
       return true;
@@ -200,20 +202,21 @@ class HttpEndpoint::Impl {
         return;
       }
       connections_.pop_back();
-      serve_alone(*shared);
+      serve_on_acceptor(*shared);
     } catch (const std::exception&) {  // no memory: the peer sees its connection close
     }
   }
 
   // Where the system refuses a thread, the acceptor answers: just then a health check should not
   // fail. Other connections wait meanwhile, so a client has little time.
-  void serve_alone(Asked& asked) noexcept {
-    asked.deadline = std::min(asked.deadline, std::chrono::steady_clock::now() + kAlonePatience);
+  void serve_on_acceptor(Asked& asked) noexcept {
+    asked.deadline =
+        std::min(asked.deadline, std::chrono::steady_clock::now() + kAcceptorServesMax);
     serve(asked);
   }
 
   void end(Connection& connection) noexcept {
-    const std::lock_guard lock{ended_mutex_};
+    const detail::MutexLock lock{ended_mutex_};
     connection.done = true;
     ++ended_count_;
     ended_.notify_one();
@@ -245,9 +248,9 @@ class HttpEndpoint::Impl {
   const StopSignal stop_;
   const Descriptor listener_;
   std::list<Connection> connections_;  // the acceptor's, the destructor's after it
-  std::mutex ended_mutex_;
-  std::condition_variable ended_;
-  std::size_t ended_count_ = 0;
+  detail::Mutex ended_mutex_;
+  detail::Condition ended_;
+  std::size_t ended_count_ REMORA_GUARDED_BY(ended_mutex_) = 0;
   std::deque<Refused> refused_;  // the acceptor's, as is what waits
   WaitingRequests waiting_{waiting_max()};
   std::thread acceptor_;

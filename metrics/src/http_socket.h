@@ -1,6 +1,6 @@
 #pragma once
 
-// Sockets whose every wait ends at a deadline or when the endpoint stops.
+/// Sockets whose every wait ends at a deadline or when the endpoint stops.
 
 #include <chrono>
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace remora::metrics {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// The longest request that is read.
+/// The longest request that is read.
 inline constexpr std::size_t kRequestBytesMax = std::size_t{16} << 10;
 
 class Descriptor {
@@ -37,10 +37,10 @@ class Descriptor {
   int fd_;
 };
 
-// Says "stop" to every thread that waits.
+/// Says "stop" to every thread that waits.
 class StopSignal {
  public:
-  // Errors: kSystem.
+  /// Errors: kSystem.
   static Result<StopSignal> create();
   void raise() const noexcept;
   [[nodiscard]] int fd() const noexcept { return event_.fd(); }
@@ -52,11 +52,11 @@ class StopSignal {
 
 enum class Wait { kReady, kTimedOut, kStopped };
 
-// Waits for `events` (poll(2)) on `fd`; fd -1 waits for the deadline only.
+/// Waits for `events` (poll(2)) on `fd`; fd -1 waits for the deadline only.
 Wait wait_for(int fd, std::int16_t events, const StopSignal& stop, Deadline deadline) noexcept;
 
-// Listens on `address`, non-blocking, and writes back the port it got.
-// Errors: kAddressInUse, kPermissionDenied, kUnreachable, kUnsupported (no IPv6 here), kSystem.
+/// Listens on `address`, non-blocking, and writes back the port it got.
+/// Errors: kAddressInUse, kPermissionDenied, kUnreachable, kUnsupported (no IPv6 here), kSystem.
 Result<Descriptor> listen_on(SocketAddress& address);
 
 }  // namespace remora::metrics

@@ -1,6 +1,6 @@
 #pragma once
 
-// The rules for names, help texts and labels (docs/naming.md), each a typed error.
+/// The rules for names, help texts and labels (docs/naming.md), each a typed error.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,12 +19,12 @@ inline constexpr std::size_t kLabelsMax = 8;
 inline constexpr std::size_t kLabelValueBytesMax = 128;
 inline constexpr std::size_t kBoundsMax = 64;
 
-// Errors: kInvalidArgument.
+/// Errors: kInvalidArgument.
 Status check_name(std::string_view name, Kind kind);
 Status check_help(std::string_view help);
 Status check_shape(std::string_view name, const HistogramShape& shape);
 
-// Checked and sorted by name, so that equal sets compare equal. Errors: kInvalidArgument.
+/// Checked and sorted by name, so that equal sets compare equal. Errors: kInvalidArgument.
 Result<Labels> normalise(const Labels& labels);
 
 }  // namespace remora::metrics

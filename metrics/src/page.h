@@ -1,7 +1,7 @@
 #pragma once
 
-// The page at `/` (metrics/page): its files, part of the program, so that it needs neither a folder
-// nor a network.
+/// The page at `/` (metrics/page): its files, part of the program, so that it needs neither a
+/// folder nor a network.
 
 #include <span>
 #include <string_view>
@@ -9,12 +9,12 @@
 namespace remora::metrics {
 
 struct PageFile {
-  std::string_view path;          // of the request: "/", "/page/dashboard.js"
-  std::string_view content_type;  // ends with a zero byte
+  std::string_view path;          ///< of the request: "/", "/page/dashboard.js"
+  std::string_view content_type;  ///< ends with a zero byte
   std::string_view bytes;
 };
 
-// All of them; they live as long as the program.
+/// All of them; they live as long as the program.
 [[nodiscard]] std::span<const PageFile> page_files();
 
 }  // namespace remora::metrics

@@ -70,13 +70,13 @@ void CallbackHandle::reset() noexcept {
   if (owned == nullptr) return;
   const std::shared_ptr<RegistryCallback>& entry = owned.pointer();
   if (const auto state = state_.lock()) {
-    const std::lock_guard lock{state->mutex};
+    const detail::MutexLock lock{state->mutex};
     const auto family = state->families.find(entry->family);
     if (family != state->families.end())
       state->series_used -= family->second.series.erase(entry->labels);
   }
   // Last, and without the registry's lock: waits for a scrape that is calling it.
-  const std::lock_guard running{entry->running};
+  const detail::MutexLock running{entry->running};
   entry->call = nullptr;
 }
 
@@ -88,6 +88,7 @@ Result<std::shared_ptr<Registry>> Registry::create(RegistryOptions options) {
     return Error{Code::kInvalidArgument, "series_max of a metrics registry"}.with_limit(
         options.series_max, kSeriesMaxLimit);
   auto state = std::make_shared<RegistryState>(options);
+  const detail::MutexLock lock{state->mutex};
   if (state->blocks.front().cells() == nullptr)
     return Error{Code::kOutOfMemory, "mmap of a metrics registry"};
   return std::shared_ptr<Registry>{new Registry{std::move(state)}};
@@ -98,7 +99,7 @@ Result<Counter> Registry::counter(std::string_view name, std::string_view help,
   if (const Status status = check(name, help, Kind::kCounter); !status) return status.error();
   const Result<Labels> key = normalise(labels);
   if (!key) return key.error();
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   const Result<Family*> family = state_->family(name, help, Kind::kCounter, {}, false);
   if (!family) return family.error();
   if (const auto known = (*family)->series.find(*key); known != (*family)->series.end()) {
@@ -118,7 +119,7 @@ Result<Gauge> Registry::gauge(std::string_view name, std::string_view help, cons
   if (const Status status = check(name, help, Kind::kGauge); !status) return status.error();
   const Result<Labels> key = normalise(labels);
   if (!key) return key.error();
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   const Result<Family*> family = state_->family(name, help, Kind::kGauge, {}, false);
   if (!family) return family.error();
   if (const auto known = (*family)->series.find(*key); known != (*family)->series.end()) {
@@ -152,7 +153,7 @@ Result<Histogram> Registry::histogram(std::string_view name, std::string_view he
   if (const Status status = check_shape(name, shape); !status) return status.error();
   const Result<Labels> key = normalise(labels);
   if (!key) return key.error();
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   const Result<Family*> family = state_->family(name, help, Kind::kHistogram, shape, false);
   if (!family) return family.error();
   if (const auto known = (*family)->series.find(*key); known != (*family)->series.end())
@@ -174,7 +175,7 @@ Result<CallbackHandle> Registry::callback(bool grows, std::string_view name, std
   if (!value) return Error{Code::kInvalidArgument, "callback must not be empty"}.with_subject(name);
   const Result<Labels> key = normalise(labels);
   if (!key) return key.error();
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   const Result<Family*> family = state_->family(name, help, kind, {}, false);
   if (!family) return family.error();
   if ((*family)->series.contains(*key))
@@ -182,10 +183,7 @@ Result<CallbackHandle> Registry::callback(bool grows, std::string_view name, std
   if (const Status status = state_->reserve_series(name, 1); !status) return status.error();
   Series series;
   series.source = Source::kCallback;
-  series.entry = std::make_shared<RegistryCallback>();
-  series.entry->call = std::move(value);
-  series.entry->family = name;
-  series.entry->labels = *key;
+  series.entry = std::make_shared<RegistryCallback>(std::move(value), std::string{name}, *key);
   (*family)->series.emplace(*key, series);
   return CallbackHandle{state_, series.entry};
 }
@@ -204,7 +202,7 @@ Result<CallbackHandle> Registry::counter_callback(std::string_view name, std::st
 
 std::uint64_t Registry::value(Counter counter) const {
   if (counter.cell_ == 0) return 0;
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   return state_->sum_cell(counter.cell_);
 }
 
@@ -219,7 +217,7 @@ std::int64_t Registry::high_water(Gauge gauge) const noexcept {
 
 LatencyHistogram Registry::value(Histogram histogram) const {
   if (histogram.cell_ == 0) return {};
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   return state_->read_histogram(histogram.cell_);
 }
 
@@ -228,7 +226,7 @@ Result<double> Registry::value(std::string_view name, const Labels& labels) cons
   if (!key) return key.error();
   std::shared_ptr<RegistryCallback> entry;
   {
-    const std::lock_guard lock{state_->mutex};
+    const detail::MutexLock lock{state_->mutex};
     const Family* const family = state_->find(name);
     if (family == nullptr || family->kind == Kind::kHistogram) return not_found(name);
     const auto found = family->series.find(*key);
@@ -245,7 +243,7 @@ Result<double> Registry::sum(std::string_view name, const Labels& labels) const 
   std::vector<std::shared_ptr<RegistryCallback>> entries;
   double sum = 0;
   {
-    const std::lock_guard lock{state_->mutex};
+    const detail::MutexLock lock{state_->mutex};
     const Family* const family = state_->find(name);
     if (family == nullptr || family->kind == Kind::kHistogram) return not_found(name);
     for (const auto& [key, series] : family->series) {
@@ -262,7 +260,7 @@ Result<double> Registry::sum(std::string_view name, const Labels& labels) const 
 }
 
 Result<LatencyHistogram> Registry::distribution(std::string_view name, const Labels& labels) const {
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   const Family* const family = state_->find(name);
   if (family == nullptr || family->kind != Kind::kHistogram) return not_found(name);
   LatencyHistogram merged;
@@ -272,12 +270,12 @@ Result<LatencyHistogram> Registry::distribution(std::string_view name, const Lab
 }
 
 std::size_t Registry::series_count() const {
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   return state_->series_used;
 }
 
 std::size_t Registry::block_count() const {
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   return state_->blocks.size() - 1;
 }
 

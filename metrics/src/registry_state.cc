@@ -108,7 +108,7 @@ std::int64_t RegistryState::mark(const Gauge::Cell& cell, MarkReader reader) noe
 }
 
 bool call(RegistryCallback& entry, double& value) noexcept {
-  const std::lock_guard lock{entry.running};
+  const detail::MutexLock lock{entry.running};
   if (!entry.call) return false;
   try {
     value = entry.call();

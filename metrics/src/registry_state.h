@@ -1,6 +1,6 @@
 #pragma once
 
-// What a Registry, the threads that record in it and its callback handles share.
+/// State that a Registry shares with the threads that record in it and with its callback handles.
 
 #include <atomic>
 #include <cstddef>
@@ -9,35 +9,38 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <remora/metrics/registry.h>
+#include <remora/mutex.h>
 
 #include "naming.h"
 
 namespace remora::metrics {
 
-// A callback and the lock that is held while it runs, so that unregistering can wait for it.
+/// A callback and the lock that is held while it runs, so that unregistering can wait for it.
 struct RegistryCallback {
-  std::mutex running;
-  std::function<double()> call;  // empty once unregistered
-  std::string family;
-  Labels labels;
+  RegistryCallback(std::function<double()> value, std::string family_name, Labels series_labels)
+      : call{std::move(value)}, family{std::move(family_name)}, labels{std::move(series_labels)} {}
+
+  detail::Mutex running;
+  std::function<double()> call REMORA_GUARDED_BY(running);  ///< empty once unregistered
+  const std::string family;
+  const Labels labels;
 };
 
-// One thread's cells: zeroed pages of its own, so that no cache line is shared with another thread
-// and histograms that a thread never touches cost it no memory.
-//
-//   cell 0 … 976                     scratch: what default-made handles record
-//   next series_max cells            counters, densely
-//   then 977 cells each              histograms: the sum, then Buckets::kCount slots
+/// One thread's cells: zeroed pages of its own, so that no cache line is shared with another thread
+/// and histograms that a thread never touches cost it no memory.
+///
+///   cell 0 … 976                     scratch: what default-made handles record
+///   next series_max cells            counters, densely
+///   then 977 cells each              histograms: the sum, then Buckets::kCount slots
 class Block {
  public:
-  // An empty block where there is no memory.
+  /// An empty block where there is no memory.
   explicit Block(std::size_t cells) noexcept;
   ~Block();
   Block(Block&& other) noexcept
@@ -45,7 +48,7 @@ class Block {
   Block& operator=(Block&&) = delete;
 
   [[nodiscard]] std::uint64_t* cells() const noexcept { return cells_; }
-  // Any thread.
+  /// Any thread.
   [[nodiscard]] std::uint64_t load(std::size_t cell) const noexcept {
     return std::atomic_ref<std::uint64_t>{cells_[cell]}.load(std::memory_order_relaxed);
   }
@@ -63,64 +66,64 @@ struct RegistryState {
 
   struct Series {
     Source source = Source::kCell;
-    std::uint32_t cell = 0;                   // kCell: a counter, or a histogram's sum
-    Gauge::Cell* gauge = nullptr;             // kGauge, kHighWater
-    std::shared_ptr<RegistryCallback> entry;  // kCallback
+    std::uint32_t cell = 0;                   ///< kCell: a counter, or a histogram's sum
+    Gauge::Cell* gauge = nullptr;             ///< kGauge, kHighWater
+    std::shared_ptr<RegistryCallback> entry;  ///< kCallback
   };
 
   struct Family {
     std::string help;
     Kind kind = Kind::kCounter;
-    bool is_high_water = false;  // made by the gauge it belongs to
-    HistogramShape shape;        // histograms only
+    bool is_high_water = false;  ///< made by the gauge it belongs to
+    HistogramShape shape;        ///< histograms only
     std::map<Labels, Series> series;
   };
 
   explicit RegistryState(RegistryOptions options);
 
   // --- thread_blocks.cc ---
-  // A block for the calling thread. The shared one where there is no memory.
+  /// A block for the calling thread. The shared one where there is no memory.
   std::uint64_t* acquire_block() noexcept;
-  // Hands a finished thread's block, with what it has counted, to the next thread.
+  /// Hands a finished thread's block, with what it has counted, to the next thread.
   void release_block(std::uint64_t* cells) noexcept;
 
-  // --- registry_state.cc; all under `mutex` ---
-  // The family of that name, made where there is none.
-  // Errors: kAlreadyExists (another kind, shape or origin).
+  // --- registry_state.cc ---
+  /// The family of that name, made where there is none.
+  /// Errors: kAlreadyExists (another kind, shape or origin).
   Result<Family*> family(std::string_view name, std::string_view help, Kind kind,
-                         const HistogramShape& shape, bool is_high_water);
-  // Errors: kLimitExceeded.
-  Status reserve_series(std::string_view name, std::size_t count);
-  [[nodiscard]] const Family* find(std::string_view name) const;
+                         const HistogramShape& shape, bool is_high_water) REMORA_REQUIRES(mutex);
+  /// Errors: kLimitExceeded.
+  Status reserve_series(std::string_view name, std::size_t count) REMORA_REQUIRES(mutex);
+  [[nodiscard]] const Family* find(std::string_view name) const REMORA_REQUIRES(mutex);
 
-  [[nodiscard]] std::uint64_t sum_cell(std::size_t cell) const;
-  [[nodiscard]] LatencyHistogram read_histogram(std::uint32_t cell) const;
-  // Not kCallback. A mark is what the next scrape would find, and stays.
-  [[nodiscard]] double read_plain(const Series& series) const;
-  // Highest value since `reader` last took it; begins a new interval for that reader alone.
+  [[nodiscard]] std::uint64_t sum_cell(std::size_t cell) const REMORA_REQUIRES(mutex);
+  [[nodiscard]] LatencyHistogram read_histogram(std::uint32_t cell) const REMORA_REQUIRES(mutex);
+  /// Not kCallback. A mark is what the next scrape would find, and stays.
+  [[nodiscard]] double read_plain(const Series& series) const REMORA_REQUIRES(mutex);
+  /// Highest value since `reader` last took it; begins a new interval for that reader alone.
   static std::int64_t take_mark(Gauge::Cell& cell, MarkReader reader) noexcept;
   [[nodiscard]] static std::int64_t mark(const Gauge::Cell& cell, MarkReader reader) noexcept;
 
-  const std::uint64_t id;  // never used twice in a process
+  const std::uint64_t id;  ///< never used twice in a process
   const std::size_t series_max;
 
-  mutable std::mutex mutex;
-  std::map<std::string, Family, std::less<>> families;
-  std::deque<Gauge::Cell> gauges;
-  std::size_t series_used = 0;
-  std::uint32_t counters_end;
-  std::uint32_t histograms_end;
+  mutable detail::Mutex mutex;
+  std::map<std::string, Family, std::less<>> families REMORA_GUARDED_BY(mutex);
+  std::deque<Gauge::Cell> gauges REMORA_GUARDED_BY(mutex);
+  std::size_t series_used REMORA_GUARDED_BY(mutex) = 0;
+  std::uint32_t counters_end REMORA_GUARDED_BY(mutex);
+  std::uint32_t histograms_end REMORA_GUARDED_BY(mutex);
 
   const std::size_t cells_per_block;
-  // blocks[0] is shared by the threads that got none of their own; it may lose counts.
-  std::vector<Block> blocks;
-  std::vector<std::uint64_t*> free_blocks;
+  /// blocks[0] is shared by the threads that got none of their own; it may lose counts.
+  std::vector<Block> blocks REMORA_GUARDED_BY(mutex);
+  std::vector<std::uint64_t*> free_blocks REMORA_GUARDED_BY(mutex);
 };
 
-// NaN where the callback throws; nothing once it is unregistered. Without RegistryState::mutex.
+/// NaN where the callback throws; nothing once it is unregistered. Without RegistryState::mutex.
 bool call(RegistryCallback& entry, double& value) noexcept;
 
-// Fills a LatencyHistogram from cells.
+/// Fills a LatencyHistogram from cells.
 class HistogramReader {
  public:
   static LatencyHistogram read(std::span<const Block> blocks, std::uint32_t cell);

@@ -1,7 +1,6 @@
 #include "snapshot.h"
 
 #include <cstddef>
-#include <mutex>
 #include <utility>
 
 namespace remora::metrics {
@@ -17,7 +16,8 @@ struct Pending {
 };
 
 SeriesSnapshot read_series(RegistryState& state, const RegistryState::Family& family,
-                           const RegistryState::Series& series, MarkReader reader) {
+                           const RegistryState::Series& series, MarkReader reader)
+    REMORA_REQUIRES(state.mutex) {
   SeriesSnapshot out;
   if (family.kind == Kind::kHistogram)
     out.histogram = std::make_unique<LatencyHistogram>(state.read_histogram(series.cell));
@@ -31,7 +31,7 @@ SeriesSnapshot read_series(RegistryState& state, const RegistryState::Family& fa
 std::vector<FamilySnapshot> read_families(RegistryState& state, MarkReader reader,
                                           std::vector<Pending>& pending) {
   std::vector<FamilySnapshot> families;
-  const std::lock_guard lock{state.mutex};
+  const detail::MutexLock lock{state.mutex};
   families.reserve(state.families.size());
   for (const auto& [name, family] : state.families) {
     FamilySnapshot& out = families.emplace_back();

@@ -92,7 +92,7 @@ Recorder Registry::recorder() const noexcept {
 }
 
 namespace {
-// Where nobody reads; shared by all that record nowhere, so nothing of it counts.
+// Cells that are never read, shared by all objects without a registry.
 std::uint64_t* nowhere() noexcept {
   static std::array<std::uint64_t, RegistryState::kScratchCells> cells{};
   return cells.data();
@@ -122,7 +122,7 @@ OwnedCells Registry::own_cells() const noexcept {
 }
 
 std::uint64_t* RegistryState::acquire_block() noexcept {
-  const std::lock_guard lock{mutex};
+  const detail::MutexLock lock{mutex};
   if (!free_blocks.empty()) {
     std::uint64_t* const cells = free_blocks.back();
     free_blocks.pop_back();
@@ -141,7 +141,7 @@ std::uint64_t* RegistryState::acquire_block() noexcept {
 }
 
 void RegistryState::release_block(std::uint64_t* cells) noexcept {
-  const std::lock_guard lock{mutex};
+  const detail::MutexLock lock{mutex};
   if (cells != blocks.front().cells()) free_blocks.push_back(cells);
 }
 

@@ -17,14 +17,14 @@
 
 namespace remora::metrics {
 
-/// What /healthz answers: 200 or 503, and one line for a person.
+/// The answer of /healthz: 200 or 503, and one line of text.
 struct Health {
   bool ok = true;
   std::string text = "ok";
 };
 
-/// Who may read `/metrics`, `/history` and `/status`. All empty: anybody who can connect. Where
-/// both are given, either will do. There is no TLS: on a network that others listen to, a
+/// Credentials for readers of `/metrics`, `/history` and `/status`. All empty: none are asked for.
+/// Where both are given, either will do. There is no TLS: on a network that others listen to, a
 /// credential is read with the first request.
 struct HttpAccess {
   /// `Authorization: Bearer <token>`: printable ASCII without spaces.

@@ -103,7 +103,7 @@ class LatencyHistogram {
   }
 
  private:
-  friend class HistogramReader;  // fills one from a registry's cells
+  friend class HistogramReader;  ///< fills one from a registry's cells
 
   std::array<std::uint64_t, Buckets::kCount> slots_{};
   std::uint64_t count_ = 0;

@@ -1,10 +1,10 @@
 #pragma once
 
-/// What the data path touches: handles of series, and the recorder of the calling thread.
+/// The part for the data path: handles of series, and the recorder of the calling thread.
 ///
 /// Handles are indices: cheap, copyable, made by a Registry (registry.h) and valid with recorders
 /// of that registry only, as long as it lives. A default-made handle records into a scratch cell
-/// that nobody reads, so code without metrics needs no branch.
+/// that is never read, so code without metrics needs no branch.
 
 #include <array>
 #include <atomic>
@@ -13,7 +13,7 @@
 
 #include <remora/metrics/latency_histogram.h>
 
-// Whether a cell is raised by one instruction. ThreadSanitizer must see the portable form.
+/// Whether a cell is raised by one instruction. ThreadSanitizer must see the portable form.
 #if defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
 #define REMORA_METRICS_ONE_INSTRUCTION 0
 #elif defined(__has_feature)
@@ -63,10 +63,10 @@ class Histogram {
   friend class Recorder;
   friend class Registry;
   constexpr explicit Histogram(std::uint32_t cell) noexcept : cell_{cell} {}
-  std::uint32_t cell_ = 0;  // the sum; the slots follow it
+  std::uint32_t cell_ = 0;  ///< the sum; the slots follow it
 };
 
-/// Who reads high-water marks: each begins new intervals for itself alone. Internal.
+/// The readers of high-water marks: each begins new intervals for itself only. Internal.
 enum class MarkReader : std::uint8_t { kScrape, kHistory, kCount };
 
 /// A value that goes up and down, with an optional high-water mark since the last scrape.
@@ -106,7 +106,7 @@ class Gauge {
   struct alignas(64) Cell {
     std::atomic<std::int64_t> value{0};
     std::atomic<std::int64_t> high_water{0};
-    /// What a reader has not seen of marks that another one took.
+    /// For each reader, the highest mark that another reader took and it has not seen.
     std::array<std::atomic<std::int64_t>, static_cast<std::size_t>(MarkReader::kCount)> unseen{};
     bool has_high_water = false;
   };
@@ -154,9 +154,9 @@ class Recorder {
   friend class Registry;
   explicit Recorder(std::uint64_t* cells) noexcept : cells_{cells} {}
 
-  // Only the owning thread writes a cell, so this need not be a locked instruction; the scraping
-  // thread may read at any time, so it must not tear. On x86-64 one unlocked instruction does both
-  // (the portable form takes three), and a signal handler on the same thread cannot come between.
+  /// Only the owning thread writes a cell, so this need not be a locked instruction; the scraping
+  /// thread may read at any time, so it must not tear. On x86-64 one unlocked instruction does both
+  /// (the portable form takes three), and a signal handler on the same thread cannot come between.
   [[gnu::always_inline]] static void bump(std::uint64_t& cell, std::uint64_t n) noexcept {
     if (!kRecorded) return;
 #if REMORA_METRICS_ONE_INSTRUCTION

@@ -39,7 +39,7 @@ struct Label {
 /// Order does not matter. `{{"op", "read"}, {"transport", "rdma"}}`.
 using Labels = std::vector<Label>;
 
-/// What a histogram's recorded integers are, and so what it is exported in.
+/// The unit of a histogram's recorded integers; decides the unit of its export.
 enum class Unit : std::uint8_t {
   kSeconds,  ///< recorded in nanoseconds, exported in seconds; the name ends in _seconds
   kBytes,    ///< the name ends in _bytes
@@ -95,8 +95,8 @@ class CallbackHandle {
 };
 
 /// Cells of one registry that belong to no thread but to an object that threads use one at a time
-/// (a lane and its lock): no look-up, whoever holds the object. Movable. What was recorded is kept
-/// when it goes; it may outlive the registry, but must not be recorded in then.
+/// (a lane and its lock): no look-up, from whichever thread holds the object. Movable. What was
+/// recorded is kept when it goes; it may outlive the registry, but must not be recorded in then.
 class OwnedCells {
  public:
   /// Records nowhere.
@@ -105,7 +105,7 @@ class OwnedCells {
   OwnedCells(OwnedCells&& other) noexcept;
   OwnedCells& operator=(OwnedCells&& other) noexcept;
 
-  /// For whoever holds the object these belong to, for as long as it does.
+  /// For the thread that holds the object these belong to, for as long as it does.
   [[nodiscard]] Recorder recorder() const noexcept { return Recorder{cells_}; }
 
  private:
