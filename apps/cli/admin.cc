@@ -265,7 +265,7 @@ Outcome create(const Globals& globals, const CreateOptions& options) {
   if (!region->shm && session->server().surely_lacks(TransportKind::kRdma) &&
       session->server().surely_lacks(TransportKind::kTcp))
     std::cerr
-        << "remora: warning: nobody can open " << region->name
+        << "remora: warning: no client can open " << region->name
         << ": without --shm a region is open to rdma and tcp only, which this server does not "
            "offer; 'remora rm' it and create it with --shm, or turn tcp on in the server's file\n";
   return ExitCode::kOk;
@@ -321,9 +321,10 @@ void add_create(Commands& commands) {
   add_size(command, "--size", options->spec.size_bytes, "Size of the region")->required();
   add_size(command, "--block", options->spec.block_bytes, "Size of a block (4KiB)");
   command
-      ->add_option("--atomics", options->spec.atomic_domain,
-                   "Who does its atomics: auto (the device when created over rdma, else cpu), "
-                   "none, cpu, or a server device (auto)")
+      ->add_option(
+          "--atomics", options->spec.atomic_domain,
+          "What carries out its atomics: auto (the device when created over rdma, else cpu), "
+          "none, cpu, or a server device (auto)")
       ->type_name("DOMAIN");
   command->add_option("--rights", options->rights, "What clients may do (read,write,atomic)")
       ->type_name("RIGHTS");
@@ -333,7 +334,7 @@ void add_create(Commands& commands) {
       ->type_name("NAME=RIGHTS")
       ->allow_extra_args(false);
   add_duration(command, "--ttl", options->ttl,
-               "Let it go by itself when nobody has had it open for so long (never)");
+               "Remove it when no client has had it open for so long (never)");
   command->add_flag("--shm", options->spec.shm,
                     "Let clients of the same user on the server's host map it");
   Commands::on_run(command, [&commands, options] { return create(commands.globals(), *options); });
@@ -362,13 +363,13 @@ void add_admin_commands(Commands& commands) {
                    [&commands, resizing] { return resize(commands.globals(), *resizing); });
 
   const auto removal = std::make_shared<RemoveOptions>();
-  command = commands.add("rm", "Remove a region that nobody has open");
+  command = commands.add("rm", "Remove a region that no client has open");
   add_uri(command, removal->uri);
-  CLI::Option* const now =
-      command->add_flag("--now", removal->now, "Take it from those who have it open first");
+  CLI::Option* const now = command->add_flag(
+      "--now", removal->now, "Revoke the grants of clients that have it open, then remove it");
   command
       ->add_flag("--when-unused", removal->when_unused,
-                 "Let those who have it open keep it until they close it; its name is free at once")
+                 "Clients that have it open keep it until they close it; its name is free at once")
       ->excludes(now);
   Commands::on_run(command, [&commands, removal] { return remove(commands.globals(), *removal); });
 }

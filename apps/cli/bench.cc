@@ -24,7 +24,7 @@
 namespace remora::apps {
 namespace {
 
-/// What of the run came to be, and why it ended where it did not come to its end.
+/// The results of a run, and the reason where it ended early.
 struct BenchRun {
   std::vector<BenchResult> results;
   std::optional<Error> failure;
@@ -75,7 +75,7 @@ std::string label_of(const BenchPlan& plan, std::size_t number, std::size_t coun
   return std::to_string(number) + "/" + std::to_string(count) + " " + what;
 }
 
-/// One plan after the other; what is measured is told at once, unless it is to be JSON.
+/// Runs one plan after the other; prints each result at once, unless the output is JSON.
 BenchRun run_plans(const Engine& engine, const Region& region, const BenchOptions& options,
                    const std::vector<BenchPlan>& plans, bool telling) {
   BenchRun run;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What `remora bench` shows while it works.
+/// The line that `remora bench` shows while it works.
 
 #include <array>
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace remora::apps {
 
 /// One line on a terminal, drawn anew each second: rate, p99 of that second, errors, time left.
-/// Nothing where stderr is no terminal. Reads the workers' LiveCells and disturbs nobody.
+/// Nothing where stderr is no terminal. Reads the workers' LiveCells and disturbs no worker.
 class BenchLive {
  public:
   using Clock = BenchPlan::Clock;

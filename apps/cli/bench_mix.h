@@ -1,7 +1,7 @@
 #pragma once
 
-/// What `remora bench` is told in words: a mix of operations, lists of sizes and of depths. Text
-/// in, values or one sentence for a person out; pure functions.
+/// Options of `remora bench` that are words: a mix of operations, lists of sizes and of depths.
+/// Text in, values or one sentence for a person out; pure functions.
 
 #include <array>
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace remora::apps {
 
 enum class BenchOp : std::uint8_t { kRead, kWrite, kCompareSwap, kFetchAdd };
 inline constexpr std::size_t kBenchOpCount = 4;
-/// What one compare-and-swap or fetch-and-add changes.
+/// Bytes that one compare-and-swap or fetch-and-add changes.
 inline constexpr std::uint64_t kAtomicBytes = 8;
 
 /// "read", "write", "cas", "add".
@@ -61,7 +61,7 @@ class BenchMix {
   explicit BenchMix(std::vector<Share> shares);
 
   std::vector<Share> shares_;
-  std::vector<std::uint64_t> below_;  // sums of the weights up to and including each share
+  std::vector<std::uint64_t> below_;  ///< sums of the weights up to and including each share
 };
 
 /// Most elements of a list.

@@ -30,8 +30,8 @@ CLI::Option* add_parsed(CLI::App* command, const std::string& name, Value& value
 }
 
 /// A number of seconds. CLI::Range lets "nan" through, which is neither below nor above anything.
-CLI::Validator seconds_between(double least, double most) {
-  const CLI::Range range{least, most};
+CLI::Validator seconds_between(double min, double max) {
+  const CLI::Range range{min, max};
   const auto check = [range](std::string& text) {
     double seconds = 0;
     if (CLI::detail::lexical_cast(text, seconds) && std::isnan(seconds))
@@ -133,7 +133,7 @@ std::string atomics_complaint(const BenchOptions& options) {
   return {};
 }
 
-/// What does not go together; empty when all does.
+/// The options that exclude each other; empty when there are none.
 std::string complaint(const BenchOptions& options) {
   if (options.mix.any_atomic())
     if (std::string text = atomics_complaint(options); !text.empty()) return text;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What `remora bench` says of its results: a table for people, one object for scripts. The keys of
+/// The report of `remora bench`: a table for people, one object for scripts. The keys of
 /// the object are listed in apps/docs/bench.md and keep their meaning.
 
 #include <string>

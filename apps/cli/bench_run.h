@@ -11,7 +11,7 @@
 
 namespace remora::apps {
 
-/// What one size at one depth came to.
+/// The result of one size at one depth.
 struct BenchResult {
   std::uint64_t block_bytes = 0;
   std::size_t depth = 0;

@@ -18,7 +18,7 @@
 
 namespace remora::apps {
 
-/// What every worker of a run is told.
+/// The parameters that all workers of a run share.
 struct BenchPlan {
   using Clock = std::chrono::steady_clock;
 
@@ -30,7 +30,7 @@ struct BenchPlan {
   std::size_t batch = 0;  ///< operations a submit; 0: as many as there is room for
   bool sequential = false;
   std::uint64_t seed = 0;  ///< decides the order of blocks and operations of each worker
-  bool live = false;       ///< somebody looks at LiveCells::latency_ns
+  bool live = false;       ///< a BenchLive reads LiveCells::latency_ns
   Clock::time_point measure_from;
   Clock::time_point measure_to;
 };
@@ -38,7 +38,7 @@ struct BenchPlan {
 /// Operations that failed, by code.
 using FailureCounts = std::array<std::uint64_t, static_cast<std::size_t>(Code::kInternal) + 1>;
 
-/// What came of the operations of one kind.
+/// Results of the operations of one kind.
 struct BenchTally {
   /// Of those that succeeded between measure_from and measure_to.
   metrics::LatencyHistogram latency_ns;
@@ -52,8 +52,8 @@ struct BenchTally {
 /// By BenchOp.
 using BenchTallies = std::array<BenchTally, kBenchOpCount>;
 
-/// What one worker has done so far, warm-up included. Written by it alone and read by whoever draws
-/// a line: relaxed, so that each number is right and no two of them are of the same moment.
+/// Progress of one worker, warm-up included. Written by it alone and read by BenchLive:
+/// relaxed, so that each number is right and no two of them are of the same moment.
 struct alignas(64) LiveCells {
   std::atomic<std::uint64_t> completed{0};
   std::atomic<std::uint64_t> bytes{0};
@@ -71,7 +71,7 @@ class BenchWorker {
   /// Works until the plan's end, `stop`, or a failure that ends the session. Its own thread.
   void run(const BenchPlan& plan, const std::atomic<bool>& stop);
 
-  // Results, once run() has returned.
+  /// Results, once run() has returned.
   [[nodiscard]] const BenchTallies& tallies() const noexcept { return *tallies_; }
   [[nodiscard]] const std::optional<Error>& first_failure() const noexcept { return failure_; }
   /// May be read while run() works.
@@ -96,13 +96,13 @@ class BenchWorker {
   Region region_;
   SlotPool slots_;
   Queue queue_;
-  std::vector<InFlight> in_flight_;  // by place, which is the operation's tag
+  std::vector<InFlight> in_flight_;  ///< by place, which is the operation's tag
   std::vector<std::uint64_t> free_places_;
   std::unique_ptr<BenchTallies> tallies_;
   std::unique_ptr<LiveCells> live_;
   std::uint64_t failed_ = 0;
   std::optional<Error> failure_;
-  Clock::time_point now_;  // when the last wait came back
+  Clock::time_point now_;  ///< when the last wait came back
   BenchOrder order_;
 };
 

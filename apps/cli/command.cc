@@ -185,7 +185,7 @@ Result<Engine> open_engine(const Globals& globals, EngineOptions options) {
   }
   options.operation_deadline = globals.timeout;
   options.control_deadline = globals.timeout;
-  // A command ends with its server: who runs it sees that at once, and may run it again.
+  // A command ends with its server: its user sees that at once, and may run it again.
   options.reconnect_for = std::chrono::seconds{0};
   return Engine::open(options);
 }

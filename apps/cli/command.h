@@ -1,6 +1,6 @@
 #pragma once
 
-/// What all subcommands of `remora` share: global options, how a command ends, how it prints.
+/// Code that all subcommands of `remora` share: global options, how a command ends, how it prints.
 
 #include <chrono>
 #include <cstdint>
@@ -67,7 +67,7 @@ class Commands {
   /// A new subcommand of `parent` (null: of the program itself).
   CLI::App* add(const std::string& name, const std::string& description,
                 CLI::App* parent = nullptr);
-  /// What `subcommand` does once the command line has been parsed.
+  /// The action of `subcommand` once the command line has been parsed.
   static void on_run(CLI::App* subcommand, std::function<Outcome()> action);
 
   [[nodiscard]] const Globals& globals() const noexcept { return globals_; }
@@ -108,7 +108,7 @@ CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server = false);
 /// One JSON document on standard output.
 void print_json(const Json& document);
 
-// The subcommands, a file each.
+/// The subcommands, a file each.
 void add_admin_commands(Commands& commands);     // ls create stat rm
 void add_transfer_commands(Commands& commands);  // put get
 void add_access_commands(Commands& commands);    // read write cas add

@@ -1,4 +1,5 @@
-/// remora key generate: a key for a client and a server; remora usage: what the server has lent.
+/// remora key generate: a key for a client and a server; remora usage: how much memory of a server
+/// is in use.
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -86,7 +87,7 @@ void add_key_commands(Commands& commands) {
   Commands::on_run(command, [&commands, file] { return generate(commands.globals(), *file); });
 
   const auto uri = std::make_shared<std::string>();
-  command = commands.add("usage", "What a server has lent, to us and to all");
+  command = commands.add("usage", "Memory of a server in use, by our own regions and by all");
   add_uri(command, *uri, true);
   Commands::on_run(command, [&commands, uri] { return show_usage(commands.globals(), *uri); });
 }

@@ -43,7 +43,7 @@ void log_to_stderr(bool verbose) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-/// What was printed must have arrived: a full disk behind `>` is a failure too.
+/// Standard output is checked: a full disk behind `>` is a failure too.
 int finish(int exit_code) {
   errno = 0;
   std::cout.flush();

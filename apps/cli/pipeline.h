@@ -25,7 +25,7 @@ struct Producer {
 /// Takes the next bytes of a download, in order. May block.
 using Consumer = std::function<Status(std::span<const std::byte> bytes)>;
 
-/// What became of a transfer, also of one that failed.
+/// The outcome of a transfer, also of one that failed.
 struct Transferred {
   std::uint64_t bytes = 0;  ///< upload: acknowledged by the server; download: consumed
   Status status;

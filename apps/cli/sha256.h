@@ -20,7 +20,7 @@ class Sha256 {
   struct Free {
     void operator()(void* context) const noexcept;
   };
-  std::unique_ptr<void, Free> context_;  // EVP_MD_CTX
+  std::unique_ptr<void, Free> context_;  ///< EVP_MD_CTX
 };
 
 }  // namespace remora::apps

@@ -13,7 +13,6 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <signal.h>
@@ -28,6 +27,7 @@
 
 #include <remora/config/printable.h>
 #include <remora/config/server_config.h>
+#include <remora/mutex.h>
 #include <remora/start_thread.h>
 #include <remora/system_file.h>
 
@@ -132,11 +132,12 @@ class Watched {
   /// headers without an end. Again and again, since before it has connected it takes no notice.
   void hang_up_late(const std::stop_token& answered) {
     constexpr auto kAgainAfter = std::chrono::milliseconds{50};
-    std::mutex mutex;
-    std::unique_lock lock{mutex};
+    detail::Mutex mutex;
+    detail::MutexLock lock{mutex};
     std::condition_variable_any never;
     const auto is_over = [&answered] { return answered.stop_requested(); };
-    for (auto wait = timeout_; !never.wait_for(lock, answered, wait, is_over); wait = kAgainAfter)
+    for (auto wait = timeout_; !never.wait_for(lock.native(), answered, wait, is_over);
+         wait = kAgainAfter)
       client_.stop();
   }
 
@@ -220,7 +221,7 @@ class Watched {
                                            ": not an endpoint of Remora, or one without history");
       return std::nullopt;
     }
-    // What is deeper than anything of ours is left out: copying it would recurse as deep.
+    // Values nested deeper than any of ours are left out: copying them would recurse as deep.
     const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kDepthMax; };
     Json parsed = Json::parse(body, shallow, /*allow_exceptions=*/false);
     if (parsed.is_discarded()) {
@@ -314,7 +315,7 @@ class Screen {
     put(text + "\x1b[J");
   }
 
-  /// A key, or 0 after `patience`, at a signal, or where nobody types.
+  /// A key, or 0 after `patience`, at a signal, or where standard input is no terminal.
   [[nodiscard]] char key(std::chrono::milliseconds patience) const {
     pollfd input{.fd = keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
     char key = 0;

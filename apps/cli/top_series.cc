@@ -114,15 +114,15 @@ double TopSeries::last(std::string_view name, const LabelFilter& labels,
   return sum;
 }
 
-double TopSeries::most(std::string_view name, const LabelFilter& labels,
-                       const std::string& column) const {
-  double most = kNan;
+double TopSeries::latest_max(std::string_view name, const LabelFilter& labels,
+                             const std::string& column) const {
+  double max = kNan;
   for (const Series& series : series_) {
     const auto found = series.columns.find(column);
     if (matches(series, name, labels) && found != series.columns.end() && !found->second.empty())
-      most = std::fmax(most, found->second.back());
+      max = std::fmax(max, found->second.back());
   }
-  return most;
+  return max;
 }
 
 double TopSeries::rate(std::string_view name, const LabelFilter& labels, const std::string& column,

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What `remora top` knows of a process: the answers of its `/history` and `/status`, and rates
-/// between the latest two samples.
+/// The data of a process that `remora top` has: the answers of its `/history` and `/status`, and
+/// rates between the latest two samples.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,7 @@ class TopSeries {
 
   /// Takes an answer of `/history`. False where it is not one; nothing changes then.
   bool take(const Json& answer);
-  /// What to ask for next.
+  /// The number of the sample to ask for next.
   [[nodiscard]] std::uint64_t next() const noexcept { return next_; }
   [[nodiscard]] std::size_t samples() const noexcept { return times_ms_.size(); }
 
@@ -40,9 +40,9 @@ class TopSeries {
   [[nodiscard]] double last(std::string_view name, const LabelFilter& labels = {},
                             const std::string& column = "values") const;
   /// The largest of the latest values.
-  [[nodiscard]] double most(std::string_view name, const LabelFilter& labels,
-                            const std::string& column) const;
-  /// What the sum grew by in a second, between the samples `ago` and `ago` + 1 before the latest.
+  [[nodiscard]] double latest_max(std::string_view name, const LabelFilter& labels,
+                                  const std::string& column) const;
+  /// The growth of the sum in a second, between the samples `ago` and `ago` + 1 before the latest.
   [[nodiscard]] double rate(std::string_view name, const LabelFilter& labels = {},
                             const std::string& column = "values", std::size_t ago = 0) const;
 

@@ -39,7 +39,7 @@ std::string count_text(double value) {
   return std::isnan(value) ? "-" : text.data();
 }
 
-/// What stands in a terminal's line may come from a peer: nothing that a terminal obeys.
+/// Text that may come from a peer, without characters that control a terminal.
 std::string harmless(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -137,7 +137,7 @@ Table operations_table(const TopSeries& series) {
       const double all = series.last(kOperations, labels);
       if (std::isnan(all) || all == 0) continue;
       const auto latency = [&](const char* column) {
-        return seconds_text(series.most(kLatency, latency_of(transport, op), column));
+        return seconds_text(series.latest_max(kLatency, latency_of(transport, op), column));
       };
       table.add({harmless(std::string{transport}.append(" ").append(op)),
                  operations_text(series.rate(kOperations, labels)), latency("p50"), latency("p99"),
@@ -159,7 +159,7 @@ Table queues_table(const TopSeries& series) {
                gauge("remora_client_cq_depth"), gauge("remora_client_cq_depth_high_water"),
                gauge("remora_client_cq_capacity"), gauge("remora_client_send_queue_occupancy"),
                gauge("remora_client_send_queue_occupancy_high_water"),
-               count_text(series.most("remora_client_doorbell_work_requests", labels, "p50")),
+               count_text(series.latest_max("remora_client_doorbell_work_requests", labels, "p50")),
                gauge("remora_client_lanes")});
   }
   return table;
@@ -214,11 +214,11 @@ Table pool_table(const TopTarget& target) {
        text_of(target.status, "sessions_total"), count_text(series.last("remora_server_grants")),
        operations_text(series.rate(kRequests)),
        operations_text(series.rate(kRequests, {{"status", "error"}})),
-       seconds_text(series.most("remora_server_control_latency_seconds", {}, "p99"))});
+       seconds_text(series.latest_max("remora_server_control_latency_seconds", {}, "p99"))});
   return table;
 }
 
-/// What the server has done for a session, as `/status` says; NaN where it takes no part.
+/// Bytes that the server has moved for a session, from `/status`; NaN where it takes no part.
 double served(const Json& session) {
   const auto operations = session.find("operations");
   if (operations == session.end() || !operations->is_object()) return std::nan("");
@@ -306,16 +306,16 @@ void cut(std::string& line, std::size_t width) {
 
 std::string sparkline(const std::vector<double>& values) {
   static constexpr std::array<const char*, 8> kBlocks{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  double most = 0;
+  double max = 0;
   for (const double value : values)
-    if (!std::isnan(value)) most = std::max(most, value);
+    if (!std::isnan(value)) max = std::max(max, value);
   std::string line;
   for (const double value : values) {
     if (std::isnan(value)) {
       line += ' ';
       continue;
     }
-    const double share = most > 0 ? std::max(0.0, value) / most : 0;
+    const double share = max > 0 ? std::max(0.0, value) / max : 0;
     line += kBlocks[std::min<std::size_t>(7, static_cast<std::size_t>(share * 8))];
   }
   return line;
@@ -363,7 +363,7 @@ Json top_json(const TopTarget& target) {
                {"errors_per_second", number(failures(series, labels))}};
       for (const char* const column : {"p50", "p90", "p99", "p999", "max"})
         row[std::string{column} + "_seconds"] =
-            number(series.most(kLatency, latency_of(transport, op), column));
+            number(series.latest_max(kLatency, latency_of(transport, op), column));
       operations.push_back(std::move(row));
     }
   return document;

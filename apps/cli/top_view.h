@@ -1,6 +1,6 @@
 #pragma once
 
-/// What `remora top` shows of a process, as lines of text.
+/// The view of a process in `remora top`, as lines of text.
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ struct TopTarget {
   std::string address;
   TopSeries series{};
   Json status = Json::object();
-  /// What was served to each session when it was last asked about, and when; by id.
+  /// Bytes served to each session at the last query, and its time; by id.
   Json status_before = Json::object();
   double seconds_between = 0;  ///< of the two
   std::string trouble{};       ///< why there is no answer; empty: there is

@@ -16,7 +16,7 @@ enum class ExitCode : std::uint8_t {
   kNotSwapped = 1,     ///< `remora cas` only: another value stood there
   kUsage = 2,          ///< the command line is wrong: option, argument, URI
   kRefused = 3,        ///< it does not exist, or may not be done to it
-  kConnection = 4,     ///< nobody there, connection lost, timed out, address taken
+  kConnection = 4,     ///< no server there, connection lost, timed out, address taken
   kLocal = 5,          ///< a file, memory or device of this machine, or a server's memory
   kIndeterminate = 6,  ///< a write or an atomic may or may not have taken effect
   kConfiguration = 7,  ///< the configuration file is wrong

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What is wrong with a command line, in one line that names the way out.
+/// The error of a command line, in one line that names the remedy.
 
 #include <CLI/CLI.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-/// Embeds a server: lends a region, looks at it while clients use it, and is told of their writes.
+/// Embeds a server: offers a region, reads it while clients use it, and is told of their writes.
 ///
 ///   embedded_server [PORT]
 
@@ -26,8 +26,8 @@ int main(int argc, char** argv) try {
                  })
       .value();
 
-  const char greeting[] = "hello from the server";
-  view.write(ByteOffset{64}, std::as_bytes(std::span{greeting})).value();
+  const char message[] = "hello from the server";
+  view.write(ByteOffset{64}, std::as_bytes(std::span{message})).value();
   std::cout << "remora://localhost:" << server.port() << "/queue until a line is read" << std::endl;
   std::cin.get();
 

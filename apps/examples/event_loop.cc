@@ -14,7 +14,7 @@ using remora::Region;
 using remora::Status;
 using remora::Task;
 
-/// What the application keeps in the region: here, the first word is not 0.
+/// The condition that the application keeps in the region: here, the first word is not 0.
 Task<Status> fill(Region region, remora::Resume resume) {
   auto queue = region.async_queue({.depth = 1}, resume);
   if (!queue) co_return queue.error();

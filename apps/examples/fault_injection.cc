@@ -17,13 +17,13 @@ using remora::ByteOffset;
 
 namespace {
 
-/// What is to be tested: the word at 0 counts the records, which are one word each, behind it.
+/// The object under test: the word at 0 counts the records, which are one word each, behind it.
 class Log {
  public:
   explicit Log(remora::Region region) : region_{std::move(region)} {}
   void append(std::uint64_t record) {
     put(ByteOffset{8 + 8 * size_}, record);
-    // Nobody else appends: adding is carried out again only where it has not taken effect.
+    // There is no other writer: adding is carried out again only where it has not taken effect.
     do {
       const remora::Result<std::uint64_t> added = region_.fetch_add(ByteOffset{0}, 1);
       if (added) break;

@@ -24,7 +24,7 @@ int main(int argc, char** argv) try {
   std::cout << "the counter stood at " << before << '\n';
 
   std::uint64_t found = region.compare_swap(ByteOffset{8}, 0, before + 1).value();
-  std::cout << (found == 0 ? "swapped" : "somebody was here before") << '\n';
+  std::cout << (found == 0 ? "swapped" : "another client was first") << '\n';
 } catch (const std::exception& error) {  // from value(), the only throw in the library
   return std::cerr << error.what() << '\n', 1;
 }

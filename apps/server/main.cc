@@ -1,4 +1,4 @@
-/// remora-server: lends this machine's memory, as a YAML file says, until it is told to stop.
+/// remora-server: offers this machine's memory, as a YAML file says, until it is told to stop.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -81,7 +81,7 @@ class PortFile {
   bool written_ = false;
 };
 
-/// What to do about an error of Server::start(), where the error itself does not know the file.
+/// The remedy for an error of Server::start(), where the error itself does not know the file.
 std::string start_advice(const Error& error, const config::ServerConfig& configuration) {
   switch (error.code()) {
     case Code::kAddressInUse: return "or change listen.port or metrics.address";
@@ -139,8 +139,8 @@ void log_ready(const Server& server, const config::ServerConfig& configuration) 
   const bool asks = !configuration.metrics.token.empty() || !configuration.metrics.user.empty();
   if (endpoint && !asks && !config::is_loopback(endpoint->address))
     spdlog::warn(
-        "metrics.address {} is no loopback address and asks for no credentials: whoever reaches it "
-        "reads regions, sessions and addresses of clients; set metrics.token_file",
+        "metrics.address {} is no loopback address and asks for no credentials: every host that "
+        "reaches it can read regions, sessions and addresses of clients; set metrics.token_file",
         *configuration.metrics.address);
 }
 
@@ -166,7 +166,7 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
       if (const Status written = port_file.write(server.port()); !written)
         return fail_to_start(options, configuration, written.error());
     log_ready(server, configuration);
-    notify_service_manager("READY=1\nSTATUS=lending " +
+    notify_service_manager("READY=1\nSTATUS=serving " +
                            config::format_size(configuration.pool.size_bytes));
     signals.on_hang_up([&] { reload(options.config_path, running, server); });
   }
@@ -232,7 +232,7 @@ int run(const Options& options) {
 
 int parse_and_run(int argc, char** argv) {
   Options options;
-  CLI::App app{"Lends this machine's memory to Remora clients, in the foreground.",
+  CLI::App app{"Offers this machine's memory to Remora clients, in the foreground.",
                "remora-server"};
   app.footer(
       "SIGTERM and SIGINT stop it cleanly; a second one does not wait for clients, a third ends\n"

@@ -33,7 +33,7 @@ std::string waiting(const config::ServerConfig& running, const config::ServerCon
   return found;
 }
 
-/// What came of it, for the log and for the service manager.
+/// Reports the outcome to the log and to the service manager.
 std::string take(const std::string& path, config::ServerConfig& running, const Server& server) {
   auto read = config::load_server(path);
   const std::string file = config::printable(path);

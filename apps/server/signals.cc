@@ -38,25 +38,28 @@ Signals::~Signals() {
 }
 
 int Signals::wait() {
-  std::unique_lock lock{mutex_};
-  first_came_.wait(lock, [this] { return first_ != 0; });
+  detail::MutexLock lock{mutex_};
+  first_came_.wait(lock, [this] {
+    mutex_.assert_held();
+    return first_ != 0;
+  });
   return first_;
 }
 
 void Signals::on_second(std::function<void()> action) {
-  const std::lock_guard lock{mutex_};
+  const detail::MutexLock lock{mutex_};
   second_ = std::move(action);
   if (second_ && received_ >= 2) second_();
 }
 
 void Signals::on_hang_up(std::function<void()> action) {
-  const std::lock_guard lock{mutex_};
+  const detail::MutexLock lock{mutex_};
   hang_up_ = std::move(action);
   if (hang_up_ && std::exchange(hung_up_, false)) hang_up_();
 }
 
 void Signals::hung_up() {
-  const std::lock_guard lock{mutex_};
+  const detail::MutexLock lock{mutex_};
   if (hang_up_) return hang_up_();
   spdlog::info("SIGHUP: the server starts or stops; nothing is read again before it has started");
   hung_up_ = true;
@@ -73,7 +76,7 @@ void Signals::watch() {
 }
 
 void Signals::told_to_stop(int signal) {
-  const std::lock_guard lock{mutex_};
+  const detail::MutexLock lock{mutex_};
   ++received_;
   if (received_ == 1) {
     first_ = signal;

@@ -4,14 +4,13 @@
 /// asks to expedite_stop and still leaves nothing behind (GNU timeout sends two at once); the third
 /// ends the process. SIGHUP asks to read the configuration again.
 
-#include <condition_variable>
 #include <csignal>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <thread>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 namespace remora::apps {
@@ -35,7 +34,7 @@ class Signals {
   /// Blocks until the first SIGTERM or SIGINT, and returns which it was.
   int wait();
 
-  /// What to do at the second one, on the thread of the signals: at once if it has come already.
+  /// The action at the second one, on the thread of the signals: at once if it has come already.
   /// Null: nothing; when this returns, what was set before does not run and will not.
   void on_second(std::function<void()> action);
   /// The same for each SIGHUP; one that has come before there is an action is kept for it.
@@ -49,13 +48,15 @@ class Signals {
 
   sigset_t signals_{};
   std::stop_source stop_;
-  std::mutex mutex_;
-  std::condition_variable first_came_;
-  int first_ = 0;  ///< 0: none yet
-  int received_ = 0;
-  std::function<void()> second_;
-  bool hung_up_ = false;  ///< and nothing was done about it
-  std::function<void()> hang_up_;
+  detail::Mutex mutex_;
+  detail::Condition first_came_;
+  /// 0: none yet.
+  int first_ REMORA_GUARDED_BY(mutex_) = 0;
+  int received_ REMORA_GUARDED_BY(mutex_) = 0;
+  std::function<void()> second_ REMORA_GUARDED_BY(mutex_);
+  /// A SIGHUP came before there was an action for it.
+  bool hung_up_ REMORA_GUARDED_BY(mutex_) = false;
+  std::function<void()> hang_up_ REMORA_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -90,7 +90,7 @@ run 3 "create with atomics of an unknown device" "$remora" create "$(uri odd)" -
 says "what an atomic domain is" 'nosuch0.*no device of that name.*auto, none, cpu'
 run 0 "create without --shm" "$remora" create "$(uri remote)" --size 64KiB
 if [[ $transport == shm ]]; then
-  says "a region that nobody can open is warned of" 'warning: nobody can open remote'
+  says "a region that no client can open is warned of" 'warning: no client can open remote'
 else
   is "no warning where rdma is offered" test ! -s "$work/err"
 fi

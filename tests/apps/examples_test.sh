@@ -19,7 +19,7 @@ if [[ $transport == shm ]]; then
   is "it swaps" has out '^swapped$'
   run 0 "synchronous, again" "$bin/synchronous" "$queue"
   is "it counts" has out 'the counter stood at 1'
-  is "it does not swap twice" has out 'somebody was here before'
+  is "it does not swap twice" has out 'another client was first'
   run 0 "the greeting of the server" "$remora" read "$queue" --offset 64 --length 21
   is "a client sees what the server's view wrote" has out 'hello from the server'
   run 0 "embedded client" "$bin/embedded_client" "$queue"
