@@ -32,12 +32,12 @@ using Deadline = Clock::time_point;
 }
 
 /// Whole milliseconds until `deadline` for poll(2) and friends, rounded up; 0 when it has passed;
-/// at most `most`.
-[[nodiscard]] inline int milliseconds_until(Deadline deadline, int most = 60'000) noexcept {
+/// at most `max`.
+[[nodiscard]] inline int milliseconds_until(Deadline deadline, int max = 60'000) noexcept {
   const auto left = deadline - Clock::now();
   if (left <= left.zero()) return 0;
   const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-  return static_cast<int>(std::min<std::int64_t>(milliseconds, most));
+  return static_cast<int>(std::min<std::int64_t>(milliseconds, max));
 }
 
 }  // namespace remora

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a handle answers that was moved from, or that a parent process made: it has no core, and
+/// The answers of a handle that was moved from, or that a parent process made: it has no core, and
 /// its functions say so.
 
 #include <remora/metrics/registry.h>

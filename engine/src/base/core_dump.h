@@ -1,6 +1,6 @@
 #pragma once
 
-/// What core dumps of this process leave out. Source: madvise(2), core(5).
+/// Memory that core dumps of this process leave out. Source: madvise(2), core(5).
 
 #include <cstddef>
 #include <span>

@@ -35,7 +35,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name, Han
 EventLoop::~EventLoop() {
   if (is_loop_thread()) {
     state_->stop.store(true);
-    const std::lock_guard lock{state_->mutex};
+    const detail::MutexLock lock{state_->mutex};
     if (state_->partings != 0)
       state_->left = std::move(thread_);
     else
@@ -52,7 +52,7 @@ void EventLoop::stop() noexcept {
 }
 
 Result<EventLoop::Token> EventLoop::watch(int fd, Handler handler) {
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   const Token token = state_->next_token++;
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = token}};
   if (::epoll_ctl(state_->epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0)
@@ -62,7 +62,7 @@ Result<EventLoop::Token> EventLoop::watch(int fd, Handler handler) {
 }
 
 void EventLoop::drop(Token token) noexcept {
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   const auto found = state_->watches.find(token);
   if (found == state_->watches.end()) return;
   ::epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, found->second.fd, nullptr);
@@ -71,12 +71,12 @@ void EventLoop::drop(Token token) noexcept {
 
 void EventLoop::forget(Token token) noexcept {
   drop(token);
-  if (!is_loop_thread()) const std::lock_guard wait_for_handler{state_->running};
+  if (!is_loop_thread()) const detail::MutexLock wait_for_handler{state_->running};
 }
 
 void EventLoop::every(std::chrono::milliseconds period, Handler task) {
   {
-    const std::lock_guard lock{state_->mutex};
+    const detail::MutexLock lock{state_->mutex};
     state_->period = period;
     state_->periodic = std::move(task);
   }
@@ -85,7 +85,7 @@ void EventLoop::every(std::chrono::milliseconds period, Handler task) {
 
 void EventLoop::run_soon(Handler task) {
   {
-    const std::lock_guard lock{state_->mutex};
+    const detail::MutexLock lock{state_->mutex};
     state_->soon.push_back(std::move(task));
   }
   ::eventfd_write(state_->wake.get(), 1);
@@ -94,10 +94,10 @@ void EventLoop::run_soon(Handler task) {
 void EventLoop::run_all_soon(State& state) noexcept {
   std::vector<Handler> tasks;
   {
-    const std::lock_guard lock{state.mutex};
+    const detail::MutexLock lock{state.mutex};
     tasks.swap(state.soon);
   }
-  const std::lock_guard running{state.running};
+  const detail::MutexLock running{state.running};
   for (Handler& task : tasks) {
     task();
     task = {};
@@ -106,10 +106,10 @@ void EventLoop::run_all_soon(State& state) noexcept {
 
 void EventLoop::dispatch(State& state, Token token) noexcept {
   // Held before the look-up: a handler forgotten in between is not called.
-  const std::lock_guard running{state.running};
+  const detail::MutexLock running{state.running};
   std::shared_ptr<Handler> handler;
   {
-    const std::lock_guard lock{state.mutex};
+    const detail::MutexLock lock{state.mutex};
     const auto found = state.watches.find(token);
     if (found == state.watches.end()) return;
     handler = found->second.handler;
@@ -124,7 +124,7 @@ void EventLoop::run(State& state) noexcept {
     std::chrono::milliseconds period{0};
     Handler periodic;
     {
-      const std::lock_guard lock{state.mutex};
+      const detail::MutexLock lock{state.mutex};
       period = state.period;
       periodic = state.periodic;
     }
@@ -143,7 +143,7 @@ void EventLoop::run(State& state) noexcept {
     }
     if (periodic && !state.stop.load() && Clock::now() >= next) {
       next = Clock::now() + period;
-      const std::lock_guard running{state.running};
+      const detail::MutexLock running{state.running};
       periodic();
     }
   }
@@ -151,13 +151,13 @@ void EventLoop::run(State& state) noexcept {
 
 void EventLoop::end(State& state) noexcept {
   std::vector<Handler> never;
-  const std::lock_guard lock{state.mutex};
+  const detail::MutexLock lock{state.mutex};
   state.ended = true;
   never.swap(state.soon);
 }
 
 EventLoop::Parting::Parting(const EventLoop& loop) noexcept : state_{loop.state_} {
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   ++state_->partings;
 }
 
@@ -166,7 +166,7 @@ EventLoop::Parting::~Parting() {
   if (!own_thread) wait();
   std::thread left;
   {
-    const std::lock_guard lock{state_->mutex};
+    const detail::MutexLock lock{state_->mutex};
     if (--state_->partings == 0) left.swap(state_->left);
   }
   if (!left.joinable()) return;
@@ -182,7 +182,7 @@ void EventLoop::Parting::wait() noexcept {
     // Broken, and so ready, where the thread ends instead.
     const auto here = std::make_shared<std::promise<void>>();
     passed = here->get_future();
-    const std::lock_guard lock{state_->mutex};
+    const detail::MutexLock lock{state_->mutex};
     if (state_->ended) return;
     state_->soon.emplace_back([here] { here->set_value(); });
   } catch (const std::bad_alloc&) {

@@ -1,17 +1,17 @@
 #pragma once
 
-/// One thread that calls back when descriptors become readable: the control thread of an engine or
+/// A thread that calls back when descriptors become readable: the control thread of an engine or
 /// of a server. Never on the data path.
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@ class EventLoop {
  public:
   using Handler = std::function<void()>;
 
-  /// `first`: what the thread does before anything else. Errors: kSystem (see
+  /// The thread calls `first` before anything else. Errors: kSystem (see
   /// Reason::kNoThread), kOutOfMemory.
   static Result<std::unique_ptr<EventLoop>> start(const char* thread_name, Handler first = {});
   ~EventLoop();
@@ -40,8 +40,8 @@ class EventLoop {
   /// Ends the thread; on return no handler runs. Everything may still be called, to no effect.
   /// Idempotent. Not from a handler.
   void stop() noexcept;
-  /// Calls `task` once, soon. What it holds is let go of on the loop's thread, too, unless that has
-  /// ended. Any thread; never blocks.
+  /// Calls `task` once, soon. Destroys it on the loop's thread, too, unless that has ended. Any
+  /// thread; never blocks.
   void run_soon(Handler task);
   /// Calls `task` about every `period` until the loop ends. Set before anything is watched.
   void every(std::chrono::milliseconds period, Handler task);
@@ -50,10 +50,11 @@ class EventLoop {
     return std::this_thread::get_id() == state_->thread_id.load();
   }
 
-  /// Of who gives up a loop that one of its own handlers may be the last to own: made before, goes
-  /// after. Then what the thread was at is over and what it had been asked to run has run; where
-  /// that has ended the loop, the thread has ended, too. Does not wait on the loop's own thread,
-  /// nor where there is no memory for it.
+  /// For an owner that gives up a loop of which one of the loop's own handlers may be the last
+  /// owner: made before the owner gives it up, destroyed after. Its destructor waits until the
+  /// handler that was running has returned and what run_soon() was given has run; where that has
+  /// destroyed the loop, until the thread has ended, too. It does not wait on the loop's own
+  /// thread, nor where there is no memory for it.
   class Parting;
 
  private:
@@ -66,16 +67,19 @@ class EventLoop {
   struct State {
     UniqueFd epoll;
     UniqueFd wake;
-    std::mutex mutex;
-    std::unordered_map<Token, Watch> watches;
-    Token next_token = 1;
-    std::mutex running;  // held while a handler runs
-    Handler periodic;
-    std::chrono::milliseconds period{0};
-    std::vector<Handler> soon;
-    bool ended = false;        // the thread runs nothing any more; with mutex, as what follows
-    std::size_t partings = 0;  // that wait, or will
-    std::thread left;          // to them, by a loop that has ended on its own thread
+    detail::Mutex running REMORA_ACQUIRED_BEFORE(mutex);  ///< held while a handler runs
+    detail::Mutex mutex;
+    std::unordered_map<Token, Watch> watches REMORA_GUARDED_BY(mutex);
+    Token next_token REMORA_GUARDED_BY(mutex) = 1;
+    Handler periodic REMORA_GUARDED_BY(mutex);
+    std::chrono::milliseconds period REMORA_GUARDED_BY(mutex){0};
+    std::vector<Handler> soon REMORA_GUARDED_BY(mutex);
+    /// The thread runs no handler any more.
+    bool ended REMORA_GUARDED_BY(mutex) = false;
+    /// Parting objects that exist.
+    std::size_t partings REMORA_GUARDED_BY(mutex) = 0;
+    /// The thread of a loop that was destroyed on it; the last Parting joins it.
+    std::thread left REMORA_GUARDED_BY(mutex);
     std::atomic<bool> stop{false};
     std::atomic<std::thread::id> thread_id;
   };

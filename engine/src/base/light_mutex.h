@@ -13,7 +13,7 @@ class LightMutex {
   LightMutex(const LightMutex&) = delete;
   LightMutex& operator=(const LightMutex&) = delete;
 
-  // The names that std::unique_lock asks for.
+  /// The names that std::unique_lock asks for.
   [[nodiscard]] bool try_lock() noexcept {
     int free = kFree;
     return state_.compare_exchange_strong(free, kTaken, std::memory_order_acquire,
@@ -21,7 +21,7 @@ class LightMutex {
   }
   void lock() noexcept {
     if (try_lock()) return;
-    // Who has waited cannot know whether others still do.
+    // A thread that has waited cannot know whether others still wait.
     while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree)
       state_.wait(kAwaited, std::memory_order_relaxed);
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A bound on lines that strangers can make us write.
+/// A bound on lines of the log that peers can cause.
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@ namespace remora::log {
 /// At most so many lines a second; the others are counted. One thread at a time.
 class LogRateLimiter {
  public:
-  explicit LogRateLimiter(std::uint32_t lines_per_second) noexcept : most_{lines_per_second} {}
+  explicit LogRateLimiter(std::uint32_t lines_per_second) noexcept : lines_max_{lines_per_second} {}
 
   /// Whether a line may be written now.
   [[nodiscard]] bool allows(Clock::time_point now) noexcept {
@@ -21,7 +21,7 @@ class LogRateLimiter {
       began_ = now;
       written_ = 0;
     }
-    if (written_ < most_) {
+    if (written_ < lines_max_) {
       ++written_;
       return true;
     }
@@ -35,7 +35,7 @@ class LogRateLimiter {
   }
 
  private:
-  std::uint32_t most_;
+  std::uint32_t lines_max_;
   std::uint32_t written_ = 0;
   std::uint64_t left_out_ = 0;
   Clock::time_point began_{};

@@ -34,11 +34,15 @@ void SinkQueue::set(LogSink sink, LogLevel from) {
   static const AtEnd at_end;  // before the statics that were there before the sink
   auto made = sink ? std::make_shared<LogSink>(std::move(sink)) : nullptr;
   std::shared_ptr<LogSink> before;
-  std::unique_lock lock{mutex_};
+  remora::detail::MutexLock lock{mutex_};
   before = std::exchange(sink_, std::move(made));
   lost_untold_ = 0;  // of the sink before
   from_.store(sink_ == nullptr ? -1 : static_cast<int>(from), std::memory_order_release);
-  if (!is_sink_thread()) changed_.wait(lock, [this] { return !handing_over_; });
+  if (!is_sink_thread())
+    changed_.wait(lock, [this] {
+      mutex_.assert_held();
+      return !handing_over_;
+    });
   lock.unlock();  // what it captured goes without the lock
 }
 
@@ -50,7 +54,7 @@ void SinkQueue::put(LogLevel level, std::string_view text) noexcept {
   }
   try {
     Line line{.level = level, .at = std::chrono::system_clock::now(), .text = std::string{text}};
-    const std::lock_guard lock{mutex_};
+    const remora::detail::MutexLock lock{mutex_};
     if (sink_ == nullptr) return;  // taken away meanwhile
     if (lines_.size() >= kLinesMax || queued_bytes_ + text.size() > kBytesMax || !start()) {
       ++lost_;
@@ -65,7 +69,6 @@ void SinkQueue::put(LogLevel level, std::string_view text) noexcept {
   }
 }
 
-/// With the lock. False: there is no thread to be had.
 bool SinkQueue::start() noexcept {
   if (running_) return true;
   if (thread_.joinable()) thread_.join();  // it has nothing left to do
@@ -83,12 +86,12 @@ bool SinkQueue::start() noexcept {
 }
 
 void SinkQueue::run() noexcept {
-  std::unique_lock lock{mutex_};
+  const remora::detail::MutexLock lock{mutex_};
   while (!lines_.empty()) {
     const Line line = std::move(lines_.front());
     lines_.pop_front();
     queued_bytes_ -= line.text.size();
-    hand_over(lock, line);
+    hand_over(line);
     ++done_;
     changed_.notify_all();
   }
@@ -96,12 +99,12 @@ void SinkQueue::run() noexcept {
   changed_.notify_all();
 }
 
-void SinkQueue::hand_over(std::unique_lock<std::mutex>& lock, const Line& line) noexcept {
+void SinkQueue::hand_over(const Line& line) noexcept {
   const std::shared_ptr<LogSink> sink = sink_;
   if (sink == nullptr) return;
   const std::uint64_t lost = std::exchange(lost_untold_, 0);
   handing_over_ = true;
-  lock.unlock();
+  mutex_.unlock();
   bool good = true;
   try {
     if (lost != 0) {
@@ -112,7 +115,7 @@ void SinkQueue::hand_over(std::unique_lock<std::mutex>& lock, const Line& line) 
   } catch (...) {
     good = false;
   }
-  lock.lock();
+  mutex_.lock();
   handing_over_ = false;
   if (good) return;
   ++lost_;
@@ -121,23 +124,27 @@ void SinkQueue::hand_over(std::unique_lock<std::mutex>& lock, const Line& line) 
 
 bool SinkQueue::flush(std::chrono::milliseconds timeout_ms) noexcept {
   if (::getpid() != started_in) return true;
-  std::unique_lock lock{mutex_};
+  remora::detail::MutexLock lock{mutex_};
   if (is_sink_thread()) return false;
   const std::uint64_t target = taken_;
-  return changed_.wait_for(lock, timeout_ms,
-                           [&] { return done_ >= target || (lines_.empty() && !running_); });
+  return changed_.wait_for(lock, timeout_ms, [&] {
+    mutex_.assert_held();
+    return done_ >= target || (lines_.empty() && !running_);
+  });
 }
 
 /// The process ends.
 void SinkQueue::end() noexcept {
   if (::getpid() != started_in) return;
   (void)flush(kEndTime);
-  std::unique_lock lock{mutex_};
+  remora::detail::MutexLock lock{mutex_};
   from_.store(-1, std::memory_order_release);
   sink_ = nullptr;
   lines_.clear();
-  const bool ended =
-      is_sink_thread() || changed_.wait_for(lock, kEndTime, [this] { return !running_; });
+  const bool ended = is_sink_thread() || changed_.wait_for(lock, kEndTime, [this] {
+    mutex_.assert_held();
+    return !running_;
+  });
   std::thread thread = std::move(thread_);
   lock.unlock();
   if (!thread.joinable()) return;

@@ -4,18 +4,17 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
 #include <thread>
 
 #include <remora/engine/log.h>
+#include <remora/mutex.h>
 
 namespace remora::log {
 
@@ -49,26 +48,28 @@ class SinkQueue {
     std::chrono::system_clock::time_point at;
     std::string text;
   };
-  bool start() noexcept;
+  /// False: the system refuses a thread.
+  bool start() noexcept REMORA_REQUIRES(mutex_);
   void run() noexcept;
-  void hand_over(std::unique_lock<std::mutex>& lock, const Line& line) noexcept;
+  /// Unlocks the mutex while the sink runs.
+  void hand_over(const Line& line) noexcept REMORA_REQUIRES(mutex_);
   void end() noexcept;
-  [[nodiscard]] bool is_sink_thread() const noexcept;
+  [[nodiscard]] bool is_sink_thread() const noexcept REMORA_REQUIRES(mutex_);
 
   std::atomic<int> from_{-1};  ///< the least level that is taken; -1: there is no sink
   std::atomic<std::uint64_t> lost_{0};
-  std::mutex mutex_;  // what follows
-  std::condition_variable changed_;
-  std::shared_ptr<LogSink> sink_;
-  std::deque<Line> lines_;
-  std::size_t queued_bytes_ = 0;
-  std::uint64_t taken_ = 0;
-  std::uint64_t done_ = 0;
-  std::uint64_t lost_untold_ = 0;
-  bool handing_over_ = false;
-  bool running_ = false;
-  std::thread thread_;
-  std::thread::id thread_id_;
+  remora::detail::Mutex mutex_;
+  remora::detail::Condition changed_;
+  std::shared_ptr<LogSink> sink_ REMORA_GUARDED_BY(mutex_);
+  std::deque<Line> lines_ REMORA_GUARDED_BY(mutex_);
+  std::size_t queued_bytes_ REMORA_GUARDED_BY(mutex_) = 0;
+  std::uint64_t taken_ REMORA_GUARDED_BY(mutex_) = 0;
+  std::uint64_t done_ REMORA_GUARDED_BY(mutex_) = 0;
+  std::uint64_t lost_untold_ REMORA_GUARDED_BY(mutex_) = 0;
+  bool handing_over_ REMORA_GUARDED_BY(mutex_) = false;
+  bool running_ REMORA_GUARDED_BY(mutex_) = false;
+  std::thread thread_ REMORA_GUARDED_BY(mutex_);
+  std::thread::id thread_id_ REMORA_GUARDED_BY(mutex_);
 };
 
 }  // namespace remora::log

@@ -2,11 +2,9 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
-#include <condition_variable>
 #include <csignal>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <poll.h>
 #include <pthread.h>
@@ -15,6 +13,7 @@
 #include <utility>
 
 #include <remora/engine/log_writer.h>
+#include <remora/mutex.h>
 #include <remora/start_thread.h>
 
 namespace remora {
@@ -72,11 +71,13 @@ struct LogWriter::State {
   State(int log_descriptor, Limits queue_limits)
       : descriptor{log_descriptor}, limits{queue_limits} {}
 
-  bool start(const std::shared_ptr<State>& self);
+  /// False: the system refuses a thread.
+  bool start(const std::shared_ptr<State>& self) REMORA_REQUIRES(mutex);
   bool queue(const std::shared_ptr<State>& self, std::string_view line);
   void run() noexcept;
-  void write_next(std::unique_lock<std::mutex>& lock);
-  void tell_lost(std::unique_lock<std::mutex>& lock);
+  /// Both unlock the mutex while they write.
+  void write_next() REMORA_REQUIRES(mutex);
+  void tell_lost() REMORA_REQUIRES(mutex);
   bool put(std::string_view text) noexcept;
   bool await_writable() noexcept;
 
@@ -86,21 +87,24 @@ struct LogWriter::State {
   std::atomic<std::uint64_t> lost{0};
   std::atomic<bool> stopping{false};
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<Line> lines;
-  std::size_t queued_bytes = 0;
-  std::uint64_t taken = 0;
-  std::uint64_t done = 0;       ///< of those taken: written or lost
-  std::uint64_t lost_last = 0;  ///< lost behind the last line of the queue
-  std::uint64_t lost_untold = 0;
-  bool works = true;  ///< the last write succeeded
-  LostLine lost_line = plain_lost_line;
-  bool running = false;
-  std::thread thread;  ///< only while there is something to write
+  detail::Mutex mutex;
+  detail::Condition changed;
+  std::deque<Line> lines REMORA_GUARDED_BY(mutex);
+  std::size_t queued_bytes REMORA_GUARDED_BY(mutex) = 0;
+  std::uint64_t taken REMORA_GUARDED_BY(mutex) = 0;
+  /// Lines of those taken that were written or lost.
+  std::uint64_t done REMORA_GUARDED_BY(mutex) = 0;
+  /// Lines lost behind the last one of the queue.
+  std::uint64_t lost_last REMORA_GUARDED_BY(mutex) = 0;
+  std::uint64_t lost_untold REMORA_GUARDED_BY(mutex) = 0;
+  /// The last write succeeded.
+  bool works REMORA_GUARDED_BY(mutex) = true;
+  LostLine lost_line REMORA_GUARDED_BY(mutex) = plain_lost_line;
+  bool running REMORA_GUARDED_BY(mutex) = false;
+  /// Runs only while there are lines to write.
+  std::thread thread REMORA_GUARDED_BY(mutex);
 };
 
-/// With the mutex held. False: there is no thread to be had.
 bool LogWriter::State::start(const std::shared_ptr<State>& self) {
   if (running) return true;
   if (thread.joinable()) thread.join();  // it has nothing left to do
@@ -116,10 +120,10 @@ bool LogWriter::State::start(const std::shared_ptr<State>& self) {
 }
 
 void LogWriter::State::run() noexcept {
-  std::unique_lock lock{mutex};
+  const detail::MutexLock lock{mutex};
   while (!lines.empty()) {
-    write_next(lock);
-    if (lines.empty() && works) tell_lost(lock);
+    write_next();
+    if (lines.empty() && works) tell_lost();
     if (stopping && !works) {  // it would wait for each of them
       lost += lines.size();
       lines.clear();
@@ -130,16 +134,16 @@ void LogWriter::State::run() noexcept {
   changed.notify_all();
 }
 
-void LogWriter::State::write_next(std::unique_lock<std::mutex>& lock) {
+void LogWriter::State::write_next() {
   const Line line = std::move(lines.front());
   lines.pop_front();
   queued_bytes -= line.text.size();
   lost_untold += line.lost_before;
   // After a failure this line is the one that tries: what it says is worth more than the count.
-  if (works) tell_lost(lock);
-  lock.unlock();
+  if (works) tell_lost();
+  mutex.unlock();
   const bool good = put(line.text);
-  lock.lock();
+  mutex.lock();
   if (!good) {
     ++lost;
     ++lost_untold;
@@ -148,14 +152,14 @@ void LogWriter::State::write_next(std::unique_lock<std::mutex>& lock) {
   ++done;
 }
 
-void LogWriter::State::tell_lost(std::unique_lock<std::mutex>& lock) {
+void LogWriter::State::tell_lost() {
   if (lines.empty()) lost_untold += std::exchange(lost_last, 0);
   if (lost_untold == 0) return;
   const std::uint64_t telling = std::exchange(lost_untold, 0);
   const LostLine make = lost_line;
-  lock.unlock();
+  mutex.unlock();
   const bool good = put(make(telling));
-  lock.lock();
+  mutex.lock();
   if (!good) lost_untold += telling;
   works = good;
 }
@@ -207,7 +211,7 @@ LogWriter& LogWriter::of_stderr() {
 
 /// True: the line is queued, or lost and counted. False: there is no thread to write it.
 bool LogWriter::State::queue(const std::shared_ptr<State>& self, std::string_view line) {
-  const std::lock_guard lock{mutex};
+  const detail::MutexLock lock{mutex};
   if (stopping || !start(self)) return false;
   if (lines.size() >= limits.lines_max || queued_bytes + line.size() > limits.bytes_max) {
     ++lost;
@@ -236,29 +240,35 @@ void LogWriter::write(std::string_view line) noexcept {
 bool LogWriter::flush(milliseconds timeout_ms) noexcept {
   State& state = *state_;
   if (::getpid() != state.process) return true;
-  std::unique_lock lock{state.mutex};
+  detail::MutexLock lock{state.mutex};
   const std::uint64_t target = state.taken;
-  return state.changed.wait_for(lock, timeout_ms,
-                                [&] { return state.done >= target || !state.running; });
+  return state.changed.wait_for(lock, timeout_ms, [&] {
+    state.mutex.assert_held();
+    return state.done >= target || !state.running;
+  });
 }
 
 void LogWriter::stop(milliseconds timeout_ms) noexcept {
   State& state = *state_;
   if (::getpid() != state.process) return;
-  std::unique_lock lock{state.mutex};
+  detail::MutexLock lock{state.mutex};
   if (state.stopping.exchange(true)) return;
   if (!state.thread.joinable()) return;
-  const bool ended = state.changed.wait_for(lock, timeout_ms, [&] { return !state.running; });
+  const bool ended = state.changed.wait_for(lock, timeout_ms, [&] {
+    state.mutex.assert_held();
+    return !state.running;
+  });
+  std::thread thread = std::move(state.thread);
   lock.unlock();
   // A write(2) that hangs (a file of a server that is away) must not hold up the end.
   if (ended)
-    state.thread.join();
+    thread.join();
   else
-    state.thread.detach();
+    thread.detach();
 }
 
 void LogWriter::set_lost_line(LostLine make) {
-  const std::lock_guard lock{state_->mutex};
+  const detail::MutexLock lock{state_->mutex};
   state_->lost_line = std::move(make);
 }
 

@@ -276,7 +276,8 @@ std::string Placement::to_string() const {
   if (machine_ == nullptr) return "nothing is bound";
   return "threads on " + (processors_.empty() ? "any processor" : to_text(processors_)) +
          ", slots " +
-         (memory_node_ ? "on node " + std::to_string(*memory_node_) : "with whoever makes them");
+         (memory_node_ ? "on node " + std::to_string(*memory_node_)
+                       : "on the node of the thread that makes them");
 }
 
 }  // namespace remora::detail

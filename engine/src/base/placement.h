@@ -41,7 +41,7 @@ class Machine {
   /// Where the calling thread ran last.
   [[nodiscard]] std::optional<unsigned> node_of_this_thread() const noexcept;
 
-  // For the calling thread. Failures are the machine's wishes not met, no errors: false.
+  /// For the calling thread. Failures are the machine's wishes not met, no errors: false.
   bool bind_thread(const Processors& processors) const noexcept;
   /// Pages of `bytes` that are touched from now on come from `node` while it has any.
   bool prefer(unsigned node, std::span<std::byte> bytes) const noexcept;
@@ -70,7 +70,8 @@ struct ThreadBinding {
   cpu_set_t set{};
 };
 
-/// What was chosen for one engine. Thread-safe; a default one does nothing.
+/// The processors and the memory node chosen for one engine. Thread-safe; a default one does
+/// nothing.
 class Placement {
  public:
   Placement() = default;
@@ -91,7 +92,8 @@ class Placement {
 
   /// Binds the calling thread, one of the engine's own. False: it runs where it did.
   bool bind_thread() const noexcept;
-  /// The calling thread's processors until release(), for threads that are only lent to the engine.
+  /// The calling thread's processors until release(), for threads that work for the engine for a
+  /// while.
   [[nodiscard]] ThreadBinding borrow_thread() const noexcept;
   void release_thread(const ThreadBinding& before) const noexcept;
   /// Before they are touched.
@@ -101,7 +103,7 @@ class Placement {
   [[nodiscard]] std::string to_string() const;
 
  private:
-  std::shared_ptr<const Machine> machine_;  // null: nothing to choose
+  std::shared_ptr<const Machine> machine_;  ///< null: nothing to choose
   Processors processors_;
   std::optional<unsigned> memory_node_;
 };

@@ -18,8 +18,8 @@ inline void relax() noexcept {
 #endif
 }
 
-/// So long an answer may well be on its way from another processor. Later it is likelier that
-/// whoever gives it waits for this processor.
+/// For so long an answer may well be on its way from another processor. Later it is likelier that
+/// the thread that gives it waits for this processor.
 inline constexpr std::chrono::microseconds kSpinAlone{20};
 
 /// `waited`: since something came last. Lets other threads run, after a while; a thread that is

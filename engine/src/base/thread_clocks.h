@@ -2,10 +2,11 @@
 
 /// CPU time of a kind of threads of this process.
 
-#include <mutex>
 #include <pthread.h>
 #include <time.h>
 #include <vector>
+
+#include <remora/mutex.h>
 
 namespace remora::detail {
 
@@ -33,7 +34,7 @@ class ThreadClocks {
   };
 
   [[nodiscard]] double seconds() const {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     double sum = ended_seconds_;
     for (const clockid_t clock : running_) sum += seconds_of(clock);
     return sum;
@@ -46,17 +47,17 @@ class ThreadClocks {
     return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
   }
   void add(clockid_t clock) {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     running_.push_back(clock);
   }
   void remove(clockid_t own) noexcept {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     if (std::erase(running_, own) != 0) ended_seconds_ += seconds_of(own);
   }
 
-  mutable std::mutex mutex_;
-  std::vector<clockid_t> running_;
-  double ended_seconds_ = 0;
+  mutable Mutex mutex_;
+  std::vector<clockid_t> running_ REMORA_GUARDED_BY(mutex_);
+  double ended_seconds_ REMORA_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace remora::detail

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How often somebody may ask: so many times in a second or a minute, and how many times at once.
+/// A bound on the rate of requests: so many in a second or a minute, and so many at once.
 
 #include <algorithm>
 #include <chrono>
@@ -15,20 +15,20 @@ class TokenBucket {
  public:
   /// Twice as many at once.
   explicit TokenBucket(std::uint32_t per_second) noexcept
-      : per_second_{static_cast<double>(per_second)}, most_{2 * per_second_} {}
+      : per_second_{static_cast<double>(per_second)}, max_{2 * per_second_} {}
   /// All of a minute's at once.
   [[nodiscard]] static TokenBucket a_minute(std::uint32_t count) noexcept {
-    TokenBucket pace{0};
-    pace.per_second_ = static_cast<double>(count) / 60;
-    pace.most_ = pace.left_ = static_cast<double>(count);
-    return pace;
+    TokenBucket bucket{0};
+    bucket.per_second_ = static_cast<double>(count) / 60;
+    bucket.max_ = bucket.left_ = static_cast<double>(count);
+    return bucket;
   }
 
   /// Whether one more at `now` is within the bound; times never go back.
   [[nodiscard]] bool admits(Clock::time_point now) noexcept {
     if (latest_ != Clock::time_point{}) {
       const double passed = std::chrono::duration<double>(now - latest_).count();
-      left_ = std::min(most_, left_ + std::max(0.0, passed) * per_second_);
+      left_ = std::min(max_, left_ + std::max(0.0, passed) * per_second_);
     }
     latest_ = std::max(latest_, now);
     if (left_ < 1) return false;
@@ -43,8 +43,8 @@ class TokenBucket {
 
  private:
   double per_second_;
-  double most_;
-  double left_ = most_;
+  double max_;
+  double left_ = max_;
   Clock::time_point latest_{};
 };
 
