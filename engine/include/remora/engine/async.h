@@ -25,12 +25,12 @@
 /// completes nothing for any of its queues. That is a fault of the program; nothing detects it.
 ///
 /// **Errors are values**: of misuse, of the session, of deadlines, as Completion::error() says.
-/// What is refused at once (misuse, a closed queue) does not suspend: the coroutine goes on where
-/// it is. An exception that leaves a coroutine's resumption ends the program.
+/// An operation that is refused at once (misuse, a closed queue) does not suspend: the coroutine
+/// goes on in the same thread. An exception that leaves a coroutine's resumption ends the program.
 ///
 /// **Destroying a task that waits for an operation** is safe: the operation ends by itself, in the
-/// slot that it owns, and nobody resumes the dead frame. A buffer that is not a slot must last
-/// until then nevertheless. It is safe *where the task would go on*, since nobody resumes it there
+/// slot that it owns, and the destroyed frame is not resumed. A buffer that is not a slot must last
+/// until then nevertheless. It is safe *where the task would go on*, since it is not resumed there
 /// meanwhile: in the executor's thread; on the queue's poller; in the thread of the application's
 /// loop, also when the loop has been given its Resumption already. On the arena there is no such
 /// place. From any other thread: destroy the queue first, which ends its operations and waits for
@@ -68,7 +68,7 @@ class LocalMemory;
 class RegionGrant;
 struct AsyncRecord;
 
-/// What an awaited operation asks for.
+/// The request of an awaited operation.
 struct AsyncRequest {
   enum class Kind : std::uint8_t { kRead, kWrite, kWriteZeroes, kCompareSwap, kFetchAdd };
 
@@ -133,10 +133,10 @@ class AsyncOperation {
   OwnedShared<AsyncCore> queue_;     ///< null: that of the thread's executor
   std::stop_token stop_;
   std::coroutine_handle<> waiter_;
-  // Of an executor.
+  /// For an operation of an executor.
   ExecutorCore* executor_ = nullptr;  ///< until the coroutine goes on
   std::uint32_t index_ = 0;
-  // Of a queue.
+  /// For an operation of a queue.
   bool awaited_ = false;              ///< until the coroutine goes on
   bool in_line_ = false;              ///< it waits for its turn
   AsyncOperation* before_ = nullptr;  ///< in that line
@@ -266,7 +266,7 @@ class AsyncRegion {
 /// goes on; never dropped without a call, which would keep the operation's place, and so the
 /// queue's memory, for ever. Trivially copyable, one pointer: fits into any loop's own kind of
 /// task. Outlives the queue and the coroutine: when that has been destroyed meanwhile, the call
-/// resumes nobody.
+/// resumes no coroutine.
 class Resumption {
  public:
   explicit Resumption(detail::Resumable& record) noexcept : record_{&record} {}
@@ -282,8 +282,8 @@ class Resumption {
 class Resume {
  public:
   /// Hands `next` over to the thread that is to call it; does not call it itself. Called by a
-  /// poller of the engine's, or by whoever is in co_await or in a Resumption: thread-safe, not
-  /// blocking.
+  /// poller of the engine's, or by the thread that is in co_await or in a Resumption: thread-safe,
+  /// not blocking.
   using Post = void (*)(void* context, Resumption next) noexcept;
 
   /// On the poller that noticed: no hand-over at all. The default.

@@ -37,8 +37,8 @@
 /// Operations of a batch that follow each other, remotely and locally, may go as one request: they
 /// count as one here, and share its end.
 ///
-/// What is registered with a device is pinned: the device goes on reading and writing these pages,
-/// whatever is unmapped or protected later. So bytes stay mapped for as long as their
+/// Memory that is registered with a device is pinned: the device goes on reading and writing these
+/// pages, whatever is unmapped or protected later. So bytes stay mapped for as long as their
 /// RegisteredMemory lives, and an operation that uses them. Of what the engine keeps registered by
 /// itself it notices changes.
 
@@ -225,7 +225,7 @@ class Slot {
     if (store_ != nullptr) give_back();
   }
   void give_back() noexcept;
-  detail::SlotStore* store_ = nullptr;  // counts the slots that are out, and lives as long
+  detail::SlotStore* store_ = nullptr;  ///< counts the slots that are out, and lives as long
   std::span<std::byte> bytes_;
   std::uint32_t index_ = 0;
 };

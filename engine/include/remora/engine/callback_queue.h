@@ -11,7 +11,7 @@
 /// **Submitting.** Each call posts one operation at once; while another thread is at the lane, it
 /// posts for both. Nothing is allocated and nothing waits, but for memory that is registered with a
 /// device for the first time, and over shm for the copy. A call that returns an error has taken
-/// nothing: slot and callable are the caller's as before, and nobody is called back. After a call
+/// nothing: slot and callable are the caller's as before, and there is no callback. After a call
 /// that returns ok the callback is called exactly once, within the deadline plus two seconds.
 ///
 /// **Callbacks** run on the queue's *poller*, one at a time for each queue, on every transport,
@@ -21,7 +21,8 @@
 /// - do not block: what the poller serves waits meanwhile, its deadlines too. So no synchronous
 ///   operation, no control request, no lock that is held for long;
 /// - do not destroy the queue, nor another one of the same poller: that is a fault of the program.
-///   It is logged, and the queue goes when it has ended, but nobody waits for its operations;
+///   It is logged, and the queue goes when it has ended, but the destructor does not wait for its
+///   operations;
 /// - an exception that leaves it is caught, logged and counted
 ///   (`remora_client_callback_exceptions_total`), and the program goes on.
 ///
@@ -48,8 +49,8 @@ namespace remora {
 /// A callable is kept inside of its operation's record: what it captures has so much room.
 inline constexpr std::size_t kCallbackBytesMax = 64;
 
-/// What may be given as a callback: `void(Completion&)`, small enough, and made from what is given
-/// without a throw. A callable that throws when it is copied has to be moved.
+/// A callable that may be given as a callback: `void(Completion&)`, small enough, and made from
+/// what is given without a throw. A callable that throws when it is copied has to be moved.
 template <typename Given>
 concept CompletionCallback =
     std::is_object_v<std::remove_reference_t<Given>> && std::invocable < std::decay_t<Given>
@@ -61,7 +62,7 @@ concept CompletionCallback =
 namespace detail {
 class CallbackCore;
 
-/// What is done with a callable whose type is forgotten.
+/// Operations on a callable whose type is erased.
 struct CallbackType {
   void (*move)(void* to, void* from) noexcept;
   void (*call)(void* callable, Completion& completion);

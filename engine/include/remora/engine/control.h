@@ -79,11 +79,11 @@ class ExecutorCore;
 class Poller;
 class ResumptionInbox;
 
-/// What a blocking function, as it was forwarded, returns.
+/// The return type of a blocking function, as it was forwarded.
 template <typename F>
 using ControlResult = std::invoke_result_t<std::decay_t<F>&>;
 
-/// What bounds a blocking control function.
+/// Bounds of a blocking control function.
 struct ControlLimits {
   std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
   /// Its result is not wanted any more.
@@ -180,7 +180,7 @@ class ControlRecordOf : public ControlRecord {
   Blocking blocking_;
 };
 
-/// Of a coroutine.
+/// A control call that a coroutine awaits.
 template <typename R>
 class AwaitedControl final : public ControlRecordOf<R> {
  public:
@@ -203,7 +203,7 @@ class AwaitedControl final : public ControlRecordOf<R> {
   std::atomic<void*> waiter_{nullptr};  ///< null: no coroutine waits
 };
 
-/// Of a callback.
+/// A control call that ends in a callback.
 template <typename R, typename F>
 class CalledBackControl final : public ControlRecordOf<R> {
  public:
@@ -215,7 +215,7 @@ class CalledBackControl final : public ControlRecordOf<R> {
 
  protected:
   void tell() noexcept override {
-    // What it captures goes where it is called.
+    // Its captures are destroyed in the thread that calls it.
     auto callback = std::move(*callback_);
     callback_.reset();
     report([&] { callback(std::move(*this->result_)); });

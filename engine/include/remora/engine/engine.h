@@ -42,7 +42,7 @@ inline constexpr std::uint32_t kPollersMax = 64;
 inline constexpr std::uint32_t kLanesMax = 8;
 inline constexpr std::uint32_t kArenaThreadsMax = 256;
 
-/// What becomes of a session.
+/// A change of state of a session.
 struct SessionEvent {
   std::string server{};  ///< "host:port"
   TransportKind transport = TransportKind::kAuto;
@@ -82,10 +82,10 @@ struct EngineOptions {
   std::chrono::nanoseconds operation_deadline = std::chrono::seconds{10};
   /// Deadline of connecting, opening and every other control request.
   std::chrono::nanoseconds control_deadline = std::chrono::seconds{10};
-  /// How long Engine::open_region(), fence_region() and connect() try again where nobody lets the
-  /// client in: the server, or its name, is not there yet, or it is about to stop. With the pauses
-  /// of `reconnect_for`; each attempt has `control_deadline`. What the server has answered is an
-  /// answer, and a fence is asked for once. 0: one attempt.
+  /// How long Engine::open_region(), fence_region() and connect() try again where no server lets
+  /// the client in: the server, or its name, is not there yet, or it is about to stop. With the
+  /// pauses of `reconnect_for`; each attempt has `control_deadline`. What the server has answered
+  /// is an answer, and a fence is asked for once. 0: one attempt.
   std::chrono::nanoseconds connect_for{0};
   /// How long the engine tries to connect again when a session's lanes or its server are gone,
   /// first at once, then with pauses of up to 2 s; a server keeps what the session had for
@@ -125,7 +125,7 @@ struct EngineOptions {
   /// registration of it that the engine keeps for the next time (verbs::MrCache), where the kernel
   /// tells of changed mappings; all others are copied through the slots above.
   std::uint64_t mr_cache_from_bytes = std::uint64_t{64} << 10U;
-  /// What such registrations pin at most, on each device; 0: none are kept.
+  /// Bytes that such registrations pin at most, on each device; 0: none are kept.
   std::uint64_t mr_cache_bytes = std::uint64_t{1} << 30U;
   /// The pages under slots: the application's, and the bounce slots. Default: the best there are.
   HugePages huge_pages = HugePages::kAuto;
@@ -156,7 +156,7 @@ struct EngineOptions {
   std::shared_ptr<detail::FaultCore> faults{};
 };
 
-/// What a server said of itself when the session began.
+/// What a server has told of itself at the handshake.
 struct ServerInfo {
   std::string name{};
   std::uint64_t boot_id = 0;    ///< one life of the server process
@@ -164,7 +164,7 @@ struct ServerInfo {
   std::uint64_t pool_bytes = 0;
   std::uint64_t pool_free_bytes = 0;
   std::string device{};  ///< the server's RDMA device of this session; empty over shm and tcp
-  /// What the server offers. Empty: it did not say (an older one).
+  /// The transports of the server. Empty: it did not tell (an older one).
   std::vector<TransportKind> transports{};
 
   /// Whether the server said what it offers, and `kind` was not in it.
@@ -174,7 +174,7 @@ struct ServerInfo {
   }
 };
 
-/// What a server has lent, to this client and to all.
+/// Memory of a server in use: by this client's regions, and by all.
 struct Usage {
   std::uint64_t client_bytes = 0;        ///< of regions that this client created
   std::uint64_t client_quota_bytes = 0;  ///< 0: none
@@ -211,7 +211,7 @@ class Session {
   /// (atomic domain or shm that this server cannot give; an access list where clients have no
   /// keys); kLimitExceeded (also the client's quota); kNoRight (it may not create any).
   Result<RegionInfo> create_region(const RegionSpec& spec) const;
-  /// Those that this client may use in some way, sorted by name.
+  /// The regions that this client may use in some way, sorted by name.
   Result<std::vector<RegionInfo>> regions() const;
   /// Errors: kUnknownRegion.
   Result<RegionInfo> stat(std::string_view name) const;
@@ -219,8 +219,8 @@ class Session {
   /// (kIfUnused); kNoRight; kUnsupported (an older server knows no other removal).
   Status remove_region(std::string_view name, Removal removal = Removal::kIfUnused) const;
   /// Gives the region another size: a positive multiple of its block size. Larger: what is there
-  /// stays, zeros follow; whoever has it open keeps what he reaches, and reaches all when he opens
-  /// it again. Smaller: all grants are taken back first (kAccessRefused, Reason::kRevoked), as
+  /// stays, zeros follow; clients that have it open keep what they reach, and reach all when they
+  /// open it again. Smaller: all grants are taken back first (kAccessRefused, Reason::kRevoked), as
   /// Engine::fence_region does; open it again. What is cut off is zeroed before it is used again.
   /// Errors: kUnknownRegion; kNoRight; kInvalidArgument; kOutOfMemory; kLimitExceeded (the quota of
   /// its owner); kBusy (smaller, and the server's application holds a view); kUnsupported (a region
@@ -268,8 +268,8 @@ class Engine {
   /// session and this one too: it returns when nothing of them reaches the region any more. Their
   /// operations then fail with kAccessRefused and Reason::kFenced. Clients that stop within the
   /// server's `limits.revoke_grace` notice nothing else; of those that do not, a lane breaks.
-  /// Errors: also kBusy (over shm, where nobody can take memory back: a client that has it mapped
-  /// does not answer); kUnsupported (an older server).
+  /// Errors: also kBusy (over shm, where the server cannot unmap memory: a client that has it
+  /// mapped does not answer); kUnsupported (an older server).
   Result<Region> fence_region(std::string_view uri, Rights rights) const;
 
   /// A session for control requests; the URI's region is ignored. Errors: as open_region.

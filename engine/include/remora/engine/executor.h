@@ -2,9 +2,9 @@
 
 /// Executor: runs coroutines over remote memory in the thread that calls run().
 ///
-/// Whatever the tasks wait for is submitted together, one doorbell a region and round, and tasks
-/// are resumed in this thread only: no lock, no thread of the engine's, no hand-over between
-/// threads.
+/// The operations of all tasks that wait are submitted together, one doorbell a region and round,
+/// and tasks are resumed in this thread only: no lock, no thread of the engine's, no hand-over
+/// between threads.
 ///
 ///   remora::Executor executor;
 ///   remora::Status copied = executor.run(copy(from, to, slots));

@@ -2,8 +2,8 @@
 
 /// A lock in remote memory that a paused holder cannot break.
 ///
-/// One word of a region says who holds it. A holder that has not been heard of for the lock's ttl
-/// is taken for dead, and the lock is taken from it: the region is fenced first
+/// One word of a region names the holder. A holder that has not renewed for the lock's ttl is
+/// taken for dead, and the lock is taken from it: the region is fenced first
 /// (Engine::fence_region), so that whatever the old holder still sends is refused by the server
 /// with kAccessRefused and Reason::kFenced. No clocks are compared: a waiter measures the ttl by
 /// its own, from when it first saw the word as it is.
@@ -35,7 +35,7 @@ class LockStore;
 }  // namespace detail
 
 struct LockOptions {
-  /// A holder that neither renews nor releases for so long loses the lock to whoever waits. 10 ms
+  /// A holder that neither renews nor releases for so long loses the lock to a waiter. 10 ms
   /// to 1 h; several times what the slowest pause may be, or the region is fenced more often than
   /// it has to.
   std::chrono::nanoseconds ttl = std::chrono::seconds{5};
@@ -53,8 +53,8 @@ class Held {
   Held(Held&& other) noexcept;
   Held& operator=(Held&& other) noexcept;
 
-  /// What to use while the lock is held: a grant that is refused as soon as another has taken the
-  /// lock. Copies of it are refused then, too.
+  /// The region to use while the lock is held: a grant that is refused as soon as another has taken
+  /// the lock. Copies of it are refused then, too.
   [[nodiscard]] const Region& region() const noexcept { return region_; }
   /// Greater than that of every acquisition before.
   [[nodiscard]] std::uint64_t token() const noexcept { return word_ >> kOwnerBits; }
@@ -65,8 +65,8 @@ class Held {
   /// Gives the lock up; everything written through region() has completed before. Blocks, at most
   /// an operation's deadline and, where its outcome has to be looked up, two seconds more. Errors:
   /// as renew(); then it is free, or another's, when its ttl is over. So it is where the session
-  /// has ended (kConnectionLost): what was under way in it may still land, and whoever takes the
-  /// lock has to fence.
+  /// has ended (kConnectionLost): what was under way in it may still land, and the next
+  /// holder has to fence.
   Status release();
 
   static constexpr unsigned kOwnerBits = 24;

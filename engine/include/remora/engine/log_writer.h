@@ -64,7 +64,7 @@ class LogWriter {
 
  private:
   struct State;
-  // Shared with the thread, which outlives this object where a write(2) of its hangs.
+  /// Shared with the thread, which outlives this object where a write(2) of its hangs.
   std::shared_ptr<State> state_;
 };
 

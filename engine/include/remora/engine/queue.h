@@ -30,7 +30,7 @@ class CallbackCore;
 class QueueCore;
 struct QueueEntry;
 
-/// What a queue has room for.
+/// The capacity of a queue.
 struct QueueRoom {
   std::size_t depth = 0;
   std::size_t left = 0;  ///< the depth less the operations whose completions are not handed out yet
@@ -72,7 +72,7 @@ class Ticket {
   }
 
  private:
-  std::uint64_t word_ = 0;  // index, generation: one register, one store
+  std::uint64_t word_ = 0;  ///< index, generation: one register, one store
 };
 
 /// How one operation ended. Belongs to the Completions it was found in, or to the callback it was
@@ -94,7 +94,7 @@ class Completion {
   [[nodiscard]] Ticket ticket() const noexcept;
   /// The caller's own word, given with the operation.
   [[nodiscard]] std::uint64_t tag() const noexcept;
-  /// What stood there before a compare-and-swap or fetch-and-add. Only when ok().
+  /// The value before a compare-and-swap or fetch-and-add. Only when ok().
   [[nodiscard]] std::uint64_t old_value() const noexcept;
   /// The slot given with the operation; move it out to keep it longer than the completion.
   [[nodiscard]] Slot& slot() noexcept;
@@ -102,12 +102,12 @@ class Completion {
  private:
   friend class detail::CallbackCore;
   friend class detail::QueueCore;
-  Completion() noexcept = default;  // of no operation: made by a queue, which fills it in
+  Completion() noexcept = default;  ///< of no operation: made by a queue, which fills it in
   detail::QueueEntry* entry_ = nullptr;
   bool ok_ = false;
 };
 
-/// What wait() found: a range of completions, which end (and give back their slots) with it.
+/// The result of wait(): a range of completions, which end (and give back their slots) with it.
 /// The next wait() or poll() of the queue ends it too.
 class Completions {
  public:
@@ -181,7 +181,7 @@ class Queue {
                       std::uint64_t tag = 0) noexcept;
   Ticket fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag = 0) noexcept;
 
-  /// What is taken from now on is for `region`, another one of the same session, so that one
+  /// Operations from now on are for `region`, another one of the same session, so that one
   /// submit() carries operations on many. The queue keeps every region open that it was used on.
   /// Allocates the first time that a region is selected.
   /// Errors: kInvalidArgument (a region of another session), kOutOfMemory.
@@ -210,7 +210,7 @@ class Queue {
   /// come in no order that can be relied on: tags and tickets say which is which.
   /// Errors: see Completions::status().
   Completions wait(std::size_t at_least) noexcept;
-  /// What has completed by now; never blocks.
+  /// The operations that have completed by now; never blocks.
   Completions poll() noexcept { return wait(0); }
 
   /// For an event loop of the application's own: a descriptor that is readable when progress() has
@@ -218,8 +218,9 @@ class Queue {
   /// next_deadline() for the loop's time-out; no thread of the engine takes part. Made by the first
   /// call; the queue owns it. Errors: kSystem (errno kept).
   Result<int> event_fd() noexcept;
-  /// What has completed by now, as poll(); takes the events of event_fd() and asks for the next
-  /// one, so that nothing is missed between this call and the next sleep. Never blocks.
+  /// The operations that have completed by now, as poll(); takes the events of event_fd() and asks
+  /// for the next one, so that nothing is missed between this call and the next sleep. Never
+  /// blocks.
   Completions progress() noexcept;
   /// When the earliest operation in flight runs out of time: call progress() then, at the latest.
   /// time_point::max() when nothing is in flight.
@@ -233,7 +234,7 @@ class Queue {
  private:
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
   [[nodiscard]] Completions none() const noexcept;
-  // A Target and a Source in pieces, which a call hands over in registers.
+  /// A Target and a Source in pieces, which a call hands over in registers.
   Ticket read_bytes(ByteOffset from, std::byte* into, std::size_t length_bytes,
                     detail::LocalMemory* memory, std::uint64_t tag) noexcept;
   Ticket write_bytes(ByteOffset to, const std::byte* from, std::size_t length_bytes,

@@ -27,7 +27,7 @@ class AsyncQueue;
 class CallbackQueue;
 struct ReopenedRegion;
 
-/// What a client may do with a region that is not its own.
+/// The rights of a client on a region that is not its own.
 struct RegionAccess {
   std::string client{};  ///< its name, or "*": every client of the server
   Rights rights = Rights::kNone;
@@ -42,7 +42,7 @@ inline constexpr std::size_t kRegionAccessMax = 128;
 enum class Lifetime : std::uint8_t {
   kPersistent,  ///< never: it is removed
   kSession,     ///< with the session that created it
-  kTtl          ///< when nobody has had it open for its ttl
+  kTtl          ///< when no client has had it open for its ttl
 };
 [[nodiscard]] constexpr std::string_view to_string(Lifetime lifetime) noexcept {
   switch (lifetime) {
@@ -53,14 +53,14 @@ enum class Lifetime : std::uint8_t {
   return "unknown";
 }
 
-/// What becomes of those who have a region open that is removed.
+/// How a removal treats clients that have the region open.
 enum class Removal : std::uint8_t {
   kIfUnused,    ///< nothing: then it is not removed
   kWhenUnused,  ///< they keep it until they close it; the name is free at once
   kNow          ///< their grants are taken back first, as by a fence, with Reason::kRevoked
 };
 
-/// What a server says of a region.
+/// A server's description of a region.
 struct RegionInfo {
   std::string name{};
   std::uint64_t size_bytes = 0;
@@ -80,13 +80,13 @@ struct RegionInfo {
   std::uint64_t open_count = 0;  ///< grants that are out
   /// The client that created it, where clients have keys; empty: the server's own.
   std::string owner{};
-  /// Who else may use it. Only stat() of those who may remove the region has it.
+  /// The other clients that may use it. Only stat() by a client that may remove the region has it.
   std::vector<RegionAccess> access{};
   Lifetime lifetime = Lifetime::kPersistent;
   std::chrono::milliseconds ttl{0};
 };
 
-/// What create asks for.
+/// The parameters of create.
 struct RegionSpec {
   std::string name{};
   std::uint64_t size_bytes = 0;  ///< a multiple of block_bytes
@@ -96,7 +96,7 @@ struct RegionSpec {
   /// when created over rdma, else "cpu".
   std::string atomic_domain = "auto";
   bool shm = false;
-  /// Where clients have keys: what others may do. Empty: nobody but its owner and the server's
+  /// Where clients have keys: what others may do. Empty: only its owner and the server's
   /// admins may use what a client creates, and every client what the server's application does.
   std::vector<RegionAccess> access{};
   Lifetime lifetime = Lifetime::kPersistent;
@@ -195,7 +195,7 @@ class Region {
                       std::chrono::nanoseconds deadline = {}) const;
   /// Returns when every write of this session that had completed before is visible to the server's
   /// processor and to all of its devices. A completed write is visible to later operations of the
-  /// same session without it; over tcp and shm to everybody. Needs Rights::kRead.
+  /// same session without it; over tcp and shm to every client. Needs Rights::kRead.
   /// How: a read that follows writes on the same queue pair returns after they are in memory.
   Status flush_visible(std::chrono::nanoseconds deadline = {}) const;
   /// Returns what stood there before: equal to `expected` means swapped.

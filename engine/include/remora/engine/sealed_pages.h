@@ -70,7 +70,7 @@ class SealedPages {
                                   ByteOffset seals_at = ByteOffset{0});
 
   [[nodiscard]] std::uint64_t page_count() const noexcept { return page_count_; }
-  /// Of the region's blocks.
+  /// The size of the region's blocks.
   [[nodiscard]] std::uint64_t page_bytes() const noexcept { return pages_.block_bytes(); }
   /// Where the seal of a page stands, in seals().
   [[nodiscard]] ByteOffset seal_at(Block page) const noexcept {

@@ -30,7 +30,8 @@ class ServerCore;
 class RegionMemory;
 }  // namespace detail
 
-/// The serving application's own window on a region it lends. Copyable; keeps the memory alive.
+/// The serving application's own window on a region of its server. Copyable; keeps the memory
+/// alive.
 ///
 /// Clients change the bytes at any time and without notice. A CPU load here is not atomic to a
 /// NIC's compare-and-swap (ATOMIC_HCA), and a client's write may be seen in parts. One that was
@@ -51,7 +52,7 @@ class RegionView {
   detail::OwnedShared<detail::RegionMemory> memory_;
 };
 
-/// What a client said after a write that it wanted to be told of: Region::write_notify. The bytes
+/// The message that a client sends after a write, see Region::write_notify. The bytes
 /// are in place and visible. The client may have said anything that its grant allows.
 struct Notification {
   std::string region{};
@@ -65,7 +66,7 @@ struct Notification {
 /// stop it, but not destroy it; what it throws is logged and counted.
 using NotificationHandler = std::function<void(const Notification&)>;
 
-/// What the server counts, at one moment.
+/// The counts of a server, at one moment.
 struct ServerStatus {
   std::uint64_t sessions = 0;
   std::uint64_t regions = 0;
@@ -96,9 +97,9 @@ struct StartProgress {
 /// not throw.
 using StartProgressHandler = std::function<void(const StartProgress&)>;
 
-/// Lends memory until it is stopped or destroyed. Move-only. Thread-safe. One that was moved from
-/// answers kClosed; what returns no Result does nothing and returns an empty value, "{}" or an
-/// empty registry. So does the parent's in a child of fork(2), whose end stops no server.
+/// Offers memory to clients until it is stopped or destroyed. Move-only. Thread-safe. One that was
+/// moved from answers kClosed; what returns no Result does nothing and returns an empty value, "{}"
+/// or an empty registry. So does the parent's in a child of fork(2), whose end stops no server.
 class Server {
  public:
   /// Binds the addresses, maps and populates the pool, creates the configured regions, and then
@@ -154,8 +155,8 @@ class Server {
   Result<RegionInfo> resize_region(std::string_view name, std::uint64_t size_bytes) const;
   [[nodiscard]] std::vector<RegionInfo> regions() const;
   [[nodiscard]] ServerStatus status() const;
-  /// What `/status` of the metrics endpoint shows, for an application with an endpoint of its own
-  /// (metrics::HttpOptions::status): a JSON object, see docs/status.md. After stop() without
+  /// The answer of `/status` at the metrics endpoint, for an application with an endpoint of its
+  /// own (metrics::HttpOptions::status): a JSON object, see docs/status.md. After stop() without
   /// regions and sessions.
   [[nodiscard]] std::string status_json() const;
   /// The same with another part of its lists: for metrics::HttpOptions::status_page.

@@ -7,7 +7,7 @@
 ///
 /// A task is lazy: it starts when it is awaited, spawned or run, and is destroyed with its handle.
 /// One that waits for an operation may be destroyed too: the operation ends by itself, in the slot
-/// that it owns. But only where nobody can resume the task meanwhile: see "Destroying" in async.h.
+/// that it owns. But only where the task cannot be resumed meanwhile: see "Destroying" in async.h.
 
 #include <condition_variable>
 #include <coroutine>
@@ -29,7 +29,7 @@ class Task;
 
 namespace detail {
 
-/// Who is told of a task's end, and answers which coroutine goes on.
+/// Is told of a task's end, and answers which coroutine goes on.
 struct TaskEnd {
   std::coroutine_handle<> (*tell)(void* whom, std::size_t index) noexcept = nullptr;
   void* whom = nullptr;
@@ -40,7 +40,7 @@ struct TellEnd {
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <typename Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> ended) const noexcept {
-    // Whoever is told may destroy the frame at once, in another thread.
+    // The receiver may destroy the frame at once, in another thread.
     const TaskEnd end = ended.promise().end;
     return end.tell != nullptr ? end.tell(end.whom, end.index) : std::noop_coroutine();
   }
@@ -76,7 +76,7 @@ class TaskWait {
   bool ended_ = false;
 };
 
-/// What a task without a coroutine ends with: kClosed where a T can be made of an Error. There is
+/// The result of a task without a coroutine: kClosed where a T can be made of an Error. There is
 /// no other T to return: then the program ends by std::terminate.
 template <typename T>
 T end_of_empty_task() noexcept {
@@ -140,7 +140,7 @@ class [[nodiscard]] Task {
   [[nodiscard]] bool done() const noexcept { return !handle_ || handle_.done(); }
   /// Only when done(), and not of an empty one.
   [[nodiscard]] T& result() const noexcept { return *handle_.promise().result; }
-  /// Before it starts: who is told when it has ended.
+  /// Before it starts: what is told when it has ended.
   void on_end(const detail::TaskEnd& end) const noexcept {
     if (handle_) handle_.promise().end = end;
   }

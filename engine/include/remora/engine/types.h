@@ -24,7 +24,7 @@ struct ByteOffset {
   friend constexpr auto operator<=>(ByteOffset, ByteOffset) = default;
 };
 
-/// What a grant allows. A set: combine with `|`.
+/// The rights of a grant. A set: combine with `|`.
 enum class Rights : std::uint8_t {
   kNone = 0,
   kRead = 1,

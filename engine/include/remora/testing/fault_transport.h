@@ -54,8 +54,8 @@ struct FaultRates {
   double lose_lane = 0;
   /// Loses the connection, control and lanes: Reason::kPeerGone.
   double lose_connection = 0;
-  /// Of requests that lose their lane or connection: those that have landed. What was posted before
-  /// in the same call has, what comes behind has not.
+  /// The share of requests that have taken effect among those that lose their lane or connection.
+  /// Requests posted before it in the same call have taken effect, those behind it have not.
   double landed = 0.5;
   /// Lets the completion come later by delay_least … max_delay; those behind it on its lane wait
   /// too.
@@ -65,14 +65,15 @@ struct FaultRates {
   /// Holds the completion, and those behind it on its lane, until release_completions(): nothing
   /// else comes before the deadline.
   double hold = 0;
-  /// Of what goes to a lane at once, where no barrier stands: it is sent in another order, and
-  /// takes effect in that. The answers are still told in the order of the calls, as by every lane;
-  /// those of several lanes are reordered by delays.
+  /// The share of requests given to a lane at once, without a barrier, that are sent in another
+  /// order, and take effect in it. The answers are still told in the order of the calls, as by
+  /// every lane; those of several lanes are reordered by delays.
   double reorder = 0;
-  /// Of attempts to connect, also those of a session that comes back: kConnectionRefused.
+  /// The share of attempts to connect, also of a session that comes back, that end with
+  /// kConnectionRefused.
   double refuse_connect = 0;
-  /// Of the server's messages on the control channel: it never comes. Eight requests that are never
-  /// answered are all that a session may have open; then control requests time out.
+  /// The share of the server's messages on the control channel that never come. Eight requests that
+  /// are never answered are all that a session may have open; then control requests time out.
   double drop_answer = 0;
 };
 
@@ -81,7 +82,7 @@ struct FaultOptions {
   FaultRates rates{};
 };
 
-/// What was injected so far, so that a test can show that it was there.
+/// The faults injected so far, so that a test can show that they occurred.
 struct FaultCounts {
   std::uint64_t connects = 0;  ///< that were let through
   std::uint64_t connects_refused = 0;
@@ -123,7 +124,7 @@ class FaultTransport {
   void lose_next_connection(Landing landing, std::uint64_t requests_before = 0) const noexcept;
   /// Loses all connections that there are, now: what has not come back is lost with them.
   void lose_connections() const noexcept;
-  /// So many attempts to connect from now on are refused.
+  /// The next `count` attempts to connect are refused.
   void refuse_connects(std::uint64_t count) const noexcept;
   /// Attempts to connect are refused for so long; 0 ends that.
   void refuse_connects_for(std::chrono::nanoseconds time) const noexcept;
@@ -136,7 +137,8 @@ class FaultTransport {
   /// Ends hold_completions(), and lets go of what FaultRates::hold has caught.
   void release_completions() const noexcept;
   /// The server falls silent: its messages on the control channel come when they are released.
-  /// What is longer than its session's lease ends the session's connection (Reason::kSilent).
+  /// A hold that is longer than the session's lease ends the session's connection
+  /// (Reason::kSilent).
   void hold_answers() const noexcept;
   void release_answers() const noexcept;
 
