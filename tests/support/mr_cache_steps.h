@@ -6,13 +6,13 @@
 #include <array>
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <random>
 #include <span>
 #include <sys/mman.h>
 #include <thread>
 #include <vector>
 
+#include <remora/mutex.h>
 #include <remora/verbs/mr_cache.h>
 
 namespace remora::test {
@@ -61,10 +61,10 @@ class MrCacheSteps {
 
   /// A place that threads use in turn. What is unmapped may be taken by malloc: then it moves.
   struct Window {
-    std::mutex mutex;
-    std::byte* at = nullptr;
+    detail::Mutex mutex;
+    std::byte* at REMORA_GUARDED_BY(mutex) = nullptr;
     bool discards = false;  ///< then little in it is kept
-    std::vector<verbs::MrLease> held;
+    std::vector<verbs::MrLease> held REMORA_GUARDED_BY(mutex);
   };
 
   void map(Window& window) const {
@@ -79,7 +79,7 @@ class MrCacheSteps {
   }
 
   void step(Window& window, std::mt19937& random) {
-    const std::lock_guard lock{window.mutex};
+    const detail::MutexLock lock{window.mutex};
     const std::size_t first = random() % pages_;
     const std::size_t count = 1 + random() % (pages_ - first);
     std::byte* const at = window.at + first * kPageBytes;

@@ -137,7 +137,7 @@ void ask_devices(int socket, int command, std::optional<std::uint32_t> device, V
 }
 
 /// Those of a device's objects of one kind that threads of this process have made. The kernel knows
-/// the thread: one that has ended is nobody's any more.
+/// the thread: an object of a thread that has ended belongs to none.
 std::int64_t count_own(int socket, std::uint32_t device, int command, int table) {
   const auto is_own = [](std::optional<std::uint32_t> thread) {
     std::error_code failed;

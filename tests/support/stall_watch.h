@@ -4,10 +4,10 @@
 /// stopped. What an operation is late by such time is not the engine's doing.
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include <remora/mutex.h>
 
 namespace remora::test {
 
@@ -41,11 +41,12 @@ class StallWatch {
   };
   void watch();
 
-  mutable std::mutex mutex_;
-  std::condition_variable ended_;
-  bool over_ = false;
-  Clock::time_point awake_ = Clock::now();  ///< when the thread last was
-  std::vector<Stall> stalls_;
+  mutable detail::Mutex mutex_;
+  detail::Condition ended_;
+  bool over_ REMORA_GUARDED_BY(mutex_) = false;
+  /// When the thread last ran.
+  Clock::time_point awake_ REMORA_GUARDED_BY(mutex_) = Clock::now();
+  std::vector<Stall> stalls_ REMORA_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -35,7 +35,7 @@ class Timed {
 
  private:
   StallWatch watch_;
-  Clock::time_point began_ = Clock::now();  // when the watch is there
+  Clock::time_point began_ = Clock::now();  ///< when the watch is there
 };
 
 }  // namespace remora::test
