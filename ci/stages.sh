@@ -58,6 +58,8 @@ stage_shellcheck() {
 stage_layers() {
   ci/check_layers.py --self-test
   ci/check_layers.py
+  ci/check_words.py --self-test
+  ci/check_words.py
   ci/check_docs.py --self-test
   ci/check_docs.py
   ci/check_workflow.py --self-test

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Checks that texts name their actors, and that terms which were replaced do not come back.
+
+Read are comments, string literals and names of C++ and JavaScript, and documents and configuration
+files as a whole; of CHANGELOG.md the part that is not released. Prints `file:line: "word": what to
+write instead`. ci/words-allowed.txt has the phrases in which such a word is right.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ACTOR = "name it: the client, the server, the session, the caller, the application, ..."
+NOT_ONE = "say what there is none of: \"no client\", \"no thread\", ..."
+# The word, in lower case, with its forms; and what to write instead.
+WORDS = [
+    ("who whom whoever whomever somebody someone anybody anyone everybody everyone", ACTOR),
+    ("nobody", NOT_ONE),
+    ("zombie zombies", "orphaned mapping, orphaned bytes"),
+    ("stranger strangers", "rejected connection, other clients, peer that does not authenticate"),
+    ("door doors", "listener"),
+    ("desk desks", "tracker, coordinator, registry"),
+    ("fate fates", "state, state transition, outcome"),
+    ("news", "event, handler_dispatcher"),
+    ("heed heeds heeded heeding", "follow, wait for, regard"),
+    ("bury buries buried burial burials", "destroy, destroy_lanes"),
+    ("lend lends lent lending lender lenders", "offer, grant, acquire_lease"),
+    ("greet greets greeted greeting greetings", "handshake"),
+    ("hurry hurries hurried", "expedite_stop"),
+    ("sleeper sleepers", "LaneWaiters, waiting thread"),
+    ("dice", "FaultSampler"),
+    ("watcher watchers", "EventNotifier, observer"),
+]
+# Several words in a row, or joined by `_`, `-` or a change of case.
+PHRASES = [
+    ("half open", "pending handshake"),
+    ("take back", "release, release_lease"),
+    ("break off", "move_to_error, close"),
+    ("session life", "reconnector"),
+    ("memory line", "allocation_queue"),
+    ("over lanes", "striped_transfer"),
+    ("posted plan", "request_segmentation"),
+    ("posted end", "completion_handling"),
+    ("posted driver", "queued_lane_driver"),
+    ("direct driver", "mapped_memory_driver"),
+    ("nic series", "device_metrics"),
+    ("log limit", "log_rate_limiter"),
+]
+# Names in code.
+NAMES = [
+    (re.compile(r"^(?:k?[A-Z]\w*Most|(?!.*\bat_)(?:\w+_)?(?<!at_)most)_?$"), "max, as in kMaxSessions"),
+    (re.compile(r"^hear_?$"), "touch"),
+    (re.compile(r"^alone_?$"), "detached"),
+]
+
+SCOPE = ("engine", "verbs", "config", "metrics", "apps", "README.md", "CHANGELOG.md",
+         ".github/CONTRIBUTING.md")
+# Still to be rewritten: their findings are counted, and fail nothing.
+NOT_YET = ("engine/src/client", "engine/src/server", "engine/src/transport", "engine/src/protocol",
+           "engine/include/remora/engine/task.h", "engine/README.md", "engine/docs", "apps/README.md",
+           "apps/docs")
+ALLOWED = "ci/words-allowed.txt"
+CODE = (".h", ".cc", ".proto", ".js", ".css")
+WHOLE = (".md", ".yml", ".yaml", ".json", ".html", ".txt", ".cmake", ".in")
+TOKEN = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^(\s]*)\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"'
+    r"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`", re.DOTALL)
+WORD = re.compile(r"[A-Za-z]+")
+NAME = re.compile(r"[A-Za-z_]\w*")
+HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+ADVICE = {word: advice for words, advice in WORDS for word in words.split()}
+PHRASE = {phrase: (re.compile(rf"(?<![A-Za-z]){phrase.replace(' ', '[-_ ]?')}(?!(?-i:[a-z]))",
+                             re.IGNORECASE), advice)
+          for phrase, advice in PHRASES}
+
+
+def blank(text):
+    return re.sub(r"[^\n]", " ", text)
+
+
+def without_texts(path, text):
+    """The code, with blanks for comments and literals."""
+    code, end = [], 0
+    for token in TOKEN.finditer(text):
+        found = token.group(0)
+        # A quote inside a number (1'000) opens no literal; a CSS url is none either.
+        if found[0] == "'" and path.endswith((".h", ".cc")) and len(found) > 4:
+            continue
+        code += [text[end:token.start()], blank(found)]
+        end = token.end()
+    code.append(text[end:])
+    return "".join(code)
+
+
+def unreleased(text):
+    """The entries of the changelog's first section; the lines of the others are empty."""
+    lines = text.split("\n")
+    heads = [number for number, line in enumerate(lines) if line.startswith("## ")]
+    if len(heads) < 2:
+        return text
+    return "\n".join(line if number < heads[1] else "" for number, line in enumerate(lines))
+
+
+def without_allowed(text, allowed):
+    for phrase in allowed:
+        text = phrase.sub(lambda found: blank(found.group(0)), text)
+    return text
+
+
+def findings_in(text):
+    for word in WORD.finditer(text):
+        for part in HUMP.split(word.group(0)):
+            advice = ADVICE.get(part.lower())
+            if advice:
+                yield word.start(), part, advice
+    for pattern, advice in PHRASE.values():
+        for found in pattern.finditer(text):
+            yield found.start(), re.sub(r"\s+", " ", found.group(0)), advice
+
+
+def check_text(path, text, allowed):
+    """(line, word, advice), in the order of the lines."""
+    if os.path.basename(path) == "CHANGELOG.md":
+        text = unreleased(text)
+    text = without_allowed(text, allowed)
+    found = list(findings_in(text))
+    if path.endswith(CODE):
+        code = without_texts(path, text)
+        for name in NAME.finditer(code):
+            found += [(name.start(), name.group(0), advice) for pattern, advice in NAMES
+                      if pattern.match(name.group(0))]
+    return sorted({(text.count("\n", 0, at) + 1, word, advice) for at, word, advice in found})
+
+
+def is_in(path, folders):
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def read_allowed(root):
+    """Each line a phrase; `#` begins a comment line that says why the word is right there."""
+    phrases = []
+    try:
+        with open(os.path.join(root, ALLOWED), encoding="utf-8") as file:
+            for line in file:
+                line = line.strip()
+                if line and not line.startswith("#"):
+                    words = [re.escape(word) for word in line.split()]
+                    # A comment may break the line within the phrase.
+                    phrases.append(re.compile(r"(?:\s|//+|\*|#)+".join(words)))
+    except FileNotFoundError:
+        pass
+    return phrases
+
+
+def check_tree(root, paths, scope=SCOPE, not_yet=NOT_YET):
+    """(violations, counts of the folders that are not yet done, files read)"""
+    allowed = read_allowed(root)
+    violations, counts, checked = [], dict.fromkeys(not_yet, 0), 0
+    for path in sorted(paths):
+        if not path.endswith(CODE + WHOLE) or not is_in(path, scope):
+            continue
+        try:
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                text = file.read()
+        except (FileNotFoundError, UnicodeDecodeError):  # deleted, not yet committed; not text
+            continue
+        checked += 1
+        folder = next((folder for folder in not_yet if is_in(path, (folder,))), None)
+        for line, word, advice in check_text(path, text, allowed):
+            if folder is None:
+                violations.append(f"{path}:{line}: \"{word}\": {advice}")
+            else:
+                counts[folder] += 1
+    return violations, counts, checked
+
+
+# A file each: its text from line 2 on, and the word that must be found there.
+SEEDED = [
+    ("verbs/src/a.cc", "// Who closes it waits.", "Who"),
+    ("verbs/src/b.cc", "/* nobody\n   reads it */", "nobody"),
+    ("config/src/a.cc", 'const char* kText = "for whoever asks";', "whoever"),
+    ("config/src/b.cc", 'const char* kText = R"(said to somebody)";', "somebody"),
+    ("metrics/page/a.js", "const text = 'someone is late';", "someone"),
+    ("metrics/page/b.js", "const text = `anybody is late`;", "anybody"),
+    ("metrics/prometheus/a.yml", "summary: no stranger has come", "stranger"),
+    ("engine/src/base/a.h", "struct Zombies {};", "Zombies"),
+    ("engine/src/base/b.h", "int half_open_max = 0;", "half_open"),
+    ("engine/src/base/c.h", "int half = 0;  // half-open ones", "half-open"),
+    ("engine/src/base/d.h", "constexpr int kSessionsMost = 3;", "kSessionsMost"),
+    ("engine/src/base/g.h", "int most_ = 0;", "most_"),
+    ("engine/src/base/e.h", "void lend_memory();", "lend"),
+    ("engine/include/remora/a.h", "bool greeted() const;", "greeted"),
+    ("engine/include/remora/b.h", "/// The fate of a session.", "fate"),
+    ("apps/cli/a.cc", 'app.add_flag("--hurry", "Do not wait");', "hurry"),
+    ("apps/cli/b.cc", "session.hear(now);", "hear"),
+    ("metrics/README.md", "Says who uses it.", "who"),
+    ("CHANGELOG.md", "## Unreleased\n- Says who uses it.\n## 0.1\n- Says who used it.", "who"),
+]
+# What looks like a finding and is none.
+CLEAN = [
+    ("verbs/src/c.cc", "// The whole of it, most of the time, alone.\nvoid took_at_most();"),
+    ("verbs/src/d.cc", "constexpr int kPagesMax = 1'000, kOther = 2'000;"),
+    ("config/src/c.cc", 'const char* kText = "doorbell and silent";'),
+    ("engine/src/base/f.h", "/// A half-open TCP connection (RFC 9293)."),
+    ("CHANGELOG.md", "## Unreleased\n- One.\n## 0.1\n- Says who used it."),
+    ("tests/unit/a_test.cc", "// who"),
+    ("verbs/src/e.png", "who"),
+]
+SEEDED_ALLOWED = "# What RFC 9293 calls so.\nhalf-open TCP connection (RFC 9293)\n"
+
+
+def self_test():
+    failures = 0
+    with tempfile.TemporaryDirectory() as root:
+        os.makedirs(os.path.join(root, "ci"))
+        with open(os.path.join(root, ALLOWED), "w", encoding="utf-8") as file:
+            file.write(SEEDED_ALLOWED)
+        for path, text, word in SEEDED + [(path, text, "") for path, text in CLEAN]:
+            full = os.path.join(root, path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, "w", encoding="utf-8") as file:
+                file.write("\n" + text + "\n")
+            violations, _, _ = check_tree(root, [path])
+            if word:
+                line = 3 if path == "CHANGELOG.md" else 2
+                good = len(violations) == 1 and violations[0].startswith(f'{path}:{line}: "{word}": ')
+            else:
+                good = not violations
+            print(f"{'ok' if good else 'not ok'} - words: {'caught' if word else 'clean'}: {path}: "
+                  f"{word or text.splitlines()[0]}")
+            if not good:
+                print("\n".join(violations))
+            failures += not good
+    return failures
+
+
+def tracked(root):
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
+                             "--exclude-standard"], check=True, capture_output=True)
+    return [path for path in listed.stdout.decode().split("\0") if path]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--self-test", action="store_true",
+                        help="check that seeded words are found, and right ones are not")
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(__file__), ".."))
+    parser.add_argument("folders", nargs="*", help="print all findings of these, whatever the lists say")
+    options = parser.parse_args()
+    if options.self_test:
+        return 1 if self_test() else 0
+    lists = (options.folders, ()) if options.folders else (SCOPE, NOT_YET)
+    violations, counts, checked = check_tree(options.root, tracked(options.root), *lists)
+    for violation in violations:
+        print(violation)
+    for folder, count in counts.items():
+        if count:
+            print(f"  not yet: {count} in {folder}")
+    if not checked:
+        print("no files found")
+        violations.append("")
+    print(f"{'not ok' if violations else 'ok'} - words: {checked} files, {len(violations)} findings")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
