@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the rooms of the house know only those they may know.
+"""Checks that each top-level folder includes and links only folders below it.
 
     result <- { verbs, config, metrics } <- engine <- apps
 
@@ -48,7 +48,7 @@ VERBS_INCLUDE = re.compile(r"^(infiniband|rdma)/")
 VERBS_NAME = re.compile(
     r"\b(ibv_\w+|IBV_\w+|RDMA_CM_\w+|rdma_(?:cm_\w+|event_channel|conn_param|addrinfo|addr|route"
     r"|ud_param|ib_addr|port_space))\b")
-# What a public header may not show to those who include it.
+# Headers that a public header must not bring into sources that include it.
 PRIVATE_THIRD_PARTY = re.compile(
     r"^(tbb/|oneapi/|yaml-cpp/|prometheus/|google/protobuf/|spdlog/|fmt/|httplib\.h|nlohmann/"
     r"|openssl/|CLI/|hwloc)|\.pb\.h$")

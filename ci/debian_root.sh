@@ -5,7 +5,7 @@
 # debian_root_sources SUITE: sets debian_sources (apt's files of this machine that offer SUITE; only
 # those of Debian itself, not what else the machine may have) and debian_options (--aptopt=...).
 # Fails where there is none.
-# shellcheck disable=SC2034  # read by who calls it
+# shellcheck disable=SC2034  # read by its callers
 debian_root_sources() {
   local suite=$1 file line
   debian_sources=() debian_options=()

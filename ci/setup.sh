@@ -187,7 +187,7 @@ trap 'exit 130' INT TERM
 say "${groups[*]}: ${#missing[@]} of ${#wanted[@]} packages to install: ${missing[*]}"
 
 # These daemons are neither started now (policy-rc.d answers "no", see invoke-rc.d(8)) nor at the
-# next boot, unless somebody had set them up before us.
+# next boot, unless they had been set up before.
 unwanted_units=()
 for package in "${missing[@]}"; do
   read -ra units <<<"${daemon_units[$package]:-}"

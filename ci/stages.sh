@@ -44,7 +44,7 @@ stage_format() {
 
 stage_shellcheck() {
   local scripts file
-  # By their first line: a file without one is sourced, and read along with who sources it.
+  # By their first line: a file without one is sourced, and read along with the script that sources it.
   mapfile -t scripts < <(git ls-files | while read -r file; do
     [[ -f $file && ! -L $file ]] || continue
     if head -c 64 "$file" | head -n 1 | grep -qaE '^#! ?(/usr)?/bin/(env )?(ba|da)?sh'; then

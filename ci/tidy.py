@@ -93,7 +93,7 @@ class Tidy:
     def remember(self, batch, files):
         """That all of `batch` is clean: each for its own text and every header of the batch."""
         if not files:
-            return  # nobody knows what it depends on
+            return  # its dependencies are not known
         others = {entry["file"] for entry in batch}
         for entry in batch:
             self.remember_one(entry, [name for name in files
@@ -148,7 +148,7 @@ class Tidy:
         blamed = set(re.findall(r"^(/[^:\n]+):\d+:\d+: (?:error|warning):", text, re.MULTILINE))
         known = blamed <= {entry["file"] for entry in batch} and blamed
         results = []
-        for entry in batch:  # a finding in a header is everybody's; its text is shown once
+        for entry in batch:  # a finding in a header belongs to all units; its text is shown once
             guilty = entry["file"] in blamed or not known
             results.append((entry, not guilty, text if guilty else ""))
             text = "" if guilty else text

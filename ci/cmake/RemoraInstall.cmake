@@ -45,7 +45,7 @@ _remora_external(OpenSSL::Crypto "find_dependency(OpenSSL)" "libcrypto" "")
 _remora_external(OpenSSL::SSL "find_dependency(OpenSSL)" "libssl" "")
 _remora_external(ZLIB::ZLIB "find_dependency(ZLIB)" "zlib" "")
 
-# Sets `result` to the targets that `target` hands on to whoever links it, ours and others'.
+# Sets `result` to the targets that `target` hands on to targets that link it, ours and others'.
 # A static library hands on its private ones too, as $<LINK_ONLY:...>.
 function(_remora_links target result)
   get_target_property(links ${target} INTERFACE_LINK_LIBRARIES)

@@ -55,7 +55,7 @@ def metrics_port(services, name):
 
 
 def check_names(services):
-    """Who scrapes or shows whom exists, on the port where it answers."""
+    """Each service that is scraped or shown exists, on the port where it answers."""
     own = load(HERE / "prometheus.yml")["scrape_configs"]
     rules = load(HERE / "../../metrics/prometheus/prometheus.yml")["scrape_configs"]
     if {job["job_name"] for job in own} != {job["job_name"] for job in rules}:

@@ -113,7 +113,7 @@ prove_server() {
   check "its metrics know the session" 1 "$found"
   found=0
   inside server remora-healthcheck 127.0.0.1:9 >/dev/null 2>&1 || found=$?
-  check "the health check fails where nobody listens" 1 "$found"
+  check "the health check fails where no process listens" 1 "$found"
   podman logs --follow server >"$log" 2>&1 &
   podman stop --time 20 server >/dev/null 2>>"$work/podman.log"
   wait $! || true

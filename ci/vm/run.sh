@@ -252,7 +252,7 @@ follow_guests() {
         running=$((running - 1))
         vm_say "guest $guest was killed by vm-kill, as COMMAND wanted"
         ;;
-      closed) exit 141 ;; # nobody reads our output any more: as SIGPIPE
+      closed) exit 141 ;; # the reader of our output has gone: as SIGPIPE
     esac
   done
 }

@@ -174,7 +174,7 @@ one_guest() {
   check "--modules loads a module" "sch_netem is absent" grep -q 1 "$share/modules"
   check "/tmp is fresh, the tree is writable but not the host's" "$(cat "$share/tmp")" \
     eval 'test -e "$share/overlay" && ! test -e /etc/vm-test-was-here && grep -q tmpfs "$share/tmp"'
-  check "vm-wait fails when nobody signals" "$(cat "$share/never")" grep -qx 'status 1' "$share/never"
+  check "vm-wait fails without a signal" "$(cat "$share/never")" grep -qx 'status 1' "$share/never"
 }
 
 two_guests() {
@@ -274,7 +274,7 @@ faults() {
   check "out of memory is said" "status $status, said: $(said)" \
     eval '((status == 137)) && grep -q "ran out of memory" "$work/err"'
 
-  # Nobody reads any more.
+  # The reader has gone.
   { "$run" -- yes 2>"$work/err" || echo $? >"$work/status"; } | head -n 1 >"$work/out"
   check "a closed output ends it" "said: $(said)" grep -qx 141 "$work/status"
 }
