@@ -107,17 +107,17 @@ says "metrics address is named" "$metrics"
 is "the second leaves nothing" same "$(find "$REMORA_RUNTIME_DIR" -name "*$((port + 1))*")" ""
 
 # --- clients that ask for what is not there -------------------------------------------------------
-run 4 "nobody listens there" "$remora" ls "remora://$host:1?transport=$transport"
+run 4 "no server listens there" "$remora" ls "remora://$host:1?transport=$transport"
 says "connection refused: what and what to do" '^remora: .*refused.*remora-server'
 is "one message" one_message
 json_errors() {
-  local nobody="remora://$host:1/r?transport=$transport" command
-  for command in "ls ${nobody/\/r/}" "create $nobody --size 4KiB" "stat $nobody" "rm $nobody" \
-    "put $bin/remora $nobody" "get $nobody $work/file" "read $nobody --offset 0 --length 1" \
-    "write $nobody --offset 0 --data x" "cas $nobody --offset 0 0 1" "add $nobody --offset 0 1" \
-    "bench $nobody"; do
+  local silent="remora://$host:1/r?transport=$transport" command
+  for command in "ls ${silent/\/r/}" "create $silent --size 4KiB" "stat $silent" "rm $silent" \
+    "put $bin/remora $silent" "get $silent $work/file" "read $silent --offset 0 --length 1" \
+    "write $silent --offset 0 --data x" "cas $silent --offset 0 0 1" "add $silent --offset 0 1" \
+    "bench $silent"; do
     # shellcheck disable=SC2086  # words
-    run 4 "${command%% *} as JSON where nobody listens" "$remora" --json $command
+    run 4 "${command%% *} as JSON where no server listens" "$remora" --json $command
     json "${command%% *}: the JSON of errors" '.error | .exit_code == 4 and
       .code == "connection refused" and (.message | length) > 0 and has("reason") and
       has("operation") and has("subject") and has("errno")'

@@ -20,7 +20,7 @@ if [[ $transport == shm ]]; then
   run 0 "synchronous, again" "$bin/synchronous" "$queue"
   is "it counts" has out 'the counter stood at 1'
   is "it does not swap twice" has out 'another client was first'
-  run 0 "the greeting of the server" "$remora" read "$queue" --offset 64 --length 21
+  run 0 "the message of the server" "$remora" read "$queue" --offset 64 --length 21
   is "a client sees what the server's view wrote" has out 'hello from the server'
   run 0 "embedded client" "$bin/embedded_client" "$queue"
   is "it reads ten thousand blocks over shm" has out '^10000 reads over shm'
@@ -58,7 +58,7 @@ is "it ends in order" has out "^ended in order"
 run 0 "callbacks" "$bin/callbacks" "$(uri copied)"
 is "they read every block" has out "^[1-9][0-9]* of [0-9]* blocks hold something, read over $transport"
 run 0 "the copy is removed" "$remora" rm "$(uri copied)"
-# Nobody is paused for so long that it would lose the lock.
+# Neither is paused for so long that it would lose the lock.
 "$bin/lock" "$(uri cache)" 50 0 20000 >"$work/lock.out" 2>"$work/err" &
 other=$!
 pids+=("$other")

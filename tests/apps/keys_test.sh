@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A server with keys and the command: whose key opens what.
-# shellcheck disable=SC2034,SC2119,SC2317  # arrays are named by "$who"; stop_server takes no signal here; eventually calls functions
+# shellcheck disable=SC2034,SC2119,SC2317  # arrays are named by "$client"; stop_server takes no signal here; eventually calls functions
 # shellcheck source=tests/apps/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -57,7 +57,7 @@ run 0 "a key that only its group may read is accepted" "$remora" config check "$
 is "in silence, too" same "$(cat "$work/err")" ""
 start_server "$work/keyed.yaml"
 
-# --- who is let in --------------------------------------------------------------------------------
+# --- which clients are let in --------------------------------------------------------------------
 as() { # as NAME [KEY]: options for a client
   printf -- '--client\n%s\n--key-file\n%s\n' "$1" "$work/${2:-$1}.key"
 }
@@ -66,19 +66,19 @@ mapfile -t bob < <(as bob)
 mapfile -t root < <(as root)
 mapfile -t alice_old < <(as alice old)
 mapfile -t alice_other < <(as alice other)
-mapfile -t nobody < <(as nobody alice)
+mapfile -t unknown < <(as unknown alice)
 run 0 "the right key" "$remora" "${alice[@]}" ls "$(uri)"
 run 0 "the previous key" "$remora" ls "$(uri)" "${alice_old[@]}"
 run 0 "from the environment" env REMORA_CLIENT=bob REMORA_KEY_FILE="$work/bob.key" "$remora" ls "$(uri)"
-for who in alice_other nobody; do
-  declare -n options=$who
-  run 3 "$who is refused" "$remora" "${options[@]}" ls "$(uri)"
-  says "$who is told where and as whom, with the remedy" '[^ ]+:[0-9]+ over (rdma|shm|tcp), (as .* with|without) a key: connection refused.*authentication refused.*--key-file'
+for client in alice_other unknown; do
+  declare -n options=$client
+  run 3 "$client is refused" "$remora" "${options[@]}" ls "$(uri)"
+  says "$client is told where and under which name, with the remedy" '[^ ]+:[0-9]+ over (rdma|shm|tcp), (as .* with|without) a key: connection refused.*authentication refused.*--key-file'
 done
-cp "$work/err" "$work/nobody.err"
+cp "$work/err" "$work/unknown.err"
 run 3 "another client's key is refused" "$remora" --client alice --key-file "$work/bob.key" ls "$(uri)"
-said() { sed "s/as '[a-z]*'/as NAME/" "$1"; } # whom we said to be is no news to us
-is "an unknown name is answered as a wrong key" same "$(said "$work/err")" "$(said "$work/nobody.err")"
+said() { sed "s/as '[a-z]*'/as NAME/" "$1"; } # the name that we gave tells us nothing
+is "an unknown name is answered as a wrong key" same "$(said "$work/err")" "$(said "$work/unknown.err")"
 run 3 "no key is refused" "$remora" ls "$(uri)"
 run 3 "no key is refused, as JSON" "$remora" ls "$(uri)" --json
 json "the reason can be read" '.error.reason == "authentication refused" and .error.exit_code == 3'
@@ -88,7 +88,7 @@ chmod 644 "$work/other.key"
 run 5 "a key that others may read" "$remora" --client bob --key-file "$work/other.key" ls "$(uri)"
 says "is refused with the remedy" 'chmod 600'
 run 5 "a key file that is not there" "$remora" --client bob --key-file "$work/none.key" ls "$(uri)"
-is "refusals are logged with the name" grep -q "'nobody' over $transport .*is refused: no client of that name" "$work/server.log"
+is "refusals are logged with the name" grep -q "'unknown' over $transport .*is refused: no client of that name" "$work/server.log"
 is "no key is in the log" bash -c "! grep -qF '$before' '$work/server.log'"
 run 0 "refusals are counted" curl -fsS --max-time 5 "http://$metrics/metrics"
 is "by reason" has out 'remora_server_sessions_refused_total\{.*reason="wrong_key"\} 2'
@@ -135,7 +135,7 @@ reread() {
 }
 run 0 "another key" "$remora" key generate "$work/new.key"
 mapfile -t alice_new < <(as alice new)
-run 3 "a new key is nobody's yet" "$remora" "${alice_new[@]}" ls "$(uri)"
+run 3 "a new key belongs to no client yet" "$remora" "${alice_new[@]}" ls "$(uri)"
 sed -i 's/key_file: alice.key, previous_key_file: old.key/key_file: new.key, previous_key_file: alice.key/' "$work/keyed.yaml"
 reread "SIGHUP reads the file again" 'SIGHUP: .*keyed.yaml read again; clients: 3$'
 is "and finds nothing that waits for a start" bash -c "! grep -q 'next start' '$work/server.log'"

@@ -87,7 +87,7 @@ def healthy(page, name):
 def asks_only(page, address, name):
     page.faults()
     others = [url for url in page.requested if not url.startswith((f"http://{address}/", "data:"))]
-    check(f"{name}: asks nobody else", page.requested and not others, others[:3])
+    check(f"{name}: asks no other server", page.requested and not others, others[:3])
 
 
 def moves(page, name, panel, figure):
@@ -267,7 +267,7 @@ HOSTILE = "<img src=x onerror=document.title='hacked'><script>document.title='ha
 
 
 def hostile(status):
-    """Everything that a peer may have had a say in, and a shape that nobody has promised."""
+    """Everything that a peer may have had a say in, and a shape that is not promised."""
     status["ready"], status["reasons"] = False, [HOSTILE]
     status["version"] = HOSTILE
     status["listening"] = [HOSTILE]
@@ -366,7 +366,7 @@ def of_password(pages, options):
 
 
 def of_hidden(pages, options):
-    """A tab that nobody sees. Headless tabs are never hidden, so the page is told that it is."""
+    """A hidden tab. Headless tabs are never hidden, so the page is told that it is."""
     with part("hidden tab"):
         page = Shown(pages)
         page.load(f"http://{options.server}/")

@@ -1,4 +1,4 @@
-"""Who page_check.py's browser talks to: a server that may be killed, and a gate before one."""
+"""Servers for page_check.py's browser: a server that may be killed, and a gate before one."""
 
 import http.server
 import json

@@ -20,7 +20,7 @@ pids+=("$bench")
 says_address() { has err "metrics at http://$client_metrics/metrics"; }
 is "bench says where its metrics are" eventually says_address
 
-# Another server, which is killed and started again under the page, or wants to know who asks.
+# Another server, which is killed and started again under the page, or asks for credentials.
 other=${metrics%:*}:9473
 sed -e "s/port: $port/port: $((port - 12000))/" -e "s/$metrics/$other/" "$work/server.yaml" >"$work/other.yaml"
 sed -e 's/^metrics: {/&token: open-sesame, /' "$work/other.yaml" >"$work/token.yaml"

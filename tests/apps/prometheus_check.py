@@ -423,7 +423,7 @@ def check_endpoints(addresses, catalogue, faults):
                            f"has {catalogue[name][0]} with {sorted(catalogue[name][1])}")
     for name in set(catalogue) - seen:
         if not NOT_EXPORTED.match(name):
-            faults.add(f"{name}: in the catalogue, and nobody exports it")
+            faults.add(f"{name}: in the catalogue, and no process exports it")
     for name in seen:
         if NOT_EXPORTED.match(name):
             faults.add(f"{name}: exported after all; take it out of NOT_EXPORTED")

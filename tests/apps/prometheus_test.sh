@@ -79,7 +79,7 @@ control() {
     "$remora" create "remora://$host:$port/made?transport=tcp" --size 64KiB
     "$remora" ls "remora://$host:$port?transport=tcp"
     "$remora" rm "remora://$host:$port/made?transport=tcp"
-    "$remora" rm "remora://$host:$port/nobody?transport=tcp"
+    "$remora" rm "remora://$host:$port/missing?transport=tcp"
     sleep 1
   done >/dev/null 2>&1 </dev/null
 }

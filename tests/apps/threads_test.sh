@@ -69,8 +69,8 @@ is "a server that gets no thread says so" test "$refused" -gt 0
 
 # --- a real limit ---------------------------------------------------------------------------------
 # As a user of its own, with no other process. Over shm the server is another user's.
-someone=$((64000 + $$ % 1000))
-limited=(setpriv --reuid "$someone" --regid "$someone" --clear-groups --inh-caps=-all
+other_user=$((64000 + $$ % 1000))
+limited=(setpriv --reuid "$other_user" --regid "$other_user" --clear-groups --inh-caps=-all
   bash -c 'ulimit -u "$1" && shift && exec "$@"' limited)
 if [[ $transport != tcp ]]; then
   echo "# the real limit is tried over tcp"

@@ -48,7 +48,7 @@ code=200; is "/readyz needs none" answers "http://$metrics/readyz"
 code=200; is "/healthz needs none" answers "http://$metrics/healthz"
 
 # --- bad input ------------------------------------------------------------------------------------
-run 4 "nobody there" "$remora" top "${metrics%:*}:1"
+run 4 "no server there" "$remora" top "${metrics%:*}:1"
 says "and the message says what to look at" "cannot connect: .*metrics.address"
 run 2 "not an address" "$remora" top nowhere
 run 2 "an interval out of range" "$remora" top "$client_metrics" --interval 1ms

@@ -9,7 +9,7 @@
 /// - in turn: so many in flight, whole ones, on the queue that has fewest. What an application can
 ///   have that opens a queue for each lane.
 ///
-/// Everything polls: whoever has several queues looks at one after the other.
+/// Everything polls: a thread with several queues polls one after the other.
 
 #include <algorithm>
 #include <array>

@@ -74,7 +74,7 @@ TEST_F(VerbsConnection, DyingListenerRejectsWhatWaits) {
   EXPECT_EQ(up.error().code(), Code::kConnectionRefused) << up.error();
 }
 
-TEST_F(VerbsConnection, NobodyListeningIsRefused) {
+TEST_F(VerbsConnection, PortWithoutAListenerIsRefused) {
   auto side = client(address(7999));
   ASSERT_OK(side);
   const auto connection = side->connector.connect(soon());
@@ -111,7 +111,8 @@ TEST_F(VerbsConnection, AddressWithoutARouteIsUnreachable) {
 }
 
 TEST_F(VerbsConnection, NeighbourThatDoesNotAnswerMeetsTheDeadline) {
-  // In the subnet, but nobody: address resolution waits for an ARP answer that never comes.
+  // An address of the subnet without a host: address resolution waits for an ARP answer that never
+  // comes.
   std::string host = address().host();
   host = host.substr(0, host.rfind('.')) + ".231";
   const Timed timed;

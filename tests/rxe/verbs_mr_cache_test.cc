@@ -186,7 +186,7 @@ TEST_F(VerbsMrCache, LeaseOfWhatWasUnmappedReachesNothingNew) {
   ::munmap(at, kCachedBytes);
   map(at);
   rig_->fill(kRoom, kCachedBytes, 7);
-  EXPECT_TRUE(move(*lease, false)) << "its pages are pinned, though they are nobody's";
+  EXPECT_TRUE(move(*lease, false)) << "its pages are pinned, though they are unmapped";
   EXPECT_TRUE(
       std::all_of(at, at + kCachedBytes, [](std::byte each) { return each == std::byte{}; }));
   expect_fresh(at);

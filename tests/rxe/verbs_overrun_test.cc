@@ -68,7 +68,7 @@ TEST_F(VerbsOverrun, CompletionsAreLostAndOnlyAnAsyncEventTells) {
     complete_in(small);
     rig_->fill(0, 64, static_cast<unsigned>(round + 1));
     post_writes(true);
-    // Nobody polls until the last has landed.
+    // No thread polls until the last has landed.
     const auto until = soon();
     while (!same(0, 1024 + 64 * (kRequests - 1), 64) && std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds{1});

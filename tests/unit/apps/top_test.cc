@@ -111,7 +111,7 @@ TEST(TopSeries, NullsAreNoNumbers) {
   Json answer = history("a", 0, {0, 2}, {0, 10});
   answer["series"][1]["p99"] = {1e-5, nullptr};
   ASSERT_TRUE(series.take(answer));
-  EXPECT_TRUE(std::isnan(series.most("remora_client_operation_latency_seconds", {}, "p99")));
+  EXPECT_TRUE(std::isnan(series.latest_max("remora_client_operation_latency_seconds", {}, "p99")));
 }
 
 TopTarget client() {

@@ -227,7 +227,7 @@ TEST_F(KeyFiles, AreReadFromTheFolderOfTheConfiguration) {
               HasSubstr("    # key:                                # from key_file"));
 }
 
-TEST_F(KeyFiles, MayBeReadByTheirGroupAndByNobodyElse) {
+TEST_F(KeyFiles, MayBeReadByTheirGroupOnly) {
   write("key", kKeyA);
   for (const mode_t mode : {0600U, 0400U, 0640U, 0440U, 0700U}) {
     ASSERT_EQ(::chmod(path("key").c_str(), mode), 0);
@@ -264,7 +264,7 @@ TEST_F(KeyFiles, SecretsThatEveryUserMayReadAreWarnedOf) {
   EXPECT_THAT(warnings(metrics, 0600),
               ::testing::ElementsAre("metrics.token_file: every user may read " + path("token") +
                                      ": chmod o-r it"));
-  // A variable is nobody else's.
+  // No other user reads a variable.
   ASSERT_EQ(::setenv("REMORA_UNIT_TEST_KEY", kKeyB, 1), 0);
   write("server.yaml", with_clients("{name: b, key: \"${REMORA_UNIT_TEST_KEY}\"}"), 0644);
   EXPECT_THAT(exposed_secrets(load_server(path("server.yaml")).value()), ::testing::IsEmpty());

@@ -164,9 +164,9 @@ TEST(Environment, ValueIsTextAndNotYaml) {
 }
 
 TEST(Environment, UnsetVariableIsNamed) {
-  EXPECT_EQ(faults("pool: {size: '${POOL_SIZE}'}\nauth: ${WHO}\n"),
+  EXPECT_EQ(faults("pool: {size: '${POOL_SIZE}'}\nauth: ${NAMES}\n"),
             "f.yaml:1:14: pool.size: the environment variable POOL_SIZE is not set\n"
-            "f.yaml:2:7: auth: the environment variable WHO is not set\n");
+            "f.yaml:2:7: auth: the environment variable NAMES is not set\n");
 }
 
 TEST(Environment, EmptyVariableIsSet) {
@@ -260,7 +260,7 @@ TEST_F(LoadServer, Directory) {
             folder_.string() + ": a directory: name the file in it\n");
 }
 
-TEST_F(LoadServer, PipeThatNobodyWritesToDoesNotHang) {
+TEST_F(LoadServer, PipeWithoutAWriterDoesNotHang) {
   const std::string path = (folder_ / "pipe").string();
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_EQ(load_faults(path), path + ": not a regular file\n");
@@ -269,9 +269,9 @@ TEST_F(LoadServer, PipeThatNobodyWritesToDoesNotHang) {
 TEST_F(LoadServer, UnreadableFile) {
   const std::string path = write("secret.yaml", "pool: {size: 1MiB}\n");
   ASSERT_EQ(::chmod(path.c_str(), 0), 0);
-  const bool is_root = ::geteuid() == 0;  // who reads every file
-  constexpr uid_t kNobody = 65534;
-  if (is_root && ::seteuid(kNobody) != 0) GTEST_SKIP() << "cannot become another user";
+  const bool is_root = ::geteuid() == 0;  // root reads every file
+  constexpr uid_t kOtherUser = 65534;
+  if (is_root && ::seteuid(kOtherUser) != 0) GTEST_SKIP() << "cannot become another user";
   const std::string found = load_faults(path);
   if (is_root) {
     ASSERT_EQ(::seteuid(0), 0);

@@ -108,7 +108,7 @@ TEST(Secrets, TokenHasNoPercentSign) {
   EXPECT_THAT(faults(with_pool("metrics: {token: 'ab%41c'}\n")), HasSubstr("without spaces and %"));
 }
 
-// Nobody but load_server() reads these files: left unread they would let everybody in.
+// Only load_server() reads these files: left unread they would let every reader in.
 TEST(Secrets, FileNamedByHandMustHaveBeenRead) {
   ServerConfig config;
   config.pool.size_bytes = 1U << 20U;

@@ -29,13 +29,13 @@ std::string ask(const HttpEndpoint& endpoint, const std::string& path, const std
   return get(endpoint.port(), path, "GET", header);
 }
 
-TEST(HttpAccess, NobodyIsAskedWithoutCredentials) {
+TEST(HttpAccess, NoneAreAskedForByDefault) {
   const HttpEndpoint endpoint = endpoint_with({});
   for (const char* const path : kProtected)
     EXPECT_THAT(ask(endpoint, path, ""), StartsWith("HTTP/1.1 200 ")) << path;
 }
 
-TEST(HttpAccess, TokenLetsInWhoHasIt) {
+TEST(HttpAccess, TokenLetsIn) {
   const HttpEndpoint endpoint = endpoint_with({.token = "s3cret~+/="});
   for (const char* const path : kProtected) {
     EXPECT_THAT(ask(endpoint, path, "Authorization: Bearer s3cret~+/=\r\n"),

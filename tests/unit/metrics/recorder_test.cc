@@ -190,22 +190,22 @@ TEST(Recorder, RegistryHistogramAgreesWithStandAlone) {
   const Histogram handle =
       registry->histogram("test_latency_seconds", "Latency.", {}, HistogramShape::latency())
           .value();
-  LatencyHistogram alone;
+  LatencyHistogram direct;
   std::mt19937_64 random{3};
   for (int i = 0; i < 10'000; ++i) {
     const std::uint64_t value = random() >> (20 + random() % 40);
     registry->recorder().observe(handle, value);
-    alone.record(value);
+    direct.record(value);
   }
   const LatencyHistogram read = registry->value(handle);
-  EXPECT_EQ(read.count(), alone.count());
-  EXPECT_EQ(read.sum(), alone.sum());
-  EXPECT_LE(read.min(), alone.min());
-  EXPECT_GE(read.max(), alone.max());
+  EXPECT_EQ(read.count(), direct.count());
+  EXPECT_EQ(read.sum(), direct.sum());
+  EXPECT_LE(read.min(), direct.min());
+  EXPECT_GE(read.max(), direct.max());
   EXPECT_LE(static_cast<double>(read.max()),
-            static_cast<double>(alone.max()) * (1 + Buckets::kRelativeErrorMax));
+            static_cast<double>(direct.max()) * (1 + Buckets::kRelativeErrorMax));
   for (const double percent : {50.0, 99.0, 99.9})
-    EXPECT_EQ(read.percentile(percent), alone.percentile(percent));
+    EXPECT_EQ(read.percentile(percent), direct.percentile(percent));
 }
 
 TEST(OwnedCells, AreSummedWithThoseOfThreadsAndKeptWhenTheyGo) {

@@ -88,7 +88,7 @@ TEST(Error, LongServerIsCutInItsMiddle) {
   EXPECT_TRUE(error.server().ends_with("...xample:65535")) << error.server();
 }
 
-/// Programs show these errors to people, who cannot add flags to a program of somebody else.
+/// Programs show these errors to users, which cannot add flags to a foreign program.
 TEST(Error, RemediesNameNoFlagsOfTheCommandLineAndNoDeviceForTcp) {
   const auto expect_plain = [](const Error& error) {
     for (const char* flag :

@@ -128,18 +128,18 @@ TEST_F(ConnectorTest, ChildOfForkLeavesTheConnectionAlone) {
 }
 
 TEST_F(ConnectorTest, DepthsOfADeviceThatKeepsFewOrNoneInFlightAreOffered) {
-  for (const int most : {1, 0}) {
-    fake_.attributes.max_qp_init_rd_atom = most;
+  for (const int depth_max : {1, 0}) {
+    fake_.attributes.max_qp_init_rd_atom = depth_max;
     auto connector = resolve().value();
     const FakeRig rig{connector.device()};
     ASSERT_OK(connector.create_queue_pair(rig.builder().responder_depth(0)));
     const auto connection = connector.connect(soon());
     ASSERT_OK(connection);
-    EXPECT_EQ(fake_.last_parameters.initiator_depth, most);
+    EXPECT_EQ(fake_.last_parameters.initiator_depth, depth_max);
     EXPECT_EQ(fake_.last_parameters.responder_resources, 0);
-    EXPECT_EQ(connection->initiator_depth(), most);
+    EXPECT_EQ(connection->initiator_depth(), depth_max);
     EXPECT_EQ(connection->responder_depth(), 0);
-    EXPECT_EQ(fake_.modified.back().first.max_rd_atomic, most);
+    EXPECT_EQ(fake_.modified.back().first.max_rd_atomic, depth_max);
   }
 }
 

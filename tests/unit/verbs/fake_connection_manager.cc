@@ -78,7 +78,7 @@ int listen(rdma_cm_id* id, int) {
   fake().listener = id;
   return 0;
 }
-/// Whether nobody answers this time: the kernel's time-out comes as an event.
+/// Whether there is no answer this time: the kernel's time-out comes as an event.
 bool times_out(int& time_outs, rdma_cm_id* id, rdma_cm_event_type type, int timeout_ms) {
   fake().resolve_longest_ms = std::max(fake().resolve_longest_ms, timeout_ms);
   if (time_outs == 0) return false;

@@ -69,7 +69,7 @@ class Mapping {
   [[nodiscard]] std::span<std::byte> pages(std::size_t first, std::size_t count) const {
     return {data_ + first * kPage, count * kPage};
   }
-  /// Unmapped, by somebody else or now.
+  /// Forgets the pages: the caller unmaps them.
   void forget() { data_ = nullptr; }
   void unmap();
 

@@ -124,7 +124,7 @@ class FakeVerbs {
   Answer answer = Answer::kAccept;
   std::string answer_data;
   bool resolve = true;        ///< false: address resolution gets no answer
-  int address_time_outs = 0;  ///< so often the kernel says that nobody has answered
+  int address_time_outs = 0;  ///< so often the kernel reports no answer
   int route_time_outs = 0;
   int resolve_longest_ms = 0;  ///< the longest time-out that was asked for
   std::string last_rejected;   ///< private data of the last reject

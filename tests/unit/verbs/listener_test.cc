@@ -75,8 +75,8 @@ TEST_F(ListenerTest, AcceptNegotiatesTheDepths) {
 }
 
 TEST_F(ListenerTest, DeviceThatAnswersFewerOrNoneSaysSoWhenItAccepts) {
-  for (const int most : {2, 0}) {
-    fake_.attributes.max_qp_rd_atom = most;
+  for (const int depth_max : {2, 0}) {
+    fake_.attributes.max_qp_rd_atom = depth_max;
     auto listener = bind().value();
     fake_.knock("", 4, 0);
     auto request = listener.wait_request(soon()).value();
@@ -84,9 +84,9 @@ TEST_F(ListenerTest, DeviceThatAnswersFewerOrNoneSaysSoWhenItAccepts) {
     ASSERT_OK(request.create_queue_pair(rig.builder()));
     const auto connection = std::move(request).accept(soon());
     ASSERT_OK(connection);
-    EXPECT_EQ(connection->responder_depth(), most);
+    EXPECT_EQ(connection->responder_depth(), depth_max);
     EXPECT_EQ(connection->initiator_depth(), 0) << "the peer answers nothing";
-    EXPECT_EQ(fake_.last_parameters.responder_resources, most);
+    EXPECT_EQ(fake_.last_parameters.responder_resources, depth_max);
     EXPECT_EQ(fake_.last_parameters.initiator_depth, 0);
   }
 }

@@ -113,7 +113,7 @@ TEST_F(MrCacheChange, UnmapWhileLeased) {
   const auto seen = nic_->read(lease);
   memory.unmap();
   const Mapping again{4, at};
-  EXPECT_EQ(nic_->read(lease), seen);  // its pages stay, though they are nobody's now
+  EXPECT_EQ(nic_->read(lease), seen);  // its pages stay pinned, though they are unmapped
   expect_fresh(again.bytes());
   lease.drop();
   expect_fresh(again.bytes());

@@ -66,19 +66,19 @@ TEST_F(MrCacheLimits, PiecesAreRegisteredByMoreThanOneThread) {
   if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one processor";
   create_explicit({.piece_bytes = kPage});
   std::atomic<int> inside{0};
-  std::atomic<int> most{0};
+  std::atomic<int> inside_max{0};
   nic_->before_registering = [&] {
     const int now = ++inside;
-    int seen = most.load();
-    while (seen < now && !most.compare_exchange_weak(seen, now)) {
+    int seen = inside_max.load();
+    while (seen < now && !inside_max.compare_exchange_weak(seen, now)) {
     }
     // The first waits for a second one, but not for ever.
-    EXPECT_TRUE(eventually([&] { return most.load() >= 2; }));
+    EXPECT_TRUE(eventually([&] { return inside_max.load() >= 2; }));
     --inside;
   };
   const Mapping memory{8};
   EXPECT_EQ(acquire(memory.bytes()).piece_count(), 8U);
-  EXPECT_GE(most, 2);
+  EXPECT_GE(inside_max, 2);
 }
 
 TEST_F(MrCacheLimits, EvictingStopsAtTheDeadline) {

@@ -192,7 +192,7 @@ TEST_F(MrCacheBudget, PiecesCount) {
   EXPECT_TRUE(cache_->acquire(memory.pages(0, 2), Access::kLocalWrite).ok());
 }
 
-// What another thread is deregistering is nobody's lease.
+// A registration that another thread is deregistering has no lease.
 TEST_F(MrCacheBudget, RoomThatIsBeingMadeIsWaitedFor) {
   create_explicit({.bytes_max = 4 * kPage});
   const Mapping memory{8};

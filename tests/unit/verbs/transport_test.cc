@@ -113,7 +113,7 @@ static_assert(!std::is_copy_constructible_v<QueuePair<Rc>>);
 static_assert(!std::is_copy_constructible_v<verbs::MemoryWindow>);
 static_assert(!std::is_copy_constructible_v<verbs::AddressHandle>);
 
-// A container that stays somebody else's cannot be owned, nor one whose elements move.
+// A container that another owner keeps cannot be owned, nor one whose elements move.
 template <typename Container>
 concept Owned = requires(verbs::ProtectionDomain domain, Container container) {
   verbs::MemoryRegion::register_owned(domain, std::forward<Container>(container),
