@@ -216,7 +216,7 @@ bool is_metrics_address(std::string_view value) {
 
 constexpr std::size_t kCredentialBytesMax = 1'024;
 
-// What the header of a request can carry.
+// Characters that a header of a request can carry.
 bool is_token(std::string_view value) {
   return !value.empty() && value.size() <= kCredentialBytesMax &&
          std::all_of(value.begin(), value.end(),

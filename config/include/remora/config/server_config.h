@@ -4,7 +4,7 @@
 ///
 /// `load_server()` (load.h) fills and checks one from YAML; an embedding application may fill it by
 /// hand, and `validate()` then applies the same checks. Every field has a default that works on a
-/// loopback address but `Pool::size_bytes`: which the application has to choose. The key
+/// loopback address but `Pool::size_bytes`, which the application has to choose. The key
 /// table in config/docs/keys.md, printed by `reference_markdown()` (describe.h), lists each key
 /// with unit, range and default.
 ///
@@ -59,7 +59,7 @@ enum class Availability : std::uint8_t {
   kRequired,  ///< the server does not start without it
 };
 
-/// What keeps the clients of a server apart over rdma.
+/// The mechanism that keeps the clients of a server apart over rdma.
 enum class RdmaProtection : std::uint8_t {
   kAuto,           ///< windows where the device keeps clients apart by them, else registrations
   kRegistrations,  ///< a registration for each grant, in a protection domain for each session
@@ -94,7 +94,7 @@ enum class HugePages : std::uint8_t {
   kRequire,  ///< the server does not start without them
 };
 
-/// The memory that is lent.
+/// The memory that clients use.
 struct Pool {
   /// Budget of all regions together. 0, the default, is refused: say how much.
   std::uint64_t size_bytes = 0;
@@ -109,7 +109,7 @@ struct Pool {
   friend bool operator==(const Pool&, const Pool&) = default;
 };
 
-/// What clients may do with a region.
+/// The rights of clients on a region.
 struct RegionRights {
   bool read = true;
   bool write = true;
@@ -123,7 +123,7 @@ inline constexpr std::string_view kAnyClient = "*";
 /// Most entries of an access list.
 inline constexpr std::size_t kAccessMax = 128;
 
-/// What one client may do with a region.
+/// The rights of one client on a region.
 struct RegionAccess {
   std::string client{};  ///< a name, or kAnyClient
   bool read = false;
@@ -148,16 +148,16 @@ struct RegionConfig {
   /// Clients of the same user, or root, on this host may map it. What they map cannot be taken
   /// back.
   bool shm = false;
-  /// Who may do what, where clients have names that they prove; what of `rights` is missing here
-  /// nobody has. Empty: every client may use it within `rights`.
+  /// The rights of each client, where clients prove their names; no client has a right that is
+  /// missing in `rights`. Empty: every client may use it within `rights`.
   std::vector<RegionAccess> access{};
 
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
 };
 
-/// How clients prove who they are.
+/// How clients prove their names.
 enum class Auth : std::uint8_t {
-  kNone,  ///< anybody who can connect is let in
+  kNone,  ///< every client that can connect is let in
   kKeys,  ///< by a key that the server knows too; the server proves itself by the same key
 };
 
@@ -167,7 +167,7 @@ struct ClientConfig {
   std::optional<SecretKey> key{};  ///< required
   /// Accepted too, while processes change from one to the other.
   std::optional<SecretKey> previous_key{};
-  /// Where load_server() has read the keys from; nobody else reads these files.
+  /// Where load_server() has read the keys from; no other function reads these files.
   std::string key_file{};
   std::string previous_key_file{};
   bool create = false;  ///< may create regions
@@ -234,11 +234,12 @@ struct Log {
 struct Metrics {
   /// `HOST:PORT` or `[IPv6]:PORT` (see parse_endpoint()) of the HTTP endpoint; empty: none.
   std::optional<std::string> address{};
-  /// Who may read it; see metrics::HttpAccess. Empty: not asked for.
+  /// The credential of readers; see metrics::HttpAccess. Empty: not asked for.
   std::string token{};
   std::string user{};
   std::string password{};
-  /// Where load_server() has read `token` and `password` from; nobody else reads these files.
+  /// Where load_server() has read `token` and `password` from; no other function reads
+  /// these files.
   std::string token_file{};
   std::string password_file{};
   /// Names besides addresses, `localhost` and the machine's own by which it may be asked: see
@@ -265,8 +266,8 @@ struct ServerConfig {
   Transports transports{};
   Pool pool{};
   std::vector<RegionConfig> regions{};
-  /// Empty: not said, which is accepted on a loopback address only. Lending memory on a network to
-  /// anybody has to be written out as `auth: none`.
+  /// Empty: not said, which is accepted on a loopback address only. On a network, a server
+  /// that lets in every client has to say so with `auth: none`.
   std::optional<Auth> auth{};
   /// With Auth::kKeys, at least one.
   std::vector<ClientConfig> clients{};
