@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/server_core.h"
+#include "transport/work_request.h"
 #include "version.h"
 
 namespace remora::detail {
