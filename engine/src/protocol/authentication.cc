@@ -76,7 +76,7 @@ Result<ClientHandshake> ClientHandshake::start(const SecretKey& key) {
 void ClientHandshake::write(Hello& hello) const {
   hello.set_auth(AUTH_KEYS);
   hello.set_nonce(nonce_);
-  // Whoever has a key wants it asked for: an older version cannot.
+  // A client with a key requires the proof, which an older version does not know.
   hello.set_version_oldest(std::max(hello.version_oldest(), kVersionOfKeys));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Who a client and a server are to each other: both prove that they know the client's key, by
-/// HMAC-SHA256 over fresh random numbers of both sides and all that was said.
+/// Mutual authentication: client and server prove that they know the client's key, by HMAC-SHA256
+/// over fresh random numbers of both sides and all messages of the handshake.
 ///
 /// | step | message | what it says |
 /// |---|---|---|
@@ -20,13 +20,13 @@
 /// | 4 | length of the part, little endian |
 /// | length | the part: of a message the whole Envelope, byte by byte as it was sent or received |
 ///
-/// The client goes first, so that a stranger gets nothing that keys could be tried on. What is said
-/// again later does not fit the other side's new random number (replay); C and S begin with
+/// The client proves first, so that an unauthenticated client gets no proof to try keys on. What is
+/// said again later does not fit the other side's new random number (replay); C and S begin with
 /// different labels, and S covers C (reflection); any byte that was changed, added or left out
 /// changes both (truncation, and downgrade: the versions and the way to prove stand in Hello).
 /// A name that is not known costs the server the same work and gets the same answer as a wrong key.
-/// What is not covered: messages after the Admission, and failures, which anybody on the path can
-/// forge to keep a client out. Nothing is encrypted.
+/// What is not covered: messages after the Admission, and failures, which an attacker on the
+/// path can forge to keep a client out. Nothing is encrypted.
 ///
 /// Thread safety: an object belongs to one thread at a time.
 
@@ -52,7 +52,7 @@ inline constexpr std::uint32_t kVersionOfKeys = 2;
 
 using Proof = std::array<std::byte, kProofBytes>;
 
-/// What was said so far. Messages are at most 16 KiB each, and there are few.
+/// The messages of the handshake so far. Messages are at most 16 KiB each, and there are few.
 class Transcript {
  public:
   enum class Side : std::uint8_t { kClient, kServer };
@@ -65,7 +65,7 @@ class Transcript {
   std::vector<std::byte> parts_;
 };
 
-/// 32 bytes nobody can foretell. Errors: kSystem. Source: getrandom(2).
+/// 32 unpredictable bytes. Errors: kSystem. Source: getrandom(2).
 Result<std::string> make_nonce();
 
 /// The client's part. Raw bytes are those of whole envelopes.

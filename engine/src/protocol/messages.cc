@@ -28,7 +28,7 @@ std::size_t character_bytes(std::string_view text) noexcept {
   return follows(3) ? 4 : 0;
 }
 
-/// A message with text that is not UTF-8 would be none to who receives it.
+/// The receiver cannot parse a message with text that is not UTF-8.
 std::string wire_text(std::string_view text) {
   std::string made;
   made.reserve(text.size());
@@ -61,7 +61,7 @@ Result<std::vector<std::byte>> encode(const Envelope& envelope) {
 
 Result<Envelope> decode(std::span<const std::byte> bytes) {
   Envelope envelope;
-  // protobuf writes to stderr what it thinks of the bytes, and strangers send those.
+  // protobuf would write to stderr about malformed bytes, which any program can send.
   const google::protobuf::LogSilencer quiet;
   if (bytes.size() > kControlMessageBytesMax ||
       !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||

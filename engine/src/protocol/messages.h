@@ -30,7 +30,7 @@ inline constexpr std::size_t kRegionsPerPage = 64;
 inline constexpr std::uint64_t kTtlMsMax = std::uint64_t{365} * 24 * 3600 * 1000;
 
 /// Errors: kLimitExceeded when the message is longer than kControlMessageBytesMax;
-/// kInvalidArgument for a request with text that is not UTF-8, which nobody could read.
+/// kInvalidArgument for a request with text that is not UTF-8, which no peer could parse.
 Result<std::vector<std::byte>> encode(const Envelope& envelope);
 /// Errors: kProtocol for anything that is not an envelope of ours with a request or a reply in it.
 Result<Envelope> decode(std::span<const std::byte> bytes);
@@ -39,7 +39,7 @@ Failure to_failure(const Error& error);
 /// An error as the peer sent it; codes and reasons that we do not know become kProtocol and kNone.
 Error to_error(const Failure& failure, Operation operation);
 
-/// Without the access list, which few may see.
+/// Without the access list, which only some clients may see.
 Region to_message(const RegionInfo& info);
 void add_access(const std::vector<RegionAccess>& access, Region& message);
 /// Errors: kInvalidArgument (a name, rights), kLimitExceeded (kRegionAccessMax).

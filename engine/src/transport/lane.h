@@ -82,7 +82,7 @@ class Lane {
   virtual void close() noexcept = 0;
   /// close() of a lane that is broken, or was never used, and on which nothing is posted: a thread
   /// of the transport may destroy later what the device is slow to destroy. Never blocks.
-  virtual void let_go() noexcept { close(); }
+  virtual void close_later() noexcept { close(); }
 
   /// For metrics: the capacity of the completion queue.
   [[nodiscard]] virtual std::uint32_t completion_capacity() const noexcept = 0;

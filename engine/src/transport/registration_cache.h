@@ -37,11 +37,11 @@ class RegistrationCache {
   /// Null where the cache can give none: memory whose changes of mapping it cannot notice, a spent
   /// budget, a failed registration. Takes no lock where the bytes were used before; else blocks
   /// while pages are pinned, until `deadline` at most (looked at between pieces).
-  virtual MemoryLease lease(std::span<std::byte> bytes, Deadline deadline) noexcept = 0;
-  /// As lease(), of registrations that exist already. Never blocks.
-  virtual MemoryLease find(std::span<std::byte> bytes) noexcept = 0;
+  virtual MemoryLease acquire_lease(std::span<std::byte> bytes, Deadline deadline) noexcept = 0;
+  /// As acquire_lease(), of registrations that exist already. Never blocks.
+  virtual MemoryLease find_lease(std::span<std::byte> bytes) noexcept = 0;
   /// Never blocks.
-  virtual void give_back(MemoryLease lease) noexcept = 0;
+  virtual void release_lease(MemoryLease lease) noexcept = 0;
   /// Deregisters what is idle, to make room under the process's limit of locked memory. True: it
   /// has deregistered something. Blocks while the device deregisters.
   virtual bool trim() noexcept = 0;

@@ -25,7 +25,7 @@ class RkeyTable {
   /// Of extents that a session has open. What is not used takes address space only.
   static constexpr std::size_t kTokensMax = std::size_t{1} << 20U;
   static constexpr std::size_t kLanesMax = 8;
-  /// What no device gives: whoever uses it is refused.
+  /// A key that no device assigns: the device refuses a request with it.
   static constexpr std::uint32_t kNoKey = 0;
 
   /// Errors: kOutOfMemory (of address space).
@@ -34,9 +34,9 @@ class RkeyTable {
   RkeyTable(const RkeyTable&) = delete;
   RkeyTable& operator=(const RkeyTable&) = delete;
 
-  /// Tokens that nobody has, without keys. Errors: kLimitExceeded (kTokensMax).
+  /// Unassigned tokens, without keys. Errors: kLimitExceeded (kTokensMax).
   [[nodiscard]] Result<std::vector<std::uint32_t>> take(std::size_t count);
-  /// Nothing that carries them is posted any more.
+  /// The caller posts no request that carries them any more.
   void give_back(std::span<const std::uint32_t> tokens) noexcept;
   /// `lane` < kLanesMax, the token one that take() gave.
   void set(std::uint32_t token, std::size_t lane, std::uint32_t key) noexcept;
@@ -50,7 +50,7 @@ class RkeyTable {
                                             std::uint32_t token) noexcept {
     return __atomic_load_n(lane + token, __ATOMIC_RELAXED);
   }
-  /// Tokens that somebody has.
+  /// Assigned tokens.
   [[nodiscard]] std::size_t used() const;
 
  private:

@@ -56,7 +56,7 @@ class FakeLane : public Lane {
             {.sequence = seen.sequence, .status = CompletionStatus::kFlushed, .vendor_error = 0});
   }
   void close() noexcept override { ++closed; }
-  void let_go() noexcept override {
+  void close_later() noexcept override {
     ++let_gone;
     close();
   }

@@ -389,7 +389,7 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
   // From here on nothing touches a buffer, so what has not completed may end. A device can be slow
   // to give a lane back; where all has completed, no caller waits for it.
   if (retired_sequence_ == next_sequence_)
-    lane_->let_go();
+    lane_->close_later();
   else
     lane_->close();
   EndTally tally{metrics_, cells_.recorder()};

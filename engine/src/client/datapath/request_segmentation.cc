@@ -21,17 +21,17 @@ bool QueuedLaneDriver::acquire_lease(OperationRecord& operation, Lease which) no
     return false;
   const std::span<std::byte> bytes{operation.request.local, operation.length_bytes};
   if (which == Lease::kOld) {
-    operation.lease = options_.cache->find(bytes);
+    operation.lease = options_.cache->find_lease(bytes);
     return false;
   }
   // Copying takes time too, where it comes to that.
   const Deadline until = operation.submitted + (operation.deadline - operation.submitted) / 2;
-  operation.lease = options_.cache->lease(bytes, until);
+  operation.lease = options_.cache->acquire_lease(bytes, until);
   return true;
 }
 
 void QueuedLaneDriver::release_lease(OperationRecord& operation) noexcept {
-  if (operation.lease) options_.cache->give_back(std::exchange(operation.lease, {}));
+  if (operation.lease) options_.cache->release_lease(std::exchange(operation.lease, {}));
 }
 
 /// What an operation has that is not whole ends with it. A part has it all from its whole.

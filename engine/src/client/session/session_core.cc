@@ -244,7 +244,7 @@ bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
   {
     const Transition transition{*this};
     if (state() != SessionState::kJoining) {
-      for (const auto& lane : lanes) lane->let_go();
+      for (const auto& lane : lanes) lane->close_later();
       return false;
     }
     if (!lanes_.replace(std::move(lanes))) {

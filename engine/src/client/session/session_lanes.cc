@@ -96,7 +96,7 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionLanes::open_again(Deadline dea
                                     session_.engine().options().lane_depth, deadline);
     if (!lane) {
       // Unused: the thread that joins this one need not wait for what its device is slow to free.
-      for (const auto& made : lanes) made->let_go();
+      for (const auto& made : lanes) made->close_later();
       return lane.error();
     }
     lanes.push_back(std::move(*lane));

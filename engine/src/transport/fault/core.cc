@@ -10,8 +10,8 @@ namespace remora::detail {
 
 bool FaultCore::lets_connect() noexcept {
   const MutexLock lock{mutex_};
-  FaultSampler dice{seed_, FaultSampler::Place::kConnect, attempts_++};
-  bool refused = dice.falls(rates_.refuse_connect) || Clock::now() < refused_until_;
+  FaultSampler sampler{seed_, FaultSampler::Place::kConnect, attempts_++};
+  bool refused = sampler.draw(rates_.refuse_connect) || Clock::now() < refused_until_;
   if (refused_next_ != 0) {
     --refused_next_;
     refused = true;
@@ -20,21 +20,21 @@ bool FaultCore::lets_connect() noexcept {
   return !refused;
 }
 
-/// With mutex_. Draws as often for each request, so that the next one's fate does not depend on
-/// rates or on this one's.
-FaultVerdict FaultCore::verdict(FaultSampler& dice) noexcept {
+/// Draws as often for each request, so that the faults of the next request depend neither on rates
+/// nor on those of this one.
+FaultVerdict FaultCore::verdict(FaultSampler& sampler) noexcept {
   using Loss = FaultVerdict::Loss;
   FaultVerdict found;
-  const bool lane = dice.falls(rates_.lose_lane);
-  const bool connection = dice.falls(rates_.lose_connection);
-  found.landed = dice.falls(rates_.landed);
-  const bool delayed = dice.falls(rates_.delay);
+  const bool lane = sampler.draw(rates_.lose_lane);
+  const bool connection = sampler.draw(rates_.lose_connection);
+  found.landed = sampler.draw(rates_.landed);
+  const bool delayed = sampler.draw(rates_.delay);
   const auto range = static_cast<std::uint64_t>((rates_.max_delay - rates_.delay_least).count());
   const std::chrono::nanoseconds delay =
       rates_.delay_least +
-      std::chrono::nanoseconds{static_cast<std::int64_t>(dice.next() % (range + 1))};
-  found.hold = dice.falls(rates_.hold);
-  found.reorder = dice.falls(rates_.reorder);
+      std::chrono::nanoseconds{static_cast<std::int64_t>(sampler.next() % (range + 1))};
+  found.hold = sampler.draw(rates_.hold);
+  found.reorder = sampler.draw(rates_.reorder);
   found.loss = connection ? Loss::kConnection : lane ? Loss::kLane : Loss::kNone;
   if (delayed) found.delay = delay;
   if (delayed_next_ != 0) {
@@ -48,19 +48,19 @@ FaultVerdict FaultCore::verdict(FaultSampler& dice) noexcept {
   return found;
 }
 
-std::size_t FaultCore::judge(FaultSampler& dice, std::span<FaultVerdict> verdicts) noexcept {
+std::size_t FaultCore::judge(FaultSampler& sampler, std::span<FaultVerdict> verdicts) noexcept {
   const MutexLock lock{mutex_};
   counts_.requests += verdicts.size();
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
-    verdicts[i] = verdict(dice);
+    verdicts[i] = verdict(sampler);
     if (verdicts[i].loss != FaultVerdict::Loss::kNone) return i + 1;
   }
   return verdicts.size();
 }
 
-bool FaultCore::drops_answer(FaultSampler& dice) noexcept {
+bool FaultCore::drops_answer(FaultSampler& sampler) noexcept {
   const MutexLock lock{mutex_};
-  if (!dice.falls(rates_.drop_answer)) return false;
+  if (!sampler.draw(rates_.drop_answer)) return false;
   ++counts_.answers_dropped;
   return true;
 }
@@ -106,7 +106,7 @@ void FaultCore::lose_connections() noexcept {
   std::vector<std::weak_ptr<FaultLink>> links;
   {
     const MutexLock lock{mutex_};
-    links.swap(links_);  // what is cut stays cut: nobody asks for it again
+    links.swap(links_);  // a connection that is cut stays cut
   }
   for (const auto& weak : links)
     if (const auto link = weak.lock()) cut(*link);

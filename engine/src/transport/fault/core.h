@@ -1,7 +1,7 @@
 #pragma once
 
-/// What testing::FaultTransport and the lanes and connections that it wraps share: what is to
-/// befall whom, by chance and by command, and what has.
+/// What testing::FaultTransport shares with the lanes and connections that it wraps: which faults
+/// they are to have, by chance and by command, and which they have had.
 
 #include <array>
 #include <atomic>
@@ -31,7 +31,7 @@ class FaultSampler {
 
   std::uint64_t next() noexcept { return mixed(state_ += 0x9e3779b97f4a7c15U); }
   /// Draws once, whatever the chance is.
-  bool falls(double chance) noexcept {
+  bool draw(double chance) noexcept {
     return static_cast<double>(next() >> 11U) * 0x1.0p-53 < chance;
   }
 
@@ -44,7 +44,8 @@ class FaultSampler {
   std::uint64_t state_;
 };
 
-/// Wakes whoever sleeps on a lane or a channel, since a command has changed what it would see.
+/// Wakes the thread that sleeps on a lane or a channel, after a command has changed what it would
+/// see.
 class FaultBell {
  public:
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(event_); }
@@ -65,7 +66,7 @@ struct FaultLink {
   std::atomic<bool> cut{false};  ///< nothing comes through any more
 };
 
-/// What befalls one request.
+/// The faults of one request.
 struct FaultVerdict {
   enum class Loss : std::uint8_t { kNone, kLane, kConnection };
   Loss loss = Loss::kNone;
@@ -88,20 +89,20 @@ class FaultCore {
   /// A parent process made it.
   [[nodiscard]] bool foreign() const noexcept { return made_in_ != this_process(); }
 
-  // What is wrapped asks.
+  // Called by the wrapped lanes and connections.
   [[nodiscard]] bool lets_connect() noexcept;
   [[nodiscard]] std::uint64_t next_lane() noexcept { return lanes_.fetch_add(1); }
   [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
   /// Of the requests of a chain, up to the first that is lost. How many there are of these.
-  std::size_t judge(FaultSampler& dice, std::span<FaultVerdict> verdicts) noexcept;
-  [[nodiscard]] bool drops_answer(FaultSampler& dice) noexcept;
+  std::size_t judge(FaultSampler& sampler, std::span<FaultVerdict> verdicts) noexcept;
+  [[nodiscard]] bool drops_answer(FaultSampler& sampler) noexcept;
   [[nodiscard]] bool holds_completions() const noexcept { return holds_completions_.load(); }
   /// Changes whenever completions are released.
   [[nodiscard]] std::uint64_t releases() const noexcept { return releases_.load(); }
   [[nodiscard]] bool holds_answers() const noexcept { return holds_answers_.load(); }
   void add_bell(const std::shared_ptr<FaultBell>& bell);
   void add_link(const std::shared_ptr<FaultLink>& link);
-  /// Nothing comes over the connection any more; its session hears of that.
+  /// Nothing comes over the connection any more; its session receives the error.
   void cut(FaultLink& link) noexcept;
   void count(std::uint64_t Counts::*what, std::uint64_t times = 1) noexcept;
 
@@ -119,7 +120,7 @@ class FaultCore {
   [[nodiscard]] Counts counts() const noexcept;
 
  private:
-  FaultVerdict verdict(FaultSampler& dice) noexcept REMORA_REQUIRES(mutex_);
+  FaultVerdict verdict(FaultSampler& sampler) noexcept REMORA_REQUIRES(mutex_);
   void ring_all() noexcept;
 
   const std::uint64_t seed_;

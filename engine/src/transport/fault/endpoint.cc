@@ -37,7 +37,7 @@ class FaultEndpoint final : public ClientEndpoint {
         real_{std::move(real)},
         bell_{std::move(bell)},
         events_{std::move(events)},
-        dice_{core_->seed(), FaultSampler::Place::kAnswer, core_->counts().connects} {
+        sampler_{core_->seed(), FaultSampler::Place::kAnswer, core_->counts().connects} {
     link_->endpoint = real_;
     core_->add_bell(bell_);
     core_->add_link(link_);
@@ -75,7 +75,7 @@ class FaultEndpoint final : public ClientEndpoint {
   std::shared_ptr<FaultLink> link_ = std::make_shared<FaultLink>();
   std::shared_ptr<FaultBell> bell_;
   FdSet events_;
-  FaultSampler dice_;
+  FaultSampler sampler_;
   /// Come, and not given yet. Bounded by what may be unanswered, and one event.
   std::deque<ControlMessage> waiting_;
   std::optional<Error> ended_;  ///< why nothing more comes
@@ -89,11 +89,11 @@ Result<std::optional<ControlMessage>> FaultEndpoint::receive() noexcept {
       break;
     }
     if (!message->has_value()) break;
-    if (core_->drops_answer(dice_)) continue;
+    if (core_->drops_answer(sampler_)) continue;
     if (core_->holds_answers()) core_->count(&FaultCore::Counts::answers_held);
     waiting_.push_back(std::move(**message));
   }
-  // In this order: who releases changes the word first, and rings then.
+  // In this order: the thread that releases answers changes the flag first, and rings then.
   bell_->clear();
   if (!waiting_.empty() && !core_->holds_answers()) {
     std::optional<ControlMessage> first{std::move(waiting_.front())};

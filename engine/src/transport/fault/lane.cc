@@ -39,8 +39,8 @@ FaultLane::FaultLane(std::shared_ptr<FaultCore> core, std::shared_ptr<detail::Fa
       bell_{std::move(bell)},
       timer_{std::move(timer)},
       events_{std::move(events)},
-      dice_{core_->seed(), FaultSampler::Place::kLane, core_->next_lane()},
-      order_dice_{dice_.next(), FaultSampler::Place::kOrder, 0},
+      sampler_{core_->seed(), FaultSampler::Place::kLane, core_->next_lane()},
+      order_sampler_{sampler_.next(), FaultSampler::Place::kOrder, 0},
       requests_(std::bit_ceil(std::max(1U, real_->limits().depth))),
       mask_{requests_.size() - 1},
       sequence_at_(requests_.size()),
@@ -58,7 +58,7 @@ PostOutcome FaultLane::post(Chain chain, std::uint64_t first_sequence) noexcept 
     swallow(first_sequence, chain.size());
     return {.taken = chain.size()};
   }
-  const std::size_t judged = core_->judge(dice_, std::span{verdicts_}.first(chain.size()));
+  const std::size_t judged = core_->judge(sampler_, std::span{verdicts_}.first(chain.size()));
   const FaultVerdict& last = verdicts_[judged - 1];
   const bool loses = last.loss != FaultVerdict::Loss::kNone;
   const std::size_t sent = loses && !last.landed ? judged - 1 : judged;
@@ -67,10 +67,10 @@ PostOutcome FaultLane::post(Chain chain, std::uint64_t first_sequence) noexcept 
   if (sent != 0) outcome = send(first_sequence, sent, reordered);
   if (!loses || outcome.error != 0) return outcome;
   swallow(first_sequence + sent, chain.size() - sent);
-  doomed_ = true;
+  lost_ = true;
   cuts_ = last.loss == FaultVerdict::Loss::kConnection;
   if (!cuts_) core_->count(&Counts::lanes_lost);
-  bell_->ring();  // it may be that nothing else tells who sleeps on it
+  bell_->ring();  // nothing else may wake the thread that sleeps on the lane
   return {.taken = chain.size()};
 }
 
@@ -94,7 +94,7 @@ bool FaultLane::put_in_order(Chain chain, std::size_t sent, std::size_t judged) 
       std::none_of(chain.begin(), chain.end(), stays);
   if (reorders) {
     for (std::size_t left = sent; left > 1; --left)
-      std::swap(order_[left - 1], order_[order_dice_.next() % left]);
+      std::swap(order_[left - 1], order_[order_sampler_.next() % left]);
     core_->count(&Counts::chains_reordered);
   }
   for (std::size_t i = 0; i < sent; ++i) chain_[i] = chain[order_[i]];
@@ -118,15 +118,15 @@ PostOutcome FaultLane::send(std::uint64_t first_sequence, std::size_t sent,
   real_end_ = first_sequence + outcome.taken;
   posted_end_ = first_sequence + (reordered ? sent : outcome.taken);
   if (outcome.error == 0 || !reordered) return outcome;
-  // Which of them it did not take, the caller cannot be told by a number: they fail one by one.
+  // A count cannot tell the caller which of them the lane did not take: they fail one by one.
   for (std::size_t i = outcome.taken; i < sent; ++i)
     at(first_sequence + order_[i]) = {.known = true, .status = CompletionStatus::kFlushed};
-  doomed_ = true;
+  lost_ = true;
   bell_->ring();
   return {.taken = sent};
 }
 
-/// Hears all that the real lane has to tell.
+/// Takes all completions of the real lane.
 void FaultLane::absorb() noexcept {
   std::array<LaneCompletion, 64> found;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   while (real_done_ != real_end_) {
@@ -161,12 +161,12 @@ bool FaultLane::comes_through(Request& request, Clock::time_point now) noexcept 
 
 std::size_t FaultLane::poll(std::span<LaneCompletion> completions) noexcept {
   absorb();
-  if (lost()) return tell_lost(completions);
-  const bool gone = broken_off_.load(std::memory_order_acquire);
+  if (lost()) return report_lost(completions);
+  const bool gone = in_error_.load(std::memory_order_acquire);
   const Clock::time_point now = Clock::now();
   std::size_t count = 0;
-  for (; told_ != posted_end_ && count < completions.size(); ++told_) {
-    Request& request = at(told_);
+  for (; reported_ != posted_end_ && count < completions.size(); ++reported_) {
+    Request& request = at(reported_);
     if (!request.known) break;
     CompletionStatus status = request.status;
     if (status == CompletionStatus::kSuccess && !comes_through(request, now)) {
@@ -180,28 +180,28 @@ std::size_t FaultLane::poll(std::span<LaneCompletion> completions) noexcept {
     // One completion stands for those before it that went well.
     if (count != 0 && status == CompletionStatus::kSuccess &&
         completions[count - 1].status == CompletionStatus::kSuccess)
-      completions[count - 1].sequence = told_;
+      completions[count - 1].sequence = reported_;
     else
       completions[count++] = {
-          .sequence = told_, .status = status, .vendor_error = request.vendor_error};
+          .sequence = reported_, .status = status, .vendor_error = request.vendor_error};
   }
   return count;
 }
 
-/// Of a lane that a fault has taken. Nothing, until what was sent is done: it has landed then.
-std::size_t FaultLane::tell_lost(std::span<LaneCompletion> completions) noexcept {
+/// Of a lane that a fault has ended. Nothing, until all requests that were sent have landed.
+std::size_t FaultLane::report_lost(std::span<LaneCompletion> completions) noexcept {
   if (real_done_ != real_end_) return 0;
-  // That the connection is lost the session hears over control, and breaks the lane off. Not before
-  // now: it would break off what is to land.
+  // The session learns of the lost connection over control, and moves the lane to its error state.
+  // Not before now: that would end the requests that are to land.
   if (std::exchange(cuts_, false)) core_->cut(*link_);
-  if (link_->cut.load() && !broken_off_.load(std::memory_order_acquire)) return 0;
+  if (link_->cut.load() && !in_error_.load(std::memory_order_acquire)) return 0;
   std::size_t count = 0;
-  for (; told_ != posted_end_ && count < completions.size(); ++told_) {
-    count_lost(at(told_));
-    const CompletionStatus status = std::exchange(loss_told_, true)
+  for (; reported_ != posted_end_ && count < completions.size(); ++reported_) {
+    count_lost(at(reported_));
+    const CompletionStatus status = std::exchange(loss_reported_, true)
                                         ? CompletionStatus::kFlushed
                                         : CompletionStatus::kRetryExceeded;
-    completions[count++] = {.sequence = told_, .status = status, .vendor_error = 0};
+    completions[count++] = {.sequence = reported_, .status = status, .vendor_error = 0};
   }
   return count;
 }
@@ -232,7 +232,7 @@ void FaultLane::drain_events() noexcept {
 }
 
 void FaultLane::move_to_error() noexcept {
-  broken_off_.store(true, std::memory_order_release);
+  in_error_.store(true, std::memory_order_release);
   real_->move_to_error();
   bell_->ring();
 }
@@ -241,19 +241,19 @@ void FaultLane::close() noexcept {
   if (leave()) real_->close();
 }
 
-void FaultLane::let_go() noexcept {
+void FaultLane::close_later() noexcept {
   if (!leave()) return;
   if (real_done_ == real_end_)
-    real_->let_go();
+    real_->close_later();
   else
     real_->close();
 }
 
-/// False: it is closed.
+/// False: it was closed before.
 bool FaultLane::leave() noexcept {
   if (std::exchange(closed_, true)) return false;
-  for (; told_ != posted_end_; ++told_) count_lost(at(told_));
-  // Nobody reads from a closed lane, and a poller that sleeps must not be woken by it.
+  for (; reported_ != posted_end_; ++reported_) count_lost(at(reported_));
+  // No thread reads from a closed lane, and it must not wake a poller that sleeps.
   events_.remove(bell_->event());
   events_.remove(timer_.get());
   return true;

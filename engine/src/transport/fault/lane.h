@@ -14,9 +14,9 @@
 
 namespace remora::transport {
 
-/// Sends what is posted to the real lane, unless it is lost, and tells of it when its time has
-/// come, in the order it was posted. When the lane goes, what has not been told of is lost; it is
-/// told so when the real lane no longer touches its memory.
+/// Posts requests on the real lane, unless a fault loses them, and reports their completions when
+/// they are due, in the order in which they were posted. When the lane ends, requests that it has
+/// not reported are lost; it reports that when the real lane no longer touches their memory.
 class FaultLane final : public Lane {
  public:
   /// Errors: kSystem.
@@ -42,16 +42,16 @@ class FaultLane final : public Lane {
   [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
   void move_to_error() noexcept override;
   void close() noexcept override;
-  void let_go() noexcept override;
+  void close_later() noexcept override;
   [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
     return real_->completion_capacity();
   }
 
  private:
-  /// A request that was posted and has not been told of.
+  /// A request that was posted and has not been reported.
   struct Request {
     bool sent = false;
-    bool known = false;  ///< the real lane has told of it, or it was never sent
+    bool known = false;  ///< the real lane has reported it, or it was never sent
     bool hold = false;
     bool held_counted = false;
     CompletionStatus status = CompletionStatus::kSuccess;
@@ -61,14 +61,14 @@ class FaultLane final : public Lane {
     Deadline due = Deadline::min();
   };
   [[nodiscard]] Request& at(std::uint64_t sequence) noexcept { return requests_[sequence & mask_]; }
-  [[nodiscard]] bool lost() const noexcept { return doomed_ || link_->cut.load(); }
+  [[nodiscard]] bool lost() const noexcept { return lost_ || link_->cut.load(); }
   void swallow(std::uint64_t first_sequence, std::size_t count) noexcept;
   bool put_in_order(Chain chain, std::size_t sent, std::size_t judged) noexcept;
   PostOutcome send(std::uint64_t first_sequence, std::size_t sent, bool reordered) noexcept;
   void absorb() noexcept;
   void settle(std::uint64_t place, CompletionStatus status, std::uint32_t vendor_error) noexcept;
   [[nodiscard]] bool comes_through(Request& request, Clock::time_point now) noexcept;
-  std::size_t tell_lost(std::span<LaneCompletion> completions) noexcept;
+  std::size_t report_lost(std::span<LaneCompletion> completions) noexcept;
   void count_lost(const Request& request) noexcept;
   void set_timer(Deadline due) noexcept;
   [[nodiscard]] bool leave() noexcept;
@@ -79,8 +79,8 @@ class FaultLane final : public Lane {
   std::shared_ptr<detail::FaultBell> bell_;
   UniqueFd timer_;
   FdSet events_;
-  detail::FaultSampler dice_;
-  detail::FaultSampler order_dice_;
+  detail::FaultSampler sampler_;
+  detail::FaultSampler order_sampler_;
 
   std::vector<Request> requests_;  // by sequence & mask_, as the next two
   std::uint64_t mask_;
@@ -90,15 +90,16 @@ class FaultLane final : public Lane {
   std::vector<std::uint32_t> order_;
   std::vector<const WorkRequest*> chain_;
   std::uint64_t posted_end_ = 0;
-  std::uint64_t told_ = 0;       ///< sequence after the last one told of
-  std::uint64_t real_end_ = 0;   ///< sequence after the last one sent
-  std::uint64_t real_done_ = 0;  ///< as many of these has the real lane told of
+  std::uint64_t reported_ = 0;  ///< sequence after the last one reported
+  std::uint64_t real_end_ = 0;  ///< sequence after the last one sent
+  std::uint64_t real_done_ =
+      0;  ///< sequence after the last of these that the real lane has reported
   Deadline timer_due_ = Deadline::min();
-  bool doomed_ = false;  ///< by a fault; nothing is sent any more
-  bool cuts_ = false;    ///< and takes the connection with it, when what was sent is done
-  bool loss_told_ = false;
+  bool lost_ = false;  ///< by a fault; nothing is sent any more
+  bool cuts_ = false;  ///< and takes the connection with it, when what was sent is done
+  bool loss_reported_ = false;
   bool closed_ = false;
-  std::atomic<bool> broken_off_{false};
+  std::atomic<bool> in_error_{false};
 };
 
 }  // namespace remora::transport

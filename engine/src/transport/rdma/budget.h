@@ -41,7 +41,7 @@ class BudgetShare {
   /// All of it or nothing. Errors: kLimitExceeded, with what would be had and what may be.
   [[nodiscard]] static Result<BudgetShare> take(std::shared_ptr<Budget> budget,
                                                 std::uint64_t count);
-  /// Counted, however many there are: for what is there before anybody can be asked.
+  /// Counts without a look at the limit: for what is needed before a client can be refused.
   [[nodiscard]] static BudgetShare count(std::shared_ptr<Budget> budget,
                                          std::uint64_t count) noexcept;
   BudgetShare(BudgetShare&& other) noexcept

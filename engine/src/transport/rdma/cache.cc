@@ -74,24 +74,24 @@ class RdmaRegistrationCache final : public RegistrationCache {
  public:
   explicit RdmaRegistrationCache(verbs::MrCache cache) noexcept : cache_{std::move(cache)} {}
 
-  MemoryLease lease(std::span<std::byte> bytes, Deadline deadline) noexcept override {
+  MemoryLease acquire_lease(std::span<std::byte> bytes, Deadline deadline) noexcept override {
     const std::int64_t at = now();
     if (refused_.holds(bytes.data(), at)) {
       refusals_.fetch_add(1, std::memory_order_relaxed);
       return {};
     }
-    if (paused_until_.load(std::memory_order_relaxed) > at) return find(bytes);
+    if (paused_until_.load(std::memory_order_relaxed) > at) return find_lease(bytes);
     auto lease = cache_.acquire(bytes, verbs::Access::kLocalWrite, deadline);
     if (lease) return {lease->detach()};
     learn(bytes, lease.error());
     return {};
   }
-  MemoryLease find(std::span<std::byte> bytes) noexcept override {
+  MemoryLease find_lease(std::span<std::byte> bytes) noexcept override {
     MrLease lease = cache_.find(bytes, verbs::Access::kLocalWrite);
     if (lease.empty()) failures_.fetch_add(1, std::memory_order_relaxed);
     return {lease.detach()};
   }
-  void give_back(MemoryLease lease) noexcept override {
+  void release_lease(MemoryLease lease) noexcept override {
     MrLease::attach(lease.registration, {}).drop_soon();
   }
   bool trim() noexcept override { return cache_.trim() != 0; }

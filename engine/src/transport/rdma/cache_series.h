@@ -16,7 +16,7 @@
 
 namespace remora::transport::rdma {
 
-/// What one cache tells, and what was decided without asking it.
+/// The counters of one cache, and of decisions that were made without asking it.
 struct CacheNumbers {
   verbs::MrCacheCounters counters;
   std::uint64_t refusals = 0;

@@ -131,14 +131,14 @@ struct LaneConnection {
     const remora::detail::MutexLock lock{mutex};
     if (connection) (void)connection->queue_pair().to_error();
   }
-  /// What it takes to give it back is nobody's but the caller's to wait for.
+  /// Blocks only the caller while the device destroys it.
   void destroy() noexcept { const std::optional<verbs::Connection> gone = leave(); }
-  void let_go(RdmaMemoryDomain& domain) noexcept {
+  void close_later(RdmaMemoryDomain& domain) noexcept {
     if (auto gone = leave()) domain.reaper().take(std::move(*gone));
   }
 
  private:
-  /// Nobody takes its events any more.
+  /// The control thread takes its events no more.
   std::optional<verbs::Connection> leave() noexcept {
     const remora::detail::MutexLock lock{mutex};
     if (connection) events->remove(connection->event_fd());
@@ -224,10 +224,11 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     ++lanes_opened_;
     constexpr std::uint32_t kMaxTransferBytes = 1U << 20U;
     const std::uint32_t transfer_bytes_max = std::min(port->max_message_bytes, kMaxTransferBytes);
-    rdma::LanePair pair{.pair = shared->queue_pair(),
-                        .to_error = [shared] { shared->to_error(); },
-                        .destroy = [shared] { shared->destroy(); },
-                        .let_go = [shared, domain = domain_] { shared->let_go(*domain); }};
+    rdma::LanePair pair{
+        .pair = shared->queue_pair(),
+        .to_error = [shared] { shared->to_error(); },
+        .destroy = [shared] { shared->destroy(); },
+        .close_later = [shared, domain = domain_] { shared->close_later(*domain); }};
     if (said.lane)
       return rdma::make_token_lane(std::move(pair), std::move(*queue), transfer_bytes_max, granted,
                                    keys_, *said.lane, initiator_depth);
@@ -284,7 +285,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   verbs::Connection connection_;
   std::vector<std::shared_ptr<LaneConnection>> lanes_ REMORA_GUARDED_BY(mutex_);
   std::shared_ptr<RkeyTable>
-      keys_;  ///< null: one key for all lanes; as the next, of who opens them
+      keys_;  ///< null: one key for all lanes; used, as the next, by the thread that opens lanes
   std::uint32_t lanes_opened_ = 0;
   std::shared_ptr<FdSet> events_;
   verbs::Address peer_;

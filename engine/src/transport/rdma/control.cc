@@ -94,7 +94,7 @@ verbs::QueuePairBuilder<verbs::Rc> ControlBuffers::builder() const {
       .access(verbs::Access::kNone)
       .timeout(memory_->domain().device().is_software() ? kAckTimeoutSoftware
                                                         : kAckTimeoutHardware);
-  limit_depths(builder, Asks::kNobody, false);
+  limit_depths(builder, Asks::kNeither, false);
   return builder;
 }
 

@@ -118,13 +118,13 @@ class RdmaLane final : public Lane {
   [[nodiscard]] int event_fd() const noexcept override { return queue_.event_fd(); }
 
   void move_to_error() noexcept override { link_.to_error(); }
-  void let_go() noexcept override {
-    if (link_.let_go) link_.let_go();
+  void close_later() noexcept override {
+    if (link_.close_later) link_.close_later();
     close();
   }
   void close() noexcept override {
     link_.destroy();
-    // What flushed has told of itself: whoever watches the descriptor would not sleep any more.
+    // The flush made events: a thread that watches the descriptor would not sleep any more.
     (void)queue_.take_events();
   }
   [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
@@ -272,8 +272,8 @@ class RdmaLane final : public Lane {
 void limit_depths(verbs::QueuePairBuilder<verbs::Rc>& builder, Asks asks, bool here_is_client) {
   if (builder.domain().device().is_iwarp()) return;
   // What is not set is all that the device can do.
-  if (asks == Asks::kNobody || !here_is_client) builder.initiator_depth(0);
-  if (asks == Asks::kNobody || here_is_client) builder.responder_depth(0);
+  if (asks == Asks::kNeither || !here_is_client) builder.initiator_depth(0);
+  if (asks == Asks::kNeither || here_is_client) builder.responder_depth(0);
 }
 
 void log_depths(std::string_view name, const verbs::Connection& connection) {

@@ -22,19 +22,19 @@ class RkeyTable;
 
 namespace remora::transport::rdma {
 
-/// A connected queue pair and its ends, whoever owns it. The functions are called by any thread,
-/// more than once, and never together with a post.
+/// A connected queue pair that the lane does not own, and the ways to end it. The functions are
+/// called by any thread, more than once, and never together with a post.
 struct LanePair {
-  verbs::QueuePair<verbs::Rc>* pair = nullptr;  ///< used until destroy() or let_go()
+  verbs::QueuePair<verbs::Rc>* pair = nullptr;  ///< used until destroy() or close_later()
   std::function<void()> to_error;
   std::function<void()> destroy;
-  std::function<void()> let_go{};  ///< destroys it later; empty: destroy() does
+  std::function<void()> close_later{};  ///< destroys it later; empty: destroy() does
 };
 
 /// Which end of a connection sends requests that are answered: reads and atomics.
 enum class Asks : std::uint8_t {
-  kNobody,  ///< a control channel
-  kClient,  ///< a lane
+  kNeither,  ///< a control channel
+  kClient,   ///< a lane
 };
 
 /// Has the connection manager negotiate how many reads and atomics a queue pair keeps in flight:

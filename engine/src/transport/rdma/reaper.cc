@@ -12,7 +12,7 @@
 namespace remora::transport {
 namespace {
 
-/// What takes longer than this is told of: a device that is down, or hangs.
+/// Destruction that takes longer is logged: the device is down, or hangs.
 constexpr std::chrono::seconds kSlow{2};
 
 }  // namespace
@@ -31,7 +31,7 @@ Reaper::~Reaper() {
 void Reaper::add(std::unique_ptr<Item> item) noexcept {
   try {
     const detail::MutexLock lock{mutex_};
-    if (waiting_.size() >= waiting_most_) return;
+    if (waiting_.size() >= max_waiting_) return;
     if (!thread_.joinable()) {
       auto thread = detail::start_thread("remora-reaper", [this] { work(); });
       if (!thread)

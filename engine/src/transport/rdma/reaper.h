@@ -1,6 +1,6 @@
 #pragma once
 
-/// Gives back what a device may take long to let go of, on a thread of its own.
+/// Destroys what a device may take long to destroy, on a thread of its own.
 
 #include <cstddef>
 #include <deque>
@@ -15,17 +15,17 @@
 namespace remora::transport {
 
 /// A queue pair is destroyed only when the last packet of it has left the host, and that may take
-/// as long as the interface is down: whoever has operations to end does not wait for it.
+/// as long as the interface is down: a thread that has operations to end must not wait for it.
 /// Thread-safe. Nothing that is taken may be the last to hold its own reaper.
 class Reaper {
  public:
-  /// So many may wait; what comes then is given back by whoever brings it.
+  /// As many may wait; beyond that, take() destroys on the caller's thread.
   static constexpr std::size_t kMaxWaiting = 4096;
 
-  explicit Reaper(std::size_t max_waiting = kMaxWaiting) noexcept : waiting_most_{max_waiting} {}
+  explicit Reaper(std::size_t max_waiting = kMaxWaiting) noexcept : max_waiting_{max_waiting} {}
   Reaper(const Reaper&) = delete;
   Reaper& operator=(const Reaper&) = delete;
-  /// Blocks until all is given back.
+  /// Blocks until all is destroyed.
   ~Reaper();
 
   /// Destroys `what`, later. Does not block, unless there is no memory, no thread, or no room: then
@@ -53,7 +53,7 @@ class Reaper {
   void add(std::unique_ptr<Item> item) noexcept;
   void work() noexcept;
 
-  const std::size_t waiting_most_;
+  const std::size_t max_waiting_;
   detail::Mutex mutex_;
   detail::Condition more_;
   std::deque<std::unique_ptr<Item>> waiting_ REMORA_GUARDED_BY(mutex_);

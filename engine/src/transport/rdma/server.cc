@@ -32,21 +32,21 @@ using rdma::Introduction;
 using rdma::LaneRegistry;
 using rdma::RdmaServerEndpoint;
 
-/// Connection requests taken in a row, before others have their turn with the control thread.
+/// Connection requests taken in a row, before the control thread does other work.
 constexpr std::size_t kMaxAccept = 4;
 /// Lanes and control channels that have ended and wait for the device to destroy them, each of
-/// which pins its buffers: what comes then holds up the worker, and with it who connects.
+/// which pins its buffers. Beyond this bound the worker destroys them itself, and connecting waits.
 constexpr std::size_t kMaxEnded = 256;
 
 class RdmaListener final : public Listener, private ListenerDevices {
  public:
-  /// What a server may have of its devices, and the series that tell how much it has.
+  /// What a server may use of its devices, and the series that show how much it uses.
   struct Budgets {
     std::shared_ptr<rdma::RegistrationBudgets> registrations;
     std::shared_ptr<rdma::WindowBudgets> windows;
     std::vector<metrics::CallbackHandle> series;
     std::shared_ptr<metrics::Registry> registry;
-    metrics::Counter strangers;
+    metrics::Counter rejected_connections;
     /// Errors: those of Registry::gauge_callback().
     static Result<Budgets> create(const config::Limits& limits,
                                   std::shared_ptr<metrics::Registry> registry);
@@ -74,9 +74,9 @@ class RdmaListener final : public Listener, private ListenerDevices {
 
   Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
     std::vector<std::unique_ptr<ServerEndpoint>> arrived;
-    // The kernel has room for another request as soon as one is taken: without a bound, who
-    // connects as fast as this serves would keep the control thread here, before any limit is
-    // looked at.
+    // The kernel has room for another request as soon as one is taken: without a bound, clients
+    // that connect as fast as this loop serves would keep the control thread here, before it looks
+    // at any limit.
     for (std::size_t i = 0; i < kMaxAccept; ++i) {
       auto request = listener_.next_request();
       if (!request)
@@ -84,7 +84,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
       if (!request->has_value()) return arrived;
       auto endpoint = admit(std::move(**request));
       if (!endpoint)
-        turn_away(endpoint.error());
+        reject(endpoint.error());
       else if (*endpoint != nullptr)
         arrived.push_back(std::move(*endpoint));
     }
@@ -99,27 +99,27 @@ class RdmaListener final : public Listener, private ListenerDevices {
                              const std::stop_token& stop) override {
     for (DeviceProtection& chosen : protection_) {
       if (chosen.mechanism == rdma::kWindows) {
-        auto lent = lend_on(chosen.device, pieces, hold, stop);
-        if (lent) {
-          lent_[chosen.device] = std::move(*lent);
+        auto leased = register_pool_on(chosen.device, pieces, hold, stop);
+        if (leased) {
+          leased_[chosen.device] = std::move(*leased);
         } else if (wanted_ == config::RdmaProtection::kAuto && !stop.stop_requested()) {
           chosen.mechanism = rdma::kRegistrations;
-          chosen.reason = "the pool could not be registered: " + lent.error().message();
+          chosen.reason = "the pool could not be registered: " + leased.error().message();
         } else {
-          return lent.error();
+          return leased.error();
         }
       }
       rdma::log_protection(wanted_, chosen);
     }
-    return !lent_.empty();
+    return !leased_.empty();
   }
   void show_counters(metrics::Registry& registry) noexcept override {
     for (const std::string& device : devices_) rdma::show_device_counters(registry, device);
   }
 
-  /// Whoever it is may come again as often as it likes.
-  void turn_away(const Error& why) {
-    budgets_.registry->recorder().add(budgets_.strangers);
+  /// Counts a refused connection request, and logs it within a rate limit.
+  void reject(const Error& why) {
+    budgets_.registry->recorder().add(budgets_.rejected_connections);
     if (!rejections_logged_.allows(Clock::now())) return;
     log::warn("rdma: {}{}", why.message(), rejections_logged_.take_left_out());
   }
@@ -147,10 +147,9 @@ class RdmaListener final : public Listener, private ListenerDevices {
     return begin(std::move(request));
   }
 
-  Result<std::shared_ptr<const rdma::LeasedMemory>> lend_on(const std::string& name,
-                                                            std::span<const MemoryStretch> pieces,
-                                                            const std::shared_ptr<void>& hold,
-                                                            const std::stop_token& stop) {
+  Result<std::shared_ptr<const rdma::LeasedMemory>> register_pool_on(
+      const std::string& name, std::span<const MemoryStretch> pieces,
+      const std::shared_ptr<void>& hold, const std::stop_token& stop) {
     const auto open = verbs::connection_manager_devices();
     if (!open) return open.error();
     const auto found = std::find_if(open->begin(), open->end(),
@@ -179,11 +178,11 @@ class RdmaListener final : public Listener, private ListenerDevices {
     if (!connection) return connection.error();
     for (const int fd : {buffers->event_fd(), connection->event_fd()})
       if (auto status = events->add(fd); !status) return status.error();
-    const auto lent = lent_.find(device.name());
+    const auto leased = leased_.find(device.name());
     return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
         lane_registry_, reaper_, std::move(*domain), std::move(budget),
-        lent == lent_.end() ? nullptr : lent->second, std::move(*buffers), std::move(*connection),
-        std::move(*events))};
+        leased == leased_.end() ? nullptr : leased->second, std::move(*buffers),
+        std::move(*connection), std::move(*events))};
   }
 
   verbs::ConnectionListener listener_;
@@ -192,7 +191,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
   std::vector<DeviceProtection> protection_;
   Budgets budgets_;
   std::map<std::string, std::shared_ptr<const rdma::LeasedMemory>, std::less<>>
-      lent_;  ///< by device
+      leased_;  ///< by device
   std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
   std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>(kMaxEnded);
   log::LogRateLimiter rejections_logged_{1};
@@ -200,15 +199,15 @@ class RdmaListener final : public Listener, private ListenerDevices {
 
 Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
     const config::Limits& limits, std::shared_ptr<metrics::Registry> registry) {
-  auto strangers = registry->counter(
+  auto rejected_connections = registry->counter(
       "remora_server_rdma_rejected_connections_total",
       "Connection requests over rdma that were refused before they were a client's.");
-  if (!strangers) return strangers.error();
+  if (!rejected_connections) return rejected_connections.error();
   Budgets made{std::make_shared<rdma::RegistrationBudgets>(limits.registrations_max),
                std::make_shared<rdma::WindowBudgets>(limits.windows_max),
                {},
                registry,
-               *strangers};
+               *rejected_connections};
   auto registrations = registry->gauge_callback(
       "remora_server_registrations", "Registrations of memory with RDMA devices.", {},
       [budgets = made.registrations] { return static_cast<double>(budgets->used()); });

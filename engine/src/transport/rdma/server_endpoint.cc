@@ -62,13 +62,13 @@ RdmaServerEndpoint::RdmaServerEndpoint(std::shared_ptr<LaneRegistry> lane_regist
                                        std::shared_ptr<Reaper> reaper,
                                        verbs::ProtectionDomain domain,
                                        std::shared_ptr<Budget> budget,
-                                       std::shared_ptr<const LeasedMemory> lent,
+                                       std::shared_ptr<const LeasedMemory> leased,
                                        ControlBuffers buffers, verbs::Connection connection,
                                        FdSet events)
     : lane_registry_{std::move(lane_registry)},
       reaper_{std::move(reaper)},
       budget_{std::move(budget)},
-      lent_{std::move(lent)},
+      leased_{std::move(leased)},
       domain_{std::move(domain)},
       buffers_{std::move(buffers)},
       events_{std::move(events)},
@@ -124,7 +124,7 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
       domain_.device().create_completion_queue({.depth = kNoticeReceives + 4, .events = true});
   if (!queue) return queue.error();
   auto buffers = std::make_unique<std::array<NoticeBytes, kNoticeReceives>>();
-  const verbs::ProtectionDomain& domain = by_windows_ ? lent_->domain() : domain_;
+  const verbs::ProtectionDomain& domain = by_windows_ ? leased_->domain() : domain_;
   auto memory = domain.register_bytes(std::as_writable_bytes(std::span{*buffers}),
                                       verbs::Access::kLocalWrite);
   if (!memory) return memory.error();
@@ -159,8 +159,9 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
   return {};
 }
 
-/// From here on it is a client's, and counts. Those that have not said who they are have a bound of
-/// their own (limits.pending_handshakes_max), and take nothing that a client's grant needs.
+/// From here on the connection is a client's, and its buffers count. Connections before their
+/// handshake have a bound of their own (limits.pending_handshakes_max), and take nothing that a
+/// client's grant needs.
 void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
   if (!share_) share_ = BudgetShare::count(budget_, 1);
   lane_registry_->expect(ticket, this);
@@ -194,7 +195,7 @@ Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
 }
 
 Result<Grant> RdmaServerEndpoint::grant_windows(const GrantRequest& request) {
-  auto windows = WindowGrant::create(lent_, request);
+  auto windows = WindowGrant::create(leased_, request);
   if (!windows) return windows.error();
   Grant made;
   made.handle = std::move(*windows);
@@ -274,7 +275,7 @@ Result<std::uint32_t> RdmaServerEndpoint::number_of_next(std::optional<std::uint
                        [&](const ServerLane& lane) { return lane.number == number; });
   };
   if (said && taken(*said)) return Error{Code::kProtocol, "lane of a number that there is"};
-  // Who does not say is counted as it comes.
+  // A client that does not say the number opens lanes in order.
   std::uint32_t number = said.value_or(0);
   while (taken(number)) ++number;
   return number;

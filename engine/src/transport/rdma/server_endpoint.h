@@ -68,7 +68,7 @@ struct ServerLane {
   std::uint32_t number = 0;             ///< of the session's lanes, from 0
   std::shared_ptr<WindowLane> windows;  ///< null: grants are registrations
   std::optional<verbs::Connection> connection;
-  Status end{};  ///< what was wrong with it, whoever has seen that first
+  Status end{};  ///< the first error on it
 
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
     return pair.post_receive(index, memory.slice(index * kNoticeWireBytes, kNoticeWireBytes));
@@ -116,11 +116,11 @@ class LaneDestruction {
 /// One client's control channel, lanes and grants, the server's side.
 class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
  public:
-  /// `reaper`: destroys what the device may be slow with. `budget`: of registrations. `lent`: null
-  /// without windows on this device. `events`: of `buffers` and `connection`.
+  /// `reaper`: destroys what the device may be slow with. `budget`: of registrations. `leased`:
+  /// null without windows on this device. `events`: of `buffers` and `connection`.
   RdmaServerEndpoint(std::shared_ptr<LaneRegistry> lane_registry, std::shared_ptr<Reaper> reaper,
                      verbs::ProtectionDomain domain, std::shared_ptr<Budget> budget,
-                     std::shared_ptr<const LeasedMemory> lent, ControlBuffers buffers,
+                     std::shared_ptr<const LeasedMemory> leased, ControlBuffers buffers,
                      verbs::Connection connection, FdSet events);
   ~RdmaServerEndpoint() override;
 
@@ -142,12 +142,12 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
   void expect_lanes(const LaneTicket& ticket) noexcept override;
   LaneKeyRenewal* use_lane_keys() noexcept override {
-    by_windows_ = lent_ != nullptr;
+    by_windows_ = leased_ != nullptr;
     return by_windows_ ? this : nullptr;
   }
 
-  /// Takes a lane that the listener was asked for. Control thread. `said`: its number, if the
-  /// client tells it.
+  /// Takes a lane that a client asked the listener for. Control thread. `said`: its number, if the
+  /// client says it.
   Status add_lane(verbs::ConnectionRequest request, std::optional<std::uint32_t> said);
 
   Result<Grant> grant(const GrantRequest& request) noexcept override;
@@ -174,8 +174,8 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
 
   std::shared_ptr<LaneRegistry> lane_registry_;
   std::shared_ptr<Reaper> reaper_;
-  const std::shared_ptr<Budget> budget_;            ///< of registrations
-  const std::shared_ptr<const LeasedMemory> lent_;  ///< null: no windows on this device
+  const std::shared_ptr<Budget> budget_;              ///< of registrations
+  const std::shared_ptr<const LeasedMemory> leased_;  ///< null: no windows on this device
   std::atomic<bool> by_windows_{false};  ///< grants are; written before there are any, or lanes
   std::optional<BudgetShare> share_;     ///< of the control channel's buffers; a client's only
   /// Of grants that are registrations, and of their lanes.

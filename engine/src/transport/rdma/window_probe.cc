@@ -20,9 +20,9 @@ namespace {
 
 using verbs::Access;
 
-/// Of what is lent: a page before the window, the window, and pages behind it.
+/// The probe's own memory: a page before the window, the window, and pages behind it.
 constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::uint64_t kLentBytes = 4 * kPageBytes;
+constexpr std::uint64_t kLeasedBytes = 4 * kPageBytes;
 constexpr std::uint64_t kWordBytes = 8;
 constexpr std::chrono::microseconds kPollPause{20};
 constexpr Access kAllRemote = Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic;
@@ -75,10 +75,10 @@ class WindowProbe {
 
  private:
   WindowProbe(verbs::CompletionQueue queue, verbs::ProtectionDomain domain,
-              verbs::MemoryRegion lent, verbs::MemoryRegion own, verbs::Deadline deadline)
+              verbs::MemoryRegion leased, verbs::MemoryRegion own, verbs::Deadline deadline)
       : queue_{std::move(queue)},
         domain_{std::move(domain)},
-        lent_{std::move(lent)},
+        leased_{std::move(leased)},
         own_{std::move(own)},
         deadline_{deadline} {}
 
@@ -92,15 +92,15 @@ class WindowProbe {
   /// False and the check filled in where the attempt says that the check is broken or untested.
   bool refused(WindowCheck& check, Link& link, Try what, std::uint64_t address, std::uint32_t rkey,
                std::string_view where);
-  /// Nothing of what is lent has been written to but within the window.
+  /// No byte of the probe's memory was written outside the window.
   [[nodiscard]] bool unharmed() const noexcept;
   [[nodiscard]] std::uint64_t at(const Place& place) const noexcept {
-    return lent_.address() + kPageBytes + static_cast<std::uint64_t>(place.offset_bytes);
+    return leased_.address() + kPageBytes + static_cast<std::uint64_t>(place.offset_bytes);
   }
 
   verbs::CompletionQueue queue_;
   verbs::ProtectionDomain domain_;  ///< the server's, which all its clients would share
-  verbs::MemoryRegion lent_;
+  verbs::MemoryRegion leased_;
   verbs::MemoryRegion own_;  ///< the clients', of another domain
   verbs::Deadline deadline_;
   std::uint64_t next_id_ = 1;
@@ -122,12 +122,12 @@ Result<WindowProbe> WindowProbe::create(const verbs::Device& device, verbs::Dead
   if (!domain) return domain.error();
   auto clients = device.allocate_domain();
   if (!clients) return clients.error();
-  auto lent =
-      verbs::MemoryRegion::allocate(*domain, kLentBytes, Access::kLocalWrite | Access::kWindowBind);
-  if (!lent) return lent.error();
+  auto leased = verbs::MemoryRegion::allocate(*domain, kLeasedBytes,
+                                              Access::kLocalWrite | Access::kWindowBind);
+  if (!leased) return leased.error();
   auto own = verbs::MemoryRegion::allocate(*clients, kPageBytes, Access::kLocalWrite);
   if (!own) return own.error();
-  return WindowProbe{std::move(*queue), std::move(*domain), std::move(*lent), std::move(*own),
+  return WindowProbe{std::move(*queue), std::move(*domain), std::move(*leased), std::move(*own),
                      deadline};
 }
 
@@ -156,7 +156,7 @@ Result<verbs::MemoryWindow> WindowProbe::bind(Link& link, Access rights) {
   if (!window) return window.error();
   const std::uint64_t id = next_id_++;
   auto batch = link.server.start();
-  batch.bind_window(id, *window, lent_, kPageBytes, kPageBytes, rights);
+  batch.bind_window(id, *window, leased_, kPageBytes, kPageBytes, rights);
   if (auto status = batch.post(); !status) return status.error();
   const auto bound = outcome_of(id);
   if (!bound) return bound.error();
@@ -206,7 +206,7 @@ Result<bool> WindowProbe::attempt(Link& link, Try what, std::uint64_t address, s
 }
 
 bool WindowProbe::unharmed() const noexcept {
-  const std::span<const std::byte> all = lent_.bytes();
+  const std::span<const std::byte> all = leased_.bytes();
   const auto zero = [](std::span<const std::byte> bytes) {
     return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
   };
@@ -276,7 +276,7 @@ WindowCheck WindowProbe::rights(WindowCheck check) {
   for (const Try what : {Try::kRead, Try::kWrite, Try::kFetchAdd}) {
     auto link = connect();
     if (!link) return untested(check, link.error());
-    if (!refused(check, *link, what, at({0, {}}), lent_.rkey(),
+    if (!refused(check, *link, what, at({0, {}}), leased_.rkey(),
                  "by the key of the registration under the window"))
       return check;
   }
@@ -306,7 +306,7 @@ WindowCheck WindowProbe::invalidation(WindowCheck check) {
   const auto window = bind(*owner, kAllRemote);
   if (!window) return untested(check, window.error());
   for (const auto& [key, whose] : {std::pair{window->rkey(), "of a window"},
-                                   std::pair{lent_.rkey(), "of the registration under it"}}) {
+                                   std::pair{leased_.rkey(), "of the registration under it"}}) {
     auto other = connect();
     if (!other) return untested(check, other.error());
     if (auto status = other->server.post_receive(next_id_++, {}); !status)

@@ -17,7 +17,7 @@ namespace {
 
 using verbs::Access;
 
-/// A NIC binds within microseconds: looked at that often before anybody sleeps.
+/// A NIC binds within microseconds: polls before the thread sleeps for the first time.
 constexpr int kLooksAtOnce = 64;
 constexpr std::chrono::microseconds kLookPause{20};
 
@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds kWindowTime{1};
 /// As long as a piece of the pool at most; NICs of a common kind refuse more than 2 GiB.
 constexpr std::uint64_t kMaxWindowBytes = std::uint64_t{1} << 30U;
 
-constexpr Access kLentAccess = Access::kLocalWrite | Access::kWindowBind;
+constexpr Access kLeasedAccess = Access::kLocalWrite | Access::kWindowBind;
 
 }  // namespace
 
@@ -60,7 +60,7 @@ Result<std::shared_ptr<const LeasedMemory>> LeasedMemory::create(
   registered.reserve(pieces.size());
   for (const MemoryStretch& piece : pieces) {
     if (stop.stop_requested()) return Error{Code::kCancelled, "register the pool"};
-    auto memory = domain->register_bytes({piece.address, piece.length_bytes}, kLentAccess);
+    auto memory = domain->register_bytes({piece.address, piece.length_bytes}, kLeasedAccess);
     if (!memory) return memory.error();
     registered.push_back(std::move(*memory));
   }
@@ -208,11 +208,11 @@ void WindowLane::end() noexcept {
   pair_ = nullptr;
 }
 
-Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const LeasedMemory> lent,
+Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const LeasedMemory> leased,
                                                          const GrantRequest& request) {
   std::unique_ptr<WindowGrant> made{
-      new WindowGrant{std::move(lent), remote_access(request.rights)}};
-  const LeasedMemory& memory = *made->lent_;
+      new WindowGrant{std::move(leased), remote_access(request.rights)}};
+  const LeasedMemory& memory = *made->leased_;
   const auto is_own = [&](const MemoryStretch& stretch) { return !memory.find(stretch); };
   const auto own = static_cast<std::size_t>(
       std::count_if(request.extents.begin(), request.extents.end(), is_own));
@@ -228,7 +228,7 @@ Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const L
       continue;
     }
     auto registered =
-        memory.domain().register_bytes({stretch.address, stretch.length_bytes}, kLentAccess);
+        memory.domain().register_bytes({stretch.address, stretch.length_bytes}, kLeasedAccess);
     if (!registered) return registered.error();
     made->own_.push_back(std::move(*registered));
     for (std::uint64_t at = 0; at < stretch.length_bytes; at += kMaxWindowBytes)
@@ -252,7 +252,7 @@ void WindowGrant::forget_lanes_but(const WindowLanes& lanes) noexcept {
 Status WindowGrant::reserve(std::size_t lanes) {
   if (lanes <= lanes_admitted_) return {};
   const std::uint64_t more = std::uint64_t{lanes - lanes_admitted_} * stretches_.size();
-  auto share = BudgetShare::take(lent_->budgets().windows, more);
+  auto share = BudgetShare::take(leased_->budgets().windows, more);
   if (!share) return share.error();
   if (share_)
     share_->join(std::move(*share));

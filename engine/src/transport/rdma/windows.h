@@ -1,6 +1,6 @@
 #pragma once
 
-/// Grants as type-2 memory windows, where those keep clients apart: what is lent is registered once
+/// Grants as type-2 memory windows, where those keep clients apart: the pool is registered once
 /// on a device, without remote rights, in one protection domain for all its sessions; a grant is a
 /// window for each of its extents on each lane of its session, bound on the server's queue pair of
 /// that lane. A window's key is of use on its own queue pair only.
@@ -41,7 +41,7 @@ struct LeasedRange {
   [[nodiscard]] std::uint64_t address() const noexcept { return memory->address() + offset_bytes; }
 };
 
-/// What a server lends on one device: its pieces, registered for windows. Thread-safe.
+/// The pool's pieces on one device, registered for windows. Thread-safe.
 class LeasedMemory {
  public:
   struct Budgets {
@@ -74,7 +74,7 @@ class LeasedMemory {
 /// The windows of one lane, on the server's side. Thread-safe; one bind at a time.
 class WindowLane {
  public:
-  /// Requests in the lane's send queue at a time, which is nobody else's.
+  /// Requests in the lane's send queue at a time; only windows use that queue.
   static constexpr std::uint32_t kBinds = 16;
   /// A device needs microseconds for a chain of as many.
   static constexpr std::chrono::seconds kChainTime{1};
@@ -93,16 +93,17 @@ class WindowLane {
   [[nodiscard]] bool has(Owner owner);
   /// The keys of the owner's windows, one for each of `stretches`: bound now, if they were not yet.
   /// **Blocks** until the device has done that, at most until `deadline`, and no longer than
-  /// kChainTime for a chain that it does not answer. A chain that is not answered well breaks the
-  /// lane, since nobody knows what is bound then; after any other error it is as it was. Errors:
-  /// kOutOfMemory; kConnectionLost: the lane has ended, or ends by this; kTimedOut; kProvider.
+  /// kChainTime for a chain that it does not answer. A chain without a good answer moves the lane
+  /// to its error state, since it is not known then what is bound; after any other error it is as
+  /// it was. Errors: kOutOfMemory; kConnectionLost: the lane has ended, or ends by this; kTimedOut;
+  /// kProvider.
   [[nodiscard]] Result<std::vector<std::uint32_t>> bind(Owner owner,
                                                         std::span<const LeasedRange> stretches,
                                                         verbs::Access rights, Deadline deadline);
   /// The owner's windows are gone on return, or, where the device does not take one back, the lane
   /// is.
   void drop(Owner owner) noexcept;
-  /// Nothing more is bound, and who binds leaves off soon. Waits for nobody. Idempotent.
+  /// Nothing more is bound, and a thread that binds soon stops. Never blocks. Idempotent.
   void stop() noexcept { ending_.store(true); }
   /// All windows are gone on return, and nothing uses the queue pair any more. **Blocks** for as
   /// long as freeing very many takes. Idempotent.
@@ -135,30 +136,30 @@ using WindowLanes = std::vector<std::shared_ptr<WindowLane>>;
 /// One grant. Used by one thread at a time.
 class WindowGrant final : public GrantHandle {
  public:
-  /// Without any window yet. What is not of `lent` is registered for this grant. **Blocks** while
+  /// Without any window yet. What is not of `leased` is registered for this grant. **Blocks** while
   /// that is pinned. Errors: those of LeasedMemory::create().
   [[nodiscard]] static Result<std::unique_ptr<WindowGrant>> create(
-      std::shared_ptr<const LeasedMemory> lent, const GrantRequest& request);
+      std::shared_ptr<const LeasedMemory> leased, const GrantRequest& request);
   ~WindowGrant() override;
   WindowGrant(const WindowGrant&) = delete;
   WindowGrant& operator=(const WindowGrant&) = delete;
 
   /// Binds what is missing on `lanes`, and fills in the keys of all. What the budget has admitted
   /// stays the grant's while it lives, with lanes or without: a session must be able to come back
-  /// to its grants, and whoever hangs up has not made room for others. `extents` are this grant's,
-  /// or none yet. **Blocks** until `deadline`, and a millisecond more for each window. Errors:
-  /// kLimitExceeded, before the device is asked; those of WindowLane::bind(). What was bound before
-  /// stays.
+  /// to its grants, and a client that hangs up makes no room for others. `extents` are this
+  /// grant's, or none yet. **Blocks** until `deadline`, and a millisecond more for each window.
+  /// Errors: kLimitExceeded, before the device is asked; those of WindowLane::bind(). What was
+  /// bound before stays.
   Status renew(const WindowLanes& lanes, std::vector<WireExtent>& extents, LaneKeys& keys,
                Deadline deadline);
 
  private:
   void forget_lanes_but(const WindowLanes& lanes) noexcept;
   Status reserve(std::size_t lanes);
-  WindowGrant(std::shared_ptr<const LeasedMemory> lent, verbs::Access rights) noexcept
-      : lent_{std::move(lent)}, rights_{rights} {}
+  WindowGrant(std::shared_ptr<const LeasedMemory> leased, verbs::Access rights) noexcept
+      : leased_{std::move(leased)}, rights_{rights} {}
 
-  std::shared_ptr<const LeasedMemory> lent_;
+  std::shared_ptr<const LeasedMemory> leased_;
   verbs::Access rights_;
   std::optional<BudgetShare> own_share_;          ///< of the next
   std::vector<verbs::MemoryRegion> own_;          ///< registered for this grant alone

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the rdma transport says while it connects, and numbers both sides agree on.
+/// The bytes of the rdma transport while it connects and in its notices, and its constants.
 
 #include <array>
 #include <cstddef>
@@ -36,7 +36,7 @@ struct Introduction {
   std::optional<std::uint32_t> lane{};  ///< from 0, below kLanesMax
 
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
-  /// Nothing for what is not an introduction: the bytes come from anybody.
+  /// Nothing for bytes that are not an introduction: any program can send them.
   [[nodiscard]] static std::optional<Introduction> from_wire(
       std::span<const std::byte> bytes) noexcept;
 };

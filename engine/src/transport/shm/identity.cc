@@ -21,7 +21,7 @@ struct NetworkNamespace {
   std::uint64_t inode = 0;
 };
 
-/// Zeros where /proc does not tell.
+/// Zeros where /proc has no answer.
 NetworkNamespace own_network() noexcept {
   struct stat status {};
   if (::stat("/proc/self/ns/net", &status) != 0) return {};

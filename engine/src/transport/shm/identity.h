@@ -1,8 +1,9 @@
 #pragma once
 
-/// Which server it is that answers at a socket: told on its status page, compared with the host of
-/// a client's URI. The socket's name has the port alone, and another server may have the port on
-/// another address of this host, or in another network namespace.
+/// Identifies the server that answers at a socket: the server writes its identity to its status
+/// page, and the client compares it with the host of its URI. The socket's name has the port alone,
+/// and another server may have the port on another address of this host, or in another network
+/// namespace.
 
 #include <array>
 #include <cstddef>
@@ -66,8 +67,8 @@ Result<std::vector<verbs::Address>> addresses_of(std::string_view host, Deadline
 /// Whether one of them is an address of this machine, in this network namespace.
 bool is_this_host(const std::vector<verbs::Address>& addresses);
 
-/// Whether the server that says `told` at the socket `path` listens at the URI's host and port.
-/// `addresses`: those of the host. `told` is checked, not believed.
+/// Whether the server whose status page at the socket `path` has `told` listens at the URI's host
+/// and port. `addresses`: those of the host. Every field of `told` is checked.
 /// Errors: kConnectionRefused, naming both; kProtocol.
 Status check_identity(const ShmIdentity& told, const Uri& uri,
                       const std::vector<verbs::Address>& addresses, const std::string& path);

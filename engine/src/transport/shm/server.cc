@@ -24,7 +24,8 @@ namespace remora::transport {
 
 namespace {
 
-/// The page that tells clients whether the server still serves; says "stopped" when it goes.
+/// The page that tells clients whether the server still serves; its state is kStopped when the
+/// listener has been destroyed.
 class StatusPage {
  public:
   static Result<std::shared_ptr<StatusPage>> create(const ShmIdentity& identity) {
@@ -69,7 +70,7 @@ class StatusPage {
   ShmStatusPage* page_;
 };
 
-/// What tells that a client has died.
+/// How the server learns that a client has died.
 enum class DeathTold : std::uint8_t {
   kByPeerDescriptor,    ///< SO_PEERPIDFD: in every PID namespace
   kByProcessId,         ///< pidfd_open(2): where the client's number is seen from here
@@ -138,10 +139,10 @@ class ShmServerEndpoint final : public ServerEndpoint, private MappingClient {
     Grant made;
     const bool writes = (request.rights & (Rights::kWrite | Rights::kAtomic)) != Rights::kNone;
     const std::string path = "/proc/self/fd/" + std::to_string(request.memory_fd);
-    // Never a copy of the server's own: it is to be seen who has the memory when the region has
-    // gone.
+    // Not a copy of the server's own descriptor: when the region is removed, the pool counts the
+    // memory as orphaned while a client holds this one.
     UniqueFd descriptor{::open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC)};
-    // Without /proc a writer gets a copy of ours: the region will not be seen as a orphaned.
+    // Without /proc a writer gets a copy: the pool cannot count the region as orphaned.
     if (!descriptor && errno == ENOENT && writes)
       descriptor = UniqueFd{::fcntl(request.memory_fd, F_DUPFD_CLOEXEC, 0)};
     if (!descriptor) return Error{Code::kSystem, "open memfd"}.with_errno(errno);
@@ -257,8 +258,8 @@ class ShmListener final : public Listener {
   std::array<bool, 3> said_{};
 };
 
-/// A folder in which nobody but this user (and root) can replace a socket. Only the one nobody
-/// named is made here: a name that does not exist is more likely a mistake.
+/// A folder in which only this user (and root) can replace a socket. Makes only the default folder:
+/// a folder that the environment names and that does not exist is more likely a mistake.
 Status prepare_folder() {
   const ShmFolder folder = shm_folder();
   const auto wrong = [&folder](Code code) {
@@ -281,7 +282,7 @@ Status prepare_folder() {
   return {};
 }
 
-/// Whether somebody answers there; a socket nobody answers on was left by a killed server.
+/// Whether a server answers there; a killed server leaves a socket on which no process answers.
 bool is_alive(const sockaddr_un& address) {
   const UniqueFd probe{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   const bool refused =
@@ -313,7 +314,7 @@ Result<std::unique_ptr<Listener>> listen_on(const ListenAddress& listen_address,
   if (!page) return page.error();
   UniqueFd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!socket) return Error{Code::kSystem, "socket"}.with_errno(errno);
-  // The mode of the socket file comes from that of the unbound socket, so nobody else can connect
+  // The mode of the socket file comes from that of the unbound socket, so no other user can connect
   // in between.
   ::fchmod(socket.get(), 0600);
   if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {

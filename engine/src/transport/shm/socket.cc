@@ -109,7 +109,7 @@ Result<std::optional<ControlMessage>> receive_message(int socket) noexcept {
     }
   }
   if (length == 0) return lost("recvmsg", 0);
-  // Descriptors that did not fit this process's limit are missed by who needs them.
+  // Descriptors beyond this process's limit are missing: attach() finds that.
   if ((message.msg_flags & MSG_TRUNC) != 0)
     return Error{Code::kProtocol, "recvmsg"}.with_subject("control message too long");
   received.bytes.resize(static_cast<std::size_t>(length));

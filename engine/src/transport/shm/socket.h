@@ -1,7 +1,7 @@
 #pragma once
 
-/// The Unix socket under the shm transport: where it is, who is at its other end, and messages with
-/// descriptors over it.
+/// The Unix socket under the shm transport: its path, the process at its other end, and messages
+/// with descriptors over it.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace remora::transport {
 /// Where sockets are: $REMORA_RUNTIME_DIR, else $XDG_RUNTIME_DIR, else /tmp/remora-<uid>.
 struct ShmFolder {
   std::string path;
-  bool named;  ///< by the environment, so that somebody else has to make it
+  bool named;  ///< by the environment, so that the server does not make it
 };
 [[nodiscard]] ShmFolder shm_folder();
 
@@ -45,7 +45,7 @@ struct ShmPreface {
 static_assert(sizeof(ShmPreface) == 8);
 
 /// Shared by all sessions of one server: lets clients notice that it has stopped while their
-/// mappings, which nobody can take back, still work.
+/// mappings, which the server cannot revoke, still work.
 struct ShmStatusPage {
   enum State : std::uint32_t { kServing = 1, kStopped = 2 };
   std::uint32_t state = kServing;

@@ -31,7 +31,7 @@ detail::ThreadClocks& serving_clocks() {
   return clocks;
 }
 
-/// The series stays with the registry: whichever server declares it, it tells of all.
+/// The series stays with the registry, and counts all servers of the process.
 Status declare_cpu_time(metrics::Registry& registry) {
   auto made = registry.counter_callback("remora_server_tcp_cpu_seconds_total",
                                         "CPU time of the threads of this process that serve tcp.",
@@ -68,7 +68,7 @@ Result<ServedMetrics> ServedMetrics::create(std::shared_ptr<metrics::Registry> r
        "Operations over tcp that no grant allowed; each ended its session.", {});
   keep(made.corrupt, "remora_server_tcp_corrupt_total",
        "Writes over tcp whose bytes did not match their checksum; each ended its session.", {});
-  keep(made.strangers, "remora_server_tcp_rejected_connections_total",
+  keep(made.rejected_connections, "remora_server_tcp_rejected_connections_total",
        "Connections over tcp that were hung up on before they were a client's.", {});
   if (status) status = declare_cpu_time(*registry);
   if (!status) return status.error();
@@ -151,7 +151,7 @@ void IoThread::look(int timeout_ms) noexcept {
       unpark(now);
       continue;
     }
-    // Hung up on while it waited for room for its notices: there is nobody to wait for.
+    // The client hung up while the lane waited for room for its notices.
     if ((event.events & EPOLLHUP) != 0) lane->hung_up = true;
     // One that waited for room looks for requests again.
     if ((event.events & EPOLLOUT) != 0) watch(*lane, EPOLLIN);
@@ -182,11 +182,11 @@ void IoThread::serve_active(Clock::time_point now) noexcept {
     active_[i] = active_.back();
     active_.pop_back();
     lane->active = false;
-    if (stays != Stays::kBuried) continue;
+    if (stays != Stays::kEnded) continue;
     if (lane->refused() && !lane->aborted())
       keep_session(*lane);
     else
-      destroy_lanes(*lane);
+      end_lane(*lane);
   }
 }
 
@@ -215,7 +215,7 @@ IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexc
       watch(lane, 0);
       parked_.push_back(&lane);
       return Stays::kNo;
-    case Progress::kDead: return Stays::kBuried;
+    case Progress::kDead: return Stays::kEnded;
   }
   return Stays::kNo;
 }
@@ -226,8 +226,8 @@ void IoThread::watch(ServerLane& lane, std::uint32_t events) noexcept {
     log::warn("tcp: epoll_ctl: errno {}", errno);
 }
 
-/// The lane has ended: nothing of ours refers to it any more, and its session hears of it.
-void IoThread::destroy_lanes(ServerLane& lane) noexcept {
+/// Forgets a lane that has ended, and tells its session.
+void IoThread::end_lane(ServerLane& lane) noexcept {
   report();
   std::erase_if(refused_, [&](const Refused& refused) { return refused.lane == &lane; });
   std::erase(parked_, &lane);
@@ -249,8 +249,8 @@ void IoThread::keep_session(ServerLane& lane) noexcept {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), nullptr);
 }
 
-/// Clients that do not hang up after a refusal are hung up on; so are their sessions. Where the
-/// session has ended, nothing is waited for.
+/// Closes the lanes, and ends the sessions, of clients that do not hang up after a refusal. Does
+/// not wait where the session has ended.
 void IoThread::end_refused(Clock::time_point now) noexcept {
   for (std::size_t i = 0; i < refused_.size();) {
     ServerLane& lane = *refused_[i].lane;
@@ -259,7 +259,7 @@ void IoThread::end_refused(Clock::time_point now) noexcept {
       continue;
     }
     std::erase_if(active_, [&](const Active& active) { return active.lane == &lane; });
-    destroy_lanes(lane);  // takes it from refused_
+    end_lane(lane);  // takes it from refused_
   }
 }
 

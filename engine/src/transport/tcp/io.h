@@ -28,7 +28,7 @@ struct ServedMetrics {
   std::array<metrics::Counter, 2> bytes;       ///< read, written
   metrics::Counter refused;
   metrics::Counter corrupt;
-  metrics::Counter strangers;
+  metrics::Counter rejected_connections;
   std::shared_ptr<metrics::Registry> registry;
 
   /// Errors: as metrics::Registry.
@@ -63,12 +63,12 @@ class IoThread {
   void look(int timeout_ms) noexcept;
   void serve_active(Clock::time_point now) noexcept;
   /// Whether a lane stays among the active ones.
-  enum class Stays : std::uint8_t { kYes, kNo, kBuried };
+  enum class Stays : std::uint8_t { kYes, kNo, kEnded };
   Stays serve_one(Active& active, Clock::time_point now) noexcept;
   void unpark(Clock::time_point now) noexcept;
   void activate(ServerLane& lane, Clock::time_point now);
   void watch(ServerLane& lane, std::uint32_t events) noexcept;
-  void destroy_lanes(ServerLane& lane) noexcept;
+  void end_lane(ServerLane& lane) noexcept;
   void keep_session(ServerLane& lane) noexcept;
   void end_refused(Clock::time_point now) noexcept;
   void report() noexcept;

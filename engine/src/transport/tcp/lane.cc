@@ -118,9 +118,8 @@ std::byte* TcpLane::add_outgoing(std::size_t length) noexcept {
 
 PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
   signaled_within_ = 0;
-  if (failed_ || broken_off_.load(std::memory_order_acquire))
-    return {.taken = 0, .error = ENOTCONN};
-  if (posted_end_ == 0) untold_ = done_end_ = expected_ = first_sequence;
+  if (failed_ || in_error_.load(std::memory_order_acquire)) return {.taken = 0, .error = ENOTCONN};
+  if (posted_end_ == 0) unreported_ = done_end_ = expected_ = first_sequence;
   const std::size_t half = chain.size() < kHalvedFrom ? 0 : chain.size() / 2;
   std::uint32_t all_answered = 0;
   for (std::size_t i = 0; i < chain.size(); ++i) {
@@ -135,7 +134,7 @@ PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
   expected_ = next_answered(expected_);
   input_count_ = 0;
   flush();
-  // Whoever sleeps, or is about to, is told when the rest can go.
+  // Wakes the thread that sleeps, or is about to, when the socket has room for the rest.
   if (output_first_ < output_.size()) (void)arm();
   signaled_within_ = all_answered - 1;  // the end always is
   return {.taken = chain.size()};
@@ -170,7 +169,7 @@ void TcpLane::add_output(const std::byte* bytes, std::size_t length) noexcept {
 
 /// Sends what the socket takes.
 void TcpLane::flush() noexcept {
-  while (output_first_ < output_.size() && !broken_off_.load(std::memory_order_acquire)) {
+  while (output_first_ < output_.size() && !in_error_.load(std::memory_order_acquire)) {
     msghdr gathered{};
     gathered.msg_iov = output_.data() + output_first_;
     gathered.msg_iovlen = std::min<std::size_t>(output_.size() - output_first_, IOV_MAX);
@@ -202,7 +201,7 @@ std::size_t TcpLane::poll(std::span<LaneCompletion> completions) noexcept {
     vain = receive() ? 0 : vain + 1;
     if (done_end_ != done || !header_taken_) break;
   }
-  return tell(completions);
+  return report(completions);
 }
 
 std::uint64_t TcpLane::next_answered(std::uint64_t sequence) const noexcept {
@@ -273,8 +272,8 @@ bool TcpLane::receive() noexcept {
     return true;
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  // EFAULT: the place of one of these answers cannot be written to. Alone, a vector tells whose:
-  // after its header, staged, the answer that is expected.
+  // EFAULT: the local memory of one of these answers cannot be written to. A receive with one
+  // vector shows whose: after its header, staged, the answer that is expected.
   if (got < 0 && errno == EFAULT && input_count_ > 1) {
     input_count_ = 1;
     return receive();
@@ -375,7 +374,7 @@ bool TcpLane::take_staged(const std::byte* staged, std::size_t whole) noexcept {
 
 /// Whether it is the answer that is expected, and a good one.
 bool TcpLane::check(const AnswerHeader& answer) noexcept {
-  // Answers tell of the writes before them, so a failure may be of one of these.
+  // An answer also stands for the writes before it, so a failure may be of one of these.
   const std::uint64_t back = static_cast<std::uint32_t>(expected_) - answer.sequence;
   const std::uint64_t sequence = expected_ - back;
   const bool known = back <= expected_ - done_end_;
@@ -406,17 +405,17 @@ void TcpLane::fail(std::uint64_t sequence, CompletionStatus status) noexcept {
   ::shutdown(socket_.get(), SHUT_RD);  // the server hears of it by close()
 }
 
-std::size_t TcpLane::tell(std::span<LaneCompletion> completions) noexcept {
+std::size_t TcpLane::report(std::span<LaneCompletion> completions) noexcept {
   std::size_t count = 0;
-  if (done_end_ > untold_ && count < completions.size()) {
+  if (done_end_ > unreported_ && count < completions.size()) {
     completions[count++] = {
         .sequence = done_end_ - 1, .status = CompletionStatus::kSuccess, .vendor_error = 0};
-    untold_ = done_end_;
+    unreported_ = done_end_;
   }
-  for (; failed_ && untold_ != posted_end_ && count < completions.size(); ++untold_)
+  for (; failed_ && unreported_ != posted_end_ && count < completions.size(); ++unreported_)
     completions[count++] = {
-        .sequence = untold_,
-        .status = untold_ == fault_ ? fault_status_ : CompletionStatus::kFlushed,
+        .sequence = unreported_,
+        .status = unreported_ == fault_ ? fault_status_ : CompletionStatus::kFlushed,
         .vendor_error = 0};
   return count;
 }
@@ -429,12 +428,12 @@ Status TcpLane::arm() noexcept {
 }
 
 void TcpLane::move_to_error() noexcept {
-  if (!broken_off_.exchange(true, std::memory_order_acq_rel)) ::shutdown(socket_.get(), SHUT_RD);
+  if (!in_error_.exchange(true, std::memory_order_acq_rel)) ::shutdown(socket_.get(), SHUT_RD);
 }
 
 void TcpLane::close() noexcept {
   move_to_error();
-  // An ended connection is readable for ever: whoever watches event_fd() is not to hear of it.
+  // An ended connection is readable for ever, and must not wake the thread that watches event_fd().
   events_.remove(socket_.get());
   abort_connection(socket_.get());
 }

@@ -52,7 +52,7 @@ class TcpLane final : public Lane {
   }
 
  private:
-  /// A request posted and not told of.
+  /// A request that was posted and has not been reported.
   struct Posted {
     std::byte* local = nullptr;
     std::uint32_t length_bytes = 0;
@@ -86,7 +86,7 @@ class TcpLane final : public Lane {
   bool take_staged(const std::byte* staged, std::size_t whole) noexcept;
   bool check(const AnswerHeader& answer) noexcept;
   void fail(std::uint64_t sequence, CompletionStatus status) noexcept;
-  std::size_t tell(std::span<LaneCompletion> completions) noexcept;
+  std::size_t report(std::span<LaneCompletion> completions) noexcept;
 
   UniqueFd socket_;
   FdSet events_;
@@ -94,14 +94,14 @@ class TcpLane final : public Lane {
   bool payload_crc_;
   std::uint32_t straight_from_;  ///< payloads of so many bytes are not staged
   std::uint64_t answer_interval_;
-  std::atomic<bool> broken_off_{false};
+  std::atomic<bool> in_error_{false};
   bool waits_for_room_ = false;  ///< what events_ looks for
 
   std::vector<Posted> ring_;  // by sequence & mask_
   std::uint64_t mask_;
   std::vector<std::uint64_t> results_;
   std::uint64_t posted_end_ = 0;  ///< sequence after the last one posted
-  std::uint64_t untold_ = 0;      ///< first sequence that poll() has not told of
+  std::uint64_t unreported_ = 0;  ///< first sequence that poll() has not reported
   std::uint64_t done_end_ = 0;    ///< sequence after the last one that succeeded
   std::uint64_t expected_ = 0;    ///< request whose answer is the next to come whole
   bool failed_ = false;           ///< nothing is received any more

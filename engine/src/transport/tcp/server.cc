@@ -33,7 +33,7 @@ namespace remora::transport {
 namespace tcp {
 namespace {
 
-/// Connections that have not said what they are for; of more, the oldest are hung up on.
+/// Pending connections; of more, the oldest are closed.
 constexpr std::size_t kMaxPending = 256;
 /// Connections taken from a listening socket at once, so that those before them get their turn.
 constexpr std::size_t kMaxAccept = 64;
@@ -161,8 +161,8 @@ class TcpServerEndpoint final : public ServerEndpoint {
   MessageReader reader_;
 };
 
-/// A connection that has not said what it is for.
-struct Newcomer {
+/// A connection whose introduction has not arrived whole.
+struct PendingConnection {
   UniqueFd socket;
   verbs::Address peer;
   Deadline until;
@@ -171,7 +171,8 @@ struct Newcomer {
   bool answered = false;  ///< in HTTP: it is hung up on when it has read that
 };
 
-/// What a client of HTTP is told: browsers, and programs that take this port for metrics.address.
+/// The answer to a client of HTTP: browsers, and programs that take this port for
+/// metrics.address.
 constexpr std::string_view kHttpAnswer =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
     "Connection: close\r\nContent-Length: 108\r\n\r\n"
@@ -207,16 +208,18 @@ class TcpListener final : public Listener {
     (void)!::read(timer_.get(), &expirations, sizeof expirations);
     Status status;
     for (const UniqueFd& socket : sockets_)
-      if (status) status = take_newcomers(socket.get());
+      if (status) status = accept_pending(socket.get());
     const Clock::time_point now = Clock::now();
-    std::erase_if(newcomers_, [&](Newcomer& newcomer) { return hear(newcomer, now, arrived); });
+    std::erase_if(pending_, [&](PendingConnection& pending) {
+      return read_introduction(pending, now, arrived);
+    });
     set_timer();
     if (!status && arrived.empty()) return status.error();
     return arrived;
   }
 
  private:
-  Status take_newcomers(int listening) noexcept {
+  Status accept_pending(int listening) noexcept {
     for (std::size_t i = 0; i < kMaxAccept; ++i) {
       sockaddr_storage peer{};
       socklen_t length = sizeof peer;
@@ -230,101 +233,102 @@ class TcpListener final : public Listener {
       }
       const verbs::Address address = verbs::Address::from(reinterpret_cast<sockaddr*>(&peer));
       if (!prepare_socket(socket.get()) || !events_.add(socket.get())) continue;
-      if (newcomers_.size() >= kMaxPending) {
-        turn_away(newcomers_.front(), "too many at once");
-        newcomers_.pop_front();
+      if (pending_.size() >= kMaxPending) {
+        reject(pending_.front(), "too many at once");
+        pending_.pop_front();
       }
-      newcomers_.push_back({.socket = std::move(socket),
-                            .peer = address,
-                            .until = Clock::now() + handshake_timeout_});
+      pending_.push_back({.socket = std::move(socket),
+                          .peer = address,
+                          .until = Clock::now() + handshake_timeout_});
     }
     return {};
   }
 
-  /// Reads on. True when the newcomer is one no longer: it has gone where it belongs, or for good.
-  bool hear(Newcomer& newcomer, Clock::time_point now,
-            std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
-    if (newcomer.answered) return hear_out(newcomer, now);
-    const ssize_t got = ::recv(newcomer.socket.get(), newcomer.bytes.data() + newcomer.got,
-                               newcomer.bytes.size() - newcomer.got, MSG_DONTWAIT);
+  /// Reads on. True: the connection is not pending any more: a session has it, or it is closed.
+  bool read_introduction(PendingConnection& pending, Clock::time_point now,
+                         std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
+    if (pending.answered) return drain_answered(pending, now);
+    const ssize_t got = ::recv(pending.socket.get(), pending.bytes.data() + pending.got,
+                               pending.bytes.size() - pending.got, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-      if (now < newcomer.until) return false;
-      return turn_away(newcomer, "silent");
+      if (now < pending.until) return false;
+      return reject(pending, "silent");
     }
-    if (got <= 0) return turn_away(newcomer, "gone");
-    newcomer.got += static_cast<std::size_t>(got);
-    const auto said = std::span{newcomer.bytes}.first(newcomer.got);
+    if (got <= 0) return reject(pending, "gone");
+    pending.got += static_cast<std::size_t>(got);
+    const auto said = std::span{pending.bytes}.first(pending.got);
     if (said.size() >= kMagicBytes && !begins_as_ours(said)) {
-      turn_away(newcomer, is_http_request(said) ? "HTTP, which is not the protocol here"
-                                                : "not the protocol");
-      return !is_http_request(said) || !answer_http(newcomer, now);
+      reject(pending,
+             is_http_request(said) ? "HTTP, which is not the protocol here" : "not the protocol");
+      return !is_http_request(said) || !answer_http(pending, now);
     }
-    if (newcomer.got < newcomer.bytes.size()) return false;
-    const auto introduction = Introduction::from_wire(newcomer.bytes);
-    if (!introduction) return turn_away(newcomer, "not the protocol");
+    if (pending.got < pending.bytes.size()) return false;
+    const auto introduction = Introduction::from_wire(pending.bytes);
+    if (!introduction) return reject(pending, "not the protocol");
     const Status admitted = introduction->purpose == Purpose::kLane
-                                ? admit_lane(newcomer, *introduction)
-                                : admit_control(newcomer, arrived);
+                                ? admit_lane(pending, *introduction)
+                                : admit_control(pending, arrived);
     if (!admitted && refused_lines_.allows(now))
-      log::warn("tcp: {}: {}{}", newcomer.peer.to_string(), admitted.error().message(),
+      log::warn("tcp: {}: {}{}", pending.peer.to_string(), admitted.error().message(),
                 refused_lines_.take_left_out());
-    if (!admitted) metrics_.registry->recorder().add(metrics_.strangers);
+    if (!admitted) metrics_.registry->recorder().add(metrics_.rejected_connections);
     return true;
   }
 
   /// False: it was not taken whole.
-  static bool answer_http(Newcomer& newcomer, Clock::time_point now) noexcept {
+  static bool answer_http(PendingConnection& pending, Clock::time_point now) noexcept {
     constexpr std::chrono::seconds kReadingTime{1};
-    newcomer.answered = true;
-    newcomer.until = std::min<Deadline>(newcomer.until, now + kReadingTime);
-    const int socket = newcomer.socket.get();
+    pending.answered = true;
+    pending.until = std::min<Deadline>(pending.until, now + kReadingTime);
+    const int socket = pending.socket.get();
     const auto text = std::as_bytes(std::span{kHttpAnswer.data(), kHttpAnswer.size()});
     return send_all(socket, text, now) && ::shutdown(socket, SHUT_WR) == 0;
   }
 
-  /// True when a client that has been answered has gone, or its time is over. What it has sent is
-  /// taken: closing with that unread would take the answer back.
-  static bool hear_out(Newcomer& newcomer, Clock::time_point now) noexcept {
+  /// True when a client that has been answered has hung up, or its time is over. Reads what it has
+  /// sent: closing with unread bytes would reset the connection, and lose the answer.
+  static bool drain_answered(PendingConnection& pending, Clock::time_point now) noexcept {
     std::array<std::byte, 4096> unread;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    const ssize_t got = ::recv(newcomer.socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
+    const ssize_t got = ::recv(pending.socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
     const bool gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
-    return gone || now >= newcomer.until;
+    return gone || now >= pending.until;
   }
 
-  bool turn_away(const Newcomer& newcomer, std::string_view why) {
+  bool reject(const PendingConnection& pending, std::string_view why) {
     if (hung_up_lines_.allows(Clock::now()))
-      log::info("tcp: {}: hung up on: {}{}", newcomer.peer.to_string(), why,
+      log::info("tcp: {}: hung up on: {}{}", pending.peer.to_string(), why,
                 hung_up_lines_.take_left_out());
-    metrics_.registry->recorder().add(metrics_.strangers);
+    metrics_.registry->recorder().add(metrics_.rejected_connections);
     return true;
   }
 
-  Status admit_control(Newcomer& newcomer, std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
+  Status admit_control(PendingConnection& pending,
+                       std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
     // Best effort: what the system gives is enough for a client that reads.
-    ::setsockopt(newcomer.socket.get(), SOL_SOCKET, SO_SNDBUF, &kControlSendBytes,
+    ::setsockopt(pending.socket.get(), SOL_SOCKET, SO_SNDBUF, &kControlSendBytes,
                  sizeof kControlSendBytes);
-    if (auto status = send_all(newcomer.socket.get(), Welcome{}.to_wire(), Clock::now()); !status)
+    if (auto status = send_all(pending.socket.get(), Welcome{}.to_wire(), Clock::now()); !status)
       return status;
     auto session = Session::create();
     if (!session) return session.error();
     auto events = FdSet::create();
     if (!events) return events.error();
-    for (const int fd : {newcomer.socket.get(), (*session)->event_fd()})
+    for (const int fd : {pending.socket.get(), (*session)->event_fd()})
       if (auto status = events->add(fd); !status) return status;
-    leave(newcomer);
+    stop_watching(pending);
     arrived.push_back(std::make_unique<TcpServerEndpoint>(
-        std::move(newcomer.socket), newcomer.peer.to_string(), std::move(*session),
+        std::move(pending.socket), pending.peer.to_string(), std::move(*session),
         std::move(*events), lane_registry_, io_));
     return {};
   }
 
-  Status admit_lane(Newcomer& newcomer, const Introduction& introduction) {
+  Status admit_lane(PendingConnection& pending, const Introduction& introduction) {
     const auto session = lane_registry_->find(introduction.ticket);
     if (session == nullptr) return Error{Code::kProtocol, "lane without a session"};
-    const int fd = newcomer.socket.get();
-    leave(newcomer);
+    const int fd = pending.socket.get();
+    stop_watching(pending);
     auto lane =
-        std::make_shared<ServerLane>(std::move(newcomer.socket), session, introduction.payload_crc);
+        std::make_shared<ServerLane>(std::move(pending.socket), session, introduction.payload_crc);
     if (auto status = session->add_lane(lane); !status) return status;
     const Welcome welcome{.purpose = Purpose::kLane, .payload_crc = introduction.payload_crc};
     Status status = send_all(fd, welcome.to_wire(), Clock::now());
@@ -334,15 +338,17 @@ class TcpListener final : public Listener {
   }
 
   /// The descriptor goes on to another set of events.
-  void leave(const Newcomer& newcomer) noexcept { events_.remove(newcomer.socket.get()); }
+  void stop_watching(const PendingConnection& pending) noexcept {
+    events_.remove(pending.socket.get());
+  }
 
   /// So that silence is noticed.
   void set_timer() noexcept {
     itimerspec when{};
-    const auto first =
-        std::min_element(newcomers_.begin(), newcomers_.end(),
-                         [](const Newcomer& a, const Newcomer& b) { return a.until < b.until; });
-    if (first != newcomers_.end()) {
+    const auto first = std::min_element(
+        pending_.begin(), pending_.end(),
+        [](const PendingConnection& a, const PendingConnection& b) { return a.until < b.until; });
+    if (first != pending_.end()) {
       const auto left = std::max<std::chrono::nanoseconds>(first->until - Clock::now(),
                                                            std::chrono::milliseconds{1});
       when.it_value = {.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000),
@@ -359,7 +365,7 @@ class TcpListener final : public Listener {
   ServedMetrics metrics_;
   std::shared_ptr<IoThread> io_;
   std::shared_ptr<TcpLaneRegistry> lane_registry_ = std::make_shared<TcpLaneRegistry>();
-  std::deque<Newcomer> newcomers_;
+  std::deque<PendingConnection> pending_;
   log::LogRateLimiter refused_lines_{1};
   log::LogRateLimiter hung_up_lines_{1};
 };

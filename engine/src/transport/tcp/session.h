@@ -23,7 +23,7 @@
 
 namespace remora::transport::tcp {
 
-/// What was served in a step, or since somebody looked.
+/// Counts of what was served in a step, or since the last report.
 struct Served {
   std::array<std::uint64_t, 4> operations{};  ///< by Opcode; zeroes are writes
   std::array<std::uint64_t, 2> bytes{};       ///< read, written
@@ -61,7 +61,7 @@ class GrantTable {
     std::byte* memory = nullptr;
   };
   [[nodiscard]] Target resolve(const RequestHeader& request) const noexcept;
-  /// Where that would be, whoever asks and for what; null outside of every extent.
+  /// Where that would be, without a look at rights; null outside of every extent.
   [[nodiscard]] std::byte* locate(std::uint32_t key, std::uint64_t address,
                                   std::uint32_t length_bytes) const noexcept {
     const std::size_t index = key >> kGenerationBits;
@@ -87,8 +87,9 @@ class ServerLane;
 
 /// Shared by the endpoint, its grants, its lanes.
 ///
-/// Its lock is held while one of its lanes is served: a step of bounded length. So whoever holds it
-/// knows that nothing touches the granted memory, and data of one session never waits for another.
+/// The serving thread holds the session's lock while it serves one of its lanes: a step of bounded
+/// length. So a thread that holds the lock knows that no transfer touches the granted memory, and
+/// data of one session never waits for another.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   static constexpr std::size_t kLanesMax = 8;
@@ -126,13 +127,13 @@ class Session : public std::enable_shared_from_this<Session> {
   /// want the session, come again.
   template <typename Step>
   bool serve(Step&& step) {
-    // The lock goes to who asks first, which would nearly always be the thread that just had it.
+    // The lock is not fair: this thread, which just had it, would nearly always get it again.
     if (wanted_.load(std::memory_order_relaxed) != 0) return false;
     const remora::detail::MutexLock lock{mutex_};
     note(step(static_cast<const GrantTable&>(grants_)));
     return true;
   }
-  /// What was served so far, but for what was refused. Any thread; waits for nobody.
+  /// What was served so far, without refusals. Any thread; never blocks.
   [[nodiscard]] Served served() const noexcept;
 
  private:

@@ -48,8 +48,8 @@ Error connect_error(int system_errno) noexcept {
   return error.with_errno(system_errno);
 }
 
-/// Where nobody listens on a port of the dynamic range, a socket may be given that very port and
-/// meet itself. Source: RFC 793, simultaneous open.
+/// Where no server listens on a port of the dynamic range, the kernel may bind a connecting socket
+/// to that very port, so that the socket connects to itself. Source: RFC 793, simultaneous open.
 bool met_itself(int socket) noexcept {
   sockaddr_storage own{};
   sockaddr_storage peer{};

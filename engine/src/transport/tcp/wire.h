@@ -1,8 +1,8 @@
 #pragma once
 
 /// The bytes of the tcp transport. All numbers are little-endian; every header ends in the CRC32C
-/// of the bytes in front of it. What comes from a peer is checked here for form, and for sense by
-/// who uses it.
+/// of the bytes in front of it. This file checks the form of a peer's bytes; their user checks the
+/// values.
 
 #include <array>
 #include <bit>
@@ -75,7 +75,7 @@ inline std::uint64_t pair(std::uint32_t first, std::uint32_t second) noexcept {
 
 enum class Purpose : std::uint8_t { kControl = 0, kLane = 1 };
 
-/// The first bytes of either side: by them another protocol is told before the rest has come.
+/// The first bytes of either side: they distinguish another protocol before the rest has come.
 inline constexpr std::size_t kMagicBytes = 4;
 inline constexpr std::string_view kMagicText = "RMRT";
 [[nodiscard]] inline bool begins_as_ours(std::span<const std::byte> bytes) noexcept {
@@ -109,7 +109,7 @@ struct Introduction {
   LaneTicket ticket{};
 
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
-  /// Nothing for what is not an introduction: the bytes come from anybody.
+  /// Nothing for bytes that are not an introduction: any program can send them.
   [[nodiscard]] static std::optional<Introduction> from_wire(
       std::span<const std::byte, kWireBytes> bytes) noexcept;
 };

@@ -56,19 +56,19 @@ TEST_F(RdmaCacheTest, SeriesTellWhatTheCacheDoes) {
   ASSERT_NE(cache, nullptr);
   EXPECT_EQ(value("remora_client_mr_cache_automatic"), 1);
   const std::span bytes{at_, kCachedBytes};
-  EXPECT_FALSE(cache->find(bytes));
-  const MemoryLease first = cache->lease(bytes, later());
+  EXPECT_FALSE(cache->find_lease(bytes));
+  const MemoryLease first = cache->acquire_lease(bytes, later());
   ASSERT_TRUE(first);
   EXPECT_EQ(cache->key_of(first, bytes.subspan(4096)).length_bytes, kCachedBytes - 4096);
-  const MemoryLease second = cache->find(bytes.first(100));
+  const MemoryLease second = cache->find_lease(bytes.first(100));
   ASSERT_TRUE(second);
   EXPECT_EQ(acquires("miss"), 1);
   EXPECT_EQ(acquires("hit"), 1);
   EXPECT_EQ(acquires("failed"), 1);
   EXPECT_EQ(value("remora_client_mr_cache_pinned_bytes"), kCachedBytes);
   EXPECT_FALSE(cache->trim()) << "all of it is leased";
-  cache->give_back(first);
-  cache->give_back(second);
+  cache->release_lease(first);
+  cache->release_lease(second);
   EXPECT_TRUE(cache->trim());
   EXPECT_EQ(value("remora_client_mr_cache_ends_total", {{"cause", "evicted"}}), 1);
   EXPECT_EQ(value("remora_client_mr_cache_kept"), 0);
@@ -79,19 +79,19 @@ TEST_F(RdmaCacheTest, TwoCachesOfOneRegistryShowTheirSum) {
   auto second = make();
   ASSERT_TRUE(first != nullptr && second != nullptr);
   const std::span bytes{at_, kCachedBytes};
-  const MemoryLease one = first->lease(bytes, later());
-  const MemoryLease other = second->lease(bytes.first(4096), later());
-  const MemoryLease again = second->lease(bytes.first(4096), later());
+  const MemoryLease one = first->acquire_lease(bytes, later());
+  const MemoryLease other = second->acquire_lease(bytes.first(4096), later());
+  const MemoryLease again = second->acquire_lease(bytes.first(4096), later());
   EXPECT_EQ(acquires("miss"), 2);
   EXPECT_EQ(acquires("hit"), 1);
   EXPECT_EQ(value("remora_client_mr_cache_pinned_bytes"), kCachedBytes + 4096);
   EXPECT_EQ(value("remora_client_mr_cache_kept"), 2);
-  first->give_back(one);
+  first->release_lease(one);
   first.reset();
   EXPECT_EQ(acquires("miss"), 2) << "a counter does not go back";
   EXPECT_EQ(value("remora_client_mr_cache_pinned_bytes"), 4096);
-  second->give_back(other);
-  second->give_back(again);
+  second->release_lease(other);
+  second->release_lease(again);
   second.reset();
   EXPECT_EQ(acquires("miss"), -1) << "no cache, no series";
   const auto third = make();
@@ -102,11 +102,11 @@ TEST_F(RdmaCacheTest, CachesOfTwoRegistriesShowTheirOwn) {
   const auto first = make();
   const auto first_registry = std::exchange(registry_, metrics::Registry::create().value());
   const auto second = make();
-  const MemoryLease lease = second->lease({at_, kCachedBytes}, later());
+  const MemoryLease lease = second->acquire_lease({at_, kCachedBytes}, later());
   EXPECT_EQ(acquires("miss"), 1);
   registry_ = first_registry;
   EXPECT_EQ(acquires("miss"), 0);
-  second->give_back(lease);
+  second->release_lease(lease);
 }
 
 TEST_F(RdmaCacheTest, WhereTheKernelTellsNothingAWarningAndAGaugeSayWhy) {
@@ -127,7 +127,7 @@ TEST_F(RdmaCacheTest, MemoryThatCannotBeKeptIsAskedForOnceASecond) {
   void* const shared =
       ::mmap(nullptr, kCachedBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   const std::span bytes{static_cast<std::byte*>(shared), kCachedBytes};
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(cache->lease(bytes, later()));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(cache->acquire_lease(bytes, later()));
   EXPECT_EQ(acquires("refused"), 3);
   EXPECT_EQ(fake_.uses("reg_mr"), 1) << "the rig's own";
   ::munmap(shared, kCachedBytes);
@@ -137,18 +137,18 @@ TEST_F(RdmaCacheTest, AfterMemlockIsReachedOnlyWhatIsThereIsUsed) {
   const auto cache = make();
   ASSERT_NE(cache, nullptr);
   const std::span bytes{at_, kCachedBytes};
-  const MemoryLease held = cache->lease(bytes.first(kCachedBytes / 2), later());
+  const MemoryLease held = cache->acquire_lease(bytes.first(kCachedBytes / 2), later());
   ASSERT_TRUE(held);
   fake_.fail("reg_mr", 1, ENOMEM);
-  EXPECT_FALSE(cache->lease(bytes, later()));
+  EXPECT_FALSE(cache->acquire_lease(bytes, later()));
   const int tried = fake_.uses("reg_mr");
-  EXPECT_FALSE(cache->lease(bytes, later()));
+  EXPECT_FALSE(cache->acquire_lease(bytes, later()));
   EXPECT_EQ(fake_.uses("reg_mr"), tried);
-  const MemoryLease hit = cache->lease(bytes.first(4096), later());
+  const MemoryLease hit = cache->acquire_lease(bytes.first(4096), later());
   EXPECT_TRUE(hit);
   EXPECT_EQ(value("remora_client_mr_cache_failures_total", {{"errno", "ENOMEM"}}), 1);
-  cache->give_back(hit);
-  cache->give_back(held);
+  cache->release_lease(hit);
+  cache->release_lease(held);
 }
 
 }  // namespace

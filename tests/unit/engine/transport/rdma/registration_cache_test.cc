@@ -21,17 +21,17 @@ class FakeCache final : public transport::RegistrationCache {
  public:
   static constexpr std::uintptr_t kPart = 1024;
 
-  MemoryLease lease(std::span<std::byte> bytes, Deadline /*deadline*/) noexcept override {
+  MemoryLease acquire_lease(std::span<std::byte> bytes, Deadline /*deadline*/) noexcept override {
     asked.push_back(bytes);
     if (empty) return {};
     ++out;
     return {this};
   }
-  MemoryLease find(std::span<std::byte> bytes) noexcept override {
-    return known ? lease(bytes, Deadline::max()) : MemoryLease{};
+  MemoryLease find_lease(std::span<std::byte> bytes) noexcept override {
+    return known ? acquire_lease(bytes, Deadline::max()) : MemoryLease{};
   }
   bool trim() noexcept override { return false; }
-  void give_back(MemoryLease lease) noexcept override {
+  void release_lease(MemoryLease lease) noexcept override {
     EXPECT_EQ(lease.registration, this);
     --out;
   }
