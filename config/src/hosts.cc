@@ -11,6 +11,7 @@
 
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
+#include <remora/host_port.h>
 
 #include "text.h"
 
@@ -127,16 +128,12 @@ bool is_loopback(std::string_view address) noexcept {
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
   const Error error = Error{Code::kInvalidArgument, "parse_endpoint"}.with_subject(text);
-  const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos) return error;
-  std::string_view host = text.substr(0, colon);
-  const auto port = parse_number(text.substr(colon + 1));
+  const auto parts = remora::detail::split_host_port(text);
+  if (!parts || !parts->has_port) return error;
+  const auto port = parse_number(parts->port);
   if (!port || *port == 0 || *port > kPortMax) return error;
-  const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (brackets) host = host.substr(1, host.size() - 2);
-  // Without brackets the last group of an IPv6 address would be taken for a port.
-  if (brackets ? !parse_ipv6(host) : (parse_ipv6(host) || !is_host(host))) return error;
-  return Endpoint{std::string{host}, static_cast<std::uint16_t>(*port)};
+  if (parts->in_brackets ? !parse_ipv6(parts->host) : !is_host(parts->host)) return error;
+  return Endpoint{std::string{parts->host}, static_cast<std::uint16_t>(*port)};
 }
 
 std::string_view to_string(Availability availability) noexcept {

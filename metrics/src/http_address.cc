@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstring>
 
+#include <remora/host_port.h>
+
 namespace remora::metrics {
 namespace {
 
@@ -26,14 +28,12 @@ Error malformed(std::string_view whole) {
 }  // namespace
 
 Result<SocketAddress> parse_address(std::string_view text) {
-  const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || text.find('\0') != std::string_view::npos)
+  const auto parts = remora::detail::split_host_port(text);
+  if (!parts || !parts->has_port || text.find('\0') != std::string_view::npos)
     return malformed(text);
-  std::string host{text.substr(0, colon)};
+  std::string host{parts->host};
   SocketAddress address;
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (bracketed) {
-    host = host.substr(1, host.size() - 2);
+  if (parts->in_brackets) {
     auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
     v6->sin6_family = AF_INET6;
     if (::inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) != 1) return malformed(text);
@@ -45,7 +45,7 @@ Result<SocketAddress> parse_address(std::string_view text) {
     if (::inet_pton(AF_INET, host.c_str(), &v4->sin_addr) != 1) return malformed(text);
     address.length = sizeof(sockaddr_in);
   }
-  const Result<std::uint16_t> port = parse_port(text.substr(colon + 1), text);
+  const Result<std::uint16_t> port = parse_port(parts->port, text);
   if (!port) return port.error();
   // sin_port and sin6_port share their place.
   reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = htons(*port);
@@ -63,9 +63,7 @@ std::string SocketAddress::text() const {
       v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr)
          : static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr);
   if (::inet_ntop(storage.ss_family, bytes, host.data(), host.size()) == nullptr) return {};
-  std::string text{host.data()};
-  if (v6) text.insert(0, 1, '[').push_back(']');
-  return text.append(1, ':').append(std::to_string(port()));
+  return remora::detail::join_host_port(host.data(), port());
 }
 
 }  // namespace remora::metrics

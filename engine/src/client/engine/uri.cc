@@ -6,6 +6,7 @@
 
 #include <remora/config/server_config.h>
 #include <remora/engine/uri.h>
+#include <remora/host_port.h>
 
 namespace remora {
 
@@ -61,11 +62,11 @@ std::string zone_of(std::string_view written) {
 
 /// Splits "host", "host:port", "[v6]" and "[v6]:port".
 Status parse_authority(std::string_view authority, Uri& uri) {
-  std::string_view port;
-  if (authority.starts_with('[')) {
-    const std::size_t close = authority.find(']');
-    if (close == std::string_view::npos) return wrong("URI host", authority);
-    const std::string_view address = authority.substr(1, close - 1);
+  const auto parts = detail::split_host_port(authority);
+  if (!parts) return wrong("URI host", authority);
+  uri.host = parts->host;
+  if (parts->in_brackets) {
+    const std::string_view address = parts->host;
     const std::size_t percent = address.find('%');
     uri.host = address.substr(0, percent);
     if (percent != std::string_view::npos) {
@@ -73,12 +74,6 @@ Status parse_authority(std::string_view authority, Uri& uri) {
       if (zone.empty()) return wrong("URI host", address);
       uri.host.append("%").append(zone);
     }
-    port = authority.substr(close + 1);
-    if (!port.empty() && !port.starts_with(':')) return wrong("URI host", authority);
-  } else {
-    const std::size_t colon = authority.find(':');
-    uri.host = authority.substr(0, colon);
-    if (colon != std::string_view::npos) port = authority.substr(colon);
   }
   // Brackets stand around an address of IP version 6, never within a name: remora://[[]
   const auto is_of_no_host = [](char c) {
@@ -86,8 +81,8 @@ Status parse_authority(std::string_view authority, Uri& uri) {
   };
   if (uri.host.empty() || std::any_of(uri.host.begin(), uri.host.end(), is_of_no_host))
     return wrong("URI host", uri.host);
-  if (port.empty()) return {};
-  port.remove_prefix(1);
+  if (!parts->has_port) return {};
+  const std::string_view port = parts->port;
   const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), uri.port);
   if (failure != std::errc{} || end != port.data() + port.size() || uri.port == 0)
     return wrong("URI port", port);
@@ -166,9 +161,6 @@ std::string Uri::text() const {
   return text;
 }
 
-std::string Uri::server() const {
-  const bool v6 = host.find(':') != std::string::npos;
-  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
+std::string Uri::server() const { return detail::join_host_port(host, port); }
 
 }  // namespace remora

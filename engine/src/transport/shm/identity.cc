@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include <remora/config/server_config.h>
+#include <remora/host_port.h>
 
 namespace remora::transport {
 
@@ -86,15 +87,6 @@ bool listens_at(const ShmIdentity& told, const ShmAddress& wanted) noexcept {
                      });
 }
 
-std::string with_port(std::string_view host, std::uint16_t port) {
-  std::string text;
-  const bool brackets = host.find(':') != std::string_view::npos;
-  if (brackets) text += '[';
-  text += host;
-  if (brackets) text += ']';
-  return text.append(":").append(std::to_string(port));
-}
-
 }  // namespace
 
 ShmIdentity make_identity(std::string_view listen_address, std::uint16_t port,
@@ -143,7 +135,7 @@ Status check_identity(const ShmIdentity& told, const Uri& uri,
                       const std::vector<Address>& addresses, const std::string& path) {
   if (told.version == 0) return {};  // an older server
   const Error wrong{Code::kConnectionRefused, "find the server over shm"};
-  const std::string asked = with_port(uri.host, uri.port);
+  const std::string asked = remora::detail::join_host_port(uri.host, uri.port);
   const std::size_t length = ::strnlen(told.listen_address.data(), told.listen_address.size());
   if (told.address_count > ShmIdentity::kAddressesMax || length == told.listen_address.size())
     return Error{Code::kProtocol, "shm status page"}.with_subject(path);
@@ -160,7 +152,8 @@ Status check_identity(const ShmIdentity& told, const Uri& uri,
             });
   if (same_host && told.port == uri.port) return {};
   // Both addresses first: a long path may be cut.
-  return wrong.with_subject(asked + " is not " + with_port(listens, told.port) + ", which has " +
+  return wrong.with_subject(asked + " is not " +
+                            remora::detail::join_host_port(listens, told.port) + ", which has " +
                             path);
 }
 
