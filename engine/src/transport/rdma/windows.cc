@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/verbs/completion.h>
 #include <remora/verbs/device.h>
 
@@ -96,6 +97,7 @@ Error WindowLane::gone() {
 
 void WindowLane::begin(verbs::QueuePair<verbs::Rc>& pair) {
   const remora::detail::MutexLock lock{mutex_};
+  REMORA_ASSERT(pair_ == nullptr, "a lane is connected once");
   pair_ = &pair;
 }
 

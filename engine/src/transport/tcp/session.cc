@@ -6,6 +6,8 @@
 #include <sys/random.h>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "transport/tcp/server_lane.h"
 
 namespace remora::transport::tcp {
@@ -72,6 +74,7 @@ Result<std::uint32_t> GrantTable::add(const GrantedExtent& extent) {
   }
   Slot& slot = slots_[free_.back()];
   free_.pop_back();
+  REMORA_ASSERT(!slot.used, "a slot on the free list is not in use");
   slot.extent = extent;
   slot.used = true;
   return slot.key;
