@@ -1,6 +1,7 @@
-// Who is let in. A real client and a real server, and somebody between them who changes, replays,
-// reflects and cuts what they say; a stranger at the server, and a false server before the client,
-// who know some keys. Nobody is let in without the right key and the very words that were said.
+// Authentication. A real client and a real server, and an attacker between them that changes,
+// replays, reflects and cuts their messages; a false client at the server, and a false server
+// before the client, which know some keys. No peer is let in without the right key and the very
+// words that were said.
 
 #include <array>
 #include <cstddef>
@@ -112,7 +113,7 @@ std::optional<std::pair<std::string, std::string>> admission_of(const Bytes& byt
   return std::pair{envelope->reply().prove().welcome(), envelope->reply().prove().proof()};
 }
 
-/// Somebody between a client and a server. What they say comes to it one by one.
+/// An attacker between a client and a server. Their messages come to it one by one.
 class Between {
  public:
   /// `recorded`: what a client and the server said some other time.
@@ -224,7 +225,7 @@ class Between {
   Words heard_;
 };
 
-/// A handshake of the client with that key and the server, with somebody between them.
+/// A handshake of the client with that key and the server, with an attacker between them.
 struct Outcome {
   bool server_admits = false;
   bool client_accepts = false;
@@ -248,7 +249,7 @@ Outcome shake_hands(Key key, Between& between) {
       answered = reply && reply->has_reply() && reply->id() == asked->id();
       wire->say(std::move(*passed));
     }
-    // Nobody is to wait for what does not come; what was said is still heard.
+    // The client must not wait for an answer that does not come; it still reads what was sent.
     if (!answered) wire->hang_up();
   });
   weak = at_client;
@@ -280,7 +281,7 @@ void fuzz_between(const Script& script) {
   const Outcome outcome = shake_hands(key, between);
   if (outcome.server_admits)
     require(is_right("client", key) && between.untouched(2) && between.proof_untouched(),
-            "a server lets in who knows the key, by what was said");
+            "a server lets in a client that knows the key, by the words that were said");
   if (outcome.client_accepts)
     require(is_right("client", key) && between.untouched(4),
             "a client accepts a server that knows the key, by what was said");
@@ -290,8 +291,9 @@ void fuzz_between(const Script& script) {
     require(outcome.server_admits, "the right key lets the client in");
 }
 
-/// A stranger who says any Hello, then a proof of any key over what was said, or of something else.
-void fuzz_stranger(const Script& script) {
+/// A false client that sends any Hello, then a proof of any key over what was said, or of something
+/// else.
+void fuzz_false_client(const Script& script) {
   const auto wire = server().connect();
   const Key key{static_cast<std::uint8_t>(script.flags % kKeys)};
   const bool honest = (script.flags & 4U) == 0;
@@ -325,7 +327,7 @@ void fuzz_stranger(const Script& script) {
     for (const Bytes& answer : wire->hear()) {
       const auto reply = control::decode(answer);
       require(reply.ok() && reply->has_reply(), "a server says what can be read");
-      require(!reply->reply().has_hello(), "a server with keys lets nobody in without one");
+      require(!reply->reply().has_hello(), "a server with keys lets no client in without one");
       if (reply->reply().has_challenge()) {
         said = {};
         said.add(*bytes);
@@ -333,10 +335,11 @@ void fuzz_stranger(const Script& script) {
       }
       admitted = reply->reply().has_prove();
       challenged = reply->reply().has_challenge();
-      require(admitted || challenged || reply->reply().has_failure(), "a stranger is told nothing");
+      require(admitted || challenged || reply->reply().has_failure(),
+              "a false client is told nothing");
     }
     if (admitted)
-      require(is_right(name, key) && honest, "a server lets in who knows the client's key");
+      require(is_right(name, key) && honest, "a server lets in a peer that knows the client's key");
     if (admitted || wire->shut()) break;
   }
   server().end_run();
@@ -390,13 +393,15 @@ void fuzz_false_server(const Script& script) {
     if (!encoded) return client->hang_up();
     if (asked->request().has_hello()) said.add(*encoded);
     client->say(*encoded);
-    if (!answer.has_reply()) client->hang_up();  // nobody is to wait for what does not come
+    if (!answer.has_reply())
+      client->hang_up();  // the client must not wait for an answer that does not come
   });
   weak = wire;
   {
     const auto session = start_session(client_key, wire);
     if (session)
-      require(proven && client_key == server_key, "a client accepts who proves to know its key");
+      require(proven && client_key == server_key,
+              "a client accepts a server that proves to know its key");
   }
   wire->forget();
 }
@@ -414,7 +419,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   switch (script.mode % 4) {
     case 0:
     case 1: remora::fuzz::fuzz_between(script); break;
-    case 2: remora::fuzz::fuzz_stranger(script); break;
+    case 2: remora::fuzz::fuzz_false_client(script); break;
     default: remora::fuzz::fuzz_false_server(script);
   }
   return 0;

@@ -112,7 +112,7 @@ class ScriptedServer : public std::enable_shared_from_this<ScriptedServer> {
 
   Result<std::unique_ptr<transport::ClientEndpoint>> connect() {
     if (++connections_ > 3) return Error{Code::kConnectionRefused, "fuzz"};
-    // The wire is kept by its ends; it asks who has made it only while that is there.
+    // The wire is kept by its ends; it asks its maker only while that exists.
     auto holder = std::make_shared<std::weak_ptr<ClientWire>>();
     auto wire = std::make_shared<ClientWire>([self = shared_from_this(), holder](Bytes bytes) {
       if (const auto alive = holder->lock()) self->asked(*alive, bytes);
@@ -236,7 +236,7 @@ void fuzz_client(const Script& script) {
   if (session) use(*session, script.mode / 4);
   session = Error{Code::kClosed};
   require(std::chrono::steady_clock::now() - began < kPatience,
-          "nobody waits for a server that has hung up");
+          "no call waits for a server that has hung up");
 }
 
 }  // namespace remora::fuzz

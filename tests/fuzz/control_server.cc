@@ -1,5 +1,6 @@
 // A server and clients that say anything: each request is answered once at most, nothing is told to
-// strangers, all that it says can be read, and nothing is left when the clients are gone.
+// peers before their handshake, all that it says can be read, and nothing is left when the clients
+// are gone.
 
 #include <array>
 #include <map>
@@ -51,7 +52,7 @@ struct Client {
   std::shared_ptr<ServerWire> wire;
   std::map<std::uint64_t, std::size_t> asked;  ///< by id: so often, less what was answered
   std::uint64_t events = 0;
-  bool greeted = false;
+  bool handshake_complete = false;
 };
 
 class ServerScript {
@@ -119,7 +120,7 @@ class ServerScript {
   }
 
   static void event(Client& client, const Envelope& envelope) {
-    require(client.handshake_complete, "only who was let in is told of events");
+    require(client.handshake_complete, "only a client that was let in is told of events");
     require(envelope.event().id() == envelope.id() && envelope.id() > client.events,
             "events are numbered");
     client.events = envelope.id();
@@ -133,12 +134,12 @@ class ServerScript {
     const Reply& reply = envelope.reply();
     if (reply.has_hello()) {
       require(!client.handshake_complete, "a client is let in once");
-      client.greeted = true;
+      client.handshake_complete = true;
       welcomes_.push_back(reply.hello());
       // What it is still to be told goes on where it was.
       if (reply.hello().resumed()) client.events = 0;
     } else if (!reply.has_failure()) {
-      require(client.handshake_complete, "who was not let in is told nothing");
+      require(client.handshake_complete, "a client that was not let in is told nothing");
     }
     if (reply.has_open()) opened(reply.open());
     if (reply.has_fence()) opened(reply.fence().opened());

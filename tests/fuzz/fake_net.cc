@@ -22,7 +22,7 @@ using transport::ControlMessage;
 
 namespace {
 
-/// A finding, too: whoever waits for so long waits for ever.
+/// A finding, too: a call that waits for so long waits for ever.
 constexpr auto kPatience = 20s;
 
 UniqueFd make_event() {
@@ -157,9 +157,9 @@ class FakeServerEnd final : public transport::ServerEndpoint {
 };
 
 /// Where the fuzzer's connections come in.
-class FuzzServer::Door final : public transport::Listener {
+class FuzzServer::FuzzListener final : public transport::Listener {
  public:
-  Door() : event_{make_event()} {}
+  FuzzListener() : event_{make_event()} {}
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
   [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
   Result<std::vector<std::unique_ptr<transport::ServerEndpoint>>> accept() noexcept override {
@@ -191,10 +191,10 @@ FuzzServer::~FuzzServer() = default;
 
 void FuzzServer::start() {
   core_.reset();
-  auto door = std::make_unique<Door>();
-  door_ = door.get();
+  auto listener = std::make_unique<FuzzListener>();
+  listener_ = listener.get();
   detail::ServerCore::Listeners listeners;
-  listeners.listeners.push_back(std::move(door));
+  listeners.listeners.push_back(std::move(listener));
   listeners.port = 1;
   listeners.desk =
       std::make_shared<detail::ServerStatusReport>(config_.limits, std::vector<RefusedTransport>{});
@@ -206,7 +206,7 @@ void FuzzServer::start() {
 
 std::shared_ptr<ServerWire> FuzzServer::connect() {
   auto wire = std::make_shared<ServerWire>();
-  door_->knock(std::make_unique<FakeServerEnd>(wire));
+  listener_->knock(std::make_unique<FakeServerEnd>(wire));
   wires_.push_back(wire);
   return wire;
 }
@@ -240,7 +240,7 @@ void FuzzServer::end_run() {
   for (const auto& wire : wires_) require(wire->grants() == 0, "no grant is left");
   wires_.clear();
   for (const RegionInfo& region : core_->regions("", SIZE_MAX)) {
-    require(region.open_count == 0, "nobody has a region open");
+    require(region.open_count == 0, "no client has a region open");
     (void)core_->remove_region(region.name, Removal::kIfUnused);
   }
   settle();
@@ -270,7 +270,7 @@ void ClientWire::forget() {
   on_send_ = nullptr;
 }
 
-/// False: nobody hears it.
+/// False: the other end has gone.
 bool ClientWire::pass(Bytes said) {
   {
     const std::lock_guard lock{mutex_};

@@ -54,7 +54,8 @@ class ServerWire {
   std::shared_ptr<std::atomic<std::size_t>> grants_ = std::make_shared<std::atomic<std::size_t>>();
 };
 
-/// A memory server whose only door is the fuzzer's. Begins every run as if new, or is made anew.
+/// A memory server whose only listener is the fuzzer's. Begins every run as if new, or is made
+/// anew.
 class FuzzServer {
  public:
   explicit FuzzServer(config::ServerConfig config);
@@ -72,13 +73,13 @@ class FuzzServer {
   [[nodiscard]] detail::ServerCore& core() noexcept { return *core_; }
 
  private:
-  class Door;
+  class FuzzListener;
   void start();
 
   config::ServerConfig config_;
   std::shared_ptr<metrics::Registry> registry_;
   std::unique_ptr<detail::ServerCore> core_;
-  Door* door_ = nullptr;  ///< the server's
+  FuzzListener* listener_ = nullptr;  ///< the server's
   std::vector<std::shared_ptr<ServerWire>> wires_;
   std::size_t runs_ = 0;
 };
@@ -92,7 +93,7 @@ class ClientWire {
   void say(Bytes message);
   void hang_up();
   /// On return `on_send` is not running and never will: a session may end in the engine's thread,
-  /// and say goodbye there, when nobody else has it any more.
+  /// and say goodbye there, when it has no other owner.
   void forget();
 
  private:
@@ -109,7 +110,7 @@ class ClientWire {
 /// The client's end of such a wire; its lanes take everything and complete nothing.
 std::unique_ptr<transport::ClientEndpoint> client_end(std::shared_ptr<ClientWire> wire);
 
-/// No lines of the product's own: strangers' bytes would fill the screen.
+/// No lines of the product's own: bytes of the input would fill the screen.
 void silence();
 
 }  // namespace remora::fuzz

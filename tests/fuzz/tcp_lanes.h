@@ -79,9 +79,9 @@ class Peer {
   bool hung_up_ = false;
 };
 
-/// A stranger against the server's end of a lane.
+/// Any bytes against the server's end of a lane.
 void fuzz_server_lane(Input& input);
-/// A stranger against the client's end of a lane.
+/// Any bytes against the client's end of a lane.
 void fuzz_client_lane(Input& input);
 
 }  // namespace remora::fuzz

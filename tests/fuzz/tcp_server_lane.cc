@@ -26,7 +26,7 @@ constexpr std::size_t kArenaBytes = 16 * kPage;
 constexpr std::size_t kMaxSaid = std::size_t{256} * 1024;
 constexpr std::byte kCanary{0xc5};
 
-/// Memory between two pages that nobody may touch. Mapped once: every run begins with the same.
+/// Memory between two pages without access. Mapped once: every run begins with the same.
 std::span<std::byte> arena() {
   static const std::span<std::byte> s_arena = [] {
     void* const all =
@@ -51,8 +51,8 @@ struct Extent {
 };
 
 /// Two extents of one region, of which the second ends with the arena; one that may only be read;
-/// one that may only be written, whose atomics are a device's. Between them lies what nobody was
-/// granted.
+/// one that may only be written, whose atomics are a device's. Between them lies memory without a
+/// grant.
 std::vector<Extent> extents() {
   return {{0, 512, 20000, 0, Rights::kAll, true},
           {0, kArenaBytes - 8192, 8192, 20000, Rights::kAll, true},
@@ -395,7 +395,7 @@ class ServerRun {
       require(std::all_of(memory.begin() + static_cast<std::ptrdiff_t>(at),
                           memory.begin() + static_cast<std::ptrdiff_t>(end),
                           [](std::byte byte) { return byte == kCanary; }),
-              "what nobody was granted is not touched");
+              "memory without a grant is not touched");
     };
     for (const std::size_t i : {0U, 2U, 3U, 1U}) {  // in the order of the arena
       untouched(extents_[i].at);
