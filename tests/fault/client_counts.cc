@@ -91,11 +91,11 @@ std::vector<std::string> compare_ends(const EndCounts& told, const EndCounts& co
   }
   if (before_the_lane != 0)
     wrong.push_back("I9: the metrics have " + std::to_string(before_the_lane) +
-                    " operations refused as misuse that nobody was told of");
+                    " operations refused as misuse that no call returned");
   return wrong;
 }
 
-std::map<std::string, std::uint64_t> SessionNews::by_text() const {
+std::map<std::string, std::uint64_t> SessionEvents::by_text() const {
   std::map<std::string, std::uint64_t> texts;
   for (const auto& [reason, count] : interrupted)
     texts["interrupted: " + std::string{to_string(reason)}] = count;
@@ -104,7 +104,7 @@ std::map<std::string, std::uint64_t> SessionNews::by_text() const {
   return texts;
 }
 
-bool all_told(const SessionNews& told, const metrics::Registry& registry) {
+bool all_told(const SessionEvents& told, const metrics::Registry& registry) {
   return total(told.interrupted) == sum(registry, kInterrupted) &&
          told.resumed == sum(registry, kResumed) && total(told.ended) == not_closed(registry);
 }
@@ -113,7 +113,8 @@ bool all_ended(const metrics::Registry& registry) {
   return sum(registry, kBegun) <= sum(registry, kEnded);
 }
 
-std::vector<std::string> compare_news(const SessionNews& told, const metrics::Registry& registry) {
+std::vector<std::string> compare_session_events(const SessionEvents& told,
+                                                const metrics::Registry& registry) {
   std::vector<std::string> wrong;
   const auto same = [&](const std::string& what, std::uint64_t heard, std::uint64_t counted) {
     if (heard != counted)

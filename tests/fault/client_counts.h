@@ -26,7 +26,7 @@ using EndCounts = std::map<std::string, std::uint64_t>;
                                                     const EndCounts& counted);
 
 /// What the handlers of an engine were told of its sessions, and what the engine says of how often.
-struct SessionNews {
+struct SessionEvents {
   std::map<Reason, std::uint64_t> interrupted{};
   std::uint64_t resumed = 0;
   std::map<Reason, std::uint64_t> ended{};  ///< lost or stale
@@ -37,13 +37,13 @@ struct SessionNews {
 
 /// As many interruptions, resumptions and ends were told as the engine has counted. They are told a
 /// little later, and no more once their session is closed.
-[[nodiscard]] bool all_told(const SessionNews& told, const metrics::Registry& registry);
+[[nodiscard]] bool all_told(const SessionEvents& told, const metrics::Registry& registry);
 /// Each session that has begun has ended: the last of an engine's threads may do that.
 [[nodiscard]] bool all_ended(const metrics::Registry& registry);
 /// What differs, a line each: how many; by which reasons, where what was told leaves no choice of
 /// the label `reason`; and that each session which has begun has ended, once. For an engine whose
 /// sessions are closed.
-[[nodiscard]] std::vector<std::string> compare_news(const SessionNews& told,
-                                                    const metrics::Registry& registry);
+[[nodiscard]] std::vector<std::string> compare_session_events(const SessionEvents& told,
+                                                              const metrics::Registry& registry);
 
 }  // namespace remora::fault

@@ -1,5 +1,5 @@
-/// Many at once, many that say nothing, and some that are very slow: those who are served notice
-/// nothing. What single strangers do: tests/conformance/{tcp_peers,client_loss}_test.cc.
+/// Many at once, many that say nothing, and some that are very slow: clients that are served notice
+/// nothing. Single peers that are no clients: tests/conformance/{tcp_peers,client_loss}_test.cc.
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -101,7 +101,7 @@ class CrowdTest : public FaultTest {
     if (open_files_.rlim_cur != 0) ::setrlimit(RLIMIT_NOFILE, &open_files_);
     FaultTest::TearDown();
   }
-  /// Of whoever is served meanwhile.
+  /// The report of a client that is served meanwhile.
   void expect_undisturbed(const LoadReport& report) {
     EXPECT_TRUE(report.failed.empty()) << "I7";
     EXPECT_EQ(report.interrupted, 0U);

@@ -38,7 +38,7 @@ constexpr Milliseconds kSentWithin{5000};
 constexpr std::uint64_t kVoidPercent = 5;
 constexpr std::uint64_t kVoidAlways = 3;
 constexpr Milliseconds kStandsStill{2000};    // one in which a host did so for longer is
-constexpr Milliseconds kCountedWithin{2000};  // who ends an operation counts it a little later
+constexpr Milliseconds kCountedWithin{2000};  // the end of an operation is counted a little later
 
 /// What is held back, as vm-link says it at the client's end.
 constexpr std::array<const char*, 3> kDirections{"in", "out", "both"};
@@ -360,9 +360,9 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
       wrong("I3: " + std::to_string(ended) + " writes and atomics had ended in time");
     command(options_.release);
   }
-  // With `--end server` nobody tells the client, whose link is still cut when its lanes go: it has
-  // to hear nothing for the lease, and to come back. All that is promised is the deadline, from
-  // when they were posted; what the client was made to stand still is a part of it.
+  // With `--end server` the client is not told, since its link is still cut when its lanes go: it
+  // has to receive nothing for the lease, and to come back. All that is promised is the deadline,
+  // from when they were posted; what the client was made to stand still is a part of it.
   while (queue.size() != 0 &&
          Clock::now() - began - watch_.within(broken, Clock::now()) < kDeadline + kGraceOfVerdict) {
     take(queue, broken);
@@ -445,7 +445,7 @@ void Flights::collect_raw(test::RawSession& session, Milliseconds patience,
   }
 }
 
-/// Nobody is there but who asks.
+/// The server has no session but that of the caller.
 void Flights::expect_server_has_ended_it() {
   const Engine engine = open_engine();
   const Session session = engine.connect(options_.uri).value();
@@ -485,7 +485,7 @@ void Flights::raw_round(std::uint64_t round) {
     std::this_thread::sleep_for(500ms);
     command(options_.release);
     expect_server_has_ended_it();
-    // A NIC that tries again finds nobody any more, and nothing is answered. rxe does so for ever,
+    // A NIC that tries again gets no answer any more. rxe does so for ever,
     // and the server's goodbye was lost: it is the client's to give up.
     collect_raw(session, kWatched, Clock::now());
     if (std::any_of(told_.begin(), told_.end(), [](std::uint32_t times) { return times != 0; }))

@@ -24,7 +24,7 @@
 
 namespace remora::fault {
 
-/// Who breaks the lane, and on which side of the client library.
+/// The side that breaks the lane, above or below the client library.
 enum class LaneEnd : std::uint8_t {
   kClient,     ///< the engine, for an operation whose deadline has passed
   kServer,     ///< the server, for a client that is stopped for longer than its lease
@@ -33,7 +33,7 @@ enum class LaneEnd : std::uint8_t {
 };
 
 struct FlightOptions {
-  std::string uri{};  ///< of a region of 2 MiB in blocks of 4 KiB, which nobody else uses
+  std::string uri{};  ///< of a region of 2 MiB in blocks of 4 KiB, which no other process uses
   LaneEnd end = LaneEnd::kClient;
   std::string hold{};     ///< a command; `in`, `out` or `both` is put behind it
   std::string release{};  ///< a command

@@ -20,7 +20,8 @@ int run(int argc, char** argv) {
   std::int64_t stop_ms = options.stop.count();
   std::string end;
   app.add_option("--uri", options.uri, "a region of 2 MiB for this alone, over rdma")->required();
-  app.add_option("--end", end, "who breaks the lane: client, server, raw-client, raw-server")
+  app.add_option("--end", end,
+                 "the side that breaks the lane: client, server, raw-client, raw-server")
       ->required();
   app.add_option("--hold", options.hold, "command that holds packets back; in, out or both follows")
       ->required();

@@ -26,7 +26,7 @@ namespace remora::fault {
 enum class Effect : std::uint32_t {
   kPending,  ///< its client has not said: it may take effect, once or never
   kDone,     ///< it did, and returned `result`
-  kUnknown,  ///< as kPending: the client was told that nobody knows
+  kUnknown,  ///< as kPending: the client was told that it is not known
   kNone,     ///< provably none
 };
 
@@ -59,7 +59,7 @@ struct AtomicRecord {
 };
 
 /// See the top of this file. Move-only owner of the mapping. Records and cells may be used from any
-/// thread and process that has it mapped; each belongs to whoever it was handed to.
+/// thread and process that has it mapped; each belongs to the thread it was handed to.
 class LoadPage {
  public:
   /// `path`: a file that is made anew; empty: anonymous memory. `record_count`: without those of
@@ -72,7 +72,7 @@ class LoadPage {
   [[nodiscard]] std::span<BlockCell> blocks() const noexcept;
   /// Which writes of a block are zeroes: see BlockModel. 0: none.
   [[nodiscard]] std::atomic<std::uint64_t>& zeroes_each() noexcept { return header_->zeroes_each; }
-  /// Kinds of operations are whoever makes them's to number.
+  /// The caller numbers its kinds of operations.
   static constexpr std::size_t kKinds = 8;
   [[nodiscard]] KindCell& kind(std::size_t number) const noexcept;
   /// Records that only a last look may take, so that there is always room for it.

@@ -73,7 +73,7 @@ TEST_P(ServerKillTest, MidTransferAndStartedAgain) {
     const LoadReport report = finish(*loads[i]);
     std::uint64_t failed = 0;
     for (const auto& [code, number] : report.failed) failed += number;
-    EXPECT_GE(failed, report.stale) << "nobody noticed that its server went";
+    EXPECT_GE(failed, report.stale) << "no load noticed that its server went";
     if (const auto found = report.failed.find("indeterminate"); found != report.failed.end())
       indeterminate += found->second;
     // One that was between two sessions when its server went again has missed a life.
@@ -117,7 +117,7 @@ class ClientKillTest : public FaultTest {
   }
 };
 
-TEST_P(ClientKillTest, MidTransferLeavesWhatItWasToldAndDisturbsNobody) {
+TEST_P(ClientKillTest, MidTransferLeavesWhatItWasToldAndDisturbsNoOther) {
   LoadProcess& neighbour =
       start_load("t0", {"fresh=1", "rate=2000", "threads=1", "queues=1", "deadline=20000"});
   const Engine engine = plain_engine();
@@ -159,7 +159,7 @@ TEST_P(ClientKillTest, MidTransferLeavesWhatItWasToldAndDisturbsNobody) {
   }
   expect_at_work(mixes, killed);
   const LoadReport report = finish(neighbour);
-  EXPECT_EQ(report.interrupted, 0U) << "I7: of others nobody hears anything";
+  EXPECT_EQ(report.interrupted, 0U) << "I7: a client is not told of others";
   EXPECT_TRUE(report.failed.empty());
 }
 

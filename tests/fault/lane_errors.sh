@@ -3,7 +3,7 @@
 # Lanes that break with 64 requests in flight, between two guests. Sourced by two_guests_faults.sh,
 # behind link_faults.sh.
 
-# A name, and what fault_flight is told: who breaks the lane, what is seeded.
+# A name, and the options of fault_flight: the side that breaks the lane, the seeded fault.
 lane_errors='lane-error-client --end client
 lane-error-server --end server
 lane-error-raw-client --end raw-client

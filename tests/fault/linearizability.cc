@@ -89,7 +89,7 @@ Search::Search(std::vector<WordOperation> history, std::uint64_t initial, std::u
     : value_{initial}, steps_max_{steps_max} {
   for (WordOperation& one : history) {
     if (one.end == WordOperation::End::kVoid) continue;
-    // One that changes nothing and told nobody anything explains nothing.
+    // One that changes nothing and returned nothing explains nothing.
     if (one.end == WordOperation::End::kUnknown && one.kind == WordOperation::Kind::kAdd &&
         one.expected == 0)
       continue;
@@ -260,7 +260,7 @@ bool Search::back(std::size_t& entry, bool& unknown) {
 /// False: every order was tried, or the bound was reached.
 ///
 /// In each configuration those whose answers are known are tried first: one of unknown outcome is
-/// taken only where what somebody was told needs it. One that can be next, has an answer and
+/// taken only where an answer of another needs it. One that can be next, has an answer and
 /// changes nothing is next: whatever order there is, there is one in which it stands here.
 bool Search::walk() {
   std::size_t entry = entries_[0].after;

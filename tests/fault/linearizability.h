@@ -6,7 +6,7 @@
 /// A search as Wing and Gong's, with Lowe's memory of configurations ("Testing for
 /// linearizability", 2017): operations are tried in the order in which they were called; a
 /// configuration (which of them have taken effect, and the word's value) is looked at once.
-/// Operations whose outcome nobody knows may take effect at any time after their call, once, or
+/// Operations whose outcome is not known may take effect at any time after their call, once, or
 /// never; those that provably had none may not. The work is bounded, and what was not decided
 /// within it is said to be so.
 

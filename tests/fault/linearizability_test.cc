@@ -42,7 +42,7 @@ WordOperation unknown(WordOperation one) {
 }
 
 /// What `thread_count` clients of one word are told: each operation takes effect somewhere between
-/// its call and its answer. Of some nobody hears: then it happens late, in time, or never.
+/// its call and its answer. Some are never answered: then it happens late, in time, or never.
 std::vector<WordOperation> simulate(std::uint64_t seed, std::size_t thread_count,
                                     std::size_t operation_count, std::uint64_t lost_percent) {
   struct Planned {
@@ -108,7 +108,7 @@ TEST(Linearizability, AnswerThatIsNotOfAnyOrderIsNoticed) {
     auto history = simulate(seed, 8, 300, 0);
     for (WordOperation& one : history)
       if (one.end == End::kDone && one.result != 0) {
-        one.result += 1'000'000'007;  // a value that nobody ever wrote
+        one.result += 1'000'000'007;  // a value that was never written
         break;
       }
     noticed += check_linearizable(history, 0).verdict == Verdict::kViolated ? 1 : 0;
@@ -230,7 +230,7 @@ TEST(LoadPage, RecordsOfManyThreadsAreAHistory) {
   EXPECT_EQ(found.operation_count, 4000U);
 }
 
-TEST(LoadPage, OperationsThatNobodyEndedAreUnknownAndVoidOnesAreNot) {
+TEST(LoadPage, OperationsWithoutAnEndAreUnknownAndVoidOnesAreNot) {
   LoadPage page = LoadPage::create({}, 1, 8);
   WordOperation one;
   one.expected = 5;

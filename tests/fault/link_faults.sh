@@ -137,7 +137,7 @@ start_server() {
   for ((try = 0; try < 300; ++try)); do
     if "$@" curl -sf --max-time 2 -o "$work/ready" http://127.0.0.1:9471/readyz; then
       warm_server "$server_port" "$@"
-      await 30 0 sessions "$@" || link_die "the server keeps the session of who has warmed it: $found"
+      await 30 0 sessions "$@" || link_die "the server keeps the session of the client that has warmed it: $found"
       server_idle=$(server_holds_settled "$server" http://127.0.0.1:9471 "$@")
       return 0
     fi
@@ -368,7 +368,7 @@ cut_test() {
   begin_test "$name"
   # Within the longest cut, sessions lapse, are lost, and are followed by others. Each cut leaves as
   # many atomics of unknown outcome as were under way: the fewer, the sooner their order is found.
-  # It is told when to end: the time is for when nobody does, on a host that takes long to cut and mend.
+  # It is told when to end: the time is for when it is not told, on a host that takes long to cut and mend.
   start_load "$name" $((times * (length + gap + 30) + 300)) 0 --rate 200 --depth 16 --deadline-ms 2000 \
     --reconnect-seconds 30
   loads_say 'under way' 60

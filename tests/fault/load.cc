@@ -17,7 +17,7 @@ namespace {
 using Clock = LoadLedger::Clock;
 using std::chrono::milliseconds;
 
-/// Of the wall clock against the steady one: more than anybody sets a clock right by.
+/// Of the wall clock against the steady one: more than a correction of the clock.
 constexpr std::chrono::minutes kJump{1};
 std::chrono::nanoseconds clocks_apart() {
   return std::chrono::system_clock::now().time_since_epoch() - Clock::now().time_since_epoch();
@@ -44,7 +44,7 @@ class LoadRun {
   void end_life(const Opened& opened);
   void look_around();
   Status look_at_words(const Region& region);
-  /// `apart`: clocks_apart() when nobody was told yet that it is under way.
+  /// `apart`: clocks_apart() before `ready` was called.
   void watch(std::chrono::nanoseconds apart);
   [[nodiscard]] bool time_over() const { return Clock::now() >= until_ || ledger_.stopped(); }
 
@@ -179,7 +179,7 @@ void LoadRun::end_life(const Opened& opened) {
 }
 
 /// What they hold in the end, recorded: an atomic that was lost is seen where it was the last, too.
-/// Whoever makes none has no words.
+/// A load without atomics has no words.
 Status LoadRun::look_at_words(const Region& region) {
   if (options_.swaps + options_.adds == 0) return ok_status();
   for (std::uint64_t word = 0; word < kLoadWords; ++word) {
@@ -232,7 +232,7 @@ LoadReport LoadRun::run() {
     return report_;
   }
   engine_.emplace(std::move(*engine));
-  std::thread watcher{[this, apart = clocks_apart()] { watch(apart); }};
+  std::thread clock_check{[this, apart = clocks_apart()] { watch(apart); }};
   while (!ledger_.stopped()) {
     const auto opened = open();
     if (!opened) break;
@@ -242,7 +242,7 @@ LoadReport LoadRun::run() {
     if (!options_.reopen) break;
   }
   ledger_.stop();
-  watcher.join();
+  clock_check.join();
   if (options_.at_rest) options_.at_rest();
   look_around();
   ledger_.compare(engine_->registry());
@@ -295,7 +295,7 @@ std::string LoadReport::json() const {
                         {"lost", lost},
                         {"stale", stale},
                         {"drained", drained},
-                        {"news", news},
+                        {"session_events", session_events},
                         {"clock_jumps", clock_jumps},
                         {"heap_growth_bytes", heap_growth_bytes},
                         {"violations_total", violations_total},
@@ -327,7 +327,7 @@ LoadReport LoadReport::from_json(const std::string& line) {
   made.lost = from.at("lost");
   made.stale = from.at("stale");
   made.drained = from.at("drained");
-  made.news = from.at("news").get<std::map<std::string, std::uint64_t>>();
+  made.session_events = from.at("session_events").get<std::map<std::string, std::uint64_t>>();
   made.clock_jumps = from.at("clock_jumps");
   made.heap_growth_bytes = from.at("heap_growth_bytes");
   made.violations_total = from.at("violations_total");

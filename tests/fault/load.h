@@ -44,8 +44,8 @@ struct LoadOptions {
   std::uint64_t rate = 20'000;    ///< most operations a second, of all workers
   std::uint64_t operations = 0;   ///< ends when so many have ended; 0: with its time only
   std::uint64_t first_block = 1;  ///< blocks before it are others'; the words are in block 0
-  /// The region is new and zero, and so is its word: else its blocks are written first, and nobody
-  /// else may use its words.
+  /// The region is new and zero, and so is its word: else its blocks are written first, and no
+  /// other process may use its words.
   bool fresh = false;
   /// Another session follows one that has ended.
   bool reopen = true;
@@ -85,13 +85,14 @@ struct LoadReport {
   std::uint64_t lives = 0;  ///< of the memory
   std::uint64_t opened = 0, open_failures = 0;
   std::uint64_t interrupted = 0, resumed = 0, lost = 0, stale = 0, drained = 0;
-  std::map<std::string, std::uint64_t> news{};  ///< of sessions, by what and the reason's text
-  std::uint64_t clock_jumps = 0;                ///< of the wall clock, by a minute or more
-  std::int64_t heap_growth_bytes = 0;           ///< of live allocations; of a process of its own
-  std::uint64_t longest_silence_ms = 0;         ///< in which no operation was ok
-  std::uint64_t longest_stall_ms = 0;           ///< that the load's process was not run
-  bool looked_around = false;  ///< every block and word was read once more at the end
-  std::string look_error{};    ///< what kept it from that
+  std::map<std::string, std::uint64_t>
+      session_events{};                  ///< of sessions, by what and the reason's text
+  std::uint64_t clock_jumps = 0;         ///< of the wall clock, by a minute or more
+  std::int64_t heap_growth_bytes = 0;    ///< of live allocations; of a process of its own
+  std::uint64_t longest_silence_ms = 0;  ///< in which no operation was ok
+  std::uint64_t longest_stall_ms = 0;    ///< that the load's process was not run
+  bool looked_around = false;            ///< every block and word was read once more at the end
+  std::string look_error{};              ///< what kept it from that
   std::uint64_t violations_total = 0;
   std::vector<std::string> violations{};  ///< the first of them
 
@@ -101,7 +102,7 @@ struct LoadReport {
 
 /// Runs it in threads of its own until its time is over or `stop` says so (it is asked every few
 /// milliseconds). `ready` is called once, when the first operations are under way. Blocks. With
-/// `page` in the options, histories are left to whoever reads it; else they are checked here.
+/// `page` in the options, histories are left to its reader; else they are checked here.
 LoadReport run_load(const LoadOptions& options, const std::function<bool()>& stop,
                     const std::function<void()>& ready);
 

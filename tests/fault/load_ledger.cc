@@ -100,17 +100,17 @@ void LoadLedger::violation(const std::string& text) {
 
 void LoadLedger::interrupted(Reason reason) {
   const std::lock_guard lock{mutex_};
-  ++news_.interrupted[reason];
+  ++session_events_.interrupted[reason];
 }
 
 void LoadLedger::resumed() {
   const std::lock_guard lock{mutex_};
-  ++news_.resumed;
+  ++session_events_.resumed;
 }
 
 void LoadLedger::session_ended(Reason reason) {
   const std::lock_guard lock{mutex_};
-  ++news_.ended[reason];
+  ++session_events_.ended[reason];
 }
 
 void LoadLedger::hear_all(const metrics::Registry& registry) {
@@ -118,22 +118,22 @@ void LoadLedger::hear_all(const metrics::Registry& registry) {
   static_cast<void>(test::eventually(
       [&] {
         const std::lock_guard lock{mutex_};
-        return all_told(news_, registry);
+        return all_told(session_events_, registry);
       },
       kToldWithin));
 }
 
 void LoadLedger::compare(const metrics::Registry& registry) {
   EndCounts told{{"ok", ok_}};
-  SessionNews news;
+  SessionEvents session_events;
   {
     const std::lock_guard lock{mutex_};
     for (const auto& [code, count] : failed_) told[status_of(code)] += count;
-    news = news_;
+    session_events = session_events_;
   }
   for (const std::string& text : compare_ends(told, counted_ends(registry))) violation(text);
   static_cast<void>(test::eventually([&] { return all_ended(registry); }, kToldWithin));
-  for (const std::string& text : compare_news(news, registry)) violation(text);
+  for (const std::string& text : compare_session_events(session_events, registry)) violation(text);
 }
 
 void LoadLedger::fill(LoadReport& report) {
@@ -142,7 +142,7 @@ void LoadLedger::fill(LoadReport& report) {
     report.failed[std::string{to_string(code)}] = count;
     report.operations += count;
   }
-  report.news = news_.by_text();
+  report.session_events = session_events_.by_text();
   report.blocks_checked = blocks_checked_;
   report.longest_silence_ms = static_cast<std::uint64_t>(longest_silence_ns_ / 1'000'000);
   report.longest_verdict_ms = static_cast<std::uint64_t>(longest_verdict_ns_ / 1'000'000);

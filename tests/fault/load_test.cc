@@ -92,7 +92,7 @@ TEST_P(LoadTest, BlocksThatGoBackToZeroAreNoticed) {
   EXPECT_THAT(report.violations, testing::Contains(HasSubstr("I1: lost")));
 }
 
-TEST_P(LoadTest, CounterThatSomebodySetsIsNoticed) {
+TEST_P(LoadTest, CounterThatIsSetIsNoticed) {
   if (test::kThreadSanitized) GTEST_SKIP() << kLieIsARace;
   const LoadReport report = run_with([](const RegionView& view) {
     std::this_thread::sleep_for(200ms);

@@ -311,7 +311,7 @@ void LoadWorker::finish_block(Operation& operation, const Status& status) {
   if (operation.kind == LoadKind::kRead) {
     if (status) look_at(operation.block, bytes, "read");
   } else {
-    // From here on nobody may read it: what reached the region later would not be whole.
+    // From here on it must not be read: what reached the region later would not be whole.
     std::fill(bytes.begin(), bytes.end(), kScribble);
     if (status) {
       model.acknowledged(operation.sequence);

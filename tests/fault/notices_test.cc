@@ -98,7 +98,7 @@ class NoticesTest : public FaultTest {
   std::uint64_t first_ = 0;  ///< number of the round's first notice
 };
 
-TEST_P(NoticesTest, ThatNobodyTakesHoldUpTheirClientUntilItsDeadlines) {
+TEST_P(NoticesTest, NotTakenHoldUpTheirClientUntilItsDeadlines) {
   LoadProcess& neighbour = start_load("t0", {"fresh=1", "rate=200", "deadline=20000"});
   EngineOptions options;
   options.control_deadline = 10s;

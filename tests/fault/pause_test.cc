@@ -16,7 +16,7 @@ class ServerPauseTest : public FaultTest {
     return {.lease = 2s, .keep = 20s};
   }
 
-  /// The server is the one that was stopped: nobody lapses for it, and no memory is lost.
+  /// The server is the one that was stopped: no session lapses for it, and no memory is lost.
   void stop_for(std::chrono::seconds length, std::uint64_t count) {
     // A load that gives its session up while the server stands still says nothing of the server.
     LoadProcess& load = start_load("t0", {"fresh=1", "reconnect=90000"});
@@ -29,14 +29,14 @@ class ServerPauseTest : public FaultTest {
       ASSERT_TRUE(server().soon_sessions(1)) << "its session did not come back";
     }
     pause_for_a_while(300ms, 500ms);
-    EXPECT_EQ(server().ask("lapsed"), "0") << "somebody has lapsed for the server's own pause";
+    EXPECT_EQ(server().ask("lapsed"), "0") << "a session has lapsed for the server's own pause";
     const LoadReport report = finish(load);
     if (over_tcp()) {  // its processor serves the data
       EXPECT_GE(report.longest_silence_ms, 900 * static_cast<std::uint64_t>(length.count()))
           << "the server did not stand still";
     }
     if (length > server_options().lease) {
-      EXPECT_GE(report.interrupted, count) << "nobody noticed";
+      EXPECT_GE(report.interrupted, count) << "no client noticed";
     }
     EXPECT_EQ(report.lives, 1U);
     EXPECT_EQ(report.lost, 0U) << "its grants and its session were kept";
@@ -90,7 +90,7 @@ TEST_P(LockHolderPauseTest, LateWriteIsRefused) {
       const Lock lock = Lock::open(region, kLockAt, options).value();
       auto taken = lock.acquire(10s);
       if (over_shm()) {
-        // What it has mapped nobody can take from it, so its lock is not taken either. Once awake
+        // The server cannot unmap what it has mapped, so its lock is not taken either. Once awake
         // it may hear of the attempt before it writes.
         ASSERT_TRUE(fails_with(taken, Code::kBusy));
         holder.send_signal(SIGCONT);

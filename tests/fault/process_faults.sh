@@ -4,7 +4,7 @@
 # Sourced by two_guests_faults.sh, behind link_faults.sh. Each fault has a server of its own, which
 # guest 0 starts, breaks and looks at; guest 1 has the loads, and the verdict.
 
-# A name, and the `limits.session_lease` and `limits.session_keep` of its server. Nobody lapses by a
+# A name, and the `limits.session_lease` and `limits.session_keep` of its server. No session lapses by a
 # stop of 1 s; of those of 5 and 30 s clients hear nothing for longer than their lease.
 process_faults='server-kill 10s 10s
 client-kill 10s 200ms
@@ -205,7 +205,7 @@ serve_process_faults() {
       link_die "the server of $process_name did not get ready"
     fi
     warm_server "$process_port"
-    await 60 "$none" process_counts || link_die "the server keeps the session of who has warmed it: $found"
+    await 60 "$none" process_counts || link_die "the server keeps the session of the client that has warmed it: $found"
     idle=$(rdma resource show) held=$(server_holds_settled "$process_server" "$process_metrics")
     vm-signal "$process_name.listening"
     case $process_name in
@@ -269,7 +269,7 @@ server_kill_test() {
   each '.resumed == 0 and .lost == 0' || wrong "a load believes that its session was resumed, or is lost"
   each ".open_failures <= $((8 * count))" || wrong "there was a storm of attempts to get in again"
   each .looked_around || wrong "not every block could be read at the end: $(value .look_errors)"
-  # Of those whose memory is new nobody knows that they were posted.
+  # Whether those whose memory is new were posted is not known.
   (($(value '[.failed | to_entries[] | select(.key != "stale region").value] | add // 0') > 0)) ||
     wrong "no operation was cut off: the server was not killed mid-transfer"
   extra="stale=$(value .stale) open_failures=$(value .open_failures) "

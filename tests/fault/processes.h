@@ -50,7 +50,7 @@ struct FaultServerOptions {
 /// | `create-shm NAME` | the same: a region with memory of its own, also where shm is off |
 /// | `limit RESOURCE NUMBER` | "ok": soft RLIMIT_NOFILE, RLIMIT_AS or RLIMIT_MEMLOCK of what it
 /// has plus NUMBER; -1: the hard one |
-/// | `notices hold`, `notices go` | "ok": whoever handles notices stands still, or takes them |
+/// | `notices hold`, `notices go` | "ok": the handler of notices stands still, or takes them |
 /// | `notices handled FIRST COUNT` | how often each of these notices was, a digit each |
 ///
 /// It ends with its stdin.

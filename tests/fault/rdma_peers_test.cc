@@ -136,7 +136,7 @@ class CraftyClient {
   std::unique_ptr<transport::Lane> lane_;
 };
 
-/// What a server does to whoever connects.
+/// What a server does to a client that connects.
 enum class ServerStep : std::uint8_t {
   kNeverTakes,    // the request waits in the kernel
   kNeverAnswers,  // it was taken, and that is all
@@ -471,7 +471,7 @@ LoadReport ask_for(Clock::duration time, const Session& session) {
   return asked;
 }
 
-TEST_P(RdmaPeersTest, ClientsThatTakeNoAnswersHoldUpNobody) {
+TEST_P(RdmaPeersTest, ClientsThatTakeNoAnswersHoldUpNoOther) {
   constexpr std::size_t kDeaf = 12;
   const Engine engine = plain_engine();
   const Session session = engine.connect(uri("")).value();
@@ -510,7 +510,7 @@ struct Newcomer {
   }
 };
 
-TEST_P(RdmaPeersTest, NewcomersWithoutEndKeepNobodyOut) {
+TEST_P(RdmaPeersTest, NewcomersWithoutEndKeepNoClientOut) {
   constexpr std::size_t kThreads = 4, kAtOnce = 64;
   const Engine engine = plain_engine();
   const Session session = engine.connect(uri("")).value();
@@ -536,11 +536,11 @@ TEST_P(RdmaPeersTest, NewcomersWithoutEndKeepNobodyOut) {
     const LoadReport asked = ask_for(6s, session);
     stop = true;
     count(asked);
-    EXPECT_EQ(asked.ok, asked.operations) << "I7, of one who is in";
+    EXPECT_EQ(asked.ok, asked.operations) << "I7, of a client that is in";
     EXPECT_LT(asked.longest_verdict_ms, 4000U) << "newcomers went first, for all of six seconds";
     for (std::thread& thread : threads) thread.join();
     EXPECT_GT(knocks, 100U);
-    EXPECT_TRUE(ok(plain_engine().open_region(uri("t0"), Rights::kAll))) << "one who comes";
+    EXPECT_TRUE(ok(plain_engine().open_region(uri("t0"), Rights::kAll))) << "a client that comes";
     EXPECT_TRUE(server().soon_sessions(1)) << server().ask("status");
   }
 }

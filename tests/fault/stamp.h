@@ -1,7 +1,7 @@
 #pragma once
 
-/// Blocks that say who wrote them, when, and where they belong, so that one that was lost, is
-/// stale, torn or somebody else's is told from one that is as it should be.
+/// Blocks that name their writer, their time and their place, so that one that was lost, is stale,
+/// torn or foreign is told from one that is as it should be.
 ///
 /// | bytes   | meaning (little-endian) |
 /// |---------|-------------------------|
@@ -13,7 +13,7 @@
 /// | 36 … 39 | CRC32C of the block with these four bytes zero |
 /// | 40 …    | pattern made from session, sequence and offset |
 ///
-/// A block of zeroes is one that nobody has written, sequence 0, or that was written with zeroes.
+/// A block of zeroes is one that has not been written, sequence 0, or that was written with zeroes.
 
 #include <cstddef>
 #include <cstdint>

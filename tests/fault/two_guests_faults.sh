@@ -52,7 +52,7 @@ count_repairs() {
 
 link_here() { vm-link "$@"; }
 
-# rxe of Linux 6.1 sends nothing by its connection manager any more, for anybody, once that had
+# rxe of Linux 6.1 sends nothing by its connection manager any more, for any program, once that had
 # something to say while the interface was down: one round a load, then a device anew. See docs/rxe-faults.md.
 link_down_comes_back=no
 renew_device() {
@@ -138,7 +138,7 @@ fi
 
 vm-wait listening 120
 client_objects=$(host_objects)
-process_tests # first: they begin with what a server holds that nobody has used
+process_tests # first: they begin with what an unused server holds
 lane_error_tests
 if chosen kill || chosen_any; then link_tests; fi
 vm-signal calm
