@@ -91,12 +91,12 @@ TEST(Address, SilentNameServerIsGivenUpAtTheDeadline) {
 }
 
 TEST(Address, StopEndsTheWaitForASilentNameServer) {
-  static std::stop_source stop;
+  // Never destroyed: the call below may return when the test, or the program, is over.
+  static const std::stop_source& stop = *new std::stop_source;
   static verbs::Provider provider = verbs::Provider::system();
   provider.getaddrinfo = [](const char*, const char*, const addrinfo* hints, addrinfo**) {
     // A number is asked for first, without a thread of its own.
     if ((hints->ai_flags & AI_NUMERICHOST) != 0) return EAI_NONAME;
-    // A copy of its own: the test may be over, and `stop` destroyed, before the call returns.
     std::stop_source{stop}.request_stop();
     while (g_silent) std::this_thread::sleep_for(std::chrono::milliseconds{1});
     return EAI_AGAIN;
