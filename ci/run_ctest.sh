@@ -6,11 +6,13 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: ci/run_ctest.sh BUILD_TREE [--names FILE] [CTEST_ARGUMENT...]
+usage: ci/run_ctest.sh BUILD_TREE [--together] [--names FILE] [CTEST_ARGUMENT...]
 
+  --together    cases of a GoogleTest suite share a process (ci/suites.py); each has its verdict all the
+                same, and what a broken process leaves undone is run by itself
   --names FILE  the tests that it names, one a line, and no others
 
-  ci/run_ctest.sh build/dev -LE rxe
+  ci/run_ctest.sh build/dev --together -LE rxe -j 4
   ci/run_ctest.sh build/dev/tests/unit/metrics
 USAGE
 }
@@ -24,10 +26,13 @@ shift
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 [[ -f $tree/CTestTestfile.cmake ]] || { echo "run_ctest: no tests in $tree: configure and build it" >&2; exit 2; }
 
-report=$(mktemp "${TMPDIR:-/tmp}/remora-ctest.XXXXXX.xml")
-numbers=$(mktemp "${TMPDIR:-/tmp}/remora-ctest.XXXXXX")
-trap 'rm -f "$report" "$numbers"' EXIT
-selection=()
+work=$(mktemp -d "${TMPDIR:-/tmp}/remora-ctest.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+together=0 selection=()
+if [[ ${1:-} == --together ]]; then
+  together=1
+  shift
+fi
 if [[ ${1:-} == --names ]]; then
   # CTest 3.25 takes one expression or the numbers of its own list, from a file since they may be many.
   ctest --test-dir "$tree" --show-only=json-v1 | python3 -c '
@@ -36,14 +41,42 @@ wanted = set(open(sys.argv[1], encoding="utf-8").read().splitlines())
 found = [str(i) for i, test in enumerate(json.load(sys.stdin)["tests"], 1) if test["name"] in wanted]
 if len(found) != len(wanted):
     sys.exit(f"run_ctest: of {len(wanted)} names in {sys.argv[1]} CTest knows {len(found)}")
-print(",".join(["0", "0", "0", *found]))' "$2" >"$numbers"
-  selection=(-I "$numbers")
+print(",".join(["0", "0", "0", *found]))' "$2" >"$work/numbers"
+  selection=(-I "$work/numbers")
   shift 2
 fi
+
+# run TREE CTEST_ARGUMENT...: its report is $work/report.xml. Other programs' lines must not be counted
+# as ours: CTest's own output is indented.
+run() {
+  ctest --test-dir "$1" --no-tests=error --output-on-failure --output-junit "$work/report.xml" \
+    --test-output-size-passed 8388608 --test-output-size-failed 8388608 "${@:2}" 2>&1 | sed -u 's/^/  /'
+}
+
 status=0
-# Other programs' lines must not be counted as ours: CTest's own output is indented.
-ctest --test-dir "$tree" --no-tests=error --output-on-failure --output-junit "$report" \
-  --test-output-size-passed 65536 \
-  "${selection[@]}" "$@" 2>&1 | sed -u 's/^/  /' || status=$?
-python3 "$here/ctest_report.py" "$report" || status=$?
+if ((!together)); then
+  run "$tree" "${selection[@]}" "$@" || status=$?
+  python3 "$here/ctest_report.py" "$work/report.xml" || status=$?
+  exit "$status"
+fi
+
+# What is chosen by label and name is listed; how many at once is for the run.
+jobs=() choice=()
+while (($#)); do
+  if [[ $1 == -j ]]; then
+    jobs=(-j "${2:?-j needs a number}")
+    shift
+  else
+    choice+=("$1")
+  fi
+  shift
+done
+ctest --test-dir "$tree" --show-only=json-v1 "${selection[@]}" "${choice[@]}" |
+  python3 "$here/suites.py" "$work"
+run "$work" "${jobs[@]}" || status=$?
+python3 "$here/ctest_report.py" "$work/report.xml" "$work" || status=$?
+if [[ -s $work/again.txt ]]; then
+  echo "  $(wc -l <"$work/again.txt") tests that a broken process left undone, each by itself:"
+  "$0" "$tree" --names "$work/again.txt" || status=$?
+fi
 exit "$status"

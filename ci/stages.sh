@@ -66,6 +66,8 @@ stage_layers() {
   ci/check_workflow.py
   ci/check_snippets.py --self-test
   ci/check_commands.py --self-test
+  ci/suites.py --self-test
+  ci/ctest_report.py --self-test
 }
 
 stage_dev() {
@@ -73,7 +75,7 @@ stage_dev() {
   ok "dev: builds without warnings"
   build dev all_verify_interface_header_sets
   ok "dev: every public header compiles alone"
-  ci/run_ctest.sh build/dev -LE "$later_native" -j "$tests_at_once"
+  ci/run_ctest.sh build/dev --together -LE "$later_native" -j "$tests_at_once"
 }
 
 # What the fast tier leaves out of the native tests: what is labelled for later tiers, and for a device.
@@ -81,7 +83,7 @@ later_native='^(gate|long|rxe.*)$'
 
 stage_faults() {
   build dev
-  ci/run_ctest.sh build/dev -L '^gate$' -j "$tests_at_once"
+  ci/run_ctest.sh build/dev --together -L '^gate$' -j "$tests_at_once"
 }
 
 stage_long() {
@@ -210,7 +212,7 @@ stage_asan() {
   ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1} \
     LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$root/ci/lsan.supp:print_suppressions=0} \
     UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1} \
-    ci/run_ctest.sh build/asan-ubsan -LE '^(long|no-sanitizer|rxe.*)$' -j "$tests_at_once"
+    ci/run_ctest.sh build/asan-ubsan --together -LE '^(long|no-sanitizer|rxe.*)$' -j "$tests_at_once"
 }
 
 tsan_targets() { printf '%s/all\n' "${tsan_folders[@]}"; }
@@ -225,7 +227,7 @@ stage_tsan() {
   if setarch "$(uname -m)" -R true 2>/dev/null; then plain=(setarch "$(uname -m)" -R); fi
   for folder in "${tsan_folders[@]}"; do
     TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$root/ci/tsan.supp} \
-      "${plain[@]}" ci/run_ctest.sh "build/tsan/$folder" -LE '^(long|rxe.*)$' -R "${tsan_tests[$folder]:-.}" \
+      "${plain[@]}" ci/run_ctest.sh "build/tsan/$folder" --together -LE '^(long|rxe.*)$' -R "${tsan_tests[$folder]:-.}" \
       -j "$tests_at_once" || status=1
   done
   return "$status"

@@ -65,12 +65,13 @@ function(remora_add_counted_program name)
   set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
 endfunction()
 
-# remora_discover_tests(PROGRAM LABELS label [FILTER f] [GATE f] [TIMEOUT s] [ENVIRONMENT ...])
+# remora_discover_tests(PROGRAM LABELS label [FILTER f] [GATE f] [ALONE f] [TIMEOUT s] [ENVIRONMENT ...])
 # Every case of a GoogleTest program that FILTER (of GoogleTest's form, without negative patterns) takes
 # as a CTest test of its own; those that GATE matches too wait for the second tier, by the label gate.
+# Those of ALONE never share a process with others (ci/suites.py), by the label alone.
 # The name of a case is its own: values of parameters would be printed as bytes, other ones in each run.
 function(remora_discover_tests program)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABELS;FILTER;GATE;TIMEOUT;LIST" "ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABELS;FILTER;GATE;ALONE;TIMEOUT;LIST" "ENVIRONMENT")
   if(NOT arg_FILTER)
     set(arg_FILTER "*")
   endif()
@@ -78,8 +79,17 @@ function(remora_discover_tests program)
     set(arg_TIMEOUT 120)
   endif()
   set(fast "${arg_FILTER}")
+  set(others ${arg_GATE} ${arg_ALONE})
+  if(others)
+    list(JOIN others ":" others)
+    string(APPEND fast "-${others}")
+  endif()
+  if(arg_ALONE)
+    gtest_discover_tests(${program} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
+      TEST_FILTER "${arg_ALONE}" TEST_LIST ${program}${arg_LIST}_alone
+      PROPERTIES LABELS alone TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "REMORA_TEST=1;${arg_ENVIRONMENT}")
+  endif()
   if(arg_GATE)
-    string(APPEND fast "-${arg_GATE}")
     gtest_discover_tests(${program} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
       TEST_FILTER "${arg_GATE}" TEST_LIST ${program}${arg_LIST}_gate
       PROPERTIES LABELS gate TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "REMORA_TEST=1;${arg_ENVIRONMENT}")
@@ -90,14 +100,14 @@ function(remora_discover_tests program)
     ENVIRONMENT "REMORA_TEST=1;${arg_ENVIRONMENT}")
 endfunction()
 
-# remora_add_test(NAME SOURCES ... LIBRARIES ... [LABELS label] [GATE f] [ENVIRONMENT ...])
+# remora_add_test(NAME SOURCES ... LIBRARIES ... [LABELS label] [GATE f] [ALONE f] [ENVIRONMENT ...])
 # A GoogleTest program; every case is a CTest test of its own. The label rxe marks what needs a device.
 function(remora_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;GATE;LABELS" "SOURCES;LIBRARIES;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;GATE;ALONE;LABELS" "SOURCES;LIBRARIES;ENVIRONMENT")
   if(NOT arg_LABELS)
     set(arg_LABELS native)
   endif()
   remora_add_executable(${name} SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
-  remora_discover_tests(${name} LABELS "${arg_LABELS}" GATE "${arg_GATE}" TIMEOUT "${arg_TIMEOUT}"
-    ENVIRONMENT ${arg_ENVIRONMENT})
+  remora_discover_tests(${name} LABELS "${arg_LABELS}" GATE "${arg_GATE}" ALONE "${arg_ALONE}"
+    TIMEOUT "${arg_TIMEOUT}" ENVIRONMENT ${arg_ENVIRONMENT})
 endfunction()

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""CTest's tests, with those cases of a GoogleTest suite together that may share a process.
+
+usage: ci/suites.py FOLDER <LIST
+       ci/suites.py --self-test
+
+LIST is what `ctest --show-only=json-v1` prints. FOLDER/CTestTestfile.cmake then holds the same tests for
+another ctest, in which up to CASES cases of a suite are one test, and FOLDER/groups.json says which:
+
+  {NAME OF THE GROUP: {NAME OF A CASE FOR GOOGLETEST: ITS NAME FOR CTEST, ...}, ...}
+
+Starting a program costs more than most cases do: with AddressSanitizer 0.15 s of processor, of which a
+case of the conformance suite needs 0.03 s. A case with the label `alone` keeps a process of its own, and
+so does what is no single case of GoogleTest. ci/ctest_report.py tells the verdict of each case.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+CASES = 12
+LONGEST_S = 600
+# What a group has of its own, or what says nothing of how a case is to be run.
+OWN = {"TIMEOUT", "SKIP_REGULAR_EXPRESSION"}
+TOGETHER = OWN | {"ENVIRONMENT", "LABELS", "WORKING_DIRECTORY"}
+
+
+def properties_of(test):
+    return {each["name"]: each["value"] for each in test.get("properties", [])}
+
+
+def case_of(test):
+    """The case that this test runs, by GoogleTest's name; None if it is not one alone."""
+    command, properties = test.get("command", []), properties_of(test)
+    if not set(properties) <= TOGETHER or "alone" in properties.get("LABELS", []):
+        return None
+    filters = [word[15:] for word in command if word.startswith("--gtest_filter=")]
+    if len(filters) != 1 or not re.fullmatch(r"[\w/]+\.[\w/]+", filters[0]):
+        return None
+    return filters[0]
+
+
+def group_key(test, case):
+    """Cases with the same one may share a process: program, properties, suite and parameter."""
+    suite, _, name = case.partition(".")
+    parameter = name.partition("/")[2]
+    rest = [word for word in test["command"] if not word.startswith("--gtest_filter=")]
+    properties = {name: value for name, value in properties_of(test).items() if name not in OWN}
+    return json.dumps([rest, properties, suite, parameter], sort_keys=True)
+
+
+def quoted(value):
+    """As one argument for CMake."""
+    if isinstance(value, bool):
+        value = "ON" if value else "OFF"
+    if isinstance(value, list):
+        value = ";".join(value)
+    if isinstance(value, float):
+        value = f"{value:g}"
+    return f"[==[{value}]==]"
+
+
+def test_lines(name, command, properties):
+    lines = [f"add_test({quoted(name)} {' '.join(quoted(word) for word in command)})"]
+    if properties:
+        pairs = " ".join(f"{each} {quoted(value)}" for each, value in properties.items())
+        lines.append(f"set_tests_properties({quoted(name)} PROPERTIES {pairs})")
+    return lines
+
+
+def grouped(tests):
+    """(lines of a CTestTestfile.cmake, groups) for what CTest has listed."""
+    lines, groups, members = [], {}, {}
+    for test in tests:
+        case = case_of(test)
+        if case is None:
+            lines += test_lines(test["name"], test.get("command", ["there-is-no-program"]),
+                                properties_of(test))
+        else:
+            members.setdefault(group_key(test, case), []).append((case, test))
+    for cases in members.values():
+        parts = -(-len(cases) // CASES)
+        for part in range(parts):
+            chosen = cases[part::parts]  # neighbours are alike: each part gets some of the slow ones
+            if len(chosen) == 1:
+                test = chosen[0][1]
+                lines += test_lines(test["name"], test["command"], properties_of(test))
+                continue
+            first = chosen[0][1]
+            suite, _, name = chosen[0][0].partition(".")
+            group = "/".join([suite, *name.split("/")[1:]]) + (f" {part + 1}" if parts > 1 else "")
+            while group in groups:
+                group += "'"
+            groups[group] = {case: test["name"] for case, test in chosen}
+            command = ["--gtest_filter=" + ":".join(groups[group])
+                       if word.startswith("--gtest_filter=") else word for word in first["command"]]
+            properties = {each: value for each, value in properties_of(first).items()
+                          if each != "SKIP_REGULAR_EXPRESSION"}
+            properties["COST"] = len(chosen)
+            properties["TIMEOUT"] = min(LONGEST_S, sum(
+                properties_of(test).get("TIMEOUT", LONGEST_S) for _, test in chosen))
+            lines += test_lines(group, command, properties)
+    return lines, groups
+
+
+def self_test():
+    def test(case, labels="native", program="/p", **more):
+        properties = {"LABELS": [labels], "TIMEOUT": 120.0, "ENVIRONMENT": ["A=1", "B=2"],
+                      "SKIP_REGULAR_EXPRESSION": ["x"], **more}
+        return {"name": f"name of {case}",
+                "command": [program, f"--gtest_filter={case}", "--gtest_also_run_disabled_tests"],
+                "properties": [{"name": name, "value": value} for name, value in properties.items()]}
+
+    failed = 0
+
+    def check(what, tests, wanted):
+        nonlocal failed
+        lines, groups = grouped(tests)
+        found = sorted(sorted(group) for group in groups.values())
+        known = sum(line.startswith("add_test") for line in lines) - len(groups)
+        good = found == wanted and known + sum(map(len, wanted)) == len(tests)
+        failed += not good
+        print(f"{'ok' if good else 'not ok'} - suites: {what}" + ("" if good else f" # {found}"))
+
+    check("cases of a suite share a process", [test("S.a"), test("S.b"), test("T.a")], [["S.a", "S.b"]])
+    check("not with another parameter", [test("I/S.a/shm"), test("I/S.b/shm"), test("I/S.a/tcp")],
+          [["I/S.a/shm", "I/S.b/shm"]])
+    check("not of another program, or with another label",
+          [test("S.a"), test("S.b", program="/q"), test("S.c", labels="gate")], [])
+    check("not one that is to be alone", [test("S.a"), test("S.b"), test("S.c", labels="alone")],
+          [["S.a", "S.b"]])
+    check("not one with a property of its own", [test("S.a"), test("S.b", RUN_SERIAL=True)], [])
+    check("not what is more than a case", [test("S.*"), test("S.*"), test("S.a:S.b")], [])
+    many = [test(f"S.c{number}") for number in range(CASES + 1)]
+    check("many are several groups, and each is in one of them", many,
+          sorted([sorted(f"S.c{n}" for n in range(0, CASES + 1, 2)),
+                  sorted(f"S.c{n}" for n in range(1, CASES + 1, 2))]))
+    return 1 if failed else 0
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    folder = pathlib.Path(sys.argv[1])
+    lines, groups = grouped(json.load(sys.stdin)["tests"])
+    (folder / "CTestTestfile.cmake").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "groups.json").write_text(json.dumps(groups), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
