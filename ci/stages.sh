@@ -51,7 +51,7 @@ stage_shellcheck() {
       echo "$file"
     fi
   done)
-  shellcheck -x -P SCRIPTDIR "${scripts[@]}"
+  printf '%s\0' "${scripts[@]}" | xargs -0 -n 4 -P "$jobs" shellcheck -x -P SCRIPTDIR
   ok "shellcheck: ${#scripts[@]} scripts"
 }
 

@@ -6,7 +6,7 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 logs=$root/build/ci-logs
 jobs=$(nproc)
-tests_at_once=$((2 * jobs)) # most of them wait for something: a deadline, a lease, another process
+tests_at_once=$((3 * jobs)) # most of them wait for something: a deadline, a lease, another process
 self=ci/test.sh
 
 # name | limit in seconds | tier: g from --gate on, f with --full, else always | what it does
