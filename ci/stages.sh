@@ -133,21 +133,41 @@ stage_install() {
   return "$status"
 }
 
-# One guest, one boot: everything that needs a device and one host.
+# Everything that needs a device and one host.
 stage_vm() {
   build dev
-  vm_guest build/dev "$tier"
+  vm_pair_of_guests build/dev "$tier"
 }
 
-# vm_guest TREE fast|gate|long: the suites of that tier in one guest (ci/guest_suites.sh).
-vm_guest() {
-  # CTest lists the tests of every program before it selects some: once here is faster than there.
+# vm_lists TREE: CTest lists the tests of every program before it selects some; once here is faster than
+# in a guest.
+vm_lists() {
   ctest --test-dir "$1" -N -L '^rxe' >"$logs/rxe-list.log" 2>&1
   if grep -q '^Total Tests: 0' "$logs/rxe-list.log"; then
     echo "not ok - rxe tests # no test carries the label rxe"
     return 1
   fi
+}
+
+# vm_guest TREE fast|gate|long: the suites of that tier in one guest (ci/guest_suites.sh).
+vm_guest() {
+  vm_lists "$1" || return 1
   ci/vm/run.sh --memory 4G --timeout 3000 -- "$root/ci/guest_suites.sh" "$root/$1" "$2"
+}
+
+# The same in two guests at once, which do not know of each other: one with two processors, for what is
+# about several threads, and one with one (ci/guest_suites.sh).
+vm_pair_of_guests() {
+  local rest=$logs/vm-rest.log pid status=0
+  vm_lists "$1" || return 1
+  ci/vm/run.sh --cpus 1 --memory 3G --timeout 3000 -- \
+    "$root/ci/guest_suites.sh" "$root/$1" "$2" rest >"$rest" 2>&1 &
+  pid=$!
+  ci/vm/run.sh --memory 4G --timeout 3000 -- "$root/ci/guest_suites.sh" "$root/$1" "$2" threads || status=1
+  echo "the other guest:"
+  wait "$pid" || status=1
+  sed '/^  spent: boot/d' "$rest"  # it was beside the first one's
+  return "$status"
 }
 
 # The tests that a change since `base` can affect, chosen by name (ci/affected.py).

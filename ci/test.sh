@@ -18,7 +18,7 @@ layers     | 120| |which folder may include and link which, words, documents, th
 dev        |1500| |build dev with every public header alone; native tests
 quickstart | 300| |the run part of ci/quickstart.sh, natively, with the dev build
 install    | 900| |install, move the prefix, build outside projects against it; command lines of documents
-vm         |3000| |one guest with Soft-RoCE: rxe tests, quickstart over rdma; with --gate faults there, too
+vm         |3000| |two guests with Soft-RoCE at once: rxe tests, quickstart over rdma; with --gate faults there, too
 faults     | 900|g|native tests that the fast tier leaves out: faults with short counts, memcheck
 fuzz       | 900|g|build fuzz with clang, -Wthread-safety; seeded misuse of mutexes must be refused; every fuzzer over its corpus
 tidy       |1800|g|clang-tidy-14 on what has changed of the product
