@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <remora/engine/server.h>
+#include <remora/verbs/address.h>
 
 #include "server/memory/pool.h"
 
