@@ -115,13 +115,13 @@ Status ServerCore::begin() {
 
 /// Any thread.
 void ServerCore::look_at_memory_line() {
-  if (!memory_line_.empty()) enqueue([this] { memory_line_.look(); });
+  if (!memory_line_.empty()) enqueue([this] { memory_line_.run_ready(); });
 }
 
 /// Memory of removed regions that nobody has any more goes back to the system: on the worker.
 void ServerCore::bury_zombies() {
   (void)pool_->orphaned_bytes();
-  auto dead = std::make_shared<std::vector<UniqueFd>>(pool_->take_dead_zombies());
+  auto dead = std::make_shared<std::vector<UniqueFd>>(pool_->take_unheld_orphans());
   if (!dead->empty()) enqueue([dead] { dead->clear(); });
 }
 

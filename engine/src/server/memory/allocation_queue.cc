@@ -10,9 +10,9 @@ void AllocationQueue::join(std::uint64_t size_bytes, Deadline deadline, Job job)
   count_.store(waiting_.size());
 }
 
-void AllocationQueue::look() {
+void AllocationQueue::run_ready() {
   const Clock::time_point now = Clock::now();
-  // One after the other: each takes memory. A job may join again, behind all of these.
+  // One after the other: each takes memory. A job may join again, behind all the others.
   std::vector<Waiting> before = std::exchange(waiting_, {});
   std::vector<Waiting> left;
   for (Waiting& each : before) {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Requests that wait for memory which is being zeroed: the worker serves others meanwhile.
+/// Requests that wait for memory which is being zeroed: the worker serves other requests meanwhile.
 
 #include <atomic>
 #include <cstddef>
@@ -17,17 +17,17 @@ namespace remora::detail {
 class AllocationQueue {
  public:
   using Job = std::function<void()>;
-  /// Whether so many bytes may be had only after more has been zeroed.
+  /// Whether so many bytes are available only after more memory has been zeroed.
   using MustWait = std::function<bool(std::uint64_t size_bytes)>;
 
   explicit AllocationQueue(MustWait must_wait) : must_wait_{std::move(must_wait)} {}
 
   [[nodiscard]] bool must_wait(std::uint64_t size_bytes) const { return must_wait_(size_bytes); }
-  /// `job` is called by look(), once: when the bytes may be had, or `deadline` is over.
+  /// run_ready() calls `job` once: when the bytes are available, or `deadline` is over.
   void join(std::uint64_t size_bytes, Deadline deadline, Job job);
-  /// Those that need wait no longer go on, in the order in which they came.
-  void look();
-  /// Drops all, without a call.
+  /// Calls the jobs that need wait no longer, in the order in which they joined.
+  void run_ready();
+  /// Drops all jobs without calling them.
   void clear() noexcept;
   /// Any thread.
   [[nodiscard]] bool empty() const noexcept { return count_.load() == 0; }
@@ -39,8 +39,8 @@ class AllocationQueue {
     Job job;
   };
   MustWait must_wait_;
-  std::vector<Waiting> waiting_;
-  std::atomic<std::size_t> count_{0};
+  std::vector<Waiting> waiting_;       ///< used by the worker alone
+  std::atomic<std::size_t> count_{0};  ///< of waiting_
 };
 
 }  // namespace remora::detail

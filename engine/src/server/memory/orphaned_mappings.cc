@@ -13,27 +13,27 @@ namespace remora::detail {
 
 namespace {
 
-/// Whether anybody else has the file, open or mapped. The kernel grants a write lease only where
-/// nobody has. Source: fcntl(2), F_SETLEASE.
+/// Whether another process has the file open or mapped. The kernel grants a write lease only where
+/// none has. Source: fcntl(2), F_SETLEASE.
 bool held_elsewhere(int fd) noexcept {
-  // Should somebody open it just while the lease is ours, we are told by a signal, whose default
-  // must not be to end the process.
+  // Should another process open it just while we hold the lease, the kernel sends us a signal,
+  // whose default action must not be to end the process.
   (void)::fcntl(fd, F_SETSIG, SIGURG);
   if (::fcntl(fd, F_SETLEASE, F_WRLCK) == 0) {
     (void)::fcntl(fd, F_SETLEASE, F_UNLCK);
     return false;
   }
-  const bool untold = errno == EINVAL || errno == EACCES || errno == EPERM || errno == ENOSYS ||
-                      errno == EOPNOTSUPP;
-  if (!untold) return true;  // EAGAIN, or no memory to ask with: asked again later
-  static const bool told = [] {
+  const bool unsupported = errno == EINVAL || errno == EACCES || errno == EPERM ||
+                           errno == ENOSYS || errno == EOPNOTSUPP;
+  if (!unsupported) return true;  // EAGAIN, or no memory to ask with: asked again later
+  static const bool logged = [] {
     log::info(
         "shm: this kernel does not tell who holds memory of removed regions (F_SETLEASE: "
         "errno {}): orphaned bytes are not counted",
         errno);
     return true;
   }();
-  (void)told;
+  (void)logged;
   return false;
 }
 
@@ -47,33 +47,33 @@ UniqueFd OrphanedMappings::open_again(int fd) noexcept try {
 
 void OrphanedMappings::add(UniqueFd again, std::uint64_t size_bytes) noexcept try {
   if (!again || !held_elsewhere(again.get())) return;
-  const std::lock_guard lock{mutex_};
-  if (all_.size() < kMost)
+  const MutexLock lock{mutex_};
+  if (all_.size() < kMaxFollowed)
     all_.push_back({.fd = std::move(again), .size_bytes = size_bytes});
   else
     log::warn("shm: {} bytes of a removed region are still mapped, with {} others: not counted",
-              size_bytes, kMost);
+              size_bytes, kMaxFollowed);
 } catch (const std::bad_alloc&) {  // not counted
 }
 
 std::uint64_t OrphanedMappings::held_bytes() noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   std::uint64_t held = 0;
   for (OrphanedMapping& orphaned : all_) {
-    orphaned.dead = orphaned.dead || !held_elsewhere(orphaned.fd.get());
-    if (!orphaned.dead) held += orphaned.size_bytes;
+    orphaned.unheld = orphaned.unheld || !held_elsewhere(orphaned.fd.get());
+    if (!orphaned.unheld) held += orphaned.size_bytes;
   }
   return held;
 }
 
-std::vector<UniqueFd> OrphanedMappings::take_dead() noexcept try {
-  const std::lock_guard lock{mutex_};
-  std::vector<UniqueFd> dead;
-  dead.reserve(all_.size());
+std::vector<UniqueFd> OrphanedMappings::take_unheld() noexcept try {
+  const MutexLock lock{mutex_};
+  std::vector<UniqueFd> unheld;
+  unheld.reserve(all_.size());
   for (OrphanedMapping& orphaned : all_)
-    if (orphaned.dead) dead.push_back(std::move(orphaned.fd));
-  std::erase_if(all_, [](const OrphanedMapping& orphaned) { return orphaned.dead; });
-  return dead;
+    if (orphaned.unheld) unheld.push_back(std::move(orphaned.fd));
+  std::erase_if(all_, [](const OrphanedMapping& orphaned) { return orphaned.unheld; });
+  return unheld;
 } catch (const std::bad_alloc&) {  // later, then
   return {};
 }

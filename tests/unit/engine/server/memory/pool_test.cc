@@ -82,11 +82,11 @@ TEST(Pool, DescriptorOfARemovedRegionIsEnoughForAZombie) {
   UniqueFd descriptor = taken_abroad(*memory, O_RDWR);
   memory.reset();
   EXPECT_EQ(pool->orphaned_bytes(), kPage);
-  EXPECT_TRUE(pool->take_dead_zombies().empty());
+  EXPECT_TRUE(pool->take_unheld_orphans().empty());
   descriptor = UniqueFd{};
   EXPECT_EQ(pool->orphaned_bytes(), 0U);
-  EXPECT_EQ(pool->take_dead_zombies().size(), 1U) << "whoever takes it pays for its pages";
-  EXPECT_TRUE(pool->take_dead_zombies().empty());
+  EXPECT_EQ(pool->take_unheld_orphans().size(), 1U) << "whoever takes it pays for its pages";
+  EXPECT_TRUE(pool->take_unheld_orphans().empty());
 }
 
 TEST(Pool, RegionsThatNobodyHoldsLeaveNoZombieAndNoDescriptor) {

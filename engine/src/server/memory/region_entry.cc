@@ -1,0 +1,86 @@
+#include "server/memory/region_entry.h"
+
+#include <utility>
+
+#include <remora/assert.h>
+
+#include "server/memory/pool.h"
+
+namespace remora::detail {
+
+RegionEntry::RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory,
+                         std::shared_ptr<OwnedBytes> owned)
+    : info_{std::move(info)},
+      owned_{std::move(owned)},
+      memory_{std::move(memory)},
+      epoch_{info_.epoch} {
+  count_owned(0, memory_->pool_bytes());
+}
+
+RegionEntry::~RegionEntry() {
+  REMORA_ASSERT(open_count_.load() == 0, "a region goes when no session has it open");
+  count_owned(memory_->pool_bytes(), 0);
+}
+
+RegionInfo RegionEntry::info() const {
+  RegionInfo info = info_;
+  {
+    const MutexLock lock{memory_mutex_};
+    info.size_bytes = memory_->size_bytes();
+    info.extent_count = memory_->stretches().size();
+  }
+  info.epoch = epoch_.load();
+  info.open_count = open_count_.load();
+  return info;
+}
+
+std::shared_ptr<RegionMemory> RegionEntry::memory() const {
+  const MutexLock lock{memory_mutex_};
+  return memory_;
+}
+
+void RegionEntry::count_close() noexcept {
+  idle_since_.store(Clock::now().time_since_epoch().count());
+  const std::uint64_t before = open_count_.fetch_sub(1);
+  REMORA_ASSERT(before > 0, "a region is closed as often as it was opened");
+}
+
+bool RegionEntry::expired() const noexcept {
+  if (info_.lifetime != Lifetime::kTtl || open_count_.load() != 0) return false;
+  const Clock::time_point since{Clock::duration{idle_since_.load()}};
+  return Clock::now() - since >= info_.ttl;
+}
+
+void RegionEntry::raise_epoch(std::uint64_t epoch) noexcept {
+  const std::uint64_t before = epoch_.exchange(epoch);
+  REMORA_ASSERT(before < epoch, "the epoch of a region only rises");
+}
+
+void RegionEntry::set_memory(std::shared_ptr<RegionMemory> memory) {
+  const MutexLock lock{memory_mutex_};
+  count_owned(memory_->pool_bytes(), memory->pool_bytes());
+  memory_ = std::move(memory);
+}
+
+Status RegionEntry::check_shrink() const {
+  const MutexLock lock{memory_mutex_};
+  return Pool::check_shrink(memory_);
+}
+
+Status RegionEntry::shrink(Pool& pool, std::uint64_t size_bytes) {
+  std::shared_ptr<RegionMemory> before;  // goes after the lock
+  const MutexLock lock{memory_mutex_};
+  const std::uint64_t before_bytes = memory_->pool_bytes();  // it loses what is cut off
+  auto shrunk = pool.shrink(memory_, size_bytes);
+  if (!shrunk) return shrunk.error();
+  count_owned(before_bytes, (*shrunk)->pool_bytes());
+  before = std::exchange(memory_, std::move(*shrunk));
+  return {};
+}
+
+void RegionEntry::count_owned(std::uint64_t before_bytes, std::uint64_t now_bytes) const {
+  owned_->add(info_.owner,
+              static_cast<std::int64_t>(now_bytes) - static_cast<std::int64_t>(before_bytes));
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,64 @@
+#pragma once
+
+/// A region that exists.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <remora/engine/region.h>
+#include <remora/mutex.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "server/memory/owned_bytes.h"
+#include "server/memory/region_memory.h"
+
+namespace remora::detail {
+
+/// Its memory goes back to the pool with the last reference. Thread-safe.
+class RegionEntry {
+ public:
+  RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory,
+              std::shared_ptr<OwnedBytes> owned);
+  ~RegionEntry();
+  RegionEntry(const RegionEntry&) = delete;
+  RegionEntry& operator=(const RegionEntry&) = delete;
+
+  [[nodiscard]] RegionInfo info() const;
+  [[nodiscard]] const std::string& name() const noexcept { return info_.name; }
+  /// The members of info() that never change: all but size, extents, epoch and open count.
+  [[nodiscard]] const RegionInfo& fixed_info() const noexcept { return info_; }
+  /// Its memory at present: a region that is resized gets another one.
+  [[nodiscard]] std::shared_ptr<RegionMemory> memory() const;
+  [[nodiscard]] std::uint64_t size_bytes() const { return memory()->size_bytes(); }
+  [[nodiscard]] std::uint64_t open_count() const noexcept { return open_count_.load(); }
+
+  // For Catalog.
+  void count_open() noexcept { open_count_.fetch_add(1); }
+  void count_close() noexcept;
+  /// Whether no session has had the region open for its ttl.
+  [[nodiscard]] bool expired() const noexcept;
+  void raise_epoch(std::uint64_t epoch) noexcept;
+  void set_memory(std::shared_ptr<RegionMemory> memory);
+  /// Errors: as Pool::check_shrink().
+  [[nodiscard]] Status check_shrink() const;
+  /// Errors: as Pool::shrink().
+  Status shrink(Pool& pool, std::uint64_t size_bytes);
+
+ private:
+  /// Both in bytes of the pool.
+  void count_owned(std::uint64_t before_bytes, std::uint64_t now_bytes) const;
+
+  const RegionInfo info_;
+  std::shared_ptr<OwnedBytes> owned_;
+  /// Locked after the lock of the catalog, and before those of OwnedBytes and of the pool.
+  mutable Mutex memory_mutex_;
+  std::shared_ptr<RegionMemory> memory_ REMORA_GUARDED_BY(memory_mutex_);
+  std::atomic<std::uint64_t> epoch_;
+  std::atomic<std::uint64_t> open_count_{0};
+  std::atomic<Clock::rep> idle_since_{Clock::now().time_since_epoch().count()};
+};
+
+}  // namespace remora::detail

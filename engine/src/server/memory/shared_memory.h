@@ -1,0 +1,62 @@
+#pragma once
+
+/// A shared mapping of a memfd, sealed against every change of its size.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stop_token>
+
+#include <remora/config/server_config.h>
+#include <remora/result.h>
+
+#include "base/placement.h"
+#include "base/unique_fd.h"
+
+namespace remora::detail {
+
+/// Memory is populated in steps, between which the caller may end it.
+struct PopulateSteps {
+  static constexpr std::uint64_t kStepBytes = 64ULL << 20U;
+  std::stop_token stop{};
+  /// Before each step, and after the last: how many bytes are populated.
+  std::function<void(std::uint64_t done_bytes)> on_step{};
+};
+
+/// Owns the memfd and the mapping. Not thread-safe.
+class SharedMemory {
+ public:
+  /// `core_dump`: core dumps of this process contain it. `populate`: touch every page now. The
+  /// pages come from the memory node that `placement` names, if it names one and while that node
+  /// has free pages. Errors: kOutOfMemory, kSystem; kCancelled (steps.stop).
+  static Result<SharedMemory> create(const char* name, std::uint64_t size_bytes,
+                                     config::HugePages huge_pages, bool populate,
+                                     const Placement& placement = {},
+                                     const PopulateSteps& steps = {}, bool core_dump = false);
+  ~SharedMemory();
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&&) = delete;
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] bool huge() const noexcept { return huge_; }
+  /// Gives the pages of a part back to the system; they read as zero afterwards.
+  Status punch(std::uint64_t offset_bytes, std::uint64_t length_bytes) const noexcept;
+  /// Errors: kOutOfMemory, kSystem; kCancelled (steps.stop; populated pages stay).
+  Status populate(std::uint64_t offset_bytes, std::uint64_t length_bytes,
+                  const PopulateSteps& steps = {}) const;
+
+ private:
+  SharedMemory(UniqueFd fd, std::span<std::byte> bytes, bool huge) noexcept
+      : fd_{std::move(fd)}, bytes_{bytes}, huge_{huge} {}
+  UniqueFd fd_;
+  std::span<std::byte> bytes_;
+  bool huge_;
+};
+
+/// Memory that this process may still take, as the machine says; 0 when it does not.
+[[nodiscard]] std::uint64_t available_memory_bytes();
+
+}  // namespace remora::detail
