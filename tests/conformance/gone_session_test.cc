@@ -77,7 +77,7 @@ class GoneSessionTest : public testing::Test {
   void wait_until_asked() const {
     const auto waits = [&] {
       for (const auto& session : core_->sessions(100))
-        if (session->waits()) return true;
+        if (session->connection().has_unanswered()) return true;
       return false;
     };
     EXPECT_TRUE(eventually([&] { return waits(); }));
@@ -315,25 +315,25 @@ TEST_F(GoneSessionTest, NoSessionOfAKeyThatIsGoneIsKept) {
 TEST_F(GoneSessionTest, ExpiredRegionsAreOneJobUntilTheWorkerGetsToThem) {
   start(false);
   for (int i = 0; i < 20; ++i)
-    ASSERT_TRUE(ok(core_->create_region({.name = "short" + std::to_string(i),
-                                         .size_bytes = 4096,
-                                         .atomic_domain = "none",
-                                         .lifetime = Lifetime::kTtl,
-                                         .ttl = 100ms})));
+    ASSERT_TRUE(ok(core_->regions().create({.name = "short" + std::to_string(i),
+                                            .size_bytes = 4096,
+                                            .atomic_domain = "none",
+                                            .lifetime = Lifetime::kTtl,
+                                            .ttl = 100ms})));
   {
     const BlockedWorker blocked{*core_};
     std::this_thread::sleep_for(1s);
     EXPECT_LE(core_->jobs_waiting(), 1U);
   }
-  EXPECT_TRUE(eventually([&] { return core_->region_count() == 1; }));
-  EXPECT_EQ(core_->region_count(), 1U);
-  ASSERT_TRUE(ok(core_->create_region({.name = "again",
-                                       .size_bytes = 4096,
-                                       .atomic_domain = "none",
-                                       .lifetime = Lifetime::kTtl,
-                                       .ttl = 100ms})));
-  EXPECT_TRUE(eventually([&] { return core_->region_count() == 1; }));
-  EXPECT_EQ(core_->region_count(), 1U) << "what expires later goes too";
+  EXPECT_TRUE(eventually([&] { return core_->catalog().size() == 1; }));
+  EXPECT_EQ(core_->catalog().size(), 1U);
+  ASSERT_TRUE(ok(core_->regions().create({.name = "again",
+                                          .size_bytes = 4096,
+                                          .atomic_domain = "none",
+                                          .lifetime = Lifetime::kTtl,
+                                          .ttl = 100ms})));
+  EXPECT_TRUE(eventually([&] { return core_->catalog().size() == 1; }));
+  EXPECT_EQ(core_->catalog().size(), 1U) << "what expires later goes too";
 }
 
 }  // namespace

@@ -193,15 +193,15 @@ void FuzzServer::start() {
   core_.reset();
   auto listener = std::make_unique<FuzzListener>();
   listener_ = listener.get();
-  detail::ServerCore::Listeners listeners;
-  listeners.listeners.push_back(std::move(listener));
-  listeners.port = 1;
-  listeners.desk =
-      std::make_shared<detail::ServerStatusReport>(config_.limits, std::vector<RefusedTransport>{});
+  detail::ListenerSet listeners;
+  listeners.add(std::move(listener));
+  detail::StatusEndpoint status{std::make_shared<detail::ServerStatusReport>(
+      config_.limits, std::vector<RefusedTransport>{})};
   registry_ = metrics::Registry::create().value();
-  core_ = detail::ServerCore::start_behind(
-              config_, detail::ServerMetrics::create(registry_).value(), std::move(listeners), {})
-              .value();
+  core_ =
+      detail::ServerCore::start_behind(config_, detail::ServerMetrics::create(registry_).value(),
+                                       std::move(listeners), std::move(status), {})
+          .value();
 }
 
 std::shared_ptr<ServerWire> FuzzServer::connect() {
@@ -239,12 +239,12 @@ void FuzzServer::end_run() {
   }
   for (const auto& wire : wires_) require(wire->grants() == 0, "no grant is left");
   wires_.clear();
-  for (const RegionInfo& region : core_->regions("", SIZE_MAX)) {
+  for (const RegionInfo& region : core_->catalog().list("", SIZE_MAX)) {
     require(region.open_count == 0, "no client has a region open");
-    (void)core_->remove_region(region.name, Removal::kIfUnused);
+    (void)core_->regions().remove(region.name, Removal::kIfUnused);
   }
   settle();
-  require(core_->region_count() == 0, "no region is left");
+  require(core_->catalog().size() == 0, "no region is left");
   await([this] { return core_->pool_usage().free_bytes() == core_->pool_usage().total_bytes; },
         "the pool gets all of its memory back");
 }

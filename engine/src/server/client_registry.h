@@ -26,7 +26,7 @@ struct KnownClient {
   std::uint64_t quota_bytes = 0;  ///< 0: none
 };
 
-/// All of them. Never changes: another one takes its place.
+/// All clients. Never changes: set_clients() replaces it.
 class ClientRegistry {
  public:
   explicit ClientRegistry(std::span<const config::ClientConfig> clients);
@@ -44,13 +44,13 @@ class ClientRegistry {
 struct Permission {
   Rights rights = Rights::kNone;
   bool admin = false;  ///< may remove it
-  /// It may know that the region is there.
+  /// The client may know that the region is there.
   [[nodiscard]] bool any() const noexcept { return rights != Rights::kNone || admin; }
 };
 
-/// `client` null: the server asks nobody who he is, and everybody may do everything. An admin and
-/// the owner may; others what the access list gives them or, where there is none, what a region of
-/// the server's own lets all clients do.
+/// `client` null: auth is none, and every client may do everything. An admin and the owner may do
+/// everything; other clients what the access list gives them or, where there is none, what a region
+/// of the server's own allows all clients.
 [[nodiscard]] Permission permission_of(const RegionInfo& region,
                                        const KnownClient* client) noexcept;
 

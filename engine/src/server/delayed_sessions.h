@@ -1,7 +1,7 @@
 #pragma once
 
-/// Sessions whose requests wait for their token bucket (limits.requests_per_second), by when the
-/// next token is there: one timer for all of them, so that no thread sleeps.
+/// Sessions whose requests wait for their token bucket (limits.requests_per_second), by the time at
+/// which the next token is there: one timer for all of them, so that no thread sleeps.
 
 #include <map>
 #include <memory>
@@ -15,12 +15,12 @@ namespace remora::detail {
 
 class ServerSession;
 
-/// Worker only, but for timer().
+/// Worker only, but for open() and timer().
 class DelayedSessions {
  public:
   /// Before anything waits. Errors: kSystem.
   Status open() { return timer_.open(); }
-  /// Readable when tick() has something to do; the control thread takes that.
+  /// Readable when tick() has something to do: the control thread then has the worker call it.
   [[nodiscard]] const TimerFd& timer() const noexcept { return timer_; }
 
   /// Calls serve_delayed() of the session at `due`, unless it is gone by then. Once for each call.

@@ -11,7 +11,7 @@
 namespace remora::detail {
 
 Status Notifier::on_notify(std::string region, NotificationHandler handler) {
-  std::unique_lock lock{mutex_};
+  MutexLock lock{mutex_};
   if (stopping_) return Error{Code::kClosed, "on_notify"};
   std::shared_ptr<const NotificationHandler> before;
   if (const auto found = handlers_.find(region); found != handlers_.end())
@@ -28,15 +28,18 @@ Status Notifier::on_notify(std::string region, NotificationHandler handler) {
     }
     thread_ = std::move(*thread);
   }
-  // A handler may replace itself; everybody else has seen the last of the one before.
+  // A handler may replace itself; for any other caller the one before runs no more on return.
   if (before != nullptr && std::this_thread::get_id() != thread_.get_id())
-    changed_.wait(lock, [&] { return running_ != before.get(); });
+    changed_.wait(lock, [&] {
+      mutex_.assert_held();
+      return running_ != before.get();
+    });
   return {};
 }
 
 void Notifier::deliver(Notification notification, std::shared_ptr<Origin> origin) {
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     if (!stopping_ && handlers_.contains(notification.region)) {
       make_room();
       waiting_.push_back({std::move(notification), std::move(origin)});
@@ -48,7 +51,7 @@ void Notifier::deliver(Notification notification, std::shared_ptr<Origin> origin
   origin->notice_handled();
 }
 
-/// Clients that come, say much and go must not fill the server.
+/// Clients that connect, send many notices and go must not fill the server.
 void Notifier::make_room() noexcept {
   if (waiting_.size() < kMaxWaiting) return;
   const auto found = std::find_if(waiting_.begin(), waiting_.end(),
@@ -59,9 +62,12 @@ void Notifier::make_room() noexcept {
 }
 
 void Notifier::run() noexcept {
-  std::unique_lock lock{mutex_};
+  MutexLock lock{mutex_};
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    changed_.wait(lock, [this] {
+      mutex_.assert_held();
+      return stopping_ || !waiting_.empty();
+    });
     if (stopping_) return;
     Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
@@ -69,34 +75,36 @@ void Notifier::run() noexcept {
     auto handler = found != handlers_.end() ? found->second : nullptr;
     running_ = handler.get();
     lock.unlock();
-    if (handler != nullptr) {
-      ServerMetrics::Heard heard = ServerMetrics::Heard::kYes;
-      try {
-        (*handler)(next.notification);
-      } catch (const std::exception& error) {
-        heard = ServerMetrics::Heard::kThrew;
-        log::warn("notification of region {}: the handler threw: {}", next.notification.region,
-                  error.what());
-      } catch (...) {
-        heard = ServerMetrics::Heard::kThrew;
-        log::warn("notification of region {}: the handler threw", next.notification.region);
-      }
-      metrics_.notification(heard);
-    } else {
-      metrics_.notification(ServerMetrics::Heard::kNo);
-    }
+    call(handler.get(), next.notification);
     next.origin->notice_handled();
     next.origin.reset();
-    handler.reset();  // it may be the last reference, to what may call us
+    handler.reset();  // it may be the last reference, and what it holds may call this class
     lock.lock();
     running_ = nullptr;
     changed_.notify_all();
   }
 }
 
+/// `handler` null: the region has none any more.
+void Notifier::call(const NotificationHandler* handler, const Notification& notification) noexcept {
+  if (handler == nullptr) return metrics_.notification(ServerMetrics::Heard::kNo);
+  ServerMetrics::Heard heard = ServerMetrics::Heard::kYes;
+  try {
+    (*handler)(notification);
+  } catch (const std::exception& error) {
+    heard = ServerMetrics::Heard::kThrew;
+    log::warn("notification of region {}: the handler threw: {}", notification.region,
+              error.what());
+  } catch (...) {
+    heard = ServerMetrics::Heard::kThrew;
+    log::warn("notification of region {}: the handler threw", notification.region);
+  }
+  metrics_.notification(heard);
+}
+
 void Notifier::stop() noexcept {
   {
-    const std::lock_guard lock{mutex_};
+    const MutexLock lock{mutex_};
     stopping_ = true;
     changed_.notify_all();
   }
@@ -104,7 +112,7 @@ void Notifier::stop() noexcept {
   // that.
   if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
   std::deque<Waiting> dropped;
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   dropped.swap(waiting_);
 }
 

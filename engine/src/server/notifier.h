@@ -1,18 +1,16 @@
 #pragma once
 
-/// Tells the serving application of writes: on a thread of its own, which starts with the first
-/// handler, so that a slow handler holds up only the clients that write with notices.
+/// Calls the application's handlers for notices of writes, on a thread of its own that starts with
+/// the first handler: a slow handler delays only the clients that send notices.
 
-#include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include <remora/engine/server.h>
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "server/server_metrics.h"
@@ -20,6 +18,7 @@
 
 namespace remora::detail {
 
+/// Thread-safe.
 class Notifier {
  public:
   explicit Notifier(ServerMetrics metrics) : metrics_{std::move(metrics)} {}
@@ -28,40 +27,44 @@ class Notifier {
   Notifier& operator=(const Notifier&) = delete;
 
   /// See Server::on_notify.
-  Status on_notify(std::string region, NotificationHandler handler);
+  Status on_notify(std::string region, NotificationHandler handler) REMORA_EXCLUDES(mutex_);
 
-  /// Whom a notification comes from. Small, since it stays with what has not been handled when its
-  /// session has long ended.
+  /// The session that a notification comes from. Small, since it stays with notifications that are
+  /// not handled when the session has long ended.
   class Origin {
    public:
     virtual ~Origin() = default;
+    /// A notification of it has been handled, or dropped.
     virtual void notice_handled() noexcept = 0;
-    /// Nobody waits for room here any more.
+    /// The session has ended: it waits for no room any more.
     [[nodiscard]] virtual bool ended() const noexcept = 0;
   };
-  /// What waits of sessions that have ended, beyond this many in all, is dropped and counted.
+  /// Where more than so many wait, those of sessions that have ended are dropped and counted.
   static constexpr std::size_t kMaxWaiting = std::size_t{64} * transport::kNoticesMax;
-  void deliver(Notification notification, std::shared_ptr<Origin> origin);
-  /// Drops what has not been handled; on return no handler runs, unless it is the caller.
+  void deliver(Notification notification, std::shared_ptr<Origin> origin) REMORA_EXCLUDES(mutex_);
+  /// Drops the notifications that wait; on return no handler runs, unless it is the caller.
   /// Idempotent.
-  void stop() noexcept;
+  void stop() noexcept REMORA_EXCLUDES(mutex_);
 
  private:
   struct Waiting {
     Notification notification;
     std::shared_ptr<Origin> origin;
   };
-  void run() noexcept;
-  void make_room() noexcept;
+  void run() noexcept REMORA_EXCLUDES(mutex_);
+  void call(const NotificationHandler* handler, const Notification& notification) noexcept;
+  void make_room() noexcept REMORA_REQUIRES(mutex_);
 
-  ServerMetrics metrics_;
-  std::mutex mutex_;  // all below
-  std::condition_variable changed_;
-  std::map<std::string, std::shared_ptr<const NotificationHandler>, std::less<>> handlers_;
-  /// Bounded by what each session may have unhandled, and kMaxWaiting.
-  std::deque<Waiting> waiting_;
-  const NotificationHandler* running_ = nullptr;
-  bool stopping_ = false;
+  const ServerMetrics metrics_;
+  Mutex mutex_;
+  Condition changed_;
+  std::map<std::string, std::shared_ptr<const NotificationHandler>, std::less<>> handlers_
+      REMORA_GUARDED_BY(mutex_);
+  /// Bounded by the notices that each session may have unhandled, and by kMaxWaiting.
+  std::deque<Waiting> waiting_ REMORA_GUARDED_BY(mutex_);
+  const NotificationHandler* running_ REMORA_GUARDED_BY(mutex_) = nullptr;
+  bool stopping_ REMORA_GUARDED_BY(mutex_) = false;
+  /// Started with the lock; joined by stop(), after which none is started.
   std::thread thread_;
 };
 

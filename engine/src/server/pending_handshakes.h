@@ -1,6 +1,6 @@
 #pragma once
 
-/// Sessions that have not said who they are: bounded, and the oldest goes first.
+/// Sessions whose clients have not finished the handshake: bounded, and the oldest goes first.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,15 +15,14 @@ namespace remora::detail {
 /// Control thread only.
 class PendingHandshakes {
  public:
-  /// One more, of `most`; the id of the one that has to go for it, if there are too many.
-  std::optional<std::uint64_t> add(const std::shared_ptr<ServerSession>& session,
-                                   std::size_t most) {
-    // A session's memory stays for as long as it is known here, also when it has ended.
+  /// Adds a session. If there are more than `max`: the id of the oldest, which is to be ended.
+  std::optional<std::uint64_t> add(const std::shared_ptr<ServerSession>& session, std::size_t max) {
+    // The memory of a session stays for as long as it is listed here, also when it has ended.
     while (!waiting_.empty() && !waits(waiting_.front())) waiting_.pop_front();
     waiting_.push_back(session);
-    if (waiting_.size() <= most) return std::nullopt;
+    if (waiting_.size() <= max) return std::nullopt;
     std::erase_if(waiting_, [](const auto& each) { return !waits(each); });
-    if (waiting_.size() <= most) return std::nullopt;
+    if (waiting_.size() <= max) return std::nullopt;
     const auto oldest = waiting_.front().lock();
     waiting_.pop_front();
     return oldest == nullptr ? std::nullopt : std::optional{oldest->id()};

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <vector>
 
+#include <remora/assert.h>
+
 #include "server/server_session.h"
 
 namespace remora::detail {
@@ -15,9 +17,14 @@ constexpr std::chrono::milliseconds kLookAgain{10};
 
 }  // namespace
 
+RevocationCoordinator::~RevocationCoordinator() {
+  REMORA_ASSERT(books_.empty(), "all grants are given back before the server goes");
+}
+
 void RevocationCoordinator::opened(const RegionEntry& region, ServerSession& session,
                                    std::uint64_t grant_id) {
-  books_[&region].holders.emplace(Holder{session.id(), grant_id}, &session);
+  const auto added = books_[&region].holders.emplace(Holder{session.id(), grant_id}, &session);
+  REMORA_ASSERT(added.second, "the id of a grant is its own in a session");
 }
 
 void RevocationCoordinator::gone(const RegionEntry& region, const ServerSession& session,
@@ -49,11 +56,12 @@ void RevocationCoordinator::in_turn(const std::shared_ptr<RegionEntry>& region, 
 void RevocationCoordinator::revoke_all(const std::shared_ptr<RegionEntry>& region, Reason reason,
                                        Mapped mapped, Then then) {
   Books& books = books_[region.get()];
+  REMORA_ASSERT(books.under_way == nullptr, "one revocation of a region is under way at a time");
   books.region = region;
   books.under_way = std::make_unique<Revocation>(
       Revocation{reason, mapped, Clock::now() + grace_, std::move(then)});
   books.starting = true;
-  // Who cannot be told loses its grant at once, and so is taken out of this map meanwhile.
+  // A client that cannot be told loses its grant at once, and so goes from this map meanwhile.
   const auto holders = books.holders;
   for (const auto& [holder, session] : holders)
     if (!session->begin_revoking(holder.second, reason) && may_force(*session, mapped))
@@ -64,7 +72,7 @@ void RevocationCoordinator::revoke_all(const std::shared_ptr<RegionEntry>& regio
 }
 
 bool RevocationCoordinator::may_force(const ServerSession& session, Mapped mapped) noexcept {
-  // What a process had mapped has gone with it.
+  // The mappings of a process end with it.
   const transport::MappingClient* const client = session.endpoint().mapping_client();
   return mapped == Mapped::kDrop || client == nullptr || client->has_exited();
 }
@@ -72,22 +80,22 @@ bool RevocationCoordinator::may_force(const ServerSession& session, Mapped mappe
 bool RevocationCoordinator::waits_for_exit(const Books& books) noexcept {
   return books.under_way != nullptr &&
          std::any_of(books.holders.begin(), books.holders.end(), [&](const auto& holder) {
-           return holder.second->alone() && !may_force(*holder.second, books.under_way->mapped);
+           return holder.second->detached() && !may_force(*holder.second, books.under_way->mapped);
          });
 }
 
-void RevocationCoordinator::look_at_alone() {
+void RevocationCoordinator::look_at_detached() {
   struct Taken {
     ServerSession* session;
     std::uint64_t grant_id;
     Reason reason;
   };
-  // Whoever waits for the last one goes on at once, and changes this map.
+  // A request that waits for the last grant goes on at once, and changes this map.
   std::vector<Taken> taken;
   for (const auto& [region, books] : books_) {
     if (books.under_way == nullptr) continue;
     for (const auto& [holder, session] : books.holders)
-      if (session->alone() && may_force(*session, books.under_way->mapped))
+      if (session->detached() && may_force(*session, books.under_way->mapped))
         taken.push_back({session, holder.second, books.under_way->reason});
   }
   for (const Taken& each : taken)
@@ -96,7 +104,7 @@ void RevocationCoordinator::look_at_alone() {
 }
 
 void RevocationCoordinator::tick() {
-  look_at_alone();
+  look_at_detached();
   std::vector<std::shared_ptr<RegionEntry>> over;
   for (auto& [region, books] : books_)
     if (books.under_way != nullptr && books.under_way->until <= Clock::now())
@@ -117,12 +125,13 @@ void RevocationCoordinator::tick() {
   set_timer();
 }
 
-/// The revocation is over: what it was for goes on, then what has waited meanwhile.
+/// The revocation is over: the request that asked for it goes on, then the jobs that have waited.
 void RevocationCoordinator::finish(const RegionEntry& region) {
   Books& books = books_[&region];
-  // Kept until the end: what goes on may let go of the region.
+  // Kept until the end: the request that goes on may let go of the region.
   const std::shared_ptr<RegionEntry> kept = books.region;
   const std::unique_ptr<Revocation> over = std::move(books.under_way);
+  REMORA_ASSERT(over != nullptr, "a revocation ends once");
   over->then(books.holders.size());
   take_turns(region);
 }
@@ -131,7 +140,7 @@ void RevocationCoordinator::take_turns(const RegionEntry& region) {
   const auto found = books_.find(&region);
   if (found == books_.end() || found->second.turning) return;
   Books& books = found->second;
-  // Until the last has had its turn, those that come stand behind it.
+  // Jobs that come before the last one has had its turn wait behind it.
   books.turning = true;
   while (books.under_way == nullptr && !books.waiting.empty()) {
     const Job job = std::move(books.waiting.front());

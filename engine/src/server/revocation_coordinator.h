@@ -1,10 +1,10 @@
 #pragma once
 
-/// Who has which region open, and taking that back.
+/// The grants of each region in all sessions, and their revocation.
 ///
-/// Taking a region's grants back is asked of their clients first: each is told, stops using its
-/// grant and acknowledges. What has not been acknowledged within `limits.revoke_grace` goes anyway.
-/// Meanwhile, whatever else wants the region waits for its turn here: the worker never sleeps.
+/// A revocation asks the clients first: each is told, stops using its grant and acknowledges. A
+/// grant that is not acknowledged within `limits.revoke_grace` is ended by force. Meanwhile other
+/// requests about the region wait for their turn here: the worker never sleeps.
 
 #include <chrono>
 #include <cstdint>
@@ -25,23 +25,27 @@ namespace remora::detail {
 class RegionEntry;
 class ServerSession;
 
-/// Worker only, but for timer().
+/// Worker only, but for open() and timer().
 class RevocationCoordinator {
  public:
   using Job = std::function<void()>;
-  /// How many grants are still there, though all should be gone: those that nobody can take back.
+  /// `left`: grants that are still there, since only their clients can end them (shm).
   using Then = std::function<void(std::size_t left)>;
-  /// What becomes of a mapped grant (shm) whose client does not stop: nobody can take that back.
+  /// The end of a revocation for a grant that is mapped (shm) and whose client does not stop: a
+  /// mapping cannot be taken back.
   enum class Mapped : std::uint8_t {
-    kLeave,  ///< it stays, and is reported: the memory goes on to be used
-    kDrop    ///< it goes from the books: nobody else will get this memory
+    kLeave,  ///< the grant stays and is reported: the memory is used further
+    kDrop    ///< the grant is dropped: no other region gets this memory
   };
 
   explicit RevocationCoordinator(std::chrono::nanoseconds grace) noexcept : grace_{grace} {}
+  ~RevocationCoordinator();
+  RevocationCoordinator(const RevocationCoordinator&) = delete;
+  RevocationCoordinator& operator=(const RevocationCoordinator&) = delete;
 
   /// Before any revocation. Errors: kSystem.
   Status open() { return timer_.open(); }
-  /// Readable when tick() has something to do; the control thread takes that.
+  /// Readable when tick() has something to do: the control thread then has the worker call it.
   [[nodiscard]] const TimerFd& timer() const noexcept { return timer_; }
 
   /// `session` has a grant of the region, until gone().
@@ -49,19 +53,20 @@ class RevocationCoordinator {
   /// Closed, taken back, or its session has ended.
   void gone(const RegionEntry& region, const ServerSession& session, std::uint64_t grant_id);
 
-  /// What the session of that id had open is `session`'s from now on.
+  /// The grants of the session `session_id` belong to `session` from now on.
   void moved(std::uint64_t session_id, ServerSession& session);
-  /// Some session has no client any more, and is kept: nobody waits for it to agree to a
-  /// revocation, but for as long as its process may reach what it has mapped.
-  void look_at_alone();
+  /// A session is detached: revocations do not wait for its client any more, unless its process may
+  /// still reach memory that it has mapped.
+  void look_at_detached();
 
-  /// Runs `job` when no revocation of the region is under way and all that came before has had its
-  /// turn: at once, if so.
+  /// Runs `job` when no revocation of the region is under way and all jobs that came before have
+  /// had their turn: at once, if so.
   void in_turn(const std::shared_ptr<RegionEntry>& region, Job job);
-  /// Takes all grants of the region back, which are told `reason`; then calls `then`. In its turn.
+  /// Revokes all grants of the region, whose clients are told `reason`; then calls `then`. When it
+  /// is the region's turn.
   void revoke_all(const std::shared_ptr<RegionEntry>& region, Reason reason, Mapped mapped,
                   Then then);
-  /// Takes back what was not acknowledged in time.
+  /// Ends the grants whose revocation was not acknowledged in time.
   void tick();
 
  private:
@@ -77,8 +82,8 @@ class RevocationCoordinator {
     std::map<Holder, ServerSession*> holders;
     std::unique_ptr<Revocation> under_way;
     std::deque<Job> waiting;
-    bool starting = false;  ///< holders are being told: not yet over, though none may be left
-    bool turning = false;   ///< those that waited have their turns
+    bool starting = false;  ///< clients are being told: not over yet, though no grant may be left
+    bool turning = false;   ///< the jobs that waited have their turns
     [[nodiscard]] bool free() const noexcept {
       return under_way == nullptr && waiting.empty() && !turning;
     }

@@ -106,7 +106,7 @@ Result<RegionView> Server::view(std::string_view region) const {
 
 namespace {
 
-Result<RegionInfo> lent_by(const detail::ServerCore& server, Result<RegionInfo> info) {
+Result<RegionInfo> with_memory_id(const detail::ServerCore& server, Result<RegionInfo> info) {
   if (info) info->memory_id = server.memory_id();
   return info;
 }
@@ -115,18 +115,18 @@ Result<RegionInfo> lent_by(const detail::ServerCore& server, Result<RegionInfo> 
 
 Result<RegionInfo> Server::create_region(const RegionSpec& spec) const {
   if (core_ == nullptr) return closed("create", core_);
-  return lent_by(*core_, core_->create_region(spec));
+  return with_memory_id(*core_, core_->regions().create(spec));
 }
 
 Status Server::remove_region(std::string_view name, Removal removal) const {
   if (core_ == nullptr) return closed("remove", core_);
-  if (removal == Removal::kNow) return core_->remove_now(name);
-  return core_->remove_region(name, removal);
+  if (removal == Removal::kNow) return core_->regions().remove_now(name);
+  return core_->regions().remove(name, removal);
 }
 
 Result<RegionInfo> Server::resize_region(std::string_view name, std::uint64_t size_bytes) const {
   if (core_ == nullptr) return closed("resize", core_);
-  return lent_by(*core_, core_->resize_region(name, size_bytes));
+  return with_memory_id(*core_, core_->regions().resize(name, size_bytes));
 }
 
 std::vector<RegionInfo> Server::regions() const {
@@ -157,7 +157,7 @@ std::string Server::metrics_address() const {
   return core_ == nullptr ? std::string{} : core_->metrics_address();
 }
 std::vector<std::string> Server::listening() const {
-  return core_ == nullptr ? std::vector<std::string>{} : core_->listening();
+  return core_ == nullptr ? std::vector<std::string>{} : core_->listeners().descriptions();
 }
 metrics::Registry& Server::registry() const noexcept {
   return core_ == nullptr ? detail::closed_registry() : *core_->metrics().registry();

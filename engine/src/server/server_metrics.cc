@@ -67,25 +67,40 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
   keep(made.violations_,
        registry->counter("remora_server_protocol_violations_total",
                          "Sessions ended because a peer did not follow the protocol."));
-  constexpr std::array<const char*, 3> kHeard{"ok", "unheard", "threw"};
-  for (std::size_t heard = 0; heard < kHeard.size(); ++heard)
-    keep(made.notifications_[heard],
-         registry->counter("remora_server_notifications_total",
-                           "Writes that clients told of, by what the application's handler did.",
-                           {{"status", kHeard[heard]}}));
-  constexpr std::array<const char*, 2> kRevokedFor{"fenced", "revoked"};
-  constexpr std::array<const char*, 2> kTakenBack{"acknowledged", "forced"};
-  for (std::size_t why = 0; why < kRevokedFor.size(); ++why)
-    for (std::size_t how = 0; how < kTakenBack.size(); ++how)
-      keep(made.revoked_[why][how],
-           registry->counter("remora_server_grants_revoked_total",
-                             "Grants taken back, by why, and whether their clients agreed in time.",
-                             {{"reason", kRevokedFor[why]}, {"how", kTakenBack[how]}}));
+  if (status) status = made.add_outcomes(*registry);
   keep(made.grants_, registry->gauge("remora_server_grants", "Regions open, over all sessions."));
   keep(made.regions_, registry->gauge("remora_server_regions", "Regions that exist."));
   if (!status) return status.error();
   made.registry_ = std::move(registry);
   return made;
+}
+
+/// Of notifications and of revocations.
+Status ServerMetrics::add_outcomes(metrics::Registry& registry) {
+  Status status;
+  const auto keep = [&status](metrics::Counter& handle,
+                              const Result<metrics::Counter>& registered) {
+    if (!status) return;
+    if (registered)
+      handle = *registered;
+    else
+      status = registered.error();
+  };
+  constexpr std::array<const char*, 3> kHeard{"ok", "unheard", "threw"};
+  for (std::size_t heard = 0; heard < kHeard.size(); ++heard)
+    keep(notifications_[heard],
+         registry.counter("remora_server_notifications_total",
+                          "Writes that clients told of, by what the application's handler did.",
+                          {{"status", kHeard[heard]}}));
+  constexpr std::array<const char*, 2> kRevokedFor{"fenced", "revoked"};
+  constexpr std::array<const char*, 2> kTakenBack{"acknowledged", "forced"};
+  for (std::size_t why = 0; why < kRevokedFor.size(); ++why)
+    for (std::size_t how = 0; how < kTakenBack.size(); ++how)
+      keep(revoked_[why][how],
+           registry.counter("remora_server_grants_revoked_total",
+                            "Grants taken back, by why, and whether their clients agreed in time.",
+                            {{"reason", kRevokedFor[why]}, {"how", kTakenBack[how]}}));
+  return status;
 }
 
 void ServerMetrics::session_began(TransportKind kind) const noexcept {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The server's series.
+/// The metrics of a server.
 
 #include <array>
 #include <memory>
@@ -39,19 +39,19 @@ class ServerMetrics {
   static Result<ServerMetrics> create(std::shared_ptr<metrics::Registry> registry);
 
   void session_began(TransportKind kind) const noexcept;
-  /// The gauge's part: its session is no more.
+  /// For the gauge: the session's object is destroyed.
   void session_gone(TransportKind kind) const noexcept;
-  /// What ended a session, as a label.
+  /// The cause that ended a session, as a label.
   enum class SessionEnd : std::size_t {
     kLeft,
     kLost,    ///< its channel or a lane broke
-    kLapsed,  ///< nothing was heard of its client for the lease
+    kLapsed,  ///< its client has sent nothing for the lease
     kProtocol,
     kRefused,
     kNoHello,
     kStopped,
     kUnknown,  ///< its client is no longer one of the server's
-    kKeyKept,  ///< a device did not take back a key that it had
+    kKeyKept,  ///< a device did not take back a key of the session
     kCount
   };
   void session_ended(SessionEnd end) const noexcept;
@@ -65,9 +65,9 @@ class ServerMetrics {
   enum class Refusal : std::size_t {
     kNoHello,
     kVersion,
-    kAuthentication,  ///< it wants keys where there are none
+    kAuthentication,  ///< it wants keys, and auth is none
     kLimit,
-    kPendingHandshake,  ///< others wanted its place before it had said who it is
+    kPendingHandshake,  ///< displaced by newer connections before it had finished the handshake
     kNoKey,
     kUnknownClient,
     kWrongKey,
@@ -93,9 +93,11 @@ class ServerMetrics {
   [[nodiscard]] std::int64_t open_grants() const noexcept { return registry_->value(grants_); }
 
  private:
+  Status add_outcomes(metrics::Registry& registry);
+
   static constexpr std::size_t kKinds = static_cast<std::size_t>(RequestKind::kCount);
   std::shared_ptr<metrics::Registry> registry_;
-  std::array<metrics::Gauge, 4> sessions_{};  // by TransportKind
+  std::array<metrics::Gauge, 4> sessions_{};  ///< by TransportKind
   std::array<metrics::Counter, 4> sessions_total_{};
   std::array<std::array<metrics::Counter, 2>, kKinds> requests_{};
   metrics::Histogram latency_;
@@ -105,8 +107,8 @@ class ServerMetrics {
   metrics::Counter resumed_;
   metrics::Gauge kept_;
   metrics::Counter violations_;
-  std::array<metrics::Counter, 3> notifications_{};           // by Heard
-  std::array<std::array<metrics::Counter, 2>, 2> revoked_{};  // fenced or revoked, by TakenBack
+  std::array<metrics::Counter, 3> notifications_{};           ///< by Heard
+  std::array<std::array<metrics::Counter, 2>, 2> revoked_{};  ///< fenced or revoked, by TakenBack
   metrics::Gauge grants_;
   metrics::Gauge regions_;
 };

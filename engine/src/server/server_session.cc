@@ -1,9 +1,9 @@
 #include "server/server_session.h"
 
-#include <algorithm>
-#include <array>
-#include <unordered_set>
 #include <utility>
+#include <vector>
+
+#include <remora/assert.h>
 
 #include "base/log.h"
 #include "server/server_core.h"
@@ -12,173 +12,232 @@ namespace remora::detail {
 
 using control::Request;
 
-namespace {
-
-constexpr std::chrono::milliseconds kFlushTimeout{200};
-constexpr std::chrono::milliseconds kRoomTimeout{20};
-
-void append_page(const transport::Grant& grant, std::size_t first, auto& page) {
-  const auto& [lanes, keys] = grant.lane_keys;
-  const std::vector<transport::WireExtent>& extents = grant.extents;
-  const std::size_t end = std::min(extents.size(), first + control::kExtentsPerPage);
-  for (std::size_t i = first; i < end; ++i) {
-    control::Extent& extent = *page.Add();
-    extent.set_length_bytes(extents[i].length_bytes);
-    extent.set_address(extents[i].remote_address);
-    extent.set_key(extents[i].remote_key);
-    for (std::size_t lane = 0; lane < lanes; ++lane) extent.add_lane_keys(keys[i * lanes + lane]);
-  }
-}
-
-}  // namespace
-
 ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t lane_secret,
                              std::unique_ptr<transport::ServerEndpoint> endpoint)
     : server_{server},
       id_{id},
       lane_secret_{lane_secret},
-      endpoint_{std::move(endpoint)},
-      desk_{std::make_shared<NotificationCredits>(server, id)},
-      pace_{server.config().limits.requests_per_second},
-      resumes_{TokenBucket::a_minute(server.config().limits.resumes_per_minute)} {
-  server_.session_lives();
-  server_.metrics().session_began(endpoint_->kind());
+      connection_{std::move(endpoint), server.linger()},
+      handshake_{server, *this},
+      events_{server, *this},
+      grants_{server, *this},
+      notices_{server, id, connection_, grants_.names()},
+      region_requests_{server, *this},
+      throttle_{server.config().limits.requests_per_second},
+      resumptions_{TokenBucket::a_minute(server.config().limits.resumes_per_minute)} {
+  server_.session_table().count_made();
+  server_.metrics().session_began(this->endpoint().kind());
 }
 
 ServerSession::~ServerSession() {
   release();
-  desk_->end();
-  endpoint_->shutdown();
-  server_.metrics().session_gone(endpoint_->kind());
-  server_.session_is_gone();
+  endpoint().shutdown();
+  server_.metrics().session_gone(endpoint().kind());
+  server_.session_table().count_destroyed();
 }
 
-void ServerSession::count_grants(int change) noexcept {
-  open_grants_.fetch_add(static_cast<std::size_t>(change), std::memory_order_relaxed);
-  server_.metrics().grants(change);
+void ServerSession::detach() noexcept {
+  REMORA_ASSERT(handshake_complete(), "only a session whose client was admitted is kept for it");
+  const bool before = detached_.exchange(true);
+  REMORA_ASSERT(!before, "a session is detached once");
 }
 
-bool ServerSession::admit_request() noexcept {
-  // An event is acknowledged beside them.
-  return unanswered_.fetch_add(1) <= transport::kControlRequestsMax;
-}
-
-bool ServerSession::answer_ping(std::span<const std::byte> message) noexcept {
-  constexpr std::size_t kPingBytesMax = 32;
-  if (message.size() > kPingBytesMax || !handshake_complete()) return false;
-  const auto envelope = control::decode(message);
-  if (!envelope || !envelope->request().has_ping()) return false;
-  const std::unique_lock lock{send_mutex_, std::try_to_lock};
-  // Whoever asks too often, or while the worker sends, has its turn with the worker.
-  if (!lock.owns_lock() || !ping_pace_.admits(Clock::now())) return false;
-  control::Envelope reply;
-  reply.set_magic(control::kMagic);
-  reply.set_id(envelope->id());
-  reply.mutable_reply()->mutable_ping();
-  auto bytes = control::encode(reply);
-  // A client that does not read is noticed by what it asks of the worker, or by its silence.
-  if (bytes) (void)endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
-  return true;
-}
-
-/// Errors: those of control::encode() and ServerEndpoint::send().
-Status ServerSession::send(const control::Envelope& envelope) {
-  auto bytes = control::encode(envelope);
-  if (!bytes) return bytes.error();
-  return deliver({.bytes = std::move(*bytes), .descriptors = {}});
-}
-
-/// Worker. A client that takes nothing of what it is sent is waited for as strangers are: not for
-/// long, and not by many at once.
-Status ServerSession::deliver(transport::ControlMessage message) {
-  const std::lock_guard lock{send_mutex_};
-  const Clock::time_point began = Clock::now();
-  if (!endpoint_->has_room(began) && server_.may_linger(began)) {
-    (void)endpoint_->has_room(began + kRoomTimeout);
-    server_.linger_over(began, Clock::now());
-  }
-  return endpoint_->send(std::move(message));
-}
-
-void ServerSession::settle_alone() {
-  endpoint_->destroy_lanes();
-  if (!released_) server_.grants().look_at_alone();
+void ServerSession::settle_detached() {
+  REMORA_ASSERT(detached(), "only a session without a client is settled");
+  endpoint().destroy_lanes();
+  if (!released_) server_.revocations().look_at_detached();
 }
 
 void ServerSession::release() noexcept {
   released_ = true;
-  endpoint_->destroy_lanes();
+  endpoint().destroy_lanes();
   events_.clear();
-  delayed_.clear();
-  while (!grants_.empty()) give_up(grants_.begin());
-  for (const auto& weak : std::exchange(own_regions_, {}))
-    if (const auto region = weak.lock()) server_.remove_now(region, [] {});
+  throttle_.clear();
+  grants_.close_all();
+  region_requests_.remove_own();
 }
 
-std::size_t ServerSession::NotificationCredits::reserve(std::size_t most) noexcept {
-  std::size_t before = unhandled_.load();
-  std::size_t taken = 0;
-  do {
-    taken = std::min(most, transport::kNoticesMax - std::min(before, transport::kNoticesMax));
-    if (taken == 0) return 0;
-  } while (!unhandled_.compare_exchange_weak(before, before + taken));
-  return taken;
+bool ServerSession::say_why(ServerMetrics::SessionEnd why) noexcept {
+  using SessionEnd = ServerMetrics::SessionEnd;
+  const auto cause = ending_cause(why);
+  if (!cause || !handshake_complete() || handshake_.version() < 2) return false;
+  // Only a server that stops, and has no more to do, waits for another thread that sends.
+  using Wait = SessionConnection::Wait;
+  const Wait wait = why == SessionEnd::kStopped ? Wait::kPatient : Wait::kShort;
+  // A client that has lapsed may well be gone: it is not waited for.
+  return connection_.send_ending(id(), *cause, wait) && why != SessionEnd::kLapsed;
 }
 
-bool ServerSession::NotificationCredits::hold_up() noexcept {
-  held_up_.store(true);
-  return unhandled_.load() >= transport::kNoticesMax;
+bool ServerSession::begin_revoking(std::uint64_t grant_id, Reason reason) {
+  // Nothing is in flight of a session without a client, which cannot be asked either.
+  if (over() || handshake_.version() < 2) return false;
+  const auto marked = grants_.mark_revoking(grant_id, reason);
+  if (!marked) return false;
+  // Not marked now: the client was told when the grant was revoked the last time, and has not
+  // agreed yet.
+  if (*marked) tell(events_.revoking(grant_id, reason));
+  return true;
 }
 
-void ServerSession::NotificationCredits::notice_handled() noexcept {
-  // Not for each: whoever waits goes on when half of the room is there.
-  const std::size_t left = unhandled_.fetch_sub(1) - 1;
-  if (left <= transport::kNoticesMax / 2 && held_up_.exchange(false))
-    server_.look_for_notices(session_id_);
+void ServerSession::tell(control::Event event) {
+  if (released_ || handshake_.version() < 2) return;
+  events_.tell(std::move(event));
 }
 
-Status ServerSession::announce(const transport::Notice& notice) {
-  Notification told{.offset = ByteOffset{notice.offset_bytes},
-                    .length_bytes = notice.length_bytes,
-                    .tag = notice.tag};
-  bool allowed = false;
-  {
-    const std::lock_guard lock{named_mutex_};
-    const auto found = named_.find(notice.grant_id);
-    if (found != named_.end()) {
-      const Named& named = found->second;
-      allowed = includes(named.rights, Rights::kWrite) && notice.offset_bytes <= named.size_bytes &&
-                notice.length_bytes <= named.size_bytes - notice.offset_bytes;
-      told.region = named.region;
-    } else {
-      // Closed long before its last notice was looked at; one that never was is a lie.
-      allowed = notice.grant_id != 0 && notice.grant_id < next_grant_id_;
-    }
+void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
+  log::warn("session {:x} ({}): its access to {} cannot be taken back ({}): the session ends", id(),
+            endpoint().peer(), region.name(), why.message());
+  // The client does not come back to a session which that registration belongs to: it is of no use
+  // to another connection.
+  handshake_.forbid_resumption();
+  // First, so that a thread which sees that the lanes have gone does not end the session for
+  // another cause.
+  if (!std::exchange(locked_out_, true) && !released_)
+    server_.enqueue([self = shared_from_this()] { self->server_.ender().end_locked_out(self); });
+  endpoint().shutdown();
+  endpoint().destroy_lanes();
+  endpoint().await_destroyed();
+}
+
+bool ServerSession::may_be_resumed(const control::Resume& resume,
+                                   const ServerSession& other) const noexcept {
+  // A client that has proven its name need not tell the secret, which others would hear.
+  return handshake_.resumable() && resume.session_id() == id() &&
+         handshake_.same_client(other.handshake_) &&
+         (handshake_.proven() || resume.lane_secret() == lane_secret_);
+}
+
+Result<bool> ServerSession::resume() {
+  const auto& wanted = handshake_.wanted();
+  if (!wanted || handshake_.version() < 2) return false;
+  const auto claimed = server_.ender().claim(*wanted, *this);
+  if (!claimed) return claimed.error();
+  const std::shared_ptr<ServerSession>& before = *claimed;
+  if (before == nullptr) return false;
+  if (auto taken_over = take_over(*before); !taken_over) {
+    log::warn("session {:x}: {}; it ends", before->id(), taken_over.error().message());
+    before->release();
+    return false;
   }
-  if (!allowed) {
-    desk_->notice_handled();
-    return Error{Code::kProtocol, "notice"}.with_subject(endpoint_->peer());
-  }
-  server_.notifier().deliver(std::move(told), desk_);
+  const std::uint64_t own = id();
+  const std::uint64_t resumed = before->id();
+  server_.revocations().moved(resumed, *this);
+  server_.metrics().session_resumed();
+  server_.session_table().rename(own, resumed);
+  notices_.rename(resumed);
+  id_.store(resumed);
+  before->id_.store(own);  // its late replies end no other session
+  reconcile_grants();
+  if (locked_out_) return Error{Code::kConnectionLost, "resume"};
+  return true;
+}
+
+/// The client lists the grants that it knows of.
+void ServerSession::reconcile_grants() {
+  const auto& known = handshake_.wanted()->grants();
+  for (const GrantSet::Missing& missing : grants_.reconcile({known.begin(), known.end()}))
+    events_.queue(events_.revoking(missing.grant_id, missing.reason));
+}
+
+/// `before` has lost its connection, and serves nothing.
+Status ServerSession::take_over(ServerSession& before) {
+  REMORA_ASSERT(!before.released_ && !handshake_complete(),
+                "a new connection resumes a session that has not been released");
+  before.endpoint().shutdown();
+  before.endpoint().destroy_lanes();
+  before.endpoint().await_destroyed();
+  // Notices that the client counts as delivered are, before its grants belong to this session.
+  before.notices_.deliver_rest();
+  if (auto status = endpoint().take_over(before.endpoint()); !status) return status;
+  grants_.take_over(before.grants_);
+  region_requests_.take_over(before.region_requests_);
+  // The client may not have heard of the revocations that are under way: it is told once more.
+  events_.clear();
+  before.events_.clear();
+  before.throttle_.clear();
+  for (const GrantSet::Missing& revoked : grants_.being_revoked())
+    events_.queue(events_.revoking(revoked.grant_id, revoked.reason));
+  // A client that does not get this answer comes back once more with the secret that it knows.
+  lane_secret_ = before.lane_secret_;
+  resumptions_ = before.resumptions_;
+  before.released_ = true;  // its requests that still wait are dropped
   return {};
 }
 
-void ServerSession::announce_the_rest() noexcept {
-  // Whoever comes second finds that all is told.
-  const std::lock_guard lock{rest_mutex_};
-  desk_->end();
-  std::array<transport::Notice, 32> found;
-  for (std::size_t rounds = 0; rounds < 4 * transport::kNoticesMax / found.size(); ++rounds) {
-    const std::size_t count = endpoint_->take_notices(found);
-    if (count == 0) return;
-    for (std::size_t i = 0; i < count; ++i) {
-      desk_->add();
-      if (!announce(found[i])) return;
-    }
+Served ServerSession::serve(const RequestThrottle::SharedMessage& message,
+                            Clock::time_point arrived) {
+  if (released_) return Served::kAnswered;  // there is no client any more
+  const auto envelope = control::decode(message->bytes);
+  if (!envelope || !envelope->has_request() || !handshake_.expects(envelope->request()))
+    return Served::kNotTheProtocol;
+  if (exempt_from_throttle(envelope->request())) return serve_now(*envelope, *message, arrived);
+  const bool first = throttle_.empty();
+  if (first && throttle_.admits(arrived)) return serve_now(*envelope, *message, arrived);
+  throttle_.push({message, arrived});
+  server_.metrics().request_delayed();
+  if (first) {
+    note_delayed(arrived);
+    server_.delayed_sessions().serve_at(throttle_.next(), weak_from_this());
   }
+  return Served::kAnswered;
 }
 
-ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> answered) {
+/// Whether the request is served now, though others wait.
+bool ServerSession::exempt_from_throttle(const Request& request) noexcept {
+  // Notices over shm come as requests and have a bound of their own: kWouldBlock. An event is
+  // acknowledged once, and a session says goodbye once. The pages that a client has to ask for
+  // after a resumption are not its fault.
+  if (request.has_notify() && maps_grants()) return true;
+  if (request.has_event_ack() && events_.awaits(request.event_ack().event_id())) return true;
+  if (request.has_extents() && grants_.take_owed_page()) return true;
+  if (request.has_goodbye() && !std::exchange(said_goodbye_, true)) {
+    serve_all_delayed();  // a goodbye is the last request of a client
+    return true;
+  }
+  return false;
+}
+
+Served ServerSession::serve_now(const control::Envelope& envelope,
+                                const transport::ControlMessage& message,
+                                Clock::time_point arrived) {
+  const ServerRequest asked{envelope.id(), kind_of(envelope.request()), arrived};
+  if (region_requests_.serve_in_turn(asked, envelope.request())) return Served::kAnswered;
+  return reply(asked, answer(envelope.request(), message.bytes));
+}
+
+void ServerSession::serve_delayed() {
+  while (!throttle_.empty() && !over() && throttle_.admits(Clock::now())) {
+    const Served served = serve_first_delayed();
+    if (served == Served::kAnswered) continue;
+    serve_all_delayed();
+    return server_.ender().after_serving(*this, served);
+  }
+  if (over()) throttle_.clear();
+  if (!throttle_.empty()) server_.delayed_sessions().serve_at(throttle_.next(), weak_from_this());
+}
+
+void ServerSession::serve_all_delayed() {
+  // Whether the client gets the replies does not matter any more.
+  while (!throttle_.empty() && !over()) (void)serve_first_delayed();
+}
+
+Served ServerSession::serve_first_delayed() {
+  const RequestThrottle::Delayed first = throttle_.pop();
+  const auto envelope = control::decode(first.message->bytes);  // as it could be before
+  return envelope ? serve_now(*envelope, *first.message, first.arrived) : Served::kNotTheProtocol;
+}
+
+void ServerSession::note_delayed(Clock::time_point now) {
+  if (!throttle_.may_log(now) || !server_.may_log_delayed(now)) return;
+  log::info("session {:x} ({}): more requests than limits.requests_per_second ({}): they wait",
+            id(), endpoint().peer(), server_.config().limits.requests_per_second);
+}
+
+void ServerSession::reply_later(const ServerRequest& asked, Result<ServerReply> answered) {
+  server_.ender().after_serving(*this, reply(asked, std::move(answered)));
+}
+
+Served ServerSession::reply(const ServerRequest& asked, Result<ServerReply> answered) {
   control::Envelope reply;
   reply.set_magic(control::kMagic);
   reply.set_id(asked.id);
@@ -192,66 +251,55 @@ ServerSession::Served ServerSession::reply(const Asked& asked, Result<Answer> an
   server_.metrics().request(asked.kind, answered.ok(), Clock::now() - asked.arrived);
   auto bytes = control::encode(reply);
   if (!bytes) {
-    log::warn("session {}: {}", endpoint_->peer(), bytes.error().message());
+    log::warn("session {}: {}", endpoint().peer(), bytes.error().message());
     return Served::kUnheard;
   }
-  const bool half_way = handshake_.has_value();
-  if (half_way) {
-    handshake_->challenge_sent(*bytes);
-    waits_since_.store(Clock::now().time_since_epoch().count());
-  }
-  hear();  // it counts from the answer how long the client is silent
-  // Before the answer leaves, so that a prompt client is not taken for one that asks too much.
-  unanswered_.fetch_sub(1);
-  const Status sent = deliver({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
+  const bool challenged = handshake_.challenged();
+  if (challenged) handshake_.challenge_sent(*bytes);
+  connection_.touch();  // the silence of the client counts from the reply
+  // Before the reply leaves, so that a prompt client does not count as one that asks too much.
+  connection_.count_answered();
+  const Status sent =
+      connection_.send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
   // A client whose hello was refused has nothing more to say, but it is told why.
-  const bool refused = !handshake_complete() && !half_way;
-  if (sent && refused) flush_to_stranger();
+  const bool refused = !handshake_complete() && !challenged;
+  if (sent && refused) connection_.flush_refusal();
   if (refused) return Served::kRefused;
-  // One that has hung up may have said more before: closes, or a goodbye. All of that is served
-  // before its end, which the control thread finds behind it.
+  // A client that has hung up may have sent more before: closes, or a goodbye. All of that is
+  // served before the end of the connection, which the control thread finds behind it.
   if (!sent && sent.error().code() == Code::kConnectionLost) return Served::kAnswered;
   if (!sent) return Served::kUnheard;
-  if (handshake_complete()) send_event();  // what a client that has come back is still to hear
+  if (handshake_complete()) events_.send_next();  // also those that a client that resumes missed
   return Served::kAnswered;
 }
 
-/// Waits for what was sent last to leave, before the session ends: the worker has others to serve.
-void ServerSession::flush_to_stranger() noexcept {
-  const Clock::time_point began = Clock::now();
-  if (!server_.may_linger(began)) return;
-  const std::lock_guard lock{send_mutex_};  // pings are answered by the control thread
-  endpoint_->flush(began + kFlushTimeout);
-  server_.linger_over(began, Clock::now());
-}
-
-Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw raw) {
+Result<ServerReply> ServerSession::answer(const Request& request, Raw raw) {
   switch (request.body_case()) {
-    case Request::kHello: return hello(request.hello(), raw);
-    case Request::kProve: return prove(request.prove(), raw);
-    case Request::kUsage: return usage();
-    case Request::kOpen: return open(request.open());
-    case Request::kExtents: return extents(request.extents());
-    case Request::kClose: return close(request.close());
-    case Request::kList: return list(request.list());
-    case Request::kStat: return stat(request.stat());
-    case Request::kRemove: return remove(request.remove());
+    case Request::kHello: return handshake_.hello(request.hello(), raw);
+    case Request::kProve: return handshake_.prove(request.prove(), raw);
+    case Request::kUsage: return region_requests_.usage();
+    case Request::kExtents: return grants_.extents(request.extents());
+    case Request::kClose: return grants_.close(request.close());
+    case Request::kList: return region_requests_.list(request.list());
+    case Request::kStat: return region_requests_.stat(request.stat());
+    case Request::kRemove: return region_requests_.remove(request.remove());
     case Request::kNotify: return notify(request.notify());
     case Request::kPing: {
-      Answer answer;
+      ServerReply answer;
       answer.reply.mutable_ping();
       return answer;
     }
     case Request::kGoodbye: {
-      comes_back_.store(false);  // and hangs up, when it has heard the answer
-      Answer answer;
+      handshake_.forbid_resumption();  // the client hangs up when it has the reply
+      ServerReply answer;
       answer.reply.mutable_goodbye();
       return answer;
     }
-    case Request::kGrantState: return grant_state(request.grant_state());
-    case Request::kEventAck: return event_ack(request.event_ack());
-    // Served in their turn.
+    case Request::kGrantState: return grants_.state(request.grant_state());
+    case Request::kEventAck: return acknowledge(request.event_ack());
+    // Served in their turn: see RegionRequests.
     case Request::kCreate:
+    case Request::kOpen:
     case Request::kFence:
     case Request::kResize:
     case Request::BODY_NOT_SET: break;
@@ -259,245 +307,26 @@ Result<ServerSession::Answer> ServerSession::answer(const Request& request, Raw 
   return Error{Code::kProtocol, "request"};
 }
 
-bool ServerSession::is_that_of(const control::Resume& resume,
-                               const ServerSession& other) const noexcept {
-  // One that has proven who it is need not tell the secret, which others would hear.
-  return resumable() && resume.session_id() == id() && client_name_ == other.client_name_ &&
-         proven() == other.proven() && (proven() || resume.lane_secret() == lane_secret_);
-}
-
-/// Goes on with the session that the client has lost. False: there is none that is its.
-Result<bool> ServerSession::resume() {
-  if (!wanted_ || version() < 2) return false;
-  const auto claimed = server_.claim(*wanted_, *this);
-  if (!claimed) return claimed.error();
-  const std::shared_ptr<ServerSession>& before = *claimed;
-  if (before == nullptr) return false;
-  if (auto adopted = adopt(*before); !adopted) {
-    log::warn("session {:x}: {}; it ends", before->id(), adopted.error().message());
-    before->release();
-    return false;
-  }
-  const std::uint64_t own = id();
-  const std::uint64_t resumed = before->id();
-  server_.grants().moved(resumed, *this);
-  server_.rename(own, resumed);
-  desk_->rename(resumed);
-  id_.store(resumed);
-  before->id_.store(own);  // what it still had to answer ends nobody's session
-  give_up_unknown();
-  if (locked_out_) return Error{Code::kConnectionLost, "resume"};
-  return true;
-}
-
-/// What the client has got no answer about, or has closed without one, it will never use.
-void ServerSession::give_up_unknown() {
-  const auto& known = wanted_->grants();
-  const std::unordered_set<std::uint64_t> held{known.begin(), known.end()};
-  for (auto at = grants_.begin(); at != grants_.end();) {
-    const auto next = std::next(at);
-    if (!held.contains(at->first)) give_up(at);
-    at = next;
-  }
-  // Nobody could tell it of what was taken back meanwhile; of very many it is not known why.
-  for (const std::uint64_t grant_id : held)
-    if (!grants_.contains(grant_id))
-      events_.push_back(revoking_event(grant_id, taken(grant_id).value_or(Reason::kRevoked)));
-}
-
-/// `before` has no endpoint any more, and serves nothing.
-Status ServerSession::adopt(ServerSession& before) {
-  before.endpoint_->shutdown();
-  before.endpoint_->destroy_lanes();
-  before.endpoint_->await_destroyed();
-  // What was acknowledged is told of, before its grants have another session's name.
-  before.announce_the_rest();
-  if (auto status = endpoint_->take_over(*before.endpoint_); !status) return status;
-  const std::scoped_lock lock{named_mutex_, before.named_mutex_};
-  grants_ = std::exchange(before.grants_, {});
-  open_bytes_ = std::exchange(before.open_bytes_, 0);
-  named_ = std::exchange(before.named_, {});
-  closed_ = std::exchange(before.closed_, {});
-  next_grant_id_ = before.next_grant_id_;
-  own_regions_ = std::exchange(before.own_regions_, {});
-  taken_ = std::exchange(before.taken_, {});
-  taken_order_ = std::exchange(before.taken_order_, {});
-  // Whether the client has heard of the grants that are being taken back nobody knows.
-  events_.clear();
-  before.events_.clear();
-  before.delayed_.clear();
-  for (const auto& [grant_id, open] : grants_)
-    if (open.revoking) events_.push_back(revoking_event(grant_id, open.reason));
-  if (lane_keys_ != nullptr)
-    for (const auto& [grant_id, open] : grants_)
-      owed_pages_ += 1 + open.grant.extents.size() / control::kExtentsPerPage;
-  // A client that does not hear of this comes back once more by what it knows.
-  lane_secret_ = before.lane_secret_;
-  resumes_ = before.resumes_;
-  open_grants_.store(before.open_grants_.exchange(0));
-  before.released_ = true;  // what it still waits for is not asked for any more
-  return {};
-}
-
-Result<ServerSession::Answer> ServerSession::create(const control::CreateRequest& request) {
-  if (released_) return Error{Code::kConnectionLost, "create"};
-  const control::Region& asked = request.region();
-  if (asked.rights() > static_cast<std::uint32_t>(Rights::kAll))
-    return Error{Code::kInvalidArgument, "create"}.with_subject("rights");
-  const auto who = asker();
-  if (!who) return who.error();
-  auto access = control::to_access(asked);
-  if (!access) return access.error();
-  if (who->client == nullptr && !access->empty())
-    return Error{Code::kUnsupported, "create"}.with_subject(asked.name() +
-                                                            ": an access list needs 'auth: keys'");
-  if (who->client != nullptr) {
-    if (!who->client->create)
-      return Error{Code::kNoRight, "create"}.with_subject(asked.name() +
-                                                          ": needs clients[].create");
-    const std::uint64_t more_bytes = server_.catalog().more_bytes(asked.size_bytes());
-    if (auto status = check_quota(*who->client, more_bytes); !status) return status.error();
-  }
-  RegionSpec spec{.name = asked.name(),
-                  .size_bytes = asked.size_bytes(),
-                  .block_bytes = asked.block_bytes(),
-                  .rights = static_cast<Rights>(asked.rights()),
-                  .atomic_domain = asked.atomic_domain(),
-                  .shm = asked.shm(),
-                  .access = std::move(*access),
-                  .lifetime = static_cast<Lifetime>(asked.lifetime()),
-                  .ttl = std::chrono::milliseconds{asked.ttl_ms()}};
-  if (!control::Lifetime_IsValid(asked.lifetime()) || asked.ttl_ms() > control::kTtlMsMax)
-    return Error{Code::kInvalidArgument, "create"}.with_subject("lifetime");
-  // Nobody else is served while this waits: see create_when_there().
-  auto created =
-      server_.create_region(std::move(spec), endpoint_->device(),
-                            who->client == nullptr ? "" : who->client->name, Clock::now());
-  if (!created) return created.error();
-  std::erase_if(own_regions_, [](const auto& weak) { return weak.expired(); });
-  if (created->lifetime == Lifetime::kSession)
-    if (const auto entry = server_.catalog().find(created->name)) own_regions_.push_back(*entry);
-  Answer answer;
-  *answer.reply.mutable_create()->mutable_region() = control::to_message(*created);
+Result<ServerReply> ServerSession::acknowledge(const control::EventAckRequest& request) {
+  const auto event = events_.acknowledge(request.event_id());
+  if (!event)
+    return Error{Code::kInvalidArgument, "event"}.with_subject("none of this id is to be seen");
+  if (event->grant_id != 0)
+    release_lease(event->grant_id, event->reason, ServerMetrics::TakenBack::kAcknowledged);
+  events_.send_next();
+  ServerReply answer;
+  answer.reply.mutable_event_ack();
   return answer;
 }
 
-Result<ServerSession::Answer> ServerSession::open(const control::OpenRequest& request) {
-  if (released_) return Error{Code::kConnectionLost, "open"};
-  const auto rights = static_cast<Rights>(request.rights());
-  auto found = server_.catalog().open(request.name());
-  if (!found) return found.error();
-  const std::shared_ptr<RegionEntry> region = std::move(*found);
-  Status may = may_open(*region, request.rights());
-  if (may) may = has_room_for(*region, Before::kNothingGoes);
-  if (!may) {
-    server_.catalog().close(*region);
-    return may.error();
-  }
-  const auto memory = region->memory();
-  auto grant = endpoint_->grant({.extents = memory->stretches(),
-                                 .rights = rights,
-                                 .memory_fd = memory->shareable_fd(),
-                                 .cpu_atomics = region->info().atomic_domain == "cpu"});
-  if (!grant) {
-    server_.catalog().close(*region);
-    // A budget's error, or that of locked memory, says what there is and what to change.
-    Error why = grant.error();
-    if (why.code() == Code::kLimitExceeded) return why;
-    if (why.reason() != Reason::kMemlock) return why.with_subject(request.name());
-    return why.with_subject(request.name() + ": " + std::string{why.subject()});
-  }
-  Answer answer;
-  control::OpenReply& opened = *answer.reply.mutable_open();
-  opened.set_grant_id(next_grant_id_);
-  *opened.mutable_region() = control::to_message(region->info());
-  opened.mutable_region()->set_extent_count(grant->extents.size());
-  append_page(*grant, 0, *opened.mutable_extents());
-  answer.descriptors = std::move(grant->descriptors);
-  {
-    const std::lock_guard lock{named_mutex_};
-    const std::uint64_t size_bytes = region->info().size_bytes;
-    named_.emplace(next_grant_id_, Named{region->name(), size_bytes, rights});
-    grants_.emplace(next_grant_id_++, OpenGrant{region, std::move(*grant), size_bytes});
-    open_bytes_ += size_bytes;
-  }
-  count_grants(1);
-  server_.grants().opened(*region, *this, opened.grant_id());
-  return answer;
-}
-
-Result<ServerSession::Answer> ServerSession::extents(const control::ExtentsRequest& request) {
-  const auto found = grants_.find(request.grant_id());
-  if (const auto why = taken(request.grant_id()); found == grants_.end() && why)
-    return Error{Code::kAccessRefused, "open"}.with_reason(*why);
-  if (found == grants_.end() || request.first() >= found->second.grant.extents.size())
-    return Error{Code::kInvalidArgument, "extents"};
-  if (request.first() == 0 && lane_keys_ != nullptr)
-    if (auto renewed = lane_keys_->renew(found->second.grant); !renewed) return renewed.error();
-  Answer answer;
-  append_page(found->second.grant, request.first(),
-              *answer.reply.mutable_extents()->mutable_extents());
-  return answer;
-}
-
-Result<ServerSession::Answer> ServerSession::close(const control::CloseRequest& request) {
-  const auto found = grants_.find(request.grant_id());
-  if (found != grants_.end())
-    give_up(found);
-  else if (!taken(request.grant_id()))
-    return Error{Code::kInvalidArgument, "close"};
-  Answer answer;
-  answer.reply.mutable_close();
-  return answer;
-}
-
-Result<ServerSession::Answer> ServerSession::list(const control::ListRequest& request) {
-  const auto who = asker();
-  if (!who) return who.error();
-  const auto found = server_.catalog().list(
-      request.after(), control::kRegionsPerPage + 1,
-      [&](const auto& info) { return permission_of(info, who->client).any(); });
-  Answer answer;
-  control::ListReply& page = *answer.reply.mutable_list();
-  page.set_more(found.size() > control::kRegionsPerPage);
-  for (std::size_t i = 0; i < std::min(found.size(), control::kRegionsPerPage); ++i)
-    *page.add_regions() = control::to_message(found[i]);
-  return answer;
-}
-
-Result<ServerSession::Answer> ServerSession::stat(const control::StatRequest& request) {
-  Permission permission;
-  auto found = find_permitted(request.name(), permission);
-  if (!found) return found.error();
-  const RegionInfo info = (*found)->info();
-  Answer answer;
-  control::Region& region = *answer.reply.mutable_stat()->mutable_region();
-  region = control::to_message(info);
-  if (permission.admin) control::add_access(info.access, region);
-  return answer;
-}
-
-Result<ServerSession::Answer> ServerSession::remove(const control::RemoveRequest& request) {
-  Permission permission;
-  if (auto found = find_permitted(request.name(), permission); !found) return found.error();
-  if (!permission.admin) return Error{Code::kNoRight, "remove"}.with_subject(request.name());
-  const auto removal = static_cast<Removal>(request.removal());
-  if (removal != Removal::kIfUnused && removal != Removal::kWhenUnused)
-    return Error{Code::kInvalidArgument, "remove"}.with_subject("kind of removal");
-  if (auto status = server_.remove_region(request.name(), removal); !status) return status.error();
-  Answer answer;
-  answer.reply.mutable_remove();
-  return answer;
-}
-
-Result<ServerSession::Answer> ServerSession::notify(const control::NotifyRequest& request) {
-  if (reserve_notices(1) == 0) return Error{Code::kWouldBlock, "notify"};
-  const Status announced = announce({.grant_id = request.grant_id(),
-                                     .offset_bytes = request.offset(),
-                                     .length_bytes = request.length_bytes(),
-                                     .tag = request.tag()});
-  if (!announced) return announced.error();
-  Answer answer;
+Result<ServerReply> ServerSession::notify(const control::NotifyRequest& request) {
+  if (notices_.reserve(1) == 0) return Error{Code::kWouldBlock, "notify"};
+  const Status delivered = notices_.deliver({.grant_id = request.grant_id(),
+                                             .offset_bytes = request.offset(),
+                                             .length_bytes = request.length_bytes(),
+                                             .tag = request.tag()});
+  if (!delivered) return delivered.error();
+  ServerReply answer;
   answer.reply.mutable_notify();
   return answer;
 }

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The control thread comes round four times a second.
+/// The control thread beats ten times a second.
 constexpr std::chrono::seconds kBeatPatience{10};
 
 Json rights_of(Rights rights) {
@@ -44,10 +44,12 @@ Json describe(const ServerSession& session) {
            {"transport", to_string(session.endpoint().kind())},
            {"peer", session.endpoint().peer()},
            {"device", session.endpoint().device()},
-           {"client", session.handshake_complete() ? Json(session.client_name()) : Json(nullptr)},
-           {"client_proven", session.handshake_complete() && session.proven()},
-           {"age_seconds", std::chrono::duration<double>{Clock::now() - session.began()}.count()},
-           {"regions", session.open_grants()},
+           {"client",
+            session.handshake_complete() ? Json(session.handshake().client_name()) : Json(nullptr)},
+           {"client_proven", session.handshake_complete() && session.handshake().proven()},
+           {"age_seconds",
+            std::chrono::duration<double>{Clock::now() - session.handshake().began()}.count()},
+           {"regions", session.grants().open_count()},
            {"operations", nullptr},
            {"read_bytes", nullptr},
            {"written_bytes", nullptr}};
@@ -65,38 +67,39 @@ Json describe(const ServerSession& session) {
   return out;
 }
 
-/// One more than is listed is asked for: whether anything follows. The totals tell how many there
-/// are.
+/// Asks for one more than it lists, to know whether more follow. The totals say how many there are.
 void list_regions(const ServerCore& core, const metrics::StatusQuery& query, Json& out) {
   Json& list = out["regions"] = Json::array();
   Json& next = out["regions_next"] = nullptr;
-  for (const RegionInfo& region : core.regions(query.regions_after, query.limit + 1)) {
+  for (const RegionInfo& region :
+       core.regions().catalog().list(query.regions_after, query.limit + 1)) {
     if (list.size() == query.limit) {
       next = list.back()["name"];
       break;
     }
     list.push_back(describe(region));
   }
-  out["regions_total"] = core.region_count();
+  out["regions_total"] = core.regions().catalog().size();
 }
 
 void list_sessions(const ServerCore& core, const metrics::StatusQuery& query, Json& out) {
   Json& list = out["sessions"] = Json::array();
   Json& next = out["sessions_next"] = nullptr;
   std::string last;
-  for (const auto& [place, session] : core.sessions_behind(query.sessions_after, query.limit + 1)) {
+  for (const auto& [id, session] :
+       core.session_table().list(query.sessions_after, query.limit + 1)) {
     if (list.size() == query.limit) {
       next = last;
       break;
     }
     list.push_back(describe(*session));
-    last = place;
+    last = id;
   }
   out["sessions_total"] = core.session_count();
 }
 
 Json protection_of(const std::string& device, const ServerCore& core) {
-  for (const transport::DeviceProtection& each : core.protection()) {
+  for (const transport::DeviceProtection& each : core.listeners().protection()) {
     if (each.device != device) continue;
     Json checks = Json::object();
     for (const auto& check : each.checks)
@@ -110,17 +113,17 @@ Json protection_of(const std::string& device, const ServerCore& core) {
 
 void ServerStatusReport::open(const ServerCore& core) noexcept {
   beat();
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   core_ = &core;
 }
 
 void ServerStatusReport::close() noexcept {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   core_ = nullptr;
 }
 
 metrics::Health ServerStatusReport::health() const {
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (core_ == nullptr) return {};  // starting or stopping
   const Clock::duration silent = Clock::now() - Clock::time_point{Clock::duration{beat_.load()}};
   if (silent < kBeatPatience) return {};
@@ -134,10 +137,10 @@ std::vector<std::string> ServerStatusReport::unready() const {
   std::vector<std::string> reasons;
   const metrics::Health alive = health();
   if (!alive.ok) reasons.push_back(alive.text);
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (core_ == nullptr) return {"starting: the pool and its regions are being made"};
-  // A server that is full does what it is for, and whoever restarts what is not ready would take
-  // its clients' data away.
+  // A server that is full is ready: a supervisor that restarts servers which are not would take the
+  // data of its clients away.
   if (const std::chrono::seconds busy = core_->job_age(); busy >= limits_.request_timeout)
     reasons.push_back("busy: one control request has taken " + std::to_string(busy.count()) +
                       " s, more than limits.request_timeout; others wait");
@@ -150,16 +153,16 @@ std::string ServerStatusReport::json(const metrics::StatusQuery& query) const {
     out["transports"].push_back({{"name", to_string(refused.kind)},
                                  {"offered", false},
                                  {"reason", refused.error.message()}});
-  const std::lock_guard lock{mutex_};
+  const MutexLock lock{mutex_};
   if (core_ != nullptr) {
-    for (const TransportKind kind : core_->offered())
+    for (const TransportKind kind : core_->listeners().offered())
       out["transports"].push_back(
           {{"name", to_string(kind)}, {"offered", true}, {"reason", "as configured"}});
-    out["listening"] = core_->listening();
+    out["listening"] = core_->listeners().descriptions();
     out["boot_id"] = fmt::format("{:x}", core_->boot_id());
     out["memory_id"] = fmt::format("{:x}", core_->memory_id());
     out["devices"] = Json::array();
-    for (const std::string& device : core_->devices())
+    for (const std::string& device : core_->listeners().devices())
       out["devices"].push_back({{"name", device}, {"protection", protection_of(device, *core_)}});
     const PoolUsage pool = core_->pool_usage();
     out["pool"] = {{"size_bytes", pool.total_bytes},

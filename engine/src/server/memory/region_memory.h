@@ -9,7 +9,7 @@
 
 #include "server/memory/pool_share.h"
 #include "server/memory/shared_memory.h"
-#include "transport/transport.h"
+#include "transport/grant.h"
 
 namespace remora::detail {
 

@@ -1,0 +1,243 @@
+#include "server/control_thread.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "server/random_id.h"
+#include "server/server_core.h"
+#include "server/server_session.h"
+
+namespace remora::detail {
+
+using transport::Listener;
+
+namespace {
+constexpr std::chrono::milliseconds kListenerPause{20};
+constexpr std::chrono::milliseconds kPeriod{100};
+/// After so long without a look the server was itself stopped: it serves the messages that have
+/// queued up before the silence of a client counts.
+constexpr std::chrono::seconds kServerPause{1};
+}  // namespace
+
+Status ControlThread::start() {
+  auto loop = EventLoop::start("remora-control");
+  if (!loop) return loop.error();
+  loop_ = std::move(*loop);
+  loop_->every(kPeriod, [this] { on_period(); });
+  if (auto status = with_room_.open(); !status) return status;
+  const auto on_room = [this] {
+    for (const std::uint64_t id : with_room_.take()) receive(id);
+  };
+  if (auto watch = loop_->watch(with_room_.event_fd(), on_room); !watch) return watch.error();
+  RevocationCoordinator& revocations = server_.revocations();
+  if (auto status = revocations.open(); !status) return status;
+  if (auto status = watch_timer(revocations.timer(), [&revocations] { revocations.tick(); });
+      !status)
+    return status;
+  DelayedSessions& delayed = server_.delayed_sessions();
+  if (auto status = delayed.open(); !status) return status;
+  if (auto status = watch_timer(delayed.timer(), [&delayed] { delayed.tick(); }); !status)
+    return status;
+  for (const auto& listener : server_.listeners().listeners()) {
+    auto watch = loop_->watch(listener->event_fd(), [this, raw = listener.get()] { accept(*raw); });
+    if (!watch) return watch.error();
+    listener_watches_.push_back(*watch);
+  }
+  return {};
+}
+
+/// The worker calls `tick` when the timer has run out.
+Status ControlThread::watch_timer(const TimerFd& timer, std::function<void()> tick) {
+  auto watch = loop_->watch(timer.get(), [this, &timer, tick = std::move(tick)] {
+    timer.take();
+    server_.enqueue(tick);
+  });
+  return watch ? Status{} : Status{watch.error()};
+}
+
+void ControlThread::stop_accepting() noexcept {
+  for (const EventLoop::Token watch : listener_watches_) loop_->forget(watch);
+}
+
+void ControlThread::stop() noexcept {
+  if (loop_ != nullptr) loop_->stop();
+}
+
+void ControlThread::on_period() noexcept {
+  server_.status_report().beat();
+  end_late_sessions();
+  end_silent_sessions();
+  release_lapsed_sessions();
+  server_.regions().look();
+}
+
+void ControlThread::accept(Listener& listener) noexcept {
+  // Sessions that have ended hold resources of a device until the worker releases them: a client
+  // that connects and goes faster than that waits in the kernel.
+  if (server_.session_table().ending_count() > server_.config().limits.pending_handshakes_max)
+    return std::this_thread::sleep_for(kListenerPause);
+  auto arrived = listener.accept();
+  if (!arrived) {
+    if (listener_lines_.allows(Clock::now()))
+      log::warn("{}: {}{}", listener.description(), arrived.error().message(),
+                listener_lines_.take_left_out());
+    // The descriptor stays readable while the cause lasts (no descriptors left): not at full speed.
+    std::this_thread::sleep_for(kListenerPause);
+    return;
+  }
+  for (auto& endpoint : *arrived) add(std::move(endpoint));
+}
+
+void ControlThread::add(std::unique_ptr<transport::ServerEndpoint> endpoint) noexcept {
+  const int fd = endpoint->event_fd();
+  auto session =
+      std::make_shared<ServerSession>(server_, random_id(), random_id(), std::move(endpoint));
+  // Sessions before and after the handshake are bounded each for themselves: connections without a
+  // hello cannot keep clients out.
+  const std::size_t max = server_.config().limits.pending_handshakes_max;
+  if (const auto oldest = pending_handshakes_.add(session, max)) end_unheard(*oldest, true);
+  // Its handler runs on this thread, so not before the session is in the table.
+  auto watch = loop_->watch(fd, [this, weak = std::weak_ptr{session}] {
+    if (const auto alive = weak.lock()) receive(alive->id());
+  });
+  if (!watch) {
+    if (listener_lines_.allows(Clock::now()))
+      log::warn("session: {}{}", watch.error().message(), listener_lines_.take_left_out());
+    server_.metrics().session_ended(SessionEnd::kRefused);
+    return;
+  }
+  server_.session_table().attach(std::move(session), *watch);
+}
+
+void ControlThread::receive(std::uint64_t id) noexcept {
+  const auto session = server_.session_table().find(id);
+  if (session == nullptr) return;
+  std::size_t notice_budget = transport::kNoticesMax;
+  while (true) {
+    auto message = session->endpoint().receive();
+    if (!message) {
+      const bool wrong = message.error().code() == Code::kProtocol;
+      if (wrong) server_.metrics().protocol_violation();
+      log::debug("session {:x}: {}", id, message.error().message());
+      if (!wrong) return server_.ender().hung_up(session);
+      server_.ender().end(id, SessionEnd::kProtocol, session.get());
+      return;
+    }
+    const bool more = message->has_value() ? take_message(session, std::move(**message))
+                                           : take_notices(*session, notice_budget);
+    if (!more) return;
+  }
+}
+
+/// False: the session has ended.
+bool ControlThread::take_message(const std::shared_ptr<ServerSession>& session,
+                                 transport::ControlMessage message) noexcept {
+  SessionConnection& connection = session->connection();
+  connection.touch();
+  if (session->handshake_complete() && connection.answer_ping(message.bytes)) return true;
+  if (!connection.admit_request()) {
+    if (protocol_lines_.allows(Clock::now()))
+      log::warn("session {:x} ({}): too many requests at once; ended{}", session->id(),
+                session->endpoint().peer(), protocol_lines_.take_left_out());
+    server_.metrics().protocol_violation();
+    server_.ender().end(session->id(), SessionEnd::kProtocol, session.get());
+    return false;
+  }
+  // Shared, since a std::function is copyable and a message is not.
+  auto shared = std::make_shared<transport::ControlMessage>(std::move(message));
+  server_.enqueue([this, session, shared, arrived = Clock::now()] {
+    server_.ender().after_serving(*session, session->serve(shared, arrived));
+  });
+  return true;
+}
+
+/// True: there may be more messages or notices. `budget`: how many notices this visit may still
+/// take, so that one client does not keep the control thread.
+bool ControlThread::take_notices(ServerSession& session, std::size_t& budget) noexcept {
+  std::array<transport::Notice, 32> found;
+  bool any = false;
+  while (true) {
+    if (budget == 0) {
+      look_for_notices(session.id());
+      return false;
+    }
+    const std::size_t room = session.notices().reserve(std::min(budget, found.size()));
+    if (room == 0) {
+      if (session.notices().hold_up()) return false;  // until look_for_notices()
+      continue;
+    }
+    const std::size_t count = session.endpoint().take_notices(std::span{found}.first(room));
+    session.notices().give_back_room(room - count);
+    if (count == 0) return any;
+    any = true;
+    budget -= count;
+    if (!deliver(session, std::span{found}.first(count))) return false;
+  }
+}
+
+/// False: one was not allowed, and the session has ended.
+bool ControlThread::deliver(ServerSession& session,
+                            std::span<const transport::Notice> notices) noexcept {
+  for (std::size_t i = 0; i < notices.size(); ++i) {
+    const Status delivered = session.notices().deliver(notices[i]);
+    if (delivered) continue;
+    session.notices().give_back_room(notices.size() - i - 1);
+    if (protocol_lines_.allows(Clock::now()))
+      log::warn("session {:x}: {}; ended{}", session.id(), delivered.error().message(),
+                protocol_lines_.take_left_out());
+    server_.metrics().protocol_violation();
+    server_.ender().end(session.id(), SessionEnd::kProtocol, &session);
+    return false;
+  }
+  return true;
+}
+
+/// A client that sends nothing cannot be told from one that is gone, and other clients may want the
+/// memory that it has open.
+void ControlThread::end_silent_sessions() noexcept {
+  const Clock::time_point now = Clock::now();
+  const bool paused = now - std::exchange(looked_at_, now) > kServerPause;
+  if (paused) {
+    lease_floor_ = now;
+    server_.session_table().renew_kept(now);  // nor could their clients come back meanwhile
+  }
+  const auto lease =
+      std::chrono::duration_cast<std::chrono::milliseconds>(server_.config().limits.session_lease);
+  for (const auto& session : server_.session_table().silent(now, lease_floor_)) {
+    const std::uint64_t id = session->id();
+    if (silent_lines_.allows(Clock::now()))
+      log::warn("session {:x}: nothing heard for {} ms (limits.session_lease); its lanes end{}", id,
+                lease.count(), silent_lines_.take_left_out());
+    server_.ender().end(id, SessionEnd::kLapsed, session.get());
+  }
+}
+
+void ControlThread::release_lapsed_sessions() noexcept {
+  for (auto& session : server_.session_table().take_lapsed(Clock::now())) {
+    log::info("session {:x}: its client has not come back; what it had open is given up",
+              session->id());
+    server_.ender().release_later(std::move(session));
+  }
+}
+
+void ControlThread::end_late_sessions() noexcept {
+  for (const std::uint64_t id : server_.session_table().late(Clock::now())) end_unheard(id, false);
+}
+
+/// Ends a session whose client has not finished its handshake. `displaced`: for another one.
+void ControlThread::end_unheard(std::uint64_t id, bool displaced) noexcept {
+  const Refusal why = displaced ? Refusal::kPendingHandshake : Refusal::kNoHello;
+  if (!server_.ender().end(id, SessionEnd::kNoHello, nullptr, why)) return;
+  if (displaced)
+    return log::debug(
+        "session {:x}: another one takes its place (limits.pending_handshakes_max); ended", id);
+  if (!unheard_lines_.allows(Clock::now())) return;
+  log::warn("session {:x}: no hello in time; ended{}", id, unheard_lines_.take_left_out());
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,89 @@
+#pragma once
+
+/// The control thread of a server: accepts connections, receives, answers pings, and notices
+/// clients that are late, silent or gone. It never blocks on a request: the worker serves those.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "base/event_loop.h"
+#include "base/log_rate_limiter.h"
+#include "base/timer_fd.h"
+#include "server/pending_handshakes.h"
+#include "server/server_metrics.h"
+#include "server/sessions_with_room.h"
+#include "transport/control_message.h"
+#include "transport/listener.h"
+#include "transport/notice.h"
+#include "transport/server_endpoint.h"
+
+namespace remora::detail {
+
+class ServerCore;
+class ServerSession;
+
+class ControlThread {
+ public:
+  explicit ControlThread(ServerCore& server) noexcept : server_{server} {}
+  ~ControlThread() { stop(); }
+  ControlThread(const ControlThread&) = delete;
+  ControlThread& operator=(const ControlThread&) = delete;
+
+  /// Accepts connections from now on. Errors: kSystem, kOutOfMemory.
+  Status start();
+  /// On return no connection is accepted any more. Not from the control thread.
+  void stop_accepting() noexcept;
+  /// On return the thread has ended. Idempotent. Not from the control thread.
+  void stop() noexcept;
+  /// look_for_notices() has no effect any more.
+  void close() noexcept { with_room_.close(); }
+
+  // Any thread, once start() has been called.
+  /// See EventLoop::forget() and EventLoop::drop().
+  void forget(EventLoop::Token watch) noexcept { loop_->forget(watch); }
+  void drop(EventLoop::Token watch) noexcept { loop_->drop(watch); }
+  /// The session has room for notices that it had none for.
+  void look_for_notices(std::uint64_t session_id) noexcept { with_room_.add(session_id); }
+
+ private:
+  using SessionEnd = ServerMetrics::SessionEnd;
+  using Refusal = ServerMetrics::Refusal;
+
+  Status watch_timer(const TimerFd& timer, std::function<void()> tick);
+  void on_period() noexcept;
+  void accept(transport::Listener& listener) noexcept;
+  void add(std::unique_ptr<transport::ServerEndpoint> endpoint) noexcept;
+  void receive(std::uint64_t id) noexcept;
+  [[nodiscard]] bool take_message(const std::shared_ptr<ServerSession>& session,
+                                  transport::ControlMessage message) noexcept;
+  bool take_notices(ServerSession& session, std::size_t& budget) noexcept;
+  [[nodiscard]] bool deliver(ServerSession& session,
+                             std::span<const transport::Notice> notices) noexcept;
+  void end_late_sessions() noexcept;
+  void end_silent_sessions() noexcept;
+  void release_lapsed_sessions() noexcept;
+  void end_unheard(std::uint64_t id, bool displaced) noexcept;
+
+  ServerCore& server_;
+  SessionsWithRoom with_room_;
+  // The control thread alone uses these.
+  PendingHandshakes pending_handshakes_;
+  Clock::time_point looked_at_{};    ///< when it last looked for silent sessions
+  Clock::time_point lease_floor_{};  ///< silence before this is the server's own
+  // One line a second for each cause that a client can bring about, with a count of the others.
+  log::LogRateLimiter listener_lines_{1};
+  log::LogRateLimiter protocol_lines_{1};
+  log::LogRateLimiter silent_lines_{1};
+  log::LogRateLimiter unheard_lines_{1};
+  std::vector<EventLoop::Token> listener_watches_;
+  std::unique_ptr<EventLoop> loop_;  ///< the first to go: its handlers use the others
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,29 @@
+#include "server/ending_cause.h"
+
+namespace remora::detail {
+
+std::optional<EndingCause> ending_cause(ServerMetrics::SessionEnd why) noexcept {
+  using SessionEnd = ServerMetrics::SessionEnd;
+  switch (why) {
+    case SessionEnd::kProtocol:
+      return EndingCause{Code::kProtocol, Reason::kNone,
+                         "what came is not the protocol, or more than may be unanswered"};
+    case SessionEnd::kUnknown:
+      return EndingCause{Code::kConnectionRefused, Reason::kAuthentication,
+                         "no longer one of the server's clients"};
+    case SessionEnd::kStopped:
+      return EndingCause{Code::kConnectionLost, Reason::kDraining, "the server stops"};
+    // The client may come back to this session. Not kLapsed, which says that it may not.
+    case SessionEnd::kLapsed:
+      return EndingCause{Code::kConnectionLost, Reason::kSilent, "limits.session_lease"};
+    case SessionEnd::kLeft:
+    case SessionEnd::kLost:
+    case SessionEnd::kRefused:
+    case SessionEnd::kNoHello:
+    case SessionEnd::kKeyKept:
+    case SessionEnd::kCount: break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace remora::detail

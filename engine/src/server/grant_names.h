@@ -1,0 +1,49 @@
+#pragma once
+
+/// The ids of a session's grants, and what notices need to know of the grants: also for a while
+/// after a grant has been closed, since notices of it may be on their way to the application.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include <remora/engine/types.h>
+#include <remora/mutex.h>
+
+#include "transport/notice.h"
+
+namespace remora::detail {
+
+/// Changed by the worker, read by the control thread too. Thread-safe.
+class GrantNames {
+ public:
+  struct Name {
+    std::string region;
+    std::uint64_t size_bytes = 0;
+    Rights rights = Rights::kNone;
+  };
+  /// The id of the new grant. Ids are counted from 1 and never used again in a session.
+  std::uint64_t add(Name name);
+  /// The grant is closed. The latest kMaxClosed are still known.
+  void close(std::uint64_t grant_id);
+  /// Whether the session has or had a grant of that id.
+  [[nodiscard]] bool was_granted(std::uint64_t grant_id) const;
+  /// The region that the notice is about; empty: its grant was closed long ago. None: the client
+  /// has no right to send it.
+  [[nodiscard]] std::optional<std::string> region_of(const transport::Notice& notice) const;
+  /// Takes over the grants of a session that goes on in this one.
+  void take_over(GrantNames& before);
+
+ private:
+  static constexpr std::size_t kMaxClosed = 256;
+
+  mutable Mutex mutex_;
+  std::unordered_map<std::uint64_t, Name> names_ REMORA_GUARDED_BY(mutex_);
+  std::deque<std::uint64_t> closed_ REMORA_GUARDED_BY(mutex_);  ///< of names_, the oldest first
+  std::uint64_t next_id_ REMORA_GUARDED_BY(mutex_) = 1;
+};
+
+}  // namespace remora::detail

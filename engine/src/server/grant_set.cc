@@ -1,0 +1,242 @@
+#include "server/grant_set.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include <remora/assert.h>
+
+#include "base/log.h"
+#include "server/server_core.h"
+#include "server/server_session.h"
+
+namespace remora::detail {
+
+namespace {
+
+void append_page(const transport::Grant& grant, std::size_t first, auto& page) {
+  const auto& [lanes, keys] = grant.lane_keys;
+  const std::vector<transport::WireExtent>& extents = grant.extents;
+  const std::size_t end = std::min(extents.size(), first + control::kExtentsPerPage);
+  for (std::size_t i = first; i < end; ++i) {
+    control::Extent& extent = *page.Add();
+    extent.set_length_bytes(extents[i].length_bytes);
+    extent.set_address(extents[i].remote_address);
+    extent.set_key(extents[i].remote_key);
+    for (std::size_t lane = 0; lane < lanes; ++lane) extent.add_lane_keys(keys[i * lanes + lane]);
+  }
+}
+
+/// The error of a budget, or of locked memory, says how much there is and which limit to change.
+Error grant_error(const Error& why, const std::string& region) {
+  if (why.code() == Code::kLimitExceeded) return why;
+  if (why.reason() != Reason::kMemlock) return why.with_subject(region);
+  return why.with_subject(region + ": " + std::string{why.subject()});
+}
+
+}  // namespace
+
+GrantSet::~GrantSet() {
+  REMORA_ASSERT(grants_.empty() && open_count_.load() == 0 && open_bytes_ == 0,
+                "a session that goes has given all of its grants back");
+  REMORA_ASSERT(fences_ == 0 && fences_bytes_ == 0, "a session outlives its fences");
+}
+
+Status GrantSet::has_room_for(const RegionEntry& region, Before before) const {
+  const config::Limits& limits = server_.config().limits;
+  std::uint64_t count = grants_.size() + fences_;
+  std::uint64_t size_bytes = open_bytes_ + fences_bytes_ + region.info().size_bytes;
+  if (before == Before::kThoseOfTheRegionGo)
+    for (const auto& [grant_id, open] : grants_) {
+      if (open.region.get() != &region) continue;
+      --count;
+      size_bytes -= open.size_bytes;
+    }
+  if (count >= limits.session_regions_max)
+    return Error{Code::kLimitExceeded, "regions open in one session"}
+        .with_subject("limits.session_regions_max")
+        .with_limit(count + 1, limits.session_regions_max);
+  if (limits.session_memory_bytes != 0 && size_bytes > limits.session_memory_bytes)
+    return Error{Code::kLimitExceeded, "bytes open in one session"}
+        .with_subject("limits.session_memory")
+        .with_limit(size_bytes, limits.session_memory_bytes);
+  return {};
+}
+
+void GrantSet::reserve_fence(std::uint64_t region_bytes) noexcept {
+  ++fences_;
+  fences_bytes_ += region_bytes;
+}
+
+void GrantSet::release_fence(std::uint64_t region_bytes) noexcept {
+  REMORA_ASSERT(fences_ > 0 && fences_bytes_ >= region_bytes,
+                "a fence gives back the room that was kept for it");
+  --fences_;
+  fences_bytes_ -= region_bytes;
+}
+
+Result<ServerReply> GrantSet::open(const std::shared_ptr<RegionEntry>& region, Rights rights) {
+  const auto memory = region->memory();
+  auto grant = session_.endpoint().grant({.extents = memory->stretches(),
+                                          .rights = rights,
+                                          .memory_fd = memory->shareable_fd(),
+                                          .cpu_atomics = region->info().atomic_domain == "cpu"});
+  if (!grant) {
+    server_.catalog().close(*region);
+    return grant_error(grant.error(), region->name());
+  }
+  const std::uint64_t size_bytes = region->info().size_bytes;
+  const std::uint64_t grant_id = names_.add({region->name(), size_bytes, rights});
+  ServerReply answer;
+  control::OpenReply& opened = *answer.reply.mutable_open();
+  opened.set_grant_id(grant_id);
+  *opened.mutable_region() = control::to_message(region->info());
+  opened.mutable_region()->set_extent_count(grant->extents.size());
+  append_page(*grant, 0, *opened.mutable_extents());
+  answer.descriptors = std::move(grant->descriptors);
+  grants_.emplace(grant_id, OpenGrant{region, std::move(*grant), size_bytes});
+  open_bytes_ += size_bytes;
+  open_count_.fetch_add(1, std::memory_order_relaxed);
+  server_.metrics().grants(1);
+  server_.revocations().opened(*region, session_, grant_id);
+  return answer;
+}
+
+Result<ServerReply> GrantSet::extents(const control::ExtentsRequest& request) {
+  const auto found = grants_.find(request.grant_id());
+  if (const auto why = taken(request.grant_id()); found == grants_.end() && why)
+    return Error{Code::kAccessRefused, "open"}.with_reason(*why);
+  if (found == grants_.end() || request.first() >= found->second.grant.extents.size())
+    return Error{Code::kInvalidArgument, "extents"};
+  transport::LaneKeyRenewal* const lane_keys = session_.connection().lane_keys();
+  if (request.first() == 0 && lane_keys != nullptr)
+    if (auto renewed = lane_keys->renew(found->second.grant); !renewed) return renewed.error();
+  ServerReply answer;
+  append_page(found->second.grant, request.first(),
+              *answer.reply.mutable_extents()->mutable_extents());
+  return answer;
+}
+
+Result<ServerReply> GrantSet::close(const control::CloseRequest& request) {
+  const auto found = grants_.find(request.grant_id());
+  if (found != grants_.end())
+    end(found);
+  else if (!taken(request.grant_id()))
+    return Error{Code::kInvalidArgument, "close"};
+  ServerReply answer;
+  answer.reply.mutable_close();
+  return answer;
+}
+
+Result<ServerReply> GrantSet::state(const control::GrantStateRequest& request) const {
+  if (!names_.was_granted(request.grant_id())) return Error{Code::kInvalidArgument, "grant state"};
+  ServerReply answer;
+  control::GrantStateReply& state = *answer.reply.mutable_grant_state();
+  state.set_holds(grants_.contains(request.grant_id()));
+  if (state.holds()) return answer;
+  state.set_code(static_cast<std::uint32_t>(Code::kAccessRefused));
+  state.set_reason(
+      static_cast<std::uint32_t>(taken(request.grant_id()).value_or(Reason::kRevoked)));
+  return answer;
+}
+
+std::optional<bool> GrantSet::mark_revoking(std::uint64_t grant_id, Reason reason) {
+  const auto found = grants_.find(grant_id);
+  if (found == grants_.end()) return std::nullopt;
+  if (std::exchange(found->second.revoking, true)) return false;
+  found->second.reason = reason;
+  return true;
+}
+
+void GrantSet::take_back(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how) {
+  const auto found = grants_.find(grant_id);
+  if (found == grants_.end()) return;
+  log::debug("session {:x}: grant {} of {}: {}{}", session_.id(), grant_id,
+             found->second.region->name(), to_string(reason),
+             how == ServerMetrics::TakenBack::kForced ? ", by force" : "");
+  server_.metrics().grant_revoked(reason, how);
+  session_.events().drop_grant(grant_id);
+  taken_.emplace(grant_id, reason);
+  taken_order_.push_back(grant_id);
+  if (taken_order_.size() > kMaxTaken) {
+    taken_.erase(taken_order_.front());
+    taken_order_.pop_front();
+  }
+  end(found);
+}
+
+std::optional<Reason> GrantSet::taken(std::uint64_t grant_id) const {
+  const auto found = taken_.find(grant_id);
+  if (found == taken_.end()) return std::nullopt;
+  return found->second;
+}
+
+void GrantSet::close_all() {
+  while (!grants_.empty()) end(grants_.begin());
+}
+
+/// Whatever the cause.
+void GrantSet::end(Grants::iterator found) {
+  const std::uint64_t grant_id = found->first;
+  const std::shared_ptr<RegionEntry> region = std::move(found->second.region);
+  REMORA_ASSERT(open_bytes_ >= found->second.size_bytes,
+                "the bytes that a session has open are the sum over its grants");
+  open_bytes_ -= found->second.size_bytes;
+  if (const auto& handle = found->second.grant.handle; handle != nullptr)
+    if (const Status revoked = handle->revoke(); !revoked)
+      session_.lock_out(*region, revoked.error());
+  found->second.grant = {};
+  server_.catalog().close(*region);
+  grants_.erase(found);
+  names_.close(grant_id);
+  open_count_.fetch_sub(1, std::memory_order_relaxed);
+  server_.metrics().grants(-1);
+  // Last: a revocation that has waited for this grant goes on in the call.
+  server_.revocations().gone(*region, session_, grant_id);
+}
+
+void GrantSet::take_over(GrantSet& before) {
+  REMORA_ASSERT(grants_.empty() && open_bytes_ == 0,
+                "a session resumes another one before it has grants of its own");
+  grants_ = std::exchange(before.grants_, {});
+  open_bytes_ = std::exchange(before.open_bytes_, 0);
+  taken_ = std::exchange(before.taken_, {});
+  taken_order_ = std::exchange(before.taken_order_, {});
+  names_.take_over(before.names_);
+  if (session_.connection().lane_keys() != nullptr)
+    for (const auto& [grant_id, open] : grants_)
+      owed_pages_ += 1 + open.grant.extents.size() / control::kExtentsPerPage;
+  open_count_.store(before.open_count_.exchange(0));
+  REMORA_ASSERT(open_count_.load() == grants_.size(), "a session counts its open grants");
+}
+
+std::vector<GrantSet::Missing> GrantSet::reconcile(const std::vector<std::uint64_t>& held) {
+  const std::unordered_set<std::uint64_t> known{held.begin(), held.end()};
+  for (auto at = grants_.begin(); at != grants_.end();) {
+    const auto next = std::next(at);
+    if (!known.contains(at->first)) end(at);
+    at = next;
+  }
+  std::vector<Missing> missing;
+  // The client could not be told of grants that were taken back meanwhile. Of very many the reason
+  // is forgotten.
+  for (const std::uint64_t grant_id : known)
+    if (!grants_.contains(grant_id))
+      missing.push_back({grant_id, taken(grant_id).value_or(Reason::kRevoked)});
+  return missing;
+}
+
+std::vector<GrantSet::Missing> GrantSet::being_revoked() const {
+  std::vector<Missing> revoked;
+  for (const auto& [grant_id, open] : grants_)
+    if (open.revoking) revoked.push_back({grant_id, open.reason});
+  return revoked;
+}
+
+bool GrantSet::take_owed_page() noexcept {
+  if (owed_pages_ == 0) return false;
+  --owed_pages_;
+  return true;
+}
+
+}  // namespace remora::detail

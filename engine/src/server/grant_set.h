@@ -1,0 +1,111 @@
+#pragma once
+
+/// The grants of one session: open ones, those that were taken back, and the room that is kept for
+/// fences which are under way.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <remora/result.h>
+
+#include "protocol/messages.h"
+#include "server/grant_names.h"
+#include "server/memory/region_entry.h"
+#include "server/server_metrics.h"
+#include "server/server_request.h"
+#include "transport/grant.h"
+#include "transport/server_endpoint.h"
+
+namespace remora::detail {
+
+class ServerCore;
+class ServerSession;
+
+/// Worker only, but for open_count() and names().
+class GrantSet {
+ public:
+  GrantSet(ServerCore& server, ServerSession& session) noexcept
+      : server_{server}, session_{session} {}
+  ~GrantSet();
+  GrantSet(const GrantSet&) = delete;
+  GrantSet& operator=(const GrantSet&) = delete;
+
+  /// Which of its own grants go before the session gets another one of the region.
+  enum class Before : std::uint8_t { kNothingGoes, kThoseOfTheRegionGo };
+  /// Errors: kLimitExceeded, naming the limit of one session.
+  [[nodiscard]] Status has_room_for(const RegionEntry& region, Before before) const;
+  /// Keeps room for the grant of a fence that is under way, until release_fence().
+  void reserve_fence(std::uint64_t region_bytes) noexcept;
+  void release_fence(std::uint64_t region_bytes) noexcept;
+
+  /// Grants `rights` on the region, which counts as open for it already; where that fails it is
+  /// closed. The reply has the first page of extents. Errors: those of ServerEndpoint::grant().
+  Result<ServerReply> open(const std::shared_ptr<RegionEntry>& region, Rights rights);
+  Result<ServerReply> extents(const control::ExtentsRequest& request);
+  Result<ServerReply> close(const control::CloseRequest& request);
+  Result<ServerReply> state(const control::GrantStateRequest& request) const;
+
+  /// Marks the grant as being revoked. None: there is no such grant. False: it was marked before.
+  std::optional<bool> mark_revoking(std::uint64_t grant_id, Reason reason);
+  /// Ends the grant: its keys reach nothing any more.
+  void take_back(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how);
+  /// Ends all grants.
+  void close_all();
+  /// Takes over the grants of a session that goes on in this one.
+  void take_over(GrantSet& before);
+  /// Ends the grants that the client does not list: it has got no answer about them, or has closed
+  /// them without one, and never uses them. Ids that it lists and that are no grants any more are
+  /// returned, with the reason.
+  struct Missing {
+    std::uint64_t grant_id;
+    Reason reason;
+  };
+  std::vector<Missing> reconcile(const std::vector<std::uint64_t>& held);
+  /// Grants that are being revoked.
+  [[nodiscard]] std::vector<Missing> being_revoked() const;
+  /// Whether the client has to ask for a page of extents because its lanes are new: their keys have
+  /// gone with the old ones. Counts the page.
+  [[nodiscard]] bool take_owed_page() noexcept;
+
+  /// Any thread.
+  [[nodiscard]] std::size_t open_count() const noexcept {
+    return open_count_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] const GrantNames& names() const noexcept { return names_; }
+
+ private:
+  struct OpenGrant {
+    std::shared_ptr<RegionEntry> region;
+    transport::Grant grant;
+    std::uint64_t size_bytes = 0;  ///< of the region when it was opened
+    bool revoking = false;         ///< the client is told, with the reason
+    Reason reason = Reason::kNone;
+  };
+  using Grants = std::unordered_map<std::uint64_t, OpenGrant>;
+  /// Grants that were taken back, of which the client may still ask.
+  static constexpr std::size_t kMaxTaken = 1024;
+
+  void end(Grants::iterator found);
+  [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
+
+  ServerCore& server_;
+  ServerSession& session_;
+  Grants grants_;
+  std::uint64_t open_bytes_ = 0;            ///< of grants_
+  std::uint64_t fences_ = 0;                ///< under way, each of which needs room for a grant
+  std::uint64_t fences_bytes_ = 0;          ///< of their regions
+  std::size_t owed_pages_ = 0;              ///< see take_owed_page()
+  std::atomic<std::size_t> open_count_{0};  ///< of grants_
+  std::unordered_map<std::uint64_t, Reason> taken_;
+  std::deque<std::uint64_t> taken_order_;  ///< of taken_, the oldest first
+  GrantNames names_;
+};
+
+}  // namespace remora::detail

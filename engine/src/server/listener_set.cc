@@ -1,0 +1,122 @@
+#include "server/listener_set.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "server/listen_address.h"
+#include "transport/listen.h"
+
+namespace remora::detail {
+
+using config::Availability;
+using transport::Listener;
+
+namespace {
+
+constexpr int kPortTries = 16;
+
+/// Whether `auto` may leave the transport out: where the machine does not have it. A port that is
+/// in use, a port that this user may not have and every other failure of tcp would leave shm alone,
+/// which no client on another machine reaches. A protection that the configuration names is never
+/// left out either.
+bool may_leave_out(TransportKind kind, const Error& error) {
+  if (error.subject().starts_with("transports.rdma_protection")) return false;
+  switch (error.code()) {
+    case Code::kAddressInUse:
+    case Code::kAlreadyExists: return false;
+    case Code::kUnsupported: return true;
+    default: return kind != TransportKind::kTcp;
+  }
+}
+
+void log_left_out(const config::ServerConfig& config, TransportKind kind, const Error& error) {
+  const bool none_here = error.code() == Code::kNotFound || error.code() == Code::kUnsupported;
+  const bool named = kind == TransportKind::kRdma && !config.transports.rdma_device.empty();
+  if (none_here && !named)
+    log::info("{} is not offered: {}", to_string(kind), error.message());
+  else
+    log::warn("{} is not offered: {}", to_string(kind), error.message());
+}
+
+Result<ListenerSet> open_once(const config::ServerConfig& config,
+                              const transport::ListenAddress& address,
+                              const std::shared_ptr<metrics::Registry>& registry,
+                              std::vector<RefusedTransport>& refused) {
+  ListenerSet set;
+  const auto add = [&](Availability wanted, TransportKind kind, auto&& listen) -> Status {
+    if (wanted == Availability::kOff) return {};
+    // All on one port: that of the first.
+    Result<std::unique_ptr<Listener>> listener =
+        listen(set.port() != 0 ? set.port() : config.listen.port);
+    if (listener) {
+      set.add(std::move(*listener));
+      return {};
+    }
+    const Error& error = listener.error();
+    if (wanted == Availability::kRequired || !may_leave_out(kind, error)) return error;
+    log_left_out(config, kind, error);
+    refused.push_back({kind, error});
+    return {};
+  };
+  const config::Transports& wanted = config.transports;
+  Status status = add(wanted.rdma, TransportKind::kRdma, [&](std::uint16_t /*port*/) {
+    return transport::listen_rdma(config, address, registry);
+  });
+  if (status)
+    status = add(wanted.tcp, TransportKind::kTcp, [&](std::uint16_t port) {
+      return transport::listen_tcp(config, address, port, registry);
+    });
+  if (status)
+    status = add(wanted.shm, TransportKind::kShm,
+                 [&](std::uint16_t port) { return transport::listen_shm(port, address); });
+  if (!status) return status.error();
+  return set;
+}
+
+}  // namespace
+
+Result<ListenerSet> ListenerSet::open(const config::ServerConfig& config,
+                                      const std::shared_ptr<metrics::Registry>& registry,
+                                      const std::stop_token& stop,
+                                      std::vector<RefusedTransport>& refused) {
+  auto own = own_addresses("listen.address", config.listen.address, stop);
+  if (!own) return own.error();
+  const transport::ListenAddress address{config.listen.address, std::move(*own)};
+  std::vector<RefusedTransport> left_out;
+  auto set = open_once(config, address, registry, left_out);
+  // The port that was free for the first transport may be taken for the next: another one, then.
+  for (int i = 0; i < kPortTries && config.listen.port == 0 && !set &&
+                  set.error().code() == Code::kAddressInUse;
+       ++i) {
+    left_out.clear();
+    set = open_once(config, address, registry, left_out);
+  }
+  refused.insert(refused.end(), left_out.begin(), left_out.end());
+  if (!set) return set;
+  if (set->listeners_.empty())
+    return Error{Code::kUnsupported, "no transport can be offered"}.with_subject(
+        "transports.rdma, transports.tcp, transports.shm");
+  return set;
+}
+
+void ListenerSet::add(std::unique_ptr<Listener> listener) {
+  port_ = listener->port();
+  offered_.push_back(listener->kind());
+  descriptions_.push_back(listener->description());
+  if (transport::ListenerDevices* const devices = listener->devices()) devices_ = devices->names();
+  listeners_.push_back(std::move(listener));
+}
+
+void ListenerSet::update_protection() {
+  protection_.clear();
+  for (const auto& listener : listeners_)
+    if (transport::ListenerDevices* const devices = listener->devices())
+      for (auto& each : devices->protection()) protection_.push_back(std::move(each));
+}
+
+bool ListenerSet::offers(TransportKind kind) const noexcept {
+  return std::find(offered_.begin(), offered_.end(), kind) != offered_.end();
+}
+
+}  // namespace remora::detail

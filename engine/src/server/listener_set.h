@@ -1,0 +1,67 @@
+#pragma once
+
+/// The listeners of a server, one for each transport. They are bound before pool memory is touched,
+/// so that a port in use fails fast.
+
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include <remora/config/server_config.h>
+#include <remora/engine/server.h>
+#include <remora/metrics/registry.h>
+#include <remora/result.h>
+
+#include "transport/listener.h"
+
+namespace remora::detail {
+
+/// Not thread-safe, but close() may run while the const functions other than listeners() are
+/// called: it does not change their results.
+class ListenerSet {
+ public:
+  /// Binds the listeners of the transports that the configuration offers. Those that `auto` leaves
+  /// out are appended to `refused`, also where this fails. Errors: those of own_addresses() and of
+  /// the transports; kUnsupported: no transport can be offered.
+  static Result<ListenerSet> open(const config::ServerConfig& config,
+                                  const std::shared_ptr<metrics::Registry>& registry,
+                                  const std::stop_token& stop,
+                                  std::vector<RefusedTransport>& refused);
+  void add(std::unique_ptr<transport::Listener> listener);
+
+  /// Ends all listeners.
+  void close() noexcept { listeners_.clear(); }
+  [[nodiscard]] const std::vector<std::unique_ptr<transport::Listener>>& listeners()
+      const noexcept {
+    return listeners_;
+  }
+  /// Reads the protection of the devices again, once they have the pool's memory.
+  void update_protection();
+
+  /// The port of all of them; 0: none has one.
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  [[nodiscard]] const std::vector<TransportKind>& offered() const noexcept { return offered_; }
+  [[nodiscard]] bool offers(TransportKind kind) const noexcept;
+  /// One line for each listener.
+  [[nodiscard]] const std::vector<std::string>& descriptions() const noexcept {
+    return descriptions_;
+  }
+  /// The atomic domains that the server can offer beside the CPU's.
+  [[nodiscard]] const std::vector<std::string>& devices() const noexcept { return devices_; }
+  /// Of the devices.
+  [[nodiscard]] const std::vector<transport::DeviceProtection>& protection() const noexcept {
+    return protection_;
+  }
+
+ private:
+  std::vector<std::unique_ptr<transport::Listener>> listeners_;
+  std::uint16_t port_ = 0;
+  std::vector<TransportKind> offered_;
+  std::vector<std::string> descriptions_;
+  std::vector<std::string> devices_;
+  std::vector<transport::DeviceProtection> protection_;
+};
+
+}  // namespace remora::detail

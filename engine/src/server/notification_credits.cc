@@ -1,0 +1,34 @@
+#include "server/notification_credits.h"
+
+#include <algorithm>
+
+#include <remora/assert.h>
+
+#include "server/server_core.h"
+
+namespace remora::detail {
+
+std::size_t NotificationCredits::reserve(std::size_t max) noexcept {
+  std::size_t before = unhandled_.load();
+  std::size_t reserved = 0;
+  do {
+    reserved = std::min(max, transport::kNoticesMax - std::min(before, transport::kNoticesMax));
+    if (reserved == 0) return 0;
+  } while (!unhandled_.compare_exchange_weak(before, before + reserved));
+  return reserved;
+}
+
+bool NotificationCredits::hold_up() noexcept {
+  held_up_.store(true);
+  return unhandled_.load() >= transport::kNoticesMax;
+}
+
+void NotificationCredits::notice_handled() noexcept {
+  const std::size_t before = unhandled_.fetch_sub(1);
+  REMORA_ASSERT(before > 0, "each notice is handled once");
+  // Not for each: reading goes on when half of the room is there.
+  if (before - 1 <= transport::kNoticesMax / 2 && held_up_.exchange(false))
+    server_.control().look_for_notices(session_id_);
+}
+
+}  // namespace remora::detail

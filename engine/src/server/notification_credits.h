@@ -1,0 +1,44 @@
+#pragma once
+
+/// How many notices of one session the application has not handled yet.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "server/notifier.h"
+
+namespace remora::detail {
+
+class ServerCore;
+
+/// Outlives its session: the notifier holds it until the last notice is handled. Thread-safe.
+class NotificationCredits final : public Notifier::Origin {
+ public:
+  /// `server` outlives the notifier, which is the last to hold this.
+  NotificationCredits(ServerCore& server, std::uint64_t session_id) noexcept
+      : server_{server}, session_id_{session_id} {}
+
+  /// The session has another id from now on: it resumes that one.
+  void rename(std::uint64_t session_id) noexcept { session_id_.store(session_id); }
+  /// Room for up to `max` notices. 0: transport::kNoticesMax are not handled yet.
+  [[nodiscard]] std::size_t reserve(std::size_t max) noexcept;
+  /// The control thread reads no notices until ControlThread::look_for_notices() is called. False:
+  /// there is room after all.
+  [[nodiscard]] bool hold_up() noexcept;
+  /// The session has ended.
+  void end() noexcept { ended_.store(true); }
+  /// One more notice, whether there is room or not.
+  void add() noexcept { unhandled_.fetch_add(1); }
+  void notice_handled() noexcept override;
+  [[nodiscard]] bool ended() const noexcept override { return ended_.load(); }
+
+ private:
+  ServerCore& server_;
+  std::atomic<std::uint64_t> session_id_;
+  std::atomic<std::size_t> unhandled_{0};
+  std::atomic<bool> held_up_{false};
+  std::atomic<bool> ended_{false};
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,346 @@
+#include "server/region_requests.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/server_core.h"
+#include "server/server_session.h"
+
+namespace remora::detail {
+
+using control::Request;
+
+Result<RegionRequests::Asker> RegionRequests::asker() const {
+  if (!server_.asks_for_keys()) return Asker{};
+  const SessionHandshake& handshake = session_.handshake();
+  Asker asker{.registry = server_.session_table().clients(), .client = nullptr};
+  asker.client = asker.registry->find(handshake.client_name());
+  // The session ends with its key, but requests that came before that are still with the worker.
+  if (!asker.registry->knows(handshake.client_name(), handshake.proven_key()))
+    return Error{Code::kConnectionRefused, "request"}.with_reason(Reason::kAuthentication);
+  return asker;
+}
+
+Result<std::shared_ptr<RegionEntry>> RegionRequests::find_permitted(const std::string& name,
+                                                                    Permission& permission) const {
+  const auto who = asker();
+  if (!who) return who.error();
+  auto found = server_.catalog().find(name);
+  if (!found) return found;
+  permission = permission_of((*found)->fixed_info(), who->client);
+  // A client that may not use the region is told that there is none.
+  if (!permission.any()) return Error{Code::kUnknownRegion, "region"}.with_subject(name);
+  return found;
+}
+
+/// Only the worker creates regions for clients, so nothing is added between this and the creation.
+Status RegionRequests::check_quota(const KnownClient& client, std::uint64_t more_bytes) const {
+  return server_.catalog().check_quota(client.name, client.quota_bytes, more_bytes);
+}
+
+/// Whether the session may open the region, apart from its limits.
+Status RegionRequests::may_open(const RegionEntry& region, std::uint32_t rights) const {
+  if (rights == 0 || rights > static_cast<std::uint32_t>(Rights::kAll))
+    return Error{Code::kInvalidArgument, "open"}.with_subject("rights");
+  const auto who = asker();
+  if (!who) return who.error();
+  const Permission permission = permission_of(region.fixed_info(), who->client);
+  // A client that may not use the region is told that there is none.
+  if (!permission.any()) return Error{Code::kUnknownRegion, "region"}.with_subject(region.name());
+  if (!includes(permission.rights, static_cast<Rights>(rights)))
+    return Error{Code::kNoRight, "open"}.with_subject(region.name());
+  if (session_.maps_grants() && region.memory()->shareable_fd() < 0)
+    return Error{Code::kUnsupported, "open"}.with_subject("region was not created for shm");
+  return {};
+}
+
+bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& request) {
+  switch (request.body_case()) {
+    case Request::kCreate: create_when_there(asked, request.create()); return true;
+    case Request::kOpen:
+      in_turn(asked, request.open().name(),
+              [asked, open = request.open()](RegionRequests& self, const auto& /*region*/) {
+                self.session_.reply_later(asked, self.open(open));
+              });
+      return true;
+    case Request::kFence:
+      in_turn(asked, request.fence().name(),
+              [asked, fence = request.fence()](RegionRequests& self, const auto& region) {
+                self.fence(asked, fence, region);
+              });
+      return true;
+    case Request::kRemove:
+      if (request.remove().removal() != control::REMOVAL_NOW) return false;
+      remove_now(asked, request.remove().name());
+      return true;
+    case Request::kResize:
+      in_turn(asked, request.resize().name(),
+              [asked, resize = request.resize()](RegionRequests& self, const auto& region) {
+                self.resize(asked, resize, region);
+              });
+      return true;
+    default: return false;
+  }
+}
+
+/// Runs `job` when no other request is at work on the region. By then the region may be gone, or
+/// this session: a request that no client waits for takes nothing from other sessions.
+void RegionRequests::in_turn(const ServerRequest& asked, const std::string& name, TurnJob job) {
+  auto region = server_.catalog().find(name);
+  if (!region) return session_.reply_later(asked, region.error());
+  server_.revocations().in_turn(*region, [this, keep = session_.shared_from_this(), asked,
+                                          region = *region, job = std::move(job)] {
+    if (session_.over()) return;
+    if (!server_.catalog().holds(*region))
+      return session_.reply_later(
+          asked, Error{Code::kUnknownRegion, "region"}.with_subject(region->name()));
+    job(*this, region);
+  });
+}
+
+Result<ServerReply> RegionRequests::create(const control::CreateRequest& request) {
+  if (session_.released()) return Error{Code::kConnectionLost, "create"};
+  const control::Region& asked = request.region();
+  if (asked.rights() > static_cast<std::uint32_t>(Rights::kAll))
+    return Error{Code::kInvalidArgument, "create"}.with_subject("rights");
+  const auto who = asker();
+  if (!who) return who.error();
+  auto access = control::to_access(asked);
+  if (!access) return access.error();
+  if (who->client == nullptr && !access->empty())
+    return Error{Code::kUnsupported, "create"}.with_subject(asked.name() +
+                                                            ": an access list needs 'auth: keys'");
+  if (who->client != nullptr) {
+    if (!who->client->create)
+      return Error{Code::kNoRight, "create"}.with_subject(asked.name() +
+                                                          ": needs clients[].create");
+    const std::uint64_t more_bytes = server_.catalog().more_bytes(asked.size_bytes());
+    if (auto status = check_quota(*who->client, more_bytes); !status) return status.error();
+  }
+  RegionSpec spec{.name = asked.name(),
+                  .size_bytes = asked.size_bytes(),
+                  .block_bytes = asked.block_bytes(),
+                  .rights = static_cast<Rights>(asked.rights()),
+                  .atomic_domain = asked.atomic_domain(),
+                  .shm = asked.shm(),
+                  .access = std::move(*access),
+                  .lifetime = static_cast<Lifetime>(asked.lifetime()),
+                  .ttl = std::chrono::milliseconds{asked.ttl_ms()}};
+  if (!control::Lifetime_IsValid(asked.lifetime()) || asked.ttl_ms() > control::kTtlMsMax)
+    return Error{Code::kInvalidArgument, "create"}.with_subject("lifetime");
+  // The worker serves no other session while this waits: see create_when_there().
+  auto created =
+      server_.regions().create(std::move(spec), session_.endpoint().device(),
+                               who->client == nullptr ? "" : who->client->name, Clock::now());
+  if (!created) return created.error();
+  std::erase_if(own_regions_, [](const auto& weak) { return weak.expired(); });
+  if (created->lifetime == Lifetime::kSession)
+    if (const auto entry = server_.catalog().find(created->name)) own_regions_.push_back(*entry);
+  ServerReply answer;
+  *answer.reply.mutable_create()->mutable_region() = control::to_message(*created);
+  return answer;
+}
+
+/// Memory may be free only when that of removed regions has been zeroed: the worker serves others
+/// meanwhile, and then checks the whole request once more.
+void RegionRequests::create_when_there(const ServerRequest& asked,
+                                       const control::CreateRequest& request) {
+  auto created = create(request);
+  const Deadline deadline = deadline_after(asked.arrived, server_.config().limits.request_timeout);
+  if (created || created.error().code() != Code::kTimedOut || Clock::now() >= deadline)
+    return session_.reply_later(asked, std::move(created));
+  server_.regions().allocation_queue().join(
+      request.region().size_bytes(), deadline,
+      [this, weak = session_.weak_from_this(), asked, request] {
+        const auto session = weak.lock();  // of which this is a part
+        if (session != nullptr && !session->over()) create_when_there(asked, request);
+      });
+}
+
+Result<ServerReply> RegionRequests::open(const control::OpenRequest& request) {
+  if (session_.released()) return Error{Code::kConnectionLost, "open"};
+  auto found = server_.catalog().open(request.name());
+  if (!found) return found.error();
+  const Region region = std::move(*found);
+  Status may = may_open(*region, request.rights());
+  if (may) may = session_.grants().has_room_for(*region, GrantSet::Before::kNothingGoes);
+  if (!may) {
+    server_.catalog().close(*region);
+    return may.error();
+  }
+  return session_.grants().open(region, static_cast<Rights>(request.rights()));
+}
+
+Result<ServerReply> RegionRequests::list(const control::ListRequest& request) {
+  const auto who = asker();
+  if (!who) return who.error();
+  const auto found = server_.catalog().list(
+      request.after(), control::kRegionsPerPage + 1,
+      [&](const auto& info) { return permission_of(info, who->client).any(); });
+  ServerReply answer;
+  control::ListReply& page = *answer.reply.mutable_list();
+  page.set_more(found.size() > control::kRegionsPerPage);
+  for (std::size_t i = 0; i < std::min(found.size(), control::kRegionsPerPage); ++i)
+    *page.add_regions() = control::to_message(found[i]);
+  return answer;
+}
+
+Result<ServerReply> RegionRequests::stat(const control::StatRequest& request) {
+  Permission permission;
+  auto found = find_permitted(request.name(), permission);
+  if (!found) return found.error();
+  const RegionInfo info = (*found)->info();
+  ServerReply answer;
+  control::Region& region = *answer.reply.mutable_stat()->mutable_region();
+  region = control::to_message(info);
+  if (permission.admin) control::add_access(info.access, region);
+  return answer;
+}
+
+Result<ServerReply> RegionRequests::remove(const control::RemoveRequest& request) {
+  Permission permission;
+  if (auto found = find_permitted(request.name(), permission); !found) return found.error();
+  if (!permission.admin) return Error{Code::kNoRight, "remove"}.with_subject(request.name());
+  const auto removal = static_cast<Removal>(request.removal());
+  if (removal != Removal::kIfUnused && removal != Removal::kWhenUnused)
+    return Error{Code::kInvalidArgument, "remove"}.with_subject("kind of removal");
+  if (auto status = server_.regions().remove(request.name(), removal); !status)
+    return status.error();
+  ServerReply answer;
+  answer.reply.mutable_remove();
+  return answer;
+}
+
+void RegionRequests::remove_now(const ServerRequest& asked, const std::string& name) {
+  Permission permission;
+  auto region = find_permitted(name, permission);
+  if (!region) return session_.reply_later(asked, region.error());
+  if (!permission.admin)
+    return session_.reply_later(asked, Error{Code::kNoRight, "remove"}.with_subject(name));
+  server_.revocations().in_turn(
+      *region, [this, keep = session_.shared_from_this(), asked, region = *region] {
+        if (session_.over()) return;
+        // Another removal may have been first. The client's key may have gone since, or its right.
+        const auto who = asker();
+        if (!who) return session_.reply_later(asked, who.error());
+        if (!permission_of(region->fixed_info(), who->client).admin)
+          return session_.reply_later(asked,
+                                      Error{Code::kNoRight, "remove"}.with_subject(region->name()));
+        server_.regions().take_away(region, [this, keep, asked] {
+          ServerReply answer;
+          answer.reply.mutable_remove();
+          session_.reply_later(asked, std::move(answer));
+        });
+      });
+}
+
+void RegionRequests::resize(const ServerRequest& asked, const control::ResizeRequest& request,
+                            const Region& region) {
+  Permission permission;
+  if (auto found = find_permitted(region->name(), permission); !found)
+    return session_.reply_later(asked, found.error());
+  if (!permission.admin)
+    return session_.reply_later(asked,
+                                Error{Code::kNoRight, "resize"}.with_subject(region->name()));
+  const auto keep = session_.shared_from_this();
+  // The quota is that of the region's owner, whichever client asks.
+  const auto may = [this, keep, region](std::uint64_t more_bytes) -> Status {
+    // The request may have waited for memory, longer than its session was there.
+    if (session_.over()) return Error{Code::kConnectionLost, "resize"};
+    if (const auto who = asker(); !who) return who.error();
+    const auto registry = server_.session_table().clients();
+    const KnownClient* const owner = registry->find(region->fixed_info().owner);
+    return owner == nullptr ? Status{} : check_quota(*owner, more_bytes);
+  };
+  server_.regions().resize(region, request.size_bytes(),
+                           deadline_after(asked.arrived, server_.config().limits.request_timeout),
+                           may, [this, keep, asked, region](const Status& resized) {
+                             if (!resized) return session_.reply_later(asked, resized.error());
+                             ServerReply answer;
+                             *answer.reply.mutable_resize()->mutable_region() =
+                                 control::to_message(region->info());
+                             session_.reply_later(asked, std::move(answer));
+                           });
+}
+
+Status RegionRequests::may_fence(const RegionEntry& region, std::uint32_t rights) const {
+  if (const Status may = may_open(region, rights); !may) return may;
+  const auto who = asker();
+  if (!who) return who.error();
+  // A client that may change a region may take it from others.
+  const Permission permission = permission_of(region.fixed_info(), who->client);
+  if (!permission.admin &&
+      (permission.rights & (Rights::kWrite | Rights::kAtomic)) == Rights::kNone)
+    return Error{Code::kNoRight, "fence"}.with_subject(region.name());
+  return session_.grants().has_room_for(region, GrantSet::Before::kThoseOfTheRegionGo);
+}
+
+void RegionRequests::fence(const ServerRequest& asked, const control::FenceRequest& request,
+                           const Region& region) {
+  // Before any session loses its grant.
+  if (const Status may = may_fence(*region, request.rights()); !may)
+    return session_.reply_later(asked, may.error());
+  // No session loses its grant to a fence for which this session's other requests then leave no
+  // room.
+  const std::uint64_t size_bytes = region->info().size_bytes;
+  session_.grants().reserve_fence(size_bytes);
+  server_.revocations().revoke_all(region, Reason::kFenced, RevocationCoordinator::Mapped::kLeave,
+                                   [this, keep = session_.shared_from_this(), asked, request,
+                                    region, size_bytes](std::size_t left) {
+                                     session_.grants().release_fence(size_bytes);
+                                     finish_fence(asked, request, region, left);
+                                   });
+}
+
+/// `left`: grants that could not be revoked.
+void RegionRequests::finish_fence(const ServerRequest& asked, const control::FenceRequest& request,
+                                  const Region& region, std::size_t left) {
+  // No client waits for the grant any more: it would only be in the way of other sessions.
+  if (session_.over()) return;
+  if (left != 0)
+    return session_.reply_later(
+        asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(left, 0));
+  // Another region of that name has older grants, which were not revoked.
+  if (!server_.catalog().holds(*region))
+    return session_.reply_later(asked,
+                                Error{Code::kUnknownRegion, "fence"}.with_subject(region->name()));
+  server_.catalog().raise_epoch(*region);
+  control::OpenRequest wanted;
+  wanted.set_name(request.name());
+  wanted.set_rights(request.rights());
+  auto opened = open(wanted);
+  if (!opened) return session_.reply_later(asked, opened.error());
+  ServerReply answer;
+  *answer.reply.mutable_fence()->mutable_opened() = std::move(*opened->reply.mutable_open());
+  answer.descriptors = std::move(opened->descriptors);
+  session_.reply_later(asked, std::move(answer));
+}
+
+Result<ServerReply> RegionRequests::usage() {
+  const auto who = asker();
+  if (!who) return who.error();
+  const PoolUsage pool = server_.pool_usage();
+  ServerReply answer;
+  control::UsageReply& usage = *answer.reply.mutable_usage();
+  if (who->client != nullptr) {
+    usage.set_client_bytes(server_.catalog().owned_bytes(who->client->name));
+    usage.set_client_quota_bytes(who->client->quota_bytes);
+  }
+  usage.set_pool_bytes(pool.total_bytes);
+  usage.set_pool_used_bytes(pool.used_bytes);
+  usage.set_pool_freeing_bytes(pool.freeing_bytes);
+  usage.set_sessions(server_.session_count());
+  usage.set_grants(session_.grants().open_count());
+  return answer;
+}
+
+void RegionRequests::remove_own() {
+  for (const auto& weak : std::exchange(own_regions_, {}))
+    if (const auto region = weak.lock()) server_.regions().remove_now(region, [] {});
+}
+
+void RegionRequests::take_over(RegionRequests& before) {
+  own_regions_ = std::exchange(before.own_regions_, {});
+}
+
+}  // namespace remora::detail

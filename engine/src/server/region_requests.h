@@ -1,0 +1,78 @@
+#pragma once
+
+/// The requests of one session about regions: which client asks, what it may do, and the order in
+/// which requests about one region are served.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <remora/result.h>
+
+#include "protocol/messages.h"
+#include "server/client_registry.h"
+#include "server/memory/region_entry.h"
+#include "server/server_request.h"
+
+namespace remora::detail {
+
+class ServerCore;
+class ServerSession;
+
+/// Worker only.
+class RegionRequests {
+ public:
+  RegionRequests(ServerCore& server, ServerSession& session) noexcept
+      : server_{server}, session_{session} {}
+
+  /// Serves a request that waits until no other request is at work on its region, and replies.
+  /// False: it is not such a request.
+  bool serve_in_turn(const ServerRequest& asked, const control::Request& request);
+  Result<ServerReply> list(const control::ListRequest& request);
+  Result<ServerReply> stat(const control::StatRequest& request);
+  /// Not REMOVAL_NOW, which waits for its turn.
+  Result<ServerReply> remove(const control::RemoveRequest& request);
+  Result<ServerReply> usage();
+  /// Removes the regions of Lifetime::kSession.
+  void remove_own();
+  /// Takes over the regions of a session that goes on in this one.
+  void take_over(RegionRequests& before);
+
+ private:
+  /// The client that asks, for as long as `registry` lives; null with 'auth: none'.
+  struct Asker {
+    std::shared_ptr<const ClientRegistry> registry;
+    const KnownClient* client = nullptr;
+  };
+  using Region = std::shared_ptr<RegionEntry>;
+  using TurnJob = std::function<void(RegionRequests&, const Region&)>;
+
+  /// Errors: kConnectionRefused: no longer one of the server's clients.
+  [[nodiscard]] Result<Asker> asker() const;
+  /// The region, if the client may know of it. Errors: kUnknownRegion, those of asker().
+  Result<Region> find_permitted(const std::string& name, Permission& permission) const;
+  /// `more_bytes`: of the pool.
+  [[nodiscard]] Status check_quota(const KnownClient& client, std::uint64_t more_bytes) const;
+  [[nodiscard]] Status may_open(const RegionEntry& region, std::uint32_t rights) const;
+  /// Errors: those of may_open() and GrantSet::has_room_for(); kNoRight.
+  [[nodiscard]] Status may_fence(const RegionEntry& region, std::uint32_t rights) const;
+
+  void in_turn(const ServerRequest& asked, const std::string& name, TurnJob job);
+  void create_when_there(const ServerRequest& asked, const control::CreateRequest& request);
+  Result<ServerReply> create(const control::CreateRequest& request);
+  Result<ServerReply> open(const control::OpenRequest& request);
+  void remove_now(const ServerRequest& asked, const std::string& name);
+  void fence(const ServerRequest& asked, const control::FenceRequest& request,
+             const Region& region);
+  void finish_fence(const ServerRequest& asked, const control::FenceRequest& request,
+                    const Region& region, std::size_t left);
+  void resize(const ServerRequest& asked, const control::ResizeRequest& request,
+              const Region& region);
+
+  ServerCore& server_;
+  ServerSession& session_;
+  std::vector<std::weak_ptr<RegionEntry>> own_regions_;  ///< that go with the session
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,40 @@
+#pragma once
+
+/// A control request on its way through the server: what identifies it, its reply, and the outcome
+/// for its session.
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "protocol/messages.h"
+#include "server/server_metrics.h"
+
+namespace remora::detail {
+
+/// A request whose reply may be sent later.
+struct ServerRequest {
+  std::uint64_t id;
+  RequestKind kind;
+  Clock::time_point arrived;
+};
+
+/// The reply to a request, and the descriptors that go with it (shm).
+struct ServerReply {
+  control::Reply reply;
+  std::vector<UniqueFd> descriptors;
+};
+
+/// The outcome of serving a message; each but the first ends the session.
+enum class Served : std::uint8_t {
+  kAnswered,        ///< also: the client has hung up, and its earlier messages are still to serve
+  kRefused,         ///< the client was told that the server refuses it
+  kNotTheProtocol,  ///< the peer does not speak the protocol
+  kUnheard          ///< the reply could not be sent: the client does not read
+};
+
+/// The label of a request in the metrics.
+[[nodiscard]] RequestKind kind_of(const control::Request& request) noexcept;
+
+}  // namespace remora::detail

@@ -1,0 +1,123 @@
+#include "server/session_ender.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "server/server_core.h"
+#include "server/server_session.h"
+
+namespace remora::detail {
+
+void SessionEnder::finish(std::span<Ending> endings, SessionEnd why) noexcept {
+  std::vector<ServerSession*> told;
+  for (const Ending& ending : endings) {
+    // The control thread may be at work on a message of this client.
+    if (ending.watch != 0) server_.control().forget(ending.watch);
+    if (ending.session->say_why(why)) told.push_back(ending.session.get());
+  }
+  const auto time = why == SessionEnd::kStopped ? SessionConnection::kStoppedEventTime
+                                                : SessionConnection::kLastEventTime;
+  const Deadline until = told.empty() ? Deadline{} : Clock::now() + time;
+  for (ServerSession* const session : told) session->connection().await_ending_sent(until);
+  for (const Ending& ending : endings) ending.session->endpoint().shutdown();
+  for (Ending& ending : endings) {
+    if (ending.session->handshake_complete()) ending.session->notices().deliver_rest();
+    // That takes time: on the worker, after the messages that it still has to serve.
+    if (!ending.kept)
+      release_later(std::move(ending.session));
+    else
+      server_.enqueue([session = std::move(ending.session)] { session->settle_detached(); });
+  }
+}
+
+void SessionEnder::release_later(std::shared_ptr<ServerSession> session) noexcept {
+  server_.enqueue([gone = std::move(session)] { gone->release(); });
+}
+
+bool SessionEnder::end(std::uint64_t id, SessionEnd why, const ServerSession* only,
+                       std::optional<ServerMetrics::Refusal> refused) noexcept {
+  auto ending = server_.session_table().take(id, why, only);
+  if (!ending) return false;
+  if (ending->displaced != nullptr) release_later(std::move(ending->displaced));
+  server_.metrics().session_ended(why);
+  if (refused) server_.metrics().session_refused(*refused);  // before its client can see it
+  finish({&*ending, 1}, why);
+  return true;
+}
+
+bool SessionEnder::end_all() noexcept {
+  std::vector<Ending> left = server_.session_table().take_all();
+  for (std::size_t i = 0; i < left.size(); ++i)
+    server_.metrics().session_ended(SessionEnd::kStopped);
+  finish(left, SessionEnd::kStopped);
+  return !left.empty();
+}
+
+void SessionEnder::end_removed(SessionTable::Removed removed) noexcept {
+  for (auto& kept : removed.kept) release_later(std::move(kept));
+  for (const Ending& ending : removed.attached) {
+    server_.metrics().session_ended(SessionEnd::kUnknown);
+    log::warn(
+        "session {:x}: its client, or the key it came with, is no longer one of the server's; "
+        "ended",
+        ending.session->id());
+  }
+  finish(removed.attached, SessionEnd::kUnknown);
+}
+
+void SessionEnder::hung_up(const std::shared_ptr<ServerSession>& session) noexcept {
+  if (const auto watch = server_.session_table().take_watch(*session); watch != 0)
+    server_.control().drop(watch);
+  session->endpoint().shutdown();
+  session->notices().deliver_rest();
+  server_.enqueue([this, session] {
+    session->serve_all_delayed();
+    const bool lost = session->handshake_complete() && session->handshake().resumable();
+    end(session->id(), lost ? SessionEnd::kLost : SessionEnd::kLeft, session.get());
+  });
+}
+
+void SessionEnder::after_serving(const ServerSession& session, Served served) noexcept {
+  const auto end_it = [&](SessionEnd why) { end(session.id(), why, &session); };
+  switch (served) {
+    case Served::kAnswered: return;
+    case Served::kRefused: return end_it(SessionEnd::kRefused);
+    case Served::kUnheard:
+      // A client that has said goodbye need not get the reply.
+      return end_it(session.handshake().resumable() ? SessionEnd::kLost : SessionEnd::kLeft);
+    case Served::kNotTheProtocol:
+      server_.metrics().protocol_violation();
+      if (protocol_lines_.allows(Clock::now()))
+        log::warn("session {:x} ({}): not the protocol; ended{}", session.id(),
+                  session.endpoint().peer(), protocol_lines_.take_left_out());
+      return end_it(SessionEnd::kProtocol);
+  }
+}
+
+void SessionEnder::end_locked_out(const std::shared_ptr<ServerSession>& session) noexcept {
+  if (end(session->id(), SessionEnd::kKeyKept, session.get())) return;
+  if (server_.session_table().take_kept(*session)) release_later(session);
+}
+
+Result<std::shared_ptr<ServerSession>> SessionEnder::claim(const control::Resume& resume,
+                                                           const ServerSession& by) {
+  auto claimed = server_.session_table().claim(resume, by);
+  if (!claimed) return claimed.error();
+  // The control thread may be at work on a message of the client. It never waits for the worker.
+  if (claimed->watch != 0) server_.control().forget(claimed->watch);
+  if (!claimed->too_often) return std::move(claimed->session);
+  ServerSession& found = *claimed->session;
+  const std::uint32_t max = server_.config().limits.resumes_per_minute;
+  if (too_often_lines_.allows(Clock::now()))
+    log::warn("session {:x} ({}): more than limits.resumes_per_minute ({}); ended{}",
+              resume.session_id(), found.endpoint().peer(), max, too_often_lines_.take_left_out());
+  found.endpoint().shutdown();
+  found.notices().deliver_rest();
+  found.release();
+  return Error{Code::kLimitExceeded, "resumptions of a session in a minute"}
+      .with_subject("limits.resumes_per_minute")
+      .with_limit(std::uint64_t{max} + 1, max)
+      .with_reason(Reason::kTooOften);
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,97 @@
+#pragma once
+
+/// The handshake of one session, from hello to admission, and its outcome: the protocol version,
+/// the client's name and the key that proves it.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <remora/config/server_config.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "protocol/authentication.h"
+#include "protocol/messages.h"
+#include "server/server_request.h"
+
+namespace remora::detail {
+
+class ServerCore;
+class ServerSession;
+
+/// Worker only, but for the functions that say otherwise. The states: hello expected, proof
+/// expected (auth: keys), complete. A refusal ends the session.
+class SessionHandshake {
+ public:
+  SessionHandshake(ServerCore& server, ServerSession& session) noexcept
+      : server_{server}, session_{session} {}
+  SessionHandshake(const SessionHandshake&) = delete;
+  SessionHandshake& operator=(const SessionHandshake&) = delete;
+
+  /// The client is admitted. Any thread.
+  [[nodiscard]] bool complete() const noexcept { return complete_.load(); }
+  /// Of the protocol, once complete. Any thread.
+  [[nodiscard]] std::uint32_t version() const noexcept { return version_.load(); }
+  /// The name that the client gives itself. Any thread, once the session is admitted.
+  [[nodiscard]] const std::string& client_name() const noexcept { return client_name_; }
+  /// The key that has proven the name; none with 'auth: none'. Any thread, as client_name().
+  [[nodiscard]] const std::optional<config::SecretKey>& proven_key() const noexcept {
+    return proven_key_;
+  }
+  [[nodiscard]] bool proven() const noexcept { return proven_key_.has_value(); }
+  /// Whether the client may resume the session after its connection is lost: until it says goodbye.
+  /// Any thread.
+  [[nodiscard]] bool resumable() const noexcept { return resumable_.load(); }
+  void forbid_resumption() noexcept { resumable_.store(false); }
+  /// The session that the client has lost and asks for.
+  [[nodiscard]] const std::optional<control::Resume>& wanted() const noexcept { return wanted_; }
+  /// Whether both have the same name, and both have proven it or neither has.
+  [[nodiscard]] bool same_client(const SessionHandshake& other) const noexcept {
+    return client_name_ == other.client_name_ && proven() == other.proven();
+  }
+
+  [[nodiscard]] Clock::time_point began() const noexcept { return began_; }
+  /// Whether the server has waited longer than `patience` for the client's next message of the
+  /// handshake. Any thread; for a session that has no unanswered message: the time until the worker
+  /// answers does not count.
+  [[nodiscard]] bool late(Clock::time_point now, std::chrono::nanoseconds patience) const noexcept {
+    return !complete() && now - Clock::time_point{Clock::duration{waits_since_.load()}} > patience;
+  }
+
+  /// Whether the request belongs into the present state.
+  [[nodiscard]] bool expects(const control::Request& request) const noexcept;
+  using Raw = std::span<const std::byte>;  ///< a message as it came
+  Result<ServerReply> hello(const control::Hello& hello, Raw raw);
+  Result<ServerReply> prove(const control::ProveRequest& request, Raw raw);
+  /// The proof is expected.
+  [[nodiscard]] bool challenged() const noexcept { return challenge_.has_value(); }
+  /// The challenge is about to leave, as `raw`.
+  void challenge_sent(Raw raw) noexcept;
+
+ private:
+  using Refusal = ServerMetrics::Refusal;
+
+  Result<ServerReply> challenge(const control::Hello& hello, Raw raw);
+  Result<control::Welcome> admit(const std::string& client_name,
+                                 const std::optional<config::SecretKey>& proven_key);
+  [[nodiscard]] control::Welcome welcome(bool resumed) const;
+  void finish(bool resumed);
+
+  ServerCore& server_;
+  ServerSession& session_;
+  std::optional<control::Resume> wanted_;
+  std::optional<control::ServerHandshake> challenge_;  ///< between hello and proof
+  std::string client_name_;                            ///< fixed before the session is admitted
+  std::optional<config::SecretKey> proven_key_;        ///< fixed before the session is admitted
+  std::atomic<bool> complete_{false};
+  std::atomic<bool> resumable_{false};
+  std::atomic<std::uint32_t> version_{0};
+  const Clock::time_point began_ = Clock::now();
+  std::atomic<Clock::rep> waits_since_{began_.time_since_epoch().count()};
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,75 @@
+#include "server/worker.h"
+
+#include <utility>
+
+#include <remora/start_thread.h>
+
+namespace remora::detail {
+
+Status Worker::start(std::function<bool()> before_end) {
+  before_end_ = std::move(before_end);
+  auto thread = start_thread("remora-worker", [this] { run(); });
+  if (!thread) return thread.error();
+  thread_ = std::move(*thread);
+  return {};
+}
+
+bool Worker::enqueue(Job job) {
+  {
+    const MutexLock lock{mutex_};
+    if (ended_) return false;
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+  return true;
+}
+
+void Worker::stop() noexcept {
+  {
+    const MutexLock lock{mutex_};
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Worker::run() noexcept {
+  MutexLock lock{mutex_};
+  while (true) {
+    changed_.wait(lock, [this] {
+      mutex_.assert_held();
+      return stopping_ || !jobs_.empty();
+    });
+    if (jobs_.empty()) {
+      lock.unlock();
+      const bool more = before_end_();
+      lock.lock();
+      if (more || !jobs_.empty()) continue;
+      ended_ = true;  // until then the sessions are released on this thread
+      return;
+    }
+    {
+      const Job job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job_began_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+      job();
+      job_began_.store(0, std::memory_order_relaxed);
+    }  // the job goes before the next one begins
+    lock.lock();
+  }
+}
+
+std::chrono::seconds Worker::job_age() const noexcept {
+  const Clock::rep began = job_began_.load(std::memory_order_relaxed);
+  if (began == 0) return {};
+  return std::chrono::duration_cast<std::chrono::seconds>(
+      Clock::now() - Clock::time_point{Clock::duration{began}});
+}
+
+std::size_t Worker::jobs_waiting() const {
+  const MutexLock lock{mutex_};
+  return jobs_.size();
+}
+
+}  // namespace remora::detail

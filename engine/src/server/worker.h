@@ -1,0 +1,57 @@
+#pragma once
+
+/// The worker of a server: one thread that runs jobs in the order in which they come.
+///
+/// It serves all requests, which may pin or zero memory. So the requests of a session never
+/// overtake each other, and state that only jobs use needs no lock.
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include <remora/mutex.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+
+namespace remora::detail {
+
+/// Thread-safe, but for start() and stop().
+class Worker {
+ public:
+  using Job = std::function<void()>;
+
+  Worker() = default;
+  ~Worker() { stop(); }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// `before_end`: the worker calls it when it is to stop and no job is left, until it returns
+  /// false; it may add jobs and returns whether it has done anything. Errors: see start_thread().
+  Status start(std::function<bool()> before_end);
+  /// False: the worker has ended, and the job is dropped.
+  bool enqueue(Job job) REMORA_EXCLUDES(mutex_);
+  /// Runs the jobs that wait, then ends. Idempotent.
+  void stop() noexcept REMORA_EXCLUDES(mutex_);
+
+  /// How long the present job has run; 0: there is none.
+  [[nodiscard]] std::chrono::seconds job_age() const noexcept;
+  [[nodiscard]] std::size_t jobs_waiting() const REMORA_EXCLUDES(mutex_);
+
+ private:
+  void run() noexcept REMORA_EXCLUDES(mutex_);
+
+  std::function<bool()> before_end_;
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::deque<Job> jobs_ REMORA_GUARDED_BY(mutex_);
+  bool stopping_ REMORA_GUARDED_BY(mutex_) = false;
+  bool ended_ REMORA_GUARDED_BY(mutex_) = false;
+  std::atomic<Clock::rep> job_began_{0};  ///< 0: no job runs
+  std::thread thread_;
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,82 @@
+/// The worker runs each job once, in order, and ends when nothing is left to do.
+
+#include "server/worker.h"
+
+#include <future>
+#include <gtest/gtest.h>
+#include <string>
+
+namespace remora::detail {
+namespace {
+
+constexpr auto kNothingLeft = [] { return false; };
+
+TEST(WorkerTest, RunsJobsInOrder) {
+  Worker worker;
+  std::string ran;
+  for (const char* name : {"a", "b", "c"})
+    EXPECT_TRUE(worker.enqueue([&ran, name] { ran += name; })) << "before it is started, too";
+  EXPECT_EQ(worker.jobs_waiting(), 3U);
+  ASSERT_TRUE(worker.start(kNothingLeft));
+  worker.stop();
+  EXPECT_EQ(ran, "abc");
+  EXPECT_EQ(worker.jobs_waiting(), 0U);
+}
+
+TEST(WorkerTest, RunsJobsThatOtherJobsAddWhileItStops) {
+  Worker worker;
+  std::string ran;
+  ASSERT_TRUE(worker.start(kNothingLeft));
+  worker.enqueue([&] {
+    ran += "a";
+    worker.enqueue([&] { ran += "b"; });
+  });
+  worker.stop();
+  EXPECT_EQ(ran, "ab");
+}
+
+TEST(WorkerTest, AsksBeforeItEndsUntilNothingIsLeft) {
+  Worker worker;
+  std::string ran;
+  int left = 2;
+  ASSERT_TRUE(worker.start([&] {
+    if (left == 0) return false;
+    --left;
+    worker.enqueue([&] { ran += "a"; });
+    return true;
+  }));
+  worker.stop();
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(ran, "aa");
+}
+
+TEST(WorkerTest, RefusesJobsOnceItHasEnded) {
+  Worker worker;
+  ASSERT_TRUE(worker.start(kNothingLeft));
+  worker.stop();
+  worker.stop();
+  bool ran = false;
+  EXPECT_FALSE(worker.enqueue([&ran] { ran = true; }));
+  EXPECT_FALSE(ran);
+}
+
+TEST(WorkerTest, StopsWithoutAThread) {
+  Worker worker;
+  worker.stop();
+  EXPECT_EQ(worker.job_age(), std::chrono::seconds{0});
+}
+
+TEST(WorkerTest, LetsGoOfAJobBeforeTheNextOneBegins) {
+  Worker worker;
+  auto held = std::make_shared<int>(0);
+  const std::weak_ptr<int> seen = held;
+  bool gone = false;
+  worker.enqueue([held = std::move(held)] {});
+  worker.enqueue([&] { gone = seen.expired(); });
+  ASSERT_TRUE(worker.start(kNothingLeft));
+  worker.stop();
+  EXPECT_TRUE(gone);
+}
+
+}  // namespace
+}  // namespace remora::detail
