@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <remora/assert.h>
 #include <remora/owned.h>
 
 #include "registry_state.h"
@@ -142,7 +143,9 @@ std::uint64_t* RegistryState::acquire_block() noexcept {
 
 void RegistryState::release_block(std::uint64_t* cells) noexcept {
   const detail::MutexLock lock{mutex};
-  if (cells != blocks.front().cells()) free_blocks.push_back(cells);
+  if (cells == blocks.front().cells()) return;
+  REMORA_ASSERT(free_blocks.size() < blocks.size() - 1, "a block is given back once");
+  free_blocks.push_back(cells);
 }
 
 }  // namespace remora::metrics

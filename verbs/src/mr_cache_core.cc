@@ -5,6 +5,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include <remora/assert.h>
 #include <remora/verbs/teardown.h>
 
 #include "range.h"
@@ -550,6 +551,7 @@ void MrCacheCore::finish(Registration* registration) noexcept {
   counters_.pinned_registrations -= freed.count;
   retired_.add(*registration->rest);
   retired_.collect();
+  REMORA_ASSERT(finishing_ > 0, "a registration is counted in finishing_ before it is finished");
   --finishing_;
   finished_.notify_all();
 }

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 namespace remora {
@@ -167,6 +168,7 @@ EventLoop::Parting::~Parting() {
   std::thread left;
   {
     const detail::MutexLock lock{state_->mutex};
+    REMORA_ASSERT(state_->partings > 0, "each Parting is counted until its destructor");
     if (--state_->partings == 0) left.swap(state_->left);
   }
   if (!left.joinable()) return;
