@@ -251,20 +251,6 @@ void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
   if (!operation.whole) lane.release_lease(operation);
 }
 
-Result<std::uint64_t> RegionGrant::run_alone(const transport::WorkRequest& request, ByteOffset at,
-                                             std::uint64_t length_bytes,
-                                             std::chrono::nanoseconds deadline) const noexcept {
-  OperationRecord operation;
-  operation.request = request;
-  operation.length_bytes = length_bytes;
-  operation.offset_bytes = at.bytes;
-  operation.memory = nullptr;
-  operation.old_value = 0;  // of those that find none
-  if (check(operation)) run(operation, deadline);
-  if (operation.outcome.ok) return operation.old_value;
-  return error_of(operation);
-}
-
 void RegionGrant::revoke(Reason reason) noexcept {
   Reason none = Reason::kNone;
   revoked_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);

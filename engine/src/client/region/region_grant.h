@@ -191,4 +191,18 @@ class RegionGrant {
   std::vector<Told> queues_ REMORA_GUARDED_BY(queues_mutex_);
 };
 
+inline Result<std::uint64_t> RegionGrant::run_alone(
+    const transport::WorkRequest& request, ByteOffset at, std::uint64_t length_bytes,
+    std::chrono::nanoseconds deadline) const noexcept {
+  OperationRecord operation;
+  operation.request = request;
+  operation.length_bytes = length_bytes;
+  operation.offset_bytes = at.bytes;
+  operation.memory = nullptr;
+  operation.old_value = 0;  // of those that find none
+  if (check(operation)) run(operation, deadline);
+  if (operation.outcome.ok) return operation.old_value;
+  return error_of(operation);
+}
+
 }  // namespace remora::detail
