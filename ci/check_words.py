@@ -59,8 +59,7 @@ NAMES = [
 SCOPE = ("engine", "verbs", "config", "metrics", "apps", "ci", "tests", "README.md", "CHANGELOG.md",
          ".github/CONTRIBUTING.md")
 # Still to be rewritten: their findings are counted, and fail nothing.
-NOT_YET = ("engine/src/client", "engine/src/server", "engine/src/transport", "engine/src/protocol",
-           "engine/include/remora/engine/task.h", "engine/README.md", "engine/docs", "apps/README.md",
+NOT_YET = ("engine/src/client", "engine/src/server", "engine/include/remora/engine/task.h", "engine/README.md", "engine/docs", "apps/README.md",
            "apps/docs", "tests/unit/engine", "tests/conformance", "tests/fuzz/fake_net.cc")
 ALLOWED = "ci/words-allowed.txt"
 THIS = "ci/check_words.py"

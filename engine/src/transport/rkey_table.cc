@@ -34,8 +34,8 @@ Result<std::vector<std::uint32_t>> RkeyTable::take(std::size_t count) {
   const std::size_t again = std::min(count, free_.size());
   const auto fresh = static_cast<std::uint32_t>(count - again);
   // So that giving them back needs no memory.
-  const std::size_t most = std::size_t{next_} + fresh;
-  if (free_.capacity() < most) free_.reserve(std::max(most, 2 * free_.capacity()));
+  const std::size_t assigned = std::size_t{next_} + fresh;
+  if (free_.capacity() < assigned) free_.reserve(std::max(assigned, 2 * free_.capacity()));
   taken.assign(free_.end() - static_cast<std::ptrdiff_t>(again), free_.end());
   free_.resize(free_.size() - again);
   for (std::uint32_t i = 0; i < fresh; ++i) taken.push_back(next_++);

@@ -17,7 +17,7 @@ enum class Opcode : std::uint8_t {
   kWrite,
   kCompareSwap,
   kFetchAdd,
-  kWriteZeroes,  ///< over lanes whose limits say so; no local memory
+  kWriteZeroes,  ///< on lanes whose limits say so; no local memory
   kNotify,       ///< tells the serving application of a write; see Notice
   kFlush,  ///< reads a byte into the lane's own memory: what was written before is visible then
 };

@@ -78,7 +78,7 @@ PostOutcome FaultLane::post(Chain chain, std::uint64_t first_sequence) noexcept 
 void FaultLane::swallow(std::uint64_t first_sequence, std::size_t count) noexcept {
   for (std::size_t i = 0; i < count; ++i)
     at(first_sequence + i) = {.known = true, .status = CompletionStatus::kFlushed};
-  posted_end_ = first_sequence + count;
+  next_sequence_ = first_sequence + count;
 }
 
 /// In which order the first `sent` of the chain go. True: in another one than theirs.
@@ -116,7 +116,7 @@ PostOutcome FaultLane::send(std::uint64_t first_sequence, std::size_t sent,
   PostOutcome outcome = real_->post(Chain{chain_.data(), sent}, first_sequence);
   signaled_within_ = sent > 1 ? real_->signaled_within() : 0;
   real_end_ = first_sequence + outcome.taken;
-  posted_end_ = first_sequence + (reordered ? sent : outcome.taken);
+  next_sequence_ = first_sequence + (reordered ? sent : outcome.taken);
   if (outcome.error == 0 || !reordered) return outcome;
   // A count cannot tell the caller which of them the lane did not take: they fail one by one.
   for (std::size_t i = outcome.taken; i < sent; ++i)
@@ -165,7 +165,7 @@ std::size_t FaultLane::poll(std::span<LaneCompletion> completions) noexcept {
   const bool gone = in_error_.load(std::memory_order_acquire);
   const Clock::time_point now = Clock::now();
   std::size_t count = 0;
-  for (; reported_ != posted_end_ && count < completions.size(); ++reported_) {
+  for (; reported_ != next_sequence_ && count < completions.size(); ++reported_) {
     Request& request = at(reported_);
     if (!request.known) break;
     CompletionStatus status = request.status;
@@ -196,7 +196,7 @@ std::size_t FaultLane::report_lost(std::span<LaneCompletion> completions) noexce
   if (std::exchange(cuts_, false)) core_->cut(*link_);
   if (link_->cut.load() && !in_error_.load(std::memory_order_acquire)) return 0;
   std::size_t count = 0;
-  for (; reported_ != posted_end_ && count < completions.size(); ++reported_) {
+  for (; reported_ != next_sequence_ && count < completions.size(); ++reported_) {
     count_lost(at(reported_));
     const CompletionStatus status = std::exchange(loss_reported_, true)
                                         ? CompletionStatus::kFlushed
@@ -252,7 +252,7 @@ void FaultLane::close_later() noexcept {
 /// False: it was closed before.
 bool FaultLane::leave() noexcept {
   if (std::exchange(closed_, true)) return false;
-  for (; reported_ != posted_end_; ++reported_) count_lost(at(reported_));
+  for (; reported_ != next_sequence_; ++reported_) count_lost(at(reported_));
   // No thread reads from a closed lane, and it must not wake a poller that sleeps.
   events_.remove(bell_->event());
   events_.remove(timer_.get());

@@ -89,7 +89,7 @@ class FaultLane final : public Lane {
   std::vector<detail::FaultVerdict> verdicts_;  // of a chain, as the next two
   std::vector<std::uint32_t> order_;
   std::vector<const WorkRequest*> chain_;
-  std::uint64_t posted_end_ = 0;
+  std::uint64_t next_sequence_ = 0;
   std::uint64_t reported_ = 0;  ///< sequence after the last one reported
   std::uint64_t real_end_ = 0;  ///< sequence after the last one sent
   std::uint64_t real_done_ =

@@ -106,7 +106,7 @@ class RdmaLane final : public Lane {
       *to++ = {.sequence = wc->wr_id,
                .status = static_cast<CompletionStatus>(wc->status),
                .vendor_error = wc->status == IBV_WC_SUCCESS ? 0 : wc->vendor_err};
-    told_ = to[-1].sequence + 1;
+    polled_end_ = to[-1].sequence + 1;
     return static_cast<std::size_t>(count);
   }
 
@@ -147,8 +147,8 @@ class RdmaLane final : public Lane {
         prepared_(limits.depth),
         keys_{std::move(keys)} {
     // What is the same in every chain.
-    alone_.request.sg_list = &alone_.element;
-    alone_.request.num_sge = 1;
+    single_.request.sg_list = &single_.element;
+    single_.request.num_sge = 1;
     for (std::size_t i = 0; i < prepared_.size(); ++i) {
       ibv_send_wr& request = prepared_[i].request;
       request.sg_list = &prepared_[i].element;
@@ -158,19 +158,19 @@ class RdmaLane final : public Lane {
   }
 
   PostOutcome post_one(const WorkRequest& request, std::uint64_t sequence) noexcept {
-    translate(request, sequence, alone_);
-    alone_.request.send_flags |= IBV_SEND_SIGNALED;
+    translate(request, sequence, single_);
+    single_.request.send_flags |= IBV_SEND_SIGNALED;
     ibv_send_wr* bad = nullptr;
-    const int failed = link_.pair->post_send(&alone_.request, &bad);
+    const int failed = link_.pair->post_send(&single_.request, &bad);
     // Without a word on where it stopped, it may have gone.
-    return {.taken = failed == 0 || bad != &alone_.request ? 1U : 0U, .error = failed};
+    return {.taken = failed == 0 || bad != &single_.request ? 1U : 0U, .error = failed};
   }
 
   /// How many requests of a chain go to one that is signaled, besides the last: half of the room
   /// that is left, so that a send queue that fills up gets some of it back early, while one with
   /// room has one completion a chain.
   [[nodiscard]] std::size_t signal_interval(std::uint64_t first_sequence) const noexcept {
-    const std::uint64_t room = limits_.depth - (first_sequence - told_);
+    const std::uint64_t room = limits_.depth - (first_sequence - polled_end_);
     return std::clamp<std::uint64_t>(room / 2, 1, std::max(1U, limits_.depth / 4));
   }
 
@@ -259,9 +259,9 @@ class RdmaLane final : public Lane {
   std::vector<NoticeBytes> notices_;  // by sequence, as the results
   verbs::MemoryRegion notices_memory_;
   Limits limits_;
-  std::uint64_t told_ = 0;          ///< sequence after the last whose completion was polled
+  std::uint64_t polled_end_ = 0;    ///< sequence after the last whose completion was polled
   std::vector<Prepared> prepared_;  // by place in the chain
-  Prepared alone_;                  // of a chain of one
+  Prepared single_;                 // of a chain of one
   std::optional<metrics::Recorder> recorder_;
   metrics::Counter inline_requests_;
   [[no_unique_address]] Keys keys_;  // behind all that a lane without tokens has

@@ -119,7 +119,7 @@ std::byte* TcpLane::add_outgoing(std::size_t length) noexcept {
 PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
   signaled_within_ = 0;
   if (failed_ || in_error_.load(std::memory_order_acquire)) return {.taken = 0, .error = ENOTCONN};
-  if (posted_end_ == 0) unreported_ = done_end_ = expected_ = first_sequence;
+  if (next_sequence_ == 0) unreported_ = done_end_ = expected_ = first_sequence;
   const std::size_t half = chain.size() < kHalvedFrom ? 0 : chain.size() / 2;
   std::uint32_t all_answered = 0;
   for (std::size_t i = 0; i < chain.size(); ++i) {
@@ -130,7 +130,7 @@ PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
     enqueue(*chain[i], sequence, answered);
     all_answered += answered ? 1 : 0;
   }
-  posted_end_ = first_sequence + chain.size();
+  next_sequence_ = first_sequence + chain.size();
   expected_ = next_answered(expected_);
   input_count_ = 0;
   flush();
@@ -197,7 +197,7 @@ std::size_t TcpLane::poll(std::span<LaneCompletion> completions) noexcept {
   const std::uint64_t done = done_end_;
   int vain = 0;
   for (int tries = 0; tries < kMaxTries && vain < kMaxVain; ++tries) {
-    if (failed_ || done_end_ == posted_end_) break;
+    if (failed_ || done_end_ == next_sequence_) break;
     vain = receive() ? 0 : vain + 1;
     if (done_end_ != done || !header_taken_) break;
   }
@@ -205,7 +205,7 @@ std::size_t TcpLane::poll(std::span<LaneCompletion> completions) noexcept {
 }
 
 std::uint64_t TcpLane::next_answered(std::uint64_t sequence) const noexcept {
-  while (sequence != posted_end_ && !ring_[sequence & mask_].answered) ++sequence;
+  while (sequence != next_sequence_ && !ring_[sequence & mask_].answered) ++sequence;
   return sequence;
 }
 
@@ -232,7 +232,7 @@ void TcpLane::plan() noexcept {
       input_[count++] = {.iov_base = at, .iov_len = length};
   };
   std::uint64_t sequence = expected_;
-  for (std::size_t answers = 0; answers < kMaxAnswers && sequence != posted_end_; ++answers) {
+  for (std::size_t answers = 0; answers < kMaxAnswers && sequence != next_sequence_; ++answers) {
     const Posted& request = posted(sequence);
     const std::uint32_t payload = answer_bytes(request.opcode, request.length_bytes);
     const bool straight = goes_straight(payload);
@@ -291,7 +291,7 @@ std::size_t TcpLane::take_good(const std::byte* staged, std::size_t length) noex
   if (payload_crc_) return 0;
   std::size_t taken = 0;
   std::uint64_t expected = expected_;
-  while (expected != posted_end_) {
+  while (expected != next_sequence_) {
     const Posted& request = posted(expected);
     const std::uint32_t payload = answer_bytes(request.opcode, request.length_bytes);
     const std::byte* const at = staged + taken;
@@ -412,7 +412,7 @@ std::size_t TcpLane::report(std::span<LaneCompletion> completions) noexcept {
         .sequence = done_end_ - 1, .status = CompletionStatus::kSuccess, .vendor_error = 0};
     unreported_ = done_end_;
   }
-  for (; failed_ && unreported_ != posted_end_ && count < completions.size(); ++unreported_)
+  for (; failed_ && unreported_ != next_sequence_ && count < completions.size(); ++unreported_)
     completions[count++] = {
         .sequence = unreported_,
         .status = unreported_ == fault_ ? fault_status_ : CompletionStatus::kFlushed,

@@ -100,12 +100,12 @@ class TcpLane final : public Lane {
   std::vector<Posted> ring_;  // by sequence & mask_
   std::uint64_t mask_;
   std::vector<std::uint64_t> results_;
-  std::uint64_t posted_end_ = 0;  ///< sequence after the last one posted
-  std::uint64_t unreported_ = 0;  ///< first sequence that poll() has not reported
-  std::uint64_t done_end_ = 0;    ///< sequence after the last one that succeeded
-  std::uint64_t expected_ = 0;    ///< request whose answer is the next to come whole
-  bool failed_ = false;           ///< nothing is received any more
-  std::uint64_t fault_ = 0;       ///< the request that failed by itself, with fault_status_
+  std::uint64_t next_sequence_ = 0;  ///< sequence after the last one posted
+  std::uint64_t unreported_ = 0;     ///< first sequence that poll() has not reported
+  std::uint64_t done_end_ = 0;       ///< sequence after the last one that succeeded
+  std::uint64_t expected_ = 0;       ///< request whose answer is the next to come whole
+  bool failed_ = false;              ///< nothing is received any more
+  std::uint64_t fault_ = 0;          ///< the request that failed by itself, with fault_status_
   CompletionStatus fault_status_ = CompletionStatus::kFlushed;
 
   // Headers and copied bytes, in the order they are sent; empty when everything has been.

@@ -1,4 +1,4 @@
-// The handshake by keys, without a network: both sides, and somebody between them.
+// The handshake by keys, without a network: both sides, and an attacker between them.
 
 #include "protocol/authentication.h"
 
@@ -254,7 +254,7 @@ TEST(Tampering, EveryMessageCutAnywhereIsRefused) {
   }
 }
 
-// A field that nobody knows is ignored in a message, and still counts in the proof.
+// An unknown field is ignored in a message, and still counts in the proof.
 TEST(Tampering, WhatIsAddedCounts) {
   for (const Step step : {Step::kHello, Step::kChallenge, Step::kProve}) {
     const std::size_t tried = spoil_all(step, [](std::size_t way, Bytes& bytes) {
@@ -290,7 +290,7 @@ TEST(Replay, OfARecordedServerIsRefused) {
   EXPECT_FALSE(outcome.client_accepts);
 }
 
-// Somebody without the key gives a client its own proof back.
+// A peer without the key gives a client its own proof back.
 TEST(Reflection, OfTheClientsProofIsRefused) {
   auto client = ClientHandshake::start(key_of(kKey)).value();
   Hello hello;

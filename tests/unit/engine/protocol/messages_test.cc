@@ -126,7 +126,7 @@ TEST(AccessLists, OfTheLongestNamesFitIntoAMessage) {
   EXPECT_EQ(to_access(region).value(), list);
 }
 
-TEST(AccessLists, OfStrangersAreChecked) {
+TEST(AccessLists, OfAPeerAreChecked) {
   const auto code_of = [](const std::string& client, std::uint32_t rights) {
     Region region;
     region.add_access()->set_client(client);
@@ -148,8 +148,9 @@ TEST(AccessLists, OfStrangersAreChecked) {
   EXPECT_EQ(to_access(region).error().code(), Code::kLimitExceeded);
 }
 
-// A stranger must not be able to fill the log of whoever embeds a server.
-TEST(Decode, WritesNothingOfWhatStrangersSend) {
+// A peer that does not authenticate must not be able to fill the log of an application that
+// embeds a server.
+TEST(Decode, WritesNothingOfWhatPeersSend) {
   Envelope envelope;
   envelope.set_magic(kMagic);
   envelope.set_id(1);
@@ -163,7 +164,7 @@ TEST(Decode, WritesNothingOfWhatStrangersSend) {
 }
 
 // An error's subject may be cut within a character, or be a name that was never UTF-8: a client
-// could not read the answer, and would take the server for a stranger.
+// could not read the answer, and would take the server for another program.
 TEST(Failures, OfAnySubjectCanBeRead) {
   std::string euros;
   for (int i = 0; i < 40; ++i) euros += "\xe2\x82\xac";

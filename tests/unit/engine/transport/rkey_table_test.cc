@@ -8,13 +8,13 @@
 namespace remora::transport {
 namespace {
 
-TEST(RkeyTable, TokensAreDenseAndNobodyElses) {
+TEST(RkeyTable, TokensAreDenseAndUnique) {
   const auto table = RkeyTable::create().value();
   const auto first = table->take(3).value();
   const auto second = table->take(2).value();
   std::set<std::uint32_t> all{first.begin(), first.end()};
   all.insert(second.begin(), second.end());
-  EXPECT_EQ(all, (std::set<std::uint32_t>{1, 2, 3, 4, 5})) << "0 is nobody's";
+  EXPECT_EQ(all, (std::set<std::uint32_t>{1, 2, 3, 4, 5})) << "0 is never assigned";
   EXPECT_EQ(table->used(), 5U);
   table->give_back(first);
   EXPECT_EQ(table->used(), 2U);

@@ -149,7 +149,8 @@ TEST_F(FaultLaneTest, WhatIsLostBeforeItIsSentHasNoEffect) {
   faults_->lose_next_lane(Landing::kLost);
   post(2);
   EXPECT_TRUE(real_->posted.empty());
-  EXPECT_TRUE(readable(lane_->event_fd(), milliseconds{0})) << "nothing else wakes who sleeps";
+  EXPECT_TRUE(readable(lane_->event_fd(), milliseconds{0}))
+      << "nothing else wakes a sleeping thread";
   EXPECT_EQ(statuses(), (std::vector{kFirstGone, kGone}));
   post(1);
   EXPECT_TRUE(real_->posted.empty()) << "a lane that is lost sends nothing";
@@ -167,7 +168,7 @@ TEST_F(FaultLaneTest, AConnectionGoesWhenWhatLandsHasLandedAndTheLaneIsToldByThe
   faults_->lose_next_connection(Landing::kLanded);
   post(1);
   EXPECT_TRUE(poll().empty());
-  EXPECT_FALSE(link_->cut) << "the session would break off what is to land";
+  EXPECT_FALSE(link_->cut) << "the session would end requests that are to land";
   real_->complete(0);
   EXPECT_TRUE(poll().empty());
   EXPECT_TRUE(link_->cut);
@@ -178,7 +179,7 @@ TEST_F(FaultLaneTest, AConnectionGoesWhenWhatLandsHasLandedAndTheLaneIsToldByThe
   EXPECT_EQ(counts().requests_landed, 1U);
 }
 
-TEST_F(FaultLaneTest, ADelayedCompletionComesWhenItIsDueAndWakesWhoSleeps) {
+TEST_F(FaultLaneTest, ADelayedCompletionComesWhenItIsDueAndWakesAThread) {
   open();
   faults_->delay_next(1, milliseconds{500});
   post(2);

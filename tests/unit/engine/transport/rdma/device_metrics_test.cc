@@ -15,10 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class NicSeries : public ::testing::Test {
+class DeviceMetrics : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "nic-series-XXXXXX").string();
+    std::string pattern = (fs::temp_directory_path() / "device-metrics-XXXXXX").string();
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     put("hw_counters", "out_of_sequence", "7");
@@ -50,7 +50,7 @@ class NicSeries : public ::testing::Test {
   std::shared_ptr<metrics::Registry> registry_ = metrics::Registry::create().value();
 };
 
-TEST_F(NicSeries, ShowWhatTheDeviceCountsNow) {
+TEST_F(DeviceMetrics, ShowWhatTheDeviceCountsNow) {
   show();
   EXPECT_EQ(events("out_of_sequence"), 7);
   EXPECT_EQ(bytes("sent"), 400) << "the device counts in units of four";
@@ -59,33 +59,33 @@ TEST_F(NicSeries, ShowWhatTheDeviceCountsNow) {
   EXPECT_EQ(events("out_of_sequence"), 8);
 }
 
-TEST_F(NicSeries, LeaveOutWhatIsNotOfTheListOrHasNoValue) {
+TEST_F(DeviceMetrics, LeaveOutWhatIsNotOfTheListOrHasNoValue) {
   show();
   EXPECT_EQ(registry_->series_count(), 3U);
   EXPECT_EQ(registry_->text().find("rx_write_requests"), std::string::npos);
   EXPECT_EQ(registry_->text().find("port_rcv_errors"), std::string::npos);
 }
 
-TEST_F(NicSeries, SecondUserOfADeviceChangesNothing) {
+TEST_F(DeviceMetrics, SecondUserOfADeviceChangesNothing) {
   show();
   show();
   EXPECT_EQ(registry_->series_count(), 3U);
   EXPECT_EQ(events("out_of_sequence"), 7);
 }
 
-TEST_F(NicSeries, DeviceThatHasGoneHasNoValue) {
+TEST_F(DeviceMetrics, DeviceThatHasGoneHasNoValue) {
   show();
   fs::remove_all(folder_ / "mlx5_0");
   EXPECT_TRUE(std::isnan(events("out_of_sequence")));
   EXPECT_FALSE(registry_->text().empty());
 }
 
-TEST_F(NicSeries, UnknownDeviceHasNone) {
+TEST_F(DeviceMetrics, UnknownDeviceHasNone) {
   show_device_counters(*registry_, "rxe7", folder_.string());
   EXPECT_EQ(registry_->series_count(), 0U);
 }
 
-TEST_F(NicSeries, FullRegistryShowsWhatThereIsRoomFor) {
+TEST_F(DeviceMetrics, FullRegistryShowsWhatThereIsRoomFor) {
   registry_ = metrics::Registry::create({.series_max = 2}).value();
   show();
   EXPECT_EQ(registry_->series_count(), 2U);

@@ -148,7 +148,7 @@ TEST_F(RdmaLaneTest, InlineWritesAndNoticesAreCounted) {
     const WorkRequest* const chain[] = {&request};
     ASSERT_EQ(lane_->post(chain, next_++).taken, 1U);
   };
-  post_write(most, Opcode::kWrite);  // nobody counts yet
+  post_write(most, Opcode::kWrite);  // there is no counter yet
   lane_->count_inline(cells.recorder(), counter);
   post_write(most, Opcode::kWrite);
   post_write(most + 1, Opcode::kWrite);
@@ -163,7 +163,7 @@ TEST_F(RdmaLaneTest, LastPlaceIsSignaled) {
   EXPECT_EQ(post(1), (Places{0}));
 }
 
-/// Whoever watches the descriptor of a lane that has broken would not sleep any more.
+/// A thread that watches the descriptor of a broken lane would not sleep any more.
 TEST_F(RdmaLaneTest, ClosedLaneLeavesNoEventBehind) {
   auto queue = rig_->device.create_completion_queue({.depth = 8, .events = true}).value();
   ibv_cq* const raw = queue.raw();

@@ -1,4 +1,4 @@
-/// What a slow device gives back, while nobody waits for it.
+/// A slow device destroys objects, while no caller waits for it.
 
 #include "transport/rdma/reaper.h"
 
@@ -47,7 +47,7 @@ class ReaperTest : public ::testing::Test {
   std::vector<std::thread::id> gone_by_;
 };
 
-TEST_F(ReaperTest, WhoBringsItDoesNotWait) {
+TEST_F(ReaperTest, TheCallerDoesNotWait) {
   Reaper reaper;
   std::unique_lock hangs{device_};
   reaper.take(Slow{*this});
@@ -78,7 +78,7 @@ TEST_F(ReaperTest, BeyondItsRoomTheBringerGivesItBack) {
   for (std::size_t i = 0; i < Reaper::kMaxWaiting; ++i) reaper.take(Slow{*this});
   EXPECT_EQ(begun_, 1);
   std::thread late{[&reaper, this] { reaper.take(Slow{*this}); }};
-  EXPECT_TRUE(test::eventually([this] { return begun_ == 2; })) << "by the one who brings it";
+  EXPECT_TRUE(test::eventually([this] { return begun_ == 2; })) << "on the caller's thread";
   hangs.unlock();
   late.join();
   EXPECT_TRUE(test::eventually([this] { return gone() == Reaper::kMaxWaiting + 2; }));

@@ -147,7 +147,7 @@ TEST_F(RegistrationCacheTest, WhatTheCacheRefusesIsCopied) {
   EXPECT_EQ(buffer_[7], std::byte{42});
 }
 
-TEST_F(RegistrationCacheTest, WhoMayNotBlockGetsWhatIsThere) {
+TEST_F(RegistrationCacheTest, ACallerThatMayNotBlockGetsWhatIsThere) {
   auto& operation = make(Opcode::kRead, std::span{buffer_}.first(kFromBytes));
   driver_->acquire_lease(operation, LaneDriver::Lease::kOld);
   EXPECT_FALSE(operation.lease);

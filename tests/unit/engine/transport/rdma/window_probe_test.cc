@@ -32,7 +32,7 @@ class PretendNic {
   bool checks_beginning = true;
   bool checks_rights = true;
   bool checks_pair = true;
-  bool keeps_from_strangers = true;  ///< an invalidation by another queue pair is refused
+  bool keeps_from_others = true;  ///< an invalidation by another queue pair is refused
   bool harms_what_it_refuses = false;
   bool refuses_all = false;
   bool silent = false;  ///< nothing ever completes
@@ -137,7 +137,7 @@ ibv_wc_status PretendNic::serve(ibv_qp* pair, ibv_send_wr& wr) {
   const ibv_qp* const target = pairs_[peers_[pair]];
   if (wr.opcode == IBV_WR_SEND_WITH_INV) {
     const auto found = windows_.find(wr.invalidate_rkey);
-    if (found == windows_.end() || (keeps_from_strangers && found->second.pair != target))
+    if (found == windows_.end() || (keeps_from_others && found->second.pair != target))
       return IBV_WC_REM_ACCESS_ERR;
     windows_.erase(found);
     return IBV_WC_SUCCESS;
@@ -225,8 +225,8 @@ TEST_F(WindowProbeTest, KeyForEveryQueuePairIsFound) {
   expect_broken(found, found.binding, "a read of 8 bytes on another queue pair was carried out");
 }
 
-TEST_F(WindowProbeTest, StrangerWhoTakesAWindowAwayIsFound) {
-  nic_.keeps_from_strangers = false;
+TEST_F(WindowProbeTest, AnotherQueuePairThatTakesAWindowAwayIsFound) {
+  nic_.keeps_from_others = false;
   const WindowFindings found = ask();
   expect_broken(found, found.invalidation,
                 "another client's message took the key of a window away");
@@ -313,7 +313,7 @@ TEST_F(WindowProbeTest, WindowsAreTakenWhereTheyKeepClientsApart) {
 }
 
 TEST_F(WindowProbeTest, WindowsThatDoNotAreAnErrorWhichSaysWhatToWrite) {
-  nic_.keeps_from_strangers = false;
+  nic_.keeps_from_others = false;
   const WindowFindings found = ask();
   const auto refused = protection_of("mlx5_17", config::RdmaProtection::kWindows, found);
   ASSERT_FALSE(refused);

@@ -94,9 +94,9 @@ class RdmaWindowsTest : public test::FakeTest {
       if (lane != nullptr) lane->end();
     }
   };
-  Connected connect(const LeasedMemory& lent) {
+  Connected connect(const LeasedMemory& leased) {
     auto lane = WindowLane::create(device_).value();
-    verbs::QueuePairBuilder<verbs::Rc> builder{lent.domain(), lane->queue(), lane->queue()};
+    verbs::QueuePairBuilder<verbs::Rc> builder{leased.domain(), lane->queue(), lane->queue()};
     auto prepared = builder.send_depth(WindowLane::kBinds).build().value();
     const auto self = prepared.endpoint();
     auto pair =
@@ -120,10 +120,10 @@ class RdmaWindowsTest : public test::FakeTest {
   verbs::Device device_;
 };
 
-TEST_F(RdmaWindowsTest, LentPiecesHaveNoRemoteRightsAndGoBeforeWhatKeepsThem) {
+TEST_F(RdmaWindowsTest, LeasedPiecesHaveNoRemoteRightsAndGoBeforeWhatKeepsThem) {
   std::string alive_at_the_end = "never";
   {
-    const auto lent = acquire_lease(std::shared_ptr<void>{
+    const auto leased = acquire_lease(std::shared_ptr<void>{
         memory_.data(), [&](void* /*bytes*/) { alive_at_the_end = fake_.live(); }});
     ASSERT_EQ(fake_.registered.size(), 2U);
     for (const auto& each : fake_.registered)
@@ -136,16 +136,16 @@ TEST_F(RdmaWindowsTest, LentPiecesHaveNoRemoteRightsAndGoBeforeWhatKeepsThem) {
 }
 
 TEST_F(RdmaWindowsTest, StretchIsFoundWithinOnePieceOnly) {
-  const auto lent = acquire_lease();
-  const auto found = lent->find(stretch(1, 8, kPieceBytes - 8));
+  const auto leased = acquire_lease();
+  const auto found = leased->find(stretch(1, 8, kPieceBytes - 8));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->offset_bytes, 8U);
   EXPECT_EQ(found->address(), reinterpret_cast<std::uintptr_t>(piece(1).data()) + 8);
-  EXPECT_TRUE(lent->find(stretch(0, 0, kPieceBytes)));
-  EXPECT_FALSE(lent->find(stretch(0, 1, kPieceBytes))) << "into the next one";
-  EXPECT_FALSE(lent->find(stretch(1, 1, kPieceBytes))) << "behind the last";
+  EXPECT_TRUE(leased->find(stretch(0, 0, kPieceBytes)));
+  EXPECT_FALSE(leased->find(stretch(0, 1, kPieceBytes))) << "into the next one";
+  EXPECT_FALSE(leased->find(stretch(1, 1, kPieceBytes))) << "behind the last";
   std::array<std::byte, 8> elsewhere{};
-  EXPECT_FALSE(lent->find({elsewhere.data(), elsewhere.size()}));
+  EXPECT_FALSE(leased->find({elsewhere.data(), elsewhere.size()}));
 }
 
 TEST_F(RdmaWindowsTest, PiecesBeyondTheBudgetAreRefusedBeforeTheDeviceIsAsked) {
@@ -162,19 +162,19 @@ class WindowLaneTest : public RdmaWindowsTest {
  protected:
   void SetUp() override {
     RdmaWindowsTest::SetUp();
-    lent_ = acquire_lease();
-    link_.reset(new Connected{connect(*lent_)});  // NOLINT: it does not move
+    leased_ = acquire_lease();
+    link_.reset(new Connected{connect(*leased_)});  // NOLINT: it does not move
   }
   void TearDown() override {
     link_.reset();
-    lent_.reset();
+    leased_.reset();
     RdmaWindowsTest::TearDown();
   }
   [[nodiscard]] WindowLane& lane() { return *link_->lane; }
   [[nodiscard]] std::vector<LeasedRange> stretches(std::size_t count) {
     std::vector<LeasedRange> some;
     for (std::size_t i = 0; i < count; ++i)
-      some.push_back(*lent_->find(stretch(i % 2, 64 * i, 64)));
+      some.push_back(*leased_->find(stretch(i % 2, 64 * i, 64)));
     return some;
   }
   Result<std::vector<std::uint32_t>> bind(std::size_t count = 1, Deadline deadline = later()) {
@@ -191,7 +191,7 @@ class WindowLaneTest : public RdmaWindowsTest {
 
   const int owner_ = 0;
   const int other_ = 0;
-  std::shared_ptr<const LeasedMemory> lent_;
+  std::shared_ptr<const LeasedMemory> leased_;
   std::unique_ptr<Connected> link_;
 };
 
@@ -281,7 +281,7 @@ TEST_F(WindowLaneTest, DeviceThatDoesNotAnswerIsWaitedForUntilTheDeadline) {
   const auto began = Clock::now();
   EXPECT_CODE(bind(1, began + std::chrono::seconds{1}), kTimedOut);
   EXPECT_GE(Clock::now() - began, std::chrono::seconds{1});
-  EXPECT_EQ(broken(), 1) << "what it binds later is nobody's";
+  EXPECT_EQ(broken(), 1) << "what it binds later belongs to no owner";
 }
 
 /// However long all of a grant's windows may take.
@@ -291,7 +291,7 @@ TEST_F(WindowLaneTest, ChainThatIsNotAnsweredEndsTheWait) {
   EXPECT_EQ(broken(), 1);
 }
 
-/// The control thread says that a lane ends, and waits for nobody who binds or frees.
+/// The control thread says that a lane ends, and does not wait for threads that bind or free.
 TEST_F(WindowLaneTest, StoppedLaneBindsNoMoreAndKeepsItsWindowsUntilItsEnd) {
   ASSERT_OK(bind());
   lane().stop();
@@ -317,7 +317,7 @@ TEST_F(WindowLaneTest, StopEndsTheAllocationOfMore) {
   EXPECT_TRUE(fake_.sent.empty());
 }
 
-/// Whoever ends it waits until the one who binds has left off.
+/// The thread that ends a lane waits until the thread that binds has stopped.
 TEST_F(WindowLaneTest, EndComesBehindABindThatIsUnderWay) {
   WindowNic::silent = true;
   WindowNic::polls = 0;
@@ -331,12 +331,12 @@ TEST_F(WindowLaneTest, EndComesBehindABindThatIsUnderWay) {
 }
 
 TEST_F(RdmaWindowsTest, GrantHasAKeyForEachExtentOnEachLane) {
-  const auto lent = acquire_lease();
-  const Connected first = connect(*lent);
-  const Connected third = connect(*lent);
+  const auto leased = acquire_lease();
+  const Connected first = connect(*leased);
+  const Connected third = connect(*leased);
   const std::array extents{stretch(0, 128, 512), stretch(1, 0, 256)};
   auto grant =
-      WindowGrant::create(lent, {.extents = extents, .rights = Rights::kRead | Rights::kAtomic})
+      WindowGrant::create(leased, {.extents = extents, .rights = Rights::kRead | Rights::kAtomic})
           .value();
   std::vector<WireExtent> wire;
   LaneKeys keys;
@@ -355,7 +355,7 @@ TEST_F(RdmaWindowsTest, GrantHasAKeyForEachExtentOnEachLane) {
             static_cast<unsigned>(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
   EXPECT_EQ(windows_.used(), 4U);
   // A lane that comes later gets what it lacks; the others keep what they have.
-  const Connected second = connect(*lent);
+  const Connected second = connect(*leased);
   const LaneKeys before = keys;
   const std::size_t posted = fake_.sent.size();
   ASSERT_OK(grant->renew({first.lane, second.lane, third.lane}, wire, keys, later()));
@@ -369,41 +369,41 @@ TEST_F(RdmaWindowsTest, GrantHasAKeyForEachExtentOnEachLane) {
 }
 
 TEST_F(RdmaWindowsTest, GrantIsBoundAnewOnTheLanesThatFollow) {
-  const auto lent = acquire_lease();
+  const auto leased = acquire_lease();
   const std::array extents{stretch(0, 0, 64)};
-  auto grant = WindowGrant::create(lent, {.extents = extents, .rights = Rights::kAll}).value();
+  auto grant = WindowGrant::create(leased, {.extents = extents, .rights = Rights::kAll}).value();
   std::vector<WireExtent> wire;
   LaneKeys keys;
   std::uint32_t before = 0;
   {
-    const Connected lane = connect(*lent);
+    const Connected lane = connect(*leased);
     ASSERT_OK(grant->renew({lane.lane}, wire, keys, later()));
     before = keys.keys[0];
   }
   EXPECT_EQ(fake_.uses("dealloc_mw"), 1) << "they went with their lane";
   EXPECT_EQ(windows_.used(), 1U) << "and are its grant's to have again";
-  // Others take all the rest meanwhile: who comes back gets what he had, and no more.
+  // Others take all the rest meanwhile: a session that comes back gets what it had, and no more.
   EXPECT_CODE(BudgetShare::take(windows_.of("fake0", 0), 100), kLimitExceeded);
   const BudgetShare others = share(99);
-  const Connected lane = connect(*lent);
+  const Connected lane = connect(*leased);
   ASSERT_OK(grant->renew({lane.lane}, wire, keys, later()));
   EXPECT_NE(keys.keys[0], before);
   EXPECT_EQ(windows_.used(), 100U);
-  const Connected more = connect(*lent);
+  const Connected more = connect(*leased);
   EXPECT_CODE(grant->renew({lane.lane, more.lane}, wire, keys, later()), kLimitExceeded);
   grant.reset();
 }
 
 TEST_F(RdmaWindowsTest, LanesThatAreNotItsSessionsAnyMoreKeepNothingOfAGrantNorItThem) {
-  const auto lent = acquire_lease();
+  const auto leased = acquire_lease();
   const std::array extents{stretch(0, 0, 64)};
-  auto grant = WindowGrant::create(lent, {.extents = extents, .rights = Rights::kAll}).value();
+  auto grant = WindowGrant::create(leased, {.extents = extents, .rights = Rights::kAll}).value();
   std::vector<WireExtent> wire;
   LaneKeys keys;
-  const Connected after = connect(*lent);
+  const Connected after = connect(*leased);
   std::weak_ptr<WindowLane> gone;
   {
-    const Connected before = connect(*lent);
+    const Connected before = connect(*leased);
     gone = before.lane;
     ASSERT_OK(grant->renew({before.lane}, wire, keys, later()));
     ASSERT_OK(grant->renew({after.lane}, wire, keys, later()));
@@ -418,12 +418,12 @@ TEST_F(RdmaWindowsTest, LanesThatAreNotItsSessionsAnyMoreKeepNothingOfAGrantNorI
 }
 
 TEST_F(RdmaWindowsTest, WindowsBeyondTheBudgetAreRefusedBeforeTheDeviceIsAsked) {
-  const auto lent = acquire_lease();
-  const Connected first = connect(*lent);
-  const Connected second = connect(*lent);
+  const auto leased = acquire_lease();
+  const Connected first = connect(*leased);
+  const Connected second = connect(*leased);
   const BudgetShare others = share(97);
   const std::array extents{stretch(0, 0, 64), stretch(0, 64, 64)};
-  auto grant = WindowGrant::create(lent, {.extents = extents, .rights = Rights::kRead}).value();
+  auto grant = WindowGrant::create(leased, {.extents = extents, .rights = Rights::kRead}).value();
   std::vector<WireExtent> wire;
   LaneKeys keys;
   const auto refused = grant->renew({first.lane, second.lane}, wire, keys, later());
@@ -446,10 +446,10 @@ TEST_F(RdmaWindowsTest, OwnMemoryIsRegisteredForTheGrantAndCutIntoWindows) {
       ::mmap(nullptr, kOwnBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ASSERT_NE(own, MAP_FAILED);
   {
-    const auto lent = acquire_lease();
-    const Connected lane = connect(*lent);
+    const auto leased = acquire_lease();
+    const Connected lane = connect(*leased);
     const std::array extents{MemoryStretch{static_cast<std::byte*>(own), kOwnBytes}};
-    auto grant = WindowGrant::create(lent, {.extents = extents, .rights = Rights::kAll}).value();
+    auto grant = WindowGrant::create(leased, {.extents = extents, .rights = Rights::kAll}).value();
     EXPECT_EQ(registrations_.used(), 3U);
     std::vector<WireExtent> wire;
     LaneKeys keys;

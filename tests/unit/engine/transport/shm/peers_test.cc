@@ -1,5 +1,6 @@
-/// Whom the two ends of the shm transport let in, and whose memory a client maps: processes of
-/// other users, and servers that hand out files which could be cut short under the client's feet.
+/// Which peers the two ends of the shm transport let in, and which memory a client maps: processes
+/// of other users, and servers that hand out files which could be cut short under the client's
+/// feet.
 
 #include <array>
 #include <cerrno>
@@ -28,7 +29,7 @@ namespace remora::transport {
 namespace {
 
 constexpr std::uint16_t kPort = 7471;
-constexpr uid_t kNobody = 65534;
+constexpr uid_t kOtherUser = 65534;
 constexpr int kNoSuchUser = 99;  // a container may have root alone
 constexpr int kSealed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
@@ -82,7 +83,7 @@ class ShmPeersTest : public testing::Test {
     if (::geteuid() != 0) return -1;
     const pid_t child = ::fork();
     if (child == 0)
-      ::_exit(::setgid(kNobody) == 0 && ::setuid(kNobody) == 0 ? work() : kNoSuchUser);
+      ::_exit(::setgid(kOtherUser) == 0 && ::setuid(kOtherUser) == 0 ? work() : kNoSuchUser);
     return child;
   }
   /// Its exit status, or nothing: it could not become another user.
@@ -98,7 +99,7 @@ class ShmPeersTest : public testing::Test {
   test::FaultLine line_;
 };
 
-/// A false server, which says this to whoever comes first; what connect_shm() thinks of it.
+/// A false server, which says this to the first client; what connect_shm() thinks of it.
 Result<std::unique_ptr<ClientEndpoint>> met_by(std::span<const std::byte> preface,
                                                std::span<const UniqueFd> descriptors) {
   const UniqueFd listening = bound_socket();
@@ -218,8 +219,8 @@ TEST_F(ShmPeersTest, AnotherUserDoesNotReachTheSocket) {
   EXPECT_TRUE(listener->accept().value().empty());
 }
 
-/// Somebody has opened the socket's file to all: the server looks who it is by itself.
-TEST_F(ShmPeersTest, AnotherUserWhoReachesTheSocketIsHungUpOn) {
+/// The socket's file is open to all users: the server checks the peer by itself.
+TEST_F(ShmPeersTest, AnotherUserThatReachesTheSocketIsHungUpOn) {
   const auto listener = listen_shm(kPort).value();
   ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
   ASSERT_EQ(::chmod(shm_socket_path(kPort).c_str(), 0666), 0);
@@ -248,7 +249,7 @@ TEST_F(ShmPeersTest, AnotherUserWhoReachesTheSocketIsHungUpOn) {
   EXPECT_EQ(let_in, 0U);
 }
 
-/// Who may write to the folder can put a socket there before the server does.
+/// A user that may write to the folder can put a socket there before the server does.
 TEST_F(ShmPeersTest, ServerOfAnotherUserIsRefused) {
   ASSERT_EQ(::chmod(folder_.c_str(), 01777), 0);
   std::array<int, 2> ready{};
@@ -284,7 +285,7 @@ TEST_F(ShmPeersTest, ServerOfAnotherUserIsRefused) {
 /// In a folder of that user, where a server of a third would not listen.
 TEST_F(ShmPeersTest, RootMayUseAServerOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "it takes root";
-  ASSERT_EQ(::chown(folder_.c_str(), kNobody, kNobody), 0);
+  ASSERT_EQ(::chown(folder_.c_str(), kOtherUser, kOtherUser), 0);
   std::array<int, 2> ready{};
   ASSERT_EQ(::pipe2(ready.data(), O_CLOEXEC), 0);
   const UniqueFd hear_ready{ready[0]};

@@ -202,7 +202,7 @@ TEST(ShmListener, FolderOfAnotherUserIsRefused) {
   EXPECT_EQ(refused.error().reason(), Reason::kOtherUser);
 }
 
-TEST(ShmClient, NobodyThereIsRefusedAndNamesTheSocket) {
+TEST(ShmClient, WithoutAServerIsRefusedAndNamesTheSocket) {
   const RuntimeFolder folder;
   const auto connected = connect_shm({.host = "localhost", .port = 7471}, Clock::now());
   ASSERT_FALSE(connected);
@@ -213,7 +213,7 @@ TEST(ShmClient, NobodyThereIsRefusedAndNamesTheSocket) {
 
 TEST(ShmClient, ServerThatNeverAnswersTimesOut) {
   const RuntimeFolder folder;
-  auto listener = listen_shm(7471).value();  // nobody calls accept()
+  auto listener = listen_shm(7471).value();  // no thread calls accept()
   const auto connected = connect_shm({.host = "localhost", .port = 7471},
                                      Clock::now() + std::chrono::milliseconds{20});
   ASSERT_FALSE(connected);

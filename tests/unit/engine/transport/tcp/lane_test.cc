@@ -310,7 +310,7 @@ TEST_P(TcpLaneTest, CompareSwapSwapsOnlyWhatItExpects) {
   EXPECT_EQ(results[3], 7U);
 }
 
-TEST_P(TcpLaneTest, PostNeverBlocksWhereNobodyReads) {
+TEST_P(TcpLaneTest, PostNeverBlocksWhereTheServerDoesNotRead) {
   std::vector<std::byte> from = pattern(kTransferBytesMax, 6);
   const test::Timed timed;
   client.post({client.write(server.key(), 0, from), client.write(server.key(), 1, from)});
@@ -519,7 +519,7 @@ TEST_F(TcpAnswersTest, SmallOnesMayBeCutAnywhere) {
   }
 }
 
-TEST_F(TcpAnswersTest, BytesNobodyAskedForEndTheLane) {
+TEST_F(TcpAnswersTest, UnrequestedBytesEndTheLane) {
   client.post({client.read(1, 0, into)});
   answer({.sequence = 0, .length_bytes = 100}, pattern(100, 9));
   raw(pattern(AnswerHeader::kWireBytes, 4));

@@ -111,7 +111,7 @@ TEST(TcpMessages, PeerThatDoesNotReadIsWaitedForUntilTheDeadline) {
   EXPECT_EQ(status.error().code(), Code::kTimedOut);
 }
 
-TEST(TcpSocket, NobodyListeningRefuses) {
+TEST(TcpSocket, APortWithoutAListenerRefuses) {
   for (const char* host : {"127.0.0.1", "::1"}) {
     const auto address = verbs::Address::parse(host, 9).value();
     const auto socket = connect_socket(address, Clock::now() + 5s);
@@ -122,7 +122,7 @@ TEST(TcpSocket, NobodyListeningRefuses) {
 }
 
 TEST(TcpSocket, SilentPeerTimesOut) {
-  // A listener that accepts nobody: once its backlog is full, the kernel answers no more.
+  // A listener that accepts no connection: once its backlog is full, the kernel answers no more.
   const UniqueFd listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_storage bound{};
   socklen_t length = sizeof bound;
