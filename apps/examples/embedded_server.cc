@@ -16,7 +16,7 @@ int main(int argc, char** argv) try {
   config.pool.size_bytes = 64_MiB;
   auto server = remora::Server::start(config).value();
   server.create_region({.name = "queue", .size_bytes = 16_MiB, .shm = true}).value();
-  auto view = server.view("queue").value();  // our own window on what we acquire_lease
+  auto view = server.view("queue").value();  // the application reads and writes the region itself
 
   server
       .on_notify("queue",
