@@ -239,7 +239,8 @@ int parse_and_run(int argc, char** argv) {
       "it at once. SIGHUP takes clients and log.level from the file again.\n"
       "Exit codes: 0 stopped, 2 usage, 3 no such device, 4 address in use, 5 memory or\n"
       "permissions, 7 the configuration is wrong.");
-  app.add_option("--config", options.config_path, "YAML file: the memory to offer, where to listen, the limits")
+  app.add_option("--config", options.config_path,
+                 "YAML file: the memory to offer, where to listen, the limits")
       ->type_name("FILE")
       ->required();
   app.add_flag("--check", options.check, "Check the file and start nothing");
