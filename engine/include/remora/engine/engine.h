@@ -187,7 +187,8 @@ struct Usage {
 
 /// An authenticated relation with one server, for what is not data: create, list, stat, remove.
 /// Copyable handle; regions opened through the engine share the session where they can.
-/// Thread-safe. All functions block, at most the engine's control deadline.
+/// Thread-safe. Requests block, at most the engine's control deadline; settled() as its argument
+/// says; the async functions do not block.
 /// Errors of all: kConnectionLost, kTimedOut, kProtocol; kClosed (it was moved from: server() is
 /// then an empty one).
 class Session {
