@@ -59,8 +59,8 @@ class Held {
   /// Greater than that of every acquisition before.
   [[nodiscard]] std::uint64_t token() const noexcept { return word_ >> kOwnerBits; }
   /// Begins the ttl anew. Blocks, at most an operation's deadline plus two seconds. Errors:
-  /// kAccessRefused (Reason::kFenced): another has taken the lock. kIndeterminate and kConnectionLost: it is
-  /// unknown; region() still tells.
+  /// kAccessRefused (Reason::kFenced): another has taken the lock. kIndeterminate and
+  /// kConnectionLost: it is unknown; region() still tells.
   Status renew();
   /// Gives the lock up; everything written through region() has completed before. Blocks, at most
   /// an operation's deadline and, where its outcome has to be looked up, two seconds more. Errors:
