@@ -27,7 +27,8 @@ void append_page(const transport::Grant& grant, std::size_t first, auto& page) {
   }
 }
 
-/// The error of a budget, or of locked memory, says how much there is and which limit to change.
+/// Adds the region to an error of the transport. The error of a budget stays as it is: it already
+/// says how much there is and which limit to change. That of locked memory keeps its own text too.
 Error grant_error(const Error& why, const std::string& region) {
   if (why.code() == Code::kLimitExceeded) return why;
   if (why.reason() != Reason::kMemlock) return why.with_subject(region);
@@ -175,7 +176,7 @@ void GrantSet::close_all() {
   while (!grants_.empty()) end(grants_.begin());
 }
 
-/// Whatever the cause.
+/// Every grant ends here, whatever the cause.
 void GrantSet::end(Grants::iterator found) {
   const std::uint64_t grant_id = found->first;
   const std::shared_ptr<RegionEntry> region = std::move(found->second.region);
@@ -191,7 +192,7 @@ void GrantSet::end(Grants::iterator found) {
   names_.close(grant_id);
   open_count_.fetch_sub(1, std::memory_order_relaxed);
   server_.metrics().grants(-1);
-  // Last: a revocation that has waited for this grant goes on in the call.
+  // This call comes last: it continues a revocation that has waited for this grant.
   server_.revocations().gone(*region, session_, grant_id);
 }
 
@@ -218,8 +219,8 @@ std::vector<GrantSet::Missing> GrantSet::reconcile(const std::vector<std::uint64
     at = next;
   }
   std::vector<Missing> missing;
-  // The client could not be told of grants that were taken back meanwhile. Of very many the reason
-  // is forgotten.
+  // The server could not tell the client about grants that it took back meanwhile. It remembers
+  // the reasons of the newest kMaxTaken only.
   for (const std::uint64_t grant_id : known)
     if (!grants_.contains(grant_id))
       missing.push_back({grant_id, taken(grant_id).value_or(Reason::kRevoked)});

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The grants of one session: open ones, those that were taken back, and the room that is kept for
-/// fences which are under way.
+/// The grants of one session: the open grants, the grants that the server took back, and the room
+/// that the session keeps for fences which are under way.
 
 #include <atomic>
 #include <cstddef>
@@ -37,7 +37,7 @@ class GrantSet {
   GrantSet(const GrantSet&) = delete;
   GrantSet& operator=(const GrantSet&) = delete;
 
-  /// Which of its own grants go before the session gets another one of the region.
+  /// Which of its own grants the session gives up before it gets a new grant of the region.
   enum class Before : std::uint8_t { kNothingGoes, kThoseOfTheRegionGo };
   /// Errors: kLimitExceeded, naming the limit of one session.
   [[nodiscard]] Status has_room_for(const RegionEntry& region, Before before) const;
@@ -45,8 +45,9 @@ class GrantSet {
   void reserve_fence(std::uint64_t region_bytes) noexcept;
   void release_fence(std::uint64_t region_bytes) noexcept;
 
-  /// Grants `rights` on the region, which counts as open for it already; where that fails it is
-  /// closed. The reply has the first page of extents. Errors: those of ServerEndpoint::grant().
+  /// Grants `rights` on the region. The caller has opened the region in the catalog; open() closes
+  /// it there when the grant fails. The reply has the first page of extents. Errors: those of
+  /// ServerEndpoint::grant().
   Result<ServerReply> open(const std::shared_ptr<RegionEntry>& region, Rights rights);
   Result<ServerReply> extents(const control::ExtentsRequest& request);
   Result<ServerReply> close(const control::CloseRequest& request);
@@ -54,15 +55,15 @@ class GrantSet {
 
   /// Marks the grant as being revoked. None: there is no such grant. False: it was marked before.
   std::optional<bool> mark_revoking(std::uint64_t grant_id, Reason reason);
-  /// Ends the grant: its keys reach nothing any more.
+  /// Ends the grant and invalidates its keys.
   void take_back(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how);
   /// Ends all grants.
   void close_all();
-  /// Takes over the grants of a session that goes on in this one.
+  /// Takes over the grants of the session that this session resumes.
   void take_over(GrantSet& before);
-  /// Ends the grants that the client does not list: it has got no answer about them, or has closed
-  /// them without one, and never uses them. Ids that it lists and that are no grants any more are
-  /// returned, with the reason.
+  /// Ends the grants that the client does not list in `held`: the client got no reply that named
+  /// them, or no reply to its close request, and it never uses them. Returns the listed ids whose
+  /// grants have ended, with the reasons.
   struct Missing {
     std::uint64_t grant_id;
     Reason reason;
@@ -70,8 +71,8 @@ class GrantSet {
   std::vector<Missing> reconcile(const std::vector<std::uint64_t>& held);
   /// Grants that are being revoked.
   [[nodiscard]] std::vector<Missing> being_revoked() const;
-  /// Whether the client has to ask for a page of extents because its lanes are new: their keys have
-  /// gone with the old ones. Counts the page.
+  /// Whether the client has to ask for a page of extents again because it has new lanes, whose keys
+  /// differ from those of its old lanes. Counts the page.
   [[nodiscard]] bool take_owed_page() noexcept;
 
   /// Any thread.
@@ -85,11 +86,11 @@ class GrantSet {
     std::shared_ptr<RegionEntry> region;
     transport::Grant grant;
     std::uint64_t size_bytes = 0;  ///< of the region when it was opened
-    bool revoking = false;         ///< the client is told, with the reason
+    bool revoking = false;         ///< the revocation has begun, for `reason`
     Reason reason = Reason::kNone;
   };
   using Grants = std::unordered_map<std::uint64_t, OpenGrant>;
-  /// Grants that were taken back, of which the client may still ask.
+  /// The most grants in `taken_`: the client may still ask about a grant that was taken back.
   static constexpr std::size_t kMaxTaken = 1024;
 
   void end(Grants::iterator found);
@@ -99,7 +100,7 @@ class GrantSet {
   ServerSession& session_;
   Grants grants_;
   std::uint64_t open_bytes_ = 0;            ///< of grants_
-  std::uint64_t fences_ = 0;                ///< under way, each of which needs room for a grant
+  std::uint64_t fences_ = 0;                ///< fences under way; each needs room for a grant
   std::uint64_t fences_bytes_ = 0;          ///< of their regions
   std::size_t owed_pages_ = 0;              ///< see take_owed_page()
   std::atomic<std::size_t> open_count_{0};  ///< of grants_

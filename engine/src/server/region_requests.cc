@@ -15,7 +15,8 @@ Result<RegionRequests::Asker> RegionRequests::asker() const {
   const SessionHandshake& handshake = session_.handshake();
   Asker asker{.registry = server_.session_table().clients(), .client = nullptr};
   asker.client = asker.registry->find(handshake.client_name());
-  // The session ends with its key, but requests that came before that are still with the worker.
+  // A session ends when the server forgets its key. Requests that came before may still wait for
+  // the worker.
   if (!asker.registry->knows(handshake.client_name(), handshake.proven_key()))
     return Error{Code::kConnectionRefused, "request"}.with_reason(Reason::kAuthentication);
   return asker;
@@ -28,24 +29,25 @@ Result<std::shared_ptr<RegionEntry>> RegionRequests::find_permitted(const std::s
   auto found = server_.catalog().find(name);
   if (!found) return found;
   permission = permission_of((*found)->fixed_info(), who->client);
-  // A client that may not use the region is told that there is none.
+  // The server tells a client that may not use the region that there is no such region.
   if (!permission.any()) return Error{Code::kUnknownRegion, "region"}.with_subject(name);
   return found;
 }
 
-/// Only the worker creates regions for clients, so nothing is added between this and the creation.
+/// Only the worker creates regions for clients, so the client's bytes do not grow between this
+/// check and the creation.
 Status RegionRequests::check_quota(const KnownClient& client, std::uint64_t more_bytes) const {
   return server_.catalog().check_quota(client.name, client.quota_bytes, more_bytes);
 }
 
-/// Whether the session may open the region, apart from its limits.
+/// Whether the session may open the region. Does not check the session's limits.
 Status RegionRequests::may_open(const RegionEntry& region, std::uint32_t rights) const {
   if (rights == 0 || rights > static_cast<std::uint32_t>(Rights::kAll))
     return Error{Code::kInvalidArgument, "open"}.with_subject("rights");
   const auto who = asker();
   if (!who) return who.error();
   const Permission permission = permission_of(region.fixed_info(), who->client);
-  // A client that may not use the region is told that there is none.
+  // The server tells a client that may not use the region that there is no such region.
   if (!permission.any()) return Error{Code::kUnknownRegion, "region"}.with_subject(region.name());
   if (!includes(permission.rights, static_cast<Rights>(rights)))
     return Error{Code::kNoRight, "open"}.with_subject(region.name());
@@ -83,8 +85,9 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
   }
 }
 
-/// Runs `job` when no other request is at work on the region. By then the region may be gone, or
-/// this session: a request that no client waits for takes nothing from other sessions.
+/// Runs `job` when no other request is at work on the region. Does not run it if the region has
+/// been removed by then. Nor if this session is over: no client waits for the reply, so the request
+/// must take nothing from other sessions.
 void RegionRequests::in_turn(const ServerRequest& asked, const std::string& name, TurnJob job) {
   auto region = server_.catalog().find(name);
   if (!region) return session_.reply_later(asked, region.error());
@@ -128,7 +131,8 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
                   .ttl = std::chrono::milliseconds{asked.ttl_ms()}};
   if (!control::Lifetime_IsValid(asked.lifetime()) || asked.ttl_ms() > control::kTtlMsMax)
     return Error{Code::kInvalidArgument, "create"}.with_subject("lifetime");
-  // The worker serves no other session while this waits: see create_when_there().
+  // The worker serves no other session during this call, so create_when_there() waits for memory
+  // instead.
   auto created =
       server_.regions().create(std::move(spec), session_.endpoint().device(),
                                who->client == nullptr ? "" : who->client->name, Clock::now());
@@ -141,8 +145,8 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
   return answer;
 }
 
-/// Memory may be free only when that of removed regions has been zeroed: the worker serves others
-/// meanwhile, and then checks the whole request once more.
+/// The memory may become free only after the reaper has zeroed that of removed regions. The worker
+/// serves other requests meanwhile, and then checks the whole request once more.
 void RegionRequests::create_when_there(const ServerRequest& asked,
                                        const control::CreateRequest& request) {
   auto created = create(request);
@@ -152,7 +156,7 @@ void RegionRequests::create_when_there(const ServerRequest& asked,
   server_.regions().allocation_queue().join(
       request.region().size_bytes(), deadline,
       [this, weak = session_.weak_from_this(), asked, request] {
-        const auto session = weak.lock();  // of which this is a part
+        const auto session = weak.lock();  // the session owns *this
         if (session != nullptr && !session->over()) create_when_there(asked, request);
       });
 }
@@ -220,7 +224,8 @@ void RegionRequests::remove_now(const ServerRequest& asked, const std::string& n
   server_.revocations().in_turn(
       *region, [this, keep = session_.shared_from_this(), asked, region = *region] {
         if (session_.over()) return;
-        // Another removal may have been first. The client's key may have gone since, or its right.
+        // Other requests were served since the first check: the server may have forgotten the
+        // client's key, or the client may have lost its right.
         const auto who = asker();
         if (!who) return session_.reply_later(asked, who.error());
         if (!permission_of(region->fixed_info(), who->client).admin)
@@ -243,9 +248,9 @@ void RegionRequests::resize(const ServerRequest& asked, const control::ResizeReq
     return session_.reply_later(asked,
                                 Error{Code::kNoRight, "resize"}.with_subject(region->name()));
   const auto keep = session_.shared_from_this();
-  // The quota is that of the region's owner, whichever client asks.
+  // The quota of the region's owner counts, whichever client asks.
   const auto may = [this, keep, region](std::uint64_t more_bytes) -> Status {
-    // The request may have waited for memory, longer than its session was there.
+    // The session may have ended while the request waited for memory.
     if (session_.over()) return Error{Code::kConnectionLost, "resize"};
     if (const auto who = asker(); !who) return who.error();
     const auto registry = server_.session_table().clients();
@@ -267,7 +272,7 @@ Status RegionRequests::may_fence(const RegionEntry& region, std::uint32_t rights
   if (const Status may = may_open(region, rights); !may) return may;
   const auto who = asker();
   if (!who) return who.error();
-  // A client that may change a region may take it from others.
+  // A client may fence a region if it may change it: as an admin, or by writes or atomics.
   const Permission permission = permission_of(region.fixed_info(), who->client);
   if (!permission.admin &&
       (permission.rights & (Rights::kWrite | Rights::kAtomic)) == Rights::kNone)
@@ -277,11 +282,11 @@ Status RegionRequests::may_fence(const RegionEntry& region, std::uint32_t rights
 
 void RegionRequests::fence(const ServerRequest& asked, const control::FenceRequest& request,
                            const Region& region) {
-  // Before any session loses its grant.
+  // Checked before any session loses its grant.
   if (const Status may = may_fence(*region, request.rights()); !may)
     return session_.reply_later(asked, may.error());
-  // No session loses its grant to a fence for which this session's other requests then leave no
-  // room.
+  // Keeps room for the new grant: else other requests of this session could use up the limits after
+  // other sessions have lost their grants to this fence.
   const std::uint64_t size_bytes = region->info().size_bytes;
   session_.grants().reserve_fence(size_bytes);
   server_.revocations().revoke_all(region, Reason::kFenced, RevocationCoordinator::Mapped::kLeave,
@@ -295,12 +300,12 @@ void RegionRequests::fence(const ServerRequest& asked, const control::FenceReque
 /// `left`: grants that could not be revoked.
 void RegionRequests::finish_fence(const ServerRequest& asked, const control::FenceRequest& request,
                                   const Region& region, std::size_t left) {
-  // No client waits for the grant any more: it would only be in the way of other sessions.
+  // No client waits for the grant any more, and it would block other sessions.
   if (session_.over()) return;
   if (left != 0)
     return session_.reply_later(
         asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(left, 0));
-  // Another region of that name has older grants, which were not revoked.
+  // A new region of that name has grants that this fence did not revoke.
   if (!server_.catalog().holds(*region))
     return session_.reply_later(asked,
                                 Error{Code::kUnknownRegion, "fence"}.with_subject(region->name()));

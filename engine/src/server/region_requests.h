@@ -26,17 +26,17 @@ class RegionRequests {
   RegionRequests(ServerCore& server, ServerSession& session) noexcept
       : server_{server}, session_{session} {}
 
-  /// Serves a request that waits until no other request is at work on its region, and replies.
-  /// False: it is not such a request.
+  /// Serves a request that has to wait until no other request is at work on its region; replies
+  /// itself. False: the request does not have to wait.
   bool serve_in_turn(const ServerRequest& asked, const control::Request& request);
   Result<ServerReply> list(const control::ListRequest& request);
   Result<ServerReply> stat(const control::StatRequest& request);
-  /// Not REMOVAL_NOW, which waits for its turn.
+  /// Serves all removals but REMOVAL_NOW, which serve_in_turn() serves.
   Result<ServerReply> remove(const control::RemoveRequest& request);
   Result<ServerReply> usage();
   /// Removes the regions of Lifetime::kSession.
   void remove_own();
-  /// Takes over the regions of a session that goes on in this one.
+  /// Takes over the regions of the session that this session resumes.
   void take_over(RegionRequests& before);
 
  private:
@@ -48,7 +48,7 @@ class RegionRequests {
   using Region = std::shared_ptr<RegionEntry>;
   using TurnJob = std::function<void(RegionRequests&, const Region&)>;
 
-  /// Errors: kConnectionRefused: no longer one of the server's clients.
+  /// Errors: kConnectionRefused: the server does not know the client, or its key, any more.
   [[nodiscard]] Result<Asker> asker() const;
   /// The region, if the client may know of it. Errors: kUnknownRegion, those of asker().
   Result<Region> find_permitted(const std::string& name, Permission& permission) const;
@@ -72,7 +72,7 @@ class RegionRequests {
 
   ServerCore& server_;
   ServerSession& session_;
-  std::vector<std::weak_ptr<RegionEntry>> own_regions_;  ///< that go with the session
+  std::vector<std::weak_ptr<RegionEntry>> own_regions_;  ///< removed when the session ends
 };
 
 }  // namespace remora::detail

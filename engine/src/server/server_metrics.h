@@ -39,7 +39,7 @@ class ServerMetrics {
   static Result<ServerMetrics> create(std::shared_ptr<metrics::Registry> registry);
 
   void session_began(TransportKind kind) const noexcept;
-  /// For the gauge: the session's object is destroyed.
+  /// The session's object is destroyed: the gauge of sessions falls.
   void session_gone(TransportKind kind) const noexcept;
   /// The cause that ended a session, as a label.
   enum class SessionEnd : std::size_t {
@@ -50,14 +50,14 @@ class ServerMetrics {
     kRefused,
     kNoHello,
     kStopped,
-    kUnknown,  ///< its client is no longer one of the server's
-    kKeyKept,  ///< a device did not take back a key of the session
+    kUnknown,  ///< the server does not know its client any more
+    kKeyKept,  ///< a device did not invalidate a key of the session
     kCount
   };
   void session_ended(SessionEnd end) const noexcept;
-  /// A session that had ended as lost or lapsed goes on.
+  /// A client has resumed a session that had ended as lost or lapsed.
   void session_resumed() const noexcept;
-  /// Sessions whose clients may come back.
+  /// The number of sessions that their clients may resume.
   void sessions_kept(std::size_t count) const noexcept {
     kept_.set(static_cast<std::int64_t>(count));
   }
@@ -65,7 +65,7 @@ class ServerMetrics {
   enum class Refusal : std::size_t {
     kNoHello,
     kVersion,
-    kAuthentication,  ///< it wants keys, and auth is none
+    kAuthentication,  ///< the client wants keys, and the server has 'auth: none'
     kLimit,
     kPendingHandshake,  ///< displaced by newer connections before it had finished the handshake
     kNoKey,
@@ -75,13 +75,13 @@ class ServerMetrics {
   };
   void session_refused(Refusal why) const noexcept;
   void request(RequestKind kind, bool ok, std::chrono::nanoseconds took) const noexcept;
-  /// A request waits, for limits.requests_per_second.
+  /// The server delays a request, because of limits.requests_per_second.
   void request_delayed() const noexcept;
   void protocol_violation() const noexcept;
   /// Whether a handler took a notification.
   enum class Heard : std::size_t { kYes, kNo, kThrew };
   void notification(Heard heard) const noexcept;
-  /// How a grant was taken back, as a label.
+  /// How a revocation ended a grant, as a label.
   enum class TakenBack : std::size_t { kAcknowledged, kForced, kCount };
   void grant_revoked(Reason reason, TakenBack how) const noexcept;
   void grants(std::int64_t delta) const noexcept { grants_.add(delta); }

@@ -29,10 +29,10 @@ namespace remora::detail {
 
 class ServerCore;
 
-/// The control thread receives; all else is done by the worker, but for the functions that say
-/// otherwise. The states, all of which may end in released: handshake; complete; detached, where
-/// the client has gone and may come back to resume the session on another connection, which then is
-/// another object that takes over the grants of this one.
+/// The control thread receives messages. The worker calls all functions that do not name another
+/// thread. States: handshake; complete; detached, when the client has disconnected and may resume
+/// the session. Each may end in released. A client resumes a session on a new connection: that has
+/// a ServerSession of its own, which takes over the grants of this one.
 class ServerSession : public std::enable_shared_from_this<ServerSession> {
  public:
   ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t lane_secret,
@@ -41,7 +41,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   ServerSession(const ServerSession&) = delete;
   ServerSession& operator=(const ServerSession&) = delete;
 
-  /// That of the session which it resumes, once it does. Any thread.
+  /// Changes when this session resumes another one: it takes over the id of that. Any thread.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_.load(); }
   [[nodiscard]] std::uint64_t lane_secret() const noexcept { return lane_secret_; }
 
@@ -65,9 +65,10 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] bool late(Clock::time_point now, std::chrono::nanoseconds patience) const noexcept {
     return !connection_.has_unanswered() && handshake_.late(now, patience);
   }
-  /// Its client has mapped the memory of its grants, so only the client can end them.
+  /// The client maps the memory of its grants, so only the client can end its access.
   [[nodiscard]] bool maps_grants() const noexcept { return endpoint().mapping_client() != nullptr; }
-  /// The client has gone, and the session is kept for it to come back.
+  /// The client has disconnected, and the server keeps the session so that the client can resume
+  /// it.
   [[nodiscard]] bool detached() const noexcept { return detached_.load(); }
   void detach() noexcept;
 
@@ -75,50 +76,51 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Whether the client of `other` may resume this session by `resume`.
   [[nodiscard]] bool may_be_resumed(const control::Resume& resume,
                                     const ServerSession& other) const noexcept;
-  /// Counts a resumption. False: the client comes back more often than it may.
+  /// Counts a resumption. False: the client resumes the session more often than it may.
   [[nodiscard]] bool admits_resumption(Clock::time_point now) noexcept {
     return resumptions_.admits(now);
   }
 
-  /// Any thread, before the endpoint is shut down: tells a client that receives events why its
-  /// session ends, where it could not know; best effort. Whether that is worth
-  /// SessionConnection::await_ending_sent(). Does not block.
+  /// Tells a client that receives events why its session ends, unless the client knows; best
+  /// effort. True: the caller should wait for SessionConnection::await_ending_sent(). Does not
+  /// block. Any thread, before the endpoint is shut down.
   [[nodiscard]] bool say_why(ServerMetrics::SessionEnd why) noexcept;
 
   // Worker.
   /// Serves one message, or keeps it until limits.requests_per_second lets it be served.
   Served serve(const RequestThrottle::SharedMessage& message, Clock::time_point arrived);
-  /// Serves the requests that wait for that and may be served now.
+  /// Serves the delayed requests that the limit admits now.
   void serve_delayed();
-  /// Serves all requests that wait, since the client sends no more: at most as many as
-  /// SessionConnection::admit_request() has let in.
+  /// Serves all delayed requests, since the client sends no more. They are at most as many as
+  /// SessionConnection::admit_request() has admitted.
   void serve_all_delayed();
-  /// Once it is detached: destroys its lanes. No revocation waits for its client any more.
+  /// Destroys the lanes of a detached session. Revocations do not wait for its client any more,
+  /// unless the client's process may still reach memory that it has mapped.
   void settle_detached();
-  /// Gives all grants back, and takes no new ones.
+  /// Ends all grants. The session gets no new ones.
   void release() noexcept;
   [[nodiscard]] bool released() const noexcept { return released_; }
   /// No client waits for the replies of this session any more.
   [[nodiscard]] bool over() const noexcept { return released_ || detached_.load(); }
 
   // Worker; for RevocationCoordinator.
-  /// Tells the client that the grant is about to go. False: it cannot be told.
+  /// Tells the client that the server is about to end the grant. False: it cannot tell the client.
   bool begin_revoking(std::uint64_t grant_id, Reason reason);
-  /// Ends the grant: its keys reach nothing any more.
+  /// Ends the grant and invalidates its keys.
   void release_lease(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how) {
     grants_.take_back(grant_id, reason, how);
   }
-  /// Sends an event after those that were sent before. Clients of version 1 get none.
+  /// Sends an event, in the order of the calls. Clients of version 1 get no events.
   void tell(control::Event event);
 
   // Worker; for the parts of the session.
   /// Sends a reply some time after serve() has returned.
   void reply_later(const ServerRequest& asked, Result<ServerReply> answered);
-  /// Goes on with the session that the client has lost. False: there is none that it may resume.
-  /// Errors: those of SessionEnder::claim(); kConnectionLost.
+  /// Resumes the session that the client names in its Hello. False: there is no such session that
+  /// the client may resume. Errors: those of SessionEnder::claim(); kConnectionLost.
   Result<bool> resume();
-  /// A key of a grant could not be taken back, so the client can still reach memory that it has no
-  /// grant for: ends the session, and its lanes before another session gets that memory.
+  /// Ends the session because the device did not invalidate the key of an ended grant, with which
+  /// the client can still reach the memory. Its lanes end before another session gets that memory.
   void lock_out(const RegionEntry& region, const Error& why);
 
  private:
@@ -138,7 +140,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
 
   ServerCore& server_;
   std::atomic<std::uint64_t> id_;
-  std::uint64_t lane_secret_;  ///< changes before the handshake is complete, if it does
+  std::uint64_t lane_secret_;  ///< does not change after the handshake
   SessionConnection connection_;
   SessionHandshake handshake_;
   EventSender events_;
@@ -146,7 +148,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   SessionNotices notices_;
   RegionRequests region_requests_;
   RequestThrottle throttle_;
-  TokenBucket resumptions_;  ///< of the session, whichever connection it has
+  TokenBucket resumptions_;  ///< limits how often the client resumes the session
   std::atomic<bool> detached_{false};
   bool released_ = false;      ///< worker
   bool locked_out_ = false;    ///< worker; see lock_out()

@@ -67,7 +67,7 @@ Json describe(const ServerSession& session) {
   return out;
 }
 
-/// Asks for one more than it lists, to know whether more follow. The totals say how many there are.
+/// Requests one region more than it lists, to know whether more follow.
 void list_regions(const ServerCore& core, const metrics::StatusQuery& query, Json& out) {
   Json& list = out["regions"] = Json::array();
   Json& next = out["regions_next"] = nullptr;
@@ -133,14 +133,14 @@ metrics::Health ServerStatusReport::health() const {
 }
 
 std::vector<std::string> ServerStatusReport::unready() const {
-  if (draining_.load()) return {"stopping: nobody new is let in"};
+  if (draining_.load()) return {"stopping: new sessions are refused"};
   std::vector<std::string> reasons;
   const metrics::Health alive = health();
   if (!alive.ok) reasons.push_back(alive.text);
   const MutexLock lock{mutex_};
   if (core_ == nullptr) return {"starting: the pool and its regions are being made"};
-  // A server that is full is ready: a supervisor that restarts servers which are not would take the
-  // data of its clients away.
+  // A full server counts as ready: a supervisor may restart a server that is not ready, and the
+  // clients would lose their data.
   if (const std::chrono::seconds busy = core_->job_age(); busy >= limits_.request_timeout)
     reasons.push_back("busy: one control request has taken " + std::to_string(busy.count()) +
                       " s, more than limits.request_timeout; others wait");

@@ -13,8 +13,8 @@ namespace remora::detail {
 
 namespace {
 
-/// Whether another process has the file open or mapped. The kernel grants a write lease only where
-/// none has. Source: fcntl(2), F_SETLEASE.
+/// Whether another process has the file open or mapped. The kernel grants a write lease only while
+/// no other process has. Source: fcntl(2), F_SETLEASE.
 bool held_elsewhere(int fd) noexcept {
   // Should another process open it just while we hold the lease, the kernel sends us a signal,
   // whose default action must not be to end the process.
@@ -25,10 +25,11 @@ bool held_elsewhere(int fd) noexcept {
   }
   const bool unsupported = errno == EINVAL || errno == EACCES || errno == EPERM ||
                            errno == ENOSYS || errno == EOPNOTSUPP;
-  if (!unsupported) return true;  // EAGAIN, or no memory to ask with: asked again later
+  if (!unsupported) return true;  // EAGAIN, or the kernel is out of memory: the caller asks again
   static const bool logged = [] {
     log::info(
-        "shm: this kernel does not tell who holds memory of removed regions (F_SETLEASE: "
+        "shm: this kernel does not tell which processes hold memory of removed regions "
+        "(F_SETLEASE: "
         "errno {}): orphaned bytes are not counted",
         errno);
     return true;
@@ -53,7 +54,7 @@ void OrphanedMappings::add(UniqueFd again, std::uint64_t size_bytes) noexcept tr
   else
     log::warn("shm: {} bytes of a removed region are still mapped, with {} others: not counted",
               size_bytes, kMaxFollowed);
-} catch (const std::bad_alloc&) {  // not counted
+} catch (const std::bad_alloc&) {  // the mapping is not counted
 }
 
 std::uint64_t OrphanedMappings::held_bytes() noexcept {
@@ -74,7 +75,7 @@ std::vector<UniqueFd> OrphanedMappings::take_unheld() noexcept try {
     if (orphaned.unheld) unheld.push_back(std::move(orphaned.fd));
   std::erase_if(all_, [](const OrphanedMapping& orphaned) { return orphaned.unheld; });
   return unheld;
-} catch (const std::bad_alloc&) {  // later, then
+} catch (const std::bad_alloc&) {  // a later call takes them
   return {};
 }
 
