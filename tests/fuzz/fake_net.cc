@@ -22,7 +22,7 @@ using transport::ControlMessage;
 
 namespace {
 
-/// A finding, too: a call that waits for so long waits for ever.
+/// A wait that takes longer is a finding: the call would wait for ever.
 constexpr auto kPatience = 20s;
 
 UniqueFd make_event() {
@@ -36,7 +36,7 @@ void clear(const UniqueFd& event) {
   ::eventfd_read(event.get(), &value);
 }
 
-/// What other threads are about to bring about.
+/// Waits for a condition that other threads bring about.
 template <typename Condition>
 void await(Condition&& condition, std::string_view what) {
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
@@ -156,7 +156,7 @@ class FakeServerEnd final : public transport::ServerEndpoint {
   const std::string device_;
 };
 
-/// Where the fuzzer's connections come in.
+/// Accepts the connections of the fuzzer.
 class FuzzServer::FuzzListener final : public transport::Listener {
  public:
   FuzzListener() : event_{make_event()} {}
@@ -212,7 +212,7 @@ std::shared_ptr<ServerWire> FuzzServer::connect() {
 }
 
 void FuzzServer::settle() {
-  // Serving may leave something more to do, once.
+  // A job of the worker may enqueue one more job.
   for (int i = 0; i < 2; ++i) {
     std::promise<void> done;
     auto future = done.get_future();
@@ -228,11 +228,11 @@ void FuzzServer::say(ServerWire& wire, Bytes message) {
 
 void FuzzServer::end_run() {
   for (const auto& wire : wires_) wire->hang_up();
-  // The control thread has let go of the connections, and is about to say so to the worker.
+  // Waits until the control thread has closed the connections. It then gives jobs to the worker.
   await([this] { return core_->session_count() == 0; }, "no session is left");
   settle();
   const bool kept = registry_->value("remora_server_sessions_kept").value() != 0;
-  // What a client may come back to is still there: the next run gets another server.
+  // The server keeps sessions that a client may resume: the next run gets a new server.
   if (kept || ++runs_ % 4096 == 0) {
     wires_.clear();
     return start();
@@ -270,7 +270,7 @@ void ClientWire::forget() {
   on_send_ = nullptr;
 }
 
-/// False: the other end has gone.
+/// Passes a message of the client to `on_send`. False: the connection has ended.
 bool ClientWire::pass(Bytes said) {
   {
     const std::lock_guard lock{mutex_};

@@ -1,7 +1,7 @@
 #pragma once
 
-/// A real server and real clients without a network between them: every message of a control
-/// channel passes through the fuzzer's hands, which waits until it has been served.
+/// A real server and real clients without a network between them: the fuzzer passes on every
+/// message of a control channel, and waits until it has been served.
 
 #include <condition_variable>
 #include <deque>
@@ -24,21 +24,21 @@ namespace remora::fuzz {
 
 using Bytes = std::vector<std::byte>;
 
-/// What one connection of the server and the fuzzer share.
+/// The state that one connection of the server shares with the fuzzer.
 class ServerWire {
  public:
   ServerWire();
 
-  // The fuzzer's side.
-  /// Says it to the server, and waits until its control thread has taken it.
+  // For the fuzzer.
+  /// Sends a message to the server, and waits until the control thread has received it.
   void say(Bytes message);
-  /// The server will find that the client has hung up.
+  /// Ends the connection as if the client had hung up.
   void hang_up();
-  /// What the server has said since the last call.
+  /// The messages that the server has sent since the last call.
   std::vector<Bytes> hear();
-  /// The server has ended the connection.
+  /// Whether the server has ended the connection.
   [[nodiscard]] bool shut() const;
-  /// Grants that hold.
+  /// The number of open grants.
   [[nodiscard]] std::size_t grants() const noexcept { return grants_->load(); }
 
  private:
@@ -54,8 +54,8 @@ class ServerWire {
   std::shared_ptr<std::atomic<std::size_t>> grants_ = std::make_shared<std::atomic<std::size_t>>();
 };
 
-/// A memory server whose only listener is the fuzzer's. Begins every run as if new, or is made
-/// anew.
+/// A memory server with a listener of the fuzzer only. end_run() resets or replaces it for the next
+/// run.
 class FuzzServer {
  public:
   explicit FuzzServer(config::ServerConfig config);
@@ -64,11 +64,11 @@ class FuzzServer {
   FuzzServer& operator=(const FuzzServer&) = delete;
 
   std::shared_ptr<ServerWire> connect();
-  /// Waits until the worker has served what it had been given.
+  /// Waits until the worker has done all jobs that it has been given.
   void settle();
-  /// Says it, and waits until it has been served.
+  /// Sends a message, and waits until the server has served it.
   void say(ServerWire& wire, Bytes message);
-  /// Ends the connections, removes the regions, and holds what is left against nothing at all.
+  /// Ends the connections, removes the regions, and checks that no session, grant or byte is left.
   void end_run();
   [[nodiscard]] detail::ServerCore& core() noexcept { return *core_; }
 
@@ -79,21 +79,21 @@ class FuzzServer {
   config::ServerConfig config_;
   std::shared_ptr<metrics::Registry> registry_;
   std::unique_ptr<detail::ServerCore> core_;
-  FuzzListener* listener_ = nullptr;  ///< the server's
+  FuzzListener* listener_ = nullptr;  ///< owned by the server
   std::vector<std::shared_ptr<ServerWire>> wires_;
   std::size_t runs_ = 0;
 };
 
-/// What a client's connection and the fuzzer share.
+/// The state that a connection of the client shares with the fuzzer.
 class ClientWire {
  public:
-  /// `on_send`: what becomes of what the client says, in the client's thread.
+  /// `on_send`: gets each message of the client, in the client's thread.
   explicit ClientWire(std::function<void(Bytes)> on_send);
-  /// To the client.
+  /// Sends a message to the client.
   void say(Bytes message);
   void hang_up();
-  /// On return `on_send` is not running and never will: a session may end in the engine's thread,
-  /// and say goodbye there, when it has no other owner.
+  /// `on_send` does not run any more after the return. Else a session without another owner could
+  /// still send its goodbye in the engine's thread.
   void forget();
 
  private:
@@ -107,10 +107,10 @@ class ClientWire {
   std::function<void(Bytes)> on_send_;
 };
 
-/// The client's end of such a wire; its lanes take everything and complete nothing.
+/// The client's end of such a wire. Its lanes take every request and complete none.
 std::unique_ptr<transport::ClientEndpoint> client_end(std::shared_ptr<ClientWire> wire);
 
-/// No lines of the product's own: bytes of the input would fill the screen.
+/// Turns the product's log off: bytes of the input would fill the screen.
 void silence();
 
 }  // namespace remora::fuzz
