@@ -1,4 +1,5 @@
-/// Coroutines without an executor: on the poller, on the arena, in a loop of the application's.
+/// Coroutines without an executor: the poller, the arena or the application's own loop resumes
+/// them.
 
 #include <algorithm>
 #include <atomic>
@@ -20,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kBytes = 4096;
 
-/// A loop of the application's: what is posted waits until somebody runs it.
+/// A loop of the application: a posted resumption waits until a thread calls run().
 class Posted {
  public:
   void post(Resumption next) noexcept {
@@ -28,13 +29,13 @@ class Posted {
     posted_.push_back(next);
     changed_.notify_all();
   }
-  /// Until there are so many, within 20 s.
+  /// Waits until `count` resumptions are posted, at most 20 s.
   [[nodiscard]] bool wait_for(std::size_t count) {
     std::unique_lock lock{mutex_};
     return changed_.wait_for(lock, std::chrono::seconds{20},
                              [&] { return posted_.size() >= count; });
   }
-  /// Runs what is there, in this thread; true when there was something.
+  /// Runs the posted resumptions in this thread. False: there were none.
   bool run() {
     std::deque<Resumption> now;
     {
@@ -51,7 +52,7 @@ class Posted {
   std::deque<Resumption> posted_;
 };
 
-/// The same with a thread that runs it.
+/// A loop with a thread that runs it.
 class Loop : public Posted {
  public:
   Loop()
@@ -79,7 +80,7 @@ Task<Status> add_one(AsyncRegion in, ByteOffset at) {
   co_return before ? Status{} : Status{before.error()};
 }
 
-/// Adds one until that fails.
+/// Adds 1 again and again, until an operation fails.
 Task<Status> add_until_it_ends(AsyncRegion in) {
   while (true) {
     const auto before = co_await in.fetch_add(ByteOffset{8}, 1);
@@ -108,7 +109,7 @@ Task<Status> move_blocks(AsyncRegion from, AsyncRegion to, std::uint64_t count, 
 
 class AsyncQueueTest : public ConformanceTest {
  protected:
-  /// On each of the three places.
+  /// Runs `test` once for each place where the engine can resume a coroutine.
   void everywhere(const std::function<void(Resume)>& test) {
     {
       SCOPED_TRACE("on the poller");
@@ -263,7 +264,7 @@ TEST_P(AsyncQueueTest, FirstErrorStopsTheRest) {
   });
 }
 
-/// A tree of scopes: each inner one has four that count.
+/// One inner scope of a tree: four tasks of it count.
 Task<Status> count_in_fours(AsyncRegion in) {
   Scope scope{3};
   for (int i = 0; i < 4; ++i) co_await scope.spawn(add_one(in, ByteOffset{16}));
@@ -286,7 +287,7 @@ TEST_P(AsyncQueueTest, ScopesWhoseTasksEndOnSeveralThreadsAtOnceLoseNothing) {
   };
   const std::size_t count = steps(1000);
   everywhere([&](Resume resume) {
-    AsyncQueue one = region.async_queue({.depth = 16}, resume).value();  // on a poller each
+    AsyncQueue one = region.async_queue({.depth = 16}, resume).value();  // a poller for each queue
     AsyncQueue two = region.async_queue({.depth = 16}, resume).value();
     EXPECT_TRUE(ok(sync_wait(all(one.async(), two.async(), count))));
     EXPECT_EQ(region.compare_swap(ByteOffset{16}, 4 * count, 0).value(), 4 * count);
@@ -341,14 +342,14 @@ TEST_P(AsyncQueueTest, ScopeLeftEarlyOnThePollerDestroysWhatRunsAndWhatWaits) {
   const Region region = make_region({.size_bytes = 1_MiB});
   SlotPool slots = engine().allocate_slots(8, 64_KiB).value();
   const auto leave = [&](AsyncRegion in) -> Task<Status> {
-    (void)co_await in.fetch_add(ByteOffset{8}, 1);  // on the poller from here on
+    (void)co_await in.fetch_add(ByteOffset{8}, 1);  // from here on the poller runs this coroutine
     {
       Scope scope{8};
       for (std::uint64_t i = 0; i < 8; ++i)
         co_await scope.spawn(
             [](AsyncRegion at_region, Slot slot, std::uint64_t at) -> Task<Status> {
               auto seen = co_await at_region.read(ByteOffset{at * 64_KiB}, std::move(slot));
-              ADD_FAILURE() << "nobody resumes it";
+              ADD_FAILURE() << "a destroyed task was resumed";
               co_return seen ? Status{} : Status{seen.error()};
             }(in, slots.take(), i));
     }
@@ -358,7 +359,7 @@ TEST_P(AsyncQueueTest, ScopeLeftEarlyOnThePollerDestroysWhatRunsAndWhatWaits) {
     for (std::size_t round = 0; round < steps(50); ++round) {
       std::optional<AsyncQueue> queue = region.async_queue({.depth = depth}).value();
       ASSERT_TRUE(ok(sync_wait(leave(queue->async()))));
-      queue.reset();  // waits for what is in flight
+      queue.reset();  // waits for the operations in flight
       std::vector<Slot> all(8);
       for (Slot& slot : all) ASSERT_TRUE(slot = slots.take()) << round;
     }
@@ -372,11 +373,11 @@ TEST_P(AsyncQueueTest, TaskDestroyedInTheLoopIsNotResumedByWhatWasPosted) {
     std::optional<AsyncQueue> queue = region.async_queue({.depth = 3}, Resume::on(loop)).value();
     const auto read = [](AsyncRegion in, Slot slot) -> Task<Status> {
       (void)co_await in.read(Block{0}, std::move(slot));
-      ADD_FAILURE() << "nobody resumes it";
+      ADD_FAILURE() << "a destroyed task was resumed";
       co_return Status{};
     };
     std::vector<Task<Status>> tasks;
-    for (int i = 0; i < 5; ++i) {  // three in flight, two in line
+    for (int i = 0; i < 5; ++i) {  // three tasks in flight, two in the queue's line
       tasks.push_back(read(queue->async(), slots.take()));
       tasks.back().start();
     }
@@ -475,7 +476,7 @@ TEST_P(AsyncQueueTest, QueueThatItsOwnCoroutineDestroysGoesWithoutHarm) {
     AsyncQueue next = region.async_queue({.depth = 2}).value();
     EXPECT_TRUE(ok(sync_wait(add_one(next.async(), ByteOffset{8})))) << "the poller goes on";
   }
-  // Nobody has waited for the last of it.
+  // No call has waited for the last queue to close its grant.
   const auto opened = [&] { return session().stat(made.name).value().open_count; };
   EXPECT_TRUE(eventually([&] { return opened() == 0; }));
   EXPECT_EQ(opened(), 0U);
@@ -509,10 +510,10 @@ TEST_P(AsyncQueueLossTest, ServerKilledEndsEveryTaskWithinItsDeadline) {
     queues.push_back(region.async_queue({.depth = 4, .deadline = kDeadline}, resume).value());
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
-  for (std::size_t i = 0; i < 12; ++i)  // more than there are places
+  for (std::size_t i = 0; i < 12; ++i)  // more tasks than the queues have room for
     threads.emplace_back([&, i] {
       const Status ended = sync_wait(add_until_it_ends(queues[i % 2].async()));
-      // Those that were not posted wait for a server that does not come back.
+      // Operations that were not posted wait for a server that does not come back.
       const Code code = ended.error().code();
       if (!allowed_when_lost(Kind::kAtomic, code) && code != Code::kTimedOut) ++wrong;
     });
@@ -524,7 +525,7 @@ TEST_P(AsyncQueueLossTest, ServerKilledEndsEveryTaskWithinItsDeadline) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_P(AsyncQueueLossTest, PausedServerKeepsNobodyInLineBeyondTheDeadline) {
+TEST_P(AsyncQueueLossTest, PausedServerKeepsNoTaskInLineBeyondTheDeadline) {
   if (!over_tcp()) GTEST_SKIP() << "the server's processor takes no part in it";
   const Region region = make_region();
   AsyncQueue queue = region.async_queue({.depth = 2, .deadline = 1s}).value();

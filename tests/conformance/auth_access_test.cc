@@ -1,4 +1,4 @@
-/// What clients with keys may do with each other's regions, and how much they may have.
+/// With keys: the server limits the access of clients to each other's regions, and their bytes.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST_F(AuthAccessTest, RegionsWithoutAListAreForAllWithinTheirRights) {
   expect_code(bob_.session->remove_region("all"), Code::kNoRight);
 }
 
-TEST_F(AuthAccessTest, ListsSayWhoMayDoWhat) {
+TEST_F(AuthAccessTest, AccessListsGiveEachClientItsRights) {
   EXPECT_TRUE(open(alice_, "listed", Rights::kReadWrite).ok());
   expect_code(open(alice_, "listed", Rights::kAtomic), Code::kNoRight);
   EXPECT_TRUE(open(bob_, "listed", Rights::kRead).ok());
@@ -102,7 +102,7 @@ TEST_F(AuthAccessTest, ListsSayWhoMayDoWhat) {
   EXPECT_TRUE(ok(bob_.session->remove_region("listed")));
 }
 
-TEST_F(AuthAccessTest, OnlyWhoMayCreateDoes) {
+TEST_F(AuthAccessTest, ClientWithoutTheRightToCreateIsRefused) {
   expect_code(bob_.session->create_region({.name = "b", .size_bytes = 4_KiB}), Code::kNoRight);
   EXPECT_TRUE(root_.session->create_region({.name = "b", .size_bytes = 4_KiB}).ok());
 }
@@ -116,11 +116,11 @@ TEST_F(AuthAccessTest, WhatAClientCreatesIsItsOwn) {
   expect_code(bob_.session->remove_region("mine"), Code::kUnknownRegion);
   EXPECT_THAT(names(alice_), ElementsAre("all", "listed", "mine"));
   EXPECT_THAT(names(bob_), ElementsAre("all", "listed"));
-  // As one that is not there, word for word.
+  // The server's answer is, word for word, that about a region which does not exist.
   std::string mine = bob_.session->stat("mine").error().message();
   const std::string none = bob_.session->stat("none").error().message();
   EXPECT_EQ(mine.replace(mine.find("mine"), 4, "none"), none);
-  // An admin may do all of it.
+  // An admin may open and remove the region.
   EXPECT_THAT(names(root_), ElementsAre("all", "listed", "mine"));
   EXPECT_TRUE(open(root_, "mine", Rights::kAll).ok());
   EXPECT_TRUE(ok(root_.session->remove_region("mine")));
@@ -138,7 +138,7 @@ TEST_F(AuthAccessTest, AnOwnerMayLetOthersIn) {
   EXPECT_EQ(seen[0], std::byte{7});
   expect_code(open(bob_, "shared", Rights::kWrite), Code::kNoRight);
   EXPECT_EQ(alice_.session->stat("shared")->access, spec.access);
-  EXPECT_TRUE(bob_.session->stat("shared")->access.empty()) << "who else may is not his business";
+  EXPECT_TRUE(bob_.session->stat("shared")->access.empty()) << "only admins see the access list";
   spec.name = "wrong";
   for (const RegionAccess& wrong :
        {RegionAccess{.client = "a b", .rights = Rights::kRead}, RegionAccess{.client = "bob"}}) {
@@ -153,7 +153,7 @@ TEST_F(AuthAccessTest, QuotaIsOfWhatAClientHasCreated) {
   const auto usage = [&] { return alice_.session->usage().value(); };
   EXPECT_EQ(usage().client_bytes, 0U);
   EXPECT_EQ(usage().client_quota_bytes, 64_KiB);
-  // 64 bytes take a page of the pool.
+  // A region of 64 bytes takes a page of the pool.
   ASSERT_TRUE(
       alice_.session->create_region({.name = "a", .size_bytes = 64, .block_bytes = 64}).ok());
   EXPECT_EQ(usage().client_bytes, 4_KiB);
@@ -165,7 +165,7 @@ TEST_F(AuthAccessTest, QuotaIsOfWhatAClientHasCreated) {
   ASSERT_TRUE(alice_.session->create_region({.name = "b", .size_bytes = 60_KiB}).ok());
   expect_code(alice_.session->create_region({.name = "c", .size_bytes = 64, .block_bytes = 64}),
               Code::kLimitExceeded);
-  // It counts from every session of the client, and what goes is free again.
+  // The quota counts the regions of all sessions of the client. A removed region is free again.
   Client again;
   again.key = alice_.key;
   connect("alice", again);

@@ -1,5 +1,5 @@
-/// A server with keys and peers that want to get in without one, or with somebody else's words; and
-/// what a server bears of those who have not said who they are, and of those who ask too much.
+/// A server with keys, and peers without the client library: peers without a key, peers that replay
+/// messages or do not finish the handshake, and clients that send too many requests.
 
 #include <algorithm>
 #include <chrono>
@@ -57,7 +57,7 @@ class AuthPeersTest : public testing::Test {
     server_ = Server::start(config).value();
     address_ = {host_, server_->port()};
   }
-  /// With those who do not go on with their handshake.
+  /// Starts a server that soon hangs up on peers which do not continue the handshake.
   void start_impatient() {
     config::ServerConfig config = keyed();
     config.limits.handshake_timeout = kHandshake;
@@ -81,7 +81,8 @@ class AuthPeersTest : public testing::Test {
     EXPECT_EQ(session.error().code(), Code::kConnectionRefused) << session.error();
     EXPECT_EQ(session.error().reason(), Reason::kAuthentication) << session.error();
   }
-  /// One more attempt to get in, begun at `began`: it is refused or hung up on. How it was refused.
+  /// Counts an attempt to be admitted, begun at `began`: the server refuses it or hangs up. Returns
+  /// the refusal; none: the server hung up.
   std::optional<Error> expect_out(RawChannel& channel, const std::optional<Bytes>& answer,
                                   Clock::time_point began) {
     EXPECT_FALSE(lets_in(answer));
@@ -182,7 +183,7 @@ TEST_F(AuthPeersTest, KeysAreChangedWithoutARestart) {
   const Session kept = fresh_engine.connect(uri()).value();
   EXPECT_TRUE(engine("alice", alice_).connect(uri()).ok());
   EXPECT_TRUE(old_session.regions().ok());
-  // Where a key is taken away, so are the sessions that came with it.
+  // The server ends the sessions of a key that is removed.
   clients[0].previous_key.reset();
   ASSERT_TRUE(ok(server_->set_clients(clients)));
   EXPECT_TRUE(eventually([&] { return !old_session.connected(); }));
@@ -191,7 +192,7 @@ TEST_F(AuthPeersTest, KeysAreChangedWithoutARestart) {
   EXPECT_TRUE(engine("alice", fresh).connect(uri()).ok());
   expect_refused("alice", alice_);
   EXPECT_TRUE(kept.regions().ok());
-  // Bob leaves, and his sessions with him.
+  // The server ends the sessions of a client that is removed: bob's.
   clients.pop_back();
   ASSERT_TRUE(ok(server_->set_clients(clients)));
   EXPECT_TRUE(eventually([&] { return !others.connected(); }));
@@ -202,10 +203,10 @@ TEST_F(AuthPeersTest, KeysAreChangedWithoutARestart) {
   const Status wrong = server_->set_clients(clients);
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error().code(), Code::kInvalidArgument);
-  EXPECT_TRUE(engine("alice", fresh).connect(uri()).ok()) << "what was there stays";
+  EXPECT_TRUE(engine("alice", fresh).connect(uri()).ok()) << "the clients are the same as before";
 }
 
-TEST_F(AuthPeersTest, ReplayLetsNobodyIn) {
+TEST_F(AuthPeersTest, ReplayAdmitsNoClient) {
   const RawChannel::Recorded recorded = RawChannel{address_}.shake_hands("alice", alice_);
   ASSERT_TRUE(recorded.admission);
   const auto began = Clock::now();
@@ -218,7 +219,7 @@ TEST_F(AuthPeersTest, ReplayLetsNobodyIn) {
   EXPECT_EQ(failure->reason(), Reason::kAuthentication);
 }
 
-TEST_F(AuthPeersTest, WhatTheServerSaidLetsNobodyIn) {
+TEST_F(AuthPeersTest, ServersOwnMessagesAdmitNoClient) {
   const RawChannel::Recorded recorded = RawChannel{address_}.shake_hands("alice", alice_);
   ASSERT_TRUE(recorded.admission);
   const auto proof = control::decode(*recorded.admission).value().reply().prove().proof();
@@ -233,7 +234,7 @@ TEST_F(AuthPeersTest, WhatTheServerSaidLetsNobodyIn) {
   }
 }
 
-TEST_F(AuthPeersTest, HelloCutAnywhereLetsNobodyIn) {
+TEST_F(AuthPeersTest, HelloCutAnywhereAdmitsNoClient) {
   start_impatient();
   auto handshake = control::ClientHandshake::start(alice_).value();
   const Bytes whole = RawChannel::request(RawChannel::hello("alice", handshake), 1);
@@ -242,19 +243,19 @@ TEST_F(AuthPeersTest, HelloCutAnywhereLetsNobodyIn) {
     const auto began = Clock::now();
     RawChannel channel{address_};
     channel.say(Bytes{whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)});
-    // What still parses gets no more than a refusal: name and random bytes come last.
+    // The server refuses a cut Hello that still parses: it lacks name or random bytes, its end.
     expect_out(channel, channel.hear(), began);
   }
 }
 
-TEST_F(AuthPeersTest, ProofCutOrChangedAnywhereLetsNobodyIn) {
+TEST_F(AuthPeersTest, ProofCutOrChangedAnywhereAdmitsNoClient) {
   start_impatient();
   const std::size_t size = [&] {
     const auto recorded = RawChannel{address_}.shake_hands("alice", alice_);
     return recorded.prove.size();
   }();
   ASSERT_GT(size, control::kProofBytes);
-  // Of the whole message each byte is cut off once; of the proof, its last 32, each is changed.
+  // Cuts the message at each length, then changes each byte of the proof, its last 32 bytes.
   for (std::size_t way = 0; way < size + control::kProofBytes; ++way) {
     SCOPED_TRACE(way);
     const auto began = Clock::now();
@@ -303,10 +304,11 @@ TEST_F(AuthPeersTest, NothingIsServedOutOfTurn) {
   prove.mutable_prove()->set_proof(std::string(control::kProofBytes, 'p'));
   for (const control::Request* const first : {&list, &prove}) {
     RawChannel channel{address_};
-    EXPECT_FALSE(channel.ask(RawChannel::request(*first, 1))) << "hung up on, without an answer";
+    EXPECT_FALSE(channel.ask(RawChannel::request(*first, 1)))
+        << "the server hangs up without an answer";
     EXPECT_TRUE(channel.ended());
   }
-  // Between hello and proof: another hello, another request.
+  // A second Hello, or another request, between Hello and proof.
   auto handshake = control::ClientHandshake::start(alice_).value();
   control::Request hello = RawChannel::hello("alice", handshake);
   for (const control::Request* const second : {&list, &hello}) {
@@ -315,11 +317,11 @@ TEST_F(AuthPeersTest, NothingIsServedOutOfTurn) {
     EXPECT_FALSE(channel.ask(RawChannel::request(*second, 2)));
     EXPECT_TRUE(channel.ended());
   }
-  // And afterwards: a second proof.
+  // A second proof, after the handshake.
   RawChannel channel{address_};
   ASSERT_TRUE(channel.shake_hands("alice", alice_).admission);
   EXPECT_TRUE(channel.ask(RawChannel::request(list, 3)));
-  // That it hangs up the server says; an answer it is not.
+  // The server sends an event that it ends the session, and no answer.
   const auto last = channel.ask(RawChannel::request(prove, 4));
   ASSERT_TRUE(last);
   EXPECT_TRUE(control::decode(*last).value().event().has_ending());
@@ -357,7 +359,7 @@ TEST_F(AuthPeersTest, TheOldestOfTooManyPendingHandshakesGoes) {
   EXPECT_EQ(refused("pending_handshakes"), 2U);
   EXPECT_FALSE(silent[5]->ended(10ms));
   EXPECT_TRUE(session.regions().ok());
-  // Those who are half in do not count as sessions; one that is in does.
+  // Pending handshakes do not count as sessions; an admitted client does.
   const auto second = engine("bob", bob_).connect(uri());
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code(), Code::kLimitExceeded) << second.error();
@@ -375,7 +377,7 @@ TEST_F(AuthPeersTest, ServerThatStopsWaitsForNoneThatIsNotLetIn) {
   EXPECT_TRUE(silent.ended());
 }
 
-/// Whose server lets a client ask ten times a second.
+/// The server admits ten requests a second of a client.
 class AskingTest : public AuthPeersTest {
  protected:
   void SetUp() override {
@@ -386,11 +388,11 @@ class AskingTest : public AuthPeersTest {
   [[nodiscard]] double delayed() const {
     return server_->registry().sum("remora_server_requests_delayed_total").value();
   }
-  /// Says `request` again and again until it has to wait: not before two seconds' worth. It is
-  /// answered all the same, as each one before.
+  /// Sends `request` again and again until the server delays one, which is not before the requests
+  /// of two seconds. The server answers that one too, as it did those before.
   void ask_until_delayed(const control::Request& request) {
     RawChannel channel{address_};
-    ASSERT_TRUE(channel.shake_hands("alice", alice_).admission);  // two of twenty
+    ASSERT_TRUE(channel.shake_hands("alice", alice_).admission);  // 2 of the 20 requests
     int answered = 0;
     for (; answered < 2000 && delayed() == 0; ++answered) {
       const auto answer =
@@ -437,7 +439,7 @@ TEST_F(AskingTest, MoreUnansweredThanAClientMayHaveEndTheSession) {
   usage.mutable_usage();
   RawChannel channel{address_};
   ASSERT_TRUE(channel.shake_hands("alice", alice_).admission);
-  // What is left of two seconds' worth is answered at once, so that no more than nine wait.
+  // Uses up the requests that the server admits at once, so that it then delays at most nine.
   std::uint64_t id = 10;
   while (delayed() == 0) ASSERT_TRUE(channel.ask(RawChannel::request(usage, id++)));
   for (int i = 0; i < 40; ++i) channel.say(RawChannel::request(usage, id++));

@@ -1,5 +1,5 @@
-/// A server with keys, over each transport: who has the right one is let in, nobody else is. What
-/// peers do that speak below the client library: auth_peers_test.cc.
+/// A server with keys, over each transport: it admits clients with the right key, and no others.
+/// auth_peers_test.cc has peers that speak the protocol without the client library.
 
 #include <chrono>
 #include <optional>
@@ -40,7 +40,7 @@ class AuthTest : public ConformanceTest {
     if (line_.operations != 0) line_.print(to_string(transport()));
     ConformanceTest::TearDown();
   }
-  /// A client that says this name and has this key, or none, opens `region`.
+  /// A client with this name, and this key or none, opens `region`.
   Result<Region> open_as(const std::string& region, const std::string& name,
                          const std::optional<SecretKey>& key) {
     EngineOptions options = patient_options();
@@ -57,8 +57,8 @@ class AuthTest : public ConformanceTest {
                 Clock::now() - began);
     return opened;
   }
-  /// The same for one that is refused. Over rdma the server waits at most a tenth of its time for
-  /// the last words to refused clients to leave: a client that was not told why asks again.
+  /// The same for a client that the server refuses. Over rdma the server spends at most a tenth of
+  /// its time on sending refusals: a client that got no reason tries again.
   Result<Region> open_refused(const std::string& region, const std::string& name,
                               const std::optional<SecretKey>& key) {
     for (Patience patience;;) {
@@ -82,7 +82,7 @@ class AuthTest : public ConformanceTest {
         .value();
   }
 
-  /// Of open_refused(), since it was asked last.
+  /// The attempts of open_refused() since the last call.
   [[nodiscard]] double attempts() { return std::exchange(attempts_, 0); }
 
   SecretKey alice_ = SecretKey::generate().value();
@@ -104,22 +104,22 @@ TEST_P(AuthTest, OnlyTheRightKeyLetsIn) {
   EXPECT_EQ(refused("no_key"), attempts());
   EXPECT_TRUE(is_refused(open_refused(name, "carol", alice_)));
   EXPECT_EQ(refused("unknown_client"), attempts());
-  // Who is in goes on, alone.
+  // The admitted session continues, and is the only one.
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
   EXPECT_TRUE(eventually([&] { return server().status().sessions == 1; }));
 }
 
-/// Who is known has what it was given: there is nothing else for it.
+/// For a client, a region to which it has no right does not exist.
 TEST_P(AuthTest, RightKeyOfAnotherClientDoesNotOpenWhatIsNotItsOwn) {
   const Region region = make_region();
   const auto opened = open_as(region.info().name, "bob", bob_);
   EXPECT_TRUE(fails_with(opened, Code::kUnknownRegion));
 }
 
-/// Its key is taken away while it is in, and its session with it.
+/// The server ends the session of an admitted client when the application removes the client's key.
 TEST_P(AuthTest, KeyThatIsTakenAwayEndsItsSession) {
   const RegionInfo made = create();
-  forget(made.name);  // nobody is there any more who could remove it
+  forget(made.name);  // no client may remove it any more
   std::vector<config::ClientConfig> clients(1);
   clients[0].name = "bob";
   clients[0].key = bob_;

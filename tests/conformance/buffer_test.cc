@@ -1,4 +1,5 @@
-/// Slots and registered memory: who owns them when, and that they come back.
+/// Slots and registered memory: the operation, the completion or the caller owns them, and they
+/// come back to the pool.
 
 #include <array>
 #include <set>
@@ -153,7 +154,7 @@ TEST_P(BufferTest, ManyThreadsShareAPoolOfSlots) {
         Slot one = slots.take();
         Slot two = slots.take();
         if (!one || !two) {
-          good = false;  // never more than two a thread are out
+          good = false;  // each thread holds two slots at most
           continue;
         }
         fill(one.bytes(), id * 10'000 + i);
@@ -191,7 +192,7 @@ TEST_P(BufferTest, PartOutsideOfRegisteredMemoryIsOutOfRange) {
   EXPECT_TRUE(fails_with(region.write(ByteOffset{0}, Source{memory, 4095, 2}), Code::kOutOfRange));
   EXPECT_TRUE(fails_with(region.read(ByteOffset{0}, Target{memory, 4096, 1}), Code::kOutOfRange));
   EXPECT_TRUE(fails_with(region.read(ByteOffset{0}, Target{memory, SIZE_MAX, 2}),
-                         Code::kOutOfRange));  // wraps
+                         Code::kOutOfRange));  // offset + length wraps around
 }
 
 TEST_P(BufferTest, RegisteredMemoryOutlivesTheEngineHandle) {

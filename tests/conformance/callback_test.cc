@@ -1,4 +1,4 @@
-/// Operations that call back: every kind, many threads, bounds, chains, sleeping pollers.
+/// Operations with callbacks: every kind, many threads, bounds, chains, sleeping pollers.
 
 #include <algorithm>
 #include <array>
@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What may be a callback, and what may not.
+// Types that may be a callback, and types that may not.
 struct Large {
   std::array<std::byte, kCallbackBytesMax + 1> bytes;
   void operator()(Completion& /*completion*/) const {}
@@ -35,14 +35,14 @@ static_assert(CompletionCallback<Fits> && !CompletionCallback<Large>);
 static_assert(CompletionCallback<Function> && !CompletionCallback<Function&>, "a copy may throw");
 static_assert(CompletionCallback<void (*)(Completion&)> && !CompletionCallback<int>);
 
-/// Counts what is still to be called back.
+/// Counts the callbacks that are still to come.
 class Pending {
  public:
   explicit Pending(std::int64_t count) : left_{count} {}
   void done() {
     if (left_.fetch_sub(1) == 1) left_.notify_all();
   }
-  /// All of them, within `limit`.
+  /// Waits for all callbacks. False: some have not come within `limit`.
   [[nodiscard]] bool wait(std::chrono::nanoseconds limit = 30s) const {
     for (Patience patience{limit}; left_ > 0 && !patience.over();)
       std::this_thread::sleep_for(100us);
@@ -55,7 +55,7 @@ class Pending {
 
 class CallbackTest : public ConformanceTest {
  protected:
-  /// Submits again while there is no room.
+  /// Submits again while the queue is full.
   template <typename Submit>
   static Status patiently(Submit submit) {
     while (true) {
@@ -64,14 +64,14 @@ class CallbackTest : public ConformanceTest {
       std::this_thread::yield();
     }
   }
-  /// What one operation ended with.
+  /// The result of one operation.
   struct End {
     Status status{};
     std::uint64_t old_value = 0;
     std::uint64_t tag = 0;
     Slot slot{};
   };
-  /// Submits one, and waits for its callback.
+  /// Submits one operation, and waits for its callback.
   template <typename Submit>
   static End one(Submit submit) {
     std::promise<End> promise;
@@ -114,7 +114,7 @@ TEST_P(CallbackTest, EveryOperationTellsItsEnd) {
   EXPECT_EQ(one([&](auto f) { return queue.fetch_add(ByteOffset{8}, 0, f); }).old_value, 9U);
 }
 
-TEST_P(CallbackTest, MisuseTakesNothingAndCallsNobodyBack) {
+TEST_P(CallbackTest, MisuseTakesNothingAndRunsNoCallback) {
   const Region region = make_region({.size_bytes = 64_KiB});
   SlotPool slots = engine().allocate_slots(1, 4096).value();
   CallbackQueue queue = region.callback_queue({.depth = 1}).value();
@@ -170,7 +170,7 @@ TEST_P(CallbackTest, FullQueueWouldBlockAndTakesNothing) {
   SlotPool slots = engine().allocate_slots(1, 4096).value();
   CallbackQueue gate = region.callback_queue({.depth = 1}).value();
   CallbackQueue queue = region.callback_queue({.depth = 3}).value();
-  // The poller waits in a callback, so nothing is called back meanwhile.
+  // The poller waits in a callback, so it runs no other callback meanwhile.
   std::promise<void> inside;
   std::promise<void> open;
   ASSERT_TRUE(ok(gate.fetch_add(ByteOffset{0}, 1, [&](Completion& /*completion*/) {
@@ -196,7 +196,7 @@ TEST_P(CallbackTest, FullQueueWouldBlockAndTakesNothing) {
   EXPECT_EQ(region.fetch_add(ByteOffset{8}, 0).value(), 3U);
 }
 
-/// Adds one, again and again, each time from the callback of the one before.
+/// Adds 1 again and again; the callback of each operation submits the next one.
 struct Chain {
   CallbackQueue& queue;
   Pending& pending;
@@ -300,7 +300,8 @@ TEST_P(CallbackTest, MixedWithSynchronousCallersOnTheSameLane) {
 TEST_P(CallbackTest, PollerThatSleepsWakesInTime) {
   const Region region = make_region();
   CallbackQueue queue = region.callback_queue({.depth = 4}).value();
-  // Another thread's synchronous operations now and then take what the sleeper waits for.
+  // The synchronous operations of another thread sometimes poll the completions that the sleeping
+  // poller waits for.
   std::atomic<bool> enough{false};
   std::thread other{[&] {
     while (!enough) {

@@ -1,4 +1,5 @@
-/// Clients that die, stand still or talk nonsense end their own session and disturb nobody.
+/// A client that dies, is paused or sends nonsense loses its own session. The server and the other
+/// clients continue.
 
 #include <array>
 #include <chrono>
@@ -19,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 class ClientLossTest : public ConformanceTest {
  protected:
-  /// Of clients that come back: resume_test.cc.
+  /// The server keeps no sessions of lost clients. resume_test.cc has clients that come back.
   void configure(config::ServerConfig& config) const override { config.limits.session_keep = 0s; }
   [[nodiscard]] bool needs_own_server() const override { return true; }
   Child holder(const std::string& region, std::uint64_t offset) {
@@ -43,7 +44,7 @@ TEST_P(ClientLossTest, KilledClientLosesItsGrants) {
   EXPECT_EQ(session().stat(made.name).value().open_count, 0U);
 }
 
-TEST_P(ClientLossTest, PausedClientDisturbsNobody) {
+TEST_P(ClientLossTest, PausedClientDisturbsNoOtherClient) {
   const RegionInfo made = create();
   Child child = holder(made.name, 0);
   const Region region = open(made.name);
@@ -70,7 +71,7 @@ TEST_P(ClientLossTest, PausedClientDoesNotHoldUpTheServersEnd) {
   ASSERT_TRUE(line.has_value()) << "the client never noticed";
   EXPECT_TRUE(*line == "ended connection lost" || *line == "ended indeterminate") << *line;
   EXPECT_EQ(child.wait(), 0);
-  forget(made.name);  // it went with the server, whether our session knows or not
+  forget(made.name);  // the region ended with the server, even if our session does not know yet
 }
 
 TEST_P(ClientLossTest, ManyClientsKilledAtOnceAreAllForgotten) {
@@ -83,7 +84,7 @@ TEST_P(ClientLossTest, ManyClientsKilledAtOnceAreAllForgotten) {
   EXPECT_TRUE(soon_sessions(1));
 }
 
-/// A connection to the control socket that knows nothing of the protocol.
+/// A connection to the control socket that sends the bytes of the test.
 class Stranger {
  public:
   explicit Stranger(const std::string& path) : socket_{::socket(AF_UNIX, SOCK_STREAM, 0)} {
@@ -101,7 +102,7 @@ class Stranger {
   void send_bytes(std::span<const std::byte> bytes) const {
     (void)!::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  /// The server has hung up; waits for it.
+  /// Waits until the server hangs up. False: it has not within 30 s.
   [[nodiscard]] bool hung_up() const {
     const timeval limit{30, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -124,7 +125,7 @@ class Stranger {
   bool connected_ = false;
 };
 
-class StrangerTest : public ClientLossTest {
+class RejectedConnectionTest : public ClientLossTest {
  protected:
   void SetUp() override {
     if (!over_shm()) GTEST_SKIP() << "about the control socket of shm";
@@ -139,7 +140,7 @@ class StrangerTest : public ClientLossTest {
   }
 };
 
-TEST_P(StrangerTest, NonsenseIsHungUpOn) {
+TEST_P(RejectedConnectionTest, NonsenseIsHungUpOn) {
   const Region region = make_region();
   for (std::size_t i = 0; i < 20; ++i) {
     const Stranger stranger{socket_path()};
@@ -151,7 +152,7 @@ TEST_P(StrangerTest, NonsenseIsHungUpOn) {
   EXPECT_TRUE(soon_sessions(1));
 }
 
-TEST_P(StrangerTest, SilenceIsHungUpOnAfterTheHandshakeTimeout) {
+TEST_P(RejectedConnectionTest, SilenceIsHungUpOnAfterTheHandshakeTimeout) {
   const Timed timed;
   const Stranger stranger{socket_path()};
   ASSERT_TRUE(stranger.connected());
@@ -160,7 +161,7 @@ TEST_P(StrangerTest, SilenceIsHungUpOnAfterTheHandshakeTimeout) {
   EXPECT_TRUE(ok(session().regions()));
 }
 
-TEST_P(StrangerTest, MessageBeyondTheLimitIsHungUpOn) {
+TEST_P(RejectedConnectionTest, MessageBeyondTheLimitIsHungUpOn) {
   const Stranger stranger{socket_path()};
   ASSERT_TRUE(stranger.connected());
   stranger.send_bytes(std::vector<std::byte>(100'000, std::byte{0xff}));
@@ -168,7 +169,7 @@ TEST_P(StrangerTest, MessageBeyondTheLimitIsHungUpOn) {
 }
 
 REMORA_CONFORMANCE(ClientLossTest);
-REMORA_CONFORMANCE(StrangerTest);
+REMORA_CONFORMANCE(RejectedConnectionTest);
 
 }  // namespace
 }  // namespace remora::test

@@ -1,5 +1,5 @@
-/// A server embedded in an application: its own view of the regions it lends, and regions that its
-/// configuration names.
+/// A server embedded in an application: views of its regions, and regions that its configuration
+/// names.
 
 #include <algorithm>
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ TEST_P(EmbeddingTest, ViewSeesWhatClientsWrite) {
   std::vector<std::byte> seen(256_KiB);
   ASSERT_TRUE(ok(view.read(ByteOffset{0}, seen)));
   EXPECT_TRUE(same_bytes(seen, model));
-  // The same bytes, piece by piece, in place.
+  // Reads the same bytes in place, extent by extent.
   std::vector<std::byte> pieces;
   for (const auto extent : view.extents())
     pieces.insert(pieces.end(), extent.begin(), extent.end());
@@ -66,7 +66,7 @@ TEST_P(EmbeddingTest, CoreDumpsHoldNothingOfIt) {
   EXPECT_TRUE(is_left_out_of_core_dumps(slot.bytes().data()));
   const RegionView view = server().view(region.info().name).value();
   for (const auto extent : view.extents()) EXPECT_TRUE(is_left_out_of_core_dumps(extent.data()));
-  // The server's and, over shm, the client's.
+  // The server's mappings and, over shm, those of the client.
   std::size_t count = 0;
   for (const MappingFlags& mapping : mapping_flags())
     if (mapping.name.starts_with("/memfd:remora-pool") ||
@@ -93,7 +93,7 @@ TEST_P(EmbeddingTest, ViewKeepsTheMemoryAfterRemovalAndStop) {
   ASSERT_TRUE(ok(view.write(ByteOffset{0}, model)));
   ASSERT_TRUE(ok(session().remove_region(made.name)));
   forget(made.name);
-  // Its bytes are not lent again while somebody looks at them.
+  // The server gives the memory to no other region while the application has a view of it.
   const Region other = make_region({.size_bytes = 3_MiB});
   const std::vector<std::byte> dirt = noise(3_MiB, 94);
   ASSERT_TRUE(ok(other.write(ByteOffset{0}, dirt)));
@@ -114,7 +114,7 @@ TEST_P(EmbeddingTest, ServerCreatesAndRemovesRegionsOfItsOwn) {
     EXPECT_EQ(read_all(region), std::vector<std::byte>(made.size_bytes));
     EXPECT_TRUE(fails_with(server().remove_region(name), Code::kBusy));
   }
-  // The end of the grant is told by a message: the server may hear of it a little later.
+  // The client closes the grant by a message, which the server may serve a little later.
   EXPECT_TRUE(eventually([&] { return server().status().grants == 0; }));
   EXPECT_TRUE(ok(server().remove_region(name)));
   EXPECT_TRUE(fails_with(server().remove_region(name), Code::kUnknownRegion));
@@ -150,7 +150,7 @@ TEST_P(EmbeddingTest, ViewOfAWordFollowsCountingClients) {
   }
 }
 
-/// Page by page, every session and region comes once, and the totals say how many there are.
+/// The pages of the status have every session and region once, and their totals.
 TEST_P(EmbeddingTest, StatusInPagesHasAllSessionsAndRegions) {
   std::vector<Engine> engines;
   std::vector<Session> sessions;
@@ -181,12 +181,12 @@ TEST_P(EmbeddingTest, StatusInPagesHasAllSessionsAndRegions) {
     const bool all = std::includes(seen.begin(), seen.end(), names.begin(), names.end());
     EXPECT_EQ(all, list == "regions");
   }
-  // Any text is a place.
+  // A page may begin after any text.
   const auto end = nlohmann::json::parse(server().status_json({.sessions_after = "~"}));
   EXPECT_TRUE(end["sessions"].empty());
   EXPECT_TRUE(end["sessions_next"].is_null());
   EXPECT_EQ(end["sessions_total"], 7U);
-  // A client's side.
+  // The status of a client has pages too.
   const auto client = nlohmann::json::parse(engines.front().status_json({.limit = 1}));
   EXPECT_EQ(client["sessions_total"], 1U);
   EXPECT_TRUE(client["sessions_next"].is_null());

@@ -14,7 +14,7 @@ class ErrorTest : public ConformanceTest {
  protected:
   [[nodiscard]] ServerOptions server_options() const override { return {.regions_max = 6}; }
 
-  /// The code with which one operation taken by `take` completes; nothing: it is ok.
+  /// The code with which the operation that `take` queues completes; none: it is ok.
   template <typename Take>
   static std::optional<Code> queued(const Region& region, Take take) {
     Queue queue = region.queue({.depth = 1}).value();
@@ -143,7 +143,7 @@ TEST_P(ErrorTest, RegionWithoutAtomicsRefusesThem) {
 }
 
 TEST_P(ErrorTest, AtomicsOfAnotherDomainAreRefused) {
-  // What the processor changes is not atomic to a NIC, and the other way round.
+  // An atomic operation of the processor is not atomic with respect to those of a NIC.
   if (!over_rdma()) GTEST_SKIP() << "needs a device: the rdma side of it covers all";
   const Region region = make_region({.atomic_domain = "cpu"});
   EXPECT_EQ(region.info().atomic_domain, "cpu");
@@ -223,7 +223,7 @@ TEST_P(ErrorTest, MalformedUrisAreInvalid) {
 }
 
 TEST_P(ErrorTest, PortWithoutAServerRefusesTheConnection) {
-  // The discard port: nobody listens there.
+  // The discard port: no process listens there.
   const std::string target =
       make_uri({over_shm() ? "127.0.0.1" : listen_address(transport()), 9}, transport(), "region");
   EXPECT_TRUE(fails_with(engine().connect(target), Code::kConnectionRefused));
@@ -272,7 +272,8 @@ TEST_P(ErrorTest, RegionThatDoesNotAllowShmIsUnsupportedThere) {
   ASSERT_TRUE(ok(session().create_region(wanted)));
   EXPECT_TRUE(
       fails_with(engine().open_region(uri(wanted.name), Rights::kRead), Code::kUnsupported));
-  // Nothing else listens there. What the server has said counts, and is not waited out.
+  // The server offers shm only. The client takes its answer as final, and does not retry for
+  // connect_for.
   EngineOptions options = patient_options();
   options.connect_for = std::chrono::hours{1};
   const std::string any = uri(wanted.name).substr(0, uri(wanted.name).find('?'));

@@ -1,5 +1,5 @@
-/// Errors of operations name their server, region, offset and length, and say which argument is
-/// wrong: alike on each transport and from each face.
+/// Errors of operations name their server, region, offset and length, and the argument that is
+/// wrong. They do so on each transport and from each interface: synchronous, queues, callbacks.
 
 #include <functional>
 #include <future>
@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What an error says of the operation that it is of.
+/// The operation that an error must name.
 struct Wanted {
   Code code;
   Reason reason = Reason::kNone;
@@ -196,7 +196,7 @@ TEST_P(ErrorWordsTest, MissingRightAndForeignAtomicsAreOfTheirRegion) {
       {.code = Code::kWrongAtomicDomain, .reason = Reason::kNoAtomics, .offset = 32, .length = 8});
 }
 
-/// One queue for several regions: each operation's error is that of its own.
+/// One queue serves several regions, and each error names the region of its operation.
 TEST_P(ErrorWordsTest, QueueOfSeveralRegionsNamesTheRightOne) {
   const Region first = make_region();
   const Region second = make_region();

@@ -1,5 +1,6 @@
-/// An engine with testing::FaultTransport against a real server: what was acknowledged is there,
-/// each operation ends once, what is uncertain is said to be, and a test can tell what happened.
+/// An engine with testing::FaultTransport and a real server. The region holds all acknowledged
+/// writes; each operation ends once; one that may have taken effect ends with kIndeterminate; and
+/// the counts of FaultTransport say what happened.
 
 #include <algorithm>
 #include <array>
@@ -26,7 +27,7 @@ using remora::testing::Landing;
 
 constexpr std::uint64_t kSeed = 20'26;
 
-/// What a block holds: its writer's number, all over.
+/// The content of a block: the number of its writer, in every word.
 using StampBytes = std::array<std::byte, 256>;
 StampBytes stamp_of(std::uint64_t number) {
   std::array<std::uint64_t, 32> words{};
@@ -50,7 +51,7 @@ class FaultTransportTest : public ConformanceTest {
     const StampBytes bytes = stamp_of(number);
     return region.write(at, bytes, deadline);
   }
-  /// What the region holds where the word of `at` is.
+  /// The region's word at `at`.
   static std::uint64_t word_at(const Region& region, std::uint64_t at) {
     std::array<std::byte, 8> bytes{};
     EXPECT_TRUE(ok(region.read(ByteOffset{at}, bytes)));
@@ -95,7 +96,7 @@ TEST_P(FaultTransportTest, AWriteThatLandedAndOneThatDidNotAreBothUncertain) {
   EXPECT_EQ(faults_.counts().requests_landed, 2U);
   EXPECT_EQ(faults_.counts().requests_unsent, 2U);
   EXPECT_EQ(interrupted_, 4);
-  // The server may hang up before the lane has told of its end.
+  // The server may hang up before the lane reports that it is broken.
   EXPECT_TRUE(reason_ == Reason::kLaneBroken || reason_ == Reason::kPeerGone);
 }
 
@@ -104,7 +105,7 @@ TEST_P(FaultTransportTest, AReadGoesAgainOnTheLaneThatFollows) {
   const Region region = make_region();
   ASSERT_TRUE(ok(put(region, ByteOffset{0}, 5)));
   SlotPool slots = engine().allocate_slots(1, 256).value();
-  // Over rdma, a read whose memory is not registered ends with its lane.
+  // Over rdma, the client repeats a read on another lane only if its memory is registered.
   Slot slot = slots.take();
   const std::uint64_t lanes = faults_.counts().lanes;
   for (const Landing landing : {Landing::kLanded, Landing::kLost}) {
@@ -134,7 +135,7 @@ TEST_P(FaultTransportTest, ALostConnectionIsResumedWhenItIsLetThroughAgain) {
   EXPECT_EQ(faults_.counts().connects, connects + 2);
 }
 
-TEST_P(FaultTransportTest, WhoIsNotLetInYetTriesAgainForAsLongAsItIsTold) {
+TEST_P(FaultTransportTest, RefusedConnectIsRetriedForAsLongAsConnectForSays) {
   if (over_shm()) GTEST_SKIP() << kNoLanes;
   const RegionInfo made = create();
   const auto open_within = [&](std::chrono::nanoseconds time, const std::string& name) {
@@ -149,9 +150,9 @@ TEST_P(FaultTransportTest, WhoIsNotLetInYetTriesAgainForAsLongAsItIsTold) {
   faults_.refuse_connects(3);
   EXPECT_TRUE(ok(open_within(20s, made.name)));
   EXPECT_EQ(refused(), 4U);
-  // Not for ever, and not all the time: the shortest pauses together are longer before the tenth.
+  // The client retries until connect_for is over, with pauses: nine of the shortest are longer.
   faults_.refuse_connects_for(std::chrono::hours{1});
-  // A host that stands still spoils an attempt.
+  // On a busy host a client may retry too rarely, so the test makes up to ten attempts.
   std::uint64_t tried = 0;
   for (int attempt = 0; attempt < 10 && tried < 2; ++attempt) {
     const std::uint64_t before = refused();
@@ -161,7 +162,7 @@ TEST_P(FaultTransportTest, WhoIsNotLetInYetTriesAgainForAsLongAsItIsTold) {
   }
   EXPECT_GE(tried, 2U);
   faults_.refuse_connects_for(0s);
-  // What will not pass is not tried again.
+  // The client does not retry after an error that is final.
   EXPECT_TRUE(fails_with(open_within(std::chrono::hours{1}, "unknown"), Code::kUnknownRegion));
 }
 
@@ -226,14 +227,14 @@ TEST_P(FaultTransportTest, DelaysAreAsLongAsTheyAreSaidToBe) {
   EXPECT_EQ(faults_.counts().completions_delayed, 1U);
 }
 
-/// One operation at a time: what has landed and what has not is known to the last of them.
+/// One operation at a time, so that the test knows of each whether it has taken effect.
 TEST_P(FaultTransportTest, CountsAreWhatWasAcknowledgedAndWhatLandedUnheard) {
   if (over_shm()) GTEST_SKIP() << kNoLanes;
   const Region region = make_region();
   std::uint64_t sure = 0;
   std::uint64_t uncertain = 0;
   const std::size_t count = steps(2000);
-  const double twenty = 20 / static_cast<double>(count);  // of 2,000 1 %
+  const double twenty = 20 / static_cast<double>(count);  // 1 % of 2,000
   ASSERT_TRUE(ok(faults_.set_rates({.lose_lane = twenty, .delay = 0.1, .max_delay = 300us})));
   for (std::size_t i = 0; i < count; ++i) {
     const auto added = region.fetch_add(ByteOffset{0}, 1);
@@ -276,8 +277,8 @@ TEST_P(FaultTransportTest, TheSameSeedAndTheSameCallsMeetTheSameFaults) {
   EXPECT_NE(fates(4), first);
 }
 
-/// A queue of many, while lanes are lost, late and out of order: a block holds what was
-/// acknowledged last, or what was written uncertainly since.
+/// A queue with many operations, while lanes are lost and completions are late and out of order. A
+/// block holds the last acknowledged write, or an uncertain one that followed it.
 TEST_P(FaultTransportTest, WhatIsAcknowledgedIsThereThroughAllFaultsAtOnce) {
   if (over_shm()) GTEST_SKIP() << kNoLanes;
   constexpr std::size_t kBlocks = 128;

@@ -1,4 +1,5 @@
-/// Grants that are taken back: what was allowed is refused, in every session, and nothing else is.
+/// Fences: the operations of the older grants of a region are refused, in every session; those of
+/// other regions are not.
 
 #include <array>
 #include <atomic>
@@ -51,14 +52,14 @@ TEST_P(FenceTest, OlderGrantsOfAllSessionsAreRefused) {
   }
   ASSERT_TRUE(ok(fenced.write(ByteOffset{0}, bytes)));
   EXPECT_EQ(fenced.fetch_add(ByteOffset{4096}, 1).value(), 0U);
-  // Opening it again is all that is needed.
+  // A client that has lost its grant only has to open the region again.
   const Region again = open(mine.info().name);
   ASSERT_TRUE(ok(again.read(ByteOffset{0}, into)));
   EXPECT_TRUE(same_bytes(into, bytes));
   EXPECT_EQ(again.info().epoch, fenced.info().epoch);
 }
 
-TEST_P(FenceTest, NothingIsFencedByWhoMayNotOpenIt) {
+TEST_P(FenceTest, ClientThatMayNotOpenARegionDoesNotFenceIt) {
   const RegionInfo made = create({.rights = Rights::kReadWrite, .atomic_domain = "none"});
   const Region mine = open(made.name, Rights::kReadWrite);
   EXPECT_TRUE(fails_with(engine().fence_region(uri(made.name), Rights::kAll), Code::kNoRight));
@@ -80,7 +81,7 @@ TEST_P(FenceTest, OperationsTakenAndNotSubmittedAreRefused) {
   const Region other = make_region();
   Queue queue = region.queue({.depth = 8}).value();
   const std::vector<std::byte> bytes = noise(4096, 2);
-  const std::vector<std::byte> many = noise(region.size_bytes(), 3);  // of several extents
+  const std::vector<std::byte> many = noise(region.size_bytes(), 3);  // covers several extents
   queue.write(Block{0}, bytes, 1);
   queue.write(ByteOffset{0}, many, 2);
   queue.barrier();
@@ -129,7 +130,7 @@ TEST_P(FenceTest, EachOperationInFlightEndsOnceAndNoSessionEnds) {
     }};
     std::vector<int> ends;
     std::size_t refused = 0;
-    // Until it is fenced, and once more.
+    // Until the other thread has fenced the region, and once more.
     for (bool last = false; !last;) {
       last = fenced;
       while (!queue.full()) {
@@ -180,7 +181,7 @@ TEST_P(FenceTest, FencesOfSeveralTakeTurns) {
   EXPECT_EQ(all.size(), kClients * steps(20));
 }
 
-/// With a client that stands still.
+/// The holder of the grant is a paused process.
 class PausedHolderTest : public FenceTest {
  protected:
   [[nodiscard]] bool needs_own_server() const override { return true; }
@@ -207,10 +208,10 @@ TEST_P(PausedHolderTest, LateWriteIsRefusedAndTheNewHoldersBytesStay) {
     EXPECT_GE(Clock::now() - timed.began(), 250ms);
     EXPECT_TRUE(timed.took_at_most(300ms + 2 * kGrace));
     if (over_shm()) {
-      // Nobody can take mapped memory back, and the error says so.
+      // The server cannot revoke memory that a client has mapped, and the error says so.
       EXPECT_TRUE(fails_with(fenced, Code::kBusy));
       child.send_signal(SIGCONT);
-      // Until it has heard it stops nothing.
+      // The child gives up its grant only after it has received the event.
       for (Patience patience{20s};
            !engine().fence_region(uri(made.name), Rights::kAll) && !patience.over();) {
       }
@@ -222,7 +223,7 @@ TEST_P(PausedHolderTest, LateWriteIsRefusedAndTheNewHoldersBytesStay) {
     ASSERT_TRUE(ok(fenced));
     const std::vector<std::byte> bytes = noise(4096, 5 + round);
     ASSERT_TRUE(ok(fenced->write(Block{0}, bytes)));
-    child.write_line("write");  // before it goes on, so that nothing comes in between
+    child.write_line("write");  // before SIGCONT, so that the write is the first thing it does
     child.send_signal(SIGCONT);
     EXPECT_EQ(child.read_line(), "access refused: fenced by a newer grant");
     EXPECT_EQ(child.wait(), 0);
@@ -247,16 +248,16 @@ TEST_P(PausedHolderTest, ClientThatDiesMeanwhileIsNotWaitedFor) {
   EXPECT_TRUE(ok(fenced));
 }
 
-/// Its session is kept, but nobody is there who could use what it has mapped.
+/// The server keeps the session of the killed client, but no process uses its mappings any more.
 TEST_P(PausedHolderTest, ClientThatIsKilledAndWouldHaveComeBackIsNotWaitedFor) {
   const RegionInfo made = create();
   for (std::size_t round = 0; round < steps(5); ++round) {
     Child child = late_writer(made.name, true);
     const Lock lock = Lock::open(open(made.name), ByteOffset{64}, {.ttl = 300ms}).value();
     child.kill();
-    // A session of its kind is kept for 10 s.
+    // The server keeps such a session for 10 s.
     const auto held = lock.acquire(over_shm() ? 5s : 20s);
-    ASSERT_TRUE(ok(held)) << "killed before somebody wants the lock, round " << round;
+    ASSERT_TRUE(ok(held)) << "killed before another client wants the lock, round " << round;
   }
 }
 

@@ -1,5 +1,6 @@
-/// Memory that nobody registered: whatever happens to its mapping between two operations, what
-/// moves is what the program sees. Over rdma the engine keeps registrations of it.
+/// Memory that the application has not registered. It may map other pages there between two
+/// operations: each operation moves the bytes that the application sees. Over rdma the engine keeps
+/// registrations of such memory.
 
 #include <algorithm>
 #include <cstring>
@@ -28,7 +29,8 @@ std::span<std::byte> map(std::byte* at = nullptr) {
   return {static_cast<std::byte*>(mapped), kForeignBytes};
 }
 
-/// Whether this process may ask the kernel for changes of mappings: a container's profile refuses.
+/// Whether the kernel reports changes of mappings to this process: the seccomp profile of a
+/// container may forbid that.
 bool changes_are_told() {
   const int opened =
       static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
@@ -38,7 +40,7 @@ bool changes_are_told() {
 
 class ForeignMemoryTest : public ConformanceTest {
  protected:
-  /// Writes from it, and reads into it what another memory wrote.
+  /// Writes from `memory`, then reads into it the bytes that were written from other memory.
   void expect_moves(const Region& region, std::span<std::byte> memory) {
     const std::vector<std::byte> out = noise(memory.size(), ++seed_);
     std::memcpy(memory.data(), out.data(), out.size());
@@ -51,7 +53,7 @@ class ForeignMemoryTest : public ConformanceTest {
     ASSERT_TRUE(ok(region.read(ByteOffset{0}, memory)));
     EXPECT_EQ(std::memcmp(memory.data(), in.data(), in.size()), 0) << "read into " << memory.data();
   }
-  /// Elsewhere everything is copied, and nothing counted.
+  /// Whether the engine keeps registrations; else it copies all such memory, and counts nothing.
   bool keeps() const { return over_rdma() && changes_are_told(); }
   double counted(const char* result) {
     const auto sum =
@@ -77,7 +79,7 @@ TEST_P(ForeignMemoryTest, RegistrationIsKeptForTheNextTime) {
   }
   if (keeps()) {
     EXPECT_GE(misses, 1);
-    // The vectors are other memory each time, and the allocator may give the same again.
+    // Each vector is new memory, but the allocator may return the same addresses again.
     EXPECT_GE(counted("hit"), 5);
   } else {
     EXPECT_EQ(misses + counted("hit"), 0);
@@ -96,7 +98,7 @@ TEST_P(ForeignMemoryTest, OtherMemoryAtTheSameAddressIsSeen) {
   expect_moves(region, memory);
   ASSERT_EQ(::madvise(memory.data() + 4096, kForeignBytes / 2, MADV_DONTNEED), 0);
   expect_moves(region, memory);
-  memory = map(memory.data());  // over it
+  memory = map(memory.data());  // maps new pages at the same address
   expect_moves(region, memory);
   ::munmap(memory.data(), memory.size());
 }
@@ -109,7 +111,7 @@ TEST_P(ForeignMemoryTest, MemoryWhoseChangesAreNotToldIsCopied) {
       ::mmap(nullptr, kForeignBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
   const double refused = counted("refused");
   expect_moves(region, {at, kForeignBytes});
-  // Other pages at the same place, of which nobody is told.
+  // Other pages at the same address, and the kernel does not report the change to the engine.
   ASSERT_EQ(::ftruncate(file, 0), 0);
   ASSERT_EQ(::ftruncate(file, kForeignBytes), 0);
   expect_moves(region, {at, kForeignBytes});

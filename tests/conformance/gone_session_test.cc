@@ -1,5 +1,5 @@
-/// Requests of a session that has ended: what of them is still to be served when it does acts no
-/// more. And what else the worker finds to do when it comes round late.
+/// Requests of a session that ends before the worker has served them: they have no effect. And
+/// regions that expire while the worker is busy: they are one job for it.
 
 #include <atomic>
 #include <functional>
@@ -38,8 +38,8 @@ class GoneSessionTest : public testing::Test {
   void TearDown() override {
     if (core_) core_->stop();
   }
-  /// With one region that all may use. With keys: alice, who may do everything. Over tcp, and with
-  /// `shm` over that too.
+  /// Starts a server with one region that all clients may use. With `keys`, its only client is
+  /// alice, with all rights. It offers tcp, and with `shm` that too.
   void start(bool keys, bool shm = false) {
     config::ServerConfig config = server_config(TransportKind::kTcp);
     config.log.level = config::LogLevel::kOff;
@@ -61,7 +61,7 @@ class GoneSessionTest : public testing::Test {
     alice.admin = true;
     return {alice};
   }
-  /// Her old key, and the one that she has now.
+  /// alice, while the server accepts her old key and the new one.
   static std::vector<config::ClientConfig> changing(const SecretKey& old_key,
                                                     const SecretKey& key) {
     auto both = clients(key);
@@ -73,7 +73,7 @@ class GoneSessionTest : public testing::Test {
     EXPECT_TRUE(channel->shake_hands("alice", key).admission);
     return channel;
   }
-  /// What the sessions wait for now is with the worker.
+  /// Waits until the server has queued a request of a session for the worker.
   void wait_until_asked() const {
     const auto waits = [&] {
       for (const auto& session : core_->sessions(100))
@@ -83,7 +83,7 @@ class GoneSessionTest : public testing::Test {
     EXPECT_TRUE(eventually([&] { return waits(); }));
     EXPECT_TRUE(waits());
   }
-  /// What comes to the worker waits until this goes.
+  /// Blocks the worker until this is destroyed.
   class BlockedWorker {
    public:
     explicit BlockedWorker(ServerCore& core) {
@@ -109,8 +109,9 @@ class GoneSessionTest : public testing::Test {
   [[nodiscard]] RegionInfo target() const {
     return core_->catalog().find("target").value()->info();
   }
-  /// While somebody's fence is in its grace `ask` has something waited for, behind it, by a session
-  /// that `end` ends. The region is then as the fence left it, and its grant is there.
+  /// `fencer` fences the region. During the grace of that fence, `ask` sends a request of another
+  /// session, which waits until the fence is done, and `end` ends that session. Expects that the
+  /// request has no effect: the region is as the fence left it, and the fencer has its grant.
   void expect_nothing_comes_behind_a_fence(const std::function<RawChannel&()>& holder,
                                            const std::function<RawChannel&()>& fencer,
                                            const std::function<void()>& ask,
@@ -127,7 +128,7 @@ class GoneSessionTest : public testing::Test {
     wait_until_asked();
     let_worker_come_round();
     ask();
-    std::this_thread::sleep_for(100ms);  // it is heard
+    std::this_thread::sleep_for(100ms);  // the server receives the request
     let_worker_come_round();
     end();
     const auto fenced = fencer().hear();
@@ -136,9 +137,10 @@ class GoneSessionTest : public testing::Test {
     std::this_thread::sleep_for(100ms);
     let_worker_come_round();
     EXPECT_TRUE(core_->catalog().find("target").ok()) << "it was removed";
-    EXPECT_EQ(target().epoch, before.epoch + 1) << "it was taken from the one who fenced it";
+    EXPECT_EQ(target().epoch, before.epoch + 1) << "another session has fenced it again";
     EXPECT_EQ(target().size_bytes, before.size_bytes);
-    EXPECT_EQ(fencer().hear(1500ms), std::nullopt) << "an event came: its grant is taken back";
+    EXPECT_EQ(fencer().hear(1500ms), std::nullopt)
+        << "an event came: the server revokes the new grant";
     EXPECT_EQ(target().epoch, before.epoch + 1);
     EXPECT_EQ(target().open_count, 1U);
   }
@@ -211,8 +213,8 @@ TEST_F(GoneSessionTest, FenceThatWaitsForItsTurnGoesWithItsConnection) {
       });
 }
 
-/// Its own fence, not one that waits for its turn: those it has fenced have lost theirs all the
-/// same.
+/// The client disconnects while its fence is in the grace, not before it: the other sessions lose
+/// their grants all the same.
 TEST_F(GoneSessionTest, FenceWhoseClientIsGoneOpensNothing) {
   start(true, true);
   const auto come = [&](TransportKind transport) {
@@ -220,7 +222,7 @@ TEST_F(GoneSessionTest, FenceWhoseClientIsGoneOpensNothing) {
     EXPECT_TRUE(channel->shake_hands("alice", old_, RawChannel::Leaves::kMayComeBack).admission);
     return channel;
   };
-  // Over shm: an end of tcp that has ended grants nothing anyway.
+  // The fencer uses shm: a tcp endpoint that has shut down makes no grants anyway.
   const auto holder = come(TransportKind::kTcp);
   auto fencer = come(TransportKind::kShm);
   control::Request open;
@@ -235,7 +237,8 @@ TEST_F(GoneSessionTest, FenceWhoseClientIsGoneOpensNothing) {
   wait_until_asked();
   let_worker_come_round();
   fencer.reset();
-  // The holder never agrees: it loses its grant when the grace is over, and nobody gets one.
+  // The holder never acknowledges: it loses its grant after the grace, and no session gets a new
+  // one.
   EXPECT_TRUE(eventually([&] { return target().open_count == 0; }));
   EXPECT_EQ(target().open_count, 0U);
 }
@@ -260,7 +263,7 @@ TEST_F(GoneSessionTest, RequestThatWaitsForTheWorkerGoesWithItsKey) {
   EXPECT_FALSE(core_->catalog().find("stolen").ok());
 }
 
-/// Calls once, at the first line that the server's log has.
+/// Calls `call` once, when the server logs its first line.
 class AtTheFirstLine {
  public:
   explicit AtTheFirstLine(std::function<void()> call)
@@ -272,7 +275,7 @@ class AtTheFirstLine {
   AtTheFirstLine& operator=(const AtTheFirstLine&) = delete;
 
  private:
-  /// Without a lock: others may log while the call is under way.
+  /// Without a lock: other threads may log during the call.
   class Sink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
    public:
     explicit Sink(std::function<void()> call) : call_{std::move(call)} {}
@@ -289,7 +292,7 @@ class AtTheFirstLine {
   spdlog::sink_ptr sink_;
 };
 
-/// Those that hang up while the first of them is about to end.
+/// Sessions hang up while the server is about to end the first of them.
 TEST_F(GoneSessionTest, NoSessionOfAKeyThatIsGoneIsKept) {
   start(true);
   std::vector<std::unique_ptr<RawChannel>> leaving;
@@ -301,7 +304,7 @@ TEST_F(GoneSessionTest, NoSessionOfAKeyThatIsGoneIsKept) {
   {
     const AtTheFirstLine all_go{[&] {
       leaving.clear();
-      std::this_thread::sleep_for(300ms);  // the server has heard it
+      std::this_thread::sleep_for(300ms);  // the server notices that they hang up
     }};
     ASSERT_TRUE(ok(core_->set_clients(clients(SecretKey::generate().value()))));
   }

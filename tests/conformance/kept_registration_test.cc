@@ -1,5 +1,5 @@
-/// A device that does not take a registration back: who had its key cannot use it all the same, and
-/// nobody else notices. Here `ibv_dereg_mr` fails where a test wants it to.
+/// A device that fails to deregister memory: the session that had the key cannot use it all the
+/// same, and other sessions continue. This program's `ibv_dereg_mr` fails where a test says so.
 
 #include <atomic>
 #include <cerrno>
@@ -22,12 +22,12 @@
 #include "support/transport.h"
 
 namespace {
-/// Registrations of so many bytes are kept. Tests write it, any thread reads it.
+/// Deregistration fails for memory of this length. Tests write it, any thread reads it.
 std::atomic<std::size_t> kept_length_bytes{0};
 std::atomic<int> kept_count{0};
 }  // namespace
 
-// Stands before that of libibverbs, for all of this program.
+// Replaces that of libibverbs in all of this program.
 extern "C" int ibv_dereg_mr(ibv_mr* mr) {
   if (mr->length == kept_length_bytes.load()) {
     ++kept_count;
@@ -66,8 +66,8 @@ class KeptRegistrationTest : public ::testing::TestWithParam<TransportKind> {
     spec.size_bytes = kKeptRegionBytes;
     server_->create_region(spec).value();
   }
-  /// An answer that does not come, of a queue pair that has gone, is none either: rxe asks for
-  /// ever.
+  /// Whether a write with the key completes. One that gets no completion has failed too: rxe sends
+  /// again for ever to a queue pair that is destroyed.
   static bool writes(RawSession& session, std::uint64_t address, std::uint32_t key) {
     try {
       return session.run(Opcode::kWrite, address, key, 64) == CompletionStatus::kSuccess;
@@ -96,7 +96,7 @@ class KeptRegistrationTest : public ::testing::TestWithParam<TransportKind> {
 TEST_P(KeptRegistrationTest, ClosedGrantEndsTheSessionAndItsKeyIsOfNoUse) {
   const double registrations = gauge("remora_server_registrations");
   {
-    // It says that it comes back when it is lost.
+    // A ticket in the Hello says that the client resumes its session when it is lost.
     const transport::LaneTicket none{};
     RawSession session{address_, GetParam(), &none};
     const RawSession::Grant grant = session.open("target", Rights::kAll);
@@ -117,7 +117,7 @@ TEST_P(KeptRegistrationTest, ClosedGrantEndsTheSessionAndItsKeyIsOfNoUse) {
     ASSERT_TRUE(ok(theirs.write(ByteOffset{0}, bytes)));
     EXPECT_FALSE(writes(session, address, key));
     EXPECT_TRUE(session.ended());
-    // Nor by coming back to what is registered in its protection domain.
+    // The client cannot resume the session either, whose protection domain has the registration.
     const RawSession again{address_, GetParam(), &session.ticket()};
     EXPECT_NE(again.ticket().session_id, session.ticket().session_id);
     std::vector<std::byte> seen(kKeptRegionBytes);
@@ -128,7 +128,7 @@ TEST_P(KeptRegistrationTest, ClosedGrantEndsTheSessionAndItsKeyIsOfNoUse) {
   EXPECT_EQ(ended_so(), 1.0);
 }
 
-/// What is removed at once, with operations to come.
+/// A region that is removed at once, while its last user goes on.
 TEST_P(KeptRegistrationTest, RegionThatIsRemovedIsNotReachedByItsLastUser) {
   RawSession session{address_, GetParam()};
   const RawSession::Grant grant = session.open("target", Rights::kAll);
@@ -138,7 +138,7 @@ TEST_P(KeptRegistrationTest, RegionThatIsRemovedIsNotReachedByItsLastUser) {
   EXPECT_TRUE(ok(server_->remove_region("target", Removal::kNow)));
   kept_length_bytes = 0;
   EXPECT_EQ(kept_count, 1);
-  make("target");  // of the memory that was its own
+  make("target");  // gets the memory of the removed region
   EXPECT_FALSE(writes(session, address, key));
   EXPECT_TRUE(session.ended());
   std::vector<std::byte> seen(kKeptRegionBytes);

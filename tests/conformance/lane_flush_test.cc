@@ -1,5 +1,5 @@
-/// That the completion queue of a lane has room for all that a lane can have posted: nothing is
-/// lost when all of it flushes, signaled or not.
+/// The completion queue of a lane has room for all requests that the lane can have posted: no
+/// completion is lost when all requests flush, signaled or not.
 
 #include <array>
 #include <chrono>
@@ -31,7 +31,7 @@ class LaneFlushTest : public testing::TestWithParam<TransportKind> {
   void SetUp() override {
     if (is_left_out(GetParam())) return;
     held_before_.emplace("lane_flush", [this] {
-      (void)verbs::connection_manager_devices();  // open from then on
+      (void)verbs::connection_manager_devices();  // the devices stay open from now on
       start();
       (void)RawSession{address_, GetParam()}.open("target", Rights::kAll);
       server_->stop();
@@ -53,8 +53,9 @@ class LaneFlushTest : public testing::TestWithParam<TransportKind> {
   ServerAddress address_;
 };
 
-/// A full send queue, one request of it signaled, broken off at any moment of its way, or before: a
-/// device that talks to itself may have carried all of it out before post() returns.
+/// A full send queue with one signaled request. The lane moves to the error state at a random
+/// moment after post(), or before it: a device that talks to itself may have carried out all
+/// requests before post() returns.
 TEST_P(LaneFlushTest, EveryRequestOfAFullLaneIsToldOf) {
   Random random{4711};
   FaultLine line{.rounds = rounds_of(20, 200)};
@@ -77,7 +78,7 @@ TEST_P(LaneFlushTest, EveryRequestOfAFullLaneIsToldOf) {
     ASSERT_EQ(lane.post(chain, 0).taken, depth);
     std::this_thread::sleep_for(std::chrono::microseconds{random.below(3000)});
     if (!before) lane.move_to_error();
-    std::uint64_t next = 0;  // the first that nobody has told of
+    std::uint64_t next = 0;  // the first request that no completion has covered
     std::uint64_t flushed = 0;
     const auto began = std::chrono::steady_clock::now();
     for (const auto until = std::chrono::steady_clock::now() + 10s;
@@ -86,10 +87,10 @@ TEST_P(LaneFlushTest, EveryRequestOfAFullLaneIsToldOf) {
       const std::size_t count = lane.poll(found);
       for (std::size_t i = 0; i < count; ++i) {
         const auto& [sequence, status, vendor] = found[i];
-        ASSERT_GE(sequence, next) << "told of twice";
+        ASSERT_GE(sequence, next) << "completed twice";
         if (status != CompletionStatus::kSuccess) {
           ++flushed;
-          ASSERT_EQ(sequence, next) << "one that has failed is told of by itself";
+          ASSERT_EQ(sequence, next) << "each failed request has its own completion";
           line.ended(to_string(status), std::chrono::steady_clock::now() - began);
         }
         next = sequence + 1;

@@ -52,7 +52,7 @@ TEST_P(LifecycleTest, CreateAnswersWhatStatAndOpenSayLater) {
   EXPECT_TRUE(region.connected());
 }
 
-TEST_P(LifecycleTest, ServerSaysWhoItIs) {
+TEST_P(LifecycleTest, ServerInfoIdentifiesTheServer) {
   const ServerInfo& info = session().server();
   EXPECT_EQ(session().transport(), transport());
   EXPECT_NE(info.boot_id, 0U);
@@ -134,7 +134,8 @@ TEST_P(LifecycleTest, RemovedMemoryIsUsedAgain) {
   if (external()) GTEST_SKIP() << "its pool is not ours to exhaust";
   for (int round = 0; round < 5; ++round) {
     const std::string name = unique_name();
-    // Removal answers before all is zeroed: a pool that is being freed is waited for.
+    // The server answers a removal before it has zeroed the memory, and the next creation waits for
+    // that memory.
     const auto made = session().create_region(spec(name, {.size_bytes = kPool}));
     ASSERT_TRUE(ok(made)) << "round " << round;
     ASSERT_TRUE(ok(session().remove_region(name)));
@@ -155,7 +156,7 @@ TEST_P(LifecycleTest, ManyThatWantTheWholePoolGetItOrHearThatItIsTaken) {
       const Engine other = open_engine();
       const Session own = other.connect(uri()).value();
       for (int round = 0; round < 10; ++round) {
-        // What others have removed is waited for; what others have is not.
+        // A creation waits for the memory of removed regions, not for that of existing ones.
         const auto created = own.create_region(spec(name, {.size_bytes = kPool}));
         if (!created) {
           EXPECT_EQ(created.error().reason(), Reason::kPoolFull) << created.error().message();
@@ -228,7 +229,8 @@ TEST_P(LifecycleTest, RegionOutlivesTheEngineHandle) {
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
 }
 
-/// Its control thread may be at what the session has heard, and have the last of it for a moment.
+/// The control thread of the engine may still handle a message of the session, and hold a reference
+/// to it. The engine is gone only after that.
 TEST_P(LifecycleTest, EngineThatIsDestroyedHasGone) {
   const RegionInfo made = create();
   EngineOptions options = patient_options();

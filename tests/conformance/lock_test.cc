@@ -1,4 +1,4 @@
-/// A lock in a region: one holder at a time, and none that comes back.
+/// A lock in a region: it has one holder at a time, and a holder that has lost it cannot come back.
 
 #include <array>
 #include <atomic>
@@ -101,7 +101,7 @@ TEST_P(LockTest, CriticalSectionsOfEightDoNotOverlap) {
       for (std::size_t round = 0; round < rounds; ++round) {
         auto held = lock.acquire(60s);
         ASSERT_TRUE(ok(held));
-        // No atomic: only the lock keeps it exact.
+        // Reads and writes without an atomic: only the lock keeps the count exact.
         std::array<std::byte, 8> bytes{};
         ASSERT_TRUE(ok(held->region().read(ByteOffset{64}, bytes)));
         auto count = std::bit_cast<std::uint64_t>(bytes) + 1;
@@ -117,11 +117,11 @@ TEST_P(LockTest, CriticalSectionsOfEightDoNotOverlap) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(region.fetch_add(ByteOffset{64}, 0).value(), kContenders * rounds);
   ASSERT_EQ(tokens.size(), kContenders * rounds);
-  // One after the other, in the order in which they were had.
+  // Each holder has the next token.
   for (std::size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(tokens[i], i + 1);
 }
 
-/// What a lock asks its server for after another client has fenced its region.
+/// The requests that a lock sends to its server after another client has fenced the region.
 class LockGrantTest : public ConformanceTest {
  protected:
   [[nodiscard]] bool needs_own_server() const override { return true; }
@@ -177,7 +177,7 @@ TEST_P(LockGrantTest, OfAFenceIsKeptForTheNextAcquisition) {
   const double before = opens();
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(ok(lock.acquire(20s)));
   EXPECT_EQ(opens() - before, 0);
-  // What the holder has lost stays lost, though its lock has another grant by now.
+  // A holder that has lost the lock stays refused, though its Lock has a new grant by now.
   ASSERT_TRUE(ok(slow.acquire(20s)));
   const Status late = lost.region().write_zeroes(ByteOffset{8}, 8);
   ASSERT_TRUE(fails_with(late, Code::kAccessRefused));
@@ -210,7 +210,7 @@ class RemovalTest : public ConformanceTest {
   }
 };
 
-TEST_P(RemovalTest, NowTakesItFromThoseWhoHaveItOpen) {
+TEST_P(RemovalTest, NowTakesTheRegionFromItsHolders) {
   const RegionInfo made = create();
   const Region region = open(made.name);
   Queue queue = region.queue({.depth = 64}).value();
@@ -243,7 +243,7 @@ TEST_P(RemovalTest, NowByTheServingApplication) {
   EXPECT_TRUE(fails_with(region.fetch_add(ByteOffset{0}, 1), Code::kAccessRefused));
 }
 
-TEST_P(RemovalTest, WhenUnusedLeavesItToThoseWhoHaveItOpen) {
+TEST_P(RemovalTest, WhenUnusedLeavesTheRegionToItsHolders) {
   const RegionInfo made = create();
   std::optional<Region> region = open(made.name);
   ASSERT_TRUE(ok(session().remove_region(made.name, Removal::kWhenUnused)));
@@ -277,7 +277,7 @@ TEST_P(RemovalTest, RegionOfASessionGoesWithIt) {
   EXPECT_TRUE(fails_with(mine.fetch_add(ByteOffset{0}, 1), Code::kAccessRefused));
 }
 
-TEST_P(RemovalTest, RegionWithATtlGoesWhenNobodyHasItOpenForSoLong) {
+TEST_P(RemovalTest, RegionWithATtlIsRemovedOnceItHasBeenUnusedForSoLong) {
   RegionSpec wanted = spec(unique_name());
   wanted.lifetime = Lifetime::kTtl;
   EXPECT_TRUE(fails_with(session().create_region(wanted), Code::kInvalidArgument)) << "no ttl";

@@ -1,5 +1,5 @@
-/// How a server keeps clients apart over rdma: what the device under test answers about its
-/// windows, what is chosen, and how many registrations that may take.
+/// How a server isolates clients over rdma: the checks of the device's windows, the mechanism that
+/// the server chooses, and the limit of its registrations.
 
 #include <chrono>
 #include <gtest/gtest.h>
@@ -40,7 +40,8 @@ class MechanismTest : public testing::TestWithParam<TransportKind> {
   }
   [[nodiscard]] static config::ServerConfig configuration() {
     config::ServerConfig config = server_config(GetParam(), {.piece_bytes = 1U << 20U});
-    config.transports.rdma_protection = config::RdmaProtection::kAuto;  // whatever others test
+    // Whatever the environment says.
+    config.transports.rdma_protection = config::RdmaProtection::kAuto;
     return config;
   }
   [[nodiscard]] std::string uri(const std::string& region) const {
@@ -53,7 +54,7 @@ class MechanismTest : public testing::TestWithParam<TransportKind> {
     spec.size_bytes = size_bytes;
     server_->create_region(spec).value();
   }
-  /// What the server says of its only device.
+  /// The status of the server's only device.
   [[nodiscard]] nlohmann::json device() const {
     return nlohmann::json::parse(server_->status_json()).at("devices").at(0);
   }
@@ -68,11 +69,11 @@ class MechanismTest : public testing::TestWithParam<TransportKind> {
   ServerAddress address_;
 };
 
-// Linux 6.1: the two ways in which windows fail there, and the two in which they do not.
-TEST_P(MechanismTest, SoftRoceKeepsNeitherRangeNorWindowsFromStrangers) {
+// Linux 6.1: windows of Soft-RoCE fail two of the four checks.
+TEST_P(MechanismTest, SoftRoceFailsTheChecksOfRangeAndInvalidation) {
   const auto devices = verbs::connection_manager_devices().value();
   if (!devices[0].name().starts_with("rxe"))
-    GTEST_SKIP() << devices[0].name() << " is not Soft-RoCE: nobody has said what it answers";
+    GTEST_SKIP() << devices[0].name() << " is not Soft-RoCE: its verdicts are not known";
   const Resources baseline = Resources::settled();
   const std::uint64_t failures = verbs::teardown_failure_count();
   for (int round = 0; round < 3; ++round) {
@@ -113,7 +114,8 @@ TEST_P(MechanismTest, ServerSaysWhatItChoseAndWhy) {
   EXPECT_TRUE(device().at("protection").at("checks").empty()) << "it has asked the device";
 }
 
-// One for the control channel, one for the lane, one for each extent.
+// A session has one registration for the control channel, one for the lane, and one for each
+// extent.
 TEST_P(MechanismTest, RegistrationsAreCountedAndBounded) {
   constexpr std::uint32_t kMost = 6;
   config::ServerConfig config = configuration();
@@ -129,7 +131,7 @@ TEST_P(MechanismTest, RegistrationsAreCountedAndBounded) {
     std::optional<Region> small = engine.open_region(uri("small"), Rights::kAll).value();
     const double with_one = registrations();
     EXPECT_EQ(with_one, 3.0);
-    // Three or four extents: they do not fit beside what is there.
+    // The region has three or four extents: too many beside the registrations that exist.
     const auto refused = engine.open_region(uri("long"), Rights::kAll);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), Code::kLimitExceeded) << refused.error();
@@ -137,7 +139,7 @@ TEST_P(MechanismTest, RegistrationsAreCountedAndBounded) {
     EXPECT_GT(refused.error().asked(), refused.error().allowed());
     EXPECT_EQ(refused.error().allowed(), kMost);
     EXPECT_EQ(registrations(), with_one) << "a refusal takes nothing";
-    // What is open works on, and what is closed makes room.
+    // The open region still works, and a closed one makes room.
     EXPECT_TRUE(small->fetch_add(ByteOffset{0}, 1));
     for (int i = 0; i < 8; ++i) {
       small.reset();

@@ -1,5 +1,5 @@
-/// Buffers as they may surprisingly be, and as they must not be: what engine/buffer.h promises of
-/// them, on each transport.
+/// Unusual buffers that the engine accepts, and buffers that it refuses, as engine/buffer.h says:
+/// on each transport.
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@
 namespace remora::test {
 namespace {
 
-/// Whole pages whose protection can be changed. What follows them is never accessible.
+/// Whole pages whose protection a test can change. The page after them is never accessible.
 class Pages {
  public:
   explicit Pages(std::size_t length_bytes) : length_{length_bytes} {
@@ -52,13 +52,13 @@ bool all_of_either(std::span<const std::byte> bytes, std::byte one, std::byte ot
 
 class MisuseTest : public ConformanceTest {
  protected:
-  /// 64 KiB of `value`.
+  /// Writes 64 KiB of `value` at `at`.
   static void write_all_of(const Region& region, std::uint64_t at, std::byte value) {
     const std::vector<std::byte> bytes(64_KiB, value);
     ASSERT_TRUE(ok(region.write(ByteOffset{at}, bytes)));
   }
 
-  /// How the one operation ends that `take` gives to a queue of its own.
+  /// The result of the one operation that `take` gives to a queue of its own.
   template <typename Take>
   static Status queued(const Region& region, Take take) {
     Queue queue = region.queue({.depth = 1}).value();
@@ -71,7 +71,7 @@ class MisuseTest : public ConformanceTest {
   }
 };
 
-// --- what is allowed
+// --- Buffers that the engine accepts
 // ------------------------------------------------------------------------------
 
 TEST_P(MisuseTest, AnyAddressAndLengthUpToTheLastMappedByte) {
@@ -83,7 +83,7 @@ TEST_P(MisuseTest, AnyAddressAndLengthUpToTheLastMappedByte) {
   for (const std::size_t length : {1UL, 2UL, 3UL, 7UL, 9UL, 63UL, 221UL, 1023UL, 1024UL, 1025UL,
                                    4095UL, 4097UL, 65535UL, 65537UL, 131071UL}) {
     SCOPED_TRACE(length);
-    const std::size_t at = 128_KiB - length;  // odd where the length is, and up to the edge
+    const std::size_t at = 128_KiB - length;  // the buffer ends with the last accessible byte
     const ByteOffset offset{length % 31};
     fill(from.bytes(), length);
     ASSERT_TRUE(ok(region.write(offset, from.bytes().last(length))));
@@ -187,7 +187,7 @@ TEST_P(MisuseTest, QueueMayEndInAnotherThreadThanItBeganIn) {
   EXPECT_EQ(region.fetch_add(ByteOffset{16}, 0).value(), 16U);
 }
 
-// --- what is refused
+// --- Operations that the engine refuses
 // ------------------------------------------------------------------------------
 
 TEST_P(MisuseTest, OperationBeyondTheDepthTouchesNothing) {
@@ -208,7 +208,7 @@ TEST_P(MisuseTest, OperationBeyondTheDepthTouchesNothing) {
 TEST_P(MisuseTest, LengthsThatDoNotFitInto32BitsAreNotCutToThem) {
   const Region region = make_region();
   const Pages pages{(std::size_t{4} << 30U) + 64_KiB};
-  pages.allow(PROT_NONE);  // whoever touches a byte of it is found out
+  pages.allow(PROT_NONE);  // an engine that touches a byte of it gets SIGSEGV
   const RegisteredMemory known = engine().register_memory(pages.bytes().first(4096)).value();
   for (const std::size_t length : {std::size_t{4} << 30U, (std::size_t{4} << 30U) + 1,
                                    (std::size_t{4} << 30U) + 4096, SIZE_MAX / 2, SIZE_MAX}) {
@@ -245,9 +245,9 @@ Engine open_engine_of_one_connection() {
   return Engine::open(options).value();
 }
 
-// --- memory that may not be touched
-// --------------------------------------------------------------- Where the engine copies by itself
-// this is a SIGSEGV, as with memcpy: not tested.
+// --- Memory that the program may not access
+// ------------------------------------------------------------------------------
+// Where the engine itself copies such memory, the program gets SIGSEGV, as with memcpy: not tested.
 
 TEST_P(MisuseTest, MemoryThatCannotBeRegisteredFailsItsOperationAlone) {
   if (!over_rdma()) GTEST_SKIP() << "only a device registers";
@@ -320,14 +320,14 @@ TEST_P(MisuseTest, WriteFromMemoryThatMayNotBeReadIsIndeterminate) {
 
 REMORA_CONFORMANCE(MisuseTest);
 
-// --- a queue in two threads at once
-// ---------------------------------------------------------------
+// --- A queue in two threads at once
+// ------------------------------------------------------------------------------
 
-/// With a handler that holds up whoever writes with notices: so the owner of a queue is inside of a
-/// call for as long as the test wants, on every transport.
+/// A handler of notifications that blocks holds up the client that sends them. So the owner of a
+/// queue is inside of a call for as long as the test wants, on every transport.
 class TwoThreadsTest : public ConformanceTest {
  protected:
-  /// More than a client may have unhandled, and more than any transport holds for it.
+  /// More notifications than a client may have unhandled, and than any transport queues for it.
   static constexpr std::uint32_t kCount = 3000;
   [[nodiscard]] bool needs_own_server() const override { return true; }
 
@@ -335,7 +335,8 @@ class TwoThreadsTest : public ConformanceTest {
     return fails_with(status, Code::kBusy) &&
            status.error().subject() == "another thread is in a call of this queue";
   }
-  /// The owner is inside of a call, within 20 s; a refused call of its own it has to repeat.
+  /// Waits until the owner is inside of a call, at most 20 s. The owner has to repeat a call that
+  /// the queue refuses because of the calls here.
   [[nodiscard]] static bool owner_is_in(Queue& queue) {
     for (int i = 0; i < 2000; ++i) {
       if (queue.cancel(Ticket{}).error().code() == Code::kBusy) return true;
@@ -364,7 +365,7 @@ TEST_P(TwoThreadsTest, CallsDuringTheOwnersAreRefusedAndItLosesNothing) {
   std::vector<bool> ended(kCount);
   std::atomic<bool> in_last_call{over_shm()};
   std::thread owner{[&] {
-    // Over shm this is what waits for the server, else it is wait().
+    // Over shm submit() waits for the server; over the other transports wait() does.
     while (!queue.submit()) {
     }
     in_last_call = true;
@@ -397,7 +398,7 @@ TEST_P(TwoThreadsTest, CallsDuringTheOwnersAreRefusedAndItLosesNothing) {
   open.set_value();
   owner.join();
   EXPECT_EQ(std::count(ended.begin(), ended.end(), true), kCount);
-  // Now it is this thread's.
+  // Now this thread owns the queue.
   EXPECT_EQ(queue.size(), 0U);
   EXPECT_TRUE(fails_with(queue.cancel(tickets.back()), Code::kNotFound));
   ASSERT_TRUE(queue.fetch_add(ByteOffset{8}, 1));
@@ -414,7 +415,7 @@ TEST_P(TwoThreadsTest, CompletionsThatAreOutSurviveARefusedCall) {
   Queue queue = region.queue({.depth = 4}).value();
   std::atomic<bool> enough{false};
   std::atomic<std::uint64_t> refused{0};
-  // Takes and loses nothing of what is there: its calls are refused, or there is nothing for them.
+  // The other thread takes no completion: its calls are refused, or find no such operation.
   std::thread other{[&] {
     while (!enough) {
       const Status status = queue.cancel(Ticket{});

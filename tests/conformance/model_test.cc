@@ -23,8 +23,8 @@ class ModelTest : public ConformanceTest {
   }
 };
 
-/// The region as it must be, and what is in flight on it: a block or word has one operation at a
-/// time, since operations in flight are unordered.
+/// The expected content of the region, and the operations in flight on it. A block or word has one
+/// operation at a time, since operations in flight are unordered.
 class Model {
  public:
   Model(const Region& region, SlotPool slots, std::uint64_t seed)
@@ -106,7 +106,7 @@ class Model {
     for (Completion& completion : queue.wait(at_least)) {
       ASSERT_TRUE(completion.ok()) << completion.error();
       const auto found = pending_.find(completion.tag());
-      ASSERT_NE(found, pending_.end()) << "a completion that nobody waits for";
+      ASSERT_NE(found, pending_.end()) << "a completion without an operation";
       apply(found->second, completion);
       pending_.erase(found);
     }
@@ -129,7 +129,7 @@ class Model {
     }
   }
 
-  /// A run of blocks at once, in memory of the test's own.
+  /// Transfers a run of blocks at once, from or to memory that is not registered.
   void synchronous() {
     const std::uint64_t first = random_.below(kBlocks);
     const std::uint64_t count = 1 + random_.below(std::min<std::uint64_t>(80, kBlocks - first));

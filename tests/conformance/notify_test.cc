@@ -1,4 +1,4 @@
-/// Writes that the serving application is told of.
+/// Writes with a notification to the application that embeds the server.
 
 #include <atomic>
 #include <condition_variable>
@@ -15,7 +15,7 @@
 namespace remora::test {
 namespace {
 
-/// What a handler was told, in order.
+/// The notifications that a handler got, in order.
 class Heard {
  public:
   NotificationHandler handler() {
@@ -25,7 +25,7 @@ class Heard {
       changed_.notify_all();
     };
   }
-  /// At least so many, within 20 s.
+  /// Waits until there are `count`, at most 20 s. Returns those that have come.
   std::vector<Notification> wait(std::size_t count) {
     std::unique_lock lock{mutex_};
     changed_.wait_for(lock, std::chrono::seconds{20}, [&] { return all_.size() >= count; });
@@ -41,7 +41,7 @@ class Heard {
 class NotifyTest : public ConformanceTest {
  protected:
   [[nodiscard]] bool needs_own_server() const override { return true; }
-  /// Until the end of the test, whose locals the handler uses.
+  /// Removes the handler at the end of the test, since it uses the test's local variables.
   class Handling {
    public:
     Handling(Server& server, std::string region, NotificationHandler handler)
@@ -101,7 +101,7 @@ TEST_P(NotifyTest, ManyFromAQueueEachArriveOnce) {
     while (sent < count && !queue.full()) {
       queue.write_notify(ByteOffset{std::uint64_t{512} * (sent % 8)}, page, sent, sent);
       ++sent;
-      if (!queue.full()) queue.write(Block{9}, page);  // and others between them
+      if (!queue.full()) queue.write(Block{9}, page);  // writes without a notification between them
     }
     drain(queue);
   }
@@ -121,7 +121,7 @@ TEST_P(NotifyTest, SlowHandlerHoldsUpItsClientAndLosesNothing) {
   });
   std::vector<std::byte> word(8);
   std::atomic<std::uint32_t> sent{0};
-  const std::uint32_t count = 600;  // more than may wait
+  const std::uint32_t count = 600;  // more than may wait for the handler
   std::unique_lock closed{gate};
   std::thread writer{[&] {
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -129,7 +129,7 @@ TEST_P(NotifyTest, SlowHandlerHoldsUpItsClientAndLosesNothing) {
       sent = i + 1;
     }
   }};
-  // Others are served meanwhile, over a session of their own.
+  // The server serves other clients meanwhile, which have sessions of their own.
   Engine other = open_engine();
   const Region same = other.open_region(uri(region.info().name), Rights::kAll).value();
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(ok(same.write(ByteOffset{64}, word)));
@@ -156,7 +156,7 @@ TEST_P(NotifyTest, NoticesOfAClientThatHasGoneAreDelivered) {
     const std::lock_guard lock{gate};
     if (told.tag == handled) ++handled;
   });
-  // Over a lane more are taken than may wait for the application; they stay with the transport.
+  // A lane takes more notifications than may wait for the application; the transport keeps those.
   const std::uint32_t count = over_shm() ? 200 : 400;
   {
     const std::lock_guard closed{gate};
@@ -166,15 +166,15 @@ TEST_P(NotifyTest, NoticesOfAClientThatHasGoneAreDelivered) {
     const std::vector<std::byte> word(8);
     for (std::uint32_t i = 0; i < count; ++i)
       ASSERT_TRUE(ok(same->write_notify(ByteOffset{0}, word, i, std::chrono::seconds{20})));
-    same.reset();  // the grant is given back, then the session ends
+    same.reset();  // closes the grant, then ends the session
     std::this_thread::sleep_for(std::chrono::milliseconds{50});
   }
   EXPECT_TRUE(eventually([&] { return handled == count; }));
   EXPECT_EQ(handled, count);
 }
 
-TEST_P(NotifyTest, FloodOfOneClientHoldsUpNobodyElse) {
-  const Region region = make_region();  // nobody handles them
+TEST_P(NotifyTest, FloodOfOneClientHoldsUpNoOtherClient) {
+  const Region region = make_region();  // without a handler
   std::atomic<bool> enough{false};
   std::thread flood{[&] {
     Engine own = open_engine();
@@ -263,7 +263,7 @@ TEST_P(NotifyTest, HandlerMayGoWhileNoticesCome) {
 
 REMORA_CONFORMANCE(NotifyTest);
 
-/// Of a server that ends the session of a client that it is to know no more.
+/// The application removes a client from the server, which ends the client's session.
 class NotifyEndTest : public NotifyTest {
  protected:
   void configure(config::ServerConfig& config) const override {
@@ -294,7 +294,7 @@ TEST_P(NotifyEndTest, NoticesOfASessionThatTheServerEndsAreDelivered) {
     const std::lock_guard lock{gate};
     if (told.tag == handled) ++handled;
   });
-  // Over shm each is a request of its own, which is answered when it has been taken.
+  // Over shm each notification is a request, which the server answers after it has taken it.
   const std::uint32_t count = over_shm() ? 50 : 400;
   EngineOptions options = patient_options();
   options.reconnect_for = std::chrono::seconds{0};

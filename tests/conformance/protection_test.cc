@@ -1,6 +1,5 @@
-/// What the server lets through: work requests with forged addresses and keys, posted below the
-/// client library. Refused means refused by its NIC (rdma) or its process (tcp), with every byte of
-/// the pool as it was.
+/// Work requests with forged addresses and keys, posted without the client library. The server's
+/// NIC (rdma) or its process (tcp) refuses them, and no byte of the pool changes.
 
 #include <array>
 #include <gtest/gtest.h>
@@ -30,7 +29,7 @@ using transport::Opcode;
 
 constexpr std::uint64_t kRegionBytes = 64_KiB;
 
-/// Three regions side by side; the one in the middle is what sessions are granted.
+/// Three regions side by side; sessions get a grant of the one in the middle.
 class ProtectionTest : public testing::TestWithParam<TransportKind> {
  protected:
   void SetUp() override {
@@ -60,7 +59,7 @@ class ProtectionTest : public testing::TestWithParam<TransportKind> {
     if (held_before_) held_before_->expect_again(server_);
   }
   void start() {
-    // Raw sessions say nothing by themselves, and give no grant up.
+    // Raw sessions send no pings, and acknowledge no revocation.
     config::ServerConfig config =
         server_config(GetParam(), {.piece_bytes = 1U << 20U, .lease = std::chrono::minutes{10}});
     config.limits.revoke_grace = std::chrono::seconds{1};
@@ -80,7 +79,7 @@ class ProtectionTest : public testing::TestWithParam<TransportKind> {
     server_->create_region(spec).value();
   }
 
-  /// Every byte of the three regions is as it was.
+  /// Whether every byte of the three regions is as it was.
   testing::AssertionResult unchanged() {
     const char* const names[] = {"left", "target", "right"};
     for (std::size_t i = 0; i < models_.size(); ++i) {
@@ -91,7 +90,7 @@ class ProtectionTest : public testing::TestWithParam<TransportKind> {
     return testing::AssertionSuccess();
   }
 
-  /// One forged request on a session of its own: it must be refused.
+  /// Posts one forged request on a session of its own, and expects that it is refused.
   void expect_refused(Opcode opcode, std::int64_t from_start, std::uint32_t length_bytes,
                       Rights rights = Rights::kAll) {
     SCOPED_TRACE("opcode " + std::to_string(static_cast<int>(opcode)) + ", " +
@@ -164,7 +163,7 @@ TEST_P(ProtectionTest, RightsThatWereNotGrantedAreRefused) {
   expect_refused(Opcode::kWrite, 0, 64, Rights::kRead | Rights::kAtomic);
 }
 
-/// It is told, and neither stops nor says that it has.
+/// The client gets the event of the revocation, and neither stops its operations nor acknowledges.
 TEST_P(ProtectionTest, ClientThatDoesNotGiveUpItsGrantLosesItByForce) {
   RawSession stubborn{address_, GetParam()};
   const RawSession::Grant target = stubborn.open("target", Rights::kAll);
@@ -189,7 +188,8 @@ TEST_P(ProtectionTest, KeyOfAnotherSessionIsRefusedAndThatSessionGoesOn) {
     for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite, Opcode::kFetchAdd}) {
       RawSession thief{address_, GetParam()};
       const RawSession::Grant own = thief.open("target", Rights::kAll);
-      // Keys are each session's own, so that theirs may be the same number, for their own memory.
+      // Each session has its own keys, so two sessions may have the same number for different
+      // memory.
       if (own.extents[0].remote_key == grant.extents[0].remote_key) continue;
       EXPECT_EQ(thief.run(opcode, grant.extents[0].remote_address, grant.extents[0].remote_key, 8),
                 CompletionStatus::kRemoteAccessError);
@@ -224,13 +224,13 @@ TEST_P(ProtectionTest, KeyOfAClosedGrantIsRefused) {
   EXPECT_TRUE(unchanged());
 }
 
-/// Each refusal breaks a lane, and the session comes back, to try another key.
+/// Each refusal breaks a lane. The client resumes the session each time, to try another key.
 TEST_P(ProtectionTest, SessionThatIsRefusedTooOftenEndsAndIsToldWhy) {
-  constexpr std::uint32_t kMost = 2;  // so that none comes back into the bucket meanwhile
+  constexpr std::uint32_t kMost = 2;  // few, so that the token bucket does not refill meanwhile
   server_->stop();
   config::ServerConfig config = server_config(GetParam(), {.piece_bytes = 1U << 20U});
   config.limits.resumes_per_minute = kMost;
-  config.limits.session_keep = std::chrono::seconds{1};  // the last of them is waited for
+  config.limits.session_keep = std::chrono::seconds{1};  // TearDown() waits until it is over
   server_ = Server::start(config).value();
   address_ = {listen_address(GetParam()), server_->port()};
   for (const char* name : {"left", "target", "right"}) {
@@ -261,13 +261,13 @@ TEST_P(ProtectionTest, SessionThatIsRefusedTooOftenEndsAndIsToldWhy) {
     }
   }
   EXPECT_TRUE(unchanged());
-  // It has ended, and its client may begin another.
+  // The session has ended, and its client may begin a new one.
   session.emplace(address_, GetParam(), &first);
   EXPECT_NE(session->ticket().session_id, first.session_id);
 }
 
 TEST_P(ProtectionTest, EachExtentEndsWhereItEnds) {
-  // Large enough to be cut at every piece, with the pool's other regions around it.
+  // Large enough to have an extent in each piece of the pool, between other regions.
   make("long", 3_MiB);
   std::size_t extents = 1;
   for (std::size_t i = 0; i < extents; ++i)
@@ -304,26 +304,26 @@ TEST_P(ProtectionTest, NonsenseOnTheControlChannelEndsThatSessionOnly) {
 
 std::vector<TransportKind> checked_transports() {
   std::vector<TransportKind> found = transports_under_test();
-  std::erase(found, TransportKind::kShm);  // who may map a region may do anything to it
+  std::erase(found, TransportKind::kShm);  // a client that maps a region may do anything to it
   return found;
 }
 
-/// What is forged, one of them a request.
+/// The fault of a forged request: each has one.
 enum class Forgery : std::uint8_t {
   kWrongKey,
   kOldKey,
   kOthersKey,
-  kBefore,    // ends within
-  kBeyond,    // begins within
-  kBehind,    // begins at the end
+  kBefore,    // begins before the region, ends in it
+  kBeyond,    // begins in the region, ends after it
+  kBehind,    // begins at the end of the region
   kWrapping,  // ends beyond the last address
   kReadOnly,
-  kZeroLength,  // with a wrong key, or its own at the end: refused or without effect, as devices do
+  kZeroLength,  // wrong key, or at the end of the region: devices refuse it or it has no effect
   kCount
 };
 
-/// A hundred (with the long counts a thousand) of them, of all kinds in a row that a seed
-/// decides, each on a session of its own, beside one whose requests all succeed.
+/// A hundred forged requests (a thousand with the long counts) of all kinds, from a seed, each on a
+/// session of its own. Beside them is a session whose requests all succeed.
 TEST_P(ProtectionTest, ForgeriesOfEveryKindAreRefused) {
   FaultLine line{.rounds = rounds_of(100, 1000)};
   std::mt19937_64 random{2471};
@@ -347,7 +347,7 @@ TEST_P(ProtectionTest, ForgeriesOfEveryKindAreRefused) {
       case Forgery::kWrongKey: key ^= static_cast<std::uint32_t>(1 + below(0xffff'fffe)); break;
       case Forgery::kOldKey: forger.close(own); break;
       case Forgery::kOthersKey:
-        if (key == right.extents[0].remote_key) continue;  // each has numbers of its own
+        if (key == right.extents[0].remote_key) continue;  // sessions may have the same number
         address = right.extents[0].remote_address;
         key = right.extents[0].remote_key;
         break;
@@ -379,13 +379,13 @@ TEST_P(ProtectionTest, ForgeriesOfEveryKindAreRefused) {
               CompletionStatus::kSuccess);
     if (i % 10 != 9) continue;
     ASSERT_TRUE(unchanged());
-    neighbour.close(neighbour.open("left", Rights::kRead));  // it is heard of, and does not lapse
+    neighbour.close(neighbour.open("left", Rights::kRead));  // renews the lease
   }
   EXPECT_TRUE(unchanged());
   line.print(to_string(GetParam()));
 }
 
-/// A message that takes the right of a key back, with the key of somebody else's grant.
+/// A send-with-invalidate that names the key of another session's grant.
 TEST_P(ProtectionTest, ForeignInvalidationTakesNoGrant) {
   if (GetParam() != TransportKind::kRdma) GTEST_SKIP() << "only a NIC has such a message";
   RawSession owner{address_, GetParam()};
@@ -412,8 +412,9 @@ TEST_P(ProtectionTest, ForeignInvalidationTakesNoGrant) {
     batch.send_with_invalidate(1, memory.slice(0, message.size()), target.extents[0].remote_key);
     batch.post().value();
     std::array<verbs::Completion, 1> storage;
-    // A server that finds it to be no notice may be faster than its device's acknowledgement: the
-    // queue pair that would send it is gone then, and there is a goodbye instead.
+    // The server closes the lane when it sees that the message is no notification. It may destroy
+    // the queue pair before the device has sent the acknowledgement: then the client sees a
+    // disconnect instead.
     CompletionStatus end = CompletionStatus::kFlushed;
     bool ended = false, hung_up = false;
     while (!ended && !hung_up && Clock::now() < deadline) {
@@ -425,7 +426,7 @@ TEST_P(ProtectionTest, ForeignInvalidationTakesNoGrant) {
       }
     }
     ASSERT_TRUE(ended || hung_up) << "it was never sent";
-    // It has arrived: taken as a message that is no notice, or refused for its key.
+    // The message has arrived: as one that is no notification, or as one refused for its key.
     const bool arrived = end == CompletionStatus::kSuccess ||
                          end == CompletionStatus::kRemoteAccessError ||
                          end == CompletionStatus::kRemoteInvalidRequest ||

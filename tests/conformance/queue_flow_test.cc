@@ -1,4 +1,4 @@
-/// The queue's control of its flow: barriers, taking back, and an event loop of the application's.
+/// Flow control of a queue: barriers, cancel(), and event loops of the application.
 
 #include <atomic>
 #include <chrono>
@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 class QueueFlowTest : public ConformanceTest {
  protected:
-  /// Readable within 20 s; never without a reason in these tests.
+  /// Waits until the descriptor is readable, at most 20 s.
   static bool fires(int descriptor) {
     pollfd event{.fd = descriptor, .events = POLLIN, .revents = 0};
     return ::poll(&event, 1, 20'000) == 1;
@@ -46,7 +46,7 @@ TEST_P(QueueFlowTest, ManyBarriersInOneSubmitKeepTheOrder) {
   Queue queue = region.queue({.depth = 64}).value();
   for (std::uint64_t i = 0; i < 64; ++i) {
     queue.barrier();
-    queue.barrier();  // no more than one
+    queue.barrier();  // two barriers in a row count as one
     ASSERT_TRUE(queue.fetch_add(ByteOffset{8}, 1, i));
   }
   ASSERT_TRUE(ok(queue.submit()));
@@ -124,10 +124,10 @@ TEST_P(QueueFlowTest, TicketsOfWhatHasEndedAreNotFound) {
   EXPECT_TRUE(fails_with(queue.cancel(Ticket{77, 1}), Code::kNotFound));
   const Ticket first = queue.fetch_add(ByteOffset{0}, 1);
   ASSERT_TRUE(ok(queue.submit()));
-  EXPECT_TRUE(fails_with(queue.cancel(first), Code::kBusy));  // posted
+  EXPECT_TRUE(fails_with(queue.cancel(first), Code::kBusy));  // it is posted already
   drain(queue);
   EXPECT_TRUE(fails_with(queue.cancel(first), Code::kNotFound));
-  // The same places are used again and again: the old ticket never names another operation.
+  // The queue uses the same places again and again, but an old ticket never names a new operation.
   for (int i = 0; i < 8; ++i) {
     const Ticket next = queue.fetch_add(ByteOffset{0}, 1);
     ASSERT_TRUE(next);
@@ -201,12 +201,12 @@ TEST_P(QueueFlowTest, EventTellsOfWhatIsRefusedAndCancelled) {
   EXPECT_EQ(queue.progress().size(), 1U);
 }
 
-TEST_P(QueueFlowTest, EventIsNotMissedWhenSomebodyElsePolls) {
+TEST_P(QueueFlowTest, EventIsNotMissedWhenAnotherCallerPolls) {
   const Region region = make_region();
   Queue queue = region.queue({.depth = 4}).value();
   const int descriptor = queue.event_fd().value();
   std::atomic<bool> enough{false};
-  // Of the same session: whoever polls the lane moves everybody's operations.
+  // Callers of the same session: a caller that polls the lane completes the operations of all.
   std::thread others{[&] {
     while (!enough) EXPECT_TRUE(region.fetch_add(ByteOffset{8}, 1).ok());
   }};

@@ -1,5 +1,5 @@
-/// Random calls of a queue against a model: whatever the order, each operation that was taken ends
-/// once, with its own tag, and the queue knows how much room it has.
+/// Random calls of a queue against a model: in any order of calls, each operation that the queue
+/// has taken ends once, with its own tag, and the queue knows how much room it has.
 
 #include <map>
 #include <random>
@@ -14,7 +14,7 @@ namespace {
 
 class QueueModelTest : public ConformanceTest {
  protected:
-  /// What was taken and has not been handed out: its tag, its ticket, and whether it is sound.
+  /// An operation that the queue has taken and not yet returned. `sound`: it is within the region.
   struct Taken {
     Ticket ticket;
     bool sound = true;
@@ -77,7 +77,7 @@ TEST_P(QueueModelTest, RandomCallsEndEachOperationOnce) {
         ASSERT_FALSE(cancelled);
         EXPECT_EQ(cancelled.error().code(), Code::kNotFound);
       } else if (dice == 13) {
-        // Completions that are out while the queue is filled and submitted.
+        // The caller holds completions while it fills and submits the queue.
         Completions held = queue.poll();
         const Ticket ticket = queue.read(ByteOffset{0}, Target{memory, 0, 64}, tag);
         EXPECT_EQ(static_cast<bool>(ticket), out_.size() - held.size() < depth);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A control channel without a client behind it: bytes of the caller's choice, over tcp.
+/// A control channel without the client library: it sends bytes of the caller's choice.
 
 #include <chrono>
 #include <cstddef>
@@ -22,33 +22,33 @@ namespace remora::test {
 
 using Bytes = std::vector<std::byte>;
 
-/// Connected, and has said nothing yet. Functions throw Exception where the connection cannot be
-/// made; a server that hangs up is an answer.
+/// A connection that has sent nothing yet. Functions throw Exception if the connection cannot be
+/// made, but not when the server hangs up.
 class RawChannel {
  public:
-  /// Over tcp or shm.
+  /// Connects over tcp or shm.
   explicit RawChannel(const ServerAddress& server, TransportKind transport = TransportKind::kTcp);
   ~RawChannel();
   RawChannel(const RawChannel&) = delete;
   RawChannel& operator=(const RawChannel&) = delete;
 
   void say(Bytes bytes);
-  /// The next message, or nothing: the server has hung up, or `patience` is over.
+  /// The next message. None: the server has hung up, or `patience` is over.
   std::optional<Bytes> hear(std::chrono::nanoseconds patience = std::chrono::seconds{10});
   std::optional<Bytes> ask(Bytes bytes) {
     say(std::move(bytes));
     return hear();
   }
-  /// The server hangs up, within `patience`.
+  /// Whether the server hangs up within `patience`.
   [[nodiscard]] bool ended(std::chrono::nanoseconds patience = std::chrono::seconds{10});
   [[nodiscard]] transport::ClientEndpoint& endpoint() noexcept { return *endpoint_; }
 
-  /// One request as an envelope.
+  /// An envelope with one request.
   static Bytes request(const control::Request& body, std::uint64_t id);
-  /// A Hello with keys; whoever makes it says who it is.
+  /// A Hello of a client with a key, and this name.
   static control::Request hello(const std::string& name, const control::ClientHandshake& handshake);
 
-  /// The four messages of a handshake with this key; null where the server refused.
+  /// The four messages of a handshake. `admission` is null when the server has refused the client.
   struct Recorded {
     Bytes hello;
     Bytes challenge;
@@ -64,9 +64,9 @@ class RawChannel {
   std::unique_ptr<transport::ClientEndpoint> endpoint_;
 };
 
-/// Whether a message lets a client in: an Admission, or a Welcome.
+/// Whether a message admits a client: it is an Admission, or a Welcome.
 [[nodiscard]] bool lets_in(const std::optional<Bytes>& answer);
-/// The failure in a message; nothing where there is none.
+/// The failure in a message. None: the message has no failure.
 [[nodiscard]] std::optional<Error> failure_of(const std::optional<Bytes>& answer);
 
 }  // namespace remora::test

@@ -1,7 +1,7 @@
 #pragma once
 
-/// A client below the client library: it speaks the control protocol itself and posts the work
-/// requests it is told to, checked by nobody but the server: its NIC, or its process.
+/// A client without the client library: it speaks the control protocol itself, and posts the work
+/// requests of the test as they are. Only the server's NIC or its process checks them.
 
 #include <cstdint>
 #include <memory>
@@ -18,20 +18,20 @@
 
 namespace remora::test {
 
-/// One session over rdma or tcp with one lane. All functions throw Exception where the protocol
-/// fails; the fate of work requests is returned.
+/// One session over rdma or tcp with one lane. All functions throw Exception when the protocol
+/// fails, and return the status of work requests.
 class RawSession {
  public:
-  /// Whether it says that it can use a key for each lane.
+  /// Whether the Hello says that the client can use a key for each lane.
   enum class LaneKeys : std::uint8_t {
     kNever,
-    /// But not where the servers under test use windows that nobody has checked: whoever looks for
-    /// what is refused would find those windows' holes.
+    /// Unless the servers under test use windows without checks of the device: tests of refusals
+    /// would then find the faults of the device.
     kWhereChecked,
     kAlways
   };
-  /// `before`: comes back when it is lost; with a session's id, to go on with that one, without any
-  /// of its grants.
+  /// `before`: if not null, the client may resume the session when it is lost. If it has the id of
+  /// a session, this one resumes that session, and claims none of its grants.
   explicit RawSession(const ServerAddress& server, TransportKind transport = TransportKind::kRdma,
                       const transport::LaneTicket* before = nullptr,
                       LaneKeys lane_keys = LaneKeys::kWhereChecked);
@@ -39,18 +39,18 @@ class RawSession {
   RawSession(const RawSession&) = delete;
   RawSession& operator=(const RawSession&) = delete;
 
-  /// A grant as it came over the wire: where each extent is and with which key.
+  /// A grant as it came over the wire: the address and the key of each extent.
   struct Grant {
     std::uint64_t id = 0;
     std::vector<transport::WireExtent> extents;
     transport::LaneKeys lane_keys{};
   };
   Grant open(const std::string& region, Rights rights);
-  /// Takes all grants of the region back, and opens it. Silent until that is done.
+  /// Fences the region, and returns the new grant. Sends nothing else until the server replies.
   Grant fence(const std::string& region, Rights rights);
-  /// The same grant as the server knows it now, with the keys of lanes that have come meanwhile.
+  /// The same grant as the server knows it now, with the keys of lanes that were opened since.
   Grant ask_again(const Grant& grant);
-  /// The server has said that there is a key for each lane.
+  /// Whether the server has announced a key for each lane.
   [[nodiscard]] bool has_lane_keys() const noexcept { return has_lane_keys_; }
   void close(const Grant& grant);
 
@@ -59,11 +59,11 @@ class RawSession {
                        std::uint32_t remote_key, std::uint32_t length_bytes) {
     return run_on(*lane_, opcode, remote_address, remote_key, length_bytes);
   }
-  /// On another lane of this session.
+  /// The same on another lane of this session.
   CompletionStatus run_on(transport::Lane& lane, transport::Opcode opcode,
                           std::uint64_t remote_address, std::uint32_t remote_key,
                           std::uint32_t length_bytes);
-  /// One more lane.
+  /// Opens one more lane.
   [[nodiscard]] std::unique_ptr<transport::Lane> open_lane();
   [[nodiscard]] std::span<std::byte> local() noexcept { return local_; }
   [[nodiscard]] std::uint32_t local_key() const noexcept {
@@ -73,15 +73,15 @@ class RawSession {
   [[nodiscard]] transport::Lane& lane() noexcept { return *lane_; }
   [[nodiscard]] transport::ClientEndpoint& endpoint() noexcept { return *endpoint_; }
   [[nodiscard]] const transport::LaneTicket& ticket() const noexcept { return ticket_; }
-  /// Bytes of the caller's choice on the control channel.
+  /// Sends bytes of the caller's choice on the control channel.
   void send_control(std::vector<std::byte> bytes);
-  /// The server has ended the session; waits for it, at most 10 s. `why`: its last word, if it had
-  /// one.
+  /// Waits until the server ends the session, at most 10 s. `why`: gets the reason, if the server
+  /// sends one.
   [[nodiscard]] bool ended(control::Event::Ending* why = nullptr);
 
  private:
   control::Reply call(control::Request request);
-  /// What a page of extents says.
+  /// Adds the extents of a page to `grant`.
   static void read(const google::protobuf::RepeatedPtrField<control::Extent>& page, Grant& grant);
 
   std::vector<std::byte> local_;

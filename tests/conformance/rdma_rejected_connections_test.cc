@@ -1,5 +1,5 @@
-/// Who knocks at a server over rdma without being a client: refused and counted, told of in few
-/// lines, and nobody's loss.
+/// Connections over rdma that do not come from a client: the server refuses and counts them, logs
+/// few lines, and its clients lose nothing.
 
 #include <algorithm>
 #include <array>
@@ -33,7 +33,7 @@ using namespace remora::literals;  // NOLINT(google-build-using-namespace): lite
 using transport::rdma::Introduction;
 using transport::rdma::Purpose;
 
-/// A queue pair that says `introduction` when it connects.
+/// A queue pair that sends `introduction` when it connects.
 class Stranger {
  public:
   explicit Stranger(const ServerAddress& server)
@@ -61,7 +61,7 @@ class Stranger {
   std::optional<verbs::Connection> connection_;
 };
 
-class RdmaStrangersTest : public testing::TestWithParam<TransportKind> {
+class RdmaRejectedConnectionsTest : public testing::TestWithParam<TransportKind> {
  protected:
   void SetUp() override {
     if (is_left_out(GetParam())) return;
@@ -95,7 +95,7 @@ class RdmaStrangersTest : public testing::TestWithParam<TransportKind> {
   ServerAddress address_;
 };
 
-TEST_P(RdmaStrangersTest, AreRefusedAndCountedAndToldOfInFewLines) {
+TEST_P(RdmaRejectedConnectionsTest, AreRefusedAndCountedAndLoggedInFewLines) {
   start(server_config(GetParam()));
   const Engine engine = Engine::open({}).value();
   const Session session = engine.connect(uri()).value();
@@ -116,16 +116,17 @@ TEST_P(RdmaStrangersTest, AreRefusedAndCountedAndToldOfInFewLines) {
   const std::size_t told =
       lines_with("connection request that is not ours") + lines_with("lane without a session");
   EXPECT_GE(told, 1U);
-  // Five a second, whichever second one began in.
+  // Five lines a second. The time may touch two more seconds than it has.
   EXPECT_LE(told, 5 * (static_cast<std::size_t>(seconds.count()) + 2));
   EXPECT_TRUE(ok(session.regions()));
 }
 
-/// Connections are counted, but those who have not said who they are keep no region from anybody.
-TEST_P(RdmaStrangersTest, WhoSaysNothingTakesNoRegistrationsFromClients) {
+/// The registrations of connections count, but a connection without a Hello keeps no region from a
+/// client.
+TEST_P(RdmaRejectedConnectionsTest, SilentConnectionsTakeNoRegistrationsFromClients) {
   config::ServerConfig config = server_config(GetParam());
   config.limits.handshake_timeout = 60s;
-  // A client's connections and its one grant, and nobody else's connection.
+  // Room for the connections of one client and its one grant, and for no other connection.
   config.limits.registrations_max = 4;
   start(config);
   server_->create_region({.name = "r", .size_bytes = 64_KiB}).value();
@@ -141,8 +142,8 @@ TEST_P(RdmaStrangersTest, WhoSaysNothingTakesNoRegistrationsFromClients) {
   EXPECT_TRUE(eventually([&] { return server_->status().sessions == 1; }));
 }
 
-INSTANTIATE_TEST_SUITE_P(RdmaStrangers, RdmaStrangersTest, testing::Values(TransportKind::kRdma),
-                         [](const auto& parameter) {
+INSTANTIATE_TEST_SUITE_P(RdmaRejectedConnections, RdmaRejectedConnectionsTest,
+                         testing::Values(TransportKind::kRdma), [](const auto& parameter) {
                            return std::string{to_string(parameter.param)};
                          });
 

@@ -32,7 +32,7 @@ TEST_P(ResizeTest, GrownRegionKeepsItsBytesAndItsGrants) {
   for (const std::uint64_t size : {264_KiB, 1_MiB}) {
     EXPECT_EQ(session().resize_region(before.info().name, size).value().size_bytes, size);
     EXPECT_EQ(session().stat(before.info().name).value().size_bytes, size);
-    // A grant is what it was: no more, no less.
+    // An older grant keeps its size.
     std::vector<std::byte> into(4096);
     EXPECT_TRUE(ok(before.read(ByteOffset{256_KiB}, into)));
     EXPECT_TRUE(fails_with(before.read(ByteOffset{260_KiB}, into), Code::kOutOfRange));
@@ -41,7 +41,7 @@ TEST_P(ResizeTest, GrownRegionKeepsItsBytesAndItsGrants) {
     std::vector<std::byte> whole = bytes;
     whole.resize(size);  // zeros follow
     EXPECT_TRUE(same_bytes(read_all(after), whole));
-    // Both reach the same bytes, across the old end too.
+    // Both grants reach the same bytes, also in an operation across the old end.
     const std::vector<std::byte> across = noise(4096, size);
     ASSERT_TRUE(ok(after.write(ByteOffset{258_KiB}, across)));
     ASSERT_TRUE(ok(before.read(ByteOffset{258_KiB}, std::span{into}.first(2_KiB))));
@@ -69,7 +69,7 @@ TEST_P(ResizeTest, ShrunkRegionIsTakenFromAllAndItsRestComesBackAsZeros) {
   EXPECT_GT(small.info().epoch, before.info().epoch);
   EXPECT_EQ(small.info().incarnation, before.info().incarnation);
   EXPECT_TRUE(same_bytes(read_all(small), std::span{bytes}.first(kKept)));
-  // What was cut off is zero when it is there again, to the byte.
+  // The bytes that were cut off are zero when the region grows again.
   ASSERT_TRUE(ok(session().resize_region(before.info().name, 1_MiB)));
   std::vector<std::byte> whole{bytes.begin(), bytes.begin() + kKept};
   whole.resize(1_MiB);
@@ -115,7 +115,7 @@ TEST_P(ResizeTest, WhatCannotBeIsRefused) {
       fails_with(session().resize_region(name, std::uint64_t{1} << 62U), Code::kOutOfMemory));
   EXPECT_TRUE(ok(session().resize_region(name, 64_KiB))) << "it has that size";
   std::vector<std::byte> into(4096);
-  EXPECT_TRUE(ok(region.read(ByteOffset{0}, into))) << "nothing was taken from anybody";
+  EXPECT_TRUE(ok(region.read(ByteOffset{0}, into))) << "no grant was revoked";
 }
 
 TEST_P(ResizeTest, ViewOfTheApplicationKeepsItsMemory) {
@@ -127,7 +127,7 @@ TEST_P(ResizeTest, ViewOfTheApplicationKeepsItsMemory) {
     const Region open_one = open(info.name);
     EXPECT_TRUE(fails_with(server().resize_region(info.name, 64_KiB), Code::kBusy));
     std::vector<std::byte> into(4096);
-    EXPECT_TRUE(ok(open_one.read(ByteOffset{0}, into))) << "nothing was taken from anybody";
+    EXPECT_TRUE(ok(open_one.read(ByteOffset{0}, into))) << "no grant was revoked";
     EXPECT_TRUE(ok(server().resize_region(info.name, 192_KiB)));
     EXPECT_EQ(view.size_bytes(), 128_KiB);
     EXPECT_EQ(server().view(info.name).value().size_bytes(), 192_KiB);

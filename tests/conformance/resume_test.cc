@@ -1,5 +1,6 @@
-/// Sessions that lose their lanes, their client or their server, and come back: what was promised
-/// still holds, what is uncertain is said to be, and nothing of the old lanes lands afterwards.
+/// Sessions that clients resume after they have lost their lanes or the server, or were paused.
+/// Acknowledged operations have taken effect, uncertain ones end with kIndeterminate, and no
+/// operation of an old lane takes effect afterwards.
 
 #include <atomic>
 #include <chrono>
@@ -14,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What the helper "endure" has seen.
+/// The counts that the child "endure" reports.
 struct Endured {
   std::uint64_t sure = 0;
   std::uint64_t uncertain = 0;
@@ -33,7 +34,7 @@ struct Endured {
   }
 };
 
-/// A client that is stopped for longer than its lease.
+/// A client that is paused for longer than its lease.
 class ClientPauseTest : public ConformanceTest {
  protected:
   [[nodiscard]] bool needs_own_server() const override { return true; }
@@ -42,15 +43,16 @@ class ClientPauseTest : public ConformanceTest {
     config.limits.session_keep = 8s;
     config.limits.revoke_grace = 500ms;
   }
-  /// Long enough for whoever is not stopped, on a machine with much to do.
+  /// Long enough for clients that are not paused, on a busy machine.
   static constexpr std::chrono::seconds kLease{2};
-  static constexpr const char* kNeverLapses = "who maps memory keeps it, however silent";
+  static constexpr const char* kNeverLapses =
+      "the session of a client that maps memory does not lapse";
   Child endure(const std::string& region, const std::string& how = "tell=no") {
     Child child{"endure", {"uri=" + uri(region), "offset=0", how}};
     EXPECT_EQ(child.read_line(), "ready");
     return child;
   }
-  /// Whoever leaves while he is away is kept for a time.
+  /// Waits until no session has the region open: the server keeps a lost session for a time.
   [[nodiscard]] bool soon_closed(const std::string& region) {
     return eventually([&] { return session().stat(region).value().open_count == 0; });
   }
@@ -93,7 +95,7 @@ TEST_P(ClientPauseTest, GoesOnWithTheSameGrantAndCountsRight) {
   }
   std::this_thread::sleep_for(200ms);
   child.write_line("enough");
-  // On a machine that stands still it may have lapsed once more.
+  // On a busy machine the session may have lapsed once more.
   std::string line = child.read_line().value_or("");
   while (line == "resumed") line = child.read_line().value_or("");
   const Endured seen = Endured::from(line);
@@ -101,14 +103,14 @@ TEST_P(ClientPauseTest, GoesOnWithTheSameGrantAndCountsRight) {
   EXPECT_EQ(seen.ended, "no");
   EXPECT_GE(seen.resumed, 2U);
   EXPECT_GT(seen.sure, 0U);
-  // Exactly once: what was sure has had its effect, what is uncertain may have.
+  // Each acknowledged operation has taken effect once, and an uncertain one at most once.
   const std::uint64_t count = open(made.name).fetch_add(ByteOffset{0}, 0).value();
   EXPECT_GE(count, seen.sure);
   EXPECT_LE(count, seen.sure + seen.uncertain);
   EXPECT_TRUE(soon_sessions(1));
 }
 
-TEST_P(ClientPauseTest, OfOneThatComesBackNobodyElseHearsAnything) {
+TEST_P(ClientPauseTest, ResumptionDoesNotDisturbOtherClients) {
   const RegionInfo made = create();
   Child child = endure(made.name);
   child.pause();
@@ -140,7 +142,7 @@ TEST_P(ClientPauseTest, OneThatIsKilledIsGivenUpWhenItsTimeIsOver) {
 
 REMORA_CONFORMANCE(ClientPauseTest);
 
-/// A client that is stopped until the server has given it up.
+/// A client that is paused until the server has released its session.
 class LapseTest : public ClientPauseTest {
  protected:
   void configure(config::ServerConfig& config) const override {
@@ -167,8 +169,8 @@ TEST_P(LapseTest, EndsForGoodAndIsTold) {
 
 REMORA_CONFORMANCE(LapseTest);
 
-/// A server that is told to stop, and waits for its clients.
-class DrainNewsTest : public ConformanceTest {
+/// A server that stops, and waits until its clients have left.
+class DrainEventTest : public ConformanceTest {
  protected:
   [[nodiscard]] bool needs_own_server() const override { return true; }
   void configure(config::ServerConfig& config) const override { config.limits.drain_timeout = 20s; }
@@ -182,7 +184,7 @@ class DrainNewsTest : public ConformanceTest {
   mutable std::atomic<int> told_{0};
 };
 
-TEST_P(DrainNewsTest, IsToldToEachSessionWhichGoesOnAndLeavesByItself) {
+TEST_P(DrainEventTest, EachSessionGetsItAndGoesOnUntilItsClientLeaves) {
   const Timed timed;
   std::thread stopping;
   {
@@ -191,7 +193,7 @@ TEST_P(DrainNewsTest, IsToldToEachSessionWhichGoesOnAndLeavesByItself) {
     EXPECT_TRUE(eventually([&] { return told_ != 0; }));
     EXPECT_EQ(told_, 1);
     const std::vector<std::byte> bytes = noise(4096, 7);
-    EXPECT_TRUE(ok(region.write(ByteOffset{0}, bytes))) << "it works until it does not";
+    EXPECT_TRUE(ok(region.write(ByteOffset{0}, bytes))) << "the server still serves";
     std::vector<std::byte> into(4096);
     EXPECT_TRUE(ok(region.read(ByteOffset{0}, into)));
     EXPECT_TRUE(same_bytes(into, bytes));
@@ -199,14 +201,14 @@ TEST_P(DrainNewsTest, IsToldToEachSessionWhichGoesOnAndLeavesByItself) {
   }
   end_session();
   stopping.join();
-  EXPECT_TRUE(timed.took_at_most(15s)) << "nobody was there any more";
+  EXPECT_TRUE(timed.took_at_most(15s)) << "no client was left";
   EXPECT_EQ(told_, 1);
 }
 
-REMORA_CONFORMANCE(DrainNewsTest);
+REMORA_CONFORMANCE(DrainEventTest);
 
-/// A server that is told to stop, as it is configured where nothing is said of that.
-class PlannedStopTest : public DrainNewsTest {
+/// A server that stops with the default drain_timeout.
+class PlannedStopTest : public DrainEventTest {
  protected:
   void configure(config::ServerConfig& config) const override {
     config.limits.drain_timeout = decltype(config.limits){}.drain_timeout;
@@ -240,14 +242,14 @@ TEST_P(PlannedStopTest, ClientThatLeavesWhenItIsToldLosesNothing) {
 
 REMORA_CONFORMANCE(PlannedStopTest);
 
-/// A server that is told to stop, and does not wait.
-class PromptStopTest : public DrainNewsTest {
+/// A server that stops, and does not wait for its clients.
+class PromptStopTest : public DrainEventTest {
  protected:
   void configure(config::ServerConfig& /*config*/) const override {}
   void configure_engine(EngineOptions& options) const override {
-    DrainNewsTest::configure_engine(options);
+    DrainEventTest::configure_engine(options);
     options.handlers.on_interrupted = [this](const SessionEvent& event) {
-      EXPECT_EQ(told_, 1) << "it was not told first";
+      EXPECT_EQ(told_, 1) << "no drain event came before";
       why_ = event.reason;
     };
   }
@@ -265,7 +267,8 @@ TEST_P(PromptStopTest, SessionsAreToldFirstAllTheSame) {
 
 TEST_P(PromptStopTest, SessionsAtWorkAreInterruptedForTheSameReason) {
   const Region region = make_region();
-  // Not only the session: what was under way is told the same, whoever has noticed first.
+  // Requests and operations under way fail for the same reason as the session, whichever of them
+  // notices the end first.
   const auto expect_why = [](const auto& ended) {
     EXPECT_TRUE(ended || ended.error().reason() == Reason::kDraining) << ended.error();
     return ended.ok();

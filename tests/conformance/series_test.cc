@@ -1,6 +1,5 @@
-/// What both ends say of themselves: sessions begun and ended by reason, memory that removed
-/// regions leave behind, what devices count; and that the number of series is bounded whatever
-/// clients do.
+/// Metrics of the client and the server: sessions begun and ended by reason, memory that removed
+/// regions leave behind, counters of devices. The number of series is bounded, whatever clients do.
 
 #include <fcntl.h>
 #include <filesystem>
@@ -55,7 +54,7 @@ TEST_P(SeriesTest, SessionsAreCountedOnBothSides) {
     EXPECT_EQ(registry->sum("remora_client_sessions_total").value(), 1);
     EXPECT_EQ(registry->sum("remora_client_sessions_ended_total").value(), 0);
   }
-  // The engine's own thread may be the last to let go of a session.
+  // The engine's control thread may hold the last reference to a session.
   const auto closed = [&] {
     return registry->sum("remora_client_sessions_ended_total", {{"reason", "closed"}}).value();
   };
@@ -72,7 +71,7 @@ TEST_P(SeriesTest, ServerThatStopsEndsSessionsUnderThatName) {
   options.reconnect_for = 0s;
   const Engine own = Engine::open(options).value();
   const Session one = own.connect(uri()).value();
-  // One that connects again is interrupted instead.
+  // The session of an engine that connects again is interrupted instead.
   const auto patient_registry = metrics::Registry::create().value();
   const Engine patient = Engine::open(options_with(patient_registry)).value();
   const Session other = patient.connect(uri()).value();
@@ -100,7 +99,7 @@ TEST_P(SeriesTest, WorkRequestsAreAllSignaledOrNot) {
   const Region region = own.open_region(uri(made.name), Rights::kAll).value();
   SlotPool slots = own.allocate_slots(32, 4096).value();
   Queue queue = region.queue({.depth = 32}).value();
-  // Every other block: neighbours would be one request.
+  // Writes every other block: the engine joins neighbours into one request.
   for (std::uint64_t i = 0; i < 32; ++i) queue.write(Block{i * 2 % 64}, slots.take());
   ASSERT_TRUE(ok(queue.submit()));
   drain(queue);
@@ -118,7 +117,7 @@ TEST_P(SeriesTest, WorkRequestsAreAllSignaledOrNot) {
   EXPECT_EQ(registry->sum("remora_client_inline_work_requests_total").value(), 1);
 }
 
-/// Descriptors of this process that are memory of removed regions' kind.
+/// Descriptors of this process for the memory of regions.
 std::set<int> region_descriptors() {
   std::set<int> found;
   for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
@@ -130,12 +129,12 @@ std::set<int> region_descriptors() {
   return found;
 }
 
-TEST_P(SeriesTest, RemovedRegionThatSomebodyMapsIsZombie) {
+TEST_P(SeriesTest, RemovedRegionThatAProcessMapsIsOrphaned) {
   if (!over_shm()) GTEST_SKIP() << "memory is handed out over shm only";
   const std::set<int> before = region_descriptors();
   const RegionInfo made = create({.size_bytes = 128_KiB});
-  open(made.name);  // a client that lets go as it should leaves nothing
-  // The server lets go of its copy when it has sent the answer.
+  open(made.name);  // a client that closes the region leaves nothing
+  // The server closes its duplicate of the descriptor after it has sent the reply.
   std::set<int> of_region;
   ASSERT_TRUE(eventually([&] {
     of_region = region_descriptors();
@@ -180,7 +179,7 @@ TEST_P(SeriesTest, DevicesOwnCountersMove) {
   EXPECT_GT(sent, 20);
 }
 
-/// A name as long as names may be, of signs that mean something elsewhere.
+/// A name of maximal length, with characters beside letters and digits.
 std::string hostile_name(std::size_t number) {
   std::string name = "..-_..{le=+Inf}\"\\n" + std::to_string(number);
   for (char& sign : name)
@@ -190,7 +189,7 @@ std::string hostile_name(std::size_t number) {
 }
 
 TEST_P(SeriesTest, TheyAreBoundedWhateverClientsDo) {
-  // Server, clients and the process itself on one registry, as in an application that is both.
+  // Server, clients and the process share a registry, as in an application that is both.
   const auto registry = metrics::Registry::create().value();
   ASSERT_TRUE(ok(metrics::register_process_metrics(*registry, "test")));
   auto config = server_config(transport(), server_options());
@@ -241,7 +240,7 @@ TEST_P(SeriesTest, TheyAreBoundedWhateverClientsDo) {
 
 TEST_P(SeriesTest, ClientOfEveryTransportFitsWithADevice) {
   if (over_shm()) GTEST_SKIP() << "once is enough: all transports are in it";
-  // What a client process has at most by default, device and callbacks included.
+  // The most series that a client process has by default, with a device and callbacks.
   const auto registry = metrics::Registry::create().value();
   ASSERT_TRUE(ok(metrics::register_process_metrics(*registry, "test")));
   std::vector<TransportKind> open;
@@ -263,7 +262,7 @@ TEST_P(SeriesTest, ClientOfEveryTransportFitsWithADevice) {
   }
   std::printf("%zu series, %zu transports\n", registry->series_count(), open.size());
   EXPECT_LE(registry->series_count(), 400U);
-  // All are there: none had to be left out.
+  // The registry has the series of all transports.
   for (const TransportKind kind : open)
     EXPECT_EQ(
         registry->sum("remora_client_sessions_total", {{"transport", std::string{to_string(kind)}}})

@@ -1,4 +1,4 @@
-/// A server that stops, dies or stands still while operations are in flight.
+/// A server that stops, dies or is paused while operations are in flight.
 
 #include <algorithm>
 #include <array>
@@ -37,7 +37,7 @@ void work_until_lost(const Region& region, const RegisteredMemory& memory, Ledge
     ASSERT_TRUE(ok(queue.submit()));
     for (const Completion& completion : queue.wait(1)) ledger.end(completion);
   }
-  // Whether each is in time, the ledger says.
+  // The ledger checks that each operation ends in time.
   for (Patience patience; queue.size() != 0 && !patience.over();)
     for (const Completion& completion : queue.wait(queue.size())) ledger.end(completion);
   EXPECT_EQ(queue.size(), 0U);
@@ -45,7 +45,7 @@ void work_until_lost(const Region& region, const RegisteredMemory& memory, Ledge
   EXPECT_EQ(ledger.open(), 0U) << "operations that never ended";
 }
 
-/// What is left of a region whose session has ended.
+/// Expects that each call of a region fails at once after its session has ended.
 void expect_lost(const Region& region, const Session& session) {
   std::vector<std::byte> bytes(64);
   const Timed timed;
@@ -60,7 +60,7 @@ void expect_lost(const Region& region, const Session& session) {
 
 class ServerStopTest : public ConformanceTest {
  protected:
-  /// What becomes of one connection; of those that follow each other: resume_test.cc.
+  /// Clients do not reconnect here; those of resume_test.cc do.
   void configure_engine(EngineOptions& options) const override { options.reconnect_for = 0s; }
   [[nodiscard]] bool needs_own_server() const override { return true; }
 };
@@ -121,7 +121,8 @@ TEST_P(ServerStopTest, QueueWithOperationsInFlightOutlivesTheServer) {
   std::optional<Queue> queue = region.queue({.depth = 8, .deadline = 2s}).value();
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(queue->fetch_add(ByteOffset{0}, 1));
   ASSERT_TRUE(ok(queue->submit()));
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(queue->fetch_add(ByteOffset{0}, 1));  // not submitted
+  for (int i = 0; i < 4; ++i)
+    ASSERT_TRUE(queue->fetch_add(ByteOffset{0}, 1));  // these are not submitted
   server().stop();
   const Timed timed;
   queue.reset();
@@ -165,7 +166,7 @@ TEST_P(DrainTest, SessionsThatLeaveInTimeLoseNothing) {
       const Timed timed;
       server().stop();
       EXPECT_TRUE(left) << "it did not wait";
-      EXPECT_TRUE(timed.took_at_most(15s)) << "it waited although nobody was left";
+      EXPECT_TRUE(timed.took_at_most(15s)) << "it waited although no client was left";
     });
     const auto until = Clock::now() + 300ms;
     while (Clock::now() < until) ASSERT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1)));
@@ -177,10 +178,10 @@ TEST_P(DrainTest, SessionsThatLeaveInTimeLoseNothing) {
 
 REMORA_CONFORMANCE(DrainTest);
 
-/// Also on a server that runs elsewhere, where REMORA_TEST_KILL is the command that kills it.
+/// Also with a server that runs elsewhere, if REMORA_TEST_KILL is the command that kills it.
 class ServerKillTest : public ConformanceTest {
  protected:
-  /// What becomes of one connection; of those that follow each other: resume_test.cc.
+  /// Clients do not reconnect here; those of resume_test.cc do.
   void configure_engine(EngineOptions& options) const override { options.reconnect_for = 0s; }
   [[nodiscard]] bool server_in_other_process() const override { return true; }
   [[nodiscard]] bool needs_own_server() const override {
@@ -209,7 +210,7 @@ TEST_P(ServerKillTest, OperationsTakenBeforeTheDeathAndSubmittedAfterItEndOnce) 
   std::vector<std::byte> bytes(64);
   Ledger ledger{2s + kGrace};
   kill_server();
-  // The hang-up is noticed soon, with and without operations.
+  // The client notices soon that the connection is closed, with and without operations.
   EXPECT_TRUE(eventually([&] { return !region.connected(); }));
   ASSERT_TRUE(queue.read(ByteOffset{0}, bytes, ledger.begin(Kind::kRead)));
   ASSERT_TRUE(queue.write(ByteOffset{0}, bytes, ledger.begin(Kind::kWrite)));
@@ -226,7 +227,7 @@ REMORA_CONFORMANCE(ServerKillTest);
 
 class ServerLossTest : public ConformanceTest {
  protected:
-  /// What becomes of one connection; of those that follow each other: resume_test.cc.
+  /// Clients do not reconnect here; those of resume_test.cc do.
   void configure_engine(EngineOptions& options) const override { options.reconnect_for = 0s; }
   [[nodiscard]] bool server_in_other_process() const override { return true; }
 };
@@ -240,7 +241,7 @@ TEST_P(ServerLossTest, NewServerAtTheSameAddressIsANewLife) {
   restart_server();
   EXPECT_TRUE(eventually([&] { return !old.connected(); }));
   EXPECT_TRUE(fails_with(old.fetch_add(ByteOffset{0}, 1), Code::kConnectionLost));
-  // The same engine finds the new one.
+  // The same engine connects to the new server.
   const Session now = engine().connect(uri()).value();
   EXPECT_NE(now.server().memory_id, memory_id);
   EXPECT_NE(now.server().boot_id, boot_id);
@@ -256,7 +257,7 @@ TEST_P(ServerLossTest, NewServerAtTheSameAddressIsANewLife) {
   EXPECT_TRUE(ok(now.remove_region(made.name)));
 }
 
-TEST_P(ServerLossTest, PausedServerKeepsNobodyBeyondTheDeadline) {
+TEST_P(ServerLossTest, PausedServerKeepsNoCallerBeyondTheDeadline) {
   if (!over_tcp()) GTEST_SKIP() << "the server's processor takes no part in it";
   const RegionInfo made = create();
   const Region region = open(made.name);
@@ -282,7 +283,7 @@ TEST_P(ServerLossTest, PausedServerKeepsNobodyBeyondTheDeadline) {
 
 REMORA_CONFORMANCE(ServerLossTest);
 
-/// Whose silence nobody minds.
+/// The lease is so long that clients do not notice the pause by the silence.
 class PausedServerTest : public ServerLossTest {
  protected:
   [[nodiscard]] ServerOptions server_options() const override { return {.lease = 60s}; }
@@ -298,7 +299,7 @@ TEST_P(PausedServerTest, StillServesDataAndTimesOutControl) {
   const Session control = impatient.connect(uri()).value();
   const Region region = open(made.name);
   process().pause();
-  // One-sided: the server's processor takes no part in it.
+  // One-sided operations: the server's processor takes no part in them.
   for (std::uint64_t i = 0; i < 100; ++i)
     ASSERT_EQ(region.fetch_add(ByteOffset{0}, 1, 20s).value(), i);
   const Timed timed;

@@ -1,5 +1,5 @@
-/// Sessions whose server is killed, restarted or stopped for a while: what waits for it goes on, or
-/// learns that the memory is new.
+/// Sessions whose server is killed, restarted or paused for a while: operations that wait for it
+/// continue, or fail because the memory is new.
 
 #include <atomic>
 #include <chrono>
@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A server that dies or stands still, and is there again.
+/// A server that dies or is paused, and comes back.
 class ServerReturnTest : public ConformanceTest {
  protected:
   [[nodiscard]] bool server_in_other_process() const override { return true; }
@@ -53,7 +53,7 @@ TEST_P(ServerReturnTest, OneWithNewMemoryMakesOldRegionsStale) {
   EXPECT_TRUE(ok(old.settled(5s))) << "nothing of the old life can land in the new memory";
   EXPECT_EQ(resumed_, 0);
   EXPECT_EQ(lost_, 0);
-  // The same engine works with the new one.
+  // The same engine works with the new server.
   const Session now = engine().connect(uri()).value();
   ASSERT_TRUE(ok(now.create_region(spec(made.name))));
   {
@@ -65,7 +65,7 @@ TEST_P(ServerReturnTest, OneWithNewMemoryMakesOldRegionsStale) {
   EXPECT_TRUE(ok(now.remove_region(made.name)));
 }
 
-/// No handler is asked, and nothing is waited for but the operation.
+/// The test waits for no handler: the operation itself says that the region is stale.
 TEST_P(ServerReturnTest, FirstOperationAfterARestartIsStale) {
   const RegionInfo made = create();
   const Region old = open(made.name);
@@ -73,11 +73,11 @@ TEST_P(ServerReturnTest, FirstOperationAfterARestartIsStale) {
   ASSERT_TRUE(ok(old.write(ByteOffset{0}, bytes)));
   kill_server();
   restart_server();
-  // What is posted while nothing has been noticed may be uncertain.
+  // An operation that is posted before the client has noticed could be uncertain.
   EXPECT_TRUE(eventually([&] { return !old.connected(); }));
   EXPECT_TRUE(fails_with(old.read(ByteOffset{0}, bytes), Code::kStaleRegion));
   EXPECT_TRUE(fails_with(old.fetch_add(ByteOffset{0}, 1), Code::kStaleRegion));
-  // What is opened instead has the same name and incarnation, and other memory.
+  // The new region has the same name and incarnation, and other memory.
   const Session now = engine().connect(uri()).value();
   ASSERT_TRUE(ok(now.create_region(spec(made.name))));
   {
@@ -96,8 +96,8 @@ TEST_P(ServerReturnTest, FirstOperationAfterARestartIsStale) {
   EXPECT_TRUE(ok(now.remove_region(made.name)));
 }
 
-/// The same for operations that wait in a queue, in one that an event loop serves, and for a
-/// callback; and one that is cancelled while it waits has had no effect.
+/// The same for operations that wait in a queue, in a queue that an event loop serves, and in a
+/// callback queue. An operation that is cancelled while it waits has no effect.
 TEST_P(ServerReturnTest, QueuedOperationsLearnThatTheMemoryIsNew) {
   const RegionInfo made = create();
   const Region region = open(made.name);
@@ -176,7 +176,8 @@ TEST_P(ServerReturnTest, WhatWaitsForOneThatNeverComesBackEndsByItsDeadline) {
   forget(made.name);
 }
 
-/// Its processor serves the data only over tcp; elsewhere its silence alone is noticed.
+/// Over tcp the paused server serves no data. Over the other transports clients notice only that
+/// its control channel is silent.
 TEST_P(ServerReturnTest, OneThatStoodStillForLongGoesOnWithEverySession) {
   const RegionInfo made = create();
   const Region region = open(made.name);
@@ -185,8 +186,8 @@ TEST_P(ServerReturnTest, OneThatStoodStillForLongGoesOnWithEverySession) {
   std::vector<std::byte> room(8UL * 4096);
   const RegisteredMemory memory = engine().register_memory(room).value();
   process().pause();
-  EXPECT_TRUE(soon(interrupted_, 1)) << "nobody noticed the silence";
-  // Submitted while there is no lane: reads and writes wait for one.
+  EXPECT_TRUE(soon(interrupted_, 1)) << "the client did not notice the silence";
+  // Submitted while the session has no lane: reads and writes wait for one.
   Queue queue = region.queue({.depth = 8, .deadline = 25s}).value();
   for (std::size_t i = 0; i < 4; ++i)
     ASSERT_TRUE(queue.read(ByteOffset{4096}, Target{memory, i * 4096, 4096}, i));
@@ -209,7 +210,7 @@ TEST_P(ServerReturnTest, OneThatStoodStillForLongGoesOnWithEverySession) {
   EXPECT_EQ(lost_, 0);
 }
 
-/// With a lease so long that a moment of silence ends nothing.
+/// The lease is so long that a short silence ends no session.
 class BrokenLaneTest : public ServerReturnTest {
  protected:
   [[nodiscard]] ServerOptions server_options() const override {
@@ -235,19 +236,19 @@ TEST_P(BrokenLaneTest, IsFollowedByAnotherWhenItWasADeadline) {
   EXPECT_TRUE(fails_with(region.settled(100ms), Code::kTimedOut)) << "the server stands still";
   process().resume();
   EXPECT_TRUE(ok(region.settled(20s)));
-  // The neighbours' reads were victims: they are carried out by the lane that followed.
+  // The reads beside it did not cause the failure: the next lane carries them out.
   for (Patience patience{25s}; patient.size() != 0 && !patience.over();)
     for (const Completion& completion : patient.wait(1))
       EXPECT_TRUE(completion.ok()) << completion.error();
   EXPECT_EQ(patient.size(), 0U);
   EXPECT_TRUE(ok(region.write(ByteOffset{0}, bytes)));
-  // Operations go on before the handlers have been told.
+  // Operations continue before the engine has called the handlers.
   EXPECT_TRUE(soon(resumed_, 1));
   EXPECT_EQ(resumed_, 1);
 }
 
-/// What was under way when the holder's session ended may still land: no client takes its lock for
-/// free.
+/// The holder's write was under way when its session ended, and may still take effect. So the lock
+/// stays taken, and the next client fences the region.
 TEST_P(BrokenLaneTest, LockWhoseHoldersSessionHasEndedIsNotReleasedButFenced) {
   if (!over_tcp()) GTEST_SKIP() << "the server's processor takes no part in it";
   const RegionInfo made = create();

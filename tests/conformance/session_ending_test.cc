@@ -1,5 +1,5 @@
-/// That a client hears why the server ends its session, where it could not know: by the last event
-/// of all, and by what its handlers are told.
+/// The server tells a client why it ends the session, if the client could not know: by its last
+/// event. The engine passes the reason to the handlers.
 
 #include <atomic>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ namespace {
 
 using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
 
-/// What a session's handlers were told, in order.
+/// The reasons that the handlers of a session got, in order.
 class ToldReasons {
  public:
   [[nodiscard]] SessionHandlers handlers() {
@@ -36,7 +36,7 @@ class ToldReasons {
     made.on_lost = [this](const SessionEvent& event) { add("lost", event.reason); };
     return made;
   }
-  /// The reason of the first `what`, within 20 s.
+  /// The reason of the first call of `what`. None: it was not called within 20 s.
   [[nodiscard]] std::optional<Reason> reason_of(const std::string& what) {
     for (int i = 0; i < 2000; ++i, std::this_thread::sleep_for(10ms)) {
       const std::lock_guard lock{mutex_};
@@ -70,7 +70,8 @@ class SessionEndingTest : public testing::Test {
            "/target?transport=tcp";
   }
   static config::ServerConfig plain() { return server_config(TransportKind::kTcp); }
-  /// What comes before the server hangs up, within 25 s: why, if it says so.
+  /// Waits until the server hangs up, at most 25 s. The reason of its ending event, if it sends
+  /// one.
   static std::optional<control::Event::Ending> last_word(transport::ClientEndpoint& endpoint,
                                                          bool& hung_up) {
     std::optional<control::Event::Ending> heard;
@@ -99,7 +100,7 @@ class SessionEndingTest : public testing::Test {
 
   std::optional<Server> server_;
   ServerAddress address_;
-  ToldReasons told_;  // longer than any engine
+  ToldReasons told_;  // outlives every engine
 };
 
 TEST_F(SessionEndingTest, NonsenseIsSaidToBeSuch) {
@@ -121,7 +122,7 @@ TEST_F(SessionEndingTest, ClientThatFallsSilentIsTold) {
   EXPECT_TRUE(hung_up);
 }
 
-TEST_F(SessionEndingTest, StrangersAreToldNothing) {
+TEST_F(SessionEndingTest, PeersBeforeTheHandshakeAreToldNothing) {
   start(plain());
   RawChannel stranger{address_};
   stranger.say(noise(100, 2));
@@ -168,13 +169,14 @@ TEST_F(SessionEndingTest, ClientThatIsTakenOffTheListHearsThatItIs) {
   EXPECT_EQ(told_.reason_of("lost"), Reason::kAuthentication);
 }
 
-/// Whoever waits for the server, for longer than its lease, is not taken for dead.
+/// A client that waits for a reply for longer than its lease does not lapse.
 TEST_F(SessionEndingTest, SilenceCountsFromTheAnswerThatIsWaitedFor) {
   config::ServerConfig config = plain();
   config.limits.session_lease = 2s;
   config.limits.revoke_grace = 6s;
   start(config);
-  // It is heard of, and never agrees, so that its grant stays until the grace is over.
+  // The holder sends pings, and never acknowledges, so that its grant stays until the grace is
+  // over.
   RawSession stubborn{address_, TransportKind::kTcp};
   (void)stubborn.open("target", Rights::kAll);
   std::atomic<bool> over{false};

@@ -1,4 +1,5 @@
-/// What one session may have open at once; and that its bounds are nobody else's.
+/// Limits of the regions and bytes that one session may have open at once. Each session has its
+/// own.
 
 #include <remora/engine/engine.h>
 
@@ -17,7 +18,7 @@ class SessionLimitsTest : public ConformanceTest {
     config.limits.session_regions_max = 4;
     config.limits.session_memory_bytes = 3 * kSizeBytes;
   }
-  /// The regions of `names`, in a session of `engine`'s own.
+  /// Opens the regions of `names` in the session of `engine`.
   std::vector<Region> open_all(const Engine& engine, const std::vector<std::string>& names) {
     std::vector<Region> open;
     open.reserve(names.size());
@@ -37,7 +38,7 @@ TEST_P(SessionLimitsTest, OneRegionMoreIsRefusedUntilOneIsClosed) {
   EXPECT_EQ(refused.error().subject(), "limits.session_regions_max") << refused.error();
   EXPECT_EQ(refused.error().asked(), 5U);
   EXPECT_EQ(refused.error().allowed(), 4U);
-  // Others have theirs.
+  // Another session has its own limits.
   const Engine neighbour = open_engine();
   EXPECT_EQ(open_all(neighbour, {small, small, small, small}).size(), 4U);
   regions.pop_back();
@@ -61,7 +62,7 @@ TEST_P(SessionLimitsTest, OneByteMoreIsRefusedUntilSomeAreClosed) {
   EXPECT_TRUE(eventually([&] { return ok(client.open_region(uri(small), Rights::kAll)); }));
 }
 
-TEST_P(SessionLimitsTest, NobodyIsFencedByWhoHasNoRoomForTheNewGrant) {
+TEST_P(SessionLimitsTest, FenceWithoutRoomForTheNewGrantRevokesNoGrant) {
   const Engine client = open_engine();
   const std::string large = made(kSizeBytes);
   const std::string wanted = made(kSizeBytes);
@@ -69,7 +70,7 @@ TEST_P(SessionLimitsTest, NobodyIsFencedByWhoHasNoRoomForTheNewGrant) {
   const Region theirs = open(wanted);
   ASSERT_TRUE(fails_with(client.fence_region(uri(wanted), Rights::kAll), Code::kLimitExceeded));
   EXPECT_TRUE(ok(theirs.write_zeroes(ByteOffset{0}, 64)));
-  // Of a region that it has open itself, the grants that go make room.
+  // The fence of a region ends the session's own grants of it, which makes room for the new one.
   const auto fenced = client.fence_region(uri(large), Rights::kAll);
   ASSERT_TRUE(ok(fenced));
   EXPECT_TRUE(ok(fenced->write_zeroes(ByteOffset{0}, 64)));

@@ -1,6 +1,6 @@
-/// A device that takes long to destroy queue pairs, as it does while its interface is down:
-/// sessions that end hold up nobody else, and one that comes back waits for its own. Here
-/// `ibv_destroy_qp` hangs for as long as a test wants.
+/// A device that takes long to destroy queue pairs, as it does while its interface is down.
+/// Sessions that end hold up no other client, and a resumed session waits until its old lanes are
+/// destroyed. This program's `ibv_destroy_qp` hangs for as long as a test wants.
 
 #include <atomic>
 #include <chrono>
@@ -26,7 +26,7 @@
 
 namespace {
 
-/// Any thread.
+/// Blocks callers of pass() between begin() and end(). Any thread.
 class Hanging {
  public:
   void begin() {
@@ -63,7 +63,7 @@ Hanging& device() {
 
 }  // namespace
 
-// Stands before that of libibverbs, for all of this program.
+// Replaces that of libibverbs in all of this program.
 extern "C" int ibv_destroy_qp(ibv_qp* pair) {
   device().pass();
   static const auto real = reinterpret_cast<int (*)(ibv_qp*)>(::dlsym(RTLD_NEXT, "ibv_destroy_qp"));
@@ -101,17 +101,17 @@ class SlowDeviceTest : public ::testing::TestWithParam<TransportKind> {
   ServerAddress address_;
 };
 
-TEST_P(SlowDeviceTest, SessionsThatEndHoldUpNobodyElse) {
+TEST_P(SlowDeviceTest, SessionsThatEndHoldUpNoOtherClient) {
   const Engine engine = Engine::open({}).value();
   const Session session = engine.connect(uri()).value();
   auto leaving = std::make_unique<RawSession>(address_, GetParam());
   (void)leaving->open("target", Rights::kAll);
   device().begin();
-  // No message of the protocol: the server ends it, and the worker has its lane to destroy.
+  // This is no message of the protocol: the server ends the session and destroys its lane.
   leaving->send_control(std::vector<std::byte>(100, std::byte{0x5a}));
   ASSERT_TRUE(eventually([&] { return sessions_ended() == 1; }));
   ASSERT_TRUE(eventually([] { return device().waiting() > 0; })) << "nothing hangs";
-  // What the worker has to do with a device, and what it has not.
+  // The worker serves requests that need the device, and requests that do not.
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(ok(session.stat("target")));
     EXPECT_TRUE(ok(engine.open_region(uri(), Rights::kAll)));
@@ -121,7 +121,7 @@ TEST_P(SlowDeviceTest, SessionsThatEndHoldUpNobodyElse) {
   device().end();
 }
 
-TEST_P(SlowDeviceTest, WhoComesBackWaitsForTheLanesThatWereItsOwn) {
+TEST_P(SlowDeviceTest, ResumedSessionWaitsForItsOldLanes) {
   const transport::LaneTicket none{};
   auto lost = std::make_unique<RawSession>(address_, GetParam(), &none);
   (void)lost->open("target", Rights::kAll);
@@ -131,7 +131,7 @@ TEST_P(SlowDeviceTest, WhoComesBackWaitsForTheLanesThatWereItsOwn) {
   });
   ASSERT_TRUE(eventually([] { return device().waiting() > 0; })) << "nothing hangs";
   EXPECT_EQ(again.wait_for(500ms), std::future_status::timeout)
-      << "it was let in while its old lanes were there";
+      << "it was resumed while its old lanes existed";
   device().end();
   const std::unique_ptr<RawSession> successor = again.get();
   EXPECT_EQ(successor->ticket().session_id, lost->ticket().session_id) << "not resumed";

@@ -1,5 +1,5 @@
-/// What a tcp server makes of peers that are strangers, slow, silent or crafty; and what belongs to
-/// tcp alone: IPv6, checksums of what is read and written, the port that transports share.
+/// A tcp server and peers that are no clients, slow, silent or malicious. And the properties of tcp
+/// alone: IPv6, checksums of the data, the port that all transports share.
 
 #include <algorithm>
 #include <array>
@@ -44,7 +44,7 @@ using transport::tcp::Purpose;
 
 constexpr std::chrono::seconds kHandshake{3};
 
-/// A connection to the server that does what the test says.
+/// A connection to the server that sends the bytes of the test.
 class Stranger {
  public:
   explicit Stranger(std::uint16_t port)
@@ -55,14 +55,14 @@ class Stranger {
   void say(std::span<const std::byte> bytes) const {
     (void)transport::tcp::send_all(socket_.get(), bytes, Clock::now() + 20s);
   }
-  /// Introduces itself as a client and hears that it is welcome.
+  /// Introduces itself as a client. Whether the server welcomes it.
   [[nodiscard]] bool welcome() const {
     say(Introduction{}.to_wire());
     std::array<std::byte, transport::tcp::Welcome::kWireBytes> answer{};
     return transport::tcp::receive_all(socket_.get(), answer, Clock::now() + 20s).ok() &&
            transport::tcp::Welcome::from_wire(answer).has_value();
   }
-  /// Until the server hangs up.
+  /// The bytes that the server sends until it hangs up.
   [[nodiscard]] std::string hear_all() const {
     std::string all;
     std::byte next{};
@@ -70,7 +70,7 @@ class Stranger {
       all += static_cast<char>(next);
     return all;
   }
-  /// The server hangs up, long before it would for silence alone, where that takes 60 s.
+  /// Whether the server hangs up within 30 s: for silence alone, most tests let it wait 60 s.
   [[nodiscard]] bool hung_up() const {
     std::array<std::byte, 4096> bytes{};
     const Status end = transport::tcp::receive_all(socket_.get(), bytes, Clock::now() + 30s);
@@ -112,7 +112,7 @@ class TcpPeersTest : public testing::Test {
   [[nodiscard]] bool soon_sessions(std::uint64_t wanted) const {
     return eventually([&] { return server_->status().sessions == wanted; });
   }
-  /// The whole region there and back, and an atomic.
+  /// Writes and reads the whole region, and adds to a word.
   static void expect_works(const Region& region, std::uint64_t seed) {
     const std::vector<std::byte> model = noise(region.size_bytes(), seed);
     ASSERT_TRUE(ok(region.write(ByteOffset{0}, model)));
@@ -223,9 +223,9 @@ TEST_F(TcpPeersTest, NonsenseOnALaneEndsItsSessionOnly) {
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
 }
 
-TEST_F(TcpPeersTest, CrowdOfSilentStrangersKeepsNobodyOut) {
+TEST_F(TcpPeersTest, CrowdOfSilentPeersKeepsNoClientOut) {
   config::ServerConfig config = plain();
-  config.limits.handshake_timeout = 5s;  // for strangers and the client alike
+  config.limits.handshake_timeout = 5s;  // for the silent peers and the client alike
   start(config);
   std::vector<Stranger> crowd;
   constexpr std::size_t kCrowd = 300;
@@ -236,7 +236,7 @@ TEST_F(TcpPeersTest, CrowdOfSilentStrangersKeepsNobodyOut) {
   for (const Stranger& stranger : crowd) EXPECT_TRUE(stranger.hung_up());
 }
 
-TEST_F(TcpPeersTest, PeerThatStopsReadingHoldsUpNobody) {
+TEST_F(TcpPeersTest, PeerThatStopsReadingHoldsUpNoOtherClient) {
   std::vector<std::byte> into(1_MiB);
   RawSession lazy{address_, TransportKind::kTcp};
   const RawSession::Grant grant = lazy.open("target", Rights::kAll);
@@ -251,7 +251,7 @@ TEST_F(TcpPeersTest, PeerThatStopsReadingHoldsUpNobody) {
   const Timed timed;
   for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), i);
   EXPECT_TRUE(timed.took_at_most(30s));
-  // It is served as soon as it reads again.
+  // The server serves the peer as soon as it reads again.
   std::array<transport::LaneCompletion, 16> found;
   std::uint64_t last = 0;
   for (Patience patience; last != 15 && !patience.over();)
@@ -273,7 +273,8 @@ TEST_F(TcpPeersTest, GrantIsTakenBackWhileItsRegionIsBusy) {
                          .opcode = Opcode::kRead};
   const std::vector<const WorkRequest*> chain(16, &read);
   ASSERT_EQ(session.lane().post(chain, 0).error, 0);
-  // Nobody reads, so that an answer is half sent; the answer to this may be lost with the session.
+  // The session does not poll its lane, so the server has sent part of an answer. Its reply to
+  // close() may be lost with the session.
   try {
     session.close(busy);
   } catch (const Exception&) {
@@ -318,7 +319,7 @@ TEST_F(TcpPeersTest, CraftyRequestsAreRefusedAndChangeNothing) {
     line.ended(end == CompletionStatus::kSuccess ? "" : to_string(end), Clock::now() - began);
     EXPECT_EQ(end, wrong.status) << wrong.address << " " << wrong.length;
   }
-  // Each has a second to ask why.
+  // The server gives each client a second to read the reason.
   for (RawSession& session : sessions) EXPECT_TRUE(session.ended());
   std::vector<std::byte> seen(64_KiB);
   ASSERT_TRUE(ok(view.read(ByteOffset{0}, seen)));
@@ -357,7 +358,7 @@ TEST_F(TcpPeersTest, AddressOfAnotherHostCannotBeListenedOn) {
   EXPECT_TRUE(fails_with(Server::start(config), Code::kUnreachable));
 }
 
-/// What another server says first, in one thread, to one connection.
+/// A server of another protocol: it accepts one connection, and sends `says` first.
 class OtherServer {
  public:
   explicit OtherServer(std::string says) : says_{std::move(says)} {
@@ -378,7 +379,7 @@ class OtherServer {
     }};
   }
   ~OtherServer() {
-    ::shutdown(listener_.get(), SHUT_RDWR);  // where nothing has connected
+    ::shutdown(listener_.get(), SHUT_RDWR);  // wakes accept4() if no client has connected
     thread_.join();
   }
   OtherServer(const OtherServer&) = delete;
@@ -421,7 +422,7 @@ TEST_F(TcpPeersTest, SilentServerIsToldFromOneThatCannotBeReached) {
   };
   const OtherServer silent{""};
   EXPECT_EQ(error_at(silent.uri()).reason(), Reason::kSilent);
-  // Where the queue of a listening socket is full, the kernel answers no more.
+  // When the queue of a listening socket is full, the kernel answers no connection request.
   sockaddr_in own{};
   own.sin_family = AF_INET;
   own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -1,4 +1,4 @@
-/// A client of protocol version 1, in its own frozen messages, and today's server.
+/// A client of protocol version 1, with a frozen copy of its messages, and today's server.
 
 #include <array>
 #include <gtest/gtest.h>
@@ -94,7 +94,7 @@ TEST_F(VersionOneTest, EveryRequestIsServed) {
   for (const v1::Extent& extent : opened.extents()) length_bytes += extent.length_bytes();
   EXPECT_EQ(length_bytes, 1_MiB);
 
-  // The grant is good on a lane of that session.
+  // The keys of the grant work on a lane of that session.
   auto lane = channel_->endpoint()
                   .open_lane({.session_id = welcome.session_id(), .secret = welcome.lane_secret()},
                              16, Clock::now() + 10s)
@@ -133,7 +133,7 @@ TEST_F(VersionOneTest, EveryRequestIsServed) {
   request.Clear();
   request.mutable_remove()->set_name("r");
   EXPECT_TRUE(ask(request).has_remove());
-  lane->close();  // which ends its session
+  lane->close();  // ends the session
 }
 
 TEST_F(VersionOneTest, FailuresSayWhatTheySaid) {

@@ -1,7 +1,7 @@
-/// Grants as memory windows, on a server that uses them whatever its device says of them: what is
-/// bound and what goes, which lane a key is for, and sessions that come back. What a device does
-/// not keep (rxe of Linux 6.1: the end of a window, and strangers who take it away) is not asked
-/// here: protection_test does, of servers whose device keeps all of it.
+/// Grants as memory windows, on a server that uses them without checks of its device: binding and
+/// deallocating them, the lane of each key, and sessions that are resumed. These tests do not check
+/// the isolation that rxe of Linux 6.1 lacks (the range of a window; invalidation by another
+/// client). protection_test checks it on servers whose device passes all checks.
 
 #include <array>
 #include <atomic>
@@ -36,7 +36,7 @@ namespace {
 using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
 using transport::Opcode;
 
-/// A few hundred KiB, so that the regions here have several extents.
+/// So small that the regions here have several extents.
 constexpr std::uint64_t kWindowPieceBytes = 256_KiB;
 constexpr std::uint64_t kWindowPoolBytes = 8_MiB;
 
@@ -44,7 +44,7 @@ class WindowsTest : public ::testing::TestWithParam<TransportKind> {
  protected:
   void SetUp() override {
     if (is_left_out(GetParam())) return;
-    (void)verbs::connection_manager_devices();  // open from then on, as long as the process lives
+    (void)verbs::connection_manager_devices();  // the devices stay open from now on
     baseline_ = Resources::settled();
     failures_ = verbs::teardown_failure_count();
   }
@@ -92,7 +92,7 @@ class WindowsTest : public ::testing::TestWithParam<TransportKind> {
     return condition();
   }
 
-  /// A client that can be cut off.
+  /// A client whose connections a test can break.
   struct Client {
     testing::FaultTransport faults = testing::FaultTransport::create().value();
     std::atomic<int> interrupted{0};
@@ -131,7 +131,7 @@ TEST_P(WindowsTest, EachExtentIsAWindowOnEachLaneAndAllOfThemGo) {
     std::optional<Region> region = engine.open_region(uri("long"), Rights::kAll).value();
     EXPECT_EQ(windows(), kLanes * extents);
     EXPECT_EQ(registrations(), kPieces + 1 + kLanes) << "a control channel, and lanes";
-    // By every lane, over every extent.
+    // Each lane reaches each extent.
     const std::vector<std::byte> written = noise(1_MiB, 7);
     std::vector<std::byte> seen(1_MiB);
     for (std::uint32_t i = 0; i < kLanes; ++i) {
@@ -165,7 +165,7 @@ TEST_P(WindowsTest, EachExtentIsAWindowOnEachLaneAndAllOfThemGo) {
   EXPECT_TRUE(soon([&] { return registrations() == kPieces && windows() == 0.0; }));
 }
 
-TEST_P(WindowsTest, KeyIsOfItsOwnLaneAndNobodyElses) {
+TEST_P(WindowsTest, KeyWorksOnItsOwnLaneOnly) {
   start(configuration());
   make("target", 64_KiB);
   RawSession owner = raw();
@@ -179,7 +179,7 @@ TEST_P(WindowsTest, KeyIsOfItsOwnLaneAndNobodyElses) {
     (void)thief.open("target", Rights::kAll);
     EXPECT_EQ(thief.run(opcode, address, key, 8), CompletionStatus::kRemoteAccessError);
   }
-  // Nor of another lane of the same session.
+  // Nor does it work on another lane of the same session.
   {
     RawSession two = raw();
     const auto second = two.open_lane();
@@ -262,7 +262,7 @@ TEST_P(WindowsTest, ClientThatDoesNotSayThatItCanGetsARegistration) {
   const auto second = old.open_lane();
   for (transport::Lane* const lane : {&old.lane(), second.get()})
     EXPECT_EQ(old.run_on(*lane, Opcode::kWrite, address, key, 64), CompletionStatus::kSuccess);
-  // And is kept from what is beyond it.
+  // The server refuses operations beyond the grant.
   EXPECT_EQ(old.run(Opcode::kRead, address + length, key, 8), CompletionStatus::kRemoteAccessError);
   second->close();
 }
@@ -295,8 +295,9 @@ TEST_P(WindowsTest, WindowsAreCountedAndBounded) {
   EXPECT_EQ(windows(), 2.0);
 }
 
-/// Who is lost may come back, and finds what he had: nobody has had it meanwhile.
-TEST_P(WindowsTest, WhoHangsUpMakesNoRoomForOthers) {
+/// A lost session that the client may resume keeps its room for windows, so that other sessions do
+/// not take it meanwhile.
+TEST_P(WindowsTest, LostSessionMakesNoRoomForOthers) {
   config::ServerConfig config = configuration();
   config.limits.windows_max = 1;
   config.limits.session_keep = std::chrono::minutes{1};
@@ -344,7 +345,7 @@ TEST_P(WindowsTest, SessionComesBackWithOtherKeysAndTheSameGrants) {
   }
 }
 
-/// More than the lanes' send queues take at once, and more than a message of extents does.
+/// The region has more extents than a lane's send queue takes at once, and than a message holds.
 TEST_P(WindowsTest, RegionOfManyExtentsIsBoundInChainsAndToldOfInPagesAlsoAfterAResume) {
   constexpr std::uint64_t kSmallPiece = 16_KiB;
   config::ServerConfig config = configuration();
@@ -368,7 +369,7 @@ TEST_P(WindowsTest, RegionOfManyExtentsIsBoundInChainsAndToldOfInPagesAlsoAfterA
   }
 }
 
-/// What waits while there is no connection is posted by the keys of the next.
+/// The client posts an operation that waited for a connection with the keys of the new lanes.
 TEST_P(WindowsTest, OperationThatWaitedForTheNextConnectionFindsItsMemory) {
   start(configuration());
   make("target", 512_KiB);
@@ -393,7 +394,7 @@ TEST_P(WindowsTest, OperationThatWaitedForTheNextConnectionFindsItsMemory) {
   EXPECT_TRUE(same_bytes(seen, written));
 }
 
-/// A region with memory of its own, beside a pool whose pages devices know.
+/// A region whose memory is not part of the pool that is registered with the device.
 TEST_P(WindowsTest, OwnMemoryOfARegionIsRegisteredWithItsGrant) {
   const RuntimeDir folder;
   config::ServerConfig config = configuration();
@@ -414,12 +415,13 @@ TEST_P(WindowsTest, OwnMemoryOfARegionIsRegisteredWithItsGrant) {
   shared.reset();
   EXPECT_TRUE(soon([&] { return registrations() == before; }));
   ASSERT_TRUE(ok(server_->remove_region("shared", Removal::kNow)));
-  // What the removed region reserved of the pool is the NIC's as before: nothing was exchanged.
+  // The pool's pages that the removed region had reserved are the same as before, and still
+  // registered.
   constexpr std::uint64_t kAllElse = kWindowPoolBytes - 512_KiB;
   RegionSpec spec;
   spec.name = "next";
   spec.size_bytes = kAllElse;
-  bool made = false;  // once what was removed has been zeroed
+  bool made = false;  // succeeds once the reaper has zeroed the removed region
   ASSERT_TRUE(soon([&] { return made = made || server_->create_region(spec); }));
   const Region next = engine.open_region(uri("next"), Rights::kAll).value();
   const std::vector<std::byte> all = noise(kAllElse, 11);
@@ -433,7 +435,7 @@ TEST_P(WindowsTest, WindowsThatAreAskedForByNameNeedADeviceThatKeepsThem) {
   const auto devices = verbs::connection_manager_devices().value();
   const auto found =
       transport::rdma::probe_windows(devices[0], verbs::deadline_in(std::chrono::seconds{10}));
-  // `rdma: auto` is no reason to do without what was asked for.
+  // Also with `rdma: auto` the server fails to start, rather than start without windows.
   for (const auto wanted : {config::Availability::kRequired, config::Availability::kAuto}) {
     config::ServerConfig config = configuration();
     config.transports.rdma = wanted;
