@@ -110,7 +110,7 @@ class AuthPeersTest : public testing::Test {
   RuntimeDir folder_;
   SecretKey alice_ = SecretKey::generate().value();
   SecretKey bob_ = SecretKey::generate().value();
-  SecretKey stranger_ = SecretKey::generate().value();
+  SecretKey unknown_key_ = SecretKey::generate().value();
   const HeldBefore held_before_{"auth_peers", [this] {
                                   start(keyed());
                                   (void)engine("alice", alice_).connect(uri()).value();
@@ -130,7 +130,7 @@ TEST_F(AuthPeersTest, NameAndKeyLetIn) {
 }
 
 TEST_F(AuthPeersTest, AllElseIsRefusedAndCounted) {
-  expect_refused("alice", stranger_);
+  expect_refused("alice", unknown_key_);
   expect_refused("alice", bob_);
   EXPECT_EQ(refused("wrong_key"), 2U);
   expect_refused("carol", alice_);
@@ -144,7 +144,7 @@ TEST_F(AuthPeersTest, UnknownNamesAreAnsweredAsWrongKeys) {
   std::vector<Bytes> answers;
   for (const char* const name : {"alice", "carol"}) {
     RawChannel channel{address_};
-    auto handshake = control::ClientHandshake::start(stranger_).value();
+    auto handshake = control::ClientHandshake::start(unknown_key_).value();
     const Bytes hello = RawChannel::request(RawChannel::hello(name, handshake), 1);
     handshake.hello_sent(hello);
     const auto challenge = channel.ask(hello);

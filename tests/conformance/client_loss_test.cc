@@ -85,18 +85,19 @@ TEST_P(ClientLossTest, ManyClientsKilledAtOnceAreAllForgotten) {
 }
 
 /// A connection to the control socket that sends the bytes of the test.
-class Stranger {
+class RejectedConnection {
  public:
-  explicit Stranger(const std::string& path) : socket_{::socket(AF_UNIX, SOCK_STREAM, 0)} {
+  explicit RejectedConnection(const std::string& path)
+      : socket_{::socket(AF_UNIX, SOCK_STREAM, 0)} {
     connect_to(path);
     if (connected_) return;
     ::close(socket_);
     socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
     connect_to(path);
   }
-  ~Stranger() { ::close(socket_); }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
+  ~RejectedConnection() { ::close(socket_); }
+  RejectedConnection(const RejectedConnection&) = delete;
+  RejectedConnection& operator=(const RejectedConnection&) = delete;
 
   [[nodiscard]] bool connected() const { return connected_; }
   void send_bytes(std::span<const std::byte> bytes) const {
@@ -143,10 +144,10 @@ class RejectedConnectionTest : public ClientLossTest {
 TEST_P(RejectedConnectionTest, NonsenseIsHungUpOn) {
   const Region region = make_region();
   for (std::size_t i = 0; i < 20; ++i) {
-    const Stranger stranger{socket_path()};
-    ASSERT_TRUE(stranger.connected()) << socket_path();
-    stranger.send_bytes(noise(1 + i * 500, 80 + i));
-    EXPECT_TRUE(stranger.hung_up()) << i;
+    const RejectedConnection connection{socket_path()};
+    ASSERT_TRUE(connection.connected()) << socket_path();
+    connection.send_bytes(noise(1 + i * 500, 80 + i));
+    EXPECT_TRUE(connection.hung_up()) << i;
   }
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
   EXPECT_TRUE(soon_sessions(1));
@@ -154,18 +155,18 @@ TEST_P(RejectedConnectionTest, NonsenseIsHungUpOn) {
 
 TEST_P(RejectedConnectionTest, SilenceIsHungUpOnAfterTheHandshakeTimeout) {
   const Timed timed;
-  const Stranger stranger{socket_path()};
-  ASSERT_TRUE(stranger.connected());
-  EXPECT_TRUE(stranger.hung_up());
+  const RejectedConnection connection{socket_path()};
+  ASSERT_TRUE(connection.connected());
+  EXPECT_TRUE(connection.hung_up());
   EXPECT_TRUE(timed.took_at_most(1s + kGrace));
   EXPECT_TRUE(ok(session().regions()));
 }
 
 TEST_P(RejectedConnectionTest, MessageBeyondTheLimitIsHungUpOn) {
-  const Stranger stranger{socket_path()};
-  ASSERT_TRUE(stranger.connected());
-  stranger.send_bytes(std::vector<std::byte>(100'000, std::byte{0xff}));
-  EXPECT_TRUE(stranger.hung_up());
+  const RejectedConnection connection{socket_path()};
+  ASSERT_TRUE(connection.connected());
+  connection.send_bytes(std::vector<std::byte>(100'000, std::byte{0xff}));
+  EXPECT_TRUE(connection.hung_up());
 }
 
 REMORA_CONFORMANCE(ClientLossTest);

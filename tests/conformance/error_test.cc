@@ -153,12 +153,12 @@ TEST_P(ErrorTest, AtomicsOfAnotherDomainAreRefused) {
 }
 
 TEST_P(ErrorTest, UnknownRegionIsSaidByEachRequest) {
-  EXPECT_TRUE(fails_with(engine().open_region(uri("nobody"), Rights::kRead), Code::kUnknownRegion));
-  EXPECT_TRUE(fails_with(session().stat("nobody"), Code::kUnknownRegion));
-  EXPECT_TRUE(fails_with(session().remove_region("nobody"), Code::kUnknownRegion));
+  EXPECT_TRUE(fails_with(engine().open_region(uri("absent"), Rights::kRead), Code::kUnknownRegion));
+  EXPECT_TRUE(fails_with(session().stat("absent"), Code::kUnknownRegion));
+  EXPECT_TRUE(fails_with(session().remove_region("absent"), Code::kUnknownRegion));
   if (external()) return;
-  EXPECT_TRUE(fails_with(server().view("nobody"), Code::kUnknownRegion));
-  EXPECT_TRUE(fails_with(server().remove_region("nobody"), Code::kUnknownRegion));
+  EXPECT_TRUE(fails_with(server().view("absent"), Code::kUnknownRegion));
+  EXPECT_TRUE(fails_with(server().remove_region("absent"), Code::kUnknownRegion));
 }
 
 TEST_P(ErrorTest, NameThatIsTakenAlreadyExists) {

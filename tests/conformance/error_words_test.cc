@@ -218,10 +218,10 @@ TEST_P(ErrorWordsTest, RequestsNameServerAndRegion) {
     EXPECT_EQ(error.subject(), name) << error;
     EXPECT_FALSE(error.has_place());
   };
-  expect_named(engine().open_region(uri("nobody"), Rights::kRead).error(), "nobody");
-  expect_named(session().stat("nobody").error(), "nobody");
-  expect_named(session().remove_region("nobody").error(), "nobody");
-  expect_named(session().resize_region("nobody", 4096).error(), "nobody");
+  expect_named(engine().open_region(uri("absent"), Rights::kRead).error(), "absent");
+  expect_named(session().stat("absent").error(), "absent");
+  expect_named(session().remove_region("absent").error(), "absent");
+  expect_named(session().resize_region("absent", 4096).error(), "absent");
 }
 
 TEST_P(ErrorWordsTest, LocksAndSealedBlocksNameTheirPlace) {

@@ -258,7 +258,7 @@ TEST_P(FaultTransportTest, CountsAreWhatWasAcknowledgedAndWhatLandedUnheard) {
 TEST_P(FaultTransportTest, TheSameSeedAndTheSameCallsMeetTheSameFaults) {
   if (over_shm()) GTEST_SKIP() << kNoLanes;
   const Region region = make_region();
-  const auto fates = [&](std::uint64_t seed) {
+  const auto outcomes = [&](std::uint64_t seed) {
     const auto faults =
         FaultTransport::create({.seed = seed, .rates = {.lose_lane = 0.05}}).value();
     EngineOptions options = patient_options();
@@ -271,10 +271,10 @@ TEST_P(FaultTransportTest, TheSameSeedAndTheSameCallsMeetTheSameFaults) {
     for (int i = 0; i < 150; ++i) found.push_back(same.fetch_add(ByteOffset{0}, 1).ok());
     return std::pair{found, word_at(region, 0) - before};
   };
-  const auto first = fates(3);
+  const auto first = outcomes(3);
   EXPECT_NE(std::count(first.first.begin(), first.first.end(), false), 0);
-  EXPECT_EQ(fates(3), first);
-  EXPECT_NE(fates(4), first);
+  EXPECT_EQ(outcomes(3), first);
+  EXPECT_NE(outcomes(4), first);
 }
 
 /// A queue with many operations, while lanes are lost and completions are late and out of order. A

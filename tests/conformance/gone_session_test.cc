@@ -186,7 +186,7 @@ TEST_F(GoneSessionTest, ResizeThatWaitsForItsTurnGoesWithItsKey) {
 
 TEST_F(GoneSessionTest, FenceThatWaitsForItsTurnGoesWithItsConnection) {
   start(false);
-  const auto stranger = [&] {
+  const auto open_channel = [&] {
     auto channel = std::make_unique<RawChannel>(address_);
     control::Request request;
     request.mutable_hello()->set_version_oldest(control::kVersionOldest);
@@ -196,10 +196,10 @@ TEST_F(GoneSessionTest, FenceThatWaitsForItsTurnGoesWithItsConnection) {
     EXPECT_TRUE(lets_in(channel->ask(RawChannel::request(request, 1))));
     return channel;
   };
-  const auto holder = stranger();
-  const auto fencer = stranger();
-  const transport::LaneTicket nobody{};
-  RawSession lost{address_, TransportKind::kTcp, &nobody};
+  const auto holder = open_channel();
+  const auto fencer = open_channel();
+  const transport::LaneTicket no_session{};
+  RawSession lost{address_, TransportKind::kTcp, &no_session};
   std::unique_ptr<RawSession> successor;
   control::Request request;
   request.mutable_fence()->set_name("target");

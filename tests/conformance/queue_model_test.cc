@@ -49,8 +49,8 @@ TEST_P(QueueModelTest, RandomCallsEndEachOperationOnce) {
   for (std::size_t depth = 1; depth <= 4; ++depth) {
     Queue queue = region.queue({.depth = depth}).value();
     for (std::uint64_t step = 0; step < steps(1500); ++step) {
-      const std::uint64_t dice = below(16);
-      if (dice < 8) {  // one of several kinds
+      const std::uint64_t choice = below(16);
+      if (choice < 8) {  // one of several kinds
         const bool sound = below(6) != 0;
         const ByteOffset at{sound ? 64 * below(1024) : 64_KiB};
         const Target into{memory, 64 * below(1024), 64};
@@ -64,19 +64,19 @@ TEST_P(QueueModelTest, RandomCallsEndEachOperationOnce) {
           EXPECT_TRUE(added);
         }
         ++tag;
-      } else if (dice < 10) {
+      } else if (choice < 10) {
         ASSERT_TRUE(ok(queue.submit()));
-      } else if (dice == 10) {
+      } else if (choice == 10) {
         queue.barrier();
-      } else if (dice == 11 && !out_.empty()) {
+      } else if (choice == 11 && !out_.empty()) {
         const auto which = std::next(out_.begin(), static_cast<std::ptrdiff_t>(below(out_.size())));
         const Status cancelled = queue.cancel(which->second.ticket);
         EXPECT_TRUE(cancelled || cancelled.error().code() == Code::kBusy);
-      } else if (dice == 12 && !stale_.empty()) {
+      } else if (choice == 12 && !stale_.empty()) {
         const Status cancelled = queue.cancel(stale_[below(stale_.size())]);
         ASSERT_FALSE(cancelled);
         EXPECT_EQ(cancelled.error().code(), Code::kNotFound);
-      } else if (dice == 13) {
+      } else if (choice == 13) {
         // The caller holds completions while it fills and submits the queue.
         Completions held = queue.poll();
         const Ticket ticket = queue.read(ByteOffset{0}, Target{memory, 0, 64}, tag);

@@ -34,9 +34,9 @@ using transport::rdma::Introduction;
 using transport::rdma::Purpose;
 
 /// A queue pair that sends `introduction` when it connects.
-class Stranger {
+class RejectedConnection {
  public:
-  explicit Stranger(const ServerAddress& server)
+  explicit RejectedConnection(const ServerAddress& server)
       : connector_{verbs::Connector::resolve(
                        verbs::Address::parse(server.host, server.port).value(), soon())
                        .value()} {
@@ -110,7 +110,8 @@ TEST_P(RdmaRejectedConnectionsTest, AreRefusedAndCountedAndLoggedInFewLines) {
   const auto began = Clock::now();
   for (std::size_t round = 0; round < kRounds; ++round)
     for (const auto introduction : said)
-      EXPECT_TRUE(fails_with(Stranger{address_}.connect(introduction), Code::kConnectionRefused));
+      EXPECT_TRUE(
+          fails_with(RejectedConnection{address_}.connect(introduction), Code::kConnectionRefused));
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - began);
   EXPECT_EQ(counted("remora_server_rdma_rejected_connections_total"), kRounds * said.size());
   const std::size_t told =
@@ -130,7 +131,7 @@ TEST_P(RdmaRejectedConnectionsTest, SilentConnectionsTakeNoRegistrationsFromClie
   config.limits.registrations_max = 4;
   start(config);
   server_->create_region({.name = "r", .size_bytes = 64_KiB}).value();
-  std::list<Stranger> silent;
+  std::list<RejectedConnection> silent;
   const auto introduction = Introduction{}.to_wire();
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(ok(silent.emplace_back(address_).connect(introduction)));
   const Engine engine = Engine::open({}).value();

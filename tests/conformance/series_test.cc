@@ -227,14 +227,14 @@ TEST_P(SeriesTest, TheyAreBoundedWhateverClientsDo) {
     EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).ok(), i % 2 == 0);
     EXPECT_FALSE(region.compare_swap(ByteOffset{1}, 0, 0));
     EXPECT_FALSE(engines.back().open_region(
-        make_uri(address, transport(), "nobody" + std::to_string(i)), Rights::kAll));
+        make_uri(address, transport(), "absent" + std::to_string(i)), Rights::kAll));
   }
   const std::size_t many = registry->series_count();
   std::printf("%zu series with %zu sessions and %zu regions\n", many, sessions, regions);
   EXPECT_EQ(many, few) << "clients add series";
   EXPECT_LE(many, 400U);
   const std::string text = registry->text();
-  EXPECT_EQ(text.find("nobody"), std::string::npos);
+  EXPECT_EQ(text.find("absent"), std::string::npos);
   EXPECT_EQ(text.find("..-_.."), std::string::npos) << "a region's name";
 }
 

@@ -124,10 +124,10 @@ TEST_F(SessionEndingTest, ClientThatFallsSilentIsTold) {
 
 TEST_F(SessionEndingTest, PeersBeforeTheHandshakeAreToldNothing) {
   start(plain());
-  RawChannel stranger{address_};
-  stranger.say(noise(100, 2));
+  RawChannel peer{address_};
+  peer.say(noise(100, 2));
   bool hung_up = false;
-  EXPECT_FALSE(last_word(stranger.endpoint(), hung_up));
+  EXPECT_FALSE(last_word(peer.endpoint(), hung_up));
   EXPECT_TRUE(hung_up);
 }
 

@@ -45,9 +45,9 @@ using transport::tcp::Purpose;
 constexpr std::chrono::seconds kHandshake{3};
 
 /// A connection to the server that sends the bytes of the test.
-class Stranger {
+class RawPeer {
  public:
-  explicit Stranger(std::uint16_t port)
+  explicit RawPeer(std::uint16_t port)
       : socket_{transport::tcp::connect_socket(verbs::Address::parse("127.0.0.1", port).value(),
                                                Clock::now() + 5s)
                     .value()} {}
@@ -146,11 +146,11 @@ class TcpPeersTest : public testing::Test {
 TEST_F(TcpPeersTest, NonsenseIsHungUpOn) {
   const Region region = engine_->open_region(uri(), Rights::kAll).value();
   for (std::size_t i = 0; i < 20; ++i) {
-    const Stranger stranger{server_->port()};
-    stranger.say(noise(32 + i * 500, i));
-    EXPECT_TRUE(stranger.hung_up()) << i;
+    const RawPeer peer{server_->port()};
+    peer.say(noise(32 + i * 500, i));
+    EXPECT_TRUE(peer.hung_up()) << i;
   }
-  const Stranger browser{server_->port()};
+  const RawPeer browser{server_->port()};
   const std::string_view text = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
   browser.say(std::as_bytes(std::span{text}));
   EXPECT_TRUE(browser.hung_up());
@@ -162,17 +162,17 @@ TEST_F(TcpPeersTest, SilenceIsHungUpOnAfterTheHandshakeTimeout) {
   config::ServerConfig config = plain();
   config.limits.handshake_timeout = kHandshake;
   start(config);
-  const Stranger silent{server_->port()};
-  const Stranger slow{server_->port()};
+  const RawPeer silent{server_->port()};
+  const RawPeer slow{server_->port()};
   const auto introduction = Introduction{}.to_wire();
   slow.say(std::span{introduction}.first(20));
-  const Stranger welcome_and_silent{server_->port()};
+  const RawPeer welcome_and_silent{server_->port()};
   ASSERT_TRUE(welcome_and_silent.welcome());
-  const Stranger half_a_hello{server_->port()};
+  const RawPeer half_a_hello{server_->port()};
   ASSERT_TRUE(half_a_hello.welcome());
   half_a_hello.say(FrameHeader{.length_bytes = 100}.to_wire());
-  for (const Stranger* stranger : {&silent, &slow, &welcome_and_silent, &half_a_hello})
-    EXPECT_TRUE(stranger->hung_up());
+  for (const RawPeer* peer : {&silent, &slow, &welcome_and_silent, &half_a_hello})
+    EXPECT_TRUE(peer->hung_up());
   EXPECT_TRUE(soon_sessions(0));
 }
 
@@ -180,10 +180,10 @@ TEST_F(TcpPeersTest, MessagesOutOfBoundsEndTheirSession) {
   const std::array frames{FrameHeader{.length_bytes = 16385}, FrameHeader{.length_bytes = 0},
                           FrameHeader{.length_bytes = UINT32_MAX}};
   for (const FrameHeader& frame : frames) {
-    const Stranger stranger{server_->port()};
-    ASSERT_TRUE(stranger.welcome());
-    stranger.say(frame.to_wire());
-    EXPECT_TRUE(stranger.hung_up());
+    const RawPeer peer{server_->port()};
+    ASSERT_TRUE(peer.welcome());
+    peer.say(frame.to_wire());
+    EXPECT_TRUE(peer.hung_up());
   }
   for (const std::size_t size : {1UL, 100UL, 16384UL}) {
     RawSession bad{address_, TransportKind::kTcp};
@@ -197,11 +197,10 @@ TEST_F(TcpPeersTest, LaneNeedsTheSecretOfItsSession) {
   RawSession session{address_, TransportKind::kTcp};
   const RawSession::Grant grant = session.open("target", Rights::kAll);
   const auto introduced = [&](std::uint64_t id, std::uint64_t secret) {
-    Stranger stranger{server_->port()};
-    stranger.say(
-        Introduction{.purpose = Purpose::kLane, .ticket = {.session_id = id, .secret = secret}}
-            .to_wire());
-    return stranger;
+    RawPeer peer{server_->port()};
+    peer.say(Introduction{.purpose = Purpose::kLane, .ticket = {.session_id = id, .secret = secret}}
+                 .to_wire());
+    return peer;
   };
   const auto& ticket = session.ticket();
   EXPECT_TRUE(introduced(ticket.session_id, ticket.secret ^ 1U).hung_up());
@@ -215,7 +214,7 @@ TEST_F(TcpPeersTest, LaneNeedsTheSecretOfItsSession) {
 TEST_F(TcpPeersTest, NonsenseOnALaneEndsItsSessionOnly) {
   const Region region = engine_->open_region(uri(), Rights::kAll).value();
   RawSession session{address_, TransportKind::kTcp};
-  const Stranger lane{server_->port()};
+  const RawPeer lane{server_->port()};
   lane.say(Introduction{.purpose = Purpose::kLane, .ticket = session.ticket()}.to_wire());
   lane.say(noise(4096, 3));
   EXPECT_TRUE(lane.hung_up());
@@ -227,13 +226,13 @@ TEST_F(TcpPeersTest, CrowdOfSilentPeersKeepsNoClientOut) {
   config::ServerConfig config = plain();
   config.limits.handshake_timeout = 5s;  // for the silent peers and the client alike
   start(config);
-  std::vector<Stranger> crowd;
+  std::vector<RawPeer> crowd;
   constexpr std::size_t kCrowd = 300;
   crowd.reserve(kCrowd);
   while (crowd.size() < kCrowd) crowd.emplace_back(server_->port());
   const Region region = engine_->open_region(uri(), Rights::kAll).value();
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 1).value(), 0U);
-  for (const Stranger& stranger : crowd) EXPECT_TRUE(stranger.hung_up());
+  for (const RawPeer& peer : crowd) EXPECT_TRUE(peer.hung_up());
 }
 
 TEST_F(TcpPeersTest, PeerThatStopsReadingHoldsUpNoOtherClient) {
@@ -465,7 +464,7 @@ TEST_F(TcpPeersTest, HttpAtTheServersPortIsAnsweredInHttp) {
   for (const std::string& request :
        {std::string{"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"}, std::string{"HEAD"},
         "POST / HTTP/1.1\r\n" + std::string(5000, 'x')}) {
-    const Stranger browser{server_->port()};
+    const RawPeer browser{server_->port()};
     browser.say(std::as_bytes(std::span{request.data(), request.size()}));
     const std::string answer = browser.hear_all();
     EXPECT_TRUE(answer.starts_with("HTTP/1.1 400 ")) << answer;

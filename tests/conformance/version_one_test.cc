@@ -44,7 +44,7 @@ class VersionOneTest : public testing::Test {
     EXPECT_EQ(reply.id(), id_);
     return reply.reply();
   }
-  v1::Welcome greet() {
+  v1::Welcome shake_hands() {
     v1::Request request;
     v1::Hello& hello = *request.mutable_hello();
     hello.set_version_oldest(1);
@@ -62,7 +62,7 @@ class VersionOneTest : public testing::Test {
 };
 
 TEST_F(VersionOneTest, IsWelcomeInItsOwnVersion) {
-  const v1::Welcome welcome = greet();
+  const v1::Welcome welcome = shake_hands();
   EXPECT_EQ(welcome.version(), 1U);
   EXPECT_NE(welcome.session_id(), 0U);
   EXPECT_NE(welcome.lane_secret(), 0U);
@@ -72,7 +72,7 @@ TEST_F(VersionOneTest, IsWelcomeInItsOwnVersion) {
 }
 
 TEST_F(VersionOneTest, EveryRequestIsServed) {
-  const v1::Welcome welcome = greet();
+  const v1::Welcome welcome = shake_hands();
   v1::Request request;
   v1::Region& wanted = *request.mutable_create()->mutable_region();
   wanted.set_name("r");
@@ -137,7 +137,7 @@ TEST_F(VersionOneTest, EveryRequestIsServed) {
 }
 
 TEST_F(VersionOneTest, FailuresSayWhatTheySaid) {
-  greet();
+  shake_hands();
   v1::Request request;
   request.mutable_stat()->set_name("none");
   const v1::Failure failure = ask(request).failure();

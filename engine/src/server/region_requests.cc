@@ -24,11 +24,11 @@ Result<RegionRequests::Asker> RegionRequests::asker() const {
 
 Result<std::shared_ptr<RegionEntry>> RegionRequests::find_permitted(const std::string& name,
                                                                     Permission& permission) const {
-  const auto who = asker();
-  if (!who) return who.error();
+  const auto requester = asker();
+  if (!requester) return requester.error();
   auto found = server_.catalog().find(name);
   if (!found) return found;
-  permission = permission_of((*found)->fixed_info(), who->client);
+  permission = permission_of((*found)->fixed_info(), requester->client);
   // The server tells a client that may not use the region that there is no such region.
   if (!permission.any()) return Error{Code::kUnknownRegion, "region"}.with_subject(name);
   return found;
@@ -44,9 +44,9 @@ Status RegionRequests::check_quota(const KnownClient& client, std::uint64_t more
 Status RegionRequests::may_open(const RegionEntry& region, std::uint32_t rights) const {
   if (rights == 0 || rights > static_cast<std::uint32_t>(Rights::kAll))
     return Error{Code::kInvalidArgument, "open"}.with_subject("rights");
-  const auto who = asker();
-  if (!who) return who.error();
-  const Permission permission = permission_of(region.fixed_info(), who->client);
+  const auto requester = asker();
+  if (!requester) return requester.error();
+  const Permission permission = permission_of(region.fixed_info(), requester->client);
   // The server tells a client that may not use the region that there is no such region.
   if (!permission.any()) return Error{Code::kUnknownRegion, "region"}.with_subject(region.name());
   if (!includes(permission.rights, static_cast<Rights>(rights)))
@@ -106,19 +106,19 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
   const control::Region& asked = request.region();
   if (asked.rights() > static_cast<std::uint32_t>(Rights::kAll))
     return Error{Code::kInvalidArgument, "create"}.with_subject("rights");
-  const auto who = asker();
-  if (!who) return who.error();
+  const auto requester = asker();
+  if (!requester) return requester.error();
   auto access = control::to_access(asked);
   if (!access) return access.error();
-  if (who->client == nullptr && !access->empty())
+  if (requester->client == nullptr && !access->empty())
     return Error{Code::kUnsupported, "create"}.with_subject(asked.name() +
                                                             ": an access list needs 'auth: keys'");
-  if (who->client != nullptr) {
-    if (!who->client->create)
+  if (requester->client != nullptr) {
+    if (!requester->client->create)
       return Error{Code::kNoRight, "create"}.with_subject(asked.name() +
                                                           ": needs clients[].create");
     const std::uint64_t more_bytes = server_.catalog().more_bytes(asked.size_bytes());
-    if (auto status = check_quota(*who->client, more_bytes); !status) return status.error();
+    if (auto status = check_quota(*requester->client, more_bytes); !status) return status.error();
   }
   RegionSpec spec{.name = asked.name(),
                   .size_bytes = asked.size_bytes(),
@@ -133,9 +133,9 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
     return Error{Code::kInvalidArgument, "create"}.with_subject("lifetime");
   // The worker serves no other session during this call, so create_when_there() waits for memory
   // instead.
-  auto created =
-      server_.regions().create(std::move(spec), session_.endpoint().device(),
-                               who->client == nullptr ? "" : who->client->name, Clock::now());
+  auto created = server_.regions().create(
+      std::move(spec), session_.endpoint().device(),
+      requester->client == nullptr ? "" : requester->client->name, Clock::now());
   if (!created) return created.error();
   std::erase_if(own_regions_, [](const auto& weak) { return weak.expired(); });
   if (created->lifetime == Lifetime::kSession)
@@ -176,11 +176,11 @@ Result<ServerReply> RegionRequests::open(const control::OpenRequest& request) {
 }
 
 Result<ServerReply> RegionRequests::list(const control::ListRequest& request) {
-  const auto who = asker();
-  if (!who) return who.error();
+  const auto requester = asker();
+  if (!requester) return requester.error();
   const auto found = server_.catalog().list(
       request.after(), control::kRegionsPerPage + 1,
-      [&](const auto& info) { return permission_of(info, who->client).any(); });
+      [&](const auto& info) { return permission_of(info, requester->client).any(); });
   ServerReply answer;
   control::ListReply& page = *answer.reply.mutable_list();
   page.set_more(found.size() > control::kRegionsPerPage);
@@ -226,9 +226,9 @@ void RegionRequests::remove_now(const ServerRequest& asked, const std::string& n
         if (session_.over()) return;
         // Other requests were served since the first check: the server may have forgotten the
         // client's key, or the client may have lost its right.
-        const auto who = asker();
-        if (!who) return session_.reply_later(asked, who.error());
-        if (!permission_of(region->fixed_info(), who->client).admin)
+        const auto requester = asker();
+        if (!requester) return session_.reply_later(asked, requester.error());
+        if (!permission_of(region->fixed_info(), requester->client).admin)
           return session_.reply_later(asked,
                                       Error{Code::kNoRight, "remove"}.with_subject(region->name()));
         server_.regions().take_away(region, [this, keep, asked] {
@@ -252,7 +252,7 @@ void RegionRequests::resize(const ServerRequest& asked, const control::ResizeReq
   const auto may = [this, keep, region](std::uint64_t more_bytes) -> Status {
     // The session may have ended while the request waited for memory.
     if (session_.over()) return Error{Code::kConnectionLost, "resize"};
-    if (const auto who = asker(); !who) return who.error();
+    if (const auto requester = asker(); !requester) return requester.error();
     const auto registry = server_.session_table().clients();
     const KnownClient* const owner = registry->find(region->fixed_info().owner);
     return owner == nullptr ? Status{} : check_quota(*owner, more_bytes);
@@ -270,10 +270,10 @@ void RegionRequests::resize(const ServerRequest& asked, const control::ResizeReq
 
 Status RegionRequests::may_fence(const RegionEntry& region, std::uint32_t rights) const {
   if (const Status may = may_open(region, rights); !may) return may;
-  const auto who = asker();
-  if (!who) return who.error();
+  const auto requester = asker();
+  if (!requester) return requester.error();
   // A client may fence a region if it may change it: as an admin, or by writes or atomics.
-  const Permission permission = permission_of(region.fixed_info(), who->client);
+  const Permission permission = permission_of(region.fixed_info(), requester->client);
   if (!permission.admin &&
       (permission.rights & (Rights::kWrite | Rights::kAtomic)) == Rights::kNone)
     return Error{Code::kNoRight, "fence"}.with_subject(region.name());
@@ -322,14 +322,14 @@ void RegionRequests::finish_fence(const ServerRequest& asked, const control::Fen
 }
 
 Result<ServerReply> RegionRequests::usage() {
-  const auto who = asker();
-  if (!who) return who.error();
+  const auto requester = asker();
+  if (!requester) return requester.error();
   const PoolUsage pool = server_.pool_usage();
   ServerReply answer;
   control::UsageReply& usage = *answer.reply.mutable_usage();
-  if (who->client != nullptr) {
-    usage.set_client_bytes(server_.catalog().owned_bytes(who->client->name));
-    usage.set_client_quota_bytes(who->client->quota_bytes);
+  if (requester->client != nullptr) {
+    usage.set_client_bytes(server_.catalog().owned_bytes(requester->client->name));
+    usage.set_client_quota_bytes(requester->client->quota_bytes);
   }
   usage.set_pool_bytes(pool.total_bytes);
   usage.set_pool_used_bytes(pool.used_bytes);
