@@ -9,21 +9,22 @@ namespace remora::detail {
 
 namespace {
 
-/// How many operations tell at a glance whether the others are worth a look, how many distances
-/// between both sides these may have, and how many operations tell at a second look.
+/// promising() looks at the first kGlance operations, and allows them kMaxDistances distances
+/// between both sides. look() decides after kSample operations whether to go on.
 constexpr std::size_t kGlance = 4;
 constexpr int kMaxDistances = 2;
 constexpr std::size_t kSample = 16;
-/// Blocks that fill less than this part of where they lie have too few neighbours.
+/// Blocks that fill less than this part of their address range have too few neighbours.
 constexpr std::uint64_t kSparseFrom = 4;
-/// A place's key until the sort is known to be worth it: address below, group above. Addresses that
-/// do not fit are sorted wrongly, and that is all.
+/// The layout of a place's key until make_keys(): the group in the bits from here on, the address
+/// below. An address that does not fit is cut, and its operation is sorted to a wrong place: no
+/// harm.
 constexpr unsigned kGroupShift = 56;
 constexpr std::uint64_t kAddressMask = (std::uint64_t{1} << kGroupShift) - 1;
-/// Sorted by so many bits at a time: the counts of one pass stay in the first cache.
+/// One pass of the sort orders by this many bits: the counters of a pass stay in the L1 cache.
 constexpr unsigned kDigitBits = 8;
 constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
-/// So far ahead a record is fetched that is about to be chained.
+/// arrange_long() prefetches the record that is this many places ahead.
 constexpr std::size_t kFetchAhead = 8;
 
 std::uint64_t address_of(const std::byte* local) noexcept {
@@ -58,8 +59,9 @@ void BatchOrder::arrange_long(OperationList& operations) noexcept {
   }
 }
 
-/// A glance at the first few, for most batches the only one: whether they have few enough distances
-/// between both sides, are long enough and, where there is one distance only, close enough.
+/// Looks at the first kGlance operations; for most batches that is all. True when they have few
+/// enough distances between both sides, are long enough and, where there is one distance only, lie
+/// close enough together.
 bool BatchOrder::promising(const OperationList& operations) const noexcept {
   std::uint64_t distances = 0;  // hashed
   std::uint64_t lowest = ~std::uint64_t{0};
@@ -86,7 +88,7 @@ bool BatchOrder::joinable(const OperationRecord& operation) const noexcept {
          (operation.memory != nullptr || !needs_keys_);
 }
 
-/// The group of a joinable operation; kMaxGroups where it would be one too many.
+/// The group of a joinable operation; kMaxGroups when that would be one group too many.
 std::size_t BatchOrder::group_of(const transport::WorkRequest& request, const LocalMemory* memory,
                                  std::size_t likely) noexcept {
   const std::uint64_t distance = address_of(request.local) - request.remote_address;
@@ -107,14 +109,14 @@ std::size_t BatchOrder::group_of(const transport::WorkRequest& request, const Lo
 }
 
 /// Whether the blocks of a group lie so close that many are neighbours. `seen` of `count`
-/// operations are known, and the others are taken to be like them.
+/// operations are known; the others are assumed to be like them.
 bool BatchOrder::close(const Group& group, std::size_t seen, std::size_t count) noexcept {
   // Neither product comes near 64 bits: 2^16 operations of 2^15 bytes at most.
   return group.count > 1 &&
          group.end - group.lowest <= group.sum_bytes * count / seen * kSparseFrom;
 }
 
-/// Whether half of the operations are of such groups.
+/// Whether at least half of the operations are of groups that are close().
 bool BatchOrder::worth_it(std::size_t seen, std::size_t count) const noexcept {
   std::size_t found = 0;
   for (const Group& group : std::span{groups_}.first(group_count_))
@@ -122,7 +124,7 @@ bool BatchOrder::worth_it(std::size_t seen, std::size_t count) const noexcept {
   return 2 * found >= seen;
 }
 
-/// Fills places_ and groups_. False: as soon as it is clear that there is nothing to gain.
+/// Fills places_ and groups_. False, as soon as that is clear: sorting would gain nothing.
 bool BatchOrder::look(const OperationList& operations) noexcept {
   group_count_ = 0;
   std::size_t seen = 0;
@@ -152,13 +154,13 @@ bool BatchOrder::look(const OperationList& operations) noexcept {
     steps_back += key < before ? 1 : 0;
     before = key;
     places_[seen++] = {.key = key, .operation = at};
-    // One stream of blocks that is in order begins so, and goes on so.
+    // A batch that is one stream of blocks in order begins with at most one gap, and goes on so.
     if (seen == kSample && (gaps <= 1 || !worth_it(kSample, operations.count))) return false;
   }
   return steps_back != 0 && worth_it(seen, seen);
 }
 
-/// Makes keys that are as short as they can be; returns how many bits that is.
+/// Makes the keys as short as possible; returns their length in bits.
 unsigned BatchOrder::make_keys(std::size_t count) noexcept {
   std::uint64_t differing = 0;
   std::uint64_t span_bytes = 0;
@@ -167,10 +169,10 @@ unsigned BatchOrder::make_keys(std::size_t count) noexcept {
     differing |= group.differing;
     span_bytes = std::max(span_bytes, group.end - group.lowest);
   }
-  // Blocks of one size begin at multiples of it: what all addresses have in common sorts nothing.
+  // Blocks of one size begin at multiples of it: low bits that all addresses share sort nothing.
   const auto shift = differing == 0 ? 0U : static_cast<unsigned>(std::countr_zero(differing));
   const auto bits = static_cast<unsigned>(std::bit_width(span_bytes >> shift));
-  // What is not close stays as it is, behind the others.
+  // Operations of groups that are not close() keep their order, behind the others.
   std::array<std::uint64_t, kMaxGroups + 1> ranks{};
   std::array<bool, kMaxGroups + 1> sorted{};
   std::uint64_t rank = 0;
@@ -191,9 +193,9 @@ unsigned BatchOrder::make_keys(std::size_t count) noexcept {
   return bits + static_cast<unsigned>(std::bit_width(last));
 }
 
-/// Sorts by the lowest `bits` of the keys, stably; returns where that ended up. Digit by digit:
-/// by comparing it takes three times as long for a thousand operations, with two of oneTBB's
-/// threads twice. Measured by tests/bench/bench_batch_order.
+/// Sorts stably by the lowest `bits` of the keys; returns the array that has the result. Digit by
+/// digit: a sort that compares keys takes three times as long for a thousand operations, and with
+/// two threads of oneTBB twice as long. Measured by tests/bench/bench_batch_order.
 const BatchOrder::Place* BatchOrder::sort(std::size_t count, unsigned bits) noexcept {
   Place* from = places_.data();
   Place* to = sorted_.data();

@@ -1,10 +1,11 @@
 #pragma once
 
-/// Brings neighbours of a batch together: a lane makes one request of those that follow each other,
-/// and mapped memory is fetched ahead. Operations that are handed over together are unordered, so
-/// any order will do.
+/// Reorders a batch so that operations on neighbouring blocks follow each other. A lane then sends
+/// neighbours as one request, and over mapped memory the processor prefetches them. The operations
+/// of one submission are unordered, so any order is allowed.
 ///
-/// Most batches have no neighbours. Those are left as they are after a look at the first few.
+/// Most batches have no neighbours. BatchOrder sees that from their first operations, and leaves
+/// them as they are.
 
 #include <array>
 #include <cstddef>
@@ -16,23 +17,23 @@
 
 namespace remora::detail {
 
-/// Operations are joined up to so many bytes: longer requests cost no less a byte, and all of one
-/// complete together.
+/// Operations are joined into requests of at most this many bytes: a longer request costs no less
+/// per byte, and all its operations complete only together.
 inline constexpr std::uint32_t kMaxJoinedBytes = std::uint32_t{64} << 10U;
 
 /// Belongs to one queue, and is used by one thread at a time.
 class BatchOrder {
  public:
-  /// Below so many operations the look costs about what it could save.
+  /// For fewer operations the search for neighbours costs about as much as it could save.
   static constexpr std::size_t kFromOperations = 32;
 
-  /// For batches of up to `depth` operations that go to `lane`, which is only asked now. Allocates
-  /// all that it ever needs. Throws what std::vector throws.
+  /// For batches of up to `depth` operations that go to `lane`. Asks the lane for its limits here
+  /// only. Allocates all memory that it will need. Throws what std::vector throws.
   BatchOrder(const LaneDriver& lane, std::size_t depth);
 
-  /// What may be joined comes first, by address; all others follow in their order. Leaves a batch
-  /// alone that is short, in order, whose blocks are too far apart to be neighbours, or that the
-  /// lane gains nothing by.
+  /// Moves the operations that may be joined to the front, sorted by address; the others follow in
+  /// their order. Changes nothing when the batch is short or in order, when its blocks are too far
+  /// apart to be neighbours, or when the lane gains nothing.
   void arrange(OperationList& operations) noexcept {
     if (operations.count >= kFromOperations && operations.count <= places_.size())
       arrange_long(operations);
@@ -43,7 +44,8 @@ class BatchOrder {
     std::uint64_t key;
     OperationRecord* operation;
   };
-  /// Operations that could be joined if they were neighbours remotely: they are locally, too.
+  /// Operations with the same opcode, key, memory and distance between both sides. Two of them that
+  /// are neighbours in the region are neighbours in local memory, too, so they could be joined.
   struct Group {
     std::uint64_t distance = 0;  ///< from remote to local addresses
     const LocalMemory* memory = nullptr;
@@ -55,7 +57,7 @@ class BatchOrder {
     std::uint64_t sum_bytes = 0;
     std::uint64_t differing = 0;  ///< bits in which addresses differ
   };
-  /// More kinds than this in one batch: it is likelier that none of them has neighbours.
+  /// With more groups than this in one batch, it is likely that no group has neighbours.
   static constexpr std::size_t kMaxGroups = 8;
 
   void arrange_long(OperationList& operations) noexcept;
@@ -71,7 +73,7 @@ class BatchOrder {
 
   bool needs_keys_;
   std::uint64_t bytes_least_ = 0;
-  std::uint32_t bytes_most_;  ///< of an operation that may have a neighbour in its request
+  std::uint32_t bytes_most_;  ///< longest operation that is joined with a neighbour
   std::vector<Place> places_;
   std::vector<Place> sorted_;
   std::array<Group, kMaxGroups> groups_{};

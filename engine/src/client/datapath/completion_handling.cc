@@ -1,5 +1,5 @@
-/// How operations of a QueuedLaneDriver end: completions to runs, runs to their owners' sinks; what
-/// a failure, a deadline and the end of the lane leave.
+/// How operations of a QueuedLaneDriver end: a completion retires requests, and the driver pushes
+/// their operations to their owners' sinks. Also: failures, deadlines and the end of the lane.
 
 #include <algorithm>
 #include <array>
@@ -15,12 +15,12 @@ using transport::LaneCompletion;
 using transport::Opcode;
 
 namespace {
-/// How long a broken lane may take to flush before it is closed under the requests that are left.
-/// Lanes that are broken off together flush together.
+/// How long a broken lane may take to flush. Then the driver closes it, with the requests that are
+/// left. Lanes that are moved to the error state together flush at the same time.
 constexpr std::chrono::milliseconds kFlushTimeout{200};
 }  // namespace
 
-/// From here on the lane has its time to flush, whichever thread waits for that.
+/// Begins the lane's time to flush. A thread that waits for the flush later keeps the same limit.
 void QueuedLaneDriver::move_to_error() noexcept {
   Clock::rep none = 0;
   flush_by_.compare_exchange_strong(none,
@@ -28,7 +28,8 @@ void QueuedLaneDriver::move_to_error() noexcept {
   lane_->move_to_error();
 }
 
-/// Gives operations that have ended to their owner.
+/// Gives operations that have ended to their owner's sink, and notes the notifier that the driver
+/// tells before it releases the lane.
 [[gnu::always_inline]] inline void QueuedLaneDriver::push(CompletionSink& sink,
                                                           OperationRecord& first,
                                                           std::size_t count) noexcept {
@@ -48,7 +49,7 @@ void QueuedLaneDriver::finish(OperationRecord& operation, EndTally& tally) noexc
   push(*operation.sink, operation, 1);
 }
 
-/// One request, that is no run, is no longer with the lane.
+/// The lane no longer has this request, which is not a run.
 void QueuedLaneDriver::settle(Posted& posted, EndTally& tally) noexcept {
   OperationRecord& operation = *posted.operation;
   if (posted.joined) return settle_joined(posted, tally);
@@ -74,7 +75,8 @@ void QueuedLaneDriver::settle_part(Posted& posted, OperationRecord& operation,
   if (planned && backlog_.first != &operation) finish(operation, tally);
 }
 
-/// The oldest request with the lane, and as many of its run as `max_count` says, are done.
+/// The oldest request of the lane is done, and with it the next ones of its run: `max_count`
+/// requests at most.
 [[gnu::always_inline]] inline void QueuedLaneDriver::retire(std::uint64_t max_count,
                                                             EndTally& tally) noexcept {
   const std::uint64_t sequence = retired_sequence_;
@@ -100,7 +102,7 @@ void QueuedLaneDriver::retire_split(Posted& posted, std::uint64_t sequence,
   settle(posted, tally);
 }
 
-/// Makes the run at `sequence` two, the first of them with `count` requests.
+/// Cuts the run at `sequence` into two; the first of them has `count` requests.
 void QueuedLaneDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noexcept {
   Posted& front = posted_at(sequence);
   Posted rest{.operation = front.operation,
@@ -115,11 +117,11 @@ void QueuedLaneDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noex
   posted_at(sequence + count) = rest;
 }
 
-/// Takes back a request that the lane did not take.
+/// The lane did not take this request: its operations wait for the next lane, or end.
 void QueuedLaneDriver::drop(std::uint64_t sequence, EndTally& tally) noexcept {
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
-  if (options_.revivable && posted.operation->whole) {  // it never left
+  if (options_.revivable && posted.operation->whole) {  // the request never left
     OperationRecord* at = posted.operation;
     const bool joined = std::exchange(posted.joined, false);
     while (at != nullptr) wait_in_backlog(*std::exchange(at, joined ? at->next : nullptr));
@@ -140,7 +142,8 @@ void QueuedLaneDriver::wait_in_backlog(OperationRecord& operation) noexcept {
 
 [[gnu::always_inline]] inline void QueuedLaneDriver::retire_through(
     const LaneCompletion& completion, EndTally& tally) noexcept {
-  // Requests complete in order and one that fails always says so itself: those passed over are ok.
+  // Requests complete in order, and a request that fails always has a completion of its own. So the
+  // requests before this completion have succeeded.
   const bool ok = completion.status == CompletionStatus::kSuccess;
   const std::uint64_t ok_end = completion.sequence + (ok ? 1 : 0);
   while (retired_sequence_ < ok_end) retire(ok_end - retired_sequence_, tally);
@@ -154,7 +157,7 @@ bool QueuedLaneDriver::poll_completions() noexcept {
   std::array<LaneCompletion, 64> found;  // NOLINT(cppcoreguidelines-pro-type-member-init): 1 KiB
   const std::size_t count = lane_->poll(found);
   if (count == 0) return false;
-  // What is usual: all that is posted is one run, and its end is told of.
+  // The usual case: all posted requests are one run, and its last request has completed.
   const Posted& oldest = posted_at(retired_sequence_);
   if (count == 1 && found[0].status == CompletionStatus::kSuccess &&
       found[0].sequence + 1 == next_sequence_ &&
@@ -173,7 +176,8 @@ bool QueuedLaneDriver::poll_completions() noexcept {
   return true;
 }
 
-/// Ends what the first `count` of `found` tell of, and what there is to be polled behind them.
+/// Ends the operations of the first `count` completions in `found`, and of those that it polls
+/// next.
 void QueuedLaneDriver::take_completions(std::span<LaneCompletion> found,
                                         std::size_t count) noexcept {
   std::size_t total = 0;
@@ -220,11 +224,12 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
   settle(posted, tally);
 }
 
-/// Whole reads that a broken lane has taken with it wait for the next one, also those that were one
-/// request; what was joined with them and has run out of time ends. False: it is nothing of that.
+/// Keeps whole reads that the broken lane did not carry out for the next lane, also reads that were
+/// joined into one request. A joined read that is past its deadline ends. False: the request is not
+/// such a read, and nothing was done.
 bool QueuedLaneDriver::go_again(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
                                 EndTally& tally) noexcept {
-  // What the queue pair itself could not do, it may be unable to do on the next lane too.
+  // A request that failed with kLocalQpOperationError might fail on the next lane, too.
   const bool again = options_.revivable && posted.operation->whole &&
                      posted.operation->request.opcode == Opcode::kRead &&
                      !refused_by_peer(status) && !local_fault(status) &&
@@ -249,8 +254,9 @@ bool QueuedLaneDriver::go_again(Posted& posted, CompletionStatus status, std::ui
   return true;
 }
 
-/// Keeps what the server has refused until the lane has been let go: to ask why takes a request,
-/// and locks under which lanes are taken. False: there is something set aside, or nobody to ask.
+/// Keeps a request that the server has refused until the lane is released: asking for the reason
+/// takes a control request, and locks under which lanes are taken. False: the server did not refuse
+/// it, another request is set aside already, or there is no handler to ask.
 bool QueuedLaneDriver::set_aside(Posted& posted, CompletionStatus status,
                                  std::uint32_t vendor_error) noexcept {
   if (!refused_by_peer(status) || !options_.why_refused || refused_.first != nullptr ||
@@ -262,14 +268,15 @@ bool QueuedLaneDriver::set_aside(Posted& posted, CompletionStatus status,
     operation.outcome.detail = vendor_error;
   });
   refused_ = {posted.operation, posted.joined};
-  // Of one that is not whole the request counts as in flight until then, so that nothing ends it.
+  // The request counts as in flight until then, so that an operation that is not whole does not end
+  // before.
   if (!posted.operation->whole && posted.bounce_slot != SlotStore::kNone)
     options_.bounce->give_back(posted.bounce_slot);
   posted = {};
   return true;
 }
 
-/// Without the lane. Blocks for as long as it takes to ask.
+/// Called without the lane's lock. Blocks until the handler has returned the reason.
 void QueuedLaneDriver::end_refused(const Refused& refused) noexcept {
   const Reason why = options_.why_refused(*refused.first);
   mutex_.lock();
@@ -283,7 +290,7 @@ void QueuedLaneDriver::end_refused(const Refused& refused) noexcept {
       operation.outcome.reason = why;
       if (operation.whole || --operation.requests_in_flight == 0) finish(operation, tally);
     }
-    // Its neighbours that wait would only be refused in turn, by the lane that follows.
+    // The next lane would only refuse the waiting operations of the same grant, too.
     if (broken() && !ended_) refuse_waiting(tally);
   }
   sleepers_.wake();
@@ -291,7 +298,7 @@ void QueuedLaneDriver::end_refused(const Refused& refused) noexcept {
   mutex_.unlock();
 }
 
-/// Of a lane without anything posted: ends what waits and is of grants that were taken back.
+/// For a lane with no posted request: ends the waiting operations of grants that were revoked.
 void QueuedLaneDriver::refuse_waiting(EndTally& tally) noexcept {
   if (backlog_.empty() || !options_.revoked) return;
   Reason why = Reason::kNone;
@@ -307,18 +314,19 @@ void QueuedLaneDriver::refuse_waiting(EndTally& tally) noexcept {
       });
 }
 
-/// As it is known here: the session may know more of what it cannot explain (kLaneBroken).
+/// The reason as this lane knows it. For kLaneBroken the session may know a better one.
 Reason QueuedLaneDriver::why_broken() const noexcept {
   if (broken_reason_ != Reason::kNone && broken_reason_ != Reason::kLaneBroken)
     return broken_reason_;
   return fault() == LaneFault::kNone ? Reason::kLaneBroken : Reason::kLaneVictim;
 }
 
-/// How an operation ends that was with a lane that broke. `posted`: a request of it was.
+/// The outcome of an operation that was on a lane that broke. `posted`: the lane had taken a
+/// request of it.
 Outcome QueuedLaneDriver::lost(const OperationRecord& operation, bool posted,
                                Clock::time_point now) const noexcept {
   const bool expired = now >= operation.deadline;
-  // A part's whole is counted by the thread that cut it, once.
+  // The striped transfer counts its operation once; its parts are not counted.
   if (fault() != LaneFault::kNone && !victims_ended_ && !expired &&
       (operation.whole || !operation.part))
     metrics_.victim(cells_.recorder(), fault());
@@ -327,15 +335,16 @@ Outcome QueuedLaneDriver::lost(const OperationRecord& operation, bool posted,
   if (uncertain)
     return Outcome::failure(Code::kIndeterminate, expired ? Reason::kExpired : why_broken());
   if (!expired) return session_gone(why_broken());
-  // What has waited for another lane all its time: why there was none says more.
+  // It has waited for another lane until its deadline: the reason that there was none says more.
   const bool waited = !posted && broken();
   return Outcome::failure(Code::kTimedOut, waited ? why_broken() : Reason::kExpired);
 }
 
-/// Ends what has run out of time: unposted operations by themselves, posted ones with their lane.
+/// Ends operations that are past their deadlines: unposted ones by themselves, posted ones by
+/// breaking the lane.
 void QueuedLaneDriver::expire(Clock::time_point now) noexcept {
   bool any = false;
-  // Those of a run have one deadline.
+  // All operations of a run have the same deadline, so its first stands for them.
   for (std::uint64_t at = retired_sequence_; at != next_sequence_ && !any;
        at += posted_at(at).request_count())
     for_each(posted_at(at),
@@ -359,7 +368,8 @@ void QueuedLaneDriver::expire_backlog(Clock::time_point now) noexcept {
         return over;
       },
       [&](OperationRecord& operation) {
-        // Posted in part and all of that done: a write's effect is there in part.
+        // If some of its requests were posted, they have completed: a write had a part of its
+        // effect.
         operation.outcome = lost(operation, false, now);
         finish(operation, tally);
       });
@@ -377,7 +387,7 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
   while (retired_sequence_ != next_sequence_) {
     const std::size_t count = lane_->poll(found);
     if (count == 0) {
-      // What is there is taken, however late this looks.
+      // Completions that are there are taken, even if the time is up already.
       if (Clock::now() >= flushed_by) break;
       relax();
       continue;
@@ -386,8 +396,8 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
     for (std::size_t i = 0; i < count; ++i) retire_through(found[i], tally);
   }
   if (events_) events_->remove(lane_->event_fd());
-  // From here on nothing touches a buffer, so what has not completed may end. A device can be slow
-  // to give a lane back; where all has completed, no caller waits for it.
+  // After close() no buffer is touched any more, so operations that have not completed may end. A
+  // device can be slow to close a lane: when all requests have completed, no caller waits for it.
   if (retired_sequence_ == next_sequence_)
     lane_->close_later();
   else
@@ -402,20 +412,21 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
   sleepers_.wake();
 }
 
-/// What waits for another lane is whole, or nothing of it was posted.
+/// Ends operations that were posted in part. The next lane gets only operations that are whole, or
+/// of which nothing was posted.
 void QueuedLaneDriver::finish_begun(EndTally& tally) noexcept {
   backlog_.extract(
       [](const OperationRecord& operation) {
         return !operation.whole && (operation.any_posted || !operation.outcome.ok);
       },
       [&](OperationRecord& operation) {
-        if (&operation == refused_.first) return;  // ended when it is known why
+        if (&operation == refused_.first) return;  // end_refused() ends it
         if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
         finish(operation, tally);
       });
 }
 
-/// Of a lane that has broken before: no other follows, so what waits for one ends.
+/// For a lane that has broken before: no lane follows it, so the operations that wait for one end.
 void QueuedLaneDriver::end_for_good(Reason reason) noexcept {
   if (std::exchange(ended_, true)) return;
   broken_reason_ = reason;
@@ -428,7 +439,7 @@ void QueuedLaneDriver::end_for_good(Reason reason) noexcept {
 void QueuedLaneDriver::fail_backlog(EndTally& tally) noexcept {
   while (!backlog_.empty()) {
     OperationRecord& operation = backlog_.take_first();
-    if (&operation == refused_.first) continue;  // ended when it is known why
+    if (&operation == refused_.first) continue;  // end_refused() ends it
     if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
     finish(operation, tally);
   }

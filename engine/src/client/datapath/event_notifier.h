@@ -1,6 +1,6 @@
 #pragma once
 
-/// Who sleeps until there is something in a sink, and how it is woken.
+/// Wakes the thread that waits for the operations of a sink.
 
 #include <atomic>
 #include <cstdint>
@@ -11,12 +11,13 @@
 
 namespace remora::detail {
 
-/// An eventfd that is written to only while its owner rests, and then once: whoever brings
-/// something to an owner that is awake pays one exchange and no system call.
+/// An eventfd that other threads write to only while its owner rests, and then once. To bring
+/// something to an owner that is awake costs one atomic exchange and no system call.
 ///
-/// The owner: rest(), then looks, then sleeps on event(), and clear() when that fires. Others:
-/// leave what they bring where the owner looks, then tell(). Both exchange on one word, so either
-/// the owner's look sees what was brought, or tell() sees that the owner rests.
+/// The owner calls rest(), looks for work, sleeps on event(), and calls clear() when that is
+/// readable. Another thread leaves its work where the owner looks, and then calls tell(). Both
+/// exchange the same word: either the owner's look sees the work, or tell() sees that the owner
+/// rests.
 class EventNotifier {
  public:
   /// Makes the eventfd. False: there is none (errno says why).
@@ -27,13 +28,13 @@ class EventNotifier {
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(event_); }
   [[nodiscard]] int event() const noexcept { return event_.get(); }
 
-  // Of the owner.
+  // By the owner.
   void clear() noexcept {
     std::uint64_t told = 0;
     (void)!::read(event_.get(), &told, sizeof told);
   }
   void rest() noexcept { resting_.exchange(true, std::memory_order_acq_rel); }
-  /// Awake: what is brought from now on is found without being told of.
+  /// The owner is awake: from now on it finds work by looking, and tell() writes nothing.
   void rise() noexcept { resting_.exchange(false, std::memory_order_acq_rel); }
 
   /// Any thread.

@@ -1,9 +1,8 @@
 #pragma once
 
-/// Moves operations over one data path of a session, whatever that is. Two kinds: QueuedLaneDriver,
-/// for transports that take work requests and complete them later (rdma, tcp), and
-/// MappedMemoryDriver, where the remote memory is mapped and an operation is done by the time it
-/// was submitted (shm).
+/// Moves operations over one data path of a session. There are two kinds: QueuedLaneDriver, for
+/// transports that take work requests and complete them later (rdma, tcp), and MappedMemoryDriver,
+/// for remote memory that is mapped, where submit() itself carries the operations out (shm).
 
 #include <atomic>
 #include <cstddef>
@@ -22,8 +21,8 @@ namespace remora::detail {
 
 class RegionGrant;
 
-/// The earliest deadline of what a caller waits for; asked again whenever the last answer has
-/// passed. Borrows what it asks.
+/// The earliest deadline of the operations that a caller waits for. The driver asks again whenever
+/// the last answer has passed. Borrows the callable.
 class DeadlineSource {
  public:
   template <typename Ask>
@@ -38,7 +37,7 @@ class DeadlineSource {
   Deadline (*ask_)(const void*) noexcept;
 };
 
-/// How an operation ends that finds its session interrupted or ended.
+/// The outcome of an operation that finds its session interrupted or ended.
 [[nodiscard]] inline Outcome session_gone(Reason reason) noexcept {
   return Outcome::failure(reason == Reason::kNewMemory ? Code::kStaleRegion : Code::kConnectionLost,
                           reason);
@@ -49,7 +48,7 @@ class LaneDriver {
  public:
   /// Called once, without a lock, by the thread that noticed that the lane is broken.
   using BrokenHandler = std::function<void()>;
-  /// Why an operation was refused, or is to be; kNone: not known.
+  /// The reason why an operation was refused, or must be; kNone: not known.
   using RefusalHandler = std::function<Reason(const OperationRecord&)>;
 
   LaneDriver() = default;
@@ -59,77 +58,80 @@ class LaneDriver {
 
   /// Whether acquire_lease() may make a registration, which blocks while pages are pinned.
   enum class Lease : std::uint8_t { kOld, kNew };
-  /// Finds a registration for the memory of a checked operation that is not whole, if it is worth
-  /// that. By the operation's owner, once its deadline is known, before it is submitted: then it
-  /// goes back when the operation ends, else the owner calls release_lease(). Ends by half of the
-  /// time that the operation has, or soon after. True: that may have taken time.
+  /// Finds a registration for the memory of a checked operation that is not whole, if that is worth
+  /// it. The operation's owner calls it before submit(), once the deadline is known. The driver
+  /// releases the lease when the operation ends; for an operation that is not submitted, the owner
+  /// calls release_lease(). Takes half of the operation's time, or little more. True: it may have
+  /// taken time.
   virtual bool acquire_lease(OperationRecord& operation, Lease which) noexcept {
     (void)operation, (void)which;
     return false;
   }
   virtual void release_lease(OperationRecord& operation) noexcept { (void)operation; }
 
-  /// Hands over checked operations; they end in their sinks. Never allocates, never waits for the
-  /// peer.
+  /// Takes checked operations; each ends in its sink. Never allocates. Waits for the server only
+  /// where mapped memory has notifications to deliver.
   virtual void submit(OperationList operations) noexcept = 0;
 
-  /// Blocks until `sink` has `at_least` operations ready, which must not exceed what was submitted
-  /// to it. Moves what is in flight also for 0. By the sink's owner.
+  /// Blocks until `sink` has `at_least` operations ready; at least so many must have been submitted
+  /// to it. Also for 0 it moves the operations in flight. By the sink's owner.
   virtual void wait(CompletionSink& sink, std::size_t at_least,
                     DeadlineSource earliest_deadline) noexcept = 0;
 
-  /// Submits one checked operation, which has no sink, and blocks until it has ended: one visit to
-  /// the lane where it completes at once.
+  /// Submits one checked operation, which has no sink, and blocks until it has ended. If it
+  /// completes at once, it takes the lane only once.
   virtual void run(OperationRecord& operation) noexcept = 0;
-  /// As run(), for one that has a sink and a caller that must not wait for the session's return.
-  /// False: it is kept until then, and ends in its sink during a wait() of the sink's owner. Only
-  /// where event_fd() is -1.
+  /// As run(), for an operation that has a sink, and whose caller must not wait for an interrupted
+  /// session. False: the driver keeps the operation until the session is resumed or ends; it then
+  /// ends in its sink, during a wait() of the sink's owner. Only where event_fd() is -1.
   virtual bool try_run(OperationRecord& operation) noexcept {
     run(operation);
     return true;
   }
 
-  /// As wait() for none, and asks event_fd() to tell of the next completion before it looks.
+  /// As wait() with 0; before that it arms event_fd() for the next completion.
   virtual void progress_and_arm(CompletionSink& sink,
                                 DeadlineSource earliest_deadline) noexcept = 0;
   /// Readable when a completion may be there, after progress_and_arm(). -1: never needed.
   [[nodiscard]] virtual int event_fd() const noexcept { return -1; }
-  /// Takes `operation` back if it has not been posted: true, and it is in its sink as cancelled.
+  /// Cancels `operation` if none of its requests was posted. True: it is in its sink, as cancelled.
   virtual bool cancel(OperationRecord& operation) noexcept = 0;
-  /// On return no thread is about to tell the watcher of a sink that is complete.
+  /// On return no thread will tell the EventNotifier of a sink whose operations have all ended.
   virtual void settle_events() noexcept {}
 
-  /// Whether something of the grant is with the lane, or may be. Moves what is there, and ends what
-  /// waits for a lane to follow and is of a grant that was taken back. Never blocks.
+  /// Whether the lane has operations of the grant, or may have. Moves the operations in flight, and
+  /// ends operations of revoked grants that wait for the next lane. Never blocks.
   [[nodiscard]] virtual bool carries(const RegionGrant& region) noexcept {
     (void)region;
     return false;
   }
 
-  /// Lets the lane begin to end: what is posted flushes. fail() follows. Waits for nothing.
+  /// Moves the lane to the error state, in which its posted requests flush. Does not wait for that.
   virtual void move_to_error() noexcept {}
-  /// Ends the lane for good (session lost, engine closing): everything on it completes.
+  /// Ends the lane for good (session lost, engine closing): all operations on it end.
   virtual void fail(Reason reason) noexcept = 0;
 
-  /// Breaks the lane from outside, and it may go on later: what is with it ends, but for whole
-  /// reads; these, and what was not posted or comes meanwhile, wait within their deadlines.
+  /// Breaks the lane, which may go on later. Posted operations end, except whole reads. These
+  /// reads, and operations that are not posted or are submitted meanwhile, wait until their
+  /// deadlines.
   virtual void interrupt(Reason reason) noexcept { fail(reason); }
-  /// Gives an interrupted lane what it goes on with: null where memory is mapped. False: that can
-  /// do less than the one before, or the lane has ended for good.
+  /// Gives an interrupted driver the lane that it goes on with; null where memory is mapped. False:
+  /// the new lane can do less than the one before, or the driver has ended for good.
   virtual bool replace(std::unique_ptr<transport::Lane> lane) noexcept {
     (void)lane;
     return false;
   }
-  /// After replace(): the lane goes on, with what waits first.
+  /// After replace(): the driver goes on, first with the operations that wait.
   virtual void go_on() noexcept {}
 
-  /// Before fail(): what an operation of a neighbouring lane did, if anything. The first is kept.
+  /// Records the fault of an operation that broke the lane; before fail(), the fault of an
+  /// operation on a neighbouring lane. The first fault is kept.
   void blame(LaneFault fault) noexcept {
     LaneFault none = LaneFault::kNone;
     fault_.compare_exchange_strong(none, fault, std::memory_order_relaxed);
   }
   [[nodiscard]] LaneFault fault() const noexcept { return fault_.load(std::memory_order_relaxed); }
-  /// An operation has ended as the lane broke, or is about to: it is broken, or will be.
+  /// The lane is broken, or about to be: an operation may have ended with that failure already.
   [[nodiscard]] bool breaking() const noexcept {
     return breaking_.load(std::memory_order_acquire) || broken();
   }
@@ -137,15 +139,15 @@ class LaneDriver {
   /// Where local memory must be registered: the index of the lane's memory domain.
   [[nodiscard]] virtual std::size_t domain_index() const noexcept { return 0; }
   [[nodiscard]] virtual bool needs_keys() const noexcept { return false; }
-  /// What one request may move.
+  /// The largest transfer of one request.
   [[nodiscard]] virtual std::uint32_t request_bytes_max() const noexcept = 0;
-  /// Which batches are faster where operations follow each other that are neighbours on both sides.
+  /// The batches that are faster when neighbours, on both sides, follow each other.
   struct NeighbourGain {
     std::size_t max_operations = 0;  ///< 0: none
     std::uint32_t length_bytes_least = 0;
   };
   [[nodiscard]] virtual NeighbourGain neighbour_gain() const noexcept { return {}; }
-  /// Writes up to here need no key.
+  /// Writes of up to this many bytes need no key.
   [[nodiscard]] virtual std::uint32_t inline_bytes_max() const noexcept { return 0; }
 
  protected:

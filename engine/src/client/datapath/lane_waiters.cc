@@ -16,7 +16,7 @@ bool LaneWaiters::take_descriptor() noexcept { return !std::exchange(descriptor_
 
 void LaneWaiters::give_descriptor_back() noexcept {
   descriptor_taken_ = on_descriptor_ = false;
-  // Another caller takes it over if this caller has what it waited for.
+  // A caller on the condition may take the descriptor now.
   wake_condition();
 }
 
@@ -47,7 +47,8 @@ void LaneWaiters::sleep_until_woken(std::uint64_t joined, Deadline until) noexce
 
 void LaneWaiters::wake_all() noexcept {
   wake_condition();
-  // What was polled here does not make the lane's descriptor readable for its sleeper any more.
+  // This thread has polled the completion, so the lane's descriptor may not become readable for the
+  // caller that sleeps on it.
   if (on_descriptor_) signal_event(event_.get());
 }
 

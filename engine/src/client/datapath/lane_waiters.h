@@ -1,10 +1,10 @@
 #pragma once
 
-/// Where callers sleep that wait for a lane: one on the lane's own descriptor, the others on a
-/// condition. Each completion wakes all of them, to look whether it is theirs.
+/// The callers that wait for a lane sleep here: one on the lane's own descriptor, the others on a
+/// condition. Each completion wakes all of them, and each looks for its own.
 ///
-/// Called with the lane's lock held, but for the two functions that sleep: these without it, so
-/// that a caller that goes to sleep lets the lane go as all others do.
+/// The caller holds the lane's lock, except in the two functions that sleep: there it has released
+/// the lane, like any thread that has finished with it.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,18 +23,20 @@ class LaneWaiters {
   /// True for one caller at a time, until it calls give_descriptor_back().
   bool take_descriptor() noexcept;
   void give_descriptor_back() noexcept;
-  /// The descriptor's caller is about to sleep: what others poll from now on wakes it.
+  /// The caller on the descriptor is about to sleep: from now on a thread that polls a completion
+  /// wakes it.
   void lie_down() noexcept { on_descriptor_ = true; }
-  /// Without the lock. Until `lane_fd` is readable, another caller completed something, or `until`.
+  /// Without the lock. Sleeps until `lane_fd` is readable, another thread polls a completion, or
+  /// `until`.
   void sleep_on(int lane_fd, Deadline until) noexcept;
 
-  /// For the others: the wake that comes next.
+  /// For a caller that sleeps on the condition; returns the number of wakes so far.
   [[nodiscard]] std::uint64_t join() noexcept;
-  /// Without the lock. Until a wake after join(), or `until`.
+  /// Without the lock. Sleeps until the first wake after join(), or `until`.
   void sleep_until_woken(std::uint64_t joined, Deadline until) noexcept;
   void part() noexcept { --on_condition_; }
 
-  /// Something completed.
+  /// A completion was polled.
   void wake() noexcept {
     if (on_condition_ != 0 || on_descriptor_) [[unlikely]]
       wake_all();
@@ -44,7 +46,7 @@ class LaneWaiters {
   void wake_all() noexcept;
   void wake_condition() noexcept;
 
-  UniqueFd event_;  ///< without it the descriptor's sleeper wakes by the clock
+  UniqueFd event_;  ///< wakes the caller on the lane's descriptor; may be empty
   bool descriptor_taken_ = false;
   bool on_descriptor_ = false;
   std::size_t on_condition_ = 0;

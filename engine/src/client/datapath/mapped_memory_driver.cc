@@ -14,23 +14,25 @@ using transport::WireExtent;
 
 namespace {
 
-/// A copy this long takes about a millisecond: the server's end and the deadline are seen between.
+/// A copy of this length takes about a millisecond. Between two of them the driver checks whether
+/// the server has ended or the deadline has passed.
 constexpr std::uint32_t kStepBytes = std::uint32_t{8} << 20U;
-/// Operations that are looked at together.
+/// Operations in one call of run_batch().
 constexpr std::size_t kMaxBatch = 64;
-/// Copies shorter than this, however many, are not worth a task each.
+/// Copies shorter than this are not worth a task each, however many there are.
 constexpr std::uint64_t kTaskBytes = std::uint64_t{16} << 10U;
 
-/// Where blocks of a batch are so small that their copies do not hide a miss, all are fetched
-/// before the first is copied; else the beginning of each a few operations ahead. Their misses then
-/// overlap, where copies of random blocks would wait for one after the other.
+/// Blocks shorter than kSmallBytes copy too fast to hide a cache miss: all blocks of a batch are
+/// prefetched before the first copy. Of longer blocks the beginning is prefetched, kAhead
+/// operations ahead. So the misses of random blocks overlap.
 constexpr std::uint64_t kSmallBytes = 1024;
 constexpr std::size_t kAhead = 4;
-/// Further lines of a block come by the processor's own prefetcher, once it sees the direction.
+/// This much of a block is prefetched; the processor's own prefetcher fetches the rest, once it
+/// sees the direction.
 constexpr std::uint32_t kAheadBytes = 256;
 constexpr std::uint32_t kLineBytes = 64;
 
-/// Has the processor fetch where `operation` begins in the region.
+/// Prefetches the beginning of `operation` in the region.
 void fetch_ahead(const OperationRecord& operation) noexcept {
   if (!operation.whole) return;
   const transport::WorkRequest& request = operation.request;
@@ -68,7 +70,7 @@ MappedMemoryDriver::~MappedMemoryDriver() {
 }
 
 void MappedMemoryDriver::fail(Reason reason) noexcept {
-  // Why it has ended is more than why it was interrupted before.
+  // The reason for the end replaces the reason for an earlier interruption.
   if (!ended_.exchange(true) && broken()) broken_reason_.store(reason, std::memory_order_relaxed);
   stop(reason);
   wake_owners();
@@ -83,7 +85,7 @@ void MappedMemoryDriver::go_on() noexcept {
 }
 
 void MappedMemoryDriver::stop(Reason reason) noexcept {
-  // The first reason is the cause, what follows its consequence.
+  // The first reason is the cause; later ones are its consequences.
   Reason none = Reason::kNone;
   broken_reason_.compare_exchange_strong(none, reason, std::memory_order_relaxed);
   stops_.fetch_add(1, std::memory_order_relaxed);
@@ -122,7 +124,7 @@ void MappedMemoryDriver::submit(OperationList operations) noexcept {
     }
   }
   sink.push(*first, operations.count);
-  // All of one submission have one sink, whose owner is here.
+  // All operations of one submission have the same sink, so there is one notifier to tell.
   if (EventNotifier* const watcher = sink.watcher(); watcher != nullptr) watcher->tell();
 }
 
@@ -134,8 +136,9 @@ void MappedMemoryDriver::run(OperationRecord& operation) noexcept {
   EndTally{metrics_}.add(operation);
 }
 
-/// What has found the session interrupted, without any effect, waits for what becomes of it, as
-/// over the other transports: only then is it known whether the server still has the memory.
+/// An operation that found the session interrupted, and had no effect, waits until the session is
+/// resumed or ends, as over the other transports: only then is it known whether the server still
+/// has the memory.
 void MappedMemoryDriver::carry_out_later(OperationRecord& operation) noexcept {
   while (may_wait(operation)) {
     const std::optional<Outcome> awaited = await_session_(operation);
@@ -166,7 +169,8 @@ void MappedMemoryDriver::run_all(OperationRecord* first) noexcept {
   }
 }
 
-/// Operations in flight are unordered, so those of a batch may run at once.
+/// Operations in flight are unordered, so the arena may carry out those of a batch at the same
+/// time.
 void MappedMemoryDriver::run_batch(std::span<OperationRecord* const> batch,
                                    std::uint64_t total_bytes) noexcept {
   const auto one = [this, batch](std::size_t i) { carry_out(*batch[i]); };
@@ -206,7 +210,7 @@ void MappedMemoryDriver::carry_out(OperationRecord& operation) noexcept {
   if (!is_atomic(request.opcode)) {
     if (request.opcode != Opcode::kFlush)
       move_bytes(request.opcode, request.local, remote, request.length_bytes);
-    else  // a full barrier: what this thread has copied is seen by a thread that looks after it
+    else  // a full barrier: a thread that looks later sees what was copied
       order_.exchange(true);
     return;
   }
@@ -224,7 +228,7 @@ void MappedMemoryDriver::copy_in_steps(OperationRecord& operation) noexcept {
   while (done < operation.length_bytes) {
     const bool late = done > 0 && Clock::now() >= operation.deadline;
     if (late || !usable()) {
-      // A write in part has had its effect in part.
+      // A write that stops here has had a part of its effect.
       const bool uncertain = transport::is_write(operation.request.opcode) && done > 0;
       const Reason why = late ? Reason::kExpired : broken_reason_.load();
       operation.outcome = uncertain ? Outcome::failure(Code::kIndeterminate, why)
@@ -243,7 +247,8 @@ void MappedMemoryDriver::copy_in_steps(OperationRecord& operation) noexcept {
   }
 }
 
-/// In the caller's thread: a worker of the copies never waits.
+/// Delivers the operation's notification. Runs in the caller's thread, since a thread of the arena
+/// never waits.
 void MappedMemoryDriver::tell(OperationRecord& operation) noexcept {
   if (operation.whole || operation.notice_grant == 0 || !operation.outcome.ok) return;
   const Status told = notifier_({.grant_id = operation.notice_grant,
@@ -251,7 +256,7 @@ void MappedMemoryDriver::tell(OperationRecord& operation) noexcept {
                                  .length_bytes = operation.length_bytes,
                                  .tag = operation.notice_tag},
                                 operation.deadline);
-  // The bytes are there whatever becomes of the notice.
+  // The bytes are written, even if the notification is not delivered.
   if (!told) operation.outcome = Outcome::failure(Code::kIndeterminate, told.error().reason());
 }
 

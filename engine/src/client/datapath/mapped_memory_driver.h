@@ -1,14 +1,14 @@
 #pragma once
 
 /// Drives remote memory that is mapped into this process: an operation is a copy or a CPU atomic in
-/// the thread that submits it; large transfers and batches of large ones are copied by the engine's
-/// arena together with it. There is nothing to share between threads, so there is no lock. Who
-/// hands on that an operation has completed synchronises by that, as with any memory.
+/// the thread that submits it. The engine's arena helps with large transfers and with batches of
+/// large ones. The threads share nothing, so there is no lock. A thread that tells another one that
+/// an operation has completed synchronises by that, as with any memory.
 ///
-/// An operation that finds the session interrupted, and has had no effect, waits for the session's
-/// return or end, within its deadline, as over the other transports. A synchronous caller waits in
-/// its call. Operations of a queue are kept here, under a lock that nothing else takes, and the
-/// queue's owner carries them out in its next wait().
+/// An operation that finds the session interrupted, and has had no effect, waits until the session
+/// is resumed or ends, within its deadline, as over the other transports. A synchronous caller
+/// waits in its call. The driver keeps operations of a queue, under a lock that no other path
+/// takes, and the queue's owner carries them out in its next wait().
 
 #include <atomic>
 #include <cstdint>
@@ -32,12 +32,12 @@ class MappedMemoryDriver final : public LaneDriver {
   /// Tells the serving application of a write; blocks until the server has taken it.
   using Notifier = std::function<Status(const transport::Notice&, Deadline)>;
 
-  /// Called for a synchronous operation that finds its session interrupted: waits, until its
-  /// deadline at most, for the session to be resumed or to end. An outcome that is ok: it goes on;
-  /// another one: that is its end. Nothing: this thread may not wait, or there is nothing to wait
-  /// for.
+  /// Called for a synchronous operation that finds its session interrupted. Waits until the session
+  /// is resumed or ends, at most until the operation's deadline. An outcome that is ok: the
+  /// operation goes on. Another outcome: the operation ends with it. Nothing: this thread may not
+  /// wait, or there is nothing to wait for.
   using SessionAwaiter = std::function<std::optional<Outcome>(const OperationRecord&)>;
-  /// The same for an operation that is kept here: never waits. Nothing: the session is still
+  /// The same for an operation that the driver keeps; never waits. Nothing: the session is still
   /// interrupted.
   using SessionLook = std::function<std::optional<Outcome>(const OperationRecord&)>;
 
@@ -46,8 +46,9 @@ class MappedMemoryDriver final : public LaneDriver {
                      SessionAwaiter await_session, SessionLook look_at_session);
   ~MappedMemoryDriver() override;
 
-  /// Done on return, and a server that is to be told of a write has been; long copies look at the
-  /// deadline, and at the server, every few MiB.
+  /// On return the operations are done, and the server has been told of writes that notify it;
+  /// operations that wait for an interrupted session are kept. Long copies check the deadline and
+  /// the server every few MiB.
   void submit(OperationList operations) noexcept override;
   void run(OperationRecord& operation) noexcept override;
   bool try_run(OperationRecord& operation) noexcept override;
@@ -59,11 +60,12 @@ class MappedMemoryDriver final : public LaneDriver {
   void fail(Reason reason) noexcept override;
   void interrupt(Reason reason) noexcept override { stop(reason); }
   bool replace(std::unique_ptr<transport::Lane> /*lane*/) noexcept override { return !ended_; }
-  /// The same server serves the same memory: what is mapped stays.
+  /// The same server serves the same memory, so the mapping stays.
   void go_on() noexcept override;
   [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override;
-  /// The processor fetches ahead across them. Of shorter ones the sort costs more, and of more the
-  /// records, which are visited in another order than they lie, no longer stay in the cache.
+  /// The processor prefetches across neighbours. For shorter operations the sort costs more than it
+  /// saves. With more operations their records, which are then visited out of order, no longer stay
+  /// in the cache.
   [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
     return {.max_operations = 4096, .length_bytes_least = 1024};
   }
@@ -80,7 +82,7 @@ class MappedMemoryDriver final : public LaneDriver {
   void stop(Reason reason) noexcept;
   [[nodiscard]] bool usable() noexcept;
 
-  // Of mapped_memory_waiting.cc.
+  // In mapped_memory_waiting.cc.
   [[nodiscard]] static bool may_wait(const OperationRecord& operation) noexcept;
   void submit_interrupted(OperationList operations) noexcept;
   [[nodiscard]] bool settle(OperationRecord& operation) noexcept;
@@ -100,11 +102,11 @@ class MappedMemoryDriver final : public LaneDriver {
   std::atomic<Reason> broken_reason_{Reason::kNone};
   std::atomic<bool> ended_{false};       ///< for good
   std::atomic<std::uint64_t> stops_{0};  ///< how often broken_ was set
-  /// As many as `waiting_` has, and those that their owner is about to put there again.
+  /// Operations in `waiting_`, and those that their owner has taken out to look at.
   std::atomic<std::size_t> waiting_count_{0};
   Mutex waiting_mutex_;
   OperationList waiting_ REMORA_GUARDED_BY(waiting_mutex_);
-  std::uint64_t changes_ REMORA_GUARDED_BY(waiting_mutex_) = 0;  ///< of what they wait for
+  std::uint64_t changes_ REMORA_GUARDED_BY(waiting_mutex_) = 0;  ///< of the awaited session
   Condition changed_;
   alignas(64) std::atomic<bool> order_{false};
 };

@@ -1,4 +1,4 @@
-/// Operations over mapped memory that have found their session interrupted, without any effect.
+/// Operations over mapped memory that found their session interrupted before they had any effect.
 
 #include <algorithm>
 
@@ -9,18 +9,18 @@ namespace remora::detail {
 
 namespace {
 
-/// An owner that sleeps looks at its deadline this often, whatever else wakes it.
+/// A sleeping owner wakes at least this often to check its deadline.
 constexpr std::chrono::milliseconds kSleepMax{100};
 
 }  // namespace
 
-/// It has found the session interrupted, and nothing of it has reached the region.
+/// True: the operation found the session interrupted, and no byte of it has reached the region.
 bool MappedMemoryDriver::may_wait(const OperationRecord& operation) noexcept {
   return !operation.outcome.ok && operation.outcome.code == Code::kConnectionLost &&
          (operation.whole || operation.planned_bytes == 0);
 }
 
-/// The rest of submit(), where the session was interrupted meanwhile.
+/// The rest of submit(), when the session was interrupted before or during it.
 void MappedMemoryDriver::submit_interrupted(OperationList operations) noexcept {
   EventNotifier* const watcher = operations.first->sink->watcher();
   OperationList kept;
@@ -38,7 +38,7 @@ void MappedMemoryDriver::submit_interrupted(OperationList operations) noexcept {
     waiting_count_.fetch_add(kept.count, std::memory_order_relaxed);
     keep(kept);
   }
-  // It looks at once at what is kept: the session may have come back meanwhile.
+  // The owner looks at the kept operations at once: the session may have been resumed meanwhile.
   if (watcher != nullptr) watcher->tell();
 }
 
@@ -67,7 +67,7 @@ void MappedMemoryDriver::end(OperationRecord& operation) noexcept {
   operation.sink->push(operation);
 }
 
-/// True: it has ended. False: the session is still interrupted.
+/// True: the operation has ended. False: the session is still interrupted.
 bool MappedMemoryDriver::settle(OperationRecord& operation) noexcept {
   while (may_wait(operation)) {
     const std::optional<Outcome> found = look_at_session_(operation);
@@ -85,8 +85,9 @@ bool MappedMemoryDriver::settle(OperationRecord& operation) noexcept {
   return true;
 }
 
-/// By the sink's owner: carries out what can be, and ends what has run out of time. Returns what
-/// changes_ was at the look.
+/// By the sink's owner. Looks at the waiting operations of `sink`: carries them out if the session
+/// is back, and ends those that are past their deadlines. Returns the value of changes_ before the
+/// look.
 std::uint64_t MappedMemoryDriver::settle_those_of(CompletionSink& sink) noexcept {
   OperationList ours;
   MutexLock lock{waiting_mutex_};
@@ -96,7 +97,7 @@ std::uint64_t MappedMemoryDriver::settle_those_of(CompletionSink& sink) noexcept
                      [&](OperationRecord& each) { ours.append(each); });
     if (ours.empty()) return seen;
     lock.unlock();
-    // Without the lock: this may copy for long, and ask the session.
+    // Without the lock: settle() may copy for a long time, and asks the session.
     OperationList left;
     while (!ours.empty()) {
       OperationRecord& operation = ours.take_first();
@@ -109,14 +110,15 @@ std::uint64_t MappedMemoryDriver::settle_those_of(CompletionSink& sink) noexcept
     }
     lock.lock();
     waiting_.splice(left);
-    // Owners are woken only for what is there: a change between the look and now is looked at here.
+    // wake_owners() tells only owners of operations in waiting_. A change since the look could have
+    // missed these operations, so this looks again.
     if (changes_ == seen) return seen;
   }
 }
 
 void MappedMemoryDriver::wait(CompletionSink& sink, std::size_t at_least,
                               DeadlineSource earliest_deadline) noexcept {
-  // Everything has completed when it was submitted, but for what waits for the session.
+  // Operations complete in submit(), except those that wait for the session.
   while (waiting_count_.load(std::memory_order_relaxed) != 0) {
     const std::uint64_t seen = settle_those_of(sink);
     if (sink.ready() >= at_least && (at_least != 0 || sink.ready() != 0)) return;
@@ -138,8 +140,8 @@ void MappedMemoryDriver::progress_and_arm(CompletionSink& sink,
   if (waiting_count_.load(std::memory_order_relaxed) != 0) (void)settle_those_of(sink);
 }
 
-/// Nothing of what has run out of time has an effect from here on, also where its owner does not
-/// come to look.
+/// Gives waiting operations that are past their deadlines their outcome: they have no effect from
+/// here on, even if their owner looks late.
 void MappedMemoryDriver::time_out_overdue() noexcept {
   const Clock::time_point now = Clock::now();
   const MutexLock lock{waiting_mutex_};
@@ -159,15 +161,15 @@ bool MappedMemoryDriver::cancel(OperationRecord& operation) noexcept {
   return true;
 }
 
-/// What waits has had no effect, and has none once its grant is taken back: its owner sees that
-/// before it carries anything out.
+/// A waiting operation has had no effect. Once its grant is revoked it has none: its owner checks
+/// the grant before it carries the operation out. So nothing of the grant is on the lane.
 bool MappedMemoryDriver::carries(const RegionGrant& region) noexcept {
   if (waiting_count_.load(std::memory_order_relaxed) != 0 && region.revoked() != Reason::kNone)
     wake_owners();
   return false;
 }
 
-/// Also those that rest, as long as something of theirs is here.
+/// Wakes the owners of the waiting operations, also those that rest.
 void MappedMemoryDriver::wake_owners() noexcept {
   const MutexLock lock{waiting_mutex_};
   ++changes_;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// One operation in flight: what was asked, how far it is, how it ended.
+/// One operation in flight: its request, its progress and its outcome.
 
 #include <algorithm>
 #include <atomic>
@@ -24,20 +24,20 @@ namespace remora::detail {
 
 struct OperationRecord;
 
-/// Knows of which region its operations are.
+/// Knows the region of each of its operations.
 class OperationOwner {
  public:
   OperationOwner() = default;
   virtual ~OperationOwner() = default;
   OperationOwner(const OperationOwner&) = delete;
   OperationOwner& operator=(const OperationOwner&) = delete;
-  /// What an operation that has ended badly stands for. By the owner's thread.
+  /// The Error of an operation that has failed. By the owner's thread.
   [[nodiscard]] virtual Error error_of(const OperationRecord& operation) const noexcept = 0;
 };
 
-/// Where finished operations go: a ring that the thread that moves the lane fills, one at a time,
-/// and that its owner empties without a lock. The records and the sink are the owner's again from
-/// then on.
+/// Takes finished operations: a ring that one thread at a time fills, the thread that moves the
+/// lane, and that its owner empties without a lock. After push() the records and the sink belong to
+/// the owner again.
 class CompletionSink {
  public:
   /// Operations that ended together, chained by next.
@@ -46,36 +46,38 @@ class CompletionSink {
     std::size_t count;
   };
 
-  /// `ring`: a power of two, at least as many as there are operations submitted to this sink and
-  /// not taken. Borrowed.
-  /// `owner`: of those operations, where they outlive the call that submits them. Borrowed.
+  /// `ring`: its size is a power of two, at least the number of operations that are submitted to
+  /// this sink and not taken. Borrowed.
+  /// `owner`: the owner of the operations; null where they end in the call that submits them.
+  /// Borrowed.
   explicit CompletionSink(std::span<Run> ring, const OperationOwner* owner = nullptr) noexcept
       : ring_{ring.data()}, mask_{ring.size() - 1}, owner_{owner} {}
   CompletionSink(const CompletionSink&) = delete;
   CompletionSink& operator=(const CompletionSink&) = delete;
 
-  /// From now on a thread that pushes also tells `watcher`, at the end of its visit. By the owner,
-  /// before it submits, or with nothing in flight. Borrowed: see LaneDriver::settle_events().
+  /// From now on a thread that pushes also tells this notifier, before it releases the lane. By the
+  /// owner, before it submits, or if it looks at the sink again afterwards. Borrowed: see
+  /// LaneDriver::settle_events().
   void watch(EventNotifier& watcher) noexcept {
     watcher_.store(&watcher, std::memory_order_relaxed);
   }
   [[nodiscard]] const OperationOwner* owner() const noexcept { return owner_; }
-  /// What is to be told, or null.
+  /// The notifier to tell, or null.
   [[nodiscard]] EventNotifier* watcher() const noexcept {
     return watcher_.load(std::memory_order_relaxed);
   }
 
-  /// `first` and those chained behind it, `count` in all.
+  /// Gives the owner `first` and the operations chained behind it, `count` in all.
   void push(OperationRecord& first, std::size_t count = 1) noexcept {
     ring_[runs_pushed_++ & mask_] = {&first, count};
-    // The last touch of the records and of this.
+    // The last access to the records and to this.
     pushed_.store(pushed_.load(std::memory_order_relaxed) + count, std::memory_order_release);
   }
   /// Operations that take_run() will give, in one run or several.
   [[nodiscard]] std::size_t ready() const noexcept {
     return pushed_.load(std::memory_order_acquire) - taken_;
   }
-  /// Only while ready() is not 0. What one take_run() gives ended in this order.
+  /// Only while ready() is not 0. The operations of a run ended in the order of their chain.
   [[nodiscard]] Run take_run() noexcept {
     const Run run = ring_[runs_taken_++ & mask_];
     taken_ += run.count;
@@ -99,8 +101,8 @@ struct Outcome {
   Code code = Code::kInternal;
   Reason reason = Reason::kNone;
   CompletionStatus status = CompletionStatus::kSuccess;
-  /// Of a completion: the vendor's error. Of local memory in pieces: which, from 1 on; of too many,
-  /// how many. Else errno, or 0.
+  /// Of a completion: the vendor's error. Of local memory in pieces: the number of the wrong piece,
+  /// from 1 on; if there are too many, their count. Else errno, or 0.
   std::uint32_t detail = 0;
 
   static Outcome failure(Code code, Reason reason = Reason::kNone) noexcept {
@@ -113,8 +115,9 @@ struct Outcome {
          status == CompletionStatus::kRemoteInvalidRequest;
 }
 
-/// This side's memory or request is at fault, so the peer has seen nothing of it. Not so with
-/// kLocalQpOperationError: rxe says it when a request cannot be sent *again*, with the link down.
+/// The client's own memory or request is wrong, so the server has not seen the request. Not
+/// kLocalQpOperationError: rxe also reports it when the link is down and it cannot send a request
+/// *again*.
 [[nodiscard]] constexpr bool local_fault(CompletionStatus status) noexcept {
   return status == CompletionStatus::kLocalLengthError ||
          status == CompletionStatus::kLocalProtectionError ||
@@ -147,60 +150,60 @@ using transport::is_atomic;
   return *std::prev(after);
 }
 
-/// Owned by its submitter (a queue's table, a synchronous caller's stack) and untouched by
-/// them from submission until it is in its sink.
+/// Owned by its submitter, in a queue's table or on a synchronous caller's stack. The submitter
+/// does not touch it from submission until it is in its sink.
 struct OperationRecord {
-  OperationRecord* next;  ///< in what is submitted, then in the driver's backlog
+  OperationRecord* next;  ///< in the submitted list, then in the driver's backlog
 
-  /// What was asked: opcode, local memory (a write's bytes are only read), operands. All there is
-  /// to post where the operation is `whole`; else what its requests are made from.
+  /// Opcode, local memory (a write's bytes are only read) and operands. If the operation is
+  /// `whole`, the driver posts this request; else it makes requests from it.
   transport::WorkRequest request;
   std::uint64_t length_bytes;
   std::uint64_t offset_bytes;  ///< in the region
-  /// Null: not registered, bounced where a key is needed. Written by name_memory() where the record
-  /// stands in a table.
+  /// Null: memory that is not registered, and is bounced where a key is needed. In a table,
+  /// name_memory() and name_several() write it.
   LocalMemory* memory;
   Clock::time_point submitted;
   Deadline deadline;
   CompletionSink* sink;
   bool whole = false;  ///< see make_whole()
-  /// Goes on with what the one before it in its list began: of the same submission, opcode and
-  /// sink, and both are whole transfers. Such operations are moved as one, by their first.
+  /// This operation and the one before it in the list are whole transfers of one submission, with
+  /// the same opcode and sink. The driver moves such a chain as one, by its first operation.
   bool follows = false;
 
   // How it ended.
   Outcome outcome;
   std::uint64_t old_value;
 
-  // How far one is that is not whole: cut at extents, pieces and the lane's limits, or bounced. Set
-  // by make_split() only.
+  // The progress of an operation that is not whole: it is cut at extents, pieces and the lane's
+  // limits, or bounced. Only make_split() initialises these members.
   std::span<const transport::WireExtent> extents;
-  const void* pieces;             ///< Targets of a read, Sources of a write; null: one, as above
-  LocalMemory* piece_memory;      ///< of the piece under way
-  std::uint64_t piece_end_bytes;  ///< of the operation: where the piece ends that comes next
+  const void* pieces;             ///< Targets of a read, Sources of a write; null: one piece
+  LocalMemory* piece_memory;      ///< of the current piece
+  std::uint64_t piece_end_bytes;  ///< where the current piece ends, in bytes of the operation
   std::uint64_t pieces_begun;
-  std::uint64_t planned_bytes;  ///< made into work requests
+  std::uint64_t planned_bytes;  ///< bytes that have their work requests
   transport::MemoryLease
       lease;  ///< of memory that is not registered: see LaneDriver::acquire_lease()
-  std::uint64_t notice_grant;  ///< the grant of a write that is told of; 0: it is not
+  std::uint64_t notice_grant;  ///< the grant, if the write notifies the server; else 0
   std::uint32_t notice_tag;
   bool notice_planned;
-  bool part;  ///< of an operation over several lanes, which is counted for all of them
+  bool part;  ///< of a striped transfer, which counts the whole operation
   std::uint32_t requests_in_flight;
   bool any_posted;
 
-  // What a release of registered memory looks at in tables (memory_releaser.h): by any thread.
+  // For a release of registered memory, which reads tables in any thread (memory_releaser.h).
   /// Stands for the memory of an operation in pieces.
   static LocalMemory* several_memories() noexcept {
     static LocalMemory several{std::span<std::byte>{}};
     return &several;
   }
-  /// As long as it is not null, the operation has been taken and not handed out.
+  /// While it is not null, the queue has taken the operation and has not handed it out.
   void name_memory(LocalMemory* named) noexcept {
     __atomic_store_n(&memory, named, __ATOMIC_RELAXED);
   }
-  /// Of an operation in pieces, which was taken after so many releases: those that come later may
-  /// be of its memory.
+  /// For an operation in pieces, which was taken after `releases` releases: a later release may be
+  /// of its memory.
   void name_several(std::uint64_t releases) noexcept {
     __atomic_store_n(&releases_before, releases, __ATOMIC_RELAXED);
     __atomic_store_n(&memory, several_memories(), __ATOMIC_RELEASE);
@@ -220,8 +223,8 @@ struct OperationRecord {
          transport::is_transfer(later.request.opcode) && earlier.submitted == later.submitted;
 }
 
-/// Makes `operation`, which lies within its region, one request, if it lies within one extent and
-/// within what one request moves. False: it is not whole. The local key is the caller's.
+/// Makes `operation`, which lies within its region, a single request. False: it lies in several
+/// extents, or is longer than one request may be. The caller sets the local key.
 [[gnu::always_inline]] inline bool make_whole(OperationRecord& operation,
                                               std::span<const transport::WireExtent> extents,
                                               std::uint64_t request_bytes_max) noexcept {
@@ -236,7 +239,7 @@ struct OperationRecord {
   return true;
 }
 
-/// Makes `operation` one that is cut into requests when it is its turn.
+/// Has the driver cut `operation` into requests when it posts it.
 inline void make_split(OperationRecord& operation,
                        std::span<const transport::WireExtent> extents) noexcept {
   operation.whole = false;
@@ -260,7 +263,7 @@ inline void make_split(OperationRecord& operation,
          (operation.notice_grant == 0 || operation.notice_planned);
 }
 
-/// Local memory of what comes next of an operation that is not whole. Empty when nothing does.
+/// Local memory of the next bytes of an operation that is not whole. Empty at its end.
 struct LocalPiece {
   std::byte* bytes = nullptr;
   std::uint64_t length_bytes = 0;
@@ -284,7 +287,7 @@ inline LocalPiece next_piece(OperationRecord& operation) noexcept {
   return {operation.request.local, operation.piece_end_bytes - operation.planned_bytes,
           operation.piece_memory};
 }
-/// `length_bytes` of that piece are under way.
+/// The next `length_bytes` of that piece have their requests.
 inline void advance(OperationRecord& operation, std::uint64_t length_bytes) noexcept {
   operation.planned_bytes += length_bytes;
   if (operation.request.local != nullptr) operation.request.local += length_bytes;
@@ -318,13 +321,13 @@ struct OperationList {
     --count;
     return operation;
   }
-  /// Takes out the first `taken_count`; `after` is what stands behind them, or null.
+  /// Removes the first `taken_count` operations; `after` is the operation behind them, or null.
   void drop_first(std::size_t taken_count, OperationRecord* after) noexcept {
     first = after;
     if (after == nullptr) last = nullptr;
     count -= taken_count;
   }
-  /// Takes out those of which `wanted` is true, in order; gives them to `taken`.
+  /// Removes the operations for which `wanted` is true, in order; gives them to `taken`.
   template <typename Wanted, typename Taken>
   void extract(Wanted wanted, Taken taken) noexcept {
     OperationList kept;
@@ -346,7 +349,8 @@ struct OperationList {
     while (at != nullptr && at != &operation) at = at->next;
     return at != nullptr;
   }
-  /// False when it is not in the list; `after`, where given, becomes what stood behind it.
+  /// False when it is not in the list; `after`, where given, becomes the operation behind it, or
+  /// null.
   bool remove(OperationRecord& operation, OperationRecord** after = nullptr) noexcept {
     bool found = false;
     extract([&](const OperationRecord& each) { return &each == &operation; },

@@ -16,7 +16,7 @@ using transport::Opcode;
 
 namespace {
 
-/// A sleeping caller looks at the world at least this often.
+/// A sleeping caller wakes at least this often.
 constexpr std::chrono::milliseconds kMaxSleep{100};
 
 }  // namespace
@@ -40,7 +40,7 @@ QueuedLaneDriver::QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Option
   if (auto events = FdSet::create(); events && events->add(lane_->event_fd()))
     events_.emplace(std::move(*events));
   else
-    options_.revivable = false;  // no descriptors are left: it then ends with its lane
+    options_.revivable = false;  // no descriptors are left: no lane will follow
 }
 
 QueuedLaneDriver::~QueuedLaneDriver() {
@@ -56,7 +56,8 @@ void QueuedLaneDriver::submit(OperationList operations) noexcept {
   leave();
 }
 
-/// Leaves operations to the lane's holder. True: there is none any more, and the lane is taken.
+/// Leaves operations to the lane's holder. True: there is no holder any more, and this thread has
+/// taken the lane.
 bool QueuedLaneDriver::leave_behind(OperationList& operations) noexcept {
   OperationRecord* const first = std::exchange(operations, {}).first;
   OperationRecord* last = first;
@@ -65,8 +66,8 @@ bool QueuedLaneDriver::leave_behind(OperationList& operations) noexcept {
   while (!inbox_.compare_exchange_weak(last->next, first, std::memory_order_acq_rel,
                                        std::memory_order_relaxed)) {
   }
-  // The holder exchanges on the inbox too, after letting go: either it sees this, or this came
-  // later and finds the lane free.
+  // The holder looks at the inbox again after it has released the lane: either it sees these
+  // operations, or this thread finds the lane free.
   if (!mutex_.try_lock()) return false;
   collect();
   return true;
@@ -80,8 +81,8 @@ void QueuedLaneDriver::run(OperationRecord& operation) noexcept {
   run_in_line(operation, taken);
 }
 
-/// With nothing before it an operation needs no list and no place in the ring, and no sink where it
-/// ends at once.
+/// On an idle lane an operation needs no list and no place in the ring, and no sink if it ends at
+/// once.
 [[gnu::always_inline]] inline void QueuedLaneDriver::run_on_idle_lane(
     OperationRecord& operation) noexcept {
   const std::uint64_t sequence = next_sequence_;
@@ -103,7 +104,7 @@ void QueuedLaneDriver::run(OperationRecord& operation) noexcept {
   leave();
 }
 
-/// Goes on with an operation that was posted on an idle lane and is not done yet, or not well.
+/// Goes on with an operation that was posted on an idle lane and has not completed, or has failed.
 void QueuedLaneDriver::run_on(OperationRecord& operation, const transport::PostOutcome& outcome,
                               std::span<LaneCompletion> found) noexcept {
   // The record belongs to the lane until it is in the sink.
@@ -128,7 +129,7 @@ void QueuedLaneDriver::run_on(OperationRecord& operation, const transport::PostO
   if (sink.ready() == 0) wait(sink, 1, DeadlineSource{earliest});
 }
 
-/// Behind what others have on the lane, or what holds it.
+/// Runs the operation behind those of other threads, or behind the lane's holder.
 void QueuedLaneDriver::run_in_line(OperationRecord& operation, bool taken) noexcept {
   const Deadline until = operation.deadline;
   std::array<CompletionSink::Run, 1> ring{};
@@ -147,19 +148,20 @@ void QueuedLaneDriver::run_in_line(OperationRecord& operation, bool taken) noexc
   wait(sink, 1, DeadlineSource{earliest});
 }
 
-/// Lets the lane go and tells the callers that are to hear of it.
+/// Releases the lane. Tells the notifier of a sink that was pushed to, and after the release the
+/// handlers of a refused operation and of a broken lane.
 void QueuedLaneDriver::let_go() noexcept {
   const bool tell = broken() && !std::exchange(broken_told_, true);
   const Refused refused = std::exchange(refused_, {});
   tell_watchers();
   mutex_.unlock();
-  // Before the session is interrupted: the server can still be asked.
+  // Before on_broken_ interrupts the session: the server can still be asked.
   if (refused.first != nullptr) end_refused(refused);
   if (tell && on_broken_) on_broken_();
 }
 
-/// Another thread left something between the last look and the letting go. Who has the lane now
-/// will see it, or it is this thread.
+/// Another thread left operations after this one's last look at the inbox. This thread posts them,
+/// unless another one has the lane now: then that one does.
 void QueuedLaneDriver::leave_again() noexcept {
   while (mutex_.try_lock()) {
     collect();
@@ -169,7 +171,7 @@ void QueuedLaneDriver::leave_again() noexcept {
   }
 }
 
-/// Takes over what others have left in the inbox.
+/// Takes over the operations that other threads have left in the inbox.
 void QueuedLaneDriver::collect() noexcept {
   if (inbox_.load(std::memory_order_relaxed) == nullptr) return;
   OperationList left;
@@ -187,7 +189,7 @@ void QueuedLaneDriver::take_over(OperationList& operations) noexcept {
   backlog_.splice(operations);
   if (!ended_) [[likely]]
     return;
-  // What comes to a lane that has broken before is no victim.
+  // An operation that comes to a lane that has broken before is no victim.
   victims_ended_ = true;
   EndTally tally{metrics_, cells_.recorder()};
   fail_backlog(tally);
@@ -218,11 +220,11 @@ void QueuedLaneDriver::wait(CompletionSink& sink, std::size_t at_least,
         expire(now);
         pump();
         deadline = earliest_deadline();
-        // The same deadline again: what expired was broken off and completes below.
+        // The same deadline again: expire() has ended the operation, or leave() will below.
         if (deadline <= now) deadline = now + kMaxSleep;
       } else if (ready < at_least && waited >= options_.spin) {
         if (!lock.owns_lock()) lock.lock();
-        // While the lock was waited for, its holder may have moved what is waited for here.
+        // While this thread waited for the lock, its holder may have completed the operations.
         const Deadline until = std::min(deadline, now + kMaxSleep);
         if (sink.ready() < at_least)
           broken() ? sleep_while_broken(lock, until) : sleep(lock, until);
@@ -241,7 +243,7 @@ void QueuedLaneDriver::progress_and_arm(CompletionSink& sink,
                                         DeadlineSource earliest_deadline) noexcept {
   mutex_.lock();
   collect();
-  // Armed before looking: what completes after the look is told of.
+  // Armed before looking: the lane signals a completion that comes after the look.
   if (!broken()) {
     lane_->drain_events();
     (void)lane_->arm();
@@ -263,13 +265,14 @@ bool QueuedLaneDriver::cancel(OperationRecord& operation) noexcept {
     EndTally tally{metrics_, cells_.recorder()};
     finish(operation, tally);
   }
-  pump();  // what others left, and what there is room for now
+  pump();  // operations that other threads left, or that were waiting for room
   leave();
   return withdrawn;
 }
 
 void QueuedLaneDriver::settle_events() noexcept {
-  // Watchers are told before the lane is let go.
+  // A thread that has pushed tells the notifier before it releases the lane: after this one has
+  // held the lane, none is left to tell.
   mutex_.lock();
   leave();
 }
@@ -298,13 +301,14 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
 
 void QueuedLaneDriver::progress() noexcept {
   poll_completions();
-  // What has waited here may have run out of time: it ends alone, as long as it is not posted.
+  // Operations in the backlog may have run out of time. They end without breaking the lane, as long
+  // as they are not posted.
   if (!backlog_.empty())
     if (const Clock::time_point now = Clock::now(); now >= backlog_expires_) expire_backlog(now);
   pump();
 }
 
-/// Turns the backlog into chains as far as there is room.
+/// Posts operations of the backlog as a chain, as far as there is room.
 void QueuedLaneDriver::pump() noexcept {
   if (backlog_.empty() || broken()) return;
   const std::size_t room = limits_.depth - (next_sequence_ - retired_sequence_);
@@ -319,7 +323,7 @@ void QueuedLaneDriver::pump() noexcept {
     chain_end_ = kNowhere;
     if (!plan(operation, room - chain_length_)) break;
     backlog_.take_first();
-    // Failed in part, with nothing of it under way any more: nothing more of it is sent.
+    // A request of it has failed, and none is in flight any more: the rest is not sent.
     if (operation.requests_in_flight == 0) {
       EndTally tally{metrics_, cells_.recorder()};
       finish(operation, tally);
@@ -328,7 +332,8 @@ void QueuedLaneDriver::pump() noexcept {
   if (chain_length_ != 0) post_chain();
 }
 
-/// Puts the first of the backlog, which is whole, into the chain, and those that follow it.
+/// Puts the first operation of the backlog, which is whole, into the chain, and the operations that
+/// follow it.
 [[gnu::always_inline]] inline void QueuedLaneDriver::add_whole(std::size_t room) noexcept {
   OperationRecord* at = backlog_.first;
   if (at->request.remote_address == chain_end_ && continues_chain(*at)) [[unlikely]] {
@@ -351,7 +356,7 @@ void QueuedLaneDriver::pump() noexcept {
     end = at->request.remote_address + at->request.length_bytes;
     bytes += at->request.length_bytes;
     at = at->next;
-    // What goes on where this one ends is joined to it.
+    // An operation that begins where this one ends is joined to it, in the next call.
   } while (place != behind && at->follows && at->request.remote_address != end);
   const auto count = static_cast<std::size_t>(place - begin);
   chain_length_ += count;
@@ -368,7 +373,7 @@ void QueuedLaneDriver::post_chain() noexcept {
   const transport::PostOutcome outcome =
       lane_->post(transport::Chain{chain_.data(), chain_length_}, first);
   next_sequence_ += outcome.taken;
-  // Of operations that are whole this is known by where they are.
+  // For a whole operation the place tells that: it is in the ring, or in the backlog.
   if (std::exchange(split_in_chain_, false))
     for (std::uint64_t at = first; at < next_sequence_; at += posted_at(at).request_count())
       posted_at(at).operation->any_posted = true;
@@ -378,7 +383,7 @@ void QueuedLaneDriver::post_chain() noexcept {
     refuse_rest(outcome, first);
 }
 
-/// Of the chain just posted.
+/// The number of signaled requests in the chain just posted.
 std::size_t QueuedLaneDriver::signaled_count(const transport::PostOutcome& outcome) const noexcept {
   const std::size_t end = outcome.taken == chain_length_ ? 1 : 0;
   const std::size_t within = chain_length_ > 1 ? lane_->signaled_within() : 0;
@@ -390,7 +395,7 @@ void QueuedLaneDriver::refuse_rest(const transport::PostOutcome& outcome,
                                    std::uint64_t first) noexcept {
   log::debug("lane: a chain of {} was refused after {}: errno {}", chain_length_, outcome.taken,
              outcome.error);
-  // A lane that refuses a request is of no use any more. What it did not take never left.
+  // A lane that refuses a request is broken. The requests that it did not take never left.
   broken_reason_ = Reason::kLaneBroken;
   {
     EndTally tally{metrics_, cells_.recorder()};
@@ -405,19 +410,19 @@ void QueuedLaneDriver::refuse_rest(const transport::PostOutcome& outcome,
   break_lane(Reason::kLaneBroken);
 }
 
-/// Comes back with the lock, after something completed, or at `until` at the latest.
+/// Sleeps until something completes, or `until`; returns with the lock.
 void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept {
   if (sleepers_.take_descriptor()) {
     if (lane_->arm() && !poll_completions()) {
       sleepers_.lie_down();
-      // From here on another lane may follow, and this one go; then the sleeper is woken.
+      // From here on another lane may replace this one; the driver then wakes this thread.
       const int lane_fd = lane_->event_fd();
       lock.release();
       leave();
       sleepers_.sleep_on(lane_fd, until);
       lock = std::unique_lock<LightMutex>{mutex_};
       lane_->drain_events();
-      // Others may sleep on the same descriptor, for what has not completed yet.
+      // Other threads may sleep on the same descriptor, and wait for later completions.
       if (!broken()) (void)lane_->arm();
     }
     sleepers_.give_descriptor_back();
@@ -428,7 +433,7 @@ void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until)
   progress();
 }
 
-/// As sleep(), with no lane to sleep on: until another follows, or the last has ended.
+/// As sleep(), without a lane: until another one follows, or the driver has ended for good.
 void QueuedLaneDriver::sleep_while_broken(std::unique_lock<LightMutex>& lock,
                                           Deadline until) noexcept {
   sleep_until_woken(lock, until);
@@ -436,7 +441,7 @@ void QueuedLaneDriver::sleep_while_broken(std::unique_lock<LightMutex>& lock,
   progress();
 }
 
-/// Without the lane, which is had again on return.
+/// Releases the lane to sleep, and takes it again.
 void QueuedLaneDriver::sleep_until_woken(std::unique_lock<LightMutex>& lock,
                                          Deadline until) noexcept {
   const std::uint64_t joined = sleepers_.join();
@@ -450,7 +455,8 @@ void QueuedLaneDriver::sleep_until_woken(std::unique_lock<LightMutex>& lock,
 bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   const std::lock_guard lock{mutex_};
   const transport::Lane::Limits& now = lane->limits();
-  // What was checked against the old limits must fit the new ones, and what was made for them.
+  // Operations were checked against the old limits, and arrays made for them: both must fit the new
+  // ones.
   const bool fits = now.depth <= chain_.size() &&
                     now.transfer_bytes_max >= limits_.transfer_bytes_max &&
                     now.inline_bytes_max >= limits_.inline_bytes_max &&
@@ -477,7 +483,8 @@ void QueuedLaneDriver::go_on() noexcept {
     fault_.store(LaneFault::kNone, std::memory_order_relaxed);
     broken_.store(false, std::memory_order_release);
     breaking_.store(false, std::memory_order_release);
-    // A caller that waits by its own event loop is to look: it may be that nothing else tells it.
+    // A caller may sleep in its own event loop; progress_and_arm() did not arm the broken lane for
+    // it.
     (void)lane_->arm();
     collect();
     {

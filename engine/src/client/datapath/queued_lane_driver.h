@@ -1,15 +1,16 @@
 #pragma once
 
-/// Drives a lane that takes work requests: turns operations into chains, chains into completions,
-/// and keeps deadlines.
+/// Drives a lane that takes work requests: posts chains of operations, polls their completions, and
+/// keeps deadlines.
 ///
-/// A thread that finds the lane free posts for itself, at once. One that finds it taken leaves its
-/// operations in the inbox, and the holder posts them together with its own before it goes: one
-/// chain, one doorbell for all who came meanwhile. Neighbours that go on where the one before ends,
-/// on either side, are one request; other whole transfers that follow each other are a run, which
-/// is posted, retired and given back as one. The caller polls: a thread that waits moves the
-/// operations forward. One of the waiting callers sleeps on the lane's event descriptor, the others
-/// on a condition that it signals.
+/// A thread that finds the lane free posts its operations at once. A thread that finds it taken
+/// leaves its operations in the inbox, and the holder posts them together with its own before it
+/// releases the lane: one chain, one doorbell for all that have come meanwhile. Operations that
+/// continue the one before, on both sides, are joined into one request. Other whole transfers that
+/// follow each other are a run, which is posted, retired and given back as one.
+///
+/// The caller polls: a thread that waits moves the operations of all. One waiting caller sleeps on
+/// the lane's event descriptor, the others on a condition that each completion signals.
 
 #include <algorithm>
 #include <atomic>
@@ -38,17 +39,18 @@ class QueuedLaneDriver final : public LaneDriver {
     std::size_t domain_index = 0;  ///< of the lane's memory domain
     bool needs_keys = false;       ///< local memory must be registered
     // Null when !needs_keys.
-    std::shared_ptr<SlotStore> bounce;      ///< for memory that is not
-    std::shared_ptr<LocalMemory> zeroes{};  ///< registered; what write_zeroes sends
-    /// Of transfers from `cache_from_bytes` on, whose memory is not registered; null: bounced too.
+    std::shared_ptr<SlotStore> bounce;      ///< slots for memory that is not registered
+    std::shared_ptr<LocalMemory> zeroes{};  ///< the bytes that write_zeroes sends
+    /// Registers the unregistered memory of transfers of `cache_from_bytes` or more; null: that
+    /// memory is bounced, too.
     std::shared_ptr<transport::RegistrationCache> cache{};
     std::uint64_t cache_from_bytes = 0;
-    bool revivable = false;  ///< a lane that breaks is followed by another: see interrupt()
-    /// Why the server refused an operation; called without the lane, and may take its time. Empty:
-    /// it is not known.
+    bool revivable = false;  ///< another lane follows a broken one: see interrupt()
+    /// Returns the reason why the server refused an operation. Called without the lane's lock; may
+    /// block. Empty: the reason is not known.
     RefusalHandler why_refused{};
-    /// Whether an operation is of a grant that was taken back, and why. Called with the lane taken:
-    /// it must not wait, and takes no lock under which a lane is taken. Empty: none is.
+    /// Returns why an operation's grant was revoked, or kNone. Called with the lane's lock held: it
+    /// must not wait, and takes no lock under which a lane is taken. Empty: no grant is revoked.
     RefusalHandler revoked{};
   };
 
@@ -64,7 +66,7 @@ class QueuedLaneDriver final : public LaneDriver {
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
-  /// The same for all lanes that follow each other.
+  /// Stays the same when a lane follows another.
   [[nodiscard]] int event_fd() const noexcept override {
     return events_ ? events_->get() : lane_->event_fd();
   }
@@ -79,7 +81,7 @@ class QueuedLaneDriver final : public LaneDriver {
 
   [[nodiscard]] std::size_t domain_index() const noexcept override { return options_.domain_index; }
   [[nodiscard]] bool needs_keys() const noexcept override { return options_.needs_keys; }
-  /// They are one request.
+  /// Neighbours become one request.
   [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
     return {.max_operations = kQueueDepthMax};
   }
@@ -93,18 +95,18 @@ class QueuedLaneDriver final : public LaneDriver {
  private:
   static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
-  /// What stands in the ring at the sequence of a request that is with the lane; of a run, at that
-  /// of its first only.
+  /// The entry of a posted request, in the ring at its sequence; a run has one entry, at the
+  /// sequence of its first request.
   struct Posted {
     OperationRecord* operation = nullptr;
-    /// Whole transfers from `operation` on, chained by next, each of them a request of its own.
-    /// 0: anything else, which is one request.
+    /// The number of whole transfers from `operation` on, chained by next, each with a request of
+    /// its own. 0: this is one request of any other kind.
     std::uint32_t run_count = 0;
-    bool joined = false;          ///< it is the first of several, chained by next; no run
-    std::uint64_t run_bytes = 0;  ///< of all of the run
-    std::byte* user = nullptr;    ///< where a bounced read goes
+    bool joined = false;          ///< the request has several, chained by next; no run
+    std::uint64_t run_bytes = 0;  ///< of the whole run
+    std::byte* user = nullptr;    ///< destination of a bounced read
     std::uint32_t length_bytes = 0;
-    std::uint32_t bounce_slot = SlotStore::kNone;  ///< both only while the operation is not whole
+    std::uint32_t bounce_slot = SlotStore::kNone;  ///< these two if the operation is not whole
 
     [[nodiscard]] std::uint64_t request_count() const noexcept {
       return std::max<std::uint32_t>(run_count, 1);
@@ -112,7 +114,8 @@ class QueuedLaneDriver final : public LaneDriver {
   };
   bool leave_behind(OperationList& operations) noexcept;
   void run_in_line(OperationRecord& operation, bool taken) noexcept;
-  /// Lets the lane go, after posting what has come in meanwhile.
+  /// Releases the lane. Operations that have come into the inbox meanwhile are posted, by this
+  /// thread or the next holder.
   [[gnu::always_inline]] void leave() noexcept {
     if (watcher_ != nullptr || broken()) [[unlikely]]
       let_go();
@@ -122,15 +125,15 @@ class QueuedLaneDriver final : public LaneDriver {
       leave_again();
   }
   void let_go() noexcept;
-  /// What one request carried out that the server refused, until it is known why: ended by whoever
-  /// lets the lane go, when it has let it go.
+  /// The operations of a request that the server refused, until the reason is known. The thread
+  /// that releases the lane ends them, after it has released it.
   struct Refused {
     OperationRecord* first = nullptr;
-    bool joined = false;  ///< those chained by next, too
+    bool joined = false;  ///< also the operations chained by next
   };
   void end_refused(const Refused& refused) noexcept;
   void leave_again() noexcept;
-  /// Something has come into the inbox that the one who left it may have thought the holder's.
+  /// The inbox has operations. The thread that left them may rely on this holder to post them.
   [[nodiscard]] bool anything_left() noexcept {
     OperationRecord* none = nullptr;
     return !inbox_.compare_exchange_strong(none, nullptr, std::memory_order_acq_rel);
@@ -213,17 +216,17 @@ class QueuedLaneDriver final : public LaneDriver {
 
   /// Chains of operations whose owners found the lane taken; the latest first.
   alignas(64) std::atomic<OperationRecord*> inbox_{nullptr};
-  /// Guards everything that follows. clang does not check that: the lock is handed from function to
-  /// function, and let go of by leave() where no scope ends.
+  /// Guards all members that follow. clang does not check that: the lock passes from function to
+  /// function, and leave() releases it where no scope ends.
   alignas(64) LightMutex mutex_;
   LaneWaiters sleepers_;
-  /// Where lanes follow each other: the event descriptor of the one there is, in a set.
+  /// Where lanes may follow each other: a set with the event descriptor of the current lane.
   std::optional<FdSet> events_;
   bool broken_told_ = false;
   bool ended_ = false;          ///< broken, and no lane will follow
   bool victims_ended_ = false;  ///< all that was with the lane when it broke has ended
   Reason broken_reason_ = Reason::kNone;
-  /// Of the lane that is broken off: until when it may take to flush. 0: it is not.
+  /// The end of the lane's time to flush after move_to_error(). 0: it was not called.
   std::atomic<Clock::rep> flush_by_{0};
 
   std::vector<Posted> ring_;  // by sequence & mask_
@@ -231,20 +234,21 @@ class QueuedLaneDriver final : public LaneDriver {
   std::uint64_t next_sequence_ = 0;
   std::uint64_t retired_sequence_ = 0;
   std::vector<const transport::WorkRequest*> chain_;
-  /// By place in the chain: requests that are not those of one operation.
+  /// By place in the chain: requests that the driver has made, from a part of an operation or
+  /// several.
   std::vector<transport::WorkRequest> pieces_;
   std::size_t chain_length_ = 0;
   std::uint64_t chain_run_ = 0;            ///< sequence at which the chain's last run begins
-  OperationRecord* chain_last_ = nullptr;  ///< whole, and in the chain's last request
+  OperationRecord* chain_last_ = nullptr;  ///< a whole one, in the chain's last request
   std::uint64_t chain_end_ = kNowhere;     ///< remote address behind it
   bool split_in_chain_ = false;
   OperationList backlog_;
-  /// No earlier than this does anything in the backlog expire; min(): look.
+  /// No operation in the backlog expires before this; min(): not known.
   Deadline backlog_expires_ = Deadline::min();
   std::span<const std::uint64_t> atomic_results_;
   transport::Lane::Limits limits_;
-  EventNotifier* watcher_ = nullptr;  ///< of a sink that was pushed to; has not been told yet
-  Refused refused_;                   ///< only while the lane is taken
+  EventNotifier* watcher_ = nullptr;  ///< of a sink that was pushed to; to be told
+  Refused refused_;                   ///< empty while the lane is free
 };
 
 }  // namespace remora::detail

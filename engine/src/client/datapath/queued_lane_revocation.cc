@@ -1,4 +1,4 @@
-/// Whether a lane still carries something of a grant that is taken back.
+/// Whether a lane still has operations of a grant that is revoked.
 
 #include "client/datapath/queued_lane_driver.h"
 #include "client/region/region_grant.h"
@@ -6,7 +6,7 @@
 namespace remora::detail {
 
 bool QueuedLaneDriver::carries(const RegionGrant& region) noexcept {
-  // The thread that has the lane may wait for the thread that asks.
+  // The thread that holds the lane may be waiting for this one.
   if (!mutex_.try_lock()) return true;
   collect();
   if (!broken()) {
@@ -21,7 +21,8 @@ bool QueuedLaneDriver::carries(const RegionGrant& region) noexcept {
     const Posted& posted = posted_at(at);
     const OperationRecord* operation = posted.operation;
     any = region.owns(*operation);
-    // A run, or what is joined, is of one opcode, not of one region.
+    // The operations of a run, or of a joined request, have the same opcode, but not always one
+    // region.
     for (std::uint32_t i = 1; i < posted.run_count && !any; ++i) {
       operation = operation->next;
       any = region.owns(*operation);

@@ -16,15 +16,17 @@ using transport::Opcode;
 
 namespace {
 
-/// A part this long is worth a lane of its own: below, what each lane costs is more than what it
+/// A part of this length is worth a lane of its own. For shorter parts, a lane costs more than it
 /// saves (tests/bench, "Lanes").
 constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20U;
-/// Parts begin at whole pages, so that no two lanes write to one.
+/// Parts are whole multiples of this, so that no two lanes write to one page of an aligned
+/// transfer.
 constexpr std::uint64_t kPartAlignment = 4096;
-/// A completion by another thread tells by the watcher, so this is for a lost descriptor only.
+/// Another thread that completes a part tells the notifier, so this limit matters only without an
+/// eventfd.
 constexpr std::chrono::milliseconds kMaxNap{100};
 
-/// What one lane carries.
+/// The part of the operation that one lane carries out.
 struct Part {
   OperationRecord operation;
   std::array<CompletionSink::Run, 1> ring{};
@@ -40,7 +42,7 @@ class OverLanes {
   OverLanes(const RegionGrant& region, const OperationRecord& operation) noexcept;
   void run() noexcept;
   [[nodiscard]] Outcome outcome() const noexcept;
-  /// Of a lane that an operation broke, if one of the parts was on such.
+  /// The fault that broke a lane, if one of the parts was on such a lane.
   [[nodiscard]] LaneFault fault() const noexcept;
 
  private:
@@ -99,10 +101,10 @@ bool OverLanes::poll() noexcept {
   return all;
 }
 
-/// Until something may have completed.
+/// Sleeps until a part may have ended.
 void OverLanes::sleep() noexcept {
   const auto earliest = [this] { return deadline_; };
-  // Without the eventfd what others complete is seen when the time is over.
+  // Without the eventfd, this thread sees parts that other threads complete when kMaxNap is over.
   if (!watcher_) (void)watcher_.open();
   watcher_.rest();
   std::array<pollfd, kLanesMax + 1> events{};
@@ -111,7 +113,7 @@ void OverLanes::sleep() noexcept {
   if (watcher_) events[count++] = {.fd = watcher_.event(), .events = POLLIN, .revents = 0};
   for (Part& part : parts()) {
     if (part.ended()) continue;
-    // Asks for the lane's next event before it looks.
+    // Arms the lane before it looks.
     part.lane->progress_and_arm(part.sink, DeadlineSource{earliest});
     if (part.ended()) sleeps = false;
     events[count++] = {.fd = part.lane->event_fd(), .events = POLLIN, .revents = 0};
@@ -138,12 +140,13 @@ void OverLanes::run() noexcept {
     sleep();
     busy = Clock::now();
   }
-  // No thread is left that would tell the watcher.
+  // After this no thread tells the notifier any more.
   for (Part& part : parts()) part.lane->settle_events();
 }
 
-/// The whole is ok when all parts are. A refusal says more than what it did to the other parts; a
-/// write that has had its effect in part is uncertain.
+/// The whole succeeds when all parts do. The failure of a refused part counts more than the
+/// failures that it caused in other parts. A write that has had a part of its effect is
+/// indeterminate.
 Outcome OverLanes::outcome() const noexcept {
   const auto uncertain = [](const Outcome& each) {
     return each.code == Code::kTimedOut || each.code == Code::kCancelled ||
@@ -186,13 +189,13 @@ void run_over_lanes(const RegionGrant& region, OperationRecord& operation) noexc
     const LaneFault before = lanes.fault();
     lanes.run();
     operation.outcome = lanes.outcome();
-    // Of lanes that had broken before it is no victim.
+    // If a lane had broken before, the operation is no victim.
     if (before == LaneFault::kNone) fault = lanes.fault();
   }
   EndTally tally{region.session().metrics()};
   tally.add(operation);
   const Outcome& outcome = operation.outcome;
-  // One that ran out of time, or was refused, is no other's victim.
+  // An operation that ran out of time, or was refused, is no victim of another one.
   if (fault != LaneFault::kNone && !outcome.ok && tally.now() < operation.deadline &&
       (outcome.code == Code::kConnectionLost || outcome.code == Code::kIndeterminate))
     region.session().metrics().victim(tally.recorder(), fault);
