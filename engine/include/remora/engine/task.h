@@ -1,13 +1,14 @@
 #pragma once
 
-/// Task, Scope and sync_wait: the least that coroutines over remote memory need. They know nothing
-/// of threads: a coroutine goes on wherever that is resumed which it waits for. In an Executor
-/// (executor.h) that is the thread that calls run(); for operations of an AsyncQueue (async.h) a
-/// poller, the engine's arena, or where the application says.
+/// Task, Scope and sync_wait: the minimum that coroutines over remote memory need. They start no
+/// thread. A coroutine goes on in the thread that resumes it: in an Executor (executor.h) the
+/// thread that calls run(); for operations of an AsyncQueue (async.h) a poller, the engine's arena,
+/// or a thread that the application chooses.
 ///
-/// A task is lazy: it starts when it is awaited, spawned or run, and is destroyed with its handle.
-/// One that waits for an operation may be destroyed too: the operation ends by itself, in the slot
-/// that it owns. But only where the task cannot be resumed meanwhile: see "Destroying" in async.h.
+/// A task is lazy: it starts when it is awaited, spawned or run. Its handle owns it, and destroys
+/// it. A task that waits for an operation may be destroyed, too: the operation ends by itself, in
+/// the slot that it owns. But destroy a task only where it cannot be resumed meanwhile: see
+/// "Destroying" in async.h.
 
 #include <condition_variable>
 #include <coroutine>
@@ -29,7 +30,7 @@ class Task;
 
 namespace detail {
 
-/// Is told of a task's end, and answers which coroutine goes on.
+/// The function that a task calls when it has ended; it returns the coroutine that goes on.
 struct TaskEnd {
   std::coroutine_handle<> (*tell)(void* whom, std::size_t index) noexcept = nullptr;
   void* whom = nullptr;
@@ -40,7 +41,7 @@ struct TellEnd {
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <typename Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> ended) const noexcept {
-    // The receiver may destroy the frame at once, in another thread.
+    // The called function may destroy the frame at once, in another thread.
     const TaskEnd end = ended.promise().end;
     return end.tell != nullptr ? end.tell(end.whom, end.index) : std::noop_coroutine();
   }
@@ -52,7 +53,7 @@ struct TaskPromise {
   Task<T> get_return_object() noexcept;
   [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
   [[nodiscard]] TellEnd final_suspend() const noexcept { return {}; }
-  /// The library throws nothing; what the application's own code throws here has no way out.
+  /// The library throws nothing. An exception of the application's own code cannot leave the task.
   [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
   template <typename Value>
   void return_value(Value&& value) {
@@ -66,7 +67,7 @@ struct TaskPromise {
 /// A thread that waits for the end of a task.
 class TaskWait {
  public:
-  /// The task tells it. `self`: a TaskWait.
+  /// The task calls this at its end. `self`: a TaskWait.
   static std::coroutine_handle<> ended(void* self, std::size_t index) noexcept;
   void wait() noexcept;
 
@@ -76,8 +77,8 @@ class TaskWait {
   bool ended_ = false;
 };
 
-/// The result of a task without a coroutine: kClosed where a T can be made of an Error. There is
-/// no other T to return: then the program ends by std::terminate.
+/// The result of a task without a coroutine: kClosed if a T can be made from an Error. Otherwise
+/// there is no T to return, and std::terminate() ends the program.
 template <typename T>
 T end_of_empty_task() noexcept {
   if constexpr (std::is_convertible_v<Error, T>)
@@ -90,9 +91,9 @@ T end_of_empty_task() noexcept {
 
 /// A coroutine that ends with a T, usually a Status or a Result. Move-only; owns its frame.
 ///
-/// One that was made empty or moved from ends at once, wherever it is awaited, run or spawned: with
-/// kClosed where T is a Status or a Result. For another T it is a fault of the program, which ends
-/// by std::terminate.
+/// A task that was made empty or moved from ends at once when it is awaited, run or spawned: with
+/// kClosed if T is a Status or a Result. For any other T that is an error of the program, and
+/// std::terminate() ends it.
 template <typename T>
 class [[nodiscard]] Task {
  public:
@@ -113,7 +114,7 @@ class [[nodiscard]] Task {
   /// False: it was made empty or moved from.
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(handle_); }
 
-  /// Starts it and waits for its end; the value is moved out.
+  /// Starts the task and waits for its end; the value is moved out.
   auto operator co_await() && noexcept {
     struct Awaiter {
       Handle handle;
@@ -133,14 +134,14 @@ class [[nodiscard]] Task {
     return Awaiter{handle_};
   }
 
-  /// Runs it until it first waits, in this thread. Once.
+  /// Runs the task until it first waits, in this thread. Call it once.
   void start() const {
     if (handle_) handle_.resume();
   }
   [[nodiscard]] bool done() const noexcept { return !handle_ || handle_.done(); }
-  /// Only when done(), and not of an empty one.
+  /// Only when done(), and not of an empty task.
   [[nodiscard]] T& result() const noexcept { return *handle_.promise().result; }
-  /// Before it starts: what is told when it has ended.
+  /// Sets the function that the task calls at its end. Before it starts.
   void on_end(const detail::TaskEnd& end) const noexcept {
     if (handle_) handle_.promise().end = end;
   }
@@ -157,9 +158,9 @@ Task<T> detail::TaskPromise<T>::get_return_object() noexcept {
   return Task<T>{std::coroutine_handle<TaskPromise>::from_promise(*this)};
 }
 
-/// Runs `task`, which a coroutine has made, in this thread until it first waits, and then wherever
-/// it goes on; returns what it ended with. Blocks until then: not in a callback, nor in a coroutine
-/// on a poller or the arena. For tasks whose operations are of AsyncQueues: those of
+/// Runs `task`, the task of a coroutine, in this thread until it first waits, and then wherever it
+/// goes on; returns its value. Blocks until its end: do not call it in a callback, nor in a
+/// coroutine on a poller or the arena. For tasks with operations of an AsyncQueue: operations of
 /// Region::async() need an Executor.
 template <typename T>
 T sync_wait(Task<T> task) {
@@ -171,30 +172,31 @@ T sync_wait(Task<T> task) {
   return std::move(task.result());
 }
 
-/// Runs tasks at once, a bounded number of them. After the first that fails no further one is
-/// started. Belongs to one coroutine, which joins it before it ends; destroyed earlier, with the
-/// coroutine, it destroys what still runs.
+/// Runs a bounded number of tasks at the same time. After the first one that fails it starts no
+/// further task. Belongs to one coroutine, which joins it before it ends. If the Scope is destroyed
+/// earlier, with the coroutine, it destroys the tasks that still run.
 ///
-/// Its tasks may go on and end in different threads at once, lock-free. The coroutine that waits
-/// for one to end goes on in the thread where that one has ended. Then join it always: it is
-/// destroyed early only where none of its tasks can run meanwhile.
+/// The tasks may go on and end in different threads at the same time, lock-free. The coroutine that
+/// waits for a task goes on in the thread in which the task has ended. So always join such a Scope:
+/// destroy it early only where none of its tasks can run meanwhile.
 class Scope {
  public:
   /// `limit`: tasks that run at once, at least 1.
   explicit Scope(std::size_t limit);
-  /// The same, and none is started after a stop was requested of `stop`. Give the same token to
-  /// what the tasks await (AsyncRegion::with_stop(), AsyncControl::with_stop()), so that those
-  /// which run end soon. Join it all the same: until then they use their buffers.
+  /// The same, and no task is started after a stop was requested of `stop`. Give the same token to
+  /// the operations that the tasks await (AsyncRegion::with_stop(), AsyncControl::with_stop()), so
+  /// that running tasks end soon. Join the Scope all the same: until then the tasks use their
+  /// buffers.
   Scope(std::size_t limit, std::stop_token stop);
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
-  /// Waits for room, then starts `task`, which runs on beside the caller. False: one has failed, or
-  /// a stop was requested, and this one was not started. Allocates.
+  /// Waits for room, then starts `task`, which runs on beside the caller. False: `task` was not
+  /// started, since another one has failed or a stop was requested. Allocates.
   Task<bool> spawn(Task<Status> task);
-  /// Waits until all have ended: ok, or the first failure, which is kCancelled where a task was not
-  /// started for a stop before any had failed.
+  /// Waits until all tasks have ended. Returns ok, or the first failure; that is kCancelled if a
+  /// stop prevented a task from starting before any had failed.
   Task<Status> join();
 
  private:

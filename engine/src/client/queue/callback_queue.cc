@@ -18,11 +18,11 @@
 namespace remora::detail {
 
 namespace {
-/// What an operation may take beyond its deadline.
+/// How long after its deadline an operation may end.
 constexpr std::chrono::seconds kEndGrace{2};
 /// A poller looks at a lane with something in flight at least this often.
 constexpr std::chrono::milliseconds kMaxPollerSleep{100};
-/// The same where the lane cannot wake it.
+/// The same limit for a lane that cannot wake it.
 constexpr std::chrono::milliseconds kMaxUnwatchedSleep{1};
 }  // namespace
 
@@ -71,7 +71,7 @@ CallbackCore::CallbackCore(std::shared_ptr<RegionGrant> region, Poller& poller,
   sink_.watch(poller.watcher());
 }
 
-/// A place for one more operation, or null, and `why` says why.
+/// Returns a place for one more operation; or null, and the reason in `why`.
 CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
   std::uint64_t before = in_flight_.load(std::memory_order_relaxed);
   do {
@@ -86,10 +86,11 @@ CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
     }
   } while (!in_flight_.compare_exchange_weak(before, before + 1, std::memory_order_acq_rel,
                                              std::memory_order_relaxed));
-  // The first one in flight wakes the poller, which sleeps without looking at the lane until then;
-  // at once, since those that come meanwhile are not the first.
+  // The first operation in flight wakes the poller, which does not look at the lane until then. It
+  // does so at once, since operations that other threads add meanwhile are not the first.
   if ((before & kCount) == 0 && !immediate_) poller_.watcher().tell();
-  // There is one: no more are out than are in flight, and the one whose callback runs.
+  // A place is free: there is one more than may be in flight, for the operation whose callback
+  // runs.
   CallbackEntry& entry = table_[free_.take()];
   entry.ticket = entry.ticket.next();
   return &entry;
@@ -126,13 +127,13 @@ Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offs
   return hand_over(*entry, region_->check(*entry), nullptr, given, tag, until);
 }
 
-/// A registration for memory that has none, where that is worth it. False: its deadline has passed,
-/// or its grant was taken back meanwhile.
+/// Finds a registration for memory that has none, if that is worth it. False: the deadline has
+/// passed meanwhile, or the grant was revoked.
 bool CallbackCore::acquire_lease(CallbackEntry& entry) noexcept {
-  // A poller that pinned pages would keep all other queues that it serves.
+  // A poller that pinned pages would delay all other queues that it serves.
   const auto which = poller_.is_this_thread() ? LaneDriver::Lease::kOld : LaneDriver::Lease::kNew;
   if (!lane().acquire_lease(entry, which)) return true;
-  // Pinning pages takes longer than what is taken back is waited for.
+  // Pinning pages may take longer than a revocation waits for operations.
   const Reason revoked = region_->revoked();
   if (revoked == Reason::kNone && Clock::now() < entry.deadline) return true;
   lane().release_lease(entry);
@@ -173,15 +174,15 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
     status = error_of(entry);
     entry.name_memory(nullptr);
     give_back(entry);
-    // The thread that closes may have waited for this: behind it, neither this nor its engine is
-    // kept.
+    // The thread in close() may have waited for this only: after the fetch_sub() it may destroy the
+    // queue and the engine, so the notifier is kept here.
     const std::shared_ptr<EventNotifier> watcher = poller_.share_watcher();
     if (in_flight_.fetch_sub(1, std::memory_order_acq_rel) == kClosing + 1) watcher->tell();
   }
   return status;
 }
 
-/// Where the remote memory is mapped: the work is done here, and told of by the poller.
+/// For mapped remote memory: this thread does the work, and the poller calls back.
 void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
   if (!lane().try_run(entry)) [[unlikely]] {
     poller_.watcher().tell();
@@ -192,11 +193,11 @@ void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
     entry.next = before;
   } while (!done_.compare_exchange_weak(before, &entry, std::memory_order_release,
                                         std::memory_order_relaxed));
-  // The thread that pushed on the empty stack has told, or is about to.
+  // The thread that pushed on the empty stack has told the poller, or is about to.
   if (before == nullptr) poller_.watcher().tell();
 }
 
-/// What carry_out() has left. True: there was something.
+/// Ends the operations that carry_out() has left. True: there were some.
 bool CallbackCore::serve_done() noexcept {
   OperationRecord* at = done_.exchange(nullptr, std::memory_order_acquire);
   OperationRecord* first = nullptr;
@@ -226,7 +227,7 @@ bool CallbackCore::serve() noexcept {
 void CallbackCore::end(CallbackEntry& entry) noexcept {
   entry.due.store(CallbackEntry::kNever, std::memory_order_relaxed);
   entry.name_memory(nullptr);
-  // Its room is free before the callback, which may take it.
+  // The operation's room is free before its callback, which may use it.
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   call(entry);
   entry.type->destroy(entry.callable.data());
@@ -260,8 +261,8 @@ Deadline CallbackCore::earliest_deadline() noexcept {
   };
   const Clock::time_point now = Clock::now();
   if (now < known()) return known();
-  // What is submitted after the look has the whole of its time, or lowers this itself. Exchanged,
-  // not stored: what has been lowered before is seen by the look.
+  // An operation that is submitted after this look has its whole time, or lowers earliest_ itself.
+  // Exchanged, not stored: this look sees the operations that have lowered earliest_ before.
   earliest_.exchange(deadline_after(now, deadline_).time_since_epoch().count(),
                      std::memory_order_acq_rel);
   for (const CallbackEntry& entry : table_)
@@ -289,8 +290,8 @@ Deadline CallbackCore::arm(int epoll) noexcept {
     lane().progress_and_arm(sink_, DeadlineSource{earliest});
     return earliest_deadline();
   }
-  // One event, then none until it is asked for again: what others do on the lane wakes no thread
-  // here while nothing of ours is in flight.
+  // One event, then none until the next arm(): completions of other queues of the lane do not wake
+  // this poller while this queue has nothing in flight.
   epoll_event wanted{.events = EPOLLIN | EPOLLONESHOT, .data = {.ptr = this}};
   const int descriptor = lane().event_fd();
   const bool watched = ::epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor, &wanted) == 0 ||
@@ -308,8 +309,8 @@ void CallbackCore::leave(int epoll) noexcept {
   lane().settle_events();
 }
 
-/// Ends what has run out of time, by breaking its lane; all of it, when the deadline of the last
-/// one has passed.
+/// Ends operations that are past their deadlines, by breaking the lane: all of them, if the last
+/// deadline has passed.
 void CallbackCore::end_overdue() noexcept {
   std::array<CompletionSink::Run, 1> ring{};
   CompletionSink unused{ring};
@@ -318,7 +319,8 @@ void CallbackCore::end_overdue() noexcept {
 }
 
 bool CallbackCore::hold() noexcept {
-  // The poller itself has not left what it is serving, and only it sets gone_.
+  // The poller's own thread is still serving this queue, unless gone_ is set; only that thread sets
+  // it.
   if (in_flight_.fetch_add(kHold, std::memory_order_acq_rel) != kClosing ||
       (poller_.is_this_thread() && !gone_))
     return true;
@@ -332,8 +334,8 @@ void CallbackCore::let_go() noexcept {
     if (in_flight_.compare_exchange_weak(before, before - kHold, std::memory_order_acq_rel,
                                          std::memory_order_relaxed))
       return;
-  // The thread that closes may have waited for this: behind it, neither this nor its engine is
-  // kept.
+  // The thread in close() may have waited for this only: after the fetch_sub() it may destroy the
+  // queue and the engine, so the notifier is kept here.
   const std::shared_ptr<EventNotifier> watcher = poller_.share_watcher();
   in_flight_.fetch_sub(kHold, std::memory_order_acq_rel);
   watcher->tell();
@@ -349,7 +351,7 @@ void CallbackCore::close() noexcept {
   if (poller_.is_this_thread()) {
     log::warn("a queue was destroyed on its own poller: its operations are not waited for");
   } else if (!poller_.part_with(*this, deadline_after(deadline_) + kEndGrace)) {
-    // Its buffers are not touched from here on, whatever keeps the poller.
+    // After this the lane does not touch the queue's buffers, however long the poller is blocked.
     end_overdue();
     log::warn("a poller is blocked: a queue is destroyed before its callbacks");
   }

@@ -22,7 +22,8 @@ ThreadClocks& poller_clocks() {
   return clocks;
 }
 
-/// The series stays with the registry: whichever engine declares it, it tells of all.
+/// The metric stays with the registry. It has the time of all pollers of the process, whichever
+/// engine declares it.
 Status declare_cpu_time(metrics::Registry& registry) {
   auto made = registry.counter_callback("remora_client_poller_cpu_seconds_total",
                                         "CPU time of the pollers of this process.", {},
@@ -31,7 +32,7 @@ Status declare_cpu_time(metrics::Registry& registry) {
     made->release();
     return {};
   }
-  // Without room for it callbacks are served all the same.
+  // Without room for the metric, callbacks are served all the same.
   if (made.error().code() == Code::kAlreadyExists || made.error().code() == Code::kLimitExceeded)
     return {};
   return made.error();
@@ -157,13 +158,14 @@ void Poller::dismiss(State& state, CallbackCore& core) noexcept {
   state.load.fetch_sub(1, std::memory_order_relaxed);
   bool last = false;
   {
-    // Its owner waits for this, and frees it.
+    // The queue's owner waits for gone_, and frees the queue then.
     const MutexLock lock{state.mutex};
     core.gone_ = true;
     last = core.release();
     state.parted.notify_all();
   }
-  // Not under the lock: with it may go its region, its session and its engine, and so this poller.
+  // Not under the lock: the queue may own the last reference to its region, session and engine, and
+  // so to this poller.
   if (last) delete &core;
 }
 
@@ -181,7 +183,7 @@ void Poller::sleep(State& state) noexcept {
     std::array<epoll_event, 16> events{};
     const int timeout = until == Deadline::max() ? -1 : milliseconds_until(until);
     const int count = ::epoll_wait(state.epoll.get(), events.data(), events.size(), timeout);
-    // Left readable by the thread that told it awake, it ends one more sleep at once, and no more.
+    // If tell() signalled after epoll_wait() returned, one later sleep ends at once, and no more.
     for (int i = 0; i < count; ++i)
       if (events[static_cast<std::size_t>(i)].data.ptr == nullptr) state.watcher.clear();
   }

@@ -1,12 +1,13 @@
 #pragma once
 
-/// Threads that move the operations of callback queues and call back.
+/// Threads that move the operations of callback queues and run their callbacks.
 ///
-/// A poller looks at the lanes of its queues for as long as something ends, and for `spin` after
-/// that. Then it lies down: says so (EventNotifier), asks each lane with something in flight for
-/// its next event, looks once more, and sleeps in epoll on these lanes' descriptors and on its own.
-/// So a completion wakes it by the lane; one that another thread polled, an operation that is done
-/// or the first of its queue, and a job, by the watcher.
+/// A poller looks at the lanes of its queues as long as operations end, and for `spin` after that.
+/// Then it sleeps: it calls EventNotifier::rest(), arms each lane with operations in flight, looks
+/// once more, and sleeps in epoll on the descriptors of these lanes and of its EventNotifier. So
+/// the lane wakes it for a completion. The EventNotifier wakes it for a completion that another
+/// thread polled, an operation that is done on submission, a new queue, its first operation, and a
+/// job.
 
 #include <algorithm>
 #include <atomic>
@@ -31,19 +32,19 @@ namespace remora::detail {
 
 class Poller {
  public:
-  /// On a processor that `placement` allows. Errors: kSystem.
+  /// Starts the thread, on a processor that `placement` allows. Errors: kSystem.
   static Result<std::unique_ptr<Poller>> start(std::chrono::nanoseconds spin,
                                                const Placement& placement);
-  /// No queue is left. Also from the poller's own thread, which then ends by itself.
+  /// Only when no queue is left. Also in the poller's own thread, which then ends by itself.
   ~Poller();
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
-  /// Serves `core` from now on, and keeps it.
+  /// Serves `core` from now on, and keeps it alive.
   void add(CallbackCore& core) noexcept;
-  /// Waits until `core`, which is closing, is served to its end. False: it is not, by `until`.
+  /// Waits until the poller has served `core`, which is closing, to its end. False: not by `until`.
   bool part_with(CallbackCore& core, Deadline until) noexcept;
-  /// Has the poller run `job`. The caller keeps the engine meanwhile.
+  /// Has the poller run `job`. The caller keeps the engine alive until then.
   void post(Resumable& job) noexcept;
 
   /// Queues that it serves.
@@ -54,14 +55,14 @@ class Poller {
     return std::this_thread::get_id() == thread_.get_id();
   }
   [[nodiscard]] EventNotifier& watcher() noexcept { return state_->watcher; }
-  /// The same, for a thread that may tell it when the poller has gone.
+  /// The same, for a thread that may use it after the poller has gone.
   [[nodiscard]] std::shared_ptr<EventNotifier> share_watcher() const noexcept {
     return {state_, &state_->watcher};
   }
 
  private:
-  /// Shared with the thread, which may outlive the poller: the last owner of an engine may be a
-  /// queue that was left to it.
+  /// Shared with the thread, which may outlive the poller: the poller may destroy a closed queue,
+  /// and with it the last owner of the engine.
   struct State {
     std::chrono::nanoseconds spin{0};
     UniqueFd epoll;
@@ -70,8 +71,8 @@ class Poller {
     std::atomic<CallbackCore*> joining{nullptr};  ///< chained by next_
     std::atomic<Resumable*> jobs{nullptr};        ///< the latest first
     std::atomic<std::size_t> load{0};
-    CallbackCore* cores = nullptr;  ///< chained by next_; the thread's own
-    Mutex mutex;                    ///< of CallbackCore::gone_ of each of them
+    CallbackCore* cores = nullptr;  ///< chained by next_; used by the thread only
+    Mutex mutex;                    ///< for CallbackCore::gone_ of each of them
     Condition parted;
   };
   explicit Poller(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
@@ -89,12 +90,12 @@ class Poller {
 /// The pollers of one engine.
 class Pollers {
  public:
-  /// The one with the fewest queues; starts another while there are fewer than `most` and none is
-  /// idle. Not thread-safe. Errors: kUnsupported (`most` is 0), kSystem, and those of the series of
-  /// their time.
+  /// Returns the poller with the fewest queues. Starts another one while there are fewer than
+  /// `most` and none is idle. Not thread-safe. Errors: kUnsupported (`most` is 0), kSystem, and the
+  /// errors of the metric of their CPU time.
   Result<Poller*> pick(std::size_t most, std::chrono::nanoseconds spin, const Placement& placement,
                        metrics::Registry& registry);
-  /// Whether this thread is. As pick().
+  /// Whether this thread is one of the pollers. Not thread-safe, as pick().
   [[nodiscard]] bool is_one_of_them() const noexcept {
     return std::any_of(pollers_.begin(), pollers_.end(),
                        [](const auto& poller) { return poller->is_this_thread(); });

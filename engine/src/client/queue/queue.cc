@@ -69,7 +69,7 @@ QueueCore::~QueueCore() {
   if (event_) lane_.settle_events();
 }
 
-/// Only while there is room.
+/// Call it only while there is room.
 [[gnu::always_inline]] inline QueueEntry& QueueCore::acquire(std::uint64_t tag) noexcept {
   QueueEntry& entry = *entry_of(free_);
   --room_.left;
@@ -78,7 +78,7 @@ QueueCore::~QueueCore() {
   return entry;
 }
 
-/// Puts an operation in line: to be submitted, or, not sound, to be handed out.
+/// Queues an operation: to be submitted or, if it is not sound, to be handed out.
 Ticket QueueCore::keep(QueueEntry& entry, bool sound) noexcept {
   free_ = entry.next;
   const Opcode opcode = entry.request.opcode;
@@ -89,14 +89,14 @@ Ticket QueueCore::keep(QueueEntry& entry, bool sound) noexcept {
     any_split_ = any_split_ || !entry.whole;
     filled_last_ = &entry;
     ++filled_count_;
-  } else {  // a barrier stands before the next one instead
+  } else {  // a barrier then stands before the next operation
     (filled_count_ == 0 ? filled_first_ : filled_last_->next) = free_;
     keep_refused(entry);
   }
   return entry.ticket;
 }
 
-/// What is filled, as a list of its own; nothing is, then.
+/// Returns the filled operations as a list of their own; afterwards none is filled.
 OperationList QueueCore::detach_filled() noexcept {
   OperationList filled;
   if (filled_count_ != 0) {
@@ -145,7 +145,7 @@ void QueueCore::attach_filled(OperationList filled) noexcept {
   return entry.ticket;
 }
 
-/// What is not admitted at first sight, or stands behind a barrier; the place has been filled in.
+/// Takes an operation that admits() refused, or behind a barrier; its place has been filled in.
 Ticket QueueCore::take_closely(Slot* slot, std::uint64_t tag) noexcept {
   QueueEntry& entry = acquire(tag);
   if (slot != nullptr) {
@@ -230,7 +230,7 @@ Status QueueCore::submit() noexcept {
   if (std::exchange(any_split_, false) && lend_to(filled) && Clock::now() >= deadline)
       [[unlikely]] {
     while (!filled.empty()) {
-      // It stands before what is taken next instead.
+      // The barrier then stands before the operation that is taken next.
       if (std::exchange(entry_of(filled.first)->after_barrier, false)) barrier_ = true;
       refuse(filled.take_first(), Outcome::failure(Code::kTimedOut, Reason::kExpired));
     }
@@ -260,7 +260,7 @@ void QueueCore::hand_over(OperationList& operations) noexcept {
   lane_.submit(std::exchange(operations, {}));
 }
 
-/// Hands over what no barrier holds back any more.
+/// Hands over the operations that no barrier holds back any more.
 void QueueCore::hand_over_held() noexcept {
   while (!held_.empty()) {
     const bool clear = sink_.ready() == in_flight_;
@@ -295,18 +295,18 @@ Error QueueCore::error_of(const OperationRecord& operation) const noexcept {
   return region_->error_of(operation);
 }
 
-/// It is there to be handed out: an event loop of the application's hears of it.
+/// The operation can be handed out: tells the application's event loop.
 void QueueCore::keep_refused(OperationRecord& operation) noexcept {
   refused_.append(operation);
   if (event_) event_.tell();
 }
 
 void QueueCore::barrier() noexcept {
-  // Nothing stands before it: nothing to wait for.
+  // Without an operation before it, a barrier has nothing to wait for.
   barrier_ = barrier_ || filled_count_ + held_.count + in_flight_ > 0;
 }
 
-/// Puts a barrier before `operation`, or before what is taken next.
+/// Puts a barrier before `operation`; if null, before the operation that is taken next.
 void QueueCore::bar(OperationRecord* operation) noexcept {
   if (operation == nullptr) {
     barrier_ = true;
@@ -334,7 +334,7 @@ Status QueueCore::cancel(Ticket ticket) noexcept {
     return {};
   }
   if (refused_.contains(entry)) return Error{Code::kBusy, "cancel"}.with_subject("ended");
-  // One that is out with the caller has ended.
+  // An operation whose completion the caller has, has ended.
   if (entry.deadline == Deadline::max()) return unknown;
   if (lane_.cancel(entry)) return {};
   return Error{Code::kBusy, "cancel"}.with_subject("posted");
@@ -355,7 +355,8 @@ Completions QueueCore::wait(std::size_t at_least) noexcept {
   const auto earliest = [this] { return earliest_deadline(); };
   while (true) {
     const std::size_t reachable = std::min(at_least, refused_.count + in_flight_ + held_.count);
-    // Also when enough was refused: whatever has completed meanwhile is handed out with it.
+    // Also when enough were refused: operations that have completed meanwhile are handed out with
+    // them.
     const std::size_t needed = reachable - std::min(reachable, refused_.count);
     if (in_flight_ > 0 && (sink_.ready() == 0 || sink_.ready() < needed))
       lane_.wait(sink_, std::min(needed, in_flight_), DeadlineSource{earliest});
@@ -404,7 +405,7 @@ Result<int> QueueCore::event_fd() noexcept {
   }
   epoll_ = std::move(epoll);
   sink_.watch(event_);
-  // What has completed before, or completes before the first progress(), is told of too.
+  // The descriptor also tells of completions before this call, and before the first progress().
   signal_event(event_.event());
   return epoll_.get();
 }
@@ -435,7 +436,7 @@ void QueueCore::end(std::uint64_t serial) noexcept {
     SlotReturn slots;
     for (const Completion& each : out) slots.add(each.entry_->slot);
   }
-  // All of them at once: they are chained as they were handed out.
+  // All places at once: they are chained in the order in which they were handed out.
   out.back().entry_->next = free_;
   free_ = out.front().entry_;
   (filled_count_ == 0 ? filled_first_ : filled_last_->next) = free_;
@@ -465,7 +466,7 @@ Status Completions::status() const noexcept {
 }
 
 namespace {
-constexpr detail::QueueRoom kNoRoom{};  // of a queue that has been moved from
+constexpr detail::QueueRoom kNoRoom{};  // the room of a queue that was moved from
 }
 
 Queue::Queue(std::unique_ptr<detail::QueueCore> core) noexcept
@@ -484,7 +485,7 @@ Completions Queue::none() const noexcept {
 }
 
 ByteOffset Queue::offset_of(Block block) const noexcept {
-  // In a child of fork, too: what uses the offset looks whose queue it is.
+  // Also in a child of fork: the calls that use the offset check which process made the queue.
   return core_.pointer() == nullptr ? ByteOffset{0} : core_->offset_of(block);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a Queue is made of: a table of operations, a list of those filled, and the completions that
+/// The state of a Queue: a table of operations, the list of those filled, and the completions that
 /// are out with the caller.
 
 #include <atomic>
@@ -21,30 +21,31 @@
 
 namespace remora::detail {
 
-/// Byte offset of a block; past the end of everything when the region has no such block.
+/// The byte offset of a block; beyond any region's end when the region has no such block.
 [[nodiscard]] inline ByteOffset offset_of(Block block, const RegionInfo& info) noexcept {
-  // Past the end whatever the block's size: saturates, so that it is refused as out of range.
+  // Saturates, so that the offset is refused as out of range.
   std::uint64_t offset = 0;
   if (__builtin_mul_overflow(block.index, info.block_bytes, &offset))
     return ByteOffset{std::numeric_limits<std::uint64_t>::max()};
   return ByteOffset{offset};
 }
 
-/// One place of a queue's table: an operation from its taking until its completion has ended.
+/// One place of a queue's table: an operation, from when the queue takes it until its completion
+/// has ended.
 struct QueueEntry : OperationRecord {
   Slot slot;
   std::uint64_t tag = 0;
-  Ticket ticket;  ///< of the operation that has the place, or had it last
-  /// Waits until all before it have completed. Only while it is filled or held.
+  Ticket ticket;  ///< of the place's operation, or of its last one
+  /// The operation waits until all before it have completed. Only while it is filled or held.
   bool after_barrier = false;
 };
 
-/// Serials of the Completions of a queue that was moved from, and of one that a parent process
-/// made; no wait() has them.
+/// Serials of the Completions of a queue that was moved from, and of a queue that a parent process
+/// made; no wait() returns them.
 inline constexpr std::uint64_t kNoQueueSerial = std::numeric_limits<std::uint64_t>::max();
 inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 
-/// A call while another thread is in one: a queue has one owner.
+/// The error of a call during a call of another thread: a queue has one owner.
 [[nodiscard]] Error not_the_owner(Operation operation) noexcept;
 
 /// One owner at a time. One class, though it has more than 25 members: each operation touches most
@@ -70,7 +71,7 @@ class QueueCore final : public OperationOwner {
   };
   /// `slot`, when given, is moved from unless the queue is full.
   Ticket take(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
-  /// The same, for others than the queue's own functions.
+  /// The same, for callers outside queue.cc.
   Ticket take_transfer(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
   /// An operation without local memory.
   Ticket take(const transport::WorkRequest& request, ByteOffset offset, std::uint64_t length_bytes,
@@ -91,15 +92,15 @@ class QueueCore final : public OperationOwner {
   Result<int> event_fd() noexcept;
   Completions progress() noexcept;
   [[nodiscard]] Deadline next_deadline() const noexcept;
-  /// The grant of a region has been taken back: the owner's next call refuses what it has taken for
-  /// it and not handed over. False: a call is under way, ask again. Any thread.
+  /// A grant has been revoked: the owner's next call refuses the operations that it has taken for
+  /// the grant and not handed over. False: a call is under way, ask again. Any thread.
   [[nodiscard]] bool look_again() noexcept;
-  /// Ends the completions with this serial, if they are still out.
+  /// Ends the completions with this serial, if the caller still has them.
   void end(std::uint64_t serial) noexcept;
 
   [[nodiscard]] Error error_of(const OperationRecord& operation) const noexcept override;
   [[nodiscard]] const QueueRoom& room() const noexcept { return room_; }
-  /// Something was taken whose completion has not been handed out.
+  /// Operations were taken whose completions have not been handed out.
   [[nodiscard]] bool busy() const noexcept { return room_.left != room_.depth; }
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept {
     return detail::offset_of(block, region_->info());
@@ -109,8 +110,8 @@ class QueueCore final : public OperationOwner {
   enum class CallState : std::uint8_t { kIdle, kInCall, kLookAgain };
   static constexpr CallState kIdle = CallState::kIdle;
   static constexpr CallState kInCall = CallState::kInCall;
-  /// One call that moves the queue: a batch of operations, not each of them. False: there is one
-  /// already, in another thread.
+  /// One call of the queue's owner: a batch of operations, not each of them. False: another thread
+  /// is in a call.
   class Turn {
    public:
     explicit Turn(QueueCore& queue) noexcept
@@ -154,36 +155,36 @@ class QueueCore final : public OperationOwner {
   [[nodiscard]] Deadline earliest_deadline() const noexcept;
 
   QueueRoom room_;
-  RegionGrant* region_;  ///< what is taken is for it
-  LaneDriver& lane_;     ///< all of it goes there
+  RegionGrant* region_;  ///< operations that are taken are for it
+  LaneDriver& lane_;     ///< all operations of the queue go there
   /// Every region that was selected.
   std::unordered_map<const RegionGrant*, std::shared_ptr<RegionGrant>> regions_;
   std::chrono::nanoseconds deadline_;
-  /// Twice the depth: a completion that is still out does not count against the depth.
+  /// Twice the depth: a completion that the caller still has does not count against the depth.
   std::vector<QueueEntry> table_;
   MemoryReleaser::Table memory_named_;  ///< in table_
-  /// The places that are free, chained by next. Those taken and not submitted stand before them in
-  /// the same chain, so that taking one is moving on by one.
+  /// The free places, chained by next. The places that are taken and not submitted stand before
+  /// them in the same chain: to take one is to move on by one.
   OperationRecord* free_;
   OperationRecord* filled_first_;           ///< free_ itself, while nothing is filled
   OperationRecord* filled_last_ = nullptr;  ///< only while filled_count_ is not 0
   std::size_t filled_count_ = 0;
-  /// Of the operation filled last, where one may follow it: see OperationRecord::follows.
+  /// The opcode of the operation filled last, if one may follow it: see OperationRecord::follows.
   transport::Opcode run_opcode_ = kNoRun;
-  bool any_split_ = false;     ///< of those filled
-  bool any_barrier_ = false;   ///< before one of those filled
-  bool any_slots_ = false;     ///< were ever taken: completions have some to give back
+  bool any_split_ = false;     ///< one of those filled is not whole
+  bool any_barrier_ = false;   ///< there is one before one of those filled
+  bool any_slots_ = false;     ///< a slot was ever taken: completions have some to give back
   std::size_t in_flight_ = 0;  ///< submitted, not yet taken out of the sink
   OperationList held_;         ///< submitted, held back by a barrier
   OperationList refused_;  ///< complete without a lane: misuse, cancelled, expired behind a barrier
-  bool barrier_ = false;   ///< stands behind what was taken last
+  bool barrier_ = false;   ///< one stands behind the operation taken last
   BatchOrder order_;
   std::vector<CompletionSink::Run> ring_;
   CompletionSink sink_;
-  mutable Deadline earliest_;  ///< no operation in flight has an earlier deadline
-  EventNotifier event_;        ///< told by the thread that completes an operation of this queue
-  UniqueFd epoll_;             ///< over event_ and the lane's descriptor
-  std::unique_ptr<Completion[]> ready_;  ///< those out with the caller, chained by next as well
+  mutable Deadline earliest_;            ///< no operation in flight has an earlier deadline
+  EventNotifier event_;                  ///< told by a thread that completes an operation
+  UniqueFd epoll_;                       ///< over event_ and the lane's descriptor
+  std::unique_ptr<Completion[]> ready_;  ///< completions that the caller has; chained by next, too
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;
   std::atomic<CallState> in_call_{CallState::kIdle};

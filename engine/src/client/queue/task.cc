@@ -11,7 +11,7 @@ namespace remora::detail {
 
 std::coroutine_handle<> TaskWait::ended(void* self, std::size_t /*index*/) noexcept {
   auto& waiting = *static_cast<TaskWait*>(self);
-  // Told under the lock: who has seen it may destroy this as soon as the lock is free.
+  // Notifies under the lock: the thread that waits may destroy this as soon as the lock is free.
   const std::lock_guard lock{waiting.mutex_};
   waiting.ended_ = true;
   waiting.told_.notify_one();
@@ -34,21 +34,21 @@ struct Scope::Core {
         free{static_cast<std::uint32_t>(limit)},
         room{static_cast<std::int64_t>(limit)} {}
 
-  /// Not started for `why`.
+  /// A task was not started, for the reason `why`.
   void refuse(const Error& why) noexcept {
     if (!failed.exchange(true, std::memory_order_acq_rel)) first = why;
   }
 
   const std::stop_token stop;
   std::vector<Task<Status>> children;
-  detail::IndexStack free;  ///< children that have ended, or never were
-  /// How many more may run. Negative while the owner waits: what is missing to what it waits for.
+  detail::IndexStack free;  ///< places of children that have ended, or never began
+  /// How many more tasks may run. Negative while the owner waits: the room that is still missing.
   std::atomic<std::int64_t> room;
   std::coroutine_handle<> waiter;
   std::atomic<bool> failed{false};
-  Status first;  ///< of those that failed; the owner's once all have ended
+  Status first;  ///< the first failure; read by the owner once all have ended
 
-  /// Takes room for `count`; waits for those that have it.
+  /// Takes room for `count` tasks; waits until so many have ended.
   auto claim(std::int64_t count) noexcept {
     struct Awaiter {
       Core& core;
@@ -56,7 +56,8 @@ struct Scope::Core {
       [[nodiscard]] bool await_ready() const noexcept { return false; }
       bool await_suspend(std::coroutine_handle<> who) const noexcept {
         core.waiter = who;
-        // Where it is too little, `who` may go on in another thread at once: this is gone by then.
+        // If the room is too little, the coroutine may go on at once in another thread, and this
+        // object is gone.
         const std::int64_t wanted = count;
         return core.room.fetch_sub(wanted, std::memory_order_acq_rel) < wanted;
       }
@@ -66,13 +67,14 @@ struct Scope::Core {
   }
   void give_back(std::int64_t count) noexcept { room.fetch_add(count, std::memory_order_acq_rel); }
 
-  /// By a child at its final suspension, so that its frame may be destroyed from here on.
+  /// A child calls this at its final suspension, so its frame may be destroyed from here on.
   static std::coroutine_handle<> ended(void* self, std::size_t index) noexcept {
     Core& core = *static_cast<Core*>(self);
     const Status status = core.children[index].result();
     if (!status && !core.failed.exchange(true, std::memory_order_acq_rel)) core.first = status;
     core.free.give_back(static_cast<std::uint32_t>(index));
-    // With what was missing last the owner goes on. Else the core may be gone from here on.
+    // The owner goes on when the last missing room is there. Otherwise it may have ended meanwhile,
+    // and destroyed the core.
     if (core.room.fetch_add(1, std::memory_order_acq_rel) != -1) return std::noop_coroutine();
     return core.waiter;
   }

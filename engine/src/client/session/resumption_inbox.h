@@ -1,7 +1,6 @@
 #pragma once
 
-/// Resumables on their way to one thread, which sleeps on a descriptor. Any thread posts,
-/// lock-free.
+/// Passes Resumables to one thread, which sleeps on a descriptor. Any thread may post; lock-free.
 
 #include <atomic>
 #include <cstddef>
@@ -16,7 +15,7 @@ namespace remora::detail {
 class ResumptionInbox {
  public:
   ResumptionInbox() noexcept = default;
-  /// Runs what is left.
+  /// Runs the jobs that are left.
   ~ResumptionInbox() { (void)run_all(); }
   ResumptionInbox(const ResumptionInbox&) = delete;
   ResumptionInbox& operator=(const ResumptionInbox&) = delete;
@@ -34,8 +33,8 @@ class ResumptionInbox {
     watcher_.tell();
   }
 
-  // The owner.
-  /// Runs what was posted by now, the oldest first; how many.
+  // By the owner.
+  /// Runs the jobs posted by now, the oldest first; returns their number.
   std::size_t run_all() noexcept {
     Resumable* at = posted_.exchange(nullptr, std::memory_order_acquire);
     Resumable* first = nullptr;
@@ -50,7 +49,7 @@ class ResumptionInbox {
     }
     return count;
   }
-  /// The same; what is posted from now on makes the descriptor readable.
+  /// The same; a job that is posted from now on makes the descriptor readable.
   std::size_t run_and_arm() noexcept {
     watcher_.clear();
     watcher_.rest();
