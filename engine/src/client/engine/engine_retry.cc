@@ -16,11 +16,11 @@ namespace remora::detail {
 
 namespace {
 
-/// What a server that is not there yet, or goes, may be the cause of.
+/// True for an error that may have its cause in a server that has not started yet, or is stopping.
 bool may_pass(const Error& error) noexcept {
   if (error.reason() == Reason::kLocalShortage) return true;
   switch (error.code()) {
-    // Names come with what they name, where hosts are containers.
+    // Where hosts are containers, a name exists only while its container runs.
     case Code::kNotFound: return error.operation() == "getaddrinfo";
     case Code::kConnectionRefused:
       return error.reason() != Reason::kAuthentication && error.reason() != Reason::kVersion;
@@ -58,9 +58,9 @@ Result<Region> EngineCore::open_again(const Uri& uri, Rights rights, Opening ope
                    std::min(deadline, deadline_after(options_.control_deadline)), attempt);
 }
 
-/// Calls `make` until it goes well, what is wrong will not pass, or time is up. It says whether the
-/// server has answered: that is not asked for again. The log has the first failure and the end,
-/// however many attempts lie between.
+/// Calls `make` until it succeeds, fails with an error that will not pass, or time is up. The
+/// attempt says whether the server has answered: an answer is final. The log has the first failure
+/// and the end, however many attempts lie between.
 template <typename Make>
 auto EngineCore::retry_until_admitted(const Uri& uri, const ControlLimits& limits, const Make& make)
     -> decltype(make(std::declval<Attempt&>())) {

@@ -17,7 +17,7 @@ using transport::Opcode;
 
 namespace {
 
-/// Outcome::detail is a number of the local memory's pieces.
+/// True: Outcome::detail is the number of a piece of the local memory.
 bool counts_pieces(Reason reason) noexcept {
   return reason == Reason::kZeroLength || reason == Reason::kNullPointer ||
          reason == Reason::kEmptySlot || reason == Reason::kOutsideMemory ||
@@ -83,7 +83,7 @@ Error RegionGrant::error_of(const OperationRecord& operation) const noexcept {
   const Opcode opcode = operation.request.opcode;
   Error error = named(
       Error{outcome.code, operation_name(opcode)}.with_reason(session_->explained(outcome.reason)));
-  // A flush is of the session: its place is any byte.
+  // A flush is for the whole session, so it has no place in the region.
   if (opcode != Opcode::kFlush)
     error = error.with_place(operation.offset_bytes, operation.length_bytes);
   if (outcome.status != CompletionStatus::kSuccess)
@@ -110,7 +110,7 @@ Outcome RegionGrant::judge(const OperationRecord& operation) const noexcept {
   if (transport::is_transfer(opcode) && operation.request.local == nullptr) {
     if (operation.memory == LocalMemory::of_empty_slot())
       return Outcome::failure(Code::kInvalidArgument, Reason::kEmptySlot);
-    // Memory is known but the part is not within it.
+    // The memory is known, but the part is not within it.
     if (operation.memory != nullptr)
       return Outcome::failure(Code::kOutOfRange, Reason::kOutsideMemory);
     if (operation.length_bytes != 0)
@@ -130,7 +130,7 @@ Outcome RegionGrant::judge(const OperationRecord& operation) const noexcept {
   return {};
 }
 
-/// Registers the application's memory where that has to be and is not yet.
+/// Registers the application's memory if that is necessary and not done yet.
 Outcome RegionGrant::admit_memory(LocalMemory* memory) const noexcept {
   if (!quick_.needs_keys || memory == nullptr || memory->registered(domain_index_)) return {};
   const Status made = memory->register_with(*session_->memory_domain(), domain_index_);
@@ -140,9 +140,9 @@ Outcome RegionGrant::admit_memory(LocalMemory* memory) const noexcept {
   return failed;
 }
 
-/// False: it was not sound, or the grant has gone.
+/// Counts an operation that was not sound, or whose grant was revoked. Returns false.
 bool RegionGrant::count_refused(OperationRecord& operation) const noexcept {
-  // By these owns() knows it, for its error; nothing else is done with it.
+  // owns() needs these to find the operation's region for its error; they have no other use.
   operation.whole = false;
   operation.extents = grant_.extents;
   if (operation.outcome.code == Code::kAccessRefused)
@@ -164,7 +164,7 @@ bool RegionGrant::check_closely(OperationRecord& operation) const noexcept {
   if (registered) operation.request.local_key = operation.memory->key(domain_index_);
   const bool inlined = opcode == Opcode::kWrite && operation.memory == nullptr &&
                        operation.length_bytes <= quick_.inline_bytes_max;
-  // What needs a key and has none goes through memory of the engine's, a part at a time.
+  // Memory that needs a key and has none goes through memory of the engine, a part at a time.
   const bool keyed =
       !quick_.needs_keys || registered || inlined || is_atomic(opcode) || opcode == Opcode::kFlush;
   if (!keyed || !make_whole(operation, grant_.extents, quick_.request_bytes_max))
@@ -229,7 +229,7 @@ void RegionGrant::run_counted(OperationRecord& operation,
   if (check(operation)) run(operation, deadline);
 }
 
-/// What needs a registration first, or has several lanes to go over.
+/// Runs an operation that needs a registration first, or may go over several lanes.
 void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
   LaneDriver& lane = session_->lane_of_thread();
   if (!operation.whole && lane.acquire_lease(operation, LaneDriver::Lease::kNew) &&
@@ -239,7 +239,7 @@ void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
     EndTally{session_->metrics()}.add(operation);
     return;
   }
-  // Pinning pages takes longer than what is taken back is waited for.
+  // Pinning pages may take longer than a revocation waits for operations.
   if (const Reason why = revoked(); why != Reason::kNone) [[unlikely]] {
     if (!operation.whole) lane.release_lease(operation);
     operation.outcome = Outcome::failure(Code::kAccessRefused, why);
@@ -254,7 +254,7 @@ void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
 void RegionGrant::revoke(Reason reason) noexcept {
   Reason none = Reason::kNone;
   revoked_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
-  // Every operation is looked at closely from now on.
+  // From now on every operation is checked closely: no memory has a key in this domain.
   __atomic_store_n(&quick_.domain_index, kKeylessDomain, __ATOMIC_RELAXED);
 }
 

@@ -48,11 +48,11 @@ Status ControlChannel::watch(const Connection& connection) {
                            });
   if (!watch) return watch.error();
   const MutexLock lock{mutex_};
-  // The channel may have ended before there was a watch to drop.
+  // The channel may have ended before watch_ was set.
   if (endpoint_ != connection.endpoint || state_ == SessionState::kEnded || read_to_end_.load()) {
     loop_.drop(*watch);
   } else {
-    if (watch_ != 0) loop_.drop(watch_);  // of the connection before
+    if (watch_ != 0) loop_.drop(watch_);  // of the previous connection
     watch_ = *watch;
   }
   return {};
@@ -73,7 +73,7 @@ void ControlChannel::read_last_words() noexcept {
       heard->set_value();
     });
     (void)passed.wait_for(kLastWordTime);
-  } catch (const std::exception& error) {  // no memory: the reason is a guess then
+  } catch (const std::exception& error) {  // no memory: the reason is then a guess
     log::debug("session with {}: {}", session_.server_address(), error.what());
   }
 }
@@ -117,7 +117,7 @@ std::shared_ptr<ClientEndpoint> ControlChannel::leave(SessionState next) {
 
 void ControlChannel::close() {
   const MutexLock lock{mutex_};
-  // The reconnector may have come to watch a connection meanwhile. From now on it drops its own.
+  // The reconnector may have watched a connection meanwhile. After this it drops its own watch.
   if (watch_ != 0) loop_.drop(std::exchange(watch_, 0));
   state_ = SessionState::kEnded;
   end_waits();
@@ -144,13 +144,13 @@ Status ControlChannel::send(ClientEndpoint& endpoint, Request request, std::uint
   return endpoint.send({.bytes = std::move(*bytes), .descriptors = {}}, deadline);
 }
 
-/// Waits for room, and takes it: the call has a number. Returns where to send it.
+/// Waits for room and takes it; gives the call its number. Returns the endpoint to send to.
 Result<std::shared_ptr<ClientEndpoint>> ControlChannel::enter(Waiter& waiter, std::uint64_t& id,
                                                               Operation operation,
                                                               Deadline deadline) {
   MutexLock lock{mutex_};
-  // Behind the closes that no caller waits for: a region that was let go of before this request is
-  // closed before it.
+  // Behind the closes that no caller waits for: a region that the application let go of before this
+  // request is closed before it.
   const bool room = room_.wait_until(lock, deadline, [this] {
     mutex_.assert_held();
     return (waiters_.size() < transport::kControlRequestsMax &&
@@ -168,7 +168,7 @@ Result<std::shared_ptr<ClientEndpoint>> ControlChannel::enter(Waiter& waiter, st
   return endpoint_;
 }
 
-/// Waits for the answer, and gives the room back.
+/// Waits for the answer, and gives the call's room back.
 Status ControlChannel::leave_call(Waiter& waiter, std::uint64_t id, Operation operation,
                                   const Status& sent, Clock::time_point asked_at,
                                   Deadline deadline) {
@@ -186,7 +186,7 @@ Status ControlChannel::leave_call(Waiter& waiter, std::uint64_t id, Operation op
   else
     waiters_.erase(id);
   room_.notify_one();
-  // That the connection went is told alike, whether the request left or not.
+  // The error for a lost connection is the same, whether the request left or not.
   if (!sent && sent.error().code() == Code::kConnectionLost) return lost(operation);
   if (!sent) return sent.error();
   if (waiter.answer.has_value()) return {};
@@ -198,12 +198,12 @@ Status ControlChannel::leave_call(Waiter& waiter, std::uint64_t id, Operation op
 Result<ControlChannel::Answer> ControlChannel::call(Request request, Operation operation,
                                                     Deadline deadline,
                                                     std::vector<std::byte>* raw) {
-  // A reply's fields are numbered as the requests', after the failure.
+  // A reply's field number is that of its request plus one: field 1 is the failure.
   const int expected = static_cast<int>(request.body_case()) + 1;
   const bool greets = request.has_hello();
   Waiter waiter;
   std::uint64_t id = 0;
-  // Where the request is expected to be answered it is sent, whatever follows meanwhile.
+  // The request goes to the connection on which its answer is expected, even if another follows.
   const auto endpoint = enter(waiter, id, operation, deadline);
   if (!endpoint) return endpoint.error();
   const Clock::time_point asked_at = Clock::now();
@@ -251,9 +251,9 @@ void ControlChannel::close_grant(std::uint64_t grant_id) noexcept {
   send_closes();
 }
 
-/// Each answer makes room for the next; a session that is resumed says which grants it has instead.
-/// send_mutex_ is held from before a close leaves the list until it is sent: a call that finds the
-/// list empty is sent behind it.
+/// Each answer makes room for the next close; a session that is resumed tells the server its grants
+/// instead. This holds send_mutex_ from before a close leaves the list until it is sent: a call
+/// that finds the list empty is sent behind it.
 void ControlChannel::send_closes() noexcept {
   while (true) {
     std::uint64_t id = 0;
@@ -267,7 +267,7 @@ void ControlChannel::send_closes() noexcept {
         return;
       grant_id = to_close_.back();
       to_close_.pop_back();
-      if (to_close_.empty()) room_.notify_all();  // the calls behind them
+      if (to_close_.empty()) room_.notify_all();  // the calls that wait behind the closes
       id = next_id_++;
       endpoint = endpoint_;
       waiters_.emplace(id, nullptr);
@@ -292,7 +292,7 @@ void ControlChannel::forget_closes() {
 
 void ControlChannel::flush(Deadline until) {
   const auto endpoint = this->endpoint();
-  const MutexLock lock{send_mutex_};  // the reconnector may have something to say
+  const MutexLock lock{send_mutex_};  // the reconnector may be sending
   endpoint->flush(until);
 }
 
@@ -309,12 +309,12 @@ void ControlChannel::read(ClientEndpoint& endpoint, std::uint64_t number) noexce
   }
 }
 
-/// All has been read that there was, also of why.
+/// The connection has ended; all its messages have been read, also one with the reason.
 void ControlChannel::hung_up(std::uint64_t number, bool wrongly) noexcept {
   EventLoop::Token watch = 0;
   {
     const MutexLock lock{mutex_};
-    if (number != number_) return;  // another one has followed
+    if (number != number_) return;  // another connection has followed
     watch = std::exchange(watch_, 0);
     read_to_end_.store(true, std::memory_order_release);
   }
@@ -325,7 +325,7 @@ void ControlChannel::hung_up(std::uint64_t number, bool wrongly) noexcept {
 
 void ControlChannel::deliver(ControlMessage message, std::uint64_t number) {
   auto envelope = control::decode(message.bytes);
-  // An event may be right behind the answer to a hello, which is still being read.
+  // An event may follow the answer to a hello immediately, while that answer is still being read.
   if (envelope && envelope->has_event() && session_.version() != 1)
     return session_.events().take(envelope->event(), number);
   if (!envelope || !envelope->has_reply()) {
@@ -336,7 +336,7 @@ void ControlChannel::deliver(ControlMessage message, std::uint64_t number) {
   std::uint64_t late_grant = 0;
   {
     const MutexLock lock{mutex_};
-    if (number != number_) return;  // what is left of one that another has followed
+    if (number != number_) return;  // a message of an earlier connection
     const auto found = waiters_.find(envelope->id());
     if (found == waiters_.end()) return;
     if (found->second != nullptr) {
@@ -347,7 +347,7 @@ void ControlChannel::deliver(ControlMessage message, std::uint64_t number) {
       found->second->ready.notify_one();
       return;
     }
-    // No caller waits any more; a grant that came too late must not stay open.
+    // No caller waits any more, so a grant that came too late must not stay open.
     waiters_.erase(found);
     room_.notify_one();
     if (envelope->reply().has_open()) late_grant = envelope->reply().open().grant_id();
