@@ -1,5 +1,5 @@
-// Operations in a loop, to be counted by callgrind: path_cost PATH FACE N. The remote side is a
-// provider that completes whatever it is asked to, in 10 instructions, or memory of this process.
+// Operations in a loop, which callgrind counts: path_cost PATH FACE N. The remote side is memory of
+// this process, or a provider that completes any request in 10 instructions.
 
 #include <array>
 #include <cstdlib>
@@ -36,7 +36,7 @@ using remora::Slot;
 using remora::SlotPool;
 using remora::Target;
 
-// What has been posted to the only queue pair and not polled.
+// The requests that are posted to the only queue pair and not polled.
 struct Hardware {
   std::uint64_t last_id = 0;
   bool pending = false;
@@ -65,7 +65,8 @@ struct FakeDomain final : transport::MemoryDomain {
   }
 };
 
-/// Neighbours in a batch are not neighbours in the region: those would be joined to one request.
+/// Neighbours in a batch are not neighbours in the region: else they would be joined to one
+/// request.
 Block scattered(std::uint64_t sent) { return Block{(sent * 37) & 63U}; }
 
 void run_batches(const Region& region, SlotPool& slots, std::uint64_t times) {
@@ -80,8 +81,8 @@ void run_batches(const Region& region, SlotPool& slots, std::uint64_t times) {
   }
 }
 
-/// Reads into memory of the application's own, registered once, at places that it keeps: what is
-/// counted is the engine's, and a loop as short as there can be.
+/// Reads into registered memory of the application, at offsets that it keeps: the loop is as short
+/// as possible, so almost all counted instructions are the engine's.
 void run_registered(const Region& region, const RegisteredMemory& memory, std::uint64_t times) {
   Queue queue = region.queue({.depth = 32}).value();
   std::vector<Target> targets;
@@ -129,7 +130,7 @@ void run_over_regions(const std::shared_ptr<detail::SessionCore>& session,
       if (queue.wait(32).empty()) std::abort();
     }
   }
-  session->fail(remora::Reason::kNone);  // there is nobody to give grants back to
+  session->fail(remora::Reason::kNone);  // no server takes the grants back
 }
 
 /// Synchronous reads over `count` sessions in turn.

@@ -1,4 +1,4 @@
-// Today's client and a server of protocol version 1, in its own frozen messages.
+// Today's client and a server of protocol version 1, which has its own frozen messages.
 
 #include <array>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 namespace v1 = control_v1;
 using transport::ControlMessage;
 
-/// Answers what version 1 knows, and nothing that it does not.
+/// Answers the requests of version 1, and no others.
 class ServerOfVersionOne final : public transport::ClientEndpoint {
  public:
   explicit ServerOfVersionOne(std::vector<v1::Request>* asked)
@@ -134,7 +134,7 @@ Result<std::shared_ptr<SessionCore>> connect(std::vector<v1::Request>& asked,
                             deadline_after(std::chrono::seconds{10}));
 }
 
-TEST(ServersOfVersionOne, AreGreetedSoThatTheyUnderstand) {
+TEST(ServersOfVersionOne, GetAHelloThatTheyUnderstand) {
   std::vector<v1::Request> asked;
   const auto core = connect(asked);
   ASSERT_TRUE(core) << core.error();
@@ -173,7 +173,7 @@ TEST(ServersOfVersionOne, GetOnlyRequestsThatTheyKnow) {
   EXPECT_EQ(kinds, expected);
 }
 
-TEST(ServersOfVersionOne, AreNotAskedForWhatTheyWouldGetWrong) {
+TEST(ServersOfVersionOne, GetNoRequestThatTheyWouldMisread) {
   std::vector<v1::Request> asked;
   const auto core = connect(asked);
   ASSERT_TRUE(core) << core.error();

@@ -154,7 +154,7 @@ int processors_of_this_thread() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : -1;
 }
 
-TEST(Placement, BoundThreadStaysAndLentOneIsGivenBack) {
+TEST(Placement, BoundThreadStaysAndBorrowedThreadIsReleased) {
   const Processors all = Machine::here().value().processors();
   const auto placement = Placement::create(std::to_string(all.back()), "").value();
   std::thread{[&] {

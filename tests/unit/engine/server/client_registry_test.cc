@@ -1,4 +1,4 @@
-// Which client may do what with which region; how often somebody may ask and be logged.
+// The rights of each client to each region; how often a client may ask and is logged.
 
 #include "server/client_registry.h"
 
@@ -25,7 +25,7 @@ RegionInfo region(std::string owner, std::vector<RegionAccess> access,
   return info;
 }
 
-TEST(Permissions, WithoutKeysEverybodyMayDoEverything) {
+TEST(Permissions, WithoutKeysEachClientMayDoEverything) {
   const Permission found = permission_of(region("", {}, Rights::kRead), nullptr);
   EXPECT_EQ(found.rights, Rights::kRead);
   EXPECT_TRUE(found.admin);
@@ -39,11 +39,11 @@ TEST(Permissions, OfAnAdminAndOfTheOwnerAreAll) {
   }
 }
 
-TEST(Permissions, OfOthersToWhatAClientOwnsAreNone) {
+TEST(Permissions, OfOtherClientsToAClientsRegionAreNone) {
   EXPECT_FALSE(permission_of(region("alice", {}), &bob).any());
 }
 
-TEST(Permissions, OfAllToWhatTheServerOwnsAreItsRights) {
+TEST(Permissions, OfAllClientsToTheServersRegionAreItsRights) {
   const Permission found = permission_of(region("", {}, Rights::kReadWrite), &bob);
   EXPECT_EQ(found.rights, Rights::kReadWrite);
   EXPECT_FALSE(found.admin);

@@ -24,7 +24,7 @@
 namespace remora::detail {
 namespace {
 
-/// Registrations that there are.
+/// Counts the registrations that exist.
 class CountingDomain final : public transport::MemoryDomain {
  public:
   Result<std::unique_ptr<transport::Registration>> register_bytes(std::span<std::byte>) override {
@@ -47,7 +47,7 @@ class CountingDomain final : public transport::MemoryDomain {
   std::atomic<int> count_{0};
 };
 
-/// What is posted completes when the test says so. Looked at by any thread.
+/// Completes its requests when the test says so. Any thread may look at it.
 class HeldLane final : public transport::FakeLane {
  public:
   transport::PostOutcome post(transport::Chain chain, std::uint64_t first) noexcept override {
@@ -96,7 +96,7 @@ class MemoryReleaserTest : public ::testing::Test {
     offer.domain = domain_;
     offer.memory = remote_;
     region_.emplace(transport::open_fake_region(engine_, std::move(offer)));
-    own_ = domain_->count();  // slots and zeroes of the engine's
+    own_ = domain_->count();  // the engine's own: slots and zeroes
   }
   void TearDown() override {
     if (region_) lane_->open();
@@ -104,7 +104,7 @@ class MemoryReleaserTest : public ::testing::Test {
     engine_.reset();
   }
   RegisteredMemory handle() { return RegisteredMemory{engine_->register_memory(local_).value()}; }
-  /// Registrations of memory of the test's.
+  /// Registrations of the test's memory.
   [[nodiscard]] int registered() const { return domain_->count() - own_; }
   [[nodiscard]] bool none_left() {
     return test::eventually([this] { return registered() == 0; });
@@ -130,7 +130,7 @@ TEST_F(MemoryReleaserTest, UnusedMemoryIsDeregisteredAtOnce) {
   EXPECT_EQ(registered(), 1);
   lane_->open();
   EXPECT_EQ(queue.wait(1).size(), 1U);
-  used.reset();  // the queue had used it, and is there still
+  used.reset();  // a queue that still exists had used it
   EXPECT_EQ(registered(), 0);
 }
 
@@ -172,7 +172,7 @@ TEST_F(MemoryReleaserTest, OperationInPiecesKeepsAllOfThem) {
   ASSERT_TRUE(queue.submit());
   engine_->releaser()->sweep();
   EXPECT_EQ(registered(), 2) << "in flight";
-  // One that comes later cannot use them.
+  // A later operation cannot use them.
   const RegisteredMemory third = handle();
   const std::array later{Target{third, 0, 64}};
   lane_->open();
@@ -229,7 +229,7 @@ TEST_F(MemoryReleaserTest, AwaitedOperationThatWaitsForAPlaceKeepsItsMemory) {
     ++ended;
   };
   std::array<std::optional<RegisteredMemory>, 3> memories{handle(), handle(), handle()};
-  for (const auto& memory : memories) begin(*memory);  // one in flight, two in line
+  for (const auto& memory : memories) begin(*memory);  // one in flight, two in the backlog
   for (auto& memory : memories) memory.reset();
   engine_->releaser()->sweep();
   EXPECT_EQ(registered(), 3);

@@ -1,5 +1,4 @@
-// One operation alone, submitted and waited for in one call: on an idle lane, and where the lane is
-// not.
+// A single operation, submitted and waited for in one call: on an idle lane, and on a busy one.
 
 #include <atomic>
 #include <chrono>
@@ -16,7 +15,7 @@ using transport::FakeLane;
 using transport::Opcode;
 using transport::PostOutcome;
 
-/// Completes what is posted at once, as it is told to; or refuses it.
+/// Completes each request at once, with the status that the test has set; or refuses it.
 class LoneLane final : public FakeLane {
  public:
   using FakeLane::FakeLane;
@@ -35,7 +34,7 @@ class LoneLane final : public FakeLane {
   std::function<void()> on_post;
 };
 
-class PostedAloneTest : public PostedDriverTest {
+class QueuedLaneAloneTest : public QueuedLaneDriverTest {
  protected:
   void SetUp() override {
     auto lane = std::make_unique<LoneLane>();
@@ -50,7 +49,7 @@ class PostedAloneTest : public PostedDriverTest {
   LoneLane* prompt_ = nullptr;
 };
 
-TEST_F(PostedAloneTest, WhatEndsAtOnceIsCountedOnce) {
+TEST_F(QueuedLaneAloneTest, OperationThatEndsAtOnceIsCountedOnce) {
   auto& operation = alone(Opcode::kRead);
   driver_->run(operation);
   EXPECT_TRUE(operation.outcome.ok);
@@ -60,14 +59,14 @@ TEST_F(PostedAloneTest, WhatEndsAtOnceIsCountedOnce) {
             64);
   EXPECT_EQ(registry_->distribution("remora_client_doorbell_work_requests").value().count(), 1U);
   EXPECT_EQ(registry_->distribution("remora_client_poll_completions").value().count(), 1U);
-  // And the next one goes the same way.
+  // The next operation goes the same way.
   auto& next = alone(Opcode::kWrite);
   driver_->run(next);
   EXPECT_TRUE(next.outcome.ok);
   EXPECT_EQ(lane_->posted.back().sequence, 1U);
 }
 
-TEST_F(PostedAloneTest, AtomicFindsItsOldValue) {
+TEST_F(QueuedLaneAloneTest, AtomicFindsItsOldValue) {
   lane_->results[0] = 41;
   auto& operation = make(Opcode::kFetchAdd, 8, {});
   driver_->run(operation);
@@ -75,11 +74,11 @@ TEST_F(PostedAloneTest, AtomicFindsItsOldValue) {
   EXPECT_EQ(operation.old_value, 41U);
 }
 
-TEST_F(PostedAloneTest, WhatIsNotThereYetIsWaitedFor) {
+TEST_F(QueuedLaneAloneTest, CompletionThatIsNotThereYetIsWaitedFor) {
   prompt_->prompt = false;
   auto& operation = alone(Opcode::kRead);
   std::thread later{[&] {
-    // The other holder of the lane finds the completion, and gives it to its owner.
+    // The other holder of the lane polls the completion and pushes it to its owner's sink.
     while (prompt_->posts == 0) std::this_thread::yield();
     auto& other = alone(Opcode::kWrite, 128);
     prompt_->prompt = true;
@@ -92,7 +91,7 @@ TEST_F(PostedAloneTest, WhatIsNotThereYetIsWaitedFor) {
   EXPECT_EQ(counted("ok"), 2);
 }
 
-TEST_F(PostedAloneTest, FailureEndsItAndTheLane) {
+TEST_F(QueuedLaneAloneTest, FailureEndsItAndTheLane) {
   prompt_->ends_as = CompletionStatus::kRemoteAccessError;
   auto& operation = alone(Opcode::kWrite);
   driver_->run(operation);
@@ -105,7 +104,7 @@ TEST_F(PostedAloneTest, FailureEndsItAndTheLane) {
   EXPECT_EQ(lane_->posted.size(), 1U);
 }
 
-TEST_F(PostedAloneTest, WhatTheLaneRefusesNeverLeft) {
+TEST_F(QueuedLaneAloneTest, OperationThatTheLaneRefusesNeverLeft) {
   lane_->take_at_most = 0;
   auto& operation = alone(Opcode::kWrite);
   driver_->run(operation);
@@ -113,7 +112,7 @@ TEST_F(PostedAloneTest, WhatTheLaneRefusesNeverLeft) {
   EXPECT_TRUE(driver_->broken());
 }
 
-TEST_F(PostedAloneTest, WhatTheLaneRefusesAndMayHaveTakenIsIndeterminate) {
+TEST_F(QueuedLaneAloneTest, OperationThatTheLaneRefusesAndMayHaveTakenIsIndeterminate) {
   prompt_->refuse_but_take = true;
   auto& operation = alone(Opcode::kWrite);
   driver_->run(operation);
@@ -121,7 +120,7 @@ TEST_F(PostedAloneTest, WhatTheLaneRefusesAndMayHaveTakenIsIndeterminate) {
   EXPECT_GE(lane_->closed, 1) << "before its buffer was given back";
 }
 
-TEST_F(PostedAloneTest, BehindABacklogItKeepsItsPlace) {
+TEST_F(QueuedLaneAloneTest, BehindABacklogItKeepsItsPlace) {
   auto lane = std::make_unique<LoneLane>(1, 4096);
   prompt_ = lane.get();
   start(std::move(lane));
@@ -140,7 +139,7 @@ TEST_F(PostedAloneTest, BehindABacklogItKeepsItsPlace) {
   EXPECT_EQ(lane_->posted[2].request.remote_address, operation.request.remote_address);
 }
 
-TEST_F(PostedAloneTest, WhatOthersLeaveWhileItPostsIsPostedBeforeItGoes) {
+TEST_F(QueuedLaneAloneTest, OperationsThatOtherThreadsLeaveMeanwhileArePosted) {
   auto& left = registered(make(Opcode::kRead, 256, std::span{buffer_}.first(64)));
   bool once = true;
   prompt_->on_post = [&] {
@@ -155,7 +154,7 @@ TEST_F(PostedAloneTest, WhatOthersLeaveWhileItPostsIsPostedBeforeItGoes) {
   EXPECT_TRUE(left.outcome.ok);
 }
 
-TEST_F(PostedAloneTest, OneThatTheLaneNeverAnswersEndsAtItsDeadline) {
+TEST_F(QueuedLaneAloneTest, OneThatTheLaneNeverAnswersEndsAtItsDeadline) {
   prompt_->prompt = false;
   auto& operation = alone(Opcode::kWrite);
   operation.deadline = Clock::now() + std::chrono::milliseconds{5};

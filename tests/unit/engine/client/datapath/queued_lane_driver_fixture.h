@@ -27,7 +27,7 @@ class FakeDomain final : public transport::MemoryDomain {
   }
 };
 
-class PostedDriverTest : public ::testing::Test {
+class QueuedLaneDriverTest : public ::testing::Test {
  protected:
   void start(std::unique_ptr<transport::FakeLane> lane, std::size_t bounce_slots = 4) {
     lane_ = lane.get();
@@ -46,7 +46,7 @@ class PostedDriverTest : public ::testing::Test {
 
   OperationRecord& make(transport::Opcode opcode, std::uint64_t offset, std::span<std::byte> local,
                         std::chrono::milliseconds deadline = std::chrono::seconds{60}) {
-    // Not zeroed, as those on a caller's stack.
+    // Not zeroed, like a record on a caller's stack.
     auto& operation = *operations_.emplace_back(std::make_unique_for_overwrite<OperationRecord>());
     operation.next = nullptr;
     operation.memory = nullptr;
@@ -70,7 +70,7 @@ class PostedDriverTest : public ::testing::Test {
       make_split(operation, extents_);
     return operation;
   }
-  /// The operation and what is chained to it, as a queue submits them.
+  /// The operation and those chained to it, as a queue submits them.
   void submit(OperationRecord& first) {
     OperationList operations;
     const OperationRecord* before = nullptr;
@@ -83,7 +83,7 @@ class PostedDriverTest : public ::testing::Test {
     }
     driver_->submit(operations);
   }
-  /// All that has completed, in its order.
+  /// The operations that have completed, in their order.
   std::vector<OperationRecord*> taken() {
     std::vector<OperationRecord*> all;
     while (sink_.ready() != 0) {

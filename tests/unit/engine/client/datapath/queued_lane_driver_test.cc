@@ -12,7 +12,7 @@ namespace {
 using transport::FakeLane;
 using transport::Opcode;
 
-TEST_F(PostedDriverTest, SeveralOperationsAreOneDoorbell) {
+TEST_F(QueuedLaneDriverTest, SeveralOperationsAreOneDoorbell) {
   auto& first = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   auto& second = registered(make(Opcode::kRead, 64, std::span{buffer_}.first(64)));
   first.next = &second;
@@ -27,8 +27,8 @@ TEST_F(PostedDriverTest, SeveralOperationsAreOneDoorbell) {
   EXPECT_EQ(counted("ok"), 2);
 }
 
-TEST_F(PostedDriverTest, NeighboursOnBothSidesAreOneRequest) {
-  // 64 bytes each: three that go on where the one before ends, and one that goes on remotely only.
+TEST_F(QueuedLaneDriverTest, NeighboursOnBothSidesAreOneRequest) {
+  // 64 bytes each: three that follow each other on both sides, and one that follows only remotely.
   std::vector<OperationRecord*> all;
   for (const std::size_t at : {0U, 64U, 128U, 192U})
     all.push_back(&registered(
@@ -47,10 +47,10 @@ TEST_F(PostedDriverTest, NeighboursOnBothSidesAreOneRequest) {
   EXPECT_EQ(counted("ok"), 4);
 }
 
-TEST_F(PostedDriverTest, NeighboursOfAnotherKindAreRequestsOfTheirOwn) {
+TEST_F(QueuedLaneDriverTest, NeighboursOfAnotherKindAreRequestsOfTheirOwn) {
   auto& read = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   auto& write = registered(make(Opcode::kWrite, 64, std::span{buffer_}.subspan(64, 64)));
-  // Small writes need no key, and have none that both could have.
+  // Small writes need no key, so there is none that the joined request could use.
   auto& keyless = make(Opcode::kWrite, 128, std::span{buffer_}.subspan(128, 8));
   auto& keyless_too = make(Opcode::kWrite, 136, std::span{buffer_}.subspan(136, 8));
   auto& add = make(Opcode::kFetchAdd, 144, {});
@@ -64,7 +64,7 @@ TEST_F(PostedDriverTest, NeighboursOfAnotherKindAreRequestsOfTheirOwn) {
   wait_all(5);
 }
 
-TEST_F(PostedDriverTest, JoinedRequestKeepsTheLanesLimit) {
+TEST_F(QueuedLaneDriverTest, JoinedRequestKeepsTheLanesLimit) {
   std::vector<OperationRecord*> all;
   for (std::size_t i = 0; i < 8; ++i)
     all.push_back(
@@ -79,7 +79,7 @@ TEST_F(PostedDriverTest, JoinedRequestKeepsTheLanesLimit) {
   EXPECT_EQ(counted("ok"), 8);
 }
 
-TEST_F(PostedDriverTest, JoinedOperationsFailTogetherAndEachByItsDeadline) {
+TEST_F(QueuedLaneDriverTest, JoinedOperationsFailTogetherAndEachByItsDeadline) {
   auto& first = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   auto& second = registered(
       make(Opcode::kRead, 64, std::span{buffer_}.subspan(64, 64), std::chrono::milliseconds{5}));
@@ -101,7 +101,7 @@ TEST_F(PostedDriverTest, JoinedOperationsFailTogetherAndEachByItsDeadline) {
   EXPECT_EQ(other.outcome.code, Code::kAccessRefused);
 }
 
-TEST_F(PostedDriverTest, JoinedRequestThatIsNotTakenEndsAllOfItsOperations) {
+TEST_F(QueuedLaneDriverTest, JoinedRequestThatIsNotTakenEndsAllOfItsOperations) {
   lane_->take_at_most = 0;
   auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   auto& second = registered(make(Opcode::kWrite, 64, std::span{buffer_}.subspan(64, 64)));
@@ -112,7 +112,7 @@ TEST_F(PostedDriverTest, JoinedRequestThatIsNotTakenEndsAllOfItsOperations) {
   EXPECT_EQ(second.outcome.code, Code::kConnectionLost);
 }
 
-TEST_F(PostedDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
+TEST_F(QueuedLaneDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
   auto& operation = registered(make(Opcode::kWrite, 3000, std::span{buffer_}.first(2500)));
   submit(operation);
   ASSERT_EQ(lane_->posted.size(), 4U);  // 1024 + 72 | 1024 + 380
@@ -128,7 +128,7 @@ TEST_F(PostedDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
   EXPECT_TRUE(operation.outcome.ok);
 }
 
-TEST_F(PostedDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
+TEST_F(QueuedLaneDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
   start(std::make_unique<FakeLane>(2, 256));
   auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(1000)));
   submit(operation);
@@ -141,7 +141,7 @@ TEST_F(PostedDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
   EXPECT_TRUE(operation.outcome.ok);
 }
 
-TEST_F(PostedDriverTest, SmallWriteGoesInlineWithoutAKey) {
+TEST_F(QueuedLaneDriverTest, SmallWriteGoesInlineWithoutAKey) {
   auto& operation = make(Opcode::kWrite, 0, std::span{buffer_}.first(16));
   submit(operation);
   ASSERT_EQ(lane_->posted.size(), 1U);
@@ -150,7 +150,7 @@ TEST_F(PostedDriverTest, SmallWriteGoesInlineWithoutAKey) {
   wait_all(1);
 }
 
-TEST_F(PostedDriverTest, UnregisteredReadIsBouncedAndCopiedWhenItCompletes) {
+TEST_F(QueuedLaneDriverTest, UnregisteredReadIsBouncedAndCopiedWhenItCompletes) {
   auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(100));
   submit(operation);
   ASSERT_EQ(lane_->posted.size(), 1U);
@@ -162,7 +162,7 @@ TEST_F(PostedDriverTest, UnregisteredReadIsBouncedAndCopiedWhenItCompletes) {
   EXPECT_EQ(buffer_[99], std::byte{42});
 }
 
-TEST_F(PostedDriverTest, FailedBouncedReadDoesNotTouchTheBuffer) {
+TEST_F(QueuedLaneDriverTest, FailedBouncedReadDoesNotTouchTheBuffer) {
   auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(100));
   submit(operation);
   lane_->posted[0].request.local[0] = std::byte{42};
@@ -173,7 +173,7 @@ TEST_F(PostedDriverTest, FailedBouncedReadDoesNotTouchTheBuffer) {
   EXPECT_EQ(buffer_[0], std::byte{0});
 }
 
-TEST_F(PostedDriverTest, BounceSlotsComeBackAndTheRestFollows) {
+TEST_F(QueuedLaneDriverTest, BounceSlotsComeBackAndTheRestFollows) {
   start(std::make_unique<FakeLane>(), 1);
   auto& operation = make(Opcode::kRead, 0, std::span{buffer_}.first(600));  // slots of 256
   submit(operation);
@@ -188,7 +188,7 @@ TEST_F(PostedDriverTest, BounceSlotsComeBackAndTheRestFollows) {
   bounce_->give_back(back);
 }
 
-TEST_F(PostedDriverTest, AtomicBringsTheOldValue) {
+TEST_F(QueuedLaneDriverTest, AtomicBringsTheOldValue) {
   auto& operation = make(Opcode::kFetchAdd, 4096, {});
   operation.request.compare_or_add = 5;
   submit(operation);
@@ -201,7 +201,7 @@ TEST_F(PostedDriverTest, AtomicBringsTheOldValue) {
   EXPECT_EQ(operation.old_value, 123U);
 }
 
-TEST_F(PostedDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
+TEST_F(QueuedLaneDriverTest, FailureBreaksTheLaneAndEndsEachOperationByItsKind) {
   auto& early = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   auto& refused = registered(make(Opcode::kRead, 64, std::span{buffer_}.first(64)));
   auto& read = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
@@ -220,7 +220,7 @@ TEST_F(PostedDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
   EXPECT_EQ(write.outcome.code, Code::kIndeterminate);
   EXPECT_EQ(atomic.outcome.code, Code::kIndeterminate);
   EXPECT_EQ(lane_->broken, 1);
-  EXPECT_EQ(lane_->let_gone, 1) << "all has flushed: nobody waits for the device";
+  EXPECT_EQ(lane_->let_gone, 1) << "all has flushed: no thread waits for the device";
   EXPECT_EQ(lane_->closed, 1);
   EXPECT_EQ(told_broken_, 1);
   EXPECT_EQ(counted("indeterminate"), 2);
@@ -228,7 +228,7 @@ TEST_F(PostedDriverTest, FailureEndsTheLaneAndEveryoneOnItAsItsKind) {
   EXPECT_EQ(victims("deadline"), 0);
 }
 
-TEST_F(PostedDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
+TEST_F(QueuedLaneDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
   auto& operation = registered(
       make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
   auto& neighbour = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
@@ -245,7 +245,7 @@ TEST_F(PostedDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
   EXPECT_EQ(driver_->fault(), LaneFault::kDeadline);
 }
 
-TEST_F(PostedDriverTest, ExpiredPostedWriteThatIsAloneIsNoVictim) {
+TEST_F(QueuedLaneDriverTest, ExpiredPostedWriteThatIsAloneIsNoVictim) {
   auto& operation = registered(
       make(Opcode::kWrite, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
   submit(operation);
@@ -254,8 +254,8 @@ TEST_F(PostedDriverTest, ExpiredPostedWriteThatIsAloneIsNoVictim) {
   EXPECT_EQ(operation.outcome.reason, Reason::kExpired);
 }
 
-// An application that tries again with its old handle would look like a storm.
-TEST_F(PostedDriverTest, WhatComesToALaneThatBrokeBeforeIsNobodysVictim) {
+// Else the victims of an application that tries again and again with its old handle would grow.
+TEST_F(QueuedLaneDriverTest, OperationOnALaneThatBrokeBeforeIsNoVictim) {
   auto& expires = registered(
       make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
   submit(expires);
@@ -268,12 +268,12 @@ TEST_F(PostedDriverTest, WhatComesToALaneThatBrokeBeforeIsNobodysVictim) {
   EXPECT_EQ(victims("deadline"), 0);
 }
 
-TEST_F(PostedDriverTest, WhatWaitsBehindALaneThatADeadlineBreaksIsAVictimToo) {
+TEST_F(QueuedLaneDriverTest, OperationThatWaitsForALaneThatADeadlineBreaksIsAVictim) {
   start(std::make_unique<FakeLane>(1));
   auto& expires = registered(
       make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));
   auto& waits = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
-  // In pieces, so with several requests: one victim.
+  // Several requests, but one victim.
   auto& long_one = make(Opcode::kRead, 0, std::span{buffer_}.first(2048));
   expires.next = &waits;
   waits.next = &long_one;
@@ -284,7 +284,7 @@ TEST_F(PostedDriverTest, WhatWaitsBehindALaneThatADeadlineBreaksIsAVictimToo) {
   EXPECT_EQ(victims("deadline"), 2);
 }
 
-TEST_F(PostedDriverTest, LostConnectionHasNoVictims) {
+TEST_F(QueuedLaneDriverTest, LostConnectionHasNoVictims) {
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   auto& other = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   operation.next = &other;
@@ -297,18 +297,18 @@ TEST_F(PostedDriverTest, LostConnectionHasNoVictims) {
   EXPECT_EQ(other.outcome.reason, Reason::kLaneBroken);
 }
 
-TEST_F(PostedDriverTest, NeighbouringLanesOperationsAreVictimsOfWhatItIsBlamedFor) {
+TEST_F(QueuedLaneDriverTest, OperationsAreVictimsOfTheFaultThatTheirLaneIsBlamedFor) {
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   submit(operation);
   driver_->blame(LaneFault::kDeadline);
-  driver_->blame(LaneFault::kRefused);  // what came first is kept
+  driver_->blame(LaneFault::kRefused);  // the first fault is kept
   driver_->fail(Reason::kLaneBroken);
   wait_all(1);
   EXPECT_EQ(operation.outcome.reason, Reason::kLaneVictim);
   EXPECT_EQ(victims("deadline"), 1);
 }
 
-TEST_F(PostedDriverTest, RequestsAreCountedByWhetherTheyWereSignaled) {
+TEST_F(QueuedLaneDriverTest, RequestsAreCountedByWhetherTheyWereSignaled) {
   const auto requests = [&](const char* kind) {
     return registry_
         ->value("remora_client_work_requests_total", {{"transport", "rdma"}, {"kind", kind}})
@@ -330,18 +330,18 @@ TEST_F(PostedDriverTest, RequestsAreCountedByWhetherTheyWereSignaled) {
   EXPECT_EQ(requests("signaled"), 3);
   EXPECT_EQ(requests("unsignaled"), 3);
   lane_->set_signaled_within(0);
-  lane_->take_at_most = 1;  // the end of the chain, which is signaled, stays here
+  lane_->take_at_most = 1;  // the last request of the chain, which is signaled, is not posted
   post_three();
   EXPECT_EQ(requests("signaled"), 3);
   EXPECT_EQ(requests("unsignaled"), 4);
 }
 
-TEST_F(PostedDriverTest, CapacityShownIsThatOfTheSmallestOpenLane) {
+TEST_F(QueuedLaneDriverTest, CapacityShownIsThatOfTheSmallestOpenLane) {
   const auto capacity = [&] {
     return registry_->value("remora_client_cq_capacity", {{"transport", "rdma"}}).value();
   };
   EXPECT_EQ(capacity(), 8);
-  // Of another engine, which shares the registry.
+  // A lane of another engine, which shares the registry.
   const auto other = [&](std::uint32_t depth) {
     return std::make_unique<QueuedLaneDriver>(
         std::make_unique<FakeLane>(depth),
@@ -358,7 +358,7 @@ TEST_F(PostedDriverTest, CapacityShownIsThatOfTheSmallestOpenLane) {
   EXPECT_EQ(capacity(), 16);
 }
 
-TEST_F(PostedDriverTest, ExpiredQueuedWriteTimesOutWithoutTouchingTheLane) {
+TEST_F(QueuedLaneDriverTest, ExpiredQueuedWriteTimesOutWithoutTouchingTheLane) {
   start(std::make_unique<FakeLane>(1));
   auto& holds = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   auto& queued = registered(
@@ -374,7 +374,7 @@ TEST_F(PostedDriverTest, ExpiredQueuedWriteTimesOutWithoutTouchingTheLane) {
   EXPECT_TRUE(holds.outcome.ok);
 }
 
-TEST_F(PostedDriverTest, PartlyRefusedChainEndsEveryOperation) {
+TEST_F(QueuedLaneDriverTest, PartlyRefusedChainEndsEveryOperation) {
   lane_->take_at_most = 1;
   auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   auto& second = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
@@ -385,7 +385,7 @@ TEST_F(PostedDriverTest, PartlyRefusedChainEndsEveryOperation) {
   EXPECT_EQ(second.outcome.code, Code::kConnectionLost);
 }
 
-TEST_F(PostedDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
+TEST_F(QueuedLaneDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
   lane_->flush_when_broken = false;
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   submit(operation);
@@ -397,8 +397,8 @@ TEST_F(PostedDriverTest, LaneThatDoesNotFlushIsClosedBeforeItsOperationsEnd) {
   EXPECT_EQ(operation.outcome.reason, Reason::kPeerGone);
 }
 
-/// Of many lanes that are broken off together, each would wait as long as the first.
-TEST_F(PostedDriverTest, LaneThatWasBrokenOffBeforeHasHadItsTimeToFlush) {
+/// Else many lanes that are moved to the error state together would wait one after the other.
+TEST_F(QueuedLaneDriverTest, LaneInTheErrorStateHasHadItsTimeToFlush) {
   lane_->flush_when_broken = false;
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   submit(operation);
@@ -412,7 +412,7 @@ TEST_F(PostedDriverTest, LaneThatWasBrokenOffBeforeHasHadItsTimeToFlush) {
   EXPECT_EQ(operation.outcome.code, Code::kIndeterminate);
 }
 
-TEST_F(PostedDriverTest, WhatHadFlushedInTimeIsTakenHoweverLateOneLooks) {
+TEST_F(QueuedLaneDriverTest, CompletionsAreTakenEvenAfterTheTimeToFlush) {
   auto& first = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   auto& second = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   submit(first);
@@ -427,7 +427,7 @@ TEST_F(PostedDriverTest, WhatHadFlushedInTimeIsTakenHoweverLateOneLooks) {
   EXPECT_EQ(lane_->let_gone, 1) << "all has flushed";
 }
 
-TEST_F(PostedDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
+TEST_F(QueuedLaneDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
   driver_->fail(Reason::kPeerGone);
   auto& operation = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
   submit(operation);
@@ -436,7 +436,7 @@ TEST_F(PostedDriverTest, SubmissionToABrokenLaneEndsAtOnceWithoutEffect) {
   EXPECT_TRUE(lane_->posted.empty());
 }
 
-TEST_F(PostedDriverTest, WaiterInAnotherThreadIsWokenByTheLanesEnd) {
+TEST_F(QueuedLaneDriverTest, WaiterInAnotherThreadIsWokenByTheLanesEnd) {
   auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
   submit(operation);
   std::thread ender{[this] { driver_->fail(Reason::kPeerGone); }};
@@ -445,7 +445,7 @@ TEST_F(PostedDriverTest, WaiterInAnotherThreadIsWokenByTheLanesEnd) {
   EXPECT_EQ(operation.outcome.code, Code::kConnectionLost);
 }
 
-TEST_F(PostedDriverTest, BacklogIsTakenBackAndWhatIsPostedIsNot) {
+TEST_F(QueuedLaneDriverTest, OperationInTheBacklogIsCancelledAndAPostedOneIsNot) {
   start(std::make_unique<FakeLane>(1, 4096));
   auto& posted = registered(make(Opcode::kFetchAdd, 0, {}));
   auto& waiting = registered(make(Opcode::kFetchAdd, 8, {}));
@@ -469,7 +469,7 @@ TEST_F(PostedDriverTest, BacklogIsTakenBackAndWhatIsPostedIsNot) {
   EXPECT_EQ(counted("cancelled"), 2);
 }
 
-TEST_F(PostedDriverTest, WhatHasExpiredInTheBacklogIsNotPostedWhenRoomComes) {
+TEST_F(QueuedLaneDriverTest, OperationThatExpiredInTheBacklogIsNotPosted) {
   start(std::make_unique<FakeLane>(1, 4096));
   auto& posted = registered(make(Opcode::kFetchAdd, 0, {}));
   auto& late = registered(make(Opcode::kFetchAdd, 8, {}, std::chrono::milliseconds{1}));
@@ -484,7 +484,7 @@ TEST_F(PostedDriverTest, WhatHasExpiredInTheBacklogIsNotPostedWhenRoomComes) {
   EXPECT_FALSE(driver_->broken());
 }
 
-TEST_F(PostedDriverTest, WhatComesBehindABacklogExpiresByItsOwnDeadline) {
+TEST_F(QueuedLaneDriverTest, OperationBehindABacklogExpiresByItsOwnDeadline) {
   start(std::make_unique<FakeLane>(1, 4096));
   auto& posted = registered(make(Opcode::kFetchAdd, 0, {}));
   auto& patient = registered(make(Opcode::kFetchAdd, 8, {}));
@@ -495,7 +495,7 @@ TEST_F(PostedDriverTest, WhatComesBehindABacklogExpiresByItsOwnDeadline) {
   auto& late = registered(make(Opcode::kFetchAdd, 16, {}, std::chrono::milliseconds{1000}));
   submit(late);
   wait_all(0);
-  // On a host that stood still it may be over already.
+  // If the host stood still, the deadline may be over already.
   const bool waits = sink_.ready() == 0;
   EXPECT_TRUE(waits || Clock::now() >= late.deadline) << "nothing has expired yet";
   std::this_thread::sleep_until(late.deadline + std::chrono::milliseconds{5});
@@ -510,7 +510,7 @@ TEST_F(PostedDriverTest, WhatComesBehindABacklogExpiresByItsOwnDeadline) {
   EXPECT_EQ(lane_->posted.size(), 3U);
 }
 
-/// Holds its first post until it is told to go on.
+/// Blocks in its first post() until the test sets go_on.
 class HeldLane final : public FakeLane {
  public:
   transport::PostOutcome post(transport::Chain chain,
@@ -527,7 +527,7 @@ class HeldLane final : public FakeLane {
   std::vector<std::size_t> chains;
 };
 
-TEST_F(PostedDriverTest, HolderPostsWhatOthersLeaveMeanwhileWithOneDoorbell) {
+TEST_F(QueuedLaneDriverTest, HolderPostsOperationsOfOtherThreadsWithOneDoorbell) {
   auto held = std::make_unique<HeldLane>();
   HeldLane& lane = *held;
   start(std::move(held));
@@ -536,7 +536,7 @@ TEST_F(PostedDriverTest, HolderPostsWhatOthersLeaveMeanwhileWithOneDoorbell) {
     all[i] = &registered(make(Opcode::kFetchAdd, 8 * i, {}));
   std::thread holder{[&] { submit(*all[0]); }};
   while (!lane.inside) std::this_thread::yield();
-  // Found taken: none of these waits.
+  // The lane is taken, and none of these calls waits.
   for (std::size_t i = 1; i < all.size(); ++i) submit(*all[i]);
   EXPECT_EQ(lane.chains.size(), 1U);
   lane.go_on = true;

@@ -1,4 +1,4 @@
-// Lanes that follow each other: what a broken one takes with it, what waits, what goes on.
+// A lane follows a broken one: which operations end, which wait, and which go on.
 
 #include <atomic>
 #include <functional>
@@ -19,7 +19,7 @@ namespace {
 using transport::FakeLane;
 using transport::Opcode;
 
-/// With a descriptor that a set can hold.
+/// A lane with a descriptor that can be added to an epoll set.
 class FollowingLane final : public FakeLane {
  public:
   using FakeLane::FakeLane;
@@ -29,7 +29,7 @@ class FollowingLane final : public FakeLane {
   UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
-class PostedRevivalTest : public PostedDriverTest {
+class QueuedLaneRevivalTest : public QueuedLaneDriverTest {
  protected:
   void SetUp() override {
     bounce_ = SlotStore::create(4, 256).value();
@@ -47,7 +47,7 @@ class PostedRevivalTest : public PostedDriverTest {
                                   .revoked = [this](const auto& each) { return revoked_(each); }},
         ClientMetrics::create(registry_, TransportKind::kRdma).value(), [this] { ++told_broken_; });
   }
-  /// Gives the driver another lane. False: it did not take it.
+  /// Gives the driver another lane. False: the driver did not take it.
   bool follow(std::unique_ptr<FollowingLane> lane = std::make_unique<FollowingLane>(4)) {
     FakeLane* const next = lane.get();
     if (!driver_->replace(std::move(lane))) return false;
@@ -61,7 +61,7 @@ class PostedRevivalTest : public PostedDriverTest {
     return registered(
         make(opcode, index * 128, std::span{buffer_}.subspan(index * 256, 64), deadline));
   }
-  /// As many reads as one request: neighbours on both sides.
+  /// `count` reads that are neighbours on both sides, so they are one request.
   std::vector<OperationRecord*> joined_reads(std::size_t count) {
     std::vector<OperationRecord*> reads;
     for (std::size_t i = 0; i < count; ++i) {
@@ -77,7 +77,7 @@ class PostedRevivalTest : public PostedDriverTest {
   std::function<Reason(const OperationRecord&)> revoked_ = why_;
 };
 
-TEST_F(PostedRevivalTest, PostedWriteIsUncertainAndReadGoesAgain) {
+TEST_F(QueuedLaneRevivalTest, PostedWriteIsUncertainAndReadGoesAgain) {
   auto& write = block(Opcode::kWrite, 0);
   auto& read = block(Opcode::kRead, 1);
   auto& add = make(Opcode::kFetchAdd, 1024, {});
@@ -103,7 +103,7 @@ TEST_F(PostedRevivalTest, PostedWriteIsUncertainAndReadGoesAgain) {
   EXPECT_EQ(counted("indeterminate"), 2);
 }
 
-TEST_F(PostedRevivalTest, WhatWasNotPostedAndWhatComesMeanwhileWait) {
+TEST_F(QueuedLaneRevivalTest, UnpostedAndNewOperationsWait) {
   for (std::size_t i = 0; i < 4; ++i) submit(block(Opcode::kWrite, i));
   auto& behind = block(Opcode::kWrite, 4);
   submit(behind);  // the lane is full
@@ -119,7 +119,7 @@ TEST_F(PostedRevivalTest, WhatWasNotPostedAndWhatComesMeanwhileWait) {
   EXPECT_TRUE(behind.outcome.ok && meanwhile.outcome.ok);
 }
 
-TEST_F(PostedRevivalTest, RunOfReadsGoesAgainOneByOne) {
+TEST_F(QueuedLaneRevivalTest, RunOfReadsGoesAgainOneByOne) {
   auto& first = block(Opcode::kRead, 0);
   auto& second = block(Opcode::kRead, 1);
   auto& third = block(Opcode::kRead, 2);
@@ -143,8 +143,8 @@ TEST_F(PostedRevivalTest, RunOfReadsGoesAgainOneByOne) {
   EXPECT_TRUE(second.outcome.ok && third.outcome.ok);
 }
 
-/// As rxe says it with the link down, also of what has been sent before and is to be sent again.
-TEST_F(PostedRevivalTest, QueuePairErrorOfOurOwnSaysNothingOfWhatThePeerHasDone) {
+/// rxe reports this status while the link is down, also for a request that was sent before.
+TEST_F(QueuedLaneRevivalTest, QueuePairErrorOfOurOwnSaysNothingOfWhatThePeerHasDone) {
   for (const Opcode opcode : {Opcode::kWrite, Opcode::kFetchAdd, Opcode::kRead}) {
     OperationRecord& operation =
         opcode == Opcode::kFetchAdd ? make(opcode, 1024, {}) : block(opcode, 0);
@@ -160,7 +160,7 @@ TEST_F(PostedRevivalTest, QueuePairErrorOfOurOwnSaysNothingOfWhatThePeerHasDone)
   }
 }
 
-TEST_F(PostedRevivalTest, RefusedReadDoesNotGoAgain) {
+TEST_F(QueuedLaneRevivalTest, RefusedReadDoesNotGoAgain) {
   auto& refused = block(Opcode::kRead, 0);
   auto& behind = block(Opcode::kRead, 1);
   submit(refused);
@@ -175,8 +175,8 @@ TEST_F(PostedRevivalTest, RefusedReadDoesNotGoAgain) {
   EXPECT_TRUE(behind.outcome.ok);
 }
 
-/// To ask takes locks under which lanes are taken.
-TEST_F(PostedRevivalTest, WhyItWasRefusedIsAskedWithoutTheLane) {
+/// The handler takes locks under which lanes are taken.
+TEST_F(QueuedLaneRevivalTest, RefusalHandlerIsCalledWithoutTheLane) {
   std::atomic<bool> free = false;
   std::thread another;
   why_ = [&](const OperationRecord& /*operation*/) {
@@ -199,8 +199,8 @@ TEST_F(PostedRevivalTest, WhyItWasRefusedIsAskedWithoutTheLane) {
   EXPECT_EQ(counted("access_refused"), 1);
 }
 
-/// The time that the last one had is not this one's.
-TEST_F(PostedRevivalTest, LaneThatFollowsHasTimeToFlushOfItsOwn) {
+/// The time to flush of the previous lane does not count for the next one.
+TEST_F(QueuedLaneRevivalTest, LaneThatFollowsHasTimeToFlushOfItsOwn) {
   lane_->flush_when_broken = false;
   submit(block(Opcode::kWrite, 0));
   driver_->move_to_error();
@@ -209,15 +209,15 @@ TEST_F(PostedRevivalTest, LaneThatFollowsHasTimeToFlushOfItsOwn) {
   ASSERT_TRUE(follow());
   lane_->flush_when_broken = false;
   submit(block(Opcode::kWrite, 1));
-  // It is asked until it has flushed, or its 200 ms are over.
+  // The driver polls the lane until it has flushed, or its 200 ms are over.
   const auto began = Clock::now();
   driver_->interrupt(Reason::kLaneBroken);
   EXPECT_GE(Clock::now() - began, std::chrono::milliseconds{200});
   wait_all(2);
 }
 
-/// In pieces, of which one is refused and the others flush, and what was not posted stays behind.
-TEST_F(PostedRevivalTest, RefusedOperationOfManyRequestsEndsOnce) {
+/// One of its requests is refused, the others flush, and the rest is not posted.
+TEST_F(QueuedLaneRevivalTest, RefusedOperationOfManyRequestsEndsOnce) {
   why_ = [](const OperationRecord& /*operation*/) { return Reason::kRevoked; };
   std::vector<std::byte> large(8000);
   auto& write = make(Opcode::kWrite, 0, large);  // bounced, longer than the lane is deep
@@ -235,7 +235,7 @@ TEST_F(PostedRevivalTest, RefusedOperationOfManyRequestsEndsOnce) {
   EXPECT_EQ(lane_->posted.size(), 4U) << "its bounce slots have come back";
 }
 
-TEST_F(PostedRevivalTest, WhatWaitsOfARevokedGrantIsNotPosted) {
+TEST_F(QueuedLaneRevivalTest, WaitingOperationOfARevokedGrantIsNotPosted) {
   auto& first = block(Opcode::kRead, 0);
   auto& other = block(Opcode::kRead, 1);
   auto& second = block(Opcode::kRead, 2);
@@ -260,8 +260,8 @@ TEST_F(PostedRevivalTest, WhatWaitsOfARevokedGrantIsNotPosted) {
   EXPECT_TRUE(other.outcome.ok);
 }
 
-/// The first refusal says it for all that wait.
-TEST_F(PostedRevivalTest, NeighboursOfARefusedOperationEndWithIt) {
+/// After the first refusal, no other waiting operation of the grant is posted.
+TEST_F(QueuedLaneRevivalTest, NeighboursOfARefusedOperationEndWithIt) {
   bool known = false;
   why_ = [&](const OperationRecord& /*operation*/) {
     known = true;
@@ -277,7 +277,7 @@ TEST_F(PostedRevivalTest, NeighboursOfARefusedOperationEndWithIt) {
   EXPECT_EQ(lane_->posted.size(), 3U);
 }
 
-TEST_F(PostedRevivalTest, JoinedReadsGoAgain) {
+TEST_F(QueuedLaneRevivalTest, JoinedReadsGoAgain) {
   const auto reads = joined_reads(3);
   ASSERT_EQ(lane_->posted.size(), 1U);
   driver_->interrupt(Reason::kPeerGone);
@@ -291,7 +291,7 @@ TEST_F(PostedRevivalTest, JoinedReadsGoAgain) {
   for (const OperationRecord* each : reads) EXPECT_TRUE(each->outcome.ok);
 }
 
-TEST_F(PostedRevivalTest, JoinedReadsThatAreRefusedEndTogether) {
+TEST_F(QueuedLaneRevivalTest, JoinedReadsThatAreRefusedEndTogether) {
   why_ = [](const OperationRecord& /*operation*/) { return Reason::kFenced; };
   const auto reads = joined_reads(3);
   lane_->complete(0, CompletionStatus::kRemoteAccessError);
@@ -300,7 +300,7 @@ TEST_F(PostedRevivalTest, JoinedReadsThatAreRefusedEndTogether) {
   for (const OperationRecord* each : reads) EXPECT_EQ(each->outcome.reason, Reason::kFenced);
 }
 
-TEST_F(PostedRevivalTest, WhatWaitsExpiresByItself) {
+TEST_F(QueuedLaneRevivalTest, WaitingOperationExpiresByItself) {
   driver_->interrupt(Reason::kPeerGone);
   auto& soon = block(Opcode::kWrite, 0, std::chrono::milliseconds{5});
   auto& later = block(Opcode::kWrite, 1);
@@ -313,7 +313,7 @@ TEST_F(PostedRevivalTest, WhatWaitsExpiresByItself) {
   EXPECT_EQ(lane_->posted.size(), 1U);
 }
 
-TEST_F(PostedRevivalTest, NothingWaitsOnceItHasEndedForGood) {
+TEST_F(QueuedLaneRevivalTest, NothingWaitsOnceItHasEndedForGood) {
   driver_->interrupt(Reason::kPeerGone);
   auto& waits = block(Opcode::kWrite, 0);
   submit(waits);
@@ -328,7 +328,7 @@ TEST_F(PostedRevivalTest, NothingWaitsOnceItHasEndedForGood) {
   EXPECT_FALSE(follow());
 }
 
-TEST_F(PostedRevivalTest, LaneThatCanDoLessIsNotTaken) {
+TEST_F(QueuedLaneRevivalTest, LaneThatCanDoLessIsNotTaken) {
   EXPECT_FALSE(driver_->replace(std::make_unique<FollowingLane>(4))) << "the old one works";
   driver_->interrupt(Reason::kPeerGone);
   EXPECT_FALSE(follow(std::make_unique<FollowingLane>(16))) << "its ring has no room";
@@ -339,7 +339,7 @@ TEST_F(PostedRevivalTest, LaneThatCanDoLessIsNotTaken) {
   EXPECT_TRUE(follow(std::make_unique<FollowingLane>(2, 2048)));
 }
 
-TEST_F(PostedRevivalTest, WaiterSleepsUntilAnotherLaneFollows) {
+TEST_F(QueuedLaneRevivalTest, WaiterSleepsUntilAnotherLaneFollows) {
   auto& read = block(Opcode::kRead, 0);
   submit(read);
   driver_->interrupt(Reason::kPeerGone);

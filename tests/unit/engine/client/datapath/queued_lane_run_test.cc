@@ -1,4 +1,4 @@
-// Operations that follow each other are moved as one, and end each by itself.
+// Operations that follow each other move as one run, and each ends by itself.
 
 #include <algorithm>
 #include <array>
@@ -14,11 +14,11 @@ namespace {
 using transport::FakeLane;
 using transport::Opcode;
 
-class PostedRunTest : public PostedDriverTest {
+class QueuedLaneRunTest : public QueuedLaneDriverTest {
  protected:
   static constexpr std::size_t kBytes = 64;
 
-  /// A run of `count`: every other block of the region, so that none goes on where one ends.
+  /// A run of `count` operations on every other block, so that no two of them are neighbours.
   std::vector<OperationRecord*> run(Opcode opcode, std::size_t count, std::size_t first_block = 0) {
     std::vector<OperationRecord*> all;
     for (std::size_t i = 0; i < count; ++i)
@@ -32,7 +32,7 @@ class PostedRunTest : public PostedDriverTest {
   }
 };
 
-TEST_F(PostedRunTest, OneCompletionEndsAllInTheirOrder) {
+TEST_F(QueuedLaneRunTest, OneCompletionEndsAllInTheirOrder) {
   const auto all = run(Opcode::kRead, 8);
   submit(*all.front());
   ASSERT_EQ(lane_->posted.size(), 8U);
@@ -46,7 +46,7 @@ TEST_F(PostedRunTest, OneCompletionEndsAllInTheirOrder) {
             8 * kBytes);
 }
 
-TEST_F(PostedRunTest, CompletionInTheMiddleEndsThoseBeforeIt) {
+TEST_F(QueuedLaneRunTest, CompletionInTheMiddleEndsThoseBeforeIt) {
   const auto all = run(Opcode::kWrite, 8);
   submit(*all.front());
   lane_->complete(2);
@@ -61,7 +61,7 @@ TEST_F(PostedRunTest, CompletionInTheMiddleEndsThoseBeforeIt) {
             8 * kBytes);
 }
 
-TEST_F(PostedRunTest, RefusedOneInTheMiddleLeavesThoseBeforeItWhole) {
+TEST_F(QueuedLaneRunTest, RefusedOneInTheMiddleLeavesThoseBeforeItWhole) {
   const auto all = run(Opcode::kWrite, 6);
   submit(*all.front());
   lane_->complete(2, CompletionStatus::kRemoteAccessError);
@@ -74,7 +74,7 @@ TEST_F(PostedRunTest, RefusedOneInTheMiddleLeavesThoseBeforeItWhole) {
   EXPECT_EQ(counted("indeterminate"), 3);
 }
 
-TEST_F(PostedRunTest, WhatTheLaneDidNotTakeOfOneNeverLeft) {
+TEST_F(QueuedLaneRunTest, PartOfARunThatTheLaneDidNotTakeNeverLeft) {
   lane_->take_at_most = 3;
   const auto all = run(Opcode::kWrite, 6);
   submit(*all.front());
@@ -88,7 +88,7 @@ TEST_F(PostedRunTest, WhatTheLaneDidNotTakeOfOneNeverLeft) {
   EXPECT_EQ(ended, wanted) << "each of them once";
 }
 
-TEST_F(PostedRunTest, LongOneIsPostedAsRoomComes) {
+TEST_F(QueuedLaneRunTest, LongOneIsPostedAsRoomComes) {
   const auto all = run(Opcode::kRead, 20);  // the lane has room for 8
   submit(*all.front());
   EXPECT_EQ(lane_->posted.size(), 8U);
@@ -105,9 +105,9 @@ TEST_F(PostedRunTest, LongOneIsPostedAsRoomComes) {
     EXPECT_EQ(lane_->posted[i].request.remote_address, all[i]->request.remote_address) << i;
 }
 
-TEST_F(PostedRunTest, NeighbourOfItsLastIsJoinedToThatOne) {
+TEST_F(QueuedLaneRunTest, NeighbourOfItsLastIsJoinedToThatOne) {
   auto all = run(Opcode::kRead, 3);
-  // Goes on where the third ends, on both sides; then one that stands alone again.
+  // The fourth is a neighbour of the third on both sides; the fifth is no neighbour.
   all.push_back(
       &registered(make(Opcode::kRead, 5 * kBytes, std::span{buffer_}.subspan(3 * kBytes, kBytes))));
   all.push_back(&registered(
@@ -127,7 +127,7 @@ TEST_F(PostedRunTest, NeighbourOfItsLastIsJoinedToThatOne) {
   EXPECT_EQ(counted("ok"), 5);
 }
 
-TEST_F(PostedRunTest, ReadsAndWritesAreRunsOfTheirOwnWithAnAtomicBetween) {
+TEST_F(QueuedLaneRunTest, ReadsAndWritesAreRunsOfTheirOwnWithAnAtomicBetween) {
   lane_->results[3] = 41;
   auto all = run(Opcode::kRead, 3);
   all.push_back(&make(Opcode::kFetchAdd, 2048, {}));
@@ -141,7 +141,7 @@ TEST_F(PostedRunTest, ReadsAndWritesAreRunsOfTheirOwnWithAnAtomicBetween) {
   EXPECT_EQ(all[3]->old_value, 41U);
 }
 
-TEST_F(PostedRunTest, OneThatExpiresIsBrokenOffWhole) {
+TEST_F(QueuedLaneRunTest, RunThatExpiresBreaksTheLane) {
   const auto all = run(Opcode::kWrite, 4);
   for (OperationRecord* each : all) each->deadline = Clock::now() + std::chrono::milliseconds{5};
   submit(*all.front());
@@ -153,7 +153,7 @@ TEST_F(PostedRunTest, OneThatExpiresIsBrokenOffWhole) {
   for (std::size_t i = 1; i < 4; ++i) EXPECT_EQ(all[i]->outcome.code, Code::kIndeterminate) << i;
 }
 
-TEST_F(PostedRunTest, OneTakenBackBeforeItIsPostedLeavesTheOthersInLine) {
+TEST_F(QueuedLaneRunTest, OperationCancelledBeforeItIsPostedLeavesTheOthersInOrder) {
   start(std::make_unique<FakeLane>(1, 4096));
   const auto all = run(Opcode::kRead, 4);
   submit(*all.front());
@@ -167,17 +167,17 @@ TEST_F(PostedRunTest, OneTakenBackBeforeItIsPostedLeavesTheOthersInLine) {
   EXPECT_EQ(lane_->posted.size(), 3U);
 }
 
-TEST_F(PostedRunTest, FollowersOfOneTakenBackAreNoFollowersOfAnothers) {
+TEST_F(QueuedLaneRunTest, FollowersOfACancelledOperationDoNotFollowAnotherQueues) {
   std::array<CompletionSink::Run, 64> ring{};
   CompletionSink other{ring};
-  const auto full = run(Opcode::kRead, 8);  // all that the lane has room for
+  const auto full = run(Opcode::kRead, 8);  // the lane has no more room
   submit(*full.front());
   const auto before = run(Opcode::kRead, 2, 8);
   submit(*before.front());
   const auto writes = run(Opcode::kWrite, 3, 12);
   for (OperationRecord* each : writes) each->sink = &other;
   submit(*writes.front());
-  // What follows it stands behind operations of another queue now.
+  // Its followers now stand behind operations of another queue.
   EXPECT_TRUE(driver_->cancel(*writes[0]));
   lane_->complete(7);
   wait_all(8);
@@ -195,7 +195,7 @@ TEST_F(PostedRunTest, FollowersOfOneTakenBackAreNoFollowersOfAnothers) {
             2 * kBytes);
 }
 
-TEST_F(PostedRunTest, FollowersOfOneThatExpiredAreNoFollowersOfAnothers) {
+TEST_F(QueuedLaneRunTest, FollowersOfAnExpiredOperationDoNotFollowAnotherQueues) {
   std::array<CompletionSink::Run, 64> ring{};
   CompletionSink other{ring};
   const auto full = run(Opcode::kRead, 8);

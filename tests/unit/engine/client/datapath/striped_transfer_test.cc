@@ -1,4 +1,4 @@
-/// How operations over several lanes end, where the lanes decide.
+/// How operations over several lanes end; the test decides how each lane completes.
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using namespace remora::literals;  // NOLINT(google-build-using-namespace): lite
 using transport::FakeLane;
 using transport::Opcode;
 
-/// Completes what is posted at once, with what the test has set; kFlushed stands for "never".
+/// Completes each request at once, with the status that the test has set; with kFlushed never.
 class PromptLane : public FakeLane {
  public:
   PromptLane() : FakeLane{64, 1U << 20U} {}
@@ -31,7 +31,7 @@ class PromptLane : public FakeLane {
   CompletionStatus ends_as = CompletionStatus::kSuccess;
 };
 
-class OverLanesTest : public ::testing::Test {
+class StripedTransferTest : public ::testing::Test {
  protected:
   void open(std::uint32_t count) {
     EngineOptions options;
@@ -59,7 +59,7 @@ class OverLanesTest : public ::testing::Test {
   std::optional<Region> region_;
 };
 
-TEST_F(OverLanesTest, PartsAreAsManyAsLanesAndMakeTheWhole) {
+TEST_F(StripedTransferTest, PartsAreAsManyAsLanesAndMakeTheWhole) {
   open(3);
   ASSERT_TRUE(region_->read(ByteOffset{4096}, std::span{local_}.first(3_MiB + 1)));
   std::uint64_t next = reinterpret_cast<std::uintptr_t>(memory_.data()) + 4096;
@@ -77,7 +77,7 @@ TEST_F(OverLanesTest, PartsAreAsManyAsLanesAndMakeTheWhole) {
   EXPECT_EQ(counted("ok"), 1);
 }
 
-TEST_F(OverLanesTest, SmallTransfersAndAtomicsStayOnOne) {
+TEST_F(StripedTransferTest, SmallTransfersAndAtomicsStayOnOneLane) {
   open(2);
   ASSERT_TRUE(region_->read(ByteOffset{0}, std::span{local_}.first(64_KiB)));
   ASSERT_TRUE(region_->read(ByteOffset{0}, std::span{local_}.first(2_MiB - 1)));
@@ -85,7 +85,7 @@ TEST_F(OverLanesTest, SmallTransfersAndAtomicsStayOnOne) {
   EXPECT_TRUE(lanes_[0]->posted.empty() || lanes_[1]->posted.empty()) << "one thread, one lane";
 }
 
-TEST_F(OverLanesTest, FlushIsOfEveryLane) {
+TEST_F(StripedTransferTest, FlushUsesEveryLane) {
   open(3);
   ASSERT_TRUE(region_->flush_visible());
   for (const PromptLane* lane : lanes_) {
@@ -94,7 +94,7 @@ TEST_F(OverLanesTest, FlushIsOfEveryLane) {
   }
 }
 
-TEST_F(OverLanesTest, QueuesTakeTurns) {
+TEST_F(StripedTransferTest, QueuesTakeTurns) {
   open(2);
   for (int i = 0; i < 4; ++i) {
     Queue queue = region_->queue({.depth = 1}).value();
@@ -106,7 +106,7 @@ TEST_F(OverLanesTest, QueuesTakeTurns) {
   EXPECT_EQ(lanes_[1]->posted.size(), 2U);
 }
 
-TEST_F(OverLanesTest, QueuedTransferStaysOnItsQueuesLaneAndSoDoesTheFlushBehindIt) {
+TEST_F(StripedTransferTest, QueuedTransferStaysOnItsQueuesLaneAndSoDoesTheFlushBehindIt) {
   open(3);
   Queue queue = region_->queue({.depth = 3}).value();
   queue.write(ByteOffset{0}, std::span{local_});
@@ -121,7 +121,7 @@ TEST_F(OverLanesTest, QueuedTransferStaysOnItsQueuesLaneAndSoDoesTheFlushBehindI
   EXPECT_EQ(lane->posted.back().request.opcode, Opcode::kFlush);
 }
 
-TEST_F(OverLanesTest, RefusedPartIsTheWholesRefusal) {
+TEST_F(StripedTransferTest, RefusedPartIsTheWholesRefusal) {
   open(2);
   lanes_[1]->ends_as = CompletionStatus::kRemoteAccessError;
   const Status written = region_->write(ByteOffset{0}, std::span{local_}.first(2_MiB));
@@ -132,7 +132,7 @@ TEST_F(OverLanesTest, RefusedPartIsTheWholesRefusal) {
   EXPECT_FALSE(region_->connected()) << "the session ends with its lane";
 }
 
-TEST_F(OverLanesTest, WriteThatTimesOutInPartIsIndeterminate) {
+TEST_F(StripedTransferTest, WriteThatTimesOutInPartIsIndeterminate) {
   open(2);
   lanes_[1]->ends_as = CompletionStatus::kFlushed;
   const Status written =
@@ -142,7 +142,7 @@ TEST_F(OverLanesTest, WriteThatTimesOutInPartIsIndeterminate) {
   EXPECT_EQ(counted("indeterminate"), 1);
 }
 
-TEST_F(OverLanesTest, ReadThatTimesOutInPartHasTimedOut) {
+TEST_F(StripedTransferTest, ReadThatTimesOutInPartHasTimedOut) {
   open(2);
   lanes_[0]->ends_as = CompletionStatus::kFlushed;
   const Status read =

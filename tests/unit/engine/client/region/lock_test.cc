@@ -1,4 +1,4 @@
-/// How a lock is acquired when outcomes are not known, grants go and others come in between.
+/// How a client acquires a lock when outcomes are not known, grants go and other clients interfere.
 
 #include <deque>
 #include <functional>
@@ -20,12 +20,12 @@ constexpr std::uint64_t kOwnerOnly = kFirstToken - 1;
 class FakeStore final : public LockStore {
  public:
   std::uint64_t word = 0;
-  /// What happens to the next swaps, before anything else.
+  /// The outcomes of the next swaps.
   enum class Fate { kFine, kLostBefore, kLostAfter, kFenced };
   std::deque<Fate> fates;
-  std::vector<bool> reopened;  ///< with fence or not
+  std::vector<bool> reopened;  ///< for each: with a fence or not
   std::function<void()> at_fence = [] {};
-  /// Before anything else; gets what is expected and desired.
+  /// Called at the beginning of each swap, with `expected` and `desired`.
   std::function<void(std::uint64_t, std::uint64_t)> at_swap = [](std::uint64_t, std::uint64_t) {};
   Status fence_outcome;
   int swaps = 0;
@@ -84,8 +84,8 @@ TEST(LockCore, SwapThatTookEffectUnseenIsOurs) {
   EXPECT_EQ(store.reopened, std::vector<bool>{false});
 }
 
-/// Two contenders that saw the same word may draw the same owner.
-TEST(LockCore, WordThatAnotherMadeTheSameIsNotOurs) {
+/// Two contenders that saw the same word may draw the same owner number.
+TEST(LockCore, SameWordWrittenByAnotherClientIsNotOurs) {
   FakeStore store;
   store.at_swap = [&](std::uint64_t, std::uint64_t desired) { store.word = desired; };
   EXPECT_EQ(acquire(store, milliseconds{0}).error().code(), Code::kWouldBlock);
@@ -94,14 +94,14 @@ TEST(LockCore, WordThatAnotherMadeTheSameIsNotOurs) {
   const Deadline soon = Clock::now() + std::chrono::seconds{30};
   EXPECT_EQ(change_lock(store, kFirstToken + 5, kFirstToken + 6, soon).error().reason(),
             Reason::kFenced);
-  // After an attempt whose outcome is not known it is.
+  // After an attempt with an unknown outcome, the same word is ours.
   EXPECT_TRUE(change_lock(store, kFirstToken + 5, kFirstToken + 6, soon, true).ok());
 }
 
 TEST(LockCore, SwapThatWasLostIsDoneAgain) {
   FakeStore store;
   store.fates = {FakeStore::Fate::kLostBefore, FakeStore::Fate::kLostBefore};
-  // Only with time left is an outcome looked up again and again.
+  // An unknown outcome is looked up again only as long as there is time left.
   EXPECT_EQ(acquire(store, std::chrono::seconds{30}).value(), store.word);
   EXPECT_EQ(store.word >> Held::kOwnerBits, 1U);
   EXPECT_EQ(store.swaps, 3);
@@ -124,7 +124,7 @@ TEST(LockCore, HeldLockIsNotTakenBeforeItsTtl) {
   EXPECT_TRUE(store.reopened.empty());
 }
 
-TEST(LockCore, HolderThatIsNotHeardOfLosesItByAFence) {
+TEST(LockCore, SilentHolderLosesTheLockByAFence) {
   FakeStore store;
   store.word = kFirstToken + 5;
   std::uint64_t at_fence = 0;
@@ -143,11 +143,11 @@ TEST(LockCore, FenceThatFailsLeavesTheLockToBeFencedByTheNext) {
   EXPECT_NE(store.word & kOwnerOnly, 0U) << "a free lock would be taken without a fence";
 }
 
-TEST(LockCore, WhoIsOvertakenDuringItsFenceDoesNotHaveIt) {
+TEST(LockCore, ClientOvertakenDuringItsFenceDoesNotHaveTheLock) {
   FakeStore store;
   store.word = kFirstToken + 5;
   store.at_fence = [&] {
-    store.word = 9 * kFirstToken + 1;  // another took it from us meanwhile
+    store.word = 9 * kFirstToken + 1;  // another client took it meanwhile
     store.at_fence = [] {};
   };
   const std::uint64_t word = acquire(store, std::chrono::seconds{30}).value();
@@ -161,7 +161,7 @@ TEST(LockCore, TokensDoNotWrap) {
   EXPECT_EQ(acquire(store, milliseconds{0}).error().code(), Code::kLimitExceeded);
 }
 
-TEST(LockCore, WhatIsAnothersIsNotChanged) {
+TEST(LockCore, WordOfAnotherHolderIsNotChanged) {
   FakeStore store;
   store.word = kFirstToken + 5;
   const Deadline soon = Clock::now() + std::chrono::seconds{30};

@@ -1,4 +1,4 @@
-/// Sessions that lose their connection, against a server whose every word the test decides.
+/// Sessions that lose their connection. The test scripts each message of the server.
 
 #include <algorithm>
 #include <array>
@@ -35,7 +35,7 @@ using control::Request;
 using std::chrono::milliseconds;
 using transport::ControlMessage;
 
-/// With a descriptor that a set can hold; for several threads.
+/// A lane with a descriptor that can be added to an epoll set; for several threads.
 class ResumedLane final : public transport::FakeLane {
  public:
   using FakeLane::FakeLane;
@@ -57,7 +57,7 @@ class ResumedLane final : public transport::FakeLane {
     const std::lock_guard lock{mutex_};
     complete(sequence);
   }
-  /// Also where operations still go on in another thread.
+  /// Also while operations go on in another thread.
   bool soon_posted(std::size_t count) {
     const auto posted_so_many = [&] {
       const std::lock_guard lock{mutex_};
@@ -71,21 +71,21 @@ class ResumedLane final : public transport::FakeLane {
   UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
-/// What all connections to the scripted server share.
+/// State that all connections to the scripted server share.
 struct Script {
   struct Asked {
     int connection;
     std::uint64_t id;
     Request request;
   };
-  std::mutex mutex;  // what follows
+  std::mutex mutex;  // guards the members below
   std::vector<Asked> asked;
   std::vector<ResumedLane*> lanes;
   int connections = 0;
   std::uint64_t lease_ms = 60'000;
   std::uint64_t next_grant = 1;
   std::uint32_t transfer_bytes_max = 1024;  ///< of the next lane
-  /// A lane is there when this holds, or a deadline later.
+  /// A lane is connected once this is true, or a deadline later.
   std::function<bool()> lane_is_due = [] { return true; };
   /// True: the request is not answered.
   std::function<bool(const Request&)> withheld = [](const Request&) { return false; };
@@ -95,7 +95,7 @@ struct Script {
   int keyless_times = std::numeric_limits<int>::max();        ///< so often
   int strange_pages = 0;                                      ///< so many are of another grant
   std::vector<std::shared_ptr<transport::RkeyTable>> tables;  ///< of each connection
-  /// Said right behind the Welcome of a resumed session, each after the one before is seen.
+  /// Events right behind the Welcome of a resumed session, each sent after the one before is seen.
   std::deque<control::Event> behind_welcome;
 };
 
@@ -350,7 +350,7 @@ class SessionResumeTest : public ::testing::Test {
   bool told_soon(const std::string& what) {
     return soon([&] { return told() == what; });
   }
-  /// What the table of that connection, from 1, says of a token on a lane.
+  /// The key of a token on a lane, in the table of connection `connection`, which counts from 1.
   std::uint32_t key_of(std::size_t connection, std::uint32_t token, std::size_t lane) {
     const std::lock_guard lock{script_->mutex};
     return transport::RkeyTable::key_of(script_->tables.at(connection - 1)->of_lane(lane), token);
@@ -403,7 +403,7 @@ TEST_F(SessionResumeTest, ClosesThatAreNotWaitedForKeepWithinWhatMayBeUnanswered
     const std::lock_guard lock{script_->mutex};
     script_->withheld = [](const Request& request) { return request.has_close(); };
   }
-  // As a handler does that lets go of them.
+  // Like a handler that lets go of them.
   auto held = std::make_shared<std::vector<Region>>(std::move(regions));
   engine_->control_loop().value()->run_soon([held = std::move(held)] {});
   ASSERT_TRUE(soon([&] { return asked(&Request::has_close).size() >= 8; }));
@@ -429,13 +429,14 @@ TEST_F(SessionResumeTest, EventOfAnOldConnectionIsNotAcknowledgedOnTheNext) {
   ASSERT_TRUE(queue.select(other));
   queue.read(ByteOffset{0}, bytes);
   ASSERT_TRUE(queue.submit());
-  // It is not done while the owner of the queue is within a call, and that outlasts the connection.
+  // The client does not acknowledge the event while the queue's owner is in a call, and this call
+  // outlasts the connection.
   std::thread owner{[&] {
     std::size_t found = 0;
-    while (found == 0) found = queue.wait(1).size();  // refused while it is asked for below
+    while (found == 0) found = queue.wait(1).size();  // refused while cancel() runs below
     EXPECT_EQ(found, 1U);
   }};
-  // Until the owner is within.
+  // Until the owner is in the call.
   EXPECT_TRUE(soon([&] {
     const Status cancelled = queue.cancel(Ticket{});
     return !cancelled && cancelled.error().code() == Code::kBusy;
@@ -453,8 +454,8 @@ TEST_F(SessionResumeTest, EventOfAnOldConnectionIsNotAcknowledgedOnTheNext) {
   EXPECT_TRUE(soon([&] { return asked(&Request::has_event_ack).size() == 1; }));
 }
 
-/// Grants that went meanwhile: what waits for them ends, and is not posted.
-TEST_F(SessionResumeTest, RevocationsAreHeardBeforeItGoesOn) {
+/// Waiting operations of grants that were revoked meanwhile end, and are not posted.
+TEST_F(SessionResumeTest, RevocationsAreReadBeforeTheSessionGoesOn) {
   start();
   constexpr std::size_t kGone = 3;
   std::vector<Region> gone;
@@ -480,7 +481,7 @@ TEST_F(SessionResumeTest, RevocationsAreHeardBeforeItGoesOn) {
   set_reachable(true);
   ASSERT_TRUE(told_soon("IR"));
   EXPECT_EQ(asked(&Request::has_event_ack).size(), kGone);
-  ASSERT_TRUE(last_lane()->soon_posted(1));  // its handlers are told first
+  ASSERT_TRUE(last_lane()->soon_posted(1));  // the session's handlers run first
   EXPECT_EQ(last_lane()->posted.size(), 1U);
   EXPECT_EQ(last_lane()->posted[0].request.remote_key, 4U);
   std::size_t refused = 0;
@@ -490,7 +491,7 @@ TEST_F(SessionResumeTest, RevocationsAreHeardBeforeItGoesOn) {
     ++refused;
   }
   EXPECT_EQ(refused, kGone);
-  session_->fail(Reason::kPeerGone);  // what is posted ends
+  session_->fail(Reason::kPeerGone);  // posted operations end
 }
 
 TEST_F(SessionResumeTest, AcknowledgementForWhichThereIsNoRoomComesLater) {
@@ -528,7 +529,7 @@ TEST_F(SessionResumeTest, AcknowledgementForWhichThereIsNoRoomComesLater) {
 
 TEST_F(SessionResumeTest, OnePingAtATimeIsInFlight) {
   script_->withheld = [](const Request& request) { return request.has_ping(); };
-  script_->lease_ms = 400;  // a ping each 100
+  script_->lease_ms = 400;  // a ping every 100 ms
   start();
   EXPECT_TRUE(soon([&] { return !told().empty(); })) << "the silence was not noticed";
   ASSERT_FALSE(told().empty());
@@ -542,7 +543,7 @@ TEST_F(SessionResumeTest, OnePingAtATimeIsInFlight) {
   EXPECT_EQ(reasons_[0], Reason::kSilent);
 }
 
-/// The thread that connects again has the last handle then: it cannot end the session by itself.
+/// The thread that connects again then has the last handle, and cannot end the session by itself.
 TEST_F(SessionResumeTest, SessionIsKeptAliveWhileItsLanesAreConnected) {
   script_->lease_ms = 200;
   script_->lane_is_due = [this] { return asked(&Request::has_ping).size() >= 3; };
@@ -561,7 +562,7 @@ TEST_F(SessionResumeTest, HandlerMayLetGoOfTheLastHandle) {
     const std::weak_ptr<SessionCore> session = session_;
     hang_up();
     EXPECT_TRUE(soon([&] { return session.expired(); })) << each;
-    engine_->handler_gate().close();  // it has returned, too
+    engine_->handler_gate().close();  // returns once the handler has
   }
 }
 
@@ -579,7 +580,7 @@ TEST_F(SessionResumeTest, EachInterruptionIsToldInOrder) {
   start();
   std::atomic<int> rounds = 0;
   at_news_ = [&](char what) {
-    // Before on_resumed has returned.
+    // While on_resumed is still running.
     if (what == 'R' && ++rounds < 3) hang_up();
   };
   hang_up();
@@ -599,7 +600,7 @@ TEST_F(SessionResumeTest, DrainIsToldOnceAndAcknowledgedEachTime) {
   EXPECT_TRUE(session_->connected());
 }
 
-TEST_F(SessionResumeTest, WhyTheServerEndsItIsRemembered) {
+TEST_F(SessionResumeTest, ReasonOfTheServersEndIsRemembered) {
   start();
   set_reachable(false);
   control::Event event;
@@ -613,7 +614,7 @@ TEST_F(SessionResumeTest, WhyTheServerEndsItIsRemembered) {
   EXPECT_EQ(asked(&Request::has_event_ack).size(), 0U);
 }
 
-TEST_F(SessionResumeTest, WhatWouldSettleItIsNotBelievedBeforeTheLanesAreGone) {
+TEST_F(SessionResumeTest, ReasonThatSettlesASessionIsIgnoredBeforeItsLanesAreGone) {
   start();
   set_reachable(false);
   for (const Reason reason : {Reason::kNewMemory, Reason::kLapsed, Reason::kTooOften}) {
@@ -630,7 +631,7 @@ TEST_F(SessionResumeTest, WhatWouldSettleItIsNotBelievedBeforeTheLanesAreGone) {
             Code::kTimedOut);
 }
 
-TEST_F(SessionResumeTest, KeysOfLanesAreAskedForAgainAndWhatWaitsGoesOnByThem) {
+TEST_F(SessionResumeTest, WaitingOperationsGoOnWithNewKeysOfLanes) {
   script_->by_lane = true;
   start();
   const Region first = open();
@@ -701,7 +702,7 @@ TEST_F(SessionResumeTest, GrantThatGetsNoKeysIsRevokedAndOthersGoOn) {
   session_->fail(Reason::kPeerGone);
 }
 
-/// What others held of the device may be given back a moment later.
+/// Other clients may release keys of the device a moment later.
 TEST_F(SessionResumeTest, GrantThatGetsItsKeysAMomentLaterGoesOn) {
   script_->by_lane = true;
   start();

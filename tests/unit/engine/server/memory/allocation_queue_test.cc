@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A pool that has so many bytes, and zeroes more.
+/// A pool that has there_ bytes ready, and zeroes more while zeroing_ is set.
 class AllocationQueueTest : public ::testing::Test {
  protected:
   AllocationQueue::Job note(const std::string& name) {
@@ -32,7 +32,7 @@ TEST_F(AllocationQueueTest, EachRunsWhenItsBytesAreThereInTheOrderOfJoining) {
   EXPECT_EQ(went_, "");
   there_ = 60;
   queue_.run_ready();
-  EXPECT_EQ(went_, "bc") << "who wants much holds nobody up";
+  EXPECT_EQ(went_, "bc") << "a large job does not delay smaller ones";
   queue_.run_ready();
   EXPECT_EQ(went_, "bc") << "each once";
   there_ = 100;
@@ -56,7 +56,7 @@ TEST_F(AllocationQueueTest, NoJobWaitsWhenNothingMoreIsZeroed) {
   EXPECT_EQ(went_, "a") << "to hear that the pool is full";
 }
 
-TEST_F(AllocationQueueTest, OneThatTakesItAllLeavesTheNextToWait) {
+TEST_F(AllocationQueueTest, JobThatTakesAllMemoryLeavesTheNextToWait) {
   const auto take = [this](const char* name) {
     return [this, name] {
       went_ += name;
@@ -73,7 +73,7 @@ TEST_F(AllocationQueueTest, OneThatTakesItAllLeavesTheNextToWait) {
   EXPECT_EQ(went_, "ab");
 }
 
-TEST_F(AllocationQueueTest, OneThatJoinsAgainStandsBehindTheOthers) {
+TEST_F(AllocationQueueTest, JobThatJoinsAgainStandsBehindTheOthers) {
   queue_.join(10, Clock::now() + kLong,
               [this] { queue_.join(10, Clock::now() + kLong, note("again")); });
   queue_.join(100, Clock::now() + kLong, note("b"));
@@ -86,7 +86,7 @@ TEST_F(AllocationQueueTest, OneThatJoinsAgainStandsBehindTheOthers) {
   EXPECT_EQ(went_, "bagain");
 }
 
-TEST_F(AllocationQueueTest, WhatIsDroppedIsNotCalled) {
+TEST_F(AllocationQueueTest, DroppedJobIsNotCalled) {
   queue_.join(10, Clock::now() + kLong, note("a"));
   queue_.clear();
   EXPECT_TRUE(queue_.empty());

@@ -19,7 +19,7 @@ class CatalogTest : public ::testing::Test {
   Catalog catalog_{pool_, 3};
 };
 
-TEST_F(CatalogTest, CreateRefusesWhatIsNoRegion) {
+TEST_F(CatalogTest, CreateRefusesSpecsOfNoRegion) {
   EXPECT_EQ(create(spec("")).error().code(), Code::kInvalidArgument);
   EXPECT_EQ(create(spec("../x")).error().code(), Code::kInvalidArgument);
   EXPECT_EQ(create(spec("a", 0)).error().code(), Code::kInvalidArgument);
@@ -75,7 +75,7 @@ TEST_F(CatalogTest, ATtlGoesWithItsLifetimeAndNoOther) {
   EXPECT_EQ(create(wanted).error().code(), Code::kInvalidArgument);
 }
 
-TEST_F(CatalogTest, ExpiresOnceNobodyHasHadItOpenForItsTtl) {
+TEST_F(CatalogTest, RegionThatNoClientHasOpenExpiresAfterItsTtl) {
   auto wanted = spec("a");
   wanted.lifetime = Lifetime::kTtl;
   wanted.ttl = std::chrono::milliseconds{1500};
@@ -87,7 +87,7 @@ TEST_F(CatalogTest, ExpiresOnceNobodyHasHadItOpenForItsTtl) {
   EXPECT_FALSE(catalog_.expire(*entry));
   const auto closed = std::chrono::steady_clock::now();
   catalog_.close(*entry);
-  // On a host that stood still it may be over already.
+  // If the host stood still, the ttl may be over already.
   const bool stays = catalog_.expired().empty();
   EXPECT_TRUE(stays || std::chrono::steady_clock::now() - closed >= wanted.ttl)
       << "its ttl begins now";
@@ -121,13 +121,13 @@ TEST_F(CatalogTest, EpochsOnlyGrow) {
   EXPECT_GT(create(spec("b")).value().epoch, entry->info().epoch);
 }
 
-/// With a pool of large pages.
+/// A catalog over a pool of large pages.
 class LargePagesTest : public CatalogTest {
  protected:
   static constexpr std::uint64_t kLarge = 64U << 10U;
   void SetUp() override { EXPECT_EQ(taken(), 0U); }
   [[nodiscard]] std::uint64_t taken() const { return large_->usage().used_bytes; }
-  /// All is one owner's.
+  /// All regions belong to one owner.
   void expect_counted(std::uint64_t bytes) {
     EXPECT_EQ(taken(), bytes);
     EXPECT_EQ(of_large_.owned_bytes("alice"), bytes);
@@ -140,7 +140,7 @@ class LargePagesTest : public CatalogTest {
   Catalog of_large_{large_, 3};
 };
 
-TEST_F(LargePagesTest, OwnerIsCountedWhatHisRegionsTakeOfThePool) {
+TEST_F(LargePagesTest, OwnerIsCountedThePagesOfItsRegions) {
   ASSERT_TRUE(create_for_alice(spec("a")));
   expect_counted(kLarge);
   ASSERT_TRUE(create_for_alice(spec("b", kLarge + 4096)));

@@ -37,7 +37,8 @@ std::uint64_t total(const RegionMemory& memory) {
   return sum;
 }
 
-/// Each byte is as the one before it, and the first is 0: a call that no sanitizer looks into.
+/// Compares each byte with the one before it, and the first with 0: memcmp() is fast under
+/// sanitizers.
 bool is_zero(std::span<const std::byte> bytes) {
   return bytes.empty() || (bytes[0] == std::byte{0} &&
                            std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
@@ -51,13 +52,13 @@ TEST(Pool, ExtentNeverCrossesAPiece) {
   EXPECT_EQ(total(*memory), 10 * kPage);
 }
 
-/// What a client of shm holds: a description of its own of the region's memory.
+/// Opens the region's memory as a client over shm does: with a file description of its own.
 UniqueFd taken_abroad(const RegionMemory& memory, int flags) {
   const std::string path = "/proc/self/fd/" + std::to_string(memory.shareable_fd());
   return UniqueFd{::open(path.c_str(), flags | O_CLOEXEC)};
 }
 
-TEST(Pool, WhatOthersStillMapOfARemovedRegionIsZombie) {
+TEST(Pool, RemovedRegionThatAClientMapsIsOrphaned) {
   auto pool = Pool::create(options(16 * kPage, 4 * kPage)).value();
   for (const bool writes : {true, false}) {
     auto memory = pool->allocate(3 * kPage, true, soon()).value();
@@ -76,7 +77,7 @@ TEST(Pool, WhatOthersStillMapOfARemovedRegionIsZombie) {
   }
 }
 
-TEST(Pool, DescriptorOfARemovedRegionIsEnoughForAZombie) {
+TEST(Pool, RemovedRegionWithAnOpenDescriptorIsOrphaned) {
   auto pool = Pool::create(options(16 * kPage, 4 * kPage)).value();
   auto memory = pool->allocate(kPage, true, soon()).value();
   UniqueFd descriptor = taken_abroad(*memory, O_RDWR);
@@ -85,11 +86,11 @@ TEST(Pool, DescriptorOfARemovedRegionIsEnoughForAZombie) {
   EXPECT_TRUE(pool->take_unheld_orphans().empty());
   descriptor = UniqueFd{};
   EXPECT_EQ(pool->orphaned_bytes(), 0U);
-  EXPECT_EQ(pool->take_unheld_orphans().size(), 1U) << "whoever takes it pays for its pages";
+  EXPECT_EQ(pool->take_unheld_orphans().size(), 1U) << "the caller that takes it frees its pages";
   EXPECT_TRUE(pool->take_unheld_orphans().empty());
 }
 
-TEST(Pool, RegionsThatNobodyHoldsLeaveNoZombieAndNoDescriptor) {
+TEST(Pool, RegionsThatNoClientHoldsLeaveNoOrphanAndNoDescriptor) {
   auto pool = Pool::create(options(16 * kPage, 4 * kPage)).value();
   const int before = UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)}.get();
   for (int i = 0; i < 20; ++i) pool->allocate(kPage, i % 2 == 0, soon()).value().reset();
@@ -167,7 +168,7 @@ TEST(Pool, LargerThanTheLimitOfItsControlGroupIsRefused) {
   EXPECT_EQ(refused.error().asked(), 9 * kPage);
   EXPECT_EQ(refused.error().allowed(), 8 * kPage);
   EXPECT_NE(refused.error().message().find("MemoryMax="), std::string::npos);
-  // A region with memory of its own, beside the pool's.
+  // A region with memory of its own, outside the pool's.
   for (const bool keep : {false, true}) {
     const auto pool = create(8).value();
     if (keep) pool->keep_pages();
@@ -197,7 +198,7 @@ TEST(Pool, ShareableRegionIsOneSealedFileOfItsOwn) {
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
 }
 
-/// Of each page, whether it is there.
+/// For each page, whether it is there.
 std::vector<unsigned char> residency(const transport::MemoryStretch& stretch) {
   std::vector<unsigned char> pages(stretch.length_bytes / kPage);
   EXPECT_EQ(::mincore(stretch.address, stretch.length_bytes, pages.data()), 0);
@@ -218,7 +219,7 @@ TEST(Pool, PiecesAreAllOfItAndBoundEveryExtent) {
     }));
 }
 
-/// A device that has the pool registered would go on with pages that are no longer the pool's.
+/// A device that has registered the pool would go on using pages that the pool has given up.
 TEST(Pool, PagesThatAreKeptStayWhileARegionHasMemoryOfItsOwn) {
   for (const bool keep : {false, true}) {
     auto pool = Pool::create(options(4 * kPage, 4 * kPage)).value();
@@ -233,7 +234,7 @@ TEST(Pool, PagesThatAreKeptStayWhileARegionHasMemoryOfItsOwn) {
     auto shared = pool->allocate(3 * kPage, true, soon()).value();
     EXPECT_EQ(resident(), keep ? 4 : 1);
     shared.reset();
-    // All of it again, and zero.
+    // All memory can be allocated again, and is zero.
     auto next = pool->allocate(4 * kPage, false, soon()).value();
     for (const auto& stretch : next->stretches())
       EXPECT_TRUE(is_zero({stretch.address, stretch.length_bytes}));
@@ -258,7 +259,7 @@ TEST(Pool, FillFreeAtRandomFillAgainLosesNothing) {
   EXPECT_EQ((*all)->stretches().size(), 4U) << "coalesced to whole pieces";
 }
 
-TEST(Pool, WhatIsBeingZeroedIsWaitedForUntilItIsToldOf) {
+TEST(Pool, AllocationWaitsForPagesThatAreBeingZeroed) {
   auto pool = Pool::create(options(16 * kPage, 16 * kPage)).value();
   EXPECT_FALSE(pool->must_wait(16 * kPage));
   std::mutex mutex;
@@ -269,12 +270,12 @@ TEST(Pool, WhatIsBeingZeroedIsWaitedForUntilItIsToldOf) {
     cleaned = true;
     told.notify_all();
   });
-  // While this is held the pool's thread cannot tell, nor go on to zero anything.
+  // While the test holds this lock, the pool's thread can neither call back nor go on zeroing.
   std::unique_lock lock{mutex};
   auto first = pool->allocate(8 * kPage, false, soon()).value();
   auto second = pool->allocate(8 * kPage, false, soon()).value();
   first.reset();
-  // Wherever its thread is with the first, the second is zeroed after it has told of that.
+  // However far the thread is with the first, it zeroes the second only after it has called back.
   while (pool->usage().free_bytes() != 8 * kPage) std::this_thread::yield();
   second.reset();
   EXPECT_TRUE(pool->must_wait(9 * kPage));
@@ -310,7 +311,7 @@ TEST(Pool, SurvivesFragmentation) {
                     (at + stretch.length_bytes - 1) / (kPiecePages * kPage))
               << seed;
           const std::span bytes{stretch.address, stretch.length_bytes};
-          ASSERT_TRUE(is_zero(bytes)) << seed << ": somebody else's bytes";
+          ASSERT_TRUE(is_zero(bytes)) << seed << ": bytes of another region";
           std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(1 + step % 255));
         }
         held.push_back(std::move(*memory));
@@ -323,7 +324,7 @@ TEST(Pool, SurvivesFragmentation) {
       ASSERT_EQ(pool->usage().used_bytes, held_pages * kPage);
     }
     held.clear();
-    // All of it again, in one.
+    // All memory can be allocated again, as one region.
     auto all = pool->allocate(kPieces * kPiecePages * kPage, false, soon());
     ASSERT_TRUE(all.ok()) << seed;
     EXPECT_EQ((*all)->stretches().size(), kPieces) << seed << ": neighbours were not joined";
