@@ -56,8 +56,7 @@ void QueuedLaneDriver::submit(OperationList operations) noexcept {
   leave();
 }
 
-/// Leaves operations to the lane's holder. True: there is no holder any more, and this thread has
-/// taken the lane.
+/// Leaves operations to the lane's holder. True: it has gone, and this thread has taken the lane.
 bool QueuedLaneDriver::leave_behind(OperationList& operations) noexcept {
   OperationRecord* const first = std::exchange(operations, {}).first;
   OperationRecord* last = first;
@@ -81,7 +80,7 @@ void QueuedLaneDriver::run(OperationRecord& operation) noexcept {
   run_in_line(operation, taken);
 }
 
-/// On an idle lane an operation needs no list and no place in the ring, and no sink if it ends at
+/// On an idle lane an operation needs no list, no place in the ring, and no sink if it ends at
 /// once.
 [[gnu::always_inline]] inline void QueuedLaneDriver::run_on_idle_lane(
     OperationRecord& operation) noexcept {
@@ -271,8 +270,7 @@ bool QueuedLaneDriver::cancel(OperationRecord& operation) noexcept {
 }
 
 void QueuedLaneDriver::settle_events() noexcept {
-  // A thread that has pushed tells the notifier before it releases the lane: after this one has
-  // held the lane, none is left to tell.
+  // A thread that has pushed tells the notifier before it releases the lane.
   mutex_.lock();
   leave();
 }
@@ -455,8 +453,7 @@ void QueuedLaneDriver::sleep_until_woken(std::unique_lock<LightMutex>& lock,
 bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   const std::lock_guard lock{mutex_};
   const transport::Lane::Limits& now = lane->limits();
-  // Operations were checked against the old limits, and arrays made for them: both must fit the new
-  // ones.
+  // Checked operations and the arrays are made for the old limits: both must fit the new ones.
   const bool fits = now.depth <= chain_.size() &&
                     now.transfer_bytes_max >= limits_.transfer_bytes_max &&
                     now.inline_bytes_max >= limits_.inline_bytes_max &&
@@ -483,8 +480,7 @@ void QueuedLaneDriver::go_on() noexcept {
     fault_.store(LaneFault::kNone, std::memory_order_relaxed);
     broken_.store(false, std::memory_order_release);
     breaking_.store(false, std::memory_order_release);
-    // A caller may sleep in its own event loop; progress_and_arm() did not arm the broken lane for
-    // it.
+    // progress_and_arm() did not arm the broken lane for callers that sleep in an event loop.
     (void)lane_->arm();
     collect();
     {
