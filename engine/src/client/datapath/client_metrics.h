@@ -1,6 +1,6 @@
 #pragma once
 
-/// The client's series. Recorded once a batch: clocks are read by the caller.
+/// The client's metrics. They are recorded once for each batch, and the caller reads the clock.
 
 #include <algorithm>
 #include <array>
@@ -17,17 +17,17 @@
 
 namespace remora::detail {
 
-/// The operation whose end broke a lane, for what becomes of its neighbours there.
+/// How an operation broke a lane, for the outcomes of other operations on the lane.
 enum class LaneFault : std::uint8_t {
-  kNone,      ///< no operation's: the connection ended, or the lane was closed
-  kDeadline,  ///< it had to end, and could not be taken back
-  kRefused,   ///< the device, here or there, did not carry it out
+  kNone,      ///< no operation did: the connection ended, or the lane was closed
+  kDeadline,  ///< its deadline passed, and it was posted
+  kRefused,   ///< the device of the client or the server refused it
   kCount
 };
 
-/// The capacities of the open lanes' completion queues, of which the smallest is shown: what one
-/// visit finds is to be held against one queue. One for a transport in a registry, however many
-/// engines share it. Thread-safe.
+/// The capacities of the open lanes' completion queues. The metric shows the smallest: compare the
+/// completions that one visit finds with it. One object for each transport of a registry, shared by
+/// all engines of the registry. Thread-safe.
 class CqCapacities {
  public:
   static std::shared_ptr<CqCapacities> of(const metrics::Registry& registry,
@@ -42,11 +42,11 @@ class CqCapacities {
   std::multiset<std::uint32_t> all_ REMORA_GUARDED_BY(mutex_);
 };
 
-/// Series of one transport. Copyable handles; keeps the registry alive.
+/// The metrics of one transport. Copyable handles, which keep the registry alive.
 class ClientMetrics {
  public:
-  /// Registers the series of `transport`, or finds them. Those that the registry has no room for
-  /// are left out, and the log says so. Errors: as metrics::Registry, but for kLimitExceeded.
+  /// Registers the metrics of `transport`, or finds them. A metric that the registry has no room
+  /// for is left out, and the log says so. Errors: as metrics::Registry, except kLimitExceeded.
   static Result<ClientMetrics> create(std::shared_ptr<metrics::Registry> registry,
                                       TransportKind transport);
 
@@ -61,7 +61,7 @@ class ClientMetrics {
     recorder.add(signaled_);
     send_queue_occupancy_.set(1);
   }
-  /// `signaled_count`: of the requests.
+  /// `signaled_count`: how many of the requests are signaled.
   void doorbell(metrics::Recorder recorder, std::size_t request_count, std::size_t signaled_count,
                 std::uint64_t in_flight) const noexcept {
     recorder.observe(doorbell_requests_, request_count);
@@ -69,12 +69,12 @@ class ClientMetrics {
     recorder.add(unsignaled_, request_count - signaled_count);
     send_queue_occupancy_.set(static_cast<std::int64_t>(in_flight));
   }
-  /// One visit to the completion queue that found something.
+  /// One visit to the completion queue that found completions.
   void polled(metrics::Recorder recorder, std::size_t completion_count,
               std::uint64_t in_flight) const noexcept {
     recorder.observe(poll_completions_, completion_count);
     cq_depth_.set(static_cast<std::int64_t>(completion_count));
-    // The mark is all lanes': what others have lowered since may be a new highest.
+    // All lanes share the high-water mark: after lower() by another lane this may be a new highest.
     if (in_flight == 0)
       send_queue_occupancy_.lower(0);
     else
@@ -93,17 +93,17 @@ class ClientMetrics {
   void lane_opened(std::uint32_t completion_capacity) const;
   void lane_closed(std::uint32_t completion_capacity) const noexcept;
   void lane_broken() const noexcept;
-  /// An operation that ended for `fault`, which was another's.
+  /// An operation that ended since another operation broke the lane by `fault`.
   void victim(metrics::Recorder recorder, LaneFault fault) const noexcept {
     recorder.add(victims_[static_cast<std::size_t>(fault)]);
   }
-  /// A read that goes again on the lane that follows.
+  /// A read that the next lane posts again.
   void reposted(metrics::Recorder recorder) const noexcept { recorder.add(reposted_); }
-  /// Where a lane counts what goes inline.
+  /// The counter in which a lane counts its inline requests.
   [[nodiscard]] metrics::Counter inline_requests() const noexcept { return inline_; }
   void callback_threw() const noexcept;
 
-  /// What ended a session, as a label.
+  /// The cause of a session's end, as a label.
   enum SessionEnd : std::size_t {
     kClosed,
     kPeerGone,
@@ -115,14 +115,14 @@ class ClientMetrics {
     kSessionEnds
   };
   void session_began() const noexcept;
-  /// The lanes, or what the server was heard by, are gone; another connection may follow.
+  /// The lanes or the control channel are gone; another connection may follow.
   void session_interrupted(SessionEnd by) const noexcept;
   void session_resumed() const noexcept;
   void session_ended(SessionEnd end) const noexcept;
 
  private:
   friend class EndTally;
-  /// What an operation ended as, as a label.
+  /// The outcome of an operation, as a label.
   enum Ending : std::size_t {
     kOk,
     kTimedOut,
@@ -135,9 +135,9 @@ class ClientMetrics {
     kEndings
   };
   static constexpr std::size_t kNames = 4;  ///< of operations
-  /// Under which name an operation is counted.
+  /// The index of the name under which an operation is counted.
   static constexpr std::array<std::uint8_t, transport::kOpcodes> kNameOf{0, 1, 2, 3, 1, 1, 0};
-  /// What an operation that was ok is counted in; bytes go nowhere where none are moved.
+  /// The metrics of a successful operation; `bytes` is empty where the operation moves none.
   struct Ok {
     metrics::Counter count;
     metrics::Histogram latency;
@@ -155,7 +155,7 @@ class ClientMetrics {
   metrics::Histogram doorbell_requests_;
   metrics::Histogram poll_completions_;
   metrics::Gauge cq_depth_;
-  std::shared_ptr<CqCapacities> cq_capacities_;  ///< null where nothing is posted
+  std::shared_ptr<CqCapacities> cq_capacities_;  ///< null for transports without requests
   metrics::Gauge send_queue_occupancy_;
   metrics::Gauge lanes_;
   metrics::Counter lanes_broken_;
@@ -171,13 +171,13 @@ class ClientMetrics {
   metrics::Counter callback_exceptions_;
 };
 
-/// The time, where nothing but a latency is made of it.
+/// The time for a latency: the clock is not read where metrics are not recorded.
 [[nodiscard]] inline Clock::time_point latency_now() noexcept {
   return metrics::kRecorded ? clock_now() : Clock::time_point{};
 }
 
-/// Counts operations that end together: those of one kind, submitted at once, are recorded at once.
-/// Reads the clock once. Belongs to one thread, for the time of one visit to the lane.
+/// Counts operations that end together: operations of one kind that were submitted together are
+/// recorded together. Reads the clock once. One thread uses it, during one visit to the lane.
 class EndTally {
  public:
   explicit EndTally(const ClientMetrics& metrics) noexcept
@@ -201,7 +201,7 @@ class EndTally {
     ++count_;
     bytes_ += operation.length_bytes;
   }
-  /// `count` operations that were ok, as `first` of opcode and time of submission.
+  /// `count` successful operations, with the opcode and the time of submission of `first`.
   [[gnu::always_inline]] void add_run(const OperationRecord& first, std::uint64_t count,
                                       std::uint64_t bytes) noexcept {
     if (first.request.opcode != opcode_ || first.submitted != submitted_) {

@@ -1,6 +1,6 @@
 /// How a QueuedLaneDriver cuts operations that are not whole into requests: at extents, at pieces
-/// of local memory, at the lane's limits, and at bounce slots; where those get local keys; and how
-/// it joins whole ones that follow each other.
+/// of local memory, at the lane's limits, and at bounce slots. Also how these requests get local
+/// keys, and how the driver joins whole operations that follow each other.
 
 #include <algorithm>
 #include <cstring>
@@ -24,7 +24,7 @@ bool QueuedLaneDriver::acquire_lease(OperationRecord& operation, Lease which) no
     operation.lease = options_.cache->find_lease(bytes);
     return false;
   }
-  // Copying takes time too, where it comes to that.
+  // Leaves half of the time for the transfer: without a lease it is copied through bounce slots.
   const Deadline until = operation.submitted + (operation.deadline - operation.submitted) / 2;
   operation.lease = options_.cache->acquire_lease(bytes, until);
   return true;
@@ -34,15 +34,16 @@ void QueuedLaneDriver::release_lease(OperationRecord& operation) noexcept {
   if (operation.lease) options_.cache->release_lease(std::exchange(operation.lease, {}));
 }
 
-/// What an operation has that is not whole ends with it. A part has it all from its whole.
+/// Releases the lease of an operation that is not whole, and counts it. The striped transfer does
+/// both for its parts.
 void QueuedLaneDriver::finish_split(OperationRecord& operation, EndTally& tally) noexcept {
   if (operation.part) return;
   release_lease(operation);
   tally.add(operation);
 }
 
-/// Adds requests for the rest of an operation that is not whole to the chain. False when it did not
-/// fit.
+/// Adds requests for the rest of an operation that is not whole to the chain. False: there was not
+/// room for all.
 bool QueuedLaneDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
   if (!operation.outcome.ok) return true;  // failed in part
   while (operation.planned_bytes != operation.length_bytes) {
@@ -67,7 +68,7 @@ bool QueuedLaneDriver::plan(OperationRecord& operation, std::size_t room) noexce
   }
   if (all_planned(operation)) return true;
   if (room == 0) return false;
-  // Behind all of the write: requests of a lane take effect in order.
+  // Behind all requests of the write: requests of a lane take effect in order.
   WorkRequest& request = pieces_[chain_length_];
   request = transport::to_request({.grant_id = operation.notice_grant,
                                    .offset_bytes = operation.offset_bytes,
@@ -79,11 +80,11 @@ bool QueuedLaneDriver::plan(OperationRecord& operation, std::size_t room) noexce
   return true;
 }
 
-/// Gives the request a local key: the memory's own, or that of what stands in for it. False when
-/// nothing does now.
+/// Gives the request a local key: that of its memory, of a lease, or of a bounce slot. False: there
+/// is no free bounce slot now.
 bool QueuedLaneDriver::use_local(WorkRequest& request, LocalMemory* memory,
                                  Posted& posted) noexcept {
-  // A flush reads into memory of the lane's own.
+  // A flush reads into memory of the lane itself.
   if (!options_.needs_keys || request.opcode == Opcode::kFlush) return true;
   if (request.opcode == Opcode::kWriteZeroes) {
     const std::span<std::byte> zeroes = options_.zeroes->bytes();
@@ -106,7 +107,7 @@ bool QueuedLaneDriver::use_local(WorkRequest& request, LocalMemory* memory,
   return true;
 }
 
-/// Gives memory that has no key a slot that has one; none is needed for what goes inline.
+/// Gives memory that has no key a slot that has one; a write that goes inline needs none.
 bool QueuedLaneDriver::bounce(WorkRequest& request, Posted& posted) noexcept {
   if (request.opcode == Opcode::kWrite && request.length_bytes <= limits_.inline_bytes_max)
     return true;
@@ -126,15 +127,15 @@ bool QueuedLaneDriver::bounce(WorkRequest& request, Posted& posted) noexcept {
   return true;
 }
 
-/// Whether `operation`, which begins remotely where the chain ends, can be part of its last
-/// request.
+/// Whether `operation`, which begins in the region where the chain ends, can be a part of the
+/// chain's last request.
 bool QueuedLaneDriver::continues_chain(const OperationRecord& operation) const noexcept {
   if (chain_end_ == kNowhere) return false;
   const WorkRequest& last = chain_last_->request;
   const WorkRequest& next = operation.request;
   return transport::is_transfer(next.opcode) && next.opcode == last.opcode &&
          next.remote_key == last.remote_key && next.local == last.local + last.length_bytes &&
-         // What goes inline has no key that the whole could have.
+         // An operation that goes inline has no key for the joined request.
          operation.memory == chain_last_->memory &&
          (operation.memory != nullptr || !options_.needs_keys) &&
          chain_[chain_length_ - 1]->length_bytes + next.length_bytes <=

@@ -1,8 +1,8 @@
 #pragma once
 
-/// What a CallbackQueue is made of: a table of operations with their callables, and the two ways in
-/// which they reach the poller: a sink, filled by the thread that moves the lane, and, where an
-/// operation is done by the time it was submitted, a stack that any thread pushes on.
+/// The state of a CallbackQueue: a table of operations with their callables, and the two ways in
+/// which finished operations reach the poller: a sink, which the thread that moves the lane fills,
+/// and a stack, on which any thread pushes operations that are done when they are submitted.
 
 #include <array>
 #include <atomic>
@@ -27,19 +27,19 @@ class Poller;
 /// One place of the table: an operation from its submission until its callback has returned.
 struct CallbackEntry : QueueEntry {
   static constexpr Deadline::rep kNever = std::numeric_limits<Deadline::rep>::max();
-  /// The deadline while it is in flight: the record itself is the lane's then.
+  /// The deadline while the operation is in flight: the record itself then belongs to the lane.
   std::atomic<Deadline::rep> due{kNever};
   const CallbackType* type = nullptr;
   alignas(std::max_align_t) std::array<std::byte, kCallbackBytesMax> callable{};
 };
 
-/// Kept by its owner and its poller, and by others that keep() it; freed by the last one.
+/// Its owner and its poller have references, and other callers of keep(); the last drop() frees it.
 class CallbackCore : public OperationOwner {
  public:
   /// Errors: as Region::callback_queue.
   static Result<CallbackCore*> create(std::shared_ptr<RegionGrant> region,
                                       const QueueOptions& options);
-  /// One that the caller owns; create() also gives it to the poller.
+  /// The caller owns the new queue; create() also gives it to the poller.
   CallbackCore(std::shared_ptr<RegionGrant> region, Poller& poller, const QueueOptions& options);
   ~CallbackCore() override = default;
   CallbackCore(const CallbackCore&) = delete;
@@ -66,45 +66,45 @@ class CallbackCore : public OperationOwner {
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept {
     return detail::offset_of(block, region_->info());
   }
-  /// Takes no more, and waits for what is in flight; see ~CallbackQueue(). By its owner, once.
+  /// Takes no more operations, and waits for those in flight; see ~CallbackQueue(). By its owner,
+  /// once.
   void close() noexcept;
 
-  // The poller.
+  // By the poller.
   /// Moves what is in flight and calls back. True: something had ended.
   bool serve() noexcept;
-  /// Has the poller's `epoll` woken by what completes from now on; then tells until when it may
-  /// sleep.
+  /// From now on completions wake the poller's `epoll`. Returns until when the poller may sleep.
   Deadline arm(int epoll) noexcept;
-  /// Something is to be served. After arm(): nothing else will wake the poller for it.
+  /// There are operations to serve. The poller asks after arm(): nothing else wakes it for these.
   [[nodiscard]] bool ready() const noexcept;
-  /// It has no owner any more, and nothing of it is in flight.
+  /// The queue has no owner any more, and no operation in flight.
   [[nodiscard]] bool over() const noexcept {
     return in_flight_.load(std::memory_order_acquire) == kClosing;
   }
-  /// The last thing that the poller does with it.
+  /// The poller's last call of the queue.
   void leave(int epoll) noexcept;
 
  protected:
   /// A poller for a queue with these options. Errors: as Region::callback_queue.
   static Result<Poller*> poller_for(const RegionGrant& region, const QueueOptions& options);
-  /// Takes no more, and does not wait. By its owner, once.
+  /// Takes no more operations, and does not wait. By its owner, once.
   void abandon() noexcept;
   [[nodiscard]] Poller& poller() const noexcept { return poller_; }
   [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept { return deadline_; }
   [[nodiscard]] const std::shared_ptr<RegionGrant>& region() const noexcept { return region_; }
-  /// Between the two, close() goes on waiting, and so this is kept. False: the poller has left it
-  /// already, and it is not held. Any thread.
+  /// Between hold() and let_go(), close() goes on waiting, so the queue stays alive. False: the
+  /// poller has left it already, and it is not held. Any thread.
   [[nodiscard]] bool hold() noexcept;
   void let_go() noexcept;
 
  private:
   friend class Poller;
-  // Of in_flight_: the operations, the holders, and whether it takes no more; in one word, so
-  // that nothing is taken after the poller's last look.
+  // The parts of in_flight_: the operations, the holders, and whether the queue takes no more. All
+  // in one word, so that no operation is taken after the poller's last look.
   static constexpr std::uint64_t kCount = (std::uint64_t{1} << 32U) - 1;
   static constexpr std::uint64_t kHold = std::uint64_t{1} << 32U;
   static constexpr std::uint64_t kClosing = std::uint64_t{1} << 63U;
-  /// Drops without freeing. True: it was the last.
+  /// Drops a reference without freeing. True: it was the last.
   [[nodiscard]] bool release() noexcept {
     return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
@@ -129,7 +129,7 @@ class CallbackCore : public OperationOwner {
   std::chrono::nanoseconds deadline_;
   std::size_t depth_;
   bool immediate_;  ///< operations are done when the lane has taken them
-  /// One more than the depth: that of the callback that runs.
+  /// One more than the depth: for the operation whose callback runs.
   std::vector<CallbackEntry> table_;
   MemoryReleaser::Table memory_named_;  ///< in table_
   IndexStack free_;
@@ -142,7 +142,7 @@ class CallbackCore : public OperationOwner {
   /// No operation in flight has an earlier deadline.
   std::atomic<Deadline::rep> earliest_{0};
 
-  // The poller's.
+  // Used by the poller only.
   std::uint64_t exceptions_ = 0;
   CallbackCore* next_ = nullptr;  ///< of the same poller
   bool gone_ = false;             ///< the poller has left it; under the poller's lock

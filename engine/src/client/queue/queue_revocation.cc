@@ -1,5 +1,5 @@
-/// What becomes of operations that a queue has taken and not handed over when the grant they are
-/// for is taken back.
+/// How a queue refuses operations that it has taken and not handed over, once their grant is
+/// revoked.
 
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace remora::detail {
 
 std::atomic<QueueCore::CallState>* QueueCore::enter_closely(CallState before) noexcept {
-  if (before == kInCall) return nullptr;  // another thread's
+  if (before == kInCall) return nullptr;  // of another thread
   refuse_revoked();
   return &in_call_;
 }
@@ -20,9 +20,9 @@ bool QueueCore::look_again() noexcept {
          before == CallState::kLookAgain;
 }
 
-/// By the owner, in a call.
+/// By the queue's owner, in a call.
 void QueueCore::refuse_revoked() noexcept {
-  // A barrier before what goes stands before what comes next.
+  // A barrier before a refused operation then stands before the next one that stays.
   bool bar_next = false;
   const auto sweep = [&](OperationList& list) {
     OperationList kept;
@@ -49,7 +49,7 @@ void QueueCore::refuse_revoked() noexcept {
   barrier_ = barrier_ || bar_next;
 }
 
-/// Why the grant of an operation was taken back, or kNone.
+/// Why the grant of an operation was revoked, or kNone.
 Reason QueueCore::revoked(const OperationRecord& operation) const noexcept {
   for (const auto& [region, kept] : regions_)
     if (region->revoked() != Reason::kNone && region->owns(operation)) return region->revoked();

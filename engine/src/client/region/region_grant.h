@@ -46,40 +46,42 @@ class RegionGrant {
   [[nodiscard]] SessionCore& session() const noexcept { return *session_; }
   /// The error of a call on this region: `error` names its server and the region.
   [[nodiscard, gnu::cold]] Error named(const Error& error) const noexcept;
-  /// What an operation of this region that has ended badly stands for. Made where it is asked for:
-  /// the record has the numbers.
+  /// The Error of an operation of this region that has failed. Made when a caller asks for it: the
+  /// record has the numbers.
   [[nodiscard, gnu::cold]] Error error_of(const OperationRecord& operation) const noexcept;
-  /// In the region's order.
+  /// The extents, in the region's order.
   [[nodiscard]] const std::vector<transport::WireExtent>& extents() const noexcept {
     return grant_.extents;
   }
   [[nodiscard]] std::uint64_t grant_id() const noexcept { return grant_id_; }
-  /// How it was asked for; set before it is shared.
+  /// The URI with which the region was opened; set before the grant is shared.
   [[nodiscard]] const Uri& uri() const noexcept { return uri_; }
   void set_uri(Uri uri) { uri_ = std::move(uri); }
 
-  /// The server takes the grant back: from now on every operation is refused before its lane. Any
-  /// thread.
+  /// The server revokes the grant: from now on every operation is refused before it reaches a lane.
+  /// Any thread.
   void revoke(Reason reason) noexcept;
   /// Local memory must be registered.
   [[nodiscard]] bool needs_keys() const noexcept { return quick_.needs_keys; }
-  /// Why it was taken back, or kNone. Any thread.
+  /// Why the grant was revoked, or kNone. Any thread.
   [[nodiscard]] Reason revoked() const noexcept { return revoked_.load(std::memory_order_acquire); }
   /// Whether a checked operation of this session is of this grant.
   [[nodiscard]] bool owns(const OperationRecord& operation) const noexcept;
-  /// Queues that may have taken operations of this grant.
+  /// Registers a queue that may have taken operations of this grant.
   void join(QueueCore& queue);
   void leave(const QueueCore& queue) noexcept;
-  /// After revoke(): has all of them look at what they have taken. False: not all have heard yet.
+  /// After revoke(): has all these queues look at the operations that they have taken. False: not
+  /// all have looked yet.
   [[nodiscard]] bool tell_queues() noexcept;
 
   /// Makes a transfer ready for the lane, or refuses misuse. `operation` has opcode, local memory,
-  /// length and offset; gets the rest of its request, or its outcome. True: may be submitted.
+  /// length and offset; this sets the rest of its request, or its outcome. True: it may be
+  /// submitted.
   [[gnu::always_inline]] bool check(OperationRecord& operation) const noexcept {
     return admits(operation) || check_closely(operation);
   }
-  /// True for nearly every sound transfer of a region in one extent, and for no other: what
-  /// check_closely() says, at less cost.
+  /// True for nearly every sound transfer of a region in one extent, and for no other operation:
+  /// the result of check_closely(), at less cost.
   template <std::size_t kWords = 0>
   [[gnu::always_inline]] bool admits(OperationRecord& operation) const noexcept {
     if (!fits<kWords>(operation, quick_.one_extent_bytes_max)) return false;
@@ -99,13 +101,13 @@ class RegionGrant {
     operation.part = true;
   }
 
-  /// The serving application is to be told of a write that passed its check.
+  /// Has the server tell its application of a write that has passed its check.
   void add_notice(OperationRecord& operation, std::uint32_t tag) const noexcept {
     if (operation.whole) make_split(operation, grant_.extents);
     operation.notice_grant = grant_id_;
     operation.notice_tag = tag;
   }
-  /// Checks one synchronous transfer and, where that is sound, carries it out.
+  /// Checks one synchronous transfer and, if it is sound, carries it out.
   [[gnu::always_inline]] void run_transfer(OperationRecord& operation,
                                            std::chrono::nanoseconds deadline) const noexcept {
     if (admits<kAloneWords>(operation)) [[likely]]
@@ -113,30 +115,30 @@ class RegionGrant {
     else
       run_counted(operation, deadline);
   }
-  /// The same of what is not admitted at first sight: also of memory with handles.
+  /// The same for an operation that admits() refuses, also one on memory with handles.
   [[gnu::noinline]] void run_counted(OperationRecord& operation,
                                      std::chrono::nanoseconds deadline) const noexcept;
   /// Submits one operation that passed its check, and waits for it.
   void run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept;
-  /// One operation without local memory: check and run. What an atomic found.
+  /// Checks and runs one operation without local memory. Returns the old value of an atomic.
   Result<std::uint64_t> run_alone(const transport::WorkRequest& request, ByteOffset at,
                                   std::uint64_t length_bytes,
                                   std::chrono::nanoseconds deadline) const noexcept;
 
  private:
-  /// What one request may move, of each Opcode; 0 where it moves no bytes or has no right.
+  /// The most bytes of one request, for each Opcode; 0 where it moves no bytes or has no right.
   using BytesMax = std::array<std::uint64_t, transport::kOpcodes>;
-  /// Nothing is wrong with it, and it has its local key.
+  /// True: the operation is sound, and has its local key.
   template <std::size_t kWords = 0>
   [[gnu::always_inline]] bool fits(OperationRecord& operation,
                                    const BytesMax& bytes_max) const noexcept {
     const std::uint64_t length_bytes = operation.length_bytes;
-    // No length of 0, which a part outside of known memory has too, and no offset beyond the end
-    // less that length.
+    // Refuses a length of 0, which a part outside of known memory has too, and an offset beyond the
+    // region's size less the length.
     if (length_bytes - 1 >= bytes_max[static_cast<std::size_t>(operation.request.opcode)] ||
         operation.offset_bytes > quick_.size_bytes - length_bytes)
       return false;
-    // Of a grant that has been taken back nothing fits.
+    // No operation of a revoked grant fits: revoke() changes the domain.
     if (operation.memory != nullptr) [[likely]] {
       const std::uint64_t key_word = operation.memory->key_word(quick_.domain() + kWords);
       if (key_word == 0) return false;
@@ -163,25 +165,25 @@ class RegionGrant {
   std::string transport_reason_;
   Uri uri_;
   bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
-  /// What every operation is held against, in one place.
+  /// The values that every operation is checked against, in one place.
   struct Quick {
     std::uint64_t size_bytes;
     std::uint32_t request_bytes_max;
     std::uint32_t inline_bytes_max;
-    std::size_t domain_index;  ///< read by many, written once: kKeylessDomain when it is taken back
+    std::size_t domain_index;  ///< changes once: kKeylessDomain once the grant is revoked
     bool needs_keys;
     std::uint32_t remote_key;
     std::uint64_t remote_address;
     BytesMax bytes_max;
     LaneDriver* only_lane;          ///< null: there are several
-    BytesMax one_extent_bytes_max;  ///< 0 where there are several: the region begins elsewhere too
+    BytesMax one_extent_bytes_max;  ///< 0 if the region has several extents
 
     [[nodiscard]] std::size_t domain() const noexcept {
       return __atomic_load_n(&domain_index, __ATOMIC_RELAXED);
     }
   };
   Quick quick_;
-  std::size_t domain_index_;  ///< also of a grant that has been taken back
+  std::size_t domain_index_;  ///< stays the same when the grant is revoked
   std::atomic<Reason> revoked_{Reason::kNone};
   struct Told {
     QueueCore* queue;
@@ -199,7 +201,7 @@ inline Result<std::uint64_t> RegionGrant::run_alone(
   operation.length_bytes = length_bytes;
   operation.offset_bytes = at.bytes;
   operation.memory = nullptr;
-  operation.old_value = 0;  // of those that find none
+  operation.old_value = 0;  // for an operation that returns none
   if (check(operation)) run(operation, deadline);
   if (operation.outcome.ok) return operation.old_value;
   return error_of(operation);

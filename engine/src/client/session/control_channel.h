@@ -1,7 +1,7 @@
 #pragma once
 
-/// The control channel of one session: requests and their answers over the connection that the
-/// session has at the moment.
+/// The control channel of one session: requests and their answers over the session's current
+/// connection.
 
 #include <atomic>
 #include <chrono>
@@ -28,11 +28,11 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Sends requests and gives each answer to the call that waits for it. Tells the session of events
-/// and of the end of a connection. Connections are numbered from 1, and the number only rises.
+/// Sends requests, and gives each answer to the call that waits for it. Tells the session of events
+/// and of the end of a connection. Connections are numbered from 1 upwards.
 ///
-/// Thread-safe, unless said otherwise. With a mutex of the channel locked no function calls the
-/// session, but for what it reads without a mutex.
+/// Thread-safe, unless said otherwise. While a mutex of the channel is locked, no function calls
+/// the session, except to read values that need no mutex.
 class ControlChannel {
  public:
   /// A reply that is no failure.
@@ -40,7 +40,7 @@ class ControlChannel {
     control::Reply reply;
     std::vector<UniqueFd> descriptors;
     std::vector<std::byte> raw;    ///< the message as it came
-    std::uint64_t connection = 0;  ///< on which it came
+    std::uint64_t connection = 0;  ///< the number of its connection
   };
   /// The result of a request whose answer no caller waits for.
   enum class Sent : std::uint8_t {
@@ -70,7 +70,7 @@ class ControlChannel {
     const MutexLock lock{mutex_};
     return number_;
   }
-  /// Whether that is the connection there is, and it is up or coming up.
+  /// Whether `number` is the current connection, and that is up or coming up.
   [[nodiscard]] bool is_current(std::uint64_t number) const noexcept {
     const MutexLock lock{mutex_};
     return reachable() && number == number_;
@@ -84,10 +84,12 @@ class ControlChannel {
   [[nodiscard]] bool read_to_end() const noexcept {
     return read_to_end_.load(std::memory_order_acquire);
   }
-  /// Reads what has arrived, where the caller wants to know why a connection or a lane ends. That
-  /// is done by the event loop, and waited for 50 ms at most; not at all by the loop's own thread.
+  /// Reads the messages that have arrived, for a caller that wants to know why a connection or a
+  /// lane ends. The event loop reads them; the caller waits for that at most 50 ms, and not at all
+  /// in the loop's own thread.
   void read_last_words() noexcept;
-  /// When the server sent anything, as the reader of the clock sees it.
+  /// When the channel last read a message of the server; KeepAlive sets it after this process stood
+  /// still.
   [[nodiscard]] Clock::time_point heard_at() const noexcept {
     return Clock::time_point{Clock::duration{heard_at_.load(std::memory_order_relaxed)}};
   }
@@ -95,7 +97,7 @@ class ControlChannel {
     heard_at_.store(at.time_since_epoch().count(), std::memory_order_relaxed);
   }
 
-  // The session's state, as the session sets it. By the session, with its own mutex locked.
+  // The session's state. The session sets it, with its own mutex locked.
   /// The next connection follows. Until open() only the calling thread may make calls. Returns its
   /// number.
   std::uint64_t join(std::shared_ptr<transport::ClientEndpoint> endpoint);
@@ -114,17 +116,17 @@ class ControlChannel {
   /// sent.
   Result<Answer> call(control::Request request, Operation operation, Deadline deadline,
                       std::vector<std::byte>* raw);
-  /// Sends, and waits for nothing. The request counts as unanswered until its answer comes, which
-  /// is dropped. `number`: the connection to send it on; 0: any. `asked_id` gets its number. One
-  /// such request has room beside those whose callers wait.
+  /// Sends a request, and waits for nothing. The request counts as unanswered until its answer
+  /// comes, which is dropped. `number`: the connection to send it on; 0: any. `asked_id` gets the
+  /// request's number. One such request has room beside those whose callers wait.
   Sent ask_unanswered(control::Request request, std::uint64_t number = 0,
                       std::uint64_t* asked_id = nullptr) noexcept;
-  /// Gives a grant back: the request is sent, or follows when there is room for it, before any
-  /// later call. Waits for nothing. Once the session has ended, does nothing.
+  /// Closes a grant: the request is sent at once, or when there is room for it, but before any
+  /// later call. Waits for nothing. Once the session has ended, it does nothing.
   void close_grant(std::uint64_t grant_id) noexcept;
-  /// Sends as many of those as there is room for.
+  /// Sends as many close requests as there is room for.
   void send_closes() noexcept;
-  /// The server learns from the next hello which grants are held, instead of from those requests.
+  /// Drops the close requests: from the next hello the server learns which grants are held.
   void forget_closes();
   /// Requests that the server has not answered.
   [[nodiscard]] std::size_t unanswered() const {
@@ -135,14 +137,14 @@ class ControlChannel {
     const MutexLock lock{mutex_};
     return waiters_.contains(id);
   }
-  /// Waits until what was sent has left this host, or `until`.
+  /// Waits until the sent messages have left this host, or `until`.
   void flush(Deadline until);
 
  private:
   struct Waiter {
     Condition ready;
     std::optional<Answer> answer;
-    std::uint64_t number = 0;  ///< of the connection on which it was asked
+    std::uint64_t number = 0;  ///< the connection on which it was sent
   };
   [[nodiscard]] bool reachable() const noexcept REMORA_REQUIRES(mutex_) {
     return state_ == SessionState::kUp || state_ == SessionState::kJoining;
@@ -174,7 +176,7 @@ class ControlChannel {
   Mutex send_mutex_ REMORA_ACQUIRED_BEFORE(mutex_);
   mutable Mutex mutex_;
   SessionState state_ REMORA_GUARDED_BY(mutex_) = SessionState::kUp;
-  std::thread::id joining_ REMORA_GUARDED_BY(mutex_);  ///< by which the session joins
+  std::thread::id joining_ REMORA_GUARDED_BY(mutex_);  ///< of the thread by which the session joins
   std::shared_ptr<transport::ClientEndpoint> endpoint_ REMORA_GUARDED_BY(mutex_);
   std::uint64_t number_ REMORA_GUARDED_BY(mutex_) = 1;  ///< of endpoint_
   EventLoop::Token watch_ REMORA_GUARDED_BY(mutex_) = 0;
@@ -182,7 +184,7 @@ class ControlChannel {
   /// Requests that the server has not answered; null where no caller waits any more.
   std::unordered_map<std::uint64_t, Waiter*> waiters_ REMORA_GUARDED_BY(mutex_);
   std::uint64_t next_id_ REMORA_GUARDED_BY(mutex_) = 1;
-  /// Grants that are closed, of which the server has not been told.
+  /// Closed grants whose close request has not been sent.
   std::vector<std::uint64_t> to_close_ REMORA_GUARDED_BY(mutex_);
 };
 
