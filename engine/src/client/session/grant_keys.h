@@ -19,40 +19,40 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Where a server has a key for each lane, these end with the lanes. Operations carry tokens
-/// instead (transport/rkey_table.h), so that those that wait while a session is interrupted go on
-/// by the keys of the lanes that follow.
+/// Where a server has a key for each lane, the keys end with the lanes. So operations carry tokens
+/// instead (transport/rkey_table.h): operations that wait while a session is interrupted go on with
+/// the keys of the next lanes.
 ///
-/// The table is made with the first hello and fixed from then on. Its entries are set before an
-/// operation that names them, and renewed while no lane is posted to.
+/// The first hello makes the table, which is fixed from then on. Its entries are set before an
+/// operation names them, and renewed while no lane is posted to.
 class GrantKeys {
  public:
   explicit GrantKeys(SessionCore& session) noexcept : session_{session} {}
   GrantKeys(const GrantKeys&) = delete;
   GrantKeys& operator=(const GrantKeys&) = delete;
 
-  /// As the server said in its Welcome. `again`: to a session that is resumed. Errors:
-  /// kConnectionLost with kLapsed: not as before; kOutOfMemory.
+  /// Takes over what the server's Welcome says. `again`: the Welcome of a resumed session. Errors:
+  /// kConnectionLost with kLapsed: it differs from the first one; kOutOfMemory.
   Status agree(bool by_lane, bool again);
-  /// Where the grant that was opened on `connection` lies. `keys` gets a key for each lane and
+  /// The extents of the grant that was opened on `connection`. `keys` gets a key for each lane and
   /// extent, or none. Errors: kProtocol; kConnectionLost; those of SessionCore::call().
   Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened,
                                                            std::uint64_t connection,
                                                            Deadline deadline,
                                                            transport::LaneKeys& keys);
-  /// The grant with tokens for its keys, which go back with what the grant holds. Errors:
-  /// kLimitExceeded.
+  /// Returns the grant with tokens instead of its keys; the tokens are released with the grant.
+  /// Errors: kLimitExceeded.
   Result<transport::AttachedGrant> with_tokens(transport::AttachedGrant grant,
                                                const transport::LaneKeys& keys);
-  /// Gets new keys for all grants that are held. By the reconnector, when there are lanes again and
-  /// nothing is posted yet. A grant that gets no keys is revoked, here and at the server; the
-  /// others go on. Errors: the connection is not what it has to be.
+  /// Gets new keys for all held grants. By the reconnector, when there are lanes again and no
+  /// request is posted yet. A grant that gets no keys is revoked, here and at the server; the
+  /// others go on. Errors: kConnectionLost, kTimedOut, kProtocol.
   Status renew();
 
  private:
   [[nodiscard]] std::size_t lane_count() const noexcept;
   [[nodiscard]] bool has_lane_keys(const control::Extent& extent) const noexcept;
-  /// `extent` has_lane_keys().
+  /// Only if has_lane_keys(extent).
   void set_lane_keys(std::uint32_t token, const control::Extent& extent) noexcept;
   Status renew_keys_of(const RevocationTracker::Extents& grant);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Calls the handlers that the application has given for its sessions.
+/// Calls the application's handlers for a session.
 
 #include <deque>
 #include <thread>
@@ -13,28 +13,28 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Tells the application of one session: in order, by one thread at a time, and with no mutex
-/// locked, so that a handler may call anything but the destructor of the engine. Thread-safe.
+/// Calls the handlers of one session: in order, by one thread at a time, and with no mutex locked,
+/// so that a handler may call everything except the destructor of the engine. Thread-safe.
 class HandlerDispatcher {
  public:
   explicit HandlerDispatcher(SessionCore& session) noexcept : session_{session} {}
   HandlerDispatcher(const HandlerDispatcher&) = delete;
   HandlerDispatcher& operator=(const HandlerDispatcher&) = delete;
 
-  /// Queues a call of `handler`, if the application has given that one.
+  /// Queues a call of `handler`, if the application has set it.
   void add(const SessionHandlers::Handler& handler, Reason reason);
-  /// Calls what is queued, unless another thread does that. Where a thread has reserved the queue
-  /// only that thread does.
+  /// Makes the queued calls, unless another thread does that. While the queue is reserved, only the
+  /// thread that has reserved it makes calls.
   void dispatch() noexcept;
 
-  // While a session is interrupted the thread that connects again calls the handlers.
-  /// For a thread that starts; no other thread calls handlers from now on.
+  // While a session is interrupted, the thread that connects again calls the handlers.
+  /// Reserves the queue for a thread that is starting: no other thread calls handlers from now on.
   void reserve();
   /// By that thread, once it runs.
   void reserve_for_this_thread();
-  /// False: there are calls that no thread makes; the caller has to dispatch() them first.
+  /// Ends the reservation. False: calls are queued; the caller has to dispatch() them first.
   [[nodiscard]] bool release();
-  /// The same, whatever is queued: that thread was not to be had.
+  /// The same, even with queued calls, since the thread could not be started.
   void release_unused();
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The handshake of a session: the client and its server prove to each other which they are.
+/// The handshake of a session: the client and its server prove their identities to each other.
 
 #include <atomic>
 #include <chrono>
@@ -18,28 +18,28 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Says hello over each connection of a session, and keeps what the server has answered. The first
-/// hello makes the session what it is; the others resume it. One thread at a time says hello.
+/// Sends hello over each connection of a session, and keeps the server's answer. The first hello
+/// begins the session; later ones resume it. One thread at a time sends hello.
 class Handshake {
  public:
   explicit Handshake(SessionCore& session) noexcept : session_{session} {}
   Handshake(const Handshake&) = delete;
   Handshake& operator=(const Handshake&) = delete;
 
-  /// Blocks until the server has let the client in, or `deadline`. Errors: kConnectionRefused with
-  /// kAuthentication; kProtocol (with kVersion); kStaleRegion; kConnectionLost with kLapsed; those
-  /// of ControlChannel::call().
+  /// Blocks until the server has admitted the client, or `deadline`. Errors: kConnectionRefused
+  /// with kAuthentication; kProtocol (with kVersion); kStaleRegion; kConnectionLost with kLapsed;
+  /// those of ControlChannel::call().
   Status say_hello(Deadline deadline);
 
-  // As the first hello was answered; fixed from then on.
+  // From the answer to the first hello; fixed from then on.
   [[nodiscard]] const ServerInfo& server() const noexcept { return server_; }
-  /// Of the protocol; 0 before. Any thread.
+  /// The version of the protocol; 0 before the answer. Any thread.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
-  /// A server that hears nothing for so long ends the session; 0: it never does.
+  /// A server that gets no message for this long ends the session; 0: it never does.
   [[nodiscard]] std::chrono::milliseconds lease() const noexcept { return lease_; }
   /// An interrupted session may go on.
   [[nodiscard]] bool resumable() const noexcept { return resumable_; }
-  /// With which lanes are opened; another one after each hello.
+  /// The ticket with which lanes are opened; a new one after each hello.
   [[nodiscard]] const transport::LaneTicket& ticket() const noexcept { return ticket_; }
 
  private:

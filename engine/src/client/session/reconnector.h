@@ -18,10 +18,10 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// When a lane breaks, or the server is gone or silent, the session is interrupted: its lanes are
-/// broken off and a thread of the reconnector connects again. The server destroys the old lanes
-/// before it answers, and the session goes on with the grants it had. Where the server has new
-/// memory, or has given the session up, the session ends.
+/// When a lane breaks, or the server is gone or silent, the session is interrupted: it moves its
+/// lanes to the error state, and a thread of the reconnector connects again. The server destroys
+/// the old lanes before it answers, and the session goes on with the grants that it had. If the
+/// server has new memory, or has given the session up, the session ends.
 class Reconnector {
  public:
   Reconnector(SessionCore& session, const Dial& dial);
@@ -29,12 +29,12 @@ class Reconnector {
   Reconnector(const Reconnector&) = delete;
   Reconnector& operator=(const Reconnector&) = delete;
 
-  /// The session has been interrupted. Starts the thread where none runs; one that runs tries for
+  /// The session has been interrupted. Starts the thread if none runs; a running thread tries for
   /// EngineOptions::reconnect_for from now on. By the thread that changes the session's state.
   /// Errors: those of start_thread().
   Status begin();
-  /// By the destructor of the session, which has ended. The thread ends, or is left to end by
-  /// itself once its attempt to connect does: it touches nothing of the session any more.
+  /// By the destructor of the session, which has ended. The thread ends; while it is connecting, it
+  /// is detached, ends after that by itself, and does not touch the session any more.
   void stop() noexcept;
 
   [[nodiscard]] bool is_own_thread() const noexcept {
@@ -64,10 +64,10 @@ class Reconnector {
 
   SessionCore& session_;
   const std::shared_ptr<Attempt> attempt_;
-  std::thread thread_;  ///< of begin() and stop(), which do not run at the same time
+  std::thread thread_;  ///< used by begin() and stop(), which do not run at the same time
   std::atomic<std::thread::id> own_thread_{};
   std::atomic<Reason> unreached_{Reason::kNone};
-  Reason attempt_failed_by_ = Reason::kNone;  ///< the latest; the thread's
+  Reason attempt_failed_by_ = Reason::kNone;  ///< the latest; used by the thread
   mutable Mutex mutex_;
   bool at_work_ REMORA_GUARDED_BY(mutex_) = false;
   std::uint64_t interruptions_ REMORA_GUARDED_BY(mutex_) = 0;

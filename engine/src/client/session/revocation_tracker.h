@@ -1,7 +1,7 @@
 #pragma once
 
-/// Grants of a session that the server takes back: its regions are told, so that nothing new of
-/// them begins; when nothing of them is in flight any more, the server is.
+/// The grants of a session that the server revokes. First the region is told, so that no new
+/// operation of the grant begins; once none is in flight, the server gets its acknowledgement.
 
 #include <cstdint>
 #include <map>
@@ -35,48 +35,49 @@ class RevocationTracker {
   void add(std::uint64_t grant_id, const std::shared_ptr<RegionGrant>& region);
   void remove(std::uint64_t grant_id) noexcept;
 
-  /// The server takes a grant back, and waits on `connection` to be told that event `event_id` is
-  /// done. False: it does not wait, though it should, and there are too many. The loop's thread.
+  /// The server revokes a grant, and waits on `connection` for the acknowledgement of event
+  /// `event_id`. False: too many events are not acknowledged, so this one is not. By the loop's
+  /// thread.
   [[nodiscard]] bool revoking(std::uint64_t connection, std::uint64_t event_id,
                               std::uint64_t grant_id, Reason reason);
-  /// An event that asks for nothing is acknowledged, as soon as there is room for that. False: as
-  /// revoking(). The loop's thread.
+  /// Acknowledges an event that asks for nothing, as soon as there is room. False: as revoking().
+  /// By the loop's thread.
   [[nodiscard]] bool seen(std::uint64_t connection, std::uint64_t event_id);
-  /// Whether everything the server has said of grants is acknowledged.
+  /// Whether all events about grants are acknowledged.
   [[nodiscard]] bool idle() const;
-  /// The grants that are held, for a server to which the client comes back: it gives up all others.
-  /// At most so many that their numbers take `max_bytes` in a message; the others are revoked.
+  /// The held grants, for a hello that resumes the session: the server gives up all others. At most
+  /// so many that their numbers take `max_bytes` in a message; the others are revoked.
   std::vector<std::uint64_t> come_back(std::size_t max_bytes);
-  /// Where the grants lie that are held and have not been taken back.
+  /// The extents of a held grant that is not revoked.
   struct Extents {
     std::uint64_t grant_id;
     std::vector<transport::WireExtent> extents;
   };
   /// Copies: the caller never becomes the last owner of a grant.
   [[nodiscard]] std::vector<Extents> held_extents() const;
-  /// The server has taken the grant back, as it says in an answer.
+  /// The server has revoked the grant, as it says in an answer.
   void mark(std::uint64_t grant_id, Reason reason) noexcept;
-  /// Why the grant of an operation was taken back, or kNone. Waits for nothing, and takes no lock
+  /// Why the grant of an operation was revoked, or kNone. Waits for nothing, and takes no lock
   /// under which a lane is taken: for callers that have a lane.
   [[nodiscard]] Reason revoked(const OperationRecord& operation) const noexcept;
-  /// Why the server has refused an operation, or kNone. Blocks, for 300 ms at most, where the
-  /// server has to be asked: never with a lane taken.
+  /// Why the server has refused an operation, or kNone. Blocks for at most 300 ms if it has to ask
+  /// the server: never call it with a lane taken.
   Reason why_refused(const OperationRecord& operation) noexcept;
 
  private:
-  /// Taken back, and not acknowledged.
+  /// A revoked grant that is not acknowledged.
   struct Pending {
     std::uint64_t connection;
     std::uint64_t event_id;
     std::weak_ptr<RegionGrant> region;
-    Deadline look_from = Deadline::max();  ///< at the lanes
+    Deadline look_from = Deadline::max();  ///< when to look at the lanes
   };
   struct Held {
-    RegionGrant* region;  ///< until remove(), by which its end begins
+    RegionGrant* region;  ///< valid until remove(), at the beginning of its end
     std::weak_ptr<RegionGrant> weak;
   };
   static constexpr std::size_t kMaxUnknown = 64;
-  /// A server says one thing at a time.
+  /// A server sends few events at a time.
   static constexpr std::size_t kMaxPending = 64;
 
   [[nodiscard]] const RegionGrant* owner_of(const OperationRecord& operation) const noexcept
@@ -90,13 +91,13 @@ class RevocationTracker {
 
   SessionCore& session_;
   EventLoop& loop_;
-  /// What follows. Taken with a lane taken, never the other way round.
+  /// Guards the members that follow. Locked with a lane taken, never the other way round.
   mutable Mutex mutex_;
   std::map<std::uint64_t, Held> regions_ REMORA_GUARDED_BY(mutex_);  ///< by grant
-  /// Taken back before they were known here: their opening is under way.
+  /// Grants that were revoked before they were known here: they are being opened.
   std::map<std::uint64_t, Reason> unknown_ REMORA_GUARDED_BY(mutex_);
   std::vector<Pending> pending_ REMORA_GUARDED_BY(mutex_);
-  std::size_t looked_at_ REMORA_GUARDED_BY(mutex_) = 0;  ///< of those, by on_timer() at this moment
+  std::size_t looked_at_ REMORA_GUARDED_BY(mutex_) = 0;  ///< of those, by on_timer() now
   UniqueFd timer_ REMORA_GUARDED_BY(mutex_);
   EventLoop::Token watch_ REMORA_GUARDED_BY(mutex_) = 0;
 };

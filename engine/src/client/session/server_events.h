@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the server of a session says unasked.
+/// The events that the server of a session sends.
 
 #include <atomic>
 #include <cstdint>
@@ -14,23 +14,24 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Acts on the events of the server (a grant is taken back, the server drains, it ends the
-/// session), and keeps the reasons that it has given. Thread-safe, unless said otherwise.
+/// Acts on the events of the server (it revokes a grant, drains, or ends the session), and keeps
+/// the reasons that it gives. Thread-safe, unless said otherwise.
 class ServerEvents {
  public:
   explicit ServerEvents(SessionCore& session) noexcept : session_{session} {}
   ServerEvents(const ServerEvents&) = delete;
   ServerEvents& operator=(const ServerEvents&) = delete;
 
-  /// Acts on one event of that connection. The control thread.
+  /// Acts on one event of that connection. By the control thread.
   void take(const control::Event& event, std::uint64_t connection);
-  /// How many events of current connections there have been.
+  /// The number of events from current connections so far.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(); }
 
-  /// `reason`, or the one that the server has given for the end of this connection where `reason`
-  /// says only that it broke.
+  /// `reason`; but where it says only that the connection broke, the reason that the server has
+  /// given for its end.
   [[nodiscard]] Reason ending_or(Reason reason) const noexcept;
-  /// The same for the application: `reason`, or what the server has said since the session was up.
+  /// The same for the application: `reason`, or a reason that the server has given since the
+  /// session was up.
   [[nodiscard]] Reason told_or(Reason reason) const noexcept;
   /// Another connection has followed.
   void begin_connection() noexcept;
@@ -45,7 +46,7 @@ class ServerEvents {
   std::atomic<std::uint64_t> count_{0};
   bool drain_told_ = false;  ///< control thread
   mutable Mutex mutex_;
-  /// Why the server ends this connection, as it has said.
+  /// The reason that the server has given for the end of this connection.
   Reason ending_reason_ REMORA_GUARDED_BY(mutex_) = Reason::kNone;
   /// The same for the application: until the session is up again.
   Reason told_reason_ REMORA_GUARDED_BY(mutex_) = Reason::kNone;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// One session of a client with its server: its state, and the parts that it is made of.
+/// One session of a client with its server: its state, and its parts.
 
 #include <atomic>
 #include <chrono>
@@ -44,11 +44,11 @@ class EngineCore;
 class MemoryReleaser;
 class RegionGrant;
 
-/// The state of the session and its transitions: interrupted, resumed, ended. Everything else is
-/// done by its parts, each of which has a reference to it and a mutex of its own.
+/// The state of the session and its transitions: interrupted, resumed, ended. Its parts do
+/// everything else; each of them has a reference to the session and a mutex of its own.
 ///
-/// Mutexes are locked in this order: transition_mutex_, mutex_, that of a part. Those of the lanes
-/// come after transition_mutex_, and before that of RevocationTracker. Thread-safe.
+/// Mutexes are locked in this order: transition_mutex_, mutex_, the mutex of a part. The mutexes of
+/// lanes come after transition_mutex_, and before the mutex of RevocationTracker. Thread-safe.
 class SessionCore : public std::enable_shared_from_this<SessionCore> {
  public:
   using Answer = ControlChannel::Answer;
@@ -57,14 +57,14 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   /// Connects, says hello and opens the lanes. Blocks, at most until `deadline`.
   static Result<std::shared_ptr<SessionCore>> start(std::shared_ptr<EngineCore> engine, Dial dial,
                                                     Deadline deadline);
-  /// `loop`: the engine's, which the engine keeps for as long as the session keeps the engine.
+  /// `loop`: of the engine, which keeps it as long as the session keeps the engine.
   SessionCore(std::shared_ptr<EngineCore> engine, Dial dial,
               std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop);
   ~SessionCore();
 
   [[nodiscard]] EngineCore& engine() const noexcept { return *engine_; }
   [[nodiscard]] const ServerInfo& server() const noexcept { return handshake_.server(); }
-  /// Of the protocol.
+  /// The version of the protocol.
   [[nodiscard]] std::uint32_t version() const noexcept { return handshake_.version(); }
   [[nodiscard]] TransportKind kind() const noexcept { return kind_; }
   /// "host:port", as the URI named it.
@@ -74,22 +74,22 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
 
   // The state.
   [[nodiscard]] bool connected() const noexcept { return state() == SessionState::kUp; }
-  /// For good.
+  /// True: it has ended for good.
   [[nodiscard]] bool ended() const noexcept { return state() == SessionState::kEnded; }
-  /// Why it was interrupted or has ended.
+  /// Why the session was interrupted or has ended.
   [[nodiscard]] Reason lost_reason() const noexcept { return lost_reason_.load(); }
-  /// Why an operation ended with its lane. Where all that was seen is that the connection went,
-  /// waits until the server's last word has been read, which may say why: for 50 ms at most.
+  /// Why an operation ended with its lane. If only the loss of the connection is known, waits until
+  /// the server's last message has been read, which may give the reason: at most 50 ms.
   [[nodiscard]] Reason explained(Reason reason) noexcept;
   /// See Session::settled().
   Status settled(Deadline deadline);
-  /// The same, until a stop is requested too.
+  /// The same, also until a stop is requested.
   Status settled(const ControlLimits& limits);
   /// By the control thread, every so often: keep-alive.
   void tick(Clock::time_point now) noexcept { keep_alive_.tick(now); }
-  /// The lanes or the channel are gone: the session is interrupted, or ends. Not with a lane taken.
-  /// `connection`: what happened was of that one, and nothing is done where another has followed;
-  /// 0: of whichever there is.
+  /// The lanes or the channel are gone: the session is interrupted, or ends. Do not call it with a
+  /// lane taken. `connection`: the one on which that happened; does nothing if another connection
+  /// has followed. 0: the current one.
   void fail(Reason reason, std::uint64_t connection = 0) noexcept;
 
   // Lanes: see SessionLanes.
@@ -98,7 +98,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   }
   [[nodiscard]] LaneDriver& next_lane() noexcept { return lanes_.next(); }
   [[nodiscard]] LaneDriver& lane_of_thread() const noexcept { return lanes_.of_thread(); }
-  /// What a queue on the lane tells of its operations' memory; null where that has no keys.
+  /// The releaser with which a queue on the lane registers its table; null where the lane needs no
+  /// keys.
   [[nodiscard]] std::shared_ptr<MemoryReleaser> releaser_of(const LaneDriver& lane) const noexcept;
   [[nodiscard]] transport::MemoryDomain* memory_domain() const noexcept { return domain_.get(); }
   [[nodiscard]] const std::shared_ptr<transport::MemoryDomain>& domain() const noexcept {
@@ -106,17 +107,17 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   }
 
   // Requests.
-  /// Blocks until the server has answered, or `deadline`: a reply that is no failure. `raw` takes
-  /// the request as it was sent.
+  /// Sends a request, and blocks until the server has answered, or `deadline`. Returns a reply that
+  /// is no failure. `raw` takes the request as it was sent.
   Result<Answer> call(control::Request request, Operation operation, Deadline deadline,
                       std::vector<std::byte>* raw = nullptr);
   /// The same, with the control deadline of the engine.
   Result<Answer> call(control::Request request, Operation operation);
-  /// Asks for a grant: beside older ones, or instead of them.
+  /// Asks for a grant: beside older grants, or instead of them.
   Result<std::shared_ptr<RegionGrant>> open(const std::string& name, Rights rights,
                                             std::string transport_reason, Deadline deadline,
                                             Opening how = Opening::kOpen);
-  /// Tells the server of a write, where no lane does. Blocks until it has taken it.
+  /// Tells the server of a write over mapped memory. Blocks until the server has taken the notice.
   Status notify(const transport::Notice& notice, Deadline deadline);
 
   // Its parts, for each other.
@@ -132,28 +133,28 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   [[nodiscard]] RevocationTracker& revocations() noexcept { return revocations_; }
 
   // Transitions, for its parts.
-  /// As fail(), with what is counted. `fault`: of an operation on one of the lanes.
+  /// As fail(), with the cause that is counted. `fault`: of an operation on one of the lanes.
   void lose(Reason reason, End by, LaneFault fault, std::uint64_t connection) noexcept;
-  /// For good, if it has not ended before.
+  /// Ends the session for good, if it has not ended before.
   void end(Reason reason, End by) noexcept;
-  /// A thread has found a lane broken, and has left it.
+  /// A thread has found a lane broken, and has released it.
   void lane_gone() noexcept;
-  /// By the reconnector: the server is reached again. Returns the connection's number; 0: the
+  /// By the reconnector: it has reached the server again. Returns the connection's number; 0: the
   /// session has ended.
   std::uint64_t join(std::shared_ptr<transport::ClientEndpoint> endpoint);
-  /// By the reconnector: the session is up again, over those lanes. False: the connection has gone
+  /// By the reconnector: the session is up again, with `lanes`. False: the connection has gone
   /// again, or the session has ended.
   bool go_on(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
-  /// False: the session has ended.
+  /// Sleeps for `pause`, or until the session ends. False: it has ended.
   bool sleep_unless_ended(std::chrono::nanoseconds pause) noexcept;
-  /// Of an operation over mapped memory that has found the session interrupted: see
+  /// For an operation over mapped memory that has found the session interrupted: see
   /// MappedMemoryDriver::SessionAwaiter.
   [[nodiscard]] std::optional<Outcome> await_return(const OperationRecord& operation) noexcept;
-  /// The same for one that its driver keeps: see MappedMemoryDriver::SessionLook.
+  /// The same for an operation that the driver keeps: see MappedMemoryDriver::SessionLook.
   [[nodiscard]] std::optional<Outcome> look_for_return(const OperationRecord& operation) noexcept;
 
  private:
-  /// Serializes transitions. When it is over, the application is told of them.
+  /// Serializes transitions. At its end the handlers of the application are called.
   class REMORA_SCOPED_CAPABILITY Transition {
    public:
     explicit Transition(SessionCore& session) noexcept REMORA_ACQUIRE(session.transition_mutex_);
@@ -168,7 +169,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
     return state_.load(std::memory_order_acquire);
   }
   void set_state(SessionState next) noexcept REMORA_REQUIRES(mutex_);
-  /// It was counted as a session that began.
+  /// The session was counted as one that began.
   [[nodiscard]] bool has_begun() const noexcept {
     const MutexLock lock{mutex_};
     return begun_;
@@ -199,7 +200,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   Mutex transition_mutex_ REMORA_ACQUIRED_BEFORE(mutex_);
   /// The thread that holds transition_mutex_.
   std::atomic<std::thread::id> transition_thread_{};
-  /// A lane broke while that thread made it go on.
+  /// A lane broke while that thread was resuming the session.
   bool lane_gone_ REMORA_GUARDED_BY(transition_mutex_) = false;
   mutable Mutex mutex_;
   std::atomic<SessionState> state_{SessionState::kUp};  ///< changed with mutex_ locked

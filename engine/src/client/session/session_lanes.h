@@ -20,42 +20,43 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Opens the drivers of a session's lanes, and breaks, ends and resumes all of them together. An
-/// outcome that is uncertain on one lane must not be followed by success on another.
+/// Opens the drivers of a session's lanes, and breaks, ends and resumes all of them together: after
+/// an uncertain outcome on one lane no operation may succeed on another.
 class SessionLanes {
  public:
   explicit SessionLanes(SessionCore& session) noexcept : session_{session} {}
   SessionLanes(const SessionLanes&) = delete;
   SessionLanes& operator=(const SessionLanes&) = delete;
 
-  /// The first lanes of a session that begins. Errors: those of ClientEndpoint::open_lane();
+  /// Opens the first lanes of a session that begins. Errors: those of ClientEndpoint::open_lane();
   /// kConnectionLost: the session has ended meanwhile.
   Status open(Deadline deadline);
-  /// What an interrupted session goes on with, for replace(); none where memory is mapped.
+  /// Opens the lanes with which an interrupted session goes on, for replace(); none where memory is
+  /// mapped.
   Result<std::vector<std::unique_ptr<transport::Lane>>> open_again(Deadline deadline);
 
-  // Of a session that has begun.
-  /// All of them alike. What completes on one says nothing of what is in flight on another.
+  // Only once the session has begun.
+  /// All lanes are alike. A completion on one lane says nothing of operations on another.
   [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& all() const noexcept {
     return lanes_;
   }
-  /// The lane of one more queue: queues take them in turn.
+  /// The lane for one more queue: queues take the lanes in turn.
   [[nodiscard]] LaneDriver& next() noexcept {
     return *lanes_[queues_.fetch_add(1, std::memory_order_relaxed) % lanes_.size()];
   }
-  /// The lane of what this thread does synchronously.
+  /// The lane for synchronous operations of this thread.
   [[nodiscard]] LaneDriver& of_thread() const noexcept {
     return lanes_.size() == 1 ? *lanes_.front() : *lanes_[thread_number() % lanes_.size()];
   }
-  /// The lanes take what is answered: reads and atomics.
+  /// The lanes carry out operations that return bytes: reads and atomics.
   [[nodiscard]] bool take_reads() const noexcept { return reads_; }
   /// False: the new lanes can do less than the old ones.
   [[nodiscard]] bool replace(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
 
-  // Also of a session that begins. Any thread.
+  // Also while the session begins. Any thread.
   [[nodiscard]] bool any_broken() const noexcept;
   [[nodiscard]] bool any_breaking() const noexcept;
-  /// What broke the first of the lanes, if an operation did.
+  /// The fault that broke the first of the lanes, if an operation did.
   [[nodiscard]] LaneFault fault() const noexcept;
   void interrupt(Reason reason, LaneFault fault) noexcept;
   void fail(Reason reason, LaneFault fault) noexcept;
@@ -71,8 +72,9 @@ class SessionLanes {
   SessionCore& session_;
   std::atomic<std::size_t> queues_{0};
   bool reads_ = true;
-  /// Held while lanes_ is changed, and by those that may read it meanwhile. Once the session has
-  /// begun lanes_ is complete, stays as it is, and is read without it: clang cannot follow that.
+  /// Locked while lanes_ is changed, and by callers that may read it meanwhile. Once the session
+  /// has begun, lanes_ is complete, does not change, and is read without the lock: clang cannot
+  /// follow that.
   mutable Mutex opening_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;
 };

@@ -702,7 +702,7 @@ TEST_F(SessionResumeTest, GrantThatGetsNoKeysIsRevokedAndOthersGoOn) {
   session_->fail(Reason::kPeerGone);
 }
 
-/// Other clients may release keys of the device a moment later.
+/// Other sessions may free their keys of the device a moment later.
 TEST_F(SessionResumeTest, GrantThatGetsItsKeysAMomentLaterGoesOn) {
   script_->by_lane = true;
   start();
