@@ -1,6 +1,6 @@
 #pragma once
 
-/// Wakes the thread that waits for the operations of a sink.
+/// Wakes a sleeping thread when other threads have brought it work.
 
 #include <atomic>
 #include <cstdint>

@@ -112,8 +112,8 @@ class LaneDriver {
   virtual void fail(Reason reason) noexcept = 0;
 
   /// Breaks the lane, which may go on later. Posted operations end, except whole reads. These
-  /// reads, and operations that are not posted or are submitted meanwhile, wait until their
-  /// deadlines.
+  /// reads, and operations that are not posted or are submitted meanwhile, wait for go_on(), within
+  /// their deadlines.
   virtual void interrupt(Reason reason) noexcept { fail(reason); }
   /// Gives an interrupted driver the lane that it goes on with; null where memory is mapped. False:
   /// the new lane can do less than the one before, or the driver has ended for good.
