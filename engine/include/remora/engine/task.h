@@ -32,8 +32,8 @@ namespace detail {
 
 /// The function that a task calls when it has ended; it returns the coroutine that goes on.
 struct TaskEnd {
-  std::coroutine_handle<> (*tell)(void* whom, std::size_t index) noexcept = nullptr;
-  void* whom = nullptr;
+  std::coroutine_handle<> (*tell)(void* receiver, std::size_t index) noexcept = nullptr;
+  void* receiver = nullptr;
   std::size_t index = 0;
 };
 
@@ -43,7 +43,7 @@ struct TellEnd {
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> ended) const noexcept {
     // The called function may destroy the frame at once, in another thread.
     const TaskEnd end = ended.promise().end;
-    return end.tell != nullptr ? end.tell(end.whom, end.index) : std::noop_coroutine();
+    return end.tell != nullptr ? end.tell(end.receiver, end.index) : std::noop_coroutine();
   }
   void await_resume() const noexcept {}
 };
@@ -120,10 +120,10 @@ class [[nodiscard]] Task {
       Handle handle;
       [[nodiscard]] bool await_ready() const noexcept { return !handle; }
       std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiter) const noexcept {
-        constexpr auto kResume = [](void* whom, std::size_t /*index*/) noexcept {
-          return std::coroutine_handle<>::from_address(whom);
+        constexpr auto kResume = [](void* receiver, std::size_t /*index*/) noexcept {
+          return std::coroutine_handle<>::from_address(receiver);
         };
-        handle.promise().end = {.tell = kResume, .whom = awaiter.address()};
+        handle.promise().end = {.tell = kResume, .receiver = awaiter.address()};
         return handle;
       }
       T await_resume() const {
@@ -166,7 +166,7 @@ template <typename T>
 T sync_wait(Task<T> task) {
   if (!task) return detail::end_of_empty_task<T>();
   detail::TaskWait waiting;
-  task.on_end({.tell = &detail::TaskWait::ended, .whom = &waiting});
+  task.on_end({.tell = &detail::TaskWait::ended, .receiver = &waiting});
   task.start();
   waiting.wait();
   return std::move(task.result());

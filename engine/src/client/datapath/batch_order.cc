@@ -35,7 +35,7 @@ std::uint64_t address_of(const std::byte* local) noexcept {
 
 BatchOrder::BatchOrder(const LaneDriver& lane, std::size_t depth)
     : needs_keys_{lane.needs_keys()},
-      bytes_most_{std::min(kMaxJoinedBytes, lane.request_bytes_max()) / 2} {
+      bytes_max_{std::min(kMaxJoinedBytes, lane.request_bytes_max()) / 2} {
   const LaneDriver::NeighbourGain gain = lane.neighbour_gain();
   bytes_least_ = gain.length_bytes_least;
   const std::size_t count = std::min(depth, gain.max_operations);
@@ -84,7 +84,7 @@ bool BatchOrder::promising(const OperationList& operations) const noexcept {
 
 bool BatchOrder::joinable(const OperationRecord& operation) const noexcept {
   return operation.whole && transport::is_transfer(operation.request.opcode) &&
-         operation.request.length_bytes <= bytes_most_ &&
+         operation.request.length_bytes <= bytes_max_ &&
          (operation.memory != nullptr || !needs_keys_);
 }
 

@@ -73,7 +73,7 @@ class BatchOrder {
 
   bool needs_keys_;
   std::uint64_t bytes_least_ = 0;
-  std::uint32_t bytes_most_;  ///< longest operation that is joined with a neighbour
+  std::uint32_t bytes_max_;  ///< longest operation that is joined with a neighbour
   std::vector<Place> places_;
   std::vector<Place> sorted_;
   std::array<Group, kMaxGroups> groups_{};

@@ -33,10 +33,10 @@ void QueuedLaneDriver::move_to_error() noexcept {
 [[gnu::always_inline]] inline void QueuedLaneDriver::push(CompletionSink& sink,
                                                           OperationRecord& first,
                                                           std::size_t count) noexcept {
-  if (EventNotifier* const watcher = sink.watcher(); watcher != watcher_ && watcher != nullptr)
+  if (EventNotifier* const notifier = sink.notifier(); notifier != notifier_ && notifier != nullptr)
       [[unlikely]] {
-    tell_watchers();
-    watcher_ = watcher;
+    tell_notifier();
+    notifier_ = notifier;
   }
   sink.push(first, count);
 }
@@ -169,7 +169,7 @@ bool QueuedLaneDriver::poll_completions() noexcept {
     metrics_.polled(recorder, 1, 0);
     retired_sequence_ = next_sequence_;
     push(*first.sink, first, oldest.run_count);
-    sleepers_.wake();
+    waiters_.wake();
     return true;
   }
   take_completions(found, count);
@@ -198,7 +198,7 @@ void QueuedLaneDriver::take_completions(std::span<LaneCompletion> found,
   }
   if (failed) [[unlikely]]
     break_lane(Reason::kLaneBroken);
-  sleepers_.wake();
+  waiters_.wake();
 }
 
 void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus status,
@@ -293,8 +293,8 @@ void QueuedLaneDriver::end_refused(const Refused& refused) noexcept {
     // The next lane would only refuse the waiting operations of the same grant, too.
     if (broken() && !ended_) refuse_waiting(tally);
   }
-  sleepers_.wake();
-  tell_watchers();
+  waiters_.wake();
+  tell_notifier();
   mutex_.unlock();
 }
 
@@ -409,7 +409,7 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
     fail_backlog(tally);
   else
     finish_begun(tally);
-  sleepers_.wake();
+  waiters_.wake();
 }
 
 /// Ends operations that were posted in part. The next lane gets only operations that are whole, or
@@ -433,7 +433,7 @@ void QueuedLaneDriver::end_for_good(Reason reason) noexcept {
   victims_ended_ = true;
   EndTally tally{metrics_, cells_.recorder()};
   fail_backlog(tally);
-  sleepers_.wake();
+  waiters_.wake();
 }
 
 void QueuedLaneDriver::fail_backlog(EndTally& tally) noexcept {

@@ -27,13 +27,13 @@ class DeadlineSource {
  public:
   template <typename Ask>
   explicit DeadlineSource(const Ask& ask) noexcept
-      : who_{&ask}, ask_{[](const void* who) noexcept {
-          return (*static_cast<const Ask*>(who))();
+      : callable_{&ask}, ask_{[](const void* callable) noexcept {
+          return (*static_cast<const Ask*>(callable))();
         }} {}
-  [[nodiscard]] Deadline operator()() const noexcept { return ask_(who_); }
+  [[nodiscard]] Deadline operator()() const noexcept { return ask_(callable_); }
 
  private:
-  const void* who_;
+  const void* callable_;
   Deadline (*ask_)(const void*) noexcept;
 };
 

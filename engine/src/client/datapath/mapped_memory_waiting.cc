@@ -22,7 +22,7 @@ bool MappedMemoryDriver::may_wait(const OperationRecord& operation) noexcept {
 
 /// The rest of submit(), when the session was interrupted before or during it.
 void MappedMemoryDriver::submit_interrupted(OperationList operations) noexcept {
-  EventNotifier* const watcher = operations.first->sink->watcher();
+  EventNotifier* const notifier = operations.first->sink->notifier();
   OperationList kept;
   while (!operations.empty()) {
     OperationRecord& operation = operations.take_first();
@@ -39,7 +39,7 @@ void MappedMemoryDriver::submit_interrupted(OperationList operations) noexcept {
     keep(kept);
   }
   // The owner looks at the kept operations at once: the session may have been resumed meanwhile.
-  if (watcher != nullptr) watcher->tell();
+  if (notifier != nullptr) notifier->tell();
 }
 
 bool MappedMemoryDriver::try_run(OperationRecord& operation) noexcept {
@@ -157,7 +157,8 @@ bool MappedMemoryDriver::cancel(OperationRecord& operation) noexcept {
   waiting_count_.fetch_sub(1, std::memory_order_relaxed);
   operation.outcome = Outcome::failure(Code::kCancelled);
   end(operation);
-  if (EventNotifier* const watcher = operation.sink->watcher(); watcher != nullptr) watcher->tell();
+  if (EventNotifier* const notifier = operation.sink->notifier(); notifier != nullptr)
+    notifier->tell();
   return true;
 }
 
@@ -174,7 +175,7 @@ void MappedMemoryDriver::wake_owners() noexcept {
   const MutexLock lock{waiting_mutex_};
   ++changes_;
   for (OperationRecord* at = waiting_.first; at != nullptr; at = at->next)
-    if (EventNotifier* const watcher = at->sink->watcher(); watcher != nullptr) watcher->tell();
+    if (EventNotifier* const notifier = at->sink->notifier(); notifier != nullptr) notifier->tell();
   changed_.notify_all();
 }
 

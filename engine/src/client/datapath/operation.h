@@ -58,13 +58,13 @@ class CompletionSink {
   /// From now on a thread that pushes also tells this notifier, before it releases the lane. By the
   /// owner, before it submits, or if it looks at the sink again afterwards. Borrowed: see
   /// LaneDriver::settle_events().
-  void watch(EventNotifier& watcher) noexcept {
-    watcher_.store(&watcher, std::memory_order_relaxed);
+  void watch(EventNotifier& notifier) noexcept {
+    notifier_.store(&notifier, std::memory_order_relaxed);
   }
   [[nodiscard]] const OperationOwner* owner() const noexcept { return owner_; }
   /// The notifier to tell, or null.
-  [[nodiscard]] EventNotifier* watcher() const noexcept {
-    return watcher_.load(std::memory_order_relaxed);
+  [[nodiscard]] EventNotifier* notifier() const noexcept {
+    return notifier_.load(std::memory_order_relaxed);
   }
 
   /// Gives the owner `first` and the operations chained behind it, `count` in all.
@@ -92,7 +92,7 @@ class CompletionSink {
   std::size_t runs_taken_ = 0;
   alignas(64) std::atomic<std::size_t> pushed_{0};
   std::size_t runs_pushed_ = 0;
-  std::atomic<EventNotifier*> watcher_{nullptr};
+  std::atomic<EventNotifier*> notifier_{nullptr};
 };
 
 /// How an operation ended: success, or a code with its details.

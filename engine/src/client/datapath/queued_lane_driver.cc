@@ -134,10 +134,10 @@ void QueuedLaneDriver::run_in_line(OperationRecord& operation, bool taken) noexc
   std::array<CompletionSink::Run, 1> ring{};
   CompletionSink sink{ring};
   operation.sink = &sink;
-  OperationList alone;
-  alone.append(operation);
-  if (taken || leave_behind(alone)) {
-    take_over(alone);
+  OperationList single;
+  single.append(operation);
+  if (taken || leave_behind(single)) {
+    take_over(single);
     pump();
     poll_completions();
     leave();
@@ -152,7 +152,7 @@ void QueuedLaneDriver::run_in_line(OperationRecord& operation, bool taken) noexc
 void QueuedLaneDriver::let_go() noexcept {
   const bool tell = broken() && !std::exchange(broken_told_, true);
   const Refused refused = std::exchange(refused_, {});
-  tell_watchers();
+  tell_notifier();
   mutex_.unlock();
   // Before on_broken_ interrupts the session: the server can still be asked.
   if (refused.first != nullptr) end_refused(refused);
@@ -275,8 +275,8 @@ void QueuedLaneDriver::settle_events() noexcept {
   leave();
 }
 
-void QueuedLaneDriver::tell_watchers() noexcept {
-  if (watcher_ != nullptr) std::exchange(watcher_, nullptr)->tell();
+void QueuedLaneDriver::tell_notifier() noexcept {
+  if (notifier_ != nullptr) std::exchange(notifier_, nullptr)->tell();
 }
 
 void QueuedLaneDriver::fail(Reason reason) noexcept {
@@ -410,20 +410,20 @@ void QueuedLaneDriver::refuse_rest(const transport::PostOutcome& outcome,
 
 /// Sleeps until something completes, or `until`; returns with the lock.
 void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept {
-  if (sleepers_.take_descriptor()) {
+  if (waiters_.take_descriptor()) {
     if (lane_->arm() && !poll_completions()) {
-      sleepers_.lie_down();
+      waiters_.lie_down();
       // From here on another lane may replace this one; the driver then wakes this thread.
       const int lane_fd = lane_->event_fd();
       lock.release();
       leave();
-      sleepers_.sleep_on(lane_fd, until);
+      waiters_.sleep_on(lane_fd, until);
       lock = std::unique_lock<LightMutex>{mutex_};
       lane_->drain_events();
       // Other threads may sleep on the same descriptor, and wait for later completions.
       if (!broken()) (void)lane_->arm();
     }
-    sleepers_.give_descriptor_back();
+    waiters_.give_descriptor_back();
   } else {
     sleep_until_woken(lock, until);
   }
@@ -442,12 +442,12 @@ void QueuedLaneDriver::sleep_while_broken(std::unique_lock<LightMutex>& lock,
 /// Releases the lane to sleep, and takes it again.
 void QueuedLaneDriver::sleep_until_woken(std::unique_lock<LightMutex>& lock,
                                          Deadline until) noexcept {
-  const std::uint64_t joined = sleepers_.join();
+  const std::uint64_t joined = waiters_.join();
   lock.release();
   leave();
-  sleepers_.sleep_until_woken(joined, until);
+  waiters_.sleep_until_woken(joined, until);
   lock = std::unique_lock<LightMutex>{mutex_};
-  sleepers_.part();
+  waiters_.part();
 }
 
 bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
@@ -488,7 +488,7 @@ void QueuedLaneDriver::go_on() noexcept {
       refuse_waiting(tally);
     }
     pump();
-    sleepers_.wake();
+    waiters_.wake();
   }
   leave();
 }

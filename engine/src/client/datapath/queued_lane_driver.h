@@ -117,7 +117,7 @@ class QueuedLaneDriver final : public LaneDriver {
   /// Releases the lane. Operations that have come into the inbox meanwhile are posted, by this
   /// thread or the next holder.
   [[gnu::always_inline]] void leave() noexcept {
-    if (watcher_ != nullptr || broken()) [[unlikely]]
+    if (notifier_ != nullptr || broken()) [[unlikely]]
       let_go();
     else
       mutex_.unlock();
@@ -205,7 +205,7 @@ class QueuedLaneDriver final : public LaneDriver {
   [[nodiscard]] Outcome lost(const OperationRecord& operation, bool posted,
                              Clock::time_point now) const noexcept;
   [[nodiscard]] Reason why_broken() const noexcept;
-  void tell_watchers() noexcept;
+  void tell_notifier() noexcept;
   void sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
 
   std::unique_ptr<transport::Lane> lane_;
@@ -219,7 +219,7 @@ class QueuedLaneDriver final : public LaneDriver {
   /// Guards all members that follow. clang does not check that: the lock passes from function to
   /// function, and leave() releases it where no scope ends.
   alignas(64) LightMutex mutex_;
-  LaneWaiters sleepers_;
+  LaneWaiters waiters_;
   /// Where lanes may follow each other: a set with the event descriptor of the current lane.
   std::optional<FdSet> events_;
   bool broken_told_ = false;
@@ -247,8 +247,8 @@ class QueuedLaneDriver final : public LaneDriver {
   Deadline backlog_expires_ = Deadline::min();
   std::span<const std::uint64_t> atomic_results_;
   transport::Lane::Limits limits_;
-  EventNotifier* watcher_ = nullptr;  ///< of a sink that was pushed to; to be told
-  Refused refused_;                   ///< empty while the lane is free
+  EventNotifier* notifier_ = nullptr;  ///< of a sink that was pushed to; to be told
+  Refused refused_;                    ///< empty while the lane is free
 };
 
 }  // namespace remora::detail

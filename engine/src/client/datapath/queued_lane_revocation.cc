@@ -14,7 +14,7 @@ bool QueuedLaneDriver::carries(const RegionGrant& region) noexcept {
   } else if (!ended_) {
     EndTally tally{metrics_, cells_.recorder()};
     refuse_waiting(tally);
-    sleepers_.wake();
+    waiters_.wake();
   }
   bool any = false;
   for (std::uint64_t at = retired_sequence_; at != next_sequence_ && !any;) {

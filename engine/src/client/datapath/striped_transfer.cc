@@ -37,9 +37,9 @@ struct Part {
 };
 
 /// The parts of one operation, and the caller that waits for them.
-class OverLanes {
+class StripedTransfer {
  public:
-  OverLanes(const RegionGrant& region, const OperationRecord& operation) noexcept;
+  StripedTransfer(const RegionGrant& region, const OperationRecord& operation) noexcept;
   void run() noexcept;
   [[nodiscard]] Outcome outcome() const noexcept;
   /// The fault that broke a lane, if one of the parts was on such a lane.
@@ -57,12 +57,13 @@ class OverLanes {
   Deadline deadline_;
   std::array<Part, kLanesMax> parts_;
   std::size_t count_ = 0;
-  EventNotifier watcher_;  ///< told by another thread that completes a part
+  EventNotifier notifier_;  ///< told by another thread that completes a part
 };
 
-OverLanes::OverLanes(const RegionGrant& region, const OperationRecord& operation) noexcept
+StripedTransfer::StripedTransfer(const RegionGrant& region,
+                                 const OperationRecord& operation) noexcept
     : region_{region}, deadline_{operation.deadline} {
-  watcher_.rise();
+  notifier_.rise();
   const auto& lanes = region.session().lanes();
   const bool flush = operation.request.opcode == Opcode::kFlush;
   const std::uint64_t share_bytes =
@@ -86,12 +87,12 @@ OverLanes::OverLanes(const RegionGrant& region, const OperationRecord& operation
     region.prepare_part(part.operation);
     if (!operation.whole) part.operation.lease = operation.lease;
     part.operation.sink = &part.sink;
-    part.sink.watch(watcher_);
+    part.sink.watch(notifier_);
   }
 }
 
 /// Visits the lanes of the parts that have not ended; true when all of them have.
-bool OverLanes::poll() noexcept {
+bool StripedTransfer::poll() noexcept {
   const auto earliest = [this] { return deadline_; };
   bool all = true;
   for (Part& part : parts()) {
@@ -102,15 +103,15 @@ bool OverLanes::poll() noexcept {
 }
 
 /// Sleeps until a part may have ended.
-void OverLanes::sleep() noexcept {
+void StripedTransfer::sleep() noexcept {
   const auto earliest = [this] { return deadline_; };
   // Without the eventfd, this thread sees parts that other threads complete when kMaxNap is over.
-  if (!watcher_) (void)watcher_.open();
-  watcher_.rest();
+  if (!notifier_) (void)notifier_.open();
+  notifier_.rest();
   std::array<pollfd, kLanesMax + 1> events{};
   nfds_t count = 0;
   bool sleeps = true;
-  if (watcher_) events[count++] = {.fd = watcher_.event(), .events = POLLIN, .revents = 0};
+  if (notifier_) events[count++] = {.fd = notifier_.event(), .events = POLLIN, .revents = 0};
   for (Part& part : parts()) {
     if (part.ended()) continue;
     // Arms the lane before it looks.
@@ -120,15 +121,15 @@ void OverLanes::sleep() noexcept {
   }
   const Deadline until = std::min(deadline_, Clock::now() + kMaxNap);
   if (sleeps) ::poll(events.data(), count, milliseconds_until(until) + 1);
-  watcher_.rise();
-  if (watcher_) watcher_.clear();
+  notifier_.rise();
+  if (notifier_) notifier_.clear();
 }
 
-void OverLanes::run() noexcept {
+void StripedTransfer::run() noexcept {
   for (Part& part : parts()) {
-    OperationList alone;
-    alone.append(part.operation);
-    part.lane->submit(alone);
+    OperationList single;
+    single.append(part.operation);
+    part.lane->submit(single);
   }
   const std::chrono::nanoseconds spin = region_.session().engine().options().spin;
   Clock::time_point busy = Clock::now();
@@ -147,7 +148,7 @@ void OverLanes::run() noexcept {
 /// The whole succeeds when all parts do. The failure of a refused part counts more than the
 /// failures that it caused in other parts. A write that has had a part of its effect is
 /// indeterminate.
-Outcome OverLanes::outcome() const noexcept {
+Outcome StripedTransfer::outcome() const noexcept {
   const auto uncertain = [](const Outcome& each) {
     return each.code == Code::kTimedOut || each.code == Code::kCancelled ||
            each.code == Code::kConnectionLost || each.code == Code::kIndeterminate;
@@ -168,7 +169,7 @@ Outcome OverLanes::outcome() const noexcept {
   return indeterminate;
 }
 
-LaneFault OverLanes::fault() const noexcept {
+LaneFault StripedTransfer::fault() const noexcept {
   for (const Part& part : parts())
     if (const LaneFault fault = part.lane->fault(); fault != LaneFault::kNone) return fault;
   return LaneFault::kNone;
@@ -176,16 +177,16 @@ LaneFault OverLanes::fault() const noexcept {
 
 }  // namespace
 
-bool goes_over_lanes(const OperationRecord& operation) noexcept {
+bool uses_all_lanes(const OperationRecord& operation) noexcept {
   if (operation.request.opcode == Opcode::kFlush) return true;
   if (is_atomic(operation.request.opcode) || operation.length_bytes < 2 * kPartBytes) return false;
   return operation.whole || (operation.pieces == nullptr && operation.notice_grant == 0);
 }
 
-void run_over_lanes(const RegionGrant& region, OperationRecord& operation) noexcept {
+void run_striped(const RegionGrant& region, OperationRecord& operation) noexcept {
   LaneFault fault = LaneFault::kNone;
   {
-    OverLanes lanes{region, operation};
+    StripedTransfer lanes{region, operation};
     const LaneFault before = lanes.fault();
     lanes.run();
     operation.outcome = lanes.outcome();

@@ -76,7 +76,7 @@ auto EngineCore::retry_until_admitted(const Uri& uri, const ControlLimits& limit
   }
   const Clock::time_point began = Clock::now();
   const Deadline until = std::min(limits.until, deadline_after(options_.connect_for));
-  std::mutex alone;
+  std::mutex mutex;
   std::condition_variable_any given_up;
   Backoff backoff;
   for (std::size_t count = 1;; ++count) {
@@ -105,7 +105,7 @@ auto EngineCore::retry_until_admitted(const Uri& uri, const ControlLimits& limit
                 seconds(left));
     else
       log::debug("{}: attempt {}: {}", uri.text(), count, why);
-    std::unique_lock lock{alone};
+    std::unique_lock lock{mutex};
     (void)given_up.wait_for(lock, limits.stop, std::min<Clock::duration>(backoff.next(), left),
                             [] { return false; });
   }

@@ -68,7 +68,7 @@ CallbackCore::CallbackCore(std::shared_ptr<RegionGrant> region, Poller& poller,
     table_[i].ticket = Ticket{static_cast<std::uint32_t>(i), 0};
     table_[i].sink = &sink_;
   }
-  sink_.watch(poller.watcher());
+  sink_.watch(poller.notifier());
 }
 
 /// Returns a place for one more operation; or null, and the reason in `why`.
@@ -88,7 +88,7 @@ CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
                                              std::memory_order_relaxed));
   // The first operation in flight wakes the poller, which does not look at the lane until then. It
   // does so at once, since operations that other threads add meanwhile are not the first.
-  if ((before & kCount) == 0 && !immediate_) poller_.watcher().tell();
+  if ((before & kCount) == 0 && !immediate_) poller_.notifier().tell();
   // A place is free: there is one more than may be in flight, for the operation whose callback
   // runs.
   CallbackEntry& entry = table_[free_.take()];
@@ -167,17 +167,17 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
       carry_out(entry);
       return {};
     }
-    OperationList alone;
-    alone.append(entry);
-    lane().submit(alone);
+    OperationList single;
+    single.append(entry);
+    lane().submit(single);
   } else {
     status = error_of(entry);
     entry.name_memory(nullptr);
     give_back(entry);
     // The thread in close() may have waited for this only: after the fetch_sub() it may destroy the
     // queue and the engine, so the notifier is kept here.
-    const std::shared_ptr<EventNotifier> watcher = poller_.share_watcher();
-    if (in_flight_.fetch_sub(1, std::memory_order_acq_rel) == kClosing + 1) watcher->tell();
+    const std::shared_ptr<EventNotifier> notifier = poller_.share_notifier();
+    if (in_flight_.fetch_sub(1, std::memory_order_acq_rel) == kClosing + 1) notifier->tell();
   }
   return status;
 }
@@ -185,7 +185,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
 /// For mapped remote memory: this thread does the work, and the poller calls back.
 void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
   if (!lane().try_run(entry)) [[unlikely]] {
-    poller_.watcher().tell();
+    poller_.notifier().tell();
     return;
   }
   OperationRecord* before = done_.load(std::memory_order_relaxed);
@@ -194,7 +194,7 @@ void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
   } while (!done_.compare_exchange_weak(before, &entry, std::memory_order_release,
                                         std::memory_order_relaxed));
   // The thread that pushed on the empty stack has told the poller, or is about to.
-  if (before == nullptr) poller_.watcher().tell();
+  if (before == nullptr) poller_.notifier().tell();
 }
 
 /// Ends the operations that carry_out() has left. True: there were some.
@@ -336,14 +336,14 @@ void CallbackCore::let_go() noexcept {
       return;
   // The thread in close() may have waited for this only: after the fetch_sub() it may destroy the
   // queue and the engine, so the notifier is kept here.
-  const std::shared_ptr<EventNotifier> watcher = poller_.share_watcher();
+  const std::shared_ptr<EventNotifier> notifier = poller_.share_notifier();
   in_flight_.fetch_sub(kHold, std::memory_order_acq_rel);
-  watcher->tell();
+  notifier->tell();
 }
 
 void CallbackCore::abandon() noexcept {
   in_flight_.fetch_or(kClosing, std::memory_order_acq_rel);
-  poller_.watcher().tell();
+  poller_.notifier().tell();
 }
 
 void CallbackCore::close() noexcept {

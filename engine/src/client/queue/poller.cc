@@ -46,9 +46,9 @@ Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
   state->spin = spin;
   state->epoll = UniqueFd{::epoll_create1(EPOLL_CLOEXEC)};
   if (!state->epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
-  if (!state->watcher.open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+  if (!state->notifier.open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
-  if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->watcher.event(), &event) != 0)
+  if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->notifier.event(), &event) != 0)
     return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
   std::unique_ptr<Poller> poller{new Poller{state}};
   auto thread = start_thread("remora-poller", [state, placement] {
@@ -64,7 +64,7 @@ Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
 Poller::~Poller() {
   if (!thread_.joinable()) return;
   state_->stop.store(true, std::memory_order_release);
-  state_->watcher.tell();
+  state_->notifier.tell();
   if (is_this_thread())
     thread_.detach();
   else
@@ -78,7 +78,7 @@ void Poller::add(CallbackCore& core) noexcept {
   while (!state_->joining.compare_exchange_weak(core.next_, &core, std::memory_order_release,
                                                 std::memory_order_relaxed)) {
   }
-  state_->watcher.tell();
+  state_->notifier.tell();
 }
 
 bool Poller::part_with(CallbackCore& core, Deadline until) noexcept {
@@ -91,7 +91,7 @@ void Poller::post(Resumable& job) noexcept {
   while (!state_->jobs.compare_exchange_weak(job.next, &job, std::memory_order_release,
                                              std::memory_order_relaxed)) {
   }
-  state_->watcher.tell();
+  state_->notifier.tell();
 }
 
 void Poller::run(State& state) noexcept {
@@ -170,7 +170,7 @@ void Poller::dismiss(State& state, CallbackCore& core) noexcept {
 }
 
 void Poller::sleep(State& state) noexcept {
-  state.watcher.rest();
+  state.notifier.rest();
   bool ready = state.stop.load(std::memory_order_acquire) ||
                state.joining.load(std::memory_order_acquire) != nullptr ||
                state.jobs.load(std::memory_order_acquire) != nullptr;
@@ -185,20 +185,20 @@ void Poller::sleep(State& state) noexcept {
     const int count = ::epoll_wait(state.epoll.get(), events.data(), events.size(), timeout);
     // If tell() signalled after epoll_wait() returned, one later sleep ends at once, and no more.
     for (int i = 0; i < count; ++i)
-      if (events[static_cast<std::size_t>(i)].data.ptr == nullptr) state.watcher.clear();
+      if (events[static_cast<std::size_t>(i)].data.ptr == nullptr) state.notifier.clear();
   }
-  state.watcher.rise();
+  state.notifier.rise();
 }
 
-Result<Poller*> Pollers::pick(std::size_t most, std::chrono::nanoseconds spin,
+Result<Poller*> Pollers::pick(std::size_t max_count, std::chrono::nanoseconds spin,
                               const Placement& placement, metrics::Registry& registry) {
-  if (most == 0)
+  if (max_count == 0)
     return Error{Code::kUnsupported, "callback_queue"}.with_subject(
         "EngineOptions::pollers is 0: set it to 1 or more");
   const auto least = std::min_element(
       pollers_.begin(), pollers_.end(),
       [](const auto& one, const auto& other) { return one->load() < other->load(); });
-  if (least != pollers_.end() && ((*least)->load() == 0 || pollers_.size() >= most))
+  if (least != pollers_.end() && ((*least)->load() == 0 || pollers_.size() >= max_count))
     return least->get();
   if (auto declared = declare_cpu_time(registry); !declared) return declared.error();
   auto started = Poller::start(spin, placement);

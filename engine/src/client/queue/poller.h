@@ -54,10 +54,10 @@ class Poller {
   [[nodiscard]] bool is_this_thread() const noexcept {
     return std::this_thread::get_id() == thread_.get_id();
   }
-  [[nodiscard]] EventNotifier& watcher() noexcept { return state_->watcher; }
+  [[nodiscard]] EventNotifier& notifier() noexcept { return state_->notifier; }
   /// The same, for a thread that may use it after the poller has gone.
-  [[nodiscard]] std::shared_ptr<EventNotifier> share_watcher() const noexcept {
-    return {state_, &state_->watcher};
+  [[nodiscard]] std::shared_ptr<EventNotifier> share_notifier() const noexcept {
+    return {state_, &state_->notifier};
   }
 
  private:
@@ -66,7 +66,7 @@ class Poller {
   struct State {
     std::chrono::nanoseconds spin{0};
     UniqueFd epoll;
-    EventNotifier watcher;
+    EventNotifier notifier;
     std::atomic<bool> stop{false};
     std::atomic<CallbackCore*> joining{nullptr};  ///< chained by next_
     std::atomic<Resumable*> jobs{nullptr};        ///< the latest first
@@ -91,10 +91,10 @@ class Poller {
 class Pollers {
  public:
   /// Returns the poller with the fewest queues. Starts another one while there are fewer than
-  /// `most` and none is idle. Not thread-safe. Errors: kUnsupported (`most` is 0), kSystem, and the
-  /// errors of the metric of their CPU time.
-  Result<Poller*> pick(std::size_t most, std::chrono::nanoseconds spin, const Placement& placement,
-                       metrics::Registry& registry);
+  /// `max_count` and none is idle. Not thread-safe. Errors: kUnsupported (`max_count` is 0),
+  /// kSystem, and the errors of the metric of their CPU time.
+  Result<Poller*> pick(std::size_t max_count, std::chrono::nanoseconds spin,
+                       const Placement& placement, metrics::Registry& registry);
   /// Whether this thread is one of the pollers. Not thread-safe, as pick().
   [[nodiscard]] bool is_one_of_them() const noexcept {
     return std::any_of(pollers_.begin(), pollers_.end(),

@@ -227,7 +227,7 @@ Status QueueCore::submit() noexcept {
     at->submitted = now;
     at->deadline = deadline;
   }
-  if (std::exchange(any_split_, false) && lend_to(filled) && Clock::now() >= deadline)
+  if (std::exchange(any_split_, false) && acquire_leases(filled) && Clock::now() >= deadline)
       [[unlikely]] {
     while (!filled.empty()) {
       // The barrier then stands before the operation that is taken next.
@@ -247,7 +247,7 @@ Status QueueCore::submit() noexcept {
 }
 
 /// True when registrations may have been made, which takes time.
-bool QueueCore::lend_to(OperationList& filled) noexcept {
+bool QueueCore::acquire_leases(OperationList& filled) noexcept {
   bool any = false;
   for (OperationRecord* at = filled.first; at != nullptr; at = at->next)
     if (!at->whole) any = lane_.acquire_lease(*at, LaneDriver::Lease::kNew) || any;

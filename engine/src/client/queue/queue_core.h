@@ -145,7 +145,7 @@ class QueueCore final : public OperationOwner {
   [[nodiscard]] OperationList detach_filled() noexcept;
   void attach_filled(OperationList filled) noexcept;
   void hand_out(OperationRecord& first, std::size_t count) noexcept;
-  bool lend_to(OperationList& filled) noexcept;
+  bool acquire_leases(OperationList& filled) noexcept;
   void hand_over(OperationList& operations) noexcept;
   void hand_over_held() noexcept;
   void bar(OperationRecord* operation) noexcept;

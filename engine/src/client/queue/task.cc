@@ -54,8 +54,8 @@ struct Scope::Core {
       Core& core;
       std::int64_t count;
       [[nodiscard]] bool await_ready() const noexcept { return false; }
-      bool await_suspend(std::coroutine_handle<> who) const noexcept {
-        core.waiter = who;
+      bool await_suspend(std::coroutine_handle<> coroutine) const noexcept {
+        core.waiter = coroutine;
         // If the room is too little, the coroutine may go on at once in another thread, and this
         // object is gone.
         const std::int64_t wanted = count;
@@ -99,7 +99,7 @@ Task<bool> Scope::spawn(Task<Status> task) {
   const std::uint32_t index = core.free.take();
   Task<Status>& child = core.children[index];
   child = std::move(task);
-  child.on_end({.tell = &Core::ended, .whom = &core, .index = index});
+  child.on_end({.tell = &Core::ended, .receiver = &core, .index = index});
   child.start();
   co_return true;
 }

@@ -187,13 +187,13 @@ bool RegionGrant::check_pieces(OperationRecord& operation,
   }
   for (std::size_t i = 0; outcome.ok && i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
-    OperationRecord alone;
-    alone.request.opcode = operation.request.opcode;
-    alone.request.local = const_cast<std::byte*>(piece.bytes().data());
-    alone.offset_bytes = operation.offset_bytes + operation.length_bytes;
-    alone.length_bytes = piece.bytes().size();
-    alone.memory = piece.memory();
-    outcome = judge(alone);
+    OperationRecord single;
+    single.request.opcode = operation.request.opcode;
+    single.request.local = const_cast<std::byte*>(piece.bytes().data());
+    single.offset_bytes = operation.offset_bytes + operation.length_bytes;
+    single.length_bytes = piece.bytes().size();
+    single.memory = piece.memory();
+    outcome = judge(single);
     if (counts_pieces(outcome.reason)) outcome.detail = static_cast<std::uint32_t>(i + 1);
     if (outcome.ok) outcome = admit_memory(piece.memory());
     operation.length_bytes += piece.bytes().size();
@@ -246,8 +246,8 @@ void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
     (void)count_refused(operation);
     return;
   }
-  if (quick_.only_lane != nullptr || !goes_over_lanes(operation)) return lane.run(operation);
-  run_over_lanes(*this, operation);
+  if (quick_.only_lane != nullptr || !uses_all_lanes(operation)) return lane.run(operation);
+  run_striped(*this, operation);
   if (!operation.whole) lane.release_lease(operation);
 }
 

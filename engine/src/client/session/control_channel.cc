@@ -200,7 +200,7 @@ Result<ControlChannel::Answer> ControlChannel::call(Request request, Operation o
                                                     std::vector<std::byte>* raw) {
   // A reply's field number is that of its request plus one: field 1 is the failure.
   const int expected = static_cast<int>(request.body_case()) + 1;
-  const bool greets = request.has_hello();
+  const bool is_hello = request.has_hello();
   Waiter waiter;
   std::uint64_t id = 0;
   // The request goes to the connection on which its answer is expected, even if another follows.
@@ -217,7 +217,7 @@ Result<ControlChannel::Answer> ControlChannel::call(Request request, Operation o
   if (waiter.answer->reply.has_failure())
     return control::to_error(waiter.answer->reply.failure(), operation);
   if (static_cast<int>(waiter.answer->reply.body_case()) != expected &&
-      !(greets && waiter.answer->reply.has_challenge()))
+      !(is_hello && waiter.answer->reply.has_challenge()))
     return Error{Code::kProtocol, operation}.with_subject("reply of another kind");
   return std::move(*waiter.answer);
 }

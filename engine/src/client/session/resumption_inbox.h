@@ -21,8 +21,8 @@ class ResumptionInbox {
   ResumptionInbox& operator=(const ResumptionInbox&) = delete;
 
   /// Before the other functions. False: there is no eventfd (errno says why).
-  bool open() noexcept { return watcher_.open(); }
-  [[nodiscard]] int event_fd() const noexcept { return watcher_.event(); }
+  bool open() noexcept { return notifier_.open(); }
+  [[nodiscard]] int event_fd() const noexcept { return notifier_.event(); }
 
   /// Any thread. `job` may be gone on return.
   void post(Resumable& job) noexcept {
@@ -30,7 +30,7 @@ class ResumptionInbox {
     while (!posted_.compare_exchange_weak(job.next, &job, std::memory_order_release,
                                           std::memory_order_relaxed)) {
     }
-    watcher_.tell();
+    notifier_.tell();
   }
 
   // By the owner.
@@ -51,14 +51,14 @@ class ResumptionInbox {
   }
   /// The same; a job that is posted from now on makes the descriptor readable.
   std::size_t run_and_arm() noexcept {
-    watcher_.clear();
-    watcher_.rest();
+    notifier_.clear();
+    notifier_.rest();
     return run_all();
   }
 
  private:
   std::atomic<Resumable*> posted_{nullptr};  ///< chained by next, the latest first
-  EventNotifier watcher_;
+  EventNotifier notifier_;
 };
 
 }  // namespace remora::detail
