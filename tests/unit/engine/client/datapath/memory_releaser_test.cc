@@ -51,11 +51,11 @@ class CountingDomain final : public transport::MemoryDomain {
 class HeldLane final : public transport::FakeLane {
  public:
   transport::PostOutcome post(transport::Chain chain, std::uint64_t first) noexcept override {
-    posted_end_ = first + chain.size();
+    next_sequence_ = first + chain.size();
     return {.taken = chain.size()};
   }
   std::size_t poll(std::span<transport::LaneCompletion> found) noexcept override {
-    const std::uint64_t end = posted_end_;
+    const std::uint64_t end = next_sequence_;
     if (!open_ || told_ == end) return 0;
     told_ = end;
     found[0] = {.sequence = end - 1, .status = CompletionStatus::kSuccess, .vendor_error = 0};
@@ -64,11 +64,11 @@ class HeldLane final : public transport::FakeLane {
   void move_to_error() noexcept override { open_ = true; }
 
   void open() noexcept { open_ = true; }
-  [[nodiscard]] std::uint64_t posted_count() const noexcept { return posted_end_; }
+  [[nodiscard]] std::uint64_t posted_count() const noexcept { return next_sequence_; }
 
  private:
   std::atomic<bool> open_{false};
-  std::atomic<std::uint64_t> posted_end_{0};
+  std::atomic<std::uint64_t> next_sequence_{0};
   std::uint64_t told_ = 0;
 };
 

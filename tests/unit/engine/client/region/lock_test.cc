@@ -21,8 +21,8 @@ class FakeStore final : public LockStore {
  public:
   std::uint64_t word = 0;
   /// The outcomes of the next swaps.
-  enum class Fate { kFine, kLostBefore, kLostAfter, kFenced };
-  std::deque<Fate> fates;
+  enum class SwapResult { kFine, kLostBefore, kLostAfter, kFenced };
+  std::deque<SwapResult> swap_results;
   std::vector<bool> reopened;  ///< for each: with a fence or not
   std::function<void()> at_fence = [] {};
   /// Called at the beginning of each swap, with `expected` and `desired`.
@@ -35,17 +35,17 @@ class FakeStore final : public LockStore {
   Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept override {
     ++swaps;
     at_swap(expected, desired);
-    Fate fate = Fate::kFine;
-    if (!fates.empty()) {
-      fate = fates.front();
-      fates.pop_front();
+    SwapResult result = SwapResult::kFine;
+    if (!swap_results.empty()) {
+      result = swap_results.front();
+      swap_results.pop_front();
     }
-    if (fate == Fate::kFenced)
+    if (result == SwapResult::kFenced)
       return Error{Code::kAccessRefused, "compare_swap"}.with_reason(Reason::kFenced);
-    if (fate == Fate::kLostBefore) return Error{Code::kIndeterminate, "compare_swap"};
+    if (result == SwapResult::kLostBefore) return Error{Code::kIndeterminate, "compare_swap"};
     const std::uint64_t before = word;
     if (before == expected) word = desired;
-    if (fate == Fate::kLostAfter) return Error{Code::kIndeterminate, "compare_swap"};
+    if (result == SwapResult::kLostAfter) return Error{Code::kIndeterminate, "compare_swap"};
     return before;
   }
   Status reopen(Deadline /*deadline*/) noexcept override {
@@ -78,7 +78,7 @@ TEST(LockCore, FreeLockIsTakenWithTheNextTokenAndNoFence) {
 
 TEST(LockCore, SwapThatTookEffectUnseenIsOurs) {
   FakeStore store;
-  store.fates = {FakeStore::Fate::kLostAfter};
+  store.swap_results = {FakeStore::SwapResult::kLostAfter};
   EXPECT_EQ(acquire(store, milliseconds{0}).value(), store.word);
   EXPECT_EQ(store.word >> Held::kOwnerBits, 1U) << "acquired once, not twice";
   EXPECT_EQ(store.reopened, std::vector<bool>{false});
@@ -100,7 +100,7 @@ TEST(LockCore, SameWordWrittenByAnotherClientIsNotOurs) {
 
 TEST(LockCore, SwapThatWasLostIsDoneAgain) {
   FakeStore store;
-  store.fates = {FakeStore::Fate::kLostBefore, FakeStore::Fate::kLostBefore};
+  store.swap_results = {FakeStore::SwapResult::kLostBefore, FakeStore::SwapResult::kLostBefore};
   // An unknown outcome is looked up again only as long as there is time left.
   EXPECT_EQ(acquire(store, std::chrono::seconds{30}).value(), store.word);
   EXPECT_EQ(store.word >> Held::kOwnerBits, 1U);
@@ -109,7 +109,7 @@ TEST(LockCore, SwapThatWasLostIsDoneAgain) {
 
 TEST(LockCore, GrantThatWasFencedIsReplaced) {
   FakeStore store;
-  store.fates = {FakeStore::Fate::kFenced};
+  store.swap_results = {FakeStore::SwapResult::kFenced};
   EXPECT_TRUE(acquire(store, std::chrono::seconds{30}).ok());
   EXPECT_EQ(store.reopened, std::vector<bool>{false});
 }

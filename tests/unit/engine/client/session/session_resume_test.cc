@@ -361,7 +361,7 @@ class SessionResumeTest : public ::testing::Test {
       told_ += what;
       reasons_.push_back(event.reason);
     }
-    if (at_news_) at_news_(what);
+    if (on_event_) on_event_(what);
   }
 
   remora::testing::FaultTransport faults_ = remora::testing::FaultTransport::create().value();
@@ -370,7 +370,7 @@ class SessionResumeTest : public ::testing::Test {
   std::mutex told_mutex_;
   std::string told_;
   std::vector<Reason> reasons_;
-  std::function<void(char)> at_news_;
+  std::function<void(char)> on_event_;
   std::shared_ptr<EngineCore> engine_;
   std::shared_ptr<SessionCore> session_;
 };
@@ -553,7 +553,7 @@ TEST_F(SessionResumeTest, SessionIsKeptAliveWhileItsLanesAreConnected) {
 
 TEST_F(SessionResumeTest, HandlerMayLetGoOfTheLastHandle) {
   std::atomic<char> when = 'I';
-  at_news_ = [&](char what) {
+  on_event_ = [&](char what) {
     if (what == when) session_.reset();
   };
   for (const char each : {'I', 'R'}) {
@@ -579,7 +579,7 @@ TEST_F(SessionResumeTest, LanesThatDoNotFitEndItAndNothingIsResumed) {
 TEST_F(SessionResumeTest, EachInterruptionIsToldInOrder) {
   start();
   std::atomic<int> rounds = 0;
-  at_news_ = [&](char what) {
+  on_event_ = [&](char what) {
     // While on_resumed is still running.
     if (what == 'R' && ++rounds < 3) hang_up();
   };
