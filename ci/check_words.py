@@ -59,8 +59,7 @@ NAMES = [
 SCOPE = ("engine", "verbs", "config", "metrics", "apps", "ci", "tests", "README.md", "CHANGELOG.md",
          ".github/CONTRIBUTING.md")
 # Still to be rewritten: their findings are counted, and fail nothing.
-NOT_YET = ("engine/src/client", "engine/include/remora/engine/task.h", "apps/README.md",
-           "apps/docs", "tests/unit/engine")
+NOT_YET = ()
 ALLOWED = "ci/words-allowed.txt"
 THIS = "ci/check_words.py"
 CODE = (".h", ".cc", ".proto", ".js", ".css")
