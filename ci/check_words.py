@@ -58,8 +58,6 @@ NAMES = [
 
 SCOPE = ("engine", "verbs", "config", "metrics", "apps", "ci", "tests", "README.md", "CHANGELOG.md",
          ".github/CONTRIBUTING.md")
-# Still to be rewritten: their findings are counted, and fail nothing.
-NOT_YET = ()
 ALLOWED = "ci/words-allowed.txt"
 THIS = "ci/check_words.py"
 CODE = (".h", ".cc", ".proto", ".js", ".css")
@@ -155,10 +153,10 @@ def read_allowed(root):
     return phrases
 
 
-def check_tree(root, paths, scope=SCOPE, not_yet=NOT_YET):
-    """(violations, counts of the folders that are not yet done, files read)"""
+def check_tree(root, paths, scope=SCOPE):
+    """(violations, files read)"""
     allowed = read_allowed(root)
-    violations, counts, checked = [], dict.fromkeys(not_yet, 0), 0
+    violations, checked = [], 0
     for path in sorted(paths):
         script = "." not in os.path.basename(path)
         if not (script or path.endswith(CODE + WHOLE)) or not is_in(path, scope):
@@ -173,13 +171,9 @@ def check_tree(root, paths, scope=SCOPE, not_yet=NOT_YET):
         if script and not text.startswith("#!"):
             continue
         checked += 1
-        folder = next((folder for folder in not_yet if is_in(path, (folder,))), None)
         for line, word, advice in check_text(path, text, allowed):
-            if folder is None:
-                violations.append(f"{path}:{line}: \"{word}\": {advice}")
-            else:
-                counts[folder] += 1
-    return violations, counts, checked
+            violations.append(f"{path}:{line}: \"{word}\": {advice}")
+    return violations, checked
 
 
 # A file each: its text from line 2 on, and the word that must be found there.
@@ -229,7 +223,7 @@ def self_test():
             os.makedirs(os.path.dirname(full), exist_ok=True)
             with open(full, "w", encoding="utf-8") as file:
                 file.write("\n" + text + "\n")
-            violations, _, _ = check_tree(root, [path])
+            violations, _ = check_tree(root, [path])
             if word:
                 line = 3 if path == "CHANGELOG.md" else 2
                 good = len(violations) == 1 and violations[0].startswith(f'{path}:{line}: "{word}": ')
@@ -254,17 +248,13 @@ def main():
     parser.add_argument("--self-test", action="store_true",
                         help="check that seeded words are found, and right ones are not")
     parser.add_argument("--root", default=os.path.join(os.path.dirname(__file__), ".."))
-    parser.add_argument("folders", nargs="*", help="print all findings of these, whatever the lists say")
+    parser.add_argument("folders", nargs="*", help="read these only")
     options = parser.parse_args()
     if options.self_test:
         return 1 if self_test() else 0
-    lists = (options.folders, ()) if options.folders else (SCOPE, NOT_YET)
-    violations, counts, checked = check_tree(options.root, tracked(options.root), *lists)
+    violations, checked = check_tree(options.root, tracked(options.root), options.folders or SCOPE)
     for violation in violations:
         print(violation)
-    for folder, count in counts.items():
-        if count:
-            print(f"  not yet: {count} in {folder}")
     if not checked:
         print("no files found")
         violations.append("")

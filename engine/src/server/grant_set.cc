@@ -149,7 +149,7 @@ std::optional<bool> GrantSet::mark_revoking(std::uint64_t grant_id, Reason reaso
   return true;
 }
 
-void GrantSet::release_lease(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how) {
+void GrantSet::end_grant(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how) {
   const auto found = grants_.find(grant_id);
   if (found == grants_.end()) return;
   log::debug("session {:x}: grant {} of {}: {}{}", session_.id(), grant_id,

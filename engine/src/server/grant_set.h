@@ -56,7 +56,7 @@ class GrantSet {
   /// Marks the grant as being revoked. None: there is no such grant. False: it was marked before.
   std::optional<bool> mark_revoking(std::uint64_t grant_id, Reason reason);
   /// Ends the grant and invalidates its keys.
-  void release_lease(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how);
+  void end_grant(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how);
   /// Ends all grants.
   void close_all();
   /// Takes over the grants of the session that this session resumes.

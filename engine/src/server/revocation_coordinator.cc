@@ -65,7 +65,7 @@ void RevocationCoordinator::revoke_all(const std::shared_ptr<RegionEntry>& regio
   const auto holders = books.holders;
   for (const auto& [holder, session] : holders)
     if (!session->begin_revoking(holder.second, reason) && may_force(*session, mapped))
-      session->release_lease(holder.second, reason, ServerMetrics::TakenBack::kForced);
+      session->end_grant(holder.second, reason, ServerMetrics::TakenBack::kForced);
   books.starting = false;
   if (books.holders.empty()) return finish(*region);
   set_timer();
@@ -99,7 +99,7 @@ void RevocationCoordinator::look_at_detached() {
         taken.push_back({session, holder.second, books.under_way->reason});
   }
   for (const Taken& each : taken)
-    each.session->release_lease(each.grant_id, each.reason, ServerMetrics::TakenBack::kForced);
+    each.session->end_grant(each.grant_id, each.reason, ServerMetrics::TakenBack::kForced);
   set_timer();
 }
 
@@ -117,8 +117,8 @@ void RevocationCoordinator::tick() {
     const auto holders = books.holders;
     for (const auto& [holder, session] : holders)
       if (may_force(*session, books.under_way->mapped))
-        session->release_lease(holder.second, books.under_way->reason,
-                               ServerMetrics::TakenBack::kForced);
+        session->end_grant(holder.second, books.under_way->reason,
+                           ServerMetrics::TakenBack::kForced);
     books.starting = false;
     finish(*region);
   }

@@ -312,7 +312,7 @@ Result<ServerReply> ServerSession::acknowledge(const control::EventAckRequest& r
   if (!event)
     return Error{Code::kInvalidArgument, "event"}.with_subject("none of this id is to be seen");
   if (event->grant_id != 0)
-    release_lease(event->grant_id, event->reason, ServerMetrics::TakenBack::kAcknowledged);
+    end_grant(event->grant_id, event->reason, ServerMetrics::TakenBack::kAcknowledged);
   events_.send_next();
   ServerReply answer;
   answer.reply.mutable_event_ack();

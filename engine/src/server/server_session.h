@@ -107,8 +107,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Tells the client that the server is about to end the grant. False: it cannot tell the client.
   bool begin_revoking(std::uint64_t grant_id, Reason reason);
   /// Ends the grant and invalidates its keys.
-  void release_lease(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how) {
-    grants_.release_lease(grant_id, reason, how);
+  void end_grant(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how) {
+    grants_.end_grant(grant_id, reason, how);
   }
   /// Sends an event, in the order of the calls. Clients of version 1 get no events.
   void tell(control::Event event);
