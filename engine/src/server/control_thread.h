@@ -75,8 +75,9 @@ class ControlThread {
   SessionsWithRoom with_room_;
   // The control thread alone uses these.
   PendingHandshakes pending_handshakes_;
-  Clock::time_point looked_at_{};    ///< when it last looked for silent sessions
-  Clock::time_point lease_floor_{};  ///< silence before this is the server's own
+  Clock::time_point looked_at_{};  ///< when it last looked for silent sessions
+  Clock::time_point
+      lease_floor_{};  ///< silence before it does not count: the server itself stood still
   // One line a second for each cause that a client can bring about, with a count of the others.
   log::LogRateLimiter listener_lines_{1};
   log::LogRateLimiter protocol_lines_{1};

@@ -12,12 +12,13 @@
 
 namespace remora::detail {
 
+/// Bounds the sessions whose handshake is not complete. Owns none of them: SessionTable does.
 /// Control thread only.
 class PendingHandshakes {
  public:
   /// Adds a session. If there are more than `max`: the id of the oldest, which is to be ended.
   std::optional<std::uint64_t> add(const std::shared_ptr<ServerSession>& session, std::size_t max) {
-    // The memory of a session stays for as long as it is listed here, also when it has ended.
+    // A weak_ptr keeps the memory block of its session allocated: those of ended sessions go.
     while (!waiting_.empty() && !waits(waiting_.front())) waiting_.pop_front();
     waiting_.push_back(session);
     if (waiting_.size() <= max) return std::nullopt;

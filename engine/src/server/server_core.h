@@ -3,8 +3,8 @@
 /// A running server: its parts, and how they start and stop.
 ///
 /// The control thread accepts, receives and notices the end of clients; it never blocks on a
-/// request. The worker serves the requests, which may pin or zero memory, in order. The application
-/// calls from its own threads.
+/// request. The worker serves the requests, which may register or populate memory, in order. The
+/// application calls from its own threads.
 
 #include <atomic>
 #include <cstddef>

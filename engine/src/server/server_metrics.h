@@ -12,7 +12,7 @@
 
 namespace remora::detail {
 
-/// Requests as a label; in the order of control::Request's fields.
+/// Requests as a label, in the order of kRequestNames. A goodbye counts as kPing.
 enum class RequestKind : std::size_t {
   kHello,
   kCreate,

@@ -2,8 +2,8 @@
 
 /// The worker of a server: one thread that runs jobs in the order in which they come.
 ///
-/// It serves all requests, which may pin or zero memory. So the requests of a session never
-/// overtake each other, and state that only jobs use needs no lock.
+/// It serves all requests, which may register or populate memory. So the requests of a session
+/// never overtake each other, and state that only jobs use needs no lock.
 
 #include <atomic>
 #include <chrono>

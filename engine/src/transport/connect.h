@@ -25,13 +25,14 @@ struct ConnectOptions {
 Result<std::unique_ptr<ClientEndpoint>> connect(TransportKind kind, const Uri& uri,
                                                 const ConnectOptions& options, Deadline deadline);
 
-/// Each blocks, at most until `deadline`. Any thread.
-/// Errors: kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
-/// kPermissionDenied.
-
 /// Whether connect_shm() can reach a server at `host`: one of its addresses is this machine's, in
 /// this network namespace. **Blocks** while a name is resolved, at most until `deadline`.
 [[nodiscard]] bool shm_reaches(std::string_view host, Deadline deadline);
+
+// Each of these blocks, at most until `deadline`. Any thread.
+// Errors: kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
+// kPermissionDenied.
+
 /// Only to a server that listens at the URI's host and port, on this host and in this network
 /// namespace.
 Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline,

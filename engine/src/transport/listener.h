@@ -1,6 +1,6 @@
 #pragma once
 
-/// The server's side of a transport before there is a session.
+/// Accepts the control connections of clients; the server makes a session of each.
 
 #include <cstdint>
 #include <memory>
@@ -55,16 +55,16 @@ class ListenerDevices {
   virtual void show_counters(metrics::Registry& registry) noexcept = 0;
 };
 
-/// Accepts sessions over one transport. The control thread alone calls it, once the server has
-/// started.
+/// Accepts control connections over one transport. The control thread alone calls it, once the
+/// server has started.
 class Listener {
  public:
   virtual ~Listener() = default;
   [[nodiscard]] virtual TransportKind kind() const noexcept = 0;
   /// Readable when accept() has something to do. The listener owns it.
   [[nodiscard]] virtual int event_fd() const noexcept = 0;
-  /// Sessions that arrived since the last call. Never blocks. A session that misbehaves while it
-  /// arrives is dropped and logged; errors are those of the listener itself.
+  /// Control connections that arrived since the last call. Never blocks. A client that misbehaves
+  /// while it connects is dropped and logged; errors are those of the listener itself.
   virtual Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept = 0;
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;

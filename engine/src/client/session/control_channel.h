@@ -181,7 +181,7 @@ class ControlChannel {
   std::uint64_t number_ REMORA_GUARDED_BY(mutex_) = 1;  ///< of endpoint_
   EventLoop::Token watch_ REMORA_GUARDED_BY(mutex_) = 0;
   Condition room_;  ///< for one more call
-  /// Requests that the server has not answered; null where no caller waits any more.
+  /// Requests that the server has not answered; null: no caller waits for the answer.
   std::unordered_map<std::uint64_t, Waiter*> waiters_ REMORA_GUARDED_BY(mutex_);
   std::uint64_t next_id_ REMORA_GUARDED_BY(mutex_) = 1;
   /// Closed grants whose close request has not been sent.

@@ -8,8 +8,8 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Pings a silent server, and ends the session whose server has been silent for a whole lease. The
-/// control thread.
+/// Pings a silent server. After a lease without a message from the server the session is
+/// interrupted, or ends if it cannot be resumed. Control thread.
 class KeepAlive {
  public:
   explicit KeepAlive(SessionCore& session) noexcept : session_{session} {}

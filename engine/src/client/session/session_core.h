@@ -45,7 +45,7 @@ class MemoryReleaser;
 class RegionGrant;
 
 /// The state of the session and its transitions: interrupted, resumed, ended. Its parts do
-/// everything else; each of them has a reference to the session and a mutex of its own.
+/// everything else; a part that several threads use has a mutex of its own.
 ///
 /// Mutexes are locked in this order: transition_mutex_, mutex_, the mutex of a part. The mutexes of
 /// lanes come after transition_mutex_, and before the mutex of RevocationTracker. Thread-safe.
