@@ -10,7 +10,9 @@
 /// threads agreeing on it, are not noticed.
 ///
 /// Operations in flight are unordered among each other. Each operation that was taken ends exactly
-/// once, as a Completion, within its deadline plus two seconds.
+/// once, as a Completion, within its deadline plus two seconds. One exception, over rdma: a device
+/// that does not flush a broken lane may still write to the buffers, so the operation ends when its
+/// queue pair is destroyed.
 
 #include <chrono>
 #include <cstddef>
@@ -210,7 +212,8 @@ class Queue {
   /// come in no order that can be relied on: tags and tickets say which is which.
   /// Errors: see Completions::status().
   Completions wait(std::size_t at_least) noexcept;
-  /// The operations that have completed by now; never blocks.
+  /// The operations that have completed by now. Does not wait for operations; where a lane breaks
+  /// in the call, for its flush, 200 ms, and for a device that is slower to destroy the queue pair.
   Completions poll() noexcept { return wait(0); }
 
   /// For an event loop of the application's own: a descriptor that is readable when progress() has
@@ -219,8 +222,8 @@ class Queue {
   /// call; the queue owns it. Errors: kSystem (errno kept).
   Result<int> event_fd() noexcept;
   /// The operations that have completed by now, as poll(); takes the events of event_fd() and asks
-  /// for the next one, so that nothing is missed between this call and the next sleep. Never
-  /// blocks.
+  /// for the next one, so that nothing is missed between this call and the next sleep. Waits
+  /// as poll() does.
   Completions progress() noexcept;
   /// When the earliest operation in flight runs out of time: call progress() then, at the latest.
   /// time_point::max() when nothing is in flight.
