@@ -7,6 +7,10 @@ and, inside engine/src, that includes point down only:
 
     server/, client/ -> transport/ -> protocol/ -> base/
 
+and, inside engine/src/client, too:
+
+    engine/ -> queue/ -> region/ -> session/ -> services/ -> datapath/
+
 Read from the files as they stand: include lines, the names of verbs types in headers, and the
 targets that a room's CMakeLists.txt links. Prints `file:line: what` for each violation.
 """
@@ -30,9 +34,14 @@ MAY_KNOW = {
 # A layer of engine/src, and the layers it may include besides itself. A file of transport/ itself is
 # of the seam, which every transport may include; the transports do not know each other.
 SEAM = {"transport", "protocol", "base"}
+# The folders of client/, from top to bottom: each may include those behind it.
+CLIENT_FOLDERS = ["client/engine", "client/queue", "client/region", "client/session",
+                  "client/services", "client/datapath"]
 ENGINE_LAYERS = {
     "server": SEAM,
     "client": SEAM,
+    **{folder: SEAM | set(CLIENT_FOLDERS[place + 1:])
+       for place, folder in enumerate(CLIENT_FOLDERS)},
     "transport": {"protocol", "base"},
     "transport/rdma": SEAM,
     "transport/tcp": SEAM,
@@ -42,7 +51,7 @@ ENGINE_LAYERS = {
     "base": set(),
 }
 # The engine wraps a connection with the faults that a test asks for.
-ENGINE_EXCEPTIONS = {("client", "transport/fault/core.h")}
+ENGINE_EXCEPTIONS = {("client/engine", "transport/fault/core.h")}
 VERBS_INCLUDE = re.compile(r"^(infiniband|rdma)/")
 # Types, not every name: an engine may have an rdma_transport.h.
 VERBS_NAME = re.compile(
@@ -220,6 +229,18 @@ SEEDED = [
      "must not include transport/shm/"),
     ("engine/src/server/b.h", '#include "transport/rdma/windows.h"',
      "must not include transport/rdma/"),
+    ("engine/src/client/queue/a.cc", '#include "client/engine/engine_core.h"',
+     "must not include client/engine/"),
+    ("engine/src/client/region/a.cc", '#include "client/queue/queue_core.h"',
+     "must not include client/queue/"),
+    ("engine/src/client/session/a.cc", '#include "client/region/region_grant.h"',
+     "must not include client/region/"),
+    ("engine/src/client/services/a.cc", '#include "client/session/session_core.h"',
+     "must not include client/session/"),
+    ("engine/src/client/datapath/a.cc", '#include "client/services/engine_services.h"',
+     "must not include client/services/"),
+    ("engine/src/client/datapath/b.h", '#include "transport/fault/core.h"',
+     "must not include transport/fault/"),
     ("engine/src/transport/a.h", '#include "server/server_core.h"', "must not include server/"),
     ("engine/src/transport/b.cc", '#include "transport/tcp/lane.h"',
      "must not include transport/tcp/"),
@@ -250,7 +271,10 @@ CLEAN = [
     ("engine/include/remora/engine/i.h", "// ibv_mr is what it wraps\n#include <remora/result.h>"),
     ("engine/src/f.cc", '#include "transport/lane.h"'),
     ("engine/src/client/c.cc", '#include "transport/lane.h"\n#include "protocol/messages.h"'),
-    ("engine/src/client/d.cc", '#include "transport/fault/core.h"\n#include "base/clock.h"'),
+    ("engine/src/client/engine/d.cc",
+     '#include "transport/fault/core.h"\n#include "client/datapath/operation.h"'),
+    ("engine/src/client/region/b.cc",
+     '#include "client/session/session_core.h"\n#include "client/region/region_grant.h"'),
     ("engine/src/transport/tcp/b.h", '#include "transport/lane.h"\n#include "transport/tcp/wire.h"'),
     ("engine/src/protocol/b.cc", '#include "base/clock.h"\n#include "remora_control.pb.h"'),
     ("apps/cli/main.cc", "#include <remora/remora.h>\n#include <remora/config/load.h>"),

@@ -184,7 +184,8 @@ void check_info(const RegionInfo& info) {
 }
 
 void open(const std::shared_ptr<SessionCore>& session, detail::Opening how) {
-  const auto region = session->open("r", Rights::kAll, "fuzz", deadline_after(kPatience), how);
+  const auto region =
+      detail::RegionGrant::open(session, "r", Rights::kAll, "fuzz", deadline_after(kPatience), how);
   if (!region) return;
   check_info((*region)->info());
   // Every byte of it is somewhere, and nothing else is.

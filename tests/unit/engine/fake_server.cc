@@ -3,6 +3,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "client/region/region_grant.h"
+
 namespace remora::transport {
 
 FakeServerEndpoint::FakeServerEndpoint(Offer offer)
@@ -81,8 +83,9 @@ std::shared_ptr<detail::SessionCore> start_fake_session(
 
 Region open_fake_region(const std::shared_ptr<detail::EngineCore>& engine,
                         FakeServerEndpoint::Offer offer) {
-  return Region{start_fake_session(engine, std::move(offer))
-                    ->open("r", Rights::kAll, "fake", deadline_after(std::chrono::seconds{10}))
+  return Region{detail::RegionGrant::open(start_fake_session(engine, std::move(offer)), "r",
+                                          Rights::kAll, "fake",
+                                          deadline_after(std::chrono::seconds{10}))
                     .value()};
 }
 

@@ -197,13 +197,14 @@ int main(int argc, char** argv) {
   }
   {
     const Region region = transport::open_fake_region(engine, std::move(offer));
-    SlotPool slots{engine->allocate_slots(64, 64).value()};
+    SlotPool slots{engine->memory().allocate_slots(64, 64).value()};
     Slot slot = slots.take();
     std::vector<std::byte> own(std::size_t{32} * 4096);
     if (face == "batched")
       run_batches(region, slots, times);
     else if (face == "registered")
-      run_registered(region, RegisteredMemory{engine->register_memory(own).value()}, times);
+      run_registered(region, RegisteredMemory{engine->memory().register_memory(own).value()},
+                     times);
     else
       run_alone(region, slot, times);
   }

@@ -157,8 +157,8 @@ TEST(ServersOfVersionOne, GetOnlyRequestsThatTheyKnow) {
     EXPECT_TRUE(session.create_region({.name = "r", .size_bytes = 4096, .block_bytes = 64}).ok());
     EXPECT_EQ(session.regions()->size(), 1U);
     EXPECT_EQ(session.stat("r")->atomic_domain, "old0");
-    auto region =
-        (*core)->open("r", Rights::kAll, "test", deadline_after(std::chrono::seconds{10}));
+    auto region = RegionGrant::open(*core, "r", Rights::kAll, "test",
+                                    deadline_after(std::chrono::seconds{10}));
     ASSERT_TRUE(region) << region.error();
     EXPECT_EQ((*region)->info().size_bytes, 4096U);
     region->reset();

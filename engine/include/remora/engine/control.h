@@ -74,7 +74,7 @@ static_assert(std::is_trivially_copyable_v<ControlOptions>);
 namespace detail {
 
 class ControlCalls;
-class EngineCore;
+class EngineServices;
 class ExecutorCore;
 class Poller;
 class ResumptionInbox;
@@ -93,7 +93,7 @@ struct ControlLimits {
 /// One call, from its start until its end has been told.
 class ControlRecord : public Resumable, public std::enable_shared_from_this<ControlRecord> {
  public:
-  ControlRecord(std::shared_ptr<EngineCore> engine, Operation operation,
+  ControlRecord(std::shared_ptr<EngineServices> engine, Operation operation,
                 const ControlOptions& options);
   virtual ~ControlRecord();
   ControlRecord(const ControlRecord&) = delete;
@@ -129,7 +129,7 @@ class ControlRecord : public Resumable, public std::enable_shared_from_this<Cont
   Status prepare(bool await);
   [[nodiscard]] Error not_begun(const Error& error) noexcept;
 
-  std::shared_ptr<EngineCore> engine_;  ///< until its end is handed over, or told
+  std::shared_ptr<EngineServices> engine_;  ///< until its end is handed over, or told
   std::shared_ptr<ControlCalls> calls_;
   const Operation operation_;
   const ControlOptions options_;
@@ -151,7 +151,7 @@ template <typename R>
 class ControlRecordOf : public ControlRecord {
  public:
   using Blocking = std::function<R(const ControlLimits&)>;
-  ControlRecordOf(std::shared_ptr<EngineCore> engine, Operation operation,
+  ControlRecordOf(std::shared_ptr<EngineServices> engine, Operation operation,
                   const ControlOptions& options, Blocking blocking)
       : ControlRecord{std::move(engine), operation, options}, blocking_{std::move(blocking)} {}
 
@@ -207,7 +207,7 @@ class AwaitedControl final : public ControlRecordOf<R> {
 template <typename R, typename F>
 class CalledBackControl final : public ControlRecordOf<R> {
  public:
-  CalledBackControl(std::shared_ptr<EngineCore> engine, Operation operation,
+  CalledBackControl(std::shared_ptr<EngineServices> engine, Operation operation,
                     const ControlOptions& options, typename ControlRecordOf<R>::Blocking blocking,
                     F&& callback)
       : ControlRecordOf<R>{std::move(engine), operation, options, std::move(blocking)},
@@ -272,7 +272,7 @@ template <typename R>
 class [[nodiscard]] AsyncControl {
  public:
   using Blocking = typename detail::ControlRecordOf<R>::Blocking;
-  AsyncControl(std::shared_ptr<detail::EngineCore> engine, Operation operation,
+  AsyncControl(std::shared_ptr<detail::EngineServices> engine, Operation operation,
                const ControlOptions& options, Blocking blocking)
       : engine_{std::move(engine)},
         operation_{operation},
@@ -340,7 +340,7 @@ class [[nodiscard]] AsyncControl {
   }
 
  private:
-  detail::OwnedShared<detail::EngineCore> engine_;
+  detail::OwnedShared<detail::EngineServices> engine_;
   Operation operation_;
   ControlOptions options_;
   std::stop_token stop_;

@@ -14,12 +14,12 @@
 #include <thread>
 #include <vector>
 
+#include <remora/engine/async.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/clock.h"
 #include "base/placement.h"
-#include "client/queue/poller.h"
 
 namespace remora::detail {
 

@@ -19,7 +19,7 @@
 
 namespace remora::detail {
 
-class RegionGrant;
+class RevocableGrant;
 
 /// The earliest deadline of the operations that a caller waits for. The driver asks again whenever
 /// the last answer has passed. Borrows the callable.
@@ -101,8 +101,8 @@ class LaneDriver {
 
   /// Whether the lane has operations of the grant, or may have. Moves the operations in flight, and
   /// ends operations of revoked grants that wait for the next lane. Never blocks.
-  [[nodiscard]] virtual bool carries(const RegionGrant& region) noexcept {
-    (void)region;
+  [[nodiscard]] virtual bool carries(const RevocableGrant& grant) noexcept {
+    (void)grant;
     return false;
   }
 

@@ -56,7 +56,7 @@ class MappedMemoryDriver final : public LaneDriver {
             DeadlineSource earliest_deadline) noexcept override;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
   bool cancel(OperationRecord& operation) noexcept override;
-  [[nodiscard]] bool carries(const RegionGrant& region) noexcept override;
+  [[nodiscard]] bool carries(const RevocableGrant& grant) noexcept override;
   void fail(Reason reason) noexcept override;
   void interrupt(Reason reason) noexcept override { stop(reason); }
   bool replace(std::unique_ptr<transport::Lane> /*lane*/) noexcept override { return !ended_; }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "client/datapath/mapped_memory_driver.h"
-#include "client/region/region_grant.h"
+#include "client/datapath/revocable_grant.h"
 
 namespace remora::detail {
 
@@ -164,8 +164,8 @@ bool MappedMemoryDriver::cancel(OperationRecord& operation) noexcept {
 
 /// A waiting operation has had no effect. Once its grant is revoked it has none: its owner checks
 /// the grant before it carries the operation out. So nothing of the grant is on the lane.
-bool MappedMemoryDriver::carries(const RegionGrant& region) noexcept {
-  if (waiting_count_.load(std::memory_order_relaxed) != 0 && region.revoked() != Reason::kNone)
+bool MappedMemoryDriver::carries(const RevocableGrant& grant) noexcept {
+  if (waiting_count_.load(std::memory_order_relaxed) != 0 && grant.revoked() != Reason::kNone)
     wake_owners();
   return false;
 }

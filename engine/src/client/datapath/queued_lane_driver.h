@@ -72,7 +72,7 @@ class QueuedLaneDriver final : public LaneDriver {
   }
   bool cancel(OperationRecord& operation) noexcept override;
   void settle_events() noexcept override;
-  [[nodiscard]] bool carries(const RegionGrant& region) noexcept override;
+  [[nodiscard]] bool carries(const RevocableGrant& grant) noexcept override;
   void move_to_error() noexcept override;
   void fail(Reason reason) noexcept override;
   void interrupt(Reason reason) noexcept override;

@@ -5,10 +5,9 @@
 #include <poll.h>
 #include <span>
 
+#include <remora/engine/engine.h>
+
 #include "base/spin_pause.h"
-#include "client/engine/engine_core.h"
-#include "client/region/region_grant.h"
-#include "client/session/session_core.h"
 
 namespace remora::detail {
 
@@ -39,7 +38,7 @@ struct Part {
 /// The parts of one operation, and the caller that waits for them.
 class StripedTransfer {
  public:
-  StripedTransfer(const RegionGrant& region, const OperationRecord& operation) noexcept;
+  StripedTransfer(const StripedPath& path, const OperationRecord& operation) noexcept;
   void run() noexcept;
   [[nodiscard]] Outcome outcome() const noexcept;
   /// The fault that broke a lane, if one of the parts was on such a lane.
@@ -53,18 +52,17 @@ class StripedTransfer {
   bool poll() noexcept;
   void sleep() noexcept;
 
-  const RegionGrant& region_;
+  const std::chrono::nanoseconds spin_;
   Deadline deadline_;
   std::array<Part, kLanesMax> parts_;
   std::size_t count_ = 0;
   EventNotifier notifier_;  ///< told by another thread that completes a part
 };
 
-StripedTransfer::StripedTransfer(const RegionGrant& region,
-                                 const OperationRecord& operation) noexcept
-    : region_{region}, deadline_{operation.deadline} {
+StripedTransfer::StripedTransfer(const StripedPath& path, const OperationRecord& operation) noexcept
+    : spin_{path.spin}, deadline_{operation.deadline} {
   notifier_.rise();
-  const auto& lanes = region.session().lanes();
+  const auto& lanes = path.lanes;
   const bool flush = operation.request.opcode == Opcode::kFlush;
   const std::uint64_t share_bytes =
       std::max(kPartBytes, (operation.length_bytes / lanes.size() + kPartAlignment - 1) /
@@ -84,7 +82,8 @@ StripedTransfer::StripedTransfer(const RegionGrant& region,
       part.operation.length_bytes = std::min(part.operation.length_bytes, share_bytes);
     if (operation.request.local != nullptr) part.operation.request.local += begun_bytes;
     if (!flush) begun_bytes += part.operation.length_bytes;
-    region.prepare_part(part.operation);
+    make_split(part.operation, path.extents);
+    part.operation.part = true;  // it is not counted
     if (!operation.whole) part.operation.lease = operation.lease;
     part.operation.sink = &part.sink;
     part.sink.watch(notifier_);
@@ -131,10 +130,9 @@ void StripedTransfer::run() noexcept {
     single.append(part.operation);
     part.lane->submit(single);
   }
-  const std::chrono::nanoseconds spin = region_.session().engine().options().spin;
   Clock::time_point busy = Clock::now();
   while (!poll()) {
-    if (const Clock::duration waited = Clock::now() - busy; waited < spin) {
+    if (const Clock::duration waited = Clock::now() - busy; waited < spin_) {
       spin_pause(waited);
       continue;
     }
@@ -183,23 +181,23 @@ bool uses_all_lanes(const OperationRecord& operation) noexcept {
   return operation.whole || (operation.pieces == nullptr && operation.notice_grant == 0);
 }
 
-void run_striped(const RegionGrant& region, OperationRecord& operation) noexcept {
+void run_striped(const StripedPath& path, OperationRecord& operation) noexcept {
   LaneFault fault = LaneFault::kNone;
   {
-    StripedTransfer lanes{region, operation};
+    StripedTransfer lanes{path, operation};
     const LaneFault before = lanes.fault();
     lanes.run();
     operation.outcome = lanes.outcome();
     // If a lane had broken before, the operation is no victim.
     if (before == LaneFault::kNone) fault = lanes.fault();
   }
-  EndTally tally{region.session().metrics()};
+  EndTally tally{path.metrics};
   tally.add(operation);
   const Outcome& outcome = operation.outcome;
   // An operation that ran out of time, or was refused, is no victim of another one.
   if (fault != LaneFault::kNone && !outcome.ok && tally.now() < operation.deadline &&
       (outcome.code == Code::kConnectionLost || outcome.code == Code::kIndeterminate))
-    region.session().metrics().victim(tally.recorder(), fault);
+    path.metrics.victim(tally.recorder(), fault);
 }
 
 }  // namespace remora::detail

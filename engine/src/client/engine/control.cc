@@ -18,14 +18,8 @@ namespace remora {
 using detail::closed;
 using detail::ControlLimits;
 using detail::EngineCore;
+using detail::EngineServices;
 using detail::Opening;
-
-ControlOptions detail::EngineCore::control_options(ControlOptions given) const {
-  if (given.deadline <= given.deadline.zero())
-    given.deadline =
-        options_.control_deadline + std::max(options_.connect_for, options_.connect_for.zero());
-  return given;
-}
 
 namespace {
 
@@ -44,8 +38,7 @@ AsyncControl<Result<Region>> open_later(const detail::OwnedShared<EngineCore>& c
 }
 
 Result<ReopenedRegion> reopen_now(const detail::RegionGrant& before, const ControlLimits& limits) {
-  auto opened =
-      before.session().engine().open_region(before.uri(), before.rights(), Opening::kOpen, limits);
+  auto opened = before.opener().open_region(before.uri(), before.rights(), Opening::kOpen, limits);
   if (!opened) return opened.error();
   const RegionInfo& was = before.info();
   const RegionInfo& is = opened->info();
@@ -107,7 +100,7 @@ Result<ReopenedRegion> Region::reopen() const {
 
 AsyncControl<Result<ReopenedRegion>> Region::async_reopen(const ControlOptions& options) const {
   if (core_ == nullptr) return AsyncControl<Result<ReopenedRegion>>{closed("reopen", core_)};
-  EngineCore& engine = core_->session().engine();
+  EngineServices& engine = core_->session().engine();
   return {
       engine.shared_from_this(), "reopen", engine.control_options(options),
       [core = core_.pointer()](const ControlLimits& limits) { return reopen_now(*core, limits); }};
@@ -115,7 +108,7 @@ AsyncControl<Result<ReopenedRegion>> Region::async_reopen(const ControlOptions& 
 
 AsyncControl<Result<Region>> Region::async_fence(const ControlOptions& options) const {
   if (core_ == nullptr) return AsyncControl<Result<Region>>{closed("fence", core_)};
-  EngineCore& engine = core_->session().engine();
+  EngineServices& engine = core_->session().engine();
   return {engine.shared_from_this(), "fence", engine.control_options(options),
           [region = *this](const ControlLimits& /*limits*/) { return region.fence(); }};
 }

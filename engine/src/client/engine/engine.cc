@@ -5,8 +5,8 @@
 #include <remora/owned.h>
 
 #include "base/closed.h"
-#include "client/engine/control_calls.h"
 #include "client/engine/engine_core.h"
+#include "client/services/control_calls.h"
 
 namespace remora {
 
@@ -43,7 +43,7 @@ Result<Region> open_or_fence(const detail::OwnedShared<detail::EngineCore>& core
   if (core == nullptr) return closed("open", core);
   auto uri = detail::region_uri(text, rights);
   if (!uri) return uri.error();
-  return core->open_region(*uri, rights, opening);
+  return core->open_region(*uri, rights, opening, {});
 }
 
 }  // namespace
@@ -60,21 +60,21 @@ Result<Session> Engine::connect(std::string_view text) const {
   if (core_ == nullptr) return closed("connect", core_);
   auto uri = Uri::parse(text);
   if (!uri) return uri.error();
-  auto session = core_->connect(*uri);
+  auto session = core_->connect(*uri, {});
   if (!session) return session.error();
   return Session{std::move(*session)};
 }
 
 Result<SlotPool> Engine::allocate_slots(std::size_t count, std::size_t slot_bytes) const {
   if (core_ == nullptr) return closed("allocate_slots", core_);
-  auto store = core_->allocate_slots(count, slot_bytes);
+  auto store = core_->memory().allocate_slots(count, slot_bytes);
   if (!store) return store.error();
   return SlotPool{std::move(*store)};
 }
 
 Result<RegisteredMemory> Engine::register_memory(std::span<std::byte> bytes) const {
   if (core_ == nullptr) return closed("register_memory", core_);
-  auto memory = core_->register_memory(bytes);
+  auto memory = core_->memory().register_memory(bytes);
   if (!memory) return memory.error();
   return RegisteredMemory{std::move(*memory)};
 }

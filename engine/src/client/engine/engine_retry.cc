@@ -55,7 +55,7 @@ Result<Region> EngineCore::open_again(const Uri& uri, Rights rights, Opening ope
                                       Deadline deadline) {
   Attempt attempt;
   return open_once(uri, rights, opening,
-                   std::min(deadline, deadline_after(options_.control_deadline)), attempt);
+                   std::min(deadline, deadline_after(options().control_deadline)), attempt);
 }
 
 /// Calls `make` until it succeeds, fails with an error that will not pass, or time is up. The
@@ -69,13 +69,13 @@ auto EngineCore::retry_until_admitted(const Uri& uri, const ControlLimits& limit
     if (!attempt.passed_over.empty())
       log::warn("{}: no transport fits: {}", uri.text(), attempt.passed_over);
   };
-  if (options_.connect_for <= options_.connect_for.zero()) {
+  if (options().connect_for <= options().connect_for.zero()) {
     auto made = make(attempt);
     if (!made) log_transports();
     return made;
   }
   const Clock::time_point began = Clock::now();
-  const Deadline until = std::min(limits.until, deadline_after(options_.connect_for));
+  const Deadline until = std::min(limits.until, deadline_after(options().connect_for));
   std::mutex mutex;
   std::condition_variable_any given_up;
   Backoff backoff;

@@ -72,10 +72,10 @@ Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, Opening open
       continue;
     }
     auto region =
-        (*session)->open(uri.region, rights, passed_over.reason(candidate.kind, candidate.reason),
-                         deadline, opening);
+        RegionGrant::open(std::move(*session), uri.region, rights,
+                          passed_over.reason(candidate.kind, candidate.reason), deadline, opening);
     if (region) {
-      (*region)->set_uri(uri);
+      (*region)->set_origin(uri, *this);
       const std::string others = passed_over.text();
       log::info("{}: {}{}{}", uri.text(), (*region)->transport_reason(),
                 others.empty() ? "" : "; passed over: ", others);

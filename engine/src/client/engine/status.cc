@@ -60,7 +60,7 @@ std::string EngineCore::status_json(const metrics::StatusQuery& query) const {
   if (more) sessions.resize(query.limit);
   Json out{{"kind", "client"},
            {"version", kVersion},
-           {"name", options_.client_name},
+           {"name", options().client_name},
            {"devices", Json::array()},
            {"sessions", Json::array()},
            {"sessions_total", total},

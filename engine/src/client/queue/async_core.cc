@@ -8,8 +8,8 @@
 #include "base/closed.h"
 #include "base/log.h"
 #include "client/datapath/arena.h"
-#include "client/engine/engine_core.h"
 #include "client/queue/executor_core.h"
+#include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {

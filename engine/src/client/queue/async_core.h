@@ -17,8 +17,8 @@
 
 #include "base/index_stack.h"
 #include "client/queue/callback_core.h"
-#include "client/queue/poller.h"
 #include "client/queue/queue_core.h"
+#include "client/services/poller.h"
 
 namespace remora::detail {
 

@@ -19,6 +19,7 @@
 #include "client/datapath/operation.h"
 #include "client/queue/queue_core.h"
 #include "client/region/region_grant.h"
+#include "client/services/polled_queue.h"
 
 namespace remora::detail {
 
@@ -33,8 +34,8 @@ struct CallbackEntry : QueueEntry {
   alignas(std::max_align_t) std::array<std::byte, kCallbackBytesMax> callable{};
 };
 
-/// Its owner and its poller have references, and other callers of keep(); the last drop() frees it.
-class CallbackCore : public OperationOwner {
+/// The state of a CallbackQueue; that of an AsyncQueue derives from it.
+class CallbackCore : public OperationOwner, public PolledQueue {
  public:
   /// Errors: as Region::callback_queue.
   static Result<CallbackCore*> create(std::shared_ptr<RegionGrant> region,
@@ -44,11 +45,6 @@ class CallbackCore : public OperationOwner {
   ~CallbackCore() override = default;
   CallbackCore(const CallbackCore&) = delete;
   CallbackCore& operator=(const CallbackCore&) = delete;
-
-  void keep() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
-  void drop() noexcept {
-    if (release()) delete this;
-  }
 
   // Any thread.
   /// The deadline is `until` at the latest.
@@ -71,18 +67,13 @@ class CallbackCore : public OperationOwner {
   void close() noexcept;
 
   // By the poller.
-  /// Moves what is in flight and calls back. True: something had ended.
-  bool serve() noexcept;
-  /// From now on completions wake the poller's `epoll`. Returns until when the poller may sleep.
-  Deadline arm(int epoll) noexcept;
-  /// There are operations to serve. The poller asks after arm(): nothing else wakes it for these.
-  [[nodiscard]] bool ready() const noexcept;
-  /// The queue has no owner any more, and no operation in flight.
-  [[nodiscard]] bool over() const noexcept {
+  bool serve() noexcept override;
+  Deadline arm(int epoll) noexcept override;
+  [[nodiscard]] bool ready() const noexcept override;
+  [[nodiscard]] bool over() const noexcept final {
     return in_flight_.load(std::memory_order_acquire) == kClosing;
   }
-  /// The poller's last call of the queue.
-  void leave(int epoll) noexcept;
+  void leave(int epoll) noexcept override;
 
  protected:
   /// A poller for a queue with these options. Errors: as Region::callback_queue.
@@ -98,16 +89,11 @@ class CallbackCore : public OperationOwner {
   void let_go() noexcept;
 
  private:
-  friend class Poller;
   // The parts of in_flight_: the operations, the holders, and whether the queue takes no more. All
   // in one word, so that no operation is taken after the poller's last look.
   static constexpr std::uint64_t kCount = (std::uint64_t{1} << 32U) - 1;
   static constexpr std::uint64_t kHold = std::uint64_t{1} << 32U;
   static constexpr std::uint64_t kClosing = std::uint64_t{1} << 63U;
-  /// Drops a reference without freeing. True: it was the last.
-  [[nodiscard]] bool release() noexcept {
-    return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
-  }
   CallbackEntry* acquire(Status& why) noexcept;
   void give_back(CallbackEntry& entry) noexcept;
   bool acquire_lease(CallbackEntry& entry) noexcept;
@@ -134,8 +120,7 @@ class CallbackCore : public OperationOwner {
   MemoryReleaser::Table memory_named_;  ///< in table_
   IndexStack free_;
   std::vector<CompletionSink::Run> ring_;
-  CompletionSink sink_;  ///< the poller's
-  std::atomic<std::size_t> references_{1};
+  CompletionSink sink_;                                  ///< the poller's
   alignas(64) std::atomic<std::uint64_t> in_flight_{0};  ///< until the callback begins; kClosing
   alignas(64) std::atomic<OperationRecord*> done_{nullptr};  ///< chained by next, the latest first
 
@@ -144,8 +129,6 @@ class CallbackCore : public OperationOwner {
 
   // Used by the poller only.
   std::uint64_t exceptions_ = 0;
-  CallbackCore* next_ = nullptr;  ///< of the same poller
-  bool gone_ = false;             ///< the poller has left it; under the poller's lock
 };
 
 }  // namespace remora::detail

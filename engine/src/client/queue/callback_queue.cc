@@ -10,9 +10,9 @@
 
 #include "base/closed.h"
 #include "base/log.h"
-#include "client/engine/engine_core.h"
 #include "client/queue/callback_core.h"
-#include "client/queue/poller.h"
+#include "client/services/engine_services.h"
+#include "client/services/poller.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {
@@ -319,10 +319,10 @@ void CallbackCore::end_overdue() noexcept {
 }
 
 bool CallbackCore::hold() noexcept {
-  // The poller's own thread is still serving this queue, unless gone_ is set; only that thread sets
-  // it.
+  // The poller's own thread is still serving this queue, unless gone() is true; only that thread
+  // sets it.
   if (in_flight_.fetch_add(kHold, std::memory_order_acq_rel) != kClosing ||
-      (poller_.is_this_thread() && !gone_))
+      (poller_.is_this_thread() && !gone()))
     return true;
   let_go();
   return false;

@@ -13,7 +13,7 @@
 #include <remora/owned.h>
 
 #include "client/queue/queue_core.h"
-#include "client/session/resumption_inbox.h"
+#include "client/queue/resumption_inbox.h"
 
 namespace remora::detail {
 

@@ -9,8 +9,8 @@
 #include <remora/engine/region.h>
 
 #include "base/closed.h"
-#include "client/engine/engine_core.h"
 #include "client/queue/queue_core.h"
+#include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {
@@ -50,7 +50,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionGrant> region, std::size_t depth,
       sink_{ring_, this},
       ready_{new Completion[depth]} {
   regions_.emplace(region_, std::move(region));
-  region_->join(*this);
+  region_->add_queue(*this);
   for (std::size_t i = 0; i < table_.size(); ++i) {
     table_[i].ticket = Ticket{static_cast<std::uint32_t>(i), 0};
     table_[i].next = i + 1 < table_.size() ? &table_[i + 1] : nullptr;
@@ -60,7 +60,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionGrant> region, std::size_t depth,
 }
 
 QueueCore::~QueueCore() {
-  for (const auto& [region, kept] : regions_) kept->leave(*this);
+  for (const auto& [region, kept] : regions_) kept->remove_queue(*this);
   const auto earliest = [this] { return earliest_deadline(); };
   if (in_flight_ > 0) lane_.wait(sink_, in_flight_, DeadlineSource{earliest});
   while (!held_.empty())
@@ -197,7 +197,7 @@ Status QueueCore::select(const std::shared_ptr<RegionGrant>& region) noexcept {
   if (&region->session() != &region_->session())
     return Error{Code::kInvalidArgument, "select"}.with_subject("a region of another session");
   try {
-    if (regions_.try_emplace(region.get(), region).second) region->join(*this);
+    if (regions_.try_emplace(region.get(), region).second) region->add_queue(*this);
   } catch (const std::bad_alloc&) {
     return Error{Code::kOutOfMemory, "select"};
   }
@@ -467,6 +467,13 @@ Status Completions::status() const noexcept {
 
 namespace {
 constexpr detail::QueueRoom kNoRoom{};  // the room of a queue that was moved from
+}
+
+Result<Queue> Region::queue(const QueueOptions& options) const {
+  if (core_ == nullptr) return detail::closed("queue", core_);
+  auto core = detail::QueueCore::create(core_.pointer(), options);
+  if (!core) return core.error();
+  return Queue{std::move(*core)};
 }
 
 Queue::Queue(std::unique_ptr<detail::QueueCore> core) noexcept

@@ -18,17 +18,9 @@
 #include "client/datapath/memory_releaser.h"
 #include "client/datapath/operation.h"
 #include "client/region/region_grant.h"
+#include "client/region/revocation_listener.h"
 
 namespace remora::detail {
-
-/// The byte offset of a block; beyond any region's end when the region has no such block.
-[[nodiscard]] inline ByteOffset offset_of(Block block, const RegionInfo& info) noexcept {
-  // Saturates, so that the offset is refused as out of range.
-  std::uint64_t offset = 0;
-  if (__builtin_mul_overflow(block.index, info.block_bytes, &offset))
-    return ByteOffset{std::numeric_limits<std::uint64_t>::max()};
-  return ByteOffset{offset};
-}
 
 /// One place of a queue's table: an operation, from when the queue takes it until its completion
 /// has ended.
@@ -51,7 +43,7 @@ inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 /// One owner at a time. One class, though it has more than 25 members: each operation touches most
 /// of them, and none may stand behind another pointer (unit_engine_cost counts the instructions).
 /// For the same reason queue.cc has Queue as well, whose functions take those of QueueCore inline.
-class QueueCore final : public OperationOwner {
+class QueueCore final : public OperationOwner, public RevocationListener {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.
   static Result<std::unique_ptr<QueueCore>> create(std::shared_ptr<RegionGrant> region,
@@ -92,9 +84,7 @@ class QueueCore final : public OperationOwner {
   Result<int> event_fd() noexcept;
   Completions progress() noexcept;
   [[nodiscard]] Deadline next_deadline() const noexcept;
-  /// A grant has been revoked: the owner's next call refuses the operations that it has taken for
-  /// the grant and not handed over. False: a call is under way, ask again. Any thread.
-  [[nodiscard]] bool look_again() noexcept;
+  [[nodiscard]] bool request_refusal() noexcept override;
   /// Ends the completions with this serial, if the caller still has them.
   void end(std::uint64_t serial) noexcept;
 

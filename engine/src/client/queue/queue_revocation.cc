@@ -13,7 +13,7 @@ std::atomic<QueueCore::CallState>* QueueCore::enter_closely(CallState before) no
   return &in_call_;
 }
 
-bool QueueCore::look_again() noexcept {
+bool QueueCore::request_refusal() noexcept {
   CallState before = kIdle;
   return in_call_.compare_exchange_strong(before, CallState::kLookAgain,
                                           std::memory_order_acq_rel) ||

@@ -6,9 +6,10 @@
 #include <remora/engine/lock.h>
 
 #include "base/closed.h"
-#include "client/engine/engine_core.h"
 #include "client/region/lock_core.h"
 #include "client/region/region_grant.h"
+#include "client/region/region_opener.h"
+#include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {
@@ -187,6 +188,7 @@ Uri uri_over_same_transport(const RegionGrant& core) {
 
 LockGrant::LockGrant(const Region& region)
     : engine_{core_of(region)->session().engine().shared_from_this()},
+      opener_{core_of(region)->opener()},
       uri_{uri_over_same_transport(*core_of(region))},
       current_{core_of(region)} {}
 
@@ -197,7 +199,7 @@ std::shared_ptr<RegionGrant> LockGrant::current() const {
 
 Result<std::shared_ptr<RegionGrant>> LockGrant::open(const std::shared_ptr<RegionGrant>& like,
                                                      Opening opening, Deadline deadline) const {
-  auto opened = engine_->open_again(uri_, like->rights(), opening, deadline);
+  auto opened = opener_.open_again(uri_, like->rights(), opening, deadline);
   if (!opened) return opened.error();
   return core_of(*opened);
 }

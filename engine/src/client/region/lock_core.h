@@ -15,8 +15,9 @@
 
 namespace remora::detail {
 
-class EngineCore;
+class EngineServices;
 class RegionGrant;
+class RegionOpener;
 enum class Opening : std::uint8_t;
 
 /// The word of a lock, by one contender.
@@ -47,7 +48,7 @@ class LockGrant {
   explicit LockGrant(const Region& region);
   [[nodiscard]] std::shared_ptr<RegionGrant> current() const;
   /// The grant that stands in for `unusable`. At most one thread at a time asks the server for one;
-  /// the others wait for its answer. Errors: as EngineCore::open_again(); kTimedOut.
+  /// the others wait for its answer. Errors: as RegionOpener::open_again(); kTimedOut.
   Result<std::shared_ptr<RegionGrant>> replace(const std::shared_ptr<RegionGrant>& unusable,
                                                Deadline deadline);
   /// A new grant, once all older ones have been taken back.
@@ -67,7 +68,8 @@ class LockGrant {
                                             Opening opening, Deadline deadline) const;
 
   // Declared before current_, so that it outlives it.
-  const std::shared_ptr<EngineCore> engine_;
+  const std::shared_ptr<EngineServices> engine_;
+  RegionOpener& opener_;  ///< lives as long as engine_
   const Uri uri_;
   mutable Mutex mutex_;
   Condition opened_;

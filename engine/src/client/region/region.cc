@@ -9,9 +9,8 @@
 
 #include "base/closed.h"
 #include "client/datapath/striped_transfer.h"
-#include "client/engine/engine_core.h"
-#include "client/queue/queue_core.h"
 #include "client/region/region_grant.h"
+#include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {
@@ -114,20 +113,13 @@ Status Region::settled(std::chrono::nanoseconds deadline) const {
 Result<Region> Region::fence() const {
   if (core_ == nullptr) return closed("fence", core_);
   detail::SessionCore& session = core_->session();
-  auto fenced = session.open(info().name, rights(), core_->transport_reason(),
-                             deadline_after(session.engine().options().control_deadline),
-                             detail::Opening::kFence);
+  auto fenced = detail::RegionGrant::open(
+      session.shared_from_this(), info().name, rights(), core_->transport_reason(),
+      deadline_after(session.engine().options().control_deadline), detail::Opening::kFence);
   if (!fenced && fenced.error().subject().empty()) return core_->named(fenced.error());
   if (!fenced) return fenced.error();
-  (*fenced)->set_uri(core_->uri());
+  (*fenced)->set_origin(core_->uri(), core_->opener());
   return Region{std::move(*fenced)};
-}
-
-Result<Queue> Region::queue(const QueueOptions& options) const {
-  if (core_ == nullptr) return closed("queue", core_);
-  auto core = detail::QueueCore::create(core_.pointer(), options);
-  if (!core) return core.error();
-  return Queue{std::move(*core)};
 }
 
 Status Region::read(ByteOffset from, Target into, std::chrono::nanoseconds deadline) const {

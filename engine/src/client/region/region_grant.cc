@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "client/datapath/striped_transfer.h"
-#include "client/engine/engine_core.h"
-#include "client/queue/queue_core.h"
+#include "client/region/revocation_listener.h"
+#include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {
@@ -34,6 +34,23 @@ std::uint64_t end_of(const OperationRecord& operation) noexcept {
 }
 
 }  // namespace
+
+Result<std::shared_ptr<RegionGrant>> RegionGrant::open(std::shared_ptr<SessionCore> session,
+                                                       const std::string& name, Rights rights,
+                                                       std::string transport_reason,
+                                                       Deadline deadline, Opening how) {
+  auto opened = session->open(name, rights, deadline, how);
+  if (!opened) return opened.error();
+  SessionCore& of = *session;
+  auto region = std::make_shared<RegionGrant>(std::move(session), std::move(opened->info), rights,
+                                              opened->grant_id, std::move(opened->grant),
+                                              std::move(transport_reason));
+  of.revocations().add(region);
+  if (of.channel().number() == opened->connection) return region;
+  // The session was resumed meanwhile, and may have told the server which grants it holds before
+  // it held this one.
+  return Error{Code::kConnectionLost, "open"}.with_reason(of.lost_reason());
+}
 
 RegionGrant::RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, Rights rights,
                          std::uint64_t grant_id, transport::AttachedGrant grant,
@@ -247,7 +264,11 @@ void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
     return;
   }
   if (quick_.only_lane != nullptr || !uses_all_lanes(operation)) return lane.run(operation);
-  run_striped(*this, operation);
+  run_striped({.lanes = session_->lanes(),
+               .extents = grant_.extents,
+               .metrics = session_->metrics(),
+               .spin = session_->engine().options().spin},
+              operation);
   if (!operation.whole) lane.release_lease(operation);
 }
 
@@ -266,22 +287,22 @@ bool RegionGrant::owns(const OperationRecord& operation) const noexcept {
   });
 }
 
-void RegionGrant::join(QueueCore& queue) {
+void RegionGrant::add_queue(RevocationListener& queue) {
   const MutexLock lock{queues_mutex_};
   queues_.push_back({&queue, false});
 }
 
-void RegionGrant::leave(const QueueCore& queue) noexcept {
+void RegionGrant::remove_queue(const RevocationListener& queue) noexcept {
   const MutexLock lock{queues_mutex_};
-  std::erase_if(queues_, [&](const Told& each) { return each.queue == &queue; });
+  std::erase_if(queues_, [&](const QueueToTell& each) { return each.queue == &queue; });
 }
 
 bool RegionGrant::tell_queues() noexcept {
   const MutexLock lock{queues_mutex_};
   bool all = true;
-  for (Told& each : queues_) {
-    each.heard = each.heard || each.queue->look_again();
-    all = all && each.heard;
+  for (QueueToTell& each : queues_) {
+    each.told = each.told || each.queue->request_refusal();
+    all = all && each.told;
   }
   return all;
 }

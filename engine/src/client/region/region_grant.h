@@ -6,11 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <remora/assert.h>
 #include <remora/engine/region.h>
 #include <remora/engine/uri.h>
 #include <remora/mutex.h>
@@ -20,20 +22,38 @@
 #include "client/datapath/lane_driver.h"
 #include "client/datapath/local_memory.h"
 #include "client/datapath/operation.h"
+#include "client/datapath/revocable_grant.h"
+#include "client/session/opening.h"
 #include "transport/client_endpoint.h"
 #include "transport/wire_extent.h"
 #include "transport/work_request.h"
 
 namespace remora::detail {
 
-class QueueCore;
+class RegionOpener;
+class RevocationListener;
 class SessionCore;
 
 using transport::right_for;
 
+/// The byte offset of a block; beyond any region's end when the region has no such block.
+[[nodiscard]] inline ByteOffset offset_of(Block block, const RegionInfo& info) noexcept {
+  // Saturates, so that the offset is refused as out of range.
+  std::uint64_t offset = 0;
+  if (__builtin_mul_overflow(block.index, info.block_bytes, &offset))
+    return ByteOffset{std::numeric_limits<std::uint64_t>::max()};
+  return ByteOffset{offset};
+}
+
 /// One grant.
-class RegionGrant {
+class RegionGrant final : public RevocableGrant {
  public:
+  /// Asks the server of `session` for a grant. Blocks until the server has answered, or `deadline`.
+  /// Errors: those of SessionCore::open(); kConnectionLost: the connection was lost meanwhile.
+  static Result<std::shared_ptr<RegionGrant>> open(std::shared_ptr<SessionCore> session,
+                                                   const std::string& name, Rights rights,
+                                                   std::string transport_reason, Deadline deadline,
+                                                   Opening how = Opening::kOpen);
   RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, Rights rights,
               std::uint64_t grant_id, transport::AttachedGrant grant, std::string transport_reason);
   ~RegionGrant();
@@ -49,30 +69,33 @@ class RegionGrant {
   /// The Error of an operation of this region that has failed. Made when a caller asks for it: the
   /// record has the numbers.
   [[nodiscard, gnu::cold]] Error error_of(const OperationRecord& operation) const noexcept;
-  /// The extents, in the region's order.
-  [[nodiscard]] const std::vector<transport::WireExtent>& extents() const noexcept {
+  [[nodiscard]] const std::vector<transport::WireExtent>& extents() const noexcept override {
     return grant_.extents;
   }
-  [[nodiscard]] std::uint64_t grant_id() const noexcept { return grant_id_; }
-  /// The URI with which the region was opened; set before the grant is shared.
+  [[nodiscard]] std::uint64_t grant_id() const noexcept override { return grant_id_; }
+  /// The URI with which the region was opened, and the engine that has opened it. Both are set
+  /// before the grant is shared.
   [[nodiscard]] const Uri& uri() const noexcept { return uri_; }
-  void set_uri(Uri uri) { uri_ = std::move(uri); }
+  [[nodiscard]] RegionOpener& opener() const noexcept {
+    REMORA_ASSERT(opener_ != nullptr, "an engine that opens a region sets the region's opener");
+    return *opener_;
+  }
+  void set_origin(Uri uri, RegionOpener& opener) {
+    uri_ = std::move(uri);
+    opener_ = &opener;
+  }
 
-  /// The server revokes the grant: from now on every operation is refused before it reaches a lane.
-  /// Any thread.
-  void revoke(Reason reason) noexcept;
+  void revoke(Reason reason) noexcept override;
   /// Local memory must be registered.
   [[nodiscard]] bool needs_keys() const noexcept { return quick_.needs_keys; }
-  /// Why the grant was revoked, or kNone. Any thread.
-  [[nodiscard]] Reason revoked() const noexcept { return revoked_.load(std::memory_order_acquire); }
-  /// Whether a checked operation of this session is of this grant.
-  [[nodiscard]] bool owns(const OperationRecord& operation) const noexcept;
+  [[nodiscard]] Reason revoked() const noexcept override {
+    return revoked_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool owns(const OperationRecord& operation) const noexcept override;
   /// Registers a queue that may have taken operations of this grant.
-  void join(QueueCore& queue);
-  void leave(const QueueCore& queue) noexcept;
-  /// After revoke(): has all these queues look at the operations that they have taken. False: not
-  /// all have looked yet.
-  [[nodiscard]] bool tell_queues() noexcept;
+  void add_queue(RevocationListener& queue);
+  void remove_queue(const RevocationListener& queue) noexcept;
+  [[nodiscard]] bool tell_queues() noexcept override;
 
   /// Makes a transfer ready for the lane, or refuses misuse. `operation` has opcode, local memory,
   /// length and offset; this sets the rest of its request, or its outcome. True: it may be
@@ -95,12 +118,6 @@ class RegionGrant {
   /// length.
   bool check(OperationRecord& operation, std::span<const Target> pieces) const noexcept;
   bool check(OperationRecord& operation, std::span<const Source> pieces) const noexcept;
-  /// Makes a part of an operation that has passed its check ready for a lane. It is not counted.
-  void prepare_part(OperationRecord& operation) const noexcept {
-    make_split(operation, grant_.extents);
-    operation.part = true;
-  }
-
   /// Has the server tell its application of a write that has passed its check.
   void add_notice(OperationRecord& operation, std::uint32_t tag) const noexcept {
     if (operation.whole) make_split(operation, grant_.extents);
@@ -164,6 +181,7 @@ class RegionGrant {
   transport::AttachedGrant grant_;
   std::string transport_reason_;
   Uri uri_;
+  RegionOpener* opener_ = nullptr;
   bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
   /// The values that every operation is checked against, in one place.
   struct Quick {
@@ -185,12 +203,12 @@ class RegionGrant {
   Quick quick_;
   std::size_t domain_index_;  ///< stays the same when the grant is revoked
   std::atomic<Reason> revoked_{Reason::kNone};
-  struct Told {
-    QueueCore* queue;
-    bool heard;
+  struct QueueToTell {
+    RevocationListener* queue;
+    bool told;
   };
   Mutex queues_mutex_;
-  std::vector<Told> queues_ REMORA_GUARDED_BY(queues_mutex_);
+  std::vector<QueueToTell> queues_ REMORA_GUARDED_BY(queues_mutex_);
 };
 
 inline Result<std::uint64_t> RegionGrant::run_alone(

@@ -6,8 +6,8 @@
 #include "base/closed.h"
 #include "base/crc32c.h"
 #include "base/little_endian.h"
-#include "client/queue/queue_core.h"
 #include "client/region/lock_core.h"
+#include "client/region/region_grant.h"
 
 namespace remora {
 

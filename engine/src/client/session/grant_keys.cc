@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "client/engine/engine_core.h"
 #include "client/session/session_core.h"
 #include "transport/rkey_table.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "client/engine/engine_core.h"
+#include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 #include "protocol/authentication.h"
 

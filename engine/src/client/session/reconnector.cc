@@ -7,7 +7,7 @@
 #include <remora/start_thread.h>
 
 #include "base/log.h"
-#include "client/engine/engine_core.h"
+#include "client/services/engine_services.h"
 #include "client/session/backoff.h"
 #include "client/session/session_core.h"
 

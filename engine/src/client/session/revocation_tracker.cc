@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "client/datapath/lane_driver.h"
-#include "client/region/region_grant.h"
+#include "client/datapath/revocable_grant.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {
@@ -36,18 +36,18 @@ RevocationTracker::~RevocationTracker() {
   if (watch != 0) loop_.forget(watch);
 }
 
-void RevocationTracker::add(std::uint64_t grant_id, const std::shared_ptr<RegionGrant>& region) {
+void RevocationTracker::add(const std::shared_ptr<RevocableGrant>& grant) {
   const MutexLock lock{mutex_};
-  regions_[grant_id] = {region.get(), region};
-  if (const auto found = unknown_.find(grant_id); found != unknown_.end()) {
-    region->revoke(found->second);
+  grants_[grant->grant_id()] = {grant.get(), grant};
+  if (const auto found = unknown_.find(grant->grant_id()); found != unknown_.end()) {
+    grant->revoke(found->second);
     unknown_.erase(found);
   }
 }
 
 void RevocationTracker::remove(std::uint64_t grant_id) noexcept {
   const MutexLock lock{mutex_};
-  regions_.erase(grant_id);
+  grants_.erase(grant_id);
 }
 
 std::vector<std::uint64_t> RevocationTracker::come_back(std::size_t max_bytes) {
@@ -57,10 +57,10 @@ std::vector<std::uint64_t> RevocationTracker::come_back(std::size_t max_bytes) {
   unknown_.clear();
   std::vector<std::uint64_t> held;
   std::size_t bytes = 0;
-  for (const auto& [grant_id, each] : regions_) {
+  for (const auto& [grant_id, each] : grants_) {
     bytes += static_cast<std::size_t>((std::bit_width(grant_id) + kVarintBits - 1) / kVarintBits);
     if (bytes > max_bytes)
-      each.region->revoke(Reason::kRevoked);
+      each.grant->revoke(Reason::kRevoked);
     else
       held.push_back(grant_id);
   }
@@ -70,8 +70,8 @@ std::vector<std::uint64_t> RevocationTracker::come_back(std::size_t max_bytes) {
 std::vector<RevocationTracker::Extents> RevocationTracker::held_extents() const {
   const MutexLock lock{mutex_};
   std::vector<Extents> held;
-  for (const auto& [grant_id, each] : regions_)
-    if (each.region->revoked() == Reason::kNone) held.push_back({grant_id, each.region->extents()});
+  for (const auto& [grant_id, each] : grants_)
+    if (each.grant->revoked() == Reason::kNone) held.push_back({grant_id, each.grant->extents()});
   return held;
 }
 
@@ -80,9 +80,9 @@ bool RevocationTracker::revoking(std::uint64_t connection, std::uint64_t event_i
   Pending pending{connection, event_id, {}};
   {
     const MutexLock lock{mutex_};
-    if (const auto found = regions_.find(grant_id); found != regions_.end()) {
-      pending.region = found->second.weak;
-      found->second.region->revoke(reason);
+    if (const auto found = grants_.find(grant_id); found != grants_.end()) {
+      pending.grant = found->second.weak;
+      found->second.grant->revoke(reason);
     } else {
       // It may be that its opening is under way: those are the latest.
       unknown_.emplace(grant_id, reason);
@@ -124,16 +124,16 @@ bool RevocationTracker::settled(Pending& pending) const {
 
 /// Nothing of the grant is in flight, or will be.
 bool RevocationTracker::ready(Pending& pending) const {
-  const auto region = pending.region.lock();
-  if (region == nullptr) return true;  // operations keep it
-  const bool told = region->tell_queues();
+  const auto grant = pending.grant.lock();
+  if (grant == nullptr) return true;  // operations keep it
+  const bool told = grant->tell_queues();
   // Where there are no lanes, what waits for one ends by being looked at; it may be that which
   // keeps the owner of a queue in its call.
   if (!told && session_.connected()) return false;
   if (told && pending.look_from == Deadline::max()) pending.look_from = Clock::now() + kSettle;
   if (told && Clock::now() < pending.look_from) return false;
   bool carried = false;
-  for (const auto& lane : session_.lanes()) carried = lane->carries(*region) || carried;
+  for (const auto& lane : session_.lanes()) carried = lane->carries(*grant) || carried;
   return told && !carried;
 }
 
@@ -175,38 +175,38 @@ Status RevocationTracker::start_timer() {
   return {};
 }
 
-const RegionGrant* RevocationTracker::owner_of(const OperationRecord& operation) const noexcept {
-  for (const auto& [grant_id, held] : regions_)
-    if (held.region->owns(operation)) return held.region;
+const RevocableGrant* RevocationTracker::owner_of(const OperationRecord& operation) const noexcept {
+  for (const auto& [grant_id, held] : grants_)
+    if (held.grant->owns(operation)) return held.grant;
   return nullptr;
 }
 
 Reason RevocationTracker::revoked(const OperationRecord& operation) const noexcept {
   const MutexLock lock{mutex_};
-  const RegionGrant* const region = owner_of(operation);
-  return region == nullptr ? Reason::kNone : region->revoked();
+  const RevocableGrant* const grant = owner_of(operation);
+  return grant == nullptr ? Reason::kNone : grant->revoked();
 }
 
 Reason RevocationTracker::known_of(std::uint64_t grant_id) const noexcept {
   const MutexLock lock{mutex_};
-  const auto found = regions_.find(grant_id);
-  return found == regions_.end() ? Reason::kNone : found->second.region->revoked();
+  const auto found = grants_.find(grant_id);
+  return found == grants_.end() ? Reason::kNone : found->second.grant->revoked();
 }
 
 void RevocationTracker::mark(std::uint64_t grant_id, Reason reason) noexcept {
   const MutexLock lock{mutex_};
-  if (const auto found = regions_.find(grant_id); found != regions_.end())
-    found->second.region->revoke(reason);
+  if (const auto found = grants_.find(grant_id); found != grants_.end())
+    found->second.grant->revoke(reason);
 }
 
 Reason RevocationTracker::why_refused(const OperationRecord& operation) noexcept {
   std::uint64_t grant_id = 0;
   {
     const MutexLock lock{mutex_};
-    const RegionGrant* const region = owner_of(operation);
-    if (region == nullptr || region->revoked() != Reason::kNone)
-      return region == nullptr ? Reason::kNone : region->revoked();
-    grant_id = region->grant_id();
+    const RevocableGrant* const grant = owner_of(operation);
+    if (grant == nullptr || grant->revoked() != Reason::kNone)
+      return grant == nullptr ? Reason::kNone : grant->revoked();
+    grant_id = grant->grant_id();
   }
   // No thread would read the answer, or there is none.
   if (loop_.is_loop_thread() || session_.version() < 2) return Reason::kNone;

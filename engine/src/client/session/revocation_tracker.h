@@ -19,8 +19,7 @@
 
 namespace remora::detail {
 
-class LaneDriver;
-class RegionGrant;
+class RevocableGrant;
 class SessionCore;
 
 /// Thread-safe, unless said otherwise.
@@ -32,7 +31,7 @@ class RevocationTracker {
   RevocationTracker(const RevocationTracker&) = delete;
   RevocationTracker& operator=(const RevocationTracker&) = delete;
 
-  void add(std::uint64_t grant_id, const std::shared_ptr<RegionGrant>& region);
+  void add(const std::shared_ptr<RevocableGrant>& grant);
   void remove(std::uint64_t grant_id) noexcept;
 
   /// The server revokes a grant, and waits on `connection` for the acknowledgement of event
@@ -69,18 +68,18 @@ class RevocationTracker {
   struct Pending {
     std::uint64_t connection;
     std::uint64_t event_id;
-    std::weak_ptr<RegionGrant> region;
+    std::weak_ptr<RevocableGrant> grant;
     Deadline look_from = Deadline::max();  ///< when to look at the lanes
   };
   struct Held {
-    RegionGrant* region;  ///< valid until remove(), at the beginning of its end
-    std::weak_ptr<RegionGrant> weak;
+    RevocableGrant* grant;  ///< valid until remove(), which its destructor calls
+    std::weak_ptr<RevocableGrant> weak;
   };
   static constexpr std::size_t kMaxUnknown = 64;
   /// A server sends few events at a time.
   static constexpr std::size_t kMaxPending = 64;
 
-  [[nodiscard]] const RegionGrant* owner_of(const OperationRecord& operation) const noexcept
+  [[nodiscard]] const RevocableGrant* owner_of(const OperationRecord& operation) const noexcept
       REMORA_REQUIRES(mutex_);
   [[nodiscard]] Reason known_of(std::uint64_t grant_id) const noexcept;
   [[nodiscard]] bool ready(Pending& pending) const;
@@ -93,7 +92,7 @@ class RevocationTracker {
   EventLoop& loop_;
   /// Guards the members that follow. Locked with a lane taken, never the other way round.
   mutable Mutex mutex_;
-  std::map<std::uint64_t, Held> regions_ REMORA_GUARDED_BY(mutex_);  ///< by grant
+  std::map<std::uint64_t, Held> grants_ REMORA_GUARDED_BY(mutex_);  ///< by grant
   /// Grants that were revoked before they were known here: they are being opened.
   std::map<std::uint64_t, Reason> unknown_ REMORA_GUARDED_BY(mutex_);
   std::vector<Pending> pending_ REMORA_GUARDED_BY(mutex_);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "client/engine/engine_core.h"
+#include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {

@@ -8,8 +8,7 @@
 #include <remora/assert.h>
 
 #include "base/log.h"
-#include "client/engine/engine_core.h"
-#include "client/region/region_grant.h"
+#include "client/services/engine_services.h"
 
 namespace remora::detail {
 
@@ -17,7 +16,7 @@ using control::Request;
 using transport::Lane;
 using transport::Notice;
 
-SessionCore::SessionCore(std::shared_ptr<EngineCore> engine, Dial dial,
+SessionCore::SessionCore(std::shared_ptr<EngineServices> engine, Dial dial,
                          std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop)
     : engine_{std::move(engine)},
       loop_{loop},
@@ -35,7 +34,7 @@ SessionCore::SessionCore(std::shared_ptr<EngineCore> engine, Dial dial,
       reconnector_{*this, dial_},
       revocations_{*this, loop} {}
 
-Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCore> engine,
+Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineServices> engine,
                                                         Dial dial, Deadline deadline) {
   auto endpoint = dial.connect(deadline);
   if (!endpoint) return endpoint.error();
@@ -51,7 +50,7 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineCo
   if (auto status = session->handshake_.say_hello(deadline); !status) return status.error();
   // From here on: lanes may take longer to connect than the lease is.
   if (const auto lease = session->handshake_.lease(); lease > lease.zero())
-    session->engine_->keep_alive(session, lease);
+    session->engine_->ticker().add(session, lease, session->loop_);
   if (auto status = session->lanes_.open(deadline); !status) return status.error();
   if (session->domain_ != nullptr) session->domain_->show_counters(session->engine_->registry());
   if (auto status = session->begin(); !status) return status.error();
@@ -94,7 +93,7 @@ void SessionCore::say_goodbye() noexcept {
   if (channel_.ask_unanswered(std::move(goodbye)) != ControlChannel::Sent::kSent) return;
   const Deadline until = Clock::now() + engine_->goodbye_time();
   channel_.flush(until);
-  if (Clock::now() >= until) engine_->goodbye_unheard();
+  if (Clock::now() >= until) engine_->goodbye_not_sent();
 }
 
 // clang does not follow a mutex that a member of a scoped lock names.
@@ -289,7 +288,7 @@ bool SessionCore::sleep_unless_ended(std::chrono::nanoseconds pause) noexcept {
 }
 
 std::shared_ptr<MemoryReleaser> SessionCore::releaser_of(const LaneDriver& lane) const noexcept {
-  return lane.needs_keys() ? engine_->releaser() : nullptr;
+  return lane.needs_keys() ? engine_->memory().releaser() : nullptr;
 }
 
 Result<SessionCore::Answer> SessionCore::call(Request request, Operation operation,
@@ -388,9 +387,8 @@ Result<SessionCore::Answer> SessionCore::ask_for(const std::string& name, Rights
   return call(std::move(request), "fence", deadline);
 }
 
-Result<std::shared_ptr<RegionGrant>> SessionCore::open(const std::string& name, Rights rights,
-                                                       std::string transport_reason,
-                                                       Deadline deadline, Opening how) {
+Result<OpenedGrant> SessionCore::open(const std::string& name, Rights rights, Deadline deadline,
+                                      Opening how) {
   if (!lanes_.take_reads() &&
       (includes(rights, Rights::kRead) || includes(rights, Rights::kAtomic)))
     return Error{Code::kUnsupported,
@@ -417,13 +415,10 @@ Result<std::shared_ptr<RegionGrant>> SessionCore::open(const std::string& name, 
       channel_.endpoint()->attach(std::move(*extents), std::move(answer->descriptors), rights);
   if (grant) grant = grant_keys_.with_tokens(std::move(*grant), keys);
   if (!grant) return give_back(grant.error());
-  auto region =
-      std::make_shared<RegionGrant>(shared_from_this(), std::move(*info), rights, opened.grant_id(),
-                                    std::move(*grant), std::move(transport_reason));
-  revocations_.add(region->grant_id(), region);
-  if (channel_.number() == answer->connection) return region;
-  // The server may have been told meanwhile which grants are held, without this one.
-  return Error{Code::kConnectionLost, "open"}.with_reason(lost_reason_);
+  return OpenedGrant{.info = std::move(*info),
+                     .grant_id = opened.grant_id(),
+                     .grant = std::move(*grant),
+                     .connection = answer->connection};
 }
 
 }  // namespace remora::detail

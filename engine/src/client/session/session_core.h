@@ -19,7 +19,7 @@
 #include "base/event_loop.h"
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
-#include "client/region/opening.h"
+#include "client/services/session_ticker.h"
 #include "client/session/control_channel.h"
 #include "client/session/dial.h"
 #include "client/session/grant_keys.h"
@@ -27,6 +27,7 @@
 #include "client/session/handshake.h"
 #include "client/session/keep_alive.h"
 #include "client/session/open_regions.h"
+#include "client/session/opening.h"
 #include "client/session/reconnector.h"
 #include "client/session/revocation_tracker.h"
 #include "client/session/server_events.h"
@@ -40,29 +41,37 @@
 
 namespace remora::detail {
 
-class EngineCore;
+class EngineServices;
 class MemoryReleaser;
-class RegionGrant;
+
+/// A grant that the server has given.
+struct OpenedGrant {
+  RegionInfo info;
+  std::uint64_t grant_id;
+  transport::AttachedGrant grant;
+  std::uint64_t connection;  ///< on which the server has given it
+};
 
 /// The state of the session and its transitions: interrupted, resumed, ended. Its parts do
 /// everything else; a part that several threads use has a mutex of its own.
 ///
 /// Mutexes are locked in this order: transition_mutex_, mutex_, the mutex of a part. The mutexes of
 /// lanes come after transition_mutex_, and before the mutex of RevocationTracker. Thread-safe.
-class SessionCore : public std::enable_shared_from_this<SessionCore> {
+class SessionCore final : public SessionTicker::Ticked,
+                          public std::enable_shared_from_this<SessionCore> {
  public:
   using Answer = ControlChannel::Answer;
   using End = ClientMetrics::SessionEnd;
 
   /// Connects, says hello and opens the lanes. Blocks, at most until `deadline`.
-  static Result<std::shared_ptr<SessionCore>> start(std::shared_ptr<EngineCore> engine, Dial dial,
-                                                    Deadline deadline);
+  static Result<std::shared_ptr<SessionCore>> start(std::shared_ptr<EngineServices> engine,
+                                                    Dial dial, Deadline deadline);
   /// `loop`: of the engine, which keeps it as long as the session keeps the engine.
-  SessionCore(std::shared_ptr<EngineCore> engine, Dial dial,
+  SessionCore(std::shared_ptr<EngineServices> engine, Dial dial,
               std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop);
   ~SessionCore();
 
-  [[nodiscard]] EngineCore& engine() const noexcept { return *engine_; }
+  [[nodiscard]] EngineServices& engine() const noexcept { return *engine_; }
   [[nodiscard]] const ServerInfo& server() const noexcept { return handshake_.server(); }
   /// The version of the protocol.
   [[nodiscard]] std::uint32_t version() const noexcept { return handshake_.version(); }
@@ -86,7 +95,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   /// The same, also until a stop is requested.
   Status settled(const ControlLimits& limits);
   /// By the control thread, every so often: keep-alive.
-  void tick(Clock::time_point now) noexcept { keep_alive_.tick(now); }
+  void tick(Clock::time_point now) noexcept override { keep_alive_.tick(now); }
   /// The lanes or the channel are gone: the session is interrupted, or ends. Do not call it with a
   /// lane taken. `connection`: the one on which that happened; does nothing if another connection
   /// has followed. 0: the current one.
@@ -113,10 +122,8 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
                       std::vector<std::byte>* raw = nullptr);
   /// The same, with the control deadline of the engine.
   Result<Answer> call(control::Request request, Operation operation);
-  /// Asks for a grant: beside older grants, or instead of them.
-  Result<std::shared_ptr<RegionGrant>> open(const std::string& name, Rights rights,
-                                            std::string transport_reason, Deadline deadline,
-                                            Opening how = Opening::kOpen);
+  /// Asks for a grant: beside older grants, or instead of them. See RegionGrant::open().
+  Result<OpenedGrant> open(const std::string& name, Rights rights, Deadline deadline, Opening how);
   /// Tells the server of a write over mapped memory. Blocks until the server has taken the notice.
   Status notify(const transport::Notice& notice, Deadline deadline);
 
@@ -188,7 +195,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void say_goodbye() noexcept;
   Result<Answer> ask_for(const std::string& name, Rights rights, Opening how, Deadline deadline);
 
-  std::shared_ptr<EngineCore> engine_;
+  std::shared_ptr<EngineServices> engine_;
   EventLoop& loop_;
   const Dial dial_;
   const TransportKind kind_;

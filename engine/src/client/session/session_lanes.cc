@@ -6,7 +6,7 @@
 
 #include "client/datapath/mapped_memory_driver.h"
 #include "client/datapath/queued_lane_driver.h"
-#include "client/engine/engine_core.h"
+#include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {
@@ -38,7 +38,7 @@ Status SessionLanes::keep(std::unique_ptr<LaneDriver> driver) {
 }
 
 Status SessionLanes::open(Deadline deadline) {
-  EngineCore& engine = session_.engine();
+  EngineServices& engine = session_.engine();
   const ClientMetrics& metrics = session_.metrics();
   {
     const MutexLock lock{opening_};
@@ -61,17 +61,17 @@ Status SessionLanes::open(Deadline deadline) {
     return session_.revocations().revoked(operation);
   };
   if (const auto& domain = session_.domain(); domain != nullptr) {
-    auto index = engine.intern(domain);
+    auto index = engine.memory().intern(domain, session_.loop());
     if (!index) return index.error();
-    auto bounce = engine.bounce_store(*domain, *index);
+    auto bounce = engine.memory().bounce_store(*domain, *index);
     if (!bounce) return bounce.error();
     options.domain_index = *index;
     options.needs_keys = true;
     options.bounce = std::move(*bounce);
-    auto zeroes = engine.zeroes(*domain, *index);
+    auto zeroes = engine.memory().zeroes(*domain, *index);
     if (!zeroes) return zeroes.error();
     options.zeroes = std::move(*zeroes);
-    options.cache = engine.registration_cache(*index);
+    options.cache = engine.memory().registration_cache(*index);
     options.cache_from_bytes = engine.options().mr_cache_from_bytes;
   }
   options.revivable = session_.handshake().resumable();

@@ -103,7 +103,9 @@ class MemoryReleaserTest : public ::testing::Test {
     region_.reset();
     engine_.reset();
   }
-  RegisteredMemory handle() { return RegisteredMemory{engine_->register_memory(local_).value()}; }
+  RegisteredMemory handle() {
+    return RegisteredMemory{engine_->memory().register_memory(local_).value()};
+  }
   /// Registrations of the test's memory.
   [[nodiscard]] int registered() const { return domain_->count() - own_; }
   [[nodiscard]] bool none_left() {
@@ -142,7 +144,7 @@ TEST_F(MemoryReleaserTest, QueueKeepsWhatItHasTakenUntilItIsHandedOut) {
   }
   EXPECT_EQ(registered(), 1) << "taken, not submitted";
   ASSERT_TRUE(queue.submit());
-  engine_->releaser()->sweep();
+  engine_->memory().releaser()->sweep();
   EXPECT_EQ(registered(), 1) << "in flight";
   lane_->open();
   const Completions found = queue.wait(1);
@@ -170,7 +172,7 @@ TEST_F(MemoryReleaserTest, OperationInPiecesKeepsAllOfThem) {
   first.reset();
   EXPECT_EQ(registered(), 2) << "taken, not submitted";
   ASSERT_TRUE(queue.submit());
-  engine_->releaser()->sweep();
+  engine_->memory().releaser()->sweep();
   EXPECT_EQ(registered(), 2) << "in flight";
   // A later operation cannot use them.
   const RegisteredMemory third = handle();
@@ -188,7 +190,7 @@ TEST_F(MemoryReleaserTest, CallbackQueueKeepsWhatItHasTaken) {
     EXPECT_TRUE(completion.ok());
     ++called;
   }));
-  engine_->releaser()->sweep();
+  engine_->memory().releaser()->sweep();
   EXPECT_EQ(registered(), 1);
   lane_->open();
   EXPECT_TRUE(none_left());
@@ -231,7 +233,7 @@ TEST_F(MemoryReleaserTest, AwaitedOperationThatWaitsForAPlaceKeepsItsMemory) {
   std::array<std::optional<RegisteredMemory>, 3> memories{handle(), handle(), handle()};
   for (const auto& memory : memories) begin(*memory);  // one in flight, two in the backlog
   for (auto& memory : memories) memory.reset();
-  engine_->releaser()->sweep();
+  engine_->memory().releaser()->sweep();
   EXPECT_EQ(registered(), 3);
   lane_->open();
   EXPECT_TRUE(test::eventually([&] { return ended == 3; }));

@@ -21,6 +21,7 @@
 
 #include "base/unique_fd.h"
 #include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
 #include "client/session/session_core.h"
 #include "protocol/messages.h"
 #include "support/eventually.h"
@@ -307,7 +308,9 @@ class SessionResumeTest : public ::testing::Test {
     return std::unique_ptr<transport::ClientEndpoint>{
         std::make_unique<SharedEndpoint>(endpoints_.back())};
   }
-  Region open() { return Region{session_->open("r", Rights::kAll, "test", deadline()).value()}; }
+  Region open() {
+    return Region{RegionGrant::open(session_, "r", Rights::kAll, "test", deadline()).value()};
+  }
   void set_reachable(bool reachable) {
     faults_.refuse_connects_for(reachable ? milliseconds{0} : std::chrono::hours{1});
   }
@@ -740,7 +743,7 @@ TEST_F(SessionResumeTest, GrantWithoutAKeyForEachLaneIsNotOpened) {
   script_->by_lane = true;
   script_->keyless_lanes = 8;
   start();
-  const auto opened = session_->open("r", Rights::kAll, "test", deadline());
+  const auto opened = RegionGrant::open(session_, "r", Rights::kAll, "test", deadline());
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code(), Code::kProtocol);
   EXPECT_EQ(script_->tables.at(0)->used(), 0U);

@@ -7,6 +7,7 @@
 #include <remora/metrics/registry.h>
 
 #include "client/engine/engine_core.h"
+#include "client/region/region_grant.h"
 #include "client/session/session_core.h"
 #include "support/eventually.h"
 #include "unit/engine/fake_lane.h"
@@ -30,17 +31,18 @@ TEST(SessionOpen, ReadsOverDevicesThatKeepNoneInFlightAreUnsupported) {
   const auto session = session_with(0, memory);
   const Deadline deadline = deadline_after(std::chrono::seconds{10});
   for (const Rights rights : {Rights::kRead, Rights::kAtomic, Rights::kAll}) {
-    const auto refused = session->open("r", rights, "fake", deadline);
+    const auto refused = RegionGrant::open(session, "r", rights, "fake", deadline);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), Code::kUnsupported) << refused.error();
   }
-  EXPECT_TRUE(session->open("r", Rights::kWrite, "fake", deadline));
+  EXPECT_TRUE(RegionGrant::open(session, "r", Rights::kWrite, "fake", deadline));
 }
 
 TEST(SessionOpen, OneReadInFlightIsEnough) {
   alignas(64) std::array<std::byte, 256> memory{};
   const auto session = session_with(1, memory);
-  EXPECT_TRUE(session->open("r", Rights::kAll, "fake", deadline_after(std::chrono::seconds{10})));
+  EXPECT_TRUE(RegionGrant::open(session, "r", Rights::kAll, "fake",
+                                deadline_after(std::chrono::seconds{10})));
 }
 
 /// Sessions that began and that ended, by what is counted.
@@ -98,8 +100,9 @@ TEST_F(SessionSeries, LaneThatEndsEndsTheSessionUnderThatName) {
 
 TEST_F(SessionSeries, DeadlineThatBreaksALaneIsTheReasonAndTheOtherLanesHaveVictims) {
   // One operation on each lane: what one thread does synchronously is on one of them.
-  const Region region{
-      session_->open("r", Rights::kAll, "fake", deadline_after(std::chrono::seconds{10})).value()};
+  const Region region{RegionGrant::open(session_, "r", Rights::kAll, "fake",
+                                        deadline_after(std::chrono::seconds{10}))
+                          .value()};
   std::array<Queue, 2> queues{region.queue({.depth = 4}).value(),
                               region.queue({.depth = 4}).value()};
   for (Queue& queue : queues) queue.write(ByteOffset{0}, std::span{local_}.first(8));

@@ -1,4 +1,4 @@
-#include "client/queue/poller.h"
+#include "client/services/poller.h"
 
 #include <algorithm>
 #include <array>
@@ -71,19 +71,19 @@ Poller::~Poller() {
     thread_.join();
 }
 
-void Poller::add(CallbackCore& core) noexcept {
-  core.keep();
+void Poller::add(PolledQueue& queue) noexcept {
+  queue.keep();
   state_->load.fetch_add(1, std::memory_order_relaxed);
-  core.next_ = state_->joining.load(std::memory_order_relaxed);
-  while (!state_->joining.compare_exchange_weak(core.next_, &core, std::memory_order_release,
+  queue.next_ = state_->joining.load(std::memory_order_relaxed);
+  while (!state_->joining.compare_exchange_weak(queue.next_, &queue, std::memory_order_release,
                                                 std::memory_order_relaxed)) {
   }
   state_->notifier.tell();
 }
 
-bool Poller::part_with(CallbackCore& core, Deadline until) noexcept {
+bool Poller::part_with(PolledQueue& queue, Deadline until) noexcept {
   MutexLock lock{state_->mutex};
-  return state_->parted.wait_until(lock, until, [&] { return core.gone_; });
+  return state_->parted.wait_until(lock, until, [&] { return queue.gone_; });
 }
 
 void Poller::post(Resumable& job) noexcept {
@@ -115,10 +115,10 @@ void Poller::run(State& state) noexcept {
 /// Takes over the queues that have been added.
 void Poller::welcome(State& state) noexcept {
   if (state.joining.load(std::memory_order_relaxed) == nullptr) return;
-  CallbackCore* joining = state.joining.exchange(nullptr, std::memory_order_acquire);
+  PolledQueue* joining = state.joining.exchange(nullptr, std::memory_order_acquire);
   while (joining != nullptr) {
-    CallbackCore* const next = std::exchange(joining->next_, state.cores);
-    state.cores = std::exchange(joining, next);
+    PolledQueue* const next = std::exchange(joining->next_, state.queues);
+    state.queues = std::exchange(joining, next);
   }
 }
 
@@ -139,34 +139,34 @@ bool Poller::run_jobs(State& state) noexcept {
 
 bool Poller::serve_all(State& state) noexcept {
   bool any = false;
-  for (CallbackCore** at = &state.cores; *at != nullptr;) {
-    CallbackCore& core = **at;
-    any = core.serve() || any;
-    if (core.over()) {
-      *at = core.next_;
-      dismiss(state, core);
+  for (PolledQueue** at = &state.queues; *at != nullptr;) {
+    PolledQueue& queue = **at;
+    any = queue.serve() || any;
+    if (queue.over()) {
+      *at = queue.next_;
+      dismiss(state, queue);
       any = true;
     } else {
-      at = &core.next_;
+      at = &queue.next_;
     }
   }
   return any;
 }
 
-void Poller::dismiss(State& state, CallbackCore& core) noexcept {
-  core.leave(state.epoll.get());
+void Poller::dismiss(State& state, PolledQueue& queue) noexcept {
+  queue.leave(state.epoll.get());
   state.load.fetch_sub(1, std::memory_order_relaxed);
   bool last = false;
   {
     // The queue's owner waits for gone_, and frees the queue then.
     const MutexLock lock{state.mutex};
-    core.gone_ = true;
-    last = core.release();
+    queue.gone_ = true;
+    last = queue.release();
     state.parted.notify_all();
   }
   // Not under the lock: the queue may own the last reference to its region, session and engine, and
   // so to this poller.
-  if (last) delete &core;
+  if (last) delete &queue;
 }
 
 void Poller::sleep(State& state) noexcept {
@@ -175,10 +175,10 @@ void Poller::sleep(State& state) noexcept {
                state.joining.load(std::memory_order_acquire) != nullptr ||
                state.jobs.load(std::memory_order_acquire) != nullptr;
   Deadline until = Deadline::max();
-  for (CallbackCore* core = state.cores; core != nullptr; core = core->next_)
-    until = std::min(until, core->arm(state.epoll.get()));
-  for (CallbackCore* core = state.cores; core != nullptr; core = core->next_)
-    ready = ready || core->ready();
+  for (PolledQueue* queue = state.queues; queue != nullptr; queue = queue->next_)
+    until = std::min(until, queue->arm(state.epoll.get()));
+  for (PolledQueue* queue = state.queues; queue != nullptr; queue = queue->next_)
+    ready = ready || queue->ready();
   if (!ready) {
     std::array<epoll_event, 16> events{};
     const int timeout = until == Deadline::max() ? -1 : milliseconds_until(until);

@@ -26,7 +26,7 @@
 #include "base/placement.h"
 #include "base/unique_fd.h"
 #include "client/datapath/event_notifier.h"
-#include "client/queue/callback_core.h"
+#include "client/services/polled_queue.h"
 
 namespace remora::detail {
 
@@ -40,10 +40,11 @@ class Poller {
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
-  /// Serves `core` from now on, and keeps it alive.
-  void add(CallbackCore& core) noexcept;
-  /// Waits until the poller has served `core`, which is closing, to its end. False: not by `until`.
-  bool part_with(CallbackCore& core, Deadline until) noexcept;
+  /// Serves `queue` from now on, and keeps it alive.
+  void add(PolledQueue& queue) noexcept;
+  /// Waits until the poller has served `queue`, which is closing, to its end. False: not by
+  /// `until`.
+  bool part_with(PolledQueue& queue, Deadline until) noexcept;
   /// Has the poller run `job`. The caller keeps the engine alive until then.
   void post(Resumable& job) noexcept;
 
@@ -68,11 +69,11 @@ class Poller {
     UniqueFd epoll;
     EventNotifier notifier;
     std::atomic<bool> stop{false};
-    std::atomic<CallbackCore*> joining{nullptr};  ///< chained by next_
-    std::atomic<Resumable*> jobs{nullptr};        ///< the latest first
+    std::atomic<PolledQueue*> joining{nullptr};  ///< chained by next_
+    std::atomic<Resumable*> jobs{nullptr};       ///< the latest first
     std::atomic<std::size_t> load{0};
-    CallbackCore* cores = nullptr;  ///< chained by next_; used by the thread only
-    Mutex mutex;                    ///< for CallbackCore::gone_ of each of them
+    PolledQueue* queues = nullptr;  ///< chained by next_; used by the thread only
+    Mutex mutex;                    ///< for gone() of each of them
     Condition parted;
   };
   explicit Poller(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
@@ -80,7 +81,7 @@ class Poller {
   static void welcome(State& state) noexcept;
   static bool run_jobs(State& state) noexcept;
   static bool serve_all(State& state) noexcept;
-  static void dismiss(State& state, CallbackCore& core) noexcept;
+  static void dismiss(State& state, PolledQueue& queue) noexcept;
   static void sleep(State& state) noexcept;
 
   std::shared_ptr<State> state_;

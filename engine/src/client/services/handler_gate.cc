@@ -1,4 +1,4 @@
-#include "client/engine/handler_gate.h"
+#include "client/services/handler_gate.h"
 
 #include <remora/assert.h>
 

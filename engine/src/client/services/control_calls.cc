@@ -1,4 +1,4 @@
-#include "client/engine/control_calls.h"
+#include "client/services/control_calls.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -11,13 +11,7 @@
 
 #include <remora/start_thread.h>
 
-#include "base/closed.h"
 #include "base/log.h"
-#include "client/datapath/arena.h"
-#include "client/engine/engine_core.h"
-#include "client/queue/executor_core.h"
-#include "client/queue/poller.h"
-#include "client/session/resumption_inbox.h"
 
 namespace remora::detail {
 
@@ -109,7 +103,7 @@ void ControlCalls::run(const std::shared_ptr<ControlCalls>& calls) noexcept {
     calls->queue_.pop_front();
     record->running_ = true;
     // What is made may need the engine, whatever becomes of the call meanwhile.
-    std::shared_ptr<EngineCore> engine = record->engine_;
+    std::shared_ptr<EngineServices> engine = record->engine_;
     ++calls->busy_;
     lock.unlock();
     record->work({.until = record->until_, .stop = record->abandoned_.get_token()});
@@ -229,149 +223,4 @@ void ControlCalls::stop() noexcept {
   }
 }
 
-ControlRecord::ControlRecord(std::shared_ptr<EngineCore> engine, Operation operation,
-                             const ControlOptions& options)
-    : engine_{std::move(engine)}, operation_{operation}, options_{options} {
-  run = &ControlRecord::told;
-}
-
-ControlRecord::~ControlRecord() = default;
-
-Error ControlRecord::threw(const char* what) noexcept {
-  return Error{Code::kSystem, "control call: an exception left it"}.with_subject(what);
-}
-
-Status ControlRecord::start(bool await) noexcept {
-  if (engine_ == nullptr) return closed_handle(operation_, false);
-  try {
-    if (auto status = prepare(await); !status) return status;
-    auto loop = engine_->control_loop();
-    if (!loop) return not_begun(loop.error());
-    calls_ = engine_->control_calls();
-    until_ = deadline_after(options_.deadline);
-    if (stop_.stop_possible())
-      on_stop_.emplace(stop_, [weak = weak_from_this()] {
-        if (const auto alive = weak.lock()) (void)alive->cancel();
-      });
-    const Status added = calls_->add(shared_from_this(), **loop);
-    if (!added) return not_begun(added.error());
-    return {};
-  } catch (const std::bad_alloc&) {
-    return not_begun(Error{Code::kOutOfMemory, operation_});
-  } catch (const std::system_error& error) {
-    return not_begun(Error{Code::kSystem, "start a thread"}.with_errno(error.code().value()));
-  } catch (const std::exception& error) {  // of oneTBB's
-    return not_begun(Error{Code::kSystem, operation_}.with_subject(error.what()));
-  }
-}
-
-/// Where its end will be told.
-Status ControlRecord::prepare(bool await) {
-  ExecutorCore* const executor = await ? ExecutorCore::current() : nullptr;
-  if (executor != nullptr) {
-    inbox_ = executor->control_begins();
-    if (inbox_ == nullptr) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
-    executor_ = executor;
-    return {};
-  }
-  held_ = options_.resume.post_ == nullptr;
-  if (options_.resume.on_arena_) {
-    auto arena = engine_->arena();
-    if (!arena) return arena.error();
-  } else if (held_) {
-    auto poller = engine_->poller();
-    if (!poller) return poller.error();
-    poller_ = *poller;
-  }
-  return {};
-}
-
-Error ControlRecord::not_begun(const Error& error) noexcept {
-  if (executor_ != nullptr) std::exchange(executor_, nullptr)->control_ends();
-  return error;
-}
-
-bool ControlRecord::cancel() noexcept {
-  return calls_ != nullptr && calls_->end(*this, Error{Code::kCancelled, operation_});
-}
-
-void ControlRecord::forget() noexcept {
-  if (executor_ != nullptr) std::exchange(executor_, nullptr)->control_ends();
-  (void)cancel();
-}
-
-bool ControlRecord::claim() noexcept { return calls_->claim(*this); }
-
-/// Hands it over to where its end is told. It may be gone on return, unless it is kept elsewhere.
-void ControlRecord::finish() noexcept {
-  self_ = shared_from_this();
-  if (!held_) {
-    // Not kept any longer: the loop of the application, or an executor, may take its time.
-    const std::shared_ptr<EngineCore> engine = std::move(engine_);
-    const std::shared_ptr<ResumptionInbox> inbox = std::move(inbox_);
-    if (inbox != nullptr)
-      inbox->post(*this);
-    else
-      options_.resume.post_(options_.resume.context_, Resumption{*this});
-    return;
-  }
-  if (poller_ != nullptr) return poller_->post(*this);
-  // Made by prepare().
-  if (auto arena = engine_->arena()) return (*arena)->post(*this);
-  told(*this);
-}
-
-void ControlRecord::told(Resumable& self) noexcept {
-  auto& record = static_cast<ControlRecord&>(self);
-  std::shared_ptr<ControlRecord> kept = std::move(record.self_);
-  const std::shared_ptr<ControlCalls> calls = record.calls_;
-  const bool held = record.held_;
-  if (record.executor_ != nullptr) std::exchange(record.executor_, nullptr)->control_ends();
-  {
-    const ControlCalls::Telling telling;
-    record.tell();
-  }
-  record.engine_ = nullptr;
-  kept = nullptr;
-  if (held) calls->was_told();
-}
-
-void control_callback_threw(const char* what) noexcept {
-  log::warn("a callback of a control call threw: {}", what);
-}
-
 }  // namespace remora::detail
-
-namespace remora {
-
-ResumptionQueue::ResumptionQueue(std::shared_ptr<detail::ResumptionInbox> inbox) noexcept
-    : inbox_{std::move(inbox)} {}
-ResumptionQueue::~ResumptionQueue() = default;
-ResumptionQueue::ResumptionQueue(ResumptionQueue&&) noexcept = default;
-ResumptionQueue& ResumptionQueue::operator=(ResumptionQueue&&) noexcept = default;
-
-Result<ResumptionQueue> ResumptionQueue::create() noexcept {
-  try {
-    auto inbox = std::make_shared<detail::ResumptionInbox>();
-    if (!inbox->open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
-    return ResumptionQueue{std::move(inbox)};
-  } catch (const std::bad_alloc&) {
-    return Error{Code::kOutOfMemory, "ResumptionQueue::create"};
-  }
-}
-
-Resume ResumptionQueue::resume() const noexcept {
-  if (inbox_ == nullptr) return {};
-  return {[](void* inbox, Resumption next) noexcept {
-            static_cast<detail::ResumptionInbox*>(inbox)->post(next.record());
-          },
-          inbox_.get()};
-}
-int ResumptionQueue::event_fd() const noexcept {
-  return inbox_ == nullptr ? -1 : inbox_->event_fd();
-}
-std::size_t ResumptionQueue::progress() noexcept {
-  return inbox_ == nullptr ? 0 : inbox_->run_and_arm();
-}
-
-}  // namespace remora

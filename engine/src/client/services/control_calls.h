@@ -48,7 +48,7 @@ class ControlCalls : public std::enable_shared_from_this<ControlCalls> {
   /// arena is to tell, and until threads that are done with a call have let go of it: 2 s at most.
   /// Does not wait where an end is being told in this thread, nor without `wait`. Idempotent.
   void close(bool wait) noexcept;
-  /// Ends the threads, but for the calling one, which ends by itself. By ~EngineCore.
+  /// Ends the threads, but for the calling one, which ends by itself. By ~EngineServices.
   void stop() noexcept;
 
   /// While an end is told in this thread.

@@ -1,0 +1,103 @@
+#include "client/services/engine_memory.h"
+
+#include <utility>
+
+#include "client/datapath/memory_releaser.h"
+
+namespace remora::detail {
+
+EngineMemory::EngineMemory(const EngineOptions& options, const Placement& placement)
+    : options_{options}, placement_{placement}, releaser_{std::make_shared<MemoryReleaser>()} {}
+
+EngineMemory::~EngineMemory() { releaser_->close(); }
+
+Result<std::size_t> EngineMemory::intern(const std::shared_ptr<transport::MemoryDomain>& domain,
+                                         EventLoop& loop) {
+  std::vector<std::shared_ptr<LocalMemory>> known;
+  std::size_t index = 0;
+  if (const Status watched = releaser_->watch(loop); !watched) return watched.error();
+  {
+    const MutexLock lock{mutex_};
+    while (index < domains_.size() && domains_[index] != nullptr && domains_[index] != domain)
+      ++index;
+    if (index == domains_.size())
+      return Error{Code::kLimitExceeded, "devices of one engine"}.with_limit(index + 1, index);
+    domains_[index] = domain;
+    for (const auto& weak : memories_)
+      if (auto memory = weak.lock()) known.push_back(std::move(memory));
+  }
+  // An operation that needs the memory tries a failed registration again, and reports it.
+  for (const auto& memory : known) (void)memory->register_with(*domain, index);
+  return index;
+}
+
+Result<std::shared_ptr<LocalMemory>> EngineMemory::zeroes(transport::MemoryDomain& domain,
+                                                          std::size_t domain_index) {
+  constexpr std::size_t kZeroesBytes = std::size_t{256} << 10U;
+  const MutexLock lock{mutex_};
+  if (zeroes_ == nullptr) {
+    auto store = SlotStore::create(1, kZeroesBytes, slab_options());
+    if (!store) return store.error();
+    zeroes_ = std::move(*store);
+  }
+  if (auto status = zeroes_->memory()->register_with(domain, domain_index); !status)
+    return status.error();
+  // The memory belongs to the store, so an owner of the memory keeps the store.
+  return std::shared_ptr<LocalMemory>{zeroes_, zeroes_->memory().get()};
+}
+
+std::shared_ptr<transport::RegistrationCache> EngineMemory::registration_cache(
+    std::size_t domain_index) {
+  const MutexLock lock{mutex_};
+  Cache& known = caches_[domain_index];
+  if (!std::exchange(known.asked, true) && options_.mr_cache_bytes != 0)
+    known.cache = domains_[domain_index]->make_cache(
+        {.bytes_max = options_.mr_cache_bytes, .registry = options_.registry});
+  return known.cache;
+}
+
+Result<std::shared_ptr<SlotStore>> EngineMemory::bounce_store(transport::MemoryDomain& domain,
+                                                              std::size_t domain_index) {
+  const MutexLock lock{mutex_};
+  if (bounce_ == nullptr) {
+    auto store =
+        SlotStore::create(options_.bounce_slot_count, options_.bounce_slot_bytes, slab_options());
+    if (!store) return store.error();
+    bounce_ = std::move(*store);
+  }
+  if (auto status = bounce_->memory()->register_with(domain, domain_index); !status)
+    return status.error();
+  return bounce_;
+}
+
+void EngineMemory::register_with_all(const std::shared_ptr<LocalMemory>& memory) {
+  std::vector<std::pair<std::size_t, std::shared_ptr<transport::MemoryDomain>>> domains;
+  {
+    const MutexLock lock{mutex_};
+    std::erase_if(memories_, [](const auto& weak) { return weak.expired(); });
+    memories_.push_back(memory);
+    for (std::size_t i = 0; i < domains_.size(); ++i)
+      if (domains_[i] != nullptr) domains.emplace_back(i, domains_[i]);
+  }
+  for (const auto& [index, domain] : domains) (void)memory->register_with(*domain, index);
+}
+
+Result<std::shared_ptr<SlotStore>> EngineMemory::allocate_slots(std::size_t count,
+                                                                std::size_t slot_bytes) {
+  auto store = SlotStore::create(count, slot_bytes, slab_options());
+  if (!store) return store.error();
+  register_with_all((*store)->memory());
+  return store;
+}
+
+Result<std::shared_ptr<LocalMemory>> EngineMemory::register_memory(std::span<std::byte> bytes) {
+  if (bytes.empty() || bytes.data() == nullptr)
+    return Error{Code::kInvalidArgument, "register_memory"}.with_subject("empty span");
+  // First releases unused memory, which counts against the limit of locked memory.
+  releaser_->sweep();
+  auto memory = releaser_->handle(bytes);
+  register_with_all(memory);
+  return memory;
+}
+
+}  // namespace remora::detail

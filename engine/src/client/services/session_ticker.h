@@ -1,0 +1,43 @@
+#pragma once
+
+/// The clock of the sessions that have a lease.
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <remora/mutex.h>
+
+#include "base/clock.h"
+#include "base/event_loop.h"
+
+namespace remora::detail {
+
+/// Calls the sessions of one engine several times in each lease, on the engine's control thread.
+/// Thread-safe.
+class SessionTicker : public std::enable_shared_from_this<SessionTicker> {
+ public:
+  /// A session.
+  class Ticked {
+   public:
+    virtual void tick(Clock::time_point now) noexcept = 0;
+
+   protected:
+    ~Ticked() = default;
+  };
+
+  /// Calls `session` on the thread of `loop` from now on, while it lives, often enough for a lease
+  /// of that length. `loop`: of the engine.
+  void add(const std::shared_ptr<Ticked>& session, std::chrono::milliseconds lease,
+           EventLoop& loop);
+
+ private:
+  void tick_all() noexcept;
+
+  Mutex mutex_;
+  std::chrono::milliseconds period_ REMORA_GUARDED_BY(mutex_){0};  ///< 0: no session needs it
+  /// Also sessions that are still being connected, or replaced by another one.
+  std::vector<std::weak_ptr<Ticked>> sessions_ REMORA_GUARDED_BY(mutex_);
+};
+
+}  // namespace remora::detail
