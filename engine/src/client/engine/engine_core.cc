@@ -10,8 +10,11 @@
 
 #include "base/closed.h"
 #include "base/log.h"
+#include "client/engine/admission_retry.h"
+#include "client/engine/client_status.h"
+#include "client/engine/transport_selection.h"
+#include "client/region/region_grant.h"
 #include "client/session/session_core.h"
-#include "transport/connect.h"
 #include "transport/fault/core.h"
 
 namespace remora::detail {
@@ -60,57 +63,37 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
   return std::make_shared<EngineCore>(std::move(options), std::move(*placement));
 }
 
-EngineCore::Turn::Turn(EngineCore& engine, std::string key, Deadline deadline)
-    : engine_{engine}, key_{std::move(key)} {
-  MutexLock lock{engine_.mutex_};
-  mine_ = engine_.turn_over_.wait_until(lock, deadline, [this] {
-    engine_.mutex_.assert_held();
-    return !engine_.connecting_.contains(key_);
+Result<std::shared_ptr<SessionCore>> EngineCore::connect(const Uri& uri,
+                                                         const ControlLimits& limits) {
+  return AdmissionRetry{options().connect_for, uri, limits}.run([&](Attempt& attempt) {
+    return TransportSelection{*this, sessions_, uri, attempt_deadline(limits.until)}.connect(
+        attempt);
   });
-  if (mine_) engine_.connecting_.insert(key_);
 }
 
-EngineCore::Turn::~Turn() {
-  if (!mine_) return;
-  const MutexLock lock{engine_.mutex_};
-  engine_.connecting_.erase(key_);
-  engine_.turn_over_.notify_all();
+Result<Region> EngineCore::open_region(const Uri& uri, Rights rights, Opening opening,
+                                       const ControlLimits& limits) {
+  return AdmissionRetry{options().connect_for, uri, limits}.run([&](Attempt& attempt) {
+    return open_once(uri, rights, opening, attempt_deadline(limits.until), attempt);
+  });
 }
 
-Result<std::shared_ptr<SessionCore>> EngineCore::session(const Uri& uri, TransportKind kind,
-                                                         bool hardware_only, Deadline deadline) {
-  const bool payload_crc =
-      kind == TransportKind::kTcp && (uri.payload_crc || options().tcp_payload_crc);
-  const std::string key = uri.host + "|" + std::to_string(uri.port) + "|" +
-                          std::string{to_string(kind)} +
-                          (kind == TransportKind::kRdma && hardware_only ? "|hardware" : "") +
-                          (payload_crc ? "|crc" : "");
-  const Turn turn{*this, key, deadline};
-  if (!turn.mine())
-    return Error{Code::kTimedOut, "connect"}
-        .with_server(uri.server())
-        .with_reason(Reason::kExpired);
-  // Outlives the lock: the last reference to a session must not go while the engine is locked.
-  std::shared_ptr<SessionCore> existing;
-  {
-    const MutexLock lock{mutex_};
-    existing = sessions_[key].lock();
-  }
-  if (existing != nullptr && existing->connected()) return existing;
-  const transport::ConnectOptions how{.device = options().device,
-                                      .hardware_only = hardware_only,
-                                      .payload_crc = payload_crc,
-                                      .core_dump = options().core_dump};
-  Dial dial{.server = uri.server(), .connect = [uri, kind, how](Deadline until) {
-              return transport::connect(kind, uri, how, until);
-            }};
-  if (options().faults != nullptr)
-    dial.connect = transport::with_faults(options().faults, kind, std::move(dial.connect));
-  auto session = SessionCore::start(shared_from_this(), std::move(dial), deadline);
-  if (!session) return session.error().with_server(uri.server());
-  const MutexLock lock{mutex_};
-  sessions_[key] = *session;
-  return session;
+Result<Region> EngineCore::open_again(const Uri& uri, Rights rights, Opening opening,
+                                      Deadline deadline) {
+  Attempt attempt;
+  return open_once(uri, rights, opening, attempt_deadline(deadline), attempt);
+}
+
+Result<Region> EngineCore::open_once(const Uri& uri, Rights rights, Opening opening,
+                                     Deadline deadline, Attempt& attempt) {
+  auto grant = TransportSelection{*this, sessions_, uri, deadline}.open(rights, opening, attempt);
+  if (!grant) return grant.error();
+  (*grant)->set_origin(uri, *this);
+  return Region{std::move(*grant)};
+}
+
+std::string EngineCore::status_json(const metrics::StatusQuery& query) const {
+  return client_status_json(options(), sessions_.all(), query);
 }
 
 Result<Uri> region_uri(std::string_view text, Rights rights) {

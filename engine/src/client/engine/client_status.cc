@@ -1,13 +1,12 @@
-/// What a client's engine is connected to, as JSON.
+#include "client/engine/client_status.h"
 
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include <remora/metrics/http_endpoint.h>
-#include <remora/mutex.h>
 
-#include "client/engine/engine_core.h"
+#include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 #include "version.h"
 
@@ -20,7 +19,7 @@ using Json = nlohmann::json;
 /// Regions of one session that are listed.
 constexpr std::size_t kMaxListed = 1'000;
 
-/// `key`: host|port|transport, as EngineCore::session() makes it.
+/// `key`: host|port|transport, see SharedSessions::all().
 Json describe(const std::string& key, const SessionCore& session) {
   const std::size_t host_end = key.find('|');
   const std::size_t port_end = key.find('|', host_end + 1);
@@ -46,21 +45,16 @@ Json describe(const std::string& key, const SessionCore& session) {
 
 }  // namespace
 
-std::string EngineCore::status_json(const metrics::StatusQuery& query) const {
-  // Outlives the lock: the last reference to a session must not go while the engine is locked.
-  std::vector<std::pair<std::string, std::shared_ptr<SessionCore>>> sessions;
-  {
-    const MutexLock lock{mutex_};
-    for (const auto& [key, session] : sessions_)
-      if (auto alive = session.lock()) sessions.emplace_back(key, std::move(alive));
-  }
+std::string client_status_json(const EngineOptions& options,
+                               std::vector<SharedSessions::Keyed> sessions,
+                               const metrics::StatusQuery& query) {
   const std::size_t total = sessions.size();
   std::erase_if(sessions, [&](const auto& each) { return each.first <= query.sessions_after; });
   const bool more = sessions.size() > query.limit;
   if (more) sessions.resize(query.limit);
   Json out{{"kind", "client"},
            {"version", kVersion},
-           {"name", options().client_name},
+           {"name", options.client_name},
            {"devices", Json::array()},
            {"sessions", Json::array()},
            {"sessions_total", total},

@@ -1,0 +1,49 @@
+#pragma once
+
+/// Repeats an attempt to reach a server until the server admits the client.
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include <remora/engine/control.h>
+#include <remora/engine/uri.h>
+#include <remora/result.h>
+
+#include "client/engine/attempt.h"
+
+namespace remora::detail {
+
+/// The attempts of one call, for EngineOptions::connect_for. The log has the first failure and the
+/// end, however many attempts lie between. Borrows its arguments.
+class AdmissionRetry {
+ public:
+  /// `connect_for` zero: one attempt only.
+  AdmissionRetry(std::chrono::nanoseconds connect_for, const Uri& uri,
+                 const ControlLimits& limits) noexcept
+      : connect_for_{connect_for}, uri_{uri}, limits_{limits} {}
+
+  /// Calls `make` until it succeeds, the server has answered, an error will not pass, or time is
+  /// up. Returns the result of the last call.
+  template <typename Make>
+  auto run(const Make& make) -> decltype(make(std::declval<Attempt&>())) {
+    std::optional<decltype(make(std::declval<Attempt&>()))> made;
+    repeat([&](Attempt& attempt) -> const Error* {
+      made.emplace(make(attempt));
+      return *made ? nullptr : &made->error();
+    });
+    return std::move(*made);
+  }
+
+ private:
+  /// One attempt. Returns null if it has succeeded, else its error.
+  using Try = std::function<const Error*(Attempt&)>;
+  void repeat(const Try& try_once);
+
+  const std::chrono::nanoseconds connect_for_;
+  const Uri& uri_;
+  const ControlLimits& limits_;
+};
+
+}  // namespace remora::detail

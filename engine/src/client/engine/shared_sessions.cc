@@ -1,0 +1,76 @@
+#include "client/engine/shared_sessions.h"
+
+#include "client/services/engine_services.h"
+#include "client/session/session_core.h"
+#include "transport/connect.h"
+#include "transport/fault/core.h"
+
+namespace remora::detail {
+
+SharedSessions::Turn::Turn(SharedSessions& sessions, std::string key, Deadline deadline)
+    : sessions_{sessions}, key_{std::move(key)} {
+  MutexLock lock{sessions_.mutex_};
+  mine_ = sessions_.turn_over_.wait_until(lock, deadline, [this] {
+    sessions_.mutex_.assert_held();
+    return !sessions_.connecting_.contains(key_);
+  });
+  if (mine_) sessions_.connecting_.insert(key_);
+}
+
+SharedSessions::Turn::~Turn() {
+  if (!mine_) return;
+  const MutexLock lock{sessions_.mutex_};
+  sessions_.connecting_.erase(key_);
+  sessions_.turn_over_.notify_all();
+}
+
+Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineServices& engine,
+                                                                   const Uri& uri,
+                                                                   TransportKind kind,
+                                                                   bool hardware_only,
+                                                                   Deadline deadline) {
+  const EngineOptions& options = engine.options();
+  const bool payload_crc =
+      kind == TransportKind::kTcp && (uri.payload_crc || options.tcp_payload_crc);
+  const std::string key = uri.host + "|" + std::to_string(uri.port) + "|" +
+                          std::string{to_string(kind)} +
+                          (kind == TransportKind::kRdma && hardware_only ? "|hardware" : "") +
+                          (payload_crc ? "|crc" : "");
+  const Turn turn{*this, key, deadline};
+  if (!turn.mine())
+    return Error{Code::kTimedOut, "connect"}
+        .with_server(uri.server())
+        .with_reason(Reason::kExpired);
+  // Outlives the lock: the last reference to a session must not go while the mutex is locked.
+  std::shared_ptr<SessionCore> existing;
+  {
+    const MutexLock lock{mutex_};
+    existing = sessions_[key].lock();
+  }
+  if (existing != nullptr && existing->connected()) return existing;
+  const transport::ConnectOptions how{.device = options.device,
+                                      .hardware_only = hardware_only,
+                                      .payload_crc = payload_crc,
+                                      .core_dump = options.core_dump};
+  Dial dial{.server = uri.server(), .connect = [uri, kind, how](Deadline until) {
+              return transport::connect(kind, uri, how, until);
+            }};
+  if (options.faults != nullptr)
+    dial.connect = transport::with_faults(options.faults, kind, std::move(dial.connect));
+  auto session = SessionCore::start(engine.shared_from_this(), std::move(dial), deadline);
+  if (!session) return session.error().with_server(uri.server());
+  const MutexLock lock{mutex_};
+  sessions_[key] = *session;
+  return session;
+}
+
+std::vector<SharedSessions::Keyed> SharedSessions::all() const {
+  // Outlives the lock: the last reference to a session must not go while the mutex is locked.
+  std::vector<Keyed> all;
+  const MutexLock lock{mutex_};
+  for (const auto& [key, session] : sessions_)
+    if (auto alive = session.lock()) all.emplace_back(key, std::move(alive));
+  return all;
+}
+
+}  // namespace remora::detail

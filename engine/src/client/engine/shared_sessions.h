@@ -1,0 +1,65 @@
+#pragma once
+
+/// The sessions of an engine, one for each server and transport.
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remora/engine/uri.h>
+#include <remora/mutex.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+
+namespace remora::detail {
+
+class EngineServices;
+class SessionCore;
+
+/// Finds the session with a server, or starts one. Thread-safe.
+class SharedSessions {
+ public:
+  SharedSessions() = default;
+  SharedSessions(const SharedSessions&) = delete;
+  SharedSessions& operator=(const SharedSessions&) = delete;
+
+  /// The session with the server of `uri` over `kind`. Blocks until it is connected, or `deadline`;
+  /// at most one thread at a time connects for one server and transport, and the others wait for
+  /// it. Errors: kTimedOut with kExpired; those of SessionCore::start().
+  Result<std::shared_ptr<SessionCore>> find_or_start(EngineServices& engine, const Uri& uri,
+                                                     TransportKind kind, bool hardware_only,
+                                                     Deadline deadline);
+
+  using Keyed = std::pair<std::string, std::shared_ptr<SessionCore>>;
+  /// All sessions in the order of their keys, which begin with host|port|transport.
+  [[nodiscard]] std::vector<Keyed> all() const;
+
+ private:
+  /// The right of one thread to connect for a key.
+  class Turn {
+   public:
+    Turn(SharedSessions& sessions, std::string key, Deadline deadline);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    /// False: another thread had it until the deadline.
+    [[nodiscard]] bool mine() const noexcept { return mine_; }
+
+   private:
+    SharedSessions& sessions_;
+    std::string key_;
+    bool mine_ = false;
+  };
+
+  mutable Mutex mutex_;
+  Condition turn_over_;
+  std::set<std::string> connecting_
+      REMORA_GUARDED_BY(mutex_);  ///< keys for which a thread has a Turn
+  std::map<std::string, std::weak_ptr<SessionCore>> sessions_ REMORA_GUARDED_BY(mutex_);
+};
+
+}  // namespace remora::detail
