@@ -5,29 +5,22 @@
 #include <future>
 #include <new>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <utility>
 
 #include <remora/assert.h>
-#include <remora/start_thread.h>
 
 namespace remora {
 
 Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name, Handler first) {
   auto state = std::make_shared<State>();
-  state->epoll = UniqueFd{::epoll_create1(EPOLL_CLOEXEC)};
-  if (!state->epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
-  state->wake = UniqueFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  if (!state->wake) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};
-  if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->wake.get(), &event) != 0)
-    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  if (auto status = state->service.open(); !status) return status.error();
   std::unique_ptr<EventLoop> loop{new EventLoop{state}};
-  auto thread = detail::start_thread(thread_name, [state, first = std::move(first)] {
-    if (first) first();
-    run(*state);
-    end(*state);
-  });
+  auto thread =
+      ServiceThread::start(thread_name, state->service, [state, first = std::move(first)] {
+        if (first) first();
+        run(*state);
+        end(*state);
+      });
   if (!thread) return thread.error();
   loop->thread_ = std::move(*thread);
   return loop;
@@ -35,28 +28,23 @@ Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name, Han
 
 EventLoop::~EventLoop() {
   if (is_loop_thread()) {
-    state_->stop.store(true);
     const detail::MutexLock lock{state_->mutex};
-    if (state_->partings != 0)
-      state_->left = std::move(thread_);
-    else
-      thread_.detach();
-  } else {
-    stop();
+    if (state_->partings != 0) {
+      state_->service.request_stop();
+      state_->left = thread_.release();
+      return;
+    }
   }
+  stop();
 }
 
-void EventLoop::stop() noexcept {
-  state_->stop.store(true);
-  ::eventfd_write(state_->wake.get(), 1);
-  if (thread_.joinable()) thread_.join();
-}
+void EventLoop::stop() noexcept { thread_.stop(); }
 
 Result<EventLoop::Token> EventLoop::watch(int fd, Handler handler) {
   const detail::MutexLock lock{state_->mutex};
   const Token token = state_->next_token++;
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = token}};
-  if (::epoll_ctl(state_->epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+  if (::epoll_ctl(state_->service.epoll(), EPOLL_CTL_ADD, fd, &event) != 0)
     return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
   state_->watches.emplace(token, Watch{fd, std::make_shared<Handler>(std::move(handler))});
   return token;
@@ -66,7 +54,7 @@ void EventLoop::drop(Token token) noexcept {
   const detail::MutexLock lock{state_->mutex};
   const auto found = state_->watches.find(token);
   if (found == state_->watches.end()) return;
-  ::epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, found->second.fd, nullptr);
+  ::epoll_ctl(state_->service.epoll(), EPOLL_CTL_DEL, found->second.fd, nullptr);
   state_->watches.erase(found);
 }
 
@@ -81,7 +69,7 @@ void EventLoop::every(std::chrono::milliseconds period, Handler task) {
     state_->period = period;
     state_->periodic = std::move(task);
   }
-  ::eventfd_write(state_->wake.get(), 1);
+  state_->service.wake();
 }
 
 void EventLoop::run_soon(Handler task) {
@@ -89,7 +77,7 @@ void EventLoop::run_soon(Handler task) {
     const detail::MutexLock lock{state_->mutex};
     state_->soon.push_back(std::move(task));
   }
-  ::eventfd_write(state_->wake.get(), 1);
+  state_->service.wake();
 }
 
 void EventLoop::run_all_soon(State& state) noexcept {
@@ -119,9 +107,8 @@ void EventLoop::dispatch(State& state, Token token) noexcept {
 }
 
 void EventLoop::run(State& state) noexcept {
-  state.thread_id.store(std::this_thread::get_id());
   Clock::time_point next = Clock::now();
-  while (!state.stop.load()) {
+  while (!state.service.stop_requested()) {
     std::chrono::milliseconds period{0};
     Handler periodic;
     {
@@ -131,18 +118,17 @@ void EventLoop::run(State& state) noexcept {
     }
     const int timeout = periodic ? milliseconds_until(next) : -1;
     std::array<epoll_event, 32> events{};
-    const int count = ::epoll_wait(state.epoll.get(), events.data(), events.size(), timeout);
-    for (int i = 0; i < count && !state.stop.load(); ++i) {
+    const int count = ::epoll_wait(state.service.epoll(), events.data(), events.size(), timeout);
+    for (int i = 0; i < count && !state.service.stop_requested(); ++i) {
       const Token token = events[static_cast<std::size_t>(i)].data.u64;
       if (token == 0) {
-        eventfd_t value = 0;
-        ::eventfd_read(state.wake.get(), &value);
+        state.service.clear_wake();
         run_all_soon(state);
       } else {
         dispatch(state, token);
       }
     }
-    if (periodic && !state.stop.load() && Clock::now() >= next) {
+    if (periodic && !state.service.stop_requested() && Clock::now() >= next) {
       next = Clock::now() + period;
       const detail::MutexLock running{state.running};
       periodic();
@@ -163,7 +149,7 @@ EventLoop::Parting::Parting(const EventLoop& loop) noexcept : state_{loop.state_
 }
 
 EventLoop::Parting::~Parting() {
-  const bool own_thread = std::this_thread::get_id() == state_->thread_id.load();
+  const bool own_thread = state_->service.is_this_thread();
   if (!own_thread) wait();
   std::thread left;
   {
@@ -190,7 +176,7 @@ void EventLoop::Parting::wait() noexcept {
   } catch (const std::bad_alloc&) {
     return;
   }
-  ::eventfd_write(state_->wake.get(), 1);
+  state_->service.wake();
   passed.wait();
 }
 

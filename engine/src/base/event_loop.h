@@ -3,7 +3,6 @@
 /// A thread that calls back when descriptors become readable: the control thread of an engine or
 /// of a server. Never on the data path.
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,7 +14,7 @@
 #include <remora/result.h>
 
 #include "base/clock.h"
-#include "base/unique_fd.h"
+#include "base/service_thread.h"
 
 namespace remora {
 
@@ -46,9 +45,7 @@ class EventLoop {
   /// Calls `task` about every `period` until the loop ends. Set before anything is watched.
   void every(std::chrono::milliseconds period, Handler task);
 
-  [[nodiscard]] bool is_loop_thread() const noexcept {
-    return std::this_thread::get_id() == state_->thread_id.load();
-  }
+  [[nodiscard]] bool is_loop_thread() const noexcept { return state_->service.is_this_thread(); }
 
   /// For an owner that gives up a loop of which one of the loop's own handlers may be the last
   /// owner: made before the owner gives it up, destroyed after. Its destructor waits until the
@@ -65,8 +62,7 @@ class EventLoop {
   /// Shared with the thread, which may outlive the loop: the last owner of a loop may be one of its
   /// own handlers.
   struct State {
-    UniqueFd epoll;
-    UniqueFd wake;
+    ServiceState service;
     detail::Mutex running REMORA_ACQUIRED_BEFORE(mutex);  ///< held while a handler runs
     detail::Mutex mutex;
     std::unordered_map<Token, Watch> watches REMORA_GUARDED_BY(mutex);
@@ -80,8 +76,6 @@ class EventLoop {
     std::size_t partings REMORA_GUARDED_BY(mutex) = 0;
     /// The thread of a loop that was destroyed on it; the last Parting joins it.
     std::thread left REMORA_GUARDED_BY(mutex);
-    std::atomic<bool> stop{false};
-    std::atomic<std::thread::id> thread_id;
   };
   explicit EventLoop(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   static void run(State& state) noexcept;
@@ -90,7 +84,7 @@ class EventLoop {
   static void run_all_soon(State& state) noexcept;
 
   std::shared_ptr<State> state_;
-  std::thread thread_;
+  ServiceThread thread_;
 };
 
 class EventLoop::Parting {

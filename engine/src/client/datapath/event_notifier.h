@@ -22,16 +22,19 @@ class EventNotifier {
  public:
   /// Makes the eventfd. False: there is none (errno says why).
   bool open() noexcept {
-    event_ = UniqueFd{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
-    return static_cast<bool>(event_);
+    own_ = UniqueFd{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    event_ = own_.get();
+    return static_cast<bool>(own_);
   }
-  [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(event_); }
-  [[nodiscard]] int event() const noexcept { return event_.get(); }
+  /// Instead of open(): writes to the eventfd `event`, which outlives this object.
+  void attach(int event) noexcept { event_ = event; }
+  [[nodiscard]] explicit operator bool() const noexcept { return event_ >= 0; }
+  [[nodiscard]] int event() const noexcept { return event_; }
 
   // By the owner.
   void clear() noexcept {
     std::uint64_t told = 0;
-    (void)!::read(event_.get(), &told, sizeof told);
+    (void)!::read(event_, &told, sizeof told);
   }
   void rest() noexcept { resting_.exchange(true, std::memory_order_acq_rel); }
   /// The owner is awake: from now on it finds work by looking, and tell() writes nothing.
@@ -39,11 +42,12 @@ class EventNotifier {
 
   /// Any thread.
   void tell() noexcept {
-    if (resting_.exchange(false, std::memory_order_acq_rel)) signal_event(event_.get());
+    if (resting_.exchange(false, std::memory_order_acq_rel)) signal_event(event_);
   }
 
  private:
-  UniqueFd event_;
+  UniqueFd own_;
+  int event_ = -1;
   alignas(64) std::atomic<bool> resting_{true};
 };
 

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <sys/epoll.h>
 #include <utility>
-
-#include <remora/start_thread.h>
 
 #include "base/log.h"
 #include "base/spin_pause.h"
@@ -44,14 +41,10 @@ Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
                                               const Placement& placement) {
   auto state = std::make_shared<State>();
   state->spin = spin;
-  state->epoll = UniqueFd{::epoll_create1(EPOLL_CLOEXEC)};
-  if (!state->epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
-  if (!state->notifier.open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
-  if (::epoll_ctl(state->epoll.get(), EPOLL_CTL_ADD, state->notifier.event(), &event) != 0)
-    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  if (auto status = state->service.open(); !status) return status.error();
+  state->notifier.attach(state->service.wake_event());
   std::unique_ptr<Poller> poller{new Poller{state}};
-  auto thread = start_thread("remora-poller", [state, placement] {
+  auto thread = ServiceThread::start("remora-poller", state->service, [state, placement] {
     const ThreadClocks::Member counted{poller_clocks()};
     (void)placement.bind_thread();
     run(*state);
@@ -59,16 +52,6 @@ Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
   if (!thread) return thread.error();
   poller->thread_ = std::move(*thread);
   return poller;
-}
-
-Poller::~Poller() {
-  if (!thread_.joinable()) return;
-  state_->stop.store(true, std::memory_order_release);
-  state_->notifier.tell();
-  if (is_this_thread())
-    thread_.detach();
-  else
-    thread_.join();
 }
 
 void Poller::add(PolledQueue& queue) noexcept {
@@ -96,7 +79,7 @@ void Poller::post(Resumable& job) noexcept {
 
 void Poller::run(State& state) noexcept {
   Clock::time_point active = Clock::now();
-  while (!state.stop.load(std::memory_order_acquire)) {
+  while (!state.service.stop_requested()) {
     welcome(state);
     const bool worked = run_jobs(state);
     const bool ended = serve_all(state);
@@ -154,7 +137,7 @@ bool Poller::serve_all(State& state) noexcept {
 }
 
 void Poller::dismiss(State& state, PolledQueue& queue) noexcept {
-  queue.leave(state.epoll.get());
+  queue.leave(state.service.epoll());
   state.load.fetch_sub(1, std::memory_order_relaxed);
   bool last = false;
   {
@@ -171,18 +154,18 @@ void Poller::dismiss(State& state, PolledQueue& queue) noexcept {
 
 void Poller::sleep(State& state) noexcept {
   state.notifier.rest();
-  bool ready = state.stop.load(std::memory_order_acquire) ||
+  bool ready = state.service.stop_requested() ||
                state.joining.load(std::memory_order_acquire) != nullptr ||
                state.jobs.load(std::memory_order_acquire) != nullptr;
   Deadline until = Deadline::max();
   for (PolledQueue* queue = state.queues; queue != nullptr; queue = queue->next_)
-    until = std::min(until, queue->arm(state.epoll.get()));
+    until = std::min(until, queue->arm(state.service.epoll()));
   for (PolledQueue* queue = state.queues; queue != nullptr; queue = queue->next_)
     ready = ready || queue->ready();
   if (!ready) {
     std::array<epoll_event, 16> events{};
     const int timeout = until == Deadline::max() ? -1 : milliseconds_until(until);
-    const int count = ::epoll_wait(state.epoll.get(), events.data(), events.size(), timeout);
+    const int count = ::epoll_wait(state.service.epoll(), events.data(), events.size(), timeout);
     // If tell() signalled after epoll_wait() returned, one later sleep ends at once, and no more.
     for (int i = 0; i < count; ++i)
       if (events[static_cast<std::size_t>(i)].data.ptr == nullptr) state.notifier.clear();

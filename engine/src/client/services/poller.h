@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include <remora/engine/async.h>
@@ -24,7 +23,7 @@
 
 #include "base/clock.h"
 #include "base/placement.h"
-#include "base/unique_fd.h"
+#include "base/service_thread.h"
 #include "client/datapath/event_notifier.h"
 #include "client/services/polled_queue.h"
 
@@ -36,7 +35,7 @@ class Poller {
   static Result<std::unique_ptr<Poller>> start(std::chrono::nanoseconds spin,
                                                const Placement& placement);
   /// Only when no queue is left. Also in the poller's own thread, which then ends by itself.
-  ~Poller();
+  ~Poller() = default;
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
@@ -52,9 +51,7 @@ class Poller {
   [[nodiscard]] std::size_t load() const noexcept {
     return state_->load.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] bool is_this_thread() const noexcept {
-    return std::this_thread::get_id() == thread_.get_id();
-  }
+  [[nodiscard]] bool is_this_thread() const noexcept { return state_->service.is_this_thread(); }
   [[nodiscard]] EventNotifier& notifier() noexcept { return state_->notifier; }
   /// The same, for a thread that may use it after the poller has gone.
   [[nodiscard]] std::shared_ptr<EventNotifier> share_notifier() const noexcept {
@@ -66,9 +63,8 @@ class Poller {
   /// and with it the last owner of the engine.
   struct State {
     std::chrono::nanoseconds spin{0};
-    UniqueFd epoll;
-    EventNotifier notifier;
-    std::atomic<bool> stop{false};
+    ServiceState service;
+    EventNotifier notifier;                      ///< of the event that wakes the service thread
     std::atomic<PolledQueue*> joining{nullptr};  ///< chained by next_
     std::atomic<Resumable*> jobs{nullptr};       ///< the latest first
     std::atomic<std::size_t> load{0};
@@ -85,7 +81,7 @@ class Poller {
   static void sleep(State& state) noexcept;
 
   std::shared_ptr<State> state_;
-  std::thread thread_;
+  ServiceThread thread_;
 };
 
 /// The pollers of one engine.

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <utility>
-
-#include <remora/start_thread.h>
 
 #include "base/log.h"
 #include "base/spin_pause.h"
@@ -78,15 +75,9 @@ Result<ServedMetrics> ServedMetrics::create(std::shared_ptr<metrics::Registry> r
 
 Result<std::shared_ptr<IoThread>> IoThread::start(ServedMetrics metrics,
                                                   std::chrono::nanoseconds spin) {
-  UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
-  if (!epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
-  UniqueFd wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  if (!wake) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
-  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
-    return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
-  auto io = std::make_shared<IoThread>(std::move(metrics), spin, std::move(epoll), std::move(wake));
-  auto thread = detail::start_thread("remora-tcp", [raw = io.get()] {
+  auto io = std::make_shared<IoThread>(std::move(metrics), spin);
+  if (auto status = io->service_.open(); !status) return status.error();
+  auto thread = ServiceThread::start("remora-tcp", io->service_, [raw = io.get()] {
     const detail::ThreadClocks::Member counted{serving_clocks()};
     raw->run();
   });
@@ -95,22 +86,15 @@ Result<std::shared_ptr<IoThread>> IoThread::start(ServedMetrics metrics,
   return io;
 }
 
-IoThread::IoThread(ServedMetrics metrics, std::chrono::nanoseconds spin, UniqueFd epoll,
-                   UniqueFd wake)
-    : metrics_{std::move(metrics)}, spin_{spin}, epoll_{std::move(epoll)}, wake_{std::move(wake)} {}
-
-IoThread::~IoThread() {
-  stop_.store(true);
-  ::eventfd_write(wake_.get(), 1);
-  if (thread_.joinable()) thread_.join();
-}
+IoThread::IoThread(ServedMetrics metrics, std::chrono::nanoseconds spin)
+    : metrics_{std::move(metrics)}, spin_{spin} {}
 
 Status IoThread::add(std::shared_ptr<ServerLane> lane) {
   ServerLane* const raw = lane.get();
   const remora::detail::MutexLock lock{mutex_};
   lanes_.emplace(raw, std::move(lane));
   epoll_event event{.events = EPOLLIN, .data = {.ptr = raw}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, raw->fd(), &event) == 0) return {};
+  if (::epoll_ctl(service_.epoll(), EPOLL_CTL_ADD, raw->fd(), &event) == 0) return {};
   const Error error = Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
   lanes_.erase(raw);
   return error;
@@ -118,7 +102,7 @@ Status IoThread::add(std::shared_ptr<ServerLane> lane) {
 
 void IoThread::run() noexcept {
   unsigned round = 0;
-  while (!stop_.load(std::memory_order_relaxed)) {
+  while (!service_.stop_requested()) {
     Clock::time_point now = Clock::now();
     if (active_.empty()) {
       const bool spin = now - moved_at_ < spin_;
@@ -140,14 +124,13 @@ void IoThread::run() noexcept {
 /// Takes the lanes that have something to do among the active ones.
 void IoThread::look(int timeout_ms) noexcept {
   std::array<epoll_event, 64> events;
-  const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+  const int count = ::epoll_wait(service_.epoll(), events.data(), events.size(), timeout_ms);
   const Clock::time_point now = Clock::now();
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     auto* const lane = static_cast<ServerLane*>(event.data.ptr);
     if (lane == nullptr) {
-      eventfd_t value = 0;
-      ::eventfd_read(wake_.get(), &value);
+      service_.clear_wake();
       unpark(now);
       continue;
     }
@@ -222,7 +205,7 @@ IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexc
 
 void IoThread::watch(ServerLane& lane, std::uint32_t events) noexcept {
   epoll_event event{.events = events, .data = {.ptr = &lane}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), &event) != 0)
+  if (::epoll_ctl(service_.epoll(), EPOLL_CTL_MOD, lane.fd(), &event) != 0)
     log::warn("tcp: epoll_ctl: errno {}", errno);
 }
 
@@ -231,7 +214,7 @@ void IoThread::end_lane(ServerLane& lane) noexcept {
   report();
   std::erase_if(refused_, [&](const Refused& refused) { return refused.lane == &lane; });
   std::erase(parked_, &lane);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), nullptr);
+  ::epoll_ctl(service_.epoll(), EPOLL_CTL_DEL, lane.fd(), nullptr);
   std::shared_ptr<ServerLane> last;
   {
     const remora::detail::MutexLock lock{mutex_};
@@ -246,7 +229,7 @@ void IoThread::end_lane(ServerLane& lane) noexcept {
 /// The client has hung up on a lane that was refused something: it is left to end_refused(), so
 /// that its session is still there when the client asks why. It counts as a lane until then.
 void IoThread::keep_session(ServerLane& lane) noexcept {
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), nullptr);
+  ::epoll_ctl(service_.epoll(), EPOLL_CTL_DEL, lane.fd(), nullptr);
 }
 
 /// Closes the lanes, and ends the sessions, of clients that do not hang up after a refusal. Does

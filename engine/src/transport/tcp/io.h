@@ -3,12 +3,9 @@
 /// The thread that serves lanes over tcp.
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <sys/eventfd.h>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -17,7 +14,7 @@
 #include <remora/result.h>
 
 #include "base/clock.h"
-#include "base/unique_fd.h"
+#include "base/service_thread.h"
 #include "transport/tcp/server_lane.h"
 
 namespace remora::transport::tcp {
@@ -43,15 +40,15 @@ class IoThread {
   /// Errors: kSystem.
   static Result<std::shared_ptr<IoThread>> start(ServedMetrics metrics,
                                                  std::chrono::nanoseconds spin);
-  IoThread(ServedMetrics metrics, std::chrono::nanoseconds spin, UniqueFd epoll, UniqueFd wake);
-  ~IoThread();
+  IoThread(ServedMetrics metrics, std::chrono::nanoseconds spin);
+  ~IoThread() = default;
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
 
   /// Serves it until it ends. Any thread. Errors: kSystem.
   Status add(std::shared_ptr<ServerLane> lane);
   /// There is room for the notices of a session whose lanes may be parked. Any thread.
-  void look_at_parked() noexcept { ::eventfd_write(wake_.get(), 1); }
+  void look_at_parked() noexcept { service_.wake(); }
 
  private:
   using Progress = ServerLane::Progress;
@@ -75,9 +72,7 @@ class IoThread {
 
   ServedMetrics metrics_;
   std::chrono::nanoseconds spin_;
-  UniqueFd epoll_;
-  UniqueFd wake_;
-  std::atomic<bool> stop_{false};
+  ServiceState service_;
 
   remora::detail::Mutex mutex_;
   /// Added by any thread, ended by this one.
@@ -94,7 +89,7 @@ class IoThread {
   std::vector<Refused> refused_;
   std::vector<ServerLane*> parked_;
   Served served_;
-  std::thread thread_;
+  ServiceThread thread_;  ///< destroyed first, which stops it
 };
 
 }  // namespace remora::transport::tcp
