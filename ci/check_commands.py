@@ -35,7 +35,9 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+import checks
+
+ROOT = checks.ROOT
 LIMIT_SECONDS = 60
 SHELL = ("sh", "bash", "shell", "console")
 MARK = re.compile(r"<!-- (?:run: (?P<where>native|guest)(?P<stays>, stays)?|not run: (?P<reason>[^<>]+)) -->")
@@ -205,12 +207,6 @@ def namespace():
     return []
 
 
-def documents():
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--", "*.md"], capture_output=True,
-                            text=True, check=True).stdout
-    return [name for name in listed.split("\0") if name]
-
-
 def check(files, options):
     wrong, alone, tree = False, namespace() if options.where == "native" else [], os.path.abspath(options.build)
     for name in files:
@@ -308,7 +304,7 @@ def main():
         return self_test()
     if options.inside:
         return inside(options.files[0], options)
-    files = [os.path.relpath(os.path.abspath(name), ROOT) for name in options.files] or documents()
+    files = [os.path.relpath(os.path.abspath(name), ROOT) for name in options.files] or checks.tracked(suffix=".md")
     return check(files, options)
 
 

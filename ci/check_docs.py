@@ -7,15 +7,14 @@ anchor to a heading there. Documents of NAMING name files that exist: `engine/sr
 LIMITS bounds the size of documents. Prints `file:line: what` for each fault.
 """
 
-import argparse
 import fnmatch
 import os
 import posixpath
 import re
-import subprocess
 import sys
-import tempfile
 import urllib.parse
+
+import checks
 
 # What a document may have: (files, words, lines, characters of a line). None: no bound. Each row that
 # matches counts; * matches / too.
@@ -155,8 +154,7 @@ def check_tree(root, paths):
 
     def read(path):
         if path not in texts:
-            with open(os.path.join(root, path), encoding="utf-8") as file:
-                texts[path] = file.read()
+            texts[path] = checks.read(root, path) or ""
         return texts[path]
 
     faults, documents = [], sorted(path for path in files if path.endswith(".md"))
@@ -218,51 +216,13 @@ CLEAN = [
 
 
 def self_test():
-    failures = 0
-    cases = [(path, text, expected, 3) for path, text, expected in SEEDED]
-    cases += [(path, text, expected, None) for path, text, expected in SIZES]
-    cases += [(path, text, "", None) for path, text in CLEAN]
-    for path, text, expected, line in cases:
-        with tempfile.TemporaryDirectory() as root:
-            for name, content in {**OTHERS, path: f"# Title\n\n{text}\n" if line or not expected else text}.items():
-                full = os.path.join(root, name)
-                os.makedirs(os.path.dirname(full), exist_ok=True)
-                with open(full, "w", encoding="utf-8") as file:
-                    file.write(content)
-            faults, _ = check_tree(root, [path, *OTHERS])
-        good = len(faults) == (1 if expected else 0) and all(expected in fault for fault in faults)
-        good = good and (line is None or re.match(rf"{re.escape(path)}:[{line}-5]: ", faults[0]))
-        print(f"{'ok' if good else 'not ok'} - docs: {'caught' if expected else 'clean'}: {path}: "
-              f"{expected or text[:60].split(chr(10))[0]}")
-        if not good:
-            print("\n".join(faults))
-            failures += 1
-    return failures
-
-
-def tracked(root):
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
-                             "--exclude-standard"], check=True, capture_output=True)
-    return [path for path in listed.stdout.decode().split("\0") if path]
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--self-test", action="store_true",
-                        help="check that seeded faults are caught, and innocent documents are not")
-    parser.add_argument("--root", default=os.path.join(os.path.dirname(__file__), ".."))
-    options = parser.parse_args()
-    if options.self_test:
-        return 1 if self_test() else 0
-    faults, checked = check_tree(options.root, tracked(options.root))
-    for fault in faults:
-        print(fault)
-    if not checked:
-        print("no documents found")
-        faults.append("")
-    print(f"{'not ok' if faults else 'ok'} - docs: {checked} documents, {len(faults)} faults")
-    return 1 if faults else 0
+    seeds = [checks.Seed(path, f"# Title\n\n{text}\n", expected, range(3, 6))
+             for path, text, expected in SEEDED]
+    seeds += [checks.Seed(path, text, expected) for path, text, expected in SIZES]
+    seeds += [checks.Seed(path, f"# Title\n\n{text}\n") for path, text in CLEAN]
+    return checks.self_test("docs", check_tree, seeds, OTHERS)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checks.main("docs", checks.parser(__doc__).parse_args(), check_tree, self_test,
+                         ("documents", "faults")))

@@ -15,12 +15,11 @@ Read from the files as they stand: include lines, the names of verbs types in he
 targets that a room's CMakeLists.txt links. Prints `file:line: what` for each violation.
 """
 
-import argparse
 import os
 import re
-import subprocess
 import sys
-import tempfile
+
+import checks
 
 # A room, and the rooms it may include and link besides itself. tests/ may use all of them.
 MAY_KNOW = {
@@ -188,10 +187,8 @@ def check_tree(root, paths):
         is_cmake = os.path.basename(path) == "CMakeLists.txt"
         if not (is_cmake or path.endswith(SOURCE)):
             continue
-        try:
-            with open(os.path.join(root, path), encoding="utf-8") as file:
-                text = file.read()
-        except FileNotFoundError:  # deleted, not yet committed
+        text = checks.read(root, path)
+        if text is None:
             continue
         checked += 1
         for number, what in (check_cmake if is_cmake else check_source)(path, text):
@@ -287,49 +284,12 @@ CLEAN = [
 
 
 def self_test():
-    failures = 0
-    with tempfile.TemporaryDirectory() as root:
-        for path, text, expected in SEEDED + [(path, text, "") for path, text in CLEAN]:
-            full = os.path.join(root, path)
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            with open(full, "w", encoding="utf-8") as file:
-                file.write("#pragma once\n" + text + "\n")
-            violations, _ = check_tree(root, [path])
-            if expected == "":
-                good = not violations
-            else:
-                good = len(violations) == 1 and expected in violations[0]
-                good = good and violations[0].startswith(f"{path}:2: ")
-            name = text.split("\n")[0]
-            print(f"{'ok' if good else 'not ok'} - layers: {'clean' if expected == '' else 'caught'}: "
-                  f"{path}: {name}")
-            failures += not good
-    return failures
-
-
-def tracked(root):
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
-                             "--exclude-standard"], check=True, capture_output=True)
-    return [path for path in listed.stdout.decode().split("\0") if path]
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--self-test", action="store_true",
-                        help="check that seeded violations are caught, and innocent files are not")
-    parser.add_argument("--root", default=os.path.join(os.path.dirname(__file__), ".."))
-    options = parser.parse_args()
-    if options.self_test:
-        return 1 if self_test() else 0
-    violations, checked = check_tree(options.root, tracked(options.root))
-    for violation in violations:
-        print(violation)
-    if not checked:
-        print("no source files found")
-        violations.append("")
-    print(f"{'not ok' if violations else 'ok'} - layers: {checked} files, {len(violations)} violations")
-    return 1 if violations else 0
+    seeds = [checks.Seed(path, f"#pragma once\n{text}\n", expected, range(2, 3))
+             for path, text, expected in SEEDED]
+    seeds += [checks.Seed(path, f"#pragma once\n{text}\n") for path, text in CLEAN]
+    return checks.self_test("layers", check_tree, seeds)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checks.main("layers", checks.parser(__doc__).parse_args(), check_tree, self_test,
+                         ("files", "violations")))

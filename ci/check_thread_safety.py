@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 
+import checks
+
 MODULES = ("verbs", "config", "metrics", "engine")  # <remora/mutex.h> itself is read with each
 
 CLASS = """\
@@ -105,21 +107,16 @@ def check(name, run):
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         for what, text, message in CASES:
-            source = os.path.join(folder, "seeded.cc")
-            with open(source, "w", encoding="utf-8") as file:
-                file.write(CLASS + text)
-            status, said = run(source)
+            checks.plant(folder, {"seeded.cc": CLASS + text})
+            status, said = run(os.path.join(folder, "seeded.cc"))
             good = message in said and status != 0 if message else status == 0
-            print(f"{'ok' if good else 'not ok'} - thread safety: {name}: "
-                  f"{'refused' if message else 'accepted'}: {what}")
-            if not good:
-                print(f"exit status {status}\n{said}")
-            failures += not good
+            failures += checks.verdict(
+                good, f"thread safety: {name}: {'refused' if message else 'accepted'}: {what}",
+                f"exit status {status}\n{said}")
     return failures
 
 
 def main():
-    root = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", help="a tree that clang builds, such as build/fuzz")
     parser.add_argument("--tidy", action="store_true", help="also ask clang-tidy")
@@ -129,14 +126,14 @@ def main():
         parser.error("nothing to check: --build or --tidy")
     failures = 0
     for folder in MODULES if options.build else ():
-        run = compiled(os.path.join(root, options.build), folder)
+        run = compiled(os.path.join(checks.ROOT, options.build), folder)
         if run is None:
-            print(f"not ok - thread safety: {folder}: no source of it in {options.build}")
-            failures += 1
+            failures += checks.verdict(
+                False, f"thread safety: {folder}: no source of it in {options.build}")
         else:
             failures += check(folder, run)
     if options.tidy:
-        failures += check("clang-tidy", tidied(root, options.clang_tidy))
+        failures += check("clang-tidy", tidied(checks.ROOT, options.clang_tidy))
     return 1 if failures else 0
 
 

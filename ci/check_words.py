@@ -6,12 +6,11 @@ files as a whole; of CHANGELOG.md the part that is not released. Prints `file:li
 write instead`. ci/words-allowed.txt has the phrases in which such a word is right.
 """
 
-import argparse
 import os
 import re
-import subprocess
 import sys
-import tempfile
+
+import checks
 
 ACTOR = "name it: the client, the server, the session, the caller, the application, ..."
 NOT_ONE = "say what there is none of: \"no client\", \"no thread\", ..."
@@ -140,16 +139,12 @@ def is_in(path, folders):
 def read_allowed(root):
     """Each line a phrase; `#` begins a comment line that says why the word is right there."""
     phrases = []
-    try:
-        with open(os.path.join(root, ALLOWED), encoding="utf-8") as file:
-            for line in file:
-                line = line.strip()
-                if line and not line.startswith("#"):
-                    words = [re.escape(word) for word in line.split()]
-                    # A comment may break the line within the phrase.
-                    phrases.append(re.compile(r"(?:\s|//+|\*|#)+".join(words)))
-    except FileNotFoundError:
-        pass
+    for line in (checks.read(root, ALLOWED) or "").split("\n"):
+        line = line.strip()
+        if line and not line.startswith("#"):
+            words = [re.escape(word) for word in line.split()]
+            # A comment may break the line within the phrase.
+            phrases.append(re.compile(r"(?:\s|//+|\*|#)+".join(words)))
     return phrases
 
 
@@ -163,10 +158,8 @@ def check_tree(root, paths, scope=SCOPE):
             continue
         if path in (THIS, ALLOWED) or "/corpus/" in path:
             continue
-        try:
-            with open(os.path.join(root, path), encoding="utf-8") as file:
-                text = file.read()
-        except (FileNotFoundError, UnicodeDecodeError):  # deleted, not yet committed; not text
+        text = checks.read(root, path, may_be_binary=True)
+        if text is None:
             continue
         if script and not text.startswith("#!"):
             continue
@@ -213,53 +206,20 @@ SEEDED_ALLOWED = "# What RFC 9293 calls so.\nhalf-open TCP connection (RFC 9293)
 
 
 def self_test():
-    failures = 0
-    with tempfile.TemporaryDirectory() as root:
-        os.makedirs(os.path.join(root, "ci"))
-        with open(os.path.join(root, ALLOWED), "w", encoding="utf-8") as file:
-            file.write(SEEDED_ALLOWED)
-        for path, text, word in SEEDED + [(path, text, "") for path, text in CLEAN]:
-            full = os.path.join(root, path)
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            with open(full, "w", encoding="utf-8") as file:
-                file.write("\n" + text + "\n")
-            violations, _ = check_tree(root, [path])
-            if word:
-                line = 3 if path == "CHANGELOG.md" else 2
-                good = len(violations) == 1 and violations[0].startswith(f'{path}:{line}: "{word}": ')
-            else:
-                good = not violations
-            print(f"{'ok' if good else 'not ok'} - words: {'caught' if word else 'clean'}: {path}: "
-                  f"{word or text.splitlines()[0]}")
-            if not good:
-                print("\n".join(violations))
-            failures += not good
-    return failures
-
-
-def tracked(root):
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
-                             "--exclude-standard"], check=True, capture_output=True)
-    return [path for path in listed.stdout.decode().split("\0") if path]
+    seeds = []
+    for path, text, word in SEEDED:
+        line = 3 if path == "CHANGELOG.md" else 2
+        seeds.append(checks.Seed(path, f"\n{text}\n", f'"{word}": ', range(line, line + 1)))
+    seeds += [checks.Seed(path, f"\n{text}\n") for path, text in CLEAN]
+    return checks.self_test("words", check_tree, seeds, {ALLOWED: SEEDED_ALLOWED})
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--self-test", action="store_true",
-                        help="check that seeded words are found, and right ones are not")
-    parser.add_argument("--root", default=os.path.join(os.path.dirname(__file__), ".."))
+    parser = checks.parser(__doc__)
     parser.add_argument("folders", nargs="*", help="read these only")
     options = parser.parse_args()
-    if options.self_test:
-        return 1 if self_test() else 0
-    violations, checked = check_tree(options.root, tracked(options.root), options.folders or SCOPE)
-    for violation in violations:
-        print(violation)
-    if not checked:
-        print("no files found")
-        violations.append("")
-    print(f"{'not ok' if violations else 'ok'} - words: {checked} files, {len(violations)} findings")
-    return 1 if violations else 0
+    scope = options.folders or SCOPE
+    return checks.main("words", options, lambda root, paths: check_tree(root, paths, scope), self_test)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ import sys
 
 import yaml
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import checks
+
+ROOT = pathlib.Path(checks.ROOT)
 WORKFLOW = ROOT / ".github/workflows/ci.yml"
 
 TOP_KEYS = {"name", "run-name", "on", "permissions", "env", "defaults", "concurrency", "jobs"}
@@ -278,13 +280,11 @@ def self_test(text, repository):
     for old, new, wanted in SEEDS:
         name = f"workflow: a seeded fault is found: {old.strip()!r} -> {new.strip()!r}"
         if old not in text:
-            print(f"not ok - {name} # ci.yml no longer has the text")
-            missed += 1
+            missed += checks.verdict(False, f"{name} # ci.yml no longer has the text")
             continue
         faults = check(text.replace(old, new), repository)
         found = not faults if wanted is None else any(wanted in fault for fault in faults)
-        print(f"{'ok' if found else 'not ok'} - {name}" + ("" if found else f" # got {faults[:3]}"))
-        missed += not found
+        missed += checks.verdict(found, name, f"got {faults[:3]}")
     return 1 if missed else 0
 
 

@@ -19,6 +19,8 @@ import pathlib
 import re
 import sys
 
+import checks
+
 CASES = 12
 LONGEST_S = 600
 # What a group has of its own, or what says nothing of how a case is to be run.
@@ -120,8 +122,7 @@ def self_test():
         found = sorted(sorted(group) for group in groups.values())
         known = sum(line.startswith("add_test") for line in lines) - len(groups)
         good = found == wanted and known + sum(map(len, wanted)) == len(tests)
-        failed += not good
-        print(f"{'ok' if good else 'not ok'} - suites: {what}" + ("" if good else f" # {found}"))
+        failed += checks.verdict(good, f"suites: {what}", f"got {found}")
 
     check("cases of a suite share a process", [test("S.a"), test("S.b"), test("T.a")], [["S.a", "S.b"]])
     check("not with another parameter", [test("I/S.a/shm"), test("I/S.b/shm"), test("I/S.a/tcp")],

@@ -22,6 +22,8 @@ import tempfile
 import threading
 import time
 
+import checks
+
 ROOMS = "verbs|engine|config|metrics|apps|tests"
 
 
@@ -203,9 +205,7 @@ def changed_units(root, units, revision):
 def our_units(root, build):
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
-                             "--exclude-standard"], check=True, capture_output=True)
-    ours = {os.path.join(root, name) for name in listed.stdout.decode().split("\0")}
+    ours = {os.path.join(root, name) for name in checks.tracked(root)}
     units = {}
     for entry in entries:  # a source in two targets is checked once
         if entry["file"] in ours:
