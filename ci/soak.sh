@@ -69,7 +69,7 @@ run() {
   shift
   local states
   set +e
-  REMORA_TEST=1 REMORA_FAULT_ROUNDS=long REMORA_TEST_TRANSPORT=$transport "$@" 2>&1 |
+  REMORA_FAULT_ROUNDS=long REMORA_TEST_TRANSPORT=$transport "$@" 2>&1 |
     tee -a "$log" | grep --line-buffered -E '^(fault|soak): |^\[  (FAILED|SKIPPED)|Failure|^I[0-9]+: '
   states=("${PIPESTATUS[@]}")
   set -e
@@ -81,7 +81,7 @@ forgeries='*Forgeries*:*ForeignInvalidation*:*LaneFlush*'
 guest() {
   local states
   set +e
-  ci/vm/run.sh --memory 4G --timeout 43200 -- env REMORA_REQUIRE_DEVICE=1 REMORA_TEST=1 \
+  ci/vm/run.sh --memory 4G --timeout 43200 -- env REMORA_REQUIRE_DEVICE=1 \
     REMORA_FAULT_ROUNDS=long REMORA_TEST_TRANSPORT=rdma "$@" 2>&1 |
     tee -a "$log" | grep --line-buffered -E '^(fault|soak): |^\[  (FAILED|SKIPPED)|Failure|^I[0-9]+: |^vm: error'
   states=("${PIPESTATUS[@]}")

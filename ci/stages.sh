@@ -109,7 +109,7 @@ stage_soak() {
   build dev fault
   local transport status=0
   for transport in tcp shm; do
-    if REMORA_TEST=1 REMORA_TEST_TRANSPORT=$transport build/dev/tests/fault/fault --soak 60; then
+    if REMORA_TEST_TRANSPORT=$transport build/dev/tests/fault/fault --soak 60; then
       ok "soak: 60 s over $transport"
     else
       echo "not ok - soak: 60 s over $transport"

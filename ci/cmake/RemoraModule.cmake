@@ -84,20 +84,24 @@ function(remora_discover_tests program)
     list(JOIN others ":" others)
     string(APPEND fast "-${others}")
   endif()
+  set(environment "")
+  if(arg_ENVIRONMENT)
+    string(REPLACE ";" "\\;" escaped "${arg_ENVIRONMENT}")
+    set(environment ENVIRONMENT "${escaped}")
+  endif()
   if(arg_ALONE)
     gtest_discover_tests(${program} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
       TEST_FILTER "${arg_ALONE}" TEST_LIST ${program}${arg_LIST}_alone
-      PROPERTIES LABELS alone TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "REMORA_TEST=1;${arg_ENVIRONMENT}")
+      PROPERTIES LABELS alone TIMEOUT ${arg_TIMEOUT} ${environment})
   endif()
   if(arg_GATE)
     gtest_discover_tests(${program} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
       TEST_FILTER "${arg_GATE}" TEST_LIST ${program}${arg_LIST}_gate
-      PROPERTIES LABELS gate TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "REMORA_TEST=1;${arg_ENVIRONMENT}")
+      PROPERTIES LABELS gate TIMEOUT ${arg_TIMEOUT} ${environment})
   endif()
   gtest_discover_tests(${program} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
     TEST_FILTER "${fast}" TEST_LIST ${program}${arg_LIST}_fast
-    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "REMORA_TEST=1;${arg_ENVIRONMENT}")
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ${environment})
 endfunction()
 
 # remora_add_test(NAME SOURCES ... LIBRARIES ... [LABELS label] [GATE f] [ALONE f] [ENVIRONMENT ...])

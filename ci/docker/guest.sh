@@ -71,7 +71,7 @@ prove_userfaultfd() {
   }
   check "the default seccomp profile refuses userfaultfd" "userfaultfd: Operation not permitted" "$(userfaultfd_of)"
   found=0
-  run --env=REMORA_TEST=1 --env=REMORA_TEST_TRANSPORT=rdma "$suites" conformance "$cases" \
+  run --env=REMORA_TEST_TRANSPORT=rdma "$suites" conformance "$cases" \
     >"$work/default.log" 2>&1 || found=$?
   sed 's/^/  /' "$work/default.log"
   check "then nothing is kept, the engine's gauge says so, and transfers are right" "0 0" \
@@ -80,7 +80,7 @@ prove_userfaultfd() {
   "$here/seccomp.sh" /usr/share/containers/seccomp.json >"$profile"
   check "seccomp.sh's profile allows it" "userfaultfd: allowed" "$(userfaultfd_of "--security-opt=seccomp=$profile")"
   found=0
-  run "--security-opt=seccomp=$profile" --env=REMORA_TEST=1 --env=REMORA_TEST_TRANSPORT=rdma "$suites" \
+  run "--security-opt=seccomp=$profile" --env=REMORA_TEST_TRANSPORT=rdma "$suites" \
     conformance "$cases" >"$work/allowed.log" 2>&1 || found=$?
   sed 's/^/  /' "$work/allowed.log"
   check "then registrations are kept, and the gauge says so" "0 0" \
