@@ -5,7 +5,6 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -24,18 +23,13 @@ using control::Request;
 using detail::EngineCore;
 using detail::SessionCore;
 
-/// Nothing has to wait: a server that is silent has hung up.
-constexpr auto kPatience = 10s;
 constexpr std::size_t kMaxGood = 64;
 
 std::shared_ptr<EngineCore> engine(bool comes_back) {
   static const auto s_make = [](std::chrono::nanoseconds reconnect_for) {
-    EngineOptions options;
-    options.client_name = "client";
-    options.control_deadline = kPatience;
+    EngineOptions options = engine_options();
     options.reconnect_for = reconnect_for;
     options.lane_depth = 8;
-    options.placement = "none";
     return EngineCore::create(std::move(options)).value();
   };
   static const auto s_once = s_make(0s);
@@ -97,12 +91,12 @@ Reply good_reply(const Request& request) {
   return reply;
 }
 
-std::string text_of(std::uint64_t id, Reply reply) {
+Bytes message_of(std::uint64_t id, Reply reply) {
   Envelope envelope;
   envelope.set_magic(control::kMagic);
   envelope.set_id(id);
   *envelope.mutable_reply() = std::move(reply);
-  return envelope.SerializePartialAsString();
+  return bytes_of(envelope.SerializePartialAsString());
 }
 
 /// The server of one run: answers as the script says, then well, then hangs up. Any thread.
@@ -112,13 +106,10 @@ class ScriptedServer : public std::enable_shared_from_this<ScriptedServer> {
 
   Result<std::unique_ptr<transport::ClientEndpoint>> connect() {
     if (++connections_ > 3) return Error{Code::kConnectionRefused, "fuzz"};
-    // The wire is kept by its ends; it asks its maker only while that exists.
-    auto holder = std::make_shared<std::weak_ptr<ClientWire>>();
-    auto wire = std::make_shared<ClientWire>([self = shared_from_this(), holder](Bytes bytes) {
-      if (const auto alive = holder->lock()) self->asked(*alive, bytes);
-    });
-    *holder = wire;
-    return client_end(std::move(wire));
+    return client_end(std::make_shared<ClientWire>(
+        [self = shared_from_this()](ClientWire& wire, const Bytes& bytes) {
+          self->asked(wire, bytes);
+        }));
   }
 
  private:
@@ -130,12 +121,7 @@ class ScriptedServer : public std::enable_shared_from_this<ScriptedServer> {
     while (next_ < script_.steps.size())
       if (take(wire, script_.steps[next_++], envelope->id(), request)) return;
     if (good_++ >= kMaxGood || (script_.flags & 2U) != 0) return wire.hang_up();
-    say(wire, text_of(envelope->id(), good_reply(request)));
-  }
-
-  static void say(ClientWire& wire, const std::string& bytes) {
-    const auto raw = std::as_bytes(std::span{bytes});
-    wire.say({raw.begin(), raw.end()});
+    wire.say(message_of(envelope->id(), good_reply(request)));
   }
 
   /// True: that was the answer.
@@ -143,7 +129,7 @@ class ScriptedServer : public std::enable_shared_from_this<ScriptedServer> {
     Envelope envelope;
     const bool message = envelope.ParseFromString(step.bytes);
     if ((step.what & 0x80U) != 0 || !message) {
-      say(wire, step.bytes);
+      wire.say(bytes_of(step.bytes));
       return false;
     }
     envelope.set_magic(control::kMagic);
@@ -151,7 +137,7 @@ class ScriptedServer : public std::enable_shared_from_this<ScriptedServer> {
       case 0: wire.hang_up(); return true;
       case 1:  // more than was asked, or something else
         if (envelope.id() == 0) envelope.set_id(id);
-        say(wire, envelope.SerializePartialAsString());
+        wire.say(bytes_of(envelope.SerializePartialAsString()));
         return false;
       case 2:
       case 3:
@@ -161,12 +147,12 @@ class ScriptedServer : public std::enable_shared_from_this<ScriptedServer> {
           if (step.what % 8 == 3) reply.Clear();
           reply.MergeFrom(envelope.reply());
         }
-        say(wire, text_of(id, std::move(reply)));
+        wire.say(message_of(id, std::move(reply)));
         return true;
       }
       default:
         envelope.set_id(envelope.has_event() ? std::max<std::uint64_t>(envelope.id(), 1) : id);
-        say(wire, envelope.SerializePartialAsString());
+        wire.say(bytes_of(envelope.SerializePartialAsString()));
         return envelope.has_reply();
     }
   }
@@ -185,7 +171,7 @@ void check_info(const RegionInfo& info) {
 
 void open(const std::shared_ptr<SessionCore>& session, detail::Opening how) {
   const auto region =
-      detail::RegionGrant::open(session, "r", Rights::kAll, "fuzz", deadline_after(kPatience), how);
+      detail::RegionGrant::open(session, "r", Rights::kAll, "fuzz", deadline_after(kCallMax), how);
   if (!region) return;
   check_info((*region)->info());
   // Every byte of it is somewhere, and nothing else is.
@@ -230,13 +216,11 @@ void use(const std::shared_ptr<SessionCore>& core, std::uint8_t first) {
 void fuzz_client(const Script& script) {
   const auto server = std::make_shared<ScriptedServer>(script);
   const auto began = std::chrono::steady_clock::now();
-  auto session = SessionCore::start(
-      engine((script.flags & 1U) != 0),
-      {.server = "fuzz:1", .connect = [server](Deadline) { return server->connect(); }},
-      deadline_after(kPatience));
+  auto session =
+      start_session(engine((script.flags & 1U) != 0), [server] { return server->connect(); });
   if (session) use(*session, script.mode / 4);
   session = Error{Code::kClosed};
-  require(std::chrono::steady_clock::now() - began < kPatience,
+  require(std::chrono::steady_clock::now() - began < kCallMax,
           "no call waits for a server that has hung up");
 }
 

@@ -45,11 +45,6 @@ void read_alone(const Script& script) {
 }  // namespace
 }  // namespace remora::fuzz
 
-extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
-  remora::fuzz::silence();
-  return 0;
-}
-
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto script = remora::fuzz::Script::parse(data, size);
   switch (script.mode % 4) {

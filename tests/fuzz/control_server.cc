@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control_fuzz.h"
@@ -24,26 +24,19 @@ using control::Request;
 
 constexpr std::size_t kClients = 4;
 
-config::ServerConfig server_config() {
-  config::ServerConfig config;
-  config.transports.rdma = config::Availability::kOff;
-  config.transports.shm = config::Availability::kOff;
-  config.pool.size_bytes = std::uint64_t{2} << 20U;
-  config.pool.piece_bytes = std::uint64_t{256} << 10U;
-  config.pool.huge_pages = config::HugePages::kNever;
+config::ServerConfig limited_config() {
+  config::ServerConfig config = server_config(std::uint64_t{2} << 20U);
   config.auth = config::Auth::kNone;
   config.limits.sessions_max = 3;
   config.limits.regions_max = 6;
   config.limits.session_regions_max = 5;
-  config.limits.handshake_timeout = std::chrono::minutes{10};
-  config.limits.session_lease = std::chrono::minutes{10};
   config.limits.revoke_grace = std::chrono::milliseconds{100};
   config.limits.drain_timeout = std::chrono::nanoseconds{0};
   return config;
 }
 
 FuzzServer& server() {
-  static FuzzServer s_server{server_config()};
+  static FuzzServer s_server{limited_config()};
   return s_server;
 }
 
@@ -100,10 +93,10 @@ class ServerScript {
   }
 
   static void say(Client& client, const std::string& bytes) {
-    const auto raw = std::as_bytes(std::span{bytes});
-    const auto envelope = control::decode(raw);
+    Bytes message = bytes_of(bytes);
+    const auto envelope = control::decode(message);
     if (envelope && envelope->has_request()) ++client.asked[envelope->id()];
-    server().say(*client.wire, {raw.begin(), raw.end()});
+    server().say(*client.wire, std::move(message));
   }
 
   void hear(Client& client) {

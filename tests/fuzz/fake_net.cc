@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 #include <google/protobuf/stubs/logging.h>
+#include <span>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <thread>
@@ -50,9 +51,21 @@ Error gone() { return Error{Code::kConnectionLost, "fuzz"}.with_reason(Reason::k
 
 }  // namespace
 
-void silence() {
-  log::logger().set_level(spdlog::level::off);
-  static const google::protobuf::LogSilencer s_quiet;
+Bytes bytes_of(std::string_view text) {
+  const auto raw = std::as_bytes(std::span{text});
+  return {raw.begin(), raw.end()};
+}
+
+config::ServerConfig server_config(std::uint64_t pool_bytes) {
+  config::ServerConfig config;
+  config.transports.rdma = config::Availability::kOff;
+  config.transports.shm = config::Availability::kOff;
+  config.pool.size_bytes = pool_bytes;
+  config.pool.piece_bytes = std::uint64_t{256} << 10U;
+  config.pool.huge_pages = config::HugePages::kNever;
+  config.limits.handshake_timeout = std::chrono::minutes{10};
+  config.limits.session_lease = std::chrono::minutes{10};
+  return config;
 }
 
 ServerWire::ServerWire() : event_{make_event()} {}
@@ -249,7 +262,7 @@ void FuzzServer::end_run() {
         "the pool gets all of its memory back");
 }
 
-ClientWire::ClientWire(std::function<void(Bytes)> on_send)
+ClientWire::ClientWire(std::function<void(ClientWire&, Bytes)> on_send)
     : event_{make_event()}, on_send_{std::move(on_send)} {}
 
 void ClientWire::say(Bytes message) {
@@ -277,7 +290,7 @@ bool ClientWire::pass(Bytes said) {
     if (ended_) return false;
   }
   const std::lock_guard lock{send_mutex_};
-  if (on_send_) on_send_(std::move(said));
+  if (on_send_) on_send_(*this, std::move(said));
   return true;
 }
 
@@ -326,4 +339,29 @@ std::unique_ptr<transport::ClientEndpoint> client_end(std::shared_ptr<ClientWire
   return std::make_unique<FakeClientEnd>(std::move(wire));
 }
 
+EngineOptions engine_options() {
+  EngineOptions options;
+  options.client_name = "client";
+  options.control_deadline = kCallMax;
+  options.placement = "none";
+  return options;
+}
+
+Result<std::shared_ptr<detail::SessionCore>> start_session(
+    const std::shared_ptr<detail::EngineCore>& engine,
+    std::function<Result<std::unique_ptr<transport::ClientEndpoint>>()> connect) {
+  return detail::SessionCore::start(
+      engine,
+      {.server = "fuzz:1",
+       .connect = [connect = std::move(connect)](Deadline /*deadline*/) { return connect(); }},
+      deadline_after(kCallMax));
+}
+
 }  // namespace remora::fuzz
+
+/// Turns the product's log off: bytes of the input would fill the screen.
+extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
+  remora::log::logger().set_level(spdlog::level::off);
+  static const google::protobuf::LogSilencer s_quiet;
+  return 0;
+}

@@ -3,12 +3,14 @@
 /// A real server and real clients without a network between them: the fuzzer passes on every
 /// message of a control channel, and waits until it has been served.
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -23,6 +25,10 @@
 namespace remora::fuzz {
 
 using Bytes = std::vector<std::byte>;
+Bytes bytes_of(std::string_view text);
+
+/// The longest time of a call of the product. No call has to wait: a silent peer has hung up.
+inline constexpr std::chrono::seconds kCallMax{10};
 
 /// The state that one connection of the server shares with the fuzzer.
 class ServerWire {
@@ -53,6 +59,10 @@ class ServerWire {
   bool shut_ = false;
   std::shared_ptr<std::atomic<std::size_t>> grants_ = std::make_shared<std::atomic<std::size_t>>();
 };
+
+/// A server with so much memory, without a transport of its own, and without a timeout that a run
+/// could reach. The caller sets the authentication.
+config::ServerConfig server_config(std::uint64_t pool_bytes);
 
 /// A memory server with a listener of the fuzzer only. end_run() resets or replaces it for the next
 /// run.
@@ -87,8 +97,8 @@ class FuzzServer {
 /// The state that a connection of the client shares with the fuzzer.
 class ClientWire {
  public:
-  /// `on_send`: gets each message of the client, in the client's thread.
-  explicit ClientWire(std::function<void(Bytes)> on_send);
+  /// `on_send`: gets this wire and each message of the client, in the client's thread.
+  explicit ClientWire(std::function<void(ClientWire&, Bytes)> on_send);
   /// Sends a message to the client.
   void say(Bytes message);
   void hang_up();
@@ -104,13 +114,17 @@ class ClientWire {
   UniqueFd event_;
   bool ended_ = false;
   std::mutex send_mutex_;
-  std::function<void(Bytes)> on_send_;
+  std::function<void(ClientWire&, Bytes)> on_send_;
 };
 
 /// The client's end of such a wire. Its lanes take every request and complete none.
 std::unique_ptr<transport::ClientEndpoint> client_end(std::shared_ptr<ClientWire> wire);
 
-/// Turns the product's log off: bytes of the input would fill the screen.
-void silence();
+/// Options of an engine of the client "client", whose calls take kCallMax at most.
+EngineOptions engine_options();
+/// A session of `engine` over the connections that `connect` makes.
+Result<std::shared_ptr<detail::SessionCore>> start_session(
+    const std::shared_ptr<detail::EngineCore>& engine,
+    std::function<Result<std::unique_ptr<transport::ClientEndpoint>>()> connect);
 
 }  // namespace remora::fuzz
