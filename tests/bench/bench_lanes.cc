@@ -17,13 +17,12 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include <remora/remora.h>
 
-#include "jobs.h"
+#include "measured_server.h"
 #include "stats.h"
 
 namespace remora::bench {
@@ -39,37 +38,6 @@ constexpr std::size_t kMaxDepth = 4;
 /// No part is shorter.
 constexpr std::size_t kPartBytes = kMiB / 4;
 constexpr std::array<std::uint32_t, 3> kLanes{1, 2, 4};
-
-struct Setup {
-  std::string transport;
-  std::string address;
-};
-
-void serve(const Setup& setup, int where) {
-  config::ServerConfig config;
-  config.listen.address = setup.address;
-  config.listen.port = 0;
-  config.auth = config::Auth::kNone;
-  const auto wanted = [&setup](const char* name) {
-    return setup.transport == name ? config::Availability::kRequired : config::Availability::kOff;
-  };
-  config.transports.rdma = wanted("rdma");
-  config.transports.shm = config::Availability::kOff;
-  config.transports.tcp = wanted("tcp");
-  config.transports.tcp_spin = 2ms;
-  config.pool.size_bytes = kRegionBytes;
-  config.pool.huge_pages = config::HugePages::kNever;
-  config.log.level = config::LogLevel::kWarn;
-  config.regions.push_back({.name = "bench",
-                            .size_bytes = kRegionBytes,
-                            .block_bytes = 4096,
-                            .rights = {},
-                            .atomics = "auto",
-                            .shm = false});
-  const Server server = Server::start(config).value();
-  ServerProcess::tell(where, std::to_string(server.port()));
-  for (;;) ::pause();
-}
 
 enum class How : std::uint8_t { kAlone, kParts, kInTurn };
 
@@ -97,15 +65,11 @@ class Places {
 /// A session with so many lanes.
 class Side {
  public:
-  Side(const Setup& setup, std::uint32_t lanes, const std::string& port)
+  Side(const MeasuredServer& server, std::uint32_t lanes, const std::string& port)
       : lanes_{lanes},
         bytes_(kMaxDepth * kMaxSize, std::byte{1}),
         engine_{open(lanes)},
-        region_{engine_
-                    .open_region("remora://" + setup.address + ":" + port +
-                                     "/bench?transport=" + setup.transport,
-                                 Rights::kAll)
-                    .value()},
+        region_{server.open(engine_, port)},
         memory_{engine_.register_memory(bytes_).value()} {}
 
   /// Bytes in a second.
@@ -156,13 +120,6 @@ class Side {
     queue.submit().value();
   }
 
-  static std::size_t collect(Queue& queue) {
-    const Completions found = queue.poll();
-    for (const Completion& completion : found)
-      if (!completion.ok()) throw Exception{completion.error()};
-    return found.size();
-  }
-
   std::uint64_t in_parts(const Work& work, Steady::time_point until) {
     std::vector<Queue> queues = this->queues(work.depth);
     const std::size_t parts = std::min<std::size_t>(lanes_, work.size_bytes / kPartBytes);
@@ -180,7 +137,8 @@ class Side {
           begin(queues[i], work, ByteOffset{at + i * part_bytes}, local + i * part_bytes,
                 part_bytes);
       }
-      for (std::size_t i = 0; i < parts && done != begun; ++i) ended[i] += collect(queues[i]);
+      for (std::size_t i = 0; i < parts && done != begun; ++i)
+        ended[i] += successes(queues[i].poll());
       done = *std::min_element(ended.begin(), ended.end());
     }
     return done;
@@ -200,7 +158,7 @@ class Side {
         begin(queue, work, places.next(), begun % work.depth * work.size_bytes, work.size_bytes);
       }
       for (Queue& queue : queues)
-        if (queue.size() != 0) done += collect(queue);
+        if (queue.size() != 0) done += successes(queue.poll());
     }
     return done;
   }
@@ -257,20 +215,21 @@ std::vector<Work> works() {
 int run(const Arguments& arguments) {
   arguments.expect({"--transport", "--pairs", "--milliseconds", "--only", "--address", "--core",
                     "--server-core"});
-  const Setup setup{.transport = arguments.text("--transport", "tcp"),
-                    .address = arguments.text("--address", "127.0.0.1")};
-  const auto server = ServerProcess::start(arguments.number("--server-core", 0),
-                                           [&setup](int where) { serve(setup, where); });
-  pin_to_core(arguments.number("--core", 1));
+  const MeasuredServer server{.transport = arguments.text("--transport", "tcp"),
+                              .address = arguments.text("--address", "127.0.0.1"),
+                              .region_bytes = kRegionBytes,
+                              .tcp_spin = 2ms};
+  const auto process =
+      ServerProcess::start(arguments, [&server](int where) { server.serve(where); });
   Sides sides;
   for (std::size_t i = 0; i < kLanes.size(); ++i) {
-    sides[i] = std::make_unique<Side>(setup, kLanes[i], server->told());
+    sides[i] = std::make_unique<Side>(server, kLanes[i], process->told());
     // Until every page of the region is there.
     sides[i]->rate({How::kAlone, true, kMiB, 1}, 200ms);
   }
   const int pairs = arguments.number("--pairs", 15);
   const std::chrono::milliseconds time{arguments.number("--milliseconds", 60)};
-  std::printf("| %s | 1 lane | 2 lanes | 4 lanes |\n|---|---|---|---|\n", setup.transport.c_str());
+  std::printf("| %s | 1 lane | 2 lanes | 4 lanes |\n|---|---|---|---|\n", server.transport.c_str());
   const std::string only = arguments.text("--only", "");
   for (const Work& work : works())
     if (only.empty() || (only == "alone") == (work.how == How::kAlone))
@@ -282,9 +241,5 @@ int run(const Arguments& arguments) {
 }  // namespace remora::bench
 
 int main(int argc, char** argv) {
-  try {
-    return remora::bench::run(remora::bench::Arguments{argc, argv});
-  } catch (const std::exception& thrown) {
-    remora::bench::give_up(thrown.what());
-  }
+  return remora::bench::run_program(argc, argv, remora::bench::run);
 }

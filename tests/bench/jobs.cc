@@ -12,6 +12,7 @@
 #include <optional>
 #include <sched.h>
 #include <sstream>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -142,6 +143,13 @@ void pin_to_core(int core) {
   require(::sched_setaffinity(0, sizeof set, &set) == 0, "sched_setaffinity");
 }
 
+std::byte* populated_pages(std::size_t bytes) {
+  void* const pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  require(pages != MAP_FAILED, "mmap");
+  return static_cast<std::byte*>(pages);
+}
+
 namespace {
 
 /// The process that serves, while it is to live.
@@ -206,6 +214,13 @@ std::unique_ptr<ServerProcess> ServerProcess::start(int core,
   return std::unique_ptr<ServerProcess>{new ServerProcess{child, told}};
 }
 
+std::unique_ptr<ServerProcess> ServerProcess::start(const Arguments& arguments,
+                                                    const std::function<void(int)>& serve) {
+  auto started = start(arguments.number("--server-core", 0), serve);
+  pin_to_core(arguments.number("--core", 1));
+  return started;
+}
+
 ServerProcess::~ServerProcess() {
   watch_server(0);
   ::kill(child_, SIGKILL);
@@ -254,6 +269,12 @@ int Arguments::number(std::string_view name, int otherwise) const {
   const std::string found = text(name, "");
   return found.empty() ? otherwise : std::atoi(found.c_str());
 }
+
+std::size_t Arguments::region_bytes() const {
+  return static_cast<std::size_t>(number("--region-mib", 1024)) << 20U;
+}
+
+bool Arguments::polling() const { return text("--mode", "polling") == "polling"; }
 
 void Arguments::expect(std::initializer_list<std::string_view> names) const {
   for (int i = 1; i < argc_; i += 2) {

@@ -34,8 +34,13 @@ struct Job {
   double milliseconds = 100;
 };
 
+class Arguments;
+
 /// Restricts the calling thread, and those it starts, to one processor; -1: no restriction.
 void pin_to_core(int core);
+
+/// Memory of its own, every page of which is there, shared with processes that are forked later.
+std::byte* populated_pages(std::size_t bytes);
 
 /// Random blocks of a region, for all programs alike: SplitMix64, and a multiplication instead of a
 /// division.
@@ -77,6 +82,30 @@ class Client {
   virtual std::size_t drain() = 0;
 };
 
+/// A client that hands over single operations and keeps `depth` of them in flight.
+class PipelinedClient : public Client {
+ public:
+  std::size_t drain() override {
+    std::size_t done = 0;
+    while (in_flight_ > 0) done += collect();
+    return done;
+  }
+
+ protected:
+  /// For prepare(): a new job with blocks of a region of so many bytes.
+  void begin(const Job& job, std::size_t region_bytes) {
+    job_ = job;
+    blocks_ = std::make_unique<RandomBlocks>(region_bytes, job.block_bytes);
+  }
+  /// Takes off in_flight_ what has completed, and returns how many that were.
+  virtual std::size_t collect() = 0;
+
+  Job job_;
+  std::unique_ptr<RandomBlocks> blocks_;
+  std::size_t in_flight_ = 0;
+  std::size_t place_ = 0;  ///< in the client's own buffers
+};
+
 /// A process of our own that serves. It is stopped (SIGSTOP) between jobs, so that its polling
 /// takes nothing from the other program, and killed with its parent.
 class ServerProcess {
@@ -84,6 +113,9 @@ class ServerProcess {
   /// Runs `serve` in a child on `core`; it must not return, and writes what the client has to know
   /// with tell() when it is ready.
   static std::unique_ptr<ServerProcess> start(int core, const std::function<void(int)>& serve);
+  /// The same on the core `--server-core`; then restricts the caller to the core `--core`.
+  static std::unique_ptr<ServerProcess> start(const Arguments& arguments,
+                                              const std::function<void(int)>& serve);
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
@@ -111,6 +143,10 @@ class Arguments {
   Arguments(int argc, char** argv) : argc_{argc}, argv_{argv} {}
   [[nodiscard]] std::string text(std::string_view name, std::string_view otherwise) const;
   [[nodiscard]] int number(std::string_view name, int otherwise) const;
+  /// `--region-mib`, 1024 without it.
+  [[nodiscard]] std::size_t region_bytes() const;
+  /// `--mode polling`, as without it, not `--mode blocking`.
+  [[nodiscard]] bool polling() const;
   /// Ends the program, naming all there are, where an argument is none of `names` or has no value.
   void expect(std::initializer_list<std::string_view> names) const;
 

@@ -205,19 +205,16 @@ int main(int argc, char** argv) {
   using namespace remora::bench;  // NOLINT(google-build-using-namespace)
   const Arguments arguments{argc, argv};
   const bool redis = arguments.text("--store", "memcached") == "redis";
-  const bool polling = arguments.text("--mode", "polling") == "polling";
-  const auto region_bytes = static_cast<std::size_t>(arguments.number("--region-mib", 1024)) << 20U;
+  const std::size_t region_bytes = arguments.region_bytes();
   const std::uint16_t port = free_port();
-  const auto server = ServerProcess::start(arguments.number("--server-core", 0), [=](int where) {
-    serve(redis, port, region_bytes, where);
-  });
-  pin_to_core(arguments.number("--core", 1));
+  const auto server =
+      ServerProcess::start(arguments, [=](int where) { serve(redis, port, region_bytes, where); });
   std::optional<int> socket;
   for (int tries = 0; tries < 500 && !socket; ++tries) {
     ::usleep(10000);
     socket = connect_to(port);
   }
   if (!socket) give_up("the store does not listen");
-  StoreClient client{{redis}, *socket, polling, region_bytes};
+  StoreClient client{{redis}, *socket, arguments.polling(), region_bytes};
   return answer_jobs(client, nullptr);  // the store sleeps by itself
 }

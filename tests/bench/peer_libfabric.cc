@@ -9,7 +9,6 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -87,9 +86,7 @@ void remove_shared_file(const std::string& name) {
 /// Tells "BASE KEY NAME" and polls for ever.
 void serve(const std::string& provider, std::size_t region_bytes, int where) {
   const Endpoint made{provider};
-  void* const region = ::mmap(nullptr, region_bytes, PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  require(region != MAP_FAILED, "mmap");
+  std::byte* const region = populated_pages(region_bytes);
   fid_mr* const memory =
       made.register_memory(region, region_bytes, FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
   std::array<char, 256> name{};
@@ -103,7 +100,7 @@ void serve(const std::string& provider, std::size_t region_bytes, int where) {
   for (;;) static_cast<void>(made.poll());
 }
 
-class FabricClient : public Client {
+class FabricClient final : public PipelinedClient {
  public:
   FabricClient(const std::string& provider, const std::string& told, std::size_t region_bytes)
       : made_{provider}, region_bytes_{region_bytes} {
@@ -119,13 +116,12 @@ class FabricClient : public Client {
 
   bool prepare(const Job& job) override {
     if (job.op != Op::kRead && job.op != Op::kWrite) return false;
-    job_ = job;
+    begin(job, region_bytes_);
     if (buffers_.size() < job.depth * job.block_bytes) {
       if (local_ != nullptr) fi_close(&local_->fid);
       buffers_.resize(job.depth * job.block_bytes);
       local_ = made_.register_memory(buffers_.data(), buffers_.size(), FI_READ | FI_WRITE, 2);
     }
-    blocks_ = std::make_unique<RandomBlocks>(region_bytes_, job.block_bytes);
     return true;
   }
 
@@ -134,19 +130,18 @@ class FabricClient : public Client {
     while (done == 0) {
       while (in_flight_ < job_.depth && post()) {
       }
-      done = made_.poll();
+      done = collect();
     }
+    return done;
+  }
+
+ private:
+  std::size_t collect() override {
+    const std::size_t done = made_.poll();
     in_flight_ -= done;
     return done;
   }
 
-  std::size_t drain() override {
-    const std::size_t left = in_flight_;
-    while (in_flight_ > 0) in_flight_ -= made_.poll();
-    return left;
-  }
-
- private:
   /// False: the provider takes no more for now.
   bool post() {
     const std::uint64_t at = base_ + (has_next_ ? next_ : blocks_->next());
@@ -181,11 +176,7 @@ class FabricClient : public Client {
   std::string peer_name_;
   fi_addr_t peer_ = 0;
   fid_mr* local_ = nullptr;
-  Job job_;
   std::vector<char> buffers_;
-  std::unique_ptr<RandomBlocks> blocks_;
-  std::size_t in_flight_ = 0;
-  std::size_t place_ = 0;
   std::uint64_t next_ = 0;
   bool has_next_ = false;
 };
@@ -197,11 +188,9 @@ int main(int argc, char** argv) {
   using namespace remora::bench;  // NOLINT(google-build-using-namespace)
   const Arguments arguments{argc, argv};
   const std::string provider = arguments.text("--provider", "shm");
-  const auto region_bytes = static_cast<std::size_t>(arguments.number("--region-mib", 1024)) << 20U;
-  const auto server = ServerProcess::start(arguments.number("--server-core", 0), [&](int where) {
-    serve(provider, region_bytes, where);
-  });
-  pin_to_core(arguments.number("--core", 1));
+  const std::size_t region_bytes = arguments.region_bytes();
+  const auto server =
+      ServerProcess::start(arguments, [&](int where) { serve(provider, region_bytes, where); });
   FabricClient client{provider, server->told(), region_bytes};
   return answer_jobs(client, server.get());
 }

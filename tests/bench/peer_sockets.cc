@@ -12,11 +12,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -149,9 +147,7 @@ void no_delay(int socket) {
 }
 
 void serve(std::size_t region_bytes, bool polling, int where) {
-  void* region = ::mmap(nullptr, region_bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  require(region != MAP_FAILED, "mmap");
+  std::byte* const region = populated_pages(region_bytes);
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -164,10 +160,10 @@ void serve(std::size_t region_bytes, bool polling, int where) {
   const int socket = ::accept(listener, nullptr, nullptr);
   require(socket >= 0, "accept");
   no_delay(socket);
-  Service{socket, static_cast<std::byte*>(region), polling}.run();
+  Service{socket, region, polling}.run();
 }
 
-class SocketClient : public Client {
+class SocketClient final : public PipelinedClient {
  public:
   SocketClient(std::uint16_t port, std::size_t region_bytes, bool polling)
       : socket_{::socket(AF_INET, SOCK_STREAM, 0)}, region_bytes_{region_bytes}, polling_{polling} {
@@ -183,12 +179,11 @@ class SocketClient : public Client {
 
   bool prepare(const Job& job) override {
     if (job.op != Op::kRead && job.op != Op::kWrite) return false;
-    job_ = job;
+    begin(job, region_bytes_);
     answer_bytes_ = job.op == Op::kRead ? job.block_bytes : kAnswerBytes;
     slots_.assign(job.depth * job.block_bytes, std::byte{1});
     requests_.assign(job.depth, {});
     vectors_.assign(2 * job.depth, {});
-    blocks_ = std::make_unique<RandomBlocks>(region_bytes_, job.block_bytes);
     in_flight_ = place_ = arrived_ = 0;
     return true;
   }
@@ -196,12 +191,6 @@ class SocketClient : public Client {
   std::size_t advance() override {
     hand_over();
     return collect();
-  }
-
-  std::size_t drain() override {
-    std::size_t done = 0;
-    while (in_flight_ > 0) done += collect();
-    return done;
   }
 
  private:
@@ -224,7 +213,7 @@ class SocketClient : public Client {
   }
 
   /// Answers fill the slots in turn: one call takes as many as have come.
-  std::size_t collect() {
+  std::size_t collect() override {
     const std::size_t ring = job_.depth * answer_bytes_;
     std::size_t done = 0;
     while (done == 0) {
@@ -242,14 +231,10 @@ class SocketClient : public Client {
   int socket_;
   std::size_t region_bytes_;
   bool polling_;
-  Job job_;
   std::size_t answer_bytes_ = 0;
   std::vector<std::byte> slots_;
   std::vector<Request> requests_;
   std::vector<iovec> vectors_;
-  std::unique_ptr<RandomBlocks> blocks_;
-  std::size_t in_flight_ = 0;
-  std::size_t place_ = 0;
   std::size_t arrived_ = 0;
 };
 
@@ -259,12 +244,10 @@ class SocketClient : public Client {
 int main(int argc, char** argv) {
   using namespace remora::bench;  // NOLINT(google-build-using-namespace)
   const Arguments arguments{argc, argv};
-  const auto region_bytes = static_cast<std::size_t>(arguments.number("--region-mib", 1024)) << 20U;
-  const bool polling = arguments.text("--mode", "polling") == "polling";
-  const auto server = ServerProcess::start(
-      arguments.number("--server-core", 0),
-      [region_bytes, polling](int where) { serve(region_bytes, polling, where); });
-  pin_to_core(arguments.number("--core", 1));
+  const std::size_t region_bytes = arguments.region_bytes();
+  const bool polling = arguments.polling();
+  const auto server =
+      ServerProcess::start(arguments, [=](int where) { serve(region_bytes, polling, where); });
   SocketClient client{static_cast<std::uint16_t>(std::stoi(server->told())), region_bytes, polling};
   return answer_jobs(client, server.get());
 }

@@ -215,11 +215,9 @@ int main(int argc, char** argv) {
   using namespace remora::bench;  // NOLINT(google-build-using-namespace)
   const Arguments arguments{argc, argv};
   const std::string transport = arguments.text("--transport", "posix");
-  const auto region_bytes = static_cast<std::size_t>(arguments.number("--region-mib", 1024)) << 20U;
-  const auto server = ServerProcess::start(arguments.number("--server-core", 0), [&](int where) {
-    serve(transport, region_bytes, where);
-  });
-  pin_to_core(arguments.number("--core", 1));
+  const std::size_t region_bytes = arguments.region_bytes();
+  const auto server =
+      ServerProcess::start(arguments, [&](int where) { serve(transport, region_bytes, where); });
   UcxClient client{transport, server->told(), region_bytes};
   return answer_jobs(client, server.get());
 }

@@ -11,9 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <infiniband/verbs.h>
-#include <memory>
 #include <string>
-#include <sys/mman.h>
 
 #include "jobs.h"
 
@@ -101,17 +99,14 @@ void connect(const Device& device, ibv_qp* queue_pair, std::uint32_t other) {
 }
 
 ibv_mr* register_pages(const Device& device, std::size_t bytes) {
-  void* const pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  require(pages != MAP_FAILED, "mmap");
   constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
                                IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  ibv_mr* const made = ibv_reg_mr(device.domain, pages, bytes, kAccess);
+  ibv_mr* const made = ibv_reg_mr(device.domain, populated_pages(bytes), bytes, kAccess);
   require(made != nullptr, "ibv_reg_mr");
   return made;
 }
 
-class VerbsClient : public Client {
+class VerbsClient final : public PipelinedClient {
  public:
   VerbsClient(const Device& device, std::size_t region_bytes)
       : device_{device},
@@ -125,20 +120,13 @@ class VerbsClient : public Client {
 
   bool prepare(const Job& job) override {
     if (job.depth > kQueueDepth || job.depth * job.block_bytes > kSlotsBytes) return false;
-    job_ = job;
-    blocks_ = std::make_unique<RandomBlocks>(region_->length, job.block_bytes);
+    begin(job, region_->length);
     return true;
   }
 
   std::size_t advance() override {
     while (in_flight_ < job_.depth) post();
     return collect();
-  }
-
-  std::size_t drain() override {
-    std::size_t done = 0;
-    while (in_flight_ > 0) done += collect();
-    return done;
   }
 
  private:
@@ -169,7 +157,7 @@ class VerbsClient : public Client {
     ++in_flight_;
   }
 
-  std::size_t collect() {
+  std::size_t collect() override {
     std::array<ibv_wc, 32> found{};
     int count = 0;
     while (count == 0) {
@@ -187,10 +175,6 @@ class VerbsClient : public Client {
   ibv_qp* queue_pair_;
   ibv_mr* region_;
   ibv_mr* slots_;
-  Job job_;
-  std::unique_ptr<RandomBlocks> blocks_;
-  std::size_t in_flight_ = 0;
-  std::size_t place_ = 0;
 };
 
 }  // namespace
@@ -199,9 +183,8 @@ class VerbsClient : public Client {
 int main(int argc, char** argv) {
   using namespace remora::bench;  // NOLINT(google-build-using-namespace)
   const Arguments arguments{argc, argv};
-  const auto region_bytes = static_cast<std::size_t>(arguments.number("--region-mib", 1024)) << 20U;
   pin_to_core(arguments.number("--core", 1));
   VerbsClient client{open_device(arguments.text("--device", "rxe0"), arguments.number("--gid", 0)),
-                     region_bytes};
+                     arguments.region_bytes()};
   return answer_jobs(client, nullptr);
 }

@@ -23,13 +23,12 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include <remora/remora.h>
 
-#include "jobs.h"
+#include "measured_server.h"
 #include "support/runtime_dir.h"
 
 namespace remora::bench {
@@ -39,39 +38,6 @@ using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace)
 
 /// Longer than any pause inside a job, and short enough to be over before the peer's warm-up is.
 constexpr auto kServerSpin = 2ms;
-
-struct Setup {
-  std::string transport;
-  std::string address;
-  std::size_t region_bytes = 0;
-  bool polling = true;
-};
-
-void serve(const Setup& setup, int where) {
-  config::ServerConfig config;
-  config.listen.address = setup.address;
-  config.listen.port = 0;
-  config.auth = config::Auth::kNone;
-  const auto wanted = [&setup](const char* name) {
-    return setup.transport == name ? config::Availability::kRequired : config::Availability::kOff;
-  };
-  config.transports.rdma = wanted("rdma");
-  config.transports.shm = wanted("shm");
-  config.transports.tcp = wanted("tcp");
-  config.transports.tcp_spin = setup.polling ? kServerSpin : 0ns;
-  config.pool.size_bytes = setup.region_bytes;
-  config.pool.huge_pages = config::HugePages::kNever;
-  config.log.level = config::LogLevel::kWarn;
-  config.regions.push_back({.name = "bench",
-                            .size_bytes = setup.region_bytes,
-                            .block_bytes = 4096,
-                            .rights = {},
-                            .atomics = "auto",
-                            .shm = setup.transport == "shm"});
-  const Server server = Server::start(config).value();
-  ServerProcess::tell(where, std::to_string(server.port()));
-  for (;;) ::pause();
-}
 
 struct Order {
   std::size_t batch = 1;
@@ -174,12 +140,7 @@ class RemoraClient : public Client {
     }
   }
 
-  std::size_t collect() {
-    const Completions found = lane_->queue.wait(1);
-    for (const Completion& completion : found)
-      if (!completion.ok()) throw Exception{completion.error()};
-    return found.size();
-  }
+  std::size_t collect() { return successes(lane_->queue.wait(1)); }
 
   const Engine& engine_;
   Region region_;
@@ -251,26 +212,22 @@ void touch(const Engine& engine, const Region& region) {
 }
 
 int run(const Arguments& arguments) {
-  Setup setup;
-  setup.transport = arguments.text("--transport", "shm");
-  setup.address = arguments.text("--address", "127.0.0.1");
-  setup.region_bytes = static_cast<std::size_t>(arguments.number("--region-mib", 1024)) << 20U;
-  setup.polling = arguments.text("--mode", "polling") == "polling";
+  const bool polling = arguments.polling();
+  const MeasuredServer server{.transport = arguments.text("--transport", "shm"),
+                              .address = arguments.text("--address", "127.0.0.1"),
+                              .region_bytes = arguments.region_bytes(),
+                              .tcp_spin = polling ? kServerSpin : 0ns};
   const test::RuntimeDir folder;
-  const auto server = ServerProcess::start(arguments.number("--server-core", 0),
-                                           [&setup](int where) { serve(setup, where); });
+  const auto process = ServerProcess::start(arguments.number("--server-core", 0),
+                                            [&server](int where) { server.serve(where); });
   const int threads = arguments.number("--threads", 1);
   pin_to_core(threads == 1 ? arguments.number("--core", 1) : -1);
   EngineOptions options;
-  options.spin = setup.polling ? 1s : 0s;
+  options.spin = polling ? 1s : 0s;
   options.copy_threads = 1;
   options.lanes = static_cast<std::uint32_t>(arguments.number("--lanes", 1));
   const Engine engine = Engine::open(options).value();
-  const Region region = engine
-                            .open_region("remora://" + setup.address + ":" + server->told() +
-                                             "/bench?transport=" + setup.transport,
-                                         Rights::kAll)
-                            .value();
+  const Region region = server.open(engine, process->told());
   touch(engine, region);
   const Order order{.batch = static_cast<std::size_t>(arguments.number("--batch", 1)),
                     .shuffled = arguments.text("--blocks", "random") == "shuffled"};
@@ -282,9 +239,5 @@ int run(const Arguments& arguments) {
 }  // namespace remora::bench
 
 int main(int argc, char** argv) {
-  try {
-    return remora::bench::run(remora::bench::Arguments{argc, argv});
-  } catch (const std::exception& thrown) {
-    remora::bench::give_up(thrown.what());
-  }
+  return remora::bench::run_program(argc, argv, remora::bench::run);
 }
