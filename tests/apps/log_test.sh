@@ -33,7 +33,7 @@ run 0 "a full pipe does not keep it from serving" "$remora" ls "$(uri)"
 kill -HUP "$server"
 run 0 "nor does SIGHUP with a full pipe" "$remora" ls "$(uri)"
 run 0 "/healthz" curl -fsS --max-time 5 "http://$metrics/healthz"
-is "SIGTERM ends it with a full pipe, in time" stops_in 5
+is "SIGTERM ends it with a full pipe, in time" stops_in 30
 is "nothing is left" nothing_left
 
 # --- the reader ends -------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ told() {
   "$remora" ls "$(uri)" >/dev/null && grep -qE 'warning: [0-9]+ lines? of the log (was|were) lost' "$work/second"
 }
 is "a new reader is told how many" eventually told
-is "SIGTERM ends it" stops_in 5
+is "SIGTERM ends it" stops_in 30
 is "the new reader has the last line" eventually grep -q 'info: stopped$' "$work/second"
 is "nothing is left" nothing_left
 

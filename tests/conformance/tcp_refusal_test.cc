@@ -105,7 +105,7 @@ class KeyForger {
   }
   void accept() {
     UniqueFd client{::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    auto server = transport::tcp::connect_socket(server_, Clock::now() + 5s);
+    auto server = transport::tcp::connect_socket(server_, Clock::now() + 30s);
     if (client && server && transport::tcp::prepare_socket(client.get()))
       lines_.push_back({.client = std::move(client), .server = std::move(*server)});
   }

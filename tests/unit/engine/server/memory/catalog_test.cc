@@ -12,7 +12,7 @@ class CatalogTest : public ::testing::Test {
     return {.name = std::move(name), .size_bytes = size_bytes, .atomic_domain = "cpu"};
   }
   Result<RegionInfo> create(const RegionSpec& spec) {
-    return catalog_.create(spec, Clock::now() + std::chrono::seconds{5});
+    return catalog_.create(spec, Clock::now() + std::chrono::seconds{60});
   }
   std::shared_ptr<Pool> pool_ =
       Pool::create({.size_bytes = 1U << 20U, .piece_bytes = 1U << 20U}).value();
@@ -133,7 +133,7 @@ class LargePagesTest : public CatalogTest {
     EXPECT_EQ(of_large_.owned_bytes("alice"), bytes);
   }
   Result<RegionInfo> create_for_alice(const RegionSpec& spec) {
-    return of_large_.create(spec, Clock::now() + std::chrono::seconds{5}, "alice");
+    return of_large_.create(spec, Clock::now() + std::chrono::seconds{60}, "alice");
   }
   std::shared_ptr<Pool> large_ =
       Pool::create({.size_bytes = 1U << 20U, .piece_bytes = 1U << 20U}, {}, kLarge).value();
@@ -145,7 +145,7 @@ TEST_F(LargePagesTest, OwnerIsCountedThePagesOfItsRegions) {
   expect_counted(kLarge);
   ASSERT_TRUE(create_for_alice(spec("b", kLarge + 4096)));
   expect_counted(3 * kLarge);
-  const Deadline soon = Clock::now() + std::chrono::seconds{5};
+  const Deadline soon = Clock::now() + std::chrono::seconds{60};
   auto entry = of_large_.find("a").value();
   ASSERT_TRUE(of_large_.grow(*entry, kLarge, soon));
   expect_counted(3 * kLarge);

@@ -114,7 +114,7 @@ TEST(TcpMessages, PeerThatDoesNotReadIsWaitedForUntilTheDeadline) {
 TEST(TcpSocket, APortWithoutAListenerRefuses) {
   for (const char* host : {"127.0.0.1", "::1"}) {
     const auto address = verbs::Address::parse(host, 9).value();
-    const auto socket = connect_socket(address, Clock::now() + 5s);
+    const auto socket = connect_socket(address, Clock::now() + 30s);
     ASSERT_FALSE(socket);
     EXPECT_EQ(socket.error().code(), Code::kConnectionRefused);
     EXPECT_EQ(socket.error().subject(), address.to_string());
