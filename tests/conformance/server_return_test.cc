@@ -50,7 +50,7 @@ TEST_P(ServerReturnTest, OneWithNewMemoryMakesOldRegionsStale) {
   EXPECT_TRUE(fails_with(old.read(ByteOffset{0}, bytes), Code::kStaleRegion));
   EXPECT_TRUE(fails_with(old.write(ByteOffset{0}, bytes), Code::kStaleRegion));
   EXPECT_TRUE(fails_with(old.fetch_add(ByteOffset{0}, 1), Code::kStaleRegion));
-  EXPECT_TRUE(ok(old.settled(5s))) << "nothing of the old life can land in the new memory";
+  EXPECT_TRUE(ok(old.settled(20s))) << "nothing of the old life can land in the new memory";
   EXPECT_EQ(resumed_, 0);
   EXPECT_EQ(lost_, 0);
   // The same engine works with the new server.
