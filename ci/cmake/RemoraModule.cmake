@@ -115,3 +115,28 @@ function(remora_add_test name)
   remora_discover_tests(${name} LABELS "${arg_LABELS}" GATE "${arg_GATE}" ALONE "${arg_ALONE}"
     TIMEOUT "${arg_TIMEOUT}" ENVIRONMENT ${arg_ENVIRONMENT})
 endfunction()
+
+# remora_add_device_profiles(PROGRAM FILTER f [WITHOUT profile f]...)
+# The cases that FILTER takes once more under each profile of tests/unit/verbs/device_profiles.h, all of
+# a profile as one CTest test: PROGRAM.device.PROFILE. WITHOUT leaves out, under one profile, cases that
+# need what such a device lacks.
+function(remora_add_device_profiles program)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FILTER" "WITHOUT")
+  foreach(profile mlx5 mlx5-no-atomics bnxt_re bnxt_re-no-windows irdma efa rxe)
+    set(filter "${arg_FILTER}")
+    list(FIND arg_WITHOUT ${profile} at)
+    if(NOT at EQUAL -1)
+      math(EXPR at "${at} + 1")
+      list(GET arg_WITHOUT ${at} without)
+      string(FIND "${filter}" "-" negative)
+      if(negative EQUAL -1)
+        string(APPEND filter "-${without}")
+      else()
+        string(APPEND filter ":${without}")
+      endif()
+    endif()
+    add_test(NAME ${program}.device.${profile} COMMAND ${program} --gtest_brief=1 "--gtest_filter=${filter}")
+    set_tests_properties(${program}.device.${profile} PROPERTIES LABELS native TIMEOUT 120
+      ENVIRONMENT "REMORA_TEST=1;REMORA_TEST_DEVICE=${profile}")
+  endforeach()
+endfunction()

@@ -88,6 +88,7 @@ bool times_out(int& time_outs, rdma_cm_id* id, rdma_cm_event_type type, int time
 }
 int resolve_addr(rdma_cm_id* id, sockaddr*, sockaddr* destination, int timeout_ms) {
   if (answered("resolve_addr") != 0) return -1;
+  if (!fake().profile().has_connection_manager) return errno = ENODEV, -1;
   if (times_out(fake().address_time_outs, id, RDMA_CM_EVENT_ADDR_ERROR, timeout_ms)) return 0;
   std::memcpy(&id->route.addr.dst_storage, destination, sizeof(sockaddr_in));
   id->verbs = &fake().cm_context;
@@ -166,6 +167,7 @@ int migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
 int set_option(rdma_cm_id*, int, int, void*, std::size_t) { return answered("set_option"); }
 ibv_context** get_cm_devices(int* count) {
   if (answered("get_cm_devices") != 0) return nullptr;
+  if (!fake().profile().has_connection_manager) return errno = ENODEV, nullptr;
   *count = fake().device_count;
   auto** const list = new ibv_context* [2] { &fake().cm_context };
   fake().born("list", list);

@@ -72,11 +72,13 @@ int advise_mr(ibv_pd*, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge
 }
 ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type) {
   if (object_refused("alloc_mw")) return nullptr;
+  if (!fake().profile().has_windows_type_2) return errno = EOPNOTSUPP, nullptr;
+  fake().commands += fake().profile().commands_of_window;
   auto* const window = new ibv_mw{};
   window->pd = domain;
   window->context = domain->context;
   window->type = type;
-  window->rkey = 0x500;
+  window->rkey = fake().next_key(5) << 8U;
   fake().born("mw", window, {domain});
   return window;
 }
@@ -84,6 +86,7 @@ int dealloc_mw(ibv_mw* window) {
   const int number = fake().use("dealloc_mw");
   fake().bound.erase(window);
   fake().died("mw", window);
+  fake().free_key(window->rkey >> 8U);
   delete window;
   return number;
 }
@@ -204,8 +207,11 @@ ibv_mr* FakeVerbs::make_region(ibv_pd* domain, void* address, std::size_t length
   region->context = domain->context;
   region->addr = address;
   region->length = length;
-  region->lkey = 11;
-  region->rkey = 22;
+  // As drivers do, but for those of plain_device(), which tell a mistake.
+  const bool fixed = profile_->keys == KeyHabit::kFixed;
+  region->rkey = fixed ? 22 : next_key(0);
+  region->lkey = fixed ? 11 : region->rkey;
+  commands += profile_->commands_of_registration;
   born("mr", region, {domain});
   return region;
 }

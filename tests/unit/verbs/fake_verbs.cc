@@ -1,6 +1,7 @@
 #include "fake_verbs.h"
 
 #include <arpa/inet.h>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -37,7 +38,7 @@ ibv_context* open_device(ibv_device* device) {
   if (refused("open_device")) return nullptr;
   auto* const context = new ibv_context{};
   context->device = device;
-  context->num_comp_vectors = 2;
+  context->num_comp_vectors = fake().profile().completion_vectors;
   context->async_fd = ::eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE | EFD_CLOEXEC);
   fake().born("context", context);
   return context;
@@ -64,7 +65,7 @@ ssize_t query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t capaci
   return static_cast<ssize_t>(count);
 }
 int fork_init() { return fake().use("fork_init"); }
-bool is_software_device(const ibv_device*) { return true; }
+bool is_software_device(const ibv_device*) { return fake().profile().software; }
 
 ibv_pd* alloc_pd(ibv_context* context) {
   if (refused("alloc_pd")) return nullptr;
@@ -89,6 +90,7 @@ int dereg_mr(ibv_mr* region) {
   for (const auto& [window, where] : fake().bound)
     if (where.second == region) fake().violation("ibv_dereg_mr would refuse: a window is bound");
   fake().died("mr", region);
+  fake().free_key(region->rkey);
   delete region;
   return number;
 }
@@ -161,6 +163,9 @@ int req_notify_cq(ibv_cq*, int) { return fake().use("req_notify_cq"); }
 
 ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   if (refused("create_qp")) return nullptr;
+  if (const int number = fake().refusal_of(*attributes); number != 0)
+    return errno = number, nullptr;
+  fake().commands += fake().profile().commands_of_pair;
   fake().pairs.push_back(*attributes);
   attributes->cap.max_inline_data =
       std::max(attributes->cap.max_inline_data, fake().granted_inline);
@@ -176,6 +181,7 @@ ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
 }
 int modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mask) {
   if (const int number = fake().use("modify_qp"); number != 0) return number;
+  if (const int number = fake().refusal_of(pair, *attributes, mask); number != 0) return number;
   fake().modified.emplace_back(*attributes, mask);
   if ((mask & IBV_QP_STATE) != 0) pair->state = attributes->qp_state;
   return 0;
@@ -186,6 +192,7 @@ int query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int, ibv_qp_init_attr*) {
 }
 int destroy_qp(ibv_qp* pair) {
   const int number = fake().use("destroy_qp");
+  fake().forget(pair);
   for (const auto& [window, where] : fake().bound)
     if (where.first == pair) fake().violation("ibv_destroy_qp would hang: a window is bound");
   fake().died("qp", pair);
@@ -203,11 +210,7 @@ int post_send(ibv_qp* pair, ibv_send_wr* chain, ibv_send_wr** bad) {
     if (wr->opcode == IBV_WR_BIND_MW)
       fake().bound[wr->bind_mw.mw] = {pair, wr->bind_mw.bind_info.mr};
     fake().sent_elements.emplace_back(wr->sg_list, wr->sg_list + wr->num_sge);
-    if ((wr->send_flags & IBV_SEND_SIGNALED) == 0) continue;
-    ibv_wc done{};
-    done.wr_id = wr->wr_id;
-    done.qp_num = pair->qp_num;
-    fake().completions.push_back(done);
+    fake().complete(pair, *wr);
   }
   return 0;
 }
@@ -289,7 +292,14 @@ FakeVerbs::FakeVerbs() : table{make_table()} {
   std::strncpy(device.name, device_name.c_str(), sizeof(device.name) - 1);
   device.transport_type = IBV_TRANSPORT_IB;
   cm_context.device = &device;
-  cm_context.num_comp_vectors = 2;
+  cm_context.num_comp_vectors = profile_->completion_vectors;
+  const char* const named = std::getenv("REMORA_TEST_DEVICE");
+  if (named == nullptr) return;
+  const DeviceProfile* const kind = find_device_profile(named);
+  if (kind != nullptr)
+    play(*kind);
+  else
+    violation(std::string{"no device profile "} + named);
 }
 
 FakeVerbs::~FakeVerbs() { g_current = nullptr; }

@@ -21,6 +21,8 @@
 
 #include <remora/verbs/verbs.h>
 
+#include "device_profiles.h"
+
 namespace remora {
 
 /// Names instead of bytes in failures.
@@ -58,6 +60,11 @@ class FakeVerbs {
   static FakeVerbs& current();
 
   [[nodiscard]] const verbs::Provider& provider() const { return table; }
+
+  /// Behaves as that kind of NIC from now on; before anything is made. A new fake does so with the
+  /// profile that the environment variable REMORA_TEST_DEVICE names, else with plain_device().
+  void play(const DeviceProfile& kind);
+  [[nodiscard]] const DeviceProfile& profile() const { return *profile_; }
 
   /// The `nth` next use of `call` (from 1) fails with `number`.
   void fail(const std::string& call, int nth = 1, int number = EIO);
@@ -98,6 +105,11 @@ class FakeVerbs {
   std::vector<std::uint64_t> received_ids;
   int take = -1;
   std::deque<ibv_wc> completions;
+  /// The peer refuses the request of this id: see DeviceProfile::reports_errors_at_oldest. Signaled
+  /// requests before it have succeeded, and all behind it are flushed.
+  std::optional<std::uint64_t> refused_id;
+  ibv_wc_status refused_status = IBV_WC_REM_ACCESS_ERR;
+  int commands = 0;  ///< of the firmware, as the profile counts them
   std::vector<std::pair<ibv_qp_attr, int>> modified;
   std::map<const ibv_mw*, std::pair<const ibv_qp*, const ibv_mr*>> bound;  ///< by posted binds
   std::set<const ibv_cq*> extended;
@@ -142,6 +154,15 @@ class FakeVerbs {
   void died(const std::string& kind, const void* object);
   void note_registered(std::uint64_t iova, std::uint32_t access);
   void violation(const std::string& what);
+  /// A key by the profile's habit, or `fixed`.
+  [[nodiscard]] std::uint32_t next_key(std::uint32_t fixed);
+  void free_key(std::uint32_t key);
+  /// 0, or the errno with which the device refuses such a queue pair.
+  [[nodiscard]] int refusal_of(const ibv_qp_init_attr& asked) const;
+  [[nodiscard]] int refusal_of(const ibv_qp* pair, const ibv_qp_attr& attributes, int mask);
+  void forget(const ibv_qp* pair);
+  /// Completes a request that was posted, as the device does.
+  void complete(ibv_qp* pair, const ibv_send_wr& request);
 
   struct CmChannel;
   struct CmEvent;
@@ -163,6 +184,12 @@ class FakeVerbs {
   std::map<std::string, int> uses_;
   std::map<std::string, std::pair<int, int>> failures_;  // call -> (uses left, errno)
   std::map<const void*, Object> objects_;
+  const DeviceProfile* profile_ = &plain_device();
+  std::uint32_t next_key_ = 0x101;
+  std::vector<std::uint32_t> freed_keys_;  ///< the last one is given out first
+  std::map<const ibv_qp*, unsigned> access_;
+  std::map<const ibv_qp*, std::deque<std::uint64_t>> outstanding_;  ///< ids, not known to be done
+  std::set<const ibv_qp*> failed_;
 };
 
 /// Shared receive queues, address handles, windows, extended queues, events, queries.
