@@ -76,7 +76,7 @@ class Model {
 
   Bytes memory;
   Bytes answers;
-  tcp::Served served;
+  tcp::ServedCounts served;
   std::size_t notices = 0;
   bool over = false;     ///< nothing is served any more
   bool refused = false;  ///< since a request was refused: the peer is told
@@ -287,7 +287,7 @@ class ServerRun {
             served_.refused == model_->served.refused && served_.corrupt == model_->served.corrupt,
         "each operation is counted once");
     require(notices_ == model_->notices, "each notice comes once");
-    const tcp::Served told = session_->served();
+    const tcp::ServedCounts told = session_->served();
     require(told.operations == served_.operations && told.bytes == served_.bytes,
             "a session tells what its lanes have served");
   }
@@ -374,7 +374,7 @@ class ServerRun {
   void steps(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)
       session_->serve([&](const tcp::GrantTable& grants) {
-        tcp::Served now;
+        tcp::ServedCounts now;
         lane_->step(grants, now);
         served_ += now;
         return now;
@@ -424,7 +424,7 @@ class ServerRun {
   std::unique_ptr<Model> model_;
   Peer peer_{std::move(sockets_.ours)};
   std::uint32_t sequence_ = 0xfffffff0;
-  tcp::Served served_;
+  tcp::ServedCounts served_;
   std::size_t notices_ = 0;
   bool revoked_ = false;
   std::vector<std::pair<std::size_t, Bytes>> kept_;

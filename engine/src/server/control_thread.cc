@@ -19,8 +19,8 @@ using transport::Listener;
 namespace {
 constexpr std::chrono::milliseconds kListenerPause{20};
 constexpr std::chrono::milliseconds kPeriod{100};
-/// After so long without a look the server was itself stopped: it serves the messages that have
-/// queued up before the silence of a client counts.
+/// If the control thread has not run for this long, the server's process was itself stopped. It
+/// then serves the messages that have queued up before it counts the silence of a client.
 constexpr std::chrono::seconds kServerPause{1};
 }  // namespace
 
@@ -29,11 +29,12 @@ Status ControlThread::start() {
   if (!loop) return loop.error();
   loop_ = std::move(*loop);
   loop_->every(kPeriod, [this] { on_period(); });
-  if (auto status = with_room_.open(); !status) return status;
+  if (auto status = sessions_to_read_.open(); !status) return status;
   const auto on_room = [this] {
-    for (const std::uint64_t id : with_room_.take()) receive(id);
+    for (const std::uint64_t id : sessions_to_read_.take()) receive(id);
   };
-  if (auto watch = loop_->watch(with_room_.event_fd(), on_room); !watch) return watch.error();
+  if (auto watch = loop_->watch(sessions_to_read_.event_fd(), on_room); !watch)
+    return watch.error();
   RevocationCoordinator& revocations = server_.revocations();
   if (auto status = revocations.open(); !status) return status;
   if (auto status = watch_timer(revocations.timer(), [&revocations] { revocations.tick(); });
@@ -73,12 +74,12 @@ void ControlThread::on_period() noexcept {
   end_late_sessions();
   end_silent_sessions();
   release_lapsed_sessions();
-  server_.regions().look();
+  server_.regions().remove_outdated();
 }
 
 void ControlThread::accept(Listener& listener) noexcept {
-  // Sessions that have ended hold resources of a device until the worker releases them: a client
-  // that connects and goes faster than that waits in the kernel.
+  // Sessions that have ended hold resources of a device until the worker releases them. If clients
+  // connect and leave faster than that, new connections wait in the kernel.
   if (server_.session_table().ending_count() > server_.config().limits.pending_handshakes_max)
     return std::this_thread::sleep_for(kListenerPause);
   auto arrived = listener.accept();
@@ -86,7 +87,8 @@ void ControlThread::accept(Listener& listener) noexcept {
     if (listener_lines_.allows(Clock::now()))
       log::warn("{}: {}{}", listener.description(), arrived.error().message(),
                 listener_lines_.take_left_out());
-    // The descriptor stays readable while the cause lasts (no descriptors left): not at full speed.
+    // The listener's descriptor stays readable while the cause lasts (no free descriptors), so this
+    // thread pauses instead of trying at full speed.
     std::this_thread::sleep_for(kListenerPause);
     return;
   }
@@ -97,11 +99,11 @@ void ControlThread::add(std::unique_ptr<transport::ServerEndpoint> endpoint) noe
   const int fd = endpoint->event_fd();
   auto session =
       std::make_shared<ServerSession>(server_, random_id(), random_id(), std::move(endpoint));
-  // Sessions before and after the handshake are bounded each for themselves: connections without a
-  // hello cannot keep clients out.
+  // Sessions before and after the handshake have limits of their own: connections that send no
+  // hello cannot take the place of clients.
   const std::size_t max = server_.config().limits.pending_handshakes_max;
-  if (const auto oldest = pending_handshakes_.add(session, max)) end_unheard(*oldest, true);
-  // Its handler runs on this thread, so not before the session is in the table.
+  if (const auto oldest = handshake_limit_.add(session, max)) end_unheard(*oldest, true);
+  // The watch's handler runs on this thread, so it cannot run before the session is in the table.
   auto watch = loop_->watch(fd, [this, weak = std::weak_ptr{session}] {
     if (const auto alive = weak.lock()) receive(alive->id());
   });
@@ -138,7 +140,7 @@ void ControlThread::receive(std::uint64_t id) noexcept {
 bool ControlThread::take_message(const std::shared_ptr<ServerSession>& session,
                                  transport::ControlMessage message) noexcept {
   SessionConnection& connection = session->connection();
-  connection.touch();
+  connection.record_activity();
   if (session->handshake_complete() && connection.answer_ping(message.bytes)) return true;
   if (!connection.admit_request()) {
     if (protocol_lines_.allows(Clock::now()))
@@ -151,24 +153,24 @@ bool ControlThread::take_message(const std::shared_ptr<ServerSession>& session,
   // Shared, since a std::function is copyable and a message is not.
   auto shared = std::make_shared<transport::ControlMessage>(std::move(message));
   server_.enqueue([this, session, shared, arrived = Clock::now()] {
-    server_.ender().after_serving(*session, session->serve(shared, arrived));
+    server_.ender().apply_outcome(*session, session->serve(shared, arrived));
   });
   return true;
 }
 
-/// True: there may be more messages or notices. `budget`: how many notices this visit may still
-/// take, so that one client does not keep the control thread.
+/// Takes one message or some notices of the session. True: there may be more. `budget`: how many
+/// notices this thread may still take now, so that one client does not occupy it.
 bool ControlThread::take_notices(ServerSession& session, std::size_t& budget) noexcept {
   std::array<transport::Notice, 32> found;
   bool any = false;
   while (true) {
     if (budget == 0) {
-      look_for_notices(session.id());
+      read_notices_again(session.id());
       return false;
     }
     const std::size_t room = session.notices().reserve(std::min(budget, found.size()));
     if (room == 0) {
-      if (session.notices().hold_up()) return false;  // until look_for_notices()
+      if (session.notices().stop_reading()) return false;  // until read_notices_again()
       continue;
     }
     const std::size_t count = session.endpoint().take_notices(std::span{found}.first(room));
@@ -180,7 +182,7 @@ bool ControlThread::take_notices(ServerSession& session, std::size_t& budget) no
   }
 }
 
-/// False: one was not allowed, and the session has ended.
+/// False: a notice was not allowed, and the session has ended.
 bool ControlThread::deliver(ServerSession& session,
                             std::span<const transport::Notice> notices) noexcept {
   for (std::size_t i = 0; i < notices.size(); ++i) {
@@ -197,14 +199,14 @@ bool ControlThread::deliver(ServerSession& session,
   return true;
 }
 
-/// A client that sends nothing cannot be told from one that is gone, and other clients may want the
-/// memory that it has open.
+/// Ends the sessions of silent clients: the server cannot know whether such a client still lives,
+/// and other clients may need the memory of its grants.
 void ControlThread::end_silent_sessions() noexcept {
   const Clock::time_point now = Clock::now();
   const bool paused = now - std::exchange(looked_at_, now) > kServerPause;
   if (paused) {
     lease_floor_ = now;
-    server_.session_table().renew_kept(now);  // nor could their clients come back meanwhile
+    server_.session_table().renew_kept(now);  // their clients could not resume meanwhile
   }
   const auto lease =
       std::chrono::duration_cast<std::chrono::milliseconds>(server_.config().limits.session_lease);
@@ -229,7 +231,8 @@ void ControlThread::end_late_sessions() noexcept {
   for (const std::uint64_t id : server_.session_table().late(Clock::now())) end_unheard(id, false);
 }
 
-/// Ends a session whose client has not finished its handshake. `displaced`: for another one.
+/// Ends a session whose client has not finished its handshake. `displaced`: a newer connection
+/// takes its place.
 void ControlThread::end_unheard(std::uint64_t id, bool displaced) noexcept {
   const Refusal why = displaced ? Refusal::kPendingHandshake : Refusal::kNoHello;
   if (!server_.ender().end(id, SessionEnd::kNoHello, nullptr, why)) return;

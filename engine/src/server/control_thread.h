@@ -16,9 +16,9 @@
 #include "base/event_loop.h"
 #include "base/log_rate_limiter.h"
 #include "base/timer_fd.h"
-#include "server/pending_handshakes.h"
+#include "server/handshake_limit.h"
 #include "server/server_metrics.h"
-#include "server/sessions_with_room.h"
+#include "server/sessions_to_read.h"
 #include "transport/control_message.h"
 #include "transport/listener.h"
 #include "transport/notice.h"
@@ -42,15 +42,15 @@ class ControlThread {
   void stop_accepting() noexcept;
   /// On return the thread has ended. Idempotent. Not from the control thread.
   void stop() noexcept;
-  /// look_for_notices() has no effect any more.
-  void close() noexcept { with_room_.close(); }
+  /// read_notices_again() has no effect any more.
+  void close() noexcept { sessions_to_read_.close(); }
 
   // Any thread, once start() has been called.
   /// See EventLoop::forget() and EventLoop::drop().
   void forget(EventLoop::Token watch) noexcept { loop_->forget(watch); }
   void drop(EventLoop::Token watch) noexcept { loop_->drop(watch); }
   /// The session has room for notices that it had none for.
-  void look_for_notices(std::uint64_t session_id) noexcept { with_room_.add(session_id); }
+  void read_notices_again(std::uint64_t session_id) noexcept { sessions_to_read_.add(session_id); }
 
  private:
   using SessionEnd = ServerMetrics::SessionEnd;
@@ -72,9 +72,9 @@ class ControlThread {
   void end_unheard(std::uint64_t id, bool displaced) noexcept;
 
   ServerCore& server_;
-  SessionsWithRoom with_room_;
+  SessionsToRead sessions_to_read_;
   // The control thread alone uses these.
-  PendingHandshakes pending_handshakes_;
+  HandshakeLimit handshake_limit_;
   Clock::time_point looked_at_{};  ///< when it last looked for silent sessions
   Clock::time_point
       lease_floor_{};  ///< silence before it does not count: the server itself stood still

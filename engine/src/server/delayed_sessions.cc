@@ -12,7 +12,7 @@ void DelayedSessions::serve_at(Clock::time_point due, std::weak_ptr<ServerSessio
 }
 
 void DelayedSessions::tick() {
-  // Those that wait again after this are not due at `now`.
+  // Sessions that are added again after this are not due at `now`.
   const Clock::time_point now = Clock::now();
   while (!waiting_.empty() && waiting_.begin()->first <= now) {
     const auto session = waiting_.begin()->second.lock();

@@ -8,12 +8,12 @@ std::optional<EndingCause> ending_cause(ServerMetrics::SessionEnd why) noexcept 
     case SessionEnd::kProtocol:
       return EndingCause{Code::kProtocol, Reason::kNone,
                          "what came is not the protocol, or more than may be unanswered"};
-    case SessionEnd::kUnknown:
+    case SessionEnd::kUnknownClient:
       return EndingCause{Code::kConnectionRefused, Reason::kAuthentication,
                          "no longer one of the server's clients"};
     case SessionEnd::kStopped:
       return EndingCause{Code::kConnectionLost, Reason::kDraining, "the server stops"};
-    // The client may come back to this session. Not kLapsed, which says that it may not.
+    // The client may resume this session. So the reason is not kLapsed, with which it may not.
     case SessionEnd::kLapsed:
       return EndingCause{Code::kConnectionLost, Reason::kSilent, "limits.session_lease"};
     case SessionEnd::kLeft:

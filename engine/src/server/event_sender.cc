@@ -9,7 +9,7 @@
 
 namespace remora::detail {
 
-void EventSender::tell(control::Event event) {
+void EventSender::send(control::Event event) {
   queue(std::move(event));
   send_next();
 }
@@ -29,9 +29,9 @@ void EventSender::send_next() {
   const Status sent = session_.connection().send(envelope);
   if (sent) return;
   log::debug("session {:x}: {}", session_.id(), sent.error().message());
-  // As in ServerSession::reply().
+  // The client may have hung up, as in ServerSession::reply().
   if (sent.error().code() == Code::kConnectionLost) return;
-  server_.ender().after_serving(session_, Served::kUnheard);
+  server_.ender().apply_outcome(session_, RequestOutcome::kReplyNotSent);
 }
 
 std::optional<EventSender::Acknowledged> EventSender::acknowledge(std::uint64_t event_id) {

@@ -24,7 +24,7 @@ class EventSender {
       : server_{server}, session_{session} {}
 
   /// Sends the event after those that were queued before.
-  void tell(control::Event event);
+  void send(control::Event event);
   /// Queues the event behind an answer that is about to be sent: see send_next().
   void queue(control::Event event) { waiting_.push_back(std::move(event)); }
   /// Sends the next event, unless one is not acknowledged yet.

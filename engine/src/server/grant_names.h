@@ -20,13 +20,13 @@ namespace remora::detail {
 /// Changed by the worker, read by the control thread too. Thread-safe.
 class GrantNames {
  public:
-  struct Name {
+  struct NoticeRights {
     std::string region;
     std::uint64_t size_bytes = 0;
     Rights rights = Rights::kNone;
   };
   /// The id of the new grant. Ids are counted from 1 and never used again in a session.
-  std::uint64_t add(Name name);
+  std::uint64_t add(NoticeRights rights);
   /// The grant is closed. The latest kMaxClosed are still known.
   void close(std::uint64_t grant_id);
   /// Whether the session has or had a grant of that id.
@@ -41,8 +41,8 @@ class GrantNames {
   static constexpr std::size_t kMaxClosed = 256;
 
   mutable Mutex mutex_;
-  std::unordered_map<std::uint64_t, Name> names_ REMORA_GUARDED_BY(mutex_);
-  std::deque<std::uint64_t> closed_ REMORA_GUARDED_BY(mutex_);  ///< of names_, the oldest first
+  std::unordered_map<std::uint64_t, NoticeRights> rights_ REMORA_GUARDED_BY(mutex_);
+  std::deque<std::uint64_t> closed_ REMORA_GUARDED_BY(mutex_);  ///< of rights_, the oldest first
   std::uint64_t next_id_ REMORA_GUARDED_BY(mutex_) = 1;
 };
 

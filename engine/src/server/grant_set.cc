@@ -99,7 +99,7 @@ Result<ServerReply> GrantSet::open(const std::shared_ptr<RegionEntry>& region, R
   open_bytes_ += size_bytes;
   open_count_.fetch_add(1, std::memory_order_relaxed);
   server_.metrics().grants(1);
-  server_.revocations().opened(*region, session_, grant_id);
+  server_.revocations().add_grant(*region, session_, grant_id);
   return answer;
 }
 
@@ -193,7 +193,7 @@ void GrantSet::end(Grants::iterator found) {
   open_count_.fetch_sub(1, std::memory_order_relaxed);
   server_.metrics().grants(-1);
   // This call comes last: it continues a revocation that has waited for this grant.
-  server_.revocations().gone(*region, session_, grant_id);
+  server_.revocations().remove_grant(*region, session_, grant_id);
 }
 
 void GrantSet::take_over(GrantSet& before) {

@@ -14,9 +14,9 @@ namespace remora::detail {
 
 namespace {
 
-/// 0, or why nothing of this machine can listen at `address`. A datagram socket at a port that the
-/// kernel chooses disturbs no service. Where no socket can be made at all (a sandbox that allows
-/// Unix sockets only), the address is not the cause.
+/// Returns 0, or the errno with which this machine cannot listen at `address`. Tries it with a
+/// datagram socket at a port that the kernel chooses, which disturbs no service. Returns 0 also if
+/// no socket can be made at all (a sandbox that allows Unix sockets only).
 int errno_of_bind(const verbs::Address& address) noexcept {
   const UniqueFd socket{::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0)};
   if (!socket) return errno == EAFNOSUPPORT && address.family() == AF_INET6 ? errno : 0;

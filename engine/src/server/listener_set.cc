@@ -16,10 +16,9 @@ namespace {
 
 constexpr int kPortTries = 16;
 
-/// Whether `auto` may leave the transport out: where the machine does not have it. A port that is
-/// in use, a port that this user may not have and every other failure of tcp would leave shm alone,
-/// which no client on another machine reaches. A protection that the configuration names is never
-/// left out either.
+/// Whether `auto` may leave the transport out: only if the machine does not have it. Without tcp,
+/// for example because its port is in use, only shm would be left, which clients on other machines
+/// cannot use. A protection that the configuration names is never left out either.
 bool may_leave_out(TransportKind kind, const Error& error) {
   if (error.subject().starts_with("transports.rdma_protection")) return false;
   switch (error.code()) {
@@ -46,7 +45,7 @@ Result<ListenerSet> open_once(const config::ServerConfig& config,
   ListenerSet set;
   const auto add = [&](Availability wanted, TransportKind kind, auto&& listen) -> Status {
     if (wanted == Availability::kOff) return {};
-    // All on one port: that of the first.
+    // All transports listen at the port of the first one.
     Result<std::unique_ptr<Listener>> listener =
         listen(set.port() != 0 ? set.port() : config.listen.port);
     if (listener) {
@@ -85,7 +84,8 @@ Result<ListenerSet> ListenerSet::open(const config::ServerConfig& config,
   const transport::ListenAddress address{config.listen.address, std::move(*own)};
   std::vector<RefusedTransport> left_out;
   auto set = open_once(config, address, registry, left_out);
-  // The port that was free for the first transport may be taken for the next: another one, then.
+  // A port that is free for the first transport may be in use for the next one. Then all transports
+  // try another port.
   for (int i = 0; i < kPortTries && config.listen.port == 0 && !set &&
                   set.error().code() == Code::kAddressInUse;
        ++i) {

@@ -18,17 +18,17 @@ std::size_t NotificationCredits::reserve(std::size_t max) noexcept {
   return reserved;
 }
 
-bool NotificationCredits::hold_up() noexcept {
-  held_up_.store(true);
+bool NotificationCredits::stop_reading() noexcept {
+  reading_stopped_.store(true);
   return unhandled_.load() >= transport::kNoticesMax;
 }
 
 void NotificationCredits::notice_handled() noexcept {
   const std::size_t before = unhandled_.fetch_sub(1);
   REMORA_ASSERT(before > 0, "each notice is handled once");
-  // Not for each: reading goes on when half of the room is there.
-  if (before - 1 <= transport::kNoticesMax / 2 && held_up_.exchange(false))
-    server_.control().look_for_notices(session_id_);
+  // Reading starts again once half of the room is free, not after each notice.
+  if (before - 1 <= transport::kNoticesMax / 2 && reading_stopped_.exchange(false))
+    server_.control().read_notices_again(session_id_);
 }
 
 }  // namespace remora::detail

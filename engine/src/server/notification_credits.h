@@ -23,9 +23,9 @@ class NotificationCredits final : public Notifier::Origin {
   void rename(std::uint64_t session_id) noexcept { session_id_.store(session_id); }
   /// Room for up to `max` notices. 0: transport::kNoticesMax are not handled yet.
   [[nodiscard]] std::size_t reserve(std::size_t max) noexcept;
-  /// The control thread reads no notices until ControlThread::look_for_notices() is called. False:
-  /// there is room after all.
-  [[nodiscard]] bool hold_up() noexcept;
+  /// The control thread reads no notices until ControlThread::read_notices_again() is called.
+  /// False: there is room after all.
+  [[nodiscard]] bool stop_reading() noexcept;
   /// The session has ended.
   void end() noexcept { ended_.store(true); }
   /// One more notice, whether there is room or not.
@@ -37,7 +37,7 @@ class NotificationCredits final : public Notifier::Origin {
   ServerCore& server_;
   std::atomic<std::uint64_t> session_id_;
   std::atomic<std::size_t> unhandled_{0};
-  std::atomic<bool> held_up_{false};
+  std::atomic<bool> reading_stopped_{false};
   std::atomic<bool> ended_{false};
 };
 

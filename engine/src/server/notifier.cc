@@ -28,7 +28,8 @@ Status Notifier::on_notify(std::string region, NotificationHandler handler) {
     }
     thread_ = std::move(*thread);
   }
-  // A handler may replace itself; for any other caller the one before runs no more on return.
+  // A handler may replace itself. For every other caller, the replaced handler does not run any
+  // more on return.
   if (before != nullptr && std::this_thread::get_id() != thread_.get_id())
     changed_.wait(lock, [&] {
       mutex_.assert_held();
@@ -47,18 +48,19 @@ void Notifier::deliver(Notification notification, std::shared_ptr<Origin> origin
       return;
     }
   }
-  metrics_.notification(ServerMetrics::Heard::kNo);
+  metrics_.notification(ServerMetrics::HandlerResult::kNoHandler);
   origin->notice_handled();
 }
 
-/// Clients that connect, send many notices and go must not fill the server.
+/// Drops notices of sessions that have ended: clients that connect, send many notices and leave
+/// must not fill the server's memory.
 void Notifier::make_room() noexcept {
   if (waiting_.size() < kMaxWaiting) return;
   const auto found = std::find_if(waiting_.begin(), waiting_.end(),
                                   [](const Waiting& waiting) { return waiting.origin->ended(); });
   if (found == waiting_.end()) return;
   waiting_.erase(found);
-  metrics_.notification(ServerMetrics::Heard::kNo);
+  metrics_.notification(ServerMetrics::HandlerResult::kNoHandler);
 }
 
 void Notifier::run() noexcept {
@@ -78,28 +80,29 @@ void Notifier::run() noexcept {
     call(handler.get(), next.notification);
     next.origin->notice_handled();
     next.origin.reset();
-    handler.reset();  // it may be the last reference, and what it holds may call this class
+    handler
+        .reset();  // the last reference destroys the handler's captures, which may call this class
     lock.lock();
     running_ = nullptr;
     changed_.notify_all();
   }
 }
 
-/// `handler` null: the region has none any more.
+/// `handler`: null if the region has no handler any more.
 void Notifier::call(const NotificationHandler* handler, const Notification& notification) noexcept {
-  if (handler == nullptr) return metrics_.notification(ServerMetrics::Heard::kNo);
-  ServerMetrics::Heard heard = ServerMetrics::Heard::kYes;
+  if (handler == nullptr) return metrics_.notification(ServerMetrics::HandlerResult::kNoHandler);
+  ServerMetrics::HandlerResult result = ServerMetrics::HandlerResult::kHandled;
   try {
     (*handler)(notification);
   } catch (const std::exception& error) {
-    heard = ServerMetrics::Heard::kThrew;
+    result = ServerMetrics::HandlerResult::kThrew;
     log::warn("notification of region {}: the handler threw: {}", notification.region,
               error.what());
   } catch (...) {
-    heard = ServerMetrics::Heard::kThrew;
+    result = ServerMetrics::HandlerResult::kThrew;
     log::warn("notification of region {}: the handler threw", notification.region);
   }
-  metrics_.notification(heard);
+  metrics_.notification(result);
 }
 
 void Notifier::stop() noexcept {
@@ -108,8 +111,8 @@ void Notifier::stop() noexcept {
     stopping_ = true;
     changed_.notify_all();
   }
-  // A handler may stop its server; the thread then ends behind it, and the destructor waits for
-  // that.
+  // A handler may stop its server. The thread then ends after the handler has returned, and the
+  // destructor waits for that.
   if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
   std::deque<Waiting> dropped;
   const MutexLock lock{mutex_};

@@ -48,10 +48,10 @@ void RegionManager::start() {
   pool_->on_cleaned([this] { run_waiting(); });
 }
 
-void RegionManager::look() {
+void RegionManager::remove_outdated() {
   close_unheld_orphans();
   remove_expired();
-  run_waiting();  // for requests whose time is over
+  run_waiting();  // ends the requests whose deadline has passed
 }
 
 bool RegionManager::drop_waiting() noexcept {
@@ -65,7 +65,7 @@ void RegionManager::run_waiting() {
   if (!allocation_queue_.empty()) worker_.enqueue([this] { allocation_queue_.run_ready(); });
 }
 
-/// The worker closes it, since that may take long.
+/// Has the worker close the memory, since that may take long.
 void RegionManager::close_unheld_orphans() {
   (void)pool_->orphaned_bytes();
   auto unheld = std::make_shared<std::vector<UniqueFd>>(pool_->take_unheld_orphans());
@@ -139,7 +139,7 @@ Result<RegionInfo> RegionManager::create(RegionSpec spec) {
 Status RegionManager::remove(std::string_view name, Removal removal) {
   Status removed;
   if (removal == Removal::kWhenUnused) {
-    // Its grants keep its memory; its name is free from here on.
+    // The region's grants keep its memory; its name is free from here on.
     auto found = catalog_.find(name);
     if (!found) return found.error();
     catalog_.retire(**found);
@@ -152,11 +152,12 @@ Status RegionManager::remove(std::string_view name, Removal removal) {
 
 void RegionManager::remove_now(const std::shared_ptr<RegionEntry>& region,
                                std::function<void()> then) {
-  revocations_.in_turn(region, [this, region, then = std::move(then)] { take_away(region, then); });
+  revocations_.run_in_turn(
+      region, [this, region, then = std::move(then)] { revoke_and_remove(region, then); });
 }
 
-void RegionManager::take_away(const std::shared_ptr<RegionEntry>& region,
-                              std::function<void()> then) {
+void RegionManager::revoke_and_remove(const std::shared_ptr<RegionEntry>& region,
+                                      std::function<void()> then) {
   // The region cannot be opened from here on. Another removal may have been first.
   catalog_.retire(*region);
   metrics_.regions(catalog_.size());
@@ -171,7 +172,7 @@ Status RegionManager::remove_now(std::string_view name) {
   const bool begun = worker_.enqueue(
       [this, region = *found, gone] { remove_now(region, [gone] { gone->set_value(); }); });
   if (!begun) return Error{Code::kClosed, "remove"}.with_subject(name);
-  // Where the server stops meanwhile, its sessions end, and their grants with them.
+  // If the server stops meanwhile, all its sessions and their grants end.
   gone->get_future().wait();
   return {};
 }
@@ -207,7 +208,7 @@ void RegionManager::resize(const std::shared_ptr<RegionEntry>& region, std::uint
 void RegionManager::resize_in_turn(const std::shared_ptr<RegionEntry>& region,
                                    std::uint64_t size_bytes, Deadline deadline, MayGrow may,
                                    std::function<void(const Status&)> then) {
-  revocations_.in_turn(
+  revocations_.run_in_turn(
       region, [this, region, size_bytes, deadline, may = std::move(may), then = std::move(then)] {
         if (catalog_.holds(*region)) return resize(region, size_bytes, deadline, may, then);
         then(Error{Code::kUnknownRegion, "region"}.with_subject(region->name()));
@@ -217,7 +218,7 @@ void RegionManager::resize_in_turn(const std::shared_ptr<RegionEntry>& region,
 Result<RegionInfo> RegionManager::resize(std::string_view name, std::uint64_t size_bytes) {
   auto found = catalog_.find(name);
   if (!found) return found.error();
-  // The answer where the server stops before the region's turn has come.
+  // The result if the server stops before the region's turn has come.
   auto status = std::make_shared<Status>(Error{Code::kClosed, "resize"});
   auto ended = std::make_shared<std::promise<void>>();
   const auto end_known = ended->get_future();
@@ -234,7 +235,7 @@ Result<RegionInfo> RegionManager::resize(std::string_view name, std::uint64_t si
   return (*found)->info();
 }
 
-/// One job at a time: it may wait long for the worker.
+/// Queues one job at a time, since the job may wait long for the worker.
 void RegionManager::remove_expired() {
   if (removes_expired_.load()) return;
   auto expired = catalog_.expired();
@@ -242,7 +243,7 @@ void RegionManager::remove_expired() {
   removes_expired_.store(true);
   worker_.enqueue([this, expired = std::move(expired)] {
     for (const auto& region : expired) {
-      // Opened meanwhile: not yet.
+      // A client has opened the region meanwhile: it is removed later.
       if (!catalog_.expire(*region)) continue;
       log::info("region {}: its ttl is over; removed", region->name());
     }

@@ -55,7 +55,7 @@ class RegionManager {
   bool drop_waiting() noexcept;
   /// Control thread, from time to time: removes regions that have expired, closes memory that no
   /// process holds any more, and has requests go on whose time is over.
-  void look();
+  void remove_outdated();
 
   /// `steps_for`: how far the regions are populated, from the bytes done before a region and the
   /// bytes of all. Errors: as create(); kCancelled (`stop`).
@@ -75,7 +75,7 @@ class RegionManager {
   /// Worker: revokes the region's grants in its turn; the region is gone when `then` is called.
   void remove_now(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
   /// As remove_now(), when it is the region's turn.
-  void take_away(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
+  void revoke_and_remove(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
   /// As remove_now(), by any other thread, which waits for it. Errors: kUnknownRegion, kClosed.
   Status remove_now(std::string_view name);
 

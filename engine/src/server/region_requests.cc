@@ -60,26 +60,26 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
   switch (request.body_case()) {
     case Request::kCreate: create_when_there(asked, request.create()); return true;
     case Request::kOpen:
-      in_turn(asked, request.open().name(),
-              [asked, open = request.open()](RegionRequests& self, const auto& /*region*/) {
-                self.session_.reply_later(asked, self.open(open));
-              });
+      run_in_turn(asked, request.open().name(),
+                  [asked, open = request.open()](RegionRequests& self, const auto& /*region*/) {
+                    self.session_.reply_later(asked, self.open(open));
+                  });
       return true;
     case Request::kFence:
-      in_turn(asked, request.fence().name(),
-              [asked, fence = request.fence()](RegionRequests& self, const auto& region) {
-                self.fence(asked, fence, region);
-              });
+      run_in_turn(asked, request.fence().name(),
+                  [asked, fence = request.fence()](RegionRequests& self, const auto& region) {
+                    self.fence(asked, fence, region);
+                  });
       return true;
     case Request::kRemove:
       if (request.remove().removal() != control::REMOVAL_NOW) return false;
       remove_now(asked, request.remove().name());
       return true;
     case Request::kResize:
-      in_turn(asked, request.resize().name(),
-              [asked, resize = request.resize()](RegionRequests& self, const auto& region) {
-                self.resize(asked, resize, region);
-              });
+      run_in_turn(asked, request.resize().name(),
+                  [asked, resize = request.resize()](RegionRequests& self, const auto& region) {
+                    self.resize(asked, resize, region);
+                  });
       return true;
     default: return false;
   }
@@ -88,11 +88,11 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
 /// Runs `job` when no other request is at work on the region. Does not run it if the region has
 /// been removed by then. Nor if this session is over: no client waits for the reply, so the request
 /// must take nothing from other sessions.
-void RegionRequests::in_turn(const ServerRequest& asked, const std::string& name, TurnJob job) {
+void RegionRequests::run_in_turn(const ServerRequest& asked, const std::string& name, TurnJob job) {
   auto region = server_.catalog().find(name);
   if (!region) return session_.reply_later(asked, region.error());
-  server_.revocations().in_turn(*region, [this, keep = session_.shared_from_this(), asked,
-                                          region = *region, job = std::move(job)] {
+  server_.revocations().run_in_turn(*region, [this, keep = session_.shared_from_this(), asked,
+                                              region = *region, job = std::move(job)] {
     if (session_.over()) return;
     if (!server_.catalog().holds(*region))
       return session_.reply_later(
@@ -221,7 +221,7 @@ void RegionRequests::remove_now(const ServerRequest& asked, const std::string& n
   if (!region) return session_.reply_later(asked, region.error());
   if (!permission.admin)
     return session_.reply_later(asked, Error{Code::kNoRight, "remove"}.with_subject(name));
-  server_.revocations().in_turn(
+  server_.revocations().run_in_turn(
       *region, [this, keep = session_.shared_from_this(), asked, region = *region] {
         if (session_.over()) return;
         // Other requests were served since the first check: the server may have forgotten the
@@ -231,7 +231,7 @@ void RegionRequests::remove_now(const ServerRequest& asked, const std::string& n
         if (!permission_of(region->fixed_info(), requester->client).admin)
           return session_.reply_later(asked,
                                       Error{Code::kNoRight, "remove"}.with_subject(region->name()));
-        server_.regions().take_away(region, [this, keep, asked] {
+        server_.regions().revoke_and_remove(region, [this, keep, asked] {
           ServerReply answer;
           answer.reply.mutable_remove();
           session_.reply_later(asked, std::move(answer));

@@ -58,7 +58,7 @@ class RegionRequests {
   /// Errors: those of may_open() and GrantSet::has_room_for(); kNoRight.
   [[nodiscard]] Status may_fence(const RegionEntry& region, std::uint32_t rights) const;
 
-  void in_turn(const ServerRequest& asked, const std::string& name, TurnJob job);
+  void run_in_turn(const ServerRequest& asked, const std::string& name, TurnJob job);
   void create_when_there(const ServerRequest& asked, const control::CreateRequest& request);
   Result<ServerReply> create(const control::CreateRequest& request);
   Result<ServerReply> open(const control::OpenRequest& request);

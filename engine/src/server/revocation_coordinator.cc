@@ -12,91 +12,93 @@ namespace remora::detail {
 
 namespace {
 
-/// A process that is killed hangs up a moment before it has exited.
+/// A killed process closes its connection a moment before it has exited, so the server checks again
+/// after this time.
 constexpr std::chrono::milliseconds kLookAgain{10};
 
 }  // namespace
 
 RevocationCoordinator::~RevocationCoordinator() {
-  REMORA_ASSERT(books_.empty(), "all grants are given back before the server goes");
+  REMORA_ASSERT(regions_.empty(), "all grants are given back before the server goes");
 }
 
-void RevocationCoordinator::opened(const RegionEntry& region, ServerSession& session,
-                                   std::uint64_t grant_id) {
-  const auto added = books_[&region].holders.emplace(Holder{session.id(), grant_id}, &session);
+void RevocationCoordinator::add_grant(const RegionEntry& region, ServerSession& session,
+                                      std::uint64_t grant_id) {
+  const auto added = regions_[&region].holders.emplace(Holder{session.id(), grant_id}, &session);
   REMORA_ASSERT(added.second, "the id of a grant is its own in a session");
 }
 
-void RevocationCoordinator::gone(const RegionEntry& region, const ServerSession& session,
-                                 std::uint64_t grant_id) {
-  const auto found = books_.find(&region);
-  if (found == books_.end()) return;
-  Books& books = found->second;
-  books.holders.erase({session.id(), grant_id});
-  if (books.under_way != nullptr) {
-    if (books.holders.empty() && !books.starting) finish(region);
-  } else if (books.holders.empty() && books.waiting.empty() && !books.turning) {
-    books_.erase(found);
+void RevocationCoordinator::remove_grant(const RegionEntry& region, const ServerSession& session,
+                                         std::uint64_t grant_id) {
+  const auto found = regions_.find(&region);
+  if (found == regions_.end()) return;
+  RegionState& state = found->second;
+  state.holders.erase({session.id(), grant_id});
+  if (state.under_way != nullptr) {
+    if (state.holders.empty() && !state.starting) finish(region);
+  } else if (state.holders.empty() && state.waiting.empty() && !state.turning) {
+    regions_.erase(found);
   }
 }
 
-void RevocationCoordinator::moved(std::uint64_t session_id, ServerSession& session) {
-  for (auto& [region, books] : books_)
-    for (auto at = books.holders.lower_bound({session_id, 0});
-         at != books.holders.end() && at->first.first == session_id; ++at)
+void RevocationCoordinator::move_grants(std::uint64_t session_id, ServerSession& session) {
+  for (auto& [region, state] : regions_)
+    for (auto at = state.holders.lower_bound({session_id, 0});
+         at != state.holders.end() && at->first.first == session_id; ++at)
       at->second = &session;
 }
 
-void RevocationCoordinator::in_turn(const std::shared_ptr<RegionEntry>& region, Job job) {
-  const auto found = books_.find(region.get());
-  if (found == books_.end() || found->second.free()) return job();
+void RevocationCoordinator::run_in_turn(const std::shared_ptr<RegionEntry>& region, Job job) {
+  const auto found = regions_.find(region.get());
+  if (found == regions_.end() || found->second.free()) return job();
   found->second.waiting.push_back(std::move(job));
 }
 
 void RevocationCoordinator::revoke_all(const std::shared_ptr<RegionEntry>& region, Reason reason,
                                        Mapped mapped, Then then) {
-  Books& books = books_[region.get()];
-  REMORA_ASSERT(books.under_way == nullptr, "one revocation of a region is under way at a time");
-  books.region = region;
-  books.under_way = std::make_unique<Revocation>(
+  RegionState& state = regions_[region.get()];
+  REMORA_ASSERT(state.under_way == nullptr, "one revocation of a region is under way at a time");
+  state.region = region;
+  state.under_way = std::make_unique<Revocation>(
       Revocation{reason, mapped, Clock::now() + grace_, std::move(then)});
-  books.starting = true;
-  // A client that cannot be told loses its grant at once, and so goes from this map meanwhile.
-  const auto holders = books.holders;
+  state.starting = true;
+  // A copy, since end_grant() removes the grant from `holders`.
+  const auto holders = state.holders;
   for (const auto& [holder, session] : holders)
     if (!session->begin_revoking(holder.second, reason) && may_force(*session, mapped))
       session->end_grant(holder.second, reason, ServerMetrics::TakenBack::kForced);
-  books.starting = false;
-  if (books.holders.empty()) return finish(*region);
+  state.starting = false;
+  if (state.holders.empty()) return finish(*region);
   set_timer();
 }
 
 bool RevocationCoordinator::may_force(const ServerSession& session, Mapped mapped) noexcept {
-  // The mappings of a process end with it.
+  // The mappings of a process end when the process ends.
   const transport::MappingClient* const client = session.endpoint().mapping_client();
   return mapped == Mapped::kDrop || client == nullptr || client->has_exited();
 }
 
-bool RevocationCoordinator::waits_for_exit(const Books& books) noexcept {
-  return books.under_way != nullptr &&
-         std::any_of(books.holders.begin(), books.holders.end(), [&](const auto& holder) {
-           return holder.second->detached() && !may_force(*holder.second, books.under_way->mapped);
+bool RevocationCoordinator::waits_for_exit(const RegionState& state) noexcept {
+  return state.under_way != nullptr &&
+         std::any_of(state.holders.begin(), state.holders.end(), [&](const auto& holder) {
+           return holder.second->detached() && !may_force(*holder.second, state.under_way->mapped);
          });
 }
 
-void RevocationCoordinator::look_at_detached() {
+void RevocationCoordinator::stop_waiting_for_detached() {
   struct Taken {
     ServerSession* session;
     std::uint64_t grant_id;
     Reason reason;
   };
-  // A request that waits for the last grant goes on at once, and changes this map.
+  // The end of the last grant continues the request that waits for it, which changes this map. So
+  // the grants are collected first.
   std::vector<Taken> taken;
-  for (const auto& [region, books] : books_) {
-    if (books.under_way == nullptr) continue;
-    for (const auto& [holder, session] : books.holders)
-      if (session->detached() && may_force(*session, books.under_way->mapped))
-        taken.push_back({session, holder.second, books.under_way->reason});
+  for (const auto& [region, state] : regions_) {
+    if (state.under_way == nullptr) continue;
+    for (const auto& [holder, session] : state.holders)
+      if (session->detached() && may_force(*session, state.under_way->mapped))
+        taken.push_back({session, holder.second, state.under_way->reason});
   }
   for (const Taken& each : taken)
     each.session->end_grant(each.grant_id, each.reason, ServerMetrics::TakenBack::kForced);
@@ -104,60 +106,61 @@ void RevocationCoordinator::look_at_detached() {
 }
 
 void RevocationCoordinator::tick() {
-  look_at_detached();
+  stop_waiting_for_detached();
   std::vector<std::shared_ptr<RegionEntry>> over;
-  for (auto& [region, books] : books_)
-    if (books.under_way != nullptr && books.under_way->until <= Clock::now())
-      over.push_back(books.region);
+  for (auto& [region, state] : regions_)
+    if (state.under_way != nullptr && state.under_way->until <= Clock::now())
+      over.push_back(state.region);
   for (const auto& region : over) {
-    const auto found = books_.find(region.get());
-    if (found == books_.end() || found->second.under_way == nullptr) continue;  // ended by another
-    Books& books = found->second;
-    books.starting = true;
-    const auto holders = books.holders;
+    const auto found = regions_.find(region.get());
+    if (found == regions_.end() || found->second.under_way == nullptr)
+      continue;  // the end of another revocation has ended this one
+    RegionState& state = found->second;
+    state.starting = true;
+    const auto holders = state.holders;
     for (const auto& [holder, session] : holders)
-      if (may_force(*session, books.under_way->mapped))
-        session->end_grant(holder.second, books.under_way->reason,
+      if (may_force(*session, state.under_way->mapped))
+        session->end_grant(holder.second, state.under_way->reason,
                            ServerMetrics::TakenBack::kForced);
-    books.starting = false;
+    state.starting = false;
     finish(*region);
   }
   set_timer();
 }
 
-/// The revocation is over: the request that asked for it goes on, then the jobs that have waited.
+/// The revocation is over: continues the request that asked for it, then runs the waiting jobs.
 void RevocationCoordinator::finish(const RegionEntry& region) {
-  Books& books = books_[&region];
-  // Kept until the end: the request that goes on may let go of the region.
-  const std::shared_ptr<RegionEntry> kept = books.region;
-  const std::unique_ptr<Revocation> over = std::move(books.under_way);
+  RegionState& state = regions_[&region];
+  // Kept until the end: the request may release the last other reference to the region.
+  const std::shared_ptr<RegionEntry> kept = state.region;
+  const std::unique_ptr<Revocation> over = std::move(state.under_way);
   REMORA_ASSERT(over != nullptr, "a revocation ends once");
-  over->then(books.holders.size());
+  over->then(state.holders.size());
   take_turns(region);
 }
 
 void RevocationCoordinator::take_turns(const RegionEntry& region) {
-  const auto found = books_.find(&region);
-  if (found == books_.end() || found->second.turning) return;
-  Books& books = found->second;
-  // Jobs that come before the last one has had its turn wait behind it.
-  books.turning = true;
-  while (books.under_way == nullptr && !books.waiting.empty()) {
-    const Job job = std::move(books.waiting.front());
-    books.waiting.pop_front();
+  const auto found = regions_.find(&region);
+  if (found == regions_.end() || found->second.turning) return;
+  RegionState& state = found->second;
+  // A job that is added while these run waits behind them.
+  state.turning = true;
+  while (state.under_way == nullptr && !state.waiting.empty()) {
+    const Job job = std::move(state.waiting.front());
+    state.waiting.pop_front();
     job();
   }
-  books.turning = false;
-  if (books.under_way != nullptr) return;
-  books.region.reset();
-  if (books.holders.empty()) books_.erase(found);
+  state.turning = false;
+  if (state.under_way != nullptr) return;
+  state.region.reset();
+  if (state.holders.empty()) regions_.erase(found);
 }
 
 void RevocationCoordinator::set_timer() {
   Deadline next = Deadline::max();
-  for (const auto& [region, books] : books_) {
-    if (books.under_way != nullptr) next = std::min(next, books.under_way->until);
-    if (waits_for_exit(books)) next = std::min(next, Clock::now() + kLookAgain);
+  for (const auto& [region, state] : regions_) {
+    if (state.under_way != nullptr) next = std::min(next, state.under_way->until);
+    if (waits_for_exit(state)) next = std::min(next, Clock::now() + kLookAgain);
   }
   timer_.set(next);
 }

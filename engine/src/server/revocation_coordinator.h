@@ -48,20 +48,21 @@ class RevocationCoordinator {
   /// Readable when tick() has something to do: the control thread then has the worker call it.
   [[nodiscard]] const TimerFd& timer() const noexcept { return timer_; }
 
-  /// `session` has a grant of the region, until gone().
-  void opened(const RegionEntry& region, ServerSession& session, std::uint64_t grant_id);
+  /// `session` has a grant of the region, until remove_grant().
+  void add_grant(const RegionEntry& region, ServerSession& session, std::uint64_t grant_id);
   /// Closed, taken back, or its session has ended.
-  void gone(const RegionEntry& region, const ServerSession& session, std::uint64_t grant_id);
+  void remove_grant(const RegionEntry& region, const ServerSession& session,
+                    std::uint64_t grant_id);
 
   /// The grants of the session `session_id` belong to `session` from now on.
-  void moved(std::uint64_t session_id, ServerSession& session);
+  void move_grants(std::uint64_t session_id, ServerSession& session);
   /// A session is detached: revocations do not wait for its client any more, unless its process may
   /// still reach memory that it has mapped.
-  void look_at_detached();
+  void stop_waiting_for_detached();
 
   /// Runs `job` when no revocation of the region is under way and all jobs that came before have
   /// had their turn: at once, if so.
-  void in_turn(const std::shared_ptr<RegionEntry>& region, Job job);
+  void run_in_turn(const std::shared_ptr<RegionEntry>& region, Job job);
   /// Revokes all grants of the region, whose clients are told `reason`; then calls `then`. When it
   /// is the region's turn.
   void revoke_all(const std::shared_ptr<RegionEntry>& region, Reason reason, Mapped mapped,
@@ -77,7 +78,7 @@ class RevocationCoordinator {
     Deadline until;
     Then then;
   };
-  struct Books {
+  struct RegionState {
     std::shared_ptr<RegionEntry> region;  ///< only while something is under way or waits
     std::map<Holder, ServerSession*> holders;
     std::unique_ptr<Revocation> under_way;
@@ -89,13 +90,13 @@ class RevocationCoordinator {
     }
   };
   [[nodiscard]] static bool may_force(const ServerSession& session, Mapped mapped) noexcept;
-  [[nodiscard]] static bool waits_for_exit(const Books& books) noexcept;
+  [[nodiscard]] static bool waits_for_exit(const RegionState& state) noexcept;
   void finish(const RegionEntry& region);
   void take_turns(const RegionEntry& region);
   void set_timer();
 
   std::chrono::nanoseconds grace_;
-  std::unordered_map<const RegionEntry*, Books> books_;
+  std::unordered_map<const RegionEntry*, RegionState> regions_;
   TimerFd timer_;
 };
 

@@ -21,7 +21,7 @@ std::string_view words_for(ServerMetrics::Refusal why) noexcept {
   }
 }
 
-/// `before`: bytes that the same step of the start has done already.
+/// `before`: bytes that this step of the start has populated already.
 PopulateSteps steps_of(const ServerCore::StartOptions& options, StartProgress::Step step,
                        std::uint64_t before, std::uint64_t total) {
   PopulateSteps steps{.stop = options.stop};
@@ -80,8 +80,8 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
                                                              ListenerSet listeners,
                                                              StatusEndpoint status,
                                                              const StartOptions& options) {
-  // Where there are several memory nodes, the pool lies on that of the device that serves it, if
-  // all devices are on one.
+  // On a machine with several memory nodes, the pool lies on the node of the devices, if all
+  // devices are on the same node.
   auto placement =
       Placement::create(config.transports.rdma == config::Availability::kOff ? "none" : "auto",
                         config.transports.rdma_device);
@@ -129,7 +129,7 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
 
 ServerCore::~ServerCore() {
   stop();
-  notifier_.stop();  // once more, if it was a handler that stopped the server
+  notifier_.stop();  // a second time, in case a handler has stopped the server
 }
 
 Status ServerCore::begin() {
@@ -144,8 +144,8 @@ Status ServerCore::begin() {
 void ServerCore::stop() noexcept {
   if (stopped_.exchange(true)) return;
   sessions_.stop_keeping();
-  // No new sessions, then none at all; the worker gives everything back before it ends. Health and
-  // metrics stay while sessions may still leave by themselves.
+  // First the server accepts no new sessions, then it ends all sessions, and the worker releases
+  // them before it ends. The status endpoint serves until then.
   status_.report().drain();
   control_.stop_accepting();
   drain_.await_clients();
@@ -153,7 +153,7 @@ void ServerCore::stop() noexcept {
   status_.close();
   notifier_.stop();
   control_.stop();
-  // A session that the worker resumes just now changes its id, and is found the next time.
+  // A session that the worker is resuming changes its id: the next round of this loop finds it.
   while (ender_.end_all()) {
   }
   for (auto& session : sessions_.take_all_kept()) ender_.release_later(std::move(session));

@@ -15,13 +15,14 @@ namespace remora::detail {
 
 namespace {
 constexpr std::chrono::milliseconds kDrainPause{10};
-/// For a worker that is busy when its server is to stop: it sends the events when it is free.
+/// The worker may be busy when the server is asked to stop. This is the time for it to send the
+/// events.
 constexpr std::chrono::milliseconds kTellTime{200};
 }  // namespace
 
 void ServerDrain::await_clients() noexcept {
   const Deadline until = deadline_after(server_.config().limits.drain_timeout);
-  // Also for sessions that are admitted just now.
+  // Set first, so that sessions which are admitted from now on get the event, too.
   until_.store(until.time_since_epoch().count());
   SessionTable& sessions = server_.session_table();
   if (sessions.admitted_count() == 0) return;
@@ -48,7 +49,7 @@ std::optional<control::Event> ServerDrain::event() const {
 void ServerDrain::tell_all(const control::Event& event) {
   for (auto& session : server_.sessions(std::numeric_limits<std::size_t>::max()))
     server_.enqueue([session = std::move(session), event] {
-      if (session->handshake_complete()) session->tell(event);
+      if (session->handshake_complete()) session->send_event(event);
     });
 }
 

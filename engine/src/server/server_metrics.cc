@@ -86,12 +86,12 @@ Status ServerMetrics::add_outcomes(metrics::Registry& registry) {
     else
       status = registered.error();
   };
-  constexpr std::array<const char*, 3> kHeard{"ok", "unheard", "threw"};
-  for (std::size_t heard = 0; heard < kHeard.size(); ++heard)
-    keep(notifications_[heard],
+  constexpr std::array<const char*, 3> kResults{"ok", "unheard", "threw"};
+  for (std::size_t result = 0; result < kResults.size(); ++result)
+    keep(notifications_[result],
          registry.counter("remora_server_notifications_total",
                           "Writes that clients told of, by what the application's handler did.",
-                          {{"status", kHeard[heard]}}));
+                          {{"status", kResults[result]}}));
   constexpr std::array<const char*, 2> kRevokedFor{"fenced", "revoked"};
   constexpr std::array<const char*, 2> kTakenBack{"acknowledged", "forced"};
   for (std::size_t why = 0; why < kRevokedFor.size(); ++why)
@@ -131,8 +131,8 @@ void ServerMetrics::request(RequestKind kind, bool ok,
 
 void ServerMetrics::request_delayed() const noexcept { registry_->recorder().add(delayed_); }
 
-void ServerMetrics::notification(Heard heard) const noexcept {
-  registry_->recorder().add(notifications_[static_cast<std::size_t>(heard)]);
+void ServerMetrics::notification(HandlerResult result) const noexcept {
+  registry_->recorder().add(notifications_[static_cast<std::size_t>(result)]);
 }
 
 void ServerMetrics::grant_revoked(Reason reason, TakenBack how) const noexcept {

@@ -50,8 +50,8 @@ class ServerMetrics {
     kRefused,
     kNoHello,
     kStopped,
-    kUnknown,  ///< the server does not know its client any more
-    kKeyKept,  ///< a device did not invalidate a key of the session
+    kUnknownClient,  ///< the server does not know its client any more
+    kKeyKept,        ///< a device did not invalidate a key of the session
     kCount
   };
   void session_ended(SessionEnd end) const noexcept;
@@ -79,8 +79,8 @@ class ServerMetrics {
   void request_delayed() const noexcept;
   void protocol_violation() const noexcept;
   /// Whether a handler took a notification.
-  enum class Heard : std::size_t { kYes, kNo, kThrew };
-  void notification(Heard heard) const noexcept;
+  enum class HandlerResult : std::size_t { kHandled, kNoHandler, kThrew };
+  void notification(HandlerResult result) const noexcept;
   /// How a revocation ended a grant, as a label.
   enum class TakenBack : std::size_t { kAcknowledged, kForced, kCount };
   void grant_revoked(Reason reason, TakenBack how) const noexcept;
@@ -107,7 +107,7 @@ class ServerMetrics {
   metrics::Counter resumed_;
   metrics::Gauge kept_;
   metrics::Counter violations_;
-  std::array<metrics::Counter, 3> notifications_{};           ///< by Heard
+  std::array<metrics::Counter, 3> notifications_{};           ///< by HandlerResult
   std::array<std::array<metrics::Counter, 2>, 2> revoked_{};  ///< fenced or revoked, by TakenBack
   metrics::Gauge grants_;
   metrics::Gauge regions_;

@@ -27,11 +27,11 @@ struct ServerReply {
 };
 
 /// The outcome of serving a message; each but the first ends the session.
-enum class Served : std::uint8_t {
-  kAnswered,        ///< also: the client has hung up, and its earlier messages are still to serve
-  kRefused,         ///< the client was told that the server refuses it
-  kNotTheProtocol,  ///< the peer does not speak the protocol
-  kUnheard          ///< the reply could not be sent: the client does not read
+enum class RequestOutcome : std::uint8_t {
+  kAnswered,  ///< also: the client has hung up, and its earlier messages are still to serve
+  kRefused,   ///< the client was told that the server refuses it
+  kProtocolViolation,  ///< the peer does not speak the protocol
+  kReplyNotSent        ///< the reply could not be sent: the client does not read
 };
 
 /// The label of a request in the metrics.

@@ -45,7 +45,7 @@ void ServerSession::detach() noexcept {
 void ServerSession::settle_detached() {
   REMORA_ASSERT(detached(), "only a session without a client is settled");
   endpoint().destroy_lanes();
-  if (!released_) server_.revocations().look_at_detached();
+  if (!released_) server_.revocations().stop_waiting_for_detached();
 }
 
 void ServerSession::release() noexcept {
@@ -57,41 +57,40 @@ void ServerSession::release() noexcept {
   region_requests_.remove_own();
 }
 
-bool ServerSession::say_why(ServerMetrics::SessionEnd why) noexcept {
+bool ServerSession::send_ending_cause(ServerMetrics::SessionEnd why) noexcept {
   using SessionEnd = ServerMetrics::SessionEnd;
   const auto cause = ending_cause(why);
   if (!cause || !handshake_complete() || handshake_.version() < 2) return false;
-  // Only a server that stops, and has no more to do, waits for another thread that sends.
+  // Only a server that stops has time to wait for another thread that sends to this client.
   using Wait = SessionConnection::Wait;
   const Wait wait = why == SessionEnd::kStopped ? Wait::kPatient : Wait::kShort;
-  // A client that has lapsed may well be gone: it is not waited for.
+  // Does not wait for a client whose lease has lapsed, since it is probably gone.
   return connection_.send_ending(id(), *cause, wait) && why != SessionEnd::kLapsed;
 }
 
 bool ServerSession::begin_revoking(std::uint64_t grant_id, Reason reason) {
-  // Nothing is in flight of a session without a client, which cannot be asked either.
+  // A detached session has no operation in flight, and no client to ask.
   if (over() || handshake_.version() < 2) return false;
   const auto marked = grants_.mark_revoking(grant_id, reason);
   if (!marked) return false;
-  // Not marked now: the client was told when the grant was revoked the last time, and has not
-  // agreed yet.
-  if (*marked) tell(events_.revoking(grant_id, reason));
+  // If the grant was marked before, the client has the event and has not acknowledged it yet.
+  if (*marked) send_event(events_.revoking(grant_id, reason));
   return true;
 }
 
-void ServerSession::tell(control::Event event) {
+void ServerSession::send_event(control::Event event) {
   if (released_ || handshake_.version() < 2) return;
-  events_.tell(std::move(event));
+  events_.send(std::move(event));
 }
 
 void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
   log::warn("session {:x} ({}): its access to {} cannot be taken back ({}): the session ends", id(),
             endpoint().peer(), region.name(), why.message());
-  // The client does not come back to a session which that registration belongs to: it is of no use
-  // to another connection.
+  // The client must not resume this session: the registration whose key was not invalidated belongs
+  // to the old connection, and is of no use to a new one.
   handshake_.forbid_resumption();
-  // First, so that a thread which sees that the lanes have gone does not end the session for
-  // another cause.
+  // First, so that a thread which finds the lanes broken does not end the session with another
+  // cause.
   if (!std::exchange(locked_out_, true) && !released_)
     server_.enqueue([self = shared_from_this()] { self->server_.ender().end_locked_out(self); });
   endpoint().shutdown();
@@ -101,7 +100,7 @@ void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
 
 bool ServerSession::may_be_resumed(const control::Resume& resume,
                                    const ServerSession& other) const noexcept {
-  // A client that has proven its name need not tell the secret, which others would hear.
+  // A client that has proven its name need not send the secret, which other hosts could read.
   return handshake_.resumable() && resume.session_id() == id() &&
          handshake_.same_client(other.handshake_) &&
          (handshake_.proven() || resume.lane_secret() == lane_secret_);
@@ -121,55 +120,57 @@ Result<bool> ServerSession::resume() {
   }
   const std::uint64_t own = id();
   const std::uint64_t resumed = before->id();
-  server_.revocations().moved(resumed, *this);
+  server_.revocations().move_grants(resumed, *this);
   server_.metrics().session_resumed();
   server_.session_table().rename(own, resumed);
   notices_.rename(resumed);
   id_.store(resumed);
-  before->id_.store(own);  // its late replies end no other session
+  before->id_.store(own);  // so that its late replies cannot end the resumed session
   reconcile_grants();
   if (locked_out_) return Error{Code::kConnectionLost, "resume"};
   return true;
 }
 
-/// The client lists the grants that it knows of.
+/// Ends the grants that the client's Hello does not list.
 void ServerSession::reconcile_grants() {
   const auto& known = handshake_.wanted()->grants();
   for (const GrantSet::Missing& missing : grants_.reconcile({known.begin(), known.end()}))
     events_.queue(events_.revoking(missing.grant_id, missing.reason));
 }
 
-/// `before` has lost its connection, and serves nothing.
+/// `before` has lost its connection, and serves no requests any more.
 Status ServerSession::take_over(ServerSession& before) {
   REMORA_ASSERT(!before.released_ && !handshake_complete(),
                 "a new connection resumes a session that has not been released");
   before.endpoint().shutdown();
   before.endpoint().destroy_lanes();
   before.endpoint().await_destroyed();
-  // Notices that the client counts as delivered are, before its grants belong to this session.
+  // The client counts the notices of its old lanes as delivered: they are taken before the grants
+  // move to this session.
   before.notices_.deliver_rest();
   if (auto status = endpoint().take_over(before.endpoint()); !status) return status;
   grants_.take_over(before.grants_);
   region_requests_.take_over(before.region_requests_);
-  // The client may not have heard of the revocations that are under way: it is told once more.
+  // The client may not have received the events of revocations that are under way: sends them
+  // again.
   events_.clear();
   before.events_.clear();
   before.throttle_.clear();
   for (const GrantSet::Missing& revoked : grants_.being_revoked())
     events_.queue(events_.revoking(revoked.grant_id, revoked.reason));
-  // A client that does not get this answer comes back once more with the secret that it knows.
+  // A client that does not receive this answer resumes again with the secret that it knows.
   lane_secret_ = before.lane_secret_;
   resumptions_ = before.resumptions_;
-  before.released_ = true;  // its requests that still wait are dropped
+  before.released_ = true;  // drops its waiting requests
   return {};
 }
 
-Served ServerSession::serve(const RequestThrottle::SharedMessage& message,
-                            Clock::time_point arrived) {
-  if (released_) return Served::kAnswered;  // there is no client any more
+RequestOutcome ServerSession::serve(const RequestThrottle::SharedMessage& message,
+                                    Clock::time_point arrived) {
+  if (released_) return RequestOutcome::kAnswered;  // there is no client any more
   const auto envelope = control::decode(message->bytes);
   if (!envelope || !envelope->has_request() || !handshake_.expects(envelope->request()))
-    return Served::kNotTheProtocol;
+    return RequestOutcome::kProtocolViolation;
   if (exempt_from_throttle(envelope->request())) return serve_now(*envelope, *message, arrived);
   const bool first = throttle_.empty();
   if (first && throttle_.admits(arrived)) return serve_now(*envelope, *message, arrived);
@@ -179,14 +180,14 @@ Served ServerSession::serve(const RequestThrottle::SharedMessage& message,
     note_delayed(arrived);
     server_.delayed_sessions().serve_at(throttle_.next(), weak_from_this());
   }
-  return Served::kAnswered;
+  return RequestOutcome::kAnswered;
 }
 
-/// Whether the request is served now, though others wait.
+/// Whether the request is served now although other requests of the session are delayed.
 bool ServerSession::exempt_from_throttle(const Request& request) noexcept {
-  // Notices over shm come as requests and have a bound of their own: kWouldBlock. An event is
-  // acknowledged once, and a session says goodbye once. The pages that a client has to ask for
-  // after a resumption are not its fault.
+  // Notices over shm are requests that have a limit of their own (kWouldBlock). A client
+  // acknowledges an event once, and says goodbye once. After a resumption it has to ask for pages
+  // of extents.
   if (request.has_notify() && maps_grants()) return true;
   if (request.has_event_ack() && events_.awaits(request.event_ack().event_id())) return true;
   if (request.has_extents() && grants_.take_owed_page()) return true;
@@ -197,34 +198,35 @@ bool ServerSession::exempt_from_throttle(const Request& request) noexcept {
   return false;
 }
 
-Served ServerSession::serve_now(const control::Envelope& envelope,
-                                const transport::ControlMessage& message,
-                                Clock::time_point arrived) {
+RequestOutcome ServerSession::serve_now(const control::Envelope& envelope,
+                                        const transport::ControlMessage& message,
+                                        Clock::time_point arrived) {
   const ServerRequest asked{envelope.id(), kind_of(envelope.request()), arrived};
-  if (region_requests_.serve_in_turn(asked, envelope.request())) return Served::kAnswered;
+  if (region_requests_.serve_in_turn(asked, envelope.request())) return RequestOutcome::kAnswered;
   return reply(asked, answer(envelope.request(), message.bytes));
 }
 
 void ServerSession::serve_delayed() {
   while (!throttle_.empty() && !over() && throttle_.admits(Clock::now())) {
-    const Served served = serve_first_delayed();
-    if (served == Served::kAnswered) continue;
+    const RequestOutcome outcome = serve_first_delayed();
+    if (outcome == RequestOutcome::kAnswered) continue;
     serve_all_delayed();
-    return server_.ender().after_serving(*this, served);
+    return server_.ender().apply_outcome(*this, outcome);
   }
   if (over()) throttle_.clear();
   if (!throttle_.empty()) server_.delayed_sessions().serve_at(throttle_.next(), weak_from_this());
 }
 
 void ServerSession::serve_all_delayed() {
-  // Whether the client gets the replies does not matter any more.
+  // It does not matter whether the client receives these replies.
   while (!throttle_.empty() && !over()) (void)serve_first_delayed();
 }
 
-Served ServerSession::serve_first_delayed() {
+RequestOutcome ServerSession::serve_first_delayed() {
   const RequestThrottle::Delayed first = throttle_.pop();
-  const auto envelope = control::decode(first.message->bytes);  // as it could be before
-  return envelope ? serve_now(*envelope, *first.message, first.arrived) : Served::kNotTheProtocol;
+  const auto envelope = control::decode(first.message->bytes);  // serve() has decoded it before
+  return envelope ? serve_now(*envelope, *first.message, first.arrived)
+                  : RequestOutcome::kProtocolViolation;
 }
 
 void ServerSession::note_delayed(Clock::time_point now) {
@@ -234,10 +236,10 @@ void ServerSession::note_delayed(Clock::time_point now) {
 }
 
 void ServerSession::reply_later(const ServerRequest& asked, Result<ServerReply> answered) {
-  server_.ender().after_serving(*this, reply(asked, std::move(answered)));
+  server_.ender().apply_outcome(*this, reply(asked, std::move(answered)));
 }
 
-Served ServerSession::reply(const ServerRequest& asked, Result<ServerReply> answered) {
+RequestOutcome ServerSession::reply(const ServerRequest& asked, Result<ServerReply> answered) {
   control::Envelope reply;
   reply.set_magic(control::kMagic);
   reply.set_id(asked.id);
@@ -252,25 +254,25 @@ Served ServerSession::reply(const ServerRequest& asked, Result<ServerReply> answ
   auto bytes = control::encode(reply);
   if (!bytes) {
     log::warn("session {}: {}", endpoint().peer(), bytes.error().message());
-    return Served::kUnheard;
+    return RequestOutcome::kReplyNotSent;
   }
   const bool challenged = handshake_.challenged();
   if (challenged) handshake_.challenge_sent(*bytes);
-  connection_.touch();  // the silence of the client counts from the reply
-  // Before the reply leaves, so that a prompt client does not count as one that asks too much.
+  connection_.record_activity();  // the client's lease counts from the reply
+  // Counted before the reply is sent: a client that answers at once must not exceed its limit.
   connection_.count_answered();
   const Status sent =
       connection_.send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
-  // A client whose hello was refused has nothing more to say, but it is told why.
+  // A client whose hello was refused gets the reason, and its session ends.
   const bool refused = !handshake_complete() && !challenged;
   if (sent && refused) connection_.flush_refusal();
-  if (refused) return Served::kRefused;
-  // A client that has hung up may have sent more before: closes, or a goodbye. All of that is
-  // served before the end of the connection, which the control thread finds behind it.
-  if (!sent && sent.error().code() == Code::kConnectionLost) return Served::kAnswered;
-  if (!sent) return Served::kUnheard;
-  if (handshake_complete()) events_.send_next();  // also those that a client that resumes missed
-  return Served::kAnswered;
+  if (refused) return RequestOutcome::kRefused;
+  // A client that has hung up may have sent close requests or a goodbye before. The worker serves
+  // these first; the control thread finds the end of the connection after them.
+  if (!sent && sent.error().code() == Code::kConnectionLost) return RequestOutcome::kAnswered;
+  if (!sent) return RequestOutcome::kReplyNotSent;
+  if (handshake_complete()) events_.send_next();  // also events that a resuming client has missed
+  return RequestOutcome::kAnswered;
 }
 
 Result<ServerReply> ServerSession::answer(const Request& request, Raw raw) {
@@ -290,14 +292,14 @@ Result<ServerReply> ServerSession::answer(const Request& request, Raw raw) {
       return answer;
     }
     case Request::kGoodbye: {
-      handshake_.forbid_resumption();  // the client hangs up when it has the reply
+      handshake_.forbid_resumption();  // the client hangs up once it has the reply
       ServerReply answer;
       answer.reply.mutable_goodbye();
       return answer;
     }
     case Request::kGrantState: return grants_.state(request.grant_state());
     case Request::kEventAck: return acknowledge(request.event_ack());
-    // Served in their turn: see RegionRequests.
+    // RegionRequests serves these: see RegionRequests::serve_in_turn().
     case Request::kCreate:
     case Request::kOpen:
     case Request::kFence:

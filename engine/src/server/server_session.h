@@ -84,11 +84,11 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Tells a client that receives events why its session ends, unless the client knows; best
   /// effort. True: the caller should wait for SessionConnection::await_ending_sent(). Does not
   /// block. Any thread, before the endpoint is shut down.
-  [[nodiscard]] bool say_why(ServerMetrics::SessionEnd why) noexcept;
+  [[nodiscard]] bool send_ending_cause(ServerMetrics::SessionEnd why) noexcept;
 
   // Worker.
   /// Serves one message, or keeps it until limits.requests_per_second lets it be served.
-  Served serve(const RequestThrottle::SharedMessage& message, Clock::time_point arrived);
+  RequestOutcome serve(const RequestThrottle::SharedMessage& message, Clock::time_point arrived);
   /// Serves the delayed requests that the limit admits now.
   void serve_delayed();
   /// Serves all delayed requests, since the client sends no more. They are at most as many as
@@ -111,7 +111,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
     grants_.end_grant(grant_id, reason, how);
   }
   /// Sends an event, in the order of the calls. Clients of version 1 get no events.
-  void tell(control::Event event);
+  void send_event(control::Event event);
 
   // Worker; for the parts of the session.
   /// Sends a reply some time after serve() has returned.
@@ -126,11 +126,11 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
  private:
   using Raw = SessionHandshake::Raw;
 
-  Served reply(const ServerRequest& asked, Result<ServerReply> answered);
+  RequestOutcome reply(const ServerRequest& asked, Result<ServerReply> answered);
   [[nodiscard]] bool exempt_from_throttle(const control::Request& request) noexcept;
-  Served serve_now(const control::Envelope& envelope, const transport::ControlMessage& message,
-                   Clock::time_point arrived);
-  Served serve_first_delayed();
+  RequestOutcome serve_now(const control::Envelope& envelope,
+                           const transport::ControlMessage& message, Clock::time_point arrived);
+  RequestOutcome serve_first_delayed();
   void note_delayed(Clock::time_point now);
   Result<ServerReply> answer(const control::Request& request, Raw raw);
   Result<ServerReply> acknowledge(const control::EventAckRequest& request);

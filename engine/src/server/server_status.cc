@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The control thread beats ten times a second.
+/// The control thread updates its heartbeat ten times a second.
 constexpr std::chrono::seconds kBeatPatience{10};
 
 Json rights_of(Rights rights) {
@@ -67,7 +67,7 @@ Json describe(const ServerSession& session) {
   return out;
 }
 
-/// Requests one region more than it lists, to know whether more follow.
+/// Asks for one region more than it lists, to know whether there are more.
 void list_regions(const ServerCore& core, const metrics::StatusQuery& query, Json& out) {
   Json& list = out["regions"] = Json::array();
   Json& next = out["regions_next"] = nullptr;

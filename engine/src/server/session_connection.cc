@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kRefusalFlushTimeout{200};
 constexpr std::chrono::milliseconds kSendRoomTimeout{20};
-/// How long a last event waits for another thread that sends to the same client.
+/// How long the last event waits for a thread that is sending to the same client.
 constexpr std::chrono::milliseconds kSendLockTimeout{10};
 constexpr std::chrono::microseconds kSendLockPause{50};
 
@@ -25,7 +25,7 @@ SessionConnection::SessionConnection(std::unique_ptr<transport::ServerEndpoint> 
     : endpoint_{std::move(endpoint)}, linger_{linger} {}
 
 bool SessionConnection::admit_request() noexcept {
-  // An acknowledgement of an event comes beside the requests.
+  // One more than the limit of requests: an acknowledgement of an event comes beside them.
   return unanswered_.fetch_add(1) <= transport::kControlRequestsMax;
 }
 
@@ -39,7 +39,7 @@ bool SessionConnection::answer_ping(std::span<const std::byte> message) noexcept
   if (message.size() > kPingBytesMax) return false;
   const auto envelope = control::decode(message);
   if (!envelope || !envelope->request().has_ping()) return false;
-  // The worker answers a client that pings too often, or to which it sends just now.
+  // If the client pings too often, or the worker is sending to it, the worker answers the ping.
   if (!send_mutex_.try_lock()) return false;
   const MutexLock lock{send_mutex_, std::adopt_lock};
   if (!ping_bucket_.admits(Clock::now())) return false;
@@ -48,7 +48,8 @@ bool SessionConnection::answer_ping(std::span<const std::byte> message) noexcept
   reply.set_id(envelope->id());
   reply.mutable_reply()->mutable_ping();
   auto bytes = control::encode(reply);
-  // A client that does not read shows by its requests to the worker, or by its silence.
+  // A failure is ignored here: a client that does not read fails at its requests, or by its
+  // silence.
   if (bytes) (void)endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
   return true;
 }
@@ -77,10 +78,9 @@ void SessionConnection::flush_refusal() noexcept {
   linger_.spend(began, Clock::now());
 }
 
-/// clang does not follow a lock that a loop tries to take.
+/// clang's analysis does not understand a lock that a loop tries to take.
 bool SessionConnection::lock_to_send(Wait wait) noexcept REMORA_NO_THREAD_SAFETY_ANALYSIS {
-  // Another thread is sending, which as a rule takes microseconds: the client may have its answer
-  // already.
+  // Another thread is sending, which usually takes microseconds.
   const Deadline until = Clock::now() + kSendLockTimeout;
   while (!send_mutex_.try_lock()) {
     if (Clock::now() >= until) {
@@ -97,7 +97,7 @@ bool SessionConnection::send_ending(std::uint64_t session_id, const EndingCause&
                                     Wait wait) noexcept {
   control::Envelope envelope;
   envelope.set_magic(control::kMagic);
-  // The last of all: the events that are acknowledged are counted from 1.
+  // The largest id: the ids of events that the client acknowledges count from 1 upwards.
   constexpr auto kLast = std::numeric_limits<std::uint64_t>::max();
   envelope.set_id(kLast);
   control::Event& event = *envelope.mutable_event();

@@ -38,7 +38,7 @@ class SessionConnection {
   [[nodiscard]] transport::LaneKeyRenewal* lane_keys() const noexcept { return lane_keys_; }
 
   /// A message came, or was answered, for which the client has waited. Any thread.
-  void touch() noexcept {
+  void record_activity() noexcept {
     last_heard_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   }
   /// When a message came last. Control thread.

@@ -11,9 +11,9 @@ namespace remora::detail {
 void SessionEnder::finish(std::span<Ending> endings, SessionEnd why) noexcept {
   std::vector<ServerSession*> told;
   for (const Ending& ending : endings) {
-    // The control thread may be at work on a message of this client.
+    // The control thread may be handling a message of this client.
     if (ending.watch != 0) server_.control().forget(ending.watch);
-    if (ending.session->say_why(why)) told.push_back(ending.session.get());
+    if (ending.session->send_ending_cause(why)) told.push_back(ending.session.get());
   }
   const auto time = why == SessionEnd::kStopped ? SessionConnection::kStoppedEventTime
                                                 : SessionConnection::kLastEventTime;
@@ -22,7 +22,7 @@ void SessionEnder::finish(std::span<Ending> endings, SessionEnd why) noexcept {
   for (const Ending& ending : endings) ending.session->endpoint().shutdown();
   for (Ending& ending : endings) {
     if (ending.session->handshake_complete()) ending.session->notices().deliver_rest();
-    // That takes time: on the worker, after the messages that it still has to serve.
+    // The worker does this, after the session's messages that are queued, since it takes time.
     if (!ending.kept)
       release_later(std::move(ending.session));
     else
@@ -40,7 +40,7 @@ bool SessionEnder::end(std::uint64_t id, SessionEnd why, const ServerSession* on
   if (!ending) return false;
   if (ending->displaced != nullptr) release_later(std::move(ending->displaced));
   server_.metrics().session_ended(why);
-  if (refused) server_.metrics().session_refused(*refused);  // before its client can see it
+  if (refused) server_.metrics().session_refused(*refused);  // before the client can notice its end
   finish({&*ending, 1}, why);
   return true;
 }
@@ -56,13 +56,13 @@ bool SessionEnder::end_all() noexcept {
 void SessionEnder::end_removed(SessionTable::Removed removed) noexcept {
   for (auto& kept : removed.kept) release_later(std::move(kept));
   for (const Ending& ending : removed.attached) {
-    server_.metrics().session_ended(SessionEnd::kUnknown);
+    server_.metrics().session_ended(SessionEnd::kUnknownClient);
     log::warn(
         "session {:x}: its client, or the key it came with, is no longer one of the server's; "
         "ended",
         ending.session->id());
   }
-  finish(removed.attached, SessionEnd::kUnknown);
+  finish(removed.attached, SessionEnd::kUnknownClient);
 }
 
 void SessionEnder::hung_up(const std::shared_ptr<ServerSession>& session) noexcept {
@@ -77,15 +77,15 @@ void SessionEnder::hung_up(const std::shared_ptr<ServerSession>& session) noexce
   });
 }
 
-void SessionEnder::after_serving(const ServerSession& session, Served served) noexcept {
+void SessionEnder::apply_outcome(const ServerSession& session, RequestOutcome outcome) noexcept {
   const auto end_it = [&](SessionEnd why) { end(session.id(), why, &session); };
-  switch (served) {
-    case Served::kAnswered: return;
-    case Served::kRefused: return end_it(SessionEnd::kRefused);
-    case Served::kUnheard:
+  switch (outcome) {
+    case RequestOutcome::kAnswered: return;
+    case RequestOutcome::kRefused: return end_it(SessionEnd::kRefused);
+    case RequestOutcome::kReplyNotSent:
       // A client that has said goodbye need not get the reply.
       return end_it(session.handshake().resumable() ? SessionEnd::kLost : SessionEnd::kLeft);
-    case Served::kNotTheProtocol:
+    case RequestOutcome::kProtocolViolation:
       server_.metrics().protocol_violation();
       if (protocol_lines_.allows(Clock::now()))
         log::warn("session {:x} ({}): not the protocol; ended{}", session.id(),
@@ -103,7 +103,7 @@ Result<std::shared_ptr<ServerSession>> SessionEnder::claim(const control::Resume
                                                            const ServerSession& by) {
   auto claimed = server_.session_table().claim(resume, by);
   if (!claimed) return claimed.error();
-  // The control thread may be at work on a message of the client. It never waits for the worker.
+  // The control thread may be handling a message of the client. It never waits for the worker.
   if (claimed->watch != 0) server_.control().forget(claimed->watch);
   if (!claimed->too_often) return std::move(claimed->session);
   ServerSession& found = *claimed->session;

@@ -47,8 +47,8 @@ class SessionEnder {
   void release_later(std::shared_ptr<ServerSession> session) noexcept;
 
   // Worker.
-  /// Ends the session where `served` says so.
-  void after_serving(const ServerSession& session, Served served) noexcept;
+  /// Ends the session unless the outcome is kAnswered.
+  void apply_outcome(const ServerSession& session, RequestOutcome outcome) noexcept;
   /// Ends a session whose access to memory could not be taken back, also one that is kept.
   void end_locked_out(const std::shared_ptr<ServerSession>& session) noexcept;
   /// Takes a session whose client has come back out of the server; null: there is none. Its lanes

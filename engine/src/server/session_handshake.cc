@@ -15,7 +15,7 @@ using control::Request;
 
 namespace {
 
-/// A client's text for our logs.
+/// A text that a client has sent, made safe for the server's log.
 std::string printable(const std::string& text) {
   return std::string{Error{Code::kInternal}.with_subject(text).subject()};
 }
@@ -106,16 +106,16 @@ Result<ServerReply> SessionHandshake::prove(const control::ProveRequest& request
   return answer;
 }
 
-/// The client has said, or proven, its name.
+/// Admits the client, which has sent or proven its name.
 Result<control::Welcome> SessionHandshake::admit(
     const std::string& client_name, const std::optional<config::SecretKey>& proven_key) {
   client_name_ = printable(client_name);
   proven_key_ = proven_key;
   if (version() < 2) forbid_resumption();
-  // Before the answer: the old lanes are gone when the client hears of it.
+  // Before the answer, so that the old lanes are destroyed when the client reads it.
   const auto resumed = session_.resume();
-  // The session that it wanted is gone, so the client gives this one up too and does not come back
-  // to it.
+  // The session that the client wanted to resume is gone, so the client also gives up this one, and
+  // does not resume it.
   if (wanted_ && resumed && !*resumed) forbid_resumption();
   const Status admitted =
       resumed ? server_.session_table().admit(session_) : Status{resumed.error()};
@@ -154,10 +154,11 @@ control::Welcome SessionHandshake::welcome(bool resumed) const {
 
 void SessionHandshake::finish(bool resumed) {
   REMORA_ASSERT(!complete() && !challenged(), "a handshake is completed once");
-  session_.connection().touch();
+  session_.connection().record_activity();
   session_.endpoint().expect_lanes({.session_id = session_.id(), .secret = session_.lane_secret()});
   complete_.store(true);
-  // Behind the answer. The sessions that are complete already hear of it by ServerDrain.
+  // Queued behind the answer. ServerDrain sends the event to the sessions that are complete
+  // already.
   if (auto event = server_.draining(); event && version() >= 2)
     session_.events().queue(std::move(*event));
   log::info("session {:x}: {}{} over {} ({}){}", session_.id(), client_name_,

@@ -30,9 +30,9 @@ class SessionNotices {
   void give_back_room(std::size_t count) noexcept {
     for (; count > 0; --count) credits_->notice_handled();
   }
-  /// Notices stay with the endpoint until ControlThread::look_for_notices() is called. False: there
-  /// is room after all. Control thread.
-  [[nodiscard]] bool hold_up() noexcept { return credits_->hold_up(); }
+  /// Notices stay with the endpoint until ControlThread::read_notices_again() is called. False:
+  /// there is room after all. Control thread.
+  [[nodiscard]] bool stop_reading() noexcept { return credits_->stop_reading(); }
   /// Hands a notice on to the application, in room that was reserved. Errors: kProtocol: the client
   /// has no right to send it; the room is given back.
   Status deliver(const transport::Notice& notice);

@@ -37,7 +37,7 @@ SessionTable::Session SessionTable::find(std::uint64_t id) const {
 
 EventLoop::Token SessionTable::take_watch(const ServerSession& session) {
   const MutexLock lock{mutex_};
-  // The client may have come back already: then another session has its id.
+  // If the client has resumed the session already, another session has its id.
   const auto found = attached_.find(session.id());
   if (found == attached_.end() || found->second.session.get() != &session) return 0;
   return std::exchange(found->second.watch, 0);
@@ -61,21 +61,21 @@ std::optional<SessionTable::Ending> SessionTable::take(std::uint64_t id, Session
   const auto found = attached_.find(id);
   if (found == attached_.end()) return std::nullopt;
   if (only != nullptr && found->second.session.get() != only) return std::nullopt;
-  // Its client has said its name meanwhile, and may have taken over a session that it had lost.
+  // The client has finished its handshake meanwhile, and may have resumed a session.
   if (why == SessionEnd::kNoHello && found->second.admitted) return std::nullopt;
   Ending ending = take_locked(found);
   if (why == SessionEnd::kLost || why == SessionEnd::kLapsed) keep(ending);
   return ending;
 }
 
-/// Keeps a session that ends, if its client may come back to it.
+/// Keeps a session that ends, if its client may resume it.
 void SessionTable::keep(Ending& ending) {
   ServerSession& session = *ending.session;
   const auto time = config_.limits.session_keep;
   if (!session.handshake_complete() || !session.handshake().resumable() || !keeps_ ||
       time <= time.zero())
     return;
-  // No more are kept than may be attached.
+  // At most as many sessions are kept as may be attached.
   if (kept_.size() >= config_.limits.sessions_max) {
     const auto displaced = next_to_give_way();
     ending.displaced = std::move(displaced->second.session);
@@ -88,8 +88,8 @@ void SessionTable::keep(Ending& ending) {
   show_kept();
 }
 
-/// The session that has been kept the longest, of the client that has most of them: a client that
-/// comes and goes does not cost other clients theirs.
+/// The session that has been kept the longest, of the client that has the most kept sessions: so a
+/// client that reconnects often does not displace the sessions of other clients.
 SessionTable::KeptSessions::iterator SessionTable::next_to_give_way() {
   std::unordered_map<std::string_view, std::size_t> counts;
   for (const auto& [id, each] : kept_) ++counts[each.session->handshake().client_name()];
@@ -164,7 +164,7 @@ Result<SessionTable::Claimed> SessionTable::claim(const control::Resume& resume,
   const bool is_attached = !is_kept && attached != attached_.end() &&
                            attached->second.session->may_be_resumed(resume, by);
   if (!is_kept && !is_attached) return claimed;
-  // First: a session that is refused has taken nothing out, and its client comes again.
+  // First, so that a refused session has taken nothing out of the table: its client tries again.
   const std::size_t leaving = is_attached && attached->second.admitted ? 1 : 0;
   if (auto admitted = admit_locked(by, leaving); !admitted) return admitted.error();
   if (is_kept) {
@@ -172,7 +172,7 @@ Result<SessionTable::Claimed> SessionTable::claim(const control::Resume& resume,
     kept_.erase(kept);
     show_kept();
   } else {
-    // Its client knows before the server does that the lanes are gone.
+    // The client may notice the loss of its lanes before the server does.
     Ending ending = take_locked(attached);
     claimed.session = std::move(ending.session);
     claimed.watch = ending.watch;
@@ -185,7 +185,7 @@ Result<SessionTable::Claimed> SessionTable::claim(const control::Resume& resume,
 void SessionTable::rename(std::uint64_t id, std::uint64_t resumed) {
   const MutexLock lock{mutex_};
   auto session = attached_.extract(id);
-  if (session.empty()) return;  // it has ended meanwhile
+  if (session.empty()) return;  // the session has ended meanwhile
   session.key() = resumed;
   const auto renamed = attached_.insert(std::move(session));
   REMORA_ASSERT(renamed.inserted, "a session that is resumed has been taken out of the table");
@@ -196,14 +196,13 @@ Status SessionTable::admit(const ServerSession& session) {
   return admit_locked(session, 0);
 }
 
-/// `leaving`: how many admitted sessions are taken out as this one is admitted.
+/// `leaving`: how many admitted sessions are taken out when this one is admitted.
 Status SessionTable::admit_locked(const ServerSession& session, std::size_t leaving) {
   const auto found = attached_.find(session.id());
   if (found == attached_.end() || found->second.session.get() != &session)
     return Error{Code::kConnectionLost, "hello"};
-  // set_clients() looks for the sessions of clients that are gone among those that are admitted,
-  // and a session that is resumed gets another name meanwhile: so the registry is asked once more
-  // here.
+  // set_clients() may have missed this session: it was not admitted yet, or its id was changing by
+  // a resumption. So this asks the registry once more.
   const SessionHandshake& handshake = session.handshake();
   if (config_.auth == config::Auth::kKeys &&
       !clients_->knows(handshake.client_name(), handshake.proven_key()))
@@ -247,7 +246,7 @@ SessionTable::Removed SessionTable::set_clients(std::shared_ptr<const ClientRegi
 }
 
 std::vector<std::uint64_t> SessionTable::late(Clock::time_point now) const {
-  std::vector<std::uint64_t> late;  // the id of a session does not change before it has said hello
+  std::vector<std::uint64_t> late;  // the id of a session does not change before its hello
   const MutexLock lock{mutex_};
   for (const auto& [id, attached] : attached_)
     if (attached.session->late(now, config_.limits.handshake_timeout)) late.push_back(id);
@@ -260,9 +259,9 @@ std::vector<SessionTable::Session> SessionTable::silent(Clock::time_point now,
   const MutexLock lock{mutex_};
   for (const auto& [id, attached] : attached_) {
     const ServerSession& session = *attached.session;
-    // A client that maps memory keeps it however long it is silent: no lapse takes it back, and
-    // the end of its process shows by itself. A client that waits for an answer need not say more:
-    // its silence counts from the answer.
+    // The server cannot take mapped memory back when a lease ends, and it notices the end of a
+    // client that maps memory by itself: such a client has no lease. A client that waits for an
+    // answer need not send anything: its lease counts from the answer.
     if (!session.handshake_complete() || !session.keeps_alive() || session.maps_grants() ||
         session.connection().has_unanswered())
       continue;
@@ -285,7 +284,7 @@ std::vector<SessionTable::Session> SessionTable::some(std::size_t max) const {
 
 std::vector<std::pair<std::string, SessionTable::Session>> SessionTable::list(
     std::string_view after, std::size_t max) const {
-  // As text, an id can be compared with any parameter of an HTTP request.
+  // Ids are compared as text, since the parameter of the HTTP request may be any text.
   const auto text = [](std::uint64_t id) { return fmt::format("{:016x}", id); };
   std::vector<std::pair<std::string, Session>> found;
   {

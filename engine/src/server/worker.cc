@@ -45,7 +45,7 @@ void Worker::run() noexcept {
       const bool more = before_end_();
       lock.lock();
       if (more || !jobs_.empty()) continue;
-      ended_ = true;  // until then the sessions are released on this thread
+      ended_ = true;  // from now on other threads release sessions
       return;
     }
     {
@@ -55,7 +55,7 @@ void Worker::run() noexcept {
       job_began_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
       job();
       job_began_.store(0, std::memory_order_relaxed);
-    }  // the job goes before the next one begins
+    }  // destroys the job before the next one begins
     lock.lock();
   }
 }

@@ -45,7 +45,7 @@ class MappingClient {
 class ServerEndpoint {
  public:
   /// What the server's own processor has carried out for this client.
-  struct Served {
+  struct ServedTotals {
     std::array<std::uint64_t, 4> operations{};  ///< by Opcode; zeroes are writes
     std::array<std::uint64_t, 2> bytes{};       ///< read, written
   };
@@ -82,7 +82,7 @@ class ServerEndpoint {
   /// Untaken notices make the client wait. Control thread; never blocks.
   virtual std::size_t take_notices(std::span<Notice> /*notices*/) noexcept { return 0; }
   /// Nothing where the server takes no part in operations. Any thread.
-  [[nodiscard]] virtual std::optional<Served> served() const noexcept { return std::nullopt; }
+  [[nodiscard]] virtual std::optional<ServedTotals> served() const noexcept { return std::nullopt; }
   /// Ends the lanes, then the channel. Idempotent: when any call has returned, no lane serves any
   /// more. Blocks for milliseconds at most.
   virtual void shutdown() noexcept = 0;

@@ -73,10 +73,11 @@ std::shared_ptr<detail::SessionCore> start_fake_session(
   using Connected = Result<std::unique_ptr<ClientEndpoint>>;
   // It answers one client, once.
   const auto only = std::make_shared<FakeServerEndpoint::Offer>(std::move(offer));
-  detail::Dial dial{.server = "fake:1", .connect = [only](Deadline /*deadline*/) {
-                      return Connected{std::make_unique<FakeServerEndpoint>(std::move(*only))};
-                    }};
-  return detail::SessionCore::start(engine, std::move(dial),
+  detail::ServerConnector connector{
+      .server = "fake:1", .connect = [only](Deadline /*deadline*/) {
+        return Connected{std::make_unique<FakeServerEndpoint>(std::move(*only))};
+      }};
+  return detail::SessionCore::start(engine, std::move(connector),
                                     deadline_after(std::chrono::seconds{10}))
       .value();
 }

@@ -127,10 +127,10 @@ class ServerOfVersionOne final : public transport::ClientEndpoint {
 Result<std::shared_ptr<SessionCore>> connect(std::vector<v1::Request>& asked,
                                              EngineOptions options = {}) {
   using Connected = Result<std::unique_ptr<transport::ClientEndpoint>>;
-  Dial dial{.server = "old:1", .connect = [&asked](Deadline /*deadline*/) {
-              return Connected{std::make_unique<ServerOfVersionOne>(&asked)};
-            }};
-  return SessionCore::start(EngineCore::create(std::move(options)).value(), std::move(dial),
+  ServerConnector connector{.server = "old:1", .connect = [&asked](Deadline /*deadline*/) {
+                              return Connected{std::make_unique<ServerOfVersionOne>(&asked)};
+                            }};
+  return SessionCore::start(EngineCore::create(std::move(options)).value(), std::move(connector),
                             deadline_after(std::chrono::seconds{10}));
 }
 

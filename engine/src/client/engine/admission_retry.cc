@@ -13,11 +13,11 @@ namespace remora::detail {
 
 namespace {
 
-/// True for an error that may have its cause in a server that has not started yet, or is stopping.
+/// True: the cause may be a server that has not started yet, or is restarting.
 bool may_pass(const Error& error) noexcept {
   if (error.reason() == Reason::kLocalShortage) return true;
   switch (error.code()) {
-    // Where hosts are containers, a name exists only while its container runs.
+    // The name of a container exists only while the container runs.
     case Code::kNotFound: return error.operation() == "getaddrinfo";
     case Code::kConnectionRefused:
       return error.reason() != Reason::kAuthentication && error.reason() != Reason::kVersion;

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Regions of one session that are listed.
+/// The largest number of regions that are listed for one session.
 constexpr std::size_t kMaxListed = 1'000;
 
 /// `key`: host|port|transport, see SharedSessions::all().

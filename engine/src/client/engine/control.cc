@@ -42,13 +42,13 @@ Result<ReopenedRegion> reopen_now(const detail::RegionGrant& before, const Contr
   if (!opened) return opened.error();
   const RegionInfo& was = before.info();
   const RegionInfo& is = opened->info();
-  // 0: the server is of an older version and does not say.
+  // 0: an older server, which does not send these ids.
   const bool same = was.memory_id == is.memory_id && was.incarnation == is.incarnation &&
                     was.memory_id != 0 && was.incarnation != 0;
   return ReopenedRegion{.region = std::move(*opened), .same_contents = same};
 }
 
-/// A coroutine or a callback waits for it: any deadline is all right.
+/// The caller does not block, so the deadline may be longer than EngineOptions::control_deadline.
 AsyncControl<Status> settle_later(const std::shared_ptr<detail::SessionCore>& session,
                                   std::chrono::nanoseconds deadline, ControlOptions options) {
   options.deadline = deadline;

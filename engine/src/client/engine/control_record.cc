@@ -48,12 +48,12 @@ Status ControlRecord::start(bool await) noexcept {
     return not_begun(Error{Code::kOutOfMemory, operation_});
   } catch (const std::system_error& error) {
     return not_begun(Error{Code::kSystem, "start a thread"}.with_errno(error.code().value()));
-  } catch (const std::exception& error) {  // of oneTBB's
+  } catch (const std::exception& error) {  // from oneTBB
     return not_begun(Error{Code::kSystem, operation_}.with_subject(error.what()));
   }
 }
 
-/// Where its end will be told.
+/// Chooses the thread that reports the call's end.
 Status ControlRecord::prepare(bool await) {
   ExecutorCore* const executor = await ? ExecutorCore::current() : nullptr;
   if (executor != nullptr) {
@@ -90,11 +90,12 @@ void ControlRecord::forget() noexcept {
 
 bool ControlRecord::claim() noexcept { return calls_->claim(*this); }
 
-/// Hands it over to where its end is told. It may be gone on return, unless it is kept elsewhere.
+/// Hands the record to the thread that reports its end. On return the record may be destroyed,
+/// unless the caller has a reference.
 void ControlRecord::finish() noexcept {
   self_ = shared_from_this();
   if (!held_) {
-    // Not kept any longer: the loop of the application, or an executor, may take its time.
+    // Releases the engine now: the application's loop, or the executor, may run much later.
     const std::shared_ptr<EngineServices> engine = std::move(engine_);
     const std::shared_ptr<ResumptionInbox> inbox = std::move(inbox_);
     if (inbox != nullptr)
@@ -104,7 +105,7 @@ void ControlRecord::finish() noexcept {
     return;
   }
   if (poller_ != nullptr) return poller_->post(*this);
-  // Made by prepare().
+  // prepare() has started the arena.
   if (auto arena = engine_->arena()) return (*arena)->post(*this);
   told(*this);
 }

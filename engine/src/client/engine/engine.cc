@@ -26,7 +26,7 @@ void Engine::leave() noexcept {
   if (core_ == nullptr) return;
   core_->handler_gate().close();
   core_->control_calls()->close(!core_->on_poller());
-  const auto parting = core_->part();
+  const auto parting = core_->parting();
   core_.reset();
 }
 

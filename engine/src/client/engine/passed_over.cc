@@ -18,8 +18,8 @@ bool is_missing(const Error& error) noexcept {
          (error.code() == Code::kNotFound && error.operation() != "getaddrinfo");
 }
 
-/// Where the server listens that was found over shm instead of the one that was asked for; empty
-/// where none was. From the subject of transport::check_identity().
+/// The address of the server that was found over shm instead of the one in the URI; empty if there
+/// was none. From the subject of transport::check_identity().
 std::string_view listens_elsewhere(const Error& error) noexcept {
   if (error.operation() != kFindOverShm) return {};
   const std::string_view subject = error.subject();
@@ -29,7 +29,7 @@ std::string_view listens_elsewhere(const Error& error) noexcept {
   return subject.substr(begin + kIsNot.size(), end - begin - kIsNot.size());
 }
 
-/// A few words.
+/// A short form of the error, for the reason of the transport that was chosen.
 std::string in_brief(TransportKind kind, const Error& error) {
   if (error.operation() == kFindOverShm && !error.subject().empty())
     return std::string{error.subject().substr(0, error.subject().find(kWhichHas))};
@@ -57,12 +57,12 @@ void PassedOver::add_answered(TransportKind kind, const Error& error) {
 
 int PassedOver::usefulness(const Transport& transport) noexcept {
   const Code code = transport.error.code();
-  // That one transport does not suit the region says less than what the server says over another.
+  // An answer over another transport helps more than "this transport does not fit the region".
   if (transport.answered) return code == Code::kUnsupported ? 8 : 9;
   if (is_missing(transport.error)) return 0;
   switch (transport.kind) {
     case TransportKind::kShm:
-      if (code == Code::kPermissionDenied) return 7;  // there is a server, of another user
+      if (code == Code::kPermissionDenied) return 7;  // a server of another user is there
       return code == Code::kTimedOut ? 4 : 1;
     case TransportKind::kRdma: return 5;
     case TransportKind::kTcp:

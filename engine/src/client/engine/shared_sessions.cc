@@ -52,12 +52,12 @@ Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineService
                                       .hardware_only = hardware_only,
                                       .payload_crc = payload_crc,
                                       .core_dump = options.core_dump};
-  Dial dial{.server = uri.server(), .connect = [uri, kind, how](Deadline until) {
-              return transport::connect(kind, uri, how, until);
-            }};
+  ServerConnector connector{.server = uri.server(), .connect = [uri, kind, how](Deadline until) {
+                              return transport::connect(kind, uri, how, until);
+                            }};
   if (options.faults != nullptr)
-    dial.connect = transport::with_faults(options.faults, kind, std::move(dial.connect));
-  auto session = SessionCore::start(engine.shared_from_this(), std::move(dial), deadline);
+    connector.connect = transport::with_faults(options.faults, kind, std::move(connector.connect));
+  auto session = SessionCore::start(engine.shared_from_this(), std::move(connector), deadline);
   if (!session) return session.error().with_server(uri.server());
   const MutexLock lock{mutex_};
   sessions_[key] = *session;

@@ -14,25 +14,26 @@ namespace remora::detail {
 
 namespace {
 
-/// Errors of opening a region that another transport would only repeat.
+/// Errors that opening the region over another transport would give, too.
 bool is_final(Code code) noexcept {
   return code == Code::kUnknownRegion || code == Code::kNoRight || code == Code::kInvalidArgument ||
          code == Code::kPermissionDenied || code == Code::kLimitExceeded;
 }
 
-/// No transport of this server lets the client in, or the client trusts none of them.
+/// The server refuses the client's key, or the client refuses the server's: also over every other
+/// transport.
 bool is_wrong_key(const Error& error) noexcept {
   return error.code() == Code::kConnectionRefused && error.reason() == Reason::kAuthentication;
 }
 
-/// `error` of a server that has let the client in, as the caller is told it.
+/// The error for the caller, made from the `error` of a server that has admitted the client.
 Error refused_region(const Error& error, TransportKind kind, const Uri& uri) {
   const Error named = error.with_server(uri.server());
   if (error.code() == Code::kUnsupported && kind == TransportKind::kShm)
     return Error{Code::kUnsupported, "open over shm (the region was not created for it)"}
         .with_server(uri.server())
         .with_subject(uri.region);
-  // Which bound it met, and what there is of locked memory, says the server.
+  // For a limit and for locked memory the server's subject has the numbers.
   const bool told = error.code() == Code::kLimitExceeded || error.reason() == Reason::kMemlock;
   return told && !error.subject().empty() ? named : named.with_subject(uri.region);
 }

@@ -63,9 +63,9 @@ struct Sight {
   }
 };
 
-Result<std::uint64_t> look_surely(LockStore& store, Deadline deadline) noexcept {
+Result<std::uint64_t> read_surely(LockStore& store, Deadline deadline) noexcept {
   while (true) {
-    auto word = store.look();
+    auto word = store.read_word();
     if (word || !worth_another_grant(word.error()) || Clock::now() >= deadline) return word;
     if (auto status = store.reopen(deadline); !status) return status.error();
   }
@@ -90,7 +90,7 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
   std::chrono::nanoseconds pause = kPauseLeast;
   Sight sight;
   while (true) {
-    const auto word = look_surely(store, finish_by);
+    const auto word = read_surely(store, finish_by);
     if (!word) return word.error();
     sight.see(*word);
     const bool free = (*word & kOwnerMask) == 0;
@@ -107,7 +107,7 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
       if (*won) {
         // Left as it is where this fails: the next one has to fence as well.
         if (auto fenced = store.fence(); !fenced) return fenced.error();
-        const auto now_there = look_surely(store, finish_by);
+        const auto now_there = read_surely(store, finish_by);
         if (!now_there) return now_there.error();
         // Else we were the ones that took too long.
         if (*now_there == mine) return mine;
@@ -143,7 +143,7 @@ class RegionLockStore final : public LockStore {
 
   [[nodiscard]] const Region& region() const noexcept override { return region_; }
   [[nodiscard]] ByteOffset at() const noexcept override { return at_; }
-  Result<std::uint64_t> look() noexcept override { return region_.fetch_add(at_, 0); }
+  Result<std::uint64_t> read_word() noexcept override { return region_.fetch_add(at_, 0); }
   Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept override {
     return region_.compare_swap(at_, expected, desired);
   }

@@ -27,7 +27,7 @@ class LockStore {
   [[nodiscard]] virtual const Region& region() const noexcept = 0;
   /// Where in the region it is; for errors.
   [[nodiscard]] virtual ByteOffset at() const noexcept { return {}; }
-  virtual Result<std::uint64_t> look() noexcept = 0;
+  virtual Result<std::uint64_t> read_word() noexcept = 0;
   /// What stood there before.
   virtual Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept = 0;
   /// Another grant instead of one that the server no longer accepts: one that another user of the

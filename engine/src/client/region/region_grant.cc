@@ -99,7 +99,7 @@ Error RegionGrant::error_of(const OperationRecord& operation) const noexcept {
   const Outcome& outcome = operation.outcome;
   const Opcode opcode = operation.request.opcode;
   Error error = named(
-      Error{outcome.code, operation_name(opcode)}.with_reason(session_->explained(outcome.reason)));
+      Error{outcome.code, operation_name(opcode)}.with_reason(session_->explain(outcome.reason)));
   // A flush is for the whole session, so it has no place in the region.
   if (opcode != Opcode::kFlush)
     error = error.with_place(operation.offset_bytes, operation.length_bytes);

@@ -16,13 +16,14 @@
 namespace remora::detail {
 
 namespace {
-/// A blocking function ends at its deadline by itself, with a better reason than the timer has.
+/// The timer waits this much longer than the deadline: the blocking function ends at its deadline
+/// by itself, with a more exact reason.
 constexpr std::chrono::seconds kOwnEnd{1};
 constexpr std::chrono::seconds kCloseTime{2};
 
-/// Ends that are being told in this thread, one within the other.
+/// How many ends of calls this thread is reporting, one within the other.
 thread_local std::size_t t_telling = 0;
-/// This thread, a control thread, has claimed its call and has not let go of it.
+/// This control thread has claimed its call, and still has a reference to it.
 thread_local bool t_finishing = false;
 }  // namespace
 
@@ -43,10 +44,10 @@ Status ControlCalls::add(const std::shared_ptr<ControlRecord>& record, EventLoop
         .with_limit(calls_.size() + 1, kControlCallsMax);
   if (loop_ == nullptr)
     if (auto status = start_timer(loop); !status) return status;
-  // Those that stand in the queue have the free threads.
+  // The free threads take the calls that are in the queue already.
   if (threads_.size() - busy_ <= queue_.size() && threads_.size() < threads_max_) {
     const Status started = start_thread();
-    // With fewer threads calls wait longer; without any they would wait for ever.
+    // If there is another thread, the call waits for it. Without any thread it would wait for ever.
     if (!started && threads_.empty()) return started;
   }
   queue_.push_back(record);
@@ -102,21 +103,21 @@ void ControlCalls::run(const std::shared_ptr<ControlCalls>& calls) noexcept {
     std::shared_ptr<ControlRecord> record = std::move(calls->queue_.front());
     calls->queue_.pop_front();
     record->running_ = true;
-    // What is made may need the engine, whatever becomes of the call meanwhile.
+    // work() uses the engine, also if the call ends meanwhile and releases it.
     std::shared_ptr<EngineServices> engine = record->engine_;
     ++calls->busy_;
     lock.unlock();
     record->work({.until = record->until_, .stop = record->abandoned_.get_token()});
     record = nullptr;
-    engine = nullptr;  // where it is the last, the engine ends here, and this thread with it
+    engine = nullptr;  // may destroy the engine, which then ends this thread
     lock.lock();
     --calls->busy_;
     if (std::exchange(t_finishing, false) && --calls->finishing_ == 0) calls->rest_.notify_all();
   }
 }
 
-/// Null: it has ended before, or was never taken.
-std::shared_ptr<ControlRecord> ControlCalls::take_away(ControlRecord& record) noexcept {
+/// Removes the call. Null: it has ended before, or was never added.
+std::shared_ptr<ControlRecord> ControlCalls::take_out(ControlRecord& record) noexcept {
   const auto found = calls_.find(&record);
   if (found == calls_.end()) return nullptr;
   std::shared_ptr<ControlRecord> taken = std::move(found->second);
@@ -127,7 +128,7 @@ std::shared_ptr<ControlRecord> ControlCalls::take_away(ControlRecord& record) no
 
 bool ControlCalls::claim(ControlRecord& record) noexcept {
   const MutexLock lock{mutex_};
-  if (take_away(record) == nullptr) return false;
+  if (take_out(record) == nullptr) return false;
   ++finishing_;
   t_finishing = true;
   return true;
@@ -137,7 +138,7 @@ bool ControlCalls::end(ControlRecord& record, const Error& error) noexcept {
   std::shared_ptr<ControlRecord> taken;
   {
     const MutexLock lock{mutex_};
-    taken = take_away(record);
+    taken = take_out(record);
     if (taken == nullptr) {
       record.unwanted_ = true;
       return false;
@@ -147,7 +148,7 @@ bool ControlCalls::end(ControlRecord& record, const Error& error) noexcept {
   return true;
 }
 
-/// Of a call that was taken away.
+/// Ends a call that take_out() has returned.
 void ControlCalls::give_up(ControlRecord& record, const Error& error) noexcept {
   if (record.running_)
     record.abandoned_.request_stop();
@@ -157,7 +158,7 @@ void ControlCalls::give_up(ControlRecord& record, const Error& error) noexcept {
   record.finish();
 }
 
-/// The loop's thread.
+/// Control thread.
 void ControlCalls::expire() noexcept {
   const auto due = [](const ControlRecord& record) {
     return record.until_ + (record.running_ ? kOwnEnd : kOwnEnd.zero());
@@ -170,7 +171,7 @@ void ControlCalls::expire() noexcept {
         [&](const auto& one, const auto& other) { return due(*one.first) < due(*other.first); });
     if (earliest == calls_.end()) return arm(Deadline::max());
     if (const Deadline at = due(*earliest->first); at > Clock::now()) return arm(at);
-    const std::shared_ptr<ControlRecord> record = take_away(*earliest->first);
+    const std::shared_ptr<ControlRecord> record = take_out(*earliest->first);
     lock.unlock();
     const std::string_view why = record->running_
                                      ? "it has not returned in time"
@@ -190,7 +191,7 @@ void ControlCalls::close(bool wait) noexcept {
   closed_ = true;
   if (loop_ != nullptr) std::exchange(loop_, nullptr)->drop(timer_watch_);
   while (!calls_.empty()) {
-    const std::shared_ptr<ControlRecord> record = take_away(*calls_.begin()->first);
+    const std::shared_ptr<ControlRecord> record = take_out(*calls_.begin()->first);
     lock.unlock();
     give_up(*record, Error{Code::kClosed, record->operation_}.with_subject(
                          "the engine was destroyed meanwhile"));

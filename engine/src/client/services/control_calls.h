@@ -67,7 +67,7 @@ class ControlCalls : public std::enable_shared_from_this<ControlCalls> {
   static void give_up(ControlRecord& record, const Error& error) noexcept;
   void arm(Deadline at) noexcept REMORA_REQUIRES(mutex_);
   void expire() noexcept;
-  [[nodiscard]] std::shared_ptr<ControlRecord> take_away(ControlRecord& record) noexcept
+  [[nodiscard]] std::shared_ptr<ControlRecord> take_out(ControlRecord& record) noexcept
       REMORA_REQUIRES(mutex_);
 
   const std::size_t threads_max_;

@@ -50,7 +50,7 @@ Result<EventLoop*> EngineServices::control_loop() {
   return control_loop_.get();
 }
 
-std::optional<EventLoop::Parting> EngineServices::part() const noexcept {
+std::optional<EventLoop::Parting> EngineServices::parting() const noexcept {
   const MutexLock lock{mutex_};
   if (control_loop_ == nullptr || pollers_->is_one_of_them()) return std::nullopt;
   return std::optional<EventLoop::Parting>{std::in_place, *control_loop_};

@@ -56,7 +56,7 @@ class EngineServices : public std::enable_shared_from_this<EngineServices> {
   Result<EventLoop*> control_loop();
   /// For the thread that gives the engine up: the control thread may be its last owner, for a
   /// moment. None if there is no such thread, and on a poller, which that thread would wait for.
-  [[nodiscard]] std::optional<EventLoop::Parting> part() const noexcept;
+  [[nodiscard]] std::optional<EventLoop::Parting> parting() const noexcept;
   /// A poller for one more callback queue. Errors: see Pollers::pick().
   Result<Poller*> poller();
   /// Whether the calling thread is one that serves callback queues.

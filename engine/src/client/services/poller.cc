@@ -13,7 +13,7 @@ namespace remora::detail {
 
 namespace {
 
-/// Never destroyed: pollers and registries may end after static objects do.
+/// Never destroyed: pollers and registries may live longer than static objects.
 ThreadClocks& poller_clocks() {
   static auto& clocks = *new ThreadClocks;
   return clocks;
@@ -29,7 +29,7 @@ Status declare_cpu_time(metrics::Registry& registry) {
     made->release();
     return {};
   }
-  // Without room for the metric, callbacks are served all the same.
+  // A registry without room for the metric is no reason to refuse callbacks.
   if (made.error().code() == Code::kAlreadyExists || made.error().code() == Code::kLimitExceeded)
     return {};
   return made.error();
@@ -80,7 +80,7 @@ void Poller::post(Resumable& job) noexcept {
 void Poller::run(State& state) noexcept {
   Clock::time_point active = Clock::now();
   while (!state.service.stop_requested()) {
-    welcome(state);
+    take_joining(state);
     const bool worked = run_jobs(state);
     const bool ended = serve_all(state);
     const Clock::time_point now = Clock::now();
@@ -96,7 +96,7 @@ void Poller::run(State& state) noexcept {
 }
 
 /// Takes over the queues that have been added.
-void Poller::welcome(State& state) noexcept {
+void Poller::take_joining(State& state) noexcept {
   if (state.joining.load(std::memory_order_relaxed) == nullptr) return;
   PolledQueue* joining = state.joining.exchange(nullptr, std::memory_order_acquire);
   while (joining != nullptr) {
@@ -127,7 +127,7 @@ bool Poller::serve_all(State& state) noexcept {
     any = queue.serve() || any;
     if (queue.over()) {
       *at = queue.next_;
-      dismiss(state, queue);
+      remove_queue(state, queue);
       any = true;
     } else {
       at = &queue.next_;
@@ -136,12 +136,12 @@ bool Poller::serve_all(State& state) noexcept {
   return any;
 }
 
-void Poller::dismiss(State& state, PolledQueue& queue) noexcept {
+void Poller::remove_queue(State& state, PolledQueue& queue) noexcept {
   queue.leave(state.service.epoll());
   state.load.fetch_sub(1, std::memory_order_relaxed);
   bool last = false;
   {
-    // The queue's owner waits for gone_, and frees the queue then.
+    // The queue's owner waits for gone_, and then frees the queue.
     const MutexLock lock{state.mutex};
     queue.gone_ = true;
     last = queue.release();

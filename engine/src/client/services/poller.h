@@ -74,10 +74,10 @@ class Poller {
   };
   explicit Poller(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   static void run(State& state) noexcept;
-  static void welcome(State& state) noexcept;
+  static void take_joining(State& state) noexcept;
   static bool run_jobs(State& state) noexcept;
   static bool serve_all(State& state) noexcept;
-  static void dismiss(State& state, PolledQueue& queue) noexcept;
+  static void remove_queue(State& state, PolledQueue& queue) noexcept;
   static void sleep(State& state) noexcept;
 
   std::shared_ptr<State> state_;

@@ -63,7 +63,7 @@ void ControlChannel::unwatch() {
   if (watch_ != 0) loop_.drop(std::exchange(watch_, 0));
 }
 
-void ControlChannel::read_last_words() noexcept {
+void ControlChannel::await_last_messages() noexcept {
   if (!session_.connected() || loop_.is_loop_thread()) return;
   try {
     const auto heard = std::make_shared<std::promise<void>>();
@@ -73,12 +73,12 @@ void ControlChannel::read_last_words() noexcept {
       heard->set_value();
     });
     (void)passed.wait_for(kLastWordTime);
-  } catch (const std::exception& error) {  // no memory: the reason is then a guess
+  } catch (const std::exception& error) {  // no memory: the caller does not learn the exact reason
     log::debug("session with {}: {}", session_.server_address(), error.what());
   }
 }
 
-std::uint64_t ControlChannel::join(std::shared_ptr<ClientEndpoint> endpoint) {
+std::uint64_t ControlChannel::begin_joining(std::shared_ptr<ClientEndpoint> endpoint) {
   const MutexLock lock{mutex_};
   REMORA_ASSERT(may_follow(state_, SessionState::kJoining),
                 "only an interrupted session joins its server again");
@@ -106,7 +106,7 @@ void ControlChannel::end_waits() {
   room_.notify_all();
 }
 
-std::shared_ptr<ClientEndpoint> ControlChannel::leave(SessionState next) {
+std::shared_ptr<ClientEndpoint> ControlChannel::abandon_connection(SessionState next) {
   const MutexLock lock{mutex_};
   REMORA_ASSERT(may_follow(state_, next), "only a connection that is there is left");
   state_ = next;
@@ -149,8 +149,8 @@ Result<std::shared_ptr<ClientEndpoint>> ControlChannel::enter(Waiter& waiter, st
                                                               Operation operation,
                                                               Deadline deadline) {
   MutexLock lock{mutex_};
-  // Behind the closes that no caller waits for: a region that the application let go of before this
-  // request is closed before it.
+  // Close requests, for which no caller waits, are sent first: a region that the application has
+  // released before this call is closed before it.
   const bool room = room_.wait_until(lock, deadline, [this] {
     mutex_.assert_held();
     return (waiters_.size() < transport::kControlRequestsMax &&
@@ -209,7 +209,7 @@ Result<ControlChannel::Answer> ControlChannel::call(Request request, Operation o
   const Clock::time_point asked_at = Clock::now();
   const Status sent = send(**endpoint, std::move(request), id, deadline, raw);
   if (!sent && sent.error().code() == Code::kConnectionLost) {
-    read_last_words();
+    await_last_messages();
     session_.fail(Reason::kPeerGone, waiter.number);
   }
   if (auto status = leave_call(waiter, id, operation, sent, asked_at, deadline); !status)
@@ -301,7 +301,7 @@ void ControlChannel::read(ClientEndpoint& endpoint, std::uint64_t number) noexce
     auto message = endpoint.receive();
     if (!message) {
       log::debug("session: {}", message.error().message());
-      return hung_up(number, message.error().code() == Code::kProtocol);
+      return end_connection(number, message.error().code() == Code::kProtocol);
     }
     if (!message->has_value()) return;
     set_heard_at(Clock::now());
@@ -310,7 +310,7 @@ void ControlChannel::read(ClientEndpoint& endpoint, std::uint64_t number) noexce
 }
 
 /// The connection has ended; all its messages have been read, also one with the reason.
-void ControlChannel::hung_up(std::uint64_t number, bool wrongly) noexcept {
+void ControlChannel::end_connection(std::uint64_t number, bool wrongly) noexcept {
   EventLoop::Token watch = 0;
   {
     const MutexLock lock{mutex_};
@@ -319,8 +319,9 @@ void ControlChannel::hung_up(std::uint64_t number, bool wrongly) noexcept {
     read_to_end_.store(true, std::memory_order_release);
   }
   if (watch != 0) loop_.drop(watch);
-  session_.lose(Reason::kPeerGone, wrongly ? ClientMetrics::kProtocol : ClientMetrics::kPeerGone,
-                LaneFault::kNone, number);
+  session_.lose_connection(Reason::kPeerGone,
+                           wrongly ? ClientMetrics::kProtocol : ClientMetrics::kPeerGone,
+                           LaneFault::kNone, number);
 }
 
 void ControlChannel::deliver(ControlMessage message, std::uint64_t number) {
@@ -330,7 +331,7 @@ void ControlChannel::deliver(ControlMessage message, std::uint64_t number) {
     return session_.events().take(envelope->event(), number);
   if (!envelope || !envelope->has_reply()) {
     log::warn("session: the server sent what is not a reply; ending the session");
-    session_.lose(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone, number);
+    session_.lose_connection(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone, number);
     return;
   }
   std::uint64_t late_grant = 0;

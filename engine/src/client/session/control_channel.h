@@ -75,8 +75,8 @@ class ControlChannel {
     const MutexLock lock{mutex_};
     return reachable() && number == number_;
   }
-  /// From now on the event loop reads what the server sends on that connection. Errors: those of
-  /// EventLoop::watch().
+  /// From now on the control thread reads what the server sends on that connection. Errors: those
+  /// of EventLoop::watch().
   Status watch(const Connection& connection);
   /// Until the next watch(), messages of the server are not read.
   void unwatch();
@@ -85,9 +85,9 @@ class ControlChannel {
     return read_to_end_.load(std::memory_order_acquire);
   }
   /// Reads the messages that have arrived, for a caller that wants to know why a connection or a
-  /// lane ends. The event loop reads them; the caller waits for that at most 50 ms, and not at all
-  /// in the loop's own thread.
-  void read_last_words() noexcept;
+  /// lane ends. The control thread reads them; the caller waits for that at most 50 ms, and does
+  /// not wait if it is the control thread.
+  void await_last_messages() noexcept;
   /// When the channel last read a message of the server; KeepAlive sets it after this process stood
   /// still.
   [[nodiscard]] Clock::time_point heard_at() const noexcept {
@@ -100,15 +100,15 @@ class ControlChannel {
   // The session's state. The session sets it, with its own mutex locked.
   /// The next connection follows. Until open() only the calling thread may make calls. Returns its
   /// number.
-  std::uint64_t join(std::shared_ptr<transport::ClientEndpoint> endpoint);
+  std::uint64_t begin_joining(std::shared_ptr<transport::ClientEndpoint> endpoint);
   /// Every thread may make calls again.
   void open();
   /// After open(), once the lanes go on: calls that wait for room look again.
   void wake_calls();
   /// The connection is left for good (`next`: kDown or kEnded): calls that wait for an answer end.
   /// Returns its endpoint.
-  std::shared_ptr<transport::ClientEndpoint> leave(SessionState next);
-  /// leave(kEnded) by the destructor of the session, from any state.
+  std::shared_ptr<transport::ClientEndpoint> abandon_connection(SessionState next);
+  /// abandon_connection(kEnded) by the destructor of the session, from any state.
   void close();
 
   // Requests.
@@ -161,7 +161,7 @@ class ControlChannel {
                     Clock::time_point asked_at, Deadline deadline);
   [[nodiscard]] Error lost(Operation operation) const noexcept;
   void read(transport::ClientEndpoint& endpoint, std::uint64_t number) noexcept;
-  void hung_up(std::uint64_t number, bool wrongly) noexcept;
+  void end_connection(std::uint64_t number, bool wrongly) noexcept;
   void deliver(transport::ControlMessage message, std::uint64_t number);
   [[nodiscard]] static Result<std::vector<std::byte>> encode(control::Request request,
                                                              std::uint64_t id);

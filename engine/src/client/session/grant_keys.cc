@@ -15,14 +15,14 @@ using transport::WireExtent;
 
 namespace {
 
-/// For one grant, of however many: an attempt to come back lasts as long as it gets on. And for
-/// each of its windows. More than the server takes (ServerEndpoint::renew()), which serves other
-/// sessions before.
+/// The deadline for the new keys of one grant: a time for the grant, and a time for each of its
+/// windows. Longer than LaneKeyRenewal::renew() takes, since the server may serve other sessions
+/// first. An attempt to resume has no deadline of its own for all grants.
 constexpr std::chrono::seconds kRenewTime{5};
 constexpr std::chrono::milliseconds kRenewWindowTime{1};
 
-/// A device that has nothing left may have it a moment later, when what other sessions
-/// held is freed: all grants together are waited for that long.
+/// A device without free resources may have some a moment later, when other sessions release
+/// theirs. The time to wait for that, for all grants together.
 constexpr std::chrono::seconds kShortageTime{1};
 constexpr std::chrono::milliseconds kShortagePause{100};
 
@@ -42,7 +42,7 @@ struct HeldTokens {
 }  // namespace
 
 Status GrantKeys::agree(bool by_lane, bool again) {
-  // Nothing that was made for the one would do for the other.
+  // Grants with one key for all lanes have no use for keys by lane, and the other way round.
   if (again && by_lane != (table_ != nullptr))
     return Error{Code::kConnectionLost, "hello"}.with_reason(Reason::kLapsed);
   if (!by_lane) return {};
@@ -146,13 +146,13 @@ Status GrantKeys::renew() {
       case Code::kTimedOut:
       case Code::kProtocol: return why;
       case Code::kAccessRefused:
-        session_.revocations().mark(
+        session_.revocations().set_revoked(
             each.grant_id, why.reason() == Reason::kNone ? Reason::kRevoked : why.reason());
         break;
       default:
         log::warn("session with {}: grant {} gets no keys any more: {}", session_.server_address(),
                   each.grant_id, why.message());
-        session_.revocations().mark(each.grant_id, Reason::kRevoked);
+        session_.revocations().set_revoked(each.grant_id, Reason::kRevoked);
         session_.channel().close_grant(each.grant_id);
     }
   }

@@ -36,7 +36,8 @@ void HandlerDispatcher::dispatch() noexcept {
     }
     dispatching_ = false;
   }
-  // A handler may have let go of the session; the thread that connects again cannot end it.
+  // A handler may have destroyed the last handle of the session. The reconnector's thread may be
+  // this thread, and must not run the session's destructor: the control thread does that.
   session_.loop().run_soon([kept = std::move(self)] {});
 }
 

@@ -13,7 +13,7 @@ namespace remora::detail {
 using control::Request;
 
 namespace {
-/// Of a server that says less or more: no server of ours does.
+/// A lease outside of these bounds is moved to the nearer one. No Remora server sends such a lease.
 constexpr std::uint64_t kLeaseLeastMs = 100;
 constexpr std::uint64_t kLeaseMostMs = 3'600'000;
 /// Room for everything else that a Hello says.
@@ -32,22 +32,22 @@ Request Handshake::hello_request() {
   hello.set_lane_keys(session_.kind() == TransportKind::kRdma);
   if (ticket_.session_id == 0) return request;
   hello.mutable_resume()->set_session_id(ticket_.session_id);
-  // The server that answers here has proven nothing yet.
+  // With a key the client sends no secret here: this server has not proven its identity yet.
   if (!options.key) hello.mutable_resume()->set_lane_secret(ticket_.secret);
-  // What is not held any more is not said: that is how the server hears of it.
+  // The server closes the grants that this list leaves out, so no close requests are needed.
   session_.channel().forget_closes();
   for (const std::uint64_t grant_id :
-       session_.revocations().come_back(transport::kControlMessageBytesMax - kMaxHelloBytes))
+       session_.revocations().grants_to_resume(transport::kControlMessageBytesMax - kMaxHelloBytes))
     hello.mutable_resume()->add_grants(grant_id);
   return request;
 }
 
 Status Handshake::say_hello(Deadline deadline) {
-  const auto welcome = this->welcome(deadline);
+  const auto welcome = request_welcome(deadline);
   if (!welcome) return welcome.error();
   if (welcome->version() < control::kVersionOldest || welcome->version() > control::kVersionNewest)
     return Error{Code::kProtocol, "hello"}.with_reason(Reason::kVersion);
-  // What the session is does not change, only how it is reached.
+  // A later hello resumes the session that the first one has begun.
   const bool again = ticket_.session_id != 0;
   if (!again)
     begin_session(*welcome);
@@ -56,19 +56,21 @@ Status Handshake::say_hello(Deadline deadline) {
   return session_.grant_keys().agree(welcome->lane_keys(), again);
 }
 
-Result<control::Welcome> Handshake::welcome(Deadline deadline) {
+Result<control::Welcome> Handshake::request_welcome(Deadline deadline) {
   const EngineOptions& options = session_.engine().options();
   Request request = hello_request();
   if (options.key) {
     auto proven = prove(std::move(request), *options.key, deadline);
     if (proven) return proven;
-    // What only a Welcome may say is not believed of a server that has proven nothing.
+    // These reasons end the session, so they count only in the Welcome of a server that has proven
+    // its identity.
     const Reason said = proven.error().reason();
     const bool unproven = said == Reason::kNewMemory || said == Reason::kLapsed;
-    return unproven ? proven.error().with_reason(Reason::kNone) : not_let_in(proven.error());
+    return unproven ? proven.error().with_reason(Reason::kNone)
+                    : name_refused_client(proven.error());
   }
   auto answer = session_.call(std::move(request), "hello", deadline);
-  if (!answer) return not_let_in(answer.error());
+  if (!answer) return name_refused_client(answer.error());
   if (!answer->reply.has_hello())
     return Error{Code::kProtocol, "hello"}.with_subject("challenge without a key");
   return std::move(*answer->reply.mutable_hello());
@@ -106,8 +108,9 @@ Status Handshake::resume_session(const control::Welcome& welcome) {
   return {};
 }
 
-/// The server does not say what was wrong. The client adds its name and the server's address.
-Error Handshake::not_let_in(const Error& error) const {
+/// The server does not say which credential it refused. This adds the client's name and the
+/// server's address.
+Error Handshake::name_refused_client(const Error& error) const {
   if (error.reason() != Reason::kAuthentication || !error.subject().empty()) return error;
   const EngineOptions& options = session_.engine().options();
   const std::string identity =

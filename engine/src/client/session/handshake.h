@@ -44,12 +44,12 @@ class Handshake {
 
  private:
   control::Request hello_request();
-  Result<control::Welcome> welcome(Deadline deadline);
+  Result<control::Welcome> request_welcome(Deadline deadline);
   Result<control::Welcome> prove(control::Request request, const config::SecretKey& key,
                                  Deadline deadline);
   void begin_session(const control::Welcome& welcome);
   Status resume_session(const control::Welcome& welcome);
-  [[nodiscard]] Error not_let_in(const Error& error) const;
+  [[nodiscard]] Error name_refused_client(const Error& error) const;
 
   SessionCore& session_;
   ServerInfo server_;

@@ -9,7 +9,8 @@ namespace remora::detail {
 
 namespace {
 
-/// Without a tick for so long this process was itself stopped: the silence is not the server's.
+/// If two ticks are farther apart, this process itself was stopped, and the server may have sent
+/// something meanwhile.
 constexpr std::chrono::seconds kOwnPause{2};
 
 }  // namespace
@@ -24,10 +25,11 @@ void KeepAlive::tick(Clock::time_point now) noexcept {
   if (was_stopped) channel.set_heard_at(now);
   const Clock::time_point heard = channel.heard_at();
   if (now - heard > lease)
-    return session_.lose(Reason::kSilent, ClientMetrics::kPeerGone, LaneFault::kNone, connection);
-  channel.send_closes();  // what could not be sent when there was room
+    return session_.lose_connection(Reason::kSilent, ClientMetrics::kPeerGone, LaneFault::kNone,
+                                    connection);
+  channel.send_closes();  // close requests for which there was no room before
   if (!was_stopped && now - std::max(heard, pinged_at_) < lease / 4) return;
-  // One at a time: that the server is busy is no reason to ask it more.
+  // One ping at a time: more pings would not make a busy server answer sooner.
   if (channel.is_unanswered(ping_id_)) return;
   control::Request ping;
   ping.mutable_ping();

@@ -17,15 +17,16 @@ using control::Request;
 
 namespace {
 
-/// Bounds how long a thread outlives its session.
+/// The deadline of one attempt. A detached thread outlives its session by at most this time.
 constexpr std::chrono::milliseconds kAttemptTime{2000};
-/// Also where the keys of many grants have taken longer than that.
-constexpr std::chrono::milliseconds kHearTime{500};
+/// The server's events about grants are awaited for at least this time, even if the renewal of keys
+/// has used up the attempt's time.
+constexpr std::chrono::milliseconds kGrantEventsTime{500};
 
 }  // namespace
 
-Reconnector::Reconnector(SessionCore& session, const Dial& dial)
-    : session_{session}, attempt_{std::make_shared<Attempt>(dial)} {}
+Reconnector::Reconnector(SessionCore& session, const ServerConnector& connector)
+    : session_{session}, attempt_{std::make_shared<Attempt>(connector)} {}
 
 Reconnector::~Reconnector() {
   REMORA_ASSERT(!thread_.joinable(), "a session stops its reconnector before it goes");
@@ -54,13 +55,13 @@ void Reconnector::stop() noexcept {
   {
     const MutexLock lock{attempt_->mutex};
     attempt_->abandoned = true;
-    // It ends by itself, when its attempt does.
+    // The detached thread ends when its attempt to connect has ended.
     if (attempt_->connecting) thread_.detach();
   }
   if (thread_.joinable()) thread_.join();
 }
 
-/// Until the session is up, or has ended.
+/// The thread: connects again until the session is up or has ended.
 void Reconnector::run() noexcept {
   (void)session_.engine().placement().bind_thread();
   own_thread_.store(std::this_thread::get_id());
@@ -75,7 +76,7 @@ void Reconnector::run() noexcept {
       continue;
     }
     {
-      // Each interruption has all of its time.
+      // The time to reconnect begins anew with each interruption.
       const MutexLock lock{mutex_};
       REMORA_ASSERT(interruption <= interruptions_, "interruptions are counted upwards");
       if (std::exchange(interruption, interruptions_) != interruptions_) {
@@ -87,7 +88,7 @@ void Reconnector::run() noexcept {
       give_up();
     } else if (session_.sleep_unless_ended(
                    std::min<Clock::duration>(backoff.next(), until - Clock::now()))) {
-      if (!join_again(kAttemptTime)) return;
+      if (!reconnect_once(kAttemptTime)) return;
     }
   }
 }
@@ -95,7 +96,7 @@ void Reconnector::run() noexcept {
 /// False: the session has been interrupted again, or a handler is to be called.
 bool Reconnector::end_work() noexcept {
   const MutexLock lock{mutex_};
-  // An interruption that begin() is told of from here on starts another thread.
+  // From here on begin() starts another thread for the next interruption.
   if (!session_.connected() && !session_.ended()) return false;
   if (!session_.dispatcher().release()) return false;
   at_work_ = false;
@@ -104,10 +105,10 @@ bool Reconnector::end_work() noexcept {
 }
 
 void Reconnector::give_up() noexcept {
-  // That this host lacked something says more than that the old connection went.
+  // A shortage of this host is the better reason: it explains why the session did not come back.
   const Reason why = attempt_failed_by_ == Reason::kLocalShortage
                          ? attempt_failed_by_
-                         : session_.explained(session_.lost_reason());
+                         : session_.explain(session_.lost_reason());
   log::warn("session with {}: not reached again in time: {}", session_.server_address(),
             to_string(why));
   session_.end(why, ClientMetrics::kPeerGone);
@@ -120,17 +121,17 @@ Reason Reconnector::why_unreached(const Error& error) noexcept {
   return error.reason() == Reason::kSilent ? Reason::kSilent : Reason::kUnreachable;
 }
 
-/// One attempt: the session is up again, or not yet, or never. False: the session has gone
-/// meanwhile; nothing of it is to be touched.
-bool Reconnector::join_again(std::chrono::nanoseconds time) noexcept {
+/// One attempt to connect and to resume the session. False: the session was destroyed meanwhile,
+/// and the thread must not use it any more.
+bool Reconnector::reconnect_once(std::chrono::nanoseconds time) noexcept {
   const Deadline deadline = Clock::now() + time;
   const std::shared_ptr<Attempt> attempt = attempt_;
   {
     const MutexLock lock{attempt->mutex};
-    if (attempt->abandoned) return true;  // it is joined: it has to return to its loop
+    if (attempt->abandoned) return true;  // stop() joins this thread: run() finds the session ended
     attempt->connecting = true;
   }
-  auto endpoint = attempt->dial.connect(deadline);
+  auto endpoint = attempt->connector.connect(deadline);
   {
     const MutexLock lock{attempt->mutex};
     if (attempt->abandoned) return false;
@@ -143,17 +144,17 @@ bool Reconnector::join_again(std::chrono::nanoseconds time) noexcept {
     return true;
   }
   const std::shared_ptr<transport::ClientEndpoint> joined = std::move(*endpoint);
-  // The route has moved: keys are of no use on another device.
+  // The route to the server leads over another device now, where the session's keys do not hold.
   if (joined->device() != session_.local_device()) return true;
-  const std::uint64_t connection = session_.join(joined);
+  const std::uint64_t connection = session_.begin_joining(joined);
   if (connection == 0) return true;
   Status status = session_.channel().watch({joined, connection});
   if (status) status = resume(deadline);
   if (status) return true;
   attempt_failed_by_ = status.error().reason();
   log::debug("session with {}: {}", session_.server_address(), status.error().message());
-  // What is final has ended the session by now.
-  session_.lose(
+  // After an error that is final the session has ended, and this does nothing.
+  session_.lose_connection(
       status.error().reason() != Reason::kNone ? status.error().reason() : Reason::kPeerGone,
       ClientMetrics::kPeerGone, LaneFault::kNone, connection);
   return true;
@@ -161,7 +162,7 @@ bool Reconnector::join_again(std::chrono::nanoseconds time) noexcept {
 
 Status Reconnector::resume(Deadline deadline) {
   if (auto status = session_.handshake().say_hello(deadline); !status) {
-    // A server that does not want this client any more will not want it later.
+    // With these reasons the server refuses every later attempt, too.
     const Reason reason = status.error().reason();
     if (reason == Reason::kVersion || reason == Reason::kAuthentication ||
         reason == Reason::kNewMemory || reason == Reason::kLapsed || reason == Reason::kTooOften)
@@ -171,21 +172,21 @@ Status Reconnector::resume(Deadline deadline) {
   auto lanes = session_.lane_set().open_again(deadline);
   if (!lanes) return lanes.error();
   if (auto status = session_.grant_keys().renew(); !status) return status;
-  hear_of_grants(std::max(deadline, Clock::now() + kHearTime));
-  if (!session_.go_on(std::move(*lanes)))
+  await_grant_events(std::max(deadline, Clock::now() + kGrantEventsTime));
+  if (!session_.resume(std::move(*lanes)))
     return Error{Code::kConnectionLost, "resume"}.with_reason(session_.lost_reason());
   return {};
 }
 
-/// What the server says of grants that went meanwhile is heard before anything is posted: each
-/// operation of one of them would break the lanes again. It says one thing at a time.
-void Reconnector::hear_of_grants(Deadline deadline) noexcept {
+/// Waits for the server's events about grants that it has revoked meanwhile: an operation of such a
+/// grant would break the new lanes. The server sends one event at a time.
+void Reconnector::await_grant_events(Deadline deadline) noexcept {
   constexpr std::chrono::milliseconds kBetweenLooks{1};
-  // An application that keeps a grant in flight for longer is not waited for.
+  // The application may have operations of a grant in flight: this waits no longer for them.
   constexpr std::chrono::milliseconds kPatience{100};
-  std::uint64_t heard = 0;
+  std::uint64_t events = 0;
   do {
-    heard = session_.events().count();
+    events = session_.events().count();
     Request ping;
     ping.mutable_ping();
     if (!session_.call(std::move(ping), "resume", deadline)) return;
@@ -193,7 +194,7 @@ void Reconnector::hear_of_grants(Deadline deadline) noexcept {
     while (!session_.revocations().idle() && Clock::now() < until &&
            session_.sleep_unless_ended(kBetweenLooks)) {
     }
-  } while (heard != session_.events().count() && Clock::now() < deadline);
+  } while (events != session_.events().count() && Clock::now() < deadline);
 }
 
 }  // namespace remora::detail

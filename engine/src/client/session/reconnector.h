@@ -12,7 +12,7 @@
 #include <remora/result.h>
 
 #include "base/clock.h"
-#include "client/session/dial.h"
+#include "client/session/server_connector.h"
 
 namespace remora::detail {
 
@@ -24,7 +24,7 @@ class SessionCore;
 /// server has new memory, or has given the session up, the session ends.
 class Reconnector {
  public:
-  Reconnector(SessionCore& session, const Dial& dial);
+  Reconnector(SessionCore& session, const ServerConnector& connector);
   ~Reconnector();
   Reconnector(const Reconnector&) = delete;
   Reconnector& operator=(const Reconnector&) = delete;
@@ -47,8 +47,8 @@ class Reconnector {
  private:
   /// Shared by the thread and the session, which does not wait for a server that is silent.
   struct Attempt {
-    explicit Attempt(Dial to) : dial{std::move(to)} {}
-    const Dial dial;
+    explicit Attempt(ServerConnector to) : connector{std::move(to)} {}
+    const ServerConnector connector;
     Mutex mutex;
     bool connecting REMORA_GUARDED_BY(mutex) =
         false;                                        ///< the thread touches nothing of the session
@@ -57,9 +57,9 @@ class Reconnector {
   void run() noexcept;
   [[nodiscard]] bool end_work() noexcept;
   void give_up() noexcept;
-  [[nodiscard]] bool join_again(std::chrono::nanoseconds time) noexcept;
+  [[nodiscard]] bool reconnect_once(std::chrono::nanoseconds time) noexcept;
   Status resume(Deadline deadline);
-  void hear_of_grants(Deadline deadline) noexcept;
+  void await_grant_events(Deadline deadline) noexcept;
   [[nodiscard]] static Reason why_unreached(const Error& error) noexcept;
 
   SessionCore& session_;

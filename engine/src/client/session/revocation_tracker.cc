@@ -18,9 +18,9 @@ namespace remora::detail {
 
 namespace {
 
-/// How often what is still in flight is looked at.
+/// The period of the timer that checks for operations in flight.
 constexpr std::chrono::milliseconds kLook{2};
-/// A synchronous call that has just passed its check is with its lane by then.
+/// After this time, a synchronous call that has passed its check has submitted its operation.
 constexpr std::chrono::milliseconds kSettle{2};
 constexpr std::chrono::milliseconds kAskTimeout{200};
 constexpr std::chrono::milliseconds kReadTimeout{100};
@@ -50,10 +50,10 @@ void RevocationTracker::remove(std::uint64_t grant_id) noexcept {
   grants_.erase(grant_id);
 }
 
-std::vector<std::uint64_t> RevocationTracker::come_back(std::size_t max_bytes) {
+std::vector<std::uint64_t> RevocationTracker::grants_to_resume(std::size_t max_bytes) {
   constexpr int kVarintBits = 7;
   const MutexLock lock{mutex_};
-  // What was under way is given up by the server.
+  // The server has dropped the requests to open these grants.
   unknown_.clear();
   std::vector<std::uint64_t> held;
   std::size_t bytes = 0;
@@ -75,8 +75,8 @@ std::vector<RevocationTracker::Extents> RevocationTracker::held_extents() const 
   return held;
 }
 
-bool RevocationTracker::revoking(std::uint64_t connection, std::uint64_t event_id,
-                                 std::uint64_t grant_id, Reason reason) {
+bool RevocationTracker::on_revoking(std::uint64_t connection, std::uint64_t event_id,
+                                    std::uint64_t grant_id, Reason reason) {
   Pending pending{connection, event_id, {}};
   {
     const MutexLock lock{mutex_};
@@ -84,7 +84,8 @@ bool RevocationTracker::revoking(std::uint64_t connection, std::uint64_t event_i
       pending.grant = found->second.weak;
       found->second.grant->revoke(reason);
     } else {
-      // It may be that its opening is under way: those are the latest.
+      // The answer that opens the grant may not have been read yet. Such grants have the highest
+      // ids.
       unknown_.emplace(grant_id, reason);
       if (unknown_.size() > kMaxUnknown) unknown_.erase(unknown_.begin());
     }
@@ -92,17 +93,19 @@ bool RevocationTracker::revoking(std::uint64_t connection, std::uint64_t event_i
   return keep(std::move(pending));
 }
 
-bool RevocationTracker::seen(std::uint64_t connection, std::uint64_t event_id) {
+bool RevocationTracker::acknowledge(std::uint64_t connection, std::uint64_t event_id) {
   return keep({connection, event_id, {}});
 }
 
-/// Until it is acknowledged, which may be at once. False: there are too many.
+/// Acknowledges the event now, or keeps it until it can be acknowledged. False: too many events are
+/// kept.
 bool RevocationTracker::keep(Pending pending) {
   if (settled(pending)) return true;
   const MutexLock lock{mutex_};
   if (pending_.size() >= kMaxPending) return false;
   pending_.push_back(std::move(pending));
-  // Without a timer no thread would look: then the server's grace ends it.
+  // Without a timer no thread would acknowledge it: the server then revokes the grant by force when
+  // its grace period ends.
   if (!start_timer()) pending_.pop_back();
   return true;
 }
@@ -112,7 +115,8 @@ bool RevocationTracker::idle() const {
   return pending_.empty() && looked_at_ == 0;
 }
 
-/// Acknowledged, or of a connection that is no more: its numbers mean other events by now.
+/// True: the event was acknowledged, or is of an earlier connection, whose event ids now belong to
+/// other events.
 bool RevocationTracker::settled(Pending& pending) const {
   if (!session_.channel().is_current(pending.connection)) return true;
   if (!ready(pending)) return false;
@@ -122,13 +126,13 @@ bool RevocationTracker::settled(Pending& pending) const {
          ControlChannel::Sent::kLater;
 }
 
-/// Nothing of the grant is in flight, or will be.
+/// True: no operation of the grant is in flight, and none will be.
 bool RevocationTracker::ready(Pending& pending) const {
   const auto grant = pending.grant.lock();
-  if (grant == nullptr) return true;  // operations keep it
+  if (grant == nullptr) return true;  // an operation would keep the grant alive
   const bool told = grant->tell_queues();
-  // Where there are no lanes, what waits for one ends by being looked at; it may be that which
-  // keeps the owner of a queue in its call.
+  // While the session is interrupted, carries() ends the operations of the grant that wait for a
+  // lane. The owner of a queue that has not been told may be waiting for just these operations.
   if (!told && session_.connected()) return false;
   if (told && pending.look_from == Deadline::max()) pending.look_from = Clock::now() + kSettle;
   if (told && Clock::now() < pending.look_from) return false;
@@ -146,7 +150,7 @@ void RevocationTracker::on_timer() {
     looked_at.swap(pending_);
     looked_at_ = looked_at.size();
   }
-  // Without the lock: lanes are taken.
+  // Without the lock: settled() takes lanes.
   std::erase_if(looked_at, [&](Pending& pending) { return settled(pending); });
   const MutexLock lock{mutex_};
   looked_at_ = 0;
@@ -193,7 +197,7 @@ Reason RevocationTracker::known_of(std::uint64_t grant_id) const noexcept {
   return found == grants_.end() ? Reason::kNone : found->second.grant->revoked();
 }
 
-void RevocationTracker::mark(std::uint64_t grant_id, Reason reason) noexcept {
+void RevocationTracker::set_revoked(std::uint64_t grant_id, Reason reason) noexcept {
   const MutexLock lock{mutex_};
   if (const auto found = grants_.find(grant_id); found != grants_.end())
     found->second.grant->revoke(reason);
@@ -208,19 +212,21 @@ Reason RevocationTracker::why_refused(const OperationRecord& operation) noexcept
       return grant == nullptr ? Reason::kNone : grant->revoked();
     grant_id = grant->grant_id();
   }
-  // No thread would read the answer, or there is none.
+  // The control thread itself would have to read the answer, or the server's version sends none.
   if (loop_.is_loop_thread() || session_.version() < 2) return Reason::kNone;
   control::Request request;
   request.mutable_grant_state()->set_grant_id(grant_id);
   const auto answer = session_.call(std::move(request), "grant state", Clock::now() + kAskTimeout);
-  // What the server had said before its answer, or before it hung up, is known by now.
+  // Waits until the control thread has read all events that the server sent before its answer, or
+  // before it hung up.
   const Deadline read_by = Clock::now() + kReadTimeout;
   while (!answer && known_of(grant_id) == Reason::kNone && !session_.channel().read_to_end() &&
          Clock::now() < read_by)
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   if (const Reason known = known_of(grant_id); known != Reason::kNone) return known;
-  // A process that ends may lose its memory before its queue pairs, and its NIC refuse what comes
-  // between. Over tcp the process itself has refused, and one that ends refuses nothing.
+  // When a server's process ends, the kernel may free its memory before its queue pairs, and the
+  // NIC refuses operations that arrive in between. Over tcp only a living process refuses
+  // operations.
   const bool by_nic = session_.kind() == TransportKind::kRdma;
   if (!answer)
     return by_nic && answer.error().code() == Code::kConnectionLost ? Reason::kPeerGone
@@ -228,7 +234,7 @@ Reason RevocationTracker::why_refused(const OperationRecord& operation) noexcept
   if (answer->reply.grant_state().holds()) return Reason::kNone;
   const std::uint32_t reason = answer->reply.grant_state().reason();
   if (reason > static_cast<std::uint32_t>(kReasonLast)) return Reason::kNone;
-  mark(grant_id, static_cast<Reason>(reason));
+  set_revoked(grant_id, static_cast<Reason>(reason));
   return static_cast<Reason>(reason);
 }
 

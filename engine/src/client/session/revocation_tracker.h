@@ -35,18 +35,18 @@ class RevocationTracker {
   void remove(std::uint64_t grant_id) noexcept;
 
   /// The server revokes a grant, and waits on `connection` for the acknowledgement of event
-  /// `event_id`. False: too many events are not acknowledged, so this one is not. By the loop's
+  /// `event_id`. False: too many events are not acknowledged, so this one is not. By the control
   /// thread.
-  [[nodiscard]] bool revoking(std::uint64_t connection, std::uint64_t event_id,
-                              std::uint64_t grant_id, Reason reason);
-  /// Acknowledges an event that asks for nothing, as soon as there is room. False: as revoking().
-  /// By the loop's thread.
-  [[nodiscard]] bool seen(std::uint64_t connection, std::uint64_t event_id);
+  [[nodiscard]] bool on_revoking(std::uint64_t connection, std::uint64_t event_id,
+                                 std::uint64_t grant_id, Reason reason);
+  /// Acknowledges an event that asks for nothing, as soon as there is room. False: as
+  /// on_revoking(). By the control thread.
+  [[nodiscard]] bool acknowledge(std::uint64_t connection, std::uint64_t event_id);
   /// Whether all events about grants are acknowledged.
   [[nodiscard]] bool idle() const;
   /// The held grants, for a hello that resumes the session: the server gives up all others. At most
   /// so many that their numbers take `max_bytes` in a message; the others are revoked.
-  std::vector<std::uint64_t> come_back(std::size_t max_bytes);
+  std::vector<std::uint64_t> grants_to_resume(std::size_t max_bytes);
   /// The extents of a held grant that is not revoked.
   struct Extents {
     std::uint64_t grant_id;
@@ -55,7 +55,7 @@ class RevocationTracker {
   /// Copies: the caller never becomes the last owner of a grant.
   [[nodiscard]] std::vector<Extents> held_extents() const;
   /// The server has revoked the grant, as it says in an answer.
-  void mark(std::uint64_t grant_id, Reason reason) noexcept;
+  void set_revoked(std::uint64_t grant_id, Reason reason) noexcept;
   /// Why the grant of an operation was revoked, or kNone. Waits for nothing, and takes no lock
   /// under which a lane is taken: for callers that have a lane.
   [[nodiscard]] Reason revoked(const OperationRecord& operation) const noexcept;

@@ -13,7 +13,7 @@ namespace {
 /// Requests whose answers no caller waits for. A server that answers its client has few of them.
 constexpr std::size_t kMaxUnanswered = 1024;
 
-/// As the server numbers it; one that is not known here is `other`.
+/// The reason with the number that the server has sent; `other` if this client does not know it.
 Reason reason_of(std::uint32_t given, Reason other) noexcept {
   const bool known = given != 0 && given <= static_cast<std::uint32_t>(kReasonLast);
   return known ? static_cast<Reason>(given) : other;
@@ -22,22 +22,23 @@ Reason reason_of(std::uint32_t given, Reason other) noexcept {
 }  // namespace
 
 void ServerEvents::take(const control::Event& event, std::uint64_t connection) {
-  // The server says it again on the connection that follows.
+  // The server sends the event again on the next connection.
   if (!session_.channel().is_current(connection)) return;
   count_.fetch_add(1);
   if (act_on(event, connection)) return;
   log::warn("session with {}: it says more than it waits for; ending the session",
             session_.server_address());
-  session_.lose(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone, connection);
+  session_.lose_connection(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone,
+                           connection);
 }
 
-/// False: more than a server that waits for its client says.
+/// False: the server sends more events than one that waits for acknowledgements.
 bool ServerEvents::act_on(const control::Event& event, std::uint64_t connection) {
   if (session_.channel().unanswered() >= kMaxUnanswered) return false;
   switch (event.what_case()) {
     case control::Event::kRevoking:
-      // The grant is gone, whatever the reason was.
-      return session_.revocations().revoking(
+      // The grant is revoked also if this client does not know the reason.
+      return session_.revocations().on_revoking(
           connection, event.id(), event.revoking().grant_id(),
           reason_of(event.revoking().reason(), Reason::kRevoked));
     case control::Event::kDraining:
@@ -48,13 +49,14 @@ bool ServerEvents::act_on(const control::Event& event, std::uint64_t connection)
         session_.dispatcher().dispatch();
       }
       [[fallthrough]];
-    case control::Event::WHAT_NOT_SET: return session_.revocations().seen(connection, event.id());
+    case control::Event::WHAT_NOT_SET:
+      return session_.revocations().acknowledge(connection, event.id());
     case control::Event::kEnding: on_ending(event.ending());
   }
   return true;
 }
 
-/// The server hangs up next.
+/// The server ends the session, and closes the connection after this event.
 void ServerEvents::on_ending(const control::Event::Ending& ending) {
   control::Failure failure;
   failure.set_code(ending.code());
@@ -64,8 +66,8 @@ void ServerEvents::on_ending(const control::Event::Ending& ending) {
             control::to_error(failure, "session").message());
   const MutexLock lock{mutex_};
   told_reason_ = reason_of(ending.reason(), Reason::kNone);
-  // With these a server answers a client that comes back, and it has destroyed the lanes before. An
-  // event proves nothing of that: the reason must not count as one of them here.
+  // In the answer to a hello, these reasons also tell that the server has destroyed the old lanes.
+  // An event does not tell that, so they do not become the reason of the end here.
   const bool settles = told_reason_ == Reason::kLapsed || told_reason_ == Reason::kTooOften ||
                        told_reason_ == Reason::kNewMemory;
   ending_reason_ = settles ? Reason::kNone : told_reason_;
@@ -81,7 +83,7 @@ Reason ServerEvents::told_or(Reason reason) const noexcept {
   if (reason != Reason::kPeerGone && reason != Reason::kLaneBroken && reason != Reason::kLapsed)
     return reason;
   const MutexLock lock{mutex_};
-  // That the session may not come back any more says more than that it was silent.
+  // kLapsed tells the application more: the session was silent, and cannot be resumed.
   if (reason == Reason::kLapsed && told_reason_ == Reason::kSilent) return reason;
   return told_reason_ == Reason::kNone ? reason : told_reason_;
 }

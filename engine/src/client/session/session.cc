@@ -1,4 +1,4 @@
-/// What a session asks of its server: one request of the control protocol each.
+/// The functions of Session. Each sends one kind of request of the control protocol.
 
 #include <algorithm>
 #include <utility>
@@ -16,14 +16,14 @@ using detail::closed;
 
 namespace {
 
-/// What the server of that session says of a region.
+/// The info of a region from a reply of the session's server.
 Result<RegionInfo> told_of(const control::Region& region, const detail::SessionCore& session) {
   auto info = control::to_info(region);
   if (info) info->memory_id = session.server().memory_id;
   return info;
 }
 
-/// A request about the region `name` has failed: the server may have said what else it was about.
+/// The error of a request about the region `name`. A subject that the server has given stays.
 Error about(const Error& error, std::string_view name) noexcept {
   return error.subject().empty() ? error.with_subject(name) : error;
 }
@@ -57,7 +57,7 @@ Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
   region.set_rights(static_cast<std::uint32_t>(spec.rights));
   region.set_atomic_domain(spec.atomic_domain);
   region.set_shm(spec.shm);
-  // An older server would not know the list, and let every client in.
+  // An older server would ignore the list, and give every client access.
   if (!spec.access.empty() && core_->version() < control::kVersionOfKeys)
     return Error{Code::kUnsupported, "create with an access list: the server is an older one"}
         .with_server(core_->server_address())
@@ -82,7 +82,7 @@ Result<std::vector<RegionInfo>> Session::regions() const {
     for (const control::Region& region : page.regions()) {
       auto info = told_of(region, *core_);
       if (!info) return info.error();
-      // A server that repeats itself must not keep us here for ever.
+      // A server that repeats a page must not make this loop endless.
       if (!found.empty() && info->name <= found.back().name)
         return Error{Code::kProtocol, "list"}.with_subject(info->name);
       found.push_back(std::move(*info));

@@ -16,11 +16,11 @@ using control::Request;
 using transport::Lane;
 using transport::Notice;
 
-SessionCore::SessionCore(std::shared_ptr<EngineServices> engine, Dial dial,
+SessionCore::SessionCore(std::shared_ptr<EngineServices> engine, ServerConnector connector,
                          std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop)
     : engine_{std::move(engine)},
       loop_{loop},
-      dial_{std::move(dial)},
+      connector_{std::move(connector)},
       kind_{endpoint->kind()},
       device_{endpoint->device()},
       domain_{endpoint->memory_domain()},
@@ -31,16 +31,17 @@ SessionCore::SessionCore(std::shared_ptr<EngineServices> engine, Dial dial,
       keep_alive_{*this},
       grant_keys_{*this},
       lanes_{*this},
-      reconnector_{*this, dial_},
+      reconnector_{*this, connector_},
       revocations_{*this, loop} {}
 
 Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineServices> engine,
-                                                        Dial dial, Deadline deadline) {
-  auto endpoint = dial.connect(deadline);
+                                                        ServerConnector connector,
+                                                        Deadline deadline) {
+  auto endpoint = connector.connect(deadline);
   if (!endpoint) return endpoint.error();
   auto loop = engine->control_loop();
   if (!loop) return loop.error();
-  auto session = std::make_shared<SessionCore>(std::move(engine), std::move(dial),
+  auto session = std::make_shared<SessionCore>(std::move(engine), std::move(connector),
                                                std::move(*endpoint), **loop);
   auto metrics = ClientMetrics::create(session->engine_->options().registry, session->kind());
   if (!metrics) return metrics.error();
@@ -48,7 +49,7 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineSe
   if (auto status = session->channel_.watch(session->channel_.connection()); !status)
     return status.error();
   if (auto status = session->handshake_.say_hello(deadline); !status) return status.error();
-  // From here on: lanes may take longer to connect than the lease is.
+  // Before the lanes: to open them may take longer than the lease.
   if (const auto lease = session->handshake_.lease(); lease > lease.zero())
     session->engine_->ticker().add(session, lease, session->loop_);
   if (auto status = session->lanes_.open(deadline); !status) return status.error();
@@ -57,8 +58,8 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineSe
   return session;
 }
 
-/// Errors: kConnectionLost: it has ended meanwhile. It was handed to no caller, no handler is
-/// called, and no metric counts it.
+/// Errors: kConnectionLost: the session has ended meanwhile. No caller has it, no handler is called
+/// for it, and no metric counts it.
 Status SessionCore::begin() {
   const Transition transition{*this};
   const MutexLock lock{mutex_};
@@ -75,7 +76,7 @@ SessionCore::~SessionCore() {
   {
     const MutexLock lock{mutex_};
     if (begun_ && !ended()) metrics_->session_ended(ClientMetrics::kClosed);
-    // Lanes that end from here on interrupt nothing.
+    // From here on a lane that breaks does not interrupt the session.
     state_.store(SessionState::kEnded, std::memory_order_release);
     channel_.close();
     state_changed_.notify_all();
@@ -85,7 +86,7 @@ SessionCore::~SessionCore() {
   channel_.endpoint()->shutdown();
 }
 
-/// So that the server need not keep anything. The answer is not waited for.
+/// Tells the server that the client will not resume the session. Does not wait for the answer.
 void SessionCore::say_goodbye() noexcept {
   if (!connected() || version() < 2) return;
   Request goodbye;
@@ -104,7 +105,7 @@ SessionCore::Transition::Transition(SessionCore& session) noexcept REMORA_NO_THR
 }
 
 SessionCore::Transition::~Transition() REMORA_NO_THREAD_SAFETY_ANALYSIS {
-  REMORA_ASSERT(!session_.lane_gone_, "a transition acts on a lane that breaks meanwhile");
+  REMORA_ASSERT(!session_.lane_broken_, "a transition acts on a lane that breaks meanwhile");
   session_.transition_thread_.store({}, std::memory_order_relaxed);
   session_.transition_mutex_.unlock();
   session_.dispatcher_.dispatch();
@@ -116,14 +117,14 @@ void SessionCore::set_state(SessionState next) noexcept {
 }
 
 void SessionCore::fail(Reason reason, std::uint64_t connection) noexcept {
-  if (!connected()) return;  // it has ended before, and its lanes may be going
+  if (!connected()) return;  // the session has ended, and its lanes may be under destruction
   const Transition transition{*this};
   fail_now(reason, connection);
 }
 
 void SessionCore::fail_now(Reason reason, std::uint64_t connection) noexcept {
   if (!connected()) return;
-  // What is mapped breaks with its server only.
+  // Mapped memory has no lane that can break alone: the server is gone.
   const bool lane = reason == Reason::kLaneBroken && kind() != TransportKind::kShm;
   End by = lane ? ClientMetrics::kLaneBroken : ClientMetrics::kPeerGone;
   const LaneFault fault = lane ? lanes_.fault() : LaneFault::kNone;
@@ -132,31 +133,32 @@ void SessionCore::fail_now(Reason reason, std::uint64_t connection) noexcept {
   lose_now(reason, by, fault, connection);
 }
 
-Reason SessionCore::explained(Reason reason) noexcept {
+Reason SessionCore::explain(Reason reason) noexcept {
   if (reason != Reason::kPeerGone && reason != Reason::kLaneBroken && reason != Reason::kSilent)
     return reason;
-  channel_.read_last_words();
+  channel_.await_last_messages();
   const Reason told = events_.told_or(reason);
   const Reason unreached = reconnector_.unreached();
   return told == reason && !connected() && unreached != Reason::kNone ? unreached : told;
 }
 
-void SessionCore::lane_gone() noexcept {
-  channel_.read_last_words();
+void SessionCore::on_lane_broken() noexcept {
+  channel_.await_last_messages();
   if (!connected()) return;
   if (transition_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
-    // Within go_on(), which acts on it.
+    // This thread is in resume(), which acts on it.
     transition_mutex_.assert_held();
-    lane_gone_ = true;
+    lane_broken_ = true;
     return;
   }
   const Transition transition{*this};
-  // Told late: the session has been interrupted and goes on by other lanes.
+  // If no lane is broken, the session was interrupted for this lane before, and has new lanes.
   if (!lanes_.any_broken()) return;
   fail_now(Reason::kLaneBroken, 0);
 }
 
-void SessionCore::lose(Reason reason, End by, LaneFault fault, std::uint64_t connection) noexcept {
+void SessionCore::lose_connection(Reason reason, End by, LaneFault fault,
+                                  std::uint64_t connection) noexcept {
   const Transition transition{*this};
   lose_now(reason, by, fault, connection);
 }
@@ -167,7 +169,7 @@ void SessionCore::lose_now(Reason reason, End by, LaneFault fault,
   reason = events_.ending_or(reason);
   const SessionState now = state();
   if (now == SessionState::kEnded || now == SessionState::kDown) return;
-  // The new connection has gone before it was one: the next attempt.
+  // The new connection was lost before the session was up: the reconnector tries again.
   if (now == SessionState::kJoining) {
     (void)leave_connection(SessionState::kDown, reason, by);
     return;
@@ -178,8 +180,9 @@ void SessionCore::lose_now(Reason reason, End by, LaneFault fault,
     end_now(reason, by, fault);
 }
 
-/// The connection there is is left, and where that is the end, counted: calls that wait for an
-/// answer end. False: the session has ended meanwhile, by its destructor, which is no Transition.
+/// Sets the state `next`, which is kDown or kEnded, counts it, and abandons the connection: calls
+/// that wait for an answer end. False: the destructor, which makes no Transition, has ended the
+/// session meanwhile.
 bool SessionCore::leave_connection(SessionState next, Reason reason, End by) noexcept {
   std::shared_ptr<transport::ClientEndpoint> endpoint;
   {
@@ -192,25 +195,26 @@ bool SessionCore::leave_connection(SessionState next, Reason reason, End by) noe
     }
     lost_reason_.store(reason);
     set_state(next);
-    endpoint = channel_.leave(next);
+    endpoint = channel_.abandon_connection(next);
     state_changed_.notify_all();
   }
-  // What the server has said before is still read: it may say why grants went.
+  // Messages that have arrived are still read: they may tell why the server has revoked grants.
   if (next != SessionState::kEnded) endpoint->shutdown();
   return true;
 }
 
 void SessionCore::interrupt_now(Reason reason, End by, LaneFault fault) noexcept {
   if (!leave_connection(SessionState::kDown, reason, by)) return;
-  log::info("session with {} over {}: interrupted: {}; connecting again", dial_.server,
+  log::info("session with {} over {}: interrupted: {}; connecting again", connector_.server,
             to_string(kind()), to_string(reason));
   dispatcher_.add(engine_->options().handlers.on_interrupted, events_.told_or(reason));
   lanes_.interrupt(reason, fault);
   const Status begun = reconnector_.begin();
   if (begun) return;
-  log::warn("session with {}: no thread to connect again: {}", dial_.server,
+  log::warn("session with {}: no thread to connect again: {}", connector_.server,
             begun.error().message());
-  // Why it was interrupted is in the log; why it does not come back is what can be mended.
+  // The log has the reason of the interruption. The application gets the reason why the session
+  // cannot be resumed, which it can act on.
   end_now(Reason::kNoThread, by, fault);
 }
 
@@ -230,16 +234,16 @@ void SessionCore::end_now(Reason reason, End by, LaneFault fault) noexcept {
                   events_.told_or(reason));
 }
 
-std::uint64_t SessionCore::join(std::shared_ptr<transport::ClientEndpoint> endpoint) {
+std::uint64_t SessionCore::begin_joining(std::shared_ptr<transport::ClientEndpoint> endpoint) {
   const Transition transition{*this};
   const MutexLock lock{mutex_};
   if (ended()) return 0;
   events_.begin_connection();
   set_state(SessionState::kJoining);
-  return channel_.join(std::move(endpoint));
+  return channel_.begin_joining(std::move(endpoint));
 }
 
-bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
+bool SessionCore::resume(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
   {
     const Transition transition{*this};
     if (state() != SessionState::kJoining) {
@@ -248,19 +252,19 @@ bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
     }
     if (!lanes_.replace(std::move(lanes))) {
       log::warn("session with {}: the new lanes can do less than the old ones; it ends",
-                dial_.server);
+                connector_.server);
       end_now(Reason::kLaneBroken, ClientMetrics::kLaneBroken, LaneFault::kNone);
       return false;
     }
     if (!set_up_again()) return false;
     dispatcher_.add(engine_->options().handlers.on_resumed, lost_reason());
     metrics_->session_resumed();
-    log::info("session with {} over {}: resumed", dial_.server, to_string(kind()));
+    log::info("session with {} over {}: resumed", connector_.server, to_string(kind()));
     for (const auto& lane : lanes_.all()) {
       if (!connected()) break;
       lane->go_on();
-      // One that breaks at once interrupts the session again.
-      if (std::exchange(lane_gone_, false)) fail_now(Reason::kLaneBroken, 0);
+      // A lane that breaks during go_on() interrupts the session again.
+      if (std::exchange(lane_broken_, false)) fail_now(Reason::kLaneBroken, 0);
     }
     const MutexLock lock{mutex_};
     channel_.wake_calls();
@@ -271,7 +275,7 @@ bool SessionCore::go_on(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
   return true;
 }
 
-/// False: the session has ended, by its destructor.
+/// False: the destructor has ended the session.
 bool SessionCore::set_up_again() noexcept {
   const MutexLock lock{mutex_};
   if (ended()) return false;
@@ -294,7 +298,7 @@ std::shared_ptr<MemoryReleaser> SessionCore::releaser_of(const LaneDriver& lane)
 Result<SessionCore::Answer> SessionCore::call(Request request, Operation operation,
                                               Deadline deadline, std::vector<std::byte>* raw) {
   auto answer = channel_.call(std::move(request), operation, deadline, raw);
-  if (!answer) return answer.error().with_server(dial_.server);
+  if (!answer) return answer.error().with_server(connector_.server);
   return answer;
 }
 
@@ -310,25 +314,29 @@ Status SessionCore::settled(const ControlLimits& limits) {
                                       state_changed_.notify_all();
                                     }};
   MutexLock lock{mutex_};
-  // A lane that is about to break has told of it before its operations end.
+  // A lane is marked as breaking before its operations end, so no caller can see their failure and
+  // then find the session settled.
   const auto known = [&] {
     return limits.stop.stop_requested() || ended() || (connected() && !lanes_.any_breaking());
   };
   if (!state_changed_.wait_until(lock, limits.until, known))
-    return Error{Code::kTimedOut, "settled"}.with_server(dial_.server).with_reason(lost_reason());
+    return Error{Code::kTimedOut, "settled"}
+        .with_server(connector_.server)
+        .with_reason(lost_reason());
   if (limits.stop.stop_requested())
-    return Error{Code::kCancelled, "settled"}.with_server(dial_.server);
+    return Error{Code::kCancelled, "settled"}.with_server(connector_.server);
   const Reason reason = lost_reason();
-  // That the session came too often the server says before it has proven its identity: where there
-  // is a key, that is not believed.
+  // The server sends kTooOften before it has proven its identity. A client with a key does not
+  // believe that.
   const bool given_up =
       reason == Reason::kLapsed || (reason == Reason::kTooOften && !engine_->options().key);
   if (connected() || reason == Reason::kNewMemory || given_up) return {};
-  return Error{Code::kConnectionLost, "settled"}.with_server(dial_.server).with_reason(reason);
+  return Error{Code::kConnectionLost, "settled"}.with_server(connector_.server).with_reason(reason);
 }
 
 std::optional<Outcome> SessionCore::await_return(const OperationRecord& operation) noexcept {
-  // These threads bring the session back, or serve others meanwhile.
+  // The control thread is needed to resume the session, and a poller serves other queues: neither
+  // may block here.
   if (!handshake_.resumable() || loop_.is_loop_thread() || engine_->on_poller())
     return std::nullopt;
   {
@@ -343,12 +351,12 @@ std::optional<Outcome> SessionCore::await_return(const OperationRecord& operatio
   return why == Reason::kNone ? Outcome{} : Outcome::failure(Code::kAccessRefused, why);
 }
 
-std::optional<Outcome> SessionCore::look_for_return(const OperationRecord& operation) noexcept {
+std::optional<Outcome> SessionCore::check_return(const OperationRecord& operation) noexcept {
   if (const Reason why = revocations_.revoked(operation); why != Reason::kNone)
     return Outcome::failure(Code::kAccessRefused, why);
   if (ended()) return session_gone(lost_reason());
   if (!connected() || lanes().front()->broken()) return std::nullopt;
-  // A grant that went meanwhile was told of before the session was up.
+  // Grants that were revoked during the interruption were marked before the session was up.
   const Reason why = revocations_.revoked(operation);
   return why == Reason::kNone ? Outcome{} : Outcome::failure(Code::kAccessRefused, why);
 }
@@ -364,7 +372,7 @@ Status SessionCore::notify(const Notice& notice, Deadline deadline) {
     told.set_tag(notice.tag);
     auto answer = call(std::move(request), "write_notify", deadline);
     if (answer) return {};
-    // The serving application has enough to do.
+    // The server's application has not handled the earlier notices yet.
     if (answer.error().code() != Code::kWouldBlock) return answer.error();
     if (Clock::now() + kPause >= deadline) return Error{Code::kTimedOut, "write_notify"};
     std::this_thread::sleep_for(kPause);
@@ -400,7 +408,7 @@ Result<OpenedGrant> SessionCore::open(const std::string& name, Rights rights, De
   if (!answer) return answer.error();
   const control::OpenReply& opened =
       how == Opening::kFence ? answer->reply.fence().opened() : answer->reply.open();
-  // The server has said yes: whatever fails from here on gives the grant back.
+  // The server has given the grant: every failure from here on gives it back.
   const auto give_back = [&](const Error& error) {
     channel_.close_grant(opened.grant_id());
     return error;

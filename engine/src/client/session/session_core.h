@@ -21,7 +21,6 @@
 #include "client/datapath/lane_driver.h"
 #include "client/services/session_ticker.h"
 #include "client/session/control_channel.h"
-#include "client/session/dial.h"
 #include "client/session/grant_keys.h"
 #include "client/session/handler_dispatcher.h"
 #include "client/session/handshake.h"
@@ -30,6 +29,7 @@
 #include "client/session/opening.h"
 #include "client/session/reconnector.h"
 #include "client/session/revocation_tracker.h"
+#include "client/session/server_connector.h"
 #include "client/session/server_events.h"
 #include "client/session/session_lanes.h"
 #include "client/session/session_state.h"
@@ -65,9 +65,9 @@ class SessionCore final : public SessionTicker::Ticked,
 
   /// Connects, says hello and opens the lanes. Blocks, at most until `deadline`.
   static Result<std::shared_ptr<SessionCore>> start(std::shared_ptr<EngineServices> engine,
-                                                    Dial dial, Deadline deadline);
+                                                    ServerConnector connector, Deadline deadline);
   /// `loop`: of the engine, which keeps it as long as the session keeps the engine.
-  SessionCore(std::shared_ptr<EngineServices> engine, Dial dial,
+  SessionCore(std::shared_ptr<EngineServices> engine, ServerConnector connector,
               std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop);
   ~SessionCore();
 
@@ -77,7 +77,7 @@ class SessionCore final : public SessionTicker::Ticked,
   [[nodiscard]] std::uint32_t version() const noexcept { return handshake_.version(); }
   [[nodiscard]] TransportKind kind() const noexcept { return kind_; }
   /// "host:port", as the URI named it.
-  [[nodiscard]] const std::string& server_address() const noexcept { return dial_.server; }
+  [[nodiscard]] const std::string& server_address() const noexcept { return connector_.server; }
   [[nodiscard]] const std::string& local_device() const noexcept { return device_; }
   [[nodiscard]] const ClientMetrics& metrics() const noexcept { return *metrics_; }
 
@@ -89,7 +89,7 @@ class SessionCore final : public SessionTicker::Ticked,
   [[nodiscard]] Reason lost_reason() const noexcept { return lost_reason_.load(); }
   /// Why an operation ended with its lane. If only the loss of the connection is known, waits until
   /// the server's last message has been read, which may give the reason: at most 50 ms.
-  [[nodiscard]] Reason explained(Reason reason) noexcept;
+  [[nodiscard]] Reason explain(Reason reason) noexcept;
   /// See Session::settled().
   Status settled(Deadline deadline);
   /// The same, also until a stop is requested.
@@ -141,24 +141,24 @@ class SessionCore final : public SessionTicker::Ticked,
 
   // Transitions, for its parts.
   /// As fail(), with the cause that is counted. `fault`: of an operation on one of the lanes.
-  void lose(Reason reason, End by, LaneFault fault, std::uint64_t connection) noexcept;
+  void lose_connection(Reason reason, End by, LaneFault fault, std::uint64_t connection) noexcept;
   /// Ends the session for good, if it has not ended before.
   void end(Reason reason, End by) noexcept;
   /// A thread has found a lane broken, and has released it.
-  void lane_gone() noexcept;
+  void on_lane_broken() noexcept;
   /// By the reconnector: it has reached the server again. Returns the connection's number; 0: the
   /// session has ended.
-  std::uint64_t join(std::shared_ptr<transport::ClientEndpoint> endpoint);
+  std::uint64_t begin_joining(std::shared_ptr<transport::ClientEndpoint> endpoint);
   /// By the reconnector: the session is up again, with `lanes`. False: the connection has gone
   /// again, or the session has ended.
-  bool go_on(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
+  bool resume(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
   /// Sleeps for `pause`, or until the session ends. False: it has ended.
   bool sleep_unless_ended(std::chrono::nanoseconds pause) noexcept;
   /// For an operation over mapped memory that has found the session interrupted: see
   /// MappedMemoryDriver::SessionAwaiter.
   [[nodiscard]] std::optional<Outcome> await_return(const OperationRecord& operation) noexcept;
   /// The same for an operation that the driver keeps: see MappedMemoryDriver::SessionLook.
-  [[nodiscard]] std::optional<Outcome> look_for_return(const OperationRecord& operation) noexcept;
+  [[nodiscard]] std::optional<Outcome> check_return(const OperationRecord& operation) noexcept;
 
  private:
   /// Serializes transitions. At its end the handlers of the application are called.
@@ -197,7 +197,7 @@ class SessionCore final : public SessionTicker::Ticked,
 
   std::shared_ptr<EngineServices> engine_;
   EventLoop& loop_;
-  const Dial dial_;
+  const ServerConnector connector_;
   const TransportKind kind_;
   const std::string device_;
   std::shared_ptr<transport::MemoryDomain> domain_;
@@ -208,7 +208,7 @@ class SessionCore final : public SessionTicker::Ticked,
   /// The thread that holds transition_mutex_.
   std::atomic<std::thread::id> transition_thread_{};
   /// A lane broke while that thread was resuming the session.
-  bool lane_gone_ REMORA_GUARDED_BY(transition_mutex_) = false;
+  bool lane_broken_ REMORA_GUARDED_BY(transition_mutex_) = false;
   mutable Mutex mutex_;
   std::atomic<SessionState> state_{SessionState::kUp};  ///< changed with mutex_ locked
   std::atomic<Reason> lost_reason_{Reason::kPeerGone};

@@ -22,17 +22,17 @@ std::size_t SessionLanes::thread_number() noexcept {
 
 LaneDriver::BrokenHandler SessionLanes::broken_handler() {
   // The driver lives no longer than the session, so the handler needs no reference of its own.
-  return [this] { session_.lane_gone(); };
+  return [this] { session_.on_lane_broken(); };
 }
 
-Status SessionLanes::keep(std::unique_ptr<LaneDriver> driver) {
+Status SessionLanes::add(std::unique_ptr<LaneDriver> driver) {
   LaneDriver& kept = *driver;
   {
     const MutexLock lock{opening_};
     lanes_.push_back(std::move(driver));
   }
   if (session_.connected()) return {};
-  // The session ended before there was this lane to fail.
+  // The session ended before this lane was in the list, so nothing has failed the lane.
   kept.fail(session_.lost_reason());
   return Error{Code::kConnectionLost, "lane"}.with_reason(session_.lost_reason());
 }
@@ -45,13 +45,13 @@ Status SessionLanes::open(Deadline deadline) {
     lanes_.reserve(engine.options().lanes);
   }
   const auto endpoint = session_.channel().endpoint();
-  // There is one way to memory that is mapped, however many threads copy.
+  // Mapped memory needs one driver, whatever EngineOptions::lanes says.
   if (auto path = endpoint->direct_path())
-    return keep(std::make_unique<MappedMemoryDriver>(
+    return add(std::make_unique<MappedMemoryDriver>(
         std::move(*path), engine.parallel_copy(), metrics, broken_handler(),
         [this](const Notice& notice, Deadline until) { return session_.notify(notice, until); },
         [this](const OperationRecord& operation) { return session_.await_return(operation); },
-        [this](const OperationRecord& operation) { return session_.look_for_return(operation); }));
+        [this](const OperationRecord& operation) { return session_.check_return(operation); }));
   QueuedLaneDriver::Options options{
       .spin = engine.options().spin, .bounce = nullptr, .zeroes = nullptr};
   options.why_refused = [this](const OperationRecord& operation) {
@@ -82,7 +82,7 @@ Status SessionLanes::open(Deadline deadline) {
     reads_ = reads_ && (*lane)->limits().initiator_depth != 0;
     auto driver =
         std::make_unique<QueuedLaneDriver>(std::move(*lane), options, metrics, broken_handler());
-    if (auto status = keep(std::move(driver)); !status) return status;
+    if (auto status = add(std::move(driver)); !status) return status;
   }
   return {};
 }
@@ -95,7 +95,8 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionLanes::open_again(Deadline dea
     auto lane = endpoint->open_lane(session_.handshake().ticket(),
                                     session_.engine().options().lane_depth, deadline);
     if (!lane) {
-      // Unused: the thread that joins this one need not wait for what its device is slow to free.
+      // These lanes are unused. To close them here could block for as long as the device takes, and
+      // the destructor of the session waits for this thread.
       for (const auto& made : lanes) made->close_later();
       return lane.error();
     }
@@ -111,8 +112,8 @@ bool SessionLanes::replace(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
   return fit;
 }
 
-/// Null where there is no lane.
-std::array<LaneDriver*, kLanesMax> SessionLanes::opened() const noexcept {
+/// The lanes that are open; the other elements are null.
+std::array<LaneDriver*, kLanesMax> SessionLanes::opened_lanes() const noexcept {
   const MutexLock lock{opening_};
   std::array<LaneDriver*, kLanesMax> opened{};
   std::transform(lanes_.begin(), lanes_.end(), opened.begin(),
@@ -138,7 +139,7 @@ LaneFault SessionLanes::fault() const noexcept {
   return LaneFault::kNone;
 }
 
-/// They end together, and flush together.
+/// First moves all lanes to the error state, so that they flush at the same time.
 void SessionLanes::interrupt(Reason reason, LaneFault fault) noexcept {
   for (const auto& lane : lanes_) lane->blame(fault);
   for (const auto& lane : lanes_) lane->move_to_error();
@@ -146,7 +147,7 @@ void SessionLanes::interrupt(Reason reason, LaneFault fault) noexcept {
 }
 
 void SessionLanes::fail(Reason reason, LaneFault fault) noexcept {
-  const auto lanes = opened();
+  const auto lanes = opened_lanes();
   for (LaneDriver* const lane : lanes)
     if (lane != nullptr) lane->blame(fault);
   for (LaneDriver* const lane : lanes)

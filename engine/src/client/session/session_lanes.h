@@ -65,9 +65,9 @@ class SessionLanes {
 
  private:
   [[nodiscard]] static std::size_t thread_number() noexcept;
-  [[nodiscard]] std::array<LaneDriver*, kLanesMax> opened() const noexcept;
+  [[nodiscard]] std::array<LaneDriver*, kLanesMax> opened_lanes() const noexcept;
   [[nodiscard]] LaneDriver::BrokenHandler broken_handler();
-  Status keep(std::unique_ptr<LaneDriver> driver);
+  Status add(std::unique_ptr<LaneDriver> driver);
 
   SessionCore& session_;
   std::atomic<std::size_t> queues_{0};

@@ -66,7 +66,7 @@ Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
     const MutexLock lock{mutex_};
     if (auto may = may_add(spec.name); !may) return may.error();
   }
-  // Without the lock: it may wait for memory that is being zeroed.
+  // Without the lock, since this may wait for memory that is being zeroed.
   auto memory = pool_->allocate(spec.size_bytes, spec.shm, deadline, steps);
   if (!memory) return memory.error().with_subject(spec.name);
   const MutexLock lock{mutex_};
@@ -113,7 +113,7 @@ bool Catalog::holds(const RegionEntry& entry) const {
 }
 
 bool Catalog::retire(const RegionEntry& entry) noexcept {
-  std::shared_ptr<RegionEntry> retired;  // its memory goes after the lock
+  std::shared_ptr<RegionEntry> retired;  // releases its memory after the lock
   const MutexLock lock{mutex_};
   const auto found = regions_.find(entry.name());
   if (found == regions_.end() || found->second.get() != &entry) return false;
@@ -131,7 +131,7 @@ std::vector<std::shared_ptr<RegionEntry>> Catalog::expired() const {
 }
 
 bool Catalog::expire(const RegionEntry& entry) noexcept {
-  std::shared_ptr<RegionEntry> removed;  // its memory goes after the lock
+  std::shared_ptr<RegionEntry> removed;  // releases its memory after the lock
   const MutexLock lock{mutex_};
   const auto found = regions_.find(entry.name());
   if (found == regions_.end() || found->second.get() != &entry || !entry.expired()) return false;
@@ -153,7 +153,7 @@ Status Catalog::check_size(const RegionEntry& entry, std::uint64_t size_bytes) {
 }
 
 Status Catalog::grow(RegionEntry& entry, std::uint64_t size_bytes, Deadline deadline) {
-  // Without the lock: it may wait for memory that is being zeroed.
+  // Without the lock, since this may wait for memory that is being zeroed.
   auto grown = pool_->grow(*entry.memory(), size_bytes, deadline);
   if (!grown) return grown.error().with_subject(entry.name());
   entry.set_memory(std::move(*grown));
@@ -176,7 +176,7 @@ void Catalog::raise_epoch(RegionEntry& entry) noexcept {
 }
 
 Status Catalog::remove(std::string_view name) {
-  std::shared_ptr<RegionEntry> removed;  // its memory goes after the lock
+  std::shared_ptr<RegionEntry> removed;  // releases its memory after the lock
   const MutexLock lock{mutex_};
   const auto found = regions_.find(name);
   if (found == regions_.end()) return unknown(name);

@@ -107,11 +107,11 @@ void IoThread::run() noexcept {
     if (active_.empty()) {
       const bool spin = now - moved_at_ < spin_;
       if (!spin) report();
-      look(spin ? 0 : refused_.empty() ? -1 : kRefusedLookMs);
+      await_events(spin ? 0 : refused_.empty() ? -1 : kRefusedLookMs);
       now = Clock::now();  // it may have slept
     } else if (++round % kRoundsPerLook == 0) {
       report();
-      look(0);
+      await_events(0);
     }
     serve_active(now);
     // Asking the sockets is pause enough until then.
@@ -122,7 +122,7 @@ void IoThread::run() noexcept {
 }
 
 /// Takes the lanes that have something to do among the active ones.
-void IoThread::look(int timeout_ms) noexcept {
+void IoThread::await_events(int timeout_ms) noexcept {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(service_.epoll(), events.data(), events.size(), timeout_ms);
   const Clock::time_point now = Clock::now();
@@ -178,7 +178,7 @@ IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexc
   const bool was_refused = lane.refused();
   Progress progress = Progress::kMore;
   const bool served = lane.session().serve([&](const GrantTable& grants) {
-    Served now_served;
+    ServedCounts now_served;
     progress = lane.step(grants, now_served);
     served_ += now_served;
     return now_served;

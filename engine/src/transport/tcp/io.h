@@ -48,7 +48,7 @@ class IoThread {
   /// Serves it until it ends. Any thread. Errors: kSystem.
   Status add(std::shared_ptr<ServerLane> lane);
   /// There is room for the notices of a session whose lanes may be parked. Any thread.
-  void look_at_parked() noexcept { service_.wake(); }
+  void retry_parked() noexcept { service_.wake(); }
 
  private:
   using Progress = ServerLane::Progress;
@@ -57,7 +57,7 @@ class IoThread {
     Clock::time_point served;
   };
   void run() noexcept;
-  void look(int timeout_ms) noexcept;
+  void await_events(int timeout_ms) noexcept;
   void serve_active(Clock::time_point now) noexcept;
   /// Whether a lane stays among the active ones.
   enum class Stays : std::uint8_t { kYes, kNo, kEnded };
@@ -88,7 +88,7 @@ class IoThread {
   Clock::time_point moved_at_ = Clock::now();
   std::vector<Refused> refused_;
   std::vector<ServerLane*> parked_;
-  Served served_;
+  ServedCounts served_;
   ServiceThread thread_;  ///< destroyed first, which stops it
 };
 

@@ -107,15 +107,17 @@ class TcpServerEndpoint final : public ServerEndpoint {
   }
   std::size_t take_notices(std::span<Notice> notices) noexcept override {
     const auto [count, were_parked] = session()->take_notices(notices);
-    if (were_parked) io_->look_at_parked();
+    if (were_parked) io_->retry_parked();
     return count;
   }
   Result<Grant> grant(const GrantRequest& request) noexcept override {
     return session()->grant(request);
   }
-  [[nodiscard]] std::optional<transport::ServerEndpoint::Served> served() const noexcept override {
-    const tcp::Served all = session()->served();
-    return transport::ServerEndpoint::Served{.operations = all.operations, .bytes = all.bytes};
+  [[nodiscard]] std::optional<transport::ServerEndpoint::ServedTotals> served()
+      const noexcept override {
+    const tcp::ServedCounts all = session()->served();
+    return transport::ServerEndpoint::ServedTotals{.operations = all.operations,
+                                                   .bytes = all.bytes};
   }
   void shutdown() noexcept override {
     {

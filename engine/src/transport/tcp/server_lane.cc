@@ -39,7 +39,7 @@ ServerLane::ServerLane(UniqueFd socket, std::shared_ptr<Session> session, bool p
                      (payload_crc ? kMaxBytes + kTransferBytesMax : kMaxRequests * kStraightFrom)},
       outgoing_{std::make_unique_for_overwrite<std::byte[]>(outgoing_size_)} {}
 
-ServerLane::Progress ServerLane::step(const GrantTable& grants, Served& served) noexcept {
+ServerLane::Progress ServerLane::step(const GrantTable& grants, ServedCounts& served) noexcept {
   moved_ = false;
   if (dead_) return Progress::kDead;
   if (output_pending())
@@ -121,7 +121,7 @@ void ServerLane::fetch_ahead(const GrantTable& grants) noexcept {
 }
 
 /// Serves what is buffered, in order.
-ServerLane::Stop ServerLane::serve(const GrantTable& grants, Served& served) noexcept {
+ServerLane::Stop ServerLane::serve(const GrantTable& grants, ServedCounts& served) noexcept {
   if (target_ != nullptr) {
     if (target_left_ > 0) return Stop::kNeedsBytes;
     target_ = nullptr;
@@ -185,7 +185,7 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, Served& served) noe
   return Stop::kLimit;
 }
 
-void ServerLane::count(const RequestHeader& request, Served& served) noexcept {
+void ServerLane::count(const RequestHeader& request, ServedCounts& served) noexcept {
   const bool zeroes = request.opcode == Opcode::kWriteZeroes;
   ++served.operations[static_cast<std::size_t>(zeroes ? Opcode::kWrite : request.opcode)];
   if (request.opcode == Opcode::kRead) served.bytes[0] += request.length_bytes;
@@ -194,7 +194,7 @@ void ServerLane::count(const RequestHeader& request, Served& served) noexcept {
 
 /// Puts the write's bytes there. kLimit: all of them are, go on with the next request.
 ServerLane::Stop ServerLane::serve_write(const RequestHeader& request, std::byte* memory,
-                                         Served& served) noexcept {
+                                         ServedCounts& served) noexcept {
   const std::size_t buffered = end_ - begin_ - kHeader;
   const std::byte* const payload = input_.get() + begin_ + kHeader;
   if (payload_crc_) {

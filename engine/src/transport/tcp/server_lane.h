@@ -41,7 +41,7 @@ class ServerLane {
     kDead,     ///< hung up, aborted, or not the protocol
   };
   /// Serves at most kMaxRequests requests and about kMaxBytes bytes.
-  Progress step(const GrantTable& grants, Served& served) noexcept;
+  Progress step(const GrantTable& grants, ServedCounts& served) noexcept;
 
   /// Whether a transfer under way reaches memory by that key.
   [[nodiscard]] bool touches(std::uint32_t key) const noexcept;
@@ -80,9 +80,9 @@ class ServerLane {
   /// False: the lane is dead.
   bool receive() noexcept;
   void fetch_ahead(const GrantTable& grants) noexcept;
-  Stop serve(const GrantTable& grants, Served& served) noexcept;
-  Stop serve_write(const RequestHeader& request, std::byte* memory, Served& served) noexcept;
-  static void count(const RequestHeader& request, Served& served) noexcept;
+  Stop serve(const GrantTable& grants, ServedCounts& served) noexcept;
+  Stop serve_write(const RequestHeader& request, std::byte* memory, ServedCounts& served) noexcept;
+  static void count(const RequestHeader& request, ServedCounts& served) noexcept;
   bool serve_read(const RequestHeader& request, const std::byte* memory) noexcept;
   void serve_atomic(const RequestHeader& request, std::byte* memory) noexcept;
   void refuse(const RequestHeader& request, CompletionStatus status) noexcept;

@@ -36,7 +36,7 @@ class TcpGrant final : public GrantHandle {
 
 }  // namespace
 
-Served& Served::operator+=(const Served& more) noexcept {
+ServedCounts& ServedCounts::operator+=(const ServedCounts& more) noexcept {
   for (std::size_t i = 0; i < operations.size(); ++i) operations[i] += more.operations[i];
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] += more.bytes[i];
   refused += more.refused;
@@ -44,7 +44,7 @@ Served& Served::operator+=(const Served& more) noexcept {
   return *this;
 }
 
-void Session::note(const Served& served) noexcept {
+void Session::add_counts(const ServedCounts& served) noexcept {
   const auto raise = [](std::atomic<std::uint64_t>& total, std::uint64_t by) {
     if (by != 0) total.store(total.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   };
@@ -53,8 +53,8 @@ void Session::note(const Served& served) noexcept {
   for (std::size_t i = 0; i < served.bytes.size(); ++i) raise(bytes_served_[i], served.bytes[i]);
 }
 
-Served Session::served() const noexcept {
-  Served all;
+ServedCounts Session::served() const noexcept {
+  ServedCounts all;
   for (std::size_t i = 0; i < all.operations.size(); ++i)
     all.operations[i] = operations_served_[i].load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < all.bytes.size(); ++i)

@@ -24,13 +24,13 @@
 namespace remora::transport::tcp {
 
 /// Counts of what was served in a step, or since the last report.
-struct Served {
+struct ServedCounts {
   std::array<std::uint64_t, 4> operations{};  ///< by Opcode; zeroes are writes
   std::array<std::uint64_t, 2> bytes{};       ///< read, written
   std::uint64_t refused = 0;
   std::uint64_t corrupt = 0;
 
-  Served& operator+=(const Served& more) noexcept;
+  ServedCounts& operator+=(const ServedCounts& more) noexcept;
 };
 
 /// Memory that a session was granted.
@@ -130,11 +130,11 @@ class Session : public std::enable_shared_from_this<Session> {
     // The lock is not fair: this thread, which just had it, would nearly always get it again.
     if (wanted_.load(std::memory_order_relaxed) != 0) return false;
     const remora::detail::MutexLock lock{mutex_};
-    note(step(static_cast<const GrantTable&>(grants_)));
+    add_counts(step(static_cast<const GrantTable&>(grants_)));
     return true;
   }
   /// What was served so far, without refusals. Any thread; never blocks.
-  [[nodiscard]] Served served() const noexcept;
+  [[nodiscard]] ServedCounts served() const noexcept;
 
  private:
   /// The session's lock, for others than the thread that serves.
@@ -155,7 +155,7 @@ class Session : public std::enable_shared_from_this<Session> {
   };
 
   /// By the thread that serves alone, so nothing need be locked.
-  void note(const Served& served) noexcept;
+  void add_counts(const ServedCounts& served) noexcept;
 
   std::array<std::atomic<std::uint64_t>, 4> operations_served_{};
   std::array<std::atomic<std::uint64_t>, 2> bytes_served_{};

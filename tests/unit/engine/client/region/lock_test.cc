@@ -31,7 +31,7 @@ class FakeStore final : public LockStore {
   int swaps = 0;
 
   [[nodiscard]] const Region& region() const noexcept override { return region_; }
-  Result<std::uint64_t> look() noexcept override { return word; }
+  Result<std::uint64_t> read_word() noexcept override { return word; }
   Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept override {
     ++swaps;
     at_swap(expected, desired);

@@ -293,10 +293,11 @@ class SessionResumeTest : public ::testing::Test {
     options.handlers.on_lost = [this](const SessionEvent& event) { note('L', event); };
     options.handlers.on_drain = [this](const SessionEvent& event) { note('D', event); };
     engine_ = EngineCore::create(options).value();
-    Dial dial{.server = "script:1",
-              .connect = transport::with_faults(faults_.hook(), TransportKind::kTcp,
-                                                [this](Deadline) { return connect(); })};
-    session_ = SessionCore::start(engine_, std::move(dial), deadline()).value();
+    ServerConnector connector{
+        .server = "script:1",
+        .connect = transport::with_faults(faults_.hook(), TransportKind::kTcp,
+                                          [this](Deadline) { return connect(); })};
+    session_ = SessionCore::start(engine_, std::move(connector), deadline()).value();
   }
   void TearDown() override {
     engine_->handler_gate().close();

@@ -61,7 +61,7 @@ class ServerSide {
   ServerLane::Progress step() {
     auto progress = ServerLane::Progress::kMore;
     session->serve([&](const GrantTable& grants) {
-      Served now;
+      ServedCounts now;
       progress = lane->step(grants, now);
       served += now;
       return now;
@@ -73,7 +73,7 @@ class ServerSide {
   std::shared_ptr<Session> session;
   Grant grant;
   std::shared_ptr<ServerLane> lane;
-  Served served;
+  ServedCounts served;
 };
 
 /// Polls until `count` requests have been told of; their statuses by sequence from `first` on.

@@ -13,8 +13,8 @@
 
 namespace remora::detail {
 
-/// Connects to the server of one session, as often as it is called.
-struct Dial {
+/// The address of a session's server, and the function that connects to it, also again.
+struct ServerConnector {
   std::string server;  ///< "host:port"
   std::function<Result<std::unique_ptr<transport::ClientEndpoint>>(Deadline)> connect;
 };

@@ -14,7 +14,7 @@ namespace remora::detail {
 
 /// Bounds the sessions whose handshake is not complete. Owns none of them: SessionTable does.
 /// Control thread only.
-class PendingHandshakes {
+class HandshakeLimit {
  public:
   /// Adds a session. If there are more than `max`: the id of the oldest, which is to be ended.
   std::optional<std::uint64_t> add(const std::shared_ptr<ServerSession>& session, std::size_t max) {

@@ -13,7 +13,7 @@
 namespace remora::detail {
 
 /// Thread-safe, but for open().
-class SessionsWithRoom {
+class SessionsToRead {
  public:
   /// Before the other functions. Errors: kSystem.
   Status open();
