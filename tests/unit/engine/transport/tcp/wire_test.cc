@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/crc32c.h"
+#include "transport/control_message.h"
 
 namespace remora::transport::tcp {
 namespace {
