@@ -153,6 +153,27 @@ Status ConnectionState::create_queue_pair(const QueuePairBuilder<Rc>& builder) {
   return initialised;
 }
 
+namespace {
+
+/// The builder's wishes about the way over those of the route.
+void set_path(const QueuePairOptions& options, ibv_qp_attr& attributes) noexcept {
+  ibv_ah_attr& path = attributes.ah_attr;
+  path.sl = options.service_level.value_or(path.sl);
+  path.grh.traffic_class = options.traffic_class.value_or(path.grh.traffic_class);
+  path.grh.hop_limit = options.hop_limit.value_or(path.grh.hop_limit);
+  path.grh.flow_label = options.flow_label.value_or(path.grh.flow_label);
+  if (options.gid_index) path.grh.sgid_index = static_cast<std::uint8_t>(*options.gid_index);
+  // The route's is what the port, and the network as far as the manager knows it, can carry.
+  if (options.mtu) attributes.path_mtu = std::min(attributes.path_mtu, *options.mtu);
+}
+
+/// 0 stands for "never".
+std::uint8_t later_timeout(std::uint8_t one, std::uint8_t other) noexcept {
+  return one == 0 ? one : std::max(one, other);
+}
+
+}  // namespace
+
 // One step with what the connection manager knows about the route and the peer, and the builder's
 // wishes over it.
 Status ConnectionState::modify(ibv_qp_state state) {
@@ -167,12 +188,14 @@ Status ConnectionState::modify(ibv_qp_state state) {
   switch (state) {
     case IBV_QPS_INIT:
       attributes.qp_access_flags = bits(options.access.value_or(default_access(device)));
+      attributes.pkey_index = options.pkey_index.value_or(attributes.pkey_index);
       break;
     case IBV_QPS_RTR:
       // Kernels set bits of RoCE addresses on InfiniBand links too (see librdmacm, cma.c).
       mask &= ~0xe00000;
       responder_depth = attributes.max_dest_rd_atomic =
           std::min(attributes.max_dest_rd_atomic, responder_depth);
+      set_path(options, attributes);
       attributes.min_rnr_timer = options.min_rnr_timer.value_or(kDefaultMinRnrTimer);
       break;
     case IBV_QPS_RTS:
@@ -180,7 +203,8 @@ Status ConnectionState::modify(ibv_qp_state state) {
           std::min(attributes.max_rd_atomic, initiator_depth);
       attributes.retry_cnt = options.retry_count;
       attributes.rnr_retry = options.rnr_retry_count;
-      if (options.timeout) attributes.timeout = *options.timeout;
+      attributes.timeout =
+          options.timeout.value_or(later_timeout(attributes.timeout, options.timeout_at_least));
       break;
     default: break;
   }

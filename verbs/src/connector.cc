@@ -40,16 +40,26 @@ Status resolve_address(detail::ConnectionState& state, const std::optional<Addre
   return {};
 }
 
-Status set_ack_timeout(detail::ConnectionState& state, std::uint8_t timeout) {
-  if (timeout > 31)
-    return Error{Code::kInvalidArgument, "rdma_set_option"}
-        .with_subject("ack_timeout")
-        .with_limit(timeout, 31);
+Status set_option(detail::ConnectionState& state, int option, std::uint8_t value) {
   errno = 0;
-  const int result = state.provider->set_option(
-      state.id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
+  const int result =
+      state.provider->set_option(state.id.get(), RDMA_OPTION_ID, option, &value, sizeof(value));
   if (result != 0) return detail::provider_error("rdma_set_option", detail::errno_of(result));
   return {};
+}
+
+/// What the kernel takes into account when it resolves the route.
+Status set_options(detail::ConnectionState& state, const ConnectorOptions& options) {
+  if (options.ack_timeout.value_or(0) > 31)
+    return Error{Code::kInvalidArgument, "rdma_set_option"}
+        .with_subject("ack_timeout")
+        .with_limit(*options.ack_timeout, 31);
+  Status set;
+  if (options.ack_timeout)
+    set = set_option(state, RDMA_OPTION_ID_ACK_TIMEOUT, *options.ack_timeout);
+  if (set && options.traffic_class)
+    set = set_option(state, RDMA_OPTION_ID_TOS, *options.traffic_class);
+  return set;
 }
 
 Status resolve_route(detail::ConnectionState& state, Deadline deadline) {
@@ -83,8 +93,7 @@ Result<Resolver> Resolver::start(const Address& peer, Deadline deadline,
   if (!id) return id.error();
   auto state = std::make_unique<detail::ConnectionState>(provider, std::move(*id));
   state->peer = peer;
-  if (options.ack_timeout)
-    if (const Status set = set_ack_timeout(*state, *options.ack_timeout); !set) return set.error();
+  if (const Status set = set_options(*state, options); !set) return set.error();
   if (const Status asked = resolve_address(*state, options.source, deadline); !asked)
     return asked.error();
   return Resolver{std::move(state), options.source, deadline};

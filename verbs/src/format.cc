@@ -7,6 +7,8 @@
 #include <remora/verbs/mr_cache.h>
 #include <remora/verbs/queue_pair.h>
 
+#include "queue_pair_limits.h"
+
 namespace remora::verbs {
 namespace {
 
@@ -169,18 +171,21 @@ std::ostream& operator<<(std::ostream& out, const QueuePairOptions& options) {
       << options.send_sge << '/' << options.receive_sge << " inline " << options.inline_bytes;
   if (options.batch_requests != 0) out << " batch " << options.batch_requests;
   if (options.signal_all) out << " signal-all";
-  out << " port " << +options.port << " pkey_index " << options.pkey_index;
+  out << " port " << +options.port << " pkey_index " << options.pkey_index.value_or(0);
   put(out, "gid_index", options.gid_index);
   if (options.access) out << " access " << *options.access;
   if (options.mtu) out << " mtu " << mtu_bytes(*options.mtu);
   put(out, "psn", options.psn);
   put(out, "timeout", options.timeout);
+  if (options.timeout_at_least != 0) out << " timeout at least " << +options.timeout_at_least;
   out << " retry_count " << +options.retry_count << " rnr_retry_count " << +options.rnr_retry_count;
   put(out, "min_rnr_timer", options.min_rnr_timer);
   put(out, "initiator_depth", options.initiator_depth);
   put(out, "responder_depth", options.responder_depth);
-  out << " sl " << +options.service_level << " class " << +options.traffic_class << " hops "
-      << +options.hop_limit << " flow " << options.flow_label << " qkey " << options.qkey;
+  out << " sl " << +options.service_level.value_or(0) << " class "
+      << +options.traffic_class.value_or(0) << " hops "
+      << +options.hop_limit.value_or(detail::kDefaultHopLimit) << " flow "
+      << options.flow_label.value_or(0) << " qkey " << options.qkey;
   if (!shared.empty()) out << ' ' << shared;
   return out;
 }

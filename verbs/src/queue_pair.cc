@@ -42,15 +42,18 @@ Error bad_value(std::string_view what, std::uint64_t asked, std::uint64_t allowe
 
 Status check_ranges(const QueuePairOptions& options) {
   if (options.timeout.value_or(0) > 31) return bad_value("timeout", *options.timeout, 31);
+  if (options.timeout_at_least > 31)
+    return bad_value("timeout_at_least", options.timeout_at_least, 31);
   if (options.retry_count > 7) return bad_value("retry_count", options.retry_count, 7);
   if (options.rnr_retry_count > 7) return bad_value("rnr_retry_count", options.rnr_retry_count, 7);
   if (options.min_rnr_timer.value_or(0) > 31)
     return bad_value("min_rnr_timer", *options.min_rnr_timer, 31);
   if (options.psn.value_or(0) > kMax24Bits) return bad_value("psn", *options.psn, kMax24Bits);
-  if (options.service_level > 15) return bad_value("service_level", options.service_level, 15);
+  if (options.service_level.value_or(0) > 15)
+    return bad_value("service_level", *options.service_level, 15);
   if (options.gid_index.value_or(0) > 255) return bad_value("gid_index", *options.gid_index, 255);
-  if (options.flow_label > kMax20Bits)
-    return bad_value("flow_label", options.flow_label, kMax20Bits);
+  if (options.flow_label.value_or(0) > kMax20Bits)
+    return bad_value("flow_label", *options.flow_label, kMax20Bits);
   return {};
 }
 
@@ -293,10 +296,11 @@ Status activate(const QueuePairCore& core, const QueuePairOptions& options) {
 AddressVector source_of(const QueuePairOptions& options, bool global) noexcept {
   AddressVector path;
   path.port = options.port;
-  path.service_level = options.service_level;
+  path.service_level = options.service_level.value_or(0);
   if (global)
     path.route = GlobalRoute{Gid{}, static_cast<std::uint8_t>(*options.gid_index),
-                             options.hop_limit, options.traffic_class, options.flow_label};
+                             options.hop_limit.value_or(kDefaultHopLimit),
+                             options.traffic_class.value_or(0), options.flow_label.value_or(0)};
   return path;
 }
 
@@ -326,7 +330,7 @@ QueuePairAttributes initial_attributes(const Device& device, const QueuePairOpti
                                        bool connected) {
   QueuePairAttributes attributes;
   attributes.state = QueuePairState::kInit;
-  attributes.pkey_index = options.pkey_index;
+  attributes.pkey_index = options.pkey_index.value_or(0);
   attributes.port = options.port;
   if (connected)
     attributes.access = options.access.value_or(detail::default_access(device));

@@ -12,6 +12,8 @@ namespace remora::verbs::detail {
 
 /// 0.64 ms. The connection manager knows none and would leave it at 0, which means 655 ms.
 inline constexpr std::uint8_t kDefaultMinRnrTimer = 12;
+/// Without the connection manager, whose routes have their own.
+inline constexpr std::uint8_t kDefaultHopLimit = 64;
 
 [[nodiscard]] Access default_access(const Device& device) noexcept;
 [[nodiscard]] std::uint8_t responder_depth(const Device& device,

@@ -1,3 +1,4 @@
+#include <functional>
 #include <limits>
 
 #include "fake_verbs.h"
@@ -65,6 +66,93 @@ TEST_F(ConnectorTest, AckTimeoutIsChecked) {
   fake_.fail("set_option", 1, ENOSYS);
   EXPECT_CODE(resolve({.source = {}, .ack_timeout = 18}), kUnsupported);
   ASSERT_OK(resolve({.source = {}, .ack_timeout = 18}));
+}
+
+TEST_F(ConnectorTest, OptionsOfTheRouteAreSetBeforeItIsResolved) {
+  ASSERT_OK(resolve());
+  EXPECT_TRUE(fake_.options.empty()) << "what is not asked for stays the kernel's choice";
+  ASSERT_OK(resolve({.source = {}, .ack_timeout = 18, .traffic_class = 106}));
+  EXPECT_EQ(fake_.options.at(RDMA_OPTION_ID_ACK_TIMEOUT), 18);
+  EXPECT_EQ(fake_.options.at(RDMA_OPTION_ID_TOS), 106);
+  fake_.fail("set_option", 1, EINVAL);
+  EXPECT_CODE(resolve({.source = {}, .ack_timeout = {}, .traffic_class = 106}), kProvider);
+}
+
+class PathTest : public ConnectorTest {
+ protected:
+  /// What the queue pair was given with the path (RTR) and with its time-outs (RTS).
+  struct Given {
+    ibv_qp_attr init{};
+    ibv_qp_attr receive{};
+    ibv_qp_attr send{};
+  };
+  Given connect(const std::function<void(verbs::QueuePairBuilder<verbs::Rc>&)>& set = {}) {
+    auto connector = resolve().value();
+    const FakeRig rig{connector.device()};
+    auto builder = rig.builder();
+    if (set) set(builder);
+    fake_.modified.clear();
+    EXPECT_TRUE(connector.create_queue_pair(builder).ok());
+    EXPECT_TRUE(connector.connect(soon()).ok());
+    return {fake_.modified.at(0).first, fake_.modified.at(1).first, fake_.modified.at(2).first};
+  }
+};
+
+TEST_F(PathTest, TheRoutesValuesHoldWhereTheBuilderHasNone) {
+  const Given given = connect();
+  EXPECT_EQ(given.init.pkey_index, 3);
+  EXPECT_EQ(given.receive.path_mtu, IBV_MTU_2048);
+  EXPECT_EQ(given.receive.ah_attr.sl, 1);
+  EXPECT_EQ(given.receive.ah_attr.grh.traffic_class, 8);
+  EXPECT_EQ(given.receive.ah_attr.grh.hop_limit, 9);
+  EXPECT_EQ(given.receive.ah_attr.grh.flow_label, 10U);
+  EXPECT_EQ(given.receive.ah_attr.grh.sgid_index, 11);
+  EXPECT_EQ(given.send.timeout, 5);
+  EXPECT_EQ(given.send.retry_cnt, 7);
+  EXPECT_EQ(given.send.rnr_retry, 6);
+}
+
+TEST_F(PathTest, TheBuildersValuesAreCarriedIntoTheConnection) {
+  const Given given = connect([](auto& builder) {
+    builder.pkey_index(0)
+        .mtu(IBV_MTU_1024)
+        .service_level(0)
+        .traffic_class(106)
+        .hop_limit(255)
+        .flow_label(0)
+        .gid_index(2)
+        .timeout(14)
+        .retry_count(2)
+        .rnr_retry_count(7);
+  });
+  EXPECT_EQ(given.init.pkey_index, 0);
+  EXPECT_EQ(given.receive.path_mtu, IBV_MTU_1024);
+  EXPECT_EQ(given.receive.ah_attr.sl, 0);
+  EXPECT_EQ(given.receive.ah_attr.grh.traffic_class, 106);
+  EXPECT_EQ(given.receive.ah_attr.grh.hop_limit, 255);
+  EXPECT_EQ(given.receive.ah_attr.grh.flow_label, 0U);
+  EXPECT_EQ(given.receive.ah_attr.grh.sgid_index, 2);
+  EXPECT_EQ(given.send.timeout, 14);
+  EXPECT_EQ(given.send.retry_cnt, 2);
+  EXPECT_EQ(given.send.rnr_retry, 7);
+  EXPECT_EQ(fake_.last_parameters.retry_count, 2);
+  EXPECT_EQ(fake_.last_parameters.rnr_retry_count, 7);
+}
+
+TEST_F(PathTest, MtuIsNeverMoreThanTheRouteHas) {
+  const Given given = connect([](auto& builder) { builder.mtu(IBV_MTU_4096); });
+  EXPECT_EQ(given.receive.path_mtu, IBV_MTU_2048);
+}
+
+TEST_F(PathTest, LeastTimeoutRaisesTheRoutesAndNeverLowersIt) {
+  const auto least = [](auto& builder) { builder.timeout_at_least(18); };
+  EXPECT_EQ(connect(least).send.timeout, 18);
+  fake_.route_timeout = 20;
+  EXPECT_EQ(connect(least).send.timeout, 20);
+  fake_.route_timeout = 0;  // for ever
+  EXPECT_EQ(connect(least).send.timeout, 0);
+  const auto both = [](auto& builder) { builder.timeout(14).timeout_at_least(18); };
+  EXPECT_EQ(connect(both).send.timeout, 14);
 }
 
 TEST_F(ConnectorTest, ConnectNeedsAQueuePairOfItsDevice) {

@@ -106,7 +106,15 @@ int init_qp_attr(rdma_cm_id*, ibv_qp_attr* attributes, int* mask) {
   if (answered("init_qp_attr") != 0) return -1;
   attributes->max_dest_rd_atomic = 8;
   attributes->max_rd_atomic = 8;
-  attributes->timeout = 5;
+  attributes->timeout = fake().route_timeout;
+  attributes->path_mtu = IBV_MTU_2048;
+  attributes->pkey_index = 3;
+  attributes->ah_attr.sl = 1;
+  attributes->ah_attr.is_global = 1;
+  attributes->ah_attr.grh.traffic_class = 8;
+  attributes->ah_attr.grh.hop_limit = 9;
+  attributes->ah_attr.grh.flow_label = 10;
+  attributes->ah_attr.grh.sgid_index = 11;
   *mask = IBV_QP_STATE;
   return 0;
 }
@@ -164,7 +172,12 @@ int migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   id->channel = channel;
   return 0;
 }
-int set_option(rdma_cm_id*, int, int, void*, std::size_t) { return answered("set_option"); }
+int set_option(rdma_cm_id*, int, int option, void* value, std::size_t length_bytes) {
+  if (answered("set_option") != 0) return -1;
+  if (length_bytes != 1) fake().violation("option of another size");
+  fake().options[option] = *static_cast<const std::uint8_t*>(value);
+  return 0;
+}
 ibv_context** get_cm_devices(int* count) {
   if (answered("get_cm_devices") != 0) return nullptr;
   if (!fake().profile().has_connection_manager) return errno = ENODEV, nullptr;

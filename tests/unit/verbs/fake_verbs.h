@@ -142,6 +142,8 @@ class FakeVerbs {
   std::string last_rejected;   ///< private data of the last reject
   int rejects = 0;
   rdma_conn_param last_parameters{};
+  std::uint8_t route_timeout = 5;         ///< that the manager derives from the route
+  std::map<int, std::uint8_t> options{};  ///< RDMA_OPTION_ID_... that were set
   /// A client knocks at the only listener.
   void knock(const std::string& private_data, std::uint8_t initiator = 16,
              std::uint8_t responder = 16);

@@ -44,6 +44,7 @@ TEST_F(BuildQueuePair, ValuesOutsideTheirRangeAreInvalid) {
   bad([](auto& b) { b.min_rnr_timer(32); });
   bad([](auto& b) { b.psn(1U << 24); });
   bad([](auto& b) { b.service_level(16); });
+  bad([](auto& b) { b.timeout_at_least(32); });
   bad([](auto& b) { b.gid_index(256); });
   bad([](auto& b) { b.flow_label(1U << 20); });
   bad([](auto& b) { b.port(2); });

@@ -26,6 +26,10 @@ struct ConnectorOptions {
   /// kernels use it, so a peer that is not ours gets it too. For our own side alone,
   /// QueuePairBuilder::timeout is enough.
   std::optional<std::uint8_t> ack_timeout{};
+  /// RDMA_OPTION_ID_TOS: the traffic class of the route, DSCP in its upper six bits, for the
+  /// manager's own packets and for the queue pairs of both sides. The kernel derives the service
+  /// level from it. Not set: what the host's `default_roce_tos` says.
+  std::optional<std::uint8_t> traffic_class{};
 };
 
 class Connector;
@@ -92,8 +96,11 @@ class Connector {
   /// read by others.
   [[nodiscard]] rdma_cm_id* raw() const noexcept;
 
-  /// Creates the queue pair; the builder's domain must be of device(). Port, GID, MTU and PSN of
-  /// the builder are ignored: the route has them. Receives may be posted to it at once.
+  /// Creates the queue pair; the builder's domain must be of device(). Port and PSN of the builder
+  /// are ignored: the route has them, and what else the builder leaves open. What the builder sets
+  /// of GID, MTU, partition, service level, traffic class, hop limit and flow label holds for this
+  /// side of the connection, but over iWARP, which has none of them. Receives may be posted to it
+  /// at once.
   /// Errors: as QueuePairBuilder::build; kInvalidArgument (another device); kAlreadyExists.
   Status create_queue_pair(const QueuePairBuilder<Rc>& builder);
   /// Only after create_queue_pair succeeded.

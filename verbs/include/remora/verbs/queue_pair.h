@@ -70,14 +70,20 @@ struct QueuePairOptions {
   /// The rights of peers, limited again by each registration. Default: every remote right the
   /// device can do.
   std::optional<Access> access;
-  std::uint8_t port = 1;  ///< without the connection manager
-  std::uint16_t pkey_index = 0;
-  std::optional<std::uint32_t> gid_index;  ///< default: Device::choose_gid
-  std::optional<ibv_mtu> mtu;              ///< default: the port's active MTU, or the peer's
-  std::optional<std::uint32_t> psn;        ///< 24 bits; default: random
-  /// Acknowledgement time-out, 4.096 us * 2^n, 0 for ever, at most 31. Default 14 (67 ms).
-  /// Emulated machines want 18 and more.
+  std::uint8_t port = 1;                    ///< without the connection manager
+  std::optional<std::uint16_t> pkey_index;  ///< default: 0, or that of the manager's route
+  /// Default: Device::choose_gid, or that of the manager's route.
+  std::optional<std::uint32_t> gid_index;
+  /// Default: the port's active MTU, or the peer's. Over the connection manager the lesser of this
+  /// and that of the route; both sides of a connection need the same.
+  std::optional<ibv_mtu> mtu;
+  std::optional<std::uint32_t> psn;  ///< 24 bits; default: random
+  /// Acknowledgement time-out, 4.096 us * 2^n, 0 for ever, at most 31. Default 14 (67 ms), or what
+  /// the connection manager derives from its route. Emulated machines want 18 and more.
   std::optional<std::uint8_t> timeout;
+  /// Over the connection manager, where `timeout` is not set: the manager's own time-out is raised
+  /// to this one, and never lowered. At most 31.
+  std::uint8_t timeout_at_least = 0;
   std::uint8_t retry_count = 7;      ///< 0 to 7
   std::uint8_t rnr_retry_count = 6;  ///< 0 to 7; 7 means for ever
   /// 0 to 31, coded. Default 12 (0.64 ms), also over the connection manager, which knows none.
@@ -85,10 +91,11 @@ struct QueuePairOptions {
   /// Reads and atomics in flight from us, and towards us. Default: the device's maximum.
   std::optional<std::uint8_t> initiator_depth;
   std::optional<std::uint8_t> responder_depth;
-  std::uint8_t service_level = 0;
-  std::uint8_t traffic_class = 0;
-  std::uint8_t hop_limit = 64;
-  std::uint32_t flow_label = 0;  ///< 20 bits
+  // Defaults: those of the connection manager's route; without the manager 0, 0, 64 and 0.
+  std::optional<std::uint8_t> service_level;  ///< 0 to 15
+  std::optional<std::uint8_t> traffic_class;
+  std::optional<std::uint8_t> hop_limit;
+  std::optional<std::uint32_t> flow_label;  ///< 20 bits
   /// Datagrams with another key are dropped. Only for Ud. With the highest bit set the kernel wants
   /// a privilege.
   std::uint32_t qkey = 0x11111111;
@@ -277,6 +284,9 @@ class QueuePairBuilder {
   QueuePairBuilder& psn(std::uint32_t value) { return options_.psn = value, *this; }
   QueuePairBuilder& timeout(std::uint8_t code) requires(T::kReliable) {
     return options_.timeout = code, *this;
+  }
+  QueuePairBuilder& timeout_at_least(std::uint8_t code) requires(T::kReliable) {
+    return options_.timeout_at_least = code, *this;
   }
   QueuePairBuilder& retry_count(std::uint8_t n) requires(T::kReliable) {
     return options_.retry_count = n, *this;
