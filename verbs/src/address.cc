@@ -46,6 +46,11 @@ std::vector<Address> look_up_name(const Provider& provider, const std::string& h
   return found.empty() ? look_up(provider, host, 0) : found;
 }
 
+/// The kernel answers EINVAL to everything that is tried with such an address.
+Error without_zone(std::string_view host) {
+  return Error{Code::kInvalidArgument, "link-local address without a zone"}.with_subject(host);
+}
+
 /// The result of a look-up. Its caller may have returned before: the deadline ends the wait.
 struct Lookup {
   remora::detail::Mutex mutex;
@@ -71,7 +76,10 @@ Result<std::vector<Address>> Address::resolve_all(std::string_view host, std::ui
                                                   Deadline deadline, const Provider& provider,
                                                   const std::stop_token& stop) {
   if (host.empty()) return Error{Code::kInvalidArgument, "Address::resolve"};
-  if (const auto number = parse(host, port)) return std::vector{*number};
+  if (const auto number = parse(host, port)) {
+    if (number->lacks_zone()) return without_zone(host);
+    return std::vector{*number};
+  }
   if (g_lookups.fetch_add(1) >= kLookupsMax) {
     g_lookups.fetch_sub(1);
     return Error{Code::kLimitExceeded, "getaddrinfo"}.with_subject(host);
@@ -99,6 +107,8 @@ Result<std::vector<Address>> Address::resolve_all(std::string_view host, std::ui
     return Error{stop.stop_requested() ? Code::kCancelled : Code::kTimedOut, "getaddrinfo"}
         .with_subject(host);
   if (lookup->found.empty()) return Error{Code::kNotFound, "getaddrinfo"}.with_subject(host);
+  std::erase_if(lookup->found, [](const Address& address) { return address.lacks_zone(); });
+  if (lookup->found.empty()) return without_zone(host);
   for (Address& address : lookup->found) address = address.with_port(port);
   return std::move(lookup->found);
 }
@@ -142,6 +152,11 @@ Address Address::with_port(std::uint16_t port) const noexcept {
 bool Address::is_any() const noexcept {
   if (family() == AF_INET6) return IN6_IS_ADDR_UNSPECIFIED(&as_ipv6(raw()).sin6_addr) != 0;
   return as_ipv4(raw()).sin_addr.s_addr == INADDR_ANY;
+}
+
+bool Address::lacks_zone() const noexcept {
+  return family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&as_ipv6(raw()).sin6_addr) != 0 &&
+         as_ipv6(raw()).sin6_scope_id == 0;
 }
 
 std::string Address::host() const {

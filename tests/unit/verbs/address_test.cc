@@ -59,6 +59,17 @@ TEST(Address, UnknownNameIsNotFound) {
   EXPECT_CODE(Address::resolve("", 1, in_time()), kInvalidArgument);
 }
 
+TEST(Address, LinkLocalWithoutAZoneIsToldToNameIt) {
+  EXPECT_FALSE(Address::parse("fe80::1%lo", 1).value().lacks_zone());
+  EXPECT_FALSE(Address::parse("::1", 1).value().lacks_zone());
+  EXPECT_TRUE(Address::parse("fe80::1", 1).value().lacks_zone());
+  const auto address = Address::resolve("fe80::1", 1, in_time());
+  EXPECT_CODE(address, kInvalidArgument);
+  EXPECT_EQ(address.error().subject(), "fe80::1");
+  EXPECT_NE(address.error().message().find("fe80::1%eth0"), std::string::npos) << address.error();
+  ASSERT_OK(Address::resolve("fe80::1%lo", 1, in_time()));
+}
+
 TEST(Address, EveryAnswerIsGiven) {
   verbs::Provider provider = verbs::Provider::system();
   provider.getaddrinfo = two_answers;

@@ -68,6 +68,15 @@ class ServerStartTest : public testing::Test {
   std::string folder_ = "/tmp/remora-start.XXXXXX";
 };
 
+TEST_F(ServerStartTest, LinkLocalAddressWithoutAZoneIsToldToNameIt) {
+  config_.listen.address = "fe80::1";
+  const Error error = failure();
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_EQ(error.operation(), "listen.address");
+  EXPECT_EQ(error.subject(), "fe80::1");
+  EXPECT_NE(error.message().find("fe80::1%eth0"), std::string::npos) << error.message();
+}
+
 struct Offer {
   Availability tcp;
   Availability shm;

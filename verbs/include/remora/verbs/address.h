@@ -33,8 +33,8 @@ class Address {
   /// resolver cannot be interrupted: a look-up that takes longer ends by itself, on a thread of its
   /// own, and at most kLookupsMax are under way in a process. The wait also ends when `stop` is
   /// requested. Errors, with the name as subject: kNotFound; kTimedOut; kCancelled (`stop`);
-  /// kInvalidArgument (empty); kLimitExceeded (kLookupsMax); kSystem (no thread; errno kept).
-  /// Source: getaddrinfo(3).
+  /// kInvalidArgument (empty, or link-local without a zone); kLimitExceeded (kLookupsMax); kSystem
+  /// (no thread; errno kept). Source: getaddrinfo(3).
   [[nodiscard]] static Result<std::vector<Address>> resolve_all(
       std::string_view host, std::uint16_t port, Deadline deadline,
       const Provider& provider = Provider::system(), const std::stop_token& stop = {});
@@ -56,6 +56,8 @@ class Address {
   [[nodiscard]] std::uint16_t port() const noexcept;
   [[nodiscard]] Address with_port(std::uint16_t port) const noexcept;
   [[nodiscard]] bool is_any() const noexcept;
+  /// A link-local IPv6 address that does not say on which interface: no host is reached by it.
+  [[nodiscard]] bool lacks_zone() const noexcept;
 
   /// "192.0.2.1" or "2001:db8::1". Allocates.
   [[nodiscard]] std::string host() const;

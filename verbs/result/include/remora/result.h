@@ -509,6 +509,10 @@ namespace detail {
   }
 }
 
+inline constexpr std::string_view kRemedyOfZone =
+    "fe80:: addresses exist on each interface: append the one that is meant, as in fe80::1%eth0 "
+    "('ip -6 addr' lists them)";
+
 /// An argument that verbs/ or the driver refused.
 [[nodiscard]] constexpr std::string_view remedy_of_argument(std::string_view operation,
                                                             std::string_view subject) noexcept {
@@ -538,6 +542,7 @@ namespace detail {
   if (operation == "rdma_connect" || operation == "rdma_accept")
     return "create_queue_pair() comes first";
   if (operation == "Address::parse") return "an address is 192.0.2.1, 2001:db8::1 or fe80::1%eth0";
+  if (operation == "link-local address without a zone") return kRemedyOfZone;
   if (operation == "Address::resolve") return "give a host's name or an address";
   if (operation == "ChainStorage::allocate")
     return "it has room for one request of one slice at least";
@@ -648,6 +653,7 @@ namespace detail {
     if (code == Code::kUnreachable)
       return "it is no address of this machine: 'ip addr' lists those, 0.0.0.0 and :: stand for "
              "all";
+    if (code == Code::kInvalidArgument) return kRemedyOfZone;
     if (code == Code::kNotFound || code == Code::kTimedOut)
       return "the name does not resolve here: correct it ('getent hosts NAME' looks it up), or "
              "give an address of this machine ('ip addr')";
