@@ -7,6 +7,7 @@
 #include <remora/verbs/teardown.h>
 
 #include "errors.h"
+#include "net_namespace.h"
 #include "queue_pair_limits.h"
 #include "wait.h"
 
@@ -73,7 +74,9 @@ Result<std::shared_ptr<rdma_event_channel>> create_event_channel(const Provider&
   rdma_event_channel* const raw = provider.create_event_channel();
   if (raw == nullptr) {
     const int number = errno_of(-1);
-    if (number == ENODEV || number == ENOENT)
+    if (number == ENODEV)
+      return no_device(provider, "rdma_create_event_channel").with_errno(number);
+    if (number == ENOENT)
       return Error{Code::kNotFound, "rdma_create_event_channel"}.with_errno(number);
     return provider_error("rdma_create_event_channel", number);
   }

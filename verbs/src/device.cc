@@ -14,6 +14,7 @@
 
 #include "device_state.h"
 #include "errors.h"
+#include "net_namespace.h"
 
 namespace remora::verbs {
 namespace {
@@ -345,12 +346,12 @@ Result<DeviceList> devices(const Provider& provider) {
   if (raw == nullptr) {
     // No kernel support: as ordinary as an empty list.
     if (errno == 0 || errno == ENOSYS || errno == ENOENT || errno == ENODEV)
-      return Error{Code::kNotFound, "ibv_get_device_list"};
+      return detail::no_device(provider, "ibv_get_device_list");
     return detail::provider_error("ibv_get_device_list", errno);
   }
   const std::shared_ptr<ibv_device*> list{
       raw, [table = &provider](ibv_device** devices) { table->free_device_list(devices); }};
-  if (count == 0) return Error{Code::kNotFound, "ibv_get_device_list"};
+  if (count == 0) return detail::no_device(provider, "ibv_get_device_list");
   std::vector<DeviceEntry> entries;
   entries.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) entries.push_back(DeviceEntry{list, raw[i], provider});
@@ -365,7 +366,7 @@ Result<std::vector<Device>> connection_manager_devices(const Provider& provider)
     const int number = errno;
     if (raw != nullptr) provider.free_cm_devices(raw);
     if (raw != nullptr || number == 0 || number == ENODEV || number == ENOENT)
-      return Error{Code::kNotFound, "rdma_get_devices"};
+      return detail::no_device(provider, "rdma_get_devices");
     return detail::provider_error("rdma_get_devices", number);
   }
   // The contexts stay open after the list is freed: librdmacm keeps them until it is unloaded.

@@ -36,7 +36,8 @@ constexpr Provider make_table() noexcept {
   Provider p{};
   refuse(p.get_device_list, p.get_device_guid, p.get_device_index, p.open_device, p.query_device,
          p.query_port, p.query_device_ex, p.query_rt_values_ex, p.query_gid_table, p.query_gid_ex,
-         p.query_pkey, p.get_async_event, p.fork_init, p.is_software_device);
+         p.query_pkey, p.get_async_event, p.fork_init, p.is_software_device,
+         p.devices_are_by_namespace);
   refuse(p.alloc_pd, p.reg_mr, p.reg_mr_iova, p.reg_dmabuf_mr, p.advise_mr, p.alloc_mw,
          p.memlock_state);
   refuse(p.create_comp_channel, p.create_cq, p.create_cq_ex, p.get_cq_event, p.poll_cq,

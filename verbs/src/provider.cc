@@ -11,6 +11,7 @@
 
 #include <remora/verbs/provider.h>
 
+#include "net_namespace.h"
 #include "standard_descriptors.h"
 
 namespace remora::verbs {
@@ -121,6 +122,7 @@ constexpr Provider kSystem{
     .ack_async_event = &ibv_ack_async_event,
     .fork_init = &system_fork_init,
     .is_software_device = &system_is_software_device,
+    .devices_are_by_namespace = &detail::devices_are_by_namespace,
     .alloc_pd = &ibv_alloc_pd,
     .dealloc_pd = &ibv_dealloc_pd,
     .reg_mr = &system_reg_mr,

@@ -25,6 +25,24 @@ TEST_F(ConnectorTest, MissingDeviceIsNotFound) {
   EXPECT_CODE(resolve(), kNotFound);
 }
 
+TEST_F(ConnectorTest, NamespaceWithoutADeviceIsNamed) {
+  fake_.by_namespace = true;
+  ASSERT_OK(resolve());
+  const auto expect_named = [](const Error& error) {
+    EXPECT_EQ(error.code(), Code::kNotFound);
+    EXPECT_TRUE(error.subject().starts_with("net:[")) << error;
+    EXPECT_NE(error.remedy().find("rdma dev set DEVICE netns"), std::string_view::npos) << error;
+  };
+  fake_.fail("create_event_channel", 1, ENODEV);
+  const auto client = resolve();
+  ASSERT_FALSE(client.ok());
+  expect_named(client.error());
+  fake_.device_count = 0;
+  const auto server = verbs::devices(fake_.provider());
+  ASSERT_FALSE(server.ok());
+  expect_named(server.error());
+}
+
 TEST_F(ConnectorTest, NoRouteIsUnreachable) {
   fake_.fail("resolve_addr", 1, ENETUNREACH);
   const auto connector = resolve();

@@ -66,6 +66,7 @@ ssize_t query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t capaci
 }
 int fork_init() { return fake().use("fork_init"); }
 bool is_software_device(const ibv_device*) { return fake().profile().software; }
+bool devices_are_by_namespace() { return fake().by_namespace; }
 
 ibv_pd* alloc_pd(ibv_context* context) {
   if (refused("alloc_pd")) return nullptr;
@@ -237,6 +238,7 @@ verbs::Provider make_table() {
   table.query_gid_table = &query_gid_table;
   table.fork_init = &fork_init;
   table.is_software_device = &is_software_device;
+  table.devices_are_by_namespace = &devices_are_by_namespace;
   table.alloc_pd = &alloc_pd;
   table.dealloc_pd = &dealloc_pd;
   table.reg_mr = &reg_mr;

@@ -82,6 +82,7 @@ class FakeVerbs {
   std::optional<ibv_port_attr> second_port;  ///< otherwise all ports are as `port`
   std::vector<ibv_gid_entry> gids;
   verbs::MemlockState memlock;
+  bool by_namespace = false;  ///< each network namespace has devices of its own
   std::uint32_t granted_inline = 0;
   bool on_demand_paging = true;
 

@@ -55,6 +55,9 @@ struct Provider {
   int (*fork_init)();
   /// True where the kernel implements the device in software (rxe, siw). Not a verbs call.
   bool (*is_software_device)(const ibv_device* device);
+  /// True where each network namespace has devices of its own. Asked only where there are none;
+  /// null: not asked. Not a verbs call.
+  bool (*devices_are_by_namespace)();
 
   /// Protection and memory.
   ibv_pd* (*alloc_pd)(ibv_context* context);

@@ -685,6 +685,12 @@ inline constexpr std::string_view kRemedyOfZone =
   if (operation == "DeviceList::find") return "'rdma link' lists the devices of this host";
   if (operation == "choose_gid")
     return "give the port's interface an address ('ip addr add'), or choose a GID by its index";
+  if (operation == "RDMA device of this network namespace")
+    return "each network namespace of this host has RDMA devices of its own ('rdma system': netns "
+           "exclusive): move one here by 'rdma dev set DEVICE netns NAME' where it is now, or let "
+           "all use all by 'rdma system set netns shared'; '?transport=tcp' needs none";
+  if (operation == "rdma setting that the port does not have")
+    return "pkeys and gids of /sys/class/infiniband/DEVICE/ports/PORT are what it has";
   if (operation == "QueuePairBuilder::build") return "'ibv_devinfo -v' lists the port's GIDs";
   if (operation == "getaddrinfo") return "check the host's name ('getent hosts NAME')";
   if (operation == "ibv_get_device_list" || operation == "rdma_get_devices")
