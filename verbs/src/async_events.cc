@@ -95,6 +95,7 @@ Result<std::optional<AsyncEvent>> AsyncEvents::next_event() {
         .with_subject(device_.name());
   }
   const AsyncEvent event = convert(raw);
+  if (event.kind == AsyncEvent::Kind::kDeviceFatal) device_.mark_gone();
   device_.provider().ack_async_event(&raw);
   return std::optional{event};
 }

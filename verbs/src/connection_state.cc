@@ -297,6 +297,7 @@ ConnectionEvent ConnectionState::translate(const CmEvent& event) {
   if (ends_connection(told.kind)) {
     established = false;
     if (!failure) failure = told;
+    if (told.kind == Kind::kDeviceRemoved && !device.empty()) device.mark_gone();
     if (told.kind == Kind::kDisconnected || told.kind == Kind::kDeviceRemoved) break_pair();
   }
   return told;

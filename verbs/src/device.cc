@@ -158,6 +158,10 @@ Result<Device> Device::borrow(ibv_context* context, const Provider& provider) {
       return Device{std::move(state)};
   auto state = std::make_shared<detail::DeviceState>(provider, context, false);
   if (const Status filled = fill(*state); !filled) return filled.error();
+  auto of_cm = detail::CmDevice::of(provider, context);
+  if (!of_cm) return of_cm.error();
+  state->of_cm = std::move(*of_cm);
+  state->gone.store(state->of_cm == nullptr, std::memory_order_release);
   known.states.push_back(state);
   return Device{std::move(state)};
 }
@@ -172,6 +176,14 @@ bool Device::is_iwarp() const noexcept { return transport() == TransportType::kI
 TransportType Device::transport() const noexcept { return transport_of(*state_->context->device); }
 ibv_context* Device::raw() const noexcept { return state_->context; }
 const Provider& Device::provider() const noexcept { return *state_->provider; }
+bool Device::gone() const noexcept {
+  return state_->gone.load(std::memory_order_acquire) ||
+         (state_->of_cm != nullptr && state_->of_cm->gone());
+}
+void Device::mark_gone() const noexcept {
+  state_->gone.store(true, std::memory_order_release);
+  if (state_->of_cm != nullptr) state_->of_cm->mark_gone();
+}
 bool Device::foreign() const noexcept { return state_->provider.foreign(); }
 
 Status Device::check_port(std::uint8_t port, Operation operation) const {
@@ -357,6 +369,8 @@ Result<DeviceList> devices(const Provider& provider) {
   for (int i = 0; i < count; ++i) entries.push_back(DeviceEntry{list, raw[i], provider});
   return DeviceList{std::move(entries)};
 }
+
+void look_for_gone_devices(const Provider& provider) { detail::CmDevice::look(provider); }
 
 Result<std::vector<Device>> connection_manager_devices(const Provider& provider) {
   errno = 0;

@@ -2,11 +2,14 @@
 
 /// The state behind Device handles. Internal.
 
+#include <atomic>
 #include <infiniband/verbs.h>
+#include <memory>
 
 #include <remora/verbs/device.h>
 #include <remora/verbs/provider.h>
 
+#include "cm_devices.h"
 #include "process_provider.h"
 
 namespace remora::verbs::detail {
@@ -22,6 +25,8 @@ struct DeviceState {
   ibv_context* context;
   bool owned;
   bool software = false;
+  std::shared_ptr<CmDevice> of_cm;  ///< of a borrowed context of librdmacm
+  mutable std::atomic<bool> gone{false};
   DeviceAttributes attributes;
 };
 

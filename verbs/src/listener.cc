@@ -15,6 +15,7 @@ namespace detail {
 struct ListenerState {
   detail::ProcessProvider provider;
   CmId id;
+  Device device;  ///< that has the address; empty where the address is every device's
 };
 
 }  // namespace detail
@@ -150,14 +151,21 @@ Result<ConnectionListener> ConnectionListener::bind(const Address& address, int 
   errno = 0;
   result = provider.listen(id->get(), backlog);
   if (result != 0) return listen_error("rdma_listen", detail::errno_of(result), address);
-  return ConnectionListener{
-      std::make_unique<detail::ListenerState>(detail::ListenerState{&provider, std::move(*id)})};
+  Device device;
+  if ((*id)->verbs != nullptr) {
+    auto found = Device::borrow((*id)->verbs, provider);
+    if (!found) return found.error();
+    device = std::move(*found);
+  }
+  return ConnectionListener{std::make_unique<detail::ListenerState>(
+      detail::ListenerState{&provider, std::move(*id), std::move(device)})};
 }
 
 int ConnectionListener::event_fd() const noexcept { return state_->id.get_deleter().channel->fd; }
 Address ConnectionListener::local_address() const noexcept {
   return Address::from(&state_->id->route.addr.src_addr);
 }
+const Device& ConnectionListener::device() const noexcept { return state_->device; }
 rdma_cm_id* ConnectionListener::raw() const noexcept { return state_->id.get(); }
 
 Result<std::optional<ConnectionRequest>> ConnectionListener::next_request() {
@@ -167,6 +175,8 @@ Result<std::optional<ConnectionRequest>> ConnectionListener::next_request() {
     if (!event) return event.error();
     if (!event->has_value()) return std::optional<ConnectionRequest>{};
     const detail::CmEvent& told = **event;
+    if (told.type == RDMA_CM_EVENT_DEVICE_REMOVAL && !state_->device.empty())
+      state_->device.mark_gone();
     if (told.type == RDMA_CM_EVENT_DEVICE_REMOVAL)
       return Error{Code::kProvider, "rdma_get_cm_event"}.with_errno(ENODEV).with_subject(
           local_address().to_string());

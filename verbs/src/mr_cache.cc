@@ -56,6 +56,11 @@ LocalSlice MrLease::slice(std::uint64_t offset_bytes, std::uint64_t length_bytes
   return cut;
 }
 
+bool MrLease::device_gone(const void* word) noexcept {
+  const auto& pieces = static_cast<const detail::CachedRegistration*>(word)->rest->pieces;
+  return !pieces.empty() && pieces.front().domain().device().gone();
+}
+
 void MrLease::drop() noexcept {
   if (detail::CachedRegistration* const registration = std::exchange(registration_, nullptr))
     detail::MrCacheCore::release(registration);

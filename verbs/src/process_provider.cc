@@ -51,7 +51,7 @@ constexpr Provider make_table() noexcept {
   pass_over(p.free_device_list, p.close_device, p.ack_async_event, p.dealloc_pd, p.dereg_mr,
             p.dealloc_mw, p.destroy_comp_channel, p.destroy_cq, p.ack_cq_events, p.destroy_qp,
             p.destroy_srq, p.destroy_ah, p.destroy_event_channel, p.destroy_id, p.ack_cm_event,
-            p.free_cm_devices, p.freeaddrinfo);
+            p.free_cm_devices, p.keep_cm_devices, p.release_cm_device, p.freeaddrinfo);
   return p;
 }
 

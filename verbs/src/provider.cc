@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <memory>
 #include <sys/resource.h>
@@ -103,6 +104,27 @@ MemlockState system_memlock_state() {
   return state;
 }
 
+void system_keep_cm_devices(ibv_context** list) { std::free(list); }
+
+// The numbers stay taken, by descriptors of nothing, so that librdmacm closes no descriptor of
+// another owner when it closes the context at last.
+void close_descriptors(const ibv_context& context) {
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (nothing < 0) return;
+  ::dup3(nothing, context.cmd_fd, O_CLOEXEC);
+  ::dup3(nothing, context.async_fd, O_CLOEXEC);
+  ::close(nothing);
+}
+
+void system_release_cm_device(ibv_context* context, bool none_left) {
+  if (none_left) close_descriptors(*context);
+  // The list of one device, as rdma_get_devices() would make it: rdma_free_devices() frees it.
+  auto** const list = static_cast<ibv_context**>(std::calloc(2, sizeof(ibv_context*)));
+  if (list == nullptr) return;
+  list[0] = context;
+  rdma_free_devices(list);
+}
+
 // AboveStandard: the calls that make descriptors, or open devices by themselves.
 constexpr Provider kSystem{
     .get_device_list = &AboveStandard<&system_get_device_list>::call,
@@ -176,6 +198,8 @@ constexpr Provider kSystem{
     .set_option = &rdma_set_option,
     .get_cm_devices = &AboveStandard<&rdma_get_devices>::call,
     .free_cm_devices = &rdma_free_devices,
+    .keep_cm_devices = &system_keep_cm_devices,
+    .release_cm_device = &system_release_cm_device,
     .getaddrinfo = &AboveStandard<&::getaddrinfo>::call,
     .freeaddrinfo = &::freeaddrinfo,
 };

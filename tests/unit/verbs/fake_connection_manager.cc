@@ -70,6 +70,8 @@ int destroy_id(rdma_cm_id* id) {
 int bind_addr(rdma_cm_id* id, sockaddr* address) {
   if (answered("bind_addr") != 0) return -1;
   std::memcpy(&id->route.addr.src_storage, address, sizeof(sockaddr_in));
+  if (fake().listener_has_device && fake().device_count == 0) return errno = ENODEV, -1;
+  if (fake().listener_has_device) id->verbs = &fake().cm_context;
   return 0;
 }
 int listen(rdma_cm_id* id, int) {
@@ -181,14 +183,26 @@ int set_option(rdma_cm_id*, int, int option, void* value, std::size_t length_byt
 ibv_context** get_cm_devices(int* count) {
   if (answered("get_cm_devices") != 0) return nullptr;
   if (!fake().profile().has_connection_manager) return errno = ENODEV, nullptr;
-  *count = fake().device_count;
-  auto** const list = new ibv_context* [2] { &fake().cm_context };
+  *count = fake().device_count + static_cast<int>(fake().others.size());
+  if (*count == 0) return errno = ENODEV, nullptr;
+  auto** const list = new ibv_context* [fake().others.size() + 2] {};
+  int found = 0;
+  if (fake().device_count > 0) list[found++] = &fake().cm_context;
+  for (FakeVerbs::Other& other : fake().others) list[found++] = &other.cm_context;
   fake().born("list", list);
   return list;
 }
 void free_cm_devices(ibv_context** list) {
   fake().died("list", list);
   delete[] list;
+}
+void keep_cm_devices(ibv_context** list) {
+  for (ibv_context** each = list; *each != nullptr; ++each) ++fake().cm_device_uses;
+  free_cm_devices(list);
+}
+void release_cm_device(ibv_context*, bool none_left) {
+  --fake().cm_device_uses;
+  if (none_left) ++fake().cm_devices_closed;
 }
 
 }  // namespace
@@ -244,6 +258,8 @@ void install_connection_manager(verbs::Provider& table) {
   table.set_option = &set_option;
   table.get_cm_devices = &get_cm_devices;
   table.free_cm_devices = &free_cm_devices;
+  table.keep_cm_devices = &keep_cm_devices;
+  table.release_cm_device = &release_cm_device;
 }
 
 }  // namespace remora::test

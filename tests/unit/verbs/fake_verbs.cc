@@ -23,8 +23,12 @@ bool refused(const char* call) {
 ibv_device** get_device_list(int* count) {
   if (refused("get_device_list")) return nullptr;
   if (fake().list_errno != 0) return errno = fake().list_errno, nullptr;
-  *count = fake().device_count;
-  auto** const list = new ibv_device* [2] { fake().device_count > 0 ? &fake().device : nullptr };
+  const auto others = static_cast<int>(fake().others.size());
+  auto** const list = new ibv_device* [fake().others.size() + 2] {};
+  int found = 0;
+  if (fake().device_count > 0) list[found++] = &fake().device;
+  for (FakeVerbs::Other& other : fake().others) list[found++] = &other.device;
+  *count = fake().device_count + others;
   fake().born("list", list);
   return list;
 }
@@ -50,11 +54,14 @@ int close_device(ibv_context* context) {
   delete context;
   return number;
 }
-int query_device(ibv_context*, ibv_device_attr* attributes) {
-  *attributes = fake().attributes;
+int query_device(ibv_context* context, ibv_device_attr* attributes) {
+  const FakeVerbs::Other* const other = fake().other(context->device);
+  *attributes = other != nullptr ? other->attributes : fake().attributes;
   return fake().use("query_device");
 }
-int query_port(ibv_context*, std::uint8_t port, ibv_port_attr* attributes) {
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
+  const FakeVerbs::Other* const other = fake().other(context->device);
+  if (other != nullptr) return *attributes = other->port, fake().use("query_port");
   *attributes = port == 2 ? fake().second_port.value_or(fake().port) : fake().port;
   return fake().use("query_port");
 }
@@ -295,6 +302,7 @@ FakeVerbs::FakeVerbs() : table{make_table()} {
   device.transport_type = IBV_TRANSPORT_IB;
   cm_context.device = &device;
   cm_context.num_comp_vectors = profile_->completion_vectors;
+  cm_context.async_fd = ::eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE | EFD_CLOEXEC);
   const char* const named = std::getenv("REMORA_TEST_DEVICE");
   if (named == nullptr) return;
   const DeviceProfile* const kind = find_device_profile(named);
@@ -304,7 +312,30 @@ FakeVerbs::FakeVerbs() : table{make_table()} {
     violation(std::string{"no device profile "} + named);
 }
 
-FakeVerbs::~FakeVerbs() { g_current = nullptr; }
+FakeVerbs::Other::Other(const std::string& name)
+    : attributes{fake().attributes}, port{fake().port} {
+  std::strncpy(device.name, name.c_str(), sizeof(device.name) - 1);
+  device.transport_type = IBV_TRANSPORT_IB;
+  cm_context.device = &device;
+  cm_context.num_comp_vectors = 2;
+  cm_context.async_fd = ::eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE | EFD_CLOEXEC);
+}
+FakeVerbs::Other::~Other() { ::close(cm_context.async_fd); }
+
+FakeVerbs::Other* FakeVerbs::other(const ibv_device* wanted) {
+  for (Other& each : others)
+    if (&each.device == wanted) return &each;
+  return nullptr;
+}
+
+FakeVerbs::~FakeVerbs() {
+  // The process keeps the contexts of devices that it has used.
+  device_count = 0;
+  const std::deque<Other> gone = std::exchange(others, {});
+  verbs::look_for_gone_devices(table);
+  ::close(cm_context.async_fd);
+  g_current = nullptr;
+}
 
 FakeVerbs& FakeVerbs::current() { return *g_current; }
 

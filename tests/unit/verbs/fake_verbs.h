@@ -76,7 +76,21 @@ class FakeVerbs {
   // What the device is.
   std::string device_name = "fake0";
   int device_count = 1;
-  int list_errno = 0;  ///< not 0: no list at all
+  /// Devices of the host beside the first, each with a context of the connection manager.
+  struct Other {
+    explicit Other(const std::string& name);
+    ~Other();
+    Other(const Other&) = delete;
+    Other& operator=(const Other&) = delete;
+    ibv_device device{};
+    ibv_context cm_context{};
+    ibv_device_attr attributes{};
+    ibv_port_attr port{};
+  };
+  std::deque<Other> others;
+  [[nodiscard]] Other* other(const ibv_device* wanted);
+  bool listener_has_device = false;  ///< rdma_bind_addr() finds the first device
+  int list_errno = 0;                ///< not 0: no list at all
   ibv_device_attr attributes{};
   ibv_port_attr port{};
   std::optional<ibv_port_attr> second_port;  ///< otherwise all ports are as `port`
@@ -136,6 +150,8 @@ class FakeVerbs {
   enum class Answer { kAccept, kReject, kSilence, kUnreachable };
   Answer answer = Answer::kAccept;
   std::string answer_data;
+  int cm_device_uses = 0;     ///< of the context, beside those of lists
+  int cm_devices_closed = 0;  ///< where no device was left
   bool resolve = true;        ///< false: address resolution gets no answer
   int address_time_outs = 0;  ///< so often the kernel reports no answer
   int route_time_outs = 0;

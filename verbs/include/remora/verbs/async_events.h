@@ -62,7 +62,8 @@ class AsyncEvents {
 
   /// Readable when an event waits. Borrowed: for poll and epoll only.
   [[nodiscard]] int event_fd() const noexcept { return device_.raw()->async_fd; }
-  /// Takes one event, or nothing when none waits. Errors: kProvider (errno kept).
+  /// Takes one event, or nothing when none waits. kDeviceFatal marks the device: Device::gone().
+  /// Errors: kProvider (errno kept).
   [[nodiscard]] Result<std::optional<AsyncEvent>> next_event();
   /// next_event(), waiting for one. **Blocks.** Errors: kTimedOut; kProvider, kSystem (errno kept).
   [[nodiscard]] Result<AsyncEvent> wait_event(Deadline deadline);

@@ -198,6 +198,12 @@ class Device {
   [[nodiscard]] const Provider& provider() const noexcept;
   /// A parent process opened it, before fork(2): see fork.h.
   [[nodiscard]] bool foreign() const noexcept;
+  /// The host has it no longer, or it has failed for good: an asynchronous event, an event of a
+  /// connection or look_for_gone_devices() has told so. Its objects are to be destroyed: with the
+  /// last of them and of the handles its context is closed, for which a driver's removal may wait.
+  [[nodiscard]] bool gone() const noexcept;
+  /// For what has heard of it in another way.
+  void mark_gone() const noexcept;
 
   /// The same open context.
   friend bool operator==(const Device& a, const Device& b) noexcept { return a.state_ == b.state_; }
@@ -264,6 +270,11 @@ class DeviceList {
 /// Lists the devices. A host without one is an ordinary answer, told as an error that says what to
 /// do. Errors: kNotFound (none, or no kernel support); kPermissionDenied; kProvider (errno kept).
 [[nodiscard]] Result<DeviceList> devices(const Provider& provider = Provider::system());
+
+/// Marks devices of the connection manager that the host has no longer (Device::gone()), and has
+/// the connection manager close those that nothing uses. Asks the kernel for its list. For every
+/// second or so: a device on which no connection is may go without an event.
+void look_for_gone_devices(const Provider& provider = Provider::system());
 
 /// The devices as the connection manager has opened them: what a listener's connections will be
 /// on, so memory can be registered before the first of them arrives.

@@ -92,6 +92,8 @@ class ConnectionListener {
 
   /// Non-blocking; readable when a request waits. Borrowed: for poll and epoll only.
   [[nodiscard]] int event_fd() const noexcept;
+  /// The device that has the address. Empty where the address is that of every device.
+  [[nodiscard]] const Device& device() const noexcept;
   /// With the port that was taken.
   [[nodiscard]] Address local_address() const noexcept;
 

@@ -144,6 +144,8 @@ class MrLease {
   [[nodiscard]] static MrLease attach(void* word, std::span<std::byte> bytes) noexcept {
     return MrLease{static_cast<detail::CachedRegistration*>(word), bytes};
   }
+  /// Device::gone() for a word of detach(), which stays one.
+  [[nodiscard]] static bool device_gone(const void* word) noexcept;
 
  private:
   friend class detail::MrCacheCore;

@@ -129,6 +129,13 @@ struct Provider {
   int (*set_option)(rdma_cm_id* id, int level, int name, void* value, std::size_t length_bytes);
   ibv_context** (*get_cm_devices)(int* count);
   void (*free_cm_devices)(ibv_context** list);
+  /// Frees the list alone: librdmacm goes on counting its contexts as in use. Not a call of its
+  /// own.
+  void (*keep_cm_devices)(ibv_context** list);
+  /// Ends one such use. `none_left`: the host has no device any more, which librdmacm does not see:
+  /// the context's descriptors are closed, so that the kernel can let the device go. Not a call of
+  /// its own.
+  void (*release_cm_device)(ibv_context* context, bool none_left);
 
   /// Names. May be called on a thread of the library's own (Address::resolve).
   int (*getaddrinfo)(const char* node, const char* service, const addrinfo* hints, addrinfo** list);

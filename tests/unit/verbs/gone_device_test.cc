@@ -1,0 +1,75 @@
+/// Devices that the host has no longer.
+
+#include "fake_verbs.h"
+
+namespace remora::test {
+namespace {
+
+class GoneDeviceTest : public FakeTest {
+ protected:
+  [[nodiscard]] verbs::Device of_manager() const {
+    return verbs::connection_manager_devices(fake_.provider()).value().front();
+  }
+};
+
+TEST_F(GoneDeviceTest, ContextsOfTheConnectionManagerAreInUseWhileTheirDevicesAreThere) {
+  fake_.others.emplace_back("fake1");
+  {
+    const auto device = of_manager();
+    EXPECT_FALSE(device.gone());
+    EXPECT_EQ(fake_.cm_device_uses, 2);
+  }
+  EXPECT_EQ(fake_.cm_device_uses, 2) << "they stay open";
+  verbs::look_for_gone_devices(fake_.provider());
+  EXPECT_EQ(fake_.cm_device_uses, 2);
+}
+
+TEST_F(GoneDeviceTest, ALookFindsTheOneThatHasGone) {
+  fake_.others.emplace_back("fake1");
+  auto first = of_manager();
+  fake_.device_count = 0;
+  verbs::look_for_gone_devices(fake_.provider());
+  EXPECT_TRUE(first.gone());
+  EXPECT_EQ(fake_.cm_device_uses, 2) << "a handle is left";
+  first = {};
+  EXPECT_EQ(fake_.cm_device_uses, 1);
+  EXPECT_EQ(fake_.cm_devices_closed, 0) << "librdmacm sees that it has gone";
+}
+
+/// librdmacm looks for what has gone only while a device is there.
+TEST_F(GoneDeviceTest, TheLastOneOfTheHostIsClosedForTheConnectionManager) {
+  auto device = of_manager();
+  verbs::ProtectionDomain domain = device.allocate_domain().value();
+  device.mark_gone();
+  fake_.device_count = 0;
+  device = {};
+  EXPECT_EQ(fake_.cm_devices_closed, 0) << "the domain holds it";
+  domain = {};
+  EXPECT_EQ(fake_.cm_devices_closed, 1);
+  EXPECT_EQ(fake_.cm_device_uses, 0);
+}
+
+TEST_F(GoneDeviceTest, EventsOfTheDeviceAndOfAConnectionTell) {
+  auto device = of_manager();
+  auto events = verbs::AsyncEvents::open(device).value();
+  ibv_async_event fatal{};
+  fatal.event_type = IBV_EVENT_DEVICE_FATAL;
+  fake_.happen(device, fatal);
+  ASSERT_OK(events.next_event());
+  EXPECT_TRUE(device.gone());
+}
+
+TEST_F(GoneDeviceTest, AListenerTellsWhichDeviceHasItsAddress) {
+  fake_.listener_has_device = true;
+  const auto here = verbs::Address::parse("10.0.0.1", 0).value();
+  auto listener = verbs::ConnectionListener::bind(here, 8, fake_.provider()).value();
+  const verbs::Device device = listener.device();
+  ASSERT_FALSE(device.empty());
+  EXPECT_EQ(device.name(), "fake0");
+  fake_.push(listener.raw(), RDMA_CM_EVENT_DEVICE_REMOVAL);
+  EXPECT_CODE(listener.next_request(), kProvider);
+  EXPECT_TRUE(device.gone());
+}
+
+}  // namespace
+}  // namespace remora::test
