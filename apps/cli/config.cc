@@ -113,7 +113,7 @@ Json to_json(const ServerConfig& server) {
   return Json{{"listen", {{"address", server.listen.address}, {"port", server.listen.port}}},
               {"transports",
                {{"rdma", text(to_string(server.transports.rdma))},
-                {"rdma_device", server.transports.rdma_device},
+                {"rdma_devices", server.transports.rdma_devices},
                 {"rdma_protection", text(to_string(server.transports.rdma_protection))},
                 {"shm", text(to_string(server.transports.shm))},
                 {"tcp", text(to_string(server.transports.tcp))},

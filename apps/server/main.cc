@@ -98,8 +98,10 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
         return {};
       if (error.operation() == "rdma_bind_addr")
         return "listen.address must be an address of an RDMA device of this machine";
-      const std::string& device = configuration.transports.rdma_device;
-      return (device.empty() ? "" : "transports.rdma_device is " + device + "; ") +
+      std::string devices;
+      for (const std::string& device : configuration.transports.rdma_devices)
+        devices.append(devices.empty() ? "transports.rdma_device is " : ", ").append(device);
+      return (devices.empty() ? "" : devices + "; ") +
              "'ibv_devices' lists RDMA devices; transports.rdma: auto starts without one";
     }
     default: return {};

@@ -155,6 +155,7 @@ std::string_view to_string(KeyType type) noexcept {
     case KeyType::kDuration: return "duration";
     case KeyType::kChoice: return "word";
     case KeyType::kChoices: return "list of words";
+    case KeyType::kNames: return "name, or list of names";
   }
   return "unknown";
 }

@@ -38,6 +38,15 @@ std::string check_words(const Key& key, const std::vector<std::string>& words) {
   return {};
 }
 
+std::string check_names(const Key& key, const std::vector<std::string>& names) {
+  if (names.size() < key.min) return "empty: must be " + range_text(key);
+  if (names.size() > key.max)
+    return "at most " + std::to_string(key.max) + ", found " + std::to_string(names.size());
+  std::string wrong;
+  for (std::size_t i = 0; i < names.size() && wrong.empty(); ++i) wrong = check_name(key, names, i);
+  return wrong;
+}
+
 // Words that YAML or a reader might take for something else are put in quotes.
 std::string yaml_scalar(std::string_view value) {
   const auto is_plain = [](char c) {
@@ -132,7 +141,8 @@ std::string range_text(const Key& key) {
     case KeyType::kList:
       return (key.min == 0 ? "at most " : std::to_string(key.min) + " to ") +
              std::to_string(key.max);
-    case KeyType::kText: return without_backticks(key.accepts);
+    case KeyType::kText:
+    case KeyType::kNames: return without_backticks(key.accepts);
     case KeyType::kBoolean: return "true or false";
     case KeyType::kNumber: return between(std::to_string(key.min), std::to_string(key.max));
     case KeyType::kSize: return between(format_size(key.min), format_size(key.max));
@@ -142,6 +152,16 @@ std::string range_text(const Key& key) {
     case KeyType::kChoice: return join(key.words, "or");
     case KeyType::kChoices: return "one or more of " + join(key.words, "and");
   }
+  return {};
+}
+
+std::string check_name(const Key& key, const std::vector<std::string>& names, std::size_t index) {
+  const std::string& name = names[index];
+  if (!key.check(name)) return outside(key, in_quotes(name));
+  if (names.size() > 1 && std::find(key.words.begin(), key.words.end(), name) != key.words.end())
+    return in_quotes(name) + " stands alone, not in a list with others";
+  const auto end = names.begin() + static_cast<std::ptrdiff_t>(index);
+  if (std::find(names.begin(), end, name) != end) return in_quotes(name) + " stands there twice";
   return {};
 }
 
@@ -176,6 +196,7 @@ std::string check_value(const Key& key, const Value& value) {
       return outside(key, in_quotes(found));
     }
     case KeyType::kChoices: return check_words(key, std::get<std::vector<std::string>>(value));
+    case KeyType::kNames: return check_names(key, std::get<std::vector<std::string>>(value));
   }
   return {};
 }
@@ -197,6 +218,14 @@ std::string yaml_text(const Key& key, const Value& value) {
       const auto& words = std::get<std::vector<std::string>>(value);
       std::string list;
       for (const std::string& word : words) list.append(list.empty() ? "" : ", ").append(word);
+      return "[" + list + "]";
+    }
+    case KeyType::kNames: {
+      const auto& names = std::get<std::vector<std::string>>(value);
+      if (names.size() == 1) return yaml_scalar(names[0]);
+      std::string list;
+      for (const std::string& name : names)
+        list.append(list.empty() ? "" : ", ").append(yaml_scalar(name));
       return "[" + list + "]";
     }
   }

@@ -27,6 +27,7 @@ constexpr std::uint64_t kHour = 60 * kMinute;
 constexpr std::array kAvailabilityWords{"off"sv, "auto"sv, "required"sv};
 constexpr std::array kProtectionWords{"auto"sv, "registrations"sv, "windows"sv,
                                       "windows-unchecked"sv};
+constexpr std::array kAnyDeviceWords{"auto"sv};
 constexpr std::array kHugePagesWords{"never"sv, "try"sv, "require"sv};
 constexpr std::array kAuthWords{"none"sv, "keys"sv};
 constexpr std::array kLogLevelWords{"trace"sv, "debug"sv, "info"sv, "warn"sv, "error"sv, "off"sv};
@@ -107,15 +108,17 @@ constexpr Access kAuth{[](ServerConfig& c, At, const Value& v) {
                          return holding<std::string>(to_string(*c.auth));
                        }};
 
-// The word for "no device named" is `auto`, in the struct it is the empty text.
+// The word for "no device named" is `auto`, in the struct it is the empty list.
 constexpr Access kRdmaDevice{[](ServerConfig& c, At, const Value& v) {
-                               const auto& name = std::get<std::string>(v);
-                               c.transports.rdma_device = name == "auto" ? std::string{} : name;
+                               auto names = std::get<std::vector<std::string>>(v);
+                               if (names.size() == 1 && names[0] == kAnyDeviceWords[0])
+                                 names.clear();
+                               c.transports.rdma_devices = std::move(names);
                              },
                              [](const ServerConfig& c, At) -> std::optional<Value> {
-                               return holding<std::string>(c.transports.rdma_device.empty()
-                                                               ? "auto"
-                                                               : c.transports.rdma_device);
+                               std::vector<std::string> names = c.transports.rdma_devices;
+                               if (names.empty()) names.emplace_back(kAnyDeviceWords[0]);
+                               return holding<std::vector<std::string>>(std::move(names));
                              }};
 
 constexpr Access kMetricsAddress{[](ServerConfig& c, At, const Value& v) {
@@ -280,6 +283,18 @@ constexpr Key free_text(std::string_view path, std::string_view accepts,
   return key;
 }
 
+// One name or a list of them; `single_only` are words that stand in no list.
+constexpr Key names(std::string_view path, std::string_view accepts,
+                    bool (*check)(std::string_view), std::span<const std::string_view> single_only,
+                    std::uint64_t max, Access access, std::string_view help) {
+  Key key = free_text(path, accepts, check, access, help);
+  key.type = KeyType::kNames;
+  key.words = single_only;
+  key.min = 1;
+  key.max = max;
+  return key;
+}
+
 constexpr Key secret(Key key) {
   key.secret = true;
   return key;
@@ -421,10 +436,11 @@ constexpr std::array kKeys{
     worded("transports.rdma", KeyType::kChoice, kAvailabilityWords, kRdma,
            "`auto`: offered where a device is found; `required`: the server does not start without "
            "a device."),
-    free_text("transports.rdma_device", "`auto` or the name of an RDMA device", is_device_name,
-              kRdmaDevice,
-              "The only device to use, such as `mlx5_0`; `auto`: the device that routes to "
-              "`listen.address`."),
+    names("transports.rdma_device", "`auto`, the name of an RDMA device, or a list of names",
+          is_device_name, kAnyDeviceWords, 64, kRdmaDevice,
+          "The only devices to use, such as `mlx5_0`; `auto`: the device that has "
+          "`listen.address`, or all devices where that means every address. Devices that cannot "
+          "serve are left out; the log and `/status` say why."),
     worded("transports.rdma_protection", KeyType::kChoice, kProtectionWords, kRdmaProtection,
            "How clients are kept apart over rdma: by registrations or by memory windows. `auto`: "
            "`windows` where a test of the device at start succeeds, else `registrations`; the log "

@@ -18,7 +18,7 @@
 
 namespace remora::config {
 
-/// kBoolean; kNumber and kSize; kDuration; kText and kChoice; kChoices.
+/// kBoolean; kNumber and kSize; kDuration; kText and kChoice; kChoices and kNames.
 using Value = std::variant<bool, std::uint64_t, std::chrono::nanoseconds, std::string,
                            std::vector<std::string>>;
 
@@ -35,11 +35,13 @@ struct Key {
   std::string_view path;
   KeyType type = KeyType::kMap;
   bool required = false;
-  std::uint64_t min = 0;  ///< kNumber; kSize in bytes; kDuration in nanoseconds; kList in elements
+  /// kNumber; kSize in bytes; kDuration in nanoseconds; kList and kNames in elements.
+  std::uint64_t min = 0;
   std::uint64_t max = 0;
-  std::span<const std::string_view> words;    ///< kChoice, kChoices
-  std::string_view accepts;                   ///< kText: for people
-  bool (*check)(std::string_view) = nullptr;  ///< kText
+  /// kChoice, kChoices; kNames: words that stand alone, not in a list.
+  std::span<const std::string_view> words;
+  std::string_view accepts;                   ///< kText, kNames: for people
+  bool (*check)(std::string_view) = nullptr;  ///< kText; each of kNames
   std::string_view help;
   bool secret = false;    ///< kText: its value is never shown
   bool discreet = false;  ///< kText: a value that is wrong is not shown
@@ -78,6 +80,8 @@ std::string range_text(const Key& key);
 
 /// Empty when `value` is in the key's range, else what is wrong with it.
 std::string check_value(const Key& key, const Value& value);
+/// The same for names[index] of a kNames, which are right up to there.
+std::string check_name(const Key& key, const std::vector<std::string>& names, std::size_t index);
 
 /// The value as YAML: plain where that is safe, else in double quotes.
 std::string yaml_text(const Key& key, const Value& value);

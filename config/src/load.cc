@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -175,6 +176,7 @@ class Binder {
         return;
       case KeyType::kList: bind_list(node, key, path, at); return;
       case KeyType::kChoices: bind_words(node, key, path, at); return;
+      case KeyType::kNames: bind_names(node, key, path, at); return;
       default: break;
     }
     if (node.kind != YamlNode::Kind::kScalar) {
@@ -237,6 +239,37 @@ class Binder {
         variables.append(variables.empty() ? "" : ", ").append(expanded->variables);
     }
     store(Value{std::move(words)}, key, path, at, variables);
+  }
+
+  // A fault stands at the element that it is about.
+  void bind_names(const YamlNode& node, const Key& key, const std::string& path, At at) {
+    const bool single = node.kind == YamlNode::Kind::kScalar;
+    if (!single && node.kind != YamlNode::Kind::kSequence) {
+      report_.fault(path, "expected a single value or a list (" + range_text(key) + "), found " +
+                              std::string{describe(node.kind)});
+      return;
+    }
+    const std::span<const YamlNode> items = single ? std::span{&node, 1} : std::span{node.items};
+    std::vector<std::string> names;
+    std::string variables;
+    for (const YamlNode& item : items) {
+      // yaml-cpp places an empty element at whatever comes next.
+      const Place& place = item.kind == YamlNode::Kind::kNull ? node.place : item.place;
+      if (item.kind != YamlNode::Kind::kScalar) {
+        report_.fault_at(place, path, "expected a name, found " + std::string{describe(item.kind)});
+        return;
+      }
+      const auto expanded = expand_scalar(item, path);
+      if (!expanded) return;
+      names.push_back(expanded->text);
+      if (!expanded->variables.empty())
+        variables.append(variables.empty() ? "" : ", ").append(expanded->variables);
+    }
+    for (std::size_t i = 0; i < names.size() && names.size() <= key.max; ++i) {
+      if (std::string wrong = check_name(key, names, i); !wrong.empty())
+        return report_.fault_at(items[i].place, path, std::move(wrong));
+    }
+    store(Value{std::move(names)}, key, path, at, variables);
   }
 
   std::optional<Expanded> expand_scalar(const YamlNode& node, const std::string& path,

@@ -1,10 +1,13 @@
 #include "rules.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <remora/config/units.h>
 
@@ -17,6 +20,16 @@ namespace {
 
 bool is_device(std::string_view atomics) {
   return atomics != "auto" && atomics != "none" && atomics != "cpu";
+}
+
+bool is_one_of(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string one_after_another(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text.append(text.empty() ? "" : ", ").append(name);
+  return text;
 }
 
 void check_listen(const ServerConfig& config, Report& report) {
@@ -42,7 +55,7 @@ void check_transports(const ServerConfig& config, Report& report) {
       transports.tcp == Availability::kOff)
     report.fault("transports", "every transport is off: turn one on, or clients cannot connect");
   if (rdma_good && report.good("transports.rdma_device") && transports.rdma == Availability::kOff &&
-      !transports.rdma_device.empty())
+      !transports.rdma_devices.empty())
     report.fault("transports.rdma_device", "has no use while transports.rdma is off: remove one");
 }
 
@@ -78,11 +91,11 @@ void check_region_atomics(const ServerConfig& config, const std::string& path,
   if (config.transports.rdma == Availability::kOff)
     report.fault(
         key, "names the RDMA device " + in_quotes(region.atomics) + ", but transports.rdma is off");
-  else if (report.good("transports.rdma_device") && !config.transports.rdma_device.empty() &&
-           config.transports.rdma_device != region.atomics)
+  else if (report.good("transports.rdma_device") && !config.transports.rdma_devices.empty() &&
+           !is_one_of(config.transports.rdma_devices, region.atomics))
     report.fault(key, "names the RDMA device " + in_quotes(region.atomics) +
                           ", but transports.rdma_device is " +
-                          in_quotes(config.transports.rdma_device));
+                          in_quotes(one_after_another(config.transports.rdma_devices)));
 }
 
 void check_region(const ServerConfig& config, std::size_t index, Report& report) {

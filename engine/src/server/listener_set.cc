@@ -31,7 +31,7 @@ bool may_leave_out(TransportKind kind, const Error& error) {
 
 void log_left_out(const config::ServerConfig& config, TransportKind kind, const Error& error) {
   const bool none_here = error.code() == Code::kNotFound || error.code() == Code::kUnsupported;
-  const bool named = kind == TransportKind::kRdma && !config.transports.rdma_device.empty();
+  const bool named = kind == TransportKind::kRdma && !config.transports.rdma_devices.empty();
   if (none_here && !named)
     log::info("{} is not offered: {}", to_string(kind), error.message());
   else
@@ -104,15 +104,16 @@ void ListenerSet::add(std::unique_ptr<Listener> listener) {
   port_ = listener->port();
   offered_.push_back(listener->kind());
   descriptions_.push_back(listener->description());
-  if (transport::ListenerDevices* const devices = listener->devices()) devices_ = devices->names();
+  if (transport::ListenerDevices* const devices = listener->devices()) {
+    devices_ = devices->names();
+    atomic_domains_ = devices->atomic_domains();
+    device_states_ = devices->states();
+  }
   listeners_.push_back(std::move(listener));
 }
 
-void ListenerSet::update_protection() {
-  protection_.clear();
-  for (const auto& listener : listeners_)
-    if (transport::ListenerDevices* const devices = listener->devices())
-      for (auto& each : devices->protection()) protection_.push_back(std::move(each));
+std::vector<transport::DeviceState> ListenerSet::device_states() const {
+  return device_states_ == nullptr ? std::vector<transport::DeviceState>{} : device_states_->list();
 }
 
 bool ListenerSet::offers(TransportKind kind) const noexcept {

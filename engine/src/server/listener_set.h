@@ -37,9 +37,6 @@ class ListenerSet {
       const noexcept {
     return listeners_;
   }
-  /// Reads the protection of the devices again, once they have the pool's memory.
-  void update_protection();
-
   /// The port of all of them; 0: none has one.
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   [[nodiscard]] const std::vector<TransportKind>& offered() const noexcept { return offered_; }
@@ -48,12 +45,15 @@ class ListenerSet {
   [[nodiscard]] const std::vector<std::string>& descriptions() const noexcept {
     return descriptions_;
   }
-  /// The atomic domains that the server can offer beside the CPU's.
+  /// RDMA devices that serve at the start.
   [[nodiscard]] const std::vector<std::string>& devices() const noexcept { return devices_; }
-  /// Of the devices.
-  [[nodiscard]] const std::vector<transport::DeviceProtection>& protection() const noexcept {
-    return protection_;
+  /// The atomic domains that the server can offer beside the CPU's: those of the devices that have
+  /// atomics.
+  [[nodiscard]] const std::vector<std::string>& atomic_domains() const noexcept {
+    return atomic_domains_;
   }
+  /// Of all RDMA devices of the host, as they are now.
+  [[nodiscard]] std::vector<transport::DeviceState> device_states() const;
 
  private:
   std::vector<std::unique_ptr<transport::Listener>> listeners_;
@@ -61,7 +61,8 @@ class ListenerSet {
   std::vector<TransportKind> offered_;
   std::vector<std::string> descriptions_;
   std::vector<std::string> devices_;
-  std::vector<transport::DeviceProtection> protection_;
+  std::vector<std::string> atomic_domains_;
+  std::shared_ptr<const transport::DeviceStates> device_states_;  ///< null: no RDMA
 };
 
 }  // namespace remora::detail

@@ -112,7 +112,7 @@ Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& dev
                                          std::string_view owner, Deadline deadline,
                                          const PopulateSteps& steps) {
   if (spec.atomic_domain == "auto") spec.atomic_domain = device.empty() ? "cpu" : device;
-  const std::vector<std::string>& devices = listeners_.devices();
+  const std::vector<std::string>& devices = listeners_.atomic_domains();
   const bool known = spec.atomic_domain == "none" || spec.atomic_domain == "cpu" ||
                      std::find(devices.begin(), devices.end(), spec.atomic_domain) != devices.end();
   if (!known)
@@ -128,7 +128,7 @@ Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& dev
 }
 
 std::string RegionManager::first_device_for(const RegionSpec& spec) const {
-  return spec.shm || listeners_.devices().empty() ? "" : listeners_.devices().front();
+  return spec.shm || listeners_.atomic_domains().empty() ? "" : listeners_.atomic_domains().front();
 }
 
 Result<RegionInfo> RegionManager::create(RegionSpec spec) {

@@ -82,9 +82,10 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
                                                              const StartOptions& options) {
   // On a machine with several memory nodes, the pool lies on the node of the devices, if all
   // devices are on the same node.
+  const std::vector<std::string>& served = listeners.devices();
   auto placement =
       Placement::create(config.transports.rdma == config::Availability::kOff ? "none" : "auto",
-                        config.transports.rdma_device);
+                        served.size() == 1 ? served.front() : std::string{});
   if (!placement) log::info("placement: {}", placement.error().message());
   using Step = StartProgress::Step;
   auto pool =
@@ -93,7 +94,6 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
   if (!pool) return pool.error();
   if (auto registered = register_pool(listeners, *pool, options); !registered)
     return registered.error();
-  listeners.update_protection();
   auto pool_metrics = PoolMetrics::create(*metrics.registry(), *pool);
   auto core = std::make_unique<ServerCore>(config, std::move(metrics), std::move(*pool),
                                            std::move(listeners), std::move(status));

@@ -98,15 +98,30 @@ void list_sessions(const ServerCore& core, const metrics::StatusQuery& query, Js
   out["sessions_total"] = core.session_count();
 }
 
-Json protection_of(const std::string& device, const ServerCore& core) {
-  for (const transport::DeviceProtection& each : core.listeners().protection()) {
-    if (each.device != device) continue;
-    Json checks = Json::object();
-    for (const auto& check : each.checks)
-      checks[check.name] = {{"verdict", check.verdict}, {"reason", check.reason}};
-    return {{"mechanism", each.mechanism}, {"reason", each.reason}, {"checks", std::move(checks)}};
+Json describe(const transport::DeviceProtection& protection) {
+  Json checks = Json::object();
+  for (const auto& check : protection.checks)
+    checks[check.name] = {{"verdict", check.verdict}, {"reason", check.reason}};
+  return {{"mechanism", protection.mechanism},
+          {"reason", protection.reason},
+          {"checks", std::move(checks)}};
+}
+
+void list_devices(const ServerCore& core, Json& out) {
+  Json& used = out["devices"] = Json::array();
+  Json& left_out = out["devices_left_out"] = Json::array();
+  for (const transport::DeviceState& state : core.listeners().device_states()) {
+    if (state.use == transport::DeviceUse::kLeftOut) {
+      left_out.push_back({{"name", state.device}, {"reason", state.reason}});
+      continue;
+    }
+    const bool serving = state.use == transport::DeviceUse::kServing;
+    used.push_back({{"name", state.device},
+                    {"state", to_string(state.use)},
+                    {"reason", state.reason},
+                    {"atomics", state.atomics},
+                    {"protection", serving ? describe(state.protection) : Json(nullptr)}});
   }
-  return nullptr;
 }
 
 }  // namespace
@@ -144,6 +159,11 @@ std::vector<std::string> ServerStatusReport::unready() const {
   if (const std::chrono::seconds busy = core_->job_age(); busy >= limits_.request_timeout)
     reasons.push_back("busy: one control request has taken " + std::to_string(busy.count()) +
                       " s, more than limits.request_timeout; others wait");
+  for (const transport::DeviceState& state : core_->listeners().device_states())
+    if (state.use == transport::DeviceUse::kGone)
+      reasons.push_back("rdma: " + state.device +
+                        " has gone: clients do not reach the server over " +
+                        "it; the server looks for it");
   return reasons;
 }
 
@@ -161,9 +181,7 @@ std::string ServerStatusReport::json(const metrics::StatusQuery& query) const {
     out["listening"] = core_->listeners().descriptions();
     out["boot_id"] = fmt::format("{:x}", core_->boot_id());
     out["memory_id"] = fmt::format("{:x}", core_->memory_id());
-    out["devices"] = Json::array();
-    for (const std::string& device : core_->listeners().devices())
-      out["devices"].push_back({{"name", device}, {"protection", protection_of(device, *core_)}});
+    list_devices(*core_, out);
     const PoolUsage pool = core_->pool_usage();
     out["pool"] = {{"size_bytes", pool.total_bytes},
                    {"used_bytes", pool.used_bytes},

@@ -3,6 +3,7 @@
 /// Accepts the control connections of clients; the server makes a session of each.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -12,6 +13,7 @@
 #include <remora/engine/types.h>
 #include <remora/result.h>
 
+#include "transport/device_states.h"
 #include "transport/grant.h"
 #include "transport/server_endpoint.h"
 
@@ -21,25 +23,21 @@ class Registry;
 
 namespace remora::transport {
 
-/// What keeps the clients of one server apart on an RDMA device: for logs and status.
-struct DeviceProtection {
-  struct Check {
-    std::string name;
-    std::string verdict;  ///< "kept", "broken", "untested"
-    std::string reason;
-  };
+/// A device reports that something of it has failed. Neither queue: the whole device.
+struct DeviceFailure {
   std::string device{};
-  std::string mechanism{};      ///< "registrations", "windows"
-  std::string reason{};         ///< why that one
-  std::vector<Check> checks{};  ///< of the device's windows; empty: not asked
+  std::uint32_t queue_pair = 0;  ///< number
+  const void* queue = nullptr;   ///< completion queue
 };
 
 /// The devices that serve a listener's sessions by themselves. Called while the server starts.
 class ListenerDevices {
  public:
   virtual ~ListenerDevices() = default;
-  /// Devices whose atomics the server can offer: names for atomic domains.
+  /// Those that serve at the start, by name.
   [[nodiscard]] virtual std::vector<std::string> names() const = 0;
+  /// Those of names() whose atomics the server can offer: names for atomic domains.
+  [[nodiscard]] virtual std::vector<std::string> atomic_domains() const = 0;
   /// Gives the devices the memory that ordinary regions are cut from, before the listener accepts.
   /// `hold` keeps the memory, for as long as a device or a session uses it. True: the memory is
   /// registered as it is, so its pages may not be exchanged for others from here on. Blocks while
@@ -48,8 +46,8 @@ class ListenerDevices {
   /// configuration leaves the choice, another mechanism is chosen instead; kCancelled (`stop`).
   virtual Result<bool> register_pool(std::span<const MemoryStretch> pieces,
                                      std::shared_ptr<void> hold, const std::stop_token& stop) = 0;
-  /// Of each of names(); does not change after register_pool().
-  [[nodiscard]] virtual std::vector<DeviceProtection> protection() const = 0;
+  /// Of all devices of the host. Outlives the listener.
+  [[nodiscard]] virtual std::shared_ptr<const DeviceStates> states() const = 0;
   /// Exports the devices' own counters, for the life of `registry`. What cannot be shown is
   /// missing, and the log says why. Idempotent.
   virtual void show_counters(metrics::Registry& registry) noexcept = 0;
@@ -69,6 +67,11 @@ class Listener {
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
+  /// Ten times a second. The result, if there is one, is for a worker to call, also after this
+  /// listener has gone.
+  [[nodiscard]] virtual std::function<void()> tick() noexcept { return {}; }
+  /// Failures since the last call, for ServerEndpoint::hit_by().
+  [[nodiscard]] virtual std::vector<DeviceFailure> take_failures() noexcept { return {}; }
   /// Null where no device serves: shm and tcp. The listener owns it.
   [[nodiscard]] virtual ListenerDevices* devices() noexcept { return nullptr; }
 };

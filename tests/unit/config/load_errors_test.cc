@@ -270,8 +270,8 @@ TEST(MetricsAddress, Syntax) {
 TEST(DeviceName, Syntax) {
   EXPECT_EQ(
       faults(with_pool("transports: {rdma_device: mlx5/0}\n")),
-      "f.yaml:2:27: transports.rdma_device: must be auto or the name of an RDMA device, found "
-      "'mlx5/0'\n");
+      "f.yaml:2:27: transports.rdma_device: must be auto, the name of an RDMA device, or a list of "
+      "names, found 'mlx5/0'\n");
   EXPECT_EQ(faults(with_pool("regions: [{name: a, size: 4KiB, atomics: 'a b'}]\n")),
             "f.yaml:2:42: regions[0].atomics: must be auto, none, cpu or the name of an RDMA "
             "device, found 'a b'\n");
@@ -279,6 +279,29 @@ TEST(DeviceName, Syntax) {
             "no fault");
   EXPECT_NE(faults(with_pool("transports: {rdma_device: " + std::string(64, 'd') + "}\n")),
             "no fault");
+}
+
+TEST(DeviceNames, EachFaultStandsAtItsElement) {
+  const auto devices = [](const std::string& value) {
+    return faults(with_pool("transports: {rdma_device: " + value + "}\n"));
+  };
+  EXPECT_EQ(devices("[mlx5_0, mlx5_1]"), "no fault");
+  EXPECT_EQ(devices("[mlx5_0, mlx5_0]"),
+            "f.yaml:2:36: transports.rdma_device: 'mlx5_0' stands there twice\n");
+  EXPECT_EQ(devices("[mlx5_0, 'a b']"),
+            "f.yaml:2:36: transports.rdma_device: must be auto, the name of an RDMA device, or a "
+            "list of names, found 'a b'\n");
+  EXPECT_EQ(devices("[mlx5_0, auto]"),
+            "f.yaml:2:36: transports.rdma_device: 'auto' stands alone, not in a list with "
+            "others\n");
+  EXPECT_EQ(devices("[mlx5_0, {}]"),
+            "f.yaml:2:36: transports.rdma_device: expected a name, found a map\n");
+  EXPECT_EQ(devices("[]"),
+            "f.yaml:2:27: transports.rdma_device: empty: must be auto, the name of an RDMA device, "
+            "or a list of names\n");
+  EXPECT_EQ(devices("{a: b}"),
+            "f.yaml:2:27: transports.rdma_device: expected a single value or a list (auto, the "
+            "name of an RDMA device, or a list of names), found a map\n");
 }
 
 TEST(Regions, AtMost65536) {

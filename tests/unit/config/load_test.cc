@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
 #include <sys/stat.h>
@@ -15,7 +16,9 @@ namespace remora::config {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::ElementsAre;
 using testing::faults;
+using ::testing::IsEmpty;
 using testing::parsed;
 using testing::with_pool;
 
@@ -84,9 +87,12 @@ log: {level: trace}
 metrics: {address: "[::1]:9471"}
 )");
   EXPECT_EQ(config.listen, (Listen{"fe80::1%eth0", 65535}));
-  EXPECT_EQ(config.transports,
-            (Transports{Availability::kRequired, "mlx5_0", RdmaProtection::kRegistrations,
-                        Availability::kAuto, Availability::kOff, std::chrono::milliseconds{1}}));
+  EXPECT_EQ(config.transports, (Transports{Availability::kRequired,
+                                           {"mlx5_0"},
+                                           RdmaProtection::kRegistrations,
+                                           Availability::kAuto,
+                                           Availability::kOff,
+                                           std::chrono::milliseconds{1}}));
   EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false, true}));
   ASSERT_EQ(config.regions.size(), 2U);
   EXPECT_EQ(config.regions[0],
@@ -115,7 +121,10 @@ TEST(ParseServer, EveryWordOfEveryChoice) {
   EXPECT_EQ(with("log: {level: warn}").log.level, LogLevel::kWarn);
   EXPECT_EQ(with("log: {level: error}").log.level, LogLevel::kError);
   EXPECT_EQ(with("log: {level: off}").log.level, LogLevel::kOff);
-  EXPECT_EQ(with("transports: {rdma_device: auto}").transports.rdma_device, "");
+  EXPECT_THAT(with("transports: {rdma_device: auto}").transports.rdma_devices, IsEmpty());
+  EXPECT_THAT(with("transports: {rdma_device: [auto]}").transports.rdma_devices, IsEmpty());
+  EXPECT_THAT(with("transports: {rdma_device: [mlx5_1, mlx5_0]}").transports.rdma_devices,
+              ElementsAre("mlx5_1", "mlx5_0"));
   EXPECT_EQ(with("metrics: {address: none}").metrics.address, std::nullopt);
   EXPECT_EQ(with("regions: []").regions.size(), 0U);
 }

@@ -127,6 +127,13 @@ TEST(RegionRule, AtomicsOfADeviceNeedIt) {
                              "regions: [{name: a, size: 4KiB, atomics: mlx5_0}]\n")),
             "f.yaml:3:42: regions[0].atomics: names the RDMA device 'mlx5_0', but "
             "transports.rdma_device is 'mlx5_1'\n");
+  EXPECT_EQ(faults(with_pool("transports: {rdma_device: [mlx5_1, mlx5_2]}\n"
+                             "regions: [{name: a, size: 4KiB, atomics: mlx5_0}]\n")),
+            "f.yaml:3:42: regions[0].atomics: names the RDMA device 'mlx5_0', but "
+            "transports.rdma_device is 'mlx5_1, mlx5_2'\n");
+  EXPECT_EQ(faults(with_pool("transports: {rdma_device: [mlx5_1, mlx5_0]}\n"
+                             "regions: [{name: a, size: 4KiB, atomics: mlx5_0}]\n")),
+            "no fault");
   EXPECT_EQ(faults(with_pool("transports: {rdma: off}\n"
                              "regions: [{name: a, size: 4KiB, atomics: cpu}]\n")),
             "no fault");

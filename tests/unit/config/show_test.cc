@@ -163,7 +163,7 @@ class ShowProperty : public ::testing::Test {
     config.listen = {one_of<std::string>({"127.0.0.1", "::", "fe80::1%eth0", "storage7"}),
                      static_cast<std::uint16_t>(1 + below(7000))};
     config.transports = {one_of({Availability::kAuto, Availability::kRequired}),
-                         one_of<std::string>({"", "mlx5_0"}),
+                         one_of<std::vector<std::string>>({{}, {"mlx5_0"}, {"mlx5_1", "mlx5_0"}}),
                          one_of({RdmaProtection::kAuto, RdmaProtection::kRegistrations,
                                  RdmaProtection::kWindows, RdmaProtection::kWindowsUnchecked}),
                          one_of({Availability::kAuto, Availability::kRequired}),

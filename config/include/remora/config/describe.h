@@ -28,6 +28,7 @@ enum class KeyType : std::uint8_t {
   kDuration,  ///< parse_duration()
   kChoice,    ///< one of a few words
   kChoices,   ///< a list of distinct words out of a few
+  kNames,     ///< one name, or a list of distinct names
 };
 [[nodiscard]] std::string_view to_string(KeyType type) noexcept;
 

@@ -71,9 +71,9 @@ enum class RdmaProtection : std::uint8_t {
 /// Which data paths the server offers.
 struct Transports {
   Availability rdma = Availability::kAuto;
-  /// Name of the only RDMA device to use, such as `mlx5_0`; empty: the one that routes to
-  /// `listen.address`.
-  std::string rdma_device{};
+  /// Names of the only RDMA devices to use, such as `mlx5_0`; empty: the one that has
+  /// `listen.address`, or all of the machine where that means every address.
+  std::vector<std::string> rdma_devices{};
   RdmaProtection rdma_protection = RdmaProtection::kAuto;
   /// Shared memory with clients of the same user, or root. Regions allow it one by one
   /// (`RegionConfig::shm`), so no memory is mapped by others until one does.

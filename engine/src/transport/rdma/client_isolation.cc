@@ -80,24 +80,12 @@ Result<DeviceProtection> protection_of(std::string device, RdmaProtection wanted
 }
 
 Result<std::vector<DeviceProtection>> choose_protection(RdmaProtection wanted,
-                                                        const std::vector<std::string>& devices) {
+                                                        const std::vector<verbs::Device>& devices) {
   std::vector<DeviceProtection> made;
-  // Those of the connection manager: connections will be on them.
-  const auto open = wanted == RdmaProtection::kRegistrations
-                        ? Result<std::vector<verbs::Device>>{std::vector<verbs::Device>{}}
-                        : verbs::connection_manager_devices();
-  for (const std::string& name : devices) {
+  for (const verbs::Device& device : devices) {
     WindowFindings findings;
-    if (!open) {
-      findings = WindowFindings::untested(open.error().message());
-    } else if (wanted != RdmaProtection::kRegistrations) {
-      const auto found = std::find_if(open->begin(), open->end(),
-                                      [&](const auto& device) { return device.name() == name; });
-      findings = found == open->end()
-                     ? WindowFindings::untested("the connection manager does not know it")
-                     : findings_of(*found);
-    }
-    auto chosen = protection_of(name, wanted, findings);
+    if (wanted != RdmaProtection::kRegistrations) findings = findings_of(device);
+    auto chosen = protection_of(std::string{device.name()}, wanted, findings);
     if (!chosen) return chosen.error();
     made.push_back(std::move(*chosen));
   }

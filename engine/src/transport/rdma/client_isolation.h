@@ -26,11 +26,11 @@ inline constexpr std::string_view kProtectionKey = "transports.rdma_protection";
                                                      config::RdmaProtection wanted,
                                                      const WindowFindings& findings);
 
-/// For each of `devices`, by name. Asks the devices where the answer depends on them: **blocks**
+/// For each of `devices`, in that order. Asks them where the answer depends on them: **blocks**
 /// for two seconds each at most, ten where the kernel does the work; a device answers once in a
 /// process. Errors: those of protection_of(), with a line in the log that says all that was found.
 [[nodiscard]] Result<std::vector<DeviceProtection>> choose_protection(
-    config::RdmaProtection wanted, const std::vector<std::string>& devices);
+    config::RdmaProtection wanted, const std::vector<verbs::Device>& devices);
 
 /// Logs what was chosen, and why; a warning where clients are not kept apart.
 void log_protection(config::RdmaProtection wanted, const DeviceProtection& chosen);

@@ -3,10 +3,7 @@
 /// so a key of one is worth nothing on another's queue pairs; or, where a device's windows do the
 /// same and the client can use them (rdma_windows.h), its lanes are in a domain with all others'.
 
-#include <algorithm>
-#include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,7 +15,7 @@
 #include "base/log.h"
 #include "base/log_rate_limiter.h"
 #include "transport/listen.h"
-#include "transport/rdma/client_isolation.h"
+#include "transport/rdma/device_listener.h"
 #include "transport/rdma/device_metrics.h"
 #include "transport/rdma/server_endpoint.h"
 #include "transport/rdma/wire.h"
@@ -51,34 +48,36 @@ class RdmaListener final : public Listener, private ListenerDevices {
     static Result<Budgets> create(const config::Limits& limits,
                                   std::shared_ptr<metrics::Registry> registry);
   };
-  RdmaListener(verbs::ConnectionListener listener, std::vector<std::string> devices,
-               config::RdmaProtection wanted, std::vector<DeviceProtection> protection,
+  RdmaListener(std::shared_ptr<rdma::DeviceListener> devices, std::shared_ptr<Reaper> reaper,
                Budgets budgets)
-      : listener_{std::move(listener)},
-        devices_{std::move(devices)},
-        wanted_{wanted},
-        protection_{std::move(protection)},
-        budgets_{std::move(budgets)} {}
+      : devices_{std::move(devices)}, reaper_{std::move(reaper)}, budgets_{std::move(budgets)} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
-  [[nodiscard]] int event_fd() const noexcept override { return listener_.event_fd(); }
-  [[nodiscard]] std::uint16_t port() const noexcept override {
-    return listener_.local_address().port();
-  }
+  [[nodiscard]] int event_fd() const noexcept override { return devices_->event_fd(); }
+  [[nodiscard]] std::uint16_t port() const noexcept override { return devices_->address().port(); }
   [[nodiscard]] ListenerDevices* devices() noexcept override { return this; }
   [[nodiscard]] std::string description() const override {
-    std::string text = "rdma " + listener_.local_address().to_string() + " on";
-    for (const std::string& device : devices_) text += " " + device;
+    std::string text = "rdma " + devices_->address().to_string() + " on";
+    for (const std::string& device : devices_->names()) text += " " + device;
     return text;
   }
 
+  [[nodiscard]] std::function<void()> tick() noexcept override {
+    devices_->look();
+    if (!devices_->must_restore()) return {};
+    return [devices = devices_] { devices->restore(); };
+  }
+  [[nodiscard]] std::vector<DeviceFailure> take_failures() noexcept override {
+    return devices_->take_failures();
+  }
   Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
     std::vector<std::unique_ptr<ServerEndpoint>> arrived;
+    devices_->look();
     // The kernel has room for another request as soon as one is taken: without a bound, clients
     // that connect as fast as this loop serves would keep the control thread here, before it looks
     // at any limit.
     for (std::size_t i = 0; i < kMaxAccept; ++i) {
-      auto request = listener_.next_request();
+      auto request = devices_->next_request();
       if (!request)
         return arrived.empty() ? Result<decltype(arrived)>{request.error()} : std::move(arrived);
       if (!request->has_value()) return arrived;
@@ -93,28 +92,20 @@ class RdmaListener final : public Listener, private ListenerDevices {
 
  private:
   // ListenerDevices
-  [[nodiscard]] std::vector<std::string> names() const override { return devices_; }
-  [[nodiscard]] std::vector<DeviceProtection> protection() const override { return protection_; }
+  [[nodiscard]] std::vector<std::string> names() const override { return devices_->names(); }
+  [[nodiscard]] std::vector<std::string> atomic_domains() const override {
+    return devices_->atomic_domains();
+  }
+  [[nodiscard]] std::shared_ptr<const DeviceStates> states() const override {
+    return devices_->states();
+  }
   Result<bool> register_pool(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
                              const std::stop_token& stop) override {
-    for (DeviceProtection& chosen : protection_) {
-      if (chosen.mechanism == rdma::kWindows) {
-        auto leased = register_pool_on(chosen.device, pieces, hold, stop);
-        if (leased) {
-          leased_[chosen.device] = std::move(*leased);
-        } else if (wanted_ == config::RdmaProtection::kAuto && !stop.stop_requested()) {
-          chosen.mechanism = rdma::kRegistrations;
-          chosen.reason = "the pool could not be registered: " + leased.error().message();
-        } else {
-          return leased.error();
-        }
-      }
-      rdma::log_protection(wanted_, chosen);
-    }
-    return !leased_.empty();
+    return devices_->register_pool(pieces, std::move(hold), stop);
   }
   void show_counters(metrics::Registry& registry) noexcept override {
-    for (const std::string& device : devices_) rdma::show_device_counters(registry, device);
+    for (const std::string& device : devices_->names())
+      rdma::show_device_counters(registry, device);
   }
 
   /// Counts a refused connection request, and logs it within a rate limit.
@@ -130,10 +121,9 @@ class RdmaListener final : public Listener, private ListenerDevices {
     const auto introduction = Introduction::from_wire(request.private_data());
     if (!introduction)
       return Error{Code::kProtocol, "connection request that is not ours"}.with_subject(peer);
-    const std::string device{request.device().name()};
-    if (std::find(devices_.begin(), devices_.end(), device) == devices_.end())
+    if (!devices_->serves(request.device()))
       return Error{Code::kNotFound, "request over a device that is not served"}.with_subject(
-          device);
+          request.device().name());
     if (introduction->purpose == rdma::Purpose::kLane) {
       Status added;
       const bool known =
@@ -145,22 +135,6 @@ class RdmaListener final : public Listener, private ListenerDevices {
       return std::unique_ptr<ServerEndpoint>{};
     }
     return begin(std::move(request));
-  }
-
-  Result<std::shared_ptr<const rdma::LeasedMemory>> register_pool_on(
-      const std::string& name, std::span<const MemoryStretch> pieces,
-      const std::shared_ptr<void>& hold, const std::stop_token& stop) {
-    const auto open = verbs::connection_manager_devices();
-    if (!open) return open.error();
-    const auto found = std::find_if(open->begin(), open->end(),
-                                    [&](const auto& device) { return device.name() == name; });
-    if (found == open->end())
-      return Error{Code::kNotFound, "the connection manager does not know it"}.with_subject(name);
-    const verbs::DeviceAttributes& can = found->attributes();
-    return rdma::LeasedMemory::create(*found, pieces, hold,
-                                      {budgets_.registrations->of(name, can.max_mr_count),
-                                       budgets_.windows->of(name, can.max_mw_count)},
-                                      stop);
   }
 
   Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest request) {
@@ -178,22 +152,16 @@ class RdmaListener final : public Listener, private ListenerDevices {
     if (!connection) return connection.error();
     for (const int fd : {buffers->event_fd(), connection->event_fd()})
       if (auto status = events->add(fd); !status) return status.error();
-    const auto leased = leased_.find(device.name());
+    auto leased = devices_->leased(device);
     return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
-        lane_registry_, reaper_, std::move(*domain), std::move(budget),
-        leased == leased_.end() ? nullptr : leased->second, std::move(*buffers),
-        std::move(*connection), std::move(*events))};
+        lane_registry_, reaper_, std::move(*domain), std::move(budget), std::move(leased),
+        std::move(*buffers), std::move(*connection), std::move(*events))};
   }
 
-  verbs::ConnectionListener listener_;
-  std::vector<std::string> devices_;
-  config::RdmaProtection wanted_;
-  std::vector<DeviceProtection> protection_;
+  std::shared_ptr<rdma::DeviceListener> devices_;
+  std::shared_ptr<Reaper> reaper_;
   Budgets budgets_;
-  std::map<std::string, std::shared_ptr<const rdma::LeasedMemory>, std::less<>>
-      leased_;  ///< by device
   std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
-  std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>(kMaxEnded);
   log::LogRateLimiter rejections_logged_{1};
 };
 
@@ -226,29 +194,28 @@ Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
 Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config,
                                               const ListenAddress& address,
                                               const std::shared_ptr<metrics::Registry>& registry) {
-  const std::string& wanted = config.transports.rdma_device;
+  const std::vector<std::string>& wanted = config.transports.rdma_devices;
   const auto found = verbs::devices();
-  if (!found) return wanted.empty() ? found.error() : found.error().with_subject(wanted);
-  std::vector<std::string> devices;
-  for (const verbs::DeviceEntry& entry : *found)
-    if (wanted.empty() || entry.name() == wanted) devices.emplace_back(entry.name());
-  if (devices.empty()) return Error{Code::kNotFound, "transports.rdma_device"}.with_subject(wanted);
+  if (!found) return wanted.empty() ? found.error() : found.error().with_subject(wanted.front());
+  for (const std::string& name : wanted)
+    if (!found->find(name))
+      return Error{Code::kNotFound, "transports.rdma_device"}.with_subject(name);
   (void)verbs::initialize_fork_safety();
-  // A name may stand for addresses of other interfaces, too.
-  Result<verbs::ConnectionListener> listener = Error{Code::kNotFound, "rdma_bind_addr"};
-  for (const verbs::Address& each : address.addresses) {
-    listener = verbs::ConnectionListener::bind(each.with_port(config.listen.port));
-    if (listener || listener.error().code() == Code::kAddressInUse) break;
-  }
-  if (!listener) return listener.error();
-  const config::RdmaProtection protection = config.transports.rdma_protection;
-  auto chosen = rdma::choose_protection(protection, devices);
-  if (!chosen) return chosen.error();
   auto budgets = RdmaListener::Budgets::create(config.limits, registry);
   if (!budgets) return budgets.error();
+  rdma::DeviceListener::Plan plan{.addresses = {},
+                                  .wanted = wanted,
+                                  .protection = config.transports.rdma_protection,
+                                  .registrations = budgets->registrations,
+                                  .windows = budgets->windows};
+  for (const verbs::Address& each : address.addresses)
+    plan.addresses.push_back(each.with_port(config.listen.port));
+  auto reaper = std::make_shared<Reaper>(kMaxEnded);
+  auto devices =
+      rdma::DeviceListener::open(std::move(plan), std::make_shared<DeviceStates>(registry), reaper);
+  if (!devices) return devices.error();
   return std::unique_ptr<Listener>{
-      std::make_unique<RdmaListener>(std::move(*listener), std::move(devices), protection,
-                                     std::move(*chosen), std::move(*budgets))};
+      std::make_unique<RdmaListener>(std::move(*devices), std::move(reaper), std::move(*budgets))};
 }
 
 }  // namespace remora::transport

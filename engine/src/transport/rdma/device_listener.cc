@@ -1,0 +1,293 @@
+#include "transport/rdma/device_listener.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "base/log.h"
+#include "transport/rdma/client_isolation.h"
+#include "transport/rdma/device_choice.h"
+
+namespace remora::transport::rdma {
+
+namespace {
+
+/// Between two looks for a device that has gone; the pause doubles.
+constexpr std::chrono::milliseconds kFirstPause{100};
+constexpr std::chrono::milliseconds kMaxPause{2000};
+/// Between two looks at the host's devices.
+constexpr std::chrono::seconds kListPause{1};
+
+void note_left_out(DeviceStates& states, const DeviceChoice& choice) {
+  for (const LeftOutDevice& each : choice.left_out)
+    states.set({.device = each.device, .use = DeviceUse::kLeftOut, .reason = each.reason});
+}
+
+}  // namespace
+
+DeviceListener::DeviceListener(Plan plan, std::shared_ptr<DeviceStates> states,
+                               std::shared_ptr<Reaper> reaper, FdSet events) noexcept
+    : plan_{std::move(plan)},
+      states_{std::move(states)},
+      reaper_{std::move(reaper)},
+      events_{std::move(events)},
+      address_{plan_.addresses.front()} {}
+
+Result<std::unique_ptr<DeviceListener>> DeviceListener::open(Plan plan,
+                                                             std::shared_ptr<DeviceStates> states,
+                                                             std::shared_ptr<Reaper> reaper) {
+  auto events = FdSet::create();
+  if (!events) return events.error();
+  std::unique_ptr<DeviceListener> made{new DeviceListener{std::move(plan), std::move(states),
+                                                          std::move(reaper), std::move(*events)}};
+  auto listener = made->bind();
+  if (!listener) return listener.error();
+  made->address_ = listener->local_address();
+  made->plan_.addresses = {made->address_};
+  made->every_address_ = listener->device().empty();
+  auto choice = choose_devices(made->plan_.wanted, listener->device(), *made->plan_.provider);
+  if (!choice) return choice.error();
+  note_left_out(*made->states_, *choice);
+  std::vector<Served> served;
+  for (const verbs::Device& device : choice->devices) {
+    auto prepared = made->prepare(device);
+    if (!prepared) return prepared.error();
+    made->names_.emplace_back(device.name());
+    if (has_atomics(device)) made->atomic_domains_.emplace_back(device.name());
+    served.push_back(std::move(*prepared));
+  }
+  if (auto status = made->add(std::move(*listener), std::move(served)); !status)
+    return status.error();
+  return made;
+}
+
+/// A name may stand for addresses of other interfaces, too.
+Result<verbs::ConnectionListener> DeviceListener::bind() const {
+  Result<verbs::ConnectionListener> listener = Error{Code::kNotFound, "rdma_bind_addr"};
+  for (const verbs::Address& each : plan_.addresses) {
+    constexpr int kBacklog = 128;
+    listener = verbs::ConnectionListener::bind(each, kBacklog, *plan_.provider);
+    if (listener || listener.error().code() == Code::kAddressInUse) break;
+  }
+  return listener;
+}
+
+Result<DeviceListener::Served> DeviceListener::prepare(const verbs::Device& device) const {
+  auto protection = choose_protection(plan_.protection, {device});
+  if (!protection) return protection.error();
+  auto events = verbs::AsyncEvents::open(device);
+  if (!events) return events.error();
+  return Served{device, std::move(*events), std::move(protection->front()), nullptr};
+}
+
+Status DeviceListener::lease_pool(Served& served, const std::stop_token& stop) const {
+  DeviceProtection& chosen = served.protection;
+  if (chosen.mechanism == kWindows) {
+    const std::string_view name = served.device.name();
+    const verbs::DeviceAttributes& can = served.device.attributes();
+    auto leased = LeasedMemory::create(served.device, pool_, hold_,
+                                       {plan_.registrations->of(name, can.max_mr_count),
+                                        plan_.windows->of(name, can.max_mw_count)},
+                                       stop);
+    if (leased) {
+      served.leased = std::move(*leased);
+    } else if (plan_.protection == config::RdmaProtection::kAuto && !stop.stop_requested()) {
+      chosen.mechanism = kRegistrations;
+      chosen.reason = "the pool could not be registered: " + leased.error().message();
+    } else {
+      return leased.error();
+    }
+  }
+  log_protection(plan_.protection, chosen);
+  return {};
+}
+
+Result<bool> DeviceListener::register_pool(std::span<const MemoryStretch> pieces,
+                                           std::shared_ptr<void> hold,
+                                           const std::stop_token& stop) {
+  pool_.assign(pieces.begin(), pieces.end());
+  hold_ = std::move(hold);
+  leases_ = true;
+  bool any = false;
+  const remora::detail::MutexLock lock{mutex_};
+  for (Served& served : served_) {
+    if (auto status = lease_pool(served, stop); !status) return status.error();
+    any = any || served.leased != nullptr;
+    states_->set({.device = std::string{served.device.name()},
+                  .atomics = has_atomics(served.device),
+                  .protection = served.protection});
+  }
+  return any;
+}
+
+Status DeviceListener::add(std::optional<verbs::ConnectionListener> listener,
+                           std::vector<Served> served) {
+  const remora::detail::MutexLock lock{mutex_};
+  if (listener) {
+    if (auto status = events_.add(listener->event_fd()); !status) return status;
+    listener_ = std::move(listener);
+  }
+  for (Served& each : served) {
+    if (auto status = events_.add(each.events.event_fd()); !status) return status;
+    states_->set({.device = std::string{each.device.name()},
+                  .atomics = has_atomics(each.device),
+                  .protection = each.protection});
+    served_.push_back(std::move(each));
+  }
+  return {};
+}
+
+Result<std::optional<verbs::ConnectionRequest>> DeviceListener::next_request() {
+  const remora::detail::MutexLock lock{mutex_};
+  if (!listener_) return std::optional<verbs::ConnectionRequest>{};
+  auto request = listener_->next_request();
+  const verbs::Device& device = listener_->device();
+  if (request || device.empty() || !device.gone()) return request;
+  lose_gone();
+  return std::optional<verbs::ConnectionRequest>{};
+}
+
+bool DeviceListener::serves(const verbs::Device& device) const {
+  const remora::detail::MutexLock lock{mutex_};
+  return std::any_of(served_.begin(), served_.end(),
+                     [&](const Served& each) { return each.device == device; });
+}
+
+std::shared_ptr<const LeasedMemory> DeviceListener::leased(const verbs::Device& device) const {
+  const remora::detail::MutexLock lock{mutex_};
+  const auto found = std::find_if(served_.begin(), served_.end(),
+                                  [&](const Served& each) { return each.device == device; });
+  return found == served_.end() ? nullptr : found->leased;
+}
+
+void DeviceListener::look() {
+  const remora::detail::MutexLock lock{mutex_};
+  for (Served& served : served_) {
+    while (true) {
+      const auto event = served.events.next_event();
+      if (!event) served.device.mark_gone();
+      if (!event || !event->has_value()) break;
+      take_event(served, **event);
+    }
+  }
+  if (const auto now = Clock::now(); now - listed_at_ >= kListPause) {
+    listed_at_ = now;
+    verbs::look_for_gone_devices(*plan_.provider);
+  }
+  lose_gone();
+}
+
+void DeviceListener::take_event(const Served& served, const verbs::AsyncEvent& event) {
+  using Kind = verbs::AsyncEvent::Kind;
+  std::ostringstream text;
+  text << event;
+  const std::string_view name = served.device.name();
+  switch (event.kind) {
+    case Kind::kQueuePairFatal:
+    case Kind::kQueuePairRequestError:
+    case Kind::kQueuePairAccessError:
+    case Kind::kWorkQueueFatal:
+      failures_.push_back({.device = std::string{name}, .queue_pair = event.qp_number});
+      log::debug("rdma: {}: {}; its session's lanes end", name, text.str());
+      return;
+    case Kind::kCompletionQueueError:
+      failures_.push_back({.device = std::string{name}, .queue = event.object});
+      log::warn("rdma: {}: {}; its session's lanes end", name, text.str());
+      return;
+    case Kind::kPortError:
+      return log::warn("rdma: {}: {}: clients do not reach it meanwhile", name, text.str());
+    case Kind::kDeviceFatal: return log::warn("rdma: {}: {}", name, text.str());
+    default: return log::debug("rdma: {}: {}", name, text.str());
+  }
+}
+
+void DeviceListener::lose_gone() {
+  for (std::size_t i = served_.size(); i-- > 0;) {
+    if (!served_[i].device.gone()) continue;
+    Served gone = std::move(served_[i]);
+    served_.erase(served_.begin() + static_cast<std::ptrdiff_t>(i));
+    lose(std::move(gone));
+  }
+}
+
+/// Destroying what a device has may take long, and the control thread does not wait for that.
+void DeviceListener::lose(Served served) {
+  const std::string name{served.device.name()};
+  states_->set({.device = name,
+                .use = DeviceUse::kGone,
+                .reason = "the host has it no longer, or it has failed",
+                .atomics = has_atomics(served.device)});
+  failures_.push_back({.device = name});
+  events_.remove(served.events.event_fd());
+  Remains remains;
+  if (!every_address_ && listener_) {
+    events_.remove(listener_->event_fd());
+    remains.listener = std::exchange(listener_, std::nullopt);
+  }
+  remains.served = std::move(served);
+  reaper_->take(std::move(remains));
+  pause_ = kFirstPause;
+  restore_at_ = Clock::now() + pause_;
+}
+
+std::vector<DeviceFailure> DeviceListener::take_failures() {
+  const remora::detail::MutexLock lock{mutex_};
+  return std::exchange(failures_, {});
+}
+
+bool DeviceListener::any_missing() const {
+  if (!listener_) return true;
+  const std::vector<DeviceState> states = states_->list();
+  return std::any_of(states.begin(), states.end(), [this](const DeviceState& state) {
+    return state.use == DeviceUse::kGone || (every_address_ && state.use == DeviceUse::kLeftOut);
+  });
+}
+
+bool DeviceListener::must_restore() {
+  const remora::detail::MutexLock lock{mutex_};
+  if (restoring_ || Clock::now() < restore_at_) return false;
+  restore_at_ = Clock::now() + kMaxPause;
+  if (!any_missing()) return false;
+  restoring_ = true;
+  return true;
+}
+
+void DeviceListener::restore() {
+  const Status restored = try_restore();
+  if (!restored) log::debug("rdma: {}", restored.error().message());
+  const remora::detail::MutexLock lock{mutex_};
+  restoring_ = false;
+  pause_ = std::min(2 * std::max(pause_, kFirstPause), kMaxPause);
+  restore_at_ = Clock::now() + pause_;
+}
+
+Status DeviceListener::try_restore() {
+  std::optional<verbs::ConnectionListener> listener;
+  if (!every_address_) {
+    {
+      const remora::detail::MutexLock lock{mutex_};
+      if (listener_) return {};
+    }
+    auto bound = bind();
+    if (!bound) return bound.error();
+    if (bound->device().empty() || bound->device().gone())
+      return Error{Code::kNotFound, "rdma_bind_addr"}.with_subject(address_.to_string());
+    listener = std::move(*bound);
+  }
+  auto choice = choose_devices(plan_.wanted, listener ? listener->device() : verbs::Device{},
+                               *plan_.provider);
+  if (!choice) return choice.error();
+  if (!every_address_) note_left_out(*states_, *choice);
+  std::vector<Served> served;
+  for (const verbs::Device& device : choice->devices) {
+    if (device.gone() || serves(device)) continue;
+    auto prepared = prepare(device);
+    if (!prepared) return prepared.error();
+    if (leases_)
+      if (auto status = lease_pool(*prepared, {}); !status) return status;
+    served.push_back(std::move(*prepared));
+  }
+  return add(std::move(listener), std::move(served));
+}
+
+}  // namespace remora::transport::rdma

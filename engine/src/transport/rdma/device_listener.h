@@ -1,0 +1,129 @@
+#pragma once
+
+/// A listener of the connection manager and the devices that it serves; follows devices that go and
+/// come back.
+///
+/// A device goes when its driver is removed or it fails for good. Its asynchronous events, the
+/// events of its connections and a look at the host's devices once a second tell. Then all of it is
+/// given back, since the removal of a driver may wait for that, and a worker looks for the device
+/// with growing pauses: binds the address again, and registers the pool again where grants are
+/// windows.
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/config/server_config.h>
+#include <remora/mutex.h>
+#include <remora/result.h>
+#include <remora/verbs/verbs.h>
+
+#include "base/clock.h"
+#include "base/fd_set.h"
+#include "transport/device_states.h"
+#include "transport/listener.h"
+#include "transport/rdma/budget.h"
+#include "transport/rdma/reaper.h"
+#include "transport/rdma/windows.h"
+
+namespace remora::transport::rdma {
+
+/// The control thread calls, and a worker where a function says so.
+class DeviceListener {
+ public:
+  struct Plan {
+    std::vector<verbs::Address> addresses;  ///< the first that a device has is taken
+    std::vector<std::string> wanted;        ///< names of devices; empty: any
+    config::RdmaProtection protection = config::RdmaProtection::kAuto;
+    std::shared_ptr<RegistrationBudgets> registrations;
+    std::shared_ptr<WindowBudgets> windows;
+    const verbs::Provider* provider = &verbs::Provider::system();
+  };
+  /// Errors: those of ConnectionListener::bind(), choose_devices() and choose_protection().
+  static Result<std::unique_ptr<DeviceListener>> open(Plan plan,
+                                                      std::shared_ptr<DeviceStates> states,
+                                                      std::shared_ptr<Reaper> reaper);
+
+  /// Readable when next_request() or look() has something to do.
+  [[nodiscard]] int event_fd() const noexcept { return events_.get(); }
+  /// With the port that was taken. Any thread.
+  [[nodiscard]] const verbs::Address& address() const noexcept { return address_; }
+  /// Devices that serve at the start, and those of them with atomics. Any thread.
+  [[nodiscard]] const std::vector<std::string>& names() const noexcept { return names_; }
+  [[nodiscard]] const std::vector<std::string>& atomic_domains() const noexcept {
+    return atomic_domains_;
+  }
+  [[nodiscard]] const std::shared_ptr<DeviceStates>& states() const noexcept { return states_; }
+
+  /// See ListenerDevices::register_pool(). While the server starts.
+  Result<bool> register_pool(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
+                             const std::stop_token& stop);
+
+  /// Errors: those of ConnectionListener::next_request(), but for a device that goes.
+  Result<std::optional<verbs::ConnectionRequest>> next_request();
+  [[nodiscard]] bool serves(const verbs::Device& device) const;
+  /// The pool's memory on the device; null: grants there are registrations.
+  [[nodiscard]] std::shared_ptr<const LeasedMemory> leased(const verbs::Device& device) const;
+  /// Takes the events of all devices. What they say of connections is for take_failures().
+  void look();
+  [[nodiscard]] std::vector<DeviceFailure> take_failures();
+  /// True: restore() is to be called, by a worker.
+  [[nodiscard]] bool must_restore();
+  /// Looks for devices that are missing. Worker. **Blocks** while the pool is registered.
+  void restore();
+
+ private:
+  struct Served {
+    verbs::Device device;
+    verbs::AsyncEvents events;
+    DeviceProtection protection;
+    std::shared_ptr<const LeasedMemory> leased;
+  };
+  /// What goes with a device.
+  struct Remains {
+    std::optional<verbs::ConnectionListener> listener;
+    std::optional<Served> served;
+  };
+  DeviceListener(Plan plan, std::shared_ptr<DeviceStates> states, std::shared_ptr<Reaper> reaper,
+                 FdSet events) noexcept;
+
+  Result<verbs::ConnectionListener> bind() const;
+  Result<Served> prepare(const verbs::Device& device) const;
+  Status lease_pool(Served& served, const std::stop_token& stop) const;
+  Status add(std::optional<verbs::ConnectionListener> listener, std::vector<Served> served)
+      REMORA_EXCLUDES(mutex_);
+  Status try_restore();
+  [[nodiscard]] bool any_missing() const REMORA_REQUIRES(mutex_);
+  void take_event(const Served& served, const verbs::AsyncEvent& event) REMORA_REQUIRES(mutex_);
+  void lose_gone() REMORA_REQUIRES(mutex_);
+  void lose(Served served) REMORA_REQUIRES(mutex_);
+
+  Plan plan_;
+  const std::shared_ptr<DeviceStates> states_;
+  const std::shared_ptr<Reaper> reaper_;
+  FdSet events_;
+  verbs::Address address_;
+  bool every_address_ = false;  ///< the listener is of no device alone
+  std::vector<std::string> names_;
+  std::vector<std::string> atomic_domains_;
+  // Set while the server starts.
+  std::vector<MemoryStretch> pool_;
+  std::shared_ptr<void> hold_;
+  bool leases_ = false;
+
+  mutable remora::detail::Mutex mutex_;
+  std::vector<Served> served_ REMORA_GUARDED_BY(mutex_);
+  std::optional<verbs::ConnectionListener> listener_ REMORA_GUARDED_BY(mutex_);
+  std::vector<DeviceFailure> failures_ REMORA_GUARDED_BY(mutex_);
+  Clock::time_point listed_at_ REMORA_GUARDED_BY(mutex_){};
+  Clock::time_point restore_at_ REMORA_GUARDED_BY(mutex_){};
+  std::chrono::milliseconds pause_ REMORA_GUARDED_BY(mutex_){0};
+  bool restoring_ REMORA_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,150 @@
+/// The devices that a listener serves: which of a host's, and what happens when they go and return.
+
+#include "transport/rdma/device_listener.h"
+
+#include <chrono>
+#include <gtest/gtest.h>
+#include <string>
+#include <thread>
+
+#include <remora/metrics/registry.h>
+
+#include "transport/rdma/device_choice.h"
+#include "unit/verbs/fake_verbs.h"
+
+namespace remora::transport::rdma {
+namespace {
+
+class DeviceListenerTest : public test::FakeTest {
+ protected:
+  /// fake0 to fake7: two are well, three have no RC, two no active port, one no atomics.
+  void add_seven() {
+    for (int i = 1; i < 8; ++i) {
+      auto& other = fake_.others.emplace_back("fake" + std::to_string(i));
+      if (i >= 2 && i < 5) other.device.transport_type = IBV_TRANSPORT_UNSPECIFIED;
+      if (i >= 5 && i < 7) other.port.state = IBV_PORT_DOWN;
+      if (i == 7) other.attributes.atomic_cap = IBV_ATOMIC_NONE;
+    }
+  }
+  [[nodiscard]] std::string choose(const std::vector<std::string>& wanted,
+                                   const verbs::Device& bound = {}) const {
+    const auto choice = choose_devices(wanted, bound, fake_.provider());
+    if (!choice) return choice.error().message();
+    std::string text;
+    for (const verbs::Device& device : choice->devices) text += std::string{device.name()} + " ";
+    for (const LeftOutDevice& each : choice->left_out)
+      text += "- " + each.device + ": " + each.reason + " ";
+    return text;
+  }
+  [[nodiscard]] verbs::Device first() const {
+    return verbs::connection_manager_devices(fake_.provider()).value().front();
+  }
+  Result<std::unique_ptr<DeviceListener>> open(const std::vector<std::string>& wanted = {}) {
+    DeviceListener::Plan plan{.addresses = {verbs::Address::parse("10.0.0.1", 0).value()},
+                              .wanted = wanted,
+                              .protection = config::RdmaProtection::kRegistrations,
+                              .registrations = std::make_shared<RegistrationBudgets>(0),
+                              .windows = std::make_shared<WindowBudgets>(0),
+                              .provider = &fake_.provider()};
+    return DeviceListener::open(std::move(plan), states_, reaper_);
+  }
+  [[nodiscard]] std::string states() const {
+    std::string text;
+    for (const DeviceState& state : states_->list())
+      text += state.device + " " + std::string{to_string(state.use)} + "; ";
+    return text;
+  }
+  [[nodiscard]] std::int64_t serving(const std::string& device) const {
+    const auto gauge =
+        registry_->gauge("remora_server_rdma_device_serving", "", {{"device", device}});
+    return gauge ? registry_->value(*gauge) : -1;
+  }
+  void await_reaper() {
+    reaper_ = nullptr;  // its destructor waits
+  }
+
+  std::shared_ptr<metrics::Registry> registry_ = metrics::Registry::create().value();
+  std::shared_ptr<DeviceStates> states_ = std::make_shared<DeviceStates>(registry_);
+  std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>();
+};
+
+TEST_F(DeviceListenerTest, OnEveryAddressAllServeThatCan) {
+  add_seven();
+  EXPECT_EQ(choose({}),
+            "fake0 fake1 fake7 "
+            "- fake2: it has no reliable connections (RC) "
+            "- fake3: it has no reliable connections (RC) "
+            "- fake4: it has no reliable connections (RC) "
+            "- fake5: it has no active port - fake6: it has no active port ");
+  EXPECT_EQ(choose({"fake1"}).substr(0, 47), "fake1 - fake0: transports.rdma_device names oth");
+}
+
+TEST_F(DeviceListenerTest, OnOneAddressItsDeviceServes) {
+  add_seven();
+  EXPECT_EQ(choose({}, first()).substr(0, 62),
+            "fake0 - fake1: listen.address is an address of fake0 - fake2: ");
+  const std::string other = choose({"fake1"}, first());
+  EXPECT_NE(other.find("transports.rdma_device"), other.npos) << other;
+  EXPECT_NE(other.find("fake0: transports.rdma_device names others"), other.npos) << other;
+  EXPECT_NE(choose({"fake0", "none"}, first()).find("- none: there is no such device"),
+            std::string::npos);
+}
+
+TEST_F(DeviceListenerTest, AtomicDomainsAreTheServedDevicesWithAtomics) {
+  add_seven();
+  const auto listener = open();  // the fake finds no device for an address: all of them
+  ASSERT_OK(listener);
+  EXPECT_EQ((*listener)->names(), (std::vector<std::string>{"fake0", "fake1", "fake7"}));
+  EXPECT_EQ((*listener)->atomic_domains(), (std::vector<std::string>{"fake0", "fake1"}));
+  EXPECT_EQ(serving("fake0"), 1);
+  EXPECT_EQ(serving("fake5"), 0);
+}
+
+TEST_F(DeviceListenerTest, ADeviceThatHasGoneIsGivenBackAndTakenUpAgain) {
+  fake_.listener_has_device = true;
+  auto listener = open();
+  ASSERT_OK(listener);
+  EXPECT_FALSE((*listener)->must_restore());
+  EXPECT_EQ(states(), "fake0 serving; ");
+  fake_.push(fake_.listener, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  fake_.device_count = 0;
+  const auto request = (*listener)->next_request();
+  ASSERT_OK(request);
+  EXPECT_FALSE(request->has_value());
+  EXPECT_EQ(states(), "fake0 gone; ");
+  EXPECT_EQ(serving("fake0"), 0);
+  EXPECT_EQ(registry_->sum("remora_server_rdma_device_losses_total").value(), 1);
+  const auto failures = (*listener)->take_failures();
+  ASSERT_EQ(failures.size(), 1U);
+  EXPECT_EQ(failures.front().device, "fake0");
+  const auto restore = [&] {
+    while (!(*listener)->must_restore()) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    (*listener)->restore();
+  };
+  restore();
+  EXPECT_EQ(states(), "fake0 gone; ") << "it has not returned";
+  fake_.device_count = 1;
+  restore();
+  EXPECT_EQ(states(), "fake0 serving; ");
+  EXPECT_NE(fake_.listener, nullptr) << "bound again";
+  EXPECT_EQ(serving("fake0"), 1);
+}
+
+TEST_F(DeviceListenerTest, AFailedQueuePairIsToldByItsNumber) {
+  auto listener = open();
+  ASSERT_OK(listener);
+  ibv_qp pair{};
+  pair.qp_num = 17;
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_QP_FATAL;
+  event.element.qp = &pair;
+  fake_.happen(first(), event);
+  (*listener)->look();
+  const auto failures = (*listener)->take_failures();
+  ASSERT_EQ(failures.size(), 1U);
+  EXPECT_EQ(failures.front().queue_pair, 17U);
+  EXPECT_EQ(states(), "fake0 serving; ");
+}
+
+}  // namespace
+}  // namespace remora::transport::rdma
