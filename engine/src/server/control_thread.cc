@@ -71,10 +71,26 @@ void ControlThread::stop() noexcept {
 
 void ControlThread::on_period() noexcept {
   server_.status_report().beat();
+  look_at_devices();
   end_late_sessions();
   end_silent_sessions();
   release_lapsed_sessions();
   server_.regions().remove_outdated();
+}
+
+/// The sessions of a device that has gone end as those whose connection is lost: their clients may
+/// resume them. Those that were lost before give back what they have there, too.
+void ControlThread::look_at_devices() noexcept {
+  for (const auto& listener : server_.listeners().listeners()) {
+    if (auto job = listener->tick()) server_.enqueue(std::move(job));
+    for (const transport::DeviceFailure& failure : listener->take_failures()) {
+      for (const auto& session : server_.session_table().all())
+        if (session->endpoint().hit_by(failure)) server_.ender().hung_up(session);
+      for (auto& kept : server_.session_table().kept())
+        if (kept->endpoint().hit_by(failure))
+          server_.enqueue([session = std::move(kept)] { session->settle_if_detached(); });
+    }
+  }
 }
 
 void ControlThread::accept(Listener& listener) noexcept {

@@ -172,6 +172,11 @@ std::optional<Reason> GrantSet::taken(std::uint64_t grant_id) const {
   return found->second;
 }
 
+void GrantSet::leave_device() noexcept {
+  for (auto& [grant_id, open] : grants_)
+    if (open.grant.handle != nullptr) open.grant.handle->leave_device();
+}
+
 void GrantSet::close_all() {
   while (!grants_.empty()) end(grants_.begin());
 }

@@ -59,6 +59,8 @@ class GrantSet {
   void end_grant(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how);
   /// Ends all grants.
   void close_all();
+  /// See GrantHandle::leave_device().
+  void leave_device() noexcept;
   /// Takes over the grants of the session that this session resumes.
   void take_over(GrantSet& before);
   /// Ends the grants that the client does not list in `held`: the client got no reply that named

@@ -45,6 +45,11 @@ void ServerSession::detach() noexcept {
 void ServerSession::settle_detached() {
   REMORA_ASSERT(detached(), "only a session without a client is settled");
   endpoint().destroy_lanes();
+  // The session is kept, and gets keys of the device when that has returned.
+  if (endpoint().device_gone()) {
+    grants_.leave_device();
+    endpoint().leave_device();
+  }
   if (!released_) server_.revocations().stop_waiting_for_detached();
 }
 

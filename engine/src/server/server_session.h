@@ -97,6 +97,10 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Destroys the lanes of a detached session. Revocations do not wait for its client any more,
   /// unless the client's process may still reach memory that it has mapped.
   void settle_detached();
+  /// The same, unless its client has come back to it or it has been released meanwhile.
+  void settle_if_detached() {
+    if (!released_) settle_detached();
+  }
   /// Ends all grants. The session gets no new ones.
   void release() noexcept;
   [[nodiscard]] bool released() const noexcept { return released_; }

@@ -271,6 +271,14 @@ std::vector<SessionTable::Session> SessionTable::silent(Clock::time_point now,
   return silent;
 }
 
+std::vector<SessionTable::Session> SessionTable::kept() const {
+  std::vector<Session> all;
+  const MutexLock lock{mutex_};
+  all.reserve(kept_.size());
+  for (const auto& [id, kept] : kept_) all.push_back(kept.session);
+  return all;
+}
+
 std::vector<SessionTable::Session> SessionTable::some(std::size_t max) const {
   const MutexLock lock{mutex_};
   std::vector<Session> some;

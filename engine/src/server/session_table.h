@@ -104,6 +104,9 @@ class SessionTable {
 
   /// At most `max` attached sessions, in no order.
   [[nodiscard]] std::vector<Session> some(std::size_t max) const;
+  [[nodiscard]] std::vector<Session> all() const { return some(SIZE_MAX); }
+  /// Those that wait for their clients to come back.
+  [[nodiscard]] std::vector<Session> kept() const;
   /// At most `max` attached sessions with their ids as text, in the order of that: those after
   /// `after` alone.
   [[nodiscard]] std::vector<std::pair<std::string, Session>> list(std::string_view after,

@@ -88,6 +88,9 @@ class ClientEndpoint {
   virtual Result<AttachedGrant> attach(std::vector<WireExtent> extents,
                                        std::vector<UniqueFd> descriptors,
                                        Rights rights) noexcept = 0;
+  /// Gives back all that is on a device which has gone: receive() ends with an error then. By the
+  /// thread that receives, every so often.
+  virtual void look() noexcept {}
   /// Ends control channel and lanes, and wakes the reader of event_fd(). Never blocks. Idempotent.
   virtual void shutdown() noexcept = 0;
 };

@@ -38,6 +38,9 @@ class GrantHandle {
   /// Revokes the grant now, once. After an error the client may reach the memory for as long as its
   /// lanes exist. Blocks until the device has answered. Errors: kProvider (errno kept).
   virtual Status revoke() noexcept { return {}; }
+  /// The device has gone: the grant gives back what it has there, and has no key until
+  /// LaneKeyRenewal::renew() makes it anew.
+  virtual void leave_device() noexcept {}
 };
 
 struct Grant {

@@ -19,15 +19,21 @@ class Registration {
  public:
   virtual ~Registration() = default;
   [[nodiscard]] virtual std::uint32_t local_key() const noexcept = 0;
+  /// True: its device has gone, and has not taken the memory again: there is no key.
+  [[nodiscard]] virtual bool lost() const noexcept { return false; }
 };
 
 /// Where local memory is registered: a device's protection domain, which all sessions of this
-/// process on the device share. Thread-safe.
+/// process on the device share. Where the device goes and returns, all registrations are made anew,
+/// with other keys, before a session connects over it. Thread-safe.
 class MemoryDomain {
  public:
   virtual ~MemoryDomain() = default;
   /// Blocks while pages are pinned. Errors: kOutOfMemory (see Reason::kMemlock), kProvider.
   virtual Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) = 0;
+  /// Gives back all that is on a device which has gone. By the control thread of an engine, every
+  /// second or so.
+  virtual void look() noexcept {}
   /// Null where registrations cannot be kept; the log says why.
   virtual std::shared_ptr<RegistrationCache> make_cache(const RegistrationCache::Options& options) {
     (void)options;

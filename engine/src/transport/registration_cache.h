@@ -42,6 +42,8 @@ class RegistrationCache {
   virtual MemoryLease find_lease(std::span<std::byte> bytes) noexcept = 0;
   /// Never blocks.
   virtual void release_lease(MemoryLease lease) noexcept = 0;
+  /// True: the device of `lease` has gone, and its key is of no use.
+  [[nodiscard]] virtual bool lost(MemoryLease /*lease*/) const noexcept { return false; }
   /// Deregisters what is idle, to make room under the process's limit of locked memory. True: it
   /// has deregistered something. Blocks while the device deregisters.
   virtual bool trim() noexcept = 0;

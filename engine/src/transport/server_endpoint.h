@@ -20,14 +20,17 @@
 
 namespace remora::transport {
 
-/// Keys of grants that differ from lane to lane. Worker.
+struct DeviceFailure;
+
+/// Keys of grants that end with their lanes or their device. Worker.
 class LaneKeyRenewal {
  public:
   virtual ~LaneKeyRenewal() = default;
   /// Makes the missing keys of `grant`, one of this session's: those of lanes that were opened
-  /// after it was made. Other keys stay. Blocks as ServerEndpoint::grant() does, and for as long as
-  /// the device takes, 2 s at most and a millisecond for each key. Errors: those of grant();
-  /// kConnectionLost: a lane is about to end, which interrupts the session; kTimedOut.
+  /// after it was made, or all where the grant has left its device. Other keys stay. Blocks as
+  /// ServerEndpoint::grant() does, and for as long as the device takes, 2 s at most and a
+  /// millisecond for each key. Errors: those of grant(); kConnectionLost: a lane is about to end,
+  /// which interrupts the session; kTimedOut.
   virtual Status renew(Grant& grant) noexcept = 0;
 };
 
@@ -67,8 +70,9 @@ class ServerEndpoint {
   /// Waits until what was sent has left, at most until `deadline`: before a shutdown that would
   /// take it back.
   virtual void flush(Deadline deadline) noexcept = 0;
-  /// The client can use keys that differ from lane to lane. Where such keys keep clients apart, the
-  /// grants of this session get them, and the result renews them; null: one key for all lanes.
+  /// The client can use keys that differ from lane to lane, and asks for them after each resume.
+  /// Where keys end with a lane or a device, the grants of this session get such keys, and the
+  /// result renews them; null: one key for all lanes, for good.
   /// Before any grant and before any lane. Worker. The endpoint owns the result.
   virtual LaneKeyRenewal* use_lane_keys() noexcept { return nullptr; }
   /// From now on a lane that shows this ticket belongs to this session.
@@ -91,6 +95,14 @@ class ServerEndpoint {
   virtual void destroy_lanes() noexcept {}
   /// Blocks until the lanes that destroy_lanes() was called for are destroyed. Worker.
   virtual void await_destroyed() noexcept {}
+  /// Whether the failure is of this client's lanes or channel, which are of no use then. Control
+  /// thread.
+  [[nodiscard]] virtual bool hit_by(const DeviceFailure& /*failure*/) noexcept { return false; }
+  /// The device has gone. Any thread.
+  [[nodiscard]] virtual bool device_gone() noexcept { return false; }
+  /// Gives back all that is left on a device that has gone. The channel and the lanes have ended.
+  /// Idempotent; worker.
+  virtual void leave_device() noexcept {}
   /// Null where clients do not map the memory they are granted. Any thread. The endpoint owns it.
   [[nodiscard]] virtual const MappingClient* mapping_client() const noexcept { return nullptr; }
   /// The session of `before` goes on here: the grants of `before` hold for the lanes of this

@@ -227,13 +227,17 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
 /// Keeps whole reads that the broken lane did not carry out for the next lane, also reads that were
 /// joined into one request. A joined read that is past its deadline ends. False: the request is not
 /// such a read, and nothing was done.
+///
+/// A device answers kLocalQpOperationError where its address has gone, which says nothing of the
+/// request, and to some a request of its own fault. So such a read goes again, unless it was there
+/// before its lane was: it may have failed on the lane before, too.
 bool QueuedLaneDriver::go_again(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
                                 EndTally& tally) noexcept {
-  // A request that failed with kLocalQpOperationError might fail on the next lane, too.
   const bool again = options_.revivable && posted.operation->whole &&
                      posted.operation->request.opcode == Opcode::kRead &&
                      !refused_by_peer(status) && !local_fault(status) &&
-                     status != CompletionStatus::kLocalQpOperationError;
+                     (status != CompletionStatus::kLocalQpOperationError ||
+                      posted.operation->submitted >= lane_began_);
   if (!again) return false;
   OperationRecord* at = posted.operation;
   const bool joined = posted.joined;

@@ -32,12 +32,23 @@ Status LocalMemory::register_with(transport::MemoryDomain& domain, std::size_t d
   if (registered(domain_index)) return {};
   auto registration = domain.register_bytes(bytes_);
   if (!registration) return registration.error();
+  set_key_word(domain_index, kRegistered | (*registration)->local_key());
   registrations_[domain_index] = std::move(*registration);
-  key_words_[domain_index].store(kRegistered | registrations_[domain_index]->local_key(),
-                                 std::memory_order_release);
-  if (!has_handles())
-    key_words_[domain_index + kAloneWords].store(key_word(domain_index), std::memory_order_release);
   return {};
+}
+
+void LocalMemory::set_key_word(std::size_t domain_index, std::uint64_t word) noexcept {
+  key_words_[domain_index].store(word, std::memory_order_release);
+  if (!has_handles()) key_words_[domain_index + kAloneWords].store(word, std::memory_order_release);
+}
+
+void LocalMemory::renew_key(std::size_t domain_index) noexcept {
+  const MutexLock lock{mutex_};
+  auto& registration = registrations_[domain_index];
+  if (registration == nullptr) return;
+  const bool lost = registration->lost();
+  set_key_word(domain_index, lost ? 0 : kRegistered | registration->local_key());
+  if (lost) registration.reset();
 }
 
 std::span<std::byte> Slab::map_huge(std::size_t size_bytes, const Placement* placement) noexcept {

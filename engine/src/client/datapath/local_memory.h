@@ -68,6 +68,9 @@ class LocalMemory {
 
   /// Registers with the domain unless that is done already. Blocks while pages are pinned.
   Status register_with(transport::MemoryDomain& domain, std::size_t domain_index);
+  /// Takes the keys of a device that may have gone and returned. Memory that the device has not
+  /// taken again is not registered any more.
+  void renew_key(std::size_t domain_index) noexcept;
 
   // Of memory with handles.
   /// An operation that stands in no queue's table begins or ends; the first while there is a
@@ -86,6 +89,7 @@ class LocalMemory {
 
  private:
   static constexpr std::uint64_t kRegistered = std::uint64_t{1} << 32U;
+  void set_key_word(std::size_t domain_index, std::uint64_t word) noexcept;
   std::span<std::byte> bytes_;
   /// kRegistered and the key, or 0.
   std::array<std::atomic<std::uint64_t>, 2 * kAloneWords> key_words_{};

@@ -294,6 +294,14 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
   mutex_.lock();
   collect();
   break_lane(reason);
+  // A lease would keep a device that has gone.
+  if (options_.cache != nullptr)
+    backlog_.extract(
+        [&](OperationRecord& operation) {
+          if (!operation.whole) release_lost_lease(operation);
+          return false;
+        },
+        [](OperationRecord& /*operation*/) {});
   leave();
 }
 
@@ -472,9 +480,37 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   return true;
 }
 
+/// The device may have gone and returned since the waiting operations were checked: their memory
+/// has other keys then, or none, which ends them.
+void QueuedLaneDriver::renew_local_keys() noexcept {
+  if (!options_.needs_keys) return;
+  EndTally tally{metrics_, cells_.recorder()};
+  backlog_.extract(
+      [&](OperationRecord& operation) {
+        if (!operation.whole) release_lost_lease(operation);
+        if (!operation.whole || operation.memory == nullptr ||
+            !transport::is_transfer(operation.request.opcode))
+          return false;
+        operation.request.local_key = operation.memory->key(options_.domain_index);
+        return !operation.memory->registered(options_.domain_index);
+      },
+      [&](OperationRecord& operation) {
+        operation.outcome = Outcome::failure(Code::kOutOfMemory);
+        finish(operation, tally);
+      });
+}
+
+/// Its bytes go through bounce slots instead.
+void QueuedLaneDriver::release_lost_lease(OperationRecord& operation) noexcept {
+  if (!operation.part && operation.lease && options_.cache->lost(operation.lease))
+    release_lease(operation);
+}
+
 void QueuedLaneDriver::go_on() noexcept {
   mutex_.lock();
   if (broken() && !ended_) {
+    renew_local_keys();
+    lane_began_ = Clock::now();
     broken_told_ = victims_ended_ = false;
     broken_reason_ = Reason::kNone;
     fault_.store(LaneFault::kNone, std::memory_order_relaxed);

@@ -198,6 +198,8 @@ class QueuedLaneDriver final : public LaneDriver {
   void sleep_until_woken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
   void fail_backlog(EndTally& tally) noexcept;
   void finish_begun(EndTally& tally) noexcept;
+  void renew_local_keys() noexcept;
+  void release_lost_lease(OperationRecord& operation) noexcept;
   bool go_again(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
                 EndTally& tally) noexcept;
   bool set_aside(Posted& posted, CompletionStatus status, std::uint32_t vendor_error) noexcept;
@@ -245,6 +247,7 @@ class QueuedLaneDriver final : public LaneDriver {
   OperationList backlog_;
   /// No operation in the backlog expires before this; min(): not known.
   Deadline backlog_expires_ = Deadline::min();
+  Clock::time_point lane_began_{};  ///< when the lane followed another one
   std::span<const std::uint64_t> atomic_results_;
   transport::Lane::Limits limits_;
   EventNotifier* notifier_ = nullptr;  ///< of a sink that was pushed to; to be told

@@ -31,6 +31,34 @@ Result<std::size_t> EngineMemory::intern(const std::shared_ptr<transport::Memory
   return index;
 }
 
+void EngineMemory::look_at_devices() noexcept {
+  constexpr std::chrono::seconds kPause{1};
+  if (Clock::now() - looked_at_ < kPause) return;
+  looked_at_ = Clock::now();
+  std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains;
+  {
+    const MutexLock lock{mutex_};
+    domains = domains_;
+  }
+  for (const auto& domain : domains)
+    if (domain != nullptr) domain->look();
+}
+
+void EngineMemory::renew_keys(const transport::MemoryDomain& domain) {
+  std::vector<std::shared_ptr<LocalMemory>> known;
+  std::size_t index = 0;
+  {
+    const MutexLock lock{mutex_};
+    while (index < domains_.size() && domains_[index].get() != &domain) ++index;
+    if (index == domains_.size()) return;
+    for (const auto& weak : memories_)
+      if (auto memory = weak.lock()) known.push_back(std::move(memory));
+    for (const auto& store : {bounce_, zeroes_})
+      if (store != nullptr) known.push_back(store->memory());
+  }
+  for (const auto& memory : known) memory->renew_key(index);
+}
+
 Result<std::shared_ptr<LocalMemory>> EngineMemory::zeroes(transport::MemoryDomain& domain,
                                                           std::size_t domain_index) {
   constexpr std::size_t kZeroesBytes = std::size_t{256} << 10U;

@@ -12,6 +12,7 @@
 #include <remora/mutex.h>
 #include <remora/result.h>
 
+#include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/placement.h"
 #include "client/datapath/local_memory.h"
@@ -44,6 +45,12 @@ class EngineMemory {
   /// `loop`: of the engine. Errors: kLimitExceeded (kMemoryDomainsMax).
   Result<std::size_t> intern(const std::shared_ptr<transport::MemoryDomain>& domain,
                              EventLoop& loop);
+  /// The device of the domain may have gone and returned: all memory takes its keys anew. Before
+  /// lanes of a resumed session go on.
+  void renew_keys(const transport::MemoryDomain& domain);
+  /// Asks each domain, at most once a second, whether its device has gone or returned. Control
+  /// thread.
+  void look_at_devices() noexcept;
   Result<std::shared_ptr<SlotStore>> bounce_store(transport::MemoryDomain& domain,
                                                   std::size_t domain_index);
   /// Zeroes, registered with the domain.
@@ -71,6 +78,7 @@ class EngineMemory {
   Mutex mutex_;
   std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_
       REMORA_GUARDED_BY(mutex_);
+  Clock::time_point looked_at_{};  ///< at the devices; control thread
   std::array<Cache, kMemoryDomainsMax> caches_ REMORA_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<LocalMemory>> memories_ REMORA_GUARDED_BY(mutex_);
   std::shared_ptr<SlotStore> bounce_ REMORA_GUARDED_BY(mutex_);

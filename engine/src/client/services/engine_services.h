@@ -50,7 +50,7 @@ class EngineServices : public std::enable_shared_from_this<EngineServices> {
   [[nodiscard]] const std::shared_ptr<ParallelCopy>& parallel_copy() const noexcept {
     return parallel_copy_;
   }
-  [[nodiscard]] SessionTicker& ticker() noexcept { return *ticker_; }
+  [[nodiscard]] SessionTicker& ticker() noexcept { return ticker_; }
 
   /// The control thread, started with the first session. Errors: kSystem.
   Result<EventLoop*> control_loop();
@@ -78,7 +78,7 @@ class EngineServices : public std::enable_shared_from_this<EngineServices> {
   const Placement placement_;
   const std::shared_ptr<ParallelCopy> parallel_copy_;
   const std::shared_ptr<ControlCalls> control_calls_;
-  const std::shared_ptr<SessionTicker> ticker_ = std::make_shared<SessionTicker>();
+  SessionTicker ticker_;
   HandlerGate handler_gate_;
   std::atomic<Clock::rep> goodbye_not_sent_at_{0};
   mutable Mutex mutex_;

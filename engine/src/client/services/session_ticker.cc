@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/services/engine_services.h"
+
 namespace remora::detail {
 
 namespace {
@@ -15,19 +17,21 @@ constexpr std::chrono::milliseconds kMaxPeriod{1000};
 }  // namespace
 
 void SessionTicker::add(const std::shared_ptr<Ticked>& session, std::chrono::milliseconds lease,
-                        EventLoop& loop) {
+                        EventLoop& loop, const std::shared_ptr<EngineServices>& engine) {
   const MutexLock lock{mutex_};
   std::erase_if(sessions_, [](const auto& weak) { return weak.expired(); });
   sessions_.push_back(session);
   const auto period = std::clamp(lease / kTicksOfALease, kMinPeriod, kMaxPeriod);
   if (period_ != period_.zero() && period_ <= period) return;
   period_ = period;
-  loop.every(period, [weak = weak_from_this()] {
-    if (const auto alive = weak.lock()) alive->tick_all();
+  loop.every(period, [weak = std::weak_ptr{engine}] {
+    const auto alive = weak.lock();
+    if (alive == nullptr) return;
+    alive->ticker().tick_all();
+    alive->memory().look_at_devices();
   });
 }
 
-/// Control thread.
 void SessionTicker::tick_all() noexcept {
   // Outlive the lock: the last reference to a session must not go while the ticker is locked.
   std::vector<std::shared_ptr<Ticked>> sessions;

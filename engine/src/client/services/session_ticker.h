@@ -13,9 +13,11 @@
 
 namespace remora::detail {
 
+class EngineServices;
+
 /// Calls the sessions of one engine several times in each lease, on the engine's control thread.
 /// Thread-safe.
-class SessionTicker : public std::enable_shared_from_this<SessionTicker> {
+class SessionTicker {
  public:
   /// A session.
   class Ticked {
@@ -27,13 +29,13 @@ class SessionTicker : public std::enable_shared_from_this<SessionTicker> {
   };
 
   /// Calls `session` on the thread of `loop` from now on, while it lives, often enough for a lease
-  /// of that length. `loop`: of the engine.
-  void add(const std::shared_ptr<Ticked>& session, std::chrono::milliseconds lease,
-           EventLoop& loop);
-
- private:
+  /// of that length. Its memory looks at its devices as often. `loop`: of the engine.
+  void add(const std::shared_ptr<Ticked>& session, std::chrono::milliseconds lease, EventLoop& loop,
+           const std::shared_ptr<EngineServices>& engine);
+  /// Control thread.
   void tick_all() noexcept;
 
+ private:
   Mutex mutex_;
   std::chrono::milliseconds period_ REMORA_GUARDED_BY(mutex_){0};  ///< 0: no session needs it
   /// Also sessions that are still being connected, or replaced by another one.

@@ -172,6 +172,8 @@ Status Reconnector::resume(Deadline deadline) {
   auto lanes = session_.lane_set().open_again(deadline);
   if (!lanes) return lanes.error();
   if (auto status = session_.grant_keys().renew(); !status) return status;
+  if (const auto* const domain = session_.memory_domain())
+    session_.engine().memory().renew_keys(*domain);
   await_grant_events(std::max(deadline, Clock::now() + kGrantEventsTime));
   if (!session_.resume(std::move(*lanes)))
     return Error{Code::kConnectionLost, "resume"}.with_reason(session_.lost_reason());

@@ -51,7 +51,7 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineSe
   if (auto status = session->handshake_.say_hello(deadline); !status) return status.error();
   // Before the lanes: to open them may take longer than the lease.
   if (const auto lease = session->handshake_.lease(); lease > lease.zero())
-    session->engine_->ticker().add(session, lease, session->loop_);
+    session->engine_->ticker().add(session, lease, session->loop_, session->engine_);
   if (auto status = session->lanes_.open(deadline); !status) return status.error();
   if (session->domain_ != nullptr) session->domain_->show_counters(session->engine_->registry());
   if (auto status = session->begin(); !status) return status.error();

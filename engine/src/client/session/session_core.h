@@ -95,7 +95,10 @@ class SessionCore final : public SessionTicker::Ticked,
   /// The same, also until a stop is requested.
   Status settled(const ControlLimits& limits);
   /// By the control thread, every so often: keep-alive.
-  void tick(Clock::time_point now) noexcept override { keep_alive_.tick(now); }
+  void tick(Clock::time_point now) noexcept override {
+    keep_alive_.tick(now);
+    channel_.endpoint()->look();
+  }
   /// The lanes or the channel are gone: the session is interrupted, or ends. Do not call it with a
   /// lane taken. `connection`: the one on which that happened; does nothing if another connection
   /// has followed. 0: the current one.

@@ -67,6 +67,7 @@ class FaultEndpoint final : public ClientEndpoint {
                                Rights rights) noexcept override {
     return real_->attach(std::move(extents), std::move(descriptors), rights);
   }
+  void look() noexcept override { real_->look(); }
   void shutdown() noexcept override { real_->shutdown(); }
 
  private:

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <sys/resource.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -70,9 +71,37 @@ class Refused {
   std::array<Entry, 256> entries_;
 };
 
-class RdmaRegistrationCache final : public RegistrationCache {
+/// Lets calls use a cache that another thread takes away: one atomic add and one subtraction a
+/// call, and no waiting but by the thread that takes it.
+class Rundown {
  public:
-  explicit RdmaRegistrationCache(verbs::MrCache cache) noexcept : cache_{std::move(cache)} {}
+  /// False: it has been taken away.
+  [[nodiscard]] bool enter() noexcept {
+    users_.fetch_add(1);
+    if (open_.load()) return true;
+    leave();
+    return false;
+  }
+  void leave() noexcept { users_.fetch_sub(1); }
+  /// On return no call uses it, and none will before open().
+  void close() noexcept {
+    constexpr std::chrono::microseconds kClosePause{50};
+    open_.store(false);
+    while (users_.load() != 0) std::this_thread::sleep_for(kClosePause);
+  }
+  void open() noexcept { open_.store(true); }
+
+ private:
+  std::atomic<bool> open_{true};
+  std::atomic<std::uint32_t> users_{0};
+};
+
+class RdmaRegistrationCache final : public DeviceCache {
+ public:
+  RdmaRegistrationCache(verbs::MrCache cache, const verbs::MrCacheOptions& options) noexcept
+      : options_{options} {
+    cache_.emplace(std::move(cache));
+  }
 
   MemoryLease acquire_lease(std::span<std::byte> bytes, Deadline deadline) noexcept override {
     const std::int64_t at = now();
@@ -81,20 +110,44 @@ class RdmaRegistrationCache final : public RegistrationCache {
       return {};
     }
     if (paused_until_.load(std::memory_order_relaxed) > at) return find_lease(bytes);
-    auto lease = cache_.acquire(bytes, verbs::Access::kLocalWrite, deadline);
+    if (!rundown_.enter()) return {};
+    auto lease = cache_->acquire(bytes, verbs::Access::kLocalWrite, deadline);
+    rundown_.leave();
     if (lease) return {lease->detach()};
     learn(bytes, lease.error());
     return {};
   }
   MemoryLease find_lease(std::span<std::byte> bytes) noexcept override {
-    MrLease lease = cache_.find(bytes, verbs::Access::kLocalWrite);
+    if (!rundown_.enter()) return {};
+    MrLease lease = cache_->find(bytes, verbs::Access::kLocalWrite);
+    rundown_.leave();
     if (lease.empty()) failures_.fetch_add(1, std::memory_order_relaxed);
     return {lease.detach()};
   }
   void release_lease(MemoryLease lease) noexcept override {
     MrLease::attach(lease.registration, {}).drop_soon();
   }
-  bool trim() noexcept override { return cache_.trim() != 0; }
+  [[nodiscard]] bool lost(MemoryLease lease) const noexcept override {
+    return lease && MrLease::device_gone(lease.registration);
+  }
+  bool trim() noexcept override {
+    if (!rundown_.enter()) return false;
+    const bool any = cache_->trim() != 0;
+    rundown_.leave();
+    return any;
+  }
+  void leave() noexcept override {
+    rundown_.close();
+    cache_.reset();
+  }
+  void arrive(const verbs::ProtectionDomain& domain) noexcept override {
+    rundown_.close();
+    cache_.reset();
+    auto made = verbs::MrCache::create(domain, options_);
+    if (!made) return log::warn("no cache of registrations: {}", made.error().message());
+    cache_.emplace(std::move(*made));
+    rundown_.open();
+  }
   [[nodiscard]] Key key_of(MemoryLease lease, std::span<std::byte> part) const noexcept override {
     MrLease view = MrLease::attach(lease.registration, part);
     const verbs::MrPiece piece = view.piece(0);
@@ -104,7 +157,12 @@ class RdmaRegistrationCache final : public RegistrationCache {
 
   void show_in(const std::shared_ptr<metrics::Registry>& registry, const std::string& device) {
     series_.emplace(registry, device, [this] {
-      return CacheNumbers{cache_.counters(), refusals_.load(), failures_.load()};
+      CacheNumbers numbers{{}, refusals_.load(), failures_.load()};
+      if (rundown_.enter()) {
+        numbers.counters = cache_->counters();
+        rundown_.leave();
+      }
+      return numbers;
     });
   }
 
@@ -126,7 +184,9 @@ class RdmaRegistrationCache final : public RegistrationCache {
           error.message());
   }
 
-  verbs::MrCache cache_;
+  const verbs::MrCacheOptions options_;
+  mutable Rundown rundown_;
+  std::optional<verbs::MrCache> cache_;  ///< used within rundown_
   Refused refused_;
   std::atomic<std::uint64_t> refusals_{0};  ///< without asking the cache again
   std::atomic<std::uint64_t> failures_{0};
@@ -137,10 +197,11 @@ class RdmaRegistrationCache final : public RegistrationCache {
 
 }  // namespace
 
-std::shared_ptr<RegistrationCache> make_cache(const verbs::ProtectionDomain& domain,
-                                              const RegistrationCache::Options& options) {
-  auto cache = verbs::MrCache::create(
-      domain, {.bytes_max = budget(options.bytes_max), .unkept = verbs::Unkept::kRefuse});
+std::shared_ptr<DeviceCache> make_cache(const verbs::ProtectionDomain& domain,
+                                        const RegistrationCache::Options& options) {
+  const verbs::MrCacheOptions kept{.bytes_max = budget(options.bytes_max),
+                                   .unkept = verbs::Unkept::kRefuse};
+  auto cache = verbs::MrCache::create(domain, kept);
   const std::string device{domain.device().name()};
   if (!cache) {
     log::warn("{}: no cache of registrations: {}", device, cache.error().message());
@@ -159,7 +220,7 @@ std::shared_ptr<RegistrationCache> make_cache(const verbs::ProtectionDomain& dom
     if (known) known->set(automatic ? 1 : 0);
   }
   if (!automatic) return nullptr;
-  auto made = std::make_shared<RdmaRegistrationCache>(std::move(*cache));
+  auto made = std::make_shared<RdmaRegistrationCache>(std::move(*cache), kept);
   if (options.registry != nullptr) made->show_in(options.registry, device);
   return made;
 }

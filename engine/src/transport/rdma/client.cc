@@ -14,10 +14,9 @@
 #include "base/fd_set.h"
 #include "base/log.h"
 #include "transport/connect.h"
-#include "transport/memory_domain.h"
-#include "transport/rdma/cache.h"
+#include "transport/rdma/client_domain.h"
 #include "transport/rdma/control.h"
-#include "transport/rdma/device_metrics.h"
+#include "transport/rdma/device_choice.h"
 #include "transport/rdma/lane.h"
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/wire.h"
@@ -27,84 +26,10 @@ namespace remora::transport {
 
 namespace {
 
+using rdma::ClientDomain;
 using rdma::ControlBuffers;
 using rdma::ControlRemains;
 using rdma::Introduction;
-
-class RdmaRegistration final : public Registration {
- public:
-  explicit RdmaRegistration(verbs::MemoryRegion memory) noexcept : memory_{std::move(memory)} {}
-  [[nodiscard]] std::uint32_t local_key() const noexcept override { return memory_.lkey(); }
-
- private:
-  verbs::MemoryRegion memory_;
-};
-
-/// The protection domain of all sessions of this process on one device.
-class RdmaMemoryDomain final : public MemoryDomain {
- public:
-  explicit RdmaMemoryDomain(verbs::ProtectionDomain domain)
-      : domain_{std::move(domain)}, device_{domain_.device().name()} {}
-
-  static Result<std::shared_ptr<RdmaMemoryDomain>> of(const verbs::Device& device) {
-    struct Known {
-      remora::detail::Mutex mutex;
-      std::vector<std::weak_ptr<RdmaMemoryDomain>> domains REMORA_GUARDED_BY(mutex);
-    };
-    static remora::detail::PerProcess<Known> all;
-    Known& known = all.get();
-    const remora::detail::MutexLock lock{known.mutex};
-    std::erase_if(known.domains, [](const auto& weak) { return weak.expired(); });
-    for (const auto& weak : known.domains)
-      if (auto alive = weak.lock(); alive != nullptr && alive->domain_.device() == device)
-        return alive;
-    auto domain = device.allocate_domain();
-    if (!domain) return domain.error();
-    auto made = std::make_shared<RdmaMemoryDomain>(std::move(*domain));
-    known.domains.push_back(made);
-    return made;
-  }
-
-  Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) override {
-    auto memory = domain_.register_bytes(bytes, verbs::Access::kLocalWrite);
-    // What is kept and idle stands back for what is asked for.
-    if (!memory && memory.error().code() == Code::kOutOfMemory && trim())
-      memory = domain_.register_bytes(bytes, verbs::Access::kLocalWrite);
-    if (!memory) return memory.error();
-    return std::unique_ptr<Registration>{std::make_unique<RdmaRegistration>(std::move(*memory))};
-  }
-  std::shared_ptr<RegistrationCache> make_cache(
-      const RegistrationCache::Options& options) override {
-    auto made = rdma::make_cache(domain_, options);
-    const remora::detail::MutexLock lock{mutex_};
-    caches_.emplace_back(made);
-    return made;
-  }
-  void show_counters(metrics::Registry& registry) noexcept override {
-    rdma::show_device_counters(registry, device_);
-  }
-  [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
-  [[nodiscard]] Reaper& reaper() noexcept { return reaper_; }
-
- private:
-  bool trim() {
-    std::vector<std::shared_ptr<RegistrationCache>> caches;
-    {
-      const remora::detail::MutexLock lock{mutex_};
-      std::erase_if(caches_, [](const auto& weak) { return weak.expired(); });
-      for (const auto& weak : caches_) caches.push_back(weak.lock());
-    }
-    bool any = false;
-    for (const auto& cache : caches) any = (cache != nullptr && cache->trim()) || any;
-    return any;
-  }
-
-  verbs::ProtectionDomain domain_;
-  const std::string device_;
-  remora::detail::Mutex mutex_;
-  std::vector<std::weak_ptr<RegistrationCache>> caches_ REMORA_GUARDED_BY(mutex_);
-  Reaper reaper_;
-};
 
 /// A lane's connection, which two threads use: the lane posts and destroys, the control thread
 /// takes events.
@@ -133,7 +58,7 @@ struct LaneConnection {
   }
   /// Blocks only the caller while the device destroys it.
   void destroy() noexcept { const std::optional<verbs::Connection> gone = leave(); }
-  void close_later(RdmaMemoryDomain& domain) noexcept {
+  void close_later(ClientDomain& domain) noexcept {
     if (auto gone = leave()) domain.reaper().take(std::move(*gone));
   }
 
@@ -148,43 +73,49 @@ struct LaneConnection {
 
 class RdmaClientEndpoint final : public ClientEndpoint {
  public:
-  RdmaClientEndpoint(std::shared_ptr<RdmaMemoryDomain> domain, ControlBuffers buffers,
+  RdmaClientEndpoint(std::shared_ptr<ClientDomain> domain, ControlBuffers buffers,
                      verbs::Connection connection, std::shared_ptr<FdSet> events,
                      verbs::Address peer)
       : domain_{std::move(domain)},
-        buffers_{std::move(buffers)},
-        connection_{std::move(connection)},
         events_{std::move(events)},
         peer_{peer},
-        device_{domain_->domain().device().name()} {}
+        channel_{ControlRemains{std::move(buffers), std::move(connection)}} {}
   ~RdmaClientEndpoint() override {
-    domain_->reaper().take(ControlRemains{std::move(buffers_), std::move(connection_)});
+    if (channel_) domain_->reaper().take(std::move(*channel_));
   }
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
-  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
+  [[nodiscard]] const std::string& device() const noexcept override { return domain_->device(); }
 
   Status send(ControlMessage message, Deadline deadline) noexcept override {
-    return buffers_.send(connection_.queue_pair(), message.bytes, deadline);
+    const remora::detail::MutexLock lock{sending_};
+    if (!channel_) return gone();
+    return channel_->buffers.send(channel_->connection.queue_pair(), message.bytes, deadline);
   }
   [[nodiscard]] int event_fd() const noexcept override { return events_->get(); }
 
   Result<std::optional<ControlMessage>> receive() noexcept override {
-    auto message = buffers_.receive(connection_.queue_pair());
-    if (!message || message->has_value()) return message;
-    const remora::detail::MutexLock lock{mutex_};
-    if (auto status = check(connection_); !status) return status.error();
-    for (const auto& lane : lanes_) {
-      const remora::detail::MutexLock lane_lock{lane->mutex};
-      if (lane->connection)
-        if (auto status = check(*lane->connection); !status) return status.error();
-    }
-    return message;
+    look();
+    if (!channel_) return gone();
+    auto message = channel_->buffers.receive(channel_->connection.queue_pair());
+    if (message && message->has_value()) return message;
+    Status status = message ? check_connections() : Status{message.error()};
+    if (status) return message;
+    look();  // it may have ended because the device goes
+    return status.error();
+  }
+  void look() noexcept override {
+    domain_->look();
+    const verbs::ProtectionDomain now = domain_->domain();
+    const bool here = !now.empty() && channel_ && now.device() == channel_->connection.device();
+    if (!here) leave_device();
   }
 
   Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
                                           Deadline deadline) noexcept override {
-    const verbs::Device& device = domain_->domain().device();
+    const verbs::ProtectionDomain domain = domain_->domain();
+    if (domain.empty()) return gone();
+    const verbs::Device& device = domain.device();
     const std::uint32_t granted = std::min(depth, device.attributes().max_qp_wr);
     auto connector = verbs::Connector::resolve(peer_, deadline);
     if (!connector) return connector.error();
@@ -195,7 +126,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     // Every request can complete on its own, signaled or not, when the lane breaks.
     auto queue = device.create_completion_queue({.depth = granted, .events = true});
     if (!queue) return queue.error();
-    verbs::QueuePairBuilder<verbs::Rc> builder{domain_->domain(), *queue, *queue};
+    verbs::QueuePairBuilder<verbs::Rc> builder{domain, *queue, *queue};
     builder.send_depth(granted)
         .receive_depth(1)
         .inline_bytes(rdma::kInlineBytes)
@@ -228,7 +159,9 @@ class RdmaClientEndpoint final : public ClientEndpoint {
         .pair = shared->queue_pair(),
         .to_error = [shared] { shared->to_error(); },
         .destroy = [shared] { shared->destroy(); },
-        .close_later = [shared, domain = domain_] { shared->close_later(*domain); }};
+        .close_later = [shared, domain = domain_] { shared->close_later(*domain); },
+        .drop_later = [domain = domain_](
+                          std::shared_ptr<void> left) { domain->reaper().take(std::move(left)); }};
     if (said.lane)
       return rdma::make_token_lane(std::move(pair), std::move(*queue), transfer_bytes_max, granted,
                                    keys_, *said.lane, initiator_depth);
@@ -249,13 +182,39 @@ class RdmaClientEndpoint final : public ClientEndpoint {
                                Rights /*rights*/) noexcept override {
     return AttachedGrant{.extents = std::move(extents), .hold = nullptr};
   }
-  void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
+  void flush(Deadline deadline) noexcept override {
+    const remora::detail::MutexLock lock{sending_};
+    if (channel_) channel_->buffers.flush(deadline);
+  }
   void shutdown() noexcept override {
     const remora::detail::MutexLock lock{mutex_};
-    (void)connection_.disconnect();
+    if (channel_) (void)channel_->connection.disconnect();
   }
 
  private:
+  [[nodiscard]] static Error gone() noexcept {
+    return Error{Code::kConnectionLost, "RDMA device"}.with_reason(Reason::kPeerGone);
+  }
+  /// By the thread that receives. The lanes end by themselves, when the session is interrupted.
+  void leave_device() noexcept {
+    const remora::detail::MutexLock sending{sending_};
+    const remora::detail::MutexLock lock{mutex_};
+    if (!channel_) return;
+    events_->remove(channel_->buffers.event_fd());
+    events_->remove(channel_->connection.event_fd());
+    domain_->reaper().take(std::move(*channel_));
+    channel_.reset();
+  }
+  [[nodiscard]] Status check_connections() {
+    const remora::detail::MutexLock lock{mutex_};
+    if (auto status = check(channel_->connection); !status) return status;
+    for (const auto& lane : lanes_) {
+      const remora::detail::MutexLock lane_lock{lane->mutex};
+      if (lane->connection)
+        if (auto status = check(*lane->connection); !status) return status;
+    }
+    return {};
+  }
   /// With as much inline room as the device gives: some answer EINVAL to more.
   static Status create_pair(verbs::Connector& connector,
                             verbs::QueuePairBuilder<verbs::Rc>& builder) {
@@ -277,19 +236,19 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     }
   }
 
-  std::shared_ptr<RdmaMemoryDomain> domain_;
-  ControlBuffers buffers_;
+  std::shared_ptr<ClientDomain> domain_;
+  std::shared_ptr<FdSet> events_;
+  verbs::Address peer_;
+  /// Held while a message is sent. Not on the data path.
+  remora::detail::Mutex sending_ REMORA_ACQUIRED_BEFORE(mutex_);
   remora::detail::Mutex mutex_;
-  /// One thread sends, one receives, both without mutex_; its events are taken, and it is
-  /// disconnected, with it.
-  verbs::Connection connection_;
+  /// Nothing after leave_device(). The thread that receives uses it without a mutex, and changes it
+  /// with both; its events are taken, and it is disconnected, with mutex_.
+  std::optional<ControlRemains> channel_;
   std::vector<std::shared_ptr<LaneConnection>> lanes_ REMORA_GUARDED_BY(mutex_);
   std::shared_ptr<RkeyTable>
       keys_;  ///< null: one key for all lanes; used, as the next, by the thread that opens lanes
   std::uint32_t lanes_opened_ = 0;
-  std::shared_ptr<FdSet> events_;
-  verbs::Address peer_;
-  std::string device_;
 };
 
 /// A step of connecting that has run out of time says why, where verbs/ does not.
@@ -314,19 +273,25 @@ Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const Conne
   if (options.hardware_only && device.is_software())
     return Error{Code::kUnsupported, "software RDMA device, used only with ?transport=rdma"}
         .with_subject(device.name());
-  auto domain = RdmaMemoryDomain::of(device);
+  if (auto why = rdma::why_unusable(device))
+    return Error{Code::kUnsupported, "rdma"}.with_subject(std::string{device.name()} + ": " + *why);
+  auto domain = ClientDomain::of(device);
   if (!domain) return domain.error();
-  auto buffers = ControlBuffers::create((*domain)->domain());
+  const verbs::ProtectionDomain memory = (*domain)->domain();
+  if (memory.empty())
+    return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device.name());
+  auto buffers = ControlBuffers::create(memory);
   if (!buffers) return buffers.error();
   if (auto status = connector->create_queue_pair(buffers->builder()); !status)
     return status.error();
   if (auto status = buffers->post_receives(connector->queue_pair()); !status) return status.error();
   auto events = FdSet::create();
   if (!events) return events.error();
+  const int device_events = memory.device().raw()->async_fd;
   const auto introduction = Introduction{}.to_wire();
   auto connection = connector->connect(deadline, {.private_data = introduction});
   if (!connection) return timed_out_as(connection.error(), Reason::kSilent);
-  for (const int fd : {buffers->event_fd(), connection->event_fd()})
+  for (const int fd : {buffers->event_fd(), connection->event_fd(), device_events})
     if (auto status = events->add(fd); !status) return status.error();
   return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
       std::move(*domain), std::move(*buffers), std::move(*connection),

@@ -113,9 +113,13 @@ class RdmaLane final : public Lane {
   [[nodiscard]] std::span<const std::uint64_t> atomic_results() const noexcept override {
     return results_;
   }
-  Status arm() noexcept override { return queue_.arm(); }
-  void drain_events() noexcept override { (void)queue_.take_events(); }
-  [[nodiscard]] int event_fd() const noexcept override { return queue_.event_fd(); }
+  Status arm() noexcept override { return queue_.empty() ? Status{} : queue_.arm(); }
+  void drain_events() noexcept override {
+    if (!queue_.empty()) (void)queue_.take_events();
+  }
+  [[nodiscard]] int event_fd() const noexcept override {
+    return queue_.empty() ? -1 : queue_.event_fd();
+  }
 
   void move_to_error() noexcept override { link_.to_error(); }
   void close_later() noexcept override {
@@ -123,12 +127,14 @@ class RdmaLane final : public Lane {
     close();
   }
   void close() noexcept override {
+    if (queue_.empty()) return;  // closed before
     link_.destroy();
     // The flush made events: a thread that watches the descriptor would not sleep any more.
-    (void)queue_.take_events();
+    drain_events();
+    leave_device();
   }
   [[nodiscard]] std::uint32_t completion_capacity() const noexcept override {
-    return queue_.depth();
+    return completion_capacity_;
   }
 
  private:
@@ -155,6 +161,17 @@ class RdmaLane final : public Lane {
       request.num_sge = 1;
       request.next = i + 1 < prepared_.size() ? &prepared_[i + 1].request : nullptr;
     }
+  }
+
+  /// The lane may wait long for its successor, and its device may go meanwhile.
+  void leave_device() noexcept {
+    struct Left {
+      verbs::MemoryRegion results;
+      verbs::MemoryRegion notices;
+      verbs::CompletionQueue queue;
+    };
+    Left left{std::move(results_memory_), std::move(notices_memory_), std::exchange(queue_, {})};
+    if (link_.drop_later) link_.drop_later(std::make_shared<Left>(std::move(left)));
   }
 
   PostOutcome post_one(const WorkRequest& request, std::uint64_t sequence) noexcept {
@@ -259,6 +276,7 @@ class RdmaLane final : public Lane {
   std::vector<NoticeBytes> notices_;  // by sequence, as the results
   verbs::MemoryRegion notices_memory_;
   Limits limits_;
+  std::uint32_t completion_capacity_ = queue_.depth();
   std::uint64_t polled_end_ = 0;    ///< sequence after the last whose completion was polled
   std::vector<Prepared> prepared_;  // by place in the chain
   Prepared single_;                 // of a chain of one

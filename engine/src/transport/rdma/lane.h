@@ -29,6 +29,8 @@ struct LanePair {
   std::function<void()> to_error;
   std::function<void()> destroy;
   std::function<void()> close_later{};  ///< destroys it later; empty: destroy() does
+  /// Drops what a closed lane still has on its device; empty: it is dropped at once.
+  std::function<void(std::shared_ptr<void>)> drop_later{};
 };
 
 /// Which end of a connection sends requests that are answered: reads and atomics.

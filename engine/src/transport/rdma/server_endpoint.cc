@@ -15,9 +15,35 @@ constexpr std::chrono::seconds kBindTime{2};
 
 class RdmaGrant final : public GrantHandle {
  public:
-  RdmaGrant(BudgetShare share, std::vector<verbs::MemoryRegion> memory)
-      : share_{std::move(share)}, memory_{std::move(memory)} {}
+  RdmaGrant(BudgetShare share, const GrantRequest& request)
+      : share_{std::move(share)},
+        stretches_{request.extents.begin(), request.extents.end()},
+        access_{access_of(request.rights)} {}
 
+  /// Registers the memory in `domain`, instead of where it was before. Errors: those of
+  /// ProtectionDomain::register_bytes().
+  Status register_in(const verbs::ProtectionDomain& domain, std::vector<WireExtent>& extents) {
+    memory_.clear();
+    std::vector<verbs::MemoryRegion> registered;
+    std::vector<WireExtent> made;
+    std::uint64_t start = 0;
+    for (const MemoryStretch& stretch : stretches_) {
+      auto memory = domain.register_bytes({stretch.address, stretch.length_bytes}, access_);
+      if (!memory) return memory.error();
+      made.push_back({.start_bytes = start,
+                      .length_bytes = stretch.length_bytes,
+                      .remote_address = memory->address(),
+                      .remote_key = memory->rkey()});
+      start += stretch.length_bytes;
+      registered.push_back(std::move(*memory));
+    }
+    memory_ = std::move(registered);
+    extents = std::move(made);
+    return {};
+  }
+  [[nodiscard]] bool is_in(const verbs::ProtectionDomain& domain) const noexcept {
+    return !memory_.empty() && memory_.front().domain() == domain;
+  }
   Status revoke() noexcept override {
     Status status;
     for (verbs::MemoryRegion& memory : memory_) {
@@ -29,10 +55,20 @@ class RdmaGrant final : public GrantHandle {
     memory_.clear();
     return status;
   }
+  void leave_device() noexcept override { memory_.clear(); }
 
  private:
+  static verbs::Access access_of(Rights rights) noexcept {
+    using verbs::Access;
+    const Access access = remote_access(rights);
+    const bool changes =
+        contains(access, Access::kRemoteWrite) || contains(access, Access::kRemoteAtomic);
+    return changes ? access | Access::kLocalWrite : access;
+  }
   BudgetShare share_;  // given back when they have gone
-  std::vector<verbs::MemoryRegion> memory_;
+  const std::vector<MemoryStretch> stretches_;
+  const verbs::Access access_;
+  std::vector<verbs::MemoryRegion> memory_;  ///< empty: it has left its device
 };
 
 /// From here on what comes is an event, unless it is there already.
@@ -70,21 +106,21 @@ RdmaServerEndpoint::RdmaServerEndpoint(std::shared_ptr<LaneRegistry> lane_regist
       budget_{std::move(budget)},
       leased_{std::move(leased)},
       domain_{std::move(domain)},
-      buffers_{std::move(buffers)},
       events_{std::move(events)},
       peer_{connection.peer_address().to_string()},
       device_{domain_.device().name()},
-      connection_{std::move(connection)} {}
+      channel_{ControlRemains{std::move(buffers), std::move(connection)}} {}
 
 RdmaServerEndpoint::~RdmaServerEndpoint() {
   lane_registry_->forget(this);
   for (ServerLane& lane : lanes_) dead_.push_back(std::move(lane));
   destroy_lanes();
-  reaper_->take(ControlRemains{std::move(buffers_), std::move(connection_)});
+  if (channel_) reaper_->take(std::move(*channel_));
 }
 
 Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
-  auto message = buffers_.receive(connection_.queue_pair());
+  if (!channel_) return gone();
+  auto message = channel_->buffers.receive(channel_->connection.queue_pair());
   if (message && message->has_value()) return message;
   const remora::detail::MutexLock lock{mutex_};
   // Lanes first: what has come in before the end is taken, too.
@@ -96,7 +132,7 @@ Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
   }
   for (ServerLane& lane : lanes_)
     if (auto checked = check(*lane.connection); !checked && status) status = checked;
-  if (auto checked = check(connection_); !checked && status) status = checked;
+  if (auto checked = check(channel_->connection); !checked && status) status = checked;
   if (message && !status) return status.error();
   return message;
 }
@@ -115,7 +151,8 @@ std::size_t RdmaServerEndpoint::take_notices(std::span<Notice> notices) noexcept
 Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
                                     std::optional<std::uint32_t> said) {
   const remora::detail::MutexLock lock{mutex_};
-  if (over_) return Error{Code::kConnectionLost, "lane of a session that is over"};
+  if (over_ || domain_.empty())
+    return Error{Code::kConnectionLost, "lane of a session that is over"};
   const auto number = number_of_next(said);
   if (!number) return number.error();
   // A session that has grants must be able to come back to them.
@@ -168,29 +205,17 @@ void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
 }
 
 Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
-  using verbs::Access;
   if (by_windows_) return grant_windows(request);
   const verbs::ProtectionDomain domain = this->domain();
-  Access access = remote_access(request.rights);
-  if (contains(access, Access::kRemoteWrite) || contains(access, Access::kRemoteAtomic))
-    access |= Access::kLocalWrite;
+  if (domain.empty()) return gone();
   // Before the device is asked: what others need is left to them.
   auto share = BudgetShare::take(budget_, request.extents.size());
   if (!share) return share.error();
   Grant made;
-  std::vector<verbs::MemoryRegion> registered;
-  std::uint64_t start = 0;
-  for (const MemoryStretch& stretch : request.extents) {
-    auto memory = domain.register_bytes({stretch.address, stretch.length_bytes}, access);
-    if (!memory) return memory.error();
-    made.extents.push_back({.start_bytes = start,
-                            .length_bytes = stretch.length_bytes,
-                            .remote_address = memory->address(),
-                            .remote_key = memory->rkey()});
-    start += stretch.length_bytes;
-    registered.push_back(std::move(*memory));
-  }
-  made.handle = std::make_unique<RdmaGrant>(std::move(*share), std::move(registered));
+  auto registered = std::make_unique<RdmaGrant>(std::move(*share), request);
+  if (auto status = registered->register_in(domain, made.extents); !status) return status.error();
+  made.handle = std::move(registered);
+  if (renews_keys_) set_lane_keys(made);
   return made;
 }
 
@@ -204,9 +229,70 @@ Result<Grant> RdmaServerEndpoint::grant_windows(const GrantRequest& request) {
 }
 
 Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
-  auto* const windows = dynamic_cast<WindowGrant*>(grant.handle.get());
+  auto* const registered = dynamic_cast<RdmaGrant*>(grant.handle.get());
+  if (registered == nullptr) return renew_windows(grant);
+  const verbs::ProtectionDomain domain = this->domain();
+  if (domain.empty()) return gone();
+  // The device has returned, and what was registered with it before has gone.
+  if (!registered->is_in(domain))
+    if (auto status = registered->register_in(domain, grant.extents); !status) return status;
+  set_lane_keys(grant);
+  return {};
+}
+
+Status RdmaServerEndpoint::renew_windows(Grant& grant) {
+  auto* windows = dynamic_cast<WindowGrant*>(grant.handle.get());
   if (windows == nullptr) return {};
+  if (windows->leased() != leased_) {
+    auto made = WindowGrant::create(leased_, windows->request());
+    if (!made) return made.error();
+    windows = made->get();
+    grant.handle = std::move(*made);
+  }
   return windows->renew(window_lanes(), grant.extents, grant.lane_keys, deadline_after(kBindTime));
+}
+
+void RdmaServerEndpoint::set_lane_keys(Grant& grant) {
+  const remora::detail::MutexLock lock{mutex_};
+  std::vector<bool> there;
+  for (const ServerLane& lane : lanes_) {
+    if (there.size() <= lane.number) there.resize(lane.number + 1);
+    there[lane.number] = true;
+  }
+  grant.lane_keys = {.lanes = there.size(), .keys = {}};
+  for (const WireExtent& extent : grant.extents)
+    for (const bool is_there : there)
+      grant.lane_keys.keys.push_back(is_there ? extent.remote_key : 0);
+}
+
+bool RdmaServerEndpoint::hit_by(const DeviceFailure& failure) noexcept {
+  if (failure.device != device_) return false;
+  const remora::detail::MutexLock lock{mutex_};
+  if (failure.queue_pair == 0 && failure.queue == nullptr)
+    return !domain_.empty() && domain_.device().gone();
+  const auto is_of = [&](const verbs::Connection& connection) {
+    return connection.queue_pair().number() == failure.queue_pair;
+  };
+  if (failure.queue_pair != 0 && channel_ && is_of(channel_->connection)) return true;
+  return std::any_of(lanes_.begin(), lanes_.end(), [&](const ServerLane& lane) {
+    if (failure.queue_pair != 0) return is_of(*lane.connection);
+    return lane.queue.raw() == failure.queue;
+  });
+}
+
+bool RdmaServerEndpoint::device_gone() noexcept {
+  const remora::detail::MutexLock lock{mutex_};
+  return !domain_.empty() && domain_.device().gone();
+}
+
+void RdmaServerEndpoint::leave_device() noexcept {
+  shutdown();
+  destroy_lanes();
+  const remora::detail::MutexLock lock{mutex_};
+  if (channel_) reaper_->take(std::move(*channel_));
+  channel_.reset();
+  domain_ = {};
+  leased_.reset();
 }
 
 void RdmaServerEndpoint::shutdown() noexcept {
@@ -226,7 +312,7 @@ void RdmaServerEndpoint::shutdown() noexcept {
     dead_.push_back(std::move(lane));
   }
   lanes_.clear();
-  (void)connection_.disconnect();
+  if (channel_) (void)channel_->connection.disconnect();
 }
 
 void RdmaServerEndpoint::destroy_lanes() noexcept {
@@ -251,8 +337,12 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
   if (by_windows_ != old->by_windows_)
     return Error{Code::kUnsupported, "resume by a client that uses keys in another way"};
   // Its registrations are of its domain, and so are the new lanes: the keys stay. Windows have
-  // gone with their lanes, and are bound again when the client asks for their keys.
-  domain_ = old->domain_;
+  // gone with their lanes, and are bound again when the client asks for their keys. So are the
+  // registrations of a device that has gone and returned.
+  if (!old->domain_.empty() && old->domain_.device() == domain_.device())
+    domain_ = old->domain_;
+  else if (!renews_keys_)
+    return Error{Code::kUnsupported, "resume over a device that has gone and returned"};
   return {};
 }
 

@@ -17,6 +17,7 @@
 #include <remora/verbs/verbs.h>
 
 #include "base/fd_set.h"
+#include "transport/listener.h"
 #include "transport/rdma/budget.h"
 #include "transport/rdma/control.h"
 #include "transport/rdma/lane.h"
@@ -132,18 +133,22 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   Result<std::optional<ControlMessage>> receive() noexcept override;
   std::size_t take_notices(std::span<Notice> notices) noexcept override;
   Status send(ControlMessage message) noexcept override {
-    return buffers_.send(connection_.queue_pair(), message.bytes, Clock::now());
+    if (!channel_) return gone();
+    return channel_->buffers.send(channel_->connection.queue_pair(), message.bytes, Clock::now());
   }
   /// There is room for all answers that a client may wait for, but they free it only when the
   /// device has heard that they were taken.
   bool has_room(Deadline deadline) noexcept override {
-    return buffers_.wait_for_room(deadline).ok();
+    return channel_ && channel_->buffers.wait_for_room(deadline).ok();
   }
-  void flush(Deadline deadline) noexcept override { buffers_.flush(deadline); }
+  void flush(Deadline deadline) noexcept override {
+    if (channel_) channel_->buffers.flush(deadline);
+  }
   void expect_lanes(const LaneTicket& ticket) noexcept override;
   LaneKeyRenewal* use_lane_keys() noexcept override {
     by_windows_ = leased_ != nullptr;
-    return by_windows_ ? this : nullptr;
+    renews_keys_ = true;
+    return this;
   }
 
   /// Takes a lane that a client asked the listener for. Control thread. `said`: its number, if the
@@ -154,11 +159,20 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   void shutdown() noexcept override;
   void destroy_lanes() noexcept override;
   void await_destroyed() noexcept override { destruction_->wait(); }
+  [[nodiscard]] bool hit_by(const DeviceFailure& failure) noexcept override;
+  [[nodiscard]] bool device_gone() noexcept override;
+  void leave_device() noexcept override;
   Status take_over(ServerEndpoint& before) noexcept override;
 
  private:
   Status renew(Grant& grant) noexcept override;
   Result<Grant> grant_windows(const GrantRequest& request);
+  Status renew_windows(Grant& grant);
+  /// The key of each extent for each lane that there is.
+  void set_lane_keys(Grant& grant);
+  [[nodiscard]] static Error gone() {
+    return Error{Code::kConnectionLost, "channel"}.with_reason(Reason::kPeerGone);
+  }
   /// Those there are now. No window is bound with mutex_ held.
   [[nodiscard]] WindowLanes window_lanes();
   /// Errors: kLimitExceeded; kProtocol: the session has that one.
@@ -174,19 +188,20 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
 
   std::shared_ptr<LaneRegistry> lane_registry_;
   std::shared_ptr<Reaper> reaper_;
-  const std::shared_ptr<Budget> budget_;              ///< of registrations
-  const std::shared_ptr<const LeasedMemory> leased_;  ///< null: no windows on this device
+  const std::shared_ptr<Budget> budget_;        ///< of registrations
+  std::shared_ptr<const LeasedMemory> leased_;  ///< null: no windows on this device; worker
   std::atomic<bool> by_windows_{false};  ///< grants are; written before there are any, or lanes
+  bool renews_keys_ = false;             ///< the client asks for keys after a resume; worker
   std::optional<BudgetShare> share_;     ///< of the control channel's buffers; a client's only
-  /// Of grants that are registrations, and of their lanes.
+  /// Of grants that are registrations, and of their lanes. Empty after leave_device().
   verbs::ProtectionDomain domain_ REMORA_GUARDED_BY(mutex_);
-  ControlBuffers buffers_;
   FdSet events_;
   std::string peer_;
   std::string device_;
   remora::detail::Mutex mutex_;  ///< the control thread takes it, and any thread in shutdown()
   /// Sends and receives without mutex_; its events are taken, and it is disconnected, with it.
-  verbs::Connection connection_;
+  /// Nothing after leave_device().
+  std::optional<ControlRemains> channel_;
   bool over_ REMORA_GUARDED_BY(mutex_) = false;  ///< shut down: no lane is added any more
   std::vector<ServerLane> lanes_ REMORA_GUARDED_BY(mutex_);
   std::vector<ServerLane> dead_ REMORA_GUARDED_BY(mutex_);  ///< until destroy_lanes()

@@ -212,8 +212,7 @@ void WindowLane::end() noexcept {
 
 Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const LeasedMemory> leased,
                                                          const GrantRequest& request) {
-  std::unique_ptr<WindowGrant> made{
-      new WindowGrant{std::move(leased), remote_access(request.rights)}};
+  std::unique_ptr<WindowGrant> made{new WindowGrant{std::move(leased), request}};
   const LeasedMemory& memory = *made->leased_;
   const auto is_own = [&](const MemoryStretch& stretch) { return !memory.find(stretch); };
   const auto own = static_cast<std::size_t>(
@@ -241,6 +240,16 @@ Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const L
 }
 
 WindowGrant::~WindowGrant() { forget_lanes_but({}); }
+
+void WindowGrant::leave_device() noexcept {
+  forget_lanes_but({});
+  stretches_.clear();
+  own_.clear();
+  own_share_.reset();
+  share_.reset();
+  lanes_admitted_ = 0;
+  leased_.reset();
+}
 
 /// Its windows on those of before go, whether or not they have ended.
 void WindowGrant::forget_lanes_but(const WindowLanes& lanes) noexcept {

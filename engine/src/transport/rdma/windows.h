@@ -33,6 +33,9 @@
 
 namespace remora::transport::rdma {
 
+/// The remote rights of a grant.
+[[nodiscard]] verbs::Access remote_access(Rights rights) noexcept;
+
 /// What windows are bound to: a part of a registration, which outlives them.
 struct LeasedRange {
   const verbs::MemoryRegion* memory = nullptr;
@@ -152,15 +155,29 @@ class WindowGrant final : public GrantHandle {
   /// bound before stays.
   Status renew(const WindowLanes& lanes, std::vector<WireExtent>& extents, LaneKeys& keys,
                Deadline deadline);
+  void leave_device() noexcept override;
+  /// What it is made of; null after leave_device().
+  [[nodiscard]] const std::shared_ptr<const LeasedMemory>& leased() const noexcept {
+    return leased_;
+  }
+  /// To make it anew, on another LeasedMemory.
+  [[nodiscard]] GrantRequest request() const noexcept {
+    return {.extents = request_, .rights = asked_};
+  }
 
  private:
   void forget_lanes_but(const WindowLanes& lanes) noexcept;
   Status reserve(std::size_t lanes);
-  WindowGrant(std::shared_ptr<const LeasedMemory> leased, verbs::Access rights) noexcept
-      : leased_{std::move(leased)}, rights_{rights} {}
+  WindowGrant(std::shared_ptr<const LeasedMemory> leased, const GrantRequest& request)
+      : leased_{std::move(leased)},
+        request_{request.extents.begin(), request.extents.end()},
+        asked_{request.rights},
+        rights_{remote_access(request.rights)} {}
 
   std::shared_ptr<const LeasedMemory> leased_;
-  verbs::Access rights_;
+  const std::vector<MemoryStretch> request_;
+  const Rights asked_;
+  const verbs::Access rights_;
   std::optional<BudgetShare> own_share_;          ///< of the next
   std::vector<verbs::MemoryRegion> own_;          ///< registered for this grant alone
   std::vector<LeasedRange> stretches_;            ///< in the region's order
@@ -168,8 +185,5 @@ class WindowGrant final : public GrantHandle {
   std::optional<BudgetShare> share_;              ///< of windows: given back when they have gone
   std::size_t lanes_admitted_ = 0;                ///< by that
 };
-
-/// The remote rights of a grant.
-[[nodiscard]] verbs::Access remote_access(Rights rights) noexcept;
 
 }  // namespace remora::transport::rdma

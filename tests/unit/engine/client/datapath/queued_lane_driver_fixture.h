@@ -20,11 +20,16 @@ class FakeDomain final : public transport::MemoryDomain {
  public:
   static constexpr std::uint32_t kKey = 77;
   Result<std::unique_ptr<transport::Registration>> register_bytes(std::span<std::byte>) override {
-    struct Fixed final : transport::Registration {
-      [[nodiscard]] std::uint32_t local_key() const noexcept override { return kKey; }
+    struct Known final : transport::Registration {
+      explicit Known(const FakeDomain& domain) : of{domain} {}
+      [[nodiscard]] std::uint32_t local_key() const noexcept override { return of.key; }
+      [[nodiscard]] bool lost() const noexcept override { return of.lost; }
+      const FakeDomain& of;
     };
-    return std::unique_ptr<transport::Registration>{std::make_unique<Fixed>()};
+    return std::unique_ptr<transport::Registration>{std::make_unique<Known>(*this)};
   }
+  std::uint32_t key = kKey;
+  bool lost = false;  ///< the device has not taken its memory again
 };
 
 class QueuedLaneDriverTest : public ::testing::Test {

@@ -1,0 +1,221 @@
+#include "transport/rdma/client_domain.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include <remora/owned.h>
+
+#include "base/log.h"
+#include "transport/rdma/device_metrics.h"
+
+namespace remora::transport::rdma {
+
+/// Memory that is registered here while the device is there.
+struct ClientDomain::Memory {
+  explicit Memory(std::span<std::byte> registered) noexcept : bytes{registered} {}
+  const std::span<std::byte> bytes;
+  remora::detail::Mutex mutex;
+  std::optional<verbs::MemoryRegion> region REMORA_GUARDED_BY(mutex);
+  bool over REMORA_GUARDED_BY(mutex) = false;  ///< its handle has gone
+
+  std::optional<verbs::MemoryRegion> take(bool for_good) {
+    const remora::detail::MutexLock lock{mutex};
+    over = over || for_good;
+    return std::exchange(region, std::nullopt);
+  }
+  /// Errors: those of ProtectionDomain::register_bytes().
+  Status register_in(const verbs::ProtectionDomain& domain) {
+    const remora::detail::MutexLock lock{mutex};
+    if (over) return {};
+    auto made = domain.register_bytes(bytes, verbs::Access::kLocalWrite);
+    if (!made) return made.error();
+    region.emplace(std::move(*made));
+    return {};
+  }
+};
+
+class ClientDomain::Handle final : public Registration {
+ public:
+  explicit Handle(std::shared_ptr<Memory> memory) noexcept : memory_{std::move(memory)} {}
+  ~Handle() override { (void)memory_->take(true); }
+  [[nodiscard]] std::uint32_t local_key() const noexcept override {
+    const remora::detail::MutexLock lock{memory_->mutex};
+    return memory_->region ? memory_->region->lkey() : 0;
+  }
+  [[nodiscard]] bool lost() const noexcept override {
+    const remora::detail::MutexLock lock{memory_->mutex};
+    return !memory_->region;
+  }
+
+ private:
+  const std::shared_ptr<Memory> memory_;
+};
+
+Result<std::shared_ptr<ClientDomain>> ClientDomain::of(const verbs::Device& device) {
+  struct Known {
+    remora::detail::Mutex mutex;
+    std::vector<std::weak_ptr<ClientDomain>> domains REMORA_GUARDED_BY(mutex);
+  };
+  static remora::detail::PerProcess<Known> all;
+  Known& known = all.get();
+  std::shared_ptr<ClientDomain> found;
+  {
+    const remora::detail::MutexLock lock{known.mutex};
+    std::erase_if(known.domains, [](const auto& weak) { return weak.expired(); });
+    for (const auto& weak : known.domains)
+      if (auto alive = weak.lock(); alive != nullptr && alive->device_ == device.name())
+        found = std::move(alive);
+    if (found == nullptr) {
+      found = std::make_shared<ClientDomain>(std::string{device.name()});
+      known.domains.push_back(found);
+    }
+  }
+  if (auto status = found->arrive(device); !status) return status.error();
+  return found;
+}
+
+Status ClientDomain::arrive(const verbs::Device& device) {
+  const remora::detail::MutexLock arriving{arriving_};
+  if (const verbs::ProtectionDomain now = domain(); !now.empty()) {
+    if (now.device() == device) return {};
+    leave();  // it has returned before it was missed
+  }
+  auto made = device.allocate_domain();
+  if (!made) return made.error();
+  auto events = verbs::AsyncEvents::open(device);
+  if (!events) return events.error();
+  std::vector<std::shared_ptr<Memory>> memories;
+  std::vector<std::shared_ptr<DeviceCache>> caches;
+  {
+    const remora::detail::MutexLock lock{mutex_};
+    domain_ = *made;
+    events_ = std::move(*events);
+    caches = this->caches();
+    for (const auto& weak : memories_)
+      if (auto memory = weak.lock()) memories.push_back(std::move(memory));
+  }
+  for (const auto& memory : memories)
+    if (auto registered = memory->register_in(*made); !registered)
+      log::warn("{}: {} bytes could not be registered again: {}", device_, memory->bytes.size(),
+                registered.error().message());
+  for (const auto& cache : caches) cache->arrive(*made);
+  if (domain() == *made) return {};
+  // It has gone again meanwhile: what leave() has not seen is given back here.
+  for (const auto& memory : memories) (void)memory->take(false);
+  for (const auto& cache : caches) cache->leave();
+  return gone();
+}
+
+/// What the device has is destroyed by the reaper, which may take the device long.
+void ClientDomain::leave() noexcept {
+  struct Left {
+    std::vector<verbs::MemoryRegion> regions;
+    verbs::ProtectionDomain domain;
+    std::optional<verbs::AsyncEvents> events;
+  };
+  Left left;
+  std::vector<std::shared_ptr<DeviceCache>> caches;
+  {
+    const remora::detail::MutexLock lock{mutex_};
+    if (domain_.empty()) return;
+    std::erase_if(memories_, [](const auto& weak) { return weak.expired(); });
+    for (const auto& weak : memories_)
+      if (const auto memory = weak.lock())
+        if (auto region = memory->take(false)) left.regions.push_back(std::move(*region));
+    left.domain = std::exchange(domain_, {});
+    left.events = std::exchange(events_, std::nullopt);
+    caches = this->caches();
+  }
+  for (const auto& cache : caches) cache->leave();
+  log::warn("rdma: {} has gone; sessions over it wait for it", device_);
+  reaper_.take(std::move(left));
+}
+
+void ClientDomain::leave_if_gone() noexcept {
+  const verbs::ProtectionDomain now = domain();
+  if (!now.empty() && now.device().gone()) leave();
+}
+
+void ClientDomain::look() noexcept {
+  constexpr std::chrono::seconds kListPause{1};
+  {
+    const remora::detail::MutexLock lock{mutex_};
+    while (events_) {
+      const auto event = events_->next_event();
+      if (!event) domain_.device().mark_gone();
+      if (!event || !event->has_value()) break;
+      std::ostringstream text;
+      text << **event;
+      log::debug("rdma: {}: {}", device_, text.str());
+    }
+    if (const auto now = Clock::now(); now - listed_at_ >= kListPause) {
+      listed_at_ = now;
+      verbs::look_for_gone_devices();
+    }
+  }
+  leave_if_gone();
+}
+
+verbs::ProtectionDomain ClientDomain::domain() const {
+  const remora::detail::MutexLock lock{mutex_};
+  return domain_;
+}
+
+Error ClientDomain::gone() const noexcept {
+  return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device_).with_reason(
+      Reason::kLaneBroken);
+}
+
+Result<std::unique_ptr<Registration>> ClientDomain::register_bytes(std::span<std::byte> bytes) {
+  const verbs::ProtectionDomain domain = this->domain();
+  if (domain.empty()) return gone();
+  const auto memory = std::make_shared<Memory>(bytes);
+  Status made = memory->register_in(domain);
+  // What is kept and idle stands back for what is asked for.
+  if (!made && made.error().code() == Code::kOutOfMemory && trim())
+    made = memory->register_in(domain);
+  if (!made) return made.error();
+  auto handle = std::make_unique<Handle>(memory);
+  const remora::detail::MutexLock lock{mutex_};
+  if (!(domain_ == domain)) return gone();
+  std::erase_if(memories_, [](const auto& weak) { return weak.expired(); });
+  memories_.push_back(memory);
+  return std::unique_ptr<Registration>{std::move(handle)};
+}
+
+std::shared_ptr<RegistrationCache> ClientDomain::make_cache(
+    const RegistrationCache::Options& options) {
+  const verbs::ProtectionDomain domain = this->domain();
+  if (domain.empty()) return nullptr;
+  auto made = rdma::make_cache(domain, options);
+  if (made == nullptr) return nullptr;
+  const remora::detail::MutexLock lock{mutex_};
+  caches_.emplace_back(made);
+  return made;
+}
+
+void ClientDomain::show_counters(metrics::Registry& registry) noexcept {
+  show_device_counters(registry, device_);
+}
+
+std::vector<std::shared_ptr<DeviceCache>> ClientDomain::caches() {
+  std::vector<std::shared_ptr<DeviceCache>> alive;
+  std::erase_if(caches_, [](const auto& weak) { return weak.expired(); });
+  for (const auto& weak : caches_)
+    if (auto cache = weak.lock()) alive.push_back(std::move(cache));
+  return alive;
+}
+
+bool ClientDomain::trim() {
+  std::vector<std::shared_ptr<DeviceCache>> caches;
+  {
+    const remora::detail::MutexLock lock{mutex_};
+    caches = this->caches();
+  }
+  bool any = false;
+  for (const auto& cache : caches) any = cache->trim() || any;
+  return any;
+}
+
+}  // namespace remora::transport::rdma

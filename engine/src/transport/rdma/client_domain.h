@@ -1,0 +1,64 @@
+#pragma once
+
+/// The client's local memory on one RDMA device, which may go and return.
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <remora/mutex.h>
+#include <remora/result.h>
+#include <remora/verbs/verbs.h>
+
+#include "base/clock.h"
+#include "transport/memory_domain.h"
+#include "transport/rdma/cache.h"
+#include "transport/rdma/reaper.h"
+
+namespace remora::transport::rdma {
+
+/// The protection domain of all sessions of this process on the device of one name. When the device
+/// goes, everything in it is given back at once; the registrations stay known, and are made anew
+/// when a session connects over the device again. Thread-safe.
+class ClientDomain final : public MemoryDomain {
+ public:
+  /// The same object for a device that has returned under its name. **Blocks** while memory is
+  /// registered anew. Errors: kProvider, kOutOfMemory.
+  static Result<std::shared_ptr<ClientDomain>> of(const verbs::Device& device);
+  explicit ClientDomain(std::string device) : device_{std::move(device)} {}
+
+  /// Errors: those of ProtectionDomain::register_bytes(); kConnectionLost: the device has gone.
+  Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) override;
+  std::shared_ptr<RegistrationCache> make_cache(const RegistrationCache::Options& options) override;
+  void show_counters(metrics::Registry& registry) noexcept override;
+  void look() noexcept override;
+
+  /// Empty: the device has gone.
+  [[nodiscard]] verbs::ProtectionDomain domain() const;
+  [[nodiscard]] const std::string& device() const noexcept { return device_; }
+  [[nodiscard]] Reaper& reaper() noexcept { return reaper_; }
+
+ private:
+  struct Memory;
+  class Handle;
+  Status arrive(const verbs::Device& device) REMORA_EXCLUDES(arriving_, mutex_);
+  void leave() noexcept;
+  void leave_if_gone() noexcept;
+  bool trim();
+  [[nodiscard]] std::vector<std::shared_ptr<DeviceCache>> caches() REMORA_REQUIRES(mutex_);
+  [[nodiscard]] Error gone() const noexcept;
+
+  const std::string device_;
+  remora::detail::Mutex arriving_ REMORA_ACQUIRED_BEFORE(mutex_);  ///< one arrival at a time
+  mutable remora::detail::Mutex mutex_;
+  verbs::ProtectionDomain domain_ REMORA_GUARDED_BY(mutex_);
+  std::optional<verbs::AsyncEvents> events_ REMORA_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<Memory>> memories_ REMORA_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<DeviceCache>> caches_ REMORA_GUARDED_BY(mutex_);
+  Clock::time_point listed_at_ REMORA_GUARDED_BY(mutex_){};
+  Reaper reaper_;
+};
+
+}  // namespace remora::transport::rdma
