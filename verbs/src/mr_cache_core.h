@@ -76,6 +76,11 @@ struct alignas(64) CachedRegistration final : Interval {
   bool single = false;
 };
 
+/// The registration that an entry of the index is.
+inline CachedRegistration& registration_of(Interval& interval) noexcept {
+  return static_cast<CachedRegistration&>(interval);
+}
+
 /// Registrations on the way out, through themselves: what ends must not need memory. Each is in one
 /// list at a time: found under the cache's lock, or the owner's.
 class RegistrationList {
