@@ -107,6 +107,7 @@ void QueuedLaneDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noex
   Posted& front = posted_at(sequence);
   Posted rest{.operation = front.operation,
               .run_count = front.run_count - static_cast<std::uint32_t>(count),
+              .ends_chain = std::exchange(front.ends_chain, false),
               .run_bytes = front.run_bytes};
   for (std::uint64_t i = 0; i < count; ++i) {
     rest.run_bytes -= rest.operation->length_bytes;
@@ -146,9 +147,10 @@ void QueuedLaneDriver::wait_in_backlog(OperationRecord& operation) noexcept {
   // requests before this completion have succeeded.
   const bool ok = completion.status == CompletionStatus::kSuccess;
   const std::uint64_t ok_end = completion.sequence + (ok ? 1 : 0);
+  const bool named = retired_sequence_ < completion.sequence;
   while (retired_sequence_ < ok_end) retire(ok_end - retired_sequence_, tally);
   if (!ok && retired_sequence_ == completion.sequence) [[unlikely]]
-    retire_failed(completion.sequence, completion.status, completion.vendor_error, tally);
+    retire_failed(completion.sequence, completion.status, completion.vendor_error, named, tally);
 }
 
 /// True when anything completed.
@@ -201,18 +203,40 @@ void QueuedLaneDriver::take_completions(std::span<LaneCompletion> found,
   waiters_.wake();
 }
 
+/// Whether all requests from `sequence` to the next one that is signaled are of one operation: then
+/// that one has failed.
+bool QueuedLaneDriver::is_certain(std::uint64_t sequence) const noexcept {
+  const OperationRecord* const operation = ring_[sequence & mask_].operation;
+  for (std::uint64_t at = sequence; at != next_sequence_; ++at) {
+    const Posted& each = ring_[at & mask_];
+    if (each.operation != operation || each.run_count > 1) return false;
+    if (each.ends_chain) return true;
+  }
+  return true;
+}
+
+/// Some devices (bnxt_re) report a failed request as the oldest one that is not known to be done. A
+/// signaled request that is done is known to be. So the failed request is the oldest one or any
+/// behind it, up to the next signaled one: a write or atomic that is reported may have been carried
+/// out.
 void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus status,
-                                     std::uint32_t vendor_error, EndTally& tally) noexcept {
+                                     std::uint32_t vendor_error, bool named,
+                                     EndTally& tally) noexcept {
   breaking_.store(true, std::memory_order_release);
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
   retired_sequence_ = sequence + 1;
   if (go_again(posted, status, vendor_error, tally)) return;
   if (refused_by_peer(status) || local_fault(status)) blame(LaneFault::kRefused);
-  if (set_aside(posted, status, vendor_error)) return;
+  const Opcode opcode = posted.operation->request.opcode;
+  const bool harmless = opcode == Opcode::kRead || opcode == Opcode::kFlush;
+  const bool believed = named || harmless || is_certain(sequence);
+  if (believed && set_aside(posted, status, vendor_error)) return;
   for_each(posted, [&](OperationRecord& operation) {
     if (!operation.outcome.ok) return;
-    if (refused_by_peer(status))
+    if (!believed)
+      operation.outcome = lost(operation, true, tally.now());
+    else if (refused_by_peer(status))
       operation.outcome = Outcome::failure(Code::kAccessRefused);
     else if (local_fault(status))
       operation.outcome = Outcome::failure(Code::kProvider);
@@ -408,7 +432,7 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
     lane_->close();
   EndTally tally{metrics_, cells_.recorder()};
   while (retired_sequence_ != next_sequence_)
-    retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, tally);
+    retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, true, tally);
   if (ended_)
     fail_backlog(tally);
   else

@@ -114,6 +114,7 @@ void QueuedLaneDriver::run_on(OperationRecord& operation, const transport::PostO
   const std::uint64_t sequence = next_sequence_;
   posted_at(sequence) = {.operation = &operation,
                          .run_count = is_atomic(operation.request.opcode) ? 0U : 1U,
+                         .ends_chain = true,
                          .run_bytes = operation.length_bytes};
   chain_length_ = 1;
   next_sequence_ += outcome.taken;
@@ -349,7 +350,7 @@ void QueuedLaneDriver::pump() noexcept {
   chain_run_ = next_sequence_ + chain_length_;
   Posted& posted = posted_at(chain_run_);
   posted.operation = at;
-  posted.joined = false;
+  posted.joined = posted.ends_chain = false;
   const transport::WorkRequest** const begin = &chain_[chain_length_];
   const transport::WorkRequest** const behind = begin + std::min(room, backlog_.count);
   const transport::WorkRequest** place = begin;
@@ -376,6 +377,7 @@ void QueuedLaneDriver::pump() noexcept {
 
 void QueuedLaneDriver::post_chain() noexcept {
   const std::uint64_t first = next_sequence_;
+  posted_at(chain_run_).ends_chain = true;
   const transport::PostOutcome outcome =
       lane_->post(transport::Chain{chain_.data(), chain_length_}, first);
   next_sequence_ += outcome.taken;

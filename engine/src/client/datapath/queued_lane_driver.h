@@ -103,6 +103,7 @@ class QueuedLaneDriver final : public LaneDriver {
     /// its own. 0: this is one request of any other kind.
     std::uint32_t run_count = 0;
     bool joined = false;          ///< the request has several, chained by next; no run
+    bool ends_chain = false;      ///< its last request is the last of its chain, which is signaled
     std::uint64_t run_bytes = 0;  ///< of the whole run
     std::byte* user = nullptr;    ///< destination of a bounced read
     std::uint32_t length_bytes = 0;
@@ -152,7 +153,8 @@ class QueuedLaneDriver final : public LaneDriver {
     return atomic_results_[sequence & (atomic_results_.size() - 1)];
   }
   void add_split(const Posted& posted, const transport::WorkRequest& request) noexcept {
-    posted_at(next_sequence_ + chain_length_) = posted;
+    chain_run_ = next_sequence_ + chain_length_;
+    posted_at(chain_run_) = posted;
     chain_[chain_length_++] = &request;
     split_in_chain_ = true;
   }
@@ -175,8 +177,10 @@ class QueuedLaneDriver final : public LaneDriver {
   void retire_through(const transport::LaneCompletion& completion, EndTally& tally) noexcept;
   void retire(std::uint64_t max_count, EndTally& tally) noexcept;
   void retire_split(Posted& posted, std::uint64_t sequence, EndTally& tally) noexcept;
+  /// `named`: the device has reported this request although there was an older one.
   void retire_failed(std::uint64_t sequence, CompletionStatus status, std::uint32_t vendor_error,
-                     EndTally& tally) noexcept;
+                     bool named, EndTally& tally) noexcept;
+  [[nodiscard]] bool is_certain(std::uint64_t sequence) const noexcept;
   void settle(Posted& posted, EndTally& tally) noexcept;
   void settle_part(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
   void settle_joined(Posted& posted, EndTally& tally) noexcept;
@@ -240,7 +244,7 @@ class QueuedLaneDriver final : public LaneDriver {
   /// several.
   std::vector<transport::WorkRequest> pieces_;
   std::size_t chain_length_ = 0;
-  std::uint64_t chain_run_ = 0;            ///< sequence at which the chain's last run begins
+  std::uint64_t chain_run_ = 0;            ///< sequence at which the chain's last entry begins
   OperationRecord* chain_last_ = nullptr;  ///< a whole one, in the chain's last request
   std::uint64_t chain_end_ = kNowhere;     ///< remote address behind it
   bool split_in_chain_ = false;
