@@ -15,20 +15,22 @@ constexpr std::chrono::seconds kBindTime{2};
 
 class RdmaGrant final : public GrantHandle {
  public:
-  RdmaGrant(BudgetShare share, const GrantRequest& request)
+  RdmaGrant(BudgetShare share, const GrantRequest& request, std::shared_ptr<GivenUpKeys> given_up)
       : share_{std::move(share)},
         stretches_{request.extents.begin(), request.extents.end()},
-        access_{access_of(request.rights)} {}
+        access_{access_of(request.rights)},
+        given_up_{std::move(given_up)} {}
 
   /// Registers the memory in `domain`, instead of where it was before. Errors: those of
   /// ProtectionDomain::register_bytes().
   Status register_in(const verbs::ProtectionDomain& domain, std::vector<WireExtent>& extents) {
-    memory_.clear();
+    leave_device();
     std::vector<verbs::MemoryRegion> registered;
     std::vector<WireExtent> made;
     std::uint64_t start = 0;
     for (const MemoryStretch& stretch : stretches_) {
-      auto memory = domain.register_bytes({stretch.address, stretch.length_bytes}, access_);
+      auto memory =
+          given_up_->register_bytes(domain, {stretch.address, stretch.length_bytes}, access_);
       if (!memory) return memory.error();
       made.push_back({.start_bytes = start,
                       .length_bytes = stretch.length_bytes,
@@ -47,6 +49,7 @@ class RdmaGrant final : public GrantHandle {
   Status revoke() noexcept override {
     Status status;
     for (verbs::MemoryRegion& memory : memory_) {
+      given_up_->add(memory);
       const Status gone = std::move(memory).deregister();
       if (gone) continue;
       share_.lose(1);
@@ -55,7 +58,10 @@ class RdmaGrant final : public GrantHandle {
     memory_.clear();
     return status;
   }
-  void leave_device() noexcept override { memory_.clear(); }
+  void leave_device() noexcept override {
+    for (const verbs::MemoryRegion& memory : memory_) given_up_->add(memory);
+    memory_.clear();
+  }
 
  private:
   static verbs::Access access_of(Rights rights) noexcept {
@@ -68,6 +74,7 @@ class RdmaGrant final : public GrantHandle {
   BudgetShare share_;  // given back when they have gone
   const std::vector<MemoryStretch> stretches_;
   const verbs::Access access_;
+  const std::shared_ptr<GivenUpKeys> given_up_;
   std::vector<verbs::MemoryRegion> memory_;  ///< empty: it has left its device
 };
 
@@ -212,7 +219,7 @@ Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
   auto share = BudgetShare::take(budget_, request.extents.size());
   if (!share) return share.error();
   Grant made;
-  auto registered = std::make_unique<RdmaGrant>(std::move(*share), request);
+  auto registered = std::make_unique<RdmaGrant>(std::move(*share), request, given_up_);
   if (auto status = registered->register_in(domain, made.extents); !status) return status.error();
   made.handle = std::move(registered);
   if (renews_keys_) set_lane_keys(made);
@@ -339,6 +346,7 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
   // Its registrations are of its domain, and so are the new lanes: the keys stay. Windows have
   // gone with their lanes, and are bound again when the client asks for their keys. So are the
   // registrations of a device that has gone and returned.
+  given_up_ = old->given_up_;
   if (!old->domain_.empty() && old->domain_.device() == domain_.device())
     domain_ = old->domain_;
   else if (!renews_keys_)

@@ -20,6 +20,7 @@
 #include "transport/listener.h"
 #include "transport/rdma/budget.h"
 #include "transport/rdma/control.h"
+#include "transport/rdma/given_up_keys.h"
 #include "transport/rdma/lane.h"
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/windows.h"
@@ -207,6 +208,8 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   std::vector<ServerLane> dead_ REMORA_GUARDED_BY(mutex_);  ///< until destroy_lanes()
   std::shared_ptr<LaneDestruction> destruction_ = std::make_shared<LaneDestruction>();
   std::deque<Notice> notices_ REMORA_GUARDED_BY(mutex_);
+  /// Of the session, whose next endpoint goes on with it; its pointer is the worker's.
+  std::shared_ptr<GivenUpKeys> given_up_ = std::make_shared<GivenUpKeys>();
 };
 
 }  // namespace remora::transport::rdma

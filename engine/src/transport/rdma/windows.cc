@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -129,14 +130,37 @@ Result<std::vector<verbs::MemoryWindow>> WindowLane::allocate(std::size_t count,
                                                               Deadline deadline) {
   std::vector<verbs::MemoryWindow> windows;
   windows.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
+  std::vector<verbs::MemoryWindow> used_up;  // kept meanwhile: the device would give them again
+  while (windows.size() < count) {
     if (ending_.load()) return gone();
     if (Clock::now() >= deadline) return Error{Code::kTimedOut, "allocating windows"};
     auto window = pair_->allocate_window();
     if (!window) return window.error();
-    windows.push_back(std::move(*window));
+    if (choose_new_key(*window))
+      windows.push_back(std::move(*window));
+    else
+      used_up.push_back(std::move(*window));
   }
   return windows;
+}
+
+bool WindowLane::choose_new_key(verbs::MemoryWindow& window) const {
+  constexpr int kKeysOfAWindow = 256;
+  for (int i = 0; i < kKeysOfAWindow; ++i) {
+    if (!given_up_.contains(window.next_rkey())) return true;
+    window.skip_rkey();
+  }
+  return false;
+}
+
+void WindowLane::give_up_key(const verbs::MemoryWindow& window) noexcept try {
+  if (!given_up_.insert(window.rkey()).second) return;
+  given_up_order_.push_back(window.rkey());
+  if (given_up_order_.size() <= kMaxGivenUp) return;
+  given_up_.erase(given_up_order_.front());
+  given_up_order_.pop_front();
+} catch (const std::bad_alloc&) {
+  return;
 }
 
 /// The device carries out no request of the lane any more.
@@ -198,8 +222,10 @@ void WindowLane::drop(Owner owner) noexcept {
   const remora::detail::MutexLock lock{mutex_};
   const auto found = bound_.find(owner);
   if (found == bound_.end()) return;
-  for (verbs::MemoryWindow& window : found->second)
+  for (verbs::MemoryWindow& window : found->second) {
+    give_up_key(window);
     if (const Status freed = window.free(); !freed) move_to_error(freed.error());
+  }
   bound_.erase(found);
 }
 

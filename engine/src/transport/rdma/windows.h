@@ -11,11 +11,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -79,6 +81,8 @@ class WindowLane {
  public:
   /// Requests in the lane's send queue at a time; only windows use that queue.
   static constexpr std::uint32_t kBinds = 16;
+  /// Keys of windows that went, of which as many are remembered: the newest.
+  static constexpr std::size_t kMaxGivenUp = std::size_t{1} << 15U;
   /// A device needs microseconds for a chain of as many.
   static constexpr std::chrono::seconds kChainTime{1};
   /// Whose windows they are.
@@ -119,6 +123,9 @@ class WindowLane {
   Status bind_all(std::span<verbs::MemoryWindow> windows, std::span<const LeasedRange> stretches,
                   verbs::Access rights, Deadline deadline) REMORA_REQUIRES(mutex_);
   void move_to_error(const Error& why) noexcept REMORA_REQUIRES(mutex_);
+  /// Has the next bind of `window` give a key that no window of this lane had. False: it has none.
+  [[nodiscard]] bool choose_new_key(verbs::MemoryWindow& window) const REMORA_REQUIRES(mutex_);
+  void give_up_key(const verbs::MemoryWindow& window) noexcept REMORA_REQUIRES(mutex_);
   Status await(std::uint64_t first_id, std::size_t count, Deadline deadline)
       REMORA_REQUIRES(mutex_);
   [[nodiscard]] static Error gone();
@@ -131,6 +138,10 @@ class WindowLane {
   verbs::QueuePair<verbs::Rc>* pair_ REMORA_GUARDED_BY(mutex_) = nullptr;
   std::uint64_t next_id_ REMORA_GUARDED_BY(mutex_) = 1;
   std::map<Owner, std::vector<verbs::MemoryWindow>> bound_ REMORA_GUARDED_BY(mutex_);
+  /// Keys of windows that went: a request that was posted late must not pass by one of them. A
+  /// lane's keys are of use on that lane only, so they end with it.
+  std::unordered_set<std::uint32_t> given_up_ REMORA_GUARDED_BY(mutex_);
+  std::deque<std::uint32_t> given_up_order_ REMORA_GUARDED_BY(mutex_);  ///< the oldest first
 };
 
 /// By number; null: there is no such lane.

@@ -53,6 +53,11 @@ class MemoryWindow {
   [[nodiscard]] bool freed() const noexcept;
   /// The key of the last bind that was put into a batch; valid once that has completed.
   [[nodiscard]] std::uint32_t rkey() const noexcept { return rkey_; }
+  /// The key that the next bind gives it.
+  [[nodiscard]] std::uint32_t next_rkey() const noexcept { return ibv_inc_rkey(rkey_); }
+  /// The next bind gives it the key behind that one: a device may allocate a window whose next key
+  /// a peer still has from before. There are 256.
+  void skip_rkey() noexcept { rkey_ = next_rkey(); }
   /// The bytes of the last bind with its key, for the peer.
   [[nodiscard]] RemoteSlice remote() const noexcept { return {address_, length_bytes_, rkey_}; }
   /// Borrowed; null when freed.

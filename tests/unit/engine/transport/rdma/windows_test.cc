@@ -216,6 +216,34 @@ TEST_F(WindowLaneTest, ManyStretchesAreBoundInChainsThatFitTheSendQueue) {
   expect_nothing_left();
 }
 
+/// A request that was posted late, by a thread that was stopped, must not pass by a newer window.
+TEST_F(WindowLaneTest, KeysOfWindowsThatWentDoNotReturnOnTheLane) {
+  fake_.play(*test::find_device_profile("mlx5"));
+  fake_.table.alloc_mw = WindowNic::before.alloc_mw;
+  std::set<std::uint32_t> before;
+  for (int round = 0; round < 100; ++round) {
+    const auto keys = bind(3);
+    ASSERT_OK(keys);
+    for (const std::uint32_t key : *keys) EXPECT_TRUE(before.insert(key).second) << round;
+    lane().drop(&owner_);
+  }
+  EXPECT_EQ(fake_.uses("alloc_mw"), 300) << "the device is not asked again";
+  expect_nothing_left();
+}
+
+TEST_F(WindowLaneTest, WindowWithoutAKeyLeftIsPassedOver) {
+  fake_.play(*test::find_device_profile("mlx5"));
+  fake_.table.alloc_mw = WindowNic::before.alloc_mw;
+  std::set<std::uint32_t> before;
+  for (int round = 0; round < 600; ++round) {
+    const auto keys = bind(1);
+    ASSERT_OK(keys);
+    EXPECT_TRUE(before.insert(keys->front()).second) << round;
+    lane().drop(&owner_);
+  }
+  expect_nothing_left();
+}
+
 TEST_F(WindowLaneTest, EndedLaneHasNoWindowsAndBindsNoMore) {
   ASSERT_OK(bind_for(&owner_, 2));
   ASSERT_OK(bind_for(&other_, 2));

@@ -1,0 +1,64 @@
+#include "transport/rdma/given_up_keys.h"
+
+#include <algorithm>
+#include <new>
+#include <optional>
+
+#include "base/log.h"
+
+namespace remora::transport::rdma {
+
+namespace {
+
+/// User addresses are below this on every processor that Linux has RDMA on.
+constexpr unsigned kAddressBits = 48;
+constexpr std::uint64_t kMovesMax = (std::uint64_t{1} << (64 - kAddressBits)) - 1;
+
+}  // namespace
+
+void GivenUpKeys::add(const verbs::MemoryRegion& memory) noexcept try {
+  const remora::detail::MutexLock lock{mutex_};
+  if (order_.size() == kMax) {
+    keys_.erase(order_.front());
+    order_.pop_front();
+  }
+  order_.push_back(keys_.emplace(memory.rkey(), Range{memory.address(), memory.length_bytes()}));
+} catch (const std::bad_alloc&) {
+  return;
+}
+
+bool GivenUpKeys::reaches(const verbs::MemoryRegion& memory) const {
+  const remora::detail::MutexLock lock{mutex_};
+  const auto [first, last] = keys_.equal_range(memory.rkey());
+  return std::any_of(first, last, [&](const auto& each) {
+    const Range& range = each.second;
+    return range.address < memory.address() + memory.length_bytes() &&
+           memory.address() < range.address + range.length_bytes;
+  });
+}
+
+Result<verbs::MemoryRegion> GivenUpKeys::register_bytes(const verbs::ProtectionDomain& domain,
+                                                        std::span<std::byte> bytes,
+                                                        verbs::Access access) {
+  auto first = domain.register_bytes(bytes, access);
+  if (!first || !reaches(*first)) return first;
+  // It is kept until the next one is there, so that the device cannot give its key again. The next
+  // one begins at another address, which no key of this session has had: then it does not matter
+  // how many freed keys the device keeps.
+  std::uint64_t move = 0;
+  {
+    const remora::detail::MutexLock lock{mutex_};
+    move = moved_++ % kMovesMax + 1;
+  }
+  const std::uint64_t address =
+      reinterpret_cast<std::uintptr_t>(bytes.data()) + (move << kAddressBits);
+  auto second = verbs::MemoryRegion::register_at(domain, bytes, address, access);
+  if (!second) return second;
+  log::debug("rdma: {} gave key {:#x} again: these {} bytes are registered at {:#x}",
+             domain.device().name(), first->rkey(), bytes.size(), address);
+  if (reaches(*second))
+    return Error{Code::kProvider, "ibv_reg_mr"}.with_subject("keys that were given up return");
+  return second;
+}
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,51 @@
+#pragma once
+
+/// Remote keys that a session had and no longer has: none of them may name memory of it again.
+///
+/// A device may give a registration the key that was freed last, and a client's thread that was
+/// stopped between its check and its post still carries that key. Without this, its late request
+/// would pass on the grant that the same session got after a fence.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <remora/mutex.h>
+#include <remora/verbs/memory_region.h>
+#include <remora/verbs/protection_domain.h>
+
+namespace remora::transport::rdma {
+
+/// Of one session, over its connections. Thread-safe.
+class GivenUpKeys {
+ public:
+  /// As many are remembered, the newest: 3 MiB for a session that opens and closes without end.
+  static constexpr std::size_t kMax = std::size_t{1} << 15U;
+
+  /// The registration is about to go. Without memory for it, nothing is remembered.
+  void add(const verbs::MemoryRegion& memory) noexcept;
+  /// Whether a request of a registration that went would be carried out by this one.
+  [[nodiscard]] bool reaches(const verbs::MemoryRegion& memory) const;
+  /// Registers `bytes` in `domain` so that no key of before reaches them. Errors: those of
+  /// verbs::ProtectionDomain::register_bytes() and verbs::MemoryRegion::register_at().
+  [[nodiscard]] Result<verbs::MemoryRegion> register_bytes(const verbs::ProtectionDomain& domain,
+                                                           std::span<std::byte> bytes,
+                                                           verbs::Access access);
+
+ private:
+  struct Range {
+    std::uint64_t address;
+    std::uint64_t length_bytes;
+  };
+  using Keys = std::multimap<std::uint32_t, Range>;
+  mutable remora::detail::Mutex mutex_;
+  Keys keys_ REMORA_GUARDED_BY(mutex_);
+  std::deque<Keys::iterator> order_ REMORA_GUARDED_BY(mutex_);  ///< the oldest first
+  std::uint64_t moved_ REMORA_GUARDED_BY(mutex_) = 0;  ///< registrations at an address of their own
+};
+
+}  // namespace remora::transport::rdma

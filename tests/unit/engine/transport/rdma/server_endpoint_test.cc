@@ -1,0 +1,97 @@
+/// Grants as registrations, and lanes, on devices with habits.
+
+#include "transport/rdma/server_endpoint.h"
+
+#include <chrono>
+#include <gtest/gtest.h>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "unit/verbs/fake_verbs.h"
+
+namespace remora::transport::rdma {
+namespace {
+
+class RdmaServerEndpointTest : public test::FakeTest {
+ protected:
+  static Deadline later() { return Clock::now() + std::chrono::seconds{10}; }
+  static verbs::Address peer() { return verbs::Address::parse("10.0.0.1", 7471).value(); }
+  void play(std::string_view name) { fake_.play(*test::find_device_profile(name)); }
+  std::unique_ptr<RdmaServerEndpoint> connect() {
+    auto connector = verbs::Connector::resolve(peer(), later(), {}, fake_.table).value();
+    auto domain = connector.device().allocate_domain().value();
+    auto buffers = ControlBuffers::create(domain).value();
+    EXPECT_TRUE(connector.create_queue_pair(buffers.builder()));
+    return std::make_unique<RdmaServerEndpoint>(
+        lanes_, reaper_, std::move(domain), registrations_.of("fake0", 0), nullptr,
+        std::move(buffers), connector.connect(later()).value(), FdSet::create().value());
+  }
+  Result<Grant> grant(RdmaServerEndpoint& endpoint, std::uint64_t offset = 0,
+                      std::uint64_t length = 4096) {
+    const MemoryStretch stretch{memory_.data() + offset, length};
+    return endpoint.grant({.extents = {&stretch, 1}, .rights = Rights::kAll});
+  }
+  /// Whether a request of `before` would be carried out by `now`.
+  static bool reaches(const WireExtent& before, const WireExtent& now) {
+    return before.remote_key == now.remote_key &&
+           before.remote_address < now.remote_address + now.length_bytes &&
+           now.remote_address < before.remote_address + before.length_bytes;
+  }
+  /// Opens and gives up what `rounds` say, one after the other: no key of before reaches anything.
+  void expect_no_return(RdmaServerEndpoint& endpoint, std::vector<WireExtent>& before,
+                        std::uint64_t offset, std::uint64_t length) {
+    auto made = grant(endpoint, offset, length);
+    ASSERT_OK(made);
+    for (const WireExtent& each : before) EXPECT_FALSE(reaches(each, made->extents[0]));
+    before.push_back(made->extents[0]);
+    EXPECT_TRUE(made->handle->revoke());
+  }
+
+  RegistrationBudgets registrations_{1000};
+  std::vector<std::byte> memory_ = std::vector<std::byte>(16'384);
+  std::shared_ptr<LaneRegistry> lanes_ = std::make_shared<LaneRegistry>();
+  std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>();
+};
+
+/// A thread of the client that was stopped between its check and its post sends the old key when
+/// the session has been fenced and has opened the region again.
+TEST_F(RdmaServerEndpointTest, KeyOfAFencedGrantDoesNotReachTheNextOne) {
+  play("mlx5");
+  auto endpoint = connect();
+  std::vector<WireExtent> before;
+  for (int round = 0; round < 20; ++round) expect_no_return(*endpoint, before, 0, 4096);
+  EXPECT_LE(fake_.uses("reg_mr") + fake_.uses("reg_mr_iova"), 2 * 20 + 1) << "one more each";
+  endpoint.reset();
+  reaper_.reset();
+}
+
+TEST_F(RdmaServerEndpointTest, NorDoesItReachOtherMemoryAtItsAddress) {
+  play("mlx5");
+  auto endpoint = connect();
+  std::vector<WireExtent> before;
+  for (const auto& [offset, length] : {std::pair{0U, 8192U}, std::pair{4096U, 8192U},
+                                       std::pair{8192U, 4096U}, std::pair{0U, 16'384U}})
+    expect_no_return(*endpoint, before, offset, length);
+  endpoint.reset();
+  reaper_.reset();
+}
+
+TEST_F(RdmaServerEndpointTest, SessionThatResumesRemembersItsKeys) {
+  play("mlx5");
+  auto first = connect();
+  auto next = connect();
+  std::vector<WireExtent> before;
+  expect_no_return(*first, before, 0, 4096);
+  first->shutdown();
+  ASSERT_OK(next->take_over(*first));
+  expect_no_return(*next, before, 0, 4096);
+  first.reset();
+  next.reset();
+  reaper_.reset();
+}
+
+}  // namespace
+}  // namespace remora::transport::rdma
