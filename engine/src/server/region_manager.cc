@@ -111,8 +111,11 @@ Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& dev
 Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& device,
                                          std::string_view owner, Deadline deadline,
                                          const PopulateSteps& steps) {
-  if (spec.atomic_domain == "auto") spec.atomic_domain = device.empty() ? "cpu" : device;
   const std::vector<std::string>& devices = listeners_.atomic_domains();
+  if (spec.atomic_domain == "auto")
+    // A client's device may be without atomics: then the processor's are left.
+    spec.atomic_domain =
+        std::find(devices.begin(), devices.end(), device) == devices.end() ? "cpu" : device;
   const bool known = spec.atomic_domain == "none" || spec.atomic_domain == "cpu" ||
                      std::find(devices.begin(), devices.end(), spec.atomic_domain) != devices.end();
   if (!known)

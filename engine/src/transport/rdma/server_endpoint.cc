@@ -18,19 +18,20 @@ class RdmaGrant final : public GrantHandle {
   RdmaGrant(BudgetShare share, const GrantRequest& request, std::shared_ptr<GivenUpKeys> given_up)
       : share_{std::move(share)},
         stretches_{request.extents.begin(), request.extents.end()},
-        access_{access_of(request.rights)},
+        rights_{request.rights},
         given_up_{std::move(given_up)} {}
 
   /// Registers the memory in `domain`, instead of where it was before. Errors: those of
   /// ProtectionDomain::register_bytes().
   Status register_in(const verbs::ProtectionDomain& domain, std::vector<WireExtent>& extents) {
     leave_device();
+    const verbs::Access access = access_of(rights_, domain.device());
     std::vector<verbs::MemoryRegion> registered;
     std::vector<WireExtent> made;
     std::uint64_t start = 0;
     for (const MemoryStretch& stretch : stretches_) {
       auto memory =
-          given_up_->register_bytes(domain, {stretch.address, stretch.length_bytes}, access_);
+          given_up_->register_bytes(domain, {stretch.address, stretch.length_bytes}, access);
       if (!memory) return memory.error();
       made.push_back({.start_bytes = start,
                       .length_bytes = stretch.length_bytes,
@@ -64,16 +65,16 @@ class RdmaGrant final : public GrantHandle {
   }
 
  private:
-  static verbs::Access access_of(Rights rights) noexcept {
+  static verbs::Access access_of(Rights rights, const verbs::Device& device) noexcept {
     using verbs::Access;
-    const Access access = remote_access(rights);
+    const Access access = remote_access(rights, device);
     const bool changes =
         contains(access, Access::kRemoteWrite) || contains(access, Access::kRemoteAtomic);
     return changes ? access | Access::kLocalWrite : access;
   }
   BudgetShare share_;  // given back when they have gone
   const std::vector<MemoryStretch> stretches_;
-  const verbs::Access access_;
+  const Rights rights_;
   const std::shared_ptr<GivenUpKeys> given_up_;
   std::vector<verbs::MemoryRegion> memory_;  ///< empty: it has left its device
 };
@@ -91,6 +92,16 @@ Status check(verbs::Connection& connection) noexcept {
     if (connection.failure()) return connection.failure()->error(connection.peer_address());
     if (!event->has_value()) return {};
   }
+}
+
+/// What clients may do on a lane. Devices without atomics refuse a queue pair that has the right to
+/// them, or take it and refuse its atomics.
+verbs::Access lane_access(const verbs::Device& device) noexcept {
+  verbs::Access access =
+      verbs::Access::kRemoteRead | verbs::Access::kRemoteWrite | verbs::Access::kLocalWrite;
+  if (device.attributes().atomics != verbs::AtomicSupport::kNone)
+    access |= verbs::Access::kRemoteAtomic;
+  return access;
 }
 
 /// The mark goes last.
@@ -182,8 +193,7 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
                                              *queue};
   builder.send_depth(windows == nullptr ? 1 : WindowLane::kBinds)
       .receive_depth(kNoticeReceives)
-      .access(verbs::Access::kRemoteRead | verbs::Access::kRemoteWrite |
-              verbs::Access::kRemoteAtomic | verbs::Access::kLocalWrite);
+      .access(lane_access(domain.device()));
   if (domain_.device().is_software()) builder.timeout(kAckTimeoutSoftware);
   limit_depths(builder, Asks::kClient, false);
   if (auto status = request.create_queue_pair(builder); !status) return status;

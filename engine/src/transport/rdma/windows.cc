@@ -42,6 +42,12 @@ Access remote_access(Rights rights) noexcept {
   return access;
 }
 
+Access remote_access(Rights rights, const verbs::Device& device) noexcept {
+  const Access asked = remote_access(rights);
+  if (device.attributes().atomics != verbs::AtomicSupport::kNone) return asked;
+  return asked & (Access::kRemoteRead | Access::kRemoteWrite);
+}
+
 LeasedMemory::LeasedMemory(std::shared_ptr<void> hold, verbs::ProtectionDomain domain,
                            Budgets budgets, BudgetShare share,
                            std::vector<verbs::MemoryRegion> pieces) noexcept
@@ -238,7 +244,8 @@ void WindowLane::end() noexcept {
 
 Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const LeasedMemory> leased,
                                                          const GrantRequest& request) {
-  std::unique_ptr<WindowGrant> made{new WindowGrant{std::move(leased), request}};
+  const Access rights = remote_access(request.rights, leased->domain().device());
+  std::unique_ptr<WindowGrant> made{new WindowGrant{std::move(leased), request, rights}};
   const LeasedMemory& memory = *made->leased_;
   const auto is_own = [&](const MemoryStretch& stretch) { return !memory.find(stretch); };
   const auto own = static_cast<std::size_t>(

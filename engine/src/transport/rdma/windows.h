@@ -37,6 +37,8 @@ namespace remora::transport::rdma {
 
 /// The remote rights of a grant.
 [[nodiscard]] verbs::Access remote_access(Rights rights) noexcept;
+/// The same, less what the device refuses: atomics where it has none.
+[[nodiscard]] verbs::Access remote_access(Rights rights, const verbs::Device& device) noexcept;
 
 /// What windows are bound to: a part of a registration, which outlives them.
 struct LeasedRange {
@@ -179,11 +181,12 @@ class WindowGrant final : public GrantHandle {
  private:
   void forget_lanes_but(const WindowLanes& lanes) noexcept;
   Status reserve(std::size_t lanes);
-  WindowGrant(std::shared_ptr<const LeasedMemory> leased, const GrantRequest& request)
+  WindowGrant(std::shared_ptr<const LeasedMemory> leased, const GrantRequest& request,
+              verbs::Access rights)
       : leased_{std::move(leased)},
         request_{request.extents.begin(), request.extents.end()},
         asked_{request.rights},
-        rights_{remote_access(request.rights)} {}
+        rights_{rights} {}
 
   std::shared_ptr<const LeasedMemory> leased_;
   const std::vector<MemoryStretch> request_;

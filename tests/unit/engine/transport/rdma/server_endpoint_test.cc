@@ -93,5 +93,23 @@ TEST_F(RdmaServerEndpointTest, SessionThatResumesRemembersItsKeys) {
   reaper_.reset();
 }
 
+TEST_F(RdmaServerEndpointTest, DeviceWithoutAtomicsServesLanesThatHaveNoRightToThem) {
+  play("mlx5-no-atomics");
+  auto endpoint = connect();
+  auto made = grant(*endpoint);
+  ASSERT_OK(made);
+  EXPECT_EQ(fake_.registered.back().access & IBV_ACCESS_REMOTE_ATOMIC, 0U);
+  auto listener = verbs::ConnectionListener::bind(peer(), 8, fake_.table).value();
+  fake_.knock("");
+  auto request = listener.next_request();
+  ASSERT_OK(request);
+  ASSERT_TRUE(request->has_value());
+  ASSERT_OK(endpoint->add_lane(std::move(**request), 0));
+  made->handle.reset();
+  *made = {};
+  endpoint.reset();
+  reaper_.reset();
+}
+
 }  // namespace
 }  // namespace remora::transport::rdma
