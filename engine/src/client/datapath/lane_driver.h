@@ -139,6 +139,9 @@ class LaneDriver {
   /// Where local memory must be registered: the index of the lane's memory domain.
   [[nodiscard]] virtual std::size_t domain_index() const noexcept { return 0; }
   [[nodiscard]] virtual bool needs_keys() const noexcept { return false; }
+  /// Requests that the lane has in flight at most, as its device has given it; 0: memory is mapped.
+  /// Any thread.
+  [[nodiscard]] virtual std::uint32_t depth() const noexcept { return 0; }
   /// The largest transfer of one request.
   [[nodiscard]] virtual std::uint32_t request_bytes_max() const noexcept = 0;
   /// The batches that are faster when neighbours, on both sides, follow each other.

@@ -33,7 +33,8 @@ QueuedLaneDriver::QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Option
       chain_(lane_->limits().depth),
       pieces_(lane_->limits().depth),
       atomic_results_{lane_->atomic_results()},
-      limits_{lane_->limits()} {
+      limits_{lane_->limits()},
+      depth_{limits_.depth} {
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
   metrics_.lane_opened(lane_->completion_capacity());
   if (!options_.revivable) return;
@@ -476,6 +477,7 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   metrics_.lane_opened(lane_->completion_capacity());
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
   limits_.depth = now.depth;
+  depth_.store(now.depth, std::memory_order_relaxed);
   limits_.initiator_depth = now.initiator_depth;
   atomic_results_ = lane_->atomic_results();
   next_sequence_ = retired_sequence_ = 0;

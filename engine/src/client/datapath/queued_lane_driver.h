@@ -85,6 +85,9 @@ class QueuedLaneDriver final : public LaneDriver {
   [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
     return {.max_operations = kQueueDepthMax};
   }
+  [[nodiscard]] std::uint32_t depth() const noexcept override {
+    return depth_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override {
     return limits_.transfer_bytes_max;
   }
@@ -256,6 +259,7 @@ class QueuedLaneDriver final : public LaneDriver {
   transport::Lane::Limits limits_;
   EventNotifier* notifier_ = nullptr;  ///< of a sink that was pushed to; to be told
   Refused refused_;                    ///< empty while the lane is free
+  std::atomic<std::uint32_t> depth_;   ///< of the limits, without the lock
 };
 
 }  // namespace remora::detail

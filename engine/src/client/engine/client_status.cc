@@ -19,6 +19,13 @@ using Json = nlohmann::json;
 /// The largest number of regions that are listed for one session.
 constexpr std::size_t kMaxListed = 1'000;
 
+/// What the device has given the session's lanes; where memory is mapped, what the engine wants.
+std::uint32_t depth_of(const SessionCore& session) {
+  const auto& lanes = session.lanes();
+  const std::uint32_t given = lanes.empty() ? 0 : lanes.front()->depth();
+  return given != 0 ? given : session.engine().options().lane_depth;
+}
+
 /// `key`: host|port|transport, see SharedSessions::all().
 Json describe(const std::string& key, const SessionCore& session) {
   const std::size_t host_end = key.find('|');
@@ -31,7 +38,7 @@ Json describe(const std::string& key, const SessionCore& session) {
            {"device", session.local_device()},
            {"connected", session.connected()},
            {"lanes", session.lanes().size()},
-           {"depth", session.engine().options().lane_depth},
+           {"depth", depth_of(session)},
            {"regions", Json::array()},
            {"reason", ""}};
   std::set<std::string> names;

@@ -18,6 +18,7 @@
 #include "transport/rdma/control.h"
 #include "transport/rdma/device_choice.h"
 #include "transport/rdma/lane.h"
+#include "transport/rdma/pair_size.h"
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/wire.h"
 #include "transport/rkey_table.h"
@@ -116,7 +117,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     const verbs::ProtectionDomain domain = domain_->domain();
     if (domain.empty()) return gone();
     const verbs::Device& device = domain.device();
-    const std::uint32_t granted = std::min(depth, device.attributes().max_qp_wr);
+    const std::uint32_t depth_max = std::min(depth, device.attributes().max_qp_wr);
     auto connector = verbs::Connector::resolve(peer_, deadline);
     if (!connector) return connector.error();
     if (!(connector->device() == device))
@@ -124,17 +125,18 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     auto port = device.query_port(connector->port());
     if (!port) return port.error();
     // Every request can complete on its own, signaled or not, when the lane breaks.
-    auto queue = device.create_completion_queue({.depth = granted, .events = true});
+    auto queue = device.create_completion_queue({.depth = depth_max, .events = true});
     if (!queue) return queue.error();
     verbs::QueuePairBuilder<verbs::Rc> builder{domain, *queue, *queue};
-    builder.send_depth(granted)
-        .receive_depth(1)
-        .inline_bytes(rdma::kInlineBytes)
+    builder.receive_depth(1)
         .rnr_retry_count(7)  // for ever: the operation's deadline ends it
         .access(verbs::Access::kNone)
         .timeout(device.is_software() ? rdma::kAckTimeoutSoftware : rdma::kAckTimeoutHardware);
     rdma::limit_depths(builder, rdma::Asks::kClient, true);
-    if (auto status = create_pair(*connector, builder); !status) return status.error();
+    const auto fits = rdma::create_fitting_pair(
+        builder, depth_max, [&](const auto& asked) { return connector->create_queue_pair(asked); });
+    if (!fits) return fits.error();
+    const std::uint32_t granted = *fits;
     Introduction said{.purpose = rdma::Purpose::kLane, .ticket = ticket};
     if (keys_ != nullptr) {
       if (lanes_opened_ >= rdma::kLanesMax)
@@ -215,17 +217,6 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     }
     return {};
   }
-  /// With as much inline room as the device gives: some answer EINVAL to more.
-  static Status create_pair(verbs::Connector& connector,
-                            verbs::QueuePairBuilder<verbs::Rc>& builder) {
-    Status status;
-    for (const std::uint32_t inline_bytes : {rdma::kInlineBytes, 96U, 48U, 0U}) {
-      status = connector.create_queue_pair(builder.inline_bytes(inline_bytes));
-      if (status || status.error().system_errno() != EINVAL) break;
-    }
-    return status;
-  }
-
   /// Takes events; an error when one of them ended the connection.
   [[nodiscard]] Status check(verbs::Connection& connection) const noexcept {
     while (true) {
