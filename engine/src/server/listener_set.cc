@@ -16,10 +16,12 @@ namespace {
 
 constexpr int kPortTries = 16;
 
-/// Whether `auto` may leave the transport out: only if the machine does not have it. Without tcp,
-/// for example because its port is in use, only shm would be left, which clients on other machines
-/// cannot use. A protection that the configuration names is never left out either.
-bool may_leave_out(TransportKind kind, const Error& error) {
+/// Whether `auto` may leave the transport out: only if the machine does not have it, or an iWARP
+/// device has the TCP port. Without tcp, for example because its port is in use, only shm would be
+/// left, which clients on other machines cannot use. A protection that the configuration names is
+/// never left out either.
+bool may_leave_out(TransportKind kind, const Error& error, bool port_is_of_iwarp) {
+  if (port_is_of_iwarp && kind == TransportKind::kTcp) return true;
   if (error.subject().starts_with("transports.rdma_protection")) return false;
   switch (error.code()) {
     case Code::kAddressInUse:
@@ -53,7 +55,9 @@ Result<ListenerSet> open_once(const config::ServerConfig& config,
       return {};
     }
     const Error& error = listener.error();
-    if (wanted == Availability::kRequired || !may_leave_out(kind, error)) return error;
+    const bool port_is_of_iwarp = set.takes_tcp_port() && error.code() == Code::kAddressInUse;
+    if (wanted == Availability::kRequired || !may_leave_out(kind, error, port_is_of_iwarp))
+      return error;
     log_left_out(config, kind, error);
     refused.push_back({kind, error});
     return {};
@@ -64,7 +68,13 @@ Result<ListenerSet> open_once(const config::ServerConfig& config,
   });
   if (status)
     status = add(wanted.tcp, TransportKind::kTcp, [&](std::uint16_t port) {
-      return transport::listen_tcp(config, address, port, registry);
+      const auto listen = [&](std::uint16_t at) {
+        return transport::listen_tcp(config, address, at, registry);
+      };
+      // A port that the file requires is not exchanged for another one.
+      return set.takes_tcp_port() && wanted.tcp == Availability::kAuto
+                 ? listen_beside_iwarp(port, listen)
+                 : listen(port);
     });
   if (status)
     status = add(wanted.shm, TransportKind::kShm,
@@ -100,8 +110,24 @@ Result<ListenerSet> ListenerSet::open(const config::ServerConfig& config,
   return set;
 }
 
+Result<std::unique_ptr<Listener>> listen_beside_iwarp(
+    std::uint16_t port,
+    const std::function<Result<std::unique_ptr<Listener>>(std::uint16_t)>& listen) {
+  auto listener = listen(port);
+  if (listener || listener.error().code() != Code::kAddressInUse || port == UINT16_MAX)
+    return listener;
+  auto next = listen(static_cast<std::uint16_t>(port + 1));
+  if (!next) return listener;
+  log::warn(
+      "tcp listens on port {}: the iWARP device has TCP port {}; clients without that device name "
+      "port {}",
+      port + 1, port, port + 1);
+  return next;
+}
+
 void ListenerSet::add(std::unique_ptr<Listener> listener) {
-  port_ = listener->port();
+  if (listeners_.empty()) port_ = listener->port();
+  takes_tcp_port_ = takes_tcp_port_ || listener->takes_tcp_port();
   offered_.push_back(listener->kind());
   descriptions_.push_back(listener->description());
   if (transport::ListenerDevices* const devices = listener->devices()) {

@@ -4,6 +4,7 @@
 /// so that a port in use fails fast.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -17,6 +18,12 @@
 #include "transport/listener.h"
 
 namespace remora::detail {
+
+/// Listens for tcp beside an iWARP device that may have the TCP port: on `port`, or where that is
+/// in use on the next one, which the log says. Errors: that of `listen(port)`.
+Result<std::unique_ptr<transport::Listener>> listen_beside_iwarp(
+    std::uint16_t port,
+    const std::function<Result<std::unique_ptr<transport::Listener>>(std::uint16_t)>& listen);
 
 /// Not thread-safe, but close() may run while the const functions other than listeners() are
 /// called: it does not change their results.
@@ -37,8 +44,11 @@ class ListenerSet {
       const noexcept {
     return listeners_;
   }
-  /// The port of all of them; 0: none has one.
+  /// The port of the first of them, which is that of all, but of tcp beside an iWARP device; 0:
+  /// none has one.
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  /// A device has the TCP port of that number.
+  [[nodiscard]] bool takes_tcp_port() const noexcept { return takes_tcp_port_; }
   [[nodiscard]] const std::vector<TransportKind>& offered() const noexcept { return offered_; }
   [[nodiscard]] bool offers(TransportKind kind) const noexcept;
   /// One line for each listener.
@@ -58,6 +68,7 @@ class ListenerSet {
  private:
   std::vector<std::unique_ptr<transport::Listener>> listeners_;
   std::uint16_t port_ = 0;
+  bool takes_tcp_port_ = false;
   std::vector<TransportKind> offered_;
   std::vector<std::string> descriptions_;
   std::vector<std::string> devices_;

@@ -72,6 +72,8 @@ class Listener {
   [[nodiscard]] virtual std::function<void()> tick() noexcept { return {}; }
   /// Failures since the last call, for ServerEndpoint::hit_by().
   [[nodiscard]] virtual std::vector<DeviceFailure> take_failures() noexcept { return {}; }
+  /// Its connections are TCP connections of the device (iWARP), so no other listener gets its port.
+  [[nodiscard]] virtual bool takes_tcp_port() const noexcept { return false; }
   /// Null where no device serves: shm and tcp. The listener owns it.
   [[nodiscard]] virtual ListenerDevices* devices() noexcept { return nullptr; }
 };

@@ -128,7 +128,9 @@ int connect(rdma_cm_id* id, rdma_conn_param* parameters) {
     case FakeVerbs::Answer::kAccept:
       fake().push(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, data);
       break;
-    case FakeVerbs::Answer::kReject: fake().push(id, RDMA_CM_EVENT_REJECTED, 28, data); break;
+    case FakeVerbs::Answer::kReject:
+      fake().push(id, RDMA_CM_EVENT_REJECTED, fake().reject_status, data);
+      break;
     case FakeVerbs::Answer::kUnreachable:
       fake().push(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
       break;

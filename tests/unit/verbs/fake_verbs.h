@@ -150,6 +150,7 @@ class FakeVerbs {
   enum class Answer { kAccept, kReject, kSilence, kUnreachable };
   Answer answer = Answer::kAccept;
   std::string answer_data;
+  int reject_status = 28;     ///< "consumer"
   int cm_device_uses = 0;     ///< of the context, beside those of lists
   int cm_devices_closed = 0;  ///< where no device was left
   bool resolve = true;        ///< false: address resolution gets no answer

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "transport/rdma/cache_series.h"
+#include "transport/rdma/local_access.h"
 
 namespace remora::transport::rdma {
 
@@ -98,8 +99,9 @@ class Rundown {
 
 class RdmaRegistrationCache final : public DeviceCache {
  public:
-  RdmaRegistrationCache(verbs::MrCache cache, const verbs::MrCacheOptions& options) noexcept
-      : options_{options} {
+  RdmaRegistrationCache(verbs::MrCache cache, verbs::Access access,
+                        const verbs::MrCacheOptions& options) noexcept
+      : access_{access}, options_{options} {
     cache_.emplace(std::move(cache));
   }
 
@@ -111,7 +113,7 @@ class RdmaRegistrationCache final : public DeviceCache {
     }
     if (paused_until_.load(std::memory_order_relaxed) > at) return find_lease(bytes);
     if (!rundown_.enter()) return {};
-    auto lease = cache_->acquire(bytes, verbs::Access::kLocalWrite, deadline);
+    auto lease = cache_->acquire(bytes, access_, deadline);
     rundown_.leave();
     if (lease) return {lease->detach()};
     learn(bytes, lease.error());
@@ -119,7 +121,7 @@ class RdmaRegistrationCache final : public DeviceCache {
   }
   MemoryLease find_lease(std::span<std::byte> bytes) noexcept override {
     if (!rundown_.enter()) return {};
-    MrLease lease = cache_->find(bytes, verbs::Access::kLocalWrite);
+    MrLease lease = cache_->find(bytes, access_);
     rundown_.leave();
     if (lease.empty()) failures_.fetch_add(1, std::memory_order_relaxed);
     return {lease.detach()};
@@ -184,6 +186,7 @@ class RdmaRegistrationCache final : public DeviceCache {
           error.message());
   }
 
+  const verbs::Access access_;
   const verbs::MrCacheOptions options_;
   mutable Rundown rundown_;
   std::optional<verbs::MrCache> cache_;  ///< used within rundown_
@@ -220,7 +223,8 @@ std::shared_ptr<DeviceCache> make_cache(const verbs::ProtectionDomain& domain,
     if (known) known->set(automatic ? 1 : 0);
   }
   if (!automatic) return nullptr;
-  auto made = std::make_shared<RdmaRegistrationCache>(std::move(*cache), kept);
+  auto made = std::make_shared<RdmaRegistrationCache>(std::move(*cache),
+                                                      local_access(domain.device()), kept);
   if (options.registry != nullptr) made->show_in(options.registry, device);
   return made;
 }

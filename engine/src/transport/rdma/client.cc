@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,8 +19,10 @@
 #include "transport/rdma/control.h"
 #include "transport/rdma/device_choice.h"
 #include "transport/rdma/lane.h"
+#include "transport/rdma/local_access.h"
 #include "transport/rdma/pair_size.h"
 #include "transport/rdma/reaper.h"
+#include "transport/rdma/stale_connection.h"
 #include "transport/rdma/wire.h"
 #include "transport/rkey_table.h"
 
@@ -114,6 +117,11 @@ class RdmaClientEndpoint final : public ClientEndpoint {
 
   Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
                                           Deadline deadline) noexcept override {
+    return rdma::connect_past_stale(
+        deadline, [&](bool& stale) { return open_lane_once(ticket, depth, deadline, stale); });
+  }
+  Result<std::unique_ptr<Lane>> open_lane_once(const LaneTicket& ticket, std::uint32_t depth,
+                                               Deadline deadline, bool& stale) {
     const verbs::ProtectionDomain domain = domain_->domain();
     if (domain.empty()) return gone();
     const verbs::Device& device = domain.device();
@@ -145,6 +153,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     }
     const auto introduction = said.to_wire();
     auto connection = connector->connect(deadline, {.private_data = introduction});
+    stale = connector->answer() && connector->answer()->stale();
     if (!connection) return connection.error();
     rdma::log_depths("client lane", *connection);
     const std::uint32_t initiator_depth = connection->initiator_depth();
@@ -248,14 +257,10 @@ Error timed_out_as(const Error& error, Reason reason) noexcept {
   return bare ? error.with_reason(reason) : error;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
-                                                     Deadline deadline) {
-  auto peer = verbs::Address::resolve(uri.host, uri.port, deadline);
-  if (!peer) return peer.error();
-  (void)verbs::initialize_fork_safety();
-  auto connector = verbs::Connector::resolve(*peer, deadline);
+Result<std::unique_ptr<ClientEndpoint>> connect_once(const verbs::Address& peer,
+                                                     const ConnectOptions& options,
+                                                     Deadline deadline, bool& stale) {
+  auto connector = verbs::Connector::resolve(peer, deadline);
   if (!connector) return timed_out_as(connector.error(), Reason::kUnreachable);
   const verbs::Device& device = connector->device();
   if (!options.device.empty() && device.name() != options.device)
@@ -266,7 +271,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const Conne
         .with_subject(device.name());
   if (auto why = rdma::why_unusable(device))
     return Error{Code::kUnsupported, "rdma"}.with_subject(std::string{device.name()} + ": " + *why);
-  auto domain = ClientDomain::of(device);
+  auto domain = ClientDomain::of(device, peer);
   if (!domain) return domain.error();
   const verbs::ProtectionDomain memory = (*domain)->domain();
   if (memory.empty())
@@ -281,12 +286,24 @@ Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const Conne
   const int device_events = memory.device().raw()->async_fd;
   const auto introduction = Introduction{}.to_wire();
   auto connection = connector->connect(deadline, {.private_data = introduction});
+  stale = connector->answer() && connector->answer()->stale();
   if (!connection) return timed_out_as(connection.error(), Reason::kSilent);
   for (const int fd : {buffers->event_fd(), connection->event_fd(), device_events})
     if (auto status = events->add(fd); !status) return status.error();
   return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
       std::move(*domain), std::move(*buffers), std::move(*connection),
-      std::make_shared<FdSet>(std::move(*events)), *peer)};
+      std::make_shared<FdSet>(std::move(*events)), peer)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
+                                                     Deadline deadline) {
+  auto peer = verbs::Address::resolve(uri.host, uri.port, deadline);
+  if (!peer) return peer.error();
+  (void)verbs::initialize_fork_safety();
+  return rdma::connect_past_stale(
+      deadline, [&](bool& stale) { return connect_once(*peer, options, deadline, stale); });
 }
 
 }  // namespace remora::transport

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "transport/rdma/device_metrics.h"
+#include "transport/rdma/local_access.h"
 
 namespace remora::transport::rdma {
 
@@ -28,7 +29,7 @@ struct ClientDomain::Memory {
   Status register_in(const verbs::ProtectionDomain& domain) {
     const remora::detail::MutexLock lock{mutex};
     if (over) return {};
-    auto made = domain.register_bytes(bytes, verbs::Access::kLocalWrite);
+    auto made = domain.register_bytes(bytes, local_access(domain.device()));
     if (!made) return made.error();
     region.emplace(std::move(*made));
     return {};
@@ -52,7 +53,9 @@ class ClientDomain::Handle final : public Registration {
   const std::shared_ptr<Memory> memory_;
 };
 
-Result<std::shared_ptr<ClientDomain>> ClientDomain::of(const verbs::Device& device) {
+Result<std::shared_ptr<ClientDomain>> ClientDomain::of(const verbs::Device& device,
+                                                       const verbs::Address& peer) {
+  const auto server = device.is_iwarp() ? std::optional{peer} : std::nullopt;
   struct Known {
     remora::detail::Mutex mutex;
     std::vector<std::weak_ptr<ClientDomain>> domains REMORA_GUARDED_BY(mutex);
@@ -64,10 +67,11 @@ Result<std::shared_ptr<ClientDomain>> ClientDomain::of(const verbs::Device& devi
     const remora::detail::MutexLock lock{known.mutex};
     std::erase_if(known.domains, [](const auto& weak) { return weak.expired(); });
     for (const auto& weak : known.domains)
-      if (auto alive = weak.lock(); alive != nullptr && alive->device_ == device.name())
+      if (auto alive = weak.lock();
+          alive != nullptr && alive->device_ == device.name() && alive->server_ == server)
         found = std::move(alive);
     if (found == nullptr) {
-      found = std::make_shared<ClientDomain>(std::string{device.name()});
+      found = std::make_shared<ClientDomain>(std::string{device.name()}, server);
       known.domains.push_back(found);
     }
   }

@@ -19,15 +19,18 @@
 
 namespace remora::transport::rdma {
 
-/// The protection domain of all sessions of this process on the device of one name. When the device
+/// The protection domain of all sessions of this process on the device of one name; on an iWARP
+/// device, of those with one server (local_access.h). When the device
 /// goes, everything in it is given back at once; the registrations stay known, and are made anew
 /// when a session connects over the device again. Thread-safe.
 class ClientDomain final : public MemoryDomain {
  public:
   /// The same object for a device that has returned under its name. **Blocks** while memory is
   /// registered anew. Errors: kProvider, kOutOfMemory.
-  static Result<std::shared_ptr<ClientDomain>> of(const verbs::Device& device);
-  explicit ClientDomain(std::string device) : device_{std::move(device)} {}
+  static Result<std::shared_ptr<ClientDomain>> of(const verbs::Device& device,
+                                                  const verbs::Address& peer);
+  ClientDomain(std::string device, const std::optional<verbs::Address>& server)
+      : device_{std::move(device)}, server_{server} {}
 
   /// Errors: those of ProtectionDomain::register_bytes(); kConnectionLost: the device has gone.
   Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) override;
@@ -51,6 +54,7 @@ class ClientDomain final : public MemoryDomain {
   [[nodiscard]] Error gone() const noexcept;
 
   const std::string device_;
+  const std::optional<verbs::Address> server_;                     ///< of iWARP devices
   remora::detail::Mutex arriving_ REMORA_ACQUIRED_BEFORE(mutex_);  ///< one arrival at a time
   mutable remora::detail::Mutex mutex_;
   verbs::ProtectionDomain domain_ REMORA_GUARDED_BY(mutex_);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "transport/rdma/local_access.h"
 #include "transport/rdma/wire.h"
 #include "transport/rkey_table.h"
 
@@ -45,8 +46,9 @@ class RdmaLane final : public Lane {
                                               std::uint32_t transfer_bytes_max, std::uint32_t depth,
                                               std::uint32_t initiator_depth, Keys keys) {
     std::vector<std::uint64_t> results(std::bit_ceil(depth));
-    auto registered = link.pair->domain().register_bytes(std::as_writable_bytes(std::span{results}),
-                                                         verbs::Access::kLocalWrite);
+    const verbs::ProtectionDomain& domain = link.pair->domain();
+    auto registered = domain.register_bytes(std::as_writable_bytes(std::span{results}),
+                                            local_access(domain.device()));
     if (!registered) return registered.error();
     std::vector<NoticeBytes> notices(results.size());
     auto registered_notices = link.pair->domain().register_bytes(

@@ -56,6 +56,14 @@ class RdmaListener final : public Listener, private ListenerDevices {
   [[nodiscard]] int event_fd() const noexcept override { return devices_->event_fd(); }
   [[nodiscard]] std::uint16_t port() const noexcept override { return devices_->address().port(); }
   [[nodiscard]] ListenerDevices* devices() noexcept override { return this; }
+  [[nodiscard]] bool takes_tcp_port() const noexcept override {
+    const std::vector<std::string>& names = devices_->names();
+    const auto found = verbs::devices();
+    return found && std::any_of(found->begin(), found->end(), [&](const auto& entry) {
+             return entry.transport() == verbs::TransportType::kIwarp &&
+                    std::find(names.begin(), names.end(), entry.name()) != names.end();
+           });
+  }
   [[nodiscard]] std::string description() const override {
     std::string text = "rdma " + devices_->address().to_string() + " on";
     for (const std::string& device : devices_->names()) text += " " + device;

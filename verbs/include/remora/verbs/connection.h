@@ -78,6 +78,12 @@ struct ConnectionEvent {
   int status = 0;
   PrivateData private_data;
 
+  /// Rejected because the peer's connection manager still knows the queue pair's number, from a
+  /// connection of before: it forgets that one, and a new attempt may be taken.
+  [[nodiscard]] bool stale() const noexcept {
+    constexpr int kStaleConnection = 10;  // of InfiniBand's reject reasons
+    return kind == Kind::kRejected && status == kStaleConnection;
+  }
   /// For kRejected (kConnectionRefused), kUnreachable (kUnreachable, or kTimedOut), kConnectError
   /// (kProvider), kDisconnected and kDeviceRemoved (kConnectionLost). Others: kInternal.
   [[nodiscard]] Error error(const Address& peer) const;

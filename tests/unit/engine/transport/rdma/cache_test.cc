@@ -74,6 +74,26 @@ TEST_F(RdmaCacheTest, SeriesTellWhatTheCacheDoes) {
   EXPECT_EQ(value("remora_client_mr_cache_kept"), 0);
 }
 
+/// A NIC may write the bytes of a read in any order; an iWARP device writes them as if the peer
+/// did.
+TEST_F(RdmaCacheTest, RegistrationsAllowWhatTheKindOfDeviceNeeds) {
+  for (const auto& [kind, access] :
+       {std::pair{"rxe", int{IBV_ACCESS_LOCAL_WRITE}},
+        std::pair{"mlx5", IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING},
+        std::pair{"irdma", IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                               IBV_ACCESS_RELAXED_ORDERING}}) {
+    fake_.play(*test::find_device_profile(kind));
+    rig_.reset();
+    rig_.emplace(verbs::devices(fake_.table).value().begin()->open().value());
+    const auto cache = make();
+    ASSERT_NE(cache, nullptr);
+    const MemoryLease lease = cache->acquire_lease({at_, kCachedBytes}, later());
+    ASSERT_TRUE(lease) << kind;
+    EXPECT_EQ(fake_.registered.back().access, static_cast<unsigned>(access)) << kind;
+    cache->release_lease(lease);
+  }
+}
+
 TEST_F(RdmaCacheTest, TwoCachesOfOneRegistryShowTheirSum) {
   auto first = make();
   auto second = make();

@@ -163,6 +163,22 @@ TEST_F(RdmaLaneTest, LastPlaceIsSignaled) {
   EXPECT_EQ(post(1), (Places{0}));
 }
 
+/// Results of atomics and the byte of a flush are what a read brings.
+TEST_F(RdmaLaneTest, ResultsMayBeWrittenByAnIwarpDevice) {
+  fake_.play(*test::find_device_profile("irdma"));
+  lane_.reset();
+  pair_.reset();
+  rig_.reset();
+  rig_.emplace(verbs::devices(fake_.table).value().begin()->open().value());
+  pair_.emplace(rig_->connected());
+  fake_.registered.clear();
+  lane_ = rdma::make_lane({.pair = &*pair_, .to_error = [] {}, .destroy = [] {}}, rig_->queue,
+                          1U << 20U, kDepth)
+              .value();
+  ASSERT_FALSE(fake_.registered.empty());
+  EXPECT_NE(fake_.registered.front().access & IBV_ACCESS_REMOTE_WRITE, 0U);
+}
+
 /// A thread that watches the descriptor of a broken lane would not sleep any more.
 TEST_F(RdmaLaneTest, ClosedLaneLeavesNoEventBehind) {
   auto queue = rig_->device.create_completion_queue({.depth = 8, .events = true}).value();

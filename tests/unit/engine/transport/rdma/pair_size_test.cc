@@ -1,4 +1,4 @@
-/// Queue pairs of the size that a device gives.
+/// Queue pairs of the size that a device gives, and connections that are asked for again.
 
 #include "transport/rdma/pair_size.h"
 
@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <string_view>
 
+#include "transport/rdma/stale_connection.h"
 #include "transport/rdma/wire.h"
 #include "unit/verbs/fake_verbs.h"
 
@@ -62,6 +63,49 @@ TEST_F(RdmaPairSizeTest, DeviceThatRefusesEverySizeIsReportedAsFirst) {
   play("efa");  // EOPNOTSUPP
   EXPECT_EQ(create(64), (Size{0, 0}));
   EXPECT_EQ(fake_.uses("create_qp"), 1);
+}
+
+/// A connector over the fake's connection manager.
+class RdmaStaleConnectionTest : public test::FakeTest {
+ protected:
+  static Deadline later() { return Clock::now() + std::chrono::seconds{10}; }
+  Status connect() {
+    const test::FakeRig rig{verbs::Device::borrow(&fake_.cm_context, fake_.table).value()};
+    return connect_past_stale(later(), [&](bool& stale) {
+      ++attempts_;
+      if (attempts_ == rejected_ + 1) fake_.answer = test::FakeVerbs::Answer::kAccept;
+      auto connector = verbs::Connector::resolve(verbs::Address::parse("10.0.0.1", 1).value(),
+                                                 later(), {}, fake_.table)
+                           .value();
+      EXPECT_TRUE(connector.create_queue_pair(rig.builder()));
+      const auto made = connector.connect(later());
+      stale = connector.answer() && connector.answer()->stale();
+      return made ? Status{} : Status{made.error()};
+    });
+  }
+  int attempts_ = 0;
+  int rejected_ = 1;
+};
+
+TEST_F(RdmaStaleConnectionTest, IsAskedForAgain) {
+  fake_.answer = test::FakeVerbs::Answer::kReject;
+  fake_.reject_status = 10;
+  EXPECT_TRUE(connect());
+  EXPECT_EQ(attempts_, 2);
+}
+
+TEST_F(RdmaStaleConnectionTest, ButNotForEver) {
+  fake_.answer = test::FakeVerbs::Answer::kReject;
+  fake_.reject_status = 10;
+  rejected_ = 100;
+  EXPECT_CODE(connect(), kConnectionRefused);
+  EXPECT_EQ(attempts_, 4);
+}
+
+TEST_F(RdmaStaleConnectionTest, AnotherRejectIsTheAnswer) {
+  fake_.answer = test::FakeVerbs::Answer::kReject;
+  EXPECT_CODE(connect(), kConnectionRefused);
+  EXPECT_EQ(attempts_, 1);
 }
 
 }  // namespace
