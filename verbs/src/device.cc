@@ -244,6 +244,7 @@ Result<PortAttributes> Device::query_port(std::uint8_t port) const {
   attributes.subnet_manager_lid = raw.sm_lid;
   attributes.subnet_manager_sl = raw.sm_sl;
   attributes.pkey_table_length = raw.pkey_tbl_len;
+  attributes.global_route_required = (raw.flags & IBV_QPF_GRH_REQUIRED) != 0;
   attributes.physical_state = static_cast<PhysicalState>(raw.phys_state);
   attributes.width = lanes_of(raw.active_width);
   attributes.lane_gigabits_per_s = lane_gigabits_of(raw.active_speed);

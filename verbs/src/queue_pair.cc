@@ -260,7 +260,8 @@ Status connect(const QueuePairCore& core, bool reliable, const QueuePairOptions&
   receive.destination_qp = remote.qp_number;
   receive.receive_psn = remote.psn;
   // Ethernet has no LIDs: there the GID is the only address.
-  AddressVector path = source_of(options, local.lid == 0 || remote.lid == 0);
+  AddressVector path =
+      source_of(options, options.global_route || local.lid == 0 || remote.lid == 0);
   path.lid = remote.lid;
   if (path.route) path.route->destination = remote.gid;
   receive.path = path;
@@ -356,6 +357,7 @@ Result<PreparedQueuePair<T>> PreparedQueuePair<T>::build(const QueuePairBuilder<
   const auto gid = find_gid(device, options);
   if (!gid) return gid.error();
   options.psn = options.psn.value_or(random_psn());
+  options.global_route = options.global_route || port->global_route_required;
   options.mtu = std::min(options.mtu.value_or(port->active_mtu), port->active_mtu);
   if (const Status initialised = pair->modify(initial_attributes(device, options, T::kConnected));
       !initialised)
@@ -367,7 +369,7 @@ Result<PreparedQueuePair<T>> PreparedQueuePair<T>::build(const QueuePairBuilder<
 
 template <Transport T>
 AddressVector PreparedQueuePair<T>::source() const noexcept {
-  return detail::source_of(options_, endpoint_.lid == 0);
+  return detail::source_of(options_, options_.global_route || endpoint_.lid == 0);
 }
 
 // Member by member: clang 14 instantiates with a class also what its constraints exclude.

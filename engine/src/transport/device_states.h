@@ -26,6 +26,8 @@ struct DeviceProtection {
   std::string mechanism{};      ///< "registrations", "windows"
   std::string reason{};         ///< why that one
   std::vector<Check> checks{};  ///< of the device's windows; empty: not asked
+  /// Windows were left because they could not be tested: the operator can mend that.
+  bool worth_a_warning = false;
 };
 
 enum class DeviceUse : std::uint8_t {

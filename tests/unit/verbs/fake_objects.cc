@@ -32,8 +32,8 @@ int query_gid_ex(ibv_context*, std::uint32_t port, std::uint32_t index, ibv_gid_
     if (row.port_num == port && row.gid_index == index) return *entry = row, 0;
   return ENODATA;
 }
-int query_pkey(ibv_context*, std::uint8_t, int, __be16* key) {
-  *key = htobe16(0xffff);
+int query_pkey(ibv_context*, std::uint8_t, int index, __be16* key) {
+  *key = htobe16(fake().pkeys.at(static_cast<std::size_t>(index)));
   if (object_refused("query_pkey")) return -1;
   return 0;
 }

@@ -95,6 +95,7 @@ class FakeVerbs {
   ibv_port_attr port{};
   std::optional<ibv_port_attr> second_port;  ///< otherwise all ports are as `port`
   std::vector<ibv_gid_entry> gids;
+  std::vector<std::uint16_t> pkeys{0xffff};
   verbs::MemlockState memlock;
   bool by_namespace = false;  ///< each network namespace has devices of its own
   std::uint32_t granted_inline = 0;

@@ -74,6 +74,7 @@ Result<DeviceProtection> protection_of(std::string device, RdmaProtection wanted
     case RdmaProtection::kRegistrations:
       if (findings.all_kept()) made.mechanism = kWindows;
       made.reason = findings.all_kept() ? "windows keep clients apart here" : holes;
+      made.worth_a_warning = !findings.conclusive() && !findings.no_windows;
       break;
   }
   return made;
@@ -93,7 +94,10 @@ Result<std::vector<DeviceProtection>> choose_protection(RdmaProtection wanted,
 }
 
 void log_protection(RdmaProtection wanted, const DeviceProtection& chosen) {
-  log::info("rdma: grants on {} are {}: {}", chosen.device, chosen.mechanism, chosen.reason);
+  if (chosen.worth_a_warning)
+    log::warn("rdma: grants on {} are {}: {}", chosen.device, chosen.mechanism, chosen.reason);
+  else
+    log::info("rdma: grants on {} are {}: {}", chosen.device, chosen.mechanism, chosen.reason);
   if (wanted == RdmaProtection::kWindowsUnchecked)
     log::warn(
         "rdma: {} is windows-unchecked: on {} nothing makes sure that clients cannot reach what is "

@@ -5,6 +5,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <ifaddrs.h>
+#include <memory>
+#include <netinet/in.h>
 #include <optional>
 #include <span>
 #include <thread>
@@ -52,6 +55,65 @@ constexpr std::array kOutside{
 };
 constexpr std::array kInside{Place{0, "at its beginning"}, Place{kWindowEnd - 9, "before its end"},
                              Place{kWindowEnd - 8, "at its end"}};
+constexpr const Place& kAcrossTheEnd = kOutside[2];
+constexpr const Place& kBehind = kOutside[3];
+
+/// Where the queue pairs of the probe are.
+struct ProbePort {
+  std::uint8_t number = 1;
+  std::uint16_t pkey_index = 0;
+  std::optional<std::uint32_t> gid_index{};  ///< nothing: that which verbs chooses
+};
+
+/// Addresses of this network namespace's interfaces, as GIDs of RoCE.
+std::vector<verbs::Gid> own_addresses() {
+  std::vector<verbs::Gid> own;
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return own;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all{first, &::freeifaddrs};
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) continue;
+    verbs::Gid gid{};
+    if (each->ifa_addr->sa_family == AF_INET6) {
+      std::memcpy(gid.bytes.data(), &reinterpret_cast<sockaddr_in6*>(each->ifa_addr)->sin6_addr,
+                  gid.bytes.size());
+    } else if (each->ifa_addr->sa_family == AF_INET) {
+      gid.bytes[10] = gid.bytes[11] = 0xff;
+      std::memcpy(&gid.bytes[12], &reinterpret_cast<sockaddr_in*>(each->ifa_addr)->sin_addr,
+                  sizeof(in_addr));
+    } else {
+      continue;
+    }
+    own.push_back(gid);
+  }
+  return own;
+}
+
+/// The first active port. Errors: kNotFound, with what the ports are instead; those of its tables.
+Result<ProbePort> find_port(const verbs::Device& device) {
+  constexpr std::uint16_t kFullMember = 0x8000;
+  std::string states;
+  for (std::uint8_t number = 1; number <= device.attributes().port_count; ++number) {
+    const auto port = device.query_port(number);
+    if (!port) return port.error();
+    if (!port->active()) {
+      states += " port " + std::to_string(number) + " is " + std::string{to_string(port->state)};
+      continue;
+    }
+    ProbePort found{.number = number};
+    // Two members of a partition that are both limited do not reach each other.
+    for (std::uint16_t index = 0; index < port->pkey_table_length; ++index) {
+      const auto key = device.query_pkey(number, index);
+      if (!key || (*key & kFullMember) == 0 || *key == kFullMember) continue;
+      found.pkey_index = index;
+      break;
+    }
+    if (const auto gids = device.query_gids())
+      found.gid_index = choose_own_gid(*gids, number, own_addresses());
+    return found;
+  }
+  return Error{Code::kNotFound, "no active port"}.with_subject(std::string{device.name()} + states);
+}
 
 bool is_aligned(const Place& place) noexcept { return place.offset_bytes % 8 == 0; }
 
@@ -74,9 +136,10 @@ class WindowProbe {
   WindowCheck invalidation(WindowCheck check);
 
  private:
-  WindowProbe(verbs::CompletionQueue queue, verbs::ProtectionDomain domain,
+  WindowProbe(const ProbePort& port, verbs::CompletionQueue queue, verbs::ProtectionDomain domain,
               verbs::MemoryRegion leased, verbs::MemoryRegion own, verbs::Deadline deadline)
-      : queue_{std::move(queue)},
+      : port_{port},
+        queue_{std::move(queue)},
         domain_{std::move(domain)},
         leased_{std::move(leased)},
         own_{std::move(own)},
@@ -98,6 +161,20 @@ class WindowProbe {
     return leased_.address() + kPageBytes + static_cast<std::uint64_t>(place.offset_bytes);
   }
 
+  [[nodiscard]] bool has_atomics() const noexcept {
+    return domain_.device().attributes().atomics != verbs::AtomicSupport::kNone;
+  }
+  /// What the device lets be tried at all.
+  [[nodiscard]] bool may_try(Try what) const noexcept {
+    return what != Try::kFetchAdd || has_atomics();
+  }
+  [[nodiscard]] Access possible(Access access) const noexcept {
+    return has_atomics()
+               ? access
+               : access & (Access::kRemoteRead | Access::kRemoteWrite | Access::kLocalWrite);
+  }
+
+  ProbePort port_;
   verbs::CompletionQueue queue_;
   verbs::ProtectionDomain domain_;  ///< the server's, which all its clients would share
   verbs::MemoryRegion leased_;
@@ -115,6 +192,8 @@ WindowCheck untested(WindowCheck check, const Error& error) {
 }
 
 Result<WindowProbe> WindowProbe::create(const verbs::Device& device, verbs::Deadline deadline) {
+  const auto port = find_port(device);
+  if (!port) return port.error();
   constexpr std::uint32_t kCompletions = 128;
   auto queue = device.create_completion_queue({.depth = kCompletions});
   if (!queue) return queue.error();
@@ -127,8 +206,8 @@ Result<WindowProbe> WindowProbe::create(const verbs::Device& device, verbs::Dead
   if (!leased) return leased.error();
   auto own = verbs::MemoryRegion::allocate(*clients, kPageBytes, Access::kLocalWrite);
   if (!own) return own.error();
-  return WindowProbe{std::move(*queue), std::move(*domain), std::move(*leased), std::move(*own),
-                     deadline};
+  return WindowProbe{*port,           std::move(*queue), std::move(*domain), std::move(*leased),
+                     std::move(*own), deadline};
 }
 
 Result<Link> WindowProbe::connect() {
@@ -136,9 +215,11 @@ Result<Link> WindowProbe::connect() {
     verbs::QueuePairBuilder<verbs::Rc> builder{domain, queue_, queue_};
     builder.send_depth(2).receive_depth(2).access(access).timeout(
         domain.device().is_software() ? kAckTimeoutSoftware : kAckTimeoutHardware);
+    builder.port(port_.number).pkey_index(port_.pkey_index);
+    if (port_.gid_index) builder.gid_index(*port_.gid_index);
     return builder;
   };
-  auto server = builder_in(domain_, kAllRemote | Access::kLocalWrite).build();
+  auto server = builder_in(domain_, possible(kAllRemote | Access::kLocalWrite)).build();
   if (!server) return server.error();
   auto client = builder_in(own_.domain(), Access::kNone).build();
   if (!client) return client.error();
@@ -156,7 +237,7 @@ Result<verbs::MemoryWindow> WindowProbe::bind(Link& link, Access rights) {
   if (!window) return window.error();
   const std::uint64_t id = next_id_++;
   auto batch = link.server.start();
-  batch.bind_window(id, *window, leased_, kPageBytes, kPageBytes, rights);
+  batch.bind_window(id, *window, leased_, kPageBytes, kPageBytes, possible(rights));
   if (auto status = batch.post(); !status) return status.error();
   const auto bound = outcome_of(id);
   if (!bound) return bound.error();
@@ -234,7 +315,7 @@ Status WindowProbe::works() {
   if (!window) return window.error();
   for (const Try what : {Try::kRead, Try::kWrite, Try::kFetchAdd})
     for (const Place& place : kInside) {
-      if (what == Try::kFetchAdd && !is_aligned(place)) continue;
+      if (!may_try(what) || (what == Try::kFetchAdd && !is_aligned(place))) continue;
       const auto carried_out = attempt(*link, what, at(place), window->rkey());
       if (!carried_out) return carried_out.error();
       if (!*carried_out)
@@ -243,16 +324,24 @@ Status WindowProbe::works() {
   return {};
 }
 
+/// A refused request costs a connection, and drivers print it. A write is tried at each place,
+/// since it leaves a trace; a read and an atomic at those that are most often wrong.
 WindowCheck WindowProbe::range(WindowCheck check) {
-  for (const Try what : {Try::kRead, Try::kWrite, Try::kFetchAdd})
-    for (const Place& place : kOutside) {
-      if (what == Try::kFetchAdd && !is_aligned(place)) continue;
-      auto link = connect();
-      if (!link) return untested(check, link.error());
-      const auto window = bind(*link, kAllRemote);
-      if (!window) return untested(check, window.error());
-      if (!refused(check, *link, what, at(place), window->rkey(), place.name)) return check;
-    }
+  struct Attempt {
+    Try what;
+    const Place& place;
+  };
+  std::vector<Attempt> attempts;
+  for (const Place& place : kOutside) attempts.push_back({Try::kWrite, place});
+  attempts.push_back({Try::kRead, kAcrossTheEnd});
+  if (may_try(Try::kFetchAdd)) attempts.push_back({Try::kFetchAdd, kBehind});
+  for (const auto& [what, place] : attempts) {
+    auto link = connect();
+    if (!link) return untested(check, link.error());
+    const auto window = bind(*link, kAllRemote);
+    if (!window) return untested(check, window.error());
+    if (!refused(check, *link, what, at(place), window->rkey(), place.name)) return check;
+  }
   check.verdict = Verdict::kKept;
   return check;
 }
@@ -267,19 +356,18 @@ WindowCheck WindowProbe::rights(WindowCheck check) {
        {Forbidden{Access::kRemoteRead, Try::kWrite, "through a window bound for reading"},
         Forbidden{Access::kRemoteRead, Try::kFetchAdd, "through a window bound for reading"},
         Forbidden{Access::kRemoteWrite, Try::kRead, "through a window bound for writing"}}) {
+    if (!may_try(each.what)) continue;
     auto link = connect();
     if (!link) return untested(check, link.error());
     const auto window = bind(*link, each.bound);
     if (!window) return untested(check, window.error());
     if (!refused(check, *link, each.what, at({0, {}}), window->rkey(), each.where)) return check;
   }
-  for (const Try what : {Try::kRead, Try::kWrite, Try::kFetchAdd}) {
-    auto link = connect();
-    if (!link) return untested(check, link.error());
-    if (!refused(check, *link, what, at({0, {}}), leased_.rkey(),
-                 "by the key of the registration under the window"))
-      return check;
-  }
+  auto link = connect();
+  if (!link) return untested(check, link.error());
+  if (!refused(check, *link, Try::kWrite, at({0, {}}), leased_.rkey(),
+               "by the key of the registration under the window"))
+    return check;
   check.verdict = Verdict::kKept;
   return check;
 }
@@ -290,7 +378,7 @@ WindowCheck WindowProbe::binding(WindowCheck check) {
   if (!bound_on) return untested(check, bound_on.error());
   const auto window = bind(*bound_on, kAllRemote);
   if (!window) return untested(check, window.error());
-  for (const Try what : {Try::kRead, Try::kWrite, Try::kFetchAdd}) {
+  for (const Try what : {Try::kWrite, Try::kRead}) {
     auto other = connect();
     if (!other) return untested(check, other.error());
     if (!refused(check, *other, what, at({0, {}}), window->rkey(), "on another queue pair"))
@@ -374,12 +462,23 @@ std::string WindowFindings::text() const {
   return text;
 }
 
+std::optional<std::uint32_t> choose_own_gid(std::span<const verbs::GidEntry> table,
+                                            std::uint8_t port, const std::vector<verbs::Gid>& own) {
+  std::vector<verbs::GidEntry> usable;
+  for (const verbs::GidEntry& each : table)
+    if (std::find(own.begin(), own.end(), each.gid) != own.end()) usable.push_back(each);
+  const auto taken = verbs::choose_gid(usable, {.port = port}).taken();
+  if (!taken) return std::nullopt;
+  return taken->index;
+}
+
 WindowFindings probe_windows(const verbs::Device& device, verbs::Deadline deadline) {
   const verbs::DeviceAttributes& attributes = device.attributes();
-  if (!attributes.memory_window_type_2)
-    return WindowFindings::untested("the device has no type-2 windows");
-  if (attributes.atomics == verbs::AtomicSupport::kNone)
-    return WindowFindings::untested("the device has no atomics");
+  if (!attributes.memory_window_type_2) {
+    WindowFindings none = WindowFindings::untested("the device has no type-2 windows");
+    none.no_windows = true;
+    return none;
+  }
   auto probe = WindowProbe::create(device, deadline);
   if (!probe) return WindowFindings::untested(why(probe.error()));
   if (const Status works = probe->works(); !works)

@@ -5,11 +5,15 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <remora/verbs/deadline.h>
 #include <remora/verbs/device.h>
+#include <remora/verbs/gid.h>
 
 namespace remora::transport::rdma {
 
@@ -36,6 +40,8 @@ struct WindowFindings {
   WindowCheck binding{"binding"};
   /// Another client's SEND_WITH_INV does not take it away.
   WindowCheck invalidation{"foreign invalidation"};
+  /// The device says that it has no windows: nothing is missing then that it could have told.
+  bool no_windows = false;
 
   /// None could be tried, and why.
   [[nodiscard]] static WindowFindings untested(const std::string& reason);
@@ -51,6 +57,13 @@ struct WindowFindings {
   /// "range broken: a read of 8 bytes ...; binding kept".
   [[nodiscard]] std::string text() const;
 };
+
+/// The index of the GID, on that port, with which queue pairs of this network namespace reach each
+/// other: one of `own`, the addresses of its interfaces. A device whose interfaces are in several
+/// namespaces lists the GIDs of all. Nothing: none is of `own`; InfiniBand's GIDs are no addresses.
+[[nodiscard]] std::optional<std::uint32_t> choose_own_gid(std::span<const verbs::GidEntry> table,
+                                                          std::uint8_t port,
+                                                          const std::vector<verbs::Gid>& own);
 
 /// Tries it, with memory and queue pairs of its own, which are gone on return. **Blocks**, at most
 /// until `deadline`, but for what the driver itself takes to make and destroy them. A device

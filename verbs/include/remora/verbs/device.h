@@ -120,6 +120,7 @@ struct PortAttributes {
   std::uint16_t subnet_manager_lid = 0;
   std::uint8_t subnet_manager_sl = 0;
   std::uint16_t pkey_table_length = 0;
+  bool global_route_required = false;  ///< paths have a global header, also where there are LIDs
   PhysicalState physical_state = PhysicalState::kNoChange;
   std::uint8_t width = 0;            ///< lanes: 1, 2, 4, 8, 12; 0: unknown
   double lane_gigabits_per_s = 0.0;  ///< nominal; 0: unknown

@@ -96,6 +96,9 @@ struct QueuePairOptions {
   std::optional<std::uint8_t> traffic_class;
   std::optional<std::uint8_t> hop_limit;
   std::optional<std::uint32_t> flow_label;  ///< 20 bits
+  /// The path has a global header. build() sets it where the port requires that; without LIDs it
+  /// has one anyway.
+  bool global_route = false;
   /// Datagrams with another key are dropped. Only for Ud. With the highest bit set the kernel wants
   /// a privilege.
   std::uint32_t qkey = 0x11111111;

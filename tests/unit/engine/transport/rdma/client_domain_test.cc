@@ -22,10 +22,10 @@ TEST_F(ClientDomainTest, RegistrationsGoWithTheDeviceAndReturnWithIt) {
   std::unique_ptr<Registration> memory;
   {
     const verbs::Device device = open();
-    domain = ClientDomain::of(device).value();
+    domain = ClientDomain::of(device, kServer).value();
     memory = domain->register_bytes(bytes_).value();
     EXPECT_FALSE(memory->lost());
-    EXPECT_EQ(ClientDomain::of(device).value(), domain);
+    EXPECT_EQ(ClientDomain::of(device, kServer).value(), domain);
     device.mark_gone();
     domain->look();
   }
@@ -35,7 +35,7 @@ TEST_F(ClientDomainTest, RegistrationsGoWithTheDeviceAndReturnWithIt) {
   EXPECT_EQ(domain->make_cache({.bytes_max = 1 << 20}), nullptr);
   fake_.registered.clear();
   const verbs::Device returned = open();
-  EXPECT_EQ(ClientDomain::of(returned).value(), domain) << "of the same name";
+  EXPECT_EQ(ClientDomain::of(returned, kServer).value(), domain) << "of the same name";
   EXPECT_FALSE(memory->lost());
   ASSERT_EQ(fake_.registered.size(), 1U);
   EXPECT_EQ(fake_.registered.front().iova, reinterpret_cast<std::uintptr_t>(bytes_.data()));
@@ -44,27 +44,27 @@ TEST_F(ClientDomainTest, RegistrationsGoWithTheDeviceAndReturnWithIt) {
 
 TEST_F(ClientDomainTest, MemoryThatCannotBeRegisteredAgainIsLost) {
   verbs::Device device = open();
-  const auto domain = ClientDomain::of(device).value();
+  const auto domain = ClientDomain::of(device, kServer).value();
   const auto first = domain->register_bytes(bytes_).value();
   const auto second = domain->register_bytes(more_).value();
   device.mark_gone();
   device = open();
   fake_.fail("reg_mr", 1, ENOMEM);
-  EXPECT_EQ(ClientDomain::of(device).value(), domain) << "returned before it was missed";
+  EXPECT_EQ(ClientDomain::of(device, kServer).value(), domain) << "returned before it was missed";
   EXPECT_TRUE(first->lost());
   EXPECT_FALSE(second->lost());
 }
 
 TEST_F(ClientDomainTest, MemoryThatIsReleasedMeanwhileIsNotRegisteredAgain) {
   verbs::Device device = open();
-  const auto domain = ClientDomain::of(device).value();
+  const auto domain = ClientDomain::of(device, kServer).value();
   auto memory = domain->register_bytes(bytes_).value();
   device.mark_gone();
   domain->look();
   memory.reset();
   fake_.registered.clear();
   device = open();
-  ASSERT_OK(ClientDomain::of(device));
+  ASSERT_OK(ClientDomain::of(device, kServer));
   EXPECT_TRUE(fake_.registered.empty());
 }
 
