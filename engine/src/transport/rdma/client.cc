@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "transport/connect.h"
 #include "transport/rdma/client_domain.h"
+#include "transport/rdma/completion_vector.h"
 #include "transport/rdma/control.h"
 #include "transport/rdma/device_choice.h"
 #include "transport/rdma/lane.h"
@@ -133,7 +134,8 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     auto port = device.query_port(connector->port());
     if (!port) return port.error();
     // Every request can complete on its own, signaled or not, when the lane breaks.
-    auto queue = device.create_completion_queue({.depth = depth_max, .events = true});
+    auto queue = device.create_completion_queue(
+        {.depth = depth_max, .events = true, .vector = rdma::next_completion_vector(device)});
     if (!queue) return queue.error();
     verbs::QueuePairBuilder<verbs::Rc> builder{domain, *queue, *queue};
     builder.receive_depth(1)

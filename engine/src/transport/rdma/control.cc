@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "transport/rdma/completion_vector.h"
 #include "transport/rdma/lane.h"
 
 namespace remora::transport::rdma {
@@ -75,7 +76,9 @@ Result<ControlBuffers> ControlBuffers::create(const verbs::ProtectionDomain& dom
   auto send_queue = domain.device().create_completion_queue({.depth = kControlSends});
   if (!send_queue) return send_queue.error();
   auto receive_queue =
-      domain.device().create_completion_queue({.depth = kControlReceives, .events = true});
+      domain.device().create_completion_queue({.depth = kControlReceives,
+                                               .events = true,
+                                               .vector = next_completion_vector(domain.device())});
   if (!receive_queue) return receive_queue.error();
   ControlBuffers made{
       std::vector<std::byte>((kControlReceives + kControlSends) * kControlMessageBytesMax),

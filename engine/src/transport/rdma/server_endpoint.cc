@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "transport/rdma/completion_vector.h"
+
 namespace remora::transport::rdma {
 
 namespace {
@@ -175,8 +177,10 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
   if (!number) return number.error();
   // A session that has grants must be able to come back to them.
   auto share = BudgetShare::count(budget_, 1);
-  auto queue =
-      domain_.device().create_completion_queue({.depth = kNoticeReceives + 4, .events = true});
+  auto queue = domain_.device().create_completion_queue(
+      {.depth = kNoticeReceives + 4,
+       .events = true,
+       .vector = next_completion_vector(domain_.device())});
   if (!queue) return queue.error();
   auto buffers = std::make_unique<std::array<NoticeBytes, kNoticeReceives>>();
   const verbs::ProtectionDomain& domain = by_windows_ ? leased_->domain() : domain_;

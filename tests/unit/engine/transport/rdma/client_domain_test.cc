@@ -11,6 +11,9 @@
 namespace remora::transport::rdma {
 namespace {
 
+/// Of no account: the device is not iWARP.
+const verbs::Address kServer = verbs::Address::parse("192.0.2.1", 7471).value();
+
 class ClientDomainTest : public test::FakeTest {
  protected:
   std::array<std::byte, 4096> bytes_{};

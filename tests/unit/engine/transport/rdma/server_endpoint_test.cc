@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <gtest/gtest.h>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "transport/rdma/completion_vector.h"
 #include "unit/verbs/fake_verbs.h"
 
 namespace remora::transport::rdma {
@@ -91,6 +93,25 @@ TEST_F(RdmaServerEndpointTest, SessionThatResumesRemembersItsKeys) {
   first.reset();
   next.reset();
   reaper_.reset();
+}
+
+TEST_F(RdmaServerEndpointTest, ChannelsUseOneVectorAfterTheOther) {
+  play("mlx5");
+  std::vector<std::unique_ptr<RdmaServerEndpoint>> endpoints;
+  for (int i = 0; i < 16; ++i) endpoints.push_back(connect());
+  std::map<std::uint32_t, int> used;
+  for (std::size_t i = 1; i < fake_.queues.size(); i += 2) ++used[fake_.queues[i].vector];
+  ASSERT_EQ(used.size(), 8U) << "each of the device's vectors";
+  for (const auto& [vector, count] : used) EXPECT_EQ(count, 2) << vector;
+  endpoints.clear();
+  reaper_.reset();
+}
+
+TEST(CompletionVector, ProcessorsOfAListAreCounted) {
+  EXPECT_EQ(count_processors("0-3,8,10-11"), 7U);
+  EXPECT_EQ(count_processors("5"), 1U);
+  for (const char* const other : {"", "a", "3-1", "1,,2", "1-"})
+    EXPECT_EQ(count_processors(other), 0U) << other;
 }
 
 TEST_F(RdmaServerEndpointTest, DeviceWithoutAtomicsServesLanesThatHaveNoRightToThem) {
