@@ -259,9 +259,9 @@ Error timed_out_as(const Error& error, Reason reason) noexcept {
   return bare ? error.with_reason(reason) : error;
 }
 
-Result<std::unique_ptr<ClientEndpoint>> connect_once(const verbs::Address& peer,
-                                                     const ConnectOptions& options,
-                                                     Deadline deadline, bool& stale) {
+Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
+                                                   const ConnectOptions& options, Deadline deadline,
+                                                   bool& stale) {
   auto connector = verbs::Connector::resolve(peer, deadline);
   if (!connector) return timed_out_as(connector.error(), Reason::kUnreachable);
   const verbs::Device& device = connector->device();
@@ -305,7 +305,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const Conne
   if (!peer) return peer.error();
   (void)verbs::initialize_fork_safety();
   return rdma::connect_past_stale(
-      deadline, [&](bool& stale) { return connect_once(*peer, options, deadline, stale); });
+      deadline, [&](bool& stale) { return connect_to(*peer, options, deadline, stale); });
 }
 
 }  // namespace remora::transport
