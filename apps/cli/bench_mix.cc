@@ -134,9 +134,9 @@ tl::expected<std::vector<std::size_t>, std::string> parse_depth_list(std::string
   std::vector<std::size_t> depths;
   for (const std::string_view element : *elements) {
     const auto depth = config::parse_number(element);
-    if (!depth || *depth == 0 || *depth > kQueueDepthMax)
+    if (!depth || *depth == 0 || *depth > kMaxQueueDepth)
       return tl::make_unexpected(quoted(element) + " is no depth; expected 1 to " +
-                                 std::to_string(kQueueDepthMax) + ", or a list as in 1,8,32");
+                                 std::to_string(kMaxQueueDepth) + ", or a list as in 1,8,32");
     depths.push_back(*depth);
   }
   return depths;

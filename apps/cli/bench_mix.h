@@ -69,7 +69,7 @@ inline constexpr std::size_t kBenchListMax = 32;
 
 /// `4KiB` or `64B,4KiB,64KiB`; each at least 1 byte.
 tl::expected<std::vector<std::uint64_t>, std::string> parse_size_list(std::string_view text);
-/// `32` or `1,8,32`; each from 1 to kQueueDepthMax.
+/// `32` or `1,8,32`; each from 1 to kMaxQueueDepth.
 tl::expected<std::vector<std::size_t>, std::string> parse_depth_list(std::string_view text);
 
 }  // namespace remora::apps

@@ -91,11 +91,11 @@ void add_run_options(CLI::App* command, BenchOptions& options) {
   command
       ->add_option("--lanes", options.lanes,
                    "Queue pairs or streams; threads take them in turn (1). Over shm there is one")
-      ->check(CLI::Range(1U, kLanesMax))
+      ->check(CLI::Range(1U, kMaxLanes))
       ->type_name("N");
   command
       ->add_option("--batch", options.batch, "Operations a submit (as many as there is room for)")
-      ->check(CLI::Range(std::size_t{1}, kQueueDepthMax))
+      ->check(CLI::Range(std::size_t{1}, kMaxQueueDepth))
       ->type_name("N");
   command->add_option("--seconds", options.seconds, "How long to measure each size and depth (5)")
       ->check(seconds_between(0.01, 86400.0))

@@ -50,7 +50,7 @@ struct TopOptions {
 
 constexpr std::chrono::nanoseconds kIntervalMin = std::chrono::milliseconds{200};
 constexpr std::chrono::nanoseconds kIntervalMax = std::chrono::minutes{1};
-constexpr std::size_t kAddressesMax = 16;
+constexpr std::size_t kMaxAddresses = 16;
 constexpr std::size_t kSecretBytesMax = 1'024;
 constexpr std::size_t kAnswerBytesMax = std::size_t{64} << 20;
 constexpr int kDepthMax = 16;
@@ -419,7 +419,7 @@ std::string without_scheme(std::string address) {
 Outcome top(const Globals& globals, const TopOptions& options) {
   if (options.interval < kIntervalMin || options.interval > kIntervalMax)
     return fail(ExitCode::kUsage, "--interval: must be 200ms to 1m");
-  if (options.addresses.size() > kAddressesMax)
+  if (options.addresses.size() > kMaxAddresses)
     return fail(ExitCode::kUsage, "top: at most 16 addresses");
   if (options.user.empty() != options.password_file.empty())
     return fail(ExitCode::kUsage, "--user and --password-file come together");

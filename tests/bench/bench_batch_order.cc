@@ -32,7 +32,7 @@ class JoiningLane final : public detail::LaneDriver {
   bool cancel(OperationRecord&) noexcept override { return false; }
   void fail(Reason) noexcept override {}
   [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
-    return {.max_operations = kQueueDepthMax};
+    return {.max_operations = kMaxQueueDepth};
   }
   [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override { return 1U << 20U; }
 };

@@ -327,14 +327,14 @@ TEST_P(AsyncQueueTest, ExecutorsAndQueuesDoNotMix) {
 TEST_P(AsyncQueueTest, OptionsOutOfRangeAreRefused) {
   const Region region = make_region();
   EXPECT_TRUE(fails_with(region.async_queue({.depth = 0}), Code::kInvalidArgument));
-  EXPECT_TRUE(fails_with(region.async_queue({.depth = kQueueDepthMax + 1}, Resume::on_arena()),
+  EXPECT_TRUE(fails_with(region.async_queue({.depth = kMaxQueueDepth + 1}, Resume::on_arena()),
                          Code::kInvalidArgument));
   EngineOptions options;
   options.pollers = 0;
   const Engine none = Engine::open(options).value();
   const Region other = none.open_region(uri(region.info().name), Rights::kAll).value();
   EXPECT_TRUE(fails_with(other.async_queue(), Code::kUnsupported));
-  options.arena_threads = kArenaThreadsMax + 1;
+  options.arena_threads = kMaxArenaThreads + 1;
   EXPECT_TRUE(fails_with(Engine::open(options), Code::kInvalidArgument));
 }
 

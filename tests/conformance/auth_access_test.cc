@@ -145,7 +145,7 @@ TEST_F(AuthAccessTest, AnOwnerMayLetOthersIn) {
     spec.access = {wrong};
     expect_code(alice_.session->create_region(spec), Code::kInvalidArgument);
   }
-  spec.access.assign(kRegionAccessMax + 1, {.client = "*", .rights = Rights::kRead});
+  spec.access.assign(kMaxRegionAccess + 1, {.client = "*", .rights = Rights::kRead});
   expect_code(alice_.session->create_region(spec), Code::kLimitExceeded);
 }
 

@@ -23,11 +23,11 @@ using Clock = std::chrono::steady_clock;
 
 // Types that may be a callback, and types that may not.
 struct Large {
-  std::array<std::byte, kCallbackBytesMax + 1> bytes;
+  std::array<std::byte, kMaxCallbackBytes + 1> bytes;
   void operator()(Completion& /*completion*/) const {}
 };
 struct Fits {
-  std::array<std::byte, kCallbackBytesMax> bytes;
+  std::array<std::byte, kMaxCallbackBytes> bytes;
   void operator()(Completion& /*completion*/) const {}
 };
 using Function = std::function<void(Completion&)>;
@@ -131,7 +131,7 @@ TEST_P(CallbackTest, MisuseTakesNothingAndRunsNoCallback) {
   EXPECT_EQ(called, 0);
   EXPECT_TRUE(fails_with(region.callback_queue({.depth = 0}), Code::kInvalidArgument));
   EXPECT_TRUE(
-      fails_with(region.callback_queue({.depth = kQueueDepthMax + 1}), Code::kInvalidArgument));
+      fails_with(region.callback_queue({.depth = kMaxQueueDepth + 1}), Code::kInvalidArgument));
 }
 
 TEST_P(CallbackTest, ManyThreadsSubmitToOneQueueAndEachIsCalledBackOnce) {
@@ -354,7 +354,7 @@ TEST_P(CallbackTest, EngineWithoutPollersSaysWhatToSet) {
   const auto refused = region.callback_queue();
   ASSERT_TRUE(fails_with(refused, Code::kUnsupported));
   EXPECT_NE(refused.error().message().find("EngineOptions::pollers"), std::string::npos);
-  options.pollers = kPollersMax + 1;
+  options.pollers = kMaxPollers + 1;
   EXPECT_TRUE(fails_with(Engine::open(options), Code::kInvalidArgument));
 }
 

@@ -306,7 +306,7 @@ TEST_P(ControlTest, MoreThanMayBeUnderWayAreRefused) {
   Gate gate;
   Ends ends;
   std::size_t taken = 0;
-  for (; taken < kControlCallsMax; ++taken)
+  for (; taken < kMaxControlCalls; ++taken)
     ASSERT_TRUE(ok(engine().async_control(gate.blocking()).then(ends.counter())));
   EXPECT_TRUE(
       fails_with(engine().async_control(gate.blocking()).then(ends.counter()), Code::kWouldBlock));

@@ -204,7 +204,7 @@ TEST_P(ErrorTest, EmptySpansAndSlotsAreInvalid) {
 TEST_P(ErrorTest, QueueDepthOutsideItsBoundsIsInvalid) {
   const Region region = make_region();
   EXPECT_TRUE(fails_with(region.queue({.depth = 0}), Code::kInvalidArgument));
-  EXPECT_TRUE(fails_with(region.queue({.depth = kQueueDepthMax + 1}), Code::kInvalidArgument));
+  EXPECT_TRUE(fails_with(region.queue({.depth = kMaxQueueDepth + 1}), Code::kInvalidArgument));
   EXPECT_TRUE(ok(region.queue({.depth = 1})));
 }
 

@@ -169,12 +169,12 @@ TEST_P(ErrorWordsTest, PartOutsideOfRegisteredMemoryIsNoPartOutsideOfTheRegion) 
 TEST_P(ErrorWordsTest, PiecesAreCounted) {
   const Region region = make_region();
   std::vector<std::byte> bytes(64);
-  const std::vector<Target> many(kPiecesMax + 1, Target{bytes});
+  const std::vector<Target> many(kMaxPieces + 1, Target{bytes});
   const Error refused = region.read(ByteOffset{0}, many).error();
   EXPECT_EQ(refused.code(), Code::kLimitExceeded);
   EXPECT_EQ(refused.reason(), Reason::kPieces) << refused;
-  EXPECT_EQ(refused.asked(), kPiecesMax + 1);
-  EXPECT_EQ(refused.allowed(), kPiecesMax);
+  EXPECT_EQ(refused.asked(), kMaxPieces + 1);
+  EXPECT_EQ(refused.allowed(), kMaxPieces);
   EXPECT_EQ(region.read(ByteOffset{0}, std::span<const Target>{}).error().reason(),
             Reason::kPieces);
   Slot slot;

@@ -218,7 +218,7 @@ TEST_P(LanesTest, QueueGoesOnBesideTransfersOverAllLanes) {
 }
 
 TEST_P(LanesTest, MoreThanThereCanBeAreRefused) {
-  for (const std::uint32_t lanes : {0U, kLanesMax + 1}) {
+  for (const std::uint32_t lanes : {0U, kMaxLanes + 1}) {
     EngineOptions options;
     options.lanes = lanes;
     const auto engine = Engine::open(options);

@@ -67,9 +67,9 @@ TEST_P(PiecesTest, PiecesOfSlotsAndRegisteredMemoryInOneOperation) {
 
 TEST_P(PiecesTest, AsManyPiecesAsThereMayBe) {
   const Region region = make_region();
-  std::vector<std::byte> bytes = noise(kPiecesMax * 16, 9);
+  std::vector<std::byte> bytes = noise(kMaxPieces * 16, 9);
   std::vector<Source> from;
-  for (std::size_t i = 0; i < kPiecesMax; ++i)
+  for (std::size_t i = 0; i < kMaxPieces; ++i)
     from.emplace_back(std::span<const std::byte>{bytes}.subspan(16 * i, 16));
   ASSERT_TRUE(ok(region.write(ByteOffset{0}, from)));
   std::vector<std::byte> seen(bytes.size());

@@ -125,7 +125,7 @@ TEST_P(QueueTest, TicketsOfADepthOfOneNeverRepeat) {
 
 TEST_P(QueueTest, DeepestQueueCompletesAllOfIt) {
   const Region region = make_region();
-  const std::size_t depth = over_shm() ? kQueueDepthMax : kQueueDepthMax / 8;
+  const std::size_t depth = over_shm() ? kMaxQueueDepth : kMaxQueueDepth / 8;
   Queue queue = region.queue({.depth = depth, .deadline = 60s}).value();
   EXPECT_EQ(queue.depth(), depth);
   for (std::size_t i = 0; i < depth; ++i) ASSERT_TRUE(queue.fetch_add(ByteOffset{16}, 1, i));

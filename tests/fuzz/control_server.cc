@@ -102,7 +102,7 @@ class ServerScript {
   void hear(Client& client) {
     if (client.wire == nullptr) return;
     for (const Bytes& message : client.wire->hear()) {
-      require(message.size() <= transport::kControlMessageBytesMax, "messages are bounded");
+      require(message.size() <= transport::kMaxControlMessageBytes, "messages are bounded");
       const auto envelope = control::decode(message);
       require(envelope.ok(), "what a server says can be read");
       if (envelope->has_event())

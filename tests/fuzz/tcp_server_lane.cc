@@ -176,7 +176,7 @@ class Model {
   CompletionStatus find(const Asked& asked, std::byte*& place) {
     const bool atomic = asked.code == kSwap || asked.code == kAdd;
     if (atomic ? asked.length != 8 || asked.address % 8 != 0
-               : asked.length == 0 || asked.length > tcp::kTransferBytesMax)
+               : asked.length == 0 || asked.length > tcp::kMaxTransferBytes)
       return CompletionStatus::kRemoteInvalidRequest;
     for (const Extent& extent : extents_) {
       if (extent.key != asked.key) continue;

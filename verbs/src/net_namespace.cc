@@ -62,7 +62,8 @@ bool says_exclusive(std::string_view answer) noexcept {
   while (answer.size() >= sizeof attribute) {
     std::memcpy(&attribute, answer.data(), sizeof attribute);
     if (attribute.nla_len < sizeof attribute || attribute.nla_len > answer.size()) return false;
-    if (attribute.nla_type == RDMA_NLDEV_SYS_ATTR_NETNS_MODE && attribute.nla_len > kAttributeHeadBytes)
+    if (attribute.nla_type == RDMA_NLDEV_SYS_ATTR_NETNS_MODE &&
+        attribute.nla_len > kAttributeHeadBytes)
       return static_cast<std::uint8_t>(answer[kAttributeHeadBytes]) == kExclusive;
     const std::size_t step = NLA_ALIGN(attribute.nla_len);
     if (step > answer.size()) return false;

@@ -11,8 +11,8 @@
 namespace remora::log {
 
 namespace {
-constexpr std::size_t kLinesMax = 8192;
-constexpr std::size_t kBytesMax = std::size_t{1} << 20U;
+constexpr std::size_t kMaxLines = 8192;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 20U;
 constexpr std::chrono::milliseconds kEndTime{1000};
 const pid_t started_in = ::getpid();
 }  // namespace
@@ -56,7 +56,7 @@ void SinkQueue::put(LogLevel level, std::string_view text) noexcept {
     Line line{.level = level, .at = std::chrono::system_clock::now(), .text = std::string{text}};
     const remora::detail::MutexLock lock{mutex_};
     if (sink_ == nullptr) return;  // taken away meanwhile
-    if (lines_.size() >= kLinesMax || queued_bytes_ + text.size() > kBytesMax || !start()) {
+    if (lines_.size() >= kMaxLines || queued_bytes_ + text.size() > kMaxBytes || !start()) {
       ++lost_;
       ++lost_untold_;
       return;

@@ -18,7 +18,7 @@ namespace remora::detail {
 namespace {
 
 /// More than any kernel is built for.
-constexpr unsigned kProcessorMax = 65535;
+constexpr unsigned kMaxProcessor = 65535;
 
 struct FreeBitmap {
   void operator()(hwloc_bitmap_t bitmap) const noexcept { hwloc_bitmap_free(bitmap); }
@@ -50,7 +50,7 @@ Error wrong(std::string_view part) {
 std::optional<unsigned> number(std::string_view text) noexcept {
   unsigned value = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc{} || end != text.data() + text.size() || value > kProcessorMax)
+  if (failed != std::errc{} || end != text.data() + text.size() || value > kMaxProcessor)
     return std::nullopt;
   return value;
 }

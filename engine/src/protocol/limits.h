@@ -7,8 +7,8 @@
 namespace remora::control {
 
 /// Longest control message.
-inline constexpr std::size_t kControlMessageBytesMax = std::size_t{16} * 1024;
+inline constexpr std::size_t kMaxControlMessageBytes = std::size_t{16} * 1024;
 /// Requests of one session that may be unanswered: the receiver keeps room for as many.
-inline constexpr std::size_t kControlRequestsMax = 8;
+inline constexpr std::size_t kMaxControlRequests = 8;
 
 }  // namespace remora::control

@@ -53,8 +53,8 @@ bool can_be_read(std::span<const std::byte> bytes) {
 
 Result<std::vector<std::byte>> encode(const Envelope& envelope) {
   const std::size_t size = envelope.ByteSizeLong();
-  if (size > kControlMessageBytesMax)
-    return Error{Code::kLimitExceeded, "control message"}.with_limit(size, kControlMessageBytesMax);
+  if (size > kMaxControlMessageBytes)
+    return Error{Code::kLimitExceeded, "control message"}.with_limit(size, kMaxControlMessageBytes);
   std::vector<std::byte> bytes(size);
   const google::protobuf::LogSilencer quiet;
   envelope.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(bytes.data()));
@@ -68,7 +68,7 @@ Result<Envelope> decode(std::span<const std::byte> bytes) {
   Envelope envelope;
   // protobuf would write to stderr about malformed bytes, which any program can send.
   const google::protobuf::LogSilencer quiet;
-  if (bytes.size() > kControlMessageBytesMax ||
+  if (bytes.size() > kMaxControlMessageBytes ||
       !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
       envelope.magic() != kMagic || envelope.id() == 0 ||
       envelope.kind_case() == Envelope::KIND_NOT_SET)
@@ -119,7 +119,7 @@ Result<RegionInfo> to_info(const Region& message) {
   constexpr auto kAllRights = static_cast<std::uint32_t>(Rights::kAll);
   if (message.size_bytes() == 0 || message.block_bytes() == 0 || message.extent_count() == 0 ||
       message.rights() > kAllRights || !Lifetime_IsValid(message.lifetime()) ||
-      message.ttl_ms() > kTtlMsMax || !config::is_region_name(message.name()))
+      message.ttl_ms() > kMaxTtlMs || !config::is_region_name(message.name()))
     return Error{Code::kProtocol, "region"}.with_subject(message.name());
   auto access = to_access(message);
   if (!access) return Error{Code::kProtocol, "region"}.with_subject(message.name());
@@ -149,9 +149,9 @@ void add_access(const std::vector<RegionAccess>& access, Region& message) {
 
 Result<std::vector<RegionAccess>> to_access(const Region& message) {
   const Error wrong{Code::kInvalidArgument, "access list"};
-  if (static_cast<std::size_t>(message.access_size()) > kRegionAccessMax)
+  if (static_cast<std::size_t>(message.access_size()) > kMaxRegionAccess)
     return Error{Code::kLimitExceeded, "access list"}.with_limit(
-        static_cast<std::uint64_t>(message.access_size()), kRegionAccessMax);
+        static_cast<std::uint64_t>(message.access_size()), kMaxRegionAccess);
   std::vector<RegionAccess> list;
   for (const Access& each : message.access()) {
     if ((each.client() != config::kAnyClient && !config::is_client_name(each.client())) ||

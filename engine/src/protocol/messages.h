@@ -27,9 +27,9 @@ inline constexpr std::size_t kExtentsPerPage = 128;
 inline constexpr std::size_t kRegionsPerPage = 64;
 
 /// Longest ttl of a region: 365 days.
-inline constexpr std::uint64_t kTtlMsMax = std::uint64_t{365} * 24 * 3600 * 1000;
+inline constexpr std::uint64_t kMaxTtlMs = std::uint64_t{365} * 24 * 3600 * 1000;
 
-/// Errors: kLimitExceeded when the message is longer than kControlMessageBytesMax;
+/// Errors: kLimitExceeded when the message is longer than kMaxControlMessageBytes;
 /// kInvalidArgument for a request with text that is not UTF-8, which no peer could parse.
 Result<std::vector<std::byte>> encode(const Envelope& envelope);
 /// Errors: kProtocol for anything that is not an envelope of ours with a request or a reply in it.
@@ -42,7 +42,7 @@ Error to_error(const Failure& failure, Operation operation);
 /// Without the access list, which only some clients may see.
 Region to_message(const RegionInfo& info);
 void add_access(const std::vector<RegionAccess>& access, Region& message);
-/// Errors: kInvalidArgument (a name, rights), kLimitExceeded (kRegionAccessMax).
+/// Errors: kInvalidArgument (a name, rights), kLimitExceeded (kMaxRegionAccess).
 Result<std::vector<RegionAccess>> to_access(const Region& message);
 /// Errors: kProtocol when it contradicts itself.
 Result<RegionInfo> to_info(const Region& message);

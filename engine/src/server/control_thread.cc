@@ -118,7 +118,8 @@ void ControlThread::add(std::unique_ptr<transport::ServerEndpoint> endpoint) noe
   // Sessions before and after the handshake have limits of their own: connections that send no
   // hello cannot take the place of clients.
   const std::size_t max = server_.config().limits.pending_handshakes_max;
-  if (const auto oldest = handshake_limit_.add(session, max)) end_unheard(*oldest, true);
+  if (const auto oldest = handshake_limit_.add(session, max))
+    end_unfinished_handshake(*oldest, true);
   // The watch's handler runs on this thread, so it cannot run before the session is in the table.
   auto watch = loop_->watch(fd, [this, weak = std::weak_ptr{session}] {
     if (const auto alive = weak.lock()) receive(alive->id());
@@ -135,7 +136,7 @@ void ControlThread::add(std::unique_ptr<transport::ServerEndpoint> endpoint) noe
 void ControlThread::receive(std::uint64_t id) noexcept {
   const auto session = server_.session_table().find(id);
   if (session == nullptr) return;
-  std::size_t notice_budget = transport::kNoticesMax;
+  std::size_t notice_budget = transport::kMaxNotices;
   while (true) {
     auto message = session->endpoint().receive();
     if (!message) {
@@ -219,7 +220,7 @@ bool ControlThread::deliver(ServerSession& session,
 /// and other clients may need the memory of its grants.
 void ControlThread::end_silent_sessions() noexcept {
   const Clock::time_point now = Clock::now();
-  const bool paused = now - std::exchange(looked_at_, now) > kServerPause;
+  const bool paused = now - std::exchange(silence_checked_at_, now) > kServerPause;
   if (paused) {
     lease_floor_ = now;
     server_.session_table().renew_kept(now);  // their clients could not resume meanwhile
@@ -244,19 +245,20 @@ void ControlThread::release_lapsed_sessions() noexcept {
 }
 
 void ControlThread::end_late_sessions() noexcept {
-  for (const std::uint64_t id : server_.session_table().late(Clock::now())) end_unheard(id, false);
+  for (const std::uint64_t id : server_.session_table().late(Clock::now()))
+    end_unfinished_handshake(id, false);
 }
 
 /// Ends a session whose client has not finished its handshake. `displaced`: a newer connection
 /// takes its place.
-void ControlThread::end_unheard(std::uint64_t id, bool displaced) noexcept {
+void ControlThread::end_unfinished_handshake(std::uint64_t id, bool displaced) noexcept {
   const Refusal why = displaced ? Refusal::kPendingHandshake : Refusal::kNoHello;
   if (!server_.ender().end(id, SessionEnd::kNoHello, nullptr, why)) return;
   if (displaced)
     return log::debug(
         "session {:x}: another one takes its place (limits.pending_handshakes_max); ended", id);
-  if (!unheard_lines_.allows(Clock::now())) return;
-  log::warn("session {:x}: no hello in time; ended{}", id, unheard_lines_.take_left_out());
+  if (!handshake_lines_.allows(Clock::now())) return;
+  log::warn("session {:x}: no hello in time; ended{}", id, handshake_lines_.take_left_out());
 }
 
 }  // namespace remora::detail

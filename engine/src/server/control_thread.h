@@ -70,20 +70,20 @@ class ControlThread {
   void end_late_sessions() noexcept;
   void end_silent_sessions() noexcept;
   void release_lapsed_sessions() noexcept;
-  void end_unheard(std::uint64_t id, bool displaced) noexcept;
+  void end_unfinished_handshake(std::uint64_t id, bool displaced) noexcept;
 
   ServerCore& server_;
   SessionsToRead sessions_to_read_;
   // The control thread alone uses these.
   HandshakeLimit handshake_limit_;
-  Clock::time_point looked_at_{};  ///< when it last looked for silent sessions
+  Clock::time_point silence_checked_at_{};  ///< when it last checked for silent sessions
   Clock::time_point
       lease_floor_{};  ///< silence before it does not count: the server itself stood still
   // One line a second for each cause that a client can bring about, with a count of the others.
   log::LogRateLimiter listener_lines_{1};
   log::LogRateLimiter protocol_lines_{1};
   log::LogRateLimiter silent_lines_{1};
-  log::LogRateLimiter unheard_lines_{1};
+  log::LogRateLimiter handshake_lines_{1};
   std::vector<EventLoop::Token> listener_watches_;
   std::unique_ptr<EventLoop> loop_;  ///< the first to go: its handlers use the others
 };

@@ -21,7 +21,7 @@ class NotificationCredits final : public Notifier::Origin {
 
   /// The session has another id from now on: it resumes that one.
   void rename(std::uint64_t session_id) noexcept { session_id_.store(session_id); }
-  /// Room for up to `max` notices. 0: transport::kNoticesMax are not handled yet.
+  /// Room for up to `max` notices. 0: transport::kMaxNotices are not handled yet.
   [[nodiscard]] std::size_t reserve(std::size_t max) noexcept;
   /// The control thread reads no notices until ControlThread::read_notices_again() is called.
   /// False: there is room after all.

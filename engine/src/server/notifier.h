@@ -40,7 +40,7 @@ class Notifier {
     [[nodiscard]] virtual bool ended() const noexcept = 0;
   };
   /// Where more than so many wait, those of sessions that have ended are dropped and counted.
-  static constexpr std::size_t kMaxWaiting = std::size_t{64} * transport::kNoticesMax;
+  static constexpr std::size_t kMaxWaiting = std::size_t{64} * transport::kMaxNotices;
   void deliver(Notification notification, std::shared_ptr<Origin> origin) REMORA_EXCLUDES(mutex_);
   /// Drops the notifications that wait; on return no handler runs, unless it is the caller.
   /// Idempotent.

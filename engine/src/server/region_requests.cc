@@ -129,7 +129,7 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
                   .access = std::move(*access),
                   .lifetime = static_cast<Lifetime>(asked.lifetime()),
                   .ttl = std::chrono::milliseconds{asked.ttl_ms()}};
-  if (!control::Lifetime_IsValid(asked.lifetime()) || asked.ttl_ms() > control::kTtlMsMax)
+  if (!control::Lifetime_IsValid(asked.lifetime()) || asked.ttl_ms() > control::kMaxTtlMs)
     return Error{Code::kInvalidArgument, "create"}.with_subject("lifetime");
   // The worker serves no other session during this call, so create_when_there() waits for memory
   // instead.

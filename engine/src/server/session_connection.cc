@@ -26,7 +26,7 @@ SessionConnection::SessionConnection(std::unique_ptr<transport::ServerEndpoint> 
 
 bool SessionConnection::admit_request() noexcept {
   // One more than the limit of requests: an acknowledgement of an event comes beside them.
-  return unanswered_.fetch_add(1) <= transport::kControlRequestsMax;
+  return unanswered_.fetch_add(1) <= transport::kMaxControlRequests;
 }
 
 void SessionConnection::count_answered() noexcept {
@@ -35,8 +35,8 @@ void SessionConnection::count_answered() noexcept {
 }
 
 bool SessionConnection::answer_ping(std::span<const std::byte> message) noexcept {
-  constexpr std::size_t kPingBytesMax = 32;
-  if (message.size() > kPingBytesMax) return false;
+  constexpr std::size_t kMaxPingBytes = 32;
+  if (message.size() > kMaxPingBytes) return false;
   const auto envelope = control::decode(message);
   if (!envelope || !envelope->request().has_ping()) return false;
   // If the client pings too often, or the worker is sending to it, the worker answers the ping.

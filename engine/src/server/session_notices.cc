@@ -32,7 +32,7 @@ void SessionNotices::deliver_rest() noexcept {
   const MutexLock lock{rest_mutex_};
   credits_->end();
   std::array<transport::Notice, 32> found;
-  for (std::size_t rounds = 0; rounds < 4 * transport::kNoticesMax / found.size(); ++rounds) {
+  for (std::size_t rounds = 0; rounds < 4 * transport::kMaxNotices / found.size(); ++rounds) {
     const std::size_t count = connection_.endpoint().take_notices(found);
     if (count == 0) return;
     for (std::size_t i = 0; i < count; ++i) {

@@ -25,7 +25,7 @@ class SessionNotices {
   SessionNotices& operator=(const SessionNotices&) = delete;
 
   /// Room for up to `max` notices, to be used by deliver() or given back. 0:
-  /// transport::kNoticesMax are not handled yet. Any thread.
+  /// transport::kMaxNotices are not handled yet. Any thread.
   [[nodiscard]] std::size_t reserve(std::size_t max) noexcept { return credits_->reserve(max); }
   void give_back_room(std::size_t count) noexcept {
     for (; count > 0; --count) credits_->notice_handled();

@@ -55,7 +55,7 @@ class ClientEndpoint {
   [[nodiscard]] virtual const std::string& device() const noexcept = 0;
 
   /// Waits for room until `deadline`. Errors: kTimedOut, kConnectionLost, kLimitExceeded (longer
-  /// than kControlMessageBytesMax), kProvider, kSystem.
+  /// than kMaxControlMessageBytes), kProvider, kSystem.
   virtual Status send(ControlMessage message, Deadline deadline) noexcept = 0;
   /// Readable when receive() has a message or an error to return. The endpoint owns it.
   [[nodiscard]] virtual int event_fd() const noexcept = 0;

@@ -11,10 +11,10 @@
 namespace remora::transport {
 
 // A transport carries no longer message, and keeps room for as many requests.
-using control::kControlMessageBytesMax;
-using control::kControlRequestsMax;
+using control::kMaxControlMessageBytes;
+using control::kMaxControlRequests;
 
-/// At most kControlMessageBytesMax bytes. Descriptors travel over shm only; the message owns them.
+/// At most kMaxControlMessageBytes bytes. Descriptors travel over shm only; the message owns them.
 struct ControlMessage {
   std::vector<std::byte> bytes;
   std::vector<UniqueFd> descriptors;

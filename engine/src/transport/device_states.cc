@@ -44,11 +44,8 @@ std::vector<DeviceState> DeviceStates::list() const {
 
 void DeviceStates::show(const DeviceState& state, bool lost) noexcept {
   if (registry_ == nullptr) return;
-  const auto serving =
-      registry_->gauge("remora_server_rdma_device_serving",
-                       "1: clients can connect over the RDMA device; 0: it is left "
-                       "out, or it has gone.",
-                       {{"device", state.device}});
+  const auto serving = registry_->gauge("remora_server_rdma_device_serving", kServingHelp,
+                                        {{"device", state.device}});
   if (serving) serving->set(state.use == DeviceUse::kServing ? 1 : 0);
   const auto losses = registry_->counter("remora_server_rdma_device_losses_total",
                                          "How often an RDMA device that served has gone.",

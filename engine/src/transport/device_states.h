@@ -45,6 +45,10 @@ struct DeviceState {
   DeviceProtection protection{};  ///< where it serves
 };
 
+/// Of `remora_server_rdma_device_serving`.
+inline constexpr std::string_view kServingHelp =
+    "1: clients can connect over the RDMA device; 0: it is left out, or it has gone.";
+
 /// The states of all devices. Thread-safe; shared by a listener, which changes it, and by reports.
 class DeviceStates {
  public:

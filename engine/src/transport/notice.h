@@ -17,6 +17,6 @@ struct Notice {
 
 /// Notices of one session that the serving application has not handled yet. The lanes of a session
 /// with as many accept no further notice, so that its client waits.
-inline constexpr std::size_t kNoticesMax = 256;
+inline constexpr std::size_t kMaxNotices = 256;
 
 }  // namespace remora::transport

@@ -10,7 +10,7 @@ namespace remora::transport {
 
 namespace {
 constexpr std::size_t kTableBytes =
-    RkeyTable::kLanesMax * RkeyTable::kTokensMax * sizeof(std::uint32_t);
+    RkeyTable::kMaxLanes * RkeyTable::kMaxTokens * sizeof(std::uint32_t);
 }  // namespace
 
 Result<std::shared_ptr<RkeyTable>> RkeyTable::create() {
@@ -25,10 +25,10 @@ RkeyTable::~RkeyTable() { ::munmap(keys_, kTableBytes); }
 
 Result<std::vector<std::uint32_t>> RkeyTable::take(std::size_t count) {
   const remora::detail::MutexLock lock{mutex_};
-  const std::size_t room = free_.size() + (kTokensMax - next_);
+  const std::size_t room = free_.size() + (kMaxTokens - next_);
   if (count > room)
     return Error{Code::kLimitExceeded, "extents open in one session"}.with_limit(
-        kTokensMax - 1 - room + count, kTokensMax - 1);
+        kMaxTokens - 1 - room + count, kMaxTokens - 1);
   std::vector<std::uint32_t> taken;
   taken.reserve(count);
   const std::size_t again = std::min(count, free_.size());
@@ -47,20 +47,20 @@ void RkeyTable::give_back(std::span<const std::uint32_t> tokens) noexcept {
   REMORA_ASSERT(free_.size() + tokens.size() < next_, "no token is given back twice");
   for (const std::uint32_t token : tokens) {
     REMORA_ASSERT(token != 0 && token < next_, "a token that is given back was taken");
-    for (std::size_t lane = 0; lane < kLanesMax; ++lane) put(token, lane, kNoKey);
+    for (std::size_t lane = 0; lane < kMaxLanes; ++lane) put(token, lane, kNoKey);
     free_.push_back(token);
   }
 }
 
 void RkeyTable::set(std::uint32_t token, std::size_t lane, std::uint32_t key) noexcept {
-  REMORA_ASSERT(token != 0 && token < kTokensMax && lane < kLanesMax,
+  REMORA_ASSERT(token != 0 && token < kMaxTokens && lane < kMaxLanes,
                 "the table has a place for the key");
   put(token, lane, key);
 }
 
 void RkeyTable::forget_keys() noexcept {
   const remora::detail::MutexLock lock{mutex_};
-  for (std::size_t lane = 0; lane < kLanesMax; ++lane)
+  for (std::size_t lane = 0; lane < kMaxLanes; ++lane)
     for (std::uint32_t token = 1; token < next_; ++token) put(token, lane, kNoKey);
 }
 

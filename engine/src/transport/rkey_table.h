@@ -23,8 +23,8 @@ namespace remora::transport {
 class RkeyTable {
  public:
   /// Of extents that a session has open. What is not used takes address space only.
-  static constexpr std::size_t kTokensMax = std::size_t{1} << 20U;
-  static constexpr std::size_t kLanesMax = 8;
+  static constexpr std::size_t kMaxTokens = std::size_t{1} << 20U;
+  static constexpr std::size_t kMaxLanes = 8;
   /// A key that no device assigns: the device refuses a request with it.
   static constexpr std::uint32_t kNoKey = 0;
 
@@ -34,17 +34,17 @@ class RkeyTable {
   RkeyTable(const RkeyTable&) = delete;
   RkeyTable& operator=(const RkeyTable&) = delete;
 
-  /// Unassigned tokens, without keys. Errors: kLimitExceeded (kTokensMax).
+  /// Unassigned tokens, without keys. Errors: kLimitExceeded (kMaxTokens).
   [[nodiscard]] Result<std::vector<std::uint32_t>> take(std::size_t count);
   /// The caller posts no request that carries them any more.
   void give_back(std::span<const std::uint32_t> tokens) noexcept;
-  /// `lane` < kLanesMax, the token one that take() gave.
+  /// `lane` < kMaxLanes, the token one that take() gave.
   void set(std::uint32_t token, std::size_t lane, std::uint32_t key) noexcept;
   /// The lanes they were of are gone: no token has a key until it is set again.
   void forget_keys() noexcept;
   /// The keys of a lane, by token; as long as the table lives.
   [[nodiscard]] const std::uint32_t* of_lane(std::size_t lane) const noexcept {
-    return keys_ + lane * kTokensMax;
+    return keys_ + lane * kMaxTokens;
   }
   [[nodiscard]] static std::uint32_t key_of(const std::uint32_t* lane,
                                             std::uint32_t token) noexcept {
@@ -56,7 +56,7 @@ class RkeyTable {
  private:
   explicit RkeyTable(std::uint32_t* keys) noexcept : keys_{keys} {}
   void put(std::uint32_t token, std::size_t lane, std::uint32_t key) noexcept {
-    __atomic_store_n(keys_ + lane * kTokensMax + token, key, __ATOMIC_RELAXED);
+    __atomic_store_n(keys_ + lane * kMaxTokens + token, key, __ATOMIC_RELAXED);
   }
 
   std::uint32_t* const keys_;  ///< lane by lane; mapped, and zero where never touched

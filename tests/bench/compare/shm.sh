@@ -16,6 +16,9 @@ memcpy_row() {
     >>"$work/pairs"; then
     failed=1
     note "not complete: $name beside memcpy"
+    ((!smoke)) || echo "not ok - $section: $name beside memcpy"
+  elif ((smoke)); then
+    echo "ok - $section: $name beside memcpy"
   fi
 }
 

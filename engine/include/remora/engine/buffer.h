@@ -187,7 +187,7 @@ class Source {
 };
 
 /// Pieces of local memory that one operation may have.
-inline constexpr std::size_t kPiecesMax = 1024;
+inline constexpr std::size_t kMaxPieces = 1024;
 
 /// One fixed-size piece of a SlotPool, owned until it is destroyed, then back in the pool.
 /// Move-only. An empty slot (pool exhausted, moved from), and a parent's in a child of fork(2),

@@ -47,14 +47,14 @@
 namespace remora {
 
 /// A callable is kept inside of its operation's record: what it captures has so much room.
-inline constexpr std::size_t kCallbackBytesMax = 64;
+inline constexpr std::size_t kMaxCallbackBytes = 64;
 
 /// A callable that may be given as a callback: `void(Completion&)`, small enough, and made from
 /// what is given without a throw. A callable that throws when it is copied has to be moved.
 template <typename Given>
 concept CompletionCallback =
     std::is_object_v<std::remove_reference_t<Given>> && std::invocable < std::decay_t<Given>
-&, Completion& > &&sizeof(std::decay_t<Given>) <= kCallbackBytesMax &&
+&, Completion& > &&sizeof(std::decay_t<Given>) <= kMaxCallbackBytes &&
        alignof(std::decay_t<Given>) <= alignof(std::max_align_t) &&
        std::is_nothrow_constructible_v<std::decay_t<Given>,
                                        Given>&& std::is_nothrow_destructible_v<std::decay_t<Given>>;

@@ -14,7 +14,7 @@
 /// of the server's name included. The engine starts these threads when calls need them,
 /// EngineOptions::control_threads at most; an engine that makes no such call has none. A call for
 /// which no thread is free waits in order, and its deadline runs meanwhile. An engine has at most
-/// kControlCallsMax calls under way.
+/// kMaxControlCalls calls under way.
 ///
 /// **Ends exactly once**, within its deadline plus two seconds, with the result of the blocking
 /// function, or with kTimedOut; kCancelled (ControlCall::cancel(), with_stop()); kClosed
@@ -56,8 +56,8 @@
 namespace remora {
 
 /// Calls of one engine that have not ended.
-inline constexpr std::size_t kControlCallsMax = 1024;
-inline constexpr std::uint32_t kControlThreadsMax = 64;
+inline constexpr std::size_t kMaxControlCalls = 1024;
+inline constexpr std::uint32_t kMaxControlThreads = 64;
 
 /// Trivially copyable: g++ 12 destroys temporaries of other aggregates twice where they stand
 /// within a co_await expression.
@@ -265,7 +265,7 @@ class ControlCall {
 ///
 /// Errors beside those of the blocking function: see the top of this file, and, without any call
 /// being begun: kClosed (the engine is gone, or the handle was moved from); kWouldBlock
-/// (kControlCallsMax); kSystem (the first control thread or a poller could not be started);
+/// (kMaxControlCalls); kSystem (the first control thread or a poller could not be started);
 /// kUnsupported (EngineOptions::pollers is 0, and the end is to be told on a poller);
 /// kInvalidArgument (EngineOptions::control_threads is 0); kOutOfMemory.
 template <typename R>

@@ -34,13 +34,14 @@ namespace remora {
 
 namespace detail {
 class EngineCore;
+class EngineServices;
 class FaultCore;
 class SessionCore;
 }  // namespace detail
 
-inline constexpr std::uint32_t kPollersMax = 64;
-inline constexpr std::uint32_t kLanesMax = 8;
-inline constexpr std::uint32_t kArenaThreadsMax = 256;
+inline constexpr std::uint32_t kMaxPollers = 64;
+inline constexpr std::uint32_t kMaxLanes = 8;
+inline constexpr std::uint32_t kMaxArenaThreads = 256;
 
 /// A change of state of a session.
 struct SessionEvent {
@@ -96,7 +97,7 @@ struct EngineOptions {
   std::chrono::nanoseconds spin = std::chrono::microseconds{50};
   /// Send-queue depth of a lane, in work requests.
   std::uint32_t lane_depth = 512;
-  /// Data paths of a session, 1 to kLanesMax: queue pairs, or tcp streams; shm has always one. A
+  /// Data paths of a session, 1 to kMaxLanes: queue pairs, or tcp streams; shm has always one. A
   /// queue stays on one, the next queue takes the next, and synchronous operations of a thread
   /// share one: threads and queues then hinder each other less. Synchronous reads and writes of 2
   /// MiB and more, of one piece and without a notice, go over all of them at once. When one breaks,
@@ -106,16 +107,16 @@ struct EngineOptions {
   /// as many as there are processors, 4 at most; 1: none but the caller's. Started when first
   /// needed.
   std::uint32_t copy_threads = 0;
-  /// Threads that serve callback queues and those of coroutines, at most kPollersMax; one is
+  /// Threads that serve callback queues and those of coroutines, at most kMaxPollers; one is
   /// started with the first queue, the others while there are more queues than threads. 0: none,
   /// and no such queues.
   std::uint32_t pollers = 1;
   /// Threads on which coroutines go on that are resumed on the arena (Resume::on_arena()), at most
-  /// kArenaThreadsMax; 0: one fewer than there are processors, but one at least. They are
+  /// kMaxArenaThreads; 0: one fewer than there are processors, but one at least. They are
   /// started with the first such queue, which fails where not one is to be had.
   std::uint32_t arena_threads = 0;
   /// Threads that run control calls which do not block their caller (control.h), at most
-  /// kControlThreadsMax; started as calls need them. A call to a server that stays silent keeps one
+  /// kMaxControlThreads; started as calls need them. A call to a server that stays silent keeps one
   /// until its deadline. 0: none, and no such calls.
   std::uint32_t control_threads = 4;
   /// Slots for buffers that are not registered: count × size is pinned on first use over rdma.
@@ -300,7 +301,7 @@ class Engine {
   const {
     if (core_ == nullptr)
       return AsyncControl<R>{detail::closed_handle("control call", core_.foreign())};
-    return {core_.pointer(), "control call", control_options(options),
+    return {services(), "control call", control_options(options),
             [call = std::forward<F>(blocking)](const detail::ControlLimits& /*limits*/) mutable {
               return call();
             }};
@@ -325,6 +326,7 @@ class Engine {
  private:
   explicit Engine(std::shared_ptr<detail::EngineCore> core) noexcept;
   void leave() noexcept;
+  [[nodiscard]] std::shared_ptr<detail::EngineServices> services() const noexcept;
   [[nodiscard]] ControlOptions control_options(const ControlOptions& options) const;
   detail::OwnedShared<detail::EngineCore> core_;
 };

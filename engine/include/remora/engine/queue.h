@@ -41,12 +41,12 @@ struct QueueRoom {
 class Region;
 
 struct QueueOptions {
-  /// Most operations taken and not yet handed back, 1 … kQueueDepthMax.
+  /// Most operations taken and not yet handed back, 1 … kMaxQueueDepth.
   std::size_t depth = 64;
   /// Time from submit() to completion; zero takes the engine's default. See kDeadlineFloor.
   std::chrono::nanoseconds deadline{0};
 };
-inline constexpr std::size_t kQueueDepthMax = 65536;
+inline constexpr std::size_t kMaxQueueDepth = 65536;
 
 /// Names one operation of one queue; never another one, also after the place in the table has been
 /// used again.

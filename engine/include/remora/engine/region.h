@@ -36,7 +36,7 @@ struct RegionAccess {
   friend bool operator==(const RegionAccess&, const RegionAccess&) = default;
 };
 /// Most entries of an access list.
-inline constexpr std::size_t kRegionAccessMax = 128;
+inline constexpr std::size_t kMaxRegionAccess = 128;
 
 /// When a region goes by itself.
 enum class Lifetime : std::uint8_t {
@@ -178,8 +178,8 @@ class Region {
   Status write(ByteOffset to, Source from, std::chrono::nanoseconds deadline = {}) const;
   Status write(Block to, Source from, std::chrono::nanoseconds deadline = {}) const;
   /// One stretch of the region, in pieces of local memory: the first piece takes what stands first.
-  /// 1 … kPiecesMax pieces, none of them empty; each is posted as a request of its own, behind one
-  /// doorbell. Errors: also kLimitExceeded (kPiecesMax).
+  /// 1 … kMaxPieces pieces, none of them empty; each is posted as a request of its own, behind one
+  /// doorbell. Errors: also kLimitExceeded (kMaxPieces).
   Status read(ByteOffset from, std::span<const Target> into,
               std::chrono::nanoseconds deadline = {}) const;
   Status write(ByteOffset to, std::span<const Source> from,

@@ -100,7 +100,7 @@ struct FaultCounts {
 };
 
 /// Most that delays may be set to.
-inline constexpr std::chrono::nanoseconds kFaultDelayMax = std::chrono::minutes{1};
+inline constexpr std::chrono::nanoseconds kMaxFaultDelay = std::chrono::minutes{1};
 
 /// Copyable handle: all copies, and the engines with its hook, share one state, which lives as long
 /// as any of them. Thread-safe; nothing blocks. Commands are for whatever engine comes first.
@@ -108,7 +108,7 @@ inline constexpr std::chrono::nanoseconds kFaultDelayMax = std::chrono::minutes{
 class FaultTransport {
  public:
   /// Errors: kInvalidArgument (a chance that is not within 0 … 1; delays that are negative, the
-  /// wrong way round or above kFaultDelayMax).
+  /// wrong way round or above kMaxFaultDelay).
   static Result<FaultTransport> create(const FaultOptions& options = {});
 
   /// For EngineOptions::faults, before Engine::open().
@@ -129,7 +129,7 @@ class FaultTransport {
   /// Attempts to connect are refused for so long; 0 ends that.
   void refuse_connects_for(std::chrono::nanoseconds time) const noexcept;
   /// The completions of so many requests from the next one on come later by `delay`, at most
-  /// kFaultDelayMax.
+  /// kMaxFaultDelay.
   void delay_next(std::uint64_t requests, std::chrono::nanoseconds delay) const noexcept;
   /// No completion comes any more on any lane, until they are released. Lanes end with their
   /// deadlines, and those that follow them are held too.

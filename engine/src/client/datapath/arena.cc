@@ -32,7 +32,7 @@ struct Arena::Call {
 Arena::Arena(std::size_t helpers, const Placement& placement)
     : helpers_max_{helpers},
       placement_{placement},
-      tasks_{std::make_unique<Tasks>(static_cast<unsigned>(helpers + kCallersMax))} {}
+      tasks_{std::make_unique<Tasks>(static_cast<unsigned>(helpers + kMaxCallers))} {}
 
 Arena::~Arena() {
   {
@@ -65,7 +65,7 @@ void Arena::start_helpers() noexcept {
 
 bool Arena::enter(Call& call) noexcept {
   const MutexLock lock{mutex_};
-  if (callers_ == kCallersMax) return false;
+  if (callers_ == kMaxCallers) return false;
   start_helpers();
   if (helpers_.empty()) return false;
   ++callers_;

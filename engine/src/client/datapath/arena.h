@@ -39,7 +39,7 @@ class Arena {
 
  private:
   /// Callers that share the helpers; those beyond work alone.
-  static constexpr std::size_t kCallersMax = 16;
+  static constexpr std::size_t kMaxCallers = 16;
   struct Call;
   class Presence;
   struct Tasks;
@@ -57,7 +57,7 @@ class Arena {
   Mutex mutex_;
   Condition called_;
   Condition left_;
-  std::array<Call*, kCallersMax> calls_ REMORA_GUARDED_BY(mutex_){};
+  std::array<Call*, kMaxCallers> calls_ REMORA_GUARDED_BY(mutex_){};
   std::size_t callers_ REMORA_GUARDED_BY(mutex_) = 0;
   bool stop_ REMORA_GUARDED_BY(mutex_) = false;
   /// Where threads were refused: not again before.

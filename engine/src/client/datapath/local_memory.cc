@@ -111,15 +111,15 @@ Slab::~Slab() {
 Result<std::shared_ptr<SlotStore>> SlotStore::create(std::size_t slot_count, std::size_t slot_bytes,
                                                      const SlabOptions& options) {
   constexpr std::size_t kAlignment = 64;
-  constexpr std::size_t kSlotBytesMax = std::size_t{1} << 30U;
-  if (slot_bytes == 0 || slot_bytes > kSlotBytesMax)
+  constexpr std::size_t kMaxSlotBytes = std::size_t{1} << 30U;
+  if (slot_bytes == 0 || slot_bytes > kMaxSlotBytes)
     return Error{Code::kInvalidArgument, "allocate_slots"}
         .with_subject("slot_bytes: 1 byte to 1 GiB")
-        .with_limit(slot_bytes, kSlotBytesMax);
-  if (slot_count == 0 || slot_count > kSlotsMax)
+        .with_limit(slot_bytes, kMaxSlotBytes);
+  if (slot_count == 0 || slot_count > kMaxSlots)
     return Error{Code::kInvalidArgument, "allocate_slots"}
         .with_subject("count: 1 to 1048575 slots in one pool")
-        .with_limit(slot_count, kSlotsMax);
+        .with_limit(slot_count, kMaxSlots);
   const std::size_t rounded = round_up(slot_bytes, kAlignment);
   if (slot_count > std::numeric_limits<std::size_t>::max() / 2 / rounded)
     return Error{Code::kOutOfMemory, "allocate_slots"}.with_subject("count times slot_bytes");

@@ -22,16 +22,16 @@
 namespace remora::detail {
 
 /// Devices one engine may use at once: the size of each memory's key table.
-inline constexpr std::size_t kMemoryDomainsMax = 8;
+inline constexpr std::size_t kMaxMemoryDomains = 8;
 /// Stands for the domain of transports that need no keys: all memory has one there, which means
 /// nothing.
-inline constexpr std::size_t kNoMemoryDomain = kMemoryDomainsMax;
+inline constexpr std::size_t kNoMemoryDomain = kMaxMemoryDomains;
 /// Where no memory ever has a key.
-inline constexpr std::size_t kKeylessDomain = kMemoryDomainsMax + 1;
+inline constexpr std::size_t kKeylessDomain = kMaxMemoryDomains + 1;
 /// Added to a domain: its words for operations that stand in no queue's table. Memory with handles
 /// has none there where it has a key: such an operation counts itself first, which is looked at
 /// closely, and so costs the others nothing.
-inline constexpr std::size_t kAloneWords = kMemoryDomainsMax + 2;
+inline constexpr std::size_t kAloneWords = kMaxMemoryDomains + 2;
 
 /// A range of local memory and its local key on each memory domain of the engine. Does not own the
 /// bytes. Thread-safe; key() is wait-free.
@@ -94,7 +94,7 @@ class LocalMemory {
   /// kRegistered and the key, or 0.
   std::array<std::atomic<std::uint64_t>, 2 * kAloneWords> key_words_{};
   Mutex mutex_;  ///< for registering only
-  std::array<std::unique_ptr<transport::Registration>, kMemoryDomainsMax> registrations_
+  std::array<std::unique_ptr<transport::Registration>, kMaxMemoryDomains> registrations_
       REMORA_GUARDED_BY(mutex_);
   Handles handles_;
   std::uint64_t released_ = 0;
@@ -174,7 +174,7 @@ class SlotStore {
   SlotStore& operator=(const SlotStore&) = delete;
 
   static constexpr std::uint32_t kNone = (1U << 20U) - 1;
-  static constexpr std::size_t kSlotsMax = kNone;
+  static constexpr std::size_t kMaxSlots = kNone;
   /// Index of a free slot, or kNone.
   [[nodiscard]] std::uint32_t take() noexcept;
   void give_back(std::uint32_t index) noexcept { give_back(index, index, 1); }

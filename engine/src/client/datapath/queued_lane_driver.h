@@ -83,7 +83,7 @@ class QueuedLaneDriver final : public LaneDriver {
   [[nodiscard]] bool needs_keys() const noexcept override { return options_.needs_keys; }
   /// Neighbours become one request.
   [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
-    return {.max_operations = kQueueDepthMax};
+    return {.max_operations = kMaxQueueDepth};
   }
   [[nodiscard]] std::uint32_t depth() const noexcept override {
     return depth_.load(std::memory_order_relaxed);

@@ -54,7 +54,7 @@ class StripedTransfer {
 
   const std::chrono::nanoseconds spin_;
   Deadline deadline_;
-  std::array<Part, kLanesMax> parts_;
+  std::array<Part, kMaxLanes> parts_;
   std::size_t count_ = 0;
   EventNotifier notifier_;  ///< told by another thread that completes a part
 };
@@ -107,7 +107,7 @@ void StripedTransfer::sleep() noexcept {
   // Without the eventfd, this thread sees parts that other threads complete when kMaxNap is over.
   if (!notifier_) (void)notifier_.open();
   notifier_.rest();
-  std::array<pollfd, kLanesMax + 1> events{};
+  std::array<pollfd, kMaxLanes + 1> events{};
   nfds_t count = 0;
   bool sleeps = true;
   if (notifier_) events[count++] = {.fd = notifier_.event(), .events = POLLIN, .revents = 0};

@@ -30,6 +30,10 @@ void Engine::leave() noexcept {
   core_.reset();
 }
 
+std::shared_ptr<detail::EngineServices> Engine::services() const noexcept {
+  return core_.pointer();
+}
+
 Result<Engine> Engine::open(const EngineOptions& options) {
   auto core = detail::EngineCore::create(options);
   if (!core) return core.error();

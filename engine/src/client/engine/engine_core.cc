@@ -23,27 +23,27 @@ EngineCore::EngineCore(EngineOptions options, Placement placement)
     : EngineServices{std::move(options), std::move(placement)} {}
 
 Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
-  constexpr std::uint32_t kCopyThreadsMax = 256;
-  constexpr std::size_t kClientNameBytesMax = 64;
-  constexpr std::uint32_t kLaneDepthMax = 16384;
+  constexpr std::uint32_t kMaxCopyThreads = 256;
+  constexpr std::size_t kMaxClientNameBytes = 64;
+  constexpr std::uint32_t kMaxLaneDepth = 16384;
   const auto wrong = [](std::string_view what) {
     return Error{Code::kInvalidArgument, "Engine::open"}.with_subject(what);
   };
-  if (options.client_name.size() > kClientNameBytesMax) return wrong("client_name is too long");
+  if (options.client_name.size() > kMaxClientNameBytes) return wrong("client_name is too long");
   if (options.key && !config::is_client_name(options.client_name))
     return wrong("client_name of a key: 1 to 64 of A-Z a-z 0-9 . _ -");
-  if (options.lane_depth == 0 || options.lane_depth > kLaneDepthMax)
-    return wrong("lane_depth").with_limit(options.lane_depth, kLaneDepthMax);
-  if (options.lanes == 0 || options.lanes > kLanesMax)
-    return wrong("lanes").with_limit(options.lanes, kLanesMax);
-  if (options.copy_threads > kCopyThreadsMax)
-    return wrong("copy_threads").with_limit(options.copy_threads, kCopyThreadsMax);
-  if (options.pollers > kPollersMax)
-    return wrong("pollers").with_limit(options.pollers, kPollersMax);
-  if (options.control_threads > kControlThreadsMax)
-    return wrong("control_threads").with_limit(options.control_threads, kControlThreadsMax);
-  if (options.arena_threads > kArenaThreadsMax)
-    return wrong("arena_threads").with_limit(options.arena_threads, kArenaThreadsMax);
+  if (options.lane_depth == 0 || options.lane_depth > kMaxLaneDepth)
+    return wrong("lane_depth").with_limit(options.lane_depth, kMaxLaneDepth);
+  if (options.lanes == 0 || options.lanes > kMaxLanes)
+    return wrong("lanes").with_limit(options.lanes, kMaxLanes);
+  if (options.copy_threads > kMaxCopyThreads)
+    return wrong("copy_threads").with_limit(options.copy_threads, kMaxCopyThreads);
+  if (options.pollers > kMaxPollers)
+    return wrong("pollers").with_limit(options.pollers, kMaxPollers);
+  if (options.control_threads > kMaxControlThreads)
+    return wrong("control_threads").with_limit(options.control_threads, kMaxControlThreads);
+  if (options.arena_threads > kMaxArenaThreads)
+    return wrong("arena_threads").with_limit(options.arena_threads, kMaxArenaThreads);
   if (options.bounce_slot_count == 0 || options.bounce_slot_bytes < 64)
     return wrong("bounce slots: at least one, of at least 64 bytes");
   if (options.operation_deadline <= options.operation_deadline.zero() ||

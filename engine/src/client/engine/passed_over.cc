@@ -96,8 +96,8 @@ std::string PassedOver::reason(TransportKind chosen, std::string_view why) const
   for (const Transport& each : tried_) add(each.kind, in_brief(each.kind, each.error));
   if (skipped_.empty() && tried_.empty()) return line;
   constexpr std::string_view kCut = "...";
-  if (line.size() + 1 > kReasonBytesMax)
-    line.replace(kReasonBytesMax - 1 - kCut.size(), std::string::npos, kCut);
+  if (line.size() + 1 > kMaxReasonBytes)
+    line.replace(kMaxReasonBytes - 1 - kCut.size(), std::string::npos, kCut);
   return line.append(")");
 }
 

@@ -13,7 +13,7 @@ namespace remora::detail {
 class PassedOver {
  public:
   /// Longest line of reason().
-  static constexpr std::size_t kReasonBytesMax = 119;
+  static constexpr std::size_t kMaxReasonBytes = 119;
 
   /// A transport that is not tried, for what `why` says.
   void skip(TransportKind kind, std::string why);
@@ -26,7 +26,7 @@ class PassedOver {
   /// of these the one over tcp, which needs the least, before the others. Where a server of this
   /// host listens at another address, the subject names that address.
   [[nodiscard]] Error cause() const;
-  /// Why `chosen` was taken: one line of at most kReasonBytesMax bytes.
+  /// Why `chosen` was taken: one line of at most kMaxReasonBytes bytes.
   [[nodiscard]] std::string reason(TransportKind chosen, std::string_view why) const;
   /// All causes in full, for the log.
   [[nodiscard]] std::string text() const;

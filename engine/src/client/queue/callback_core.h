@@ -31,7 +31,7 @@ struct CallbackEntry : QueueEntry {
   /// The deadline while the operation is in flight: the record itself then belongs to the lane.
   std::atomic<Deadline::rep> due{kNever};
   const CallbackType* type = nullptr;
-  alignas(std::max_align_t) std::array<std::byte, kCallbackBytesMax> callable{};
+  alignas(std::max_align_t) std::array<std::byte, kMaxCallbackBytes> callable{};
 };
 
 /// The state of a CallbackQueue; that of an AsyncQueue derives from it.

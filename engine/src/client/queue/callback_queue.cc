@@ -27,9 +27,9 @@ constexpr std::chrono::milliseconds kMaxUnwatchedSleep{1};
 }  // namespace
 
 Result<Poller*> CallbackCore::poller_for(const RegionGrant& region, const QueueOptions& options) {
-  if (options.depth == 0 || options.depth > kQueueDepthMax)
+  if (options.depth == 0 || options.depth > kMaxQueueDepth)
     return Error{Code::kInvalidArgument, "callback_queue"}.with_subject("depth").with_limit(
-        options.depth, kQueueDepthMax);
+        options.depth, kMaxQueueDepth);
   if (region.session().ended())
     return region.named(
         Error{Code::kConnectionLost, "callback_queue"}.with_reason(region.session().lost_reason()));

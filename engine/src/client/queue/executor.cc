@@ -193,7 +193,7 @@ using detail::ExecutorCore;
 
 Executor::Executor(const ExecutorOptions& options)
     : core_{std::make_unique<ExecutorCore>(
-          std::clamp<std::size_t>(options.depth, 1, kQueueDepthMax))} {}
+          std::clamp<std::size_t>(options.depth, 1, kMaxQueueDepth))} {}
 Executor::~Executor() = default;
 
 /// One that a parent made outside of its run() has nothing of the parent's: only the depth counts.

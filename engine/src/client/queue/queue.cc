@@ -19,9 +19,9 @@ using transport::Opcode;
 
 Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionGrant> region,
                                                      const QueueOptions& options) {
-  if (options.depth == 0 || options.depth > kQueueDepthMax)
+  if (options.depth == 0 || options.depth > kMaxQueueDepth)
     return Error{Code::kInvalidArgument, "queue"}.with_subject("depth").with_limit(options.depth,
-                                                                                   kQueueDepthMax);
+                                                                                   kMaxQueueDepth);
   if (region->session().ended())
     return region->named(
         Error{Code::kConnectionLost, "queue"}.with_reason(region->session().lost_reason()));

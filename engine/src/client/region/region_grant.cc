@@ -108,7 +108,7 @@ Error RegionGrant::error_of(const OperationRecord& operation) const noexcept {
   if (outcome.code == Code::kOutOfRange && outcome.reason == Reason::kNone)
     return error.with_limit(end_of(operation), info_.size_bytes);
   if (outcome.code == Code::kLimitExceeded && outcome.reason == Reason::kPieces)
-    return error.with_limit(outcome.detail, kPiecesMax);
+    return error.with_limit(outcome.detail, kMaxPieces);
   if (outcome.detail == 0) return error;
   if (!counts_pieces(outcome.reason)) return error.with_errno(static_cast<int>(outcome.detail));
   std::array<char, Error::kSubjectBytes> text{};
@@ -197,7 +197,7 @@ bool RegionGrant::check_pieces(OperationRecord& operation,
   operation.length_bytes = 0;
   Outcome outcome;
   if (pieces.empty()) outcome = Outcome::failure(Code::kInvalidArgument, Reason::kPieces);
-  if (pieces.size() > kPiecesMax) {
+  if (pieces.size() > kMaxPieces) {
     outcome = Outcome::failure(Code::kLimitExceeded, Reason::kPieces);
     outcome.detail = static_cast<std::uint32_t>(
         std::min<std::size_t>(pieces.size(), std::numeric_limits<std::uint32_t>::max()));

@@ -38,10 +38,10 @@ Status ControlCalls::add(const std::shared_ptr<ControlRecord>& record, EventLoop
   if (threads_max_ == 0)
     return Error{Code::kInvalidArgument, record->operation_}.with_subject(
         "EngineOptions::control_threads is 0: set it to 1 or more");
-  if (calls_.size() >= kControlCallsMax)
+  if (calls_.size() >= kMaxControlCalls)
     return Error{Code::kWouldBlock, record->operation_}
         .with_subject("calls of this engine that have not ended: wait for one of them")
-        .with_limit(calls_.size() + 1, kControlCallsMax);
+        .with_limit(calls_.size() + 1, kMaxControlCalls);
   if (loop_ == nullptr)
     if (auto status = start_timer(loop); !status) return status;
   // The free threads take the calls that are in the queue already.

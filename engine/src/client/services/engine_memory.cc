@@ -35,7 +35,7 @@ void EngineMemory::look_at_devices() noexcept {
   constexpr std::chrono::seconds kPause{1};
   if (Clock::now() - looked_at_ < kPause) return;
   looked_at_ = Clock::now();
-  std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains;
+  std::array<std::shared_ptr<transport::MemoryDomain>, kMaxMemoryDomains> domains;
   {
     const MutexLock lock{mutex_};
     domains = domains_;

@@ -42,7 +42,7 @@ class EngineMemory {
 
   // For sessions.
   /// Index of the domain in every memory's key table; registers the slots that exist already.
-  /// `loop`: of the engine. Errors: kLimitExceeded (kMemoryDomainsMax).
+  /// `loop`: of the engine. Errors: kLimitExceeded (kMaxMemoryDomains).
   Result<std::size_t> intern(const std::shared_ptr<transport::MemoryDomain>& domain,
                              EventLoop& loop);
   /// The device of the domain may have gone and returned: all memory takes its keys anew. Before
@@ -76,10 +76,10 @@ class EngineMemory {
   const Placement& placement_;
   const std::shared_ptr<MemoryReleaser> releaser_;
   Mutex mutex_;
-  std::array<std::shared_ptr<transport::MemoryDomain>, kMemoryDomainsMax> domains_
+  std::array<std::shared_ptr<transport::MemoryDomain>, kMaxMemoryDomains> domains_
       REMORA_GUARDED_BY(mutex_);
   Clock::time_point looked_at_{};  ///< at the devices; control thread
-  std::array<Cache, kMemoryDomainsMax> caches_ REMORA_GUARDED_BY(mutex_);
+  std::array<Cache, kMaxMemoryDomains> caches_ REMORA_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<LocalMemory>> memories_ REMORA_GUARDED_BY(mutex_);
   std::shared_ptr<SlotStore> bounce_ REMORA_GUARDED_BY(mutex_);
   std::shared_ptr<SlotStore> zeroes_ REMORA_GUARDED_BY(mutex_);  ///< one slot, never handed out

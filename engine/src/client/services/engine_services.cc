@@ -13,11 +13,14 @@ namespace remora::detail {
 
 namespace {
 
-std::uint32_t processors() noexcept { return std::max(1U, std::thread::hardware_concurrency()); }
+std::uint32_t processor_count() noexcept {
+  return std::max(1U, std::thread::hardware_concurrency());
+}
 
 std::uint32_t copy_threads(const EngineOptions& options) noexcept {
   constexpr std::uint32_t kMaxCopyThreads = 4;
-  return options.copy_threads != 0 ? options.copy_threads : std::min(processors(), kMaxCopyThreads);
+  return options.copy_threads != 0 ? options.copy_threads
+                                   : std::min(processor_count(), kMaxCopyThreads);
 }
 
 }  // namespace
@@ -61,13 +64,16 @@ Result<Poller*> EngineServices::poller() {
   return pollers_->pick(options_.pollers, options_.spin, placement_, *options_.registry);
 }
 
-bool EngineServices::on_poller() const noexcept { return pollers_->is_one_of_them(); }
+bool EngineServices::on_poller() const noexcept {
+  const MutexLock lock{mutex_};
+  return pollers_->is_one_of_them();
+}
 
 Result<std::shared_ptr<JobThreads>> EngineServices::arena() {
   const MutexLock lock{mutex_};
   if (arena_ == nullptr) {
     const std::uint32_t threads =
-        options_.arena_threads != 0 ? options_.arena_threads : std::max(2U, processors()) - 1;
+        options_.arena_threads != 0 ? options_.arena_threads : std::max(2U, processor_count()) - 1;
     auto made = JobThreads::start(threads, placement_);
     if (!made) return made.error();
     arena_ = std::move(*made);

@@ -83,7 +83,7 @@ class EngineServices : public std::enable_shared_from_this<EngineServices> {
   std::atomic<Clock::rep> goodbye_not_sent_at_{0};
   mutable Mutex mutex_;
   std::unique_ptr<EventLoop> control_loop_ REMORA_GUARDED_BY(mutex_);
-  const std::unique_ptr<Pollers> pollers_;  ///< pick() with mutex_ locked
+  const std::unique_ptr<Pollers> pollers_ REMORA_PT_GUARDED_BY(mutex_);
   std::shared_ptr<JobThreads> arena_ REMORA_GUARDED_BY(mutex_);
   EngineMemory memory_;  ///< destroyed before the control loop, which it uses
 };

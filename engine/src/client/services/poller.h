@@ -84,15 +84,15 @@ class Poller {
   ServiceThread thread_;
 };
 
-/// The pollers of one engine.
+/// The pollers of one engine. Not thread-safe.
 class Pollers {
  public:
   /// Returns the poller with the fewest queues. Starts another one while there are fewer than
-  /// `max_count` and none is idle. Not thread-safe. Errors: kUnsupported (`max_count` is 0),
+  /// `max_count` and none is idle. Errors: kUnsupported (`max_count` is 0),
   /// kSystem, and the errors of the metric of their CPU time.
   Result<Poller*> pick(std::size_t max_count, std::chrono::nanoseconds spin,
                        const Placement& placement, metrics::Registry& registry);
-  /// Whether this thread is one of the pollers. Not thread-safe, as pick().
+  /// Whether this thread is one of the pollers.
   [[nodiscard]] bool is_one_of_them() const noexcept {
     return std::any_of(pollers_.begin(), pollers_.end(),
                        [](const auto& poller) { return poller->is_this_thread(); });

@@ -153,13 +153,13 @@ Result<std::shared_ptr<ClientEndpoint>> ControlChannel::enter(Waiter& waiter, st
   // released before this call is closed before it.
   const bool room = room_.wait_until(lock, deadline, [this] {
     mutex_.assert_held();
-    return (waiters_.size() < transport::kControlRequestsMax &&
+    return (waiters_.size() < transport::kMaxControlRequests &&
             (to_close_.empty() || state_ != SessionState::kUp)) ||
            !may_call();
   });
   if (!room)
-    return Error{Code::kTimedOut, operation}.with_limit(transport::kControlRequestsMax + 1,
-                                                        transport::kControlRequestsMax);
+    return Error{Code::kTimedOut, operation}.with_limit(transport::kMaxControlRequests + 1,
+                                                        transport::kMaxControlRequests);
   if (!may_call()) return lost(operation);
   id = next_id_++;
   waiter.number = number_;
@@ -229,7 +229,7 @@ ControlChannel::Sent ControlChannel::ask_unanswered(Request request, std::uint64
   {
     const MutexLock lock{mutex_};
     if (!reachable() || (number != 0 && number != number_)) return Sent::kGone;
-    if (waiters_.size() > transport::kControlRequestsMax) return Sent::kLater;
+    if (waiters_.size() > transport::kMaxControlRequests) return Sent::kLater;
     id = next_id_++;
     endpoint = endpoint_;
     waiters_.emplace(id, nullptr);
@@ -263,7 +263,7 @@ void ControlChannel::send_closes() noexcept {
     {
       const MutexLock lock{mutex_};
       if (state_ != SessionState::kUp || to_close_.empty() ||
-          waiters_.size() >= transport::kControlRequestsMax)
+          waiters_.size() >= transport::kMaxControlRequests)
         return;
       grant_id = to_close_.back();
       to_close_.pop_back();

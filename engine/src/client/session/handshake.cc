@@ -37,7 +37,7 @@ Request Handshake::hello_request() {
   // The server closes the grants that this list leaves out, so no close requests are needed.
   session_.channel().forget_closes();
   for (const std::uint64_t grant_id :
-       session_.revocations().grants_to_resume(transport::kControlMessageBytesMax - kMaxHelloBytes))
+       session_.revocations().grants_to_resume(transport::kMaxControlMessageBytes - kMaxHelloBytes))
     hello.mutable_resume()->add_grants(grant_id);
   return request;
 }

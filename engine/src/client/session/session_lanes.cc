@@ -113,9 +113,9 @@ bool SessionLanes::replace(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
 }
 
 /// The lanes that are open; the other elements are null.
-std::array<LaneDriver*, kLanesMax> SessionLanes::opened_lanes() const noexcept {
+std::array<LaneDriver*, kMaxLanes> SessionLanes::opened_lanes() const noexcept {
   const MutexLock lock{opening_};
-  std::array<LaneDriver*, kLanesMax> opened{};
+  std::array<LaneDriver*, kMaxLanes> opened{};
   std::transform(lanes_.begin(), lanes_.end(), opened.begin(),
                  [](const auto& lane) { return lane.get(); });
   return opened;

@@ -65,7 +65,7 @@ class SessionLanes {
 
  private:
   [[nodiscard]] static std::size_t thread_number() noexcept;
-  [[nodiscard]] std::array<LaneDriver*, kLanesMax> opened_lanes() const noexcept;
+  [[nodiscard]] std::array<LaneDriver*, kMaxLanes> opened_lanes() const noexcept;
   [[nodiscard]] LaneDriver::BrokenHandler broken_handler();
   Status add(std::unique_ptr<LaneDriver> driver);
 

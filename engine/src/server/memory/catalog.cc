@@ -11,23 +11,23 @@ namespace remora::detail {
 namespace {
 
 constexpr std::uint64_t kBlockBytesMin = 64;
-constexpr std::uint64_t kBlockBytesMax = 16U << 20U;
+constexpr std::uint64_t kMaxBlockBytes = 16U << 20U;
 
 Status check(const RegionSpec& spec) {
   const Error wrong{Code::kInvalidArgument, "create"};
   if (!config::is_region_name(spec.name))
     return wrong.with_subject("name: 1 to 64 of A-Z a-z 0-9 . _ -");
   if (!std::has_single_bit(spec.block_bytes) || spec.block_bytes < kBlockBytesMin ||
-      spec.block_bytes > kBlockBytesMax)
+      spec.block_bytes > kMaxBlockBytes)
     return wrong.with_subject("block size: a power of two, 64 B to 16 MiB")
-        .with_limit(spec.block_bytes, kBlockBytesMax);
+        .with_limit(spec.block_bytes, kMaxBlockBytes);
   if (spec.size_bytes == 0 || spec.size_bytes % spec.block_bytes != 0)
     return wrong.with_subject("size: a positive multiple of the block size")
         .with_limit(spec.size_bytes, spec.block_bytes);
   if (spec.rights == Rights::kNone || !includes(Rights::kAll, spec.rights))
     return wrong.with_subject("rights");
   constexpr std::chrono::milliseconds kMinTtl{100};
-  constexpr std::chrono::milliseconds kMaxTtl{control::kTtlMsMax};
+  constexpr std::chrono::milliseconds kMaxTtl{control::kMaxTtlMs};
   if (spec.lifetime == Lifetime::kTtl ? spec.ttl < kMinTtl || spec.ttl > kMaxTtl
                                       : spec.ttl.count() != 0)
     return wrong.with_subject("ttl: 100 ms to 365 days with the lifetime ttl, none with others");

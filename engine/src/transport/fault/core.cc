@@ -125,7 +125,7 @@ void FaultCore::refuse_connects_for(std::chrono::nanoseconds time) noexcept {
 void FaultCore::delay_next(std::uint64_t requests, std::chrono::nanoseconds delay) noexcept {
   const MutexLock lock{mutex_};
   delayed_next_ = requests;
-  next_delay_ = std::clamp(delay, std::chrono::nanoseconds{0}, testing::kFaultDelayMax);
+  next_delay_ = std::clamp(delay, std::chrono::nanoseconds{0}, testing::kMaxFaultDelay);
 }
 
 void FaultCore::release_completions() noexcept {
@@ -175,7 +175,7 @@ Status check_rates(const FaultRates& rates, Operation operation) {
     if (!(chance >= 0 && chance <= 1)) return wrong(what);  // not a number, too
   if (rates.delay_least < rates.delay_least.zero()) return wrong("delay_least is negative");
   if (rates.max_delay < rates.delay_least) return wrong("max_delay is below delay_least");
-  if (rates.max_delay > kFaultDelayMax) return wrong("max_delay is above one minute");
+  if (rates.max_delay > kMaxFaultDelay) return wrong("max_delay is above one minute");
   return {};
 }
 

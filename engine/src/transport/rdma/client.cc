@@ -149,8 +149,8 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     const std::uint32_t granted = *fits;
     Introduction said{.purpose = rdma::Purpose::kLane, .ticket = ticket};
     if (keys_ != nullptr) {
-      if (lanes_opened_ >= rdma::kLanesMax)
-        return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_opened_ + 1, rdma::kLanesMax);
+      if (lanes_opened_ >= rdma::kMaxLanes)
+        return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_opened_ + 1, rdma::kMaxLanes);
       said.lane = lanes_opened_;
     }
     const auto introduction = said.to_wire();
@@ -182,7 +182,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
                            initiator_depth);
   }
   Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept override {
-    static_assert(rdma::kLanesMax <= RkeyTable::kLanesMax);
+    static_assert(rdma::kMaxLanes <= RkeyTable::kMaxLanes);
     keys_ = std::move(keys);
     return {};
   }

@@ -142,7 +142,7 @@ void ClientDomain::leave_if_gone() noexcept {
 }
 
 void ClientDomain::look() noexcept {
-  constexpr std::chrono::seconds kListPause{1};
+  constexpr std::chrono::seconds kHostLookPause{1};
   {
     const remora::detail::MutexLock lock{mutex_};
     while (events_) {
@@ -153,7 +153,7 @@ void ClientDomain::look() noexcept {
       text << **event;
       log::debug("rdma: {}: {}", device_, text.str());
     }
-    if (const auto now = Clock::now(); now - listed_at_ >= kListPause) {
+    if (const auto now = Clock::now(); now - listed_at_ >= kHostLookPause) {
       listed_at_ = now;
       verbs::look_for_gone_devices();
     }

@@ -43,7 +43,7 @@ std::array<std::byte, Introduction::kWireBytes> Introduction::to_wire() const no
 std::optional<Introduction> Introduction::from_wire(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() < kWireBytes || get(bytes.subspan(0, 4)) != kIntroductionMagic ||
       bytes[4] != std::byte{kIntroductionVersion} || bytes[5] > std::byte{1} ||
-      get(bytes.subspan(6, 2)) > kLanesMax)
+      get(bytes.subspan(6, 2)) > kMaxLanes)
     return std::nullopt;
   Introduction said{
       .purpose = static_cast<Purpose>(bytes[5]),
@@ -81,7 +81,7 @@ Result<ControlBuffers> ControlBuffers::create(const verbs::ProtectionDomain& dom
                                                .vector = next_completion_vector(domain.device())});
   if (!receive_queue) return receive_queue.error();
   ControlBuffers made{
-      std::vector<std::byte>((kControlReceives + kControlSends) * kControlMessageBytesMax),
+      std::vector<std::byte>((kControlReceives + kControlSends) * kMaxControlMessageBytes),
       std::move(*send_queue), std::move(*receive_queue)};
   auto memory = domain.register_bytes(made.bytes_, verbs::Access::kLocalWrite);
   if (!memory) return memory.error();
@@ -103,7 +103,7 @@ verbs::QueuePairBuilder<verbs::Rc> ControlBuffers::builder() const {
 
 Status ControlBuffers::post_receive(verbs::QueuePair<verbs::Rc>& pair, std::size_t index) noexcept {
   return pair.post_receive(
-      index, memory_->slice(index * kControlMessageBytesMax, kControlMessageBytesMax));
+      index, memory_->slice(index * kMaxControlMessageBytes, kMaxControlMessageBytes));
 }
 
 Status ControlBuffers::post_receives(verbs::QueuePair<verbs::Rc>& pair) {
@@ -142,15 +142,15 @@ Status ControlBuffers::wait_for_room(Deadline deadline) noexcept {
 
 Status ControlBuffers::send(verbs::QueuePair<verbs::Rc>& pair, std::span<const std::byte> message,
                             Deadline deadline) noexcept {
-  if (message.size() > kControlMessageBytesMax)
+  if (message.size() > kMaxControlMessageBytes)
     return Error{Code::kLimitExceeded, "control message"}.with_limit(message.size(),
-                                                                     kControlMessageBytesMax);
+                                                                     kMaxControlMessageBytes);
   if (auto status = wait_for_room(deadline); !status) return status;
   const std::size_t index = free_sends_.back();
   free_sends_.pop_back();
   std::memcpy(buffer(index).data(), message.data(), message.size());
   auto batch = pair.start();
-  batch.send(index, memory_->slice(index * kControlMessageBytesMax, message.size()));
+  batch.send(index, memory_->slice(index * kMaxControlMessageBytes, message.size()));
   return batch.post();
 }
 

@@ -46,7 +46,7 @@ class ControlBuffers {
         send_queue_{std::move(send_queue)},
         receive_queue_{std::move(receive_queue)} {}
   [[nodiscard]] std::span<std::byte> buffer(std::size_t index) noexcept {
-    return std::span{bytes_}.subspan(index * kControlMessageBytesMax, kControlMessageBytesMax);
+    return std::span{bytes_}.subspan(index * kMaxControlMessageBytes, kMaxControlMessageBytes);
   }
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::size_t index) noexcept;
   Status collect_sends() noexcept;

@@ -12,7 +12,7 @@ namespace {
 
 /// User addresses are below this on every processor that Linux has RDMA on.
 constexpr unsigned kAddressBits = 48;
-constexpr std::uint64_t kMovesMax = (std::uint64_t{1} << (64 - kAddressBits)) - 1;
+constexpr std::uint64_t kMaxMoves = (std::uint64_t{1} << (64 - kAddressBits)) - 1;
 
 }  // namespace
 
@@ -48,7 +48,7 @@ Result<verbs::MemoryRegion> GivenUpKeys::register_bytes(const verbs::ProtectionD
   std::uint64_t move = 0;
   {
     const remora::detail::MutexLock lock{mutex_};
-    move = moved_++ % kMovesMax + 1;
+    move = moved_++ % kMaxMoves + 1;
   }
   const std::uint64_t address =
       reinterpret_cast<std::uintptr_t>(bytes.data()) + (move << kAddressBits);

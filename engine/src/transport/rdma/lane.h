@@ -58,7 +58,7 @@ Result<std::unique_ptr<Lane>> make_lane(
     std::uint32_t depth, std::uint32_t initiator_depth = Lane::Limits{}.initiator_depth);
 
 /// As make_lane(), of requests that carry tokens instead of keys: what `keys` has for the lane of
-/// that number when they are posted. `lane` < RkeyTable::kLanesMax.
+/// that number when they are posted. `lane` < RkeyTable::kMaxLanes.
 Result<std::unique_ptr<Lane>> make_token_lane(
     LanePair pair, verbs::CompletionQueue queue, std::uint32_t transfer_bytes_max,
     std::uint32_t depth, std::shared_ptr<const RkeyTable> keys, std::size_t lane,

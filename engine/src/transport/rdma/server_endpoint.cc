@@ -379,8 +379,8 @@ WindowLanes RdmaServerEndpoint::window_lanes() {
 }
 
 Result<std::uint32_t> RdmaServerEndpoint::number_of_next(std::optional<std::uint32_t> said) const {
-  if (lanes_.size() >= kLanesMax)
-    return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
+  if (lanes_.size() >= kMaxLanes)
+    return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kMaxLanes);
   const auto taken = [&](std::uint32_t number) {
     mutex_.assert_held();
     return std::any_of(lanes_.begin(), lanes_.end(),
@@ -399,7 +399,7 @@ verbs::ProtectionDomain RdmaServerEndpoint::domain() {
 }
 
 Status RdmaServerEndpoint::collect(ServerLane& lane) {
-  while (lane.end && notices_.size() < kNoticesMax) {
+  while (lane.end && notices_.size() < kMaxNotices) {
     std::array<verbs::Completion, 1> storage;
     auto found = lane.queue.poll(storage);
     if (found && found->empty()) break;

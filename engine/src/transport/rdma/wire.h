@@ -15,7 +15,7 @@
 namespace remora::transport::rdma {
 
 /// Lanes of one session.
-inline constexpr std::uint32_t kLanesMax = 8;
+inline constexpr std::uint32_t kMaxLanes = 8;
 
 enum class Purpose : std::uint8_t { kControl = 0, kLane = 1 };
 
@@ -33,7 +33,7 @@ struct Introduction {
   static constexpr std::size_t kWireBytes = 24;
   Purpose purpose = Purpose::kControl;
   LaneTicket ticket;
-  std::optional<std::uint32_t> lane{};  ///< from 0, below kLanesMax
+  std::optional<std::uint32_t> lane{};  ///< from 0, below kMaxLanes
 
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
   /// Nothing for bytes that are not an introduction: any program can send them.
@@ -60,8 +60,8 @@ inline constexpr std::uint32_t kNoticeReceives = 32;
 
 /// Receives posted on either side of a control channel: for all requests that may be unanswered, an
 /// event and its acknowledgement. Events come unasked, so there is always room for one.
-inline constexpr std::uint32_t kControlReceives = kControlRequestsMax + 2;
-inline constexpr std::uint32_t kControlSends = kControlRequestsMax + 2;
+inline constexpr std::uint32_t kControlReceives = kMaxControlRequests + 2;
+inline constexpr std::uint32_t kControlSends = kMaxControlRequests + 2;
 
 /// Acknowledgement time-out of queue pairs, 4.096 µs × 2^n: 67 ms on a NIC, 1 s where the kernel
 /// (or an emulated machine) does the work and may be late.

@@ -107,9 +107,9 @@ class ShmClientEndpoint final : public ClientEndpoint {
   /// The server has the pages; this only fills our page table, so that the first operations are as
   /// fast as later ones. Larger regions fault as they are used.
   static void prefault(std::byte* address, std::size_t size_bytes, bool writes) noexcept {
-    constexpr std::size_t kPrefaultBytesMax = std::size_t{2} << 30U;
+    constexpr std::size_t kMaxPrefaultBytes = std::size_t{2} << 30U;
     ::madvise(address, size_bytes, MADV_HUGEPAGE);
-    if (size_bytes <= kPrefaultBytesMax)
+    if (size_bytes <= kMaxPrefaultBytes)
       ::madvise(address, size_bytes, writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   }
 

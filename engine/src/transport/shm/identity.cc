@@ -99,7 +99,7 @@ ShmIdentity make_identity(std::string_view listen_address, std::uint16_t port,
   made.network_inode = network.inode;
   listen_address.copy(made.listen_address.data(), made.listen_address.size() - 1);
   for (const Address& address : addresses) {
-    if (made.address_count == ShmIdentity::kAddressesMax) break;
+    if (made.address_count == ShmIdentity::kMaxAddresses) break;
     made.addresses[made.address_count++] = plain(address);
   }
   return made;
@@ -137,7 +137,7 @@ Status check_identity(const ShmIdentity& told, const Uri& uri,
   const Error wrong{Code::kConnectionRefused, "find the server over shm"};
   const std::string asked = remora::detail::join_host_port(uri.host, uri.port);
   const std::size_t length = ::strnlen(told.listen_address.data(), told.listen_address.size());
-  if (told.address_count > ShmIdentity::kAddressesMax || length == told.listen_address.size())
+  if (told.address_count > ShmIdentity::kMaxAddresses || length == told.listen_address.size())
     return Error{Code::kProtocol, "shm status page"}.with_subject(path);
   const NetworkNamespace network = own_network();
   const bool known = network.inode != 0 && told.network_inode != 0;

@@ -42,7 +42,7 @@ struct ShmAddress {
 /// | 280 … | the addresses it stands for, 24 bytes each: family (4 or 6), zero, scope, address |
 struct ShmIdentity {
   static constexpr std::uint32_t kVersion = 1;
-  static constexpr std::size_t kAddressesMax = 64;
+  static constexpr std::size_t kMaxAddresses = 64;
 
   std::uint32_t version = 0;
   std::uint16_t port = 0;
@@ -50,7 +50,7 @@ struct ShmIdentity {
   std::uint64_t network_device = 0;
   std::uint64_t network_inode = 0;
   std::array<char, 256> listen_address{};
-  std::array<ShmAddress, kAddressesMax> addresses{};
+  std::array<ShmAddress, kMaxAddresses> addresses{};
 };
 static_assert(sizeof(ShmAddress) == 24);
 static_assert(sizeof(ShmIdentity) == 280 + 64 * 24);

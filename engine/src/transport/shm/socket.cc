@@ -13,7 +13,7 @@
 namespace remora::transport {
 
 namespace {
-constexpr std::size_t kDescriptorsMax = 4;
+constexpr std::size_t kMaxDescriptors = 4;
 
 Error lost(Operation operation, int system_errno) noexcept {
   return Error{Code::kConnectionLost, operation}
@@ -43,11 +43,11 @@ Result<PeerCredentials> peer_credentials(int socket) {
 
 Status send_message(int socket, std::span<const std::byte> bytes,
                     std::span<const UniqueFd> descriptors, Deadline deadline) noexcept {
-  if (bytes.size() > kControlMessageBytesMax || descriptors.size() > kDescriptorsMax)
-    return Error{Code::kLimitExceeded, "sendmsg"}.with_limit(bytes.size(), kControlMessageBytesMax);
+  if (bytes.size() > kMaxControlMessageBytes || descriptors.size() > kMaxDescriptors)
+    return Error{Code::kLimitExceeded, "sendmsg"}.with_limit(bytes.size(), kMaxControlMessageBytes);
   // sendmsg(2) does not write through the vector it is given.
   iovec vector{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kDescriptorsMax)> ancillary{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> ancillary{};
   msghdr message{};
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
@@ -78,9 +78,9 @@ Status send_message(int socket, std::span<const std::byte> bytes,
 
 Result<std::optional<ControlMessage>> receive_message(int socket) noexcept {
   ControlMessage received;
-  received.bytes.resize(kControlMessageBytesMax);
+  received.bytes.resize(kMaxControlMessageBytes);
   iovec vector{.iov_base = received.bytes.data(), .iov_len = received.bytes.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kDescriptorsMax)> ancillary{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> ancillary{};
   msghdr message{};
   message.msg_iov = &vector;
   message.msg_iovlen = 1;

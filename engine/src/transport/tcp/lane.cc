@@ -47,7 +47,7 @@ TcpLane::TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payloa
     : socket_{std::move(socket)},
       events_{std::move(events)},
       limits_{.depth = depth,
-              .transfer_bytes_max = kTransferBytesMax,
+              .transfer_bytes_max = kMaxTransferBytes,
               .inline_bytes_max = 0,
               .writes_zeroes = true},
       payload_crc_{payload_crc},
@@ -58,7 +58,7 @@ TcpLane::TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payloa
       results_(ring_.size()),
       outgoing_size_{ring_.size() * RequestHeader::kWireBytes + kCopiedBytes},
       outgoing_{std::make_unique_for_overwrite<std::byte[]>(outgoing_size_)},
-      staging_size_{payload_crc ? kStagingBytes + kTransferBytesMax : kStagingBytes},
+      staging_size_{payload_crc ? kStagingBytes + kMaxTransferBytes : kStagingBytes},
       staging_{std::make_unique_for_overwrite<std::byte[]>(staging_size_)} {
   output_.reserve(2 * ring_.size());
 }

@@ -39,7 +39,7 @@ constexpr std::size_t kMaxPending = 256;
 constexpr std::size_t kMaxAccept = 64;
 /// Room in the socket for every answer that a client may wait for.
 constexpr int kControlSendBytes =
-    static_cast<int>((kControlRequestsMax + 2) * (kControlMessageBytesMax + 64));
+    static_cast<int>((kMaxControlRequests + 2) * (kMaxControlMessageBytes + 64));
 
 /// Which session a lane belongs to.
 class TcpLaneRegistry {

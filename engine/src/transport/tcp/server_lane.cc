@@ -33,10 +33,10 @@ ServerLane::ServerLane(UniqueFd socket, std::shared_ptr<Session> session, bool p
       session_{std::move(session)},
       payload_crc_{payload_crc},
       straight_from_{payload_crc ? UINT32_MAX : kStraightFrom},
-      input_size_{kInputBytes + (payload_crc ? kTransferBytesMax : 0)},
+      input_size_{kInputBytes + (payload_crc ? kMaxTransferBytes : 0)},
       input_{std::make_unique_for_overwrite<std::byte[]>(input_size_)},
       outgoing_size_{kMaxRequests * AnswerHeader::kWireBytes +
-                     (payload_crc ? kMaxBytes + kTransferBytesMax : kMaxRequests * kStraightFrom)},
+                     (payload_crc ? kMaxBytes + kMaxTransferBytes : kMaxRequests * kStraightFrom)},
       outgoing_{std::make_unique_for_overwrite<std::byte[]>(outgoing_size_)} {}
 
 ServerLane::Progress ServerLane::step(const GrantTable& grants, ServedCounts& served) noexcept {

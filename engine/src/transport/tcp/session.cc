@@ -64,9 +64,9 @@ ServedCounts Session::served() const noexcept {
 
 Result<std::uint32_t> GrantTable::add(const GrantedExtent& extent) {
   if (free_.empty()) {
-    if (slots_.size() == kExtentsMax)
-      return Error{Code::kLimitExceeded, "extents open in one session"}.with_limit(kExtentsMax + 1,
-                                                                                   kExtentsMax);
+    if (slots_.size() == kMaxExtents)
+      return Error{Code::kLimitExceeded, "extents open in one session"}.with_limit(kMaxExtents + 1,
+                                                                                   kMaxExtents);
     std::uint32_t generation = 0;
     if (::getrandom(&generation, sizeof generation, 0) != sizeof generation) generation = 0;
     free_.push_back(static_cast<std::uint32_t>(slots_.size()));
@@ -92,7 +92,7 @@ GrantTable::Target GrantTable::resolve(const RequestHeader& request) const noexc
   const bool whole = atomic
                          ? request.length_bytes == sizeof(std::uint64_t) &&
                                request.address % sizeof(std::uint64_t) == 0
-                         : request.length_bytes != 0 && request.length_bytes <= kTransferBytesMax;
+                         : request.length_bytes != 0 && request.length_bytes <= kMaxTransferBytes;
   if (!whole) return {.status = CompletionStatus::kRemoteInvalidRequest};
   const Target refused{.status = CompletionStatus::kRemoteAccessError};
   std::byte* const memory = locate(request.key, request.address, request.length_bytes);
@@ -154,8 +154,8 @@ void Session::revoke(std::span<const std::uint32_t> keys) noexcept {
 Status Session::add_lane(const std::shared_ptr<ServerLane>& lane) {
   const Exclusive lock{*this};
   if (ended_) return Error{Code::kConnectionLost, "lane"};
-  if (lanes_.size() >= kLanesMax)
-    return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kLanesMax);
+  if (lanes_.size() >= kMaxLanes)
+    return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_.size() + 1, kMaxLanes);
   lanes_.push_back(lane);
   return {};
 }
@@ -170,7 +170,7 @@ void Session::lane_ended(const ServerLane& lane) noexcept {
 
 bool Session::put_notice(const Notice& notice) {
   mutex_.assert_held();  // by serve(), within whose step the lane calls this
-  if (notices_.size() >= kNoticesMax) return false;
+  if (notices_.size() >= kMaxNotices) return false;
   notices_.push_back(notice);
   ::eventfd_write(event_.get(), 1);
   return true;
@@ -178,7 +178,7 @@ bool Session::put_notice(const Notice& notice) {
 
 std::pair<std::size_t, bool> Session::take_notices(std::span<Notice> notices) noexcept {
   const Exclusive lock{*this};
-  const bool was_full = notices_.size() >= kNoticesMax;
+  const bool was_full = notices_.size() >= kMaxNotices;
   const std::size_t count = std::min(notices.size(), notices_.size());
   std::copy_n(notices_.begin(), count, notices.begin());
   notices_.erase(notices_.begin(), notices_.begin() + static_cast<std::ptrdiff_t>(count));

@@ -48,9 +48,9 @@ struct GrantedExtent {
 class GrantTable {
  public:
   static constexpr unsigned kGenerationBits = 12;
-  static constexpr std::size_t kExtentsMax = std::size_t{1} << (32 - kGenerationBits);
+  static constexpr std::size_t kMaxExtents = std::size_t{1} << (32 - kGenerationBits);
 
-  /// Errors: kLimitExceeded (kExtentsMax).
+  /// Errors: kLimitExceeded (kMaxExtents).
   Result<std::uint32_t> add(const GrantedExtent& extent);
   void remove(std::uint32_t key) noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return slots_.size() - free_.size(); }
@@ -92,7 +92,7 @@ class ServerLane;
 /// data of one session never waits for another.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  static constexpr std::size_t kLanesMax = 8;
+  static constexpr std::size_t kMaxLanes = 8;
 
   /// Errors: kSystem.
   static Result<std::shared_ptr<Session>> create();
@@ -103,7 +103,7 @@ class Session : public std::enable_shared_from_this<Session> {
   /// On return no transfer touches what these keys reached. One that did ends with its lane.
   void revoke(std::span<const std::uint32_t> keys) noexcept;
 
-  /// Errors: kLimitExceeded (kLanesMax); kConnectionLost (ended).
+  /// Errors: kLimitExceeded (kMaxLanes); kConnectionLost (ended).
   Status add_lane(const std::shared_ptr<ServerLane>& lane);
   /// A lane has ended by itself, and the session with it.
   void lane_ended(const ServerLane& lane) noexcept;

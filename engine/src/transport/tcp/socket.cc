@@ -189,9 +189,9 @@ std::size_t advance(iovec* parts, std::size_t length_bytes) noexcept {
 }
 
 Status send_message(int socket, std::span<const std::byte> message, Deadline deadline) noexcept {
-  if (message.empty() || message.size() > kControlMessageBytesMax)
+  if (message.empty() || message.size() > kMaxControlMessageBytes)
     return Error{Code::kLimitExceeded, "control message"}.with_limit(message.size(),
-                                                                     kControlMessageBytesMax);
+                                                                     kMaxControlMessageBytes);
   auto header = FrameHeader{.length_bytes = static_cast<std::uint32_t>(message.size()),
                             .message_crc = crc32c(message)}
                     .to_wire();

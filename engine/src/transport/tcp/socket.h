@@ -64,7 +64,7 @@ class MessageReader {
   Result<std::optional<ControlMessage>> take() noexcept;
 
   std::vector<std::byte> buffer_ =
-      std::vector<std::byte>(FrameHeader::kWireBytes + kControlMessageBytesMax);
+      std::vector<std::byte>(FrameHeader::kWireBytes + kMaxControlMessageBytes);
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
 };

@@ -85,7 +85,7 @@ std::optional<FrameHeader> FrameHeader::from_wire(
     std::span<const std::byte, kWireBytes> bytes) noexcept {
   const FrameHeader found{.length_bytes = get<std::uint32_t>(bytes.data()),
                           .message_crc = get<std::uint32_t>(bytes.data() + 4)};
-  if (found.length_bytes == 0 || found.length_bytes > kControlMessageBytesMax || !sealed(bytes))
+  if (found.length_bytes == 0 || found.length_bytes > kMaxControlMessageBytes || !sealed(bytes))
     return std::nullopt;
   return found;
 }

@@ -153,7 +153,7 @@ struct FrameHeader {
 };
 
 /// Bytes of one read or write.
-inline constexpr std::uint32_t kTransferBytesMax = 1U << 20U;
+inline constexpr std::uint32_t kMaxTransferBytes = 1U << 20U;
 /// Payload of so many bytes is sent from and received where it belongs. What is shorter is copied
 /// next to its header: that costs less than two more vectors of a send or receive.
 inline constexpr std::uint32_t kStraightFrom = 1024;

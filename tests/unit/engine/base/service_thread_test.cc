@@ -14,7 +14,7 @@ namespace remora {
 namespace {
 
 /// Sleeps until the state's wake ends the sleep, and takes it.
-void sleep(ServiceState& state) {
+void sleep_until_woken(ServiceState& state) {
   epoll_event event{};
   while (::epoll_wait(state.epoll(), &event, 1, -1) != 1) {
   }
@@ -28,7 +28,7 @@ TEST(ServiceThread, DestructorWakesTheThreadAndWaitsForItsEnd) {
   bool ended = false;
   {
     const ServiceThread thread = ServiceThread::start("test", state, [&] {
-                                   while (!state.stop_requested()) sleep(state);
+                                   while (!state.stop_requested()) sleep_until_woken(state);
                                    ended = true;
                                  }).value();
   }
@@ -61,7 +61,7 @@ TEST(ServiceThread, WakeBeforeTheSleepEndsIt) {
   state.wake();
   std::promise<void> woken;
   const ServiceThread thread = ServiceThread::start("test", state, [&] {
-                                 sleep(state);
+                                 sleep_until_woken(state);
                                  woken.set_value();
                                }).value();
   woken.get_future().wait();
@@ -71,7 +71,7 @@ TEST(ServiceThread, StopIsIdempotent) {
   ServiceState state;
   ASSERT_TRUE(state.open());
   ServiceThread thread = ServiceThread::start("test", state, [&] {
-                           while (!state.stop_requested()) sleep(state);
+                           while (!state.stop_requested()) sleep_until_woken(state);
                          }).value();
   thread.stop();
   thread.stop();
@@ -104,7 +104,7 @@ TEST(ServiceThread, ReleasedThreadIsNotStopped) {
   std::thread released;
   {
     ServiceThread thread = ServiceThread::start("test", state, [&] {
-                             while (!state.stop_requested()) sleep(state);
+                             while (!state.stop_requested()) sleep_until_woken(state);
                            }).value();
     released = thread.release();
   }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "transport/control_message.h"
+
 namespace remora::control {
 namespace {
 
@@ -48,9 +50,9 @@ TEST(Messages, EveryTruncationAndRandomBytesAreSurvived) {
 TEST(Messages, TooLongIsRefusedOnBothSides) {
   Envelope envelope = ping(1);
   envelope.mutable_request()->mutable_stat()->set_name(
-      std::string(transport::kControlMessageBytesMax, 'x'));
+      std::string(transport::kMaxControlMessageBytes, 'x'));
   EXPECT_EQ(encode(envelope).error().code(), Code::kLimitExceeded);
-  EXPECT_FALSE(decode(std::vector<std::byte>(transport::kControlMessageBytesMax + 1)));
+  EXPECT_FALSE(decode(std::vector<std::byte>(transport::kMaxControlMessageBytes + 1)));
 }
 
 TEST(Messages, FullPagesFitAMessage) {
@@ -118,7 +120,7 @@ TEST(AccessLists, OfTheLongestNamesFitIntoAMessage) {
   envelope.set_magic(kMagic);
   envelope.set_id(1);
   const std::vector<RegionAccess> list(
-      kRegionAccessMax,
+      kMaxRegionAccess,
       {.client = std::string(64, 'n'), .rights = Rights::kRead | Rights::kAtomic, .admin = true});
   Region& region = *envelope.mutable_reply()->mutable_stat()->mutable_region();
   add_access(list, region);
@@ -141,7 +143,7 @@ TEST(AccessLists, OfAPeerAreChecked) {
   for (const std::string& client : {std::string{}, std::string{"a b"}, std::string{"**"}})
     EXPECT_EQ(code_of(client, 1), Code::kInvalidArgument) << client;
   Region region;
-  for (std::size_t i = 0; i <= kRegionAccessMax; ++i) {
+  for (std::size_t i = 0; i <= kMaxRegionAccess; ++i) {
     region.add_access()->set_client("bob");
     region.mutable_access(static_cast<int>(i))->set_rights(1);
   }

@@ -27,16 +27,16 @@ TEST(RkeyTable, KeysAreOfOneLaneAndGoWithTheirToken) {
   const auto table = RkeyTable::create().value();
   const std::uint32_t token = table->take(1).value().front();
   const auto key = [&](std::size_t lane) { return RkeyTable::key_of(table->of_lane(lane), token); };
-  for (std::size_t lane = 0; lane < RkeyTable::kLanesMax; ++lane) EXPECT_EQ(key(lane), 0U);
+  for (std::size_t lane = 0; lane < RkeyTable::kMaxLanes; ++lane) EXPECT_EQ(key(lane), 0U);
   table->set(token, 0, 100);
-  table->set(token, RkeyTable::kLanesMax - 1, 107);
+  table->set(token, RkeyTable::kMaxLanes - 1, 107);
   EXPECT_EQ(key(0), 100U);
   EXPECT_EQ(key(1), RkeyTable::kNoKey);
-  EXPECT_EQ(key(RkeyTable::kLanesMax - 1), 107U);
+  EXPECT_EQ(key(RkeyTable::kMaxLanes - 1), 107U);
   table->give_back(std::vector{token});
   EXPECT_EQ(key(0), RkeyTable::kNoKey);
   EXPECT_EQ(table->take(1).value().front(), token);
-  EXPECT_EQ(key(RkeyTable::kLanesMax - 1), RkeyTable::kNoKey) << "the next one has none yet";
+  EXPECT_EQ(key(RkeyTable::kMaxLanes - 1), RkeyTable::kNoKey) << "the next one has none yet";
 }
 
 TEST(RkeyTable, ForgettingKeysLeavesTokens) {
@@ -51,18 +51,18 @@ TEST(RkeyTable, ForgettingKeysLeavesTokens) {
 
 TEST(RkeyTable, MoreThanThereAreIsAnErrorAndTakesNone) {
   const auto table = RkeyTable::create().value();
-  const auto most = table->take(RkeyTable::kTokensMax - 1);
+  const auto most = table->take(RkeyTable::kMaxTokens - 1);
   ASSERT_TRUE(most);
-  EXPECT_EQ(most->back(), RkeyTable::kTokensMax - 1);
-  table->set(most->back(), RkeyTable::kLanesMax - 1, 1);  // the last word of all
+  EXPECT_EQ(most->back(), RkeyTable::kMaxTokens - 1);
+  table->set(most->back(), RkeyTable::kMaxLanes - 1, 1);  // the last word of all
   table->give_back(std::span{*most}.first(2));
   const auto three = table->take(3);
   ASSERT_FALSE(three);
   EXPECT_EQ(three.error().code(), Code::kLimitExceeded);
-  EXPECT_EQ(three.error().asked(), RkeyTable::kTokensMax);
-  EXPECT_EQ(three.error().allowed(), RkeyTable::kTokensMax - 1);
+  EXPECT_EQ(three.error().asked(), RkeyTable::kMaxTokens);
+  EXPECT_EQ(three.error().allowed(), RkeyTable::kMaxTokens - 1);
   EXPECT_TRUE(table->take(2));
-  EXPECT_EQ(table->used(), RkeyTable::kTokensMax - 1);
+  EXPECT_EQ(table->used(), RkeyTable::kMaxTokens - 1);
 }
 
 }  // namespace

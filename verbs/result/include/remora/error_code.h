@@ -80,7 +80,7 @@ enum class Reason : std::uint8_t {
   kNullPointer,     ///< argument: the local memory is a null pointer
   kEmptySlot,       ///< argument: the slot is empty: the pool had none, or it was moved from
   kOutsideMemory,   ///< argument: the part lies outside the registered memory it is a part of
-  kPieces,          ///< argument: no pieces of local memory, or more than kPiecesMax
+  kPieces,          ///< argument: no pieces of local memory, or more than kMaxPieces
   kHeld,            ///< another client holds the lock
   kNotRemora,       ///< the other side speaks another protocol
   kHttp,            ///< the other side speaks HTTP, as the metrics endpoint does

@@ -66,7 +66,7 @@ namespace remora::detail {
              "is empty";
     case Reason::kOutsideMemory:
       return "offset and length of the part have to lie within RegisteredMemory::bytes()";
-    case Reason::kPieces: return "an operation takes 1 to 1024 pieces (kPiecesMax)";
+    case Reason::kPieces: return "an operation takes 1 to 1024 pieces (kMaxPieces)";
     case Reason::kNotRemora:
       return "give the port of remora-server's listen.port (7471 by default)";
     case Reason::kHttp:

@@ -27,7 +27,7 @@ constexpr std::uint64_t kOrderRemote = 0x7f00'0000'0000;
 class OrderedLane final : public LaneDriver {
  public:
   explicit OrderedLane(bool needs_keys = true,
-                       NeighbourGain gain = {.max_operations = kQueueDepthMax})
+                       NeighbourGain gain = {.max_operations = kMaxQueueDepth})
       : needs_keys_{needs_keys}, gain_{gain} {}
   void submit(OperationList) noexcept override {}
   void wait(CompletionSink&, std::size_t, DeadlineSource) noexcept override {}
@@ -131,10 +131,10 @@ TEST_F(BatchOrderTest, ShuffledNeighboursFollowEachOther) {
 }
 
 TEST_F(BatchOrderTest, LongestBatchIsSorted) {
-  const Operations blocks = make_blocks(kQueueDepthMax);
+  const Operations blocks = make_blocks(kMaxQueueDepth);
   Operations batch = blocks;
   shuffle(batch);
-  EXPECT_EQ(arrange(batch, kQueueDepthMax), blocks);
+  EXPECT_EQ(arrange(batch, kMaxQueueDepth), blocks);
 }
 
 TEST_F(BatchOrderTest, OneOrderServesManyBatches) {

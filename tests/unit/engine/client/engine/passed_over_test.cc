@@ -69,7 +69,7 @@ TEST(PassedOver, ReasonIsOneShortLine) {
   const Error lengthy = kOtherServer.with_subject(address + " is not " + address);
   const std::string cut =
       tried(lengthy, kNoDevice, lengthy).reason(TransportKind::kTcp, "nothing faster there");
-  EXPECT_EQ(cut.size(), PassedOver::kReasonBytesMax);
+  EXPECT_EQ(cut.size(), PassedOver::kMaxReasonBytes);
   EXPECT_TRUE(cut.ends_with("...)")) << cut;
 }
 

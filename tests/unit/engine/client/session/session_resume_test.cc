@@ -49,7 +49,7 @@ TEST_F(SessionResumeTest, ClosesThatAreNotWaitedForKeepWithinWhatMayBeUnanswered
   ASSERT_TRUE(soon([&] { return asked(&Request::has_close).size() >= 8; }));
   std::this_thread::sleep_for(milliseconds{20});
   const auto first = asked(&Request::has_close);
-  ASSERT_EQ(first.size(), transport::kControlRequestsMax);
+  ASSERT_EQ(first.size(), transport::kMaxControlRequests);
   {
     const auto to = endpoint();
     const std::lock_guard lock{script_->mutex};
@@ -143,8 +143,8 @@ TEST_F(SessionResumeTest, AcknowledgementForWhichThereIsNoRoomComesLater) {
     };
   }
   std::vector<std::thread> callers;
-  callers.reserve(transport::kControlRequestsMax);
-  for (std::size_t i = 0; i < transport::kControlRequestsMax; ++i)
+  callers.reserve(transport::kMaxControlRequests);
+  for (std::size_t i = 0; i < transport::kMaxControlRequests; ++i)
     callers.emplace_back([&] {
       Request request;
       request.mutable_list();

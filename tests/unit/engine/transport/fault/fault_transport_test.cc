@@ -109,7 +109,7 @@ TEST(FaultTransportTest, RatesOutsideOfTheirRangeAreRefused) {
   for (const FaultRates& wrong :
        {FaultRates{.delay_least = milliseconds{-1}},
         FaultRates{.delay_least = milliseconds{2}, .max_delay = milliseconds{1}},
-        FaultRates{.max_delay = remora::testing::kFaultDelayMax + milliseconds{1}}}) {
+        FaultRates{.max_delay = remora::testing::kMaxFaultDelay + milliseconds{1}}}) {
     const Status status = faults.set_rates(wrong);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code(), Code::kInvalidArgument);

@@ -56,7 +56,7 @@ class DeviceListenerTest : public test::FakeTest {
   }
   [[nodiscard]] std::int64_t serving(const std::string& device) const {
     const auto gauge =
-        registry_->gauge("remora_server_rdma_device_serving", "", {{"device", device}});
+        registry_->gauge("remora_server_rdma_device_serving", kServingHelp, {{"device", device}});
     return gauge ? registry_->value(*gauge) : -1;
   }
   void await_reaper() {

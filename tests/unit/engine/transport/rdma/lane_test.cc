@@ -230,7 +230,7 @@ class RdmaLaneKeysTest : public RdmaLaneTest {
     fake_.table.post_send = &keep_sent;
     pair_.emplace(rig_->connected());
     tokens_ = table_->take(2).value();
-    for (std::size_t lane = 0; lane < RkeyTable::kLanesMax; ++lane) {
+    for (std::size_t lane = 0; lane < RkeyTable::kMaxLanes; ++lane) {
       table_->set(tokens_[0], lane, static_cast<std::uint32_t>(0x1000 + lane));
       table_->set(tokens_[1], lane, static_cast<std::uint32_t>(0x2000 + lane));
     }

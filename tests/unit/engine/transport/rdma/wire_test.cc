@@ -25,12 +25,12 @@ TEST(Introduction, RoundTripsAlsoWithPadding) {
 TEST(Introduction, LaneIsSaidFromOneAndNoneIsZero) {
   Introduction introduction{.purpose = Purpose::kLane, .ticket = {}};
   EXPECT_EQ(introduction.to_wire()[7], std::byte{0});
-  for (std::uint32_t lane = 0; lane < kLanesMax; ++lane) {
+  for (std::uint32_t lane = 0; lane < kMaxLanes; ++lane) {
     introduction.lane = lane;
     EXPECT_EQ(introduction.to_wire()[7], static_cast<std::byte>(lane + 1));
     EXPECT_EQ(Introduction::from_wire(introduction.to_wire()).value().lane, lane);
   }
-  introduction.lane = kLanesMax;
+  introduction.lane = kMaxLanes;
   EXPECT_FALSE(Introduction::from_wire(introduction.to_wire())) << "there are no more";
   introduction.lane = 0;
   introduction.purpose = Purpose::kControl;

@@ -117,7 +117,7 @@ TEST(ShmIdentity, NonsenseIsRefused) {
   const Uri uri{.host = "127.0.0.1", .port = kOwnPort};
   const auto addresses = addresses_of(uri.host, soon()).value();
   ShmIdentity many = identity_of("127.0.0.1");
-  many.address_count = ShmIdentity::kAddressesMax + 1;
+  many.address_count = ShmIdentity::kMaxAddresses + 1;
   EXPECT_EQ(check_identity(many, uri, addresses, kOwnPath).error().code(), Code::kProtocol);
   ShmIdentity endless = identity_of("127.0.0.1");
   endless.listen_address.fill('x');

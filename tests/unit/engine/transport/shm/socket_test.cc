@@ -89,7 +89,7 @@ TEST(ShmSocket, WhatWasSaidBeforeAHangUpWithSomethingUnreadIsHeard) {
 
 TEST(ShmSocket, TooLongMessageIsAViolation) {
   Pair pair;
-  const std::vector<std::byte> bytes(kControlMessageBytesMax + 1);
+  const std::vector<std::byte> bytes(kMaxControlMessageBytes + 1);
   EXPECT_EQ(send_message(pair.a.get(), bytes, {}, Clock::now()).error().code(),
             Code::kLimitExceeded);
   ASSERT_GT(::send(pair.a.get(), bytes.data(), bytes.size(), 0), 0);

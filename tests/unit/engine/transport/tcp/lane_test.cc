@@ -18,7 +18,7 @@ namespace {
 const std::vector<std::uint32_t>& sizes() {
   static const std::vector<std::uint32_t> all{
       1,     7,     8,     1023,  1024,   1025,    4096,
-      16383, 16384, 32768, 65536, 300001, 1048575, kTransferBytesMax};
+      16383, 16384, 32768, 65536, 300001, 1048575, kMaxTransferBytes};
   return all;
 }
 
@@ -174,7 +174,7 @@ TEST_P(TcpLaneTest, CompareSwapSwapsOnlyWhatItExpects) {
 }
 
 TEST_P(TcpLaneTest, PostNeverBlocksWhereTheServerDoesNotRead) {
-  std::vector<std::byte> from = pattern(kTransferBytesMax, 6);
+  std::vector<std::byte> from = pattern(kMaxTransferBytes, 6);
   const test::Timed timed;
   client.post({client.write(server.key(), 0, from), client.write(server.key(), 1, from)});
   client.poll();
@@ -220,7 +220,7 @@ TEST_P(TcpLaneTest, BrokenOffLaneTellsOfEachRequestOnce) {
 }
 
 TEST_P(TcpLaneTest, RevokedWhileAWriteIsHalfReceivedTouchesNothingMore) {
-  std::vector<std::byte> from = pattern(kTransferBytesMax, 8);
+  std::vector<std::byte> from = pattern(kMaxTransferBytes, 8);
   client.post({client.write(server.key(), 0, from)});
   server.step();  // not all of it: sockets are smaller than that
   server.grant.handle.reset();
@@ -237,7 +237,7 @@ TEST_P(TcpLaneTest, RevokedWhileAWriteIsHalfReceivedTouchesNothingMore) {
 
 TEST_P(TcpLaneTest, RevokedWhileAnAnswerIsHalfSentEndsTheLane) {
   if (crc()) GTEST_SKIP() << "what is sent is a copy";
-  std::vector<std::byte> into(kTransferBytesMax);
+  std::vector<std::byte> into(kMaxTransferBytes);
   client.post({client.read(server.key(), 0, into)});
   server.step();
   server.grant.handle.reset();

@@ -51,7 +51,7 @@ TEST_F(GrantTableTest, EachEdgeIsKept) {
     EXPECT_EQ(status(opcode, key, kStart + kBytes, 1), kRefused);
     EXPECT_EQ(status(opcode, key, kStart + kBytes - 1, 2), kRefused);
     EXPECT_EQ(status(opcode, key, kStart, kBytes + 1), kRefused);
-    EXPECT_EQ(status(opcode, key, 0, kTransferBytesMax), kRefused);
+    EXPECT_EQ(status(opcode, key, 0, kMaxTransferBytes), kRefused);
     EXPECT_EQ(status(opcode, key, UINT64_MAX, 1), kRefused);
     EXPECT_EQ(status(opcode, key, UINT64_MAX - 7, 8 + kStart), kRefused) << "wraps";
   }
@@ -67,7 +67,7 @@ TEST_F(GrantTableTest, LengthsOutOfBoundsAreInvalid) {
   const std::uint32_t key = add();
   EXPECT_EQ(status(Opcode::kRead, key, kStart, 0), kInvalid);
   EXPECT_EQ(status(Opcode::kWrite, key, kStart, 0), kInvalid);
-  EXPECT_EQ(status(Opcode::kWrite, key, kStart, kTransferBytesMax + 1), kInvalid);
+  EXPECT_EQ(status(Opcode::kWrite, key, kStart, kMaxTransferBytes + 1), kInvalid);
   EXPECT_EQ(status(Opcode::kRead, key, kStart, UINT32_MAX), kInvalid);
   for (const std::uint32_t length : {0U, 4U, 7U, 9U, 16U})
     EXPECT_EQ(status(Opcode::kFetchAdd, key, kStart, length), kInvalid) << length;

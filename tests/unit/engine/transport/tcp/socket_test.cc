@@ -38,7 +38,7 @@ TEST(TcpMessages, KeepTheirBoundaries) {
   StreamPair pair;
   MessageReader reader;
   EXPECT_FALSE(reader.receive(pair.b.get()).value().has_value());
-  const std::array<std::size_t, 5> lengths{1, kControlMessageBytesMax, 100, kControlMessageBytesMax,
+  const std::array<std::size_t, 5> lengths{1, kMaxControlMessageBytes, 100, kMaxControlMessageBytes,
                                            2};
   for (const std::size_t length : lengths)
     ASSERT_TRUE(send_message(pair.a.get(), bytes_of(length), Clock::now()));
@@ -68,12 +68,12 @@ TEST(TcpMessages, MayComeByteByByte) {
 TEST(TcpMessages, OutOfBoundsAreRefusedByEitherSide) {
   StreamPair pair;
   EXPECT_EQ(send_message(pair.a.get(), {}, Clock::now()).error().code(), Code::kLimitExceeded);
-  EXPECT_EQ(send_message(pair.a.get(), bytes_of(kControlMessageBytesMax + 1), Clock::now())
+  EXPECT_EQ(send_message(pair.a.get(), bytes_of(kMaxControlMessageBytes + 1), Clock::now())
                 .error()
                 .code(),
             Code::kLimitExceeded);
   MessageReader reader;
-  raw(pair.a.get(), FrameHeader{.length_bytes = kControlMessageBytesMax + 1}.to_wire());
+  raw(pair.a.get(), FrameHeader{.length_bytes = kMaxControlMessageBytes + 1}.to_wire());
   EXPECT_EQ(reader.receive(pair.b.get()).error().code(), Code::kProtocol);
 }
 
@@ -103,7 +103,7 @@ TEST(TcpMessages, HangUpAfterHalfAMessageIsALostConnection) {
 
 TEST(TcpMessages, PeerThatDoesNotReadIsWaitedForUntilTheDeadline) {
   StreamPair pair;
-  const std::vector<std::byte> message = bytes_of(kControlMessageBytesMax);
+  const std::vector<std::byte> message = bytes_of(kMaxControlMessageBytes);
   Status status;
   for (int i = 0; i < 1000 && status; ++i)
     status = send_message(pair.a.get(), message, Clock::now() + (i == 0 ? 0ms : 50ms));

@@ -95,8 +95,8 @@ TEST(TcpFrame, LengthIsBounded) {
   };
   EXPECT_FALSE(taken(0));
   EXPECT_TRUE(taken(1));
-  EXPECT_TRUE(taken(kControlMessageBytesMax));
-  EXPECT_FALSE(taken(kControlMessageBytesMax + 1));
+  EXPECT_TRUE(taken(kMaxControlMessageBytes));
+  EXPECT_FALSE(taken(kMaxControlMessageBytes + 1));
   EXPECT_FALSE(taken(UINT32_MAX));
   const FrameHeader header{.length_bytes = 77, .message_crc = 0x89abcdef};
   const auto back = FrameHeader::from_wire(header.to_wire());
