@@ -118,6 +118,7 @@ Json to_json(const ServerConfig& server) {
                 {"shm", text(to_string(server.transports.shm))},
                 {"tcp", text(to_string(server.transports.tcp))},
                 {"tcp_spin_seconds", seconds(server.transports.tcp_spin)}}},
+              {"rdma", to_string(server.rdma)},
               {"pool",
                {{"size_bytes", server.pool.size_bytes},
                 {"piece_bytes", server.pool.piece_bytes},

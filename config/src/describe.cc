@@ -42,6 +42,12 @@ class Printer {
 
  private:
   void print_map(const Key& map) {
+    const std::span<const Key> all = keys();
+    const bool any_set = std::any_of(all.begin(), all.end(), [&](const Key& key) {
+      return parent(key.path) == map.path && key.read(config_, {});
+    });
+    // A map without a value would be refused where this is read back.
+    if (!any_set) return print_line("# " + std::string{map.path} + ":", "not set");
     text_.append(map.path).append(":\n");
     for (const Key& key : keys())
       if (parent(key.path) == map.path) print_value(key, std::string{key.path}, "  ", {});

@@ -110,6 +110,20 @@ constexpr Access optional_number(Field field) {
   return access;
 }
 
+// Not set where the field is empty; every number means something.
+template <typename Field>
+constexpr Access settable_number(Field /*field*/) {
+  return {[](ServerConfig& c, At at, const Value& v) {
+            auto& field = Field{}(c, at);
+            using Number = typename std::remove_reference_t<decltype(field)>::value_type;
+            field = static_cast<Number>(std::get<std::uint64_t>(v));
+          },
+          [](const ServerConfig& c, At at) -> std::optional<Value> {
+            if (!Field{}(c, at)) return std::nullopt;
+            return holding<std::uint64_t>(*Field{}(c, at));
+          }};
+}
+
 // Not set where it is empty.
 template <typename Field>
 constexpr Access optional_text(Field field) {

@@ -31,6 +31,7 @@ constexpr std::array kAnyDeviceWords{"auto"sv};
 constexpr std::array kHugePagesWords{"never"sv, "try"sv, "require"sv};
 constexpr std::array kAuthWords{"none"sv, "keys"sv};
 constexpr std::array kLogLevelWords{"trace"sv, "debug"sv, "info"sv, "warn"sv, "error"sv, "off"sv};
+constexpr std::array kMtuWords{"256"sv, "512"sv, "1024"sv, "2048"sv, "4096"sv};
 constexpr std::array kRightWords{"read"sv, "write"sv, "atomic"sv};
 constexpr std::array kAccessWords{"read"sv, "write"sv, "atomic"sv, "admin"sv};
 
@@ -113,6 +114,28 @@ constexpr Access kAccessRights{[](ServerConfig& c, At at, const Value& v) {
                                  return holding<std::vector<std::string>>(std::move(words));
                                }};
 
+// "mtu=1024" has a name that the text does not repeat.
+std::optional<Value> text_of_one(const RdmaSettings& one) {
+  const std::string text = to_string(one);
+  if (text.empty()) return std::nullopt;
+  return holding<std::string>(text.substr(text.find('=') + 1));
+}
+
+bool is_pkey(std::string_view value) {
+  RdmaSettings settings;
+  return set_rdma_setting(settings, "pkey", value).ok();
+}
+
+constexpr Access kPkey{
+    [](ServerConfig& c, At, const Value& v) {
+      (void)set_rdma_setting(c.rdma, "pkey", std::get<std::string>(v));
+    },
+    [](const ServerConfig& c, At) { return text_of_one({.pkey = c.rdma.pkey}); }};
+constexpr Access kMtu{[](ServerConfig& c, At, const Value& v) {
+                        (void)set_rdma_setting(c.rdma, "mtu", std::get<std::string>(v));
+                      },
+                      [](const ServerConfig& c, At) { return text_of_one({.mtu = c.rdma.mtu}); }};
+
 bool is_metrics_address(std::string_view value) {
   return value == "none" || parse_endpoint(value).ok();
 }
@@ -171,6 +194,18 @@ constexpr auto kTcp =
     choice<Availability>([](auto& c, std::size_t) -> auto& { return c.transports.tcp; });
 constexpr auto kTcpSpin =
     duration([](auto& c, std::size_t) -> auto& { return c.transports.tcp_spin; });
+constexpr auto kTrafficClass =
+    settable_number([](auto& c, std::size_t) -> auto& { return c.rdma.traffic_class; });
+constexpr auto kServiceLevel =
+    settable_number([](auto& c, std::size_t) -> auto& { return c.rdma.service_level; });
+constexpr auto kGidIndex =
+    settable_number([](auto& c, std::size_t) -> auto& { return c.rdma.gid_index; });
+constexpr auto kAckTimeout =
+    settable_number([](auto& c, std::size_t) -> auto& { return c.rdma.timeout; });
+constexpr auto kRetryCount =
+    settable_number([](auto& c, std::size_t) -> auto& { return c.rdma.retry_count; });
+constexpr auto kRnrRetry =
+    settable_number([](auto& c, std::size_t) -> auto& { return c.rdma.rnr_retry; });
 constexpr auto kPoolSize = number([](auto& c, std::size_t) -> auto& { return c.pool.size_bytes; });
 constexpr auto kPoolPiece =
     number([](auto& c, std::size_t) -> auto& { return c.pool.piece_bytes; });
@@ -277,6 +312,35 @@ constexpr std::array kKeys{
            "How long that thread looks for requests before it sleeps. While it looks, a request is "
            "served tens of microseconds sooner; the price is the time of a core, so long after "
            "each request."),
+
+    group("rdma", KeyType::kMap,
+          "How connections over rdma use the fabric. What is not set is the choice of the RDMA "
+          "connection manager, and so of the host."),
+    ranged("rdma.traffic_class", KeyType::kNumber, 0, 255, kTrafficClass,
+           "Traffic class of what the server sends: DSCP in the upper six bits, ECN in the lower "
+           "two. Not set: the client's, or the host's `default_roce_tos`."),
+    ranged("rdma.service_level", KeyType::kNumber, 0, 15, kServiceLevel,
+           "InfiniBand service level; on RoCE the priority, 0 to 7. Not set: what the host derives "
+           "from the traffic class."),
+    free_text("rdma.pkey", "1 to 0xffff, such as `0x8001`", is_pkey, kPkey,
+              "Partition key, which the port of the device must have. Not set: that of the "
+              "interface."),
+    ranged("rdma.gid_index", KeyType::kNumber, 0, 255, kGidIndex,
+           "Row of the port's GID table to send from. Not set: that of the address that the client "
+           "has connected to."),
+    worded("rdma.mtu", KeyType::kChoice, kMtuWords, kMtu,
+           "Bytes of payload in a packet at most. Lanes of clients that would send more are "
+           "refused: they need `mtu=` in the URI, or `EngineOptions::rdma`. Not set: the client's, "
+           "or what the port can carry."),
+    ranged("rdma.timeout", KeyType::kNumber, 1, 31, kAckTimeout,
+           "Acknowledgement time-out of what the server sends: 4.096 us * 2^n. Not set: 18, which "
+           "is 1.07 s, or more where the connection manager asks for more."),
+    ranged("rdma.retry_count", KeyType::kNumber, 0, 7, kRetryCount,
+           "How often what is not acknowledged is sent again before the connection breaks. Not "
+           "set: 7."),
+    ranged("rdma.rnr_retry", KeyType::kNumber, 0, 7, kRnrRetry,
+           "How often a message that the peer has no receive for is sent again; 7: for ever. Not "
+           "set: 6."),
 
     group("pool", KeyType::kMap, "The memory that the server offers."),
     required(ranged("pool.size", KeyType::kSize, 4 * kKiB, 64 * kTiB, kPoolSize,

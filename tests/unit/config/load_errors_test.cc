@@ -45,7 +45,8 @@ TEST(UnknownKey, MeantForARequiredOneIsOneFault) {
 
 TEST(UnknownKey, OddOnesArePrintedSafely) {
   EXPECT_EQ(faults(with_pool("\"a\\nb\\e\": 1\n")),
-            "f.yaml:2:1: a\\nb\\x1b: unknown key: valid here are listen, transports, pool, "
+            "f.yaml:2:1: a\\nb\\x1b: unknown key: valid here are listen, transports, rdma, "
+            "pool, "
             "regions, auth, "
             "clients, limits, log and metrics\n");
   EXPECT_TRUE(faults(with_pool("\"" + std::string(1000, 'k') + "\": 1\n"))

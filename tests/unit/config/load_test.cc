@@ -62,6 +62,15 @@ transports:
   shm: auto
   tcp: off
   tcp_spin: 1ms
+rdma:
+  traffic_class: 106
+  service_level: 0
+  pkey: 0x8001
+  gid_index: 3
+  mtu: 1024
+  timeout: 20
+  retry_count: 0
+  rnr_retry: 7
 pool: {size: 8MiB, piece: 2MiB, huge_pages: require, populate: false, core_dump: true}
 regions:
   - {name: a.b_c-D9, size: 1MiB, block: 64, rights: [atomic, read], atomics: mlx5_0, shm: true}
@@ -93,6 +102,7 @@ metrics: {address: "[::1]:9471"}
                                            Availability::kAuto,
                                            Availability::kOff,
                                            std::chrono::milliseconds{1}}));
+  EXPECT_EQ(config.rdma, (RdmaSettings{106, 0, 0x8001, 3, 1024, 20, 0, 7}));
   EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false, true}));
   ASSERT_EQ(config.regions.size(), 2U);
   EXPECT_EQ(config.regions[0],
@@ -206,9 +216,10 @@ TEST(Environment, DollarsAndEscapesAreLiteral) {
 }
 
 TEST(Environment, KeysAreNotReplaced) {
-  EXPECT_EQ(faults(with_pool("${A}: none\n"), {{"A", "auth"}}),
-            "f.yaml:2:1: ${A}: unknown key: valid here are listen, transports, pool, regions, "
-            "auth, clients, limits, log and metrics\n");
+  EXPECT_EQ(
+      faults(with_pool("${A}: none\n"), {{"A", "auth"}}),
+      "f.yaml:2:1: ${A}: unknown key: valid here are listen, transports, rdma, pool, regions, "
+      "auth, clients, limits, log and metrics\n");
 }
 
 TEST(Environment, ProcessEnvironmentIsTheDefault) {

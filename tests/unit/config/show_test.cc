@@ -24,6 +24,7 @@ using testing::with_pool;
 void expect_same(const ServerConfig& a, const ServerConfig& b) {
   EXPECT_EQ(a.listen, b.listen);
   EXPECT_EQ(a.transports, b.transports);
+  EXPECT_EQ(a.rdma, b.rdma);
   EXPECT_EQ(a.pool, b.pool);
   EXPECT_EQ(a.regions, b.regions);
   EXPECT_EQ(a.auth, b.auth);
@@ -47,6 +48,7 @@ transports:
   shm: auto                               # default
   tcp: auto                               # default
   tcp_spin: 50us                          # default
+# rdma:                                   # not set
 pool:
   size: 1MiB                              # f.yaml:2 from N
   piece: 1GiB                             # default
@@ -189,6 +191,9 @@ class ShowProperty : public ::testing::Test {
     config.limits.revoke_grace = std::chrono::milliseconds{1 + below(60'000)};
     config.log.level = one_of({LogLevel::kTrace, LogLevel::kWarn, LogLevel::kOff});
     if (below(2) == 0) config.metrics.address = "[::1]:9471";
+    if (below(2) == 0) config.rdma.pkey = static_cast<std::uint16_t>(1 + below(0xffff));
+    if (below(2) == 0) config.rdma.traffic_class = static_cast<std::uint8_t>(below(256));
+    if (below(2) == 0) config.rdma.mtu = one_of<std::uint16_t>({256, 1024, 4096});
     return config;
   }
   std::mt19937_64 random_{7471};  // fixed, so that a failure can be repeated
@@ -214,7 +219,7 @@ TEST(ServerKeys, AreDistinctAndDescribed) {
     }
     const bool group = key.type == KeyType::kMap || key.type == KeyType::kList;
     const bool unset = key.path == "auth" || key.path == "clients[].quota" ||
-                       key.path == "limits.session_memory" ||
+                       key.path == "limits.session_memory" || key.path.starts_with("rdma.") ||
                        key.path.find("key") != key.path.npos ||
                        (key.path.starts_with("metrics.") && key.path != "metrics.address");
     EXPECT_EQ(key.standard.empty(), group || key.required || unset) << key.path;

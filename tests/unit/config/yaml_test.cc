@@ -148,9 +148,10 @@ TEST(YamlBounds, Nesting) {
   std::string dashes;
   for (std::size_t i = 0; i < 100'000; ++i) dashes.append("- ");
   EXPECT_EQ(faults(dashes), "f.yaml:1:65: " + message);
-  EXPECT_EQ(faults(std::string(32, '[') + std::string(32, ']')),
-            "f.yaml:1:1: expected a map with the keys listen, transports, pool, regions, auth, "
-            "clients, limits, log and metrics, found a list\n");
+  EXPECT_EQ(
+      faults(std::string(32, '[') + std::string(32, ']')),
+      "f.yaml:1:1: expected a map with the keys listen, transports, rdma, pool, regions, auth, "
+      "clients, limits, log and metrics, found a list\n");
 }
 
 // Inputs that took readers of YAML long before. The limit is the test's own time-out.
@@ -164,9 +165,10 @@ TEST(YamlBounds, LargeFilesWithManyNodesAreRead) {
 }
 
 TEST(YamlRoot, MustBeAMap) {
-  EXPECT_EQ(faults("just text\n"),
-            "f.yaml:1:1: expected a map with the keys listen, transports, pool, regions, auth, "
-            "clients, limits, log and metrics, found text\n");
+  EXPECT_EQ(
+      faults("just text\n"),
+      "f.yaml:1:1: expected a map with the keys listen, transports, rdma, pool, regions, auth, "
+      "clients, limits, log and metrics, found text\n");
 }
 
 TEST(YamlStyles, BlockFlowAndFoldedAreTheSame) {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <remora/config/diagnostics.h>
+#include <remora/config/rdma_settings.h>
 #include <remora/config/secret_key.h>
 #include <remora/result.h>
 
@@ -264,6 +265,7 @@ using Origins = std::map<std::string, Origin, std::less<>>;
 struct ServerConfig {
   Listen listen{};
   Transports transports{};
+  RdmaSettings rdma{};
   Pool pool{};
   std::vector<RegionConfig> regions{};
   /// Empty: not said, which is accepted on a loopback address only. On a network, a server
