@@ -69,7 +69,8 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
   if (!listeners) return listeners.error();
   auto status = StatusEndpoint::open(
       config.metrics, metrics->registry(),
-      std::make_shared<ServerStatusReport>(config.limits, std::move(refused)), options.stop);
+      std::make_shared<ServerStatusReport>(config.limits, std::move(refused), config.rdma),
+      options.stop);
   if (!status) return status.error();
   return start_behind(config, std::move(*metrics), std::move(*listeners), std::move(*status),
                       options);

@@ -28,6 +28,22 @@ Json rights_of(Rights rights) {
   return words;
 }
 
+template <typename Number>
+Json or_null(const std::optional<Number>& setting) {
+  return setting ? Json(*setting) : Json(nullptr);
+}
+
+Json describe(const config::RdmaSettings& rdma) {
+  return {{"traffic_class", or_null(rdma.traffic_class)},
+          {"service_level", or_null(rdma.service_level)},
+          {"pkey", or_null(rdma.pkey)},
+          {"gid_index", or_null(rdma.gid_index)},
+          {"mtu", or_null(rdma.mtu)},
+          {"timeout", or_null(rdma.timeout)},
+          {"retry_count", or_null(rdma.retry_count)},
+          {"rnr_retry", or_null(rdma.rnr_retry)}};
+}
+
 Json describe(const RegionInfo& region) {
   return {{"name", region.name},
           {"size_bytes", region.size_bytes},
@@ -173,6 +189,7 @@ std::string ServerStatusReport::json(const metrics::StatusQuery& query) const {
     out["transports"].push_back({{"name", to_string(refused.kind)},
                                  {"offered", false},
                                  {"reason", refused.error.message()}});
+  out["rdma"] = describe(rdma_);
   const MutexLock lock{mutex_};
   if (core_ != nullptr) {
     for (const TransportKind kind : core_->listeners().offered())

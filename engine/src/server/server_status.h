@@ -21,8 +21,9 @@ class ServerCore;
 /// Thread-safe.
 class ServerStatusReport {
  public:
-  ServerStatusReport(const config::Limits& limits, std::vector<RefusedTransport> refused)
-      : limits_{limits}, refused_{std::move(refused)} {}
+  ServerStatusReport(const config::Limits& limits, std::vector<RefusedTransport> refused,
+                     const config::RdmaSettings& rdma = {})
+      : limits_{limits}, refused_{std::move(refused)}, rdma_{rdma} {}
 
   /// The server is ready. The report is made from `core` from now on, until close().
   void open(const ServerCore& core) noexcept REMORA_EXCLUDES(mutex_);
@@ -43,6 +44,7 @@ class ServerStatusReport {
  private:
   const config::Limits limits_;
   const std::vector<RefusedTransport> refused_;
+  const config::RdmaSettings rdma_;
   std::atomic<bool> draining_{false};
   std::atomic<Clock::rep> beat_{0};
   /// Held while a report is made from the server: locked before the locks of the server's parts.

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include <remora/config/rdma_settings.h>
 #include <remora/engine/uri.h>
 #include <remora/result.h>
 
@@ -17,8 +18,9 @@ namespace remora::transport {
 struct ConnectOptions {
   std::string device;  ///< rdma: only this one; empty: any
   bool hardware_only = false;
-  bool payload_crc = false;  ///< tcp: a checksum of what is read and written, too
-  bool core_dump = false;    ///< shm: core dumps of this process contain the mapped memory
+  bool payload_crc = false;     ///< tcp: a checksum of what is read and written, too
+  config::RdmaSettings rdma{};  ///< of rdma: how the connections use the fabric
+  bool core_dump = false;       ///< shm: core dumps of this process contain the mapped memory
 };
 
 /// Connects over the transport `kind`, which is not kAuto; as the function of that transport below.

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <remora/config/rdma_settings.h>
 #include <remora/config/secret_key.h>
 #include <remora/engine/buffer.h>
 #include <remora/engine/control.h>
@@ -71,6 +72,10 @@ struct SessionHandlers {
   /// session that is let go of by then loses nothing.
   Handler on_drain{};
 };
+
+/// Traffic class, MTU, time-outs and the like of connections over rdma. The struct has the units,
+/// ranges and defaults.
+using RdmaOptions = config::RdmaSettings;
 
 struct EngineOptions {
   /// Told to servers; at most 64 bytes. For their logs, unless there is a key: then it is the name
@@ -146,6 +151,8 @@ struct EngineOptions {
   std::string placement = "auto";
   /// Restricts rdma to one device; empty: the one that routes to the server.
   std::string device{};
+  /// How connections over rdma use the fabric; what a URI says goes before it.
+  RdmaOptions rdma{};
   /// Over tcp, what is read and written is checked by CRC32C as well, and copied once more on
   /// either side. A mismatch breaks the lane: the error of a read has
   /// CompletionStatus::kBadResponse, that of a write, which then has no effect,

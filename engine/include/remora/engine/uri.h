@@ -1,12 +1,13 @@
 #pragma once
 
 /// Names of servers and regions:
-/// `remora://HOST[:7471][/REGION][?transport=rdma|shm|tcp|auto][&crc=payload]`.
+/// `remora://HOST[:7471][/REGION][?transport=rdma|shm|tcp|auto][&crc=payload][&mtu=1024...]`.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include <remora/config/rdma_settings.h>
 #include <remora/engine/types.h>
 #include <remora/result.h>
 
@@ -23,8 +24,12 @@ struct Uri {
   /// `crc=payload`, with tcp only: what is read and written is checked by CRC32C as well, see
   /// EngineOptions::tcp_payload_crc.
   bool payload_crc = false;
+  /// How connections over rdma use the fabric, by the names of config::RdmaSettings:
+  /// `traffic_class=106&mtu=1024`. Not with shm and tcp. Over what EngineOptions::rdma says.
+  config::RdmaSettings rdma{};
 
-  /// Errors: kInvalidArgument, kUnsupported for an unknown transport or a checksum without tcp. The
+  /// Errors: kInvalidArgument, kUnsupported for an unknown transport, for a checksum without tcp,
+  /// and for settings of rdma with another transport. The
   /// operation names the part that is wrong ("URI port"), the subject is its text, the remedy what
   /// may stand there.
   static Result<Uri> parse(std::string_view text);

@@ -26,7 +26,7 @@ std::uint32_t depth_of(const SessionCore& session) {
   return given != 0 ? given : session.engine().options().lane_depth;
 }
 
-/// `key`: host|port|transport, see SharedSessions::all().
+/// `key`: host|port|transport|...|settings of rdma, see SharedSessions::all().
 Json describe(const std::string& key, const SessionCore& session) {
   const std::size_t host_end = key.find('|');
   const std::size_t port_end = key.find('|', host_end + 1);
@@ -38,6 +38,7 @@ Json describe(const std::string& key, const SessionCore& session) {
            {"device", session.local_device()},
            {"connected", session.connected()},
            {"lanes", session.lanes().size()},
+           {"rdma", session.kind() == TransportKind::kRdma ? key.substr(key.rfind('|') + 1) : ""},
            {"depth", depth_of(session)},
            {"regions", Json::array()},
            {"reason", ""}};

@@ -51,6 +51,8 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
     return wrong("deadlines must be positive");
   if (options.faults != nullptr && options.faults->foreign())
     return closed_handle("EngineOptions::faults", true);
+  if (const Status checked = config::check(options.rdma); !checked)
+    return wrong("rdma: " + std::string{checked.error().subject()});
   auto placement = Placement::create(options.placement, options.device);
   if (!placement) return placement.error();
   if (options.registry == nullptr) {

@@ -32,10 +32,11 @@ Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineService
   const EngineOptions& options = engine.options();
   const bool payload_crc =
       kind == TransportKind::kTcp && (uri.payload_crc || options.tcp_payload_crc);
-  const std::string key = uri.host + "|" + std::to_string(uri.port) + "|" +
-                          std::string{to_string(kind)} +
-                          (kind == TransportKind::kRdma && hardware_only ? "|hardware" : "") +
-                          (payload_crc ? "|crc" : "");
+  const config::RdmaSettings rdma = config::with_defaults(uri.rdma, options.rdma);
+  const std::string key =
+      uri.host + "|" + std::to_string(uri.port) + "|" + std::string{to_string(kind)} +
+      (kind == TransportKind::kRdma && hardware_only ? "|hardware" : "") +
+      (payload_crc ? "|crc" : "") + (kind == TransportKind::kRdma ? "|" + to_string(rdma) : "");
   const Turn turn{*this, key, deadline};
   if (!turn.mine())
     return Error{Code::kTimedOut, "connect"}
@@ -51,6 +52,7 @@ Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineService
   const transport::ConnectOptions how{.device = options.device,
                                       .hardware_only = hardware_only,
                                       .payload_crc = payload_crc,
+                                      .rdma = rdma,
                                       .core_dump = options.core_dump};
   ServerConnector connector{.server = uri.server(), .connect = [uri, kind, how](Deadline until) {
                               return transport::connect(kind, uri, how, until);

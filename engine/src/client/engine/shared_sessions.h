@@ -35,7 +35,8 @@ class SharedSessions {
                                                      Deadline deadline);
 
   using Keyed = std::pair<std::string, std::shared_ptr<SessionCore>>;
-  /// All sessions in the order of their keys, which begin with host|port|transport.
+  /// All sessions in the order of their keys, which begin with host|port|transport and end, over
+  /// rdma, with |settings of the fabric.
   [[nodiscard]] std::vector<Keyed> all() const;
 
  private:

@@ -89,6 +89,19 @@ Status parse_authority(std::string_view authority, Uri& uri) {
   return {};
 }
 
+/// `item`: "NAME=VALUE", of a name that is known.
+Status parse_rdma_setting(std::string_view item, config::RdmaSettings& settings) {
+  const std::string_view name = item.substr(0, item.find('='));
+  const std::string_view value = item.substr(std::min(item.size(), name.size() + 1));
+  config::RdmaSettings one;
+  if (!config::set_rdma_setting(one, name, value)) return wrong("URI setting of rdma", item);
+  // Two values of one setting: filling in the first changes nothing.
+  const config::RdmaSettings both = config::with_defaults(settings, one);
+  if (both == settings) return wrong("URI option", "a second " + std::string{item});
+  settings = both;
+  return {};
+}
+
 Status parse_query(std::string_view query, Uri& uri) {
   bool has_transport = false;
   const auto twice = [](std::string_view item) {
@@ -101,6 +114,11 @@ Status parse_query(std::string_view query, Uri& uri) {
     if (item == "crc=payload") {
       if (uri.payload_crc) return twice(item);
       uri.payload_crc = true;
+      continue;
+    }
+    if (const std::string_view name = item.substr(0, item.find('='));
+        config::is_rdma_setting(name)) {
+      if (auto status = parse_rdma_setting(item, uri.rdma); !status) return status;
       continue;
     }
     if (!item.starts_with(kTransport)) return wrong("URI option", item);
@@ -117,6 +135,10 @@ Status parse_query(std::string_view query, Uri& uri) {
     else
       return Error{Code::kUnsupported, "URI transport"}.with_subject(value);
   }
+  const bool may_be_rdma =
+      uri.transport == TransportKind::kRdma || uri.transport == TransportKind::kAuto;
+  if (uri.rdma != config::RdmaSettings{} && !may_be_rdma)
+    return Error{Code::kUnsupported, "URI option"}.with_subject(to_string(uri.rdma));
   if (uri.payload_crc && uri.transport != TransportKind::kTcp)
     return Error{Code::kUnsupported, "URI option"}.with_subject("crc=payload");
   return {};
@@ -158,6 +180,8 @@ std::string Uri::text() const {
   if (!region.empty()) text += "/" + region;
   if (transport != TransportKind::kAuto) text += "?transport=" + std::string{to_string(transport)};
   if (payload_crc) text += "&crc=payload";
+  if (const std::string settings = config::to_string(rdma, "&"); !settings.empty())
+    text.append(transport == TransportKind::kAuto ? "?" : "&").append(settings);
   return text;
 }
 

@@ -19,6 +19,7 @@
 #include "transport/rdma/completion_vector.h"
 #include "transport/rdma/control.h"
 #include "transport/rdma/device_choice.h"
+#include "transport/rdma/fabric.h"
 #include "transport/rdma/lane.h"
 #include "transport/rdma/local_access.h"
 #include "transport/rdma/pair_size.h"
@@ -80,10 +81,11 @@ class RdmaClientEndpoint final : public ClientEndpoint {
  public:
   RdmaClientEndpoint(std::shared_ptr<ClientDomain> domain, ControlBuffers buffers,
                      verbs::Connection connection, std::shared_ptr<FdSet> events,
-                     verbs::Address peer)
+                     verbs::Address peer, const config::RdmaSettings& settings)
       : domain_{std::move(domain)},
         events_{std::move(events)},
         peer_{peer},
+        settings_{settings},
         channel_{ControlRemains{std::move(buffers), std::move(connection)}} {}
   ~RdmaClientEndpoint() override {
     if (channel_) domain_->reaper().take(std::move(*channel_));
@@ -127,7 +129,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     if (domain.empty()) return gone();
     const verbs::Device& device = domain.device();
     const std::uint32_t depth_max = std::min(depth, device.attributes().max_qp_wr);
-    auto connector = verbs::Connector::resolve(peer_, deadline);
+    auto connector = verbs::Connector::resolve(peer_, deadline, rdma::route_options(settings_));
     if (!connector) return connector.error();
     if (!(connector->device() == device))
       return Error{Code::kUnsupported, "lane on another device than its session"};
@@ -140,14 +142,16 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     verbs::QueuePairBuilder<verbs::Rc> builder{domain, *queue, *queue};
     builder.receive_depth(1)
         .rnr_retry_count(7)  // for ever: the operation's deadline ends it
-        .access(verbs::Access::kNone)
-        .timeout(device.is_software() ? rdma::kAckTimeoutSoftware : rdma::kAckTimeoutHardware);
+        .access(verbs::Access::kNone);
+    if (auto status = rdma::apply(settings_, device, connector->port(), builder); !status)
+      return status.error();
     rdma::limit_depths(builder, rdma::Asks::kClient, true);
     const auto fits = rdma::create_fitting_pair(
         builder, depth_max, [&](const auto& asked) { return connector->create_queue_pair(asked); });
     if (!fits) return fits.error();
     const std::uint32_t granted = *fits;
-    Introduction said{.purpose = rdma::Purpose::kLane, .ticket = ticket};
+    Introduction said{
+        .purpose = rdma::Purpose::kLane, .ticket = ticket, .mtu_bytes = settings_.mtu.value_or(0)};
     if (keys_ != nullptr) {
       if (lanes_opened_ >= rdma::kMaxLanes)
         return Error{Code::kLimitExceeded, "lanes"}.with_limit(lanes_opened_ + 1, rdma::kMaxLanes);
@@ -241,6 +245,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   std::shared_ptr<ClientDomain> domain_;
   std::shared_ptr<FdSet> events_;
   verbs::Address peer_;
+  const config::RdmaSettings settings_;
   /// Held while a message is sent. Not on the data path.
   remora::detail::Mutex sending_ REMORA_ACQUIRED_BEFORE(mutex_);
   remora::detail::Mutex mutex_;
@@ -262,7 +267,7 @@ Error timed_out_as(const Error& error, Reason reason) noexcept {
 Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
                                                    const ConnectOptions& options, Deadline deadline,
                                                    bool& stale) {
-  auto connector = verbs::Connector::resolve(peer, deadline);
+  auto connector = verbs::Connector::resolve(peer, deadline, rdma::route_options(options.rdma));
   if (!connector) return timed_out_as(connector.error(), Reason::kUnreachable);
   const verbs::Device& device = connector->device();
   if (!options.device.empty() && device.name() != options.device)
@@ -280,13 +285,15 @@ Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
     return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device.name());
   auto buffers = ControlBuffers::create(memory);
   if (!buffers) return buffers.error();
-  if (auto status = connector->create_queue_pair(buffers->builder()); !status)
+  auto builder = buffers->builder();
+  if (auto status = rdma::apply(options.rdma, device, connector->port(), builder); !status)
     return status.error();
+  if (auto status = connector->create_queue_pair(builder); !status) return status.error();
   if (auto status = buffers->post_receives(connector->queue_pair()); !status) return status.error();
   auto events = FdSet::create();
   if (!events) return events.error();
   const int device_events = memory.device().raw()->async_fd;
-  const auto introduction = Introduction{}.to_wire();
+  const auto introduction = Introduction{.mtu_bytes = options.rdma.mtu.value_or(0)}.to_wire();
   auto connection = connector->connect(deadline, {.private_data = introduction});
   stale = connector->answer() && connector->answer()->stale();
   if (!connection) return timed_out_as(connection.error(), Reason::kSilent);
@@ -294,7 +301,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
     if (auto status = events->add(fd); !status) return status.error();
   return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
       std::move(*domain), std::move(*buffers), std::move(*connection),
-      std::make_shared<FdSet>(std::move(*events)), peer)};
+      std::make_shared<FdSet>(std::move(*events)), peer, options.rdma)};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "transport/rdma/control.h"
 
+#include <bit>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -24,6 +25,9 @@ std::uint64_t get(std::span<const std::byte> bytes) noexcept {
 
 constexpr std::uint32_t kIntroductionMagic = 0x524d5241;  // "RMRA"
 constexpr std::uint8_t kIntroductionVersion = 1;
+/// Of clients that say nothing of their path MTU.
+constexpr std::size_t kLeastBytes = 24;
+constexpr unsigned kMaxMtuCode = 5;
 constexpr std::chrono::microseconds kSendPause{100};
 
 }  // namespace
@@ -37,11 +41,12 @@ std::array<std::byte, Introduction::kWireBytes> Introduction::to_wire() const no
   put(all.subspan(6, 2), lane ? *lane + 1 : 0);
   put(all.subspan(8, 8), ticket.session_id);
   put(all.subspan(16, 8), ticket.secret);
+  wire[24] = static_cast<std::byte>(mtu_bytes == 0 ? 0 : std::bit_width(mtu_bytes) - 8);
   return wire;
 }
 
 std::optional<Introduction> Introduction::from_wire(std::span<const std::byte> bytes) noexcept {
-  if (bytes.size() < kWireBytes || get(bytes.subspan(0, 4)) != kIntroductionMagic ||
+  if (bytes.size() < kLeastBytes || get(bytes.subspan(0, 4)) != kIntroductionMagic ||
       bytes[4] != std::byte{kIntroductionVersion} || bytes[5] > std::byte{1} ||
       get(bytes.subspan(6, 2)) > kMaxLanes)
     return std::nullopt;
@@ -51,6 +56,11 @@ std::optional<Introduction> Introduction::from_wire(std::span<const std::byte> b
   if (const std::uint64_t number = get(bytes.subspan(6, 2)); number != 0) {
     if (said.purpose != Purpose::kLane) return std::nullopt;
     said.lane = static_cast<std::uint32_t>(number - 1);
+  }
+  if (bytes.size() > kLeastBytes) {
+    const auto mtu = std::to_integer<unsigned>(bytes[kLeastBytes]);
+    if (mtu > kMaxMtuCode) return std::nullopt;
+    if (mtu != 0) said.mtu_bytes = 128U << mtu;
   }
   return said;
 }
@@ -92,11 +102,7 @@ Result<ControlBuffers> ControlBuffers::create(const verbs::ProtectionDomain& dom
 
 verbs::QueuePairBuilder<verbs::Rc> ControlBuffers::builder() const {
   verbs::QueuePairBuilder<verbs::Rc> builder{memory_->domain(), send_queue_, receive_queue_};
-  builder.send_depth(kControlSends)
-      .receive_depth(kControlReceives)
-      .access(verbs::Access::kNone)
-      .timeout(memory_->domain().device().is_software() ? kAckTimeoutSoftware
-                                                        : kAckTimeoutHardware);
+  builder.send_depth(kControlSends).receive_depth(kControlReceives).access(verbs::Access::kNone);
   limit_depths(builder, Asks::kNeither, false);
   return builder;
 }

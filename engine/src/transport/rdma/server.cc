@@ -17,6 +17,7 @@
 #include "transport/listen.h"
 #include "transport/rdma/device_listener.h"
 #include "transport/rdma/device_metrics.h"
+#include "transport/rdma/fabric.h"
 #include "transport/rdma/server_endpoint.h"
 #include "transport/rdma/wire.h"
 
@@ -49,8 +50,11 @@ class RdmaListener final : public Listener, private ListenerDevices {
                                   std::shared_ptr<metrics::Registry> registry);
   };
   RdmaListener(std::shared_ptr<rdma::DeviceListener> devices, std::shared_ptr<Reaper> reaper,
-               Budgets budgets)
-      : devices_{std::move(devices)}, reaper_{std::move(reaper)}, budgets_{std::move(budgets)} {}
+               Budgets budgets, const config::RdmaSettings& settings)
+      : devices_{std::move(devices)},
+        reaper_{std::move(reaper)},
+        budgets_{std::move(budgets)},
+        settings_{settings} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
   [[nodiscard]] int event_fd() const noexcept override { return devices_->event_fd(); }
@@ -67,6 +71,8 @@ class RdmaListener final : public Listener, private ListenerDevices {
   [[nodiscard]] std::string description() const override {
     std::string text = "rdma " + devices_->address().to_string() + " on";
     for (const std::string& device : devices_->names()) text += " " + device;
+    if (const std::string settings = to_string(settings_); !settings.empty())
+      text += " with " + settings;
     return text;
   }
 
@@ -132,27 +138,34 @@ class RdmaListener final : public Listener, private ListenerDevices {
     if (!devices_->serves(request.device()))
       return Error{Code::kNotFound, "request over a device that is not served"}.with_subject(
           request.device().name());
+    const auto half =
+        rdma::server_half(settings_, introduction->mtu_bytes, request.device(), request.port());
+    if (!half) return half.error();
     if (introduction->purpose == rdma::Purpose::kLane) {
       Status added;
       const bool known =
           lane_registry_->with(introduction->ticket, [&](RdmaServerEndpoint& endpoint) {
-            added = endpoint.add_lane(std::move(request), introduction->lane);
+            added = endpoint.add_lane(request, introduction->lane, *half);
           });
       if (!known) return Error{Code::kProtocol, "lane without a session"}.with_subject(peer);
       if (!added) return added.error().with_subject(peer);
       return std::unique_ptr<ServerEndpoint>{};
     }
-    return begin(std::move(request));
+    return begin(request, *half);
   }
 
-  Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest request) {
+  Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest& request,
+                                                const config::RdmaSettings& half) {
     const verbs::Device& device = request.device();
     auto budget = budgets_.registrations->of(device.name(), device.attributes().max_mr_count);
     auto domain = device.allocate_domain();
     if (!domain) return domain.error();
     auto buffers = ControlBuffers::create(*domain);
     if (!buffers) return buffers.error();
-    if (auto status = request.create_queue_pair(buffers->builder()); !status) return status.error();
+    auto builder = buffers->builder();
+    if (auto status = rdma::apply(half, device, request.port(), builder); !status)
+      return status.error();
+    if (auto status = request.create_queue_pair(builder); !status) return status.error();
     if (auto status = buffers->post_receives(request.queue_pair()); !status) return status.error();
     auto events = FdSet::create();
     if (!events) return events.error();
@@ -169,6 +182,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
   std::shared_ptr<rdma::DeviceListener> devices_;
   std::shared_ptr<Reaper> reaper_;
   Budgets budgets_;
+  const config::RdmaSettings settings_;  ///< of every connection, the server's half
   std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
   log::LogRateLimiter rejections_logged_{1};
 };
@@ -222,8 +236,8 @@ Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config
   auto devices =
       rdma::DeviceListener::open(std::move(plan), std::make_shared<DeviceStates>(registry), reaper);
   if (!devices) return devices.error();
-  return std::unique_ptr<Listener>{
-      std::make_unique<RdmaListener>(std::move(*devices), std::move(reaper), std::move(*budgets))};
+  return std::unique_ptr<Listener>{std::make_unique<RdmaListener>(
+      std::move(*devices), std::move(reaper), std::move(*budgets), config.rdma)};
 }
 
 }  // namespace remora::transport

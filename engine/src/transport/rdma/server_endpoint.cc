@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "transport/rdma/completion_vector.h"
+#include "transport/rdma/fabric.h"
 
 namespace remora::transport::rdma {
 
@@ -168,8 +169,9 @@ std::size_t RdmaServerEndpoint::take_notices(std::span<Notice> notices) noexcept
   return count;
 }
 
-Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
-                                    std::optional<std::uint32_t> said) {
+Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
+                                    std::optional<std::uint32_t> said,
+                                    const config::RdmaSettings& settings) {
   const remora::detail::MutexLock lock{mutex_};
   if (over_ || domain_.empty())
     return Error{Code::kConnectionLost, "lane of a session that is over"};
@@ -198,7 +200,8 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest request,
   builder.send_depth(windows == nullptr ? 1 : WindowLane::kBinds)
       .receive_depth(kNoticeReceives)
       .access(lane_access(domain.device()));
-  if (domain_.device().is_software()) builder.timeout(kAckTimeoutSoftware);
+  if (auto status = apply(settings, domain_.device(), request.port(), builder); !status)
+    return status;
   limit_depths(builder, Asks::kClient, false);
   if (auto status = request.create_queue_pair(builder); !status) return status;
   ServerLane lane{std::move(*queue), std::move(buffers), std::move(share), std::move(*memory),

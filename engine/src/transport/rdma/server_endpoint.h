@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <remora/assert.h>
+#include <remora/config/rdma_settings.h>
 #include <remora/mutex.h>
 #include <remora/verbs/verbs.h>
 
@@ -153,8 +154,10 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   }
 
   /// Takes a lane that a client asked the listener for. Control thread. `said`: its number, if the
-  /// client says it.
-  Status add_lane(verbs::ConnectionRequest request, std::optional<std::uint32_t> said);
+  /// client says it. `settings`: of the server's half of it. An error leaves `request` to be
+  /// rejected.
+  Status add_lane(verbs::ConnectionRequest& request, std::optional<std::uint32_t> said,
+                  const config::RdmaSettings& settings = {});
 
   Result<Grant> grant(const GrantRequest& request) noexcept override;
   void shutdown() noexcept override;

@@ -29,11 +29,14 @@ enum class Purpose : std::uint8_t { kControl = 0, kLane = 1 };
 /// | 6 … 7   | number of the lane, from 1; 0: the client does not say |
 /// | 8 … 15  | session id; 0 for a control channel |
 /// | 16 … 23 | lane secret of the session; 0 for a control channel |
+/// | 24      | path MTU of what the client sends: 1 for 256 bytes … 5 for 4096; 0: not said, as by
+/// older clients |
 struct Introduction {
-  static constexpr std::size_t kWireBytes = 24;
+  static constexpr std::size_t kWireBytes = 25;
   Purpose purpose = Purpose::kControl;
-  LaneTicket ticket;
+  LaneTicket ticket{};
   std::optional<std::uint32_t> lane{};  ///< from 0, below kMaxLanes
+  std::uint32_t mtu_bytes = 0;          ///< 256 to 4096, a power of two; 0: not said
 
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
   /// Nothing for bytes that are not an introduction: any program can send them.
@@ -63,8 +66,9 @@ inline constexpr std::uint32_t kNoticeReceives = 32;
 inline constexpr std::uint32_t kControlReceives = kMaxControlRequests + 2;
 inline constexpr std::uint32_t kControlSends = kMaxControlRequests + 2;
 
-/// Acknowledgement time-out of queue pairs, 4.096 µs × 2^n: 67 ms on a NIC, 1 s where the kernel
-/// (or an emulated machine) does the work and may be late.
+/// Acknowledgement time-out of the queue pairs of a device's own test, 4.096 µs × 2^n: 67 ms on a
+/// NIC, 1 s where the kernel (or an emulated machine) does the work and may be late. Those of
+/// sessions: fabric.h.
 inline constexpr std::uint8_t kAckTimeoutHardware = 14;
 inline constexpr std::uint8_t kAckTimeoutSoftware = 18;
 

@@ -76,6 +76,12 @@ TEST(Uri, WrongPartsAreNamedAndWhatIsExpectedThere) {
   EXPECT_EQ(fault("remora://h/r?transport=tcp&crc=header"), "URI option: crc=header");
   EXPECT_EQ(fault("remora://h/r?transport=rdma&crc=payload"), "URI option: crc=payload");
   EXPECT_EQ(fault("remora://h/r?crc=payload"), "URI option: crc=payload");
+  EXPECT_EQ(fault("remora://h/r?mtu=1000"), "URI setting of rdma: mtu=1000");
+  EXPECT_EQ(fault("remora://h/r?timeout"), "URI setting of rdma: timeout");
+  EXPECT_EQ(fault("remora://h/r?pkey=0"), "URI setting of rdma: pkey=0");
+  EXPECT_EQ(fault("remora://h/r?mtu=1024&mtu=512"), "URI option: a second mtu=512");
+  EXPECT_EQ(fault("remora://h/r?mtu=1024&transport=tcp"), "URI option: mtu=1024");
+  EXPECT_EQ(fault("remora://h/r?transport=shm&mtu=1024"), "URI option: mtu=1024");
   EXPECT_EQ(fault("remora://h/r?transport=tcp&transport=shm"),
             "URI option: a second transport=shm");
   EXPECT_EQ(fault("remora://h/r?transport=tcp&transport=tcp"),
@@ -99,6 +105,18 @@ TEST(Uri, PayloadChecksumIsOfTcp) {
     EXPECT_EQ(uri.text(), "remora://h/r?transport=tcp&crc=payload");
   }
   EXPECT_FALSE(Uri::parse("remora://h/r?transport=tcp").value().payload_crc);
+}
+
+TEST(Uri, SettingsOfRdmaStandThereAndBack) {
+  const std::string text =
+      "remora://h/r?transport=rdma&traffic_class=106&service_level=3&pkey=0x8001&gid_index=2&"
+      "mtu=1024&timeout=20&retry_count=0&rnr_retry=7";
+  const Uri uri = Uri::parse(text).value();
+  EXPECT_EQ(uri.rdma, (config::RdmaSettings{106, 3, 0x8001, 2, 1024, 20, 0, 7}));
+  EXPECT_EQ(uri.text(), text);
+  const Uri any = Uri::parse("remora://h/r?traffic_class=0").value();
+  EXPECT_EQ(any.rdma.traffic_class, 0);
+  EXPECT_EQ(any.text(), "remora://h/r?traffic_class=0");
 }
 
 TEST(Rights, TextListsThem) {

@@ -125,7 +125,7 @@ TEST_F(RdmaServerEndpointTest, DeviceWithoutAtomicsServesLanesThatHaveNoRightToT
   auto request = listener.next_request();
   ASSERT_OK(request);
   ASSERT_TRUE(request->has_value());
-  ASSERT_OK(endpoint->add_lane(std::move(**request), 0));
+  ASSERT_OK(endpoint->add_lane(**request, 0));
   made->handle.reset();
   *made = {};
   endpoint.reset();

@@ -37,9 +37,22 @@ TEST(Introduction, LaneIsSaidFromOneAndNoneIsZero) {
   EXPECT_FALSE(Introduction::from_wire(introduction.to_wire())) << "a control channel is none";
 }
 
+TEST(Introduction, PathMtuIsSaidOrNot) {
+  for (const std::uint32_t mtu_bytes : {0U, 256U, 512U, 1024U, 2048U, 4096U}) {
+    const auto wire = Introduction{.mtu_bytes = mtu_bytes}.to_wire();
+    EXPECT_EQ(Introduction::from_wire(wire).value().mtu_bytes, mtu_bytes);
+  }
+  auto wire = Introduction{.mtu_bytes = 4096}.to_wire();
+  EXPECT_EQ(wire[24], std::byte{5}) << "as verbs count them";
+  EXPECT_EQ(Introduction::from_wire(std::span{wire}.first(24)).value().mtu_bytes, 0U)
+      << "an older client says nothing";
+  wire[24] = std::byte{6};
+  EXPECT_FALSE(Introduction::from_wire(wire));
+}
+
 TEST(Introduction, EveryOtherHeaderIsRefused) {
   const auto wire = Introduction{}.to_wire();
-  for (std::size_t length = 0; length < wire.size(); ++length)
+  for (std::size_t length = 0; length < 24; ++length)
     EXPECT_FALSE(Introduction::from_wire(std::span{wire}.first(length)));
   for (std::size_t at = 0; at < 8; ++at) {
     auto wrong = wire;

@@ -1,0 +1,99 @@
+#include "transport/rdma/fabric.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+namespace remora::transport::rdma {
+
+namespace {
+
+/// Keys of one partition differ in the highest bit alone, which tells full from limited members.
+constexpr std::uint16_t kPartitionBits = 0x7fff;
+
+Error not_there(const config::RdmaSettings& setting, const verbs::Device& device,
+                std::uint8_t port) {
+  return Error{Code::kNotFound, "rdma setting that the port does not have"}.with_subject(
+      to_string(setting) + " on port " + std::to_string(port) + " of " +
+      std::string{device.name()});
+}
+
+Result<std::uint16_t> index_of_pkey(std::uint16_t pkey, const verbs::Device& device,
+                                    std::uint8_t port) {
+  const auto attributes = device.query_port(port);
+  if (!attributes) return attributes.error();
+  for (std::uint16_t index = 0; index < attributes->pkey_table_length; ++index) {
+    const auto row = device.query_pkey(port, index);
+    if (row && (*row & kPartitionBits) == (pkey & kPartitionBits)) return index;
+  }
+  return not_there({.pkey = pkey}, device, port);
+}
+
+Status check_gid_index(std::uint8_t wanted, const verbs::Device& device, std::uint8_t port) {
+  const auto table = device.query_gids();
+  if (!table) return table.error();
+  const bool found = std::any_of(table->begin(), table->end(), [&](const verbs::GidEntry& entry) {
+    return entry.port == port && entry.index == wanted;
+  });
+  return found ? Status{} : not_there({.gid_index = wanted}, device, port);
+}
+
+/// `bytes`: a power of two from 256 to 4096.
+ibv_mtu mtu_of(std::uint16_t bytes) noexcept {
+  return static_cast<ibv_mtu>(std::bit_width(bytes) - 8);
+}
+
+}  // namespace
+
+verbs::ConnectorOptions route_options(const config::RdmaSettings& settings) noexcept {
+  verbs::ConnectorOptions options;
+  options.ack_timeout = settings.timeout;
+  options.traffic_class = settings.traffic_class;
+  return options;
+}
+
+Status apply(const config::RdmaSettings& settings, const verbs::Device& device, std::uint8_t port,
+             verbs::QueuePairBuilder<verbs::Rc>& builder) {
+  if (settings.pkey) {
+    const auto index = index_of_pkey(*settings.pkey, device, port);
+    if (!index) return index.error();
+    builder.pkey_index(*index);
+  }
+  if (settings.gid_index) {
+    if (auto there = check_gid_index(*settings.gid_index, device, port); !there) return there;
+    builder.gid_index(*settings.gid_index);
+  }
+  if (settings.traffic_class) builder.traffic_class(*settings.traffic_class);
+  if (settings.service_level) builder.service_level(*settings.service_level);
+  if (settings.mtu) builder.mtu(mtu_of(*settings.mtu));
+  if (settings.timeout)
+    builder.timeout(*settings.timeout);
+  else
+    builder.timeout_at_least(kAckTimeoutLeast);
+  if (settings.retry_count) builder.retry_count(*settings.retry_count);
+  if (settings.rnr_retry) builder.rnr_retry_count(*settings.rnr_retry);
+  return {};
+}
+
+Result<config::RdmaSettings> server_half(const config::RdmaSettings& settings,
+                                         std::uint32_t client_mtu, const verbs::Device& device,
+                                         std::uint8_t port) {
+  config::RdmaSettings half = settings;
+  half.mtu.reset();
+  if (client_mtu != 0) half.mtu = static_cast<std::uint16_t>(client_mtu);
+  if (!settings.mtu) return half;
+  std::uint32_t sends = client_mtu;
+  if (sends == 0) {
+    const auto attributes = device.query_port(port);
+    if (!attributes) return attributes.error();
+    sends = verbs::mtu_bytes(attributes->active_mtu);
+  }
+  if (sends > *settings.mtu)
+    return Error{Code::kUnsupported, "path MTU of a client"}
+        .with_subject("rdma.mtu of the server; the client needs mtu=" +
+                      std::to_string(*settings.mtu))
+        .with_limit(sends, *settings.mtu);
+  return half;
+}
+
+}  // namespace remora::transport::rdma

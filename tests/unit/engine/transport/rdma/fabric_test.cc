@@ -1,0 +1,97 @@
+/// Settings of the fabric on queue pairs, on a port that has what it has.
+
+#include "transport/rdma/fabric.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/verbs/fake_verbs.h"
+
+namespace remora::transport::rdma {
+namespace {
+
+using config::RdmaSettings;
+
+class RdmaFabricTest : public test::FakeTest {
+ protected:
+  [[nodiscard]] Result<verbs::QueuePairOptions> applied(const RdmaSettings& settings) {
+    const test::FakeRig rig{open()};
+    auto builder = rig.builder();
+    if (const Status status = apply(settings, rig.device, 1, builder); !status)
+      return status.error();
+    return builder.options();
+  }
+};
+
+TEST_F(RdmaFabricTest, WithoutSettingsTheRouteDecidesAndAFlapOfThreeSecondsIsSurvived) {
+  const auto options = applied({}).value();
+  EXPECT_FALSE(options.traffic_class || options.service_level || options.pkey_index ||
+               options.gid_index || options.mtu || options.timeout);
+  EXPECT_EQ(options.retry_count, 7);
+  // A request is sent again after 4.096 us * 2^n at the earliest, 7 times, and once more waited
+  // for.
+  EXPECT_GE(4.096e-6 * static_cast<double>(1U << options.timeout_at_least) * 8, 8.0);
+  const verbs::ConnectorOptions route = route_options({});
+  EXPECT_FALSE(route.ack_timeout || route.traffic_class);
+}
+
+TEST_F(RdmaFabricTest, SettingsAreCarriedOver) {
+  fake_.gids = {test::FakeVerbs::gid(0, 1, "fe80::1"), test::FakeVerbs::gid(3, 1, "::1")};
+  const RdmaSettings settings{106, 3, 0x7fff, 3, 1024, 20, 2, 5};
+  const auto options = applied(settings).value();
+  EXPECT_EQ(options.traffic_class, 106);
+  EXPECT_EQ(options.service_level, 3);
+  EXPECT_EQ(options.pkey_index, 0) << "the row of 0xffff, which is the same partition";
+  EXPECT_EQ(options.gid_index, 3U);
+  EXPECT_EQ(options.mtu, IBV_MTU_1024);
+  EXPECT_EQ(options.timeout, 20);
+  EXPECT_EQ(options.retry_count, 2);
+  EXPECT_EQ(options.rnr_retry_count, 5);
+  const verbs::ConnectorOptions route = route_options(settings);
+  EXPECT_EQ(route.ack_timeout, 20);
+  EXPECT_EQ(route.traffic_class, 106);
+}
+
+TEST_F(RdmaFabricTest, EveryMtuHasItsCode) {
+  EXPECT_EQ(applied({.mtu = 256}).value().mtu, IBV_MTU_256);
+  EXPECT_EQ(applied({.mtu = 512}).value().mtu, IBV_MTU_512);
+  EXPECT_EQ(applied({.mtu = 2048}).value().mtu, IBV_MTU_2048);
+  EXPECT_EQ(applied({.mtu = 4096}).value().mtu, IBV_MTU_4096);
+}
+
+TEST_F(RdmaFabricTest, WhatThePortDoesNotHaveIsNamed) {
+  const auto pkey = applied({.pkey = 0x8001});
+  ASSERT_FALSE(pkey);
+  EXPECT_EQ(pkey.error().code(), Code::kNotFound);
+  EXPECT_EQ(pkey.error().subject(), "pkey=0x8001 on port 1 of fake0");
+  fake_.gids = {test::FakeVerbs::gid(0, 1, "fe80::1"), test::FakeVerbs::gid(7, 2, "::1")};
+  const auto gid = applied({.gid_index = 7});
+  ASSERT_FALSE(gid);
+  EXPECT_EQ(gid.error().code(), Code::kNotFound);
+  EXPECT_EQ(gid.error().subject(), "gid_index=7 on port 1 of fake0");
+  EXPECT_FALSE(gid.error().remedy().empty());
+}
+
+TEST_F(RdmaFabricTest, TheServersHalfHasTheMtuOfItsClient) {
+  const auto device = open();
+  const RdmaSettings open_mtu{.timeout = 20};
+  EXPECT_EQ(server_half(open_mtu, 0, device, 1).value().mtu, std::nullopt);
+  EXPECT_EQ(server_half(open_mtu, 1024, device, 1).value(),
+            (RdmaSettings{.mtu = 1024, .timeout = 20}));
+  fake_.port.active_mtu = IBV_MTU_4096;
+  const RdmaSettings bounded{.mtu = 1024};
+  EXPECT_EQ(server_half(bounded, 512, device, 1).value().mtu, 512);
+  EXPECT_EQ(server_half(bounded, 1024, device, 1).value().mtu, 1024);
+  for (const std::uint32_t too_much : {2048U, 0U}) {
+    const auto half = server_half(bounded, too_much, device, 1);
+    ASSERT_FALSE(half) << too_much;
+    EXPECT_EQ(half.error().code(), Code::kUnsupported);
+    EXPECT_EQ(half.error().subject(), "rdma.mtu of the server; the client needs mtu=1024");
+    EXPECT_EQ(half.error().allowed(), 1024U);
+  }
+  fake_.port.active_mtu = IBV_MTU_1024;
+  EXPECT_EQ(server_half(bounded, 0, device, 1).value().mtu, std::nullopt)
+      << "the port cannot carry more";
+}
+
+}  // namespace
+}  // namespace remora::transport::rdma
