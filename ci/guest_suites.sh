@@ -49,6 +49,13 @@ else
 fi
 [[ $tier != fast ]] || exit "$status"
 
+if "$here/../tests/rxe/serving.sh" "$tree"; then
+  echo "ok - serving: in the guest, over rdma"
+else
+  echo "not ok - serving: in the guest, over rdma"
+  status=1
+fi
+
 set +e
 "$here/../tests/fault/netns_faults.sh" "$tree" \
   --only '@(loss-5|reorder|corrupt|partition-1|link-down-1)' 2>&1 |

@@ -31,6 +31,7 @@ suite() {
 
 suite verbs "$tree/tests/rxe/rxe_verbs" '--gtest_filter=*TwoGuests*'
 suite conformance "$here/../tests/conformance/two_guests.sh" "$tree" "--gtest_filter=$suites"
+suite fabric "$here/../tests/rxe/fabric_settings.sh" "$tree"
 export REMORA_FAULT_ROUNDS=least
 suite faults "$here/../tests/fault/two_guests_faults.sh" "$tree" \
   --only '@(lane-error-*|server-kill|client-kill|server-stop-5|loss-5|partition-1|link-down-1|kill)'

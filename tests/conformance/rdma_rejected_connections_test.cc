@@ -143,6 +143,22 @@ TEST_P(RdmaRejectedConnectionsTest, SilentConnectionsTakeNoRegistrationsFromClie
   EXPECT_TRUE(eventually([&] { return server_->status().sessions == 1; }));
 }
 
+/// The client learns what the server lacks.
+TEST_P(RdmaRejectedConnectionsTest, RefusalCarriesItsReasonToTheClient) {
+  config::ServerConfig config = server_config(GetParam());
+  config.rdma.mtu = 256;
+  start(config);
+  const Engine engine = Engine::open({}).value();
+  const auto refused = engine.connect(uri());
+  ASSERT_TRUE(fails_with(refused, Code::kConnectionRefused));
+  EXPECT_NE(refused.error().message().find("the client needs mtu=256"), std::string::npos)
+      << refused.error();
+  EXPECT_EQ(refused.error().allowed(), 256U);
+  const auto session = engine.connect(uri() + "&mtu=256");
+  ASSERT_TRUE(ok(session));
+  EXPECT_TRUE(ok(session->regions()));
+}
+
 INSTANTIATE_TEST_SUITE_P(RdmaRejectedConnections, RdmaRejectedConnectionsTest,
                          testing::Values(TransportKind::kRdma), [](const auto& parameter) {
                            return std::string{to_string(parameter.param)};

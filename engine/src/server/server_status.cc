@@ -180,6 +180,10 @@ std::vector<std::string> ServerStatusReport::unready() const {
       reasons.push_back("rdma: " + state.device +
                         " has gone: clients do not reach the server over " +
                         "it; the server looks for it");
+  for (const auto& listener : core_->listeners().listeners())
+    if (const Status serving = listener->serving(); !serving)
+      reasons.push_back(std::string{to_string(listener->kind())} +
+                        ": no new client can be served: " + serving.error().message());
   return reasons;
 }
 

@@ -74,6 +74,9 @@ class Listener {
   [[nodiscard]] virtual std::vector<DeviceFailure> take_failures() noexcept { return {}; }
   /// Its connections are TCP connections of the device (iWARP), so no other listener gets its port.
   [[nodiscard]] virtual bool takes_tcp_port() const noexcept { return false; }
+  /// Whether new clients can be served: an error once one could not be, for want of something at
+  /// the server, until that is there again. **Blocks** for milliseconds then. Any thread.
+  [[nodiscard]] virtual Status serving() noexcept { return {}; }
   /// Null where no device serves: shm and tcp. The listener owns it.
   [[nodiscard]] virtual ListenerDevices* devices() noexcept { return nullptr; }
 };

@@ -24,6 +24,7 @@
 #include "transport/rdma/local_access.h"
 #include "transport/rdma/pair_size.h"
 #include "transport/rdma/reaper.h"
+#include "transport/rdma/rejection.h"
 #include "transport/rdma/stale_connection.h"
 #include "transport/rdma/wire.h"
 #include "transport/rkey_table.h"
@@ -160,7 +161,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     const auto introduction = said.to_wire();
     auto connection = connector->connect(deadline, {.private_data = introduction});
     stale = connector->answer() && connector->answer()->stale();
-    if (!connection) return connection.error();
+    if (!connection) return rdma::told_by_server(*connector, connection.error());
     rdma::log_depths("client lane", *connection);
     const std::uint32_t initiator_depth = connection->initiator_depth();
     auto shared = std::make_shared<LaneConnection>(events_, std::move(*connection));
@@ -296,7 +297,8 @@ Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
   const auto introduction = Introduction{.mtu_bytes = options.rdma.mtu.value_or(0)}.to_wire();
   auto connection = connector->connect(deadline, {.private_data = introduction});
   stale = connector->answer() && connector->answer()->stale();
-  if (!connection) return timed_out_as(connection.error(), Reason::kSilent);
+  if (!connection)
+    return timed_out_as(rdma::told_by_server(*connector, connection.error()), Reason::kSilent);
   for (const int fd : {buffers->event_fd(), connection->event_fd(), device_events})
     if (auto status = events->add(fd); !status) return status.error();
   return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "transport/rdma/client_isolation.h"
 #include "transport/rdma/device_choice.h"
+#include "transport/rdma/session_probe.h"
 
 namespace remora::transport::rdma {
 
@@ -48,6 +49,7 @@ Result<std::unique_ptr<DeviceListener>> DeviceListener::open(Plan plan,
   auto choice = choose_devices(made->plan_.wanted, listener->device(), *made->plan_.provider);
   if (!choice) return choice.error();
   note_left_out(*made->states_, *choice);
+  if (auto probed = probe_session(choice->devices); !probed) return probed.error();
   std::vector<Served> served;
   for (const verbs::Device& device : choice->devices) {
     auto prepared = made->prepare(device);
@@ -151,6 +153,13 @@ bool DeviceListener::serves(const verbs::Device& device) const {
   const remora::detail::MutexLock lock{mutex_};
   return std::any_of(served_.begin(), served_.end(),
                      [&](const Served& each) { return each.device == device; });
+}
+
+std::vector<verbs::Device> DeviceListener::devices() const {
+  const remora::detail::MutexLock lock{mutex_};
+  std::vector<verbs::Device> devices;
+  for (const Served& each : served_) devices.push_back(each.device);
+  return devices;
 }
 
 std::shared_ptr<const LeasedMemory> DeviceListener::leased(const verbs::Device& device) const {

@@ -44,7 +44,8 @@ class DeviceListener {
     std::shared_ptr<WindowBudgets> windows;
     const verbs::Provider* provider = &verbs::Provider::system();
   };
-  /// Errors: those of ConnectionListener::bind(), choose_devices() and choose_protection().
+  /// Errors: those of ConnectionListener::bind(), choose_devices(), probe_session() and
+  /// choose_protection().
   static Result<std::unique_ptr<DeviceListener>> open(Plan plan,
                                                       std::shared_ptr<DeviceStates> states,
                                                       std::shared_ptr<Reaper> reaper);
@@ -67,6 +68,8 @@ class DeviceListener {
   /// Errors: those of ConnectionListener::next_request(), but for a device that goes.
   Result<std::optional<verbs::ConnectionRequest>> next_request();
   [[nodiscard]] bool serves(const verbs::Device& device) const;
+  /// Those that serve now. Any thread.
+  [[nodiscard]] std::vector<verbs::Device> devices() const;
   /// The pool's memory on the device; null: grants there are registrations.
   [[nodiscard]] std::shared_ptr<const LeasedMemory> leased(const verbs::Device& device) const;
   /// Takes the events of all devices. What they say of connections is for take_failures().

@@ -18,7 +18,9 @@
 #include "transport/rdma/device_listener.h"
 #include "transport/rdma/device_metrics.h"
 #include "transport/rdma/fabric.h"
+#include "transport/rdma/rejection.h"
 #include "transport/rdma/server_endpoint.h"
+#include "transport/rdma/session_probe.h"
 #include "transport/rdma/wire.h"
 
 namespace remora::transport {
@@ -68,6 +70,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
                     std::find(names.begin(), names.end(), entry.name()) != names.end();
            });
   }
+  [[nodiscard]] Status serving() noexcept override { return serving_.check(devices_->devices()); }
   [[nodiscard]] std::string description() const override {
     std::string text = "rdma " + devices_->address().to_string() + " on";
     for (const std::string& device : devices_->names()) text += " " + device;
@@ -95,9 +98,9 @@ class RdmaListener final : public Listener, private ListenerDevices {
       if (!request)
         return arrived.empty() ? Result<decltype(arrived)>{request.error()} : std::move(arrived);
       if (!request->has_value()) return arrived;
-      auto endpoint = admit(std::move(**request));
+      auto endpoint = admit(**request);
       if (!endpoint)
-        reject(endpoint.error());
+        reject(std::move(**request), endpoint.error());
       else if (*endpoint != nullptr)
         arrived.push_back(std::move(*endpoint));
     }
@@ -115,22 +118,30 @@ class RdmaListener final : public Listener, private ListenerDevices {
   }
   Result<bool> register_pool(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
                              const std::stop_token& stop) override {
-    return devices_->register_pool(pieces, std::move(hold), stop);
+    auto registered = devices_->register_pool(pieces, std::move(hold), stop);
+    if (!registered) return registered;
+    // The pool may have taken what clients need.
+    if (const Status served = rdma::probe_session(devices_->devices()); !served)
+      serving_.note(served.error());
+    return registered;
   }
   void show_counters(metrics::Registry& registry) noexcept override {
     for (const std::string& device : devices_->names())
       rdma::show_device_counters(registry, device);
   }
 
-  /// Counts a refused connection request, and logs it within a rate limit.
-  void reject(const Error& why) {
+  /// Counts a refused connection request, tells the client why, and logs it within a rate limit.
+  void reject(verbs::ConnectionRequest request, const Error& why) {
+    // A request that is spent, or whose client has gone meanwhile, cannot be answered.
+    (void)std::move(request).reject(rdma::Rejection::to_wire(why));
+    serving_.note(why);
     budgets_.registry->recorder().add(budgets_.rejected_connections);
     if (!rejections_logged_.allows(Clock::now())) return;
     log::warn("rdma: {}{}", why.message(), rejections_logged_.take_left_out());
   }
 
-  /// Null for a lane, which goes to its session. A request that is dropped is rejected by that.
-  Result<std::unique_ptr<ServerEndpoint>> admit(verbs::ConnectionRequest request) {
+  /// Null for a lane, which goes to its session. Errors leave the request to be rejected.
+  Result<std::unique_ptr<ServerEndpoint>> admit(verbs::ConnectionRequest& request) {
     const std::string peer = request.peer_address().to_string();
     const auto introduction = Introduction::from_wire(request.private_data());
     if (!introduction)
@@ -182,6 +193,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
   std::shared_ptr<rdma::DeviceListener> devices_;
   std::shared_ptr<Reaper> reaper_;
   Budgets budgets_;
+  rdma::ServingState serving_;
   const config::RdmaSettings settings_;  ///< of every connection, the server's half
   std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
   log::LogRateLimiter rejections_logged_{1};

@@ -230,6 +230,7 @@ inline constexpr std::string_view kRemedyOfZone =
   if (operation == "socket folder")
     return "make it a folder of the server's user with mode 0700, or let REMORA_RUNTIME_DIR name "
            "one, for server and clients alike";
+  if (operation == "connection that the server refused") return "the server's log has the rest";
   if (code == Code::kUnreachable && operation.starts_with("rdma_"))
     return "check the address, the route and the device with 'ibv_devinfo'";
   if (code == Code::kConnectionRefused && operation == "find the server over shm")

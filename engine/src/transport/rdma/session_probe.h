@@ -1,0 +1,40 @@
+#pragma once
+
+/// Whether a server can serve clients over rdma now: found out by making what one client needs.
+
+#include <optional>
+#include <span>
+
+#include <remora/mutex.h>
+#include <remora/result.h>
+#include <remora/verbs/device.h>
+
+#include "base/clock.h"
+
+namespace remora::transport::rdma {
+
+/// Makes the buffers and queue pairs of one client's control channel and of one of its lanes, and
+/// gives them back. **Blocks** for milliseconds. Errors: why no client could be served (see
+/// Reason::kMemlock).
+Status probe_session(const verbs::Device& device);
+
+/// The same on several devices, of which one that can serve is enough; the error is that of the
+/// first. kNotFound: there is none.
+Status probe_session(std::span<const verbs::Device> devices);
+
+/// Whether new clients can be served, as far as is known. Thread-safe.
+class ServingState {
+ public:
+  /// A client could not be served. Only errors that say that the server lacks something count.
+  void note(const Error& why) REMORA_EXCLUDES(mutex_);
+  /// Success, unless a client could not be served: then `devices` are probed again, at most once a
+  /// second, until that succeeds. **Blocks** for milliseconds then.
+  [[nodiscard]] Status check(std::span<const verbs::Device> devices) REMORA_EXCLUDES(mutex_);
+
+ private:
+  remora::detail::Mutex mutex_;
+  std::optional<Error> failure_ REMORA_GUARDED_BY(mutex_);
+  Clock::time_point probed_at_ REMORA_GUARDED_BY(mutex_){};
+};
+
+}  // namespace remora::transport::rdma
