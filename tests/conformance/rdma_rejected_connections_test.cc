@@ -143,6 +143,33 @@ TEST_P(RdmaRejectedConnectionsTest, SilentConnectionsTakeNoRegistrationsFromClie
   EXPECT_TRUE(eventually([&] { return server_->status().sessions == 1; }));
 }
 
+TEST_P(RdmaRejectedConnectionsTest, RegistrationsThatAreNotLeftAreLoggedAndCounted) {
+  config::ServerConfig config = server_config(GetParam());
+  config.limits.registrations_max = 4;
+  config.transports.rdma_protection = config::RdmaProtection::kRegistrations;
+  start(config);
+  server_->create_region({.name = "r", .size_bytes = 64_KiB}).value();
+  const Engine engine = Engine::open({}).value();
+  std::vector<Region> open;
+  for (int i = 0; i < 8; ++i) {
+    auto region = engine.open_region(uri(), Rights::kAll);
+    if (region) {
+      open.push_back(std::move(*region));
+      continue;
+    }
+    EXPECT_EQ(region.error().code(), Code::kLimitExceeded) << region.error();
+    EXPECT_EQ(region.error().subject(), "limits.registrations_max");
+  }
+  ASSERT_LT(open.size(), 8U);
+  EXPECT_EQ(server_->registry()
+                .value("remora_server_requests_refused_total", {{"limit", "registrations_max"}})
+                .value(),
+            8 - static_cast<double>(open.size()));
+  const std::size_t told = lines_with("limits.registrations_max");
+  EXPECT_GE(told, 1U);
+  EXPECT_LE(told, 8 - open.size());
+}
+
 /// The client learns what the server lacks.
 TEST_P(RdmaRejectedConnectionsTest, RefusalCarriesItsReasonToTheClient) {
   config::ServerConfig config = server_config(GetParam());

@@ -2,6 +2,7 @@
 /// own.
 
 #include <remora/engine/engine.h>
+#include <remora/metrics/registry.h>
 
 #include "conformance_test.h"
 #include "outcome.h"
@@ -38,6 +39,11 @@ TEST_P(SessionLimitsTest, OneRegionMoreIsRefusedUntilOneIsClosed) {
   EXPECT_EQ(refused.error().subject(), "limits.session_regions_max") << refused.error();
   EXPECT_EQ(refused.error().asked(), 5U);
   EXPECT_EQ(refused.error().allowed(), 4U);
+  EXPECT_EQ(server()
+                .registry()
+                .value("remora_server_requests_refused_total", {{"limit", "session_regions_max"}})
+                .value(),
+            1);
   // Another session has its own limits.
   const Engine neighbour = open_engine();
   EXPECT_EQ(open_all(neighbour, {small, small, small, small}).size(), 4U);

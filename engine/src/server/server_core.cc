@@ -189,4 +189,15 @@ void ServerCore::note_refused(ServerMetrics::Refusal why, const ServerSession& s
             refused_lines_.take_left_out());
 }
 
+void ServerCore::note_limit(const Error& error, const ServerSession& session) {
+  const auto limit = ServerMetrics::limit_of(error);
+  if (!limit) return;
+  metrics_.request_refused(*limit);
+  if (!limit_lines_.allows(Clock::now())) return;
+  log::warn("session {:x}: a request of '{}' over {} ({}) is refused: {}{}", session.id(),
+            Error{Code::kInternal}.with_subject(session.handshake().client_name()).subject(),
+            to_string(session.endpoint().kind()), session.endpoint().peer(), error.message(),
+            limit_lines_.take_left_out());
+}
+
 }  // namespace remora::detail

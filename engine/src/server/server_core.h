@@ -115,6 +115,8 @@ class ServerCore {
   /// Worker: counts a refusal, and logs a few a second.
   void note_refused(ServerMetrics::Refusal why, const ServerSession& session,
                     std::string_view client_name);
+  /// Worker: counts a request that met a limit of the server, and logs one a second.
+  void note_limit(const Error& error, const ServerSession& session);
   /// Worker: whether a log line may say that the requests of one more session wait.
   [[nodiscard]] bool may_log_delayed(Clock::time_point now) noexcept {
     return delayed_lines_.allows(now);
@@ -141,6 +143,7 @@ class ServerCore {
   // Each line names a client, so that several within a second are of use; worker.
   log::LogRateLimiter refused_lines_{5};
   log::LogRateLimiter delayed_lines_{1};
+  log::LogRateLimiter limit_lines_{1};
   std::atomic<bool> stopped_{false};
   ControlThread control_;  // first to go: its handlers use all of the above
 };

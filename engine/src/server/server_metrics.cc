@@ -13,7 +13,32 @@ constexpr std::array<const char*, static_cast<std::size_t>(RequestKind::kCount)>
     "ping",  "notify", "prove", "usage",   "fence", "resize", "grant_state", "event_ack"};
 constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::kShm,
                                           TransportKind::kTcp};
+constexpr std::array<const char*, static_cast<std::size_t>(ServerMetrics::Limit::kCount)> kLimits{
+    "registrations_max",
+    "windows_max",
+    "regions_max",
+    "session_regions_max",
+    "session_memory",
+    "quota",
+    "pool",
+    "locked_memory",
+    "other"};
 }  // namespace
+
+std::optional<ServerMetrics::Limit> ServerMetrics::limit_of(const Error& error) noexcept {
+  if (error.reason() == Reason::kMemlock) return Limit::kLockedMemory;
+  if (error.reason() == Reason::kPoolFull) return Limit::kPool;
+  if (error.code() != Code::kLimitExceeded && error.code() != Code::kOutOfMemory)
+    return std::nullopt;
+  constexpr std::string_view kKeys = "limits.";
+  std::string_view subject = error.subject();
+  if (subject.starts_with("bytes left of the quota")) return Limit::kQuota;
+  if (!subject.starts_with(kKeys)) return Limit::kOther;
+  subject.remove_prefix(kKeys.size());
+  for (std::size_t limit = 0; limit < kLimits.size(); ++limit)
+    if (subject == kLimits[limit]) return static_cast<Limit>(limit);
+  return Limit::kOther;
+}
 
 Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> registry) {
   ServerMetrics made;
@@ -75,7 +100,7 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
   return made;
 }
 
-/// Of notifications and of revocations.
+/// Of notifications, of revocations and of requests that met a limit.
 Status ServerMetrics::add_outcomes(metrics::Registry& registry) {
   Status status;
   const auto keep = [&status](metrics::Counter& handle,
@@ -92,6 +117,11 @@ Status ServerMetrics::add_outcomes(metrics::Registry& registry) {
          registry.counter("remora_server_notifications_total",
                           "Writes that clients told of, by what the application's handler did.",
                           {{"status", kResults[result]}}));
+  for (std::size_t limit = 0; limit < kLimits.size(); ++limit)
+    keep(requests_refused_[limit],
+         registry.counter("remora_server_requests_refused_total",
+                          "Control requests refused for want of something, by the limit.",
+                          {{"limit", kLimits[limit]}}));
   constexpr std::array<const char*, 2> kRevokedFor{"fenced", "revoked"};
   constexpr std::array<const char*, 2> kTakenBack{"acknowledged", "forced"};
   for (std::size_t why = 0; why < kRevokedFor.size(); ++why)
@@ -120,6 +150,10 @@ void ServerMetrics::session_resumed() const noexcept { registry_->recorder().add
 
 void ServerMetrics::session_refused(Refusal why) const noexcept {
   registry_->recorder().add(refused_[static_cast<std::size_t>(why)]);
+}
+
+void ServerMetrics::request_refused(Limit limit) const noexcept {
+  registry_->recorder().add(requests_refused_[static_cast<std::size_t>(limit)]);
 }
 
 void ServerMetrics::request(RequestKind kind, bool ok,

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 
 #include <remora/metrics/registry.h>
 #include <remora/result.h>
@@ -74,6 +75,22 @@ class ServerMetrics {
     kCount
   };
   void session_refused(Refusal why) const noexcept;
+  /// A bound that a request has met, as a label.
+  enum class Limit : std::size_t {
+    kRegistrations,
+    kWindows,
+    kRegions,
+    kSessionRegions,
+    kSessionMemory,
+    kQuota,
+    kPool,
+    kLockedMemory,  ///< RLIMIT_MEMLOCK of the server
+    kOther,         ///< the device's own, the host's memory, and the like
+    kCount
+  };
+  /// Nothing: `error` is not about a bound.
+  [[nodiscard]] static std::optional<Limit> limit_of(const Error& error) noexcept;
+  void request_refused(Limit limit) const noexcept;
   void request(RequestKind kind, bool ok, std::chrono::nanoseconds took) const noexcept;
   /// The server delays a request, because of limits.requests_per_second.
   void request_delayed() const noexcept;
@@ -104,6 +121,7 @@ class ServerMetrics {
   metrics::Counter delayed_;
   std::array<metrics::Counter, static_cast<std::size_t>(SessionEnd::kCount)> sessions_ended_{};
   std::array<metrics::Counter, static_cast<std::size_t>(Refusal::kCount)> refused_{};
+  std::array<metrics::Counter, static_cast<std::size_t>(Limit::kCount)> requests_refused_{};
   metrics::Counter resumed_;
   metrics::Gauge kept_;
   metrics::Counter violations_;

@@ -254,6 +254,7 @@ RequestOutcome ServerSession::reply(const ServerRequest& asked, Result<ServerRep
     descriptors = std::move(answered->descriptors);
   } else {
     *reply.mutable_reply()->mutable_failure() = control::to_failure(answered.error());
+    if (handshake_complete()) server_.note_limit(answered.error(), *this);
   }
   server_.metrics().request(asked.kind, answered.ok(), Clock::now() - asked.arrived);
   auto bytes = control::encode(reply);
