@@ -64,6 +64,8 @@ TEST_P(MemlockTest, ClientThatMayPinNoMoreIsToldAndGoesOn) {
     count_one(told ? Status{Error{Code::kOutOfMemory, "read"}} : ok_status(),
               std::chrono::steady_clock::now() - began);
     EXPECT_TRUE(told) << refused;
+    EXPECT_NE(refused.find("asked " + std::to_string(kBytes) + ", allowed "), std::string::npos)
+        << "it says how much: " << refused;
     EXPECT_NE(refused.find("ulimit -l"), std::string::npos) << "it says what to do: " << refused;
     ASSERT_EQ(ask("limit -1"), "ok");
     EXPECT_EQ(ask("read"), "ok") << "it recovers";

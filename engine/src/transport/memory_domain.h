@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -38,6 +39,10 @@ class MemoryDomain {
   virtual std::shared_ptr<RegistrationCache> make_cache(const RegistrationCache::Options& options) {
     (void)options;
     return nullptr;
+  }
+  /// How many bytes more this process may have registered, by its limit on locked memory.
+  [[nodiscard]] virtual std::uint64_t lockable_bytes() const noexcept {
+    return std::numeric_limits<std::uint64_t>::max();
   }
   /// Exports the device's own counters, for the life of `registry`. What cannot be shown is
   /// missing, and the log says why. Idempotent.

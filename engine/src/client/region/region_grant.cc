@@ -24,6 +24,9 @@ bool counts_pieces(Reason reason) noexcept {
          reason == Reason::kPieces;
 }
 
+/// Of Outcome::detail where memory could not be locked: it has 32 bits.
+constexpr std::uint64_t kLockedUnitBytes = 1024;
+
 /// The number of bytes from the region's beginning to the end of the operation, or the largest
 /// number where that wraps.
 std::uint64_t end_of(const OperationRecord& operation) noexcept {
@@ -109,6 +112,9 @@ Error RegionGrant::error_of(const OperationRecord& operation) const noexcept {
     return error.with_limit(end_of(operation), info_.size_bytes);
   if (outcome.code == Code::kLimitExceeded && outcome.reason == Reason::kPieces)
     return error.with_limit(outcome.detail, kMaxPieces);
+  if (outcome.reason == Reason::kMemlock && session_->memory_domain() != nullptr)
+    return error.with_limit(outcome.detail * kLockedUnitBytes,
+                            session_->memory_domain()->lockable_bytes());
   if (outcome.detail == 0) return error;
   if (!counts_pieces(outcome.reason)) return error.with_errno(static_cast<int>(outcome.detail));
   std::array<char, Error::kSubjectBytes> text{};
@@ -154,6 +160,10 @@ Outcome RegionGrant::admit_memory(LocalMemory* memory) const noexcept {
   if (made) return {};
   Outcome failed = Outcome::failure(made.error().code(), made.error().reason());
   failed.detail = static_cast<std::uint32_t>(made.error().system_errno());
+  if (failed.reason == Reason::kMemlock)
+    failed.detail = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>((made.error().asked() + kLockedUnitBytes - 1) / kLockedUnitBytes,
+                                std::numeric_limits<std::uint32_t>::max()));
   return failed;
 }
 

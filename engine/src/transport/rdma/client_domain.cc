@@ -1,6 +1,7 @@
 #include "transport/rdma/client_domain.h"
 
 #include <algorithm>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -197,6 +198,15 @@ std::shared_ptr<RegistrationCache> ClientDomain::make_cache(
   const remora::detail::MutexLock lock{mutex_};
   caches_.emplace_back(made);
   return made;
+}
+
+std::uint64_t ClientDomain::lockable_bytes() const noexcept {
+  const verbs::ProtectionDomain now = domain();
+  const verbs::Provider& provider =
+      now.empty() ? verbs::Provider::system() : now.device().provider();
+  const verbs::MemlockState state = provider.memlock_state();
+  if (state.exempt) return std::numeric_limits<std::uint64_t>::max();
+  return state.limit_bytes - std::min(state.pinned_bytes, state.limit_bytes);
 }
 
 void ClientDomain::show_counters(metrics::Registry& registry) noexcept {

@@ -2,6 +2,7 @@
 
 /// The client's local memory on one RDMA device, which may go and return.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,6 +36,7 @@ class ClientDomain final : public MemoryDomain {
   /// Errors: those of ProtectionDomain::register_bytes(); kConnectionLost: the device has gone.
   Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) override;
   std::shared_ptr<RegistrationCache> make_cache(const RegistrationCache::Options& options) override;
+  [[nodiscard]] std::uint64_t lockable_bytes() const noexcept override;
   void show_counters(metrics::Registry& registry) noexcept override;
   void look() noexcept override;
 
