@@ -186,6 +186,27 @@ TEST_P(ForeignMemoryTest, BudgetIsKeptTo) {
   for (const auto memory : all) ::munmap(memory.data(), memory.size());
 }
 
+/// Where the device or the kernel touches the memory. Over shm the engine copies, as memcpy(3).
+TEST_P(ForeignMemoryTest, ReadOnlyTargetIsAnErrorOfItsReadAlone) {
+  if (transport() == TransportKind::kShm) GTEST_SKIP() << "the engine's own copy: SIGSEGV";
+  const Engine client = open_engine();
+  const Region region =
+      client.open_region(uri(create({.size_bytes = kForeignBytes}).name), Rights::kAll).value();
+  const auto memory = map();
+  ASSERT_EQ(::mprotect(memory.data(), memory.size(), PROT_READ), 0);
+  const auto registered = client.register_memory(memory).value();
+  const Status read = over_rdma() ? region.read(ByteOffset{0}, Target{registered, 0, 4096})
+                                  : region.read(ByteOffset{0}, memory);
+  ASSERT_TRUE(fails_with(read, Code::kProvider));
+  if (over_rdma()) {
+    EXPECT_EQ(read.error().system_errno(), EFAULT) << read.error();
+    EXPECT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1))) << "the session goes on";
+  } else {
+    EXPECT_EQ(read.error().completion_status(), CompletionStatus::kLocalProtectionError);
+  }
+  ::munmap(memory.data(), memory.size());
+}
+
 REMORA_CONFORMANCE(ForeignMemoryTest);
 
 }  // namespace

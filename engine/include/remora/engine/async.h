@@ -211,6 +211,7 @@ class AsyncRegion {
   [[nodiscard]] AsyncTransfer read(Block from, Slot&& into) const noexcept {
     return read(offset_of(from), std::move(into));
   }
+  /// `into` is memory that may be written: nothing checks that (buffer.h).
   [[nodiscard]] AsyncStatus read(ByteOffset from, Target into) const noexcept {
     return {*this, Request::transfer(Kind::kRead, from, into)};
   }

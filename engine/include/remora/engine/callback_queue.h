@@ -122,7 +122,8 @@ class CallbackQueue {
   CallbackQueue& operator=(CallbackQueue&&) noexcept = default;
 
   /// A slot belongs to the operation and comes back in its completion, where it is to be moved out
-  /// if it is to outlive the callback. Other buffers are borrowed until then.
+  /// if it is to outlive the callback. Other buffers are borrowed until then. `into` is memory that
+  /// may be written, `from` memory that may be read: nothing checks that (buffer.h).
   template <CompletionCallback F>
   Status read(ByteOffset from, Target into, F&& callback, std::uint64_t tag = 0) noexcept {
     return read_bytes(from, into, detail::give<F>(callback), tag);

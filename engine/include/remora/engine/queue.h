@@ -150,7 +150,8 @@ class Queue {
   /// Takes one operation; it is posted by the next submit(). The ticket is false when the queue is
   /// full (nothing was taken: a slot passed stays with the caller). All other misuse arrives as a
   /// completion. `tag` comes back with the completion. Never allocates, and blocks only where
-  /// registered memory that the device does not know yet is registered first.
+  /// registered memory that the device does not know yet is registered first. `into` is memory that
+  /// may be written, `from` memory that may be read: nothing checks that (buffer.h).
   Ticket read(ByteOffset from, Target into, std::uint64_t tag = 0) noexcept {
     return read_bytes(from, into.bytes().data(), into.bytes().size(), into.memory(), tag);
   }

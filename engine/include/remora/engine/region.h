@@ -172,7 +172,8 @@ class Region {
   Result<AsyncQueue> async_queue(const QueueOptions& options, const Resume& resume) const;
 
   /// Synchronous operations. Block until done, at most `deadline` (zero: the engine's default) plus
-  /// two seconds. 1 byte to the whole region. Errors: see Completion::error().
+  /// two seconds. 1 byte to the whole region. `into` is memory that may be written, `from` memory
+  /// that may be read: nothing checks that (buffer.h). Errors: see Completion::error().
   Status read(ByteOffset from, Target into, std::chrono::nanoseconds deadline = {}) const;
   Status read(Block from, Target into, std::chrono::nanoseconds deadline = {}) const;
   Status write(ByteOffset to, Source from, std::chrono::nanoseconds deadline = {}) const;

@@ -86,7 +86,8 @@ class SealedPages {
   Status write(Block at, std::span<const std::byte> page, std::uint64_t version,
                std::chrono::nanoseconds deadline = {}) const;
 
-  /// Reads the page and the seal until they belong together; the version. Blocks.
+  /// Reads the page and the seal until they belong together; the version. Blocks. `page` is memory
+  /// that may be written: nothing checks that (buffer.h).
   /// Errors: those of Region::read; kInvalidArgument (not a page's length); kOutOfRange; kBusy: no
   /// whole page before the deadline (zero: 10 s).
   Result<std::uint64_t> read(Block at, std::span<std::byte> page,

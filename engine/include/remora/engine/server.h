@@ -42,7 +42,8 @@ class RegionView {
       : memory_{std::move(memory)} {}
 
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
-  /// Copies out of or into the region. Errors: kOutOfRange.
+  /// Copies out of or into the region. `into` is memory that may be written, `from` memory that may
+  /// be read, as with memcpy(3). Errors: kOutOfRange.
   Status read(ByteOffset from, std::span<std::byte> into) const;
   Status write(ByteOffset to, std::span<const std::byte> from) const;
   /// The contiguous pieces the region is made of, in order.
