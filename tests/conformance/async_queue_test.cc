@@ -313,17 +313,6 @@ TEST_P(AsyncQueueTest, WhatIsRefusedAtOnceDoesNotSuspend) {
   EXPECT_TRUE(slots.take()) << "the slot is back in its pool";
 }
 
-TEST_P(AsyncQueueTest, ExecutorsAndQueuesDoNotMix) {
-  const Region region = make_region();
-  AsyncQueue queue = region.async_queue().value();
-  Executor executor;
-  const Status inside = executor.run(add_one(queue.async(), ByteOffset{0}));
-  EXPECT_TRUE(fails_with(inside, Code::kInvalidArgument));
-  const Status outside = sync_wait(add_one(region.async(), ByteOffset{0}));
-  EXPECT_TRUE(fails_with(outside, Code::kInvalidArgument));
-  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 0U);
-}
-
 TEST_P(AsyncQueueTest, OptionsOutOfRangeAreRefused) {
   const Region region = make_region();
   EXPECT_TRUE(fails_with(region.async_queue({.depth = 0}), Code::kInvalidArgument));

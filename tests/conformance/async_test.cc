@@ -120,17 +120,6 @@ TEST_P(AsyncTest, ScopeLeftEarlyDestroysWhatRunsAndNothingIsWrittenAfter) {
   }
 }
 
-TEST_P(AsyncTest, AwaitOutsideAnExecutorIsInvalid) {
-  const Region region = make_region();
-  Task<Status> task = [](AsyncRegion in) -> Task<Status> {
-    const auto before = co_await in.fetch_add(ByteOffset{0}, 1);
-    co_return before ? Status{} : Status{before.error()};
-  }(region.async());
-  task.start();
-  ASSERT_TRUE(task.done());
-  EXPECT_TRUE(fails_with(task.result(), Code::kInvalidArgument));
-}
-
 TEST_P(AsyncTest, TaskThatNeverRanIsDestroyed) {
   const Region region = make_region();
   SlotPool slots = engine().allocate_slots(1, kSlotBytes).value();

@@ -2,23 +2,26 @@
 
 /// Operations for coroutines: `co_await region.read(...)`, and where the coroutine goes on.
 ///
-/// An AsyncRegion comes from one of two, and the coroutine that uses it need not know from which:
+/// An AsyncRegion comes from Region::async() or from AsyncQueue::async(). The coroutine that uses
+/// it need not know from which, nor whether an Executor (executor.h) runs it:
 ///
-/// - Region::async(): inside Executor::run() (executor.h). Coroutines go on in the thread that
-/// calls
-///   run(), and what they wait for is submitted together.
-/// - AsyncQueue::async(): without an executor, from any thread. Coroutines go on where the queue
-///   was told to (Resume): on its poller, on the engine's arena, or where the application says.
+/// - **An operation of Region::async()**, awaited inside Executor::run(): the executor submits it
+///   together with those of its other tasks. Awaited elsewhere: a poller of the engine drives it
+///   and resumes the coroutine; depth and deadline are the defaults of QueueOptions.
+/// - **An operation of an AsyncQueue**: a poller drives it. Awaited inside Executor::run(), the
+///   coroutine goes on in the executor's thread. Awaited elsewhere, it goes on where the queue's
+///   Resume says: on the poller, on the engine's arena, or where the application says.
 ///
 ///   auto queue = region.async_queue({.depth = 64}, remora::Resume::on_arena()).value();
 ///   remora::Status copied = remora::sync_wait(copy(queue.async(), slots));
 ///
 /// **Waiting for its turn.** When as many operations as the queue's depth are in flight, a further
-/// one waits, first come first served, in the coroutine's frame. The deadline of an operation runs
-/// from its co_await: whether it waits or is in flight, it ends within the queue's deadline plus
-/// two seconds. One whose turn comes too late ends as kTimedOut and was never sent. (Where
-/// coroutines go on in the application's loop or on the arena, an operation keeps its place until
-/// its coroutine goes on: time that passes before that is the loop's.)
+/// one waits, first come first served, in the coroutine's frame. The deadline of an operation that
+/// a poller drives runs from its co_await: whether it waits or is in flight, it ends within the
+/// queue's deadline plus two seconds. One whose turn comes too late ends as kTimedOut and was never
+/// sent. That of an operation that an Executor drives runs from its submission. (Where coroutines
+/// go on in the application's loop, in an Executor or on the arena, an operation keeps its place
+/// until its coroutine goes on: time that passes before that is the loop's.)
 ///
 /// **Never block a coroutine that goes on on a poller or the arena**: no synchronous operation, no
 /// control request, no sync_wait(), no lock that is held for long. A poller that is blocked
@@ -34,7 +37,7 @@
 /// meanwhile: in the executor's thread; on the queue's poller; in the thread of the application's
 /// loop, also when the loop has been given its Resumption already. On the arena there is no such
 /// place. From any other thread: destroy the queue first, which ends its operations and waits for
-/// the coroutines.
+/// the coroutines. (The queue of Region::async() cannot be destroyed first: wait for such a task.)
 
 #include <concepts>
 #include <coroutine>
@@ -56,7 +59,8 @@ class AsyncRegion;
 namespace detail {
 class AsyncCore;
 class ControlRecord;
-class ExecutorCore;
+class CoroutineInbox;
+class PolledAsyncCore;
 
 /// Something that a thread is to do, once; stands in what it is about.
 struct Resumable {
@@ -128,16 +132,17 @@ class AsyncOperation {
 
  private:
   friend class AsyncCore;
-  friend class ExecutorCore;
-  OwnedShared<RegionGrant> region_;  ///< null where there is a queue
-  OwnedShared<AsyncCore> queue_;     ///< null: that of the thread's executor
+  Status begin_on_region() noexcept;
+  Status begin_on_queue() noexcept;
+  Status begin_on(AsyncCore& core) noexcept;
+
+  OwnedShared<RegionGrant> region_;     ///< null where there is a queue
+  OwnedShared<PolledAsyncCore> queue_;  ///< null: an operation of Region::async()
   std::stop_token stop_;
   std::coroutine_handle<> waiter_;
-  /// For an operation of an executor.
-  ExecutorCore* executor_ = nullptr;  ///< until the coroutine goes on
-  std::uint32_t index_ = 0;
-  /// For an operation of a queue.
-  bool awaited_ = false;              ///< until the coroutine goes on
+  AsyncCore* taken_by_ = nullptr;  ///< until the coroutine goes on
+  std::shared_ptr<CoroutineInbox>
+      inbox_;                         ///< of the Executor that resumes it; null: see AsyncRecord
   bool in_line_ = false;              ///< it waits for its turn
   AsyncOperation* before_ = nullptr;  ///< in that line
   AsyncOperation* behind_ = nullptr;
@@ -184,13 +189,15 @@ class [[nodiscard]] AsyncAtomic final : public detail::AsyncOperation {
 /// A slot that is passed belongs to the operation and comes back with its result; after an error it
 /// is back in its pool. Targets and sources are borrowed until the operation has ended, which may
 /// be later than the coroutine, when that is destroyed. The operation begins when it is awaited.
-/// Errors: as Completion::error(); kCancelled (with_stop()). Of Region::async(): kInvalidArgument
-/// outside of Executor::run(). Of a queue: kClosed (it is gone, or this, the region or the queue
-/// was moved from); kTimedOut (its turn did not come); kInvalidArgument inside of Executor::run().
+/// Errors: as Completion::error(); kCancelled (with_stop()); kClosed (the queue is gone, or this,
+/// the region or the queue was moved from); kTimedOut (its turn did not come); kSystem,
+/// kOutOfMemory (an Executor has no descriptor). Of Region::async() outside Executor::run(), where
+/// the first operation starts a poller: those of Region::callback_queue, so kUnsupported where
+/// EngineOptions::pollers is 0.
 class AsyncRegion {
  public:
   AsyncRegion(detail::OwnedShared<detail::RegionGrant> region,
-              detail::OwnedShared<detail::AsyncCore> queue) noexcept
+              detail::OwnedShared<detail::PolledAsyncCore> queue) noexcept
       : region_{std::move(region)}, queue_{std::move(queue)} {}
 
   /// The same operations for as long as no stop is requested of `stop`. Afterwards none begins:
@@ -259,7 +266,7 @@ class AsyncRegion {
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
 
   detail::OwnedShared<detail::RegionGrant> region_;
-  detail::OwnedShared<detail::AsyncCore> queue_;  ///< null: that of the thread's executor
+  detail::OwnedShared<detail::PolledAsyncCore> queue_;  ///< null: of Region::async()
   std::stop_token stop_;
 };
 
@@ -279,7 +286,8 @@ class Resumption {
   detail::Resumable* record_;
 };
 
-/// Where the coroutines of an AsyncQueue go on when an operation has ended.
+/// Where the coroutines of an AsyncQueue go on when an operation has ended, unless it was awaited
+/// inside Executor::run().
 class Resume {
  public:
   /// Hands `next` over to the thread that is to call it; does not call it itself. Called by a
@@ -314,7 +322,7 @@ class Resume {
   }
 
  private:
-  friend class detail::AsyncCore;
+  friend class detail::PolledAsyncCore;
   friend class detail::ControlRecord;
   Post post_ = nullptr;
   void* context_ = nullptr;
@@ -324,8 +332,8 @@ class Resume {
 namespace detail {
 /// Ends the queue; see ~AsyncQueue().
 struct CloseAsync {
-  std::shared_ptr<AsyncCore> core;
-  void operator()(AsyncCore* closing) noexcept;
+  std::shared_ptr<PolledAsyncCore> core;
+  void operator()(PolledAsyncCore* closing) noexcept;
 };
 }  // namespace detail
 
@@ -336,13 +344,14 @@ struct CloseAsync {
 /// operations of its async() end with kClosed.
 class AsyncQueue {
  public:
-  explicit AsyncQueue(std::shared_ptr<detail::AsyncCore> core) noexcept;
+  explicit AsyncQueue(std::shared_ptr<detail::PolledAsyncCore> core) noexcept;
   /// Ends its operations: those that wait for their turn, and all that are awaited later, with
   /// kClosed; those in flight by themselves. Waits until they have ended and, on the poller or the
   /// arena, their coroutines have gone on and come to rest: at most the queue's deadline plus two
-  /// seconds (what then still blocks is logged). A loop of the application's has been given what is
-  /// to go on in it. Not by a coroutine of the queue's own that goes on on the poller or the arena:
-  /// that is a fault of the program, which is logged, and then nothing is waited for.
+  /// seconds (what then still blocks is logged). A loop of the application's, and an Executor, have
+  /// been given what is to go on in them. Not by a coroutine of the queue's own that goes on on the
+  /// poller or the arena: that is a fault of the program, which is logged, and then nothing is
+  /// waited for.
   ~AsyncQueue() = default;
   AsyncQueue(AsyncQueue&&) noexcept = default;
   AsyncQueue& operator=(AsyncQueue&&) noexcept = default;
@@ -352,7 +361,7 @@ class AsyncQueue {
   [[nodiscard]] std::size_t depth() const noexcept;
 
  private:
-  detail::OwnedUnique<detail::AsyncCore, detail::CloseAsync> core_;
+  detail::OwnedUnique<detail::PolledAsyncCore, detail::CloseAsync> core_;
 };
 
 }  // namespace remora

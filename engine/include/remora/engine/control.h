@@ -74,10 +74,9 @@ static_assert(std::is_trivially_copyable_v<ControlOptions>);
 namespace detail {
 
 class ControlCalls;
+class CoroutineInbox;
 class EngineServices;
-class ExecutorCore;
 class Poller;
-class ResumptionInbox;
 
 /// The return type of a blocking function, as it was forwarded.
 template <typename F>
@@ -126,6 +125,7 @@ class ControlRecord : public Resumable, public std::enable_shared_from_this<Cont
  private:
   friend class ControlCalls;
   static void told(Resumable& self) noexcept;
+  void end_await() noexcept;
   Status prepare(bool await);
   [[nodiscard]] Error not_begun(const Error& error) noexcept;
 
@@ -136,11 +136,11 @@ class ControlRecord : public Resumable, public std::enable_shared_from_this<Cont
   std::stop_token stop_;
   std::chrono::steady_clock::time_point until_{};
   Poller* poller_ = nullptr;
-  std::shared_ptr<ResumptionInbox> inbox_;  ///< of the executor in which it is awaited
-  ExecutorCore* executor_ = nullptr;        ///< the same, until it is told or forgotten
-  bool running_ = false;                    ///< on a control thread; with the calls' lock
-  bool held_ = false;                       ///< told where ~Engine waits for it
-  bool unwanted_ = false;                   ///< cancelled before it began; with the calls' lock
+  std::shared_ptr<CoroutineInbox> inbox_;  ///< of the executor in which it is awaited
+  CoroutineInbox* awaited_in_ = nullptr;   ///< the same, until it is told or forgotten
+  bool running_ = false;                   ///< on a control thread; with the calls' lock
+  bool held_ = false;                      ///< told where ~Engine waits for it
+  bool unwanted_ = false;                  ///< cancelled before it began; with the calls' lock
   std::stop_source abandoned_;
   std::shared_ptr<ControlRecord> self_;  ///< while its end is on its way
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;
@@ -377,8 +377,8 @@ class ResumptionQueue {
   std::size_t progress() noexcept;
 
  private:
-  explicit ResumptionQueue(std::shared_ptr<detail::ResumptionInbox> inbox) noexcept;
-  std::shared_ptr<detail::ResumptionInbox> inbox_;
+  explicit ResumptionQueue(std::shared_ptr<detail::CoroutineInbox> inbox) noexcept;
+  std::shared_ptr<detail::CoroutineInbox> inbox_;
 };
 
 }  // namespace remora

@@ -2,15 +2,17 @@
 
 /// Executor: runs coroutines over remote memory in the thread that calls run().
 ///
-/// The operations of all tasks that wait are submitted together, one doorbell a region and round,
-/// and tasks are resumed in this thread only: no lock, no thread of the engine's, no hand-over
-/// between threads.
+/// The operations that the tasks await of Region::async() are submitted together, one doorbell a
+/// region and round, and tasks are resumed in this thread only: no lock, no thread of the engine's,
+/// no hand-over between threads. What another thread ends, an operation of an AsyncQueue or a
+/// control call, is handed over to this thread.
 ///
 ///   remora::Executor executor;
 ///   remora::Status copied = executor.run(copy(from, to, slots));
 ///
 /// Thread safety: an executor belongs to one thread at a time; several may run at once, also on the
 /// same regions. Inside a task, `co_await region.async().read(...)` finds the executor by itself.
+/// Without an executor a poller of the engine resumes the same task: see async.h.
 
 #include <cstddef>
 #include <memory>

@@ -163,10 +163,10 @@ class Region {
   /// opened without pollers), kSystem (no thread, no descriptor), kLimitExceeded (series).
   Result<CallbackQueue> callback_queue(const QueueOptions& options = {}) const;
 
-  /// This region's operations for coroutines in an Executor; see executor.h.
+  /// This region's operations for coroutines: in an Executor, or else on a poller; see async.h.
   [[nodiscard]] AsyncRegion async() const noexcept;
 
-  /// The same for coroutines of any thread, which go on where `resume` says; see async.h.
+  /// The same with a depth, a deadline, and a place where the coroutines go on; see async.h.
   /// Errors: as callback_queue.
   Result<AsyncQueue> async_queue(const QueueOptions& options = {}) const;
   Result<AsyncQueue> async_queue(const QueueOptions& options, const Resume& resume) const;

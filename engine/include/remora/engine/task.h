@@ -2,8 +2,8 @@
 
 /// Task, Scope and sync_wait: the minimum that coroutines over remote memory need. They start no
 /// thread. A coroutine goes on in the thread that resumes it: in an Executor (executor.h) the
-/// thread that calls run(); for operations of an AsyncQueue (async.h) a poller, the engine's arena,
-/// or a thread that the application chooses.
+/// thread that calls run(); elsewhere a poller or, for operations of an AsyncQueue (async.h), a
+/// poller, the engine's arena, or a thread that the application chooses.
 ///
 /// A task is lazy: it starts when it is awaited, spawned or run. Its handle owns it, and destroys
 /// it. A task that waits for an operation may be destroyed, too: the operation ends by itself, in
@@ -29,6 +29,7 @@ template <typename T>
 class Task;
 
 namespace detail {
+class ExecutorCore;
 
 /// The function that a task calls when it has ended; it returns the coroutine that goes on.
 struct TaskEnd {
@@ -64,9 +65,15 @@ struct TaskPromise {
   std::optional<T> result;
 };
 
-/// A thread that waits for the end of a task.
+/// A thread that waits for the end of a task. No Executor drives the operations that the task
+/// awaits in this thread, also where the thread is in Executor::run(): that one waits, too.
 class TaskWait {
  public:
+  TaskWait() noexcept;
+  ~TaskWait();
+  TaskWait(const TaskWait&) = delete;
+  TaskWait& operator=(const TaskWait&) = delete;
+
   /// The task calls this at its end. `self`: a TaskWait.
   static std::coroutine_handle<> ended(void* self, std::size_t index) noexcept;
   void wait() noexcept;
@@ -75,6 +82,7 @@ class TaskWait {
   std::mutex mutex_;
   std::condition_variable told_;
   bool ended_ = false;
+  ExecutorCore* const outer_;  ///< of this thread, or null
 };
 
 /// The result of a task without a coroutine: kClosed if a T can be made from an Error. Otherwise
@@ -160,8 +168,8 @@ Task<T> detail::TaskPromise<T>::get_return_object() noexcept {
 
 /// Runs `task`, the task of a coroutine, in this thread until it first waits, and then wherever it
 /// goes on; returns its value. Blocks until its end: do not call it in a callback, nor in a
-/// coroutine on a poller or the arena. For tasks with operations of an AsyncQueue: operations of
-/// Region::async() need an Executor.
+/// coroutine on a poller or the arena. In a task of an Executor it blocks all tasks of that
+/// Executor.
 template <typename T>
 T sync_wait(Task<T> task) {
   if (!task) return detail::end_of_empty_task<T>();

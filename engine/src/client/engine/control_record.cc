@@ -1,4 +1,3 @@
-#include <cerrno>
 #include <exception>
 #include <new>
 #include <system_error>
@@ -9,8 +8,8 @@
 #include "base/closed.h"
 #include "base/log.h"
 #include "client/datapath/arena.h"
+#include "client/queue/coroutine_inbox.h"
 #include "client/queue/executor_core.h"
-#include "client/queue/resumption_inbox.h"
 #include "client/services/control_calls.h"
 #include "client/services/engine_services.h"
 #include "client/services/poller.h"
@@ -57,9 +56,11 @@ Status ControlRecord::start(bool await) noexcept {
 Status ControlRecord::prepare(bool await) {
   ExecutorCore* const executor = await ? ExecutorCore::current() : nullptr;
   if (executor != nullptr) {
-    inbox_ = executor->control_begins();
-    if (inbox_ == nullptr) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
-    executor_ = executor;
+    auto inbox = executor->inbox();
+    if (!inbox) return inbox.error();
+    inbox_ = std::move(*inbox);
+    inbox_->begin_await();
+    awaited_in_ = inbox_.get();
     return {};
   }
   held_ = options_.resume.post_ == nullptr;
@@ -75,7 +76,7 @@ Status ControlRecord::prepare(bool await) {
 }
 
 Error ControlRecord::not_begun(const Error& error) noexcept {
-  if (executor_ != nullptr) std::exchange(executor_, nullptr)->control_ends();
+  end_await();
   return error;
 }
 
@@ -84,8 +85,12 @@ bool ControlRecord::cancel() noexcept {
 }
 
 void ControlRecord::forget() noexcept {
-  if (executor_ != nullptr) std::exchange(executor_, nullptr)->control_ends();
+  end_await();
   (void)cancel();
+}
+
+void ControlRecord::end_await() noexcept {
+  if (awaited_in_ != nullptr) std::exchange(awaited_in_, nullptr)->end_await();
 }
 
 bool ControlRecord::claim() noexcept { return calls_->claim(*this); }
@@ -97,7 +102,7 @@ void ControlRecord::finish() noexcept {
   if (!held_) {
     // Releases the engine now: the application's loop, or the executor, may run much later.
     const std::shared_ptr<EngineServices> engine = std::move(engine_);
-    const std::shared_ptr<ResumptionInbox> inbox = std::move(inbox_);
+    const std::shared_ptr<CoroutineInbox> inbox = std::move(inbox_);
     if (inbox != nullptr)
       inbox->post(*this);
     else
@@ -115,7 +120,7 @@ void ControlRecord::told(Resumable& self) noexcept {
   std::shared_ptr<ControlRecord> kept = std::move(record.self_);
   const std::shared_ptr<ControlCalls> calls = record.calls_;
   const bool held = record.held_;
-  if (record.executor_ != nullptr) std::exchange(record.executor_, nullptr)->control_ends();
+  record.end_await();
   {
     const ControlCalls::Telling telling;
     record.tell();

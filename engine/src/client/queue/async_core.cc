@@ -1,133 +1,74 @@
 #include "client/queue/async_core.h"
 
-#include <new>
 #include <utility>
 
 #include <remora/engine/region.h>
 
 #include "base/closed.h"
-#include "base/log.h"
-#include "client/datapath/arena.h"
 #include "client/queue/executor_core.h"
-#include "client/services/engine_services.h"
-#include "client/session/session_core.h"
+#include "client/queue/polled_async_core.h"
+#include "client/region/region_grant.h"
 
 namespace remora::detail {
 
 namespace {
-/// The queue whose close() waits for the coroutine that runs in this thread.
-thread_local const AsyncCore* t_going_on = nullptr;
-
-void drop_core(AsyncCore* core) noexcept { core->drop(); }
+[[nodiscard]] Error stopped_before(const AsyncRequest& request) noexcept {
+  return Error{Code::kCancelled, operation_name(opcode_of(request.kind))}.with_subject(
+      "a stop was requested before it was sent");
+}
 }  // namespace
 
-Result<std::shared_ptr<AsyncCore>> AsyncCore::create(std::shared_ptr<RegionGrant> region,
-                                                     const QueueOptions& options,
-                                                     const Resume& resume) {
-  try {
-    auto poller = poller_for(*region, options);
-    if (!poller) return poller.error();
-    std::shared_ptr<JobThreads> arena;
-    if (resume.on_arena_) {
-      auto made = region->session().engine().arena();
-      if (!made) return made.error();
-      arena = std::move(*made);
-    }
-    auto made =
-        std::make_unique<AsyncCore>(std::move(region), **poller, options, resume, std::move(arena));
-    const std::shared_ptr<AsyncCore> core{made.release(), &drop_core};
-    (*poller)->add(*core);
-    return core;
-  } catch (const std::bad_alloc&) {
-    return Error{Code::kOutOfMemory, "async_queue"};
-  }
-}
-
-AsyncCore::AsyncCore(std::shared_ptr<RegionGrant> region, Poller& poller,
-                     const QueueOptions& options, const Resume& resume,
-                     std::shared_ptr<JobThreads> arena)
-    : CallbackCore{std::move(region), poller, options},
-      resume_{resume},
-      arena_{std::move(arena)},
-      records_(options.depth),
-      free_{static_cast<std::uint32_t>(options.depth)} {
+AsyncCore::AsyncCore(std::size_t depth, std::chrono::nanoseconds deadline,
+                     void (*run)(Resumable& record) noexcept, bool belongs_to_region)
+    : deadline_{deadline},
+      belongs_to_region_{belongs_to_region},
+      records_(depth),
+      free_{static_cast<std::uint32_t>(depth)} {
   for (std::size_t i = 0; i < records_.size(); ++i) {
     records_[i].core = this;
     records_[i].index = static_cast<std::uint32_t>(i);
-    records_[i].run = &AsyncCore::run_record;
+    records_[i].run = run;
   }
 }
 
-Status AsyncCore::take(AsyncOperation& operation) noexcept {
+Status AsyncCore::begin(AsyncOperation& operation) noexcept {
   std::uint32_t index = IndexStack::kNone;
   if (waiting_.load(std::memory_order_relaxed) == 0) index = free_.take();
   if (index == IndexStack::kNone) {
-    line_up(operation);
+    wait_in_line(operation);
     return {};
   }
   AsyncRecord& record = records_[index];
-  settle_in(operation, record);
+  move_into(record, operation);
   const Status taken = submit(record, Deadline::max());
   if (!taken) {
     record.operation.store(nullptr, std::memory_order_relaxed);
     record.request.slot = Slot{};
+    record.inbox = nullptr;
+    record.region = nullptr;
     give_back(record);
   }
   return taken;
 }
 
-/// From here on the record has all that there is to do; the frame only waits.
-void AsyncCore::settle_in(AsyncOperation& operation, AsyncRecord& record) noexcept {
+/// From here on the record has everything that the operation needs; the frame only waits.
+void AsyncCore::move_into(AsyncRecord& record, AsyncOperation& operation) noexcept {
   record.request = std::move(operation.request_);
+  record.inbox = operation.inbox_;
+  if (belongs_to_region_) record.region = std::move(operation.region_);
   operation.record_ = &record;
   record.operation.store(&operation, std::memory_order_release);
 }
 
-Status AsyncCore::submit(AsyncRecord& record, Deadline until) noexcept {
-  const auto told = [&record](Completion& completion) { record.core->ended(record, completion); };
-  return record.request.give_to(static_cast<CallbackCore&>(*this),
-                                detail::give<decltype(told)&>(told), std::uint64_t{0}, until);
-}
-
-/// On the poller.
-void AsyncCore::ended(AsyncRecord& record, Completion& completion) noexcept {
+void AsyncCore::set_result(AsyncRecord& record, Completion& completion) noexcept {
   record.status = completion.ok() ? Status{} : Status{completion.error()};
   record.old_value = completion.old_value();
   record.request.slot = std::move(completion.slot());
-  if (arena_ == nullptr && resume_.post_ == nullptr)
-    go_on(record);
-  else
-    post(record);
 }
 
-/// Has `record` go on where that is to be. Any thread.
-void AsyncCore::post(AsyncRecord& record) noexcept {
-  if (resume_.post_ != nullptr) {
-    // Not held: the loop's thread may be the one that waits in close().
-    keep();
-    record.held = false;
-    return resume_.post_(resume_.context_, Resumption{record});
-  }
-  record.held = hold();
-  if (!record.held) keep();
-  if (arena_ != nullptr) return arena_->post(record);
-  poller().post(record);
-}
-
-void AsyncCore::run_record(Resumable& record) noexcept {
-  auto& resumed = static_cast<AsyncRecord&>(record);
-  AsyncCore& core = *resumed.core;
-  const bool held = resumed.held;
-  const AsyncCore* const before = std::exchange(t_going_on, held ? &core : t_going_on);
-  core.go_on(resumed);
-  t_going_on = before;
-  if (held)
-    core.let_go();
-  else
-    core.drop();
-}
-
-void AsyncCore::go_on(AsyncRecord& record) noexcept {
+void AsyncCore::resume(AsyncRecord& record) noexcept {
+  // A queue that belongs to its region lasts until the end of this function.
+  const OwnedShared<RegionGrant> region = std::move(record.region);
   std::coroutine_handle<> waiter;
   AsyncOperation* const operation = record.operation.exchange(nullptr, std::memory_order_acq_rel);
   if (operation != nullptr) {
@@ -137,18 +78,19 @@ void AsyncCore::go_on(AsyncRecord& record) noexcept {
     waiter = operation->waiter_;
   }
   record.request.slot = Slot{};
-  // The next one in line is under way before the coroutine's own code runs.
+  record.inbox = nullptr;
+  // The next one in line is submitted before the coroutine's own code runs.
   give_back(record);
   if (waiter) waiter.resume();
 }
 
 void AsyncCore::give_back(AsyncRecord& record) noexcept {
   free_.give_back(record.index);
-  if (waiting_.fetch_add(0, std::memory_order_acq_rel) != 0) serve_line();
+  if (waiting_.fetch_add(0, std::memory_order_acq_rel) != 0) submit_from_line();
 }
 
-void AsyncCore::line_up(AsyncOperation& operation) noexcept {
-  operation.until_ = deadline_after(deadline()).time_since_epoch().count();
+void AsyncCore::wait_in_line(AsyncOperation& operation) noexcept {
+  operation.until_ = deadline_after(deadline_).time_since_epoch().count();
   operation.request_.begin_wait();
   {
     const MutexLock lock{mutex_};
@@ -159,26 +101,25 @@ void AsyncCore::line_up(AsyncOperation& operation) noexcept {
     last_ = &operation;
     waiting_.fetch_add(1, std::memory_order_acq_rel);
   }
-  serve_line();
+  submit_from_line();
 }
 
-/// Submits what stands in line, as far as there are records. In any thread, which need not be where
-/// these coroutines go on: what cannot be submitted is posted there.
-void AsyncCore::serve_line() noexcept {
+/// Submits operations in line, as far as there are free records. In any thread, which need not be
+/// the one in which these coroutines go on: an operation that cannot be submitted is handed over.
+void AsyncCore::submit_from_line() noexcept {
   Deadline until;
   bool stopped = false;
-  while (AsyncRecord* const record = next_in_line(until, stopped)) {
+  while (AsyncRecord* const record = take_first_in_line(until, stopped)) {
     const AsyncRequest::Waited waited{record->request};
-    const Status taken =
-        stopped ? stopped_before(opcode_of(record->request.kind)) : submit(*record, until);
+    const Status taken = stopped ? Status{stopped_before(record->request)} : submit(*record, until);
     if (taken) continue;
     record->status = taken;
-    post(*record);
+    hand_over(*record);
   }
 }
 
-/// The record of the one that stood first, or null. Its frame may be destroyed from here on.
-AsyncRecord* AsyncCore::next_in_line(Deadline& until, bool& stopped) noexcept {
+/// The record of the operation that stood first, or null. Its frame may be destroyed from here on.
+AsyncRecord* AsyncCore::take_first_in_line(Deadline& until, bool& stopped) noexcept {
   const MutexLock lock{mutex_};
   if (first_ == nullptr) return nullptr;
   const std::uint32_t index = free_.take();
@@ -187,11 +128,10 @@ AsyncRecord* AsyncCore::next_in_line(Deadline& until, bool& stopped) noexcept {
   leave_line(operation);
   until = Deadline{Deadline::duration{operation.until_}};
   stopped = operation.stop_.stop_requested();
-  settle_in(operation, records_[index]);
+  move_into(records_[index], operation);
   return &records_[index];
 }
 
-/// Under the lock.
 void AsyncCore::leave_line(AsyncOperation& operation) noexcept {
   AsyncOperation* const before = operation.before_;
   AsyncOperation* const behind = operation.behind_;
@@ -214,15 +154,16 @@ void AsyncCore::forget(AsyncOperation& operation) noexcept {
       expected, nullptr, std::memory_order_acq_rel, std::memory_order_relaxed);
 }
 
-void AsyncCore::close() noexcept {
-  if (t_going_on != this) return CallbackCore::close();
-  abandon();
-  log::warn("a queue was destroyed by a coroutine of its own: its operations are not waited for");
-}
-
-void CloseAsync::operator()(AsyncCore* closing) noexcept {
-  closing->close();
-  core = nullptr;
+void AsyncCore::forget_all() noexcept {
+  for (AsyncRecord& record : records_)
+    if (AsyncOperation* const operation = record.operation.exchange(nullptr))
+      operation->taken_by_ = nullptr;
+  const MutexLock lock{mutex_};
+  while (first_ != nullptr) {
+    const AsyncRequest::Waited waited{first_->request_};
+    first_->taken_by_ = nullptr;
+    leave_line(*first_);
+  }
 }
 
 AsyncOperation::AsyncOperation(const AsyncRegion& in, AsyncRequest&& request) noexcept
@@ -232,45 +173,62 @@ AsyncOperation::AsyncOperation(const AsyncRegion& in, AsyncRequest&& request) no
       stop_{in.stop_} {}
 
 AsyncOperation::~AsyncOperation() {
-  if (executor_ != nullptr) executor_->forget(*this);
-  if (awaited_ && queue_ != nullptr) queue_->forget(*this);
+  if (taken_by_ != nullptr) taken_by_->forget(*this);
+  if (inbox_ != nullptr) inbox_->end_await();
 }
 
 bool AsyncOperation::await_suspend(std::coroutine_handle<> waiter) noexcept {
   waiter_ = waiter;
-  ExecutorCore* const executor = ExecutorCore::current();
   if (queue_ == nullptr && region_ == nullptr) [[unlikely]] {
     status_ = closed_handle("co_await", queue_.foreign() || region_.foreign());
     return false;
   }
   if (stop_.stop_requested()) [[unlikely]] {
-    status_ = stopped_before(opcode_of(request_.kind));
+    status_ = stopped_before(request_);
     return false;
   }
-  if ((executor == nullptr) == (queue_ == nullptr)) {
-    status_ = Error{Code::kInvalidArgument, "co_await"}.with_subject(
-        queue_ == nullptr ? "outside of Executor::run(): use an AsyncQueue"
-                          : "inside of Executor::run(): use Region::async()");
-    return false;
-  }
-  if (executor != nullptr) {
-    status_ = executor->take(*this);
-    if (status_) executor_ = executor;
-    return status_.ok();
-  }
-  // Once it is taken this may be gone, and with it the queue.
-  const std::shared_ptr<AsyncCore> queue = queue_.pointer();
-  awaited_ = true;
-  const Status taken = queue->take(*this);
-  if (taken) return true;
-  awaited_ = false;
+  const Status taken = queue_ != nullptr ? begin_on_queue() : begin_on_region();
+  if (taken) return true;  // this may be gone
   status_ = taken;
   return false;
 }
 
+/// An operation of Region::async(): the thread's Executor drives it, or else a poller does.
+Status AsyncOperation::begin_on_region() noexcept {
+  if (ExecutorCore* const executor = ExecutorCore::current()) {
+    auto queue = executor->queue_of(region_.pointer());
+    return queue ? begin_on(**queue) : Status{queue.error()};
+  }
+  // Once the operation is taken, this may be gone, and with it the last other user of the region.
+  const std::shared_ptr<RegionGrant> region = region_.pointer();
+  auto queue = PolledAsyncCore::of_region(*region);
+  return queue ? begin_on(**queue) : Status{queue.error()};
+}
+
+/// An operation of an AsyncQueue: a poller drives it. The coroutine goes on in the thread's
+/// Executor, or else where the queue's Resume says.
+Status AsyncOperation::begin_on_queue() noexcept {
+  if (ExecutorCore* const executor = ExecutorCore::current()) {
+    auto inbox = executor->inbox();
+    if (!inbox) return inbox.error();
+    inbox_ = std::move(*inbox);
+    inbox_->begin_await();
+  }
+  // Once the operation is taken, this may be gone, and with it the last other owner of the queue.
+  const std::shared_ptr<PolledAsyncCore> queue = queue_.pointer();
+  return begin_on(*queue);
+}
+
+Status AsyncOperation::begin_on(AsyncCore& core) noexcept {
+  taken_by_ = &core;
+  const Status taken = core.begin(*this);
+  if (!taken) taken_by_ = nullptr;
+  return taken;
+}
+
 Status AsyncOperation::end() noexcept {
-  executor_ = nullptr;
-  awaited_ = false;
+  taken_by_ = nullptr;
+  if (inbox_ != nullptr) std::exchange(inbox_, nullptr)->end_await();
   return status_;
 }
 
@@ -282,26 +240,6 @@ ByteOffset AsyncRegion::offset_of(Block block) const noexcept {
   return region_ == nullptr ? ByteOffset{0} : detail::offset_of(block, region_->info());
 }
 
-AsyncQueue::AsyncQueue(std::shared_ptr<detail::AsyncCore> core) noexcept
-    : core_{std::unique_ptr<detail::AsyncCore, detail::CloseAsync>{core.get(),
-                                                                   detail::CloseAsync{core}}} {}
-AsyncRegion AsyncQueue::async() const noexcept {
-  const std::shared_ptr<detail::AsyncCore>& core = core_.pointer().get_deleter().core;
-  if (core == nullptr) return {nullptr, nullptr};
-  return {core_.share(core->region()), core_.share(core)};
-}
-std::size_t AsyncQueue::depth() const noexcept { return core_ == nullptr ? 0 : core_->depth(); }
-
 AsyncRegion Region::async() const noexcept { return {core_, nullptr}; }
-
-Result<AsyncQueue> Region::async_queue(const QueueOptions& options) const {
-  return async_queue(options, Resume::on_poller());
-}
-Result<AsyncQueue> Region::async_queue(const QueueOptions& options, const Resume& resume) const {
-  if (core_ == nullptr) return detail::closed("async_queue", core_);
-  auto core = detail::AsyncCore::create(core_.pointer(), options, resume);
-  if (!core) return core.error();
-  return AsyncQueue{std::move(*core)};
-}
 
 }  // namespace remora

@@ -1,91 +1,106 @@
 #pragma once
 
-/// What an AsyncQueue is made of: a callback queue, a record for each operation in flight that
-/// outlives the coroutine's frame, and the line of those that wait for a record.
+/// The operations that coroutines await on one queue: a record for each operation in flight, which
+/// outlives the coroutine's frame, and the line of the operations that wait for a record.
 ///
-/// A frame and its record know each other until one of them lets go, by an exchange: the frame,
-/// when it is destroyed; the record, when it resumes the coroutine. The second of them finds null.
+/// There are two kinds of such a queue, which differ in the thread that drives it: PolledAsyncCore,
+/// which a poller of the engine drives, and ExecutorQueue, which an Executor drives in the thread
+/// that calls run().
+///
+/// A frame and its record point to each other until one of them ends that, by an exchange: the
+/// frame when it is destroyed, the record when it resumes the coroutine. The second of them finds
+/// null.
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <remora/engine/async.h>
+#include <remora/engine/queue.h>
 #include <remora/mutex.h>
 
+#include "base/clock.h"
 #include "base/index_stack.h"
-#include "client/queue/callback_core.h"
+#include "client/queue/coroutine_inbox.h"
 #include "client/queue/queue_core.h"
-#include "client/services/poller.h"
 
 namespace remora::detail {
-
-class JobThreads;
 
 /// An operation's place in the queue, from its submission until its coroutine goes on.
 struct AsyncRecord : Resumable {
   AsyncCore* core = nullptr;
   std::uint32_t index = 0;
-  bool held = false;  ///< while it is posted: the core is held, not kept
+  bool in_flight = false;                           ///< of an ExecutorQueue: its queue has it
+  bool held = false;                                ///< of a PolledAsyncCore: see hand_over()
   std::atomic<AsyncOperation*> operation{nullptr};  ///< null: its frame is gone
   AsyncRequest request{};
+  /// Of the Executor in which the coroutine goes on; null where the queue's own Resume says that.
+  std::shared_ptr<CoroutineInbox> inbox;
+  OwnedShared<RegionGrant> region;  ///< keeps a queue that belongs to its region
   // How it ended, with the request's slot.
   Status status;
   std::uint64_t old_value = 0;
 };
 
-class AsyncCore final : public CallbackCore {
+/// Thread-safe where submit() and hand_over() are.
+class AsyncCore {
  public:
-  /// Errors: as Region::callback_queue, those of JobThreads::start.
-  static Result<std::shared_ptr<AsyncCore>> create(std::shared_ptr<RegionGrant> region,
-                                                   const QueueOptions& options,
-                                                   const Resume& resume);
-  AsyncCore(std::shared_ptr<RegionGrant> region, Poller& poller, const QueueOptions& options,
-            const Resume& resume, std::shared_ptr<JobThreads> arena);
+  AsyncCore(const AsyncCore&) = delete;
+  AsyncCore& operator=(const AsyncCore&) = delete;
 
-  // Any thread.
-  /// The operation's coroutine is suspended; on success it may have gone on, and be gone, by the
-  /// time that this returns. Errors: it has not been taken.
-  Status take(AsyncOperation& operation) noexcept;
-  /// Its frame is gone.
+  /// Takes an operation whose coroutine is suspended. On success the coroutine may have gone on,
+  /// and be gone, by the time that this returns. Errors: the operation was not taken.
+  Status begin(AsyncOperation& operation) noexcept;
+  /// The frame of an operation that was taken is destroyed before its coroutine has gone on.
   void forget(AsyncOperation& operation) noexcept;
-  /// Resumes the coroutine of an AsyncRecord, where there still is one. Where it is to go on.
-  static void run_record(Resumable& record) noexcept;
-  /// See ~AsyncQueue(). By its owner, once.
-  void close() noexcept;
 
-  using CallbackCore::drop;
-  using CallbackCore::let_go;
-  using CallbackCore::region;
+ protected:
+  /// `deadline`: the time that an operation has from its co_await on. `belongs_to_region`: while
+  /// an operation is in flight, its record keeps the region, and with it this queue.
+  AsyncCore(std::size_t depth, std::chrono::nanoseconds deadline,
+            void (*run)(Resumable& record) noexcept, bool belongs_to_region);
+  virtual ~AsyncCore() = default;
+
+  /// Gives the record's request to the queue below. Errors: it was not taken.
+  virtual Status submit(AsyncRecord& record, Deadline until) noexcept = 0;
+  /// Has an operation that has ended go on where its coroutine is to be resumed. Any thread.
+  virtual void hand_over(AsyncRecord& record) noexcept = 0;
+
+  /// Notes how an operation ended.
+  static void set_result(AsyncRecord& record, Completion& completion) noexcept;
+  /// Gives the record back and resumes the coroutine, if there still is one. In the thread in which
+  /// the coroutine is to go on.
+  void resume(AsyncRecord& record) noexcept;
+  [[nodiscard]] std::span<AsyncRecord> records() noexcept { return records_; }
+  /// Forgets all frames: none of their coroutines goes on by this queue.
+  void forget_all() noexcept;
 
  private:
-  void go_on(AsyncRecord& record) noexcept;
-  void settle_in(AsyncOperation& operation, AsyncRecord& record) noexcept;
-  Status submit(AsyncRecord& record, Deadline until) noexcept;
-  void ended(AsyncRecord& record, Completion& completion) noexcept;
-  void post(AsyncRecord& record) noexcept;
+  void move_into(AsyncRecord& record, AsyncOperation& operation) noexcept;
   void give_back(AsyncRecord& record) noexcept;
-  void line_up(AsyncOperation& operation) noexcept;
-  void serve_line() noexcept;
-  AsyncRecord* next_in_line(Deadline& until, bool& stopped) noexcept;
-  void leave_line(AsyncOperation& operation) noexcept;
+  void wait_in_line(AsyncOperation& operation) noexcept;
+  void submit_from_line() noexcept;
+  AsyncRecord* take_first_in_line(Deadline& until, bool& stopped) noexcept;
+  void leave_line(AsyncOperation& operation) noexcept REMORA_REQUIRES(mutex_);
 
-  Resume resume_;
-  std::shared_ptr<JobThreads> arena_;
+  const std::chrono::nanoseconds deadline_;
+  const bool belongs_to_region_;
   std::vector<AsyncRecord> records_;
   IndexStack free_;
-  /// In line. Exchanged on by the thread that lines up, before the look for a record, and by the
-  /// one that gives one back, after that: one of the two sees the other.
+  /// Operations in line. A thread that puts one there changes it before it looks for a free record,
+  /// and a thread that gives a record back looks at it after that: one of the two sees the other.
   alignas(64) std::atomic<std::size_t> waiting_{0};
   Mutex mutex_;
-  /// Those that wait for a place, the first that came first.
+  /// The operations that wait for a record, in the order in which they came.
   AsyncOperation* first_ REMORA_GUARDED_BY(mutex_) = nullptr;
   AsyncOperation* last_ REMORA_GUARDED_BY(mutex_) = nullptr;
 };
 
-/// Of memory that is borrowed: a slot of the operation's own is kept by it.
+/// Keeps memory that is borrowed registered. An operation's own slot keeps itself.
 inline void AsyncRequest::begin_wait() const noexcept {
   if (memory != nullptr && memory->has_handles()) memory->begin_use();
 }
@@ -113,12 +128,6 @@ class AsyncRequest::Waited {
     case AsyncRequest::Kind::kFetchAdd: break;
   }
   return transport::Opcode::kFetchAdd;
-}
-
-/// A stop was requested before it was sent.
-[[nodiscard]] inline Error stopped_before(transport::Opcode opcode) noexcept {
-  return Error{Code::kCancelled, operation_name(opcode)}.with_subject(
-      "a stop was requested before it was sent");
 }
 
 template <typename Queue, typename... More>

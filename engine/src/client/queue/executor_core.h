@@ -1,68 +1,51 @@
 #pragma once
 
-/// What an Executor is made of: a queue for each region in use, and the coroutines that may go on.
+/// The state of an Executor: a queue for each region in use, and the operations that have ended and
+/// whose coroutines have not gone on yet.
 
-#include <coroutine>
 #include <cstddef>
-#include <deque>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include <remora/engine/executor.h>
-#include <remora/engine/queue.h>
 #include <remora/owned.h>
+#include <remora/result.h>
 
-#include "client/queue/queue_core.h"
-#include "client/queue/resumption_inbox.h"
+#include "client/queue/coroutine_inbox.h"
+#include "client/queue/executor_queue.h"
 
 namespace remora::detail {
 
+/// Used by the thread that calls run() only.
 class ExecutorCore {
  public:
   explicit ExecutorCore(std::size_t depth) noexcept : depth_{depth} {}
 
   /// The one whose run() is in this thread, or null.
-  static ExecutorCore* current() noexcept;
+  [[nodiscard]] static ExecutorCore* current() noexcept;
+  /// Makes `core` the current one of this thread; returns the one before.
+  static ExecutorCore* set_current(ExecutorCore* core) noexcept;
 
-  /// Takes `operation` now or when there is room. Errors: as Region::queue.
-  Status take(AsyncOperation& operation);
-  /// Its coroutine is gone; what is in flight ends by itself.
-  void forget(AsyncOperation& operation) noexcept;
-
-  /// A control call of a task in this thread has been awaited: where its end is to be posted. Null:
-  /// there is no descriptor.
-  std::shared_ptr<ResumptionInbox> control_begins();
-  /// Its end was told, or its coroutine is gone.
-  void control_ends() noexcept { --controls_; }
+  /// The queue of a region. Errors: as Region::queue, kOutOfMemory.
+  Result<ExecutorQueue*> queue_of(const std::shared_ptr<RegionGrant>& region) noexcept;
+  /// Where another thread posts what a task of this executor awaits: the end of a control call, or
+  /// of an operation of an AsyncQueue. Errors: kSystem (no descriptor), kOutOfMemory.
+  Result<std::shared_ptr<CoroutineInbox>> inbox() noexcept;
 
   void drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*));
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
 
  private:
-  /// A region in use.
-  struct Lane {
-    OwnedShared<RegionGrant> region;
-    OwnedUnique<QueueCore> queue;
-    std::deque<AsyncOperation*> waiting;     ///< for room
-    std::vector<AsyncOperation*> in_flight;  ///< by tag; null: forgotten
-    std::vector<std::uint32_t> free;         ///< tags
-  };
-  /// Enters the executor of this thread, and leaves it.
-  class Entered;
-
-  Result<Lane*> lane_of(const std::shared_ptr<RegionGrant>& region);
-  void end_forked();
-  void fill(Lane& lane);
-  void take_completions(Lane& lane, Completions found);
+  void end_all_in_child() noexcept;
   bool poll();
   void wait_for_any();
 
-  std::size_t depth_;
-  std::shared_ptr<ResumptionInbox> inbox_;  ///< of control calls; made by the first one
-  std::size_t controls_ = 0;                ///< control calls that are awaited
+  const std::size_t depth_;
+  std::shared_ptr<CoroutineInbox> inbox_;  ///< made by the first call of inbox()
   std::uint32_t process_ = made_here();
-  std::deque<std::coroutine_handle<>> ready_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  ResumableList ready_;
+  std::vector<std::unique_ptr<ExecutorQueue>> queues_;
 };
 
 }  // namespace remora::detail

@@ -4,11 +4,11 @@
 
 #include <remora/engine/control.h>
 
-#include "client/queue/resumption_inbox.h"
+#include "client/queue/coroutine_inbox.h"
 
 namespace remora {
 
-ResumptionQueue::ResumptionQueue(std::shared_ptr<detail::ResumptionInbox> inbox) noexcept
+ResumptionQueue::ResumptionQueue(std::shared_ptr<detail::CoroutineInbox> inbox) noexcept
     : inbox_{std::move(inbox)} {}
 ResumptionQueue::~ResumptionQueue() = default;
 ResumptionQueue::ResumptionQueue(ResumptionQueue&&) noexcept = default;
@@ -16,7 +16,7 @@ ResumptionQueue& ResumptionQueue::operator=(ResumptionQueue&&) noexcept = defaul
 
 Result<ResumptionQueue> ResumptionQueue::create() noexcept {
   try {
-    auto inbox = std::make_shared<detail::ResumptionInbox>();
+    auto inbox = std::make_shared<detail::CoroutineInbox>();
     if (!inbox->open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
     return ResumptionQueue{std::move(inbox)};
   } catch (const std::bad_alloc&) {
@@ -27,7 +27,7 @@ Result<ResumptionQueue> ResumptionQueue::create() noexcept {
 Resume ResumptionQueue::resume() const noexcept {
   if (inbox_ == nullptr) return {};
   return {[](void* inbox, Resumption next) noexcept {
-            static_cast<detail::ResumptionInbox*>(inbox)->post(next.record());
+            static_cast<detail::CoroutineInbox*>(inbox)->post(next.record());
           },
           inbox_.get()};
 }

@@ -6,8 +6,12 @@
 #include <remora/engine/task.h>
 
 #include "base/index_stack.h"
+#include "client/queue/executor_core.h"
 
 namespace remora::detail {
+
+TaskWait::TaskWait() noexcept : outer_{ExecutorCore::set_current(nullptr)} {}
+TaskWait::~TaskWait() { ExecutorCore::set_current(outer_); }
 
 std::coroutine_handle<> TaskWait::ended(void* self, std::size_t /*index*/) noexcept {
   auto& waiting = *static_cast<TaskWait*>(self);

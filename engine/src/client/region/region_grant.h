@@ -23,6 +23,7 @@
 #include "client/datapath/local_memory.h"
 #include "client/datapath/operation.h"
 #include "client/datapath/revocable_grant.h"
+#include "client/region/region_async_queue.h"
 #include "client/session/opening.h"
 #include "transport/client_endpoint.h"
 #include "transport/wire_extent.h"
@@ -96,6 +97,9 @@ class RegionGrant final : public RevocableGrant {
   void add_queue(RevocationListener& queue);
   void remove_queue(const RevocationListener& queue) noexcept;
   [[nodiscard]] bool tell_queues() noexcept override;
+
+  /// The queue of Region::async() where no Executor runs.
+  [[nodiscard]] RegionAsyncQueue& async_queue() noexcept { return async_queue_; }
 
   /// Makes a transfer ready for the lane, or refuses misuse. `operation` has opcode, local memory,
   /// length and offset; this sets the rest of its request, or its outcome. True: it may be
@@ -209,6 +213,7 @@ class RegionGrant final : public RevocableGrant {
   };
   Mutex queues_mutex_;
   std::vector<QueueToTell> queues_ REMORA_GUARDED_BY(queues_mutex_);
+  RegionAsyncQueue async_queue_;
 };
 
 inline Result<std::uint64_t> RegionGrant::run_alone(

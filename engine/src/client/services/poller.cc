@@ -70,10 +70,7 @@ bool Poller::part_with(PolledQueue& queue, Deadline until) noexcept {
 }
 
 void Poller::post(Resumable& job) noexcept {
-  job.next = state_->jobs.load(std::memory_order_relaxed);
-  while (!state_->jobs.compare_exchange_weak(job.next, &job, std::memory_order_release,
-                                             std::memory_order_relaxed)) {
-  }
+  state_->jobs.post(job);
   state_->notifier.tell();
 }
 
@@ -81,7 +78,7 @@ void Poller::run(State& state) noexcept {
   Clock::time_point active = Clock::now();
   while (!state.service.stop_requested()) {
     take_joining(state);
-    const bool worked = run_jobs(state);
+    const bool worked = state.jobs.run_all() != 0;
     const bool ended = serve_all(state);
     const Clock::time_point now = Clock::now();
     if (ended || worked) {
@@ -103,21 +100,6 @@ void Poller::take_joining(State& state) noexcept {
     PolledQueue* const next = std::exchange(joining->next_, state.queues);
     state.queues = std::exchange(joining, next);
   }
-}
-
-bool Poller::run_jobs(State& state) noexcept {
-  if (state.jobs.load(std::memory_order_relaxed) == nullptr) return false;
-  Resumable* at = state.jobs.exchange(nullptr, std::memory_order_acquire);
-  Resumable* first = nullptr;
-  while (at != nullptr) {
-    Resumable* const next = std::exchange(at->next, first);
-    first = std::exchange(at, next);
-  }
-  while (first != nullptr) {
-    Resumable& job = *std::exchange(first, first->next);
-    job.run(job);
-  }
-  return true;
 }
 
 bool Poller::serve_all(State& state) noexcept {
@@ -155,8 +137,7 @@ void Poller::remove_queue(State& state, PolledQueue& queue) noexcept {
 void Poller::sleep(State& state) noexcept {
   state.notifier.rest();
   bool ready = state.service.stop_requested() ||
-               state.joining.load(std::memory_order_acquire) != nullptr ||
-               state.jobs.load(std::memory_order_acquire) != nullptr;
+               state.joining.load(std::memory_order_acquire) != nullptr || !state.jobs.empty();
   Deadline until = Deadline::max();
   for (PolledQueue* queue = state.queues; queue != nullptr; queue = queue->next_)
     until = std::min(until, queue->arm(state.service.epoll()));

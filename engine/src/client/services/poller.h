@@ -26,6 +26,7 @@
 #include "base/service_thread.h"
 #include "client/datapath/event_notifier.h"
 #include "client/services/polled_queue.h"
+#include "client/services/posted_resumables.h"
 
 namespace remora::detail {
 
@@ -66,7 +67,7 @@ class Poller {
     ServiceState service;
     EventNotifier notifier;                      ///< of the event that wakes the service thread
     std::atomic<PolledQueue*> joining{nullptr};  ///< chained by next_
-    std::atomic<Resumable*> jobs{nullptr};       ///< the latest first
+    PostedResumables jobs;
     std::atomic<std::size_t> load{0};
     PolledQueue* queues = nullptr;  ///< chained by next_; used by the thread only
     Mutex mutex;                    ///< for gone() of each of them
@@ -75,7 +76,6 @@ class Poller {
   explicit Poller(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   static void run(State& state) noexcept;
   static void take_joining(State& state) noexcept;
-  static bool run_jobs(State& state) noexcept;
   static bool serve_all(State& state) noexcept;
   static void remove_queue(State& state, PolledQueue& queue) noexcept;
   static void sleep(State& state) noexcept;

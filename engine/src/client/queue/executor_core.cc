@@ -1,0 +1,136 @@
+#include "client/queue/executor_core.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <new>
+#include <poll.h>
+#include <utility>
+
+#include <remora/engine/executor.h>
+
+#include "base/clock.h"
+
+namespace remora::detail {
+
+namespace {
+thread_local ExecutorCore* t_current = nullptr;
+/// Rounds of polling several regions before sleeping on their descriptors.
+constexpr int kPollRounds = 200;
+
+class Current {
+ public:
+  explicit Current(ExecutorCore& core) noexcept : outer_{ExecutorCore::set_current(&core)} {}
+  ~Current() { ExecutorCore::set_current(outer_); }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  ExecutorCore* outer_;
+};
+}  // namespace
+
+ExecutorCore* ExecutorCore::current() noexcept { return t_current; }
+ExecutorCore* ExecutorCore::set_current(ExecutorCore* core) noexcept {
+  return std::exchange(t_current, core);
+}
+
+Result<ExecutorQueue*> ExecutorCore::queue_of(const std::shared_ptr<RegionGrant>& region) noexcept {
+  for (const auto& queue : queues_)
+    if (queue->is_for(region)) return queue.get();
+  try {
+    auto queue = ExecutorQueue::create(region, depth_, ready_);
+    if (!queue) return queue.error();
+    queues_.push_back(std::move(*queue));
+    return queues_.back().get();
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "co_await"};
+  }
+}
+
+Result<std::shared_ptr<CoroutineInbox>> ExecutorCore::inbox() noexcept {
+  if (inbox_ != nullptr) return inbox_;
+  try {
+    auto made = std::make_shared<CoroutineInbox>();
+    if (!made->open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+    return inbox_ = std::move(made);
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "co_await"};
+  }
+}
+
+/// A task has forked, and this is the child: what it awaits is the parent's.
+void ExecutorCore::end_all_in_child() noexcept {
+  process_ = this_process();
+  for (const auto& queue : queues_) queue->end_all_in_child();
+}
+
+/// Submits what was awaited and takes what has ended; true when a coroutine may go on, or one has
+/// gone on by the inbox.
+bool ExecutorCore::poll() {
+  if (inbox_ != nullptr && inbox_->run_all() != 0) return true;
+  for (const auto& queue : queues_) queue->submit_and_poll();
+  return !ready_.empty();
+}
+
+void ExecutorCore::wait_for_any() {
+  std::vector<ExecutorQueue*> busy;
+  for (const auto& queue : queues_)
+    if (queue->busy()) busy.push_back(queue.get());
+  const bool inbox = inbox_ != nullptr && inbox_->awaited();
+  if (busy.empty() && !inbox) std::terminate();  // nothing will ever resume the task
+  if (busy.size() == 1 && !inbox) return busy.front()->wait_for_one();
+  for (int i = 0; i < kPollRounds && !busy.empty(); ++i)
+    if (poll()) return;
+  std::vector<pollfd> events;
+  if (inbox) {
+    events.push_back({.fd = inbox_->event_fd(), .events = POLLIN, .revents = 0});
+    if (inbox_->run_and_arm() != 0) return;
+  }
+  Deadline earliest =
+      busy.empty() ? Deadline::max() : Clock::now() + std::chrono::milliseconds{100};
+  for (ExecutorQueue* const each : busy) {
+    earliest = std::min(earliest, each->queue().next_deadline());
+    auto descriptor = each->queue().event_fd();
+    // Without one the others' and the clock wake it.
+    if (descriptor) events.push_back({.fd = *descriptor, .events = POLLIN, .revents = 0});
+  }
+  // Each look asks for the next event, so nothing comes between it and the sleep.
+  for (ExecutorQueue* const each : busy) each->progress();
+  if (!ready_.empty()) return;
+  ::poll(events.data(), events.size(), milliseconds_until(earliest) + 1);
+  for (ExecutorQueue* const each : busy) each->progress();
+}
+
+void ExecutorCore::drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*)) {
+  const Current current{*this};
+  start(task);
+  while (!ended(task)) {
+    if (process_ != this_process()) [[unlikely]]
+      end_all_in_child();
+    if (ready_.empty() && !poll()) wait_for_any();
+    // Those that become ready meanwhile have their turn after what they wait for was submitted.
+    for (std::size_t left = ready_.size(); left != 0 && !ended(task); --left) ready_.run_first();
+  }
+  ready_.clear();
+  queues_.clear();
+}
+
+}  // namespace remora::detail
+
+namespace remora {
+
+using detail::ExecutorCore;
+
+Executor::Executor(const ExecutorOptions& options)
+    : core_{std::make_unique<ExecutorCore>(
+          std::clamp<std::size_t>(options.depth, 1, kMaxQueueDepth))} {}
+Executor::~Executor() = default;
+
+/// One that a parent made outside of its run() has nothing of the parent's: only the depth counts.
+void Executor::drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*)) {
+  if (core_ == nullptr) core_ = std::make_unique<ExecutorCore>(core_.pointer()->depth());
+  core_->drive(ended, task, start);
+}
+
+}  // namespace remora

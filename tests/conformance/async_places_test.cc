@@ -1,0 +1,197 @@
+/// Awaited operations work in both places: those of Region::async() outside an executor, where a
+/// poller drives them, and those of an AsyncQueue inside one, in whose thread the coroutine goes
+/// on.
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "conformance_test.h"
+
+namespace remora::test {
+namespace {
+
+constexpr std::size_t kAwaitedBytes = 4096;
+
+Task<Status> count_up(AsyncRegion in, std::size_t times) {
+  for (std::size_t i = 0; i < times; ++i)
+    if (const auto before = co_await in.fetch_add(ByteOffset{0}, 1); !before)
+      co_return before.error();
+  co_return Status{};
+}
+
+Task<Status> count_in_many(AsyncRegion in, std::size_t tasks) {
+  Scope scope{tasks};
+  for (std::size_t i = 0; i < tasks; ++i) co_await scope.spawn(count_up(in, 2));
+  co_return co_await scope.join();
+}
+
+Task<std::thread::id> thread_after(AsyncRegion in) {
+  EXPECT_TRUE((co_await in.fetch_add(ByteOffset{8}, 1)).ok());
+  co_return std::this_thread::get_id();
+}
+
+class AsyncPlacesTest : public ConformanceTest {};
+
+TEST_P(AsyncPlacesTest, RegionAsyncOutsideAnExecutorGoesOnOnAPoller) {
+  const Region region = make_region();
+  SlotPool slots = engine().allocate_slots(1, kAwaitedBytes).value();
+  const auto work = [](AsyncRegion in, Slot slot) -> Task<Status> {
+    fill(slot.bytes(), 5);
+    auto back = co_await in.write(Block{1}, std::move(slot));
+    if (!back) co_return back.error();
+    std::fill(back->bytes().begin(), back->bytes().end(), std::byte{0});
+    auto seen = co_await in.read(Block{1}, std::move(*back));
+    if (!seen) co_return seen.error();
+    EXPECT_TRUE(same_bytes(seen->bytes(), noise(kAwaitedBytes, 5)));
+    EXPECT_TRUE(fails_with(co_await in.fetch_add(ByteOffset{4}, 1), Code::kMisaligned));
+    co_return Status{};
+  };
+  EXPECT_TRUE(ok(sync_wait(work(region.async(), slots.take()))));
+  EXPECT_TRUE(slots.take()) << "the slot is back";
+  const std::thread::id poller = sync_wait(thread_after(region.async()));
+  EXPECT_NE(poller, std::this_thread::get_id());
+  EXPECT_EQ(sync_wait(thread_after(region.async())), poller) << "one queue for each region";
+}
+
+TEST_P(AsyncPlacesTest, RegionAsyncTakesOperationsOfManyThreads) {
+  const Region region = make_region();
+  constexpr std::size_t kThreads = 4;
+  std::vector<std::thread> threads;
+  // More operations than its depth of 64.
+  for (std::size_t i = 0; i < kThreads; ++i)
+    threads.emplace_back([&] { EXPECT_TRUE(ok(sync_wait(count_in_many(region.async(), 40)))); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), kThreads * 40 * 2);
+}
+
+TEST_P(AsyncPlacesTest, AwaitedOperationKeepsTheRegionAndTheLastCoroutineLetsItGo) {
+  const RegionInfo made = create();
+  for (std::size_t round = 0; round < steps(20); ++round) {
+    std::optional<Region> region = open(made.name);
+    Task<Status> task = count_up(region->async(), 3);
+    std::atomic<bool> ended{false};
+    task.on_end({.tell = [](void* flag, std::size_t) noexcept -> std::coroutine_handle<> {
+                   static_cast<std::atomic<bool>*>(flag)->store(true);
+                   return std::noop_coroutine();
+                 },
+                 .receiver = &ended});
+    task.start();
+    region.reset();  // the task has a handle of its own, and its operations use the region
+    ASSERT_TRUE(eventually([&] { return ended.load(); }));
+    EXPECT_TRUE(ok(task.result()));
+  }
+  const auto opened = [&] { return session().stat(made.name).value().open_count; };
+  EXPECT_TRUE(eventually([&] { return opened() == 0; }));
+  EXPECT_EQ(opened(), 0U) << "no queue keeps the grant";
+}
+
+TEST_P(AsyncPlacesTest, RegionAsyncWithoutPollersIsUnsupportedOutsideAnExecutor) {
+  const RegionInfo made = create();
+  EngineOptions options;
+  options.pollers = 0;
+  const Engine none = Engine::open(options).value();
+  const Region region = none.open_region(uri(made.name), Rights::kAll).value();
+  EXPECT_TRUE(fails_with(sync_wait(count_up(region.async(), 1)), Code::kUnsupported));
+  EXPECT_TRUE(ok(Executor{}.run(count_up(region.async(), 1)))) << "an executor needs no poller";
+}
+
+TEST_P(AsyncPlacesTest, AsyncQueueInsideAnExecutorGoesOnInTheThreadOfRun) {
+  const Region region = make_region();
+  Executor executor;
+  for (const Resume resume : {Resume::on_poller(), Resume::on_arena()}) {
+    AsyncQueue queue = region.async_queue({.depth = 2}, resume).value();
+    for (int i = 0; i < 20; ++i)
+      EXPECT_EQ(executor.run(thread_after(queue.async())), std::this_thread::get_id());
+    EXPECT_TRUE(ok(executor.run(count_in_many(queue.async(), 30)))) << "more than its depth";
+    EXPECT_NE(sync_wait(thread_after(queue.async())), std::this_thread::get_id());
+  }
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 2U * 30 * 2);
+}
+
+TEST_P(AsyncPlacesTest, ExecutorRunsOperationsOfBothKindsTogether) {
+  const Region region = make_region();
+  AsyncQueue queue = region.async_queue({.depth = 3}).value();
+  const auto both = [&]() -> Task<Status> {
+    Scope scope{8};
+    for (int i = 0; i < 20; ++i)
+      co_await scope.spawn(count_up(i % 2 == 0 ? queue.async() : region.async(), 5));
+    co_return co_await scope.join();
+  };
+  EXPECT_TRUE(ok(Executor{}.run(both())));
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 100U);
+}
+
+TEST_P(AsyncPlacesTest, TaskDestroyedInAnExecutorIsNotResumedByItsQueue) {
+  const Region region = make_region({.size_bytes = 1_MiB});
+  SlotPool slots = engine().allocate_slots(8, 64_KiB).value();
+  Executor executor;
+  for (std::size_t round = 0; round < steps(20); ++round) {
+    std::optional<AsyncQueue> queue = region.async_queue({.depth = 3}).value();
+    const auto leave = [&](AsyncRegion in) -> Task<Status> {
+      {
+        Scope scope{8};
+        for (std::uint64_t i = 0; i < 8; ++i)
+          co_await scope.spawn(
+              [](AsyncRegion at_region, Slot slot, std::uint64_t at) -> Task<Status> {
+                auto seen = co_await at_region.read(ByteOffset{at * 64_KiB}, std::move(slot));
+                ADD_FAILURE() << "a destroyed task was resumed";
+                co_return seen ? Status{} : Status{seen.error()};
+              }(in, slots.take(), i));
+      }
+      co_return (co_await in.fetch_add(ByteOffset{8}, 1)) ? Status{}
+                                                          : Status{Error{Code::kInternal}};
+    };
+    ASSERT_TRUE(ok(executor.run(leave(queue->async()))));
+    queue.reset();  // waits for the operations in flight
+    std::vector<Slot> all(8);
+    // The executor has given all places back that its tasks had left.
+    for (Slot& slot : all) ASSERT_TRUE(slot = slots.take()) << round;
+  }
+}
+
+TEST_P(AsyncPlacesTest, QueueThatATaskOfAnExecutorDestroysEndsWhatIsAwaited) {
+  const Region region = make_region();
+  std::optional<AsyncQueue> queue = region.async_queue({.depth = 2, .deadline = 20s}).value();
+  const auto until_closed = [](AsyncRegion in) -> Task<Status> {
+    while (true)
+      if (const auto before = co_await in.fetch_add(ByteOffset{0}, 1); !before)
+        co_return before.error();
+  };
+  const auto destroy = [&](AsyncRegion other) -> Task<Status> {
+    EXPECT_TRUE((co_await other.fetch_add(ByteOffset{8}, 1)).ok());
+    const Timed timed;
+    queue.reset();
+    EXPECT_TRUE(timed.took_at_most(20s)) << "it does not wait for this thread";
+    co_return Status{};
+  };
+  const auto all = [&]() -> Task<Status> {
+    Scope scope{6};
+    for (int i = 0; i < 5; ++i) co_await scope.spawn(until_closed(queue->async()));
+    co_await scope.spawn(destroy(region.async()));
+    co_return co_await scope.join();
+  };
+  EXPECT_TRUE(fails_with(Executor{}.run(all()), Code::kClosed));
+}
+
+TEST_P(AsyncPlacesTest, SyncWaitInATaskOfAnExecutorIsDrivenByAPoller) {
+  const Region region = make_region();
+  AsyncQueue queue = region.async_queue().value();
+  const auto blocking = [&]() -> Task<Status> {
+    const Status first = sync_wait(count_up(region.async(), 2));
+    const Status second = sync_wait(count_up(queue.async(), 2));
+    const std::thread::id here = std::this_thread::get_id();
+    EXPECT_TRUE((co_await region.async().fetch_add(ByteOffset{0}, 1)).ok());
+    EXPECT_EQ(std::this_thread::get_id(), here);
+    co_return first ? second : first;
+  };
+  EXPECT_TRUE(ok(Executor{}.run(blocking())));
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 5U);
+}
+
+REMORA_CONFORMANCE(AsyncPlacesTest);
+
+}  // namespace
+}  // namespace remora::test
