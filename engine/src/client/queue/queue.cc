@@ -1,8 +1,7 @@
+/// The way of each operation through a queue: taken, submitted, waited for, handed out. What a
+/// queue does seldom is in queue_core.cc.
+
 #include <algorithm>
-#include <bit>
-#include <cerrno>
-#include <new>
-#include <sys/epoll.h>
 #include <utility>
 
 #include <remora/engine/queue.h>
@@ -10,64 +9,11 @@
 
 #include "base/closed.h"
 #include "client/queue/queue_core.h"
-#include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {
 
 using transport::Opcode;
-
-Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionGrant> region,
-                                                     const QueueOptions& options) {
-  if (options.depth == 0 || options.depth > kMaxQueueDepth)
-    return Error{Code::kInvalidArgument, "queue"}.with_subject("depth").with_limit(options.depth,
-                                                                                   kMaxQueueDepth);
-  if (region->session().ended())
-    return region->named(
-        Error{Code::kConnectionLost, "queue"}.with_reason(region->session().lost_reason()));
-  const auto deadline = options.deadline > options.deadline.zero()
-                            ? options.deadline
-                            : region->session().engine().options().operation_deadline;
-  try {
-    return std::make_unique<QueueCore>(std::move(region), options.depth, deadline);
-  } catch (const std::bad_alloc&) {
-    return Error{Code::kOutOfMemory, "queue"};
-  }
-}
-
-QueueCore::QueueCore(std::shared_ptr<RegionGrant> region, std::size_t depth,
-                     std::chrono::nanoseconds deadline)
-    : room_{.depth = depth, .left = depth},
-      region_{region.get()},
-      lane_{region->session().next_lane()},
-      deadline_{deadline},
-      table_(2 * depth),
-      memory_named_{region_->session().releaser_of(lane_), table_},
-      free_{table_.data()},
-      filled_first_{free_},
-      order_{lane_, depth},
-      ring_(std::bit_ceil(depth)),
-      sink_{ring_, this},
-      ready_{new Completion[depth]} {
-  regions_.emplace(region_, std::move(region));
-  region_->add_queue(*this);
-  for (std::size_t i = 0; i < table_.size(); ++i) {
-    table_[i].ticket = Ticket{static_cast<std::uint32_t>(i), 0};
-    table_[i].next = i + 1 < table_.size() ? &table_[i + 1] : nullptr;
-    table_[i].deadline = Deadline::max();
-    table_[i].sink = &sink_;
-  }
-}
-
-QueueCore::~QueueCore() {
-  for (const auto& [region, kept] : regions_) kept->remove_queue(*this);
-  const auto earliest = [this] { return earliest_deadline(); };
-  if (in_flight_ > 0) lane_.wait(sink_, in_flight_, DeadlineSource{earliest});
-  while (!held_.empty())
-    if (OperationRecord& operation = held_.take_first(); !operation.whole)
-      lane_.release_lease(operation);
-  if (event_) lane_.settle_events();
-}
 
 /// Call it only while there is room.
 [[gnu::always_inline]] inline QueueEntry& QueueCore::acquire(std::uint64_t tag) noexcept {
@@ -193,27 +139,11 @@ Ticket QueueCore::take_pieces(Opcode opcode, ByteOffset offset, std::span<const 
   return keep(entry, sound);
 }
 
-Status QueueCore::select(const std::shared_ptr<RegionGrant>& region) noexcept {
-  if (&region->session() != &region_->session())
-    return Error{Code::kInvalidArgument, "select"}.with_subject("a region of another session");
-  try {
-    if (regions_.try_emplace(region.get(), region).second) region->add_queue(*this);
-  } catch (const std::bad_alloc&) {
-    return Error{Code::kOutOfMemory, "select"};
-  }
-  region_ = region.get();
-  return {};
-}
-
 Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
                             std::uint64_t tag) noexcept {
   const Target bytes{slot};
   return take({opcode, offset, bytes.bytes().data(), bytes.bytes().size(), bytes.memory()}, &slot,
               tag);
-}
-
-Error not_the_owner(Operation operation) noexcept {
-  return Error{Code::kBusy, operation}.with_subject("another thread is in a call of this queue");
 }
 
 Status QueueCore::submit() noexcept {
@@ -246,106 +176,10 @@ Status QueueCore::submit() noexcept {
   return {};
 }
 
-/// True when registrations may have been made, which takes time.
-bool QueueCore::acquire_leases(OperationList& filled) noexcept {
-  bool any = false;
-  for (OperationRecord* at = filled.first; at != nullptr; at = at->next)
-    if (!at->whole) any = lane_.acquire_lease(*at, LaneDriver::Lease::kNew) || any;
-  return any;
-}
-
 void QueueCore::hand_over(OperationList& operations) noexcept {
   in_flight_ += operations.count;
   order_.arrange(operations);
   lane_.submit(std::exchange(operations, {}));
-}
-
-/// Hands over the operations that no barrier holds back any more.
-void QueueCore::hand_over_held() noexcept {
-  while (!held_.empty()) {
-    const bool clear = sink_.ready() == in_flight_;
-    if (entry_of(held_.first)->after_barrier && !clear) return;
-    const Clock::time_point now = Clock::now();
-    OperationList segment;
-    do {
-      OperationRecord& operation = held_.take_first();
-      entry_of(&operation)->after_barrier = false;
-      if (operation.deadline <= now)
-        refuse(operation, Outcome::failure(Code::kTimedOut, Reason::kExpired));
-      else
-        segment.append(operation);
-    } while (!held_.empty() && !entry_of(held_.first)->after_barrier);
-    if (segment.empty()) continue;
-    segment.first->follows = false;
-    hand_over(segment);
-  }
-}
-
-/// Ends an operation that never reached the lane.
-void QueueCore::refuse(OperationRecord& operation, const Outcome& outcome) noexcept {
-  if (!operation.whole) lane_.release_lease(operation);
-  operation.outcome = outcome;
-  EndTally{region_->session().metrics()}.add(operation);
-  keep_refused(operation);
-}
-
-Error QueueCore::error_of(const OperationRecord& operation) const noexcept {
-  for (const auto& [region, kept] : regions_)
-    if (regions_.size() == 1 || region->owns(operation)) return region->error_of(operation);
-  return region_->error_of(operation);
-}
-
-/// The operation can be handed out: tells the application's event loop.
-void QueueCore::keep_refused(OperationRecord& operation) noexcept {
-  refused_.append(operation);
-  if (event_) event_.tell();
-}
-
-void QueueCore::barrier() noexcept {
-  // Without an operation before it, a barrier has nothing to wait for.
-  barrier_ = barrier_ || filled_count_ + held_.count + in_flight_ > 0;
-}
-
-/// Puts a barrier before `operation`; if null, before the operation that is taken next.
-void QueueCore::bar(OperationRecord* operation) noexcept {
-  if (operation == nullptr) {
-    barrier_ = true;
-    return;
-  }
-  entry_of(operation)->after_barrier = any_barrier_ = true;
-}
-
-Status QueueCore::cancel(Ticket ticket) noexcept {
-  const Turn turn{*this};
-  if (!turn) return not_the_owner("cancel");
-  const Error unknown = Error{Code::kNotFound, "cancel"}.with_subject("ticket");
-  if (!ticket || ticket.index() >= table_.size()) return unknown;
-  QueueEntry& entry = table_[ticket.index()];
-  if (entry.ticket != ticket) return unknown;
-  OperationRecord* after = nullptr;
-  OperationList filled = detach_filled();
-  const bool held = held_.remove(entry, &after);
-  const bool removed = held || filled.remove(entry, &after);
-  if (removed && std::exchange(entry.after_barrier, false))
-    bar(after != nullptr ? after : held ? filled.first : nullptr);
-  attach_filled(filled);
-  if (removed) {
-    refuse(entry, Outcome::failure(Code::kCancelled));
-    return {};
-  }
-  if (refused_.contains(entry)) return Error{Code::kBusy, "cancel"}.with_subject("ended");
-  // An operation whose completion the caller has, has ended.
-  if (entry.deadline == Deadline::max()) return unknown;
-  if (lane_.cancel(entry)) return {};
-  return Error{Code::kBusy, "cancel"}.with_subject("posted");
-}
-
-Deadline QueueCore::earliest_deadline() const noexcept {
-  // Deadlines of a queue only grow, so the old answer holds until it has passed.
-  if (Clock::now() < earliest_) return earliest_;
-  earliest_ = Deadline::max();
-  for (const QueueEntry& entry : table_) earliest_ = std::min(earliest_, entry.deadline);
-  return earliest_;
 }
 
 Completions QueueCore::wait(std::size_t at_least) noexcept {
@@ -391,27 +225,6 @@ Completions QueueCore::hand_out_all() noexcept {
     left -= run.count;
   }
   return Completions{this, {ready_.get(), ready_count_}, ++serial_};
-}
-
-Result<int> QueueCore::event_fd() noexcept {
-  if (epoll_) return epoll_.get();
-  if (!event_ && !event_.open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
-  UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
-  if (!epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
-  for (const int descriptor : {event_.event(), lane_.event_fd()}) {
-    epoll_event wanted{.events = EPOLLIN, .data = {.fd = descriptor}};
-    if (descriptor >= 0 && ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, descriptor, &wanted) != 0)
-      return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
-  }
-  epoll_ = std::move(epoll);
-  sink_.watch(event_);
-  // The descriptor also tells of completions before this call, and before the first progress().
-  signal_event(event_.event());
-  return epoll_.get();
-}
-
-Deadline QueueCore::next_deadline() const noexcept {
-  return in_flight_ + held_.count == 0 ? Deadline::max() : earliest_deadline();
 }
 
 inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexcept {

@@ -42,7 +42,8 @@ inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 
 /// One owner at a time. One class, though it has more than 25 members: each operation touches most
 /// of them, and none may stand behind another pointer (unit_engine_cost counts the instructions).
-/// For the same reason queue.cc has Queue as well, whose functions take those of QueueCore inline.
+/// For the same reason queue.cc has the way of each operation for both QueueCore and Queue, whose
+/// functions take those of QueueCore inline. queue_core.cc has the rest.
 class QueueCore final : public OperationOwner, public RevocationListener {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.
@@ -121,7 +122,6 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   };
   [[gnu::noinline]] std::atomic<CallState>* enter_closely(CallState before) noexcept;
   void refuse_revoked() noexcept;
-  [[nodiscard]] Reason revoked(const OperationRecord& operation) const noexcept;
   static Completions refused() noexcept { return Completions{nullptr, {}, 0}; }
   static constexpr transport::Opcode kNoRun{0xff};
   [[nodiscard]] bool has_room() const noexcept { return room_.left != 0; }
