@@ -9,8 +9,8 @@ namespace remora::detail {
 
 namespace {
 
-/// promising() looks at the first kGlance operations, and allows them kMaxDistances distances
-/// between both sides. look() decides after kSample operations whether to go on.
+/// may_gain() looks at the first kGlance operations, and allows them kMaxDistances distances
+/// between both sides. find_groups() decides after kSample operations whether to go on.
 constexpr std::size_t kGlance = 4;
 constexpr int kMaxDistances = 2;
 constexpr std::size_t kSample = 16;
@@ -45,7 +45,7 @@ BatchOrder::BatchOrder(const LaneDriver& lane, std::size_t depth)
 }
 
 void BatchOrder::arrange_long(OperationList& operations) noexcept {
-  if (!promising(operations) || !look(operations)) return;
+  if (!may_gain(operations) || !find_groups(operations)) return;
   const std::size_t count = operations.count;
   const Place* const places = sort(count, make_keys(count));
   operations = {};
@@ -62,7 +62,7 @@ void BatchOrder::arrange_long(OperationList& operations) noexcept {
 /// Looks at the first kGlance operations; for most batches that is all. True when they have few
 /// enough distances between both sides, are long enough and, where there is one distance only, lie
 /// close enough together.
-bool BatchOrder::promising(const OperationList& operations) const noexcept {
+bool BatchOrder::may_gain(const OperationList& operations) const noexcept {
   std::uint64_t distances = 0;  // hashed
   std::uint64_t lowest = ~std::uint64_t{0};
   std::uint64_t highest = 0;
@@ -110,22 +110,23 @@ std::size_t BatchOrder::group_of(const transport::WorkRequest& request, const Lo
 
 /// Whether the blocks of a group lie so close that many are neighbours. `seen` of `count`
 /// operations are known; the others are assumed to be like them.
-bool BatchOrder::close(const Group& group, std::size_t seen, std::size_t count) noexcept {
+bool BatchOrder::may_have_neighbours(const Group& group, std::size_t seen,
+                                     std::size_t count) noexcept {
   // Neither product comes near 64 bits: 2^16 operations of 2^15 bytes at most.
   return group.count > 1 &&
          group.end - group.lowest <= group.sum_bytes * count / seen * kSparseFrom;
 }
 
-/// Whether at least half of the operations are of groups that are close().
-bool BatchOrder::worth_it(std::size_t seen, std::size_t count) const noexcept {
+/// Whether at least half of the operations are of groups that may have neighbours.
+bool BatchOrder::gains_by_order(std::size_t seen, std::size_t count) const noexcept {
   std::size_t found = 0;
   for (const Group& group : std::span{groups_}.first(group_count_))
-    if (close(group, seen, count)) found += group.count;
+    if (may_have_neighbours(group, seen, count)) found += group.count;
   return 2 * found >= seen;
 }
 
 /// Fills places_ and groups_. False, as soon as that is clear: sorting would gain nothing.
-bool BatchOrder::look(const OperationList& operations) noexcept {
+bool BatchOrder::find_groups(const OperationList& operations) noexcept {
   group_count_ = 0;
   std::size_t seen = 0;
   std::size_t group = 0;
@@ -155,9 +156,9 @@ bool BatchOrder::look(const OperationList& operations) noexcept {
     before = key;
     places_[seen++] = {.key = key, .operation = at};
     // A batch that is one stream of blocks in order begins with at most one gap, and goes on so.
-    if (seen == kSample && (gaps <= 1 || !worth_it(kSample, operations.count))) return false;
+    if (seen == kSample && (gaps <= 1 || !gains_by_order(kSample, operations.count))) return false;
   }
-  return steps_back != 0 && worth_it(seen, seen);
+  return steps_back != 0 && gains_by_order(seen, seen);
 }
 
 /// Makes the keys as short as possible; returns their length in bits.
@@ -165,20 +166,20 @@ unsigned BatchOrder::make_keys(std::size_t count) noexcept {
   std::uint64_t differing = 0;
   std::uint64_t span_bytes = 0;
   for (const Group& group : std::span{groups_}.first(group_count_)) {
-    if (!close(group, count, count)) continue;
+    if (!may_have_neighbours(group, count, count)) continue;
     differing |= group.differing;
     span_bytes = std::max(span_bytes, group.end - group.lowest);
   }
   // Blocks of one size begin at multiples of it: low bits that all addresses share sort nothing.
   const auto shift = differing == 0 ? 0U : static_cast<unsigned>(std::countr_zero(differing));
   const auto bits = static_cast<unsigned>(std::bit_width(span_bytes >> shift));
-  // Operations of groups that are not close() keep their order, behind the others.
+  // Operations of groups that have no neighbours keep their order, behind the others.
   std::array<std::uint64_t, kMaxGroups + 1> ranks{};
   std::array<bool, kMaxGroups + 1> sorted{};
   std::uint64_t rank = 0;
   std::size_t joinable = 0;
   for (std::size_t i = 0; i < group_count_; ++i) {
-    if (!close(groups_[i], count, count)) continue;
+    if (!may_have_neighbours(groups_[i], count, count)) continue;
     sorted[i] = true;
     ranks[i] = rank++;
     joinable += groups_[i].count;

@@ -61,13 +61,14 @@ class BatchOrder {
   static constexpr std::size_t kMaxGroups = 8;
 
   void arrange_long(OperationList& operations) noexcept;
-  [[nodiscard]] bool promising(const OperationList& operations) const noexcept;
-  bool look(const OperationList& operations) noexcept;
+  [[nodiscard]] bool may_gain(const OperationList& operations) const noexcept;
+  bool find_groups(const OperationList& operations) noexcept;
   [[nodiscard]] bool joinable(const OperationRecord& operation) const noexcept;
   std::size_t group_of(const transport::WorkRequest& request, const LocalMemory* memory,
                        std::size_t likely) noexcept;
-  [[nodiscard]] static bool close(const Group& group, std::size_t seen, std::size_t count) noexcept;
-  [[nodiscard]] bool worth_it(std::size_t seen, std::size_t count) const noexcept;
+  [[nodiscard]] static bool may_have_neighbours(const Group& group, std::size_t seen,
+                                                std::size_t count) noexcept;
+  [[nodiscard]] bool gains_by_order(std::size_t seen, std::size_t count) const noexcept;
   unsigned make_keys(std::size_t count) noexcept;
   const Place* sort(std::size_t count, unsigned bits) noexcept;
 

@@ -72,7 +72,8 @@ void QueuedLaneDriver::settle_part(Posted& posted, OperationRecord& operation,
   posted = {};
   if (--operation.requests_in_flight != 0) return;
   const bool planned = all_planned(operation) || !operation.outcome.ok;
-  // An operation that is still first in the backlog is finished by pump() or fail_backlog().
+  // An operation that is still first in the backlog is finished by post_backlog() or
+  // fail_backlog().
   if (planned && backlog_.first != &operation) finish(operation, tally);
 }
 
@@ -120,7 +121,7 @@ void QueuedLaneDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noex
 }
 
 /// The lane did not take this request: its operations wait for the next lane, or end.
-void QueuedLaneDriver::drop(std::uint64_t sequence, EndTally& tally) noexcept {
+void QueuedLaneDriver::return_unposted(std::uint64_t sequence, EndTally& tally) noexcept {
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
   if (options_.revivable && posted.operation->whole) {  // the request never left
@@ -130,7 +131,8 @@ void QueuedLaneDriver::drop(std::uint64_t sequence, EndTally& tally) noexcept {
     return;
   }
   for_each(posted, [&](OperationRecord& operation) {
-    if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
+    if (operation.outcome.ok)
+      operation.outcome = outcome_on_broken_lane(operation, false, tally.now());
   });
   settle(posted, tally);
 }
@@ -227,22 +229,22 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
   retired_sequence_ = sequence + 1;
-  if (go_again(posted, status, vendor_error, tally)) return;
+  if (keep_read_for_next_lane(posted, status, vendor_error, tally)) return;
   if (refused_by_peer(status) || local_fault(status)) blame(LaneFault::kRefused);
   const Opcode opcode = posted.operation->request.opcode;
   const bool harmless = opcode == Opcode::kRead || opcode == Opcode::kFlush;
   const bool believed = named || harmless || is_certain(sequence);
-  if (believed && set_aside(posted, status, vendor_error)) return;
+  if (believed && keep_until_reason_is_known(posted, status, vendor_error)) return;
   for_each(posted, [&](OperationRecord& operation) {
     if (!operation.outcome.ok) return;
     if (!believed)
-      operation.outcome = lost(operation, true, tally.now());
+      operation.outcome = outcome_on_broken_lane(operation, true, tally.now());
     else if (refused_by_peer(status))
       operation.outcome = Outcome::failure(Code::kAccessRefused);
     else if (local_fault(status))
       operation.outcome = Outcome::failure(Code::kProvider);
     else
-      operation.outcome = lost(operation, true, tally.now());
+      operation.outcome = outcome_on_broken_lane(operation, true, tally.now());
     operation.outcome.status = status;
     operation.outcome.detail = vendor_error;
   });
@@ -256,8 +258,9 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
 /// A device answers kLocalQpOperationError where its address has gone, which says nothing of the
 /// request, and to some a request of its own fault. So such a read goes again, unless it was there
 /// before its lane was: it may have failed on the lane before, too.
-bool QueuedLaneDriver::go_again(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
-                                EndTally& tally) noexcept {
+bool QueuedLaneDriver::keep_read_for_next_lane(Posted& posted, CompletionStatus status,
+                                               std::uint32_t vendor_error,
+                                               EndTally& tally) noexcept {
   const bool again = options_.revivable && posted.operation->whole &&
                      posted.operation->request.opcode == Opcode::kRead &&
                      !refused_by_peer(status) && !local_fault(status) &&
@@ -275,7 +278,7 @@ bool QueuedLaneDriver::go_again(Posted& posted, CompletionStatus status, std::ui
       wait_in_backlog(operation);
       continue;
     }
-    operation.outcome = lost(operation, true, now);
+    operation.outcome = outcome_on_broken_lane(operation, true, now);
     operation.outcome.status = status;
     operation.outcome.detail = vendor_error;
     finish(operation, tally);
@@ -286,8 +289,8 @@ bool QueuedLaneDriver::go_again(Posted& posted, CompletionStatus status, std::ui
 /// Keeps a request that the server has refused until the lane is released: asking for the reason
 /// takes a control request, and locks under which lanes are taken. False: the server did not refuse
 /// it, another request is set aside already, or there is no handler to ask.
-bool QueuedLaneDriver::set_aside(Posted& posted, CompletionStatus status,
-                                 std::uint32_t vendor_error) noexcept {
+bool QueuedLaneDriver::keep_until_reason_is_known(Posted& posted, CompletionStatus status,
+                                                  std::uint32_t vendor_error) noexcept {
   if (!refused_by_peer(status) || !options_.why_refused || refused_.first != nullptr ||
       !posted.operation->outcome.ok)
     return false;
@@ -346,7 +349,7 @@ void QueuedLaneDriver::refuse_waiting(EndTally& tally) noexcept {
 bool QueuedLaneDriver::carries(const RevocableGrant& grant) noexcept {
   // The thread that holds the lane may be waiting for this one.
   if (!mutex_.try_lock()) return true;
-  collect();
+  take_inbox();
   if (!broken()) {
     progress();
   } else if (!ended_) {
@@ -371,7 +374,7 @@ bool QueuedLaneDriver::carries(const RevocableGrant& grant) noexcept {
   }
   for (const OperationRecord* at = backlog_.first; at != nullptr && !any; at = at->next)
     any = grant.owns(*at);
-  leave();
+  release_lane();
   return any;
 }
 
@@ -384,8 +387,8 @@ Reason QueuedLaneDriver::why_broken() const noexcept {
 
 /// The outcome of an operation that was on a lane that broke. `posted`: the lane had taken a
 /// request of it.
-Outcome QueuedLaneDriver::lost(const OperationRecord& operation, bool posted,
-                               Clock::time_point now) const noexcept {
+Outcome QueuedLaneDriver::outcome_on_broken_lane(const OperationRecord& operation, bool posted,
+                                                 Clock::time_point now) const noexcept {
   const bool expired = now >= operation.deadline;
   // The striped transfer counts its operation once; its parts are not counted.
   if (fault() != LaneFault::kNone && !victims_ended_ && !expired &&
@@ -431,7 +434,7 @@ void QueuedLaneDriver::expire_backlog(Clock::time_point now) noexcept {
       [&](OperationRecord& operation) {
         // If some of its requests were posted, they have completed: a write had a part of its
         // effect.
-        operation.outcome = lost(operation, false, now);
+        operation.outcome = outcome_on_broken_lane(operation, false, now);
         finish(operation, tally);
       });
 }
@@ -482,7 +485,8 @@ void QueuedLaneDriver::finish_begun(EndTally& tally) noexcept {
       },
       [&](OperationRecord& operation) {
         if (&operation == refused_.first) return;  // end_refused() ends it
-        if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
+        if (operation.outcome.ok)
+          operation.outcome = outcome_on_broken_lane(operation, false, tally.now());
         finish(operation, tally);
       });
 }
@@ -501,7 +505,8 @@ void QueuedLaneDriver::fail_backlog(EndTally& tally) noexcept {
   while (!backlog_.empty()) {
     OperationRecord& operation = backlog_.take_first();
     if (&operation == refused_.first) continue;  // end_refused() ends it
-    if (operation.outcome.ok) operation.outcome = lost(operation, false, tally.now());
+    if (operation.outcome.ok)
+      operation.outcome = outcome_on_broken_lane(operation, false, tally.now());
     finish(operation, tally);
   }
 }

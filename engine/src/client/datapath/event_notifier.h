@@ -14,10 +14,10 @@ namespace remora::detail {
 /// An eventfd that other threads write to only while its owner rests, and then once. To bring
 /// something to an owner that is awake costs one atomic exchange and no system call.
 ///
-/// The owner calls rest(), looks for work, sleeps on event(), and calls clear() when that is
-/// readable. Another thread leaves its work where the owner looks, and then calls tell(). Both
-/// exchange the same word: either the owner's look sees the work, or tell() sees that the owner
-/// rests.
+/// The owner calls announce_sleep(), looks for work, sleeps on event(), and calls take_event() when
+/// that is readable. Another thread leaves its work where the owner looks, and then calls notify().
+/// Both exchange the same word: either the owner's look sees the work, or notify() sees that the
+/// owner rests.
 class EventNotifier {
  public:
   /// Makes the eventfd. False: there is none (errno says why).
@@ -32,16 +32,16 @@ class EventNotifier {
   [[nodiscard]] int event() const noexcept { return event_; }
 
   // By the owner.
-  void clear() noexcept {
+  void take_event() noexcept {
     std::uint64_t told = 0;
     (void)!::read(event_, &told, sizeof told);
   }
-  void rest() noexcept { resting_.exchange(true, std::memory_order_acq_rel); }
-  /// The owner is awake: from now on it finds work by looking, and tell() writes nothing.
-  void rise() noexcept { resting_.exchange(false, std::memory_order_acq_rel); }
+  void announce_sleep() noexcept { resting_.exchange(true, std::memory_order_acq_rel); }
+  /// The owner is awake: from now on it finds work by looking, and notify() writes nothing.
+  void announce_awake() noexcept { resting_.exchange(false, std::memory_order_acq_rel); }
 
   /// Any thread.
-  void tell() noexcept {
+  void notify() noexcept {
     if (resting_.exchange(false, std::memory_order_acq_rel)) signal_event(event_);
   }
 

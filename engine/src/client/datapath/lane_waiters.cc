@@ -31,17 +31,17 @@ void LaneWaiters::sleep_on(int lane_fd, Deadline until) noexcept {
   if (events[1].revents != 0) (void)!::read(event_.get(), &wakes, sizeof wakes);
 }
 
-std::uint64_t LaneWaiters::join() noexcept {
+std::uint64_t LaneWaiters::begin_wait() noexcept {
   ++on_condition_;
   const MutexLock lock{mutex_};
   return wakes_;
 }
 
-void LaneWaiters::sleep_until_woken(std::uint64_t joined, Deadline until) noexcept {
+void LaneWaiters::sleep_until_woken(std::uint64_t wakes_before, Deadline until) noexcept {
   MutexLock lock{mutex_};
   condition_.wait_until(lock, until, [&] {
     mutex_.assert_held();
-    return wakes_ != joined;
+    return wakes_ != wakes_before;
   });
 }
 

@@ -25,16 +25,16 @@ class LaneWaiters {
   void give_descriptor_back() noexcept;
   /// The caller on the descriptor is about to sleep: from now on a thread that polls a completion
   /// wakes it.
-  void lie_down() noexcept { on_descriptor_ = true; }
+  void announce_sleep() noexcept { on_descriptor_ = true; }
   /// Without the lock. Sleeps until `lane_fd` is readable, another thread polls a completion, or
   /// `until`.
   void sleep_on(int lane_fd, Deadline until) noexcept;
 
   /// For a caller that sleeps on the condition; returns the number of wakes so far.
-  [[nodiscard]] std::uint64_t join() noexcept;
-  /// Without the lock. Sleeps until the first wake after join(), or `until`.
-  void sleep_until_woken(std::uint64_t joined, Deadline until) noexcept;
-  void part() noexcept { --on_condition_; }
+  [[nodiscard]] std::uint64_t begin_wait() noexcept;
+  /// Without the lock. Sleeps until the first wake after begin_wait(), or `until`.
+  void sleep_until_woken(std::uint64_t wakes_before, Deadline until) noexcept;
+  void end_wait() noexcept { --on_condition_; }
 
   /// A completion was polled.
   void wake() noexcept {

@@ -125,7 +125,7 @@ void MappedMemoryDriver::submit(OperationList operations) noexcept {
   }
   sink.push(*first, operations.count);
   // All operations of one submission have the same sink, so there is one notifier to tell.
-  if (EventNotifier* const notifier = sink.notifier(); notifier != nullptr) notifier->tell();
+  if (EventNotifier* const notifier = sink.notifier(); notifier != nullptr) notifier->notify();
 }
 
 void MappedMemoryDriver::run(OperationRecord& operation) noexcept {

@@ -39,7 +39,7 @@ void MappedMemoryDriver::submit_interrupted(OperationList operations) noexcept {
     keep(kept);
   }
   // The owner looks at the kept operations at once: the session may have been resumed meanwhile.
-  if (notifier != nullptr) notifier->tell();
+  if (notifier != nullptr) notifier->notify();
 }
 
 bool MappedMemoryDriver::try_run(OperationRecord& operation) noexcept {
@@ -158,7 +158,7 @@ bool MappedMemoryDriver::cancel(OperationRecord& operation) noexcept {
   operation.outcome = Outcome::failure(Code::kCancelled);
   end(operation);
   if (EventNotifier* const notifier = operation.sink->notifier(); notifier != nullptr)
-    notifier->tell();
+    notifier->notify();
   return true;
 }
 
@@ -175,7 +175,8 @@ void MappedMemoryDriver::wake_owners() noexcept {
   const MutexLock lock{waiting_mutex_};
   ++changes_;
   for (OperationRecord* at = waiting_.first; at != nullptr; at = at->next)
-    if (EventNotifier* const notifier = at->sink->notifier(); notifier != nullptr) notifier->tell();
+    if (EventNotifier* const notifier = at->sink->notifier(); notifier != nullptr)
+      notifier->notify();
   changed_.notify_all();
 }
 

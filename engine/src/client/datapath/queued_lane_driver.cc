@@ -51,14 +51,14 @@ QueuedLaneDriver::~QueuedLaneDriver() {
 
 void QueuedLaneDriver::submit(OperationList operations) noexcept {
   if (operations.empty()) return;
-  if (!mutex_.try_lock() && !leave_behind(operations)) return;
-  take_over(operations);
-  pump();
-  leave();
+  if (!mutex_.try_lock() && !put_in_inbox(operations)) return;
+  add_to_backlog(operations);
+  post_backlog();
+  release_lane();
 }
 
 /// Leaves operations to the lane's holder. True: it has gone, and this thread has taken the lane.
-bool QueuedLaneDriver::leave_behind(OperationList& operations) noexcept {
+bool QueuedLaneDriver::put_in_inbox(OperationList& operations) noexcept {
   OperationRecord* const first = std::exchange(operations, {}).first;
   OperationRecord* last = first;
   while (last->next != nullptr) last = last->next;
@@ -69,7 +69,7 @@ bool QueuedLaneDriver::leave_behind(OperationList& operations) noexcept {
   // The holder looks at the inbox again after it has released the lane: either it sees these
   // operations, or this thread finds the lane free.
   if (!mutex_.try_lock()) return false;
-  collect();
+  take_inbox();
   return true;
 }
 
@@ -101,7 +101,7 @@ void QueuedLaneDriver::run(OperationRecord& operation) noexcept {
   metrics_.ended(recorder, operation.request.opcode, latency_now() - operation.submitted, 1,
                  operation.length_bytes);
   metrics_.polled(recorder, 1, 0);
-  leave();
+  release_lane();
 }
 
 /// Goes on with an operation that was posted on an idle lane and has not completed, or has failed.
@@ -125,7 +125,7 @@ void QueuedLaneDriver::run_on(OperationRecord& operation, const transport::PostO
   } else if (!found.empty()) {
     take_completions(found, 1);
   }
-  leave();
+  release_lane();
   const auto earliest = [until] { return until; };
   if (sink.ready() == 0) wait(sink, 1, DeadlineSource{earliest});
 }
@@ -138,11 +138,11 @@ void QueuedLaneDriver::run_in_line(OperationRecord& operation, bool taken) noexc
   operation.sink = &sink;
   OperationList single;
   single.append(operation);
-  if (taken || leave_behind(single)) {
-    take_over(single);
-    pump();
+  if (taken || put_in_inbox(single)) {
+    add_to_backlog(single);
+    post_backlog();
     poll_completions();
-    leave();
+    release_lane();
     if (sink.ready() != 0) return;
   }
   const auto earliest = [until] { return until; };
@@ -151,7 +151,7 @@ void QueuedLaneDriver::run_in_line(OperationRecord& operation, bool taken) noexc
 
 /// Releases the lane. Tells the notifier of a sink that was pushed to, and after the release the
 /// handlers of a refused operation and of a broken lane.
-void QueuedLaneDriver::let_go() noexcept {
+void QueuedLaneDriver::release_and_tell() noexcept {
   const bool tell = broken() && !std::exchange(broken_told_, true);
   const Refused refused = std::exchange(refused_, {});
   tell_notifier();
@@ -163,25 +163,25 @@ void QueuedLaneDriver::let_go() noexcept {
 
 /// Another thread left operations after this one's last look at the inbox. This thread posts them,
 /// unless another one has the lane now: then that one does.
-void QueuedLaneDriver::leave_again() noexcept {
+void QueuedLaneDriver::post_inbox_and_release() noexcept {
   while (mutex_.try_lock()) {
-    collect();
-    pump();
-    let_go();
-    if (!anything_left()) return;
+    take_inbox();
+    post_backlog();
+    release_and_tell();
+    if (!inbox_filled()) return;
   }
 }
 
 /// Takes over the operations that other threads have left in the inbox.
-void QueuedLaneDriver::collect() noexcept {
+void QueuedLaneDriver::take_inbox() noexcept {
   if (inbox_.load(std::memory_order_relaxed) == nullptr) return;
   OperationList left;
   OperationRecord* first = inbox_.exchange(nullptr, std::memory_order_acquire);
   while (first != nullptr) left.append(*std::exchange(first, first->next));
-  take_over(left);
+  add_to_backlog(left);
 }
 
-void QueuedLaneDriver::take_over(OperationList& operations) noexcept {
+void QueuedLaneDriver::add_to_backlog(OperationList& operations) noexcept {
   if (backlog_.empty()) [[likely]]
     backlog_expires_ = Deadline::min();
   else
@@ -204,7 +204,7 @@ void QueuedLaneDriver::wait(CompletionSink& sink, std::size_t at_least,
   while (true) {
     std::unique_lock<LightMutex> lock{mutex_, std::try_to_lock};
     if (lock.owns_lock()) {
-      collect();
+      take_inbox();
       progress();
     }
     const std::size_t ready = sink.ready();
@@ -217,11 +217,11 @@ void QueuedLaneDriver::wait(CompletionSink& sink, std::size_t at_least,
       waited = now - *began;
       if (now >= deadline) {
         if (!lock.owns_lock()) lock.lock();
-        collect();
+        take_inbox();
         expire(now);
-        pump();
+        post_backlog();
         deadline = earliest_deadline();
-        // The same deadline again: expire() has ended the operation, or leave() will below.
+        // The same deadline again: expire() has ended the operation, or release_lane() will below.
         if (deadline <= now) deadline = now + kMaxSleep;
       } else if (ready < at_least && waited >= options_.spin) {
         if (!lock.owns_lock()) lock.lock();
@@ -233,7 +233,7 @@ void QueuedLaneDriver::wait(CompletionSink& sink, std::size_t at_least,
     }
     if (lock.owns_lock()) {
       lock.release();
-      leave();
+      release_lane();
     }
     if (sink.ready() >= at_least) return;
     spin_pause(waited);
@@ -243,7 +243,7 @@ void QueuedLaneDriver::wait(CompletionSink& sink, std::size_t at_least,
 void QueuedLaneDriver::progress_and_arm(CompletionSink& sink,
                                         DeadlineSource earliest_deadline) noexcept {
   mutex_.lock();
-  collect();
+  take_inbox();
   // Armed before looking: the lane signals a completion that comes after the look.
   if (!broken()) {
     lane_->drain_events();
@@ -252,12 +252,12 @@ void QueuedLaneDriver::progress_and_arm(CompletionSink& sink,
   progress();
   if (sink.ready() == 0)
     if (const Clock::time_point now = Clock::now(); now >= earliest_deadline()) expire(now);
-  leave();
+  release_lane();
 }
 
 bool QueuedLaneDriver::cancel(OperationRecord& operation) noexcept {
   mutex_.lock();
-  collect();
+  take_inbox();
   const bool withdrawn =
       (operation.whole || (!operation.any_posted && operation.requests_in_flight == 0)) &&
       backlog_.remove(operation);
@@ -266,35 +266,35 @@ bool QueuedLaneDriver::cancel(OperationRecord& operation) noexcept {
     EndTally tally{metrics_, cells_.recorder()};
     finish(operation, tally);
   }
-  pump();  // operations that other threads left, or that were waiting for room
-  leave();
+  post_backlog();  // operations that other threads left, or that were waiting for room
+  release_lane();
   return withdrawn;
 }
 
 void QueuedLaneDriver::settle_events() noexcept {
   // A thread that has pushed tells the notifier before it releases the lane.
   mutex_.lock();
-  leave();
+  release_lane();
 }
 
 void QueuedLaneDriver::tell_notifier() noexcept {
-  if (notifier_ != nullptr) std::exchange(notifier_, nullptr)->tell();
+  if (notifier_ != nullptr) std::exchange(notifier_, nullptr)->notify();
 }
 
 void QueuedLaneDriver::fail(Reason reason) noexcept {
   mutex_.lock();
-  collect();
+  take_inbox();
   options_.revivable = false;
   if (broken())
     end_for_good(reason);
   else
     break_lane(reason);
-  leave();
+  release_lane();
 }
 
 void QueuedLaneDriver::interrupt(Reason reason) noexcept {
   mutex_.lock();
-  collect();
+  take_inbox();
   break_lane(reason);
   // A lease would keep a device that has gone.
   if (options_.cache != nullptr)
@@ -304,7 +304,7 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
           return false;
         },
         [](OperationRecord& /*operation*/) {});
-  leave();
+  release_lane();
 }
 
 void QueuedLaneDriver::progress() noexcept {
@@ -313,11 +313,11 @@ void QueuedLaneDriver::progress() noexcept {
   // as they are not posted.
   if (!backlog_.empty())
     if (const Clock::time_point now = Clock::now(); now >= backlog_expires_) expire_backlog(now);
-  pump();
+  post_backlog();
 }
 
 /// Posts operations of the backlog as a chain, as far as there is room.
-void QueuedLaneDriver::pump() noexcept {
+void QueuedLaneDriver::post_backlog() noexcept {
   if (backlog_.empty() || broken()) return;
   const std::size_t room = limits_.depth - (next_sequence_ - retired_sequence_);
   chain_length_ = 0;
@@ -414,7 +414,7 @@ void QueuedLaneDriver::refuse_rest(const transport::PostOutcome& outcome,
       if (behind > next_sequence_) cut_run(at, next_sequence_ - at);
       behind = std::min(behind, next_sequence_);
     }
-    while (at != first + chain_length_) drop(at++, tally);
+    while (at != first + chain_length_) return_unposted(at++, tally);
   }
   break_lane(Reason::kLaneBroken);
 }
@@ -423,11 +423,11 @@ void QueuedLaneDriver::refuse_rest(const transport::PostOutcome& outcome,
 void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept {
   if (waiters_.take_descriptor()) {
     if (lane_->arm() && !poll_completions()) {
-      waiters_.lie_down();
+      waiters_.announce_sleep();
       // From here on another lane may replace this one; the driver then wakes this thread.
       const int lane_fd = lane_->event_fd();
       lock.release();
-      leave();
+      release_lane();
       waiters_.sleep_on(lane_fd, until);
       lock = std::unique_lock<LightMutex>{mutex_};
       lane_->drain_events();
@@ -438,7 +438,7 @@ void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until)
   } else {
     sleep_until_woken(lock, until);
   }
-  collect();
+  take_inbox();
   progress();
 }
 
@@ -446,19 +446,19 @@ void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until)
 void QueuedLaneDriver::sleep_while_broken(std::unique_lock<LightMutex>& lock,
                                           Deadline until) noexcept {
   sleep_until_woken(lock, until);
-  collect();
+  take_inbox();
   progress();
 }
 
 /// Releases the lane to sleep, and takes it again.
 void QueuedLaneDriver::sleep_until_woken(std::unique_lock<LightMutex>& lock,
                                          Deadline until) noexcept {
-  const std::uint64_t joined = waiters_.join();
+  const std::uint64_t wakes_before = waiters_.begin_wait();
   lock.release();
-  leave();
-  waiters_.sleep_until_woken(joined, until);
+  release_lane();
+  waiters_.sleep_until_woken(wakes_before, until);
   lock = std::unique_lock<LightMutex>{mutex_};
-  waiters_.part();
+  waiters_.end_wait();
 }
 
 bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
@@ -522,15 +522,15 @@ void QueuedLaneDriver::go_on() noexcept {
     breaking_.store(false, std::memory_order_release);
     // progress_and_arm() did not arm the broken lane for callers that sleep in an event loop.
     (void)lane_->arm();
-    collect();
+    take_inbox();
     {
       EndTally tally{metrics_, cells_.recorder()};
       refuse_waiting(tally);
     }
-    pump();
+    post_backlog();
     waiters_.wake();
   }
-  leave();
+  release_lane();
 }
 
 }  // namespace remora::detail

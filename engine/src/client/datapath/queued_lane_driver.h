@@ -116,19 +116,19 @@ class QueuedLaneDriver final : public LaneDriver {
       return std::max<std::uint32_t>(run_count, 1);
     }
   };
-  bool leave_behind(OperationList& operations) noexcept;
+  bool put_in_inbox(OperationList& operations) noexcept;
   void run_in_line(OperationRecord& operation, bool taken) noexcept;
   /// Releases the lane. Operations that have come into the inbox meanwhile are posted, by this
   /// thread or the next holder.
-  [[gnu::always_inline]] void leave() noexcept {
+  [[gnu::always_inline]] void release_lane() noexcept {
     if (notifier_ != nullptr || broken()) [[unlikely]]
-      let_go();
+      release_and_tell();
     else
       mutex_.unlock();
-    if (anything_left()) [[unlikely]]
-      leave_again();
+    if (inbox_filled()) [[unlikely]]
+      post_inbox_and_release();
   }
-  void let_go() noexcept;
+  void release_and_tell() noexcept;
   /// The operations of a request that the server refused, until the reason is known. The thread
   /// that releases the lane ends them, after it has released it.
   struct Refused {
@@ -136,18 +136,18 @@ class QueuedLaneDriver final : public LaneDriver {
     bool joined = false;  ///< also the operations chained by next
   };
   void end_refused(const Refused& refused) noexcept;
-  void leave_again() noexcept;
+  void post_inbox_and_release() noexcept;
   /// The inbox has operations. The thread that left them may rely on this holder to post them.
-  [[nodiscard]] bool anything_left() noexcept {
+  [[nodiscard]] bool inbox_filled() noexcept {
     OperationRecord* none = nullptr;
     return !inbox_.compare_exchange_strong(none, nullptr, std::memory_order_acq_rel);
   }
 
   // All below with the lock held.
-  void collect() noexcept;
-  void take_over(OperationList& operations) noexcept;
+  void take_inbox() noexcept;
+  void add_to_backlog(OperationList& operations) noexcept;
   void progress() noexcept;
-  void pump() noexcept;
+  void post_backlog() noexcept;
   bool plan(OperationRecord& operation, std::size_t room) noexcept;
   [[nodiscard]] Posted& posted_at(std::uint64_t sequence) noexcept {
     return ring_[sequence & mask_];
@@ -174,7 +174,7 @@ class QueuedLaneDriver final : public LaneDriver {
   void run_on(OperationRecord& operation, const transport::PostOutcome& outcome,
               std::span<transport::LaneCompletion> found) noexcept;
   void cut_run(std::uint64_t sequence, std::uint64_t count) noexcept;
-  void drop(std::uint64_t sequence, EndTally& tally) noexcept;
+  void return_unposted(std::uint64_t sequence, EndTally& tally) noexcept;
   bool poll_completions() noexcept;
   void take_completions(std::span<transport::LaneCompletion> found, std::size_t count) noexcept;
   void retire_through(const transport::LaneCompletion& completion, EndTally& tally) noexcept;
@@ -207,12 +207,13 @@ class QueuedLaneDriver final : public LaneDriver {
   void finish_begun(EndTally& tally) noexcept;
   void renew_local_keys() noexcept;
   void release_lost_lease(OperationRecord& operation) noexcept;
-  bool go_again(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
-                EndTally& tally) noexcept;
-  bool set_aside(Posted& posted, CompletionStatus status, std::uint32_t vendor_error) noexcept;
+  bool keep_read_for_next_lane(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
+                               EndTally& tally) noexcept;
+  bool keep_until_reason_is_known(Posted& posted, CompletionStatus status,
+                                  std::uint32_t vendor_error) noexcept;
   void refuse_waiting(EndTally& tally) noexcept;
-  [[nodiscard]] Outcome lost(const OperationRecord& operation, bool posted,
-                             Clock::time_point now) const noexcept;
+  [[nodiscard]] Outcome outcome_on_broken_lane(const OperationRecord& operation, bool posted,
+                                               Clock::time_point now) const noexcept;
   [[nodiscard]] Reason why_broken() const noexcept;
   void tell_notifier() noexcept;
   void sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
@@ -226,7 +227,7 @@ class QueuedLaneDriver final : public LaneDriver {
   /// Chains of operations whose owners found the lane taken; the latest first.
   alignas(64) std::atomic<OperationRecord*> inbox_{nullptr};
   /// Guards all members that follow. clang does not check that: the lock passes from function to
-  /// function, and leave() releases it where no scope ends.
+  /// function, and release_lane() releases it where no scope ends.
   alignas(64) LightMutex mutex_;
   LaneWaiters waiters_;
   /// Where lanes may follow each other: a set with the event descriptor of the current lane.

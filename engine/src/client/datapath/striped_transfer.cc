@@ -61,7 +61,7 @@ class StripedTransfer {
 
 StripedTransfer::StripedTransfer(const StripedPath& path, const OperationRecord& operation) noexcept
     : spin_{path.spin}, deadline_{operation.deadline} {
-  notifier_.rise();
+  notifier_.announce_awake();
   const auto& lanes = path.lanes;
   const bool flush = operation.request.opcode == Opcode::kFlush;
   const std::uint64_t share_bytes =
@@ -106,7 +106,7 @@ void StripedTransfer::sleep() noexcept {
   const auto earliest = [this] { return deadline_; };
   // Without the eventfd, this thread sees parts that other threads complete when kMaxNap is over.
   if (!notifier_) (void)notifier_.open();
-  notifier_.rest();
+  notifier_.announce_sleep();
   std::array<pollfd, kMaxLanes + 1> events{};
   nfds_t count = 0;
   bool sleeps = true;
@@ -120,8 +120,8 @@ void StripedTransfer::sleep() noexcept {
   }
   const Deadline until = std::min(deadline_, Clock::now() + kMaxNap);
   if (sleeps) ::poll(events.data(), count, milliseconds_until(until) + 1);
-  notifier_.rise();
-  if (notifier_) notifier_.clear();
+  notifier_.announce_awake();
+  if (notifier_) notifier_.take_event();
 }
 
 void StripedTransfer::run() noexcept {

@@ -103,7 +103,7 @@ class CallbackCore : public OperationOwner, public PolledQueue {
   bool serve_done() noexcept;
   void end(CallbackEntry& entry) noexcept;
   void call(CallbackEntry& entry) noexcept;
-  void note_exception(const char* what) noexcept;
+  void log_exception(const char* what) noexcept;
   void end_overdue() noexcept;
   [[nodiscard]] Deadline earliest_deadline() noexcept;
   void lower_earliest(Deadline::rep due) noexcept;

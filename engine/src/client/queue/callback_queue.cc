@@ -88,7 +88,7 @@ CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
                                              std::memory_order_relaxed));
   // The first operation in flight wakes the poller, which does not look at the lane until then. It
   // does so at once, since operations that other threads add meanwhile are not the first.
-  if ((before & kCount) == 0 && !immediate_) poller_.notifier().tell();
+  if ((before & kCount) == 0 && !immediate_) poller_.notifier().notify();
   // A place is free: there is one more than may be in flight, for the operation whose callback
   // runs.
   CallbackEntry& entry = table_[free_.take()];
@@ -177,7 +177,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
     // The thread in close() may have waited for this only: after the fetch_sub() it may destroy the
     // queue and the engine, so the notifier is kept here.
     const std::shared_ptr<EventNotifier> notifier = poller_.share_notifier();
-    if (in_flight_.fetch_sub(1, std::memory_order_acq_rel) == kClosing + 1) notifier->tell();
+    if (in_flight_.fetch_sub(1, std::memory_order_acq_rel) == kClosing + 1) notifier->notify();
   }
   return status;
 }
@@ -185,7 +185,7 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
 /// For mapped remote memory: this thread does the work, and the poller calls back.
 void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
   if (!lane().try_run(entry)) [[unlikely]] {
-    poller_.notifier().tell();
+    poller_.notifier().notify();
     return;
   }
   OperationRecord* before = done_.load(std::memory_order_relaxed);
@@ -194,7 +194,7 @@ void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
   } while (!done_.compare_exchange_weak(before, &entry, std::memory_order_release,
                                         std::memory_order_relaxed));
   // The thread that pushed on the empty stack has told the poller, or is about to.
-  if (before == nullptr) poller_.notifier().tell();
+  if (before == nullptr) poller_.notifier().notify();
 }
 
 /// Ends the operations that carry_out() has left. True: there were some.
@@ -242,13 +242,13 @@ void CallbackCore::call(CallbackEntry& entry) noexcept {
   try {
     entry.type->call(entry.callable.data(), completion);
   } catch (const std::exception& thrown) {
-    note_exception(thrown.what());
+    log_exception(thrown.what());
   } catch (...) {
-    note_exception("not a std::exception");
+    log_exception("not a std::exception");
   }
 }
 
-void CallbackCore::note_exception(const char* what) noexcept {
+void CallbackCore::log_exception(const char* what) noexcept {
   region_->session().metrics().callback_threw();
   // A callback that always throws does not fill the log.
   if (std::has_single_bit(++exceptions_))
@@ -338,12 +338,12 @@ void CallbackCore::let_go() noexcept {
   // queue and the engine, so the notifier is kept here.
   const std::shared_ptr<EventNotifier> notifier = poller_.share_notifier();
   in_flight_.fetch_sub(kHold, std::memory_order_acq_rel);
-  notifier->tell();
+  notifier->notify();
 }
 
 void CallbackCore::abandon() noexcept {
   in_flight_.fetch_or(kClosing, std::memory_order_acq_rel);
-  poller_.notifier().tell();
+  poller_.notifier().notify();
 }
 
 void CallbackCore::close() noexcept {

@@ -54,7 +54,7 @@ class CoroutineInbox {
   /// Any thread. `job` may be gone on return.
   void post(Resumable& job) noexcept {
     jobs_.post(job);
-    notifier_.tell();
+    notifier_.notify();
   }
 
   // By the owner.
@@ -62,8 +62,8 @@ class CoroutineInbox {
   std::size_t run_all() noexcept { return jobs_.run_all(); }
   /// The same; a job that is posted from now on makes the descriptor readable.
   std::size_t run_and_arm() noexcept {
-    notifier_.clear();
-    notifier_.rest();
+    notifier_.take_event();
+    notifier_.announce_sleep();
     return run_all();
   }
 

@@ -25,13 +25,13 @@ using transport::Opcode;
 }
 
 /// Queues an operation: to be submitted or, if it is not sound, to be handed out.
-Ticket QueueCore::keep(QueueEntry& entry, bool sound) noexcept {
+Ticket QueueCore::append(QueueEntry& entry, bool sound) noexcept {
   free_ = entry.next;
   const Opcode opcode = entry.request.opcode;
   entry.follows = sound && entry.whole && run_opcode_ == opcode;
   run_opcode_ = sound && entry.whole && transport::is_transfer(opcode) ? opcode : kNoRun;
   if (sound) [[likely]] {
-    if (std::exchange(barrier_, false)) bar(&entry);
+    if (std::exchange(barrier_, false)) put_barrier_before(&entry);
     any_split_ = any_split_ || !entry.whole;
     filled_last_ = &entry;
     ++filled_count_;
@@ -77,7 +77,7 @@ void QueueCore::attach_filled(OperationList filled) noexcept {
   QueueEntry& entry = *entry_of(free_);
   fill(entry, transfer);
   if (barrier_ || !region_->admits(entry)) [[unlikely]]
-    return take_closely(slot, tag);
+    return take_after_full_check(slot, tag);
   acquire(tag);
   free_ = entry.next;
   entry.follows = run_opcode_ == transfer.opcode;
@@ -92,13 +92,13 @@ void QueueCore::attach_filled(OperationList filled) noexcept {
 }
 
 /// Takes an operation that admits() refused, or behind a barrier; its place has been filled in.
-Ticket QueueCore::take_closely(Slot* slot, std::uint64_t tag) noexcept {
+Ticket QueueCore::take_after_full_check(Slot* slot, std::uint64_t tag) noexcept {
   QueueEntry& entry = acquire(tag);
   if (slot != nullptr) {
     any_slots_ = true;
     entry.slot = std::move(*slot);
   }
-  return keep(entry, region_->check(entry));
+  return append(entry, region_->check(entry));
 }
 
 Ticket QueueCore::take_transfer(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept {
@@ -113,7 +113,7 @@ Ticket QueueCore::take(const transport::WorkRequest& request, ByteOffset offset,
   entry.offset_bytes = offset.bytes;
   entry.length_bytes = length_bytes;
   entry.name_memory(nullptr);
-  return keep(entry, region_->check(entry));
+  return append(entry, region_->check(entry));
 }
 
 Ticket QueueCore::take_notify(ByteOffset offset, const Source& from, std::uint32_t notice,
@@ -124,7 +124,7 @@ Ticket QueueCore::take_notify(ByteOffset offset, const Source& from, std::uint32
                from.bytes().size(), from.memory()});
   const bool sound = region_->check(entry);
   if (sound) region_->add_notice(entry, notice);
-  return keep(entry, sound);
+  return append(entry, sound);
 }
 
 template <typename Piece>
@@ -136,7 +136,7 @@ Ticket QueueCore::take_pieces(Opcode opcode, ByteOffset offset, std::span<const 
   entry.offset_bytes = offset.bytes;
   const bool sound = region_->check(entry, pieces);
   if (sound && lane_.needs_keys()) entry.name_several(memory_named_.releases());
-  return keep(entry, sound);
+  return append(entry, sound);
 }
 
 Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
@@ -147,8 +147,8 @@ Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
 }
 
 Status QueueCore::submit() noexcept {
-  const Turn turn{*this};
-  if (!turn) return not_the_owner("submit");
+  const Call call{*this};
+  if (!call) return not_the_owner("submit");
   if (filled_count_ == 0) return {};
   OperationList filled = detach_filled();
   const Clock::time_point now = clock_now();
@@ -183,9 +183,9 @@ void QueueCore::hand_over(OperationList& operations) noexcept {
 }
 
 Completions QueueCore::wait(std::size_t at_least) noexcept {
-  const Turn turn{*this};
-  if (!turn) return refused();
-  end(serial_);
+  const Call call{*this};
+  if (!call) return refused();
+  end_completions(serial_);
   const auto earliest = [this] { return earliest_deadline(); };
   while (true) {
     const std::size_t reachable = std::min(at_least, refused_.count + in_flight_ + held_.count);
@@ -203,12 +203,12 @@ Completions QueueCore::wait(std::size_t at_least) noexcept {
 }
 
 Completions QueueCore::progress() noexcept {
-  const Turn turn{*this};
-  if (!turn) return refused();
-  end(serial_);
+  const Call call{*this};
+  if (!call) return refused();
+  end_completions(serial_);
   if (event_) {
-    event_.clear();
-    event_.rest();
+    event_.take_event();
+    event_.announce_sleep();
   }
   const auto earliest = [this] { return earliest_deadline(); };
   lane_.progress_and_arm(sink_, DeadlineSource{earliest});
@@ -242,7 +242,7 @@ inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexc
   room_.left += count;
 }
 
-void QueueCore::end(std::uint64_t serial) noexcept {
+void QueueCore::end_completions(std::uint64_t serial) noexcept {
   if (serial != serial_ || ready_count_ == 0) return;
   const std::span<Completion> out{ready_.get(), std::exchange(ready_count_, 0)};
   if (any_slots_) {
@@ -269,7 +269,7 @@ std::uint64_t Completion::old_value() const noexcept { return entry_->old_value;
 Slot& Completion::slot() noexcept { return entry_->slot; }
 
 Completions::~Completions() {
-  if (queue_ != nullptr) queue_->end(serial_);
+  if (queue_ != nullptr) queue_->end_completions(serial_);
 }
 Status Completions::status() const noexcept {
   if (queue_ != nullptr) return {};

@@ -131,7 +131,7 @@ Error QueueCore::error_of(const OperationRecord& operation) const noexcept {
 /// The operation can be handed out: tells the application's event loop.
 void QueueCore::keep_refused(OperationRecord& operation) noexcept {
   refused_.append(operation);
-  if (event_) event_.tell();
+  if (event_) event_.notify();
 }
 
 void QueueCore::barrier() noexcept {
@@ -140,7 +140,7 @@ void QueueCore::barrier() noexcept {
 }
 
 /// Puts a barrier before `operation`; if null, before the operation that is taken next.
-void QueueCore::bar(OperationRecord* operation) noexcept {
+void QueueCore::put_barrier_before(OperationRecord* operation) noexcept {
   if (operation == nullptr) {
     barrier_ = true;
     return;
@@ -149,8 +149,8 @@ void QueueCore::bar(OperationRecord* operation) noexcept {
 }
 
 Status QueueCore::cancel(Ticket ticket) noexcept {
-  const Turn turn{*this};
-  if (!turn) return not_the_owner("cancel");
+  const Call call{*this};
+  if (!call) return not_the_owner("cancel");
   const Error unknown = Error{Code::kNotFound, "cancel"}.with_subject("ticket");
   if (!ticket || ticket.index() >= table_.size()) return unknown;
   QueueEntry& entry = table_[ticket.index()];
@@ -160,7 +160,7 @@ Status QueueCore::cancel(Ticket ticket) noexcept {
   const bool held = held_.remove(entry, &after);
   const bool removed = held || filled.remove(entry, &after);
   if (removed && std::exchange(entry.after_barrier, false))
-    bar(after != nullptr ? after : held ? filled.first : nullptr);
+    put_barrier_before(after != nullptr ? after : held ? filled.first : nullptr);
   attach_filled(filled);
   if (removed) {
     refuse(entry, Outcome::failure(Code::kCancelled));
@@ -202,7 +202,7 @@ Result<int> QueueCore::event_fd() noexcept {
   return epoll_.get();
 }
 
-std::atomic<QueueCore::CallState>* QueueCore::enter_closely(CallState before) noexcept {
+std::atomic<QueueCore::CallState>* QueueCore::enter_unless_taken(CallState before) noexcept {
   if (before == kInCall) return nullptr;  // of another thread
   refuse_revoked();
   return &in_call_;
@@ -210,25 +210,27 @@ std::atomic<QueueCore::CallState>* QueueCore::enter_closely(CallState before) no
 
 bool QueueCore::request_refusal() noexcept {
   CallState before = kIdle;
-  return in_call_.compare_exchange_strong(before, CallState::kLookAgain,
+  return in_call_.compare_exchange_strong(before, CallState::kRefuseRevoked,
                                           std::memory_order_acq_rel) ||
-         before == CallState::kLookAgain;
+         before == CallState::kRefuseRevoked;
 }
 
 /// By the queue's owner, in a call.
 void QueueCore::refuse_revoked() noexcept {
   // A barrier before a refused operation then stands before the next one that stays.
-  bool bar_next = false;
+  bool barrier_before_next = false;
   const auto refuse_those_of = [&](OperationList& list) {
     Reason why = Reason::kNone;
     list.extract(
         [&](OperationRecord& operation) {
           why = region_->session().revocations().revoked(operation);
-          if (why == Reason::kNone && std::exchange(bar_next, false)) bar(&operation);
+          if (why == Reason::kNone && std::exchange(barrier_before_next, false))
+            put_barrier_before(&operation);
           return why != Reason::kNone;
         },
         [&](OperationRecord& operation) {
-          bar_next = std::exchange(entry_of(&operation)->after_barrier, false) || bar_next;
+          barrier_before_next =
+              std::exchange(entry_of(&operation)->after_barrier, false) || barrier_before_next;
           refuse(operation, Outcome::failure(Code::kAccessRefused, why));
         });
   };
@@ -236,7 +238,7 @@ void QueueCore::refuse_revoked() noexcept {
   OperationList filled = detach_filled();
   refuse_those_of(filled);
   attach_filled(filled);
-  barrier_ = barrier_ || bar_next;
+  barrier_ = barrier_ || barrier_before_next;
 }
 
 }  // namespace remora::detail

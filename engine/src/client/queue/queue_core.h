@@ -87,7 +87,7 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   [[nodiscard]] Deadline next_deadline() const noexcept;
   [[nodiscard]] bool request_refusal() noexcept override;
   /// Ends the completions with this serial, if the caller still has them.
-  void end(std::uint64_t serial) noexcept;
+  void end_completions(std::uint64_t serial) noexcept;
 
   [[nodiscard]] Error error_of(const OperationRecord& operation) const noexcept override;
   [[nodiscard]] const QueueRoom& room() const noexcept { return room_; }
@@ -98,29 +98,29 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   }
 
  private:
-  enum class CallState : std::uint8_t { kIdle, kInCall, kLookAgain };
+  enum class CallState : std::uint8_t { kIdle, kInCall, kRefuseRevoked };
   static constexpr CallState kIdle = CallState::kIdle;
   static constexpr CallState kInCall = CallState::kInCall;
   /// One call of the queue's owner: a batch of operations, not each of them. False: another thread
   /// is in a call.
-  class Turn {
+  class Call {
    public:
-    explicit Turn(QueueCore& queue) noexcept
+    explicit Call(QueueCore& queue) noexcept
         : in_call_{enter(queue, queue.in_call_.exchange(kInCall, std::memory_order_acquire))} {}
-    ~Turn() {
+    ~Call() {
       if (in_call_ != nullptr) in_call_->store(kIdle, std::memory_order_release);
     }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
     [[nodiscard]] explicit operator bool() const noexcept { return in_call_ != nullptr; }
 
    private:
     static std::atomic<CallState>* enter(QueueCore& queue, CallState before) noexcept {
-      return before == kIdle ? &queue.in_call_ : queue.enter_closely(before);
+      return before == kIdle ? &queue.in_call_ : queue.enter_unless_taken(before);
     }
     std::atomic<CallState>* in_call_;
   };
-  [[gnu::noinline]] std::atomic<CallState>* enter_closely(CallState before) noexcept;
+  [[gnu::noinline]] std::atomic<CallState>* enter_unless_taken(CallState before) noexcept;
   void refuse_revoked() noexcept;
   static Completions refused() noexcept { return Completions{nullptr, {}, 0}; }
   static constexpr transport::Opcode kNoRun{0xff};
@@ -130,15 +130,15 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   }
   QueueEntry& acquire(std::uint64_t tag) noexcept;
   static void fill(QueueEntry& entry, const Transfer& transfer) noexcept;
-  [[gnu::noinline]] Ticket take_closely(Slot* slot, std::uint64_t tag) noexcept;
-  Ticket keep(QueueEntry& entry, bool sound) noexcept;
+  [[gnu::noinline]] Ticket take_after_full_check(Slot* slot, std::uint64_t tag) noexcept;
+  Ticket append(QueueEntry& entry, bool sound) noexcept;
   [[nodiscard]] OperationList detach_filled() noexcept;
   void attach_filled(OperationList filled) noexcept;
   void hand_out(OperationRecord& first, std::size_t count) noexcept;
   bool acquire_leases(OperationList& filled) noexcept;
   void hand_over(OperationList& operations) noexcept;
   void hand_over_held() noexcept;
-  void bar(OperationRecord* operation) noexcept;
+  void put_barrier_before(OperationRecord* operation) noexcept;
   Completions hand_out_all() noexcept;
   void refuse(OperationRecord& operation, const Outcome& outcome) noexcept;
   void keep_refused(OperationRecord& operation) noexcept;

@@ -61,7 +61,7 @@ void Poller::add(PolledQueue& queue) noexcept {
   while (!state_->joining.compare_exchange_weak(queue.next_, &queue, std::memory_order_release,
                                                 std::memory_order_relaxed)) {
   }
-  state_->notifier.tell();
+  state_->notifier.notify();
 }
 
 bool Poller::part_with(PolledQueue& queue, Deadline until) noexcept {
@@ -71,7 +71,7 @@ bool Poller::part_with(PolledQueue& queue, Deadline until) noexcept {
 
 void Poller::post(Resumable& job) noexcept {
   state_->jobs.post(job);
-  state_->notifier.tell();
+  state_->notifier.notify();
 }
 
 void Poller::run(State& state) noexcept {
@@ -135,7 +135,7 @@ void Poller::remove_queue(State& state, PolledQueue& queue) noexcept {
 }
 
 void Poller::sleep(State& state) noexcept {
-  state.notifier.rest();
+  state.notifier.announce_sleep();
   bool ready = state.service.stop_requested() ||
                state.joining.load(std::memory_order_acquire) != nullptr || !state.jobs.empty();
   Deadline until = Deadline::max();
@@ -147,11 +147,11 @@ void Poller::sleep(State& state) noexcept {
     std::array<epoll_event, 16> events{};
     const int timeout = until == Deadline::max() ? -1 : milliseconds_until(until);
     const int count = ::epoll_wait(state.service.epoll(), events.data(), events.size(), timeout);
-    // If tell() signalled after epoll_wait() returned, one later sleep ends at once, and no more.
+    // If notify() signalled after epoll_wait() returned, one later sleep ends at once, and no more.
     for (int i = 0; i < count; ++i)
-      if (events[static_cast<std::size_t>(i)].data.ptr == nullptr) state.notifier.clear();
+      if (events[static_cast<std::size_t>(i)].data.ptr == nullptr) state.notifier.take_event();
   }
-  state.notifier.rise();
+  state.notifier.announce_awake();
 }
 
 Result<Poller*> Pollers::pick(std::size_t max_count, std::chrono::nanoseconds spin,

@@ -3,11 +3,11 @@
 /// Threads that move the operations of callback queues and run their callbacks.
 ///
 /// A poller looks at the lanes of its queues as long as operations end, and for `spin` after that.
-/// Then it sleeps: it calls EventNotifier::rest(), arms each lane with operations in flight, looks
-/// once more, and sleeps in epoll on the descriptors of these lanes and of its EventNotifier. So
-/// the lane wakes it for a completion. The EventNotifier wakes it for a completion that another
-/// thread polled, an operation that is done on submission, a new queue, its first operation, and a
-/// job.
+/// Then it sleeps: it calls EventNotifier::announce_sleep(), arms each lane with operations in
+/// flight, looks once more, and sleeps in epoll on the descriptors of these lanes and of its
+/// EventNotifier. So the lane wakes it for a completion. The EventNotifier wakes it for a
+/// completion that another thread polled, an operation that is done on submission, a new queue, its
+/// first operation, and a job.
 
 #include <algorithm>
 #include <atomic>

@@ -17,19 +17,19 @@ TEST(EventNotifier, IsToldOnceWhileItRestsAndNeverWhileAwake) {
   EventNotifier notifier;
   EXPECT_FALSE(notifier);
   ASSERT_TRUE(notifier.open());
-  notifier.tell();  // rests from the beginning
+  notifier.notify();  // rests from the beginning
   EXPECT_TRUE(readable_within(notifier, 0));
-  notifier.clear();
-  notifier.tell();
+  notifier.take_event();
+  notifier.notify();
   EXPECT_FALSE(readable_within(notifier, 0)) << "has not lain down again";
-  notifier.rest();
+  notifier.announce_sleep();
   EXPECT_FALSE(readable_within(notifier, 0));
-  notifier.rise();
-  notifier.tell();
+  notifier.announce_awake();
+  notifier.notify();
   EXPECT_FALSE(readable_within(notifier, 0));
-  notifier.rest();
-  notifier.tell();
-  notifier.tell();
+  notifier.announce_sleep();
+  notifier.notify();
+  notifier.notify();
   EXPECT_TRUE(readable_within(notifier, 0));
 }
 
@@ -42,19 +42,19 @@ TEST(EventNotifier, NothingBroughtIsMissed) {
   std::thread bringer{[&] {
     for (int i = 1; i <= kCount; ++i) {
       brought.store(i, std::memory_order_relaxed);
-      notifier.tell();
+      notifier.notify();
       if (i % 3 == 0)
         while (seen.load() < i) std::this_thread::yield();
     }
   }};
   while (seen < kCount) {
-    notifier.rest();
+    notifier.announce_sleep();
     if (brought.load(std::memory_order_relaxed) == seen && !readable_within(notifier, 10'000)) {
       ADD_FAILURE() << "slept over " << brought;
       break;
     }
-    notifier.clear();
-    notifier.rise();
+    notifier.take_event();
+    notifier.announce_awake();
     seen = brought.load(std::memory_order_relaxed);
   }
   seen = kCount;
