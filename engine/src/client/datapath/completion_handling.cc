@@ -131,6 +131,7 @@ void QueuedLaneDriver::return_unposted(std::uint64_t sequence, EndTally& tally) 
     return;
   }
   for_each(posted, [&](OperationRecord& operation) {
+    mutex_.assert_held();
     if (operation.outcome.ok)
       operation.outcome = outcome_on_broken_lane(operation, false, tally.now());
   });
@@ -236,6 +237,7 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
   const bool believed = named || harmless || is_certain(sequence);
   if (believed && keep_until_reason_is_known(posted, status, vendor_error)) return;
   for_each(posted, [&](OperationRecord& operation) {
+    mutex_.assert_held();
     if (!operation.outcome.ok) return;
     if (!believed)
       operation.outcome = outcome_on_broken_lane(operation, true, tally.now());
@@ -341,6 +343,7 @@ void QueuedLaneDriver::refuse_waiting(EndTally& tally) noexcept {
         return why != Reason::kNone;
       },
       [&](OperationRecord& operation) {
+        mutex_.assert_held();
         operation.outcome = Outcome::failure(Code::kAccessRefused, why);
         finish(operation, tally);
       });
@@ -426,12 +429,14 @@ void QueuedLaneDriver::expire_backlog(Clock::time_point now) noexcept {
   backlog_expires_ = Deadline::max();
   backlog_.extract(
       [&](const OperationRecord& operation) {
+        mutex_.assert_held();
         const bool over =
             operation.deadline <= now && (operation.whole || operation.requests_in_flight == 0);
         if (!over) backlog_expires_ = std::min(backlog_expires_, operation.deadline);
         return over;
       },
       [&](OperationRecord& operation) {
+        mutex_.assert_held();
         // If some of its requests were posted, they have completed: a write had a part of its
         // effect.
         operation.outcome = outcome_on_broken_lane(operation, false, now);
@@ -484,6 +489,7 @@ void QueuedLaneDriver::finish_begun(EndTally& tally) noexcept {
         return !operation.whole && (operation.any_posted || !operation.outcome.ok);
       },
       [&](OperationRecord& operation) {
+        mutex_.assert_held();
         if (&operation == refused_.first) return;  // end_refused() ends it
         if (operation.outcome.ok)
           operation.outcome = outcome_on_broken_lane(operation, false, tally.now());

@@ -300,6 +300,7 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
   if (options_.cache != nullptr)
     backlog_.extract(
         [&](OperationRecord& operation) {
+          mutex_.assert_held();
           if (!operation.whole) release_lost_lease(operation);
           return false;
         },
@@ -430,6 +431,7 @@ void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until)
       release_lane();
       waiters_.sleep_on(lane_fd, until);
       lock = std::unique_lock<LightMutex>{mutex_};
+      mutex_.assert_held();
       lane_->drain_events();
       // Other threads may sleep on the same descriptor, and wait for later completions.
       if (!broken()) (void)lane_->arm();
@@ -458,11 +460,13 @@ void QueuedLaneDriver::sleep_until_woken(std::unique_lock<LightMutex>& lock,
   release_lane();
   waiters_.sleep_until_woken(wakes_before, until);
   lock = std::unique_lock<LightMutex>{mutex_};
+  mutex_.assert_held();
   waiters_.end_wait();
 }
 
 bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   const std::lock_guard lock{mutex_};
+  mutex_.assert_held();
   const transport::Lane::Limits& now = lane->limits();
   // Checked operations and the arrays are made for the old limits: both must fit the new ones.
   const bool fits = now.depth <= chain_.size() &&
@@ -491,6 +495,7 @@ void QueuedLaneDriver::renew_local_keys() noexcept {
   EndTally tally{metrics_, cells_.recorder()};
   backlog_.extract(
       [&](OperationRecord& operation) {
+        mutex_.assert_held();
         if (!operation.whole) release_lost_lease(operation);
         if (!operation.whole || operation.memory == nullptr ||
             !transport::is_transfer(operation.request.opcode))
@@ -499,6 +504,7 @@ void QueuedLaneDriver::renew_local_keys() noexcept {
         return !operation.memory->registered(options_.domain_index);
       },
       [&](OperationRecord& operation) {
+        mutex_.assert_held();
         operation.outcome = Outcome::failure(Code::kOutOfMemory);
         finish(operation, tally);
       });

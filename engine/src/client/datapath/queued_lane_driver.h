@@ -62,9 +62,10 @@ class QueuedLaneDriver final : public LaneDriver {
   void release_lease(OperationRecord& operation) noexcept override;
   /// One doorbell, unless the send queue is short of room.
   void submit(OperationList operations) noexcept override;
-  void run(OperationRecord& operation) noexcept override;
+  // clang does not look at these two: whether they hold the lane is known at run time only.
+  void run(OperationRecord& operation) noexcept override REMORA_NO_THREAD_SAFETY_ANALYSIS;
   void wait(CompletionSink& sink, std::size_t at_least,
-            DeadlineSource earliest_deadline) noexcept override;
+            DeadlineSource earliest_deadline) noexcept override REMORA_NO_THREAD_SAFETY_ANALYSIS;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
   /// Stays the same when a lane follows another.
   [[nodiscard]] int event_fd() const noexcept override {
@@ -116,11 +117,14 @@ class QueuedLaneDriver final : public LaneDriver {
       return std::max<std::uint32_t>(run_count, 1);
     }
   };
-  bool put_in_inbox(OperationList& operations) noexcept;
-  void run_in_line(OperationRecord& operation, bool taken) noexcept;
+  /// True: the lane is free, and this thread has taken it.
+  bool put_in_inbox(OperationList& operations) noexcept REMORA_TRY_ACQUIRE(true, mutex_);
+  /// `taken`: this thread holds the lane; clang cannot follow that.
+  void run_in_line(OperationRecord& operation,
+                   bool taken) noexcept REMORA_NO_THREAD_SAFETY_ANALYSIS;
   /// Releases the lane. Operations that have come into the inbox meanwhile are posted, by this
   /// thread or the next holder.
-  [[gnu::always_inline]] void release_lane() noexcept {
+  [[gnu::always_inline]] void release_lane() noexcept REMORA_RELEASE(mutex_) {
     if (notifier_ != nullptr || broken()) [[unlikely]]
       release_and_tell();
     else
@@ -128,15 +132,15 @@ class QueuedLaneDriver final : public LaneDriver {
     if (inbox_filled()) [[unlikely]]
       post_inbox_and_release();
   }
-  void release_and_tell() noexcept;
+  void release_and_tell() noexcept REMORA_RELEASE(mutex_);
   /// The operations of a request that the server refused, until the reason is known. The thread
   /// that releases the lane ends them, after it has released it.
   struct Refused {
     OperationRecord* first = nullptr;
     bool joined = false;  ///< also the operations chained by next
   };
-  void end_refused(const Refused& refused) noexcept;
-  void post_inbox_and_release() noexcept;
+  void end_refused(const Refused& refused) noexcept REMORA_EXCLUDES(mutex_);
+  void post_inbox_and_release() noexcept REMORA_EXCLUDES(mutex_);
   /// The inbox has operations. The thread that left them may rely on this holder to post them.
   [[nodiscard]] bool inbox_filled() noexcept {
     OperationRecord* none = nullptr;
@@ -144,49 +148,59 @@ class QueuedLaneDriver final : public LaneDriver {
   }
 
   // All below with the lock held.
-  void take_inbox() noexcept;
-  void add_to_backlog(OperationList& operations) noexcept;
-  void progress() noexcept;
-  void post_backlog() noexcept;
-  bool plan(OperationRecord& operation, std::size_t room) noexcept;
-  [[nodiscard]] Posted& posted_at(std::uint64_t sequence) noexcept {
+  void take_inbox() noexcept REMORA_REQUIRES(mutex_);
+  void add_to_backlog(OperationList& operations) noexcept REMORA_REQUIRES(mutex_);
+  void progress() noexcept REMORA_REQUIRES(mutex_);
+  void post_backlog() noexcept REMORA_REQUIRES(mutex_);
+  bool plan(OperationRecord& operation, std::size_t room) noexcept REMORA_REQUIRES(mutex_);
+  [[nodiscard]] Posted& posted_at(std::uint64_t sequence) noexcept REMORA_REQUIRES(mutex_) {
     return ring_[sequence & mask_];
   }
-  [[nodiscard]] std::uint64_t atomic_result(std::uint64_t sequence) const noexcept {
+  [[nodiscard]] std::uint64_t atomic_result(std::uint64_t sequence) const noexcept
+      REMORA_REQUIRES(mutex_) {
     return atomic_results_[sequence & (atomic_results_.size() - 1)];
   }
-  void add_split(const Posted& posted, const transport::WorkRequest& request) noexcept {
+  void add_split(const Posted& posted, const transport::WorkRequest& request) noexcept
+      REMORA_REQUIRES(mutex_) {
     chain_run_ = next_sequence_ + chain_length_;
     posted_at(chain_run_) = posted;
     chain_[chain_length_++] = &request;
     split_in_chain_ = true;
   }
-  void add_whole(std::size_t room) noexcept;
-  [[nodiscard]] bool continues_chain(const OperationRecord& operation) const noexcept;
-  void join_chain(OperationRecord& operation) noexcept;
-  bool use_local(transport::WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept;
-  void finish_split(OperationRecord& operation, EndTally& tally) noexcept;
-  bool bounce(transport::WorkRequest& request, Posted& posted) noexcept;
-  void post_chain() noexcept;
-  [[nodiscard]] std::size_t signaled_count(const transport::PostOutcome& outcome) const noexcept;
-  void refuse_rest(const transport::PostOutcome& outcome, std::uint64_t first) noexcept;
-  void run_on_idle_lane(OperationRecord& operation) noexcept;
+  void add_whole(std::size_t room) noexcept REMORA_REQUIRES(mutex_);
+  [[nodiscard]] bool continues_chain(const OperationRecord& operation) const noexcept
+      REMORA_REQUIRES(mutex_);
+  void join_chain(OperationRecord& operation) noexcept REMORA_REQUIRES(mutex_);
+  bool use_local(transport::WorkRequest& request, LocalMemory* memory, Posted& posted) noexcept
+      REMORA_REQUIRES(mutex_);
+  void finish_split(OperationRecord& operation, EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
+  bool bounce(transport::WorkRequest& request, Posted& posted) noexcept REMORA_REQUIRES(mutex_);
+  void post_chain() noexcept REMORA_REQUIRES(mutex_);
+  [[nodiscard]] std::size_t signaled_count(const transport::PostOutcome& outcome) const noexcept
+      REMORA_REQUIRES(mutex_);
+  void refuse_rest(const transport::PostOutcome& outcome, std::uint64_t first) noexcept
+      REMORA_REQUIRES(mutex_);
+  void run_on_idle_lane(OperationRecord& operation) noexcept REMORA_RELEASE(mutex_);
   void run_on(OperationRecord& operation, const transport::PostOutcome& outcome,
-              std::span<transport::LaneCompletion> found) noexcept;
-  void cut_run(std::uint64_t sequence, std::uint64_t count) noexcept;
-  void return_unposted(std::uint64_t sequence, EndTally& tally) noexcept;
-  bool poll_completions() noexcept;
-  void take_completions(std::span<transport::LaneCompletion> found, std::size_t count) noexcept;
-  void retire_through(const transport::LaneCompletion& completion, EndTally& tally) noexcept;
-  void retire(std::uint64_t max_count, EndTally& tally) noexcept;
-  void retire_split(Posted& posted, std::uint64_t sequence, EndTally& tally) noexcept;
+              std::span<transport::LaneCompletion> found) noexcept REMORA_RELEASE(mutex_);
+  void cut_run(std::uint64_t sequence, std::uint64_t count) noexcept REMORA_REQUIRES(mutex_);
+  void return_unposted(std::uint64_t sequence, EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
+  bool poll_completions() noexcept REMORA_REQUIRES(mutex_);
+  void take_completions(std::span<transport::LaneCompletion> found, std::size_t count) noexcept
+      REMORA_REQUIRES(mutex_);
+  void retire_through(const transport::LaneCompletion& completion, EndTally& tally) noexcept
+      REMORA_REQUIRES(mutex_);
+  void retire(std::uint64_t max_count, EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
+  void retire_split(Posted& posted, std::uint64_t sequence, EndTally& tally) noexcept
+      REMORA_REQUIRES(mutex_);
   /// `named`: the device has reported this request although there was an older one.
   void retire_failed(std::uint64_t sequence, CompletionStatus status, std::uint32_t vendor_error,
-                     bool named, EndTally& tally) noexcept;
-  [[nodiscard]] bool is_certain(std::uint64_t sequence) const noexcept;
-  void settle(Posted& posted, EndTally& tally) noexcept;
-  void settle_part(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept;
-  void settle_joined(Posted& posted, EndTally& tally) noexcept;
+                     bool named, EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
+  [[nodiscard]] bool is_certain(std::uint64_t sequence) const noexcept REMORA_REQUIRES(mutex_);
+  void settle(Posted& posted, EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
+  void settle_part(Posted& posted, OperationRecord& operation, EndTally& tally) noexcept
+      REMORA_REQUIRES(mutex_);
+  void settle_joined(Posted& posted, EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
   /// Calls back for each operation that the request carries out.
   template <typename Each>
   static void for_each(const Posted& posted, Each each) noexcept {
@@ -194,29 +208,33 @@ class QueuedLaneDriver final : public LaneDriver {
          at = posted.joined ? at->next : nullptr)
       each(*at);
   }
-  void push(CompletionSink& sink, OperationRecord& first, std::size_t count) noexcept;
-  void finish(OperationRecord& operation, EndTally& tally) noexcept;
-  void expire(Clock::time_point now) noexcept;
-  void expire_backlog(Clock::time_point now) noexcept;
-  void break_lane(Reason reason) noexcept;
-  void end_for_good(Reason reason) noexcept;
-  void wait_in_backlog(OperationRecord& operation) noexcept;
-  void sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
-  void sleep_until_woken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
-  void fail_backlog(EndTally& tally) noexcept;
-  void finish_begun(EndTally& tally) noexcept;
-  void renew_local_keys() noexcept;
-  void release_lost_lease(OperationRecord& operation) noexcept;
+  void push(CompletionSink& sink, OperationRecord& first, std::size_t count) noexcept
+      REMORA_REQUIRES(mutex_);
+  void finish(OperationRecord& operation, EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
+  void expire(Clock::time_point now) noexcept REMORA_REQUIRES(mutex_);
+  void expire_backlog(Clock::time_point now) noexcept REMORA_REQUIRES(mutex_);
+  void break_lane(Reason reason) noexcept REMORA_REQUIRES(mutex_);
+  void end_for_good(Reason reason) noexcept REMORA_REQUIRES(mutex_);
+  void wait_in_backlog(OperationRecord& operation) noexcept REMORA_REQUIRES(mutex_);
+  void sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept
+      REMORA_REQUIRES(mutex_);
+  void sleep_until_woken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept
+      REMORA_REQUIRES(mutex_);
+  void fail_backlog(EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
+  void finish_begun(EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
+  void renew_local_keys() noexcept REMORA_REQUIRES(mutex_);
+  void release_lost_lease(OperationRecord& operation) noexcept REMORA_REQUIRES(mutex_);
   bool keep_read_for_next_lane(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
-                               EndTally& tally) noexcept;
+                               EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
   bool keep_until_reason_is_known(Posted& posted, CompletionStatus status,
-                                  std::uint32_t vendor_error) noexcept;
-  void refuse_waiting(EndTally& tally) noexcept;
+                                  std::uint32_t vendor_error) noexcept REMORA_REQUIRES(mutex_);
+  void refuse_waiting(EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
   [[nodiscard]] Outcome outcome_on_broken_lane(const OperationRecord& operation, bool posted,
-                                               Clock::time_point now) const noexcept;
-  [[nodiscard]] Reason why_broken() const noexcept;
-  void tell_notifier() noexcept;
-  void sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept;
+                                               Clock::time_point now) const noexcept
+      REMORA_REQUIRES(mutex_);
+  [[nodiscard]] Reason why_broken() const noexcept REMORA_REQUIRES(mutex_);
+  void tell_notifier() noexcept REMORA_REQUIRES(mutex_);
+  void sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept REMORA_REQUIRES(mutex_);
 
   std::unique_ptr<transport::Lane> lane_;
   Options options_;
@@ -226,41 +244,46 @@ class QueuedLaneDriver final : public LaneDriver {
 
   /// Chains of operations whose owners found the lane taken; the latest first.
   alignas(64) std::atomic<OperationRecord*> inbox_{nullptr};
-  /// Guards all members that follow. clang does not check that: the lock passes from function to
-  /// function, and release_lane() releases it where no scope ends.
+  /// Guards the members that follow, and lane_, but for the functions of the lane that any thread
+  /// may call. events_ and all of limits_ but the depths do not change once they are set.
   alignas(64) LightMutex mutex_;
   LaneWaiters waiters_;
   /// Where lanes may follow each other: a set with the event descriptor of the current lane.
   std::optional<FdSet> events_;
-  bool broken_told_ = false;
-  bool ended_ = false;          ///< broken, and no lane will follow
-  bool victims_ended_ = false;  ///< all that was with the lane when it broke has ended
-  Reason broken_reason_ = Reason::kNone;
+  bool broken_told_ REMORA_GUARDED_BY(mutex_) = false;
+  bool ended_ REMORA_GUARDED_BY(mutex_) = false;  ///< broken, and no lane will follow
+  /// All operations that were on the lane when it broke have ended.
+  bool victims_ended_ REMORA_GUARDED_BY(mutex_) = false;
+  Reason broken_reason_ REMORA_GUARDED_BY(mutex_) = Reason::kNone;
   /// The end of the lane's time to flush after move_to_error(). 0: it was not called.
   std::atomic<Clock::rep> flush_by_{0};
 
-  std::vector<Posted> ring_;  // by sequence & mask_
-  std::uint64_t mask_;
-  std::uint64_t next_sequence_ = 0;
-  std::uint64_t retired_sequence_ = 0;
-  std::vector<const transport::WorkRequest*> chain_;
+  std::vector<Posted> ring_ REMORA_GUARDED_BY(mutex_);  // by sequence & mask_
+  std::uint64_t mask_ REMORA_GUARDED_BY(mutex_);
+  std::uint64_t next_sequence_ REMORA_GUARDED_BY(mutex_) = 0;
+  std::uint64_t retired_sequence_ REMORA_GUARDED_BY(mutex_) = 0;
+  std::vector<const transport::WorkRequest*> chain_ REMORA_GUARDED_BY(mutex_);
   /// By place in the chain: requests that the driver has made, from a part of an operation or
   /// several.
-  std::vector<transport::WorkRequest> pieces_;
-  std::size_t chain_length_ = 0;
-  std::uint64_t chain_run_ = 0;            ///< sequence at which the chain's last entry begins
-  OperationRecord* chain_last_ = nullptr;  ///< a whole one, in the chain's last request
-  std::uint64_t chain_end_ = kNowhere;     ///< remote address behind it
-  bool split_in_chain_ = false;
-  OperationList backlog_;
+  std::vector<transport::WorkRequest> pieces_ REMORA_GUARDED_BY(mutex_);
+  std::size_t chain_length_ REMORA_GUARDED_BY(mutex_) = 0;
+  /// The sequence at which the chain's last entry begins.
+  std::uint64_t chain_run_ REMORA_GUARDED_BY(mutex_) = 0;
+  /// A whole operation, in the chain's last request, and the remote address behind it.
+  OperationRecord* chain_last_ REMORA_GUARDED_BY(mutex_) = nullptr;
+  std::uint64_t chain_end_ REMORA_GUARDED_BY(mutex_) = kNowhere;
+  bool split_in_chain_ REMORA_GUARDED_BY(mutex_) = false;
+  OperationList backlog_ REMORA_GUARDED_BY(mutex_);
   /// No operation in the backlog expires before this; min(): not known.
-  Deadline backlog_expires_ = Deadline::min();
-  Clock::time_point lane_began_{};  ///< when the lane followed another one
-  std::span<const std::uint64_t> atomic_results_;
+  Deadline backlog_expires_ REMORA_GUARDED_BY(mutex_) = Deadline::min();
+  /// When the lane followed another one.
+  Clock::time_point lane_began_ REMORA_GUARDED_BY(mutex_){};
+  std::span<const std::uint64_t> atomic_results_ REMORA_GUARDED_BY(mutex_);
   transport::Lane::Limits limits_;
-  EventNotifier* notifier_ = nullptr;  ///< of a sink that was pushed to; to be told
-  Refused refused_;                    ///< empty while the lane is free
-  std::atomic<std::uint32_t> depth_;   ///< of the limits, without the lock
+  /// Of a sink that was pushed to: the thread that releases the lane notifies it.
+  EventNotifier* notifier_ REMORA_GUARDED_BY(mutex_) = nullptr;
+  Refused refused_ REMORA_GUARDED_BY(mutex_);  ///< empty while the lane is free
+  std::atomic<std::uint32_t> depth_;           ///< of limits_, for depth()
 };
 
 }  // namespace remora::detail

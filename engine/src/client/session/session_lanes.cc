@@ -91,7 +91,7 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionLanes::open_again(Deadline dea
   std::vector<std::unique_ptr<Lane>> lanes;
   const auto endpoint = session_.channel().endpoint();
   if (endpoint->direct_path()) return lanes;
-  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+  for (std::size_t i = 0; i < all().size(); ++i) {
     auto lane = endpoint->open_lane(session_.handshake().ticket(),
                                     session_.engine().options().lane_depth, deadline);
     if (!lane) {
@@ -107,8 +107,8 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionLanes::open_again(Deadline dea
 
 bool SessionLanes::replace(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
   bool fit = true;
-  for (std::size_t i = 0; i < lanes_.size(); ++i)
-    fit = lanes_[i]->replace(i < lanes.size() ? std::move(lanes[i]) : nullptr) && fit;
+  for (std::size_t i = 0; i < all().size(); ++i)
+    fit = all()[i]->replace(i < lanes.size() ? std::move(lanes[i]) : nullptr) && fit;
   return fit;
 }
 
@@ -141,9 +141,9 @@ LaneFault SessionLanes::fault() const noexcept {
 
 /// First moves all lanes to the error state, so that they flush at the same time.
 void SessionLanes::interrupt(Reason reason, LaneFault fault) noexcept {
-  for (const auto& lane : lanes_) lane->blame(fault);
-  for (const auto& lane : lanes_) lane->move_to_error();
-  for (const auto& lane : lanes_) lane->interrupt(reason);
+  for (const auto& lane : all()) lane->blame(fault);
+  for (const auto& lane : all()) lane->move_to_error();
+  for (const auto& lane : all()) lane->interrupt(reason);
 }
 
 void SessionLanes::fail(Reason reason, LaneFault fault) noexcept {
@@ -156,6 +156,11 @@ void SessionLanes::fail(Reason reason, LaneFault fault) noexcept {
     if (lane != nullptr) lane->fail(reason);
 }
 
-void SessionLanes::close() noexcept { lanes_.clear(); }
+void SessionLanes::close() noexcept {
+  std::vector<std::unique_ptr<LaneDriver>> lanes;
+  const MutexLock lock{opening_};
+  lanes.swap(lanes_);
+  // The drivers are destroyed without the lock: they end their operations.
+}
 
 }  // namespace remora::detail

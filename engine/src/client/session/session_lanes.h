@@ -37,16 +37,18 @@ class SessionLanes {
 
   // Only once the session has begun.
   /// All lanes are alike. A completion on one lane says nothing of operations on another.
-  [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& all() const noexcept {
+  /// Not checked by clang: once the session has begun, lanes_ does not change.
+  [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& all() const noexcept
+      REMORA_NO_THREAD_SAFETY_ANALYSIS {
     return lanes_;
   }
   /// The lane for one more queue: queues take the lanes in turn.
   [[nodiscard]] LaneDriver& next() noexcept {
-    return *lanes_[queues_.fetch_add(1, std::memory_order_relaxed) % lanes_.size()];
+    return *all()[queues_.fetch_add(1, std::memory_order_relaxed) % all().size()];
   }
   /// The lane for synchronous operations of this thread.
   [[nodiscard]] LaneDriver& of_thread() const noexcept {
-    return lanes_.size() == 1 ? *lanes_.front() : *lanes_[thread_number() % lanes_.size()];
+    return all().size() == 1 ? *all().front() : *all()[thread_number() % all().size()];
   }
   /// The lanes carry out operations that return bytes: reads and atomics.
   [[nodiscard]] bool take_reads() const noexcept { return reads_; }
@@ -73,10 +75,9 @@ class SessionLanes {
   std::atomic<std::size_t> queues_{0};
   bool reads_ = true;
   /// Locked while lanes_ is changed, and by callers that may read it meanwhile. Once the session
-  /// has begun, lanes_ is complete, does not change, and is read without the lock: clang cannot
-  /// follow that.
+  /// has begun, lanes_ is complete, and all() reads it without the lock.
   mutable Mutex opening_;
-  std::vector<std::unique_ptr<LaneDriver>> lanes_;
+  std::vector<std::unique_ptr<LaneDriver>> lanes_ REMORA_GUARDED_BY(opening_);
 };
 
 }  // namespace remora::detail
