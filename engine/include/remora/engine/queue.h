@@ -213,8 +213,8 @@ class Queue {
   /// come in no order that can be relied on: tags and tickets say which is which.
   /// Errors: see Completions::status().
   Completions wait(std::size_t at_least) noexcept;
-  /// The operations that have completed by now. Does not wait for operations; where a lane breaks
-  /// in the call, for its flush, 200 ms, and for a device that is slower to destroy the queue pair.
+  /// The operations that have completed by now. Waits for nothing, also where a lane breaks in the
+  /// call: a thread of the engine then waits for the device, and a later call has its operations.
   Completions poll() noexcept { return wait(0); }
 
   /// For an event loop of the application's own: a descriptor that is readable when progress() has
@@ -224,7 +224,7 @@ class Queue {
   Result<int> event_fd() noexcept;
   /// The operations that have completed by now, as poll(); takes the events of event_fd() and asks
   /// for the next one, so that nothing is missed between this call and the next sleep. Waits
-  /// as poll() does.
+  /// for nothing, as poll().
   Completions progress() noexcept;
   /// When the earliest operation in flight runs out of time: call progress() then, at the latest.
   /// time_point::max() when nothing is in flight.

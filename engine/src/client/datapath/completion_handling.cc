@@ -1,5 +1,6 @@
 /// How operations of a QueuedLaneDriver end: a completion retires requests, and the driver pushes
-/// their operations to their owners' sinks. Also: failures, deadlines and the end of the lane.
+/// their operations to their owners' sinks. Also: failures and deadlines. broken_lane.cc has the
+/// end of the lane.
 
 #include <algorithm>
 #include <array>
@@ -14,20 +15,6 @@ namespace remora::detail {
 
 using transport::LaneCompletion;
 using transport::Opcode;
-
-namespace {
-/// How long a broken lane may take to flush. Then the driver closes it, with the requests that are
-/// left. Lanes that are moved to the error state together flush at the same time.
-constexpr std::chrono::milliseconds kFlushTimeout{200};
-}  // namespace
-
-/// Begins the lane's time to flush. A thread that waits for the flush later keeps the same limit.
-void QueuedLaneDriver::move_to_error() noexcept {
-  Clock::rep none = 0;
-  flush_by_.compare_exchange_strong(none,
-                                    (Clock::now() + kFlushTimeout).time_since_epoch().count());
-  lane_->move_to_error();
-}
 
 /// Gives operations that have ended to their owner's sink, and notes the notifier that the driver
 /// tells before it releases the lane.
@@ -207,6 +194,22 @@ void QueuedLaneDriver::take_completions(std::span<LaneCompletion> found,
   waiters_.wake();
 }
 
+/// Ends the operations of a broken lane as its requests are flushed, until `until`.
+void QueuedLaneDriver::take_flushed(Deadline until) noexcept {
+  std::array<LaneCompletion, 64> found;
+  while (retired_sequence_ != next_sequence_) {
+    const std::size_t count = lane_->poll(found);
+    if (count == 0) {
+      // Completions that are there are taken, even if the time is up already.
+      if (Clock::now() >= until) return;
+      relax();
+      continue;
+    }
+    EndTally tally{metrics_, cells_.recorder()};
+    for (std::size_t i = 0; i < count; ++i) retire_through(found[i], tally);
+  }
+}
+
 /// Whether all requests from `sequence` to the next one that is signaled are of one operation: then
 /// that one has failed.
 bool QueuedLaneDriver::is_certain(std::uint64_t sequence) const noexcept {
@@ -377,7 +380,7 @@ bool QueuedLaneDriver::carries(const RevocableGrant& grant) noexcept {
   }
   for (const OperationRecord* at = backlog_.first; at != nullptr && !any; at = at->next)
     any = grant.owns(*at);
-  release_lane();
+  release_lane(Release::kAtOnce);
   return any;
 }
 
@@ -442,79 +445,6 @@ void QueuedLaneDriver::expire_backlog(Clock::time_point now) noexcept {
         operation.outcome = outcome_on_broken_lane(operation, false, now);
         finish(operation, tally);
       });
-}
-
-void QueuedLaneDriver::break_lane(Reason reason) noexcept {
-  if (broken()) return;
-  ended_ = !options_.revivable;
-  broken_reason_ = reason;
-  broken_.store(true, std::memory_order_release);
-  if (reason != Reason::kNone) metrics_.lane_broken();
-  move_to_error();
-  const Deadline flushed_by{Clock::duration{flush_by_.load()}};
-  std::array<LaneCompletion, 64> found;
-  while (retired_sequence_ != next_sequence_) {
-    const std::size_t count = lane_->poll(found);
-    if (count == 0) {
-      // Completions that are there are taken, even if the time is up already.
-      if (Clock::now() >= flushed_by) break;
-      relax();
-      continue;
-    }
-    EndTally tally{metrics_, cells_.recorder()};
-    for (std::size_t i = 0; i < count; ++i) retire_through(found[i], tally);
-  }
-  if (events_) events_->remove(lane_->event_fd());
-  // After close() no buffer is touched any more, so operations that have not completed may end. A
-  // device can be slow to close a lane: when all requests have completed, no caller waits for it.
-  if (retired_sequence_ == next_sequence_)
-    lane_->close_later();
-  else
-    lane_->close();
-  EndTally tally{metrics_, cells_.recorder()};
-  while (retired_sequence_ != next_sequence_)
-    retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, true, tally);
-  if (ended_)
-    fail_backlog(tally);
-  else
-    finish_begun(tally);
-  waiters_.wake();
-}
-
-/// Ends operations that were posted in part. The next lane gets only operations that are whole, or
-/// of which nothing was posted.
-void QueuedLaneDriver::finish_begun(EndTally& tally) noexcept {
-  backlog_.extract(
-      [](const OperationRecord& operation) {
-        return !operation.whole && (operation.any_posted || !operation.outcome.ok);
-      },
-      [&](OperationRecord& operation) {
-        mutex_.assert_held();
-        if (&operation == refused_.first) return;  // end_refused() ends it
-        if (operation.outcome.ok)
-          operation.outcome = outcome_on_broken_lane(operation, false, tally.now());
-        finish(operation, tally);
-      });
-}
-
-/// For a lane that has broken before: no lane follows it, so the operations that wait for one end.
-void QueuedLaneDriver::end_for_good(Reason reason) noexcept {
-  if (std::exchange(ended_, true)) return;
-  broken_reason_ = reason;
-  victims_ended_ = true;
-  EndTally tally{metrics_, cells_.recorder()};
-  fail_backlog(tally);
-  waiters_.wake();
-}
-
-void QueuedLaneDriver::fail_backlog(EndTally& tally) noexcept {
-  while (!backlog_.empty()) {
-    OperationRecord& operation = backlog_.take_first();
-    if (&operation == refused_.first) continue;  // end_refused() ends it
-    if (operation.outcome.ok)
-      operation.outcome = outcome_on_broken_lane(operation, false, tally.now());
-    finish(operation, tally);
-  }
 }
 
 }  // namespace remora::detail

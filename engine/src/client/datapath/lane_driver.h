@@ -74,7 +74,7 @@ class LaneDriver {
   virtual void submit(OperationList operations) noexcept = 0;
 
   /// Blocks until `sink` has `at_least` operations ready; at least so many must have been submitted
-  /// to it. Also for 0 it moves the operations in flight. By the sink's owner.
+  /// to it. Also for 0 it moves the operations in flight, and does not block. By the sink's owner.
   virtual void wait(CompletionSink& sink, std::size_t at_least,
                     DeadlineSource earliest_deadline) noexcept = 0;
 
@@ -89,7 +89,8 @@ class LaneDriver {
     return true;
   }
 
-  /// As wait() with 0; before that it arms event_fd() for the next completion.
+  /// As wait() with 0; before that it arms event_fd() for the next completion. Does not block where
+  /// the lane is broken: its operations come later, and the sink's notifier tells of them.
   virtual void progress_and_arm(CompletionSink& sink,
                                 DeadlineSource earliest_deadline) noexcept = 0;
   /// Readable when a completion may be there, after progress_and_arm(). -1: never needed.
@@ -108,6 +109,8 @@ class LaneDriver {
 
   /// Moves the lane to the error state, in which its posted requests flush. Does not wait for that.
   virtual void move_to_error() noexcept {}
+  /// Ends a broken lane where the thread that found it broken may not wait for the device. Blocks.
+  virtual void end_broken_lane() noexcept {}
   /// Ends the lane for good (session lost, engine closing): all operations on it end.
   virtual void fail(Reason reason) noexcept = 0;
 
@@ -136,6 +139,9 @@ class LaneDriver {
     return breaking_.load(std::memory_order_acquire) || broken();
   }
   [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }
+  /// The lane is broken, and its posted operations have not ended yet: a thread waits for the
+  /// device, or is about to.
+  [[nodiscard]] bool ending() const noexcept { return ending_.load(std::memory_order_acquire); }
   /// Where local memory must be registered: the index of the lane's memory domain.
   [[nodiscard]] virtual std::size_t domain_index() const noexcept { return 0; }
   [[nodiscard]] virtual bool needs_keys() const noexcept { return false; }
@@ -156,6 +162,7 @@ class LaneDriver {
  protected:
   std::atomic<bool> breaking_{false};
   std::atomic<bool> broken_{false};
+  std::atomic<bool> ending_{false};
   std::atomic<LaneFault> fault_{LaneFault::kNone};
 };
 

@@ -54,7 +54,7 @@ void QueuedLaneDriver::submit(OperationList operations) noexcept {
   if (!mutex_.try_lock() && !put_in_inbox(operations)) return;
   add_to_backlog(operations);
   post_backlog();
-  release_lane();
+  release_lane(Release::kAtOnce);
 }
 
 /// Leaves operations to the lane's holder. True: it has gone, and this thread has taken the lane.
@@ -149,25 +149,13 @@ void QueuedLaneDriver::run_in_line(OperationRecord& operation, bool taken) noexc
   wait(sink, 1, DeadlineSource{earliest});
 }
 
-/// Releases the lane. Tells the notifier of a sink that was pushed to, and after the release the
-/// handlers of a refused operation and of a broken lane.
-void QueuedLaneDriver::release_and_tell() noexcept {
-  const bool tell = broken() && !std::exchange(broken_told_, true);
-  const Refused refused = std::exchange(refused_, {});
-  tell_notifier();
-  mutex_.unlock();
-  // Before on_broken_ interrupts the session: the server can still be asked.
-  if (refused.first != nullptr) end_refused(refused);
-  if (tell && on_broken_) on_broken_();
-}
-
 /// Another thread left operations after this one's last look at the inbox. This thread posts them,
 /// unless another one has the lane now: then that one does.
-void QueuedLaneDriver::post_inbox_and_release() noexcept {
+void QueuedLaneDriver::post_inbox_and_release(Release release) noexcept {
   while (mutex_.try_lock()) {
     take_inbox();
     post_backlog();
-    release_and_tell();
+    release_and_tell(release);
     if (!inbox_filled()) return;
   }
 }
@@ -216,7 +204,11 @@ void QueuedLaneDriver::wait(CompletionSink& sink, std::size_t at_least,
       }
       waited = now - *began;
       if (now >= deadline) {
-        if (!lock.owns_lock()) lock.lock();
+        if (!lock.owns_lock()) {
+          if (at_least == 0 && !lock_unless_ending()) return;
+          lock =
+              at_least == 0 ? std::unique_lock{mutex_, std::adopt_lock} : std::unique_lock{mutex_};
+        }
         take_inbox();
         expire(now);
         post_backlog();
@@ -233,7 +225,7 @@ void QueuedLaneDriver::wait(CompletionSink& sink, std::size_t at_least,
     }
     if (lock.owns_lock()) {
       lock.release();
-      release_lane();
+      release_lane(at_least == 0 ? Release::kAtOnce : Release::kMayWait);
     }
     if (sink.ready() >= at_least) return;
     spin_pause(waited);
@@ -242,7 +234,7 @@ void QueuedLaneDriver::wait(CompletionSink& sink, std::size_t at_least,
 
 void QueuedLaneDriver::progress_and_arm(CompletionSink& sink,
                                         DeadlineSource earliest_deadline) noexcept {
-  mutex_.lock();
+  if (!lock_unless_ending()) return;  // the thread that ends the lane notifies the sink
   take_inbox();
   // Armed before looking: the lane signals a completion that comes after the look.
   if (!broken()) {
@@ -252,11 +244,11 @@ void QueuedLaneDriver::progress_and_arm(CompletionSink& sink,
   progress();
   if (sink.ready() == 0)
     if (const Clock::time_point now = Clock::now(); now >= earliest_deadline()) expire(now);
-  release_lane();
+  release_lane(Release::kAtOnce);
 }
 
 bool QueuedLaneDriver::cancel(OperationRecord& operation) noexcept {
-  mutex_.lock();
+  if (!lock_unless_ending()) return false;
   take_inbox();
   const bool withdrawn =
       (operation.whole || (!operation.any_posted && operation.requests_in_flight == 0)) &&
@@ -267,7 +259,7 @@ bool QueuedLaneDriver::cancel(OperationRecord& operation) noexcept {
     finish(operation, tally);
   }
   post_backlog();  // operations that other threads left, or that were waiting for room
-  release_lane();
+  release_lane(Release::kAtOnce);
   return withdrawn;
 }
 
@@ -285,7 +277,7 @@ void QueuedLaneDriver::fail(Reason reason) noexcept {
   mutex_.lock();
   take_inbox();
   options_.revivable = false;
-  if (broken())
+  if (broken() && !ending())
     end_for_good(reason);
   else
     break_lane(reason);
@@ -296,6 +288,7 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
   mutex_.lock();
   take_inbox();
   break_lane(reason);
+  if (ending()) end_lane();
   // A lease would keep a device that has gone.
   if (options_.cache != nullptr)
     backlog_.extract(
@@ -474,7 +467,7 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
                     now.inline_bytes_max >= limits_.inline_bytes_max &&
                     now.writes_zeroes == limits_.writes_zeroes &&
                     (now.initiator_depth != 0) == (limits_.initiator_depth != 0);
-  if (!fits || !broken() || ended_ || !events_->add(lane->event_fd())) return false;
+  if (!fits || !broken() || ending_ || ended_ || !events_->add(lane->event_fd())) return false;
   metrics_.lane_closed(lane_->completion_capacity());
   lane_ = std::move(lane);
   flush_by_.store(0);
@@ -518,10 +511,10 @@ void QueuedLaneDriver::release_lost_lease(OperationRecord& operation) noexcept {
 
 void QueuedLaneDriver::go_on() noexcept {
   mutex_.lock();
-  if (broken() && !ended_) {
+  if (broken() && !ending() && !ended_) {
     renew_local_keys();
     lane_began_ = Clock::now();
-    broken_told_ = victims_ended_ = false;
+    broken_told_ = victims_ended_ = end_asked_ = false;
     broken_reason_ = Reason::kNone;
     fault_.store(LaneFault::kNone, std::memory_order_relaxed);
     broken_.store(false, std::memory_order_release);

@@ -52,6 +52,10 @@ class QueuedLaneDriver final : public LaneDriver {
     /// Returns why an operation's grant was revoked, or kNone. Called with the lane's lock held: it
     /// must not wait, and takes no lock under which a lane is taken. Empty: no grant is revoked.
     RefusalHandler revoked{};
+    /// Has another thread call end_broken_lane() soon. False: there is no such thread. Called
+    /// without the lane's lock; does not block. Empty: the thread that finds the lane broken ends
+    /// it, in every call.
+    std::function<bool(QueuedLaneDriver&)> end_elsewhere{};
   };
 
   QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Options options, ClientMetrics metrics,
@@ -77,6 +81,7 @@ class QueuedLaneDriver final : public LaneDriver {
   void move_to_error() noexcept override;
   void fail(Reason reason) noexcept override;
   void interrupt(Reason reason) noexcept override;
+  void end_broken_lane() noexcept override;
   bool replace(std::unique_ptr<transport::Lane> lane) noexcept override;
   void go_on() noexcept override;
 
@@ -117,6 +122,9 @@ class QueuedLaneDriver final : public LaneDriver {
       return std::max<std::uint32_t>(run_count, 1);
     }
   };
+  /// Whether a thread that releases a broken lane may wait for its end.
+  enum class Release : std::uint8_t { kMayWait, kAtOnce };
+  bool lock_unless_ending() noexcept REMORA_TRY_ACQUIRE(true, mutex_);
   /// True: the lane is free, and this thread has taken it.
   bool put_in_inbox(OperationList& operations) noexcept REMORA_TRY_ACQUIRE(true, mutex_);
   /// `taken`: this thread holds the lane; clang cannot follow that.
@@ -124,15 +132,16 @@ class QueuedLaneDriver final : public LaneDriver {
                    bool taken) noexcept REMORA_NO_THREAD_SAFETY_ANALYSIS;
   /// Releases the lane. Operations that have come into the inbox meanwhile are posted, by this
   /// thread or the next holder.
-  [[gnu::always_inline]] void release_lane() noexcept REMORA_RELEASE(mutex_) {
+  [[gnu::always_inline]] void release_lane(Release release = Release::kMayWait) noexcept
+      REMORA_RELEASE(mutex_) {
     if (notifier_ != nullptr || broken()) [[unlikely]]
-      release_and_tell();
+      release_and_tell(release);
     else
       mutex_.unlock();
     if (inbox_filled()) [[unlikely]]
-      post_inbox_and_release();
+      post_inbox_and_release(release);
   }
-  void release_and_tell() noexcept REMORA_RELEASE(mutex_);
+  void release_and_tell(Release release) noexcept REMORA_RELEASE(mutex_);
   /// The operations of a request that the server refused, until the reason is known. The thread
   /// that releases the lane ends them, after it has released it.
   struct Refused {
@@ -140,7 +149,7 @@ class QueuedLaneDriver final : public LaneDriver {
     bool joined = false;  ///< also the operations chained by next
   };
   void end_refused(const Refused& refused) noexcept REMORA_EXCLUDES(mutex_);
-  void post_inbox_and_release() noexcept REMORA_EXCLUDES(mutex_);
+  void post_inbox_and_release(Release release) noexcept REMORA_EXCLUDES(mutex_);
   /// The inbox has operations. The thread that left them may rely on this holder to post them.
   [[nodiscard]] bool inbox_filled() noexcept {
     OperationRecord* none = nullptr;
@@ -214,6 +223,8 @@ class QueuedLaneDriver final : public LaneDriver {
   void expire(Clock::time_point now) noexcept REMORA_REQUIRES(mutex_);
   void expire_backlog(Clock::time_point now) noexcept REMORA_REQUIRES(mutex_);
   void break_lane(Reason reason) noexcept REMORA_REQUIRES(mutex_);
+  void end_lane() noexcept REMORA_REQUIRES(mutex_);
+  void take_flushed(Deadline until) noexcept REMORA_REQUIRES(mutex_);
   void end_for_good(Reason reason) noexcept REMORA_REQUIRES(mutex_);
   void wait_in_backlog(OperationRecord& operation) noexcept REMORA_REQUIRES(mutex_);
   void sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept
@@ -251,7 +262,8 @@ class QueuedLaneDriver final : public LaneDriver {
   /// Where lanes may follow each other: a set with the event descriptor of the current lane.
   std::optional<FdSet> events_;
   bool broken_told_ REMORA_GUARDED_BY(mutex_) = false;
-  bool ended_ REMORA_GUARDED_BY(mutex_) = false;  ///< broken, and no lane will follow
+  bool end_asked_ REMORA_GUARDED_BY(mutex_) = false;  ///< another thread will end the broken lane
+  bool ended_ REMORA_GUARDED_BY(mutex_) = false;      ///< broken, and no lane will follow
   /// All operations that were on the lane when it broke have ended.
   bool victims_ended_ REMORA_GUARDED_BY(mutex_) = false;
   Reason broken_reason_ REMORA_GUARDED_BY(mutex_) = Reason::kNone;

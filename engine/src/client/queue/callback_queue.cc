@@ -297,8 +297,9 @@ Deadline CallbackCore::arm(int epoll) noexcept {
   const bool watched = ::epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor, &wanted) == 0 ||
                        ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &wanted) == 0;
   lane().progress_and_arm(sink_, DeadlineSource{earliest});
-  return std::min(earliest_deadline(),
-                  Clock::now() + (watched ? kMaxPollerSleep : kMaxUnwatchedSleep));
+  const Deadline sleep_until = Clock::now() + (watched ? kMaxPollerSleep : kMaxUnwatchedSleep);
+  // Operations that are past their deadlines end with the lane, by another thread.
+  return lane().ending() ? sleep_until : std::min(earliest_deadline(), sleep_until);
 }
 
 void CallbackCore::leave(int epoll) noexcept {
@@ -316,6 +317,7 @@ void CallbackCore::end_overdue() noexcept {
   CompletionSink unused{ring};
   const auto passed = [] { return Deadline::min(); };
   lane().wait(unused, 0, DeadlineSource{passed});
+  lane().end_broken_lane();
 }
 
 bool CallbackCore::hold() noexcept {

@@ -17,6 +17,11 @@
 
 namespace remora::detail {
 
+namespace {
+/// How long an event loop may sleep while a broken lane ends; the event descriptor wakes it.
+constexpr std::chrono::milliseconds kBrokenLaneSleep{100};
+}  // namespace
+
 Result<std::unique_ptr<QueueCore>> QueueCore::create(std::shared_ptr<RegionGrant> region,
                                                      const QueueOptions& options) {
   if (options.depth == 0 || options.depth > kMaxQueueDepth)
@@ -182,7 +187,10 @@ Deadline QueueCore::earliest_deadline() const noexcept {
 }
 
 Deadline QueueCore::next_deadline() const noexcept {
-  return in_flight_ + held_.count == 0 ? Deadline::max() : earliest_deadline();
+  if (in_flight_ + held_.count == 0) return Deadline::max();
+  const Deadline earliest = earliest_deadline();
+  // Operations that are past their deadlines end with the lane, by another thread.
+  return lane_.ending() ? std::max(earliest, Clock::now() + kBrokenLaneSleep) : earliest;
 }
 
 Result<int> QueueCore::event_fd() noexcept {

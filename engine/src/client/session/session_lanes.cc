@@ -75,6 +75,7 @@ Status SessionLanes::open(Deadline deadline) {
     options.cache_from_bytes = engine.options().mr_cache_from_bytes;
   }
   options.revivable = session_.handshake().resumable();
+  options.end_elsewhere = [this](QueuedLaneDriver& lane) { return ender_.end_later(lane); };
   for (std::uint32_t i = 0; i < engine.options().lanes; ++i) {
     auto lane =
         endpoint->open_lane(session_.handshake().ticket(), engine.options().lane_depth, deadline);
@@ -157,6 +158,7 @@ void SessionLanes::fail(Reason reason, LaneFault fault) noexcept {
 }
 
 void SessionLanes::close() noexcept {
+  ender_.stop();
   std::vector<std::unique_ptr<LaneDriver>> lanes;
   const MutexLock lock{opening_};
   lanes.swap(lanes_);

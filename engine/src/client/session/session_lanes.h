@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "client/datapath/lane_driver.h"
+#include "client/session/lane_ender.h"
 #include "transport/lane.h"
 
 namespace remora::detail {
@@ -24,7 +25,7 @@ class SessionCore;
 /// an uncertain outcome on one lane no operation may succeed on another.
 class SessionLanes {
  public:
-  explicit SessionLanes(SessionCore& session) noexcept : session_{session} {}
+  explicit SessionLanes(SessionCore& session) : session_{session}, ender_{session} {}
   SessionLanes(const SessionLanes&) = delete;
   SessionLanes& operator=(const SessionLanes&) = delete;
 
@@ -64,6 +65,7 @@ class SessionLanes {
   void fail(Reason reason, LaneFault fault) noexcept;
   /// By the destructor of the session.
   void close() noexcept;
+  [[nodiscard]] LaneEnder& ender() noexcept { return ender_; }
 
  private:
   [[nodiscard]] static std::size_t thread_number() noexcept;
@@ -72,6 +74,7 @@ class SessionLanes {
   Status add(std::unique_ptr<LaneDriver> driver);
 
   SessionCore& session_;
+  LaneEnder ender_;
   std::atomic<std::size_t> queues_{0};
   bool reads_ = true;
   /// Locked while lanes_ is changed, and by callers that may read it meanwhile. Once the session

@@ -59,6 +59,15 @@ class ResumedLane final : public transport::FakeLane {
     const std::lock_guard lock{mutex_};
     complete(sequence);
   }
+  void fail(std::uint64_t sequence) {
+    const std::lock_guard lock{mutex_};
+    complete(sequence, CompletionStatus::kRetryExceeded);
+  }
+  void close() noexcept override {
+    if (before_close) before_close();
+    FakeLane::close();
+  }
+  std::function<void()> before_close;
   /// Also while operations go on in another thread.
   bool soon_posted(std::size_t count) {
     const auto posted_so_many = [&] {

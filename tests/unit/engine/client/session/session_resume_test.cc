@@ -34,6 +34,37 @@ TEST_F(SessionResumeTest, GrantsThatAreHeldAreSaidAndNoClosesAreSent) {
   EXPECT_EQ(asked(&Request::has_close).size(), 0U);
 }
 
+TEST_F(SessionResumeTest, ProgressDoesNotWaitForADeviceThatIsSlowToDestroyTheLane) {
+  start();
+  const Region region = open();
+  Queue queue = region.queue().value();
+  ResumedLane* const lane = last_lane();
+  lane->flush_when_broken = false;
+  std::atomic<bool> returned{false};
+  std::atomic<bool> returned_first{false};
+  std::atomic<bool> closed{false};
+  lane->before_close = [&] {
+    returned_first = soon([&] { return returned.load(); });
+    closed = true;
+  };
+  const std::array<std::byte, 64> bytes{};
+  for (const std::uint64_t block : {1U, 5U}) EXPECT_TRUE(queue.write(Block{block}, Source{bytes}));
+  ASSERT_TRUE(queue.submit());
+  lane->fail(0);
+  std::size_t ended = queue.progress().size();
+  EXPECT_LE(ended, 1U) << "the device may still read the buffer of the second write";
+  returned = true;
+  ASSERT_TRUE(soon([&] {
+    const Completions found = queue.progress();
+    for (const Completion& each : found) EXPECT_EQ(each.error().code(), Code::kIndeterminate);
+    ended += found.size();
+    return ended == 2;
+  }));
+  EXPECT_TRUE(closed);
+  EXPECT_TRUE(returned_first) << "progress() has waited for the device";
+  EXPECT_TRUE(told_soon("IR"));
+}
+
 TEST_F(SessionResumeTest, ClosesThatAreNotWaitedForKeepWithinWhatMayBeUnanswered) {
   start();
   std::vector<Region> regions;

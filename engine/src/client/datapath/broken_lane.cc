@@ -1,0 +1,137 @@
+/// How the lane of a QueuedLaneDriver breaks and ends.
+///
+/// break_lane() stops posting. end_lane() waits until the device does not touch the buffers of the
+/// posted requests any more, and ends their operations. A caller that may wait runs end_lane() when
+/// it releases the lane. For another caller a thread of the session does so: end_broken_lane().
+
+#include <utility>
+
+#include "base/spin_pause.h"
+#include "client/datapath/queued_lane_driver.h"
+
+namespace remora::detail {
+
+namespace {
+/// How long a broken lane may take to flush. Then the driver closes it, with the requests that are
+/// left. Lanes that are moved to the error state together flush at the same time.
+constexpr std::chrono::milliseconds kFlushTimeout{200};
+}  // namespace
+
+/// Begins the lane's time to flush. A thread that waits for the flush later keeps the same limit.
+void QueuedLaneDriver::move_to_error() noexcept {
+  Clock::rep none = 0;
+  flush_by_.compare_exchange_strong(none,
+                                    (Clock::now() + kFlushTimeout).time_since_epoch().count());
+  lane_->move_to_error();
+}
+
+/// From here on the lane posts nothing. The thread that releases it sees to its end.
+void QueuedLaneDriver::break_lane(Reason reason) noexcept {
+  if (broken()) return;
+  ending_.store(true, std::memory_order_release);
+  broken_reason_ = reason;
+  broken_.store(true, std::memory_order_release);
+  if (reason != Reason::kNone) metrics_.lane_broken();
+  move_to_error();
+}
+
+/// Ends a lane that has broken. Waits for the flush and, where the device has not flushed in time,
+/// until it has destroyed its queues.
+void QueuedLaneDriver::end_lane() noexcept {
+  ended_ = !options_.revivable;
+  // The flush makes events: a thread that watches the descriptor would not sleep.
+  lane_->drain_events();
+  if (events_) events_->remove(lane_->event_fd());
+  take_flushed(Deadline{Clock::duration{flush_by_.load()}});
+  // After close() no buffer is touched any more, so operations that have not completed may end. A
+  // device can be slow to close a lane: when all requests have completed, no caller waits for it.
+  if (retired_sequence_ == next_sequence_)
+    lane_->close_later();
+  else
+    lane_->close();
+  EndTally tally{metrics_, cells_.recorder()};
+  while (retired_sequence_ != next_sequence_)
+    retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, true, tally);
+  if (ended_)
+    fail_backlog(tally);
+  else
+    finish_begun(tally);
+  ending_.store(false, std::memory_order_release);
+  waiters_.wake();
+}
+
+void QueuedLaneDriver::end_broken_lane() noexcept {
+  mutex_.lock();
+  take_inbox();
+  release_lane();
+}
+
+/// Takes the lane, unless its holder may be waiting for the end of the lane.
+bool QueuedLaneDriver::lock_unless_ending() noexcept {
+  if (mutex_.try_lock()) return true;
+  const Clock::time_point began = Clock::now();
+  do {
+    if (ending()) return false;
+    spin_pause(Clock::now() - began);
+  } while (!mutex_.try_lock());
+  return true;
+}
+
+/// Releases the lane. Notifies the sink that was pushed to, and after the release calls the
+/// handlers of a refused operation and of a broken lane. Ends a broken lane first, or has another
+/// thread end it and call the handlers.
+void QueuedLaneDriver::release_and_tell(Release release) noexcept {
+  if (ending() && release == Release::kAtOnce && options_.end_elsewhere) {
+    const bool asked = std::exchange(end_asked_, true);
+    tell_notifier();
+    mutex_.unlock();
+    if (!asked && !options_.end_elsewhere(*this)) end_broken_lane();
+    return;
+  }
+  if (ending()) end_lane();
+  const bool tell = broken() && !std::exchange(broken_told_, true);
+  const Refused refused = std::exchange(refused_, {});
+  tell_notifier();
+  mutex_.unlock();
+  // Before on_broken_ interrupts the session: the server can still be asked.
+  if (refused.first != nullptr) end_refused(refused);
+  if (tell && on_broken_) on_broken_();
+}
+
+/// Ends operations that were posted in part. The next lane gets only operations that are whole, or
+/// of which nothing was posted.
+void QueuedLaneDriver::finish_begun(EndTally& tally) noexcept {
+  backlog_.extract(
+      [](const OperationRecord& operation) {
+        return !operation.whole && (operation.any_posted || !operation.outcome.ok);
+      },
+      [&](OperationRecord& operation) {
+        mutex_.assert_held();
+        if (&operation == refused_.first) return;  // end_refused() ends it
+        if (operation.outcome.ok)
+          operation.outcome = outcome_on_broken_lane(operation, false, tally.now());
+        finish(operation, tally);
+      });
+}
+
+/// For a lane that has broken before: no lane follows it, so the operations that wait for one end.
+void QueuedLaneDriver::end_for_good(Reason reason) noexcept {
+  if (std::exchange(ended_, true)) return;
+  broken_reason_ = reason;
+  victims_ended_ = true;
+  EndTally tally{metrics_, cells_.recorder()};
+  fail_backlog(tally);
+  waiters_.wake();
+}
+
+void QueuedLaneDriver::fail_backlog(EndTally& tally) noexcept {
+  while (!backlog_.empty()) {
+    OperationRecord& operation = backlog_.take_first();
+    if (&operation == refused_.first) continue;  // end_refused() ends it
+    if (operation.outcome.ok)
+      operation.outcome = outcome_on_broken_lane(operation, false, tally.now());
+    finish(operation, tally);
+  }
+}
+
+}  // namespace remora::detail
