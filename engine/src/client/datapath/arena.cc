@@ -13,7 +13,7 @@
 namespace remora::detail {
 namespace {
 
-/// Where threads were refused, the next try comes later.
+/// After the system has refused a thread, the next attempt waits so long.
 constexpr std::chrono::seconds kStartPause{10};
 
 }  // namespace
@@ -80,7 +80,7 @@ void Arena::leave(Call& call) noexcept {
   --callers_;
 }
 
-/// Null: no call wants help.
+/// A call that helpers may join; null: there is none.
 Arena::Call* Arena::open_call() const noexcept {
   const auto found = std::find_if(calls_.begin(), calls_.end(), [](const Call* call) {
     return call != nullptr && call->group != nullptr && !call->over;
@@ -112,7 +112,7 @@ void Arena::help() noexcept {
   }
 }
 
-/// Of a call: from the time that helpers may come until all have gone.
+/// Registers a call while helpers may join it; its destructor waits until all of them have left.
 class Arena::Presence {
  public:
   Presence(Arena& arena, Call& call) noexcept
@@ -139,12 +139,13 @@ class Arena::Presence {
 };
 
 void Arena::for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept {
-  // oneTBB orders what tasks do after what the caller did, and the other way round at the end. It
-  // is not built with ThreadSanitizer: these words say the same where that sees them.
+  // oneTBB orders the tasks after the caller's writes, and the caller's reads after the tasks. It
+  // is not built with ThreadSanitizer, so these atomics state the same order for ThreadSanitizer.
   std::atomic<std::size_t> next{0};
   std::atomic<std::size_t> done{0};
   next.store(0, std::memory_order_release);
-  // What comes next and not "this one": whatever becomes of oneTBB's tasks, none is left out.
+  // A task takes the next index, not one of its own: so no index is left out if oneTBB drops a
+  // task.
   const auto step = [&] {
     const std::size_t i = next.fetch_add(1, std::memory_order_acq_rel);
     if (i >= count) return false;

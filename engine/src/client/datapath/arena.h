@@ -2,9 +2,9 @@
 
 /// Threads of the engine's own that help its callers.
 ///
-/// oneTBB shares the work out, and is never asked for a thread: where the system refuses one, a
-/// worker of oneTBB's ends the process, and what was enqueued never runs. So every place of its
-/// arena is kept for threads that come by themselves: the helpers here, and the callers.
+/// oneTBB divides the work among the threads that are in its arena, and never starts a thread here:
+/// where the system refuses a thread, a worker of oneTBB ends the process, and tasks that were
+/// enqueued never run. So all places of the arena are reserved for the helpers and the callers.
 
 #include <array>
 #include <atomic>
@@ -38,13 +38,13 @@ class Arena {
   void for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept;
 
  private:
-  /// Callers that share the helpers; those beyond work alone.
+  /// So many callers share the helpers; a further caller works without them.
   static constexpr std::size_t kMaxCallers = 16;
   struct Call;
   class Presence;
   struct Tasks;
 
-  /// False: the caller is alone.
+  /// False: the caller works without helpers.
   bool enter(Call& call) noexcept;
   void leave(Call& call) noexcept;
   void start_helpers() noexcept REMORA_REQUIRES(mutex_);
@@ -60,18 +60,18 @@ class Arena {
   std::array<Call*, kMaxCallers> calls_ REMORA_GUARDED_BY(mutex_){};
   std::size_t callers_ REMORA_GUARDED_BY(mutex_) = 0;
   bool stop_ REMORA_GUARDED_BY(mutex_) = false;
-  /// Where threads were refused: not again before.
+  /// After the system has refused a thread: when the next one may be started.
   Deadline start_from_ REMORA_GUARDED_BY(mutex_){};
   std::vector<std::thread> helpers_ REMORA_GUARDED_BY(mutex_);
 };
 
-/// Threads on which coroutines go on. Thread-safe.
+/// Threads that resume coroutines: those of Resume::on_arena(). Thread-safe.
 class JobThreads {
  public:
-  /// `threads` of them, or as many as are to be had, but one at least. Errors: kSystem with
+  /// Starts `threads` threads, or as many as the system allows, at least one. Errors: kSystem with
   /// Reason::kNoThread, kOutOfMemory.
   static Result<std::shared_ptr<JobThreads>> start(std::size_t threads, const Placement& placement);
-  /// Nothing waits to be run. Also from one of the threads, which then ends by itself.
+  /// No job is left. Also from one of the threads, which then ends by itself.
   ~JobThreads();
   JobThreads(const JobThreads&) = delete;
   JobThreads& operator=(const JobThreads&) = delete;

@@ -30,7 +30,7 @@ class LaneWaiters {
   /// `until`.
   void sleep_on(int lane_fd, Deadline until) noexcept;
 
-  /// For a caller that sleeps on the condition; returns the number of wakes so far.
+  /// A caller is going to sleep on the condition. Returns the number of wakes so far.
   [[nodiscard]] std::uint64_t begin_wait() noexcept;
   /// Without the lock. Sleeps until the first wake after begin_wait(), or `until`.
   void sleep_until_woken(std::uint64_t wakes_before, Deadline until) noexcept;

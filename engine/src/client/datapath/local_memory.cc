@@ -60,7 +60,7 @@ std::span<std::byte> Slab::map_huge(std::size_t size_bytes, const Placement* pla
   const std::span bytes{static_cast<std::byte*>(address), rounded};
   (void)::madvise(address, rounded, MADV_DONTFORK);
   if (placement != nullptr) placement->place(bytes);
-  // What a cgroup or a cpuset keeps from us shows only at the first touch, and would be SIGBUS.
+  // A limit of the cgroup or the cpuset would show at the first access only, as SIGBUS.
   if (::madvise(address, rounded, MADV_POPULATE_WRITE) != 0) {
     ::munmap(address, rounded);
     return {};
@@ -75,7 +75,7 @@ Result<Slab> Slab::map(std::size_t size_bytes, const SlabOptions& options) {
       keep_out_of_core_dumps(bytes, options.core_dump);
       return Slab{bytes, Pages::kHuge};
     }
-  // Room to begin at a multiple of 2 MiB.
+  // 2 MiB more, so that the slab can begin at a multiple of 2 MiB.
   const std::size_t spare_bytes = huge ? kHugePageBytes : 0;
   void* const address = ::mmap(nullptr, size_bytes + spare_bytes, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -23,22 +23,21 @@ namespace remora::detail {
 
 /// Devices one engine may use at once: the size of each memory's key table.
 inline constexpr std::size_t kMaxMemoryDomains = 8;
-/// Stands for the domain of transports that need no keys: all memory has one there, which means
-/// nothing.
+/// The index for transports that need no keys: all memory has a key there, which is not used.
 inline constexpr std::size_t kNoMemoryDomain = kMaxMemoryDomains;
-/// Where no memory ever has a key.
+/// An index at which no memory ever has a key: that of revoked grants.
 inline constexpr std::size_t kKeylessDomain = kMaxMemoryDomains + 1;
-/// Added to a domain: its words for operations that stand in no queue's table. Memory with handles
-/// has none there where it has a key: such an operation counts itself first, which is looked at
-/// closely, and so costs the others nothing.
+/// Added to the index of a domain: the key words for operations that are in no queue's table.
+/// Memory with handles has no key word there, so such an operation fails the quick check. The full
+/// check counts it as a use of its memory (MemoryUse). Other operations pay nothing for that.
 inline constexpr std::size_t kAloneWords = kMaxMemoryDomains + 2;
 
 /// A range of local memory and its local key on each memory domain of the engine. Does not own the
 /// bytes. Thread-safe; key() is wait-free.
 class LocalMemory {
  public:
-  /// What keeps it: an owner that outlives every operation on it, as slots have, or handles, the
-  /// last of which may go earlier (memory_releaser.h).
+  /// How long it lives. kNone: its owner outlives every operation on it, as for slots. kCopied: as
+  /// long as its handles, the last of which may be destroyed earlier than that (memory_releaser.h).
   enum class Handles : std::uint8_t { kNone, kCopied };
   explicit LocalMemory(std::span<std::byte> bytes, Handles handles = Handles::kNone) noexcept
       : bytes_{bytes}, handles_{handles} {
@@ -58,12 +57,13 @@ class LocalMemory {
   [[nodiscard]] std::uint32_t key(std::size_t domain_index) const noexcept {
     return static_cast<std::uint32_t>(key_word(domain_index));
   }
-  /// Both of them: 0, or the key in the lower half. Nothing else is read on the strength of it.
+  /// registered() and key() in one word: 0, or kRegistered with the key in the lower half. Relaxed:
+  /// it publishes no other memory.
   [[nodiscard]] std::uint64_t key_word(std::size_t domain_index) const noexcept {
     return key_words_[domain_index].load(std::memory_order_relaxed);
   }
-  /// What an empty slot has for memory, without bytes and handles: so an empty slot is told from
-  /// other memory without bytes. One for the process.
+  /// The memory of every empty slot, without bytes and handles. It distinguishes an empty slot from
+  /// other memory without bytes. There is one in a process.
   static LocalMemory* of_empty_slot() noexcept;
 
   /// Registers with the domain unless that is done already. Blocks while pages are pinned.
@@ -72,16 +72,16 @@ class LocalMemory {
   /// taken again is not registered any more.
   void renew_key(std::size_t domain_index) noexcept;
 
-  // Of memory with handles.
-  /// An operation that stands in no queue's table begins or ends; the first while there is a
-  /// handle.
+  // For memory with handles.
+  /// An operation that is in no queue's table begins, while there is a handle, or ends.
   void begin_use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
   void end_use() noexcept { uses_.fetch_sub(1, std::memory_order_release); }
   [[nodiscard]] bool has_handles() const noexcept { return handles_ == Handles::kCopied; }
   [[nodiscard]] bool counted_in_use() const noexcept {
     return uses_.load(std::memory_order_acquire) != 0;
   }
-  /// Number of the release of its last handle, from 1 on. By the releaser, as what follows.
+  /// The number of the release of its last handle, from 1 on. The releaser alone calls this and the
+  /// functions that follow.
   [[nodiscard]] std::uint64_t released() const noexcept { return released_; }
   void set_released(std::uint64_t number) noexcept { released_ = number; }
   [[nodiscard]] std::unique_ptr<LocalMemory> take_next() noexcept { return std::move(next_); }
@@ -103,8 +103,7 @@ class LocalMemory {
   alignas(64) std::atomic<std::uint32_t> uses_{0};
 };
 
-/// Counts an operation as a use of its memory, where that has handles: for operations that stand in
-/// no queue's table.
+/// Counts an operation that is in no queue's table as a use of its memory, if that has handles.
 class MemoryUse {
  public:
   explicit MemoryUse(LocalMemory* memory) noexcept
@@ -178,9 +177,9 @@ class SlotStore {
   /// Index of a free slot, or kNone.
   [[nodiscard]] std::uint32_t take() noexcept;
   void give_back(std::uint32_t index) noexcept { give_back(index, index, 1); }
-  /// `count` of them, from `first` to `last`, each of which was chained to the next.
+  /// Gives back `count` slots, from `first` to `last`, each of which was chained to the next.
   void give_back(std::uint32_t first, std::uint32_t last, std::uint32_t count) noexcept;
-  /// Of two slots that are out and go back together.
+  /// Chains two slots that are in use and will be given back together.
   void chain(std::uint32_t index, std::uint32_t next) noexcept {
     next_[index].store(next, std::memory_order_relaxed);
   }
@@ -243,8 +242,8 @@ inline void SlotStore::give_back(std::uint32_t first, std::uint32_t last,
   if (over(next)) delete this;
 }
 
-/// Gives slots back when it goes: those of one store that come one after the other with one
-/// exchange.
+/// Gives slots back when it is destroyed: slots of one store that were added one after the other
+/// with one exchange.
 class SlotReturn {
  public:
   SlotReturn() = default;

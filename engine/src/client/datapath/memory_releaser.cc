@@ -7,10 +7,10 @@ namespace remora::detail {
 
 namespace {
 
-/// How often memory without a handle is looked at whose operations have not ended.
+/// How often the releaser sweeps while released memory is in use.
 constexpr std::chrono::milliseconds kLook{2};
 
-/// Of a list whose nodes own each other, without recursion.
+/// Destroys a list whose nodes own each other, without recursion.
 void deregister_all(std::unique_ptr<LocalMemory> first) noexcept {
   while (first != nullptr) first = first->take_next();
 }

@@ -3,14 +3,14 @@
 /// Registered memory whose last handle has gone: deregistered at once, or, where operations that
 /// were taken use it, when the last of them has ended.
 ///
-/// A count of the operations in flight for each memory lost: it is two atomics an operation, on one
+/// A count of the operations in flight for each memory would cost two atomics an operation, on one
 /// cache line for all threads. Instead the release looks for the memory in the tables of the
-/// engine's queues, whose places name their memory from the taking of an operation until its
+/// engine's queues: each place names its memory from the taking of an operation until its
 /// completion has been handed out. Operations that are in no table count themselves
-/// (LocalMemory::begin_use()): those of a synchronous call, and those that wait for a place.
+/// (LocalMemory::begin_use()): those of synchronous calls, and those that wait for a place.
 ///
-/// The application orders the release behind the taking of each operation, as it orders any two
-/// uses of a handle. So the release sees all that it has to see.
+/// The application releases a handle only after the calls that used it, as with any object. So the
+/// release sees every operation that uses the memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,15 +38,15 @@ class MemoryReleaser : public std::enable_shared_from_this<MemoryReleaser> {
   /// A handle of `bytes`; its copies share it.
   std::shared_ptr<LocalMemory> handle(std::span<std::byte> bytes);
 
-  /// Looks at what is still in use, from `loop`'s thread. Once, before the first table; `loop`
-  /// until close(). Errors: kSystem.
+  /// From now on sweeps in the thread of `loop` while released memory is in use. Once, before the
+  /// first table; `loop` lives until close(). Errors: kSystem.
   Status watch(EventLoop& loop);
-  /// Deregisters what no operation uses any more.
+  /// Deregisters the released memory that no operation uses any more.
   void sweep() noexcept;
   /// The engine ends: there is no table any more, and no operation.
   void close() noexcept;
 
-  /// For an operation with pieces, which may use any memory whose last handle goes later.
+  /// The number of releases so far: see OperationRecord::name_several().
   [[nodiscard]] std::uint64_t releases() const noexcept {
     return releases_.load(std::memory_order_relaxed);
   }

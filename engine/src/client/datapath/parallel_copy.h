@@ -1,7 +1,7 @@
 #pragma once
 
-/// Copies in parallel: the calling thread, and helpers of the engine's own as far as the system has
-/// threads for them. No helper ever waits for anything but memory.
+/// Copies in parallel: by the calling thread and the engine's helpers, as far as the system has
+/// given threads for them. A helper that copies waits for memory only.
 
 #include <cstddef>
 #include <functional>
@@ -20,8 +20,8 @@ class ParallelCopy {
   /// helper some tens. Measured by tests/bench/bench_shm_vs_memcpy.
   static constexpr std::size_t kThresholdBytes = std::size_t{512} << 10U;
 
-  /// `threads` copy at most, the caller among them; 1: everything in the caller's thread.
-  /// Helpers run where `placement` says while they copy, the caller where it is.
+  /// At most `threads` threads copy, the caller included; 1: only the caller. Helpers run on
+  /// processors of `placement`; the caller is not moved.
   explicit ParallelCopy(std::size_t threads, const Placement& placement = {});
   ~ParallelCopy();
   ParallelCopy(const ParallelCopy&) = delete;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The state of a Queue: a table of operations, the list of those filled, and the completions that
-/// are out with the caller.
+/// The state of a Queue: a table of operations, the list of those that are taken and not submitted,
+/// and the completions that the caller has.
 
 #include <atomic>
 #include <cstdint>
@@ -55,6 +55,7 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   QueueCore(const QueueCore&) = delete;
   QueueCore& operator=(const QueueCore&) = delete;
 
+  /// A read or a write of one piece of local memory.
   struct Transfer {
     transport::Opcode opcode;
     ByteOffset offset;

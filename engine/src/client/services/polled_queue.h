@@ -9,9 +9,8 @@
 
 namespace remora::detail {
 
-/// A queue whose operations a poller moves, and whose completions it hands to the application. The
-/// queue's owner and its poller have references, and other callers of keep(); the last drop() frees
-/// the queue.
+/// A queue whose operations a poller moves, and whose completions it hands to the application. Its
+/// owner, its poller and each caller of keep() have a reference; the last drop() frees it.
 class PolledQueue {
  public:
   PolledQueue() = default;
@@ -28,7 +27,7 @@ class PolledQueue {
   virtual bool serve() noexcept = 0;
   /// From now on completions wake the poller's `epoll`. Returns until when the poller may sleep.
   virtual Deadline arm(int epoll) noexcept = 0;
-  /// There are operations to serve. The poller asks after arm(): nothing else wakes it for these.
+  /// There are operations to serve. The poller asks after arm(), since no event wakes it for these.
   [[nodiscard]] virtual bool ready() const noexcept = 0;
   /// The queue has no owner any more, and no operation in flight.
   [[nodiscard]] virtual bool over() const noexcept = 0;
