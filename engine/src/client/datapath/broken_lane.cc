@@ -29,7 +29,7 @@ void QueuedLaneDriver::move_to_error() noexcept {
 void QueuedLaneDriver::break_lane(Reason reason) noexcept {
   if (broken()) return;
   ending_.store(true, std::memory_order_release);
-  broken_reason_ = reason;
+  end_.reason = reason;
   broken_.store(true, std::memory_order_release);
   if (reason != Reason::kNone) metrics_.lane_broken();
   move_to_error();
@@ -38,7 +38,7 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
 /// Ends a lane that has broken. Waits for the flush and, where the device has not flushed in time,
 /// until it has destroyed its queues.
 void QueuedLaneDriver::end_lane() noexcept {
-  ended_ = !options_.revivable;
+  end_.for_good = !options_.revivable;
   // The flush makes events: a thread that watches the descriptor would not sleep.
   lane_->drain_events();
   if (events_) events_->remove(lane_->event_fd());
@@ -52,7 +52,7 @@ void QueuedLaneDriver::end_lane() noexcept {
   EndTally tally{metrics_, cells_.recorder()};
   while (retired_sequence_ != next_sequence_)
     retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, true, tally);
-  if (ended_)
+  if (end_.for_good)
     fail_backlog(tally);
   else
     finish_begun(tally);
@@ -82,14 +82,14 @@ bool QueuedLaneDriver::lock_unless_ending() noexcept {
 /// thread end it and call the handlers.
 void QueuedLaneDriver::release_and_tell(Release release) noexcept {
   if (ending() && release == Release::kAtOnce && options_.end_elsewhere) {
-    const bool asked = std::exchange(end_asked_, true);
+    const bool asked = std::exchange(end_.asked, true);
     tell_notifier();
     mutex_.unlock();
     if (!asked && !options_.end_elsewhere(*this)) end_broken_lane();
     return;
   }
   if (ending()) end_lane();
-  const bool tell = broken() && !std::exchange(broken_told_, true);
+  const bool tell = broken() && !std::exchange(end_.told, true);
   const Refused refused = std::exchange(refused_, {});
   tell_notifier();
   mutex_.unlock();
@@ -116,9 +116,9 @@ void QueuedLaneDriver::finish_begun(EndTally& tally) noexcept {
 
 /// For a lane that has broken before: no lane follows it, so the operations that wait for one end.
 void QueuedLaneDriver::end_for_good(Reason reason) noexcept {
-  if (std::exchange(ended_, true)) return;
-  broken_reason_ = reason;
-  victims_ended_ = true;
+  if (std::exchange(end_.for_good, true)) return;
+  end_.reason = reason;
+  end_.victims_ended = true;
   EndTally tally{metrics_, cells_.recorder()};
   fail_backlog(tally);
   waiters_.wake();

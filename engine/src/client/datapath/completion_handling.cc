@@ -328,7 +328,7 @@ void QueuedLaneDriver::end_refused(const Refused& refused) noexcept {
       if (operation.whole || --operation.requests_in_flight == 0) finish(operation, tally);
     }
     // The next lane would only refuse the waiting operations of the same grant, too.
-    if (broken() && !ended_) refuse_waiting(tally);
+    if (broken() && !end_.for_good) refuse_waiting(tally);
   }
   waiters_.wake();
   tell_notifier();
@@ -358,7 +358,7 @@ bool QueuedLaneDriver::carries(const RevocableGrant& grant) noexcept {
   take_inbox();
   if (!broken()) {
     progress();
-  } else if (!ended_) {
+  } else if (!end_.for_good) {
     EndTally tally{metrics_, cells_.recorder()};
     refuse_waiting(tally);
     waiters_.wake();
@@ -386,8 +386,7 @@ bool QueuedLaneDriver::carries(const RevocableGrant& grant) noexcept {
 
 /// The reason as this lane knows it. For kLaneBroken the session may know a better one.
 Reason QueuedLaneDriver::why_broken() const noexcept {
-  if (broken_reason_ != Reason::kNone && broken_reason_ != Reason::kLaneBroken)
-    return broken_reason_;
+  if (end_.reason != Reason::kNone && end_.reason != Reason::kLaneBroken) return end_.reason;
   return fault() == LaneFault::kNone ? Reason::kLaneBroken : Reason::kLaneVictim;
 }
 
@@ -397,7 +396,7 @@ Outcome QueuedLaneDriver::outcome_on_broken_lane(const OperationRecord& operatio
                                                  Clock::time_point now) const noexcept {
   const bool expired = now >= operation.deadline;
   // The striped transfer counts its operation once; its parts are not counted.
-  if (fault() != LaneFault::kNone && !victims_ended_ && !expired &&
+  if (fault() != LaneFault::kNone && !end_.victims_ended && !expired &&
       (operation.whole || !operation.part))
     metrics_.victim(cells_.recorder(), fault());
   if (!operation.whole) posted = operation.any_posted;

@@ -30,8 +30,8 @@ QueuedLaneDriver::QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Option
       on_broken_{std::move(on_broken)},
       ring_(std::bit_ceil(lane_->limits().depth)),
       mask_{ring_.size() - 1},
-      chain_(lane_->limits().depth),
-      pieces_(lane_->limits().depth),
+      chain_{.requests = std::vector<const transport::WorkRequest*>(lane_->limits().depth),
+             .pieces = std::vector<transport::WorkRequest>(lane_->limits().depth)},
       atomic_results_{lane_->atomic_results()},
       limits_{lane_->limits()},
       depth_{limits_.depth} {
@@ -117,7 +117,7 @@ void QueuedLaneDriver::run_on(OperationRecord& operation, const transport::PostO
                          .run_count = is_atomic(operation.request.opcode) ? 0U : 1U,
                          .ends_chain = true,
                          .run_bytes = operation.length_bytes};
-  chain_length_ = 1;
+  chain_.length = 1;
   next_sequence_ += outcome.taken;
   if (outcome.error != 0) {
     metrics_.doorbell(cells_.recorder(), outcome.taken, signaled_count(outcome), outcome.taken);
@@ -176,10 +176,10 @@ void QueuedLaneDriver::add_to_backlog(OperationList& operations) noexcept {
     for (const OperationRecord* at = operations.first; at != nullptr; at = at->next)
       backlog_expires_ = std::min(backlog_expires_, at->deadline);
   backlog_.splice(operations);
-  if (!ended_) [[likely]]
+  if (!end_.for_good) [[likely]]
     return;
   // An operation that comes to a lane that has broken before is no victim.
-  victims_ended_ = true;
+  end_.victims_ended = true;
   EndTally tally{metrics_, cells_.recorder()};
   fail_backlog(tally);
 }
@@ -314,16 +314,16 @@ void QueuedLaneDriver::progress() noexcept {
 void QueuedLaneDriver::post_backlog() noexcept {
   if (backlog_.empty() || broken()) return;
   const std::size_t room = limits_.depth - (next_sequence_ - retired_sequence_);
-  chain_length_ = 0;
-  chain_end_ = kNowhere;
-  while (!backlog_.empty() && room > chain_length_) {
+  chain_.length = 0;
+  chain_.end = kNowhere;
+  while (!backlog_.empty() && room > chain_.length) {
     OperationRecord& operation = *backlog_.first;
     if (operation.whole) [[likely]] {
-      add_whole(room - chain_length_);
+      add_whole(room - chain_.length);
       continue;
     }
-    chain_end_ = kNowhere;
-    if (!plan(operation, room - chain_length_)) break;
+    chain_.end = kNowhere;
+    if (!plan(operation, room - chain_.length)) break;
     backlog_.take_first();
     // A request of it has failed, and none is in flight any more: the rest is not sent.
     if (operation.requests_in_flight == 0) {
@@ -331,22 +331,22 @@ void QueuedLaneDriver::post_backlog() noexcept {
       finish(operation, tally);
     }
   }
-  if (chain_length_ != 0) post_chain();
+  if (chain_.length != 0) post_chain();
 }
 
 /// Puts the first operation of the backlog, which is whole, into the chain, and the operations that
 /// follow it.
 [[gnu::always_inline]] inline void QueuedLaneDriver::add_whole(std::size_t room) noexcept {
   OperationRecord* at = backlog_.first;
-  if (at->request.remote_address == chain_end_ && continues_chain(*at)) [[unlikely]] {
+  if (at->request.remote_address == chain_.end && continues_chain(*at)) [[unlikely]] {
     backlog_.take_first();
     return join_chain(*at);
   }
-  chain_run_ = next_sequence_ + chain_length_;
-  Posted& posted = posted_at(chain_run_);
+  chain_.run = next_sequence_ + chain_.length;
+  Posted& posted = posted_at(chain_.run);
   posted.operation = at;
   posted.joined = posted.ends_chain = false;
-  const transport::WorkRequest** const begin = &chain_[chain_length_];
+  const transport::WorkRequest** const begin = &chain_.requests[chain_.length];
   const transport::WorkRequest** const behind = begin + std::min(room, backlog_.count);
   const transport::WorkRequest** place = begin;
   OperationRecord* last = nullptr;
@@ -361,9 +361,9 @@ void QueuedLaneDriver::post_backlog() noexcept {
     // An operation that begins where this one ends is joined to it, in the next call.
   } while (place != behind && at->follows && at->request.remote_address != end);
   const auto count = static_cast<std::size_t>(place - begin);
-  chain_length_ += count;
-  chain_last_ = last;
-  chain_end_ = end;
+  chain_.length += count;
+  chain_.last = last;
+  chain_.end = end;
   backlog_.drop_first(count, at);
   posted.run_count =
       is_atomic(posted.operation->request.opcode) ? 0 : static_cast<std::uint32_t>(count);
@@ -372,12 +372,12 @@ void QueuedLaneDriver::post_backlog() noexcept {
 
 void QueuedLaneDriver::post_chain() noexcept {
   const std::uint64_t first = next_sequence_;
-  posted_at(chain_run_).ends_chain = true;
+  posted_at(chain_.run).ends_chain = true;
   const transport::PostOutcome outcome =
-      lane_->post(transport::Chain{chain_.data(), chain_length_}, first);
+      lane_->post(transport::Chain{chain_.requests.data(), chain_.length}, first);
   next_sequence_ += outcome.taken;
   // For a whole operation the place tells that: it is in the ring, or in the backlog.
-  if (std::exchange(split_in_chain_, false))
+  if (std::exchange(chain_.any_split, false))
     for (std::uint64_t at = first; at < next_sequence_; at += posted_at(at).request_count())
       posted_at(at).operation->any_posted = true;
   metrics_.doorbell(cells_.recorder(), outcome.taken, signaled_count(outcome),
@@ -388,18 +388,18 @@ void QueuedLaneDriver::post_chain() noexcept {
 
 /// The number of signaled requests in the chain just posted.
 std::size_t QueuedLaneDriver::signaled_count(const transport::PostOutcome& outcome) const noexcept {
-  const std::size_t end = outcome.taken == chain_length_ ? 1 : 0;
-  const std::size_t within = chain_length_ > 1 ? lane_->signaled_within() : 0;
+  const std::size_t end = outcome.taken == chain_.length ? 1 : 0;
+  const std::size_t within = chain_.length > 1 ? lane_->signaled_within() : 0;
   return std::min(outcome.taken, end + within);
 }
 
 /// The lane did not take all of the chain that begins at sequence `first`.
 void QueuedLaneDriver::refuse_rest(const transport::PostOutcome& outcome,
                                    std::uint64_t first) noexcept {
-  log::debug("lane: a chain of {} was refused after {}: errno {}", chain_length_, outcome.taken,
+  log::debug("lane: a chain of {} was refused after {}: errno {}", chain_.length, outcome.taken,
              outcome.error);
   // A lane that refuses a request is broken. The requests that it did not take never left.
-  broken_reason_ = Reason::kLaneBroken;
+  end_.reason = Reason::kLaneBroken;
   {
     EndTally tally{metrics_, cells_.recorder()};
     std::uint64_t at = first;
@@ -408,7 +408,7 @@ void QueuedLaneDriver::refuse_rest(const transport::PostOutcome& outcome,
       if (behind > next_sequence_) cut_run(at, next_sequence_ - at);
       behind = std::min(behind, next_sequence_);
     }
-    while (at != first + chain_length_) return_unposted(at++, tally);
+    while (at != first + chain_.length) return_unposted(at++, tally);
   }
   break_lane(Reason::kLaneBroken);
 }
@@ -462,12 +462,13 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   mutex_.assert_held();
   const transport::Lane::Limits& now = lane->limits();
   // Checked operations and the arrays are made for the old limits: both must fit the new ones.
-  const bool fits = now.depth <= chain_.size() &&
+  const bool fits = now.depth <= chain_.requests.size() &&
                     now.transfer_bytes_max >= limits_.transfer_bytes_max &&
                     now.inline_bytes_max >= limits_.inline_bytes_max &&
                     now.writes_zeroes == limits_.writes_zeroes &&
                     (now.initiator_depth != 0) == (limits_.initiator_depth != 0);
-  if (!fits || !broken() || ending_ || ended_ || !events_->add(lane->event_fd())) return false;
+  if (!fits || !broken() || ending_ || end_.for_good || !events_->add(lane->event_fd()))
+    return false;
   metrics_.lane_closed(lane_->completion_capacity());
   lane_ = std::move(lane);
   flush_by_.store(0);
@@ -511,11 +512,11 @@ void QueuedLaneDriver::release_lost_lease(OperationRecord& operation) noexcept {
 
 void QueuedLaneDriver::go_on() noexcept {
   mutex_.lock();
-  if (broken() && !ending() && !ended_) {
+  if (broken() && !ending() && !end_.for_good) {
     renew_local_keys();
     lane_began_ = Clock::now();
-    broken_told_ = victims_ended_ = end_asked_ = false;
-    broken_reason_ = Reason::kNone;
+    end_.told = end_.victims_ended = end_.asked = false;
+    end_.reason = Reason::kNone;
     fault_.store(LaneFault::kNone, std::memory_order_relaxed);
     broken_.store(false, std::memory_order_release);
     breaking_.store(false, std::memory_order_release);

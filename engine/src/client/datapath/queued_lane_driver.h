@@ -30,8 +30,8 @@
 
 namespace remora::detail {
 
-/// One class, though it has more than 25 members: one lock guards them, each operation touches most
-/// of them, and none may stand behind another pointer (unit_engine_cost counts the instructions).
+/// One class: one lock guards the members, each operation touches most of them, and none may stand
+/// behind another pointer (unit_engine_cost counts the instructions).
 class QueuedLaneDriver final : public LaneDriver {
  public:
   struct Options {
@@ -122,6 +122,26 @@ class QueuedLaneDriver final : public LaneDriver {
       return std::max<std::uint32_t>(run_count, 1);
     }
   };
+  /// The requests that the driver is about to post with one doorbell.
+  struct Chain {
+    std::vector<const transport::WorkRequest*> requests;
+    /// By place in the chain: requests that the driver has made, from a part of an operation or
+    /// several.
+    std::vector<transport::WorkRequest> pieces;
+    std::size_t length = 0;
+    std::uint64_t run = 0;            ///< sequence at which the last entry of the chain begins
+    OperationRecord* last = nullptr;  ///< a whole one, in the last request of the chain
+    std::uint64_t end = kNowhere;     ///< remote address behind it
+    bool any_split = false;
+  };
+  /// How the lane has broken, and ends.
+  struct End {
+    bool told = false;           ///< on_broken_ was called
+    bool for_good = false;       ///< broken, and no lane will follow
+    bool victims_ended = false;  ///< all operations that were on the lane when it broke have ended
+    bool asked = false;          ///< another thread will end the broken lane
+    Reason reason = Reason::kNone;
+  };
   /// Whether a thread that releases a broken lane may wait for its end.
   enum class Release : std::uint8_t { kMayWait, kAtOnce };
   bool lock_unless_ending() noexcept REMORA_TRY_ACQUIRE(true, mutex_);
@@ -171,10 +191,10 @@ class QueuedLaneDriver final : public LaneDriver {
   }
   void add_split(const Posted& posted, const transport::WorkRequest& request) noexcept
       REMORA_REQUIRES(mutex_) {
-    chain_run_ = next_sequence_ + chain_length_;
-    posted_at(chain_run_) = posted;
-    chain_[chain_length_++] = &request;
-    split_in_chain_ = true;
+    chain_.run = next_sequence_ + chain_.length;
+    posted_at(chain_.run) = posted;
+    chain_.requests[chain_.length++] = &request;
+    chain_.any_split = true;
   }
   void add_whole(std::size_t room) noexcept REMORA_REQUIRES(mutex_);
   [[nodiscard]] bool continues_chain(const OperationRecord& operation) const noexcept
@@ -261,12 +281,7 @@ class QueuedLaneDriver final : public LaneDriver {
   LaneWaiters waiters_;
   /// Where lanes may follow each other: a set with the event descriptor of the current lane.
   std::optional<FdSet> events_;
-  bool broken_told_ REMORA_GUARDED_BY(mutex_) = false;
-  bool end_asked_ REMORA_GUARDED_BY(mutex_) = false;  ///< another thread will end the broken lane
-  bool ended_ REMORA_GUARDED_BY(mutex_) = false;      ///< broken, and no lane will follow
-  /// All operations that were on the lane when it broke have ended.
-  bool victims_ended_ REMORA_GUARDED_BY(mutex_) = false;
-  Reason broken_reason_ REMORA_GUARDED_BY(mutex_) = Reason::kNone;
+  End end_ REMORA_GUARDED_BY(mutex_);
   /// The end of the lane's time to flush after move_to_error(). 0: it was not called.
   std::atomic<Clock::rep> flush_by_{0};
 
@@ -274,17 +289,7 @@ class QueuedLaneDriver final : public LaneDriver {
   std::uint64_t mask_ REMORA_GUARDED_BY(mutex_);
   std::uint64_t next_sequence_ REMORA_GUARDED_BY(mutex_) = 0;
   std::uint64_t retired_sequence_ REMORA_GUARDED_BY(mutex_) = 0;
-  std::vector<const transport::WorkRequest*> chain_ REMORA_GUARDED_BY(mutex_);
-  /// By place in the chain: requests that the driver has made, from a part of an operation or
-  /// several.
-  std::vector<transport::WorkRequest> pieces_ REMORA_GUARDED_BY(mutex_);
-  std::size_t chain_length_ REMORA_GUARDED_BY(mutex_) = 0;
-  /// The sequence at which the chain's last entry begins.
-  std::uint64_t chain_run_ REMORA_GUARDED_BY(mutex_) = 0;
-  /// A whole operation, in the chain's last request, and the remote address behind it.
-  OperationRecord* chain_last_ REMORA_GUARDED_BY(mutex_) = nullptr;
-  std::uint64_t chain_end_ REMORA_GUARDED_BY(mutex_) = kNowhere;
-  bool split_in_chain_ REMORA_GUARDED_BY(mutex_) = false;
+  Chain chain_ REMORA_GUARDED_BY(mutex_);
   OperationList backlog_ REMORA_GUARDED_BY(mutex_);
   /// No operation in the backlog expires before this; min(): not known.
   Deadline backlog_expires_ REMORA_GUARDED_BY(mutex_) = Deadline::min();

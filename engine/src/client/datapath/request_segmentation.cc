@@ -53,7 +53,7 @@ bool QueuedLaneDriver::plan(OperationRecord& operation, std::size_t room) noexce
     const WireExtent& extent = extent_of(operation.extents, at);
     const std::uint64_t into = at - extent.start_bytes;
     const LocalPiece piece = next_piece(operation);
-    WorkRequest& request = pieces_[chain_length_];
+    WorkRequest& request = chain_.pieces[chain_.length];
     request = operation.request;
     request.remote_address = extent.remote_address + into;
     request.remote_key = extent.remote_key;
@@ -69,7 +69,7 @@ bool QueuedLaneDriver::plan(OperationRecord& operation, std::size_t room) noexce
   if (all_planned(operation)) return true;
   if (room == 0) return false;
   // Behind all requests of the write: requests of a lane take effect in order.
-  WorkRequest& request = pieces_[chain_length_];
+  WorkRequest& request = chain_.pieces[chain_.length];
   request = transport::to_request({.grant_id = operation.notice_grant,
                                    .offset_bytes = operation.offset_bytes,
                                    .length_bytes = operation.length_bytes,
@@ -130,38 +130,38 @@ bool QueuedLaneDriver::bounce(WorkRequest& request, Posted& posted) noexcept {
 /// Whether `operation`, which begins in the region where the chain ends, can be a part of the
 /// chain's last request.
 bool QueuedLaneDriver::continues_chain(const OperationRecord& operation) const noexcept {
-  if (chain_end_ == kNowhere) return false;
-  const WorkRequest& last = chain_last_->request;
+  if (chain_.end == kNowhere) return false;
+  const WorkRequest& last = chain_.last->request;
   const WorkRequest& next = operation.request;
   return transport::is_transfer(next.opcode) && next.opcode == last.opcode &&
          next.remote_key == last.remote_key && next.local == last.local + last.length_bytes &&
          // An operation that goes inline has no key for the joined request.
-         operation.memory == chain_last_->memory &&
+         operation.memory == chain_.last->memory &&
          (operation.memory != nullptr || !options_.needs_keys) &&
-         chain_[chain_length_ - 1]->length_bytes + next.length_bytes <=
+         chain_.requests[chain_.length - 1]->length_bytes + next.length_bytes <=
              std::min(kMaxJoinedBytes, limits_.transfer_bytes_max);
 }
 
 void QueuedLaneDriver::join_chain(OperationRecord& operation) noexcept {
-  const std::size_t place = chain_length_ - 1;
+  const std::size_t place = chain_.length - 1;
   const std::uint64_t sequence = next_sequence_ + place;
-  if (Posted& run = posted_at(chain_run_); run.run_count > 1) {
+  if (Posted& run = posted_at(chain_.run); run.run_count > 1) {
     --run.run_count;
-    run.run_bytes -= chain_last_->length_bytes;
-    chain_run_ = sequence;
-    posted_at(sequence) = {.operation = chain_last_};
+    run.run_bytes -= chain_.last->length_bytes;
+    chain_.run = sequence;
+    posted_at(sequence) = {.operation = chain_.last};
   }
   Posted& posted = posted_at(sequence);
   posted.run_count = 0;
   if (!std::exchange(posted.joined, true)) {
-    pieces_[place] = *chain_[place];
-    chain_[place] = &pieces_[place];
+    chain_.pieces[place] = *chain_.requests[place];
+    chain_.requests[place] = &chain_.pieces[place];
   }
-  pieces_[place].length_bytes += operation.request.length_bytes;
-  chain_last_->next = &operation;
+  chain_.pieces[place].length_bytes += operation.request.length_bytes;
+  chain_.last->next = &operation;
   operation.next = nullptr;
-  chain_last_ = &operation;
-  chain_end_ += operation.request.length_bytes;
+  chain_.last = &operation;
+  chain_.end += operation.request.length_bytes;
 }
 
 }  // namespace remora::detail

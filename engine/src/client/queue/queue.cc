@@ -28,15 +28,15 @@ using transport::Opcode;
 Ticket QueueCore::append(QueueEntry& entry, bool sound) noexcept {
   free_ = entry.next;
   const Opcode opcode = entry.request.opcode;
-  entry.follows = sound && entry.whole && run_opcode_ == opcode;
-  run_opcode_ = sound && entry.whole && transport::is_transfer(opcode) ? opcode : kNoRun;
+  entry.follows = sound && entry.whole && filled_.run_opcode == opcode;
+  filled_.run_opcode = sound && entry.whole && transport::is_transfer(opcode) ? opcode : kNoRun;
   if (sound) [[likely]] {
     if (std::exchange(barrier_, false)) put_barrier_before(&entry);
-    any_split_ = any_split_ || !entry.whole;
-    filled_last_ = &entry;
-    ++filled_count_;
+    filled_.any_split = filled_.any_split || !entry.whole;
+    filled_.last = &entry;
+    ++filled_.count;
   } else {  // a barrier then stands before the next operation
-    (filled_count_ == 0 ? filled_first_ : filled_last_->next) = free_;
+    (filled_.count == 0 ? filled_.first : filled_.last->next) = free_;
     keep_refused(entry);
   }
   return entry.ticket;
@@ -45,8 +45,8 @@ Ticket QueueCore::append(QueueEntry& entry, bool sound) noexcept {
 /// Returns the filled operations as a list of their own; afterwards none is filled.
 OperationList QueueCore::detach_filled() noexcept {
   OperationList filled;
-  if (filled_count_ != 0) {
-    filled = {.first = filled_first_, .last = filled_last_, .count = filled_count_};
+  if (filled_.count != 0) {
+    filled = {.first = filled_.first, .last = filled_.last, .count = filled_.count};
     filled.last->next = nullptr;
   }
   attach_filled({});
@@ -54,11 +54,11 @@ OperationList QueueCore::detach_filled() noexcept {
 }
 
 void QueueCore::attach_filled(OperationList filled) noexcept {
-  filled_count_ = filled.count;
-  filled_last_ = filled.last;
-  filled_first_ = filled.empty() ? free_ : filled.first;
+  filled_.count = filled.count;
+  filled_.last = filled.last;
+  filled_.first = filled.empty() ? free_ : filled.first;
   if (!filled.empty()) filled.last->next = free_;
-  run_opcode_ = kNoRun;
+  filled_.run_opcode = kNoRun;
 }
 
 [[gnu::always_inline]] inline void QueueCore::fill(QueueEntry& entry,
@@ -80,10 +80,10 @@ void QueueCore::attach_filled(OperationList filled) noexcept {
     return take_after_full_check(slot, tag);
   acquire(tag);
   free_ = entry.next;
-  entry.follows = run_opcode_ == transfer.opcode;
-  run_opcode_ = transfer.opcode;
-  filled_last_ = &entry;
-  ++filled_count_;
+  entry.follows = filled_.run_opcode == transfer.opcode;
+  filled_.run_opcode = transfer.opcode;
+  filled_.last = &entry;
+  ++filled_.count;
   if (slot != nullptr) {
     any_slots_ = true;
     entry.slot = std::move(*slot);
@@ -149,7 +149,7 @@ Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
 Status QueueCore::submit() noexcept {
   const Call call{*this};
   if (!call) return not_the_owner("submit");
-  if (filled_count_ == 0) return {};
+  if (filled_.count == 0) return {};
   OperationList filled = detach_filled();
   const Clock::time_point now = clock_now();
   const Deadline deadline = deadline_after(now, deadline_);
@@ -157,7 +157,7 @@ Status QueueCore::submit() noexcept {
     at->submitted = now;
     at->deadline = deadline;
   }
-  if (std::exchange(any_split_, false) && acquire_leases(filled) && Clock::now() >= deadline)
+  if (std::exchange(filled_.any_split, false) && acquire_leases(filled) && Clock::now() >= deadline)
       [[unlikely]] {
     while (!filled.empty()) {
       // The barrier then stands before the operation that is taken next.
@@ -167,7 +167,7 @@ Status QueueCore::submit() noexcept {
     return {};
   }
   if (in_flight_ + held_.count == 0) earliest_ = deadline;
-  if (!std::exchange(any_barrier_, false) && held_.empty()) [[likely]] {
+  if (!std::exchange(filled_.any_barrier, false) && held_.empty()) [[likely]] {
     hand_over(filled);
   } else {
     held_.splice(filled);
@@ -252,7 +252,7 @@ void QueueCore::end_completions(std::uint64_t serial) noexcept {
   // All places at once: they are chained in the order in which they were handed out.
   out.back().entry_->next = free_;
   free_ = out.front().entry_;
-  (filled_count_ == 0 ? filled_first_ : filled_last_->next) = free_;
+  (filled_.count == 0 ? filled_.first : filled_.last->next) = free_;
 }
 
 }  // namespace remora::detail

@@ -49,7 +49,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionGrant> region, std::size_t depth,
       table_(2 * depth),
       memory_named_{region_->session().releaser_of(lane_), table_},
       free_{table_.data()},
-      filled_first_{free_},
+      filled_{.first = free_},
       order_{lane_, depth},
       ring_(std::bit_ceil(depth)),
       sink_{ring_, this},
@@ -141,7 +141,7 @@ void QueueCore::keep_refused(OperationRecord& operation) noexcept {
 
 void QueueCore::barrier() noexcept {
   // Without an operation before it, a barrier has nothing to wait for.
-  barrier_ = barrier_ || filled_count_ + held_.count + in_flight_ > 0;
+  barrier_ = barrier_ || filled_.count + held_.count + in_flight_ > 0;
 }
 
 /// Puts a barrier before `operation`; if null, before the operation that is taken next.
@@ -150,7 +150,7 @@ void QueueCore::put_barrier_before(OperationRecord* operation) noexcept {
     barrier_ = true;
     return;
   }
-  entry_of(operation)->after_barrier = any_barrier_ = true;
+  entry_of(operation)->after_barrier = filled_.any_barrier = true;
 }
 
 Status QueueCore::cancel(Ticket ticket) noexcept {

@@ -40,10 +40,10 @@ inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 /// The error of a call during a call of another thread: a queue has one owner.
 [[nodiscard]] Error not_the_owner(Operation operation) noexcept;
 
-/// One owner at a time. One class, though it has more than 25 members: each operation touches most
-/// of them, and none may stand behind another pointer (unit_engine_cost counts the instructions).
-/// For the same reason queue.cc has the way of each operation for both QueueCore and Queue, whose
-/// functions take those of QueueCore inline. queue_core.cc has the rest.
+/// One owner at a time. Each operation touches most of the members, and none may stand behind
+/// another pointer (unit_engine_cost counts the instructions). For the same reason queue.cc has the
+/// way of each operation for both QueueCore and Queue, whose functions take those of QueueCore
+/// inline. queue_core.cc has the rest.
 class QueueCore final : public OperationOwner, public RevocationListener {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.
@@ -125,6 +125,17 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   void refuse_revoked() noexcept;
   static Completions refused() noexcept { return Completions{nullptr, {}, 0}; }
   static constexpr transport::Opcode kNoRun{0xff};
+  /// The operations that are taken and not submitted. Their places stand before the free ones in
+  /// the same chain.
+  struct Filled {
+    OperationRecord* first;           ///< free_ itself, while nothing is filled
+    OperationRecord* last = nullptr;  ///< only while count is not 0
+    std::size_t count = 0;
+    /// The opcode of the operation filled last, if one may follow it: see OperationRecord::follows.
+    transport::Opcode run_opcode = kNoRun;
+    bool any_split = false;    ///< one of them is not whole
+    bool any_barrier = false;  ///< there is one before one of them
+  };
   [[nodiscard]] bool has_room() const noexcept { return room_.left != 0; }
   [[nodiscard]] static QueueEntry* entry_of(OperationRecord* operation) noexcept {
     return static_cast<QueueEntry*>(operation);
@@ -154,16 +165,9 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   /// Twice the depth: a completion that the caller still has does not count against the depth.
   std::vector<QueueEntry> table_;
   MemoryReleaser::Table memory_named_;  ///< in table_
-  /// The free places, chained by next. The places that are taken and not submitted stand before
-  /// them in the same chain: to take one is to move on by one.
+  /// The free places, chained by next, behind those of filled_: to take one is to move on by one.
   OperationRecord* free_;
-  OperationRecord* filled_first_;           ///< free_ itself, while nothing is filled
-  OperationRecord* filled_last_ = nullptr;  ///< only while filled_count_ is not 0
-  std::size_t filled_count_ = 0;
-  /// The opcode of the operation filled last, if one may follow it: see OperationRecord::follows.
-  transport::Opcode run_opcode_ = kNoRun;
-  bool any_split_ = false;     ///< one of those filled is not whole
-  bool any_barrier_ = false;   ///< there is one before one of those filled
+  Filled filled_;
   bool any_slots_ = false;     ///< a slot was ever taken: completions have some to give back
   std::size_t in_flight_ = 0;  ///< submitted, not yet taken out of the sink
   OperationList held_;         ///< submitted, held back by a barrier
