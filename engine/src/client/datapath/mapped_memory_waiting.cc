@@ -10,7 +10,7 @@ namespace remora::detail {
 namespace {
 
 /// A sleeping owner wakes at least this often to check its deadline.
-constexpr std::chrono::milliseconds kMaxSleep{100};
+constexpr std::chrono::milliseconds kMaxSessionSleep{100};
 
 }  // namespace
 
@@ -128,7 +128,7 @@ void MappedMemoryDriver::wait(CompletionSink& sink, std::size_t at_least,
     if (at_least == 0) return;
     if (deadline <= now) continue;
     MutexLock lock{waiting_mutex_};
-    changed_.wait_until(lock, std::min(deadline, now + kMaxSleep), [&] {
+    changed_.wait_until(lock, std::min(deadline, now + kMaxSessionSleep), [&] {
       waiting_mutex_.assert_held();
       return changes_ != seen;
     });
