@@ -284,23 +284,6 @@ void QueuedLaneDriver::fail(Reason reason) noexcept {
   release_lane();
 }
 
-void QueuedLaneDriver::interrupt(Reason reason) noexcept {
-  mutex_.lock();
-  take_inbox();
-  break_lane(reason);
-  if (ending()) end_lane();
-  // A lease would keep a device that has gone.
-  if (options_.cache != nullptr)
-    backlog_.extract(
-        [&](OperationRecord& operation) {
-          mutex_.assert_held();
-          if (!operation.whole) release_lost_lease(operation);
-          return false;
-        },
-        [](OperationRecord& /*operation*/) {});
-  release_lane();
-}
-
 void QueuedLaneDriver::progress() noexcept {
   poll_completions();
   // Operations in the backlog may have run out of time. They end without breaking the lane, as long
@@ -455,82 +438,6 @@ void QueuedLaneDriver::sleep_until_woken(std::unique_lock<LightMutex>& lock,
   lock = std::unique_lock<LightMutex>{mutex_};
   mutex_.assert_held();
   waiters_.end_wait();
-}
-
-bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
-  const std::lock_guard lock{mutex_};
-  mutex_.assert_held();
-  const transport::Lane::Limits& now = lane->limits();
-  // Checked operations and the arrays are made for the old limits: both must fit the new ones.
-  const bool fits = now.depth <= chain_.requests.size() &&
-                    now.transfer_bytes_max >= limits_.transfer_bytes_max &&
-                    now.inline_bytes_max >= limits_.inline_bytes_max &&
-                    now.writes_zeroes == limits_.writes_zeroes &&
-                    (now.initiator_depth != 0) == (limits_.initiator_depth != 0);
-  if (!fits || !broken() || ending_ || end_.for_good || !events_->add(lane->event_fd()))
-    return false;
-  metrics_.lane_closed(lane_->completion_capacity());
-  lane_ = std::move(lane);
-  flush_by_.store(0);
-  metrics_.lane_opened(lane_->completion_capacity());
-  lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
-  limits_.depth = now.depth;
-  depth_.store(now.depth, std::memory_order_relaxed);
-  limits_.initiator_depth = now.initiator_depth;
-  atomic_results_ = lane_->atomic_results();
-  next_sequence_ = retired_sequence_ = 0;
-  return true;
-}
-
-/// The device may have gone and returned since the waiting operations were checked: their memory
-/// has other keys then, or none, which ends them.
-void QueuedLaneDriver::renew_local_keys() noexcept {
-  if (!options_.needs_keys) return;
-  EndTally tally{metrics_, cells_.recorder()};
-  backlog_.extract(
-      [&](OperationRecord& operation) {
-        mutex_.assert_held();
-        if (!operation.whole) release_lost_lease(operation);
-        if (!operation.whole || operation.memory == nullptr ||
-            !transport::is_transfer(operation.request.opcode))
-          return false;
-        operation.request.local_key = operation.memory->key(options_.domain_index);
-        return !operation.memory->registered(options_.domain_index);
-      },
-      [&](OperationRecord& operation) {
-        mutex_.assert_held();
-        operation.outcome = Outcome::failure(Code::kOutOfMemory);
-        finish(operation, tally);
-      });
-}
-
-/// Its bytes go through bounce slots instead.
-void QueuedLaneDriver::release_lost_lease(OperationRecord& operation) noexcept {
-  if (!operation.part && operation.lease && options_.cache->lost(operation.lease))
-    release_lease(operation);
-}
-
-void QueuedLaneDriver::go_on() noexcept {
-  mutex_.lock();
-  if (broken() && !ending() && !end_.for_good) {
-    renew_local_keys();
-    lane_began_ = Clock::now();
-    end_.told = end_.victims_ended = end_.asked = false;
-    end_.reason = Reason::kNone;
-    fault_.store(LaneFault::kNone, std::memory_order_relaxed);
-    broken_.store(false, std::memory_order_release);
-    breaking_.store(false, std::memory_order_release);
-    // progress_and_arm() did not arm the broken lane for callers that sleep in an event loop.
-    (void)lane_->arm();
-    take_inbox();
-    {
-      EndTally tally{metrics_, cells_.recorder()};
-      refuse_waiting(tally);
-    }
-    post_backlog();
-    waiters_.wake();
-  }
-  release_lane();
 }
 
 }  // namespace remora::detail
