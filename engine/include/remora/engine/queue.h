@@ -37,6 +37,7 @@ struct QueueRoom {
   std::size_t depth = 0;
   std::size_t left = 0;  ///< the depth less the operations whose completions are not handed out yet
 };
+struct CompletionValues;
 }  // namespace detail
 class Region;
 
@@ -77,6 +78,13 @@ class Ticket {
   std::uint64_t word_ = 0;  ///< index, generation: one register, one store
 };
 
+class Completion;
+namespace detail {
+/// Copies what each of them says, for interfaces that hand it over in an array; how many have
+/// failed.
+std::size_t read_values(std::span<const Completion> completions, CompletionValues* into) noexcept;
+}  // namespace detail
+
 /// How one operation ended. Belongs to the Completions it was found in, or to the callback it was
 /// given to (callback_queue.h), and ends with them; so does the operation's slot, unless it is
 /// moved out.
@@ -104,10 +112,21 @@ class Completion {
  private:
   friend class detail::CallbackCore;
   friend class detail::QueueCore;
+  friend std::size_t detail::read_values(std::span<const Completion> completions,
+                                         detail::CompletionValues* into) noexcept;
   Completion() noexcept = default;  ///< of no operation: made by a queue, which fills it in
   detail::QueueEntry* entry_ = nullptr;
   bool ok_ = false;
 };
+
+namespace detail {
+struct CompletionValues {
+  std::uint64_t tag = 0;
+  Ticket ticket{};
+  std::uint64_t old_value = 0;
+  std::uint64_t failed = 0;  ///< 1: it is not ok()
+};
+}  // namespace detail
 
 /// The result of wait(): a range of completions, which end (and give back their slots) with it.
 /// The next wait() or poll() of the queue ends it too.
