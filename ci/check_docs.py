@@ -22,6 +22,7 @@ LIMITS = [
     ("README.md", None, 120, 400),
     ("engine/README.md", 1200, None, 400),
     ("engine/docs/*.md", None, None, 400),
+    ("engine/c/*.md", 800, None, 400),
     (".github/CONTRIBUTING.md", None, None, 400),
     ("[acmtv]*/README.md", 800, None, 400),
     ("[acmtv]*/docs/*.md", None, None, 400),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that each top-level folder includes and links only folders below it.
 
-    result <- { verbs, config, metrics } <- engine <- apps
+    result <- { verbs, config, metrics } <- engine <- engine/c <- apps
 
 and, inside engine/src, that includes point down only:
 
@@ -28,7 +28,8 @@ MAY_KNOW = {
     "config": {"result"},
     "metrics": {"result"},
     "engine": {"result", "verbs", "config", "metrics"},
-    "apps": {"result", "verbs", "config", "metrics", "engine", "remora"},
+    "engine/c": {"result", "config", "metrics", "engine"},
+    "apps": {"result", "verbs", "config", "metrics", "engine", "engine/c", "remora"},
 }
 # A layer of engine/src, and the layers it may include besides itself. A file of transport/ itself is
 # of the seam, which every transport may include; the transports do not know each other.
@@ -68,13 +69,15 @@ STARTS_WORKERS = re.compile(r"\btbb::(?:task_arena|parallel_\w+|task_group|flow)
 THREADS_IN = "verbs/result/include/remora/start_thread.h"
 ONETBB_IN = ("engine/src/client/datapath/arena.h", "engine/src/client/datapath/arena.cc")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-LINKED = re.compile(r"\bremora(?:::|_)(result|verbs|config|metrics|engine|remora)\b")
+LINKED = re.compile(r"\bremora(?:::|_)(result|verbs|config|metrics|engine|remora|c)\b")
 SOURCE = (".h", ".hpp", ".cc", ".cpp", ".c")
 
 
 def room_of(path):
     if path.startswith("verbs/result/"):
         return "result"
+    if path.startswith("engine/c/"):
+        return "engine/c"
     first = path.split("/", 1)[0]
     return first if first in MAY_KNOW else None
 
@@ -86,6 +89,8 @@ def room_of_include(name):
                 "remora/standard_descriptors.h", "remora/start_thread.h", "remora/system_file.h"):
         return "result"
     parts = name.split("/")
+    if name == "remora/remora_c.h" or parts[1] == "c":
+        return "engine/c"
     # <remora/remora.h> and its kin stand in engine/, and what applications test with.
     if len(parts) == 2 or parts[1] == "testing":
         return "engine"
@@ -178,6 +183,7 @@ def check_cmake(path, text):
         return
     for number, line in enumerate(text.split("\n"), 1):
         for other in LINKED.findall(line.split("#", 1)[0]):
+            other = "engine/c" if other == "c" else other
             if other != room and other not in MAY_KNOW[room]:
                 yield number, f"{room} must not link {other}"
 
@@ -250,6 +256,11 @@ SEEDED = [
      "must not include client/"),
     ("engine/src/protocol/a.h", '#include "transport/lane.h"', "must not include transport/"),
     ("engine/src/base/a.cc", '#include "protocol/messages.h"', "must not include protocol/"),
+    ("engine/src/i.cc", "#include <remora/remora_c.h>", "must not know"),
+    ("engine/include/remora/engine/j.h", "#include <remora/c/queue.h>", "must not know"),
+    ("engine/c/src/a.cc", "#include <remora/verbs/device.h>", "must not know"),
+    ("engine/c/src/b.cc", '#include "../../src/client/queue/queue_core.h"', "reaches into engine/"),
+    ("engine/c/include/remora/c/a.h", "#include <spdlog/spdlog.h>", "third party"),
     ("engine/src/g.cc", "void f() { std::thread{[] {}}.detach(); }", "by start_thread() of"),
     ("metrics/src/a.cc", "std::thread acceptor{run};", "by start_thread() of"),
     ("apps/cli/a.cc", "std::jthread guard(run);", "by start_thread() of"),
@@ -260,6 +271,7 @@ SEEDED = [
     ("verbs/CMakeLists.txt", "remora_add_module(verbs PRIVATE remora::metrics)", "must not link"),
     ("config/CMakeLists.txt", "target_link_libraries(remora_config PUBLIC remora_engine)",
      "must not link"),
+    ("engine/CMakeLists.txt", "target_link_libraries(remora_engine PRIVATE remora::c)", "must not link"),
 ]
 # What looks like a violation and is none.
 CLEAN = [
@@ -275,6 +287,8 @@ CLEAN = [
      '#include "client/session/session_core.h"\n#include "client/region/region_grant.h"'),
     ("engine/src/transport/tcp/b.h", '#include "transport/lane.h"\n#include "transport/tcp/wire.h"'),
     ("engine/src/protocol/b.cc", '#include "base/clock.h"\n#include "remora_control.pb.h"'),
+    ("engine/c/src/c.cc", "#include <remora/engine/engine.h>\n#include <remora/remora_c.h>"),
+    ("apps/examples/c_client.c", "#include <remora/remora_c.h>"),
     ("apps/cli/main.cc", "#include <remora/remora.h>\n#include <remora/config/load.h>"),
     ("tests/unit/verbs/a_test.cc", "#include <infiniband/verbs.h>\n#include <remora/verbs/device.h>"),
     ("engine/CMakeLists.txt", "remora_add_module(engine PUBLIC remora::result PRIVATE remora::verbs)"),

@@ -29,6 +29,7 @@ test_packages=(
   "${clang14_packages[@]}"
   clang-format-14 clang-tidy-14 shellcheck python3 python3-yaml
   prometheus valgrind iproute2 procps tmux faketime
+  abigail-tools
   chromium fonts-dejavu-core
 )
 # A guest with Soft-RoCE. The guest's kernel is fetched by ci/vm, not installed.

@@ -36,7 +36,7 @@ stage_setup() {
 
 stage_format() {
   local sources
-  mapfile -d '' -t sources < <(git ls-files -z -- '*.h' '*.cc')
+  mapfile -d '' -t sources < <(git ls-files -z -- '*.h' '*.cc' '*.c')
   echo "${#sources[@]} files"
   printf '%s\0' "${sources[@]}" | xargs -0 -n 20 -P "$jobs" clang-format-14 --dry-run -Werror
   ok "format: ${#sources[@]} files"
@@ -62,6 +62,7 @@ stage_layers() {
   ci/check_words.py
   ci/check_docs.py --self-test
   ci/check_docs.py
+  engine/c/man/make_pages.py --check
   ci/check_workflow.py --self-test
   ci/check_workflow.py
   ci/check_snippets.py --self-test

@@ -11,10 +11,12 @@ set_target_properties(remora_remora PROPERTIES EXPORT_NAME remora)
 install(TARGETS remora_remora EXPORT remora COMPONENT development)
 
 set(REMORA_COMPONENTS "")
-foreach(component IN ITEMS result verbs config metrics engine)
+foreach(component IN ITEMS result verbs config metrics engine c)
   if(TARGET remora_${component})
     list(APPEND REMORA_COMPONENTS ${component})
-    target_link_libraries(remora_remora INTERFACE remora::${component})
+    if(NOT component STREQUAL "c")  # a copy of the others, for programs that are not C++
+      target_link_libraries(remora_remora INTERFACE remora::${component})
+    endif()
   endif()
 endforeach()
 
@@ -68,7 +70,11 @@ foreach(component IN LISTS REMORA_COMPONENTS)
   set(_remora_libs_${component} "")
   get_target_property(_type remora_${component} TYPE)
   if(NOT _type STREQUAL "INTERFACE_LIBRARY")
-    set(_remora_libs_${component} "-L\${libdir} -lremora_${component}")
+    get_target_property(_name remora_${component} OUTPUT_NAME)
+    if(NOT _name)
+      set(_name remora_${component})
+    endif()
+    set(_remora_libs_${component} "-L\${libdir} -l${_name}")
   endif()
   _remora_links(remora_${component} _links)
   foreach(link IN LISTS _links)
@@ -172,7 +178,9 @@ foreach(component IN LISTS REMORA_COMPONENTS)
       "${_parts};${_remora_requires_${component}}" "" "${_remora_libs_${component}}")
   endif()
 endforeach()
-list(TRANSFORM REMORA_COMPONENTS PREPEND "remora-" OUTPUT_VARIABLE _parts)
+set(_parts ${REMORA_COMPONENTS})
+list(REMOVE_ITEM _parts c)
+list(TRANSFORM _parts PREPEND "remora-")
 list(REVERSE _parts)  # the engine first: a static linker wants users before what they use
 _remora_pc(remora "${PROJECT_DESCRIPTION}" "${_parts}" "" "")
 
@@ -180,7 +188,7 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
   "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}"
   COMPONENT development)
-foreach(folder IN ITEMS verbs config metrics engine apps)
+foreach(folder IN ITEMS verbs config metrics engine engine/c apps)
   install(FILES "${PROJECT_SOURCE_DIR}/${folder}/README.md"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}/${folder}" COMPONENT development)
   if(IS_DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/docs")
@@ -191,6 +199,7 @@ foreach(folder IN ITEMS verbs config metrics engine apps)
 endforeach()
 # What an embedder begins with, also where the programs are not built.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/apps/examples/" COMPONENT development
-  DESTINATION "${CMAKE_INSTALL_DATADIR}/remora/examples" FILES_MATCHING PATTERN "*.cc")
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/remora/examples"
+  FILES_MATCHING PATTERN "*.cc" PATTERN "*.c")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/config/examples/" COMPONENT development
   DESTINATION "${CMAKE_INSTALL_DATADIR}/remora/config" FILES_MATCHING PATTERN "*.yaml")

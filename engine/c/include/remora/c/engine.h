@@ -1,0 +1,132 @@
+#pragma once
+
+/// The client: one engine a process is the usual number.
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <remora/c/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Sessions and threads of one client.
+typedef struct remora_engine remora_engine;
+
+/// How bytes travel.
+enum remora_transport {
+  REMORA_TRANSPORT_AUTO = 0,  ///< no session has it: it is only asked for
+  REMORA_TRANSPORT_RDMA = 1,
+  REMORA_TRANSPORT_SHM = 2,
+  REMORA_TRANSPORT_TCP = 3
+};
+
+/// The rights of a grant; a set of bits.
+enum remora_rights {
+  REMORA_RIGHT_READ = 1,
+  REMORA_RIGHT_WRITE = 2,
+  REMORA_RIGHT_ATOMIC = 4,  ///< compare-and-swap and fetch-and-add
+  REMORA_RIGHT_ALL = 7
+};
+
+/// What happened to a session.
+enum remora_session_change {
+  REMORA_SESSION_INTERRUPTED = 1,  ///< its lanes are gone; the engine connects again
+  REMORA_SESSION_RESUMED = 2,      ///< it goes on, with the grants that it had
+  REMORA_SESSION_LOST = 3,         ///< it has ended for good: open again
+  REMORA_SESSION_STALE = 4,        ///< it has ended: the server runs with new memory
+  REMORA_SESSION_DRAIN = 5         ///< the server is about to stop
+};
+
+typedef struct remora_session_event {
+  size_t size;         ///< of what the library has filled in
+  const char* server;  ///< "host:port"; valid during the call
+  int32_t change;      ///< of remora_session_change
+  int32_t transport;   ///< of remora_transport
+  int32_t reason;      ///< of remora_reason
+  int32_t reserved;
+} remora_session_event;
+
+/// Runs on a thread of the engine, or on a thread that is in a call of the library; one at a time
+/// for each session, in order. It must not block, must not free the engine, and must not free the
+/// last handle of the session that it is called for. When remora_engine_free() has returned, none
+/// runs or will.
+typedef void (*remora_session_handler)(void* context, const remora_session_event* event);
+
+enum remora_huge_pages {
+  REMORA_HUGE_PAGES_AUTO = 0,  ///< the largest that are free, for 2 MiB of slots and more
+  REMORA_HUGE_PAGES_NEVER = 1
+};
+
+/// Fill it with remora_engine_options_init(), then change fields. Strings are copied by
+/// remora_engine_open().
+typedef struct remora_engine_options {
+  size_t size;              ///< set by remora_engine_options_init()
+  const char* client_name;  ///< told to servers, 64 bytes at most; NULL: "remora"
+  const char* key_file;     ///< path of the client's key; NULL: none
+  const char* key_hex;      ///< the key itself, 64 hexadecimal digits; NULL: none. One of both.
+  uint64_t operation_deadline_ns;  ///< of an operation that names none; default 10 s
+  uint64_t control_deadline_ns;    ///< of connecting, opening, each control request; default 10 s
+  uint64_t connect_for_ns;         ///< opening is tried again for so long; default 0: one attempt
+  uint64_t reconnect_for_ns;       ///< a broken session connects again for so long; default 30 s
+  uint64_t spin_ns;                ///< a waiting caller polls so long before it sleeps; 50 us
+  uint32_t lane_depth;             ///< send queue of a lane, in work requests; default 512
+  uint32_t lanes;                  ///< data paths of a session, 1 to 8; default 1
+  uint32_t copy_threads;           ///< for large copies over shm; 0, the default: as many as fit
+  uint32_t bounce_slot_count;      ///< slots for memory that is not registered; default 32
+  uint32_t bounce_slot_bytes;      ///< default 64 KiB
+  uint32_t huge_pages;             ///< of remora_huge_pages, for slots
+  uint64_t mr_cache_from_bytes;    ///< over rdma, longer memory is registered and kept; 64 KiB
+  uint64_t mr_cache_bytes;         ///< most bytes that such registrations pin; default 1 GiB
+  const char* placement;           ///< "auto", "none" or processors as "0-3,8"; NULL: "auto"
+  const char* device;              ///< the only RDMA device to use; NULL: the one that routes
+  uint32_t core_dump;              ///< 1: core dumps contain slots and mapped regions
+  uint32_t tcp_payload_crc;        ///< 1: over tcp, payload is checked by CRC32C
+  remora_session_handler on_session;  ///< may be NULL
+  void* session_context;              ///< passed to on_session
+} remora_engine_options;
+
+/// Fills `options` with the defaults. `size`: sizeof(remora_engine_options).
+/// Errors: REMORA_INVALID_ARGUMENT (null, misaligned, a size below that of a pointer).
+REMORA_C_EXPORT int remora_engine_options_init(remora_engine_options* options,
+                                               size_t size) REMORA_C_NOEXCEPT;
+
+/// Opens an engine; connects to nothing yet. `options` may be NULL: the defaults. Blocks only to
+/// read `key_file`. Errors: REMORA_INVALID_ARGUMENT (a field, a key), REMORA_OUT_OF_MEMORY;
+/// REMORA_NOT_FOUND, REMORA_PERMISSION_DENIED, REMORA_SYSTEM (`key_file`).
+REMORA_C_EXPORT int remora_engine_open(const remora_engine_options* options, remora_engine** engine,
+                                       remora_error* error) REMORA_C_NOEXCEPT;
+/// Blocks until its devices have released what they have: milliseconds, as a rule. Waits for no
+/// server. Regions, sessions and queues that are left keep working.
+REMORA_C_EXPORT void remora_engine_free(remora_engine* engine) REMORA_C_NOEXCEPT;
+
+/// Sessions, transports and open regions as a JSON object (engine/docs/status.md). `*text` is freed
+/// with remora_free(); `length`, without the final 0, may be NULL. Does not block for operations.
+/// Errors: REMORA_OUT_OF_MEMORY.
+REMORA_C_EXPORT int remora_engine_status_json(const remora_engine* engine, char** text,
+                                              size_t* length,
+                                              remora_error* error) REMORA_C_NOEXCEPT;
+/// All series of the engine in Prometheus' text format 0.0.4; as above.
+REMORA_C_EXPORT int remora_engine_metrics(const remora_engine* engine, char** text, size_t* length,
+                                          remora_error* error) REMORA_C_NOEXCEPT;
+
+/// Levels of the library's log.
+enum remora_log_level { REMORA_LOG_DEBUG = 0, REMORA_LOG_INFO = 1, REMORA_LOG_WARNING = 2 };
+
+/// One line of UTF-8 of `length` bytes, with a final 0 and without a line feed; valid during the
+/// call. `at_ns`: since 1970. Runs on a thread of its own, one line at a time. It may block, and
+/// may call the library.
+typedef void (*remora_log_handler)(void* context, int level, uint64_t at_ns, const char* text,
+                                   size_t length);
+
+/// From now on the lines of this copy of the library, from `level` on, go to `handler` and nowhere
+/// else. NULL: warnings go to standard error, as at first. On return the handler before does not
+/// run and will not again, unless it is the caller.
+/// Errors: REMORA_INVALID_ARGUMENT (level), REMORA_OUT_OF_MEMORY.
+REMORA_C_EXPORT int remora_set_log_handler(remora_log_handler handler, void* context, int level,
+                                           remora_error* error) REMORA_C_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,117 @@
+#pragma once
+
+/// Named remote memory, opened, and the synchronous operations on it.
+///
+/// Only compare-and-swap and fetch-and-add are atomic, and only among themselves: a read that
+/// overlaps a write in flight may return any mixture of bytes. An atomic read is fetch-and-add of
+/// 0.
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <remora/c/engine.h>
+#include <remora/c/error.h>
+#include <remora/c/memory.h>
+#include <remora/c/session.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// One grant of a region. Any number of threads may call the functions at once.
+typedef struct remora_region remora_region;
+
+/// Opens the region of `uri`, "remora://HOST[:7471]/REGION[?transport=rdma|shm|tcp]", with `rights`
+/// (bits of remora_rights). Blocks, at most the control deadline, after `connect_for_ns`.
+/// Errors: REMORA_INVALID_ARGUMENT (URI, rights), REMORA_UNKNOWN_REGION, REMORA_NO_RIGHT,
+/// REMORA_UNSUPPORTED (no transport fits), REMORA_CONNECTION_REFUSED, REMORA_UNREACHABLE,
+/// REMORA_TIMED_OUT.
+REMORA_C_EXPORT int remora_engine_open_region(const remora_engine* engine, const char* uri,
+                                              uint32_t rights, remora_region** region,
+                                              remora_error* error) REMORA_C_NOEXCEPT;
+/// As remora_engine_open_region(), but the server revokes every older grant of the region first: it
+/// returns when none of them reaches the region any more. Errors: also REMORA_BUSY (over shm: a
+/// client that has it mapped does not answer), REMORA_UNSUPPORTED (an older server).
+REMORA_C_EXPORT int remora_engine_fence_region(const remora_engine* engine, const char* uri,
+                                               uint32_t rights, remora_region** region,
+                                               remora_error* error) REMORA_C_NOEXCEPT;
+/// The grant ends when queues on the region are gone as well.
+REMORA_C_EXPORT void remora_region_free(remora_region* region) REMORA_C_NOEXCEPT;
+
+/// What the server said when the region was opened. Never blocks.
+REMORA_C_EXPORT int remora_region_info_of(const remora_region* region, remora_region_info* info,
+                                          remora_error* error) REMORA_C_NOEXCEPT;
+REMORA_C_EXPORT uint64_t remora_region_size_bytes(const remora_region* region) REMORA_C_NOEXCEPT;
+/// The rights that this grant carries.
+REMORA_C_EXPORT uint32_t remora_region_rights(const remora_region* region) REMORA_C_NOEXCEPT;
+/// Of remora_transport.
+REMORA_C_EXPORT int remora_region_transport(const remora_region* region) REMORA_C_NOEXCEPT;
+/// Why that transport was chosen: one line, valid as long as the handle.
+REMORA_C_EXPORT const char* remora_region_transport_reason(const remora_region* region)
+    REMORA_C_NOEXCEPT;
+/// 0 while the engine connects again, and for good once the session has ended.
+REMORA_C_EXPORT int remora_region_connected(const remora_region* region) REMORA_C_NOEXCEPT;
+/// See remora_session_settled().
+REMORA_C_EXPORT int remora_region_settled(const remora_region* region, uint64_t deadline_ns,
+                                          remora_error* error) REMORA_C_NOEXCEPT;
+/// A new grant of the region with the same rights, after the server has revoked every older one,
+/// this one too. Blocks, at most the control deadline. Errors: as remora_engine_fence_region().
+REMORA_C_EXPORT int remora_region_fence(const remora_region* region, remora_region** fenced,
+                                        remora_error* error) REMORA_C_NOEXCEPT;
+/// Opens the region of the same URI once more: after REMORA_STALE_REGION, REMORA_CONNECTION_LOST,
+/// or a grant that was revoked. `*same_contents` (may be NULL) becomes 1 where the memory is that
+/// of before, with what was written to it. Errors: as remora_engine_open_region().
+REMORA_C_EXPORT int remora_region_reopen(const remora_region* region, remora_region** reopened,
+                                         int* same_contents, remora_error* error) REMORA_C_NOEXCEPT;
+
+/// The synchronous operations. `offset`: bytes from the start of the region. They block until done,
+/// at most `deadline_ns` (0: the engine's) plus two seconds. `memory`: see <remora/c/memory.h>, may
+/// be NULL. Errors of all: REMORA_OUT_OF_RANGE, REMORA_NO_RIGHT, REMORA_INVALID_ARGUMENT (misuse,
+/// before anything is sent); REMORA_TIMED_OUT, REMORA_CONNECTION_LOST, REMORA_STALE_REGION (without
+/// remote effect); REMORA_INDETERMINATE (a write or an atomic whose effect cannot be known);
+/// REMORA_ACCESS_REFUSED; REMORA_PROVIDER, REMORA_OUT_OF_MEMORY (the local memory).
+REMORA_C_EXPORT int remora_region_read(const remora_region* region, uint64_t offset, void* into,
+                                       size_t length, const remora_memory* memory,
+                                       uint64_t deadline_ns, remora_error* error) REMORA_C_NOEXCEPT;
+REMORA_C_EXPORT int remora_region_write(const remora_region* region, uint64_t offset,
+                                        const void* from, size_t length,
+                                        const remora_memory* memory, uint64_t deadline_ns,
+                                        remora_error* error) REMORA_C_NOEXCEPT;
+/// One stretch of the region in `count` pieces of local memory, 1 to REMORA_PIECES_MAX.
+REMORA_C_EXPORT int remora_region_read_pieces(const remora_region* region, uint64_t offset,
+                                              const remora_piece* pieces, size_t count,
+                                              uint64_t deadline_ns,
+                                              remora_error* error) REMORA_C_NOEXCEPT;
+REMORA_C_EXPORT int remora_region_write_pieces(const remora_region* region, uint64_t offset,
+                                               const remora_piece* pieces, size_t count,
+                                               uint64_t deadline_ns,
+                                               remora_error* error) REMORA_C_NOEXCEPT;
+/// A write that the serving application is told of once its bytes are in place: see
+/// remora_server_on_notice(). Returns when the server has the notice.
+REMORA_C_EXPORT int remora_region_write_notify(const remora_region* region, uint64_t offset,
+                                               const void* from, size_t length,
+                                               const remora_memory* memory, uint32_t notice,
+                                               uint64_t deadline_ns,
+                                               remora_error* error) REMORA_C_NOEXCEPT;
+/// As a write of `length` zeroes, without a buffer: over tcp and shm no bytes travel.
+REMORA_C_EXPORT int remora_region_write_zeroes(const remora_region* region, uint64_t offset,
+                                               uint64_t length, uint64_t deadline_ns,
+                                               remora_error* error) REMORA_C_NOEXCEPT;
+/// Returns when every write of this session that had completed before is visible to the server's
+/// processor and to all of its devices. Needs REMORA_RIGHT_READ. Nothing becomes durable by it.
+REMORA_C_EXPORT int remora_region_flush_visible(const remora_region* region, uint64_t deadline_ns,
+                                                remora_error* error) REMORA_C_NOEXCEPT;
+/// 8 bytes at a multiple of 8. `*before` takes what stood there: equal to `expected` means swapped.
+/// Errors: also REMORA_MISALIGNED, REMORA_WRONG_ATOMIC_DOMAIN.
+REMORA_C_EXPORT int remora_region_compare_swap(const remora_region* region, uint64_t offset,
+                                               uint64_t expected, uint64_t desired,
+                                               uint64_t* before, uint64_t deadline_ns,
+                                               remora_error* error) REMORA_C_NOEXCEPT;
+/// `*before` takes what stood there; wraps at 2^64. Errors: as remora_region_compare_swap().
+REMORA_C_EXPORT int remora_region_fetch_add(const remora_region* region, uint64_t offset,
+                                            uint64_t delta, uint64_t* before, uint64_t deadline_ns,
+                                            remora_error* error) REMORA_C_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,180 @@
+// Engines, their options and handlers, and the library's log.
+
+#include <string>
+
+#include <remora/config/secret_key.h>
+#include <remora/engine/log.h>
+#include <remora/metrics/registry.h>
+
+#include "call.h"
+#include "handles.h"
+
+namespace remora::c {
+namespace {
+
+remora_engine_options default_options() noexcept {
+  const EngineOptions options;
+  remora_engine_options to{};
+  const auto ns = [](std::chrono::nanoseconds time) {
+    return static_cast<std::uint64_t>(time.count());
+  };
+  to.size = sizeof(to);
+  to.operation_deadline_ns = ns(options.operation_deadline);
+  to.control_deadline_ns = ns(options.control_deadline);
+  to.connect_for_ns = ns(options.connect_for);
+  to.reconnect_for_ns = ns(options.reconnect_for);
+  to.spin_ns = ns(options.spin);
+  to.lane_depth = options.lane_depth;
+  to.lanes = options.lanes;
+  to.copy_threads = options.copy_threads;
+  to.bounce_slot_count = options.bounce_slot_count;
+  to.bounce_slot_bytes = options.bounce_slot_bytes;
+  to.huge_pages = REMORA_HUGE_PAGES_AUTO;
+  to.mr_cache_from_bytes = options.mr_cache_from_bytes;
+  to.mr_cache_bytes = options.mr_cache_bytes;
+  return to;
+}
+
+SessionHandlers::Handler handler_for(const remora_engine_options& options, int change) {
+  return [call = options.on_session, context = options.session_context,
+          change](const SessionEvent& event) {
+    const remora_session_event told{
+        .size = sizeof(remora_session_event),
+        .server = event.server.c_str(),
+        .change = change,
+        .transport = static_cast<std::int32_t>(event.transport),
+        .reason = to_reason(event.reason),
+        .reserved = 0,
+    };
+    call(context, &told);
+  };
+}
+
+Status put_key(const remora_engine_options& from, EngineOptions& to, Operation operation) {
+  if (from.key_file == nullptr && from.key_hex == nullptr) return {};
+  if (from.key_file != nullptr && from.key_hex != nullptr)
+    return Error{Code::kInvalidArgument, operation}.with_subject(
+        "key_file and key_hex: one of both");
+  auto key = from.key_file != nullptr ? config::read_key_file(from.key_file)
+                                      : config::SecretKey::parse(from.key_hex);
+  if (!key) return key.error();
+  to.key = *key;
+  return {};
+}
+
+/// 0 and 1 of a field; other numbers are kept for later.
+Status put_flag(std::uint32_t from, bool& to, Operation field, Operation operation) {
+  if (from > 1)
+    return Error{Code::kInvalidArgument, operation}.with_subject(field.text()).with_limit(from, 1);
+  to = from == 1;
+  return {};
+}
+
+Result<EngineOptions> to_options(const remora_engine_options& from, Operation operation) {
+  EngineOptions to;
+  if (from.client_name != nullptr) to.client_name = from.client_name;
+  if (const Status key = put_key(from, to, operation); !key) return key.error();
+  to.operation_deadline = duration(from.operation_deadline_ns);
+  to.control_deadline = duration(from.control_deadline_ns);
+  to.connect_for = duration(from.connect_for_ns);
+  to.reconnect_for = duration(from.reconnect_for_ns);
+  to.spin = duration(from.spin_ns);
+  to.lane_depth = from.lane_depth;
+  to.lanes = from.lanes;
+  to.copy_threads = from.copy_threads;
+  to.bounce_slot_count = from.bounce_slot_count;
+  to.bounce_slot_bytes = from.bounce_slot_bytes;
+  bool ordinary_pages = false;
+  for (const Status& flag :
+       {put_flag(from.huge_pages, ordinary_pages, "huge_pages", operation),
+        put_flag(from.core_dump, to.core_dump, "core_dump", operation),
+        put_flag(from.tcp_payload_crc, to.tcp_payload_crc, "tcp_payload_crc", operation)})
+    if (!flag) return flag.error();
+  to.huge_pages = ordinary_pages ? HugePages::kNever : HugePages::kAuto;
+  to.mr_cache_from_bytes = from.mr_cache_from_bytes;
+  to.mr_cache_bytes = from.mr_cache_bytes;
+  if (from.placement != nullptr) to.placement = from.placement;
+  if (from.device != nullptr) to.device = from.device;
+  if (from.on_session == nullptr) return to;
+  to.handlers.on_interrupted = handler_for(from, REMORA_SESSION_INTERRUPTED);
+  to.handlers.on_resumed = handler_for(from, REMORA_SESSION_RESUMED);
+  to.handlers.on_lost = handler_for(from, REMORA_SESSION_LOST);
+  to.handlers.on_stale = handler_for(from, REMORA_SESSION_STALE);
+  to.handlers.on_drain = handler_for(from, REMORA_SESSION_DRAIN);
+  return to;
+}
+
+}  // namespace
+}  // namespace remora::c
+
+using remora::Code;
+using remora::Error;
+using remora::Status;
+using remora::c::Call;
+
+int remora_engine_options_init(remora_engine_options* options, size_t size) noexcept {
+  Call call{"remora_engine_options_init", nullptr};
+  call.into(options, "options");
+  if (call.code() != REMORA_OK) return call.code();
+  if (size < remora::c::kStructBytesMin || size > remora::c::kStructBytesMax)
+    return REMORA_INVALID_ARGUMENT;
+  std::memset(options, 0, size);
+  options->size = size;
+  remora::c::fill(options, remora::c::default_options());
+  return REMORA_OK;
+}
+
+int remora_engine_open(const remora_engine_options* options, remora_engine** engine,
+                       remora_error* error) noexcept {
+  Call call{"remora_engine_open", error};
+  auto given = remora::c::default_options();
+  call.into(engine, "engine");
+  if (options != nullptr) call.copies(options, given, "options: its size");
+  return call.run([&]() -> Status {
+    auto made = remora::c::to_options(given, call.operation());
+    if (!made) return made.error();
+    return remora::c::make_handle(remora::Engine::open(*made), engine);
+  });
+}
+
+void remora_engine_free(remora_engine* engine) noexcept { remora::c::free_handle(engine); }
+
+int remora_engine_status_json(const remora_engine* engine, char** text, size_t* length,
+                              remora_error* error) noexcept {
+  Call call{"remora_engine_status_json", error};
+  return call.on(engine).into(text, "text").run([&] {
+    return remora::c::hand_over_text(engine->engine.status_json(), text, length, call.operation());
+  });
+}
+
+int remora_engine_metrics(const remora_engine* engine, char** text, size_t* length,
+                          remora_error* error) noexcept {
+  Call call{"remora_engine_metrics", error};
+  return call.on(engine).into(text, "text").run([&] {
+    return remora::c::hand_over_text(engine->engine.registry().text(), text, length,
+                                     call.operation());
+  });
+}
+
+int remora_set_log_handler(remora_log_handler handler, void* context, int level,
+                           remora_error* error) noexcept {
+  Call call{"remora_set_log_handler", error};
+  return call.run([&]() -> Status {
+    if (level < REMORA_LOG_DEBUG || level > REMORA_LOG_WARNING)
+      return Error{Code::kInvalidArgument, call.operation()}.with_subject("level");
+    if (handler == nullptr) {
+      remora::set_log_sink({});
+      return {};
+    }
+    remora::set_log_sink(
+        [handler, context, line_text = std::string{}](const remora::LogLine& line) mutable {
+          line_text.assign(line.text);  // with a final 0
+          const auto at =
+              std::chrono::duration_cast<std::chrono::nanoseconds>(line.at.time_since_epoch());
+          handler(context, static_cast<int>(line.level), static_cast<std::uint64_t>(at.count()),
+                  line_text.c_str(), line_text.size());
+        },
+        static_cast<remora::LogLevel>(level));
+    return {};
+  });
+}

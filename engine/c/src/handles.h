@@ -1,0 +1,136 @@
+#pragma once
+
+/// What stands behind each opaque pointer.
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <remora/c/engine.h>
+#include <remora/c/memory.h>
+#include <remora/c/queue.h>
+#include <remora/c/region.h>
+#include <remora/c/server.h>
+#include <remora/c/session.h>
+#include <remora/engine/engine.h>
+#include <remora/engine/region.h>
+#include <remora/engine/server.h>
+#include <remora/owned.h>
+
+#include "handle.h"
+
+struct remora_engine : remora::c::Handle {
+  static constexpr auto kKind = remora::c::Kind::kEngine;
+  static constexpr remora::Operation kName{"remora_engine"};
+  explicit remora_engine(remora::Engine&& made) noexcept : Handle{kKind}, engine{std::move(made)} {}
+  remora::Engine engine;
+};
+
+struct remora_session : remora::c::Handle {
+  static constexpr auto kKind = remora::c::Kind::kSession;
+  static constexpr remora::Operation kName{"remora_session"};
+  explicit remora_session(remora::Session&& made) noexcept
+      : Handle{kKind}, session{std::move(made)} {}
+  remora::Session session;
+};
+
+struct remora_region : remora::c::Handle {
+  static constexpr auto kKind = remora::c::Kind::kRegion;
+  static constexpr remora::Operation kName{"remora_region"};
+  explicit remora_region(remora::Region&& made) noexcept : Handle{kKind}, region{std::move(made)} {}
+  remora::Region region;
+};
+
+struct remora_memory : remora::c::Handle {
+  static constexpr auto kKind = remora::c::Kind::kMemory;
+  static constexpr remora::Operation kName{"remora_memory"};
+  explicit remora_memory(remora::RegisteredMemory&& made) noexcept
+      : Handle{kKind},
+        memory{std::move(made)},
+        base{memory.bytes().data()},
+        length{memory.bytes().size()},
+        local{remora::Target{memory, 0, 0}.memory()} {}
+  remora::RegisteredMemory memory;
+  // What queues read of it: one cache line.
+  std::byte* base;
+  std::size_t length;
+  remora::detail::LocalMemory* local;
+  std::uint32_t made_in = remora::detail::made_here();
+};
+
+struct remora_slots : remora::c::Handle {
+  static constexpr auto kKind = remora::c::Kind::kSlots;
+  static constexpr remora::Operation kName{"remora_slots"};
+  explicit remora_slots(remora::SlotPool&& made);
+
+  std::shared_ptr<remora::SlotPool> pool;
+  std::byte* base = nullptr;  ///< of the first slot
+  std::size_t stride_bytes = 0;
+  std::vector<remora::Slot> out;  ///< by index; those that are in the pool are empty
+  struct Free {
+    void operator()(remora_memory* handle) const noexcept { remora::c::free_handle(handle); }
+  };
+  std::unique_ptr<remora_memory, Free> memory;
+};
+
+struct remora_region_list : remora::c::Handle {
+  static constexpr auto kKind = remora::c::Kind::kRegionList;
+  static constexpr remora::Operation kName{"remora_region_list"};
+  explicit remora_region_list(std::vector<remora::RegionInfo>&& made) noexcept
+      : Handle{kKind}, regions{std::move(made)} {}
+  std::vector<remora::RegionInfo> regions;
+};
+
+struct remora_server : remora::c::Handle {
+  static constexpr auto kKind = remora::c::Kind::kServer;
+  static constexpr remora::Operation kName{"remora_server"};
+  explicit remora_server(remora::Server&& made) noexcept : Handle{kKind}, server{std::move(made)} {}
+  remora::Server server;
+};
+
+struct remora_view : remora::c::Handle {
+  static constexpr auto kKind = remora::c::Kind::kView;
+  static constexpr remora::Operation kName{"remora_view"};
+  explicit remora_view(remora::RegionView&& made) noexcept : Handle{kKind}, view{std::move(made)} {}
+  remora::RegionView view;
+};
+
+namespace remora::c {
+
+/// The bytes of an operation: those of `memory` where there is one. Bytes outside of it make the
+/// operation fail with kOutOfRange.
+[[nodiscard, gnu::always_inline]] inline Target target_of(void* data, std::size_t length,
+                                                          const remora_memory* memory) noexcept {
+  auto* const bytes = static_cast<std::byte*>(data);
+  if (memory == nullptr) return std::span<std::byte>{bytes, length};
+  return {memory->memory, static_cast<std::size_t>(bytes - memory->memory.bytes().data()), length};
+}
+[[nodiscard, gnu::always_inline]] inline Source source_of(const void* data, std::size_t length,
+                                                          const remora_memory* memory) noexcept {
+  const auto* const bytes = static_cast<const std::byte*>(data);
+  if (memory == nullptr) return std::span<const std::byte>{bytes, length};
+  return {memory->memory, static_cast<std::size_t>(bytes - memory->memory.bytes().data()), length};
+}
+
+/// A piece is what the engine has for one.
+static_assert(sizeof(remora_piece) == sizeof(Target) && alignof(remora_piece) == alignof(Target));
+static_assert(sizeof(remora_piece) == sizeof(Source) && alignof(remora_piece) == alignof(Source));
+static_assert(std::is_trivially_copyable_v<Target> && std::is_trivially_copyable_v<Source>);
+[[nodiscard]] inline std::span<const Target> targets(const remora_piece* pieces,
+                                                     std::size_t count) noexcept {
+  return {reinterpret_cast<const Target*>(pieces), count};
+}
+[[nodiscard]] inline std::span<const Source> sources(const remora_piece* pieces,
+                                                     std::size_t count) noexcept {
+  return {reinterpret_cast<const Source*>(pieces), count};
+}
+
+/// Conversions that session.cc and server.cc share.
+[[nodiscard]] remora_region_info to_info(const RegionInfo& info) noexcept;
+Result<RegionSpec> to_spec(const remora_region_spec& spec, Operation operation);
+Result<Removal> to_removal(int removal, Operation operation);
+
+}  // namespace remora::c

@@ -1,0 +1,348 @@
+// The queue. Each operation crosses these functions: unit_c_cost counts their instructions.
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "call.h"
+#include "handles.h"
+
+using remora::ByteOffset;
+using remora::Code;
+using remora::Completion;
+using remora::Completions;
+using remora::Error;
+using remora::Reason;
+using remora::Source;
+using remora::Status;
+using remora::Target;
+using remora::Ticket;
+using remora::c::Call;
+using remora::c::is_aligned;
+using remora::c::is_live;
+using remora::c::source_of;
+using remora::c::target_of;
+using remora::c::to_code;
+using remora::c::to_reason;
+using remora::detail::CompletionValues;
+
+struct remora_queue : remora::c::Handle {
+  static constexpr auto kKind = remora::c::Kind::kQueue;
+  static constexpr remora::Operation kName{"remora_queue"};
+  explicit remora_queue(remora::Queue&& made) noexcept : Handle{kKind}, queue{std::move(made)} {}
+  ~remora_queue() { end(); }
+  remora_queue(const remora_queue&) = delete;
+  remora_queue& operator=(const remora_queue&) = delete;
+
+  /// What a wait has found and the caller's array had no room for: kept until a later call.
+  struct Found {
+    Completions completions;
+    Completion* next;
+  };
+  /// A failed completion of the last call.
+  struct Failed {
+    std::uint64_t ticket;
+    Error error;
+  };
+
+  void end() noexcept {
+    if (std::exchange(has_found, false)) std::destroy_at(&found);
+  }
+
+  remora::Queue queue;
+  bool has_found = false;
+  union {
+    Found found;  ///< while has_found
+  };
+  std::vector<Failed> failed;
+};
+
+namespace {
+
+/// A ticket's word, as CompletionValues has it; 0 where nothing was taken.
+[[gnu::always_inline]] inline std::uint64_t word_of(Ticket ticket) noexcept {
+  return std::bit_cast<std::uint64_t>(ticket);
+}
+
+/// The bytes of an operation, of which there is none for a handle that cannot be used: the
+/// operation then fails.
+[[nodiscard]] Target checked_target(void* data, std::size_t length,
+                                    const remora_memory* memory) noexcept {
+  if (memory != nullptr && !is_live(memory)) return std::span<std::byte>{};
+  return target_of(data, length, memory);
+}
+[[nodiscard]] Source checked_source(const void* data, std::size_t length,
+                                    const remora_memory* memory) noexcept {
+  if (memory != nullptr && !is_live(memory)) return std::span<const std::byte>{};
+  return source_of(data, length, memory);
+}
+/// Whether the bytes lie in memory that this process has registered: then they are what the engine
+/// takes, as they stand.
+[[nodiscard, gnu::always_inline]] inline bool lies_within(const void* data, std::size_t length,
+                                                          const remora_memory* memory) noexcept {
+  if (!is_live(memory) || memory->made_in != remora::detail::this_process()) return false;
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(data) - memory->base);
+  return offset <= memory->length && length <= memory->length - offset;
+}
+
+// Wrong arguments, each with its completion.
+[[gnu::cold, gnu::noinline]] std::uint64_t read_closely(remora_queue* queue, std::uint64_t offset,
+                                                        void* into, std::size_t length,
+                                                        const remora_memory* memory,
+                                                        std::uint64_t tag) noexcept {
+  return word_of(queue->queue.read(ByteOffset{offset}, checked_target(into, length, memory), tag));
+}
+[[gnu::cold, gnu::noinline]] std::uint64_t write_closely(remora_queue* queue, std::uint64_t offset,
+                                                         const void* from, std::size_t length,
+                                                         const remora_memory* memory,
+                                                         std::uint64_t tag) noexcept {
+  return word_of(queue->queue.write(ByteOffset{offset}, checked_source(from, length, memory), tag));
+}
+
+[[nodiscard]] inline std::size_t checked_count(const remora_piece* pieces,
+                                               std::size_t count) noexcept {
+  return pieces == nullptr || !is_aligned(pieces) ? 0 : count;
+}
+
+[[gnu::cold, gnu::noinline]] void put_error(remora_queue& queue, const Completion& completion,
+                                            remora_completion& to) noexcept {
+  const Error error = completion.error();
+  to.old_value = 0;
+  to.code = to_code(error.code());
+  to.reason = to_reason(error.reason());
+  try {
+    queue.failed.push_back({.ticket = to.ticket, .error = error});
+  } catch (const std::bad_alloc&) {  // the code is there
+  }
+}
+
+static_assert(sizeof(remora_completion) == sizeof(CompletionValues) &&
+              offsetof(remora_completion, tag) == offsetof(CompletionValues, tag) &&
+              offsetof(remora_completion, ticket) == offsetof(CompletionValues, ticket) &&
+              offsetof(remora_completion, old_value) == offsetof(CompletionValues, old_value) &&
+              offsetof(remora_completion, code) == offsetof(CompletionValues, failed));
+
+/// Hands over what was found, as far as there is room; how many.
+std::size_t hand_over_found(remora_queue& queue, remora_completion* to,
+                            std::size_t capacity) noexcept {
+  if (!queue.has_found) return 0;
+  remora_queue::Found& found = queue.found;
+  const auto left = static_cast<std::size_t>(found.completions.end() - found.next);
+  const std::span<const Completion> some{found.next, std::min(capacity, left)};
+  // What it writes for one that is ok is what a caller gets.
+  if (remora::detail::read_values(some, reinterpret_cast<CompletionValues*>(to)) != 0) [[unlikely]]
+    for (std::size_t i = 0; i < some.size(); ++i)
+      if (!some[i].ok()) put_error(queue, some[i], to[i]);
+  found.next += some.size();
+  if (some.size() == left) queue.end();
+  return some.size();
+}
+
+/// The next completions, `look` being what gets them from the queue where none are left over.
+template <typename Look>
+int collect(Call& call, remora_queue* queue, std::size_t at_least, remora_completion* completions,
+            std::size_t capacity, std::size_t* count, const Look& look) noexcept {
+  call.on(queue).into(completions, "completions").into(count, "count");
+  return call.run([&]() -> Status {
+    *count = 0;
+    if (capacity == 0)
+      return Error{Code::kInvalidArgument, call.operation()}.with_subject("capacity");
+    queue->failed.clear();
+    const std::size_t wanted = std::min(at_least, capacity);
+    *count = hand_over_found(*queue, completions, capacity);
+    if (*count == capacity || (at_least != 0 && *count >= wanted)) return {};
+    const std::size_t more = wanted - std::min(wanted, *count);
+    ::new (static_cast<void*>(&queue->found)) remora_queue::Found{look(more), nullptr};
+    queue->has_found = true;
+    queue->found.next = queue->found.completions.begin();
+    const Status status =
+        queue->found.completions.empty() ? queue->found.completions.status() : Status{};
+    *count += hand_over_found(*queue, completions + *count, capacity - *count);
+    return status;
+  });
+}
+
+}  // namespace
+
+int remora_queue_create(const remora_region* region, const remora_queue_options* options,
+                        remora_queue** queue, remora_error* error) noexcept {
+  Call call{"remora_queue_create", error};
+  remora_queue_options given{};
+  call.on(region).into(queue, "queue");
+  if (options != nullptr) call.copies(options, given, "options: its size");
+  return call.run([&] {
+    remora::QueueOptions made;
+    if (given.depth != 0) made.depth = given.depth;
+    made.deadline = remora::c::duration(given.deadline_ns);
+    return remora::c::make_handle(region->region.queue(made), queue);
+  });
+}
+void remora_queue_free(remora_queue* queue) noexcept { remora::c::free_handle(queue); }
+
+uint64_t remora_queue_read(remora_queue* queue, uint64_t offset, void* into, size_t length,
+                           const remora_memory* memory, uint64_t tag) noexcept {
+  if (!is_live(queue)) [[unlikely]]
+    return 0;
+  if (memory == nullptr)
+    return word_of(queue->queue.read(ByteOffset{offset},
+                                     std::span{static_cast<std::byte*>(into), length}, tag));
+  if (!lies_within(into, length, memory)) [[unlikely]]
+    return read_closely(queue, offset, into, length, memory, tag);
+  const remora_piece piece{.data = into, .length = length, .registered = memory->local};
+  return word_of(queue->queue.read(ByteOffset{offset}, std::bit_cast<Target>(piece), tag));
+}
+
+uint64_t remora_queue_write(remora_queue* queue, uint64_t offset, const void* from, size_t length,
+                            const remora_memory* memory, uint64_t tag) noexcept {
+  if (!is_live(queue)) [[unlikely]]
+    return 0;
+  if (memory == nullptr)
+    return word_of(queue->queue.write(ByteOffset{offset},
+                                      std::span{static_cast<const std::byte*>(from), length}, tag));
+  if (!lies_within(from, length, memory)) [[unlikely]]
+    return write_closely(queue, offset, from, length, memory, tag);
+  const remora_piece piece{
+      .data = const_cast<void*>(from), .length = length, .registered = memory->local};
+  return word_of(queue->queue.write(ByteOffset{offset}, std::bit_cast<Source>(piece), tag));
+}
+
+uint64_t remora_queue_read_pieces(remora_queue* queue, uint64_t offset, const remora_piece* pieces,
+                                  size_t count, uint64_t tag) noexcept {
+  if (!is_live(queue)) [[unlikely]]
+    return 0;
+  const auto into = remora::c::targets(pieces, checked_count(pieces, count));
+  return word_of(queue->queue.read(ByteOffset{offset}, into, tag));
+}
+
+uint64_t remora_queue_write_pieces(remora_queue* queue, uint64_t offset, const remora_piece* pieces,
+                                   size_t count, uint64_t tag) noexcept {
+  if (!is_live(queue)) [[unlikely]]
+    return 0;
+  const auto from = remora::c::sources(pieces, checked_count(pieces, count));
+  return word_of(queue->queue.write(ByteOffset{offset}, from, tag));
+}
+
+uint64_t remora_queue_write_notify(remora_queue* queue, uint64_t offset, const void* from,
+                                   size_t length, const remora_memory* memory, uint32_t notice,
+                                   uint64_t tag) noexcept {
+  if (!is_live(queue)) [[unlikely]]
+    return 0;
+  return word_of(queue->queue.write_notify(ByteOffset{offset}, checked_source(from, length, memory),
+                                           notice, tag));
+}
+
+uint64_t remora_queue_write_zeroes(remora_queue* queue, uint64_t offset, uint64_t length,
+                                   uint64_t tag) noexcept {
+  if (!is_live(queue)) [[unlikely]]
+    return 0;
+  return word_of(queue->queue.write_zeroes(ByteOffset{offset}, length, tag));
+}
+
+uint64_t remora_queue_flush_visible(remora_queue* queue, uint64_t tag) noexcept {
+  return is_live(queue) ? word_of(queue->queue.flush_visible(tag)) : 0;
+}
+
+uint64_t remora_queue_compare_swap(remora_queue* queue, uint64_t offset, uint64_t expected,
+                                   uint64_t desired, uint64_t tag) noexcept {
+  if (!is_live(queue)) [[unlikely]]
+    return 0;
+  return word_of(queue->queue.compare_swap(ByteOffset{offset}, expected, desired, tag));
+}
+
+uint64_t remora_queue_fetch_add(remora_queue* queue, uint64_t offset, uint64_t delta,
+                                uint64_t tag) noexcept {
+  if (!is_live(queue)) [[unlikely]]
+    return 0;
+  return word_of(queue->queue.fetch_add(ByteOffset{offset}, delta, tag));
+}
+
+int remora_queue_select(remora_queue* queue, const remora_region* region,
+                        remora_error* error) noexcept {
+  return Call{"remora_queue_select", error}.on(queue).on(region).run(
+      [&] { return queue->queue.select(region->region); });
+}
+
+int remora_queue_submit(remora_queue* queue, remora_error* error) noexcept {
+  return Call{"remora_queue_submit", error}.on(queue).run([&] { return queue->queue.submit(); });
+}
+
+int remora_queue_barrier(remora_queue* queue) noexcept {
+  return Call{"remora_queue_barrier", nullptr}.on(queue).run([&]() -> Status {
+    queue->queue.barrier();
+    return {};
+  });
+}
+
+int remora_queue_cancel(remora_queue* queue, uint64_t ticket, remora_error* error) noexcept {
+  return Call{"remora_queue_cancel", error}.on(queue).run([&] {
+    return queue->queue.cancel(
+        Ticket{static_cast<std::uint32_t>(ticket >> 32U), static_cast<std::uint32_t>(ticket)});
+  });
+}
+
+int remora_queue_wait(remora_queue* queue, size_t at_least, remora_completion* completions,
+                      size_t capacity, size_t* count, remora_error* error) noexcept {
+  Call call{"remora_queue_wait", error};
+  return collect(call, queue, at_least, completions, capacity, count,
+                 [queue](std::size_t more) { return queue->queue.wait(more); });
+}
+
+int remora_queue_poll(remora_queue* queue, remora_completion* completions, size_t capacity,
+                      size_t* count, remora_error* error) noexcept {
+  Call call{"remora_queue_poll", error};
+  return collect(call, queue, 0, completions, capacity, count,
+                 [queue](std::size_t /*more*/) { return queue->queue.poll(); });
+}
+
+int remora_queue_progress(remora_queue* queue, remora_completion* completions, size_t capacity,
+                          size_t* count, remora_error* error) noexcept {
+  Call call{"remora_queue_progress", error};
+  return collect(call, queue, 0, completions, capacity, count,
+                 [queue](std::size_t /*more*/) { return queue->queue.progress(); });
+}
+
+int remora_queue_completion_error(const remora_queue* queue, const remora_completion* completion,
+                                  remora_error* error) noexcept {
+  Call call{"remora_queue_completion_error", error};
+  call.on(queue).into(completion, "completion");
+  if (call.code() != REMORA_OK) return call.code();
+  for (const remora_queue::Failed& failed : queue->failed)
+    if (failed.ticket == completion->ticket) return remora::c::hand_over(failed.error, error);
+  return call.fail(Error{Code::kNotFound, call.operation()}.with_subject("completion"));
+}
+
+int remora_queue_event_fd(remora_queue* queue, int* descriptor, remora_error* error) noexcept {
+  return Call{"remora_queue_event_fd", error}
+      .on(queue)
+      .into(descriptor, "descriptor")
+      .run([&]() -> Status {
+        const auto made = queue->queue.event_fd();
+        if (!made) return made.error();
+        *descriptor = *made;
+        return {};
+      });
+}
+
+uint64_t remora_queue_next_deadline(const remora_queue* queue) noexcept {
+  constexpr auto kNone = std::numeric_limits<std::uint64_t>::max();
+  if (!is_live(queue)) return kNone;
+  const auto at = queue->queue.next_deadline();
+  if (at == std::chrono::steady_clock::time_point::max()) return kNone;
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count());
+}
+
+size_t remora_queue_depth(const remora_queue* queue) noexcept {
+  return is_live(queue) ? queue->queue.depth() : 0;
+}
+size_t remora_queue_room(const remora_queue* queue) noexcept {
+  return is_live(queue) ? queue->queue.depth() - queue->queue.size() : 0;
+}

@@ -1,0 +1,180 @@
+// Opening regions, and the synchronous operations.
+
+#include "call.h"
+#include "handles.h"
+
+namespace remora::c {
+namespace {
+
+Result<Rights> to_rights(std::uint32_t rights, Operation operation) {
+  if (rights > REMORA_RIGHT_ALL)
+    return Error{Code::kInvalidArgument, operation}.with_subject("rights").with_limit(
+        rights, REMORA_RIGHT_ALL);
+  return static_cast<Rights>(rights);
+}
+
+template <typename Value>
+Status give_before(const Result<Value>& found, std::uint64_t* before) noexcept {
+  if (!found) return found.error();
+  *before = *found;
+  return {};
+}
+
+}  // namespace
+}  // namespace remora::c
+
+using remora::ByteOffset;
+using remora::Status;
+using remora::c::Call;
+using remora::c::duration;
+using remora::c::is_live;
+
+int remora_engine_open_region(const remora_engine* engine, const char* uri, uint32_t rights,
+                              remora_region** region, remora_error* error) noexcept {
+  Call call{"remora_engine_open_region", error};
+  return call.on(engine).text(uri, "uri").into(region, "region").run([&]() -> Status {
+    const auto asked = remora::c::to_rights(rights, call.operation());
+    if (!asked) return asked.error();
+    return remora::c::make_handle(engine->engine.open_region(uri, *asked), region);
+  });
+}
+
+int remora_engine_fence_region(const remora_engine* engine, const char* uri, uint32_t rights,
+                               remora_region** region, remora_error* error) noexcept {
+  Call call{"remora_engine_fence_region", error};
+  return call.on(engine).text(uri, "uri").into(region, "region").run([&]() -> Status {
+    const auto asked = remora::c::to_rights(rights, call.operation());
+    if (!asked) return asked.error();
+    return remora::c::make_handle(engine->engine.fence_region(uri, *asked), region);
+  });
+}
+
+void remora_region_free(remora_region* region) noexcept { remora::c::free_handle(region); }
+
+int remora_region_info_of(const remora_region* region, remora_region_info* info,
+                          remora_error* error) noexcept {
+  return Call{"remora_region_info_of", error}.on(region).fills(info, "info").run([&]() -> Status {
+    remora::c::fill(info, remora::c::to_info(region->region.info()));
+    return {};
+  });
+}
+
+uint64_t remora_region_size_bytes(const remora_region* region) noexcept {
+  return is_live(region) ? region->region.size_bytes() : 0;
+}
+uint32_t remora_region_rights(const remora_region* region) noexcept {
+  return is_live(region) ? static_cast<std::uint32_t>(region->region.rights()) : 0;
+}
+int remora_region_transport(const remora_region* region) noexcept {
+  return is_live(region) ? static_cast<int>(region->region.transport()) : REMORA_TRANSPORT_AUTO;
+}
+const char* remora_region_transport_reason(const remora_region* region) noexcept {
+  return is_live(region) ? region->region.transport_reason().c_str() : "";
+}
+int remora_region_connected(const remora_region* region) noexcept {
+  return is_live(region) && region->region.connected() ? 1 : 0;
+}
+
+int remora_region_settled(const remora_region* region, uint64_t deadline_ns,
+                          remora_error* error) noexcept {
+  return Call{"remora_region_settled", error}.on(region).run(
+      [&] { return region->region.settled(duration(deadline_ns)); });
+}
+
+int remora_region_fence(const remora_region* region, remora_region** fenced,
+                        remora_error* error) noexcept {
+  return Call{"remora_region_fence", error}.on(region).into(fenced, "fenced").run([&] {
+    return remora::c::make_handle(region->region.fence(), fenced);
+  });
+}
+
+int remora_region_reopen(const remora_region* region, remora_region** reopened, int* same_contents,
+                         remora_error* error) noexcept {
+  Call call{"remora_region_reopen", error};
+  call.on(region).into(reopened, "reopened");
+  if (same_contents != nullptr) call.into(same_contents, "same_contents");
+  return call.run([&]() -> Status {
+    auto again = region->region.reopen();
+    if (!again) return again.error();
+    *reopened = new remora_region{std::move(again->region)};
+    if (same_contents != nullptr) *same_contents = again->same_contents ? 1 : 0;
+    return {};
+  });
+}
+
+int remora_region_read(const remora_region* region, uint64_t offset, void* into, size_t length,
+                       const remora_memory* memory, uint64_t deadline_ns,
+                       remora_error* error) noexcept {
+  return Call{"remora_region_read", error}.on(region).on_any(memory).run([&] {
+    return region->region.read(ByteOffset{offset}, remora::c::target_of(into, length, memory),
+                               duration(deadline_ns));
+  });
+}
+
+int remora_region_write(const remora_region* region, uint64_t offset, const void* from,
+                        size_t length, const remora_memory* memory, uint64_t deadline_ns,
+                        remora_error* error) noexcept {
+  return Call{"remora_region_write", error}.on(region).on_any(memory).run([&] {
+    return region->region.write(ByteOffset{offset}, remora::c::source_of(from, length, memory),
+                                duration(deadline_ns));
+  });
+}
+
+int remora_region_read_pieces(const remora_region* region, uint64_t offset,
+                              const remora_piece* pieces, size_t count, uint64_t deadline_ns,
+                              remora_error* error) noexcept {
+  return Call{"remora_region_read_pieces", error}.on(region).into(pieces, "pieces").run([&] {
+    return region->region.read(ByteOffset{offset}, remora::c::targets(pieces, count),
+                               duration(deadline_ns));
+  });
+}
+
+int remora_region_write_pieces(const remora_region* region, uint64_t offset,
+                               const remora_piece* pieces, size_t count, uint64_t deadline_ns,
+                               remora_error* error) noexcept {
+  return Call{"remora_region_write_pieces", error}.on(region).into(pieces, "pieces").run([&] {
+    return region->region.write(ByteOffset{offset}, remora::c::sources(pieces, count),
+                                duration(deadline_ns));
+  });
+}
+
+int remora_region_write_notify(const remora_region* region, uint64_t offset, const void* from,
+                               size_t length, const remora_memory* memory, uint32_t notice,
+                               uint64_t deadline_ns, remora_error* error) noexcept {
+  return Call{"remora_region_write_notify", error}.on(region).on_any(memory).run([&] {
+    return region->region.write_notify(ByteOffset{offset},
+                                       remora::c::source_of(from, length, memory), notice,
+                                       duration(deadline_ns));
+  });
+}
+
+int remora_region_write_zeroes(const remora_region* region, uint64_t offset, uint64_t length,
+                               uint64_t deadline_ns, remora_error* error) noexcept {
+  return Call{"remora_region_write_zeroes", error}.on(region).run([&] {
+    return region->region.write_zeroes(ByteOffset{offset}, length, duration(deadline_ns));
+  });
+}
+
+int remora_region_flush_visible(const remora_region* region, uint64_t deadline_ns,
+                                remora_error* error) noexcept {
+  return Call{"remora_region_flush_visible", error}.on(region).run(
+      [&] { return region->region.flush_visible(duration(deadline_ns)); });
+}
+
+int remora_region_compare_swap(const remora_region* region, uint64_t offset, uint64_t expected,
+                               uint64_t desired, uint64_t* before, uint64_t deadline_ns,
+                               remora_error* error) noexcept {
+  return Call{"remora_region_compare_swap", error}.on(region).into(before, "before").run([&] {
+    return remora::c::give_before(
+        region->region.compare_swap(ByteOffset{offset}, expected, desired, duration(deadline_ns)),
+        before);
+  });
+}
+
+int remora_region_fetch_add(const remora_region* region, uint64_t offset, uint64_t delta,
+                            uint64_t* before, uint64_t deadline_ns, remora_error* error) noexcept {
+  return Call{"remora_region_fetch_add", error}.on(region).into(before, "before").run([&] {
+    return remora::c::give_before(
+        region->region.fetch_add(ByteOffset{offset}, delta, duration(deadline_ns)), before);
+  });
+}
