@@ -57,7 +57,7 @@ mv "$work/first" "$prefix"  # an installed tree can be moved
 # Outside the tree, so that nothing can be found by accident.
 outside=$(mktemp -d "${TMPDIR:-/tmp}/remora-consumer.XXXXXX")
 trap 'rm -rf "$outside"' EXIT
-cp "$here"/*.cc "$here/CMakeLists.txt" "$here/control.proto" "$outside/"
+cp "$here"/*.cc "$here"/*.c "$here/CMakeLists.txt" "$here/control.proto" "$outside/"
 
 names_no_tree() {
   local found
@@ -71,7 +71,7 @@ prove "installed files name no folder of the build" names_no_tree
 prove "the systemd unit starts the program of the prefix" \
   test "$started" == "$work/first/bin/remora-server"
 documents=$prefix/share/doc/remora
-for file in README.md CHANGELOG.md {verbs,config,metrics,engine,apps}/README.md engine/docs/guarantees.md; do
+for file in README.md CHANGELOG.md {verbs,config,metrics,engine,engine/c,apps}/README.md engine/docs/guarantees.md; do
   prove "$file is installed" test -s "$documents/$file"
 done
 for folder in {verbs,config,metrics,engine,apps}/docs; do
@@ -110,6 +110,15 @@ by_pkg_config() {
   timeout 60 "$program"
 }
 
+# by_compiler COMPILER: the program in C, which finds its library where it is installed.
+by_compiler() {
+  local compiler=$1 program=$outside/pc-c-$1 flags
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags --libs remora-c) || return 1
+  # shellcheck disable=SC2086  # flags are words
+  "$compiler" -std=c99 -Wall -Wextra -pedantic -Werror "$outside/c.c" -o "$program" $flags || return 1
+  LD_LIBRARY_PATH=$(dirname -- "$packages") timeout 60 "$program"
+}
+
 # What each component must do without.
 declare -A unneeded=(
   [result]="yaml-cpp prometheus-cpp Protobuf spdlog TBB PkgConfig"
@@ -117,8 +126,17 @@ declare -A unneeded=(
   [config]="prometheus-cpp Protobuf TBB PkgConfig"
   [metrics]="yaml-cpp Protobuf TBB"
   [engine]=""
+  [c]="tl-expected yaml-cpp prometheus-cpp Protobuf spdlog TBB OpenSSL PkgConfig"
 )
 for component in "${components[@]}"; do
+  if [[ $component == c ]]; then
+    read -r -a absent <<<"${unneeded[c]}"
+    prove "find_package(remora COMPONENTS c) without ${absent[*]}" by_find_package c "${absent[@]}"
+    for compiler in gcc clang-14; do
+      prove "pkg-config remora-c, $compiler" by_compiler "$compiler"
+    done
+    continue
+  fi
   if [[ ! -f $outside/$component.cc ]]; then
     prove "a program for component $component" false
     continue
@@ -148,6 +166,8 @@ examples_compile() {
     # shellcheck disable=SC2086  # flags are words
     g++ -std=c++20 -fsyntax-only $warnings $flags "$example" || return 1
   done
+  gcc -std=c99 -fsyntax-only -Wall -Wextra -pedantic -Werror -I"$prefix/include" \
+    "$prefix"/share/remora/examples/*.c
 }
 prove "the installed examples compile without warnings" examples_compile
 

@@ -44,6 +44,8 @@ fi
 
 start_server
 run 0 "synchronous" "$bin/synchronous" "$(uri cache)"
+run 0 "a client in C" "$bin/c_client" "$(uri cache)"
+is "it reads a thousand pages, its own among them" has out '^1000 reads, [1-9][0-9]* of our page'
 shm=()
 if [[ $transport == shm ]]; then shm=(--shm); fi
 run 0 "a region to copy into" "$remora" create "$(uri copied)" --size 16MiB "${shm[@]}"

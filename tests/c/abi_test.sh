@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# libremora.so.0 exports what it did, with the same types: its symbols are those of
+# engine/c/abi/symbols.txt, and abidiff finds no difference to engine/c/abi/libremora.abi.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: tests/c/abi_test.sh symbols|types LIBRARY
+       tests/c/abi_test.sh --update LIBRARY
+
+  symbols   compares the exported symbols
+  types     compares functions and types; exit status 77 where LIBRARY has no debug information or
+            abidiff is not installed (ci/setup.sh test)
+  --update  writes both files from LIBRARY, of build/dev: after a function or a field was added. A change
+            that abidiff calls incompatible needs another SOVERSION and another name in libremora.map
+USAGE
+}
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+folder=$root/engine/c/abi
+if (($# != 2)) || [[ ! -f $2 ]]; then
+  usage >&2
+  exit 2
+fi
+library=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# NAME@@VERSION, a line each.
+symbols() {
+  nm -D --defined-only "$library" | sed -nE 's/^[0-9a-f]+ [^A] //p' | LC_ALL=C sort
+}
+
+# The interface as XML, without paths of this machine.
+types() {
+  abidw --exported-interfaces-only --suppressions "$folder/opaque.abignore" \
+    --headers-dir "$root/engine/c/include" --drop-private-types --no-corpus-path \
+    --no-comp-dir-path --no-show-locs --no-elf-needed --out-file "$1" "$library"
+}
+
+case $1 in
+  symbols)
+    symbols >"$work/symbols.txt"
+    diff "$folder/symbols.txt" "$work/symbols.txt" || {
+      echo "exported symbols differ (<: $folder/symbols.txt, >: $library)"
+      exit 1
+    }
+    ;;
+  types)
+    if ! command -v abidiff >/dev/null; then
+      echo "abidiff is not installed: ci/setup.sh test"
+      exit 77
+    fi
+    readelf -S --wide "$library" >"$work/sections.txt"
+    if ! grep -q '\.debug_info' "$work/sections.txt"; then
+      echo "$library has no debug information"
+      exit 77
+    fi
+    types "$work/now.abi"
+    abidiff --no-show-locs "$folder/libremora.abi" "$work/now.abi" || {
+      echo "the C API differs from engine/c/abi/libremora.abi; see tests/c/abi_test.sh --help"
+      exit 1
+    }
+    ;;
+  --update)
+    mkdir -p "$folder"
+    symbols >"$folder/symbols.txt"
+    types "$folder/libremora.abi"
+    ;;
+  *)
+    usage >&2
+    exit 2
+    ;;
+esac

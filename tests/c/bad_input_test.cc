@@ -1,0 +1,314 @@
+// Wrong arguments, structs of other versions, freed handles: a documented code and one clear
+// message.
+
+#include <array>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <remora/remora_c.h>
+
+#include "support/runtime_dir.h"
+
+namespace remora::test {
+namespace {
+
+constexpr const char* kServer =
+    "listen: {address: 127.0.0.1, port: 0}\n"
+    "transports: {rdma: off}\n"
+    "pool: {size: 4MiB, huge_pages: never}\n"
+    "regions:\n  - {name: demo, size: 64KiB, shm: true}\n  - {name: fixed, size: 4KiB, rights: "
+    "[read]}\n"
+    "auth: none\n";
+
+/// A pointer that no handle has.
+template <typename T>
+T* misaligned() {
+  static std::array<char, 64> place{};
+  return reinterpret_cast<T*>(place.data() + 1);
+}
+
+remora_error no_error() {
+  remora_error error{};
+  error.size = sizeof(error);
+  return error;
+}
+
+/// A struct of a newer library, whose additional bytes are `tail`.
+template <typename T>
+struct Newer {
+  T known{};
+  std::array<unsigned char, 32> tail{};
+};
+
+class BadInputTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(remora_server_start_text(kServer, nullptr, &server_, nullptr, &error_), REMORA_OK)
+        << error_.message;
+    ASSERT_EQ(remora_engine_open(nullptr, &engine_, &error_), REMORA_OK) << error_.message;
+    ASSERT_EQ(remora_engine_connect(engine_, uri("").c_str(), &session_, &error_), REMORA_OK);
+    ASSERT_EQ(remora_engine_open_region(engine_, uri("demo").c_str(), REMORA_RIGHT_ALL, &region_,
+                                        &error_),
+              REMORA_OK)
+        << error_.message;
+    ASSERT_EQ(remora_queue_create(region_, nullptr, &queue_, &error_), REMORA_OK);
+  }
+  void TearDown() override {
+    remora_queue_free(queue_);
+    remora_region_free(region_);
+    remora_session_free(session_);
+    remora_engine_free(engine_);
+    remora_server_free(server_);
+  }
+  [[nodiscard]] std::string uri(const std::string& region) const {
+    return "remora://127.0.0.1:" + std::to_string(remora_server_port(server_)) + "/" + region +
+           "?transport=tcp";
+  }
+  /// The call ended with `code`, and its message has `words`.
+  void expect(int code, int returned, const char* words) {
+    EXPECT_EQ(returned, code) << error_.message;
+    EXPECT_EQ(error_.code, code);
+    EXPECT_NE(std::strstr(error_.message, words), nullptr) << error_.message;
+    EXPECT_STREQ(remora_error_message(&error_), error_.message);
+    error_ = no_error();
+  }
+  int open(const std::string& text, std::uint32_t rights = REMORA_RIGHT_ALL) {
+    remora_region* opened = nullptr;
+    const int code = remora_engine_open_region(engine_, text.c_str(), rights, &opened, &error_);
+    EXPECT_EQ(opened, nullptr);
+    return code;
+  }
+  int write(const remora_region* region) {
+    return remora_region_write(region, 0, "x", 1, nullptr, 0, &error_);
+  }
+  int open_engine(const remora_engine_options& options) {
+    remora_engine* opened = nullptr;
+    const int code = remora_engine_open(&options, &opened, &error_);
+    EXPECT_EQ(opened, nullptr);
+    return code;
+  }
+
+  const RuntimeDir runtime_dir_;
+  remora_server* server_ = nullptr;
+  remora_engine* engine_ = nullptr;
+  remora_session* session_ = nullptr;
+  remora_region* region_ = nullptr;
+  remora_queue* queue_ = nullptr;
+  remora_error error_ = no_error();
+};
+
+TEST_F(BadInputTest, WrongUriSaysWhichPart) {
+  expect(REMORA_INVALID_ARGUMENT, open("http://a/b"), "a URI is remora://");
+  expect(REMORA_INVALID_ARGUMENT, open("remora://localhost:x/demo"), "a port is a number");
+  expect(REMORA_UNSUPPORTED, open("remora://localhost/demo?transport=dove"), "dove");
+  expect(REMORA_UNKNOWN_REGION, open(uri("none")), "none");
+  expect(REMORA_INVALID_ARGUMENT, open(uri("demo"), 8), "rights");
+  expect(REMORA_NO_RIGHT, open(uri("fixed"), REMORA_RIGHT_WRITE), "fixed");
+}
+
+TEST_F(BadInputTest, NullPointersAreNamed) {
+  remora_region* opened = nullptr;
+  expect(REMORA_INVALID_ARGUMENT,
+         remora_engine_open_region(nullptr, "remora://a/b", 1, &opened, &error_), "remora_engine");
+  expect(REMORA_INVALID_ARGUMENT, remora_engine_open_region(engine_, nullptr, 1, &opened, &error_),
+         "uri");
+  expect(REMORA_INVALID_ARGUMENT,
+         remora_engine_open_region(engine_, "remora://a/b", 1, nullptr, &error_), "region");
+  expect(REMORA_INVALID_ARGUMENT, write(nullptr), "remora_region: ");
+  expect(REMORA_INVALID_ARGUMENT, remora_region_fetch_add(region_, 0, 1, nullptr, 0, &error_),
+         "before");
+  expect(REMORA_INVALID_ARGUMENT, remora_session_stat(session_, nullptr, nullptr, &error_), "name");
+  expect(REMORA_INVALID_ARGUMENT, remora_session_stat(session_, "demo", nullptr, &error_), "info");
+  expect(REMORA_INVALID_ARGUMENT, remora_session_create_region(session_, nullptr, nullptr, &error_),
+         "spec");
+  expect(REMORA_INVALID_ARGUMENT, remora_queue_wait(queue_, 1, nullptr, 1, nullptr, &error_),
+         "completions");
+  EXPECT_EQ(remora_queue_read(nullptr, 0, nullptr, 0, nullptr, 0), 0U);
+  EXPECT_EQ(remora_region_size_bytes(nullptr), 0U);
+  EXPECT_STREQ(remora_region_transport_reason(nullptr), "");
+  EXPECT_EQ(remora_slots_take(nullptr), nullptr);
+  EXPECT_EQ(remora_queue_depth(nullptr), 0U);
+  // Without a struct for the error, and freeing nothing.
+  EXPECT_EQ(remora_region_write(nullptr, 0, "x", 1, nullptr, 0, nullptr), REMORA_INVALID_ARGUMENT);
+  remora_region_free(nullptr);
+  remora_free(nullptr);
+}
+
+TEST_F(BadInputTest, MisalignedPointersAreRefused) {
+  expect(REMORA_INVALID_ARGUMENT, write(misaligned<remora_region>()), "not aligned");
+  expect(REMORA_INVALID_ARGUMENT,
+         remora_region_fetch_add(region_, 0, 1, misaligned<std::uint64_t>(), 0, &error_),
+         "not aligned");
+  EXPECT_EQ(remora_queue_write_zeroes(misaligned<remora_queue>(), 0, 8, 0), 0U);
+  EXPECT_EQ(remora_queue_depth(misaligned<remora_queue>()), 0U);
+  remora_region_free(misaligned<remora_region>());
+}
+
+// It is taken, and ends as any other misuse.
+TEST_F(BadInputTest, QueueOperationWithWrongMemory) {
+  std::array<unsigned char, 64> bytes{};
+  remora_memory* memory = nullptr;
+  ASSERT_EQ(remora_engine_register_memory(engine_, bytes.data(), bytes.size(), &memory, &error_),
+            REMORA_OK);
+  remora_piece piece{.data = bytes.data(), .length = 8, .registered = nullptr};
+  remora_memory_free(memory);
+  EXPECT_NE(remora_queue_read(queue_, 0, bytes.data(), 8, memory, 0), 0U);
+  EXPECT_NE(remora_queue_write(queue_, 0, bytes.data(), 8, misaligned<remora_memory>(), 1), 0U);
+  EXPECT_NE(remora_queue_read(queue_, 0, nullptr, 8, nullptr, 2), 0U);
+  EXPECT_NE(remora_queue_read_pieces(queue_, 0, nullptr, 1, 3), 0U);
+  EXPECT_NE(remora_queue_write_pieces(queue_, 0, &piece, 0, 4), 0U);
+  EXPECT_NE(remora_queue_read_pieces(queue_, 0, &piece, 1, 5), 0U);
+  ASSERT_EQ(remora_queue_submit(queue_, &error_), REMORA_OK);
+  std::array<remora_completion, 8> found{};
+  std::size_t count = 0;
+  ASSERT_EQ(remora_queue_wait(queue_, 6, found.data(), found.size(), &count, &error_), REMORA_OK);
+  ASSERT_EQ(count, 6U);
+  for (const remora_completion& each : found)
+    if (each.ticket != 0) {
+      EXPECT_EQ(each.code, each.tag == 5 ? REMORA_OK : REMORA_INVALID_ARGUMENT) << each.tag;
+      EXPECT_EQ(remora_queue_completion_error(queue_, &each, nullptr),
+                each.tag == 5 ? REMORA_NOT_FOUND : REMORA_INVALID_ARGUMENT);
+    }
+}
+
+TEST_F(BadInputTest, HandleOfAnotherKindIsRefused) {
+  expect(REMORA_INVALID_ARGUMENT, write(reinterpret_cast<remora_region*>(queue_)),
+         "a handle of another kind");
+  remora_region_free(reinterpret_cast<remora_region*>(queue_));
+  EXPECT_EQ(remora_queue_depth(queue_), 64U);
+}
+
+TEST_F(BadInputTest, FreedHandlesAreClosed) {
+  remora_queue_free(queue_);
+  remora_region_free(region_);
+  remora_session_free(session_);
+  remora_engine_free(engine_);
+  expect(REMORA_CLOSED, write(region_), "this handle was freed");
+  expect(REMORA_CLOSED, remora_queue_submit(queue_, &error_), "this handle was freed");
+  EXPECT_EQ(remora_queue_fetch_add(queue_, 0, 1, 0), 0U);
+  EXPECT_EQ(remora_queue_room(queue_), 0U);
+  expect(REMORA_CLOSED, open("remora://a/b"), "this handle was freed");
+  EXPECT_EQ(remora_session_connected(session_), 0);
+  // TearDown() frees each of them again, which does nothing.
+}
+
+TEST_F(BadInputTest, ManyFreedHandlesKeepNoMemory) {
+  for (int i = 0; i < 2000; ++i) {
+    remora_region_list* list = nullptr;
+    ASSERT_EQ(remora_server_regions(server_, &list, &error_), REMORA_OK);
+    remora_region_list_free(list);
+    EXPECT_EQ(remora_region_list_count(list), 0U);
+  }
+}
+
+TEST_F(BadInputTest, StructOfAnotherSize) {
+  Newer<remora_region_spec> spec;
+  spec.known.size = sizeof(spec);
+  spec.known.name = "newer";
+  spec.known.size_bytes = 4096;
+  EXPECT_EQ(remora_session_create_region(session_, &spec.known, nullptr, &error_), REMORA_OK)
+      << error_.message;
+  spec.tail[20] = 1;  // a field that this library does not know
+  expect(REMORA_INVALID_ARGUMENT,
+         remora_session_create_region(session_, &spec.known, nullptr, &error_), "spec: its size");
+  spec.known.size = 0;
+  expect(REMORA_INVALID_ARGUMENT,
+         remora_session_create_region(session_, &spec.known, nullptr, &error_), "spec: its size");
+  spec.known.size = ~std::size_t{0};
+  expect(REMORA_INVALID_ARGUMENT,
+         remora_session_create_region(session_, &spec.known, nullptr, &error_), "spec: its size");
+
+  // An older program knows fewer fields: the others have their defaults.
+  struct Older {
+    std::size_t size;
+    std::size_t depth;
+  } const older{sizeof(Older), 4};
+  remora_queue* queue = nullptr;
+  ASSERT_EQ(remora_queue_create(region_, reinterpret_cast<const remora_queue_options*>(&older),
+                                &queue, &error_),
+            REMORA_OK);
+  EXPECT_EQ(remora_queue_depth(queue), 4U);
+  remora_queue_free(queue);
+}
+
+TEST_F(BadInputTest, StructsThatAreFilledHaveTheCallersSize) {
+  Newer<remora_region_info> info;
+  info.known.size = sizeof(info);
+  info.tail.fill(0xee);
+  EXPECT_EQ(remora_session_stat(session_, "demo", &info.known, &error_), REMORA_OK);
+  EXPECT_EQ(info.known.size, sizeof(info));
+  EXPECT_STREQ(info.known.name, "demo");
+  EXPECT_EQ(info.tail[0], 0xee);
+  info.known = {};
+  info.known.size = 24;  // of an older program
+  info.known.epoch = 99;
+  EXPECT_EQ(remora_session_stat(session_, "demo", &info.known, &error_), REMORA_OK);
+  EXPECT_EQ(info.known.size_bytes, 65536U);
+  EXPECT_EQ(info.known.epoch, 99U);
+  info.known.size = 0;
+  expect(REMORA_INVALID_ARGUMENT, remora_session_stat(session_, "demo", &info.known, &error_),
+         "info");
+  // An error struct that cannot be filled changes nothing of the code.
+  remora_error small{};
+  small.size = 16;
+  EXPECT_EQ(remora_session_stat(session_, "none", &info.known, &small), REMORA_INVALID_ARGUMENT);
+  EXPECT_EQ(small.code, 0);
+  EXPECT_STREQ(remora_error_message(&small), "");
+  EXPECT_EQ(remora_session_stat(session_, "none", &info.known, misaligned<remora_error>()),
+            REMORA_INVALID_ARGUMENT);
+}
+
+TEST_F(BadInputTest, EngineOptions) {
+  remora_engine_options options;
+  ASSERT_EQ(remora_engine_options_init(&options, sizeof(options)), REMORA_OK);
+  EXPECT_EQ(remora_engine_options_init(nullptr, sizeof(options)), REMORA_INVALID_ARGUMENT);
+  EXPECT_EQ(remora_engine_options_init(&options, 4), REMORA_INVALID_ARGUMENT);
+  const auto with = [&](auto change) {
+    remora_engine_options changed = options;
+    change(changed);
+    return open_engine(changed);
+  };
+  expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.lanes = 9; }), "lanes");
+  expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.huge_pages = 2; }), "huge_pages");
+  expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.placement = "moon"; }), "moon");
+  expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.key_hex = "12"; }), "64");
+  expect(REMORA_NOT_FOUND, with([](auto& o) { o.key_file = "/nowhere/key"; }), "/nowhere/key");
+  expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.key_file = o.key_hex = "a"; }), "key_hex");
+}
+
+TEST_F(BadInputTest, RegionRemovedUnderWay) {
+  unsigned char byte = 0;
+  remora_session_remove_region(session_, "demo", REMORA_REMOVE_NOW, &error_);
+  expect(REMORA_ACCESS_REFUSED, remora_region_read(region_, 0, &byte, 1, nullptr, 0, &error_),
+         "revoked");
+  remora_region* again = nullptr;
+  expect(REMORA_UNKNOWN_REGION, remora_region_reopen(region_, &again, nullptr, &error_), "demo");
+  expect(REMORA_INVALID_ARGUMENT, remora_session_remove_region(session_, "fixed", 3, &error_),
+         "removal");
+}
+
+TEST_F(BadInputTest, ChildOfForkHasNoneOfTheHandles) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    unsigned char byte = 0;
+    const bool good =
+        remora_region_read(region_, 0, &byte, 1, nullptr, 0, &error_) == REMORA_CLOSED &&
+        error_.reason == REMORA_REASON_FORKED &&
+        remora_queue_read(queue_, 0, &byte, 1, nullptr, 0) == 0 &&
+        remora_queue_submit(queue_, &error_) == REMORA_CLOSED;
+    remora_queue_free(queue_);
+    remora_region_free(region_);
+    ::_exit(good ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(write(region_), REMORA_OK);
+}
+
+}  // namespace
+}  // namespace remora::test
