@@ -28,6 +28,8 @@ def declarations(text):
     """(comment, code) of each declaration; the first comment alone is the header's own."""
     found, comment, code = [], [], []
     for line in text.split("\n"):
+        if re.match(r"// NOLINT", line):
+            continue
         if code or not re.match(r"///|#|$|extern|}$", line):
             code.append(line)
             if line.rstrip().endswith(";") and "\n".join(code).count("{") == "\n".join(code).count("}"):

@@ -22,6 +22,7 @@
 
 #include "handle.h"
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
 struct remora_engine : remora::c::Handle {
   static constexpr auto kKind = remora::c::Kind::kEngine;
   static constexpr remora::Operation kName{"remora_engine"};
@@ -97,6 +98,7 @@ struct remora_view : remora::c::Handle {
   explicit remora_view(remora::RegionView&& made) noexcept : Handle{kKind}, view{std::move(made)} {}
   remora::RegionView view;
 };
+// NOLINTEND(readability-identifier-naming)
 
 namespace remora::c {
 

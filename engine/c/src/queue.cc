@@ -20,7 +20,6 @@ using remora::Code;
 using remora::Completion;
 using remora::Completions;
 using remora::Error;
-using remora::Reason;
 using remora::Source;
 using remora::Status;
 using remora::Target;
@@ -34,6 +33,7 @@ using remora::c::to_code;
 using remora::c::to_reason;
 using remora::detail::CompletionValues;
 
+// NOLINTNEXTLINE(readability-identifier-naming): of the C API
 struct remora_queue : remora::c::Handle {
   static constexpr auto kKind = remora::c::Kind::kQueue;
   static constexpr remora::Operation kName{"remora_queue"};

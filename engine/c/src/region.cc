@@ -96,9 +96,10 @@ int remora_region_reopen(const remora_region* region, remora_region** reopened, 
   return call.run([&]() -> Status {
     auto again = region->region.reopen();
     if (!again) return again.error();
-    *reopened = new remora_region{std::move(again->region)};
-    if (same_contents != nullptr) *same_contents = again->same_contents ? 1 : 0;
-    return {};
+    const Status made =
+        remora::c::make_handle(remora::Result<remora::Region>{std::move(again->region)}, reopened);
+    if (made && same_contents != nullptr) *same_contents = again->same_contents ? 1 : 0;
+    return made;
   });
 }
 

@@ -180,9 +180,9 @@ int remora_server_resize_region(const remora_server* server, const char* name, u
 
 int remora_server_regions(const remora_server* server, remora_region_list** list,
                           remora_error* error) noexcept {
-  return Call{"remora_server_regions", error}.on(server).into(list, "list").run([&]() -> Status {
-    *list = new remora_region_list{server->server.regions()};
-    return {};
+  return Call{"remora_server_regions", error}.on(server).into(list, "list").run([&] {
+    return remora::c::make_handle(
+        remora::Result<std::vector<remora::RegionInfo>>{server->server.regions()}, list);
   });
 }
 

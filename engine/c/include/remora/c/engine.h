@@ -11,6 +11,8 @@
 extern "C" {
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
+
 /// Sessions and threads of one client.
 typedef struct remora_engine remora_engine;
 
@@ -126,6 +128,8 @@ typedef void (*remora_log_handler)(void* context, int level, uint64_t at_ns, con
 /// Errors: REMORA_INVALID_ARGUMENT (level), REMORA_OUT_OF_MEMORY.
 REMORA_C_EXPORT int remora_set_log_handler(remora_log_handler handler, void* context, int level,
                                            remora_error* error) REMORA_C_NOEXCEPT;
+
+// NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus
 }

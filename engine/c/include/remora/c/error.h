@@ -12,6 +12,8 @@ extern "C" {
 #define REMORA_C_NOEXCEPT
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
+
 #define REMORA_C_EXPORT __attribute__((visibility("default")))
 
 /// What this header offers; raised with each addition.
@@ -133,6 +135,8 @@ REMORA_C_EXPORT int remora_require_api(int api, remora_error* error) REMORA_C_NO
 
 /// Frees what a function has handed over as a `char**`. NULL is allowed.
 REMORA_C_EXPORT void remora_free(void* text) REMORA_C_NOEXCEPT;
+
+// NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus
 }

@@ -22,6 +22,8 @@
 extern "C" {
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
+
 /// Memory known to the engine, so that operations on it are not copied.
 typedef struct remora_memory remora_memory;
 
@@ -69,6 +71,8 @@ typedef struct remora_piece {
 /// the operation has completed. Errors: REMORA_OUT_OF_RANGE (not within `memory`).
 REMORA_C_EXPORT int remora_piece_init(remora_piece* piece, void* data, size_t length,
                                       const remora_memory* memory) REMORA_C_NOEXCEPT;
+
+// NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus
 }

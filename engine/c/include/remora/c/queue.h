@@ -25,6 +25,8 @@
 extern "C" {
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
+
 typedef struct remora_queue remora_queue;
 
 typedef struct remora_queue_options {
@@ -134,6 +136,8 @@ REMORA_C_EXPORT uint64_t remora_queue_next_deadline(const remora_queue* queue) R
 REMORA_C_EXPORT size_t remora_queue_depth(const remora_queue* queue) REMORA_C_NOEXCEPT;
 /// Operations that can be taken before the queue is full.
 REMORA_C_EXPORT size_t remora_queue_room(const remora_queue* queue) REMORA_C_NOEXCEPT;
+
+// NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus
 }

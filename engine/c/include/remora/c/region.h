@@ -18,6 +18,8 @@
 extern "C" {
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
+
 /// One grant of a region. Any number of threads may call the functions at once.
 typedef struct remora_region remora_region;
 
@@ -111,6 +113,8 @@ REMORA_C_EXPORT int remora_region_compare_swap(const remora_region* region, uint
 REMORA_C_EXPORT int remora_region_fetch_add(const remora_region* region, uint64_t offset,
                                             uint64_t delta, uint64_t* before, uint64_t deadline_ns,
                                             remora_error* error) REMORA_C_NOEXCEPT;
+
+// NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
+
 /// Offers memory to clients until it is stopped or freed.
 typedef struct remora_server remora_server;
 /// The serving application's own window on a region of its server. Clients change the bytes at any
@@ -125,6 +127,8 @@ typedef struct remora_extent {
 REMORA_C_EXPORT int remora_view_extents(const remora_view* view, remora_extent* extents,
                                         size_t capacity, size_t* count,
                                         remora_error* error) REMORA_C_NOEXCEPT;
+
+// NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
+
 /// An authenticated relation with one server. Requests block, at most the engine's control
 /// deadline. Errors of all: REMORA_CONNECTION_LOST, REMORA_TIMED_OUT, REMORA_PROTOCOL.
 typedef struct remora_session remora_session;
@@ -161,6 +163,8 @@ REMORA_C_EXPORT size_t remora_region_list_count(const remora_region_list* list) 
 REMORA_C_EXPORT int remora_region_list_get(const remora_region_list* list, size_t index,
                                            remora_region_info* info,
                                            remora_error* error) REMORA_C_NOEXCEPT;
+
+// NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus
 }
