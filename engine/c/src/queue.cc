@@ -84,26 +84,38 @@ namespace {
   if (memory != nullptr && !is_live(memory)) return std::span<const std::byte>{};
   return source_of(data, length, memory);
 }
+/// Whether the queue can be used, and `memory` is aligned: one test for both pointers.
+[[nodiscard, gnu::always_inline]] inline bool usable(const remora_queue* queue,
+                                                     const remora_memory* memory) noexcept {
+  const auto bits =
+      reinterpret_cast<std::uintptr_t>(queue) | reinterpret_cast<std::uintptr_t>(memory);
+  static_assert(alignof(remora_queue) == alignof(remora_memory));
+  return queue != nullptr && bits % alignof(remora_queue) == 0 &&
+         queue->kind == remora_queue::kKind;
+}
 /// Whether the bytes lie in memory that this process has registered: then they are what the engine
-/// takes, as they stand.
+/// takes, as they stand. `memory` is aligned.
 [[nodiscard, gnu::always_inline]] inline bool lies_within(const void* data, std::size_t length,
-                                                          const remora_memory* memory) noexcept {
-  if (!is_live(memory) || memory->made_in != remora::detail::this_process()) return false;
-  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(data) - memory->base);
-  return offset <= memory->length && length <= memory->length - offset;
+                                                          const remora_memory& memory) noexcept {
+  if (memory.kind != remora_memory::kKind || memory.made_in != remora::detail::this_process())
+    return false;
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(data) - memory.base);
+  return offset <= memory.length && length <= memory.length - offset;
 }
 
-// Wrong arguments, each with its completion.
+// Wrong arguments: each has its completion, unless the queue cannot be used.
 [[gnu::cold, gnu::noinline]] std::uint64_t read_closely(remora_queue* queue, std::uint64_t offset,
                                                         void* into, std::size_t length,
                                                         const remora_memory* memory,
                                                         std::uint64_t tag) noexcept {
+  if (!is_live(queue)) return 0;
   return word_of(queue->queue.read(ByteOffset{offset}, checked_target(into, length, memory), tag));
 }
 [[gnu::cold, gnu::noinline]] std::uint64_t write_closely(remora_queue* queue, std::uint64_t offset,
                                                          const void* from, std::size_t length,
                                                          const remora_memory* memory,
                                                          std::uint64_t tag) noexcept {
+  if (!is_live(queue)) return 0;
   return word_of(queue->queue.write(ByteOffset{offset}, checked_source(from, length, memory), tag));
 }
 
@@ -128,7 +140,7 @@ static_assert(sizeof(remora_completion) == sizeof(CompletionValues) &&
               offsetof(remora_completion, tag) == offsetof(CompletionValues, tag) &&
               offsetof(remora_completion, ticket) == offsetof(CompletionValues, ticket) &&
               offsetof(remora_completion, old_value) == offsetof(CompletionValues, old_value) &&
-              offsetof(remora_completion, code) == offsetof(CompletionValues, failed));
+              offsetof(remora_completion, code) == offsetof(CompletionValues, outcome));
 
 /// Hands over what was found, as far as there is room; how many.
 std::size_t hand_over_found(remora_queue& queue, remora_completion* to,
@@ -138,7 +150,7 @@ std::size_t hand_over_found(remora_queue& queue, remora_completion* to,
   const auto left = static_cast<std::size_t>(found.completions.end() - found.next);
   const std::span<const Completion> some{found.next, std::min(capacity, left)};
   // What it writes for one that is ok is what a caller gets.
-  if (remora::detail::read_values(some, reinterpret_cast<CompletionValues*>(to)) != 0) [[unlikely]]
+  if (!remora::detail::read_values(some, reinterpret_cast<CompletionValues*>(to))) [[unlikely]]
     for (std::size_t i = 0; i < some.size(); ++i)
       if (!some[i].ok()) put_error(queue, some[i], to[i]);
   found.next += some.size();
@@ -189,12 +201,12 @@ void remora_queue_free(remora_queue* queue) noexcept { remora::c::free_handle(qu
 
 uint64_t remora_queue_read(remora_queue* queue, uint64_t offset, void* into, size_t length,
                            const remora_memory* memory, uint64_t tag) noexcept {
-  if (!is_live(queue)) [[unlikely]]
-    return 0;
+  if (!usable(queue, memory)) [[unlikely]]
+    return read_closely(queue, offset, into, length, memory, tag);
   if (memory == nullptr)
     return word_of(queue->queue.read(ByteOffset{offset},
                                      std::span{static_cast<std::byte*>(into), length}, tag));
-  if (!lies_within(into, length, memory)) [[unlikely]]
+  if (!lies_within(into, length, *memory)) [[unlikely]]
     return read_closely(queue, offset, into, length, memory, tag);
   const remora_piece piece{.data = into, .length = length, .registered = memory->local};
   return word_of(queue->queue.read(ByteOffset{offset}, std::bit_cast<Target>(piece), tag));
@@ -202,12 +214,12 @@ uint64_t remora_queue_read(remora_queue* queue, uint64_t offset, void* into, siz
 
 uint64_t remora_queue_write(remora_queue* queue, uint64_t offset, const void* from, size_t length,
                             const remora_memory* memory, uint64_t tag) noexcept {
-  if (!is_live(queue)) [[unlikely]]
-    return 0;
+  if (!usable(queue, memory)) [[unlikely]]
+    return write_closely(queue, offset, from, length, memory, tag);
   if (memory == nullptr)
     return word_of(queue->queue.write(ByteOffset{offset},
                                       std::span{static_cast<const std::byte*>(from), length}, tag));
-  if (!lies_within(from, length, memory)) [[unlikely]]
+  if (!lies_within(from, length, *memory)) [[unlikely]]
     return write_closely(queue, offset, from, length, memory, tag);
   const remora_piece piece{
       .data = const_cast<void*>(from), .length = length, .registered = memory->local};

@@ -80,9 +80,8 @@ class Ticket {
 
 class Completion;
 namespace detail {
-/// Copies what each of them says, for interfaces that hand it over in an array; how many have
-/// failed.
-std::size_t read_values(std::span<const Completion> completions, CompletionValues* into) noexcept;
+/// Copies what each of them says, for interfaces that hand it over in an array; whether all are ok.
+bool read_values(std::span<const Completion> completions, CompletionValues* into) noexcept;
 }  // namespace detail
 
 /// How one operation ended. Belongs to the Completions it was found in, or to the callback it was
@@ -112,8 +111,8 @@ class Completion {
  private:
   friend class detail::CallbackCore;
   friend class detail::QueueCore;
-  friend std::size_t detail::read_values(std::span<const Completion> completions,
-                                         detail::CompletionValues* into) noexcept;
+  friend bool detail::read_values(std::span<const Completion> completions,
+                                  detail::CompletionValues* into) noexcept;
   Completion() noexcept = default;  ///< of no operation: made by a queue, which fills it in
   detail::QueueEntry* entry_ = nullptr;
   bool ok_ = false;
@@ -124,7 +123,7 @@ struct CompletionValues {
   std::uint64_t tag = 0;
   Ticket ticket{};
   std::uint64_t old_value = 0;
-  std::uint64_t failed = 0;  ///< 1: it is not ok()
+  std::uint64_t outcome = 0;  ///< 0; for a completion that is not ok(), what the reader puts there
 };
 }  // namespace detail
 

@@ -10,18 +10,18 @@
 
 namespace remora::detail {
 
-std::size_t read_values(std::span<const Completion> completions, CompletionValues* into) noexcept {
-  std::size_t failed = 0;
+bool read_values(std::span<const Completion> completions, CompletionValues* into) noexcept {
+  bool all_ok = true;
   for (const Completion& completion : completions) {
     const QueueEntry& entry = *completion.entry_;
     into->tag = entry.tag;
     into->ticket = entry.ticket;
     into->old_value = entry.old_value;
-    into->failed = completion.ok_ ? 0 : 1;
-    failed += into->failed;
+    into->outcome = 0;
+    all_ok &= completion.ok_;
     ++into;
   }
-  return failed;
+  return all_ok;
 }
 
 }  // namespace remora::detail
