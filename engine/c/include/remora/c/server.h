@@ -73,8 +73,7 @@ typedef struct remora_server_counts {
 REMORA_C_EXPORT int remora_server_status(const remora_server* server, remora_server_counts* counts,
                                          remora_error* error) REMORA_C_NOEXCEPT;
 
-/// As the functions of a session, and REMORA_CLOSED after the stop. `info` may be NULL where a
-/// region is created or resized.
+/// As the functions of a session. `info` may be NULL where a region is created or resized.
 REMORA_C_EXPORT int remora_server_create_region(const remora_server* server,
                                                 const remora_region_spec* spec,
                                                 remora_region_info* info,
