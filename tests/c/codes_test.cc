@@ -85,7 +85,7 @@ static_assert(same(Reason::kLocalShortage, REMORA_REASON_LOCAL_SHORTAGE));
 static_assert(same(Reason::kForked, REMORA_REASON_FORKED) && REMORA_REASON_FORKED == 38);
 static_assert(same(kReasonLast, REMORA_REASON_FORKED));
 
-static_assert(REMORA_PIECES_MAX == kPiecesMax);
+static_assert(REMORA_PIECES_MAX == kMaxPieces);
 
 // Structs without a size never change, others only grow.
 static_assert(sizeof(remora_completion) == 32 && sizeof(remora_piece) == 24);

@@ -41,10 +41,10 @@ Result<RegionSpec> to_spec(const remora_region_spec& spec, Operation operation) 
   if (spec.shm > 1) return wrong(operation, "shm");
   if (spec.access == nullptr && spec.access_count != 0)
     return wrong(operation, "access").with_reason(Reason::kNullPointer);
-  if (spec.access_count > kRegionAccessMax)
+  if (spec.access_count > kMaxRegionAccess)
     return Error{Code::kLimitExceeded, operation}
         .with_subject("access_count")
-        .with_limit(spec.access_count, kRegionAccessMax);
+        .with_limit(spec.access_count, kMaxRegionAccess);
   RegionSpec to;
   to.name = spec.name;
   to.size_bytes = spec.size_bytes;
