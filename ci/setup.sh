@@ -22,11 +22,15 @@ suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 # .github/workflows/ci.yml, and what tests/fuzz is built with.
 clang14_packages=(clang-14 libclang-rt-14-dev)
 clang19_packages=(clang-19 libclang-rt-19-dev)
+# The manual pages, their checks, and a validator for the JSON Schema of the server's file. Without them
+# the pages are left out, and tests skip.
+man_packages=(scdoc man-db mandoc python3-jsonschema python3-yaml)
 # Those, formatters, linters. `prometheus` is here as a program: promtool, and a server that tests
 # start themselves; `chromium` looks at the page of metrics endpoints.
 test_packages=(
   "${suite_packages[@]}"
   "${clang14_packages[@]}"
+  "${man_packages[@]}"
   clang-format-14 clang-tidy-14 shellcheck python3 python3-yaml
   prometheus valgrind iproute2 procps tmux faketime
   abigail-tools
@@ -69,6 +73,7 @@ Installs what is missing of the groups (default: build).
   fresh   mmdebstrap
   bench   what tests/bench/compare.sh compares with
   suites  of test, what the test suites are compiled with
+  man     of test, the manual pages, and what checks them and the schema of the configuration
   clang14, clang19  the compilers that .github/workflows/ci.yml uses besides g++
   docker  buildah, podman and what else ci/docker/test.sh needs besides vm
   runtime what a container that runs Remora needs besides its libraries
@@ -86,6 +91,7 @@ packages_of() {
     build) printf '%s\n' "${build_packages[@]}" ;;
     test) printf '%s\n' "${test_packages[@]}" ;;
     vm) printf '%s\n' "${vm_packages[@]}" ;;
+    man) printf '%s\n' "${man_packages[@]}" ;;
     fresh) printf '%s\n' "${fresh_packages[@]}" ;;
     bench) printf '%s\n' "${bench_packages[@]}" ;;
     suites) printf '%s\n' "${suite_packages[@]}" ;;
