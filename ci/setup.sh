@@ -41,6 +41,13 @@ vm_packages=(
   qemu-system-x86 busybox-static kmod cpio xz-utils util-linux iproute2
   rdma-core rdmacm-utils ibverbs-utils perftest
 )
+# What ci/package.sh and ci/package_test.sh need besides build, fresh and vm: tools of Debian packages, and
+# what their parts in C and Python are built with.
+package_packages=(
+  dpkg-dev debhelper dh-python lintian scdoc
+  nbdkit-plugin-dev python3-cffi python3-dev
+  systemd-container iproute2
+)
 # A Debian root to prove that everything works from nothing (ci/fresh.sh).
 fresh_packages=(mmdebstrap)
 # Images built and run without a daemon or a registry (ci/docker/test.sh).
@@ -75,6 +82,7 @@ Installs what is missing of the groups (default: build).
   suites  of test, what the test suites are compiled with
   man     of test, the manual pages, and what checks them and the schema of the configuration
   clang14, clang19  the compilers that .github/workflows/ci.yml uses besides g++
+  package what ci/package.sh needs besides build, and ci/package_test.sh besides fresh and vm
   docker  buildah, podman and what else ci/docker/test.sh needs besides vm
   runtime what a container that runs Remora needs besides its libraries
   all     build, test and vm
@@ -92,6 +100,7 @@ packages_of() {
     test) printf '%s\n' "${test_packages[@]}" ;;
     vm) printf '%s\n' "${vm_packages[@]}" ;;
     man) printf '%s\n' "${man_packages[@]}" ;;
+    package) printf '%s\n' "${package_packages[@]}" ;;
     fresh) printf '%s\n' "${fresh_packages[@]}" ;;
     bench) printf '%s\n' "${bench_packages[@]}" ;;
     suites) printf '%s\n' "${suite_packages[@]}" ;;
