@@ -121,11 +121,11 @@ class Found {
       completion_.candidates.push_back({std::move(candidate), std::move(help)});
   }
   void add_files() { completion_.files = true; }
-  [[nodiscard]] Completion take() { return std::move(completion_); }
+  [[nodiscard]] LineCompletion take() { return std::move(completion_); }
 
  private:
   std::string_view word_;
-  Completion completion_{};
+  LineCompletion completion_{};
 };
 
 void add_regions(Found& found, Globals globals, const std::string& server) {
@@ -183,7 +183,7 @@ void add_argument(Found& found, const CLI::Option& argument, const std::string& 
 
 }  // namespace
 
-Completion complete(const CLI::App& app, const std::vector<std::string>& words) {
+LineCompletion complete(const CLI::App& app, const std::vector<std::string>& words) {
   Line line{app};
   const std::string last = words.empty() ? std::string{} : words.back();
   for (std::size_t i = 0; i + 1 < words.size(); ++i) line.take(words[i]);
@@ -200,8 +200,8 @@ Completion complete(const CLI::App& app, const std::vector<std::string>& words) 
   return found.take();
 }
 
-void print_completion(const Completion& completion) {
-  for (const Candidate& candidate : completion.candidates)
+void print_completion(const LineCompletion& completion) {
+  for (const LineCandidate& candidate : completion.candidates)
     std::cout << candidate.word << '\t' << config::printable(candidate.help) << '\n';
   if (completion.files) std::cout << ":files\n";
 }

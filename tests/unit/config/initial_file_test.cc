@@ -15,19 +15,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::uint64_t kGiB = 1ULL << 30U;
-constexpr std::uint64_t kMiB = 1ULL << 20U;
+constexpr std::uint64_t kGibibyte = 1ULL << 30U;
+constexpr std::uint64_t kMebibyte = 1ULL << 20U;
 
 Machine machine_of(std::uint64_t available_bytes) {
   return {.name = "storage7", .available_bytes = available_bytes, .rdma_devices = {"mlx5_0"}};
 }
 
 TEST(InitialFile, LoadsAndServesThisHost) {
-  const auto config = parse_server(initial_file(machine_of(19 * kGiB), {}), "new.yaml");
+  const auto config = parse_server(initial_file(machine_of(19 * kGibibyte), {}), "new.yaml");
   ASSERT_TRUE(config) << config.error();
   EXPECT_EQ(config->listen.address, "127.0.0.1");
   EXPECT_EQ(config->auth, Auth::kNone);
-  EXPECT_EQ(config->pool.size_bytes, 4 * kGiB);
+  EXPECT_EQ(config->pool.size_bytes, 4 * kGibibyte);
   EXPECT_EQ(config->metrics.address, "127.0.0.1:9471");
   EXPECT_TRUE(config->regions.empty());
 }
@@ -35,37 +35,37 @@ TEST(InitialFile, LoadsAndServesThisHost) {
 TEST(InitialFile, PoolOfASmallMachineHasTheLeastSize) {
   const auto config = parse_server(initial_file(machine_of(0), {}), "new.yaml");
   ASSERT_TRUE(config) << config.error();
-  EXPECT_EQ(config->pool.size_bytes, 64 * kMiB);
+  EXPECT_EQ(config->pool.size_bytes, 64 * kMebibyte);
 }
 
 TEST(InitialFile, PoolThatTheUserHasChosenIsTaken) {
-  const InitialChoices choices{.pool_bytes = 100 * kMiB};
-  const auto config = parse_server(initial_file(machine_of(kGiB), choices), "new.yaml");
+  const InitialChoices choices{.pool_bytes = 100 * kMebibyte};
+  const auto config = parse_server(initial_file(machine_of(kGibibyte), choices), "new.yaml");
   ASSERT_TRUE(config) << config.error();
-  EXPECT_EQ(config->pool.size_bytes, 100 * kMiB);
+  EXPECT_EQ(config->pool.size_bytes, 100 * kMebibyte);
 }
 
 TEST(InitialFile, SaysWhatTheMachineHas) {
-  const std::string text = initial_file(machine_of(19 * kGiB), {});
+  const std::string text = initial_file(machine_of(19 * kGibibyte), {});
   EXPECT_THAT(text, HasSubstr("storage7"));
   EXPECT_THAT(text, HasSubstr("mlx5_0"));
 }
 
 TEST(InitialFile, NameOfTheMachineEndsNoComment) {
-  Machine machine = machine_of(kGiB);
+  Machine machine = machine_of(kGibibyte);
   machine.name = "a\npool: {}";
   EXPECT_TRUE(parse_server(initial_file(machine, {}), "new.yaml"));
 }
 
 TEST(InitialFile, HasEveryKey) {
-  const std::string text = initial_file(machine_of(kGiB), {});
+  const std::string text = initial_file(machine_of(kGibibyte), {});
   for (const KeyDescription& key : server_keys())
     EXPECT_THAT(text, HasSubstr(key.path.substr(key.path.rfind('.') + 1) + ":")) << key.path;
 }
 
 TEST(InitialFile, AddressOfTheNetworkAsksForKeys) {
   const InitialChoices choices{.listen_address = "::"};
-  std::string text = initial_file(machine_of(kGiB), choices);
+  std::string text = initial_file(machine_of(kGibibyte), choices);
   const auto unread = parse_server(text, "new.yaml");  // parse_server() opens no file of a secret
   ASSERT_FALSE(unread);
   EXPECT_EQ(unread.error().size(), 1U) << unread.error();
@@ -95,7 +95,7 @@ std::string with_block(const std::string& text, const std::string& name) {
 }
 
 TEST(InitialFile, BlockThatIsNoCommentAnyMoreLoads) {
-  const std::string text = initial_file(machine_of(19 * kGiB), {});
+  const std::string text = initial_file(machine_of(19 * kGibibyte), {});
   for (const char* const name : {"transports", "regions", "limits", "log"}) {
     const std::string changed = with_block(text, name);
     EXPECT_NE(changed, text) << name;
