@@ -138,6 +138,13 @@ def references(pages):
     return faults
 
 
+def built(pages):
+    """Faults: pages that CMakeLists.txt does not build, and the other way round."""
+    text = (PAGES / "CMakeLists.txt").read_text(encoding="utf-8")
+    listed = set(re.search(r"set\(pages\s([^)]*)\)", text).group(1).split())
+    return [f"{name} stands in only one of the list and the folder" for name in sorted(listed ^ set(pages))]
+
+
 def compare_all(folder):
     remora, pages = os.path.join(folder, "remora"), {}
     for path in sorted(PAGES.glob("*.scd")):
@@ -166,6 +173,7 @@ def compare_all(folder):
         pages["remora-server.8"], {"remora-server": help_of(os.path.join(folder, "remora-server"))},
         own=("-h", "--help"))
     verdicts["references"] = references(pages)
+    verdicts["list of CMakeLists.txt"] = built(pages)
     return verdicts
 
 
