@@ -60,7 +60,7 @@ SCOPE = ("engine", "verbs", "config", "metrics", "apps", "ci", "tests", "README.
 ALLOWED = "ci/words-allowed.txt"
 THIS = "ci/check_words.py"
 CODE = (".h", ".cc", ".proto", ".js", ".css")
-WHOLE = (".sh", ".py", ".md", ".yml", ".yaml", ".json", ".html", ".txt", ".cmake", ".in")
+WHOLE = (".sh", ".py", ".md", ".yml", ".yaml", ".json", ".html", ".txt", ".cmake", ".in", ".scd")
 TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^(\s]*)\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"'
     r"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`", re.DOTALL)

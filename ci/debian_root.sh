@@ -1,5 +1,5 @@
-# Sourced by fresh.sh and docker/test.sh: how mmdebstrap makes a root that can install what this
-# machine can.
+# Sourced by fresh.sh, package_test.sh and docker/test.sh: how mmdebstrap makes a root that can install
+# what this machine can, and how a command runs in it.
 # shellcheck shell=bash
 
 # debian_root_sources SUITE: sets debian_sources (apt's files of this machine that offer SUITE; only
@@ -20,4 +20,26 @@ debian_root_sources() {
   done < <(apt-config dump 2>/dev/null |
     grep -E '^Acquire::(http|https|ftp|Check|Retries|AllowInsecure)[^ ]* "[^"]+";$' || true)
   ((${#debian_sources[@]}))
+}
+
+# debian_root_enter ROOT FOLDER COMMAND...: in namespaces of its own: the mounts and every process in it
+# end with it, whatever happens. With debian_root_isolated=1 it has no network but lo.
+debian_root_enter() {
+  local more=()
+  if [[ ${debian_root_isolated:-0} == 1 ]]; then more=(--net); fi
+  export debian_root_isolated
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  unshare --mount --pid "${more[@]}" --fork --kill-child --propagation private -- bash -euc '
+    house=$1 folder=$2
+    shift 2
+    if [[ ${debian_root_isolated:-0} == 1 ]]; then ip link set lo up; fi
+    mount -t proc proc "$house/proc"
+    mount --rbind /dev "$house/dev"
+    mount --rbind /sys "$house/sys"
+    mount -t tmpfs tmpfs "$house/run"
+    exec chroot "$house" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+      HOME=/root LC_ALL=C.UTF-8 TERM="${TERM:-dumb}" \
+      ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+      bash -c "cd \"\$1\" && shift && exec \"\$@\"" bash "$folder" "$@"
+  ' enter "$@"
 }

@@ -88,22 +88,7 @@ make_root() {
 }
 remove_root() { rm -rf --one-file-system "$house/root"; }
 
-# In namespaces of its own: the mounts and every process in it end with it, whatever happens.
-enter() {
-  # shellcheck disable=SC2016  # expanded by the inner shell
-  unshare --mount --pid --fork --kill-child --propagation private -- bash -euc '
-    house=$1
-    shift
-    mount -t proc proc "$house/proc"
-    mount --rbind /dev "$house/dev"
-    mount --rbind /sys "$house/sys"
-    mount -t tmpfs tmpfs "$house/run"
-    exec chroot "$house" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-      HOME=/root LC_ALL=C.UTF-8 TERM="${TERM:-dumb}" \
-      ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
-      bash -c "cd /src/remora && exec \"\$@\"" bash "$@"
-  ' enter "$house/root" "$@"
-}
+enter() { debian_root_enter "$house/root" /src/remora "$@"; }
 
 status=0
 # run LIMIT NAME COMMAND...: LIMIT is in seconds, 0 for none.

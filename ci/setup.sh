@@ -26,12 +26,16 @@ clang19_packages=(clang-19 libclang-rt-19-dev)
 nbd_packages=(
   nbdkit nbdkit-plugin-dev libnbd-bin python3-libnbd nbd-client qemu-utils e2fsprogs fio
 )
+# The manual pages, their checks, and a validator for the JSON Schema of the server's file. Without them
+# the pages are left out, and tests skip.
+man_packages=(scdoc man-db mandoc python3-jsonschema python3-yaml)
 # Those, formatters, linters. `prometheus` is here as a program: promtool, and a server that tests
 # start themselves; `chromium` looks at the page of metrics endpoints.
 test_packages=(
   "${suite_packages[@]}"
   "${clang14_packages[@]}"
   "${nbd_packages[@]}"
+  "${man_packages[@]}"
   clang-format-14 clang-tidy-14 shellcheck python3 python3-yaml
   python3-pytest python3-numpy python3-wheel mypy
   prometheus valgrind iproute2 procps tmux faketime
@@ -42,6 +46,13 @@ test_packages=(
 vm_packages=(
   qemu-system-x86 busybox-static kmod cpio xz-utils util-linux iproute2
   rdma-core rdmacm-utils ibverbs-utils perftest
+)
+# What ci/package.sh and ci/package_test.sh need besides build, fresh and vm: tools of Debian packages, and
+# what their parts in C and Python are built with.
+package_packages=(
+  dpkg-dev debhelper dh-python lintian scdoc
+  nbdkit-plugin-dev python3-cffi python3-dev
+  systemd-container iproute2
 )
 # A Debian root to prove that everything works from nothing (ci/fresh.sh).
 fresh_packages=(mmdebstrap)
@@ -76,7 +87,9 @@ Installs what is missing of the groups (default: build).
   bench   what tests/bench/compare.sh compares with
   suites  of test, what the test suites and the Python package are compiled with
   nbd     of test, what apps/nbdkit is built with, and programs that speak NBD
+  man     of test, the manual pages, and what checks them and the schema of the configuration
   clang14, clang19  the compilers that .github/workflows/ci.yml uses besides g++
+  package what ci/package.sh needs besides build, and ci/package_test.sh besides fresh and vm
   docker  buildah, podman and what else ci/docker/test.sh needs besides vm
   runtime what a container that runs Remora needs besides its libraries
   all     build, test and vm
@@ -93,6 +106,8 @@ packages_of() {
     build) printf '%s\n' "${build_packages[@]}" ;;
     test) printf '%s\n' "${test_packages[@]}" ;;
     vm) printf '%s\n' "${vm_packages[@]}" ;;
+    man) printf '%s\n' "${man_packages[@]}" ;;
+    package) printf '%s\n' "${package_packages[@]}" ;;
     fresh) printf '%s\n' "${fresh_packages[@]}" ;;
     bench) printf '%s\n' "${bench_packages[@]}" ;;
     suites) printf '%s\n' "${suite_packages[@]}" ;;

@@ -331,4 +331,12 @@ stage_bench() {
 
 stage_docker() { ci/docker/test.sh; }
 
+stage_package() {
+  ci/setup.sh build package fresh vm
+  local status=0
+  ci/package.sh --twice || status=1
+  ci/package_test.sh --systemd || status=1
+  return "$status"
+}
+
 stage_fresh() { ci/fresh.sh; }

@@ -38,6 +38,7 @@ vm-asan    |3600|f|rxe tests in the guest with AddressSanitizer
 vm-repeat  |9000|f|rxe tests in the guest, three times over; two guests, three times over
 bench      |3600|f|tests/bench/compare.sh --smoke: whether every row of it runs
 docker     |3600|f|the images built without a registry, and run in the guest by podman
+package    |5400|f|the Debian packages: built twice, lintian, installed, upgraded and purged, also under systemd
 fresh      |9000|f|ci/quickstart.sh and ci/test.sh in a new Debian root, within their limits of time
 "
 # Test folders built and run under ThreadSanitizer, and of one of them which tests: those that break

@@ -113,7 +113,7 @@ void add_admin_commands(Commands& commands);     // ls create stat rm
 void add_transfer_commands(Commands& commands);  // put get
 void add_access_commands(Commands& commands);    // read write cas add
 void add_bench_command(Commands& commands);
-void add_config_commands(Commands& commands);  // config check, config show
+void add_config_commands(Commands& commands);  // config check, show, init, schema
 void add_key_commands(Commands& commands);     // key generate, usage
 void add_top_command(Commands& commands);
 void add_doctor_command(Commands& commands);

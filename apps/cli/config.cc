@@ -1,12 +1,16 @@
-/// remora config check, config show: what a server would make of its file.
+/// remora config check, show, init, schema: what a server would make of its file, and a first one.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <remora/config/describe.h>
+#include <remora/config/initial_file.h>
 #include <remora/config/load.h>
 #include <remora/config/memory_limit.h>
 #include <remora/config/printable.h>
@@ -165,11 +169,93 @@ Outcome show(const Globals& globals, const std::string& file) {
   return ExitCode::kOk;
 }
 
+struct InitOptions {
+  std::string file;
+  config::InitialChoices choices;
+};
+
+/// A new file with `text`; one that exists is not overwritten.
+Status write_new_file(const std::string& path, std::string_view text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (fd < 0) {
+    const Code code = errno == EEXIST ? Code::kAlreadyExists : Code::kSystem;
+    return Error{code, "make the configuration file"}.with_subject(path).with_errno(errno);
+  }
+  bool good = true;
+  while (good && !text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    good = written >= 0;
+    if (good) text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  const int failed = good ? 0 : errno;
+  if (::close(fd) == 0 && good) return ok_status();
+  const int number = failed != 0 ? failed : errno;
+  ::unlink(path.c_str());  // half a file is of no use
+  return Error{Code::kSystem, "write the configuration file"}.with_subject(path).with_errno(number);
+}
+
+/// What the choices make wrong, such as an address that is none; a key file may still be missing.
+std::optional<std::string> fault_of(const std::string& text) {
+  const auto loaded = config::parse_server(text, "the new file");
+  if (loaded) return std::nullopt;
+  for (const Diagnostic& fault : loaded.error())
+    if (!fault.key.ends_with(".key_file")) return fault.key + ": " + fault.message;
+  return std::nullopt;
+}
+
+Outcome init(const Globals& globals, const InitOptions& options) {
+  const std::string text = config::initial_file(config::this_machine(), options.choices);
+  if (const auto fault = fault_of(text)) return fail(ExitCode::kUsage, "config init: " + *fault);
+  if (options.file.empty()) {
+    if (globals.json)
+      print_json(Json{{"text", text}});
+    else
+      std::cout << text;
+    return ExitCode::kOk;
+  }
+  if (const Status written = write_new_file(options.file, text); !written) {
+    Failure why{written.error()};
+    why.exit_code = ExitCode::kLocal;
+    if (written.error().code() == Code::kAlreadyExists)
+      why.text += "; a file that is there is not overwritten: take another name";
+    return tl::make_unexpected(std::move(why));
+  }
+  if (globals.json) {
+    print_json(Json{{"file", options.file}});
+    return ExitCode::kOk;
+  }
+  std::cout << "wrote " << config::printable(options.file) << '\n';
+  if (!config::is_loopback(options.choices.listen_address))
+    std::cout << "clients need a key: 'remora key generate " << config::kInitialKeyFile
+              << "' beside that file makes the first one\n";
+  return ExitCode::kOk;
+}
+
+void add_config_init(Commands& commands, CLI::App* group) {
+  const auto options = std::make_shared<InitOptions>();
+  CLI::App* const command = commands.add(
+      "init", "Print a commented file for this machine, or write it to a file that is not there",
+      group);
+  command->add_option("FILE", options->file, "YAML file to make")
+      ->type_name("")
+      ->check(not_empty());
+  command
+      ->add_option("--listen", options->choices.listen_address,
+                   "Address to listen on; other hosts need keys, if they reach it (127.0.0.1)")
+      ->type_name("ADDRESS")
+      ->check(not_empty());
+  add_size(command, "--pool", options->choices.pool_bytes,
+           "Memory of all regions together (a quarter of the memory that is available)");
+  Commands::on_run(command, [&commands, options] { return init(commands.globals(), *options); });
+}
+
 }  // namespace
 
 void add_config_commands(Commands& commands) {
   const auto file = std::make_shared<std::string>();
-  CLI::App* const group = commands.add("config", "Check or show a server's configuration file");
+  CLI::App* const group =
+      commands.add("config", "Check, show or begin a server's configuration file");
   group->require_subcommand(1);
 
   CLI::App* command = commands.add("check", "List every fault of the file", group);
@@ -179,6 +265,14 @@ void add_config_commands(Commands& commands) {
   command = commands.add("show", "Print the effective values and where each came from", group);
   command->add_option("FILE", *file, "YAML file")->type_name("")->required();
   Commands::on_run(command, [&commands, file] { return show(commands.globals(), *file); });
+
+  add_config_init(commands, group);
+
+  command = commands.add("schema", "Print a JSON Schema of the file, for editors", group);
+  Commands::on_run(command, []() -> Outcome {
+    std::cout << config::reference_json_schema();
+    return ExitCode::kOk;
+  });
 }
 
 }  // namespace remora::apps

@@ -17,6 +17,7 @@
 #include <remora/config/printable.h>
 
 #include "cli/command.h"
+#include "cli/complete.h"
 #include "cli/interrupt.h"
 #include "common/standard_streams.h"
 #include "common/usage_error.h"
@@ -121,6 +122,11 @@ int parse_and_run(int argc, char** argv) {
   add_config_commands(commands);
   add_key_commands(commands);
   add_version_command(commands);
+  if (argc > 1 && std::string_view{argv[1]} == kCompleteWord) {
+    log_to_stderr(false);
+    print_completion(complete(app, {argv + 2, argv + argc}));
+    return finish(to_int(ExitCode::kOk));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

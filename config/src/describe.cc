@@ -12,17 +12,6 @@ namespace {
 
 constexpr std::size_t kCommentColumn = 40;
 
-// The value of `key` in a file that does not name it; empty where there is none.
-std::string standard_text(const Key& key) {
-  if (key.read == nullptr || key.required) return {};
-  ServerConfig config;
-  config.regions.resize(1);
-  config.regions[0].access.resize(1);
-  config.clients.resize(1);
-  const std::optional<Value> value = key.read(config, {});
-  return value ? yaml_text(key, *value) : std::string{};
-}
-
 class Printer {
  public:
   explicit Printer(const ServerConfig& config) : config_{config} {}
@@ -127,6 +116,16 @@ std::string code(std::string_view text) {
 }
 
 }  // namespace
+
+std::string standard_text(const Key& key) {
+  if (key.read == nullptr || key.required) return {};
+  ServerConfig config;
+  config.regions.resize(1);
+  config.regions[0].access.resize(1);
+  config.clients.resize(1);
+  const std::optional<Value> value = key.read(config, {});
+  return value ? yaml_text(key, *value) : std::string{};
+}
 
 std::vector<std::string> differing_keys(const ServerConfig& before, const ServerConfig& after) {
   std::vector<std::string> found;

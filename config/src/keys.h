@@ -78,6 +78,9 @@ void for_each_place(const ServerConfig& config, const Key& key,
 /// The accepted values, in words.
 std::string range_text(const Key& key);
 
+/// The value of the key in a file that does not name it, as YAML; empty where there is none.
+std::string standard_text(const Key& key);
+
 /// Empty when `value` is in the key's range, else what is wrong with it.
 std::string check_value(const Key& key, const Value& value);
 /// The same for names[index] of a kNames, which are right up to there.

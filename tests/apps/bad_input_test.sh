@@ -38,6 +38,23 @@ YAML
   run 0 "what config show prints is a configuration" "$remora" config check "$work/shown.yaml"
   run 0 "config show as JSON" "$remora" config show "$work/good.yaml" --json
   json "config show JSON" '.pool.size_bytes == 67108864 and (.origins["pool.size"] | endswith(":3"))'
+
+  run 0 "config init" "$remora" config init "$work/init.yaml"
+  run 0 "what config init writes is a configuration" "$remora" config check "$work/init.yaml"
+  run 0 "config init prints" "$remora" config init --pool 128MiB
+  is "the pool that was asked for" has out '^  size: 128MiB$'
+  run 5 "config init overwrites nothing" "$remora" config init "$work/init.yaml"
+  says "and says so" 'is not overwritten'
+  run 2 "config init of an address that is none" "$remora" config init --listen 'a b'
+  says "and names the key" 'listen\.address'
+  run 2 "config init of a pool that is too small" "$remora" config init --pool 1KiB
+  run 0 "config init for other hosts" "$remora" config init "$work/network.yaml" --listen 0.0.0.0
+  is "says what clients need" has out 'remora key generate admin.key'
+  run 7 "its key file is not there" "$remora" config check "$work/network.yaml"
+  run 0 "until it is made" "$remora" key generate "$work/admin.key"
+  run 0 "then the file is good" "$remora" config check "$work/network.yaml"
+  run 0 "config schema" "$remora" config schema
+  json "it is JSON" '.properties.pool.required == ["size"]'
 }
 # Over one transport is enough, and in an emulated guest every process costs.
 [[ $transport == rdma ]] || configurations

@@ -55,6 +55,29 @@ TEST(Documents, KeyTableIsWhatTheParserChecks) {
   expect_in_page("keys.md", "keys", reference_markdown());
 }
 
+// The same for a file that the code prints as a whole.
+void expect_file(const std::filesystem::path& path, const std::string& expected) {
+  if (std::getenv("REMORA_UPDATE_DOCS") != nullptr) {
+    std::ofstream{path} << expected;
+    return;
+  }
+  EXPECT_EQ(read(path), expected) << path << ": run this test with REMORA_UPDATE_DOCS=1";
+}
+
+TEST(Documents, ManualPageHasTheKeys) {
+  const std::filesystem::path path = folder().parent_path() / "apps/man/remora.yaml.5.scd";
+  const std::string text = read(path);
+  const std::string begin = "; keys: begin\n";
+  const std::size_t start = text.find(begin);
+  const std::size_t end = text.find("; keys: end\n");
+  ASSERT_TRUE(start != std::string::npos && end != std::string::npos) << path;
+  expect_file(path, text.substr(0, start + begin.size()) + reference_manual() + text.substr(end));
+}
+
+TEST(Documents, JsonSchemaIsMadeFromTheTable) {
+  expect_file(folder() / "docs/server.schema.json", reference_json_schema());
+}
+
 TEST(Documents, DiagnosticsExampleIsTrue) {
   const std::string text = read(folder() / "docs/diagnostics.md");
   const Section yaml = section("diagnostics.md", text, "wrong");

@@ -2,8 +2,10 @@
 
 /// The table of all keys, and what is made from it.
 ///
-/// The parser checks files with this table, `show()` prints from it and config/docs/keys.md carries
-/// `reference_markdown()`, which a test compares: documentation and behaviour cannot drift apart.
+/// The parser checks files with this table, and `show()` prints from it. config/docs/keys.md
+/// carries `reference_markdown()`, the page remora.yaml(5) `reference_manual()`, and
+/// config/docs/server.schema.json is `reference_json_schema()`. A test compares them: documentation
+/// and behaviour cannot drift apart.
 ///
 /// Thread safety: pure functions over constants.
 
@@ -47,6 +49,15 @@ std::vector<KeyDescription> server_keys();
 
 /// The key table in Markdown, as it stands in config/docs/keys.md.
 [[nodiscard]] std::string reference_markdown();
+
+/// The keys in the format of scdoc(5), as they stand in apps/man/remora.yaml.5.scd.
+[[nodiscard]] std::string reference_manual();
+
+/// A JSON Schema (draft 2020-12) of the file: keys, types, words, the ranges of numbers and the
+/// lengths of lists. It does not know the ranges of sizes and durations, nor the rules between
+/// keys: what it refuses the parser refuses, too, but not the other way round. It follows YAML 1.2,
+/// in which `off` is text. Text of the form of json.dumps(indent=2).
+[[nodiscard]] std::string reference_json_schema();
 
 /// The effective configuration as YAML, each value with a comment that says where it came from:
 /// `file:line`, `default`, or `program` for one that was set by hand. Reading the text back gives

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# The packages under systemd: three steps, each called at another place.
+#
+# usage: package_in_systemd.sh prepare      in the root: installs what the packages depend on, and the test unit
+#        package_in_systemd.sh boot ROOT    in the guest of ci/vm: boots the root by systemd-nspawn
+#        package_in_systemd.sh test         in the booted root, by that unit
+# shellcheck disable=SC2317  # the steps are called by their names
+set -uo pipefail
+export DEBIAN_FRONTEND=noninteractive
+
+failed=0
+is() {
+  local name=$1
+  shift
+  if "$@" >/tmp/out 2>&1; then
+    echo "ok - systemd: $name"
+  else
+    failed=1
+    echo "not ok - systemd: $name: $*"
+    sed 's/^/    /' /tmp/out | tail -n 20
+  fi
+}
+same() { [[ $1 == "$2" ]] || { echo "'$1' is not '$2'"; return 1; }; }
+property() { systemctl show --property "$1" --value remora-server; }
+
+step_prepare() {
+  local names
+  { apt-get -q update && apt-get -q -y install --no-install-recommends /debs/previous/*.deb; } >/tmp/prepare.log 2>&1 || {
+    tail -n 20 /tmp/prepare.log
+    return 1
+  }
+  # The packages alone go; what they depend on stays, for an installation without a network.
+  mapfile -t names < <(dpkg-query -W -f '${Package} ${db:Status-Abbrev}\n' '*remora*' | awk '$2 == "ii" { print $1 }')
+  dpkg --purge "${names[@]}" >>/tmp/prepare.log 2>&1 || return 1
+  cat >/etc/systemd/system/package-test.service <<'UNIT'
+[Unit]
+Description=The packages of Remora under systemd
+After=multi-user.target
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c '/tests/package_in_systemd.sh test >/tests/result 2>&1; echo $? >/tests/status'
+ExecStopPost=/bin/systemctl --no-block poweroff
+TimeoutStartSec=300
+
+[Install]
+WantedBy=default.target
+UNIT
+  systemctl enable package-test.service
+}
+
+step_boot() {
+  local root=$1 device binds=() status
+  for device in /dev/infiniband/uverbs0 /dev/infiniband/rdma_cm; do
+    if [[ -e $device ]]; then binds+=("--bind=$device"); fi
+  done
+  rm -f "$root/tests/status"
+  # --keep-unit and --register=no: the guest has no systemd of its own to ask.
+  timeout 500 systemd-nspawn --quiet --directory="$root" --boot --register=no --keep-unit --console=pipe \
+    "${binds[@]}" </dev/null >/tmp/nspawn.log 2>&1
+  status=$(cat "$root/tests/status" 2>/dev/null)
+  if [[ -z $status ]]; then
+    tail -n 40 /tmp/nspawn.log
+    echo "not ok - systemd: the root booted"
+    return 1
+  fi
+  cat "$root/tests/result"
+  return "$status"
+}
+
+step_test() {
+  local began=$SECONDS before
+  is "the packages are installed" dpkg -i /debs/previous/*.deb
+  is "the service was not started by that" same "$(systemctl is-active remora-server)" inactive
+  is "it is not enabled" same "$(systemctl is-enabled remora-server)" disabled
+  is "it starts as it is installed" systemctl start remora-server
+  is "a region is created" remora create remora://localhost/first --size 1MiB
+  echo "  from nothing to a served region: $((SECONDS - began)) s"
+  is "under a minute" test $((SECONDS - began)) -lt 60
+  before=$(property MainPID)
+  is "it runs as its user" same "$(stat -c %U "/proc/$before")" remora
+  is "the folder of keys is its group's" same "$(stat -c '%U:%G %a' /etc/remora/keys)" "root:remora 750"
+  is "it is ready" same "$(property StatusText)" "serving 256MiB"
+  is "it reloads" systemctl reload remora-server
+  is "and says so" timeout 20 sh -c 'until journalctl -u remora-server | grep -q "read again"; do sleep 0.2; done'
+  echo "  $(systemd-analyze security --no-pager remora-server | tail -n 1)"
+  echo "# changed by the administrator" >>/etc/remora/server.yaml
+  is "the new version is installed" dpkg -i /debs/new/*.deb
+  is "the service still runs" same "$(property MainPID)" "$before"
+  is "and has its region" remora stat remora://localhost/first
+  is "it can be restarted" systemctl restart remora-server
+  is "by the new version" test "$(property MainPID)" != "$before"
+  is "it stops" systemctl stop remora-server
+  is "without a failure" same "$(property Result)" success
+  is "it starts again" systemctl start remora-server
+  is "its package is removed" dpkg --remove remora-server
+  is "which has stopped it" same "$(pgrep -c -x remora-server)" 0
+  is "and is purged" dpkg --purge remora-server
+  is "with its file" test ! -e /etc/remora
+}
+
+case "${1:-}" in
+  prepare | test) "step_$1" || failed=1 ;;
+  boot) step_boot "$2" || failed=1 ;;
+  *) echo "usage: $0 prepare|boot ROOT|test" >&2; exit 2 ;;
+esac
+exit "$failed"

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Completion: what the program says may follow, and the scripts of bash, fish and zsh.
+# shellcheck disable=SC2317,SC2119  # functions are called by is
+# shellcheck source=tests/apps/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../apps/completion" && pwd)
+start_server
+server_uri=remora://$host:$port
+
+# candidates WORD...: the first column, in $work/out.
+candidates() { "$remora" __complete "$@" 2>"$work/err" | cut -f 1 >"$work/out"; }
+# offers NAME LINES WORD...: exactly these candidates, in any order.
+offers() {
+  local name=$1 wanted=$2
+  shift 2
+  candidates "$@"
+  is "$name" same "$(sort "$work/out")" "$(printf '%s' "$wanted" | sort)"
+}
+
+# --- the program ----------------------------------------------------------------------------------
+commands=$("$remora" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
+offers "every command" "$commands" ""
+offers "a command by its beginning" $'ls' l
+offers "commands of a command" $'check\ninit\nschema\nshow' config ""
+candidates create --
+for option in --size --block --atomics --rights --allow --ttl --shm --help --json --timeout --client; do
+  is "create has $option" has out "^$option\$"
+done
+offers "an option by its beginning" "--when-unused" rm --w
+offers "the words of a value" $'auto\nnone\ncpu' create --atomics ""
+offers "a value is no command" "" --client l
+offers "files for a value" ":files" --key-file ""
+offers "files for an argument" ":files" put ""
+offers "a URI behind the file" "remora://" put file ""
+offers "nothing behind the last argument" "" ls "$server_uri" ""
+offers "transports" "$server_uri/cache?transport=tcp" stat "$server_uri/cache?transport=t"
+offers "regions of the server" "$server_uri/cache" stat "$server_uri/"
+offers "regions behind options" "$server_uri/cache" bench --seconds 1 --json "$server_uri/c"
+offers "no region of another name" "" stat "$server_uri/x"
+offers "no region where a server is wanted" "" ls "$server_uri/"
+offers "nothing of a server that is not there" "" stat "remora://127.0.0.1:1/"
+run 0 "no word at all" "$remora" __complete
+is "help does not show it" same "$("$remora" --help | grep -c __complete)" 0
+
+# --- bash -----------------------------------------------------------------------------------------
+# in_bash LINE: what bash would put in place of the last word, as Readline divides it.
+in_bash() {
+  PATH=$bin:$PATH COMP_LINE=$1 breaks=$' \t\n"\'><=;|&(:' bash -c '
+    source "$0"
+    COMP_POINT=${#COMP_LINE} COMP_WORDBREAKS=$breaks
+    _remora remora "" ""
+    printf "%s\n" "${COMPREPLY[@]}"' "$scripts/remora.bash" | sort
+}
+is "bash: a command" same "$(in_bash "remora cre")" create
+is "bash: an option" same "$(in_bash "remora rm --n")" --now
+is "bash: behind the ':' of a URI" same "$(in_bash "remora stat remora:")" //
+is "bash: a region" same "$(in_bash "remora stat $server_uri/c")" "$port/cache"
+is "bash: files" same "$(cd "$work" && in_bash "remora put server.y")" server.yaml
+is "bash: the server's options" same "$(PATH=$bin:$PATH bash -c 'source "$0"
+  _remora_server remora-server --po remora-server; printf "%s\n" "${COMPREPLY[@]}"' "$scripts/remora.bash")" --port-file
+
+# --- fish and zsh ---------------------------------------------------------------------------------
+if command -v fish >/dev/null; then
+  in_fish() { PATH=$bin:$PATH HOME=$work fish --no-config -c "source $scripts/remora.fish; complete -C '$1'" | cut -f 1; }
+  is "fish: a command" same "$(in_fish "remora cre")" create
+  is "fish: a region" same "$(in_fish "remora stat $server_uri/c")" "$server_uri/cache"
+  is "fish: the server's options" same "$(in_fish "remora-server --po")" --port-file
+fi
+if command -v zsh >/dev/null; then is "zsh: the script can be parsed" zsh -n "$scripts/_remora"; fi
+# What the scripts say of remora-server is what it takes.
+server_options=$("$bin/remora-server" --help | sed -nE 's/^  (-h,)?(--[a-z-]+).*/\2/p' | sort)
+is "fish: all options of the server" same "$(sed -n 's/^complete -c remora-server .*-l \([a-z-]*\).*/--\1/p' "$scripts/remora.fish" | sort)" "$server_options"
+is "zsh: all options of the server" same "$(sed -n '/_arguments/,/return/p' "$scripts/_remora" | grep -oE -- '--[a-z]+[a-z-]*' | sort)" "$server_options"
+
+stop_server
+finish
