@@ -56,16 +56,6 @@ house=$(mktemp -d "${TMPDIR:-/var/tmp}/remora-package.XXXXXX")
 trap 'rm -rf "$house"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# without TREE PACKAGE FOLDER: leaves PACKAGE out of the debian/ of a tree that has no FOLDER.
-without() {
-  local tree=$1 package=$2 folder=$3
-  [[ -d $tree/$folder ]] && return 0
-  say "$package is left out: there is no $folder"
-  awk -v RS= -v ORS='\n\n' -v name="Package: $package" 'index($0, name "\n") != 1' \
-    "$tree/debian/control" >"$house/control"
-  mv "$house/control" "$tree/debian/control"
-  rm -f "$tree/debian/$package".*
-}
 
 # make_tree FOLDER: the committed tree with debian/ and its changelog.
 make_tree() {
@@ -73,8 +63,6 @@ make_tree() {
   mkdir -p "$tree"
   git -C "$root" archive HEAD | tar -x -C "$tree"
   cp -r "$tree/ci/debian" "$tree/debian"
-  without "$tree" nbdkit-plugin-remora apps/nbdkit
-  without "$tree" python3-remora apps/python
   printf 'remora (%s) unstable; urgency=medium\n\n  * CHANGELOG.md says what has changed.\n\n -- %s  %s\n' \
     "$version" "$maintainer" "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")" >"$tree/debian/changelog"
 }
