@@ -29,6 +29,9 @@ struct GrantRequest {
   int memory_fd = -1;  ///< the region's own memfd when clients may map it, else -1
   /// The CPU carries out atomics: the region's atomic domain is `cpu`.
   bool cpu_atomics = false;
+  /// The keys of the extents that the client holds from the process before, and which are to be
+  /// theirs again. Empty: new ones. Only where keys are the transport's own to choose (tcp).
+  std::span<const std::uint32_t> keys{};
 };
 
 /// Keeps a grant valid; revokes it on destruction. Used by one thread at a time.
