@@ -75,6 +75,7 @@ void ControlThread::on_period() noexcept {
   end_late_sessions();
   end_silent_sessions();
   release_lapsed_sessions();
+  server_.end_lapsed_restored();
   server_.regions().remove_outdated();
 }
 
@@ -224,6 +225,7 @@ void ControlThread::end_silent_sessions() noexcept {
   if (paused) {
     lease_floor_ = now;
     server_.session_table().renew_kept(now);  // their clients could not resume meanwhile
+    server_.restored_sessions().renew(now + server_.config().limits.session_keep);
   }
   const auto lease =
       std::chrono::duration_cast<std::chrono::milliseconds>(server_.config().limits.session_lease);

@@ -95,11 +95,57 @@ Result<ServerReply> GrantSet::open(const std::shared_ptr<RegionEntry>& region, R
   opened.mutable_region()->set_extent_count(grant->extents.size());
   append_page(*grant, 0, *opened.mutable_extents());
   answer.descriptors = std::move(grant->descriptors);
-  grants_.emplace(grant_id, OpenGrant{region, std::move(*grant), size_bytes});
+  add(grant_id, OpenGrant{region, std::move(*grant), size_bytes});
+  return answer;
+}
+
+void GrantSet::add(std::uint64_t grant_id, OpenGrant open) {
+  const RegionEntry& region = *open.region;
+  const std::uint64_t size_bytes = open.size_bytes;
+  const auto added = grants_.emplace(grant_id, std::move(open));
+  REMORA_ASSERT(added.second, "the id of a grant is its own in a session");
   open_bytes_ += size_bytes;
   open_count_.fetch_add(1, std::memory_order_relaxed);
   server_.metrics().grants(1);
-  server_.revocations().add_grant(*region, session_, grant_id);
+  server_.revocations().add_grant(region, session_, grant_id);
+}
+
+bool GrantSet::has(std::uint64_t grant_id, const RegionEntry& region) const {
+  const auto found = grants_.find(grant_id);
+  return found != grants_.end() && found->second.region.get() == &region;
+}
+
+Result<ServerReply> GrantSet::reattach(const std::shared_ptr<RegionEntry>& region,
+                                       const control::ReattachRequest& request) {
+  const auto rights = static_cast<Rights>(request.rights());
+  const auto memory = region->memory();
+  // The region may have grown since: the client reaches what it reached before.
+  std::vector<transport::MemoryStretch> reached;
+  std::uint64_t left = request.size_bytes();
+  for (const transport::MemoryStretch& stretch : memory->stretches()) {
+    if (left == 0) break;
+    reached.push_back({stretch.address, std::min(left, stretch.length_bytes)});
+    left -= reached.back().length_bytes;
+  }
+  const Error ended = Error{Code::kAccessRefused, "attach again"}.with_reason(Reason::kRevoked);
+  Result<transport::Grant> grant = ended;
+  if (left == 0 && !reached.empty())
+    grant = session_.endpoint().grant(
+        {.extents = reached,
+         .rights = rights,
+         .memory_fd = memory->shareable_fd(),
+         .cpu_atomics = region->info().atomic_domain == "cpu",
+         .keys = {request.keys().data(), static_cast<std::size_t>(request.keys_size())}});
+  const bool named =
+      grant && names_.add_as(request.grant_id(), {region->name(), request.size_bytes(), rights});
+  if (!named) {
+    server_.catalog().close(*region);
+    return grant ? ended : grant_error(grant.error(), region->name());
+  }
+  grant->descriptors.clear();  // the client has the memory mapped
+  add(request.grant_id(), OpenGrant{region, std::move(*grant), request.size_bytes()});
+  ServerReply answer;
+  answer.reply.mutable_reattach();
   return answer;
 }
 

@@ -49,6 +49,14 @@ class GrantSet {
   /// it there when the grant fails. The reply has the first page of extents. Errors: those of
   /// ServerEndpoint::grant().
   Result<ServerReply> open(const std::shared_ptr<RegionEntry>& region, Rights rights);
+  /// Gives the client a grant again that the process before had given it; the same once more
+  /// changes nothing. As open(). Errors: also kAccessRefused, with the reason: it has ended.
+  Result<ServerReply> reattach(const std::shared_ptr<RegionEntry>& region,
+                               const control::ReattachRequest& request);
+  /// Whether the session has the grant, of that region.
+  [[nodiscard]] bool has(std::uint64_t grant_id, const RegionEntry& region) const;
+  /// Why the server took the grant back, if it has.
+  [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
   Result<ServerReply> extents(const control::ExtentsRequest& request);
   Result<ServerReply> close(const control::CloseRequest& request);
   Result<ServerReply> state(const control::GrantStateRequest& request) const;
@@ -95,8 +103,8 @@ class GrantSet {
   /// The most grants in `taken_`: the client may still ask about a grant that was taken back.
   static constexpr std::size_t kMaxTaken = 1024;
 
+  void add(std::uint64_t grant_id, OpenGrant open);
   void end(Grants::iterator found);
-  [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
 
   ServerCore& server_;
   ServerSession& session_;

@@ -65,6 +65,13 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
                     self.session_.reply_later(asked, self.open(open));
                   });
       return true;
+    case Request::kReattach:
+      // In turn, as to open it: a fence that is under way revokes this grant, too.
+      run_in_turn(asked, request.reattach().name(),
+                  [asked, wanted = request.reattach()](RegionRequests& self, const auto& region) {
+                    self.session_.reply_later(asked, self.reattach(wanted, region));
+                  });
+      return true;
     case Request::kFence:
       run_in_turn(asked, request.fence().name(),
                   [asked, fence = request.fence()](RegionRequests& self, const auto& region) {
@@ -135,7 +142,7 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
   // instead.
   auto created = server_.regions().create(
       std::move(spec), session_.endpoint().device(),
-      requester->client == nullptr ? "" : requester->client->name, Clock::now());
+      requester->client == nullptr ? "" : requester->client->name, Clock::now(), session_.id());
   if (!created) return created.error();
   std::erase_if(own_regions_, [](const auto& weak) { return weak.expired(); });
   if (created->lifetime == Lifetime::kSession)
@@ -173,6 +180,34 @@ Result<ServerReply> RegionRequests::open(const control::OpenRequest& request) {
     return may.error();
   }
   return session_.grants().open(region, static_cast<Rights>(request.rights()));
+}
+
+Result<ServerReply> RegionRequests::reattach(const control::ReattachRequest& request,
+                                             const Region& region) {
+  if (session_.released()) return Error{Code::kConnectionLost, "attach again"};
+  if (!session_.restored()) return Error{Code::kInvalidArgument, "attach again"};
+  const Error ended{Code::kAccessRefused, "attach again"};
+  GrantSet& grants = session_.grants();
+  if (const auto why = grants.taken(request.grant_id())) return ended.with_reason(*why);
+  if (grants.has(request.grant_id(), *region)) {
+    ServerReply answer;
+    answer.reply.mutable_reattach();
+    return answer;
+  }
+  const RegionInfo info = region->info();
+  // The name may be that of a newer region, and what a smaller one has lost may be another's.
+  if (info.incarnation != request.incarnation() || info.size_bytes < request.size_bytes())
+    return ended.with_reason(Reason::kRevoked);
+  if (info.epoch != request.epoch()) return ended.with_reason(Reason::kFenced);
+  // Over rdma the client's requests name addresses of the process before.
+  if (region->moved() && session_.endpoint().kind() == TransportKind::kRdma)
+    return ended.with_reason(Reason::kRevoked);
+  Status may = may_open(*region, request.rights());
+  if (may) may = grants.has_room_for(*region, GrantSet::Before::kNothingGoes);
+  if (!may) return may.error();
+  auto opened = server_.catalog().open(request.name());
+  if (!opened) return opened.error();
+  return grants.reattach(*opened, request);
 }
 
 Result<ServerReply> RegionRequests::list(const control::ListRequest& request) {
@@ -305,6 +340,10 @@ void RegionRequests::finish_fence(const ServerRequest& asked, const control::Fen
   if (left != 0)
     return session_.reply_later(
         asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(left, 0));
+  // A process that has not come back since the server was started again may still write.
+  if (const std::size_t others = server_.restored_mappings(*region); others != 0)
+    return session_.reply_later(
+        asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(others, 0));
   // A new region of that name has grants that this fence did not revoke.
   if (!server_.catalog().holds(*region))
     return session_.reply_later(asked,
@@ -346,6 +385,11 @@ void RegionRequests::remove_own() {
 
 void RegionRequests::take_over(RegionRequests& before) {
   own_regions_ = std::exchange(before.own_regions_, {});
+}
+
+void RegionRequests::take_over_restored() {
+  for (const auto& region : server_.catalog().of_session(session_.id()))
+    own_regions_.push_back(region);
 }
 
 }  // namespace remora::detail

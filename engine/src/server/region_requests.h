@@ -38,6 +38,8 @@ class RegionRequests {
   void remove_own();
   /// Takes over the regions of the session that this session resumes.
   void take_over(RegionRequests& before);
+  /// Takes over the regions that the session has created in the process before.
+  void take_over_restored();
 
  private:
   /// The client that asks, for as long as `registry` lives; null with 'auth: none'.
@@ -62,6 +64,7 @@ class RegionRequests {
   void create_when_there(const ServerRequest& asked, const control::CreateRequest& request);
   Result<ServerReply> create(const control::CreateRequest& request);
   Result<ServerReply> open(const control::OpenRequest& request);
+  Result<ServerReply> reattach(const control::ReattachRequest& request, const Region& region);
   void remove_now(const ServerRequest& asked, const std::string& name);
   void fence(const ServerRequest& asked, const control::FenceRequest& request,
              const Region& region);

@@ -17,19 +17,36 @@
 #include "server/memory/owned_bytes.h"
 #include "server/memory/pool.h"
 #include "server/memory/region_entry.h"
+#include "server/memory/region_journal.h"
 
 namespace remora::detail {
 
 /// Thread-safe.
 class Catalog {
  public:
-  Catalog(std::shared_ptr<Pool> pool, std::size_t regions_max)
-      : pool_{std::move(pool)}, regions_max_{regions_max} {}
+  /// `journal`: outlives the catalog, and is told of each change before it is answered; or null.
+  Catalog(std::shared_ptr<Pool> pool, std::size_t regions_max, RegionJournal* journal = nullptr)
+      : pool_{std::move(pool)}, regions_max_{regions_max}, journal_{journal} {}
 
-  /// `spec.atomic_domain` is decided already. `owner` empty: the server. Errors: kInvalidArgument,
-  /// kAlreadyExists, kLimitExceeded, kOutOfMemory, kTimedOut.
+  /// A region of the process before, with its memory. Before the server accepts clients.
+  struct Restored {
+    RegionInfo info;
+    std::uint64_t session_id;
+    std::shared_ptr<RegionMemory> memory;
+    bool moved;  ///< see RegionEntry::set_moved()
+  };
+  void restore(std::vector<Restored> regions, std::uint64_t next_epoch);
+  /// Tells the journal of the regions as they are.
+  void record_all();
+  /// The regions of Lifetime::kSession that this session has created.
+  [[nodiscard]] std::vector<std::shared_ptr<RegionEntry>> of_session(
+      std::uint64_t session_id) const;
+
+  /// `spec.atomic_domain` is decided already. `owner` empty: the server. `session_id`: of
+  /// Lifetime::kSession, the session that creates it. Errors: kInvalidArgument, kAlreadyExists,
+  /// kLimitExceeded, kOutOfMemory, kTimedOut.
   Result<RegionInfo> create(const RegionSpec& spec, Deadline deadline, std::string_view owner = {},
-                            const PopulateSteps& steps = {});
+                            const PopulateSteps& steps = {}, std::uint64_t session_id = 0);
   /// The bytes of the pool that the regions of this owner take.
   [[nodiscard]] std::uint64_t owned_bytes(std::string_view owner) const {
     return owned_->of(owner);
@@ -81,9 +98,11 @@ class Catalog {
  private:
   /// Whether a region of this name may be added.
   [[nodiscard]] Status may_add(const std::string& name) const REMORA_REQUIRES(mutex_);
+  void record() noexcept REMORA_REQUIRES(mutex_);
 
   std::shared_ptr<Pool> pool_;
   std::size_t regions_max_;
+  RegionJournal* const journal_;
   std::shared_ptr<OwnedBytes> owned_ = std::make_shared<OwnedBytes>();
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<RegionEntry>, std::less<>> regions_

@@ -9,8 +9,9 @@
 namespace remora::detail {
 
 RegionEntry::RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory,
-                         std::shared_ptr<OwnedBytes> owned)
+                         std::shared_ptr<OwnedBytes> owned, std::uint64_t session_id)
     : info_{std::move(info)},
+      session_id_{session_id},
       owned_{std::move(owned)},
       memory_{std::move(memory)},
       epoch_{info_.epoch} {
@@ -32,6 +33,20 @@ RegionInfo RegionEntry::info() const {
   info.epoch = epoch_.load();
   info.open_count = open_count_.load();
   return info;
+}
+
+JournaledRegion RegionEntry::journaled() const {
+  JournaledRegion region{.info = info(), .session_id = session_id_};
+  const MutexLock lock{memory_mutex_};
+  // Once more, together with the extents.
+  region.info.size_bytes = memory_->size_bytes();
+  for (const auto& share : memory_->shares())
+    region.extents.insert(region.extents.end(), share->extents().begin(), share->extents().end());
+  if (memory_->shareable()) {
+    region.memory_fd = memory_->shareable_fd();
+    region.memory = memory_->stretches().front().address;
+  }
+  return region;
 }
 
 std::shared_ptr<RegionMemory> RegionEntry::memory() const {
