@@ -129,8 +129,9 @@ Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& dev
   if (!spec.shm && !listeners_.offers(TransportKind::kRdma) &&
       !listeners_.offers(TransportKind::kTcp))
     log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
-  return create(std::move(spec), device, owner, deadline, {.stop = populating_.get_token()},
-                session_id);
+  const auto step = [this](std::uint64_t /*done_bytes*/) { worker_.note_step(); };
+  return create(std::move(spec), device, owner, deadline,
+                {.stop = populating_.get_token(), .on_step = step}, session_id);
 }
 
 Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& device,

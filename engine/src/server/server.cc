@@ -92,6 +92,11 @@ void Server::expedite_stop() noexcept {
   if (core_ != nullptr) core_->expedite_stop();
 }
 
+Status Server::alive() const {
+  if (core_ == nullptr) return closed("alive", core_);
+  return core_->alive();
+}
+
 Status Server::on_notify(std::string_view region, NotificationHandler handler) const {
   if (core_ == nullptr) return closed("on_notify", core_);
   return core_->notifier().on_notify(std::string{region}, std::move(handler));

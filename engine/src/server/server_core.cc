@@ -297,6 +297,18 @@ void ServerCore::end_lapsed_restored() noexcept {
   }
 }
 
+Status ServerCore::alive() const {
+  constexpr int kRequestTimeouts = 10;
+  const Error stands{Code::kTimedOut, "progress of the server"};
+  if (const metrics::Health control = status_.report().health(); !control.ok)
+    return stands.with_subject(control.text);
+  if (const auto age = worker_.progress_age();
+      age >= kRequestTimeouts * config_.limits.request_timeout)
+    return stands.with_subject("a request is at work without a step for " +
+                               std::to_string(age.count()) + " s");
+  return {};
+}
+
 Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients) {
   if (!asks_for_keys())
     return Error{Code::kUnsupported, "set_clients: the server was started without 'auth: keys'"};

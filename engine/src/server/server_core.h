@@ -115,6 +115,8 @@ class ServerCore {
 
   /// Runs `job` on the worker. False: the worker has ended. Any thread.
   bool enqueue(Worker::Job job) { return worker_.enqueue(std::move(job)); }
+  /// See Server::alive().
+  [[nodiscard]] Status alive() const;
   /// How long the present job of the worker has run; 0: there is none.
   [[nodiscard]] std::chrono::seconds job_age() const noexcept { return worker_.job_age(); }
   [[nodiscard]] std::size_t jobs_waiting() const { return worker_.jobs_waiting(); }

@@ -143,6 +143,11 @@ class Server {
   /// Ends the wait for sessions in a stop() that runs or comes. Returns at once; from any thread.
   void expedite_stop() noexcept;
 
+  /// Whether the server makes progress: its control thread comes round, and the request at work
+  /// does not take ten times limits.request_timeout without a step. Errors: kTimedOut; the subject
+  /// says which of both stands still.
+  [[nodiscard]] Status alive() const;
+
   /// Calls `handler` for each write with notice to the region of this name, there already or not.
   /// An empty one takes it away; without one notices are dropped and counted. On return the handler
   /// before is not running, unless it is the caller. Errors: kClosed (stopped), kSystem.

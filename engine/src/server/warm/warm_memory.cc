@@ -104,7 +104,7 @@ Result<std::unique_ptr<WarmMemory>> WarmMemory::open(std::shared_ptr<DescriptorS
     if (name != kCatalogName && name != kSessionsName)
       memories.emplace_back(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   auto kept = warm->load(*descriptors, options);
-  if (!kept && kept.error().code() == Code::kBusy) return kept.error();
+  if (!kept && kept.error().code() == Code::kTimedOut) return kept.error();
   const MutexLock lock{warm->mutex_};
   if (kept) {
     warm->kept_.emplace(std::move(*kept));
@@ -143,7 +143,7 @@ Status WarmMemory::lock(const SealedRecord& catalog) const {
   std::int64_t holder = 0;
   while (!catalog.try_lock(holder)) {
     if (Clock::now() >= until)
-      return Error{Code::kBusy, "memory of the process before"}.with_subject(
+      return Error{Code::kTimedOut, "memory of the process before"}.with_subject(
           "process " + std::to_string(holder) + " still serves it");
     std::this_thread::sleep_for(kHolderPause);
   }
