@@ -222,7 +222,9 @@ Status ServerCore::begin() {
   regions_.start();
   regions_.pool().accept();
   remove_orphans();
-  restored_.renew(Clock::now() + config_.limits.session_keep);
+  const Deadline until = Clock::now() + config_.limits.session_keep;
+  restored_.renew(until);
+  if (restored_.size() != 0) catalog().hold_all(until);
   begun_.store(true);
   if (auto status = control_.start(); !status) return status;
   status_.report().open(*this);

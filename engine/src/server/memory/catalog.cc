@@ -75,6 +75,11 @@ void Catalog::record() noexcept {
   }
 }
 
+void Catalog::hold_all(Deadline until) noexcept {
+  const MutexLock lock{mutex_};
+  for (const auto& [name, entry] : regions_) entry->hold(until);
+}
+
 void Catalog::record_all() {
   const MutexLock lock{mutex_};
   record();
@@ -233,6 +238,9 @@ Status Catalog::remove(std::string_view name) {
   if (found == regions_.end()) return unknown(name);
   if (const std::uint64_t open = found->second->open_count(); open > 0)
     return Error{Code::kBusy, "remove"}.with_subject(name).with_limit(open, 0);
+  if (found->second->held())
+    return Error{Code::kBusy, "remove"}.with_subject(
+        std::string{name} + ": clients may come back to it after the restart");
   removed = std::move(found->second);
   regions_.erase(found);
   record();

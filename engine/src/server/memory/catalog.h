@@ -36,6 +36,8 @@ class Catalog {
     bool moved;  ///< see RegionEntry::set_moved()
   };
   void restore(std::vector<Restored> regions, std::uint64_t next_epoch);
+  /// See RegionEntry::hold(): of all regions that there are.
+  void hold_all(Deadline until) noexcept;
   /// Tells the journal of the regions as they are.
   void record_all();
   /// The regions of Lifetime::kSession that this session has created.
@@ -86,7 +88,7 @@ class Catalog {
   [[nodiscard]] std::vector<std::shared_ptr<RegionEntry>> expired() const;
   /// Removes a region that is still expired.
   bool expire(const RegionEntry& entry) noexcept;
-  /// Errors: kUnknownRegion, kBusy.
+  /// Errors: kUnknownRegion; kBusy: a session has it open, or may come back to it.
   Status remove(std::string_view name);
   /// Up to `max` regions with names greater than `after`, in order; without those that `shown`
   /// (empty: none) is false for.

@@ -66,6 +66,15 @@ bool RegionEntry::expired() const noexcept {
   return Clock::now() - since >= info_.ttl;
 }
 
+void RegionEntry::hold(Deadline until) noexcept {
+  held_until_.store(until.time_since_epoch().count());
+  idle_since_.store(until.time_since_epoch().count());  // its ttl begins then
+}
+
+bool RegionEntry::held() const noexcept {
+  return Clock::now() < Clock::time_point{Clock::duration{held_until_.load()}};
+}
+
 void RegionEntry::raise_epoch(std::uint64_t epoch) noexcept {
   const std::uint64_t before = epoch_.exchange(epoch);
   REMORA_ASSERT(before < epoch, "the epoch of a region only rises");

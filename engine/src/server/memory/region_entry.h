@@ -43,6 +43,10 @@ class RegionEntry {
   /// clients hold are of no use any more.
   void set_moved() noexcept { moved_ = true; }
   [[nodiscard]] bool moved() const noexcept { return moved_; }
+  /// Clients of the process before may have it open, and may come back until then: it neither
+  /// expires nor counts as unused.
+  void hold(Deadline until) noexcept;
+  [[nodiscard]] bool held() const noexcept;
 
   // For Catalog.
   void count_open() noexcept { open_count_.fetch_add(1); }
@@ -69,6 +73,7 @@ class RegionEntry {
   std::shared_ptr<RegionMemory> memory_ REMORA_GUARDED_BY(memory_mutex_);
   std::atomic<std::uint64_t> epoch_;
   std::atomic<std::uint64_t> open_count_{0};
+  std::atomic<Clock::rep> held_until_{0};
   std::atomic<Clock::rep> idle_since_{Clock::now().time_since_epoch().count()};
 };
 
