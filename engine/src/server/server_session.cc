@@ -170,14 +170,15 @@ void ServerSession::note_for_next_process() {
   const transport::MappingClient* const mapping = endpoint().mapping_client();
   if (!resumable && mapping == nullptr) return;
   const std::uint64_t process = mapping == nullptr ? 0 : mapping->process_id();
+  const std::uint64_t began = process_began(process);
   warm->note({.id = id(),
               .client_name = handshake_.client_name(),
               .proven = handshake_.proven(),
               .secret_digest = digest_of(lane_secret_),
               .transport = endpoint().kind(),
               .resumable = resumable,
-              .process_id = process,
-              .process_began = process_began(process)});
+              .process_id = began == 0 ? 0 : process,  // it is not seen: nothing is known of it
+              .process_began = began});
 }
 
 /// Ends the grants that the client's Hello does not list.

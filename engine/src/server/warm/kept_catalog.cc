@@ -22,34 +22,34 @@ constexpr std::size_t kDigestBytes = 32;
 /// Most bytes of a name that a client gives itself, made printable.
 constexpr std::size_t kMaxClientNameBytes = 1024;
 
-Error wrong(std::string_view what) {
+Error not_whole(std::string_view what) {
   return Error{Code::kProtocol, "catalog of the memory"}.with_subject(what);
 }
 
-Error wrong(const std::string& region, std::string_view what) {
-  return wrong("region " + region + ": " + std::string{what});
+Error not_whole(const std::string& region, std::string_view what) {
+  return not_whole("region " + region + ": " + std::string{what});
 }
 
 template <typename Message>
-std::vector<std::byte> bytes_of(const Message& message) {
+std::vector<std::byte> serialised(const Message& message) {
   std::vector<std::byte> bytes(message.ByteSizeLong());
   message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(bytes.data()));
   return bytes;
 }
 
 template <typename Message>
-Status parse(std::span<const std::byte> bytes, Message& message) {
+Status parse_record(std::span<const std::byte> bytes, Message& message) {
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    return wrong("it cannot be parsed");
+    return not_whole("it cannot be parsed");
   if (message.version() == 0 || message.oldest_reader() > kCatalogVersion)
-    return wrong("it is of version " + std::to_string(message.version()) +
-                 ", which this version does not read")
+    return not_whole("it is of version " + std::to_string(message.version()) +
+                     ", which this version does not read")
         .with_reason(Reason::kVersion);
-  if (message.memory_id() == 0) return wrong("it has no memory id");
+  if (message.memory_id() == 0) return not_whole("it has no memory id");
   return {};
 }
 
-void put(const KeptRegion& region, warm::Region& message) {
+void put_region(const KeptRegion& region, warm::Region& message) {
   const RegionInfo& info = region.info;
   message.set_name(info.name);
   message.set_size_bytes(info.size_bytes);
@@ -109,15 +109,15 @@ KeptRegion to_region(const warm::Region& message) {
 Status check_words(const warm::Region& message) {
   constexpr auto kAllRights = static_cast<std::uint32_t>(Rights::kAll);
   if (message.rights() == 0 || message.rights() > kAllRights)
-    return wrong(message.name(), "its rights");
+    return not_whole(message.name(), "its rights");
   if (message.lifetime() > static_cast<std::uint32_t>(Lifetime::kTtl) ||
       message.ttl_ms() > control::kMaxTtlMs ||
       (message.lifetime() == static_cast<std::uint32_t>(Lifetime::kTtl)) != (message.ttl_ms() != 0))
-    return wrong(message.name(), "its lifetime");
+    return not_whole(message.name(), "its lifetime");
   if (static_cast<std::size_t>(message.access_size()) > kMaxRegionAccess)
-    return wrong(message.name(), "its access list");
+    return not_whole(message.name(), "its access list");
   for (const warm::Access& entry : message.access())
-    if (entry.rights() > kAllRights) return wrong(message.name(), "its access list");
+    if (entry.rights() > kAllRights) return not_whole(message.name(), "its access list");
   return {};
 }
 
@@ -126,22 +126,22 @@ Status check_pool(const KeptPool& pool) {
       std::has_single_bit(pool.page_bytes) && pool.page_bytes >= config::kPoolPageBytes;
   if (!pages || pool.piece_bytes == 0 || pool.piece_bytes % config::kPoolPageBytes != 0 ||
       pool.size_bytes == 0 || pool.size_bytes % config::kPoolPageBytes != 0)
-    return wrong("the numbers of the pool");
+    return not_whole("the numbers of the pool");
   return {};
 }
 
 Status check_region(const KeptRegion& region, std::uint64_t next_epoch) {
   const RegionInfo& info = region.info;
-  if (!config::is_region_name(info.name)) return wrong("the name of a region");
+  if (!config::is_region_name(info.name)) return not_whole("the name of a region");
   if (!std::has_single_bit(info.block_bytes) || info.size_bytes == 0 ||
       info.size_bytes % info.block_bytes != 0)
-    return wrong(info.name, "its size");
+    return not_whole(info.name, "its size");
   if (info.incarnation == 0 || info.epoch < info.incarnation || info.epoch >= next_epoch)
-    return wrong(info.name, "its epoch");
-  if (info.atomic_domain.empty()) return wrong(info.name, "its atomic domain");
-  if (info.shm == region.memory.empty()) return wrong(info.name, "its own memory");
+    return not_whole(info.name, "its epoch");
+  if (info.atomic_domain.empty()) return not_whole(info.name, "its atomic domain");
+  if (info.shm == region.memory.empty()) return not_whole(info.name, "its own memory");
   if (info.lifetime != Lifetime::kSession && region.session_id != 0)
-    return wrong(info.name, "the session that it belongs to");
+    return not_whole(info.name, "the session that it belongs to");
   return {};
 }
 
@@ -155,23 +155,24 @@ Status check_extents(const KeptRegion& region, const KeptPool& pool,
     const std::uint64_t length = extent.length_bytes;
     if (length == 0 || at % config::kPoolPageBytes != 0 || length % config::kPoolPageBytes != 0 ||
         at >= pool.size_bytes || length > pool.size_bytes - at)
-      return wrong(name, "an extent outside of the pool");
+      return not_whole(name, "an extent outside of the pool");
     if (at / pool.piece_bytes != (at + length - 1) / pool.piece_bytes)
-      return wrong(name, "an extent that crosses a piece of the pool");
+      return not_whole(name, "an extent that crosses a piece of the pool");
     const auto next = taken.lower_bound(at);
-    if (next != taken.end() && next->first < at + length) return wrong(name, "an extent overlaps");
+    if (next != taken.end() && next->first < at + length)
+      return not_whole(name, "an extent overlaps");
     if (next != taken.begin() && std::prev(next)->first + std::prev(next)->second > at)
-      return wrong(name, "an extent overlaps");
+      return not_whole(name, "an extent overlaps");
     taken.emplace(at, length);
     sum_bytes += length;
   }
   // The sum cannot wrap: the extents do not overlap.
   if (sum_bytes < region.info.size_bytes || sum_bytes - region.info.size_bytes >= pool.page_bytes)
-    return wrong(name, "its extents are not as long as it is");
+    return not_whole(name, "its extents are not as long as it is");
   return {};
 }
 
-Status check(const KeptCatalog& catalog) {
+Status check_whole(const KeptCatalog& catalog) {
   if (auto pool = check_pool(catalog.pool); !pool) return pool;
   std::map<std::uint64_t, std::uint64_t> taken;
   std::set<std::string_view> names;
@@ -179,11 +180,12 @@ Status check(const KeptCatalog& catalog) {
   std::set<std::string_view> memories;
   for (const KeptRegion& region : catalog.regions) {
     if (auto status = check_region(region, catalog.next_epoch); !status) return status;
-    if (!names.insert(region.info.name).second) return wrong(region.info.name, "it is there twice");
+    if (!names.insert(region.info.name).second)
+      return not_whole(region.info.name, "it is there twice");
     if (!incarnations.insert(region.info.incarnation).second)
-      return wrong(region.info.name, "another region has its incarnation");
+      return not_whole(region.info.name, "another region has its incarnation");
     if (!region.memory.empty() && !memories.insert(region.memory).second)
-      return wrong(region.info.name, "another region has its memory");
+      return not_whole(region.info.name, "another region has its memory");
     if (auto status = check_extents(region, catalog.pool, taken); !status) return status;
   }
   return {};
@@ -203,13 +205,13 @@ std::vector<std::byte> encode(const KeptCatalog& catalog) {
   pool.set_huge(catalog.pool.huge);
   pool.set_address(catalog.pool.address);
   message.set_next_epoch(catalog.next_epoch);
-  for (const KeptRegion& region : catalog.regions) put(region, *message.add_regions());
-  return bytes_of(message);
+  for (const KeptRegion& region : catalog.regions) put_region(region, *message.add_regions());
+  return serialised(message);
 }
 
 Result<KeptCatalog> decode_catalog(std::span<const std::byte> bytes) {
   warm::Catalog message;
-  if (auto parsed = parse(bytes, message); !parsed) return parsed.error();
+  if (auto parsed = parse_record(bytes, message); !parsed) return parsed.error();
   KeptCatalog catalog{.memory_id = message.memory_id(),
                       .pool = {.size_bytes = message.pool().size_bytes(),
                                .piece_bytes = message.pool().piece_bytes(),
@@ -223,7 +225,7 @@ Result<KeptCatalog> decode_catalog(std::span<const std::byte> bytes) {
     if (auto status = check_words(region); !status) return status.error();
     catalog.regions.push_back(to_region(region));
   }
-  if (auto status = check(catalog); !status) return status.error();
+  if (auto status = check_whole(catalog); !status) return status.error();
   return catalog;
 }
 
@@ -232,6 +234,7 @@ std::vector<std::byte> encode(const KeptSessions& sessions) {
   message.set_version(kCatalogVersion);
   message.set_oldest_reader(kCatalogOldestReader);
   message.set_memory_id(sessions.memory_id);
+  message.set_process_namespace(sessions.process_namespace);
   for (const KeptSession& session : sessions.sessions) {
     warm::Session& entry = *message.add_sessions();
     entry.set_id(session.id);
@@ -243,13 +246,15 @@ std::vector<std::byte> encode(const KeptSessions& sessions) {
     entry.set_process_id(session.process_id);
     entry.set_process_began(session.process_began);
   }
-  return bytes_of(message);
+  return serialised(message);
 }
 
 Result<KeptSessions> decode_sessions(std::span<const std::byte> bytes) {
   warm::Sessions message;
-  if (auto parsed = parse(bytes, message); !parsed) return parsed.error();
-  KeptSessions sessions{.memory_id = message.memory_id(), .sessions = {}};
+  if (auto parsed = parse_record(bytes, message); !parsed) return parsed.error();
+  KeptSessions sessions{.memory_id = message.memory_id(),
+                        .process_namespace = message.process_namespace(),
+                        .sessions = {}};
   std::set<std::uint64_t> ids;
   for (const warm::Session& entry : message.sessions()) {
     if (entry.id() == 0 || !ids.insert(entry.id()).second ||
@@ -257,7 +262,7 @@ Result<KeptSessions> decode_sessions(std::span<const std::byte> bytes) {
         (!entry.secret_digest().empty() && entry.secret_digest().size() != kDigestBytes) ||
         entry.transport() == 0 ||
         entry.transport() > static_cast<std::uint32_t>(TransportKind::kTcp))
-      return wrong("the list of sessions");
+      return not_whole("the list of sessions");
     sessions.sessions.push_back({.id = entry.id(),
                                  .client_name = entry.client_name(),
                                  .proven = entry.proven(),

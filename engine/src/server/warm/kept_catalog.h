@@ -57,6 +57,7 @@ struct KeptSession {
 
 struct KeptSessions {
   std::uint64_t memory_id = 0;
+  std::uint64_t process_namespace = 0;  ///< that of the process ids: see process_namespace()
   std::vector<KeptSession> sessions{};
 };
 

@@ -3,6 +3,7 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <sys/stat.h>
 
 #include <remora/system_file.h>
 
@@ -37,6 +38,11 @@ ProcessStat stat_of(std::uint64_t process_id) noexcept try {
 }  // namespace
 
 std::uint64_t process_began(std::uint64_t process_id) noexcept { return stat_of(process_id).began; }
+
+std::uint64_t process_namespace() noexcept {
+  struct stat status {};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
 
 ProcessState state_of_process(std::uint64_t process_id, std::uint64_t began) noexcept {
   const ProcessStat found = stat_of(process_id);

@@ -10,6 +10,9 @@ namespace remora::detail {
 /// not taken for the same process. 0: not known. Source: proc(5), /proc/PID/stat.
 [[nodiscard]] std::uint64_t process_began(std::uint64_t process_id) noexcept;
 
+/// Of this process: in another PID namespace a process id names another process. 0: not known.
+[[nodiscard]] std::uint64_t process_namespace() noexcept;
+
 enum class ProcessState : std::uint8_t {
   kGone,
   kRunning,

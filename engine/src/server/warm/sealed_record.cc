@@ -16,7 +16,7 @@ namespace remora::detail {
 
 namespace {
 
-constexpr std::array<char, 8> kMagic{'R', 'M', 'R', 'A', 'W', 'A', 'R', 'M'};
+constexpr std::array<char, 8> kRecordMagic{'R', 'M', 'R', 'A', 'W', 'A', 'R', 'M'};
 constexpr std::size_t kCommitWordAt = 8;
 constexpr std::size_t kLengthAt = 8;
 constexpr std::size_t kPayloadCrcAt = 16;
@@ -27,7 +27,7 @@ Error damaged(std::string_view what) {
   return Error{Code::kProtocol, "sealed record"}.with_subject(what);
 }
 
-Error failed(Operation operation) {
+Error record_failed(Operation operation) {
   const int system_errno = errno;
   const bool memory = system_errno == ENOMEM || system_errno == ENOSPC;
   return Error{memory ? Code::kOutOfMemory : Code::kSystem, operation}.with_errno(system_errno);
@@ -37,7 +37,7 @@ Status write_all(int fd, std::span<const std::byte> bytes, std::uint64_t at) {
   while (!bytes.empty()) {
     const ssize_t done = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return failed("pwrite");
+    if (done <= 0) return record_failed("pwrite");
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     at += static_cast<std::uint64_t>(done);
   }
@@ -48,7 +48,7 @@ Status read_all(int fd, std::span<std::byte> bytes, std::uint64_t at) {
   while (!bytes.empty()) {
     const ssize_t done = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return failed("pread");
+    if (done < 0) return record_failed("pread");
     if (done == 0) return damaged("it is too short");
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     at += static_cast<std::uint64_t>(done);
@@ -70,32 +70,32 @@ void SealedRecord::Unmap::operator()(std::byte* page) const noexcept { ::munmap(
 
 Result<SealedRecord> SealedRecord::map(UniqueFd fd) {
   void* const page = ::mmap(nullptr, kFirstSlot, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (page == MAP_FAILED) return failed("mmap");
+  if (page == MAP_FAILED) return record_failed("mmap");
   return SealedRecord{std::move(fd), Page{static_cast<std::byte*>(page)}};
 }
 
 Result<SealedRecord> SealedRecord::create(const char* name) {
   UniqueFd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  if (!fd) return failed("memfd_create");
+  if (!fd) return record_failed("memfd_create");
   if (::fchmod(fd.get(), 0600) != 0 || ::ftruncate(fd.get(), static_cast<off_t>(kFileBytes)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return failed("sealed record");
+    return record_failed("sealed record");
   // The first page gets its memory here: a store to the mapping cannot fail later.
-  if (auto written = write_all(fd.get(), std::as_bytes(std::span{kMagic}), 0); !written)
+  if (auto written = write_all(fd.get(), std::as_bytes(std::span{kRecordMagic}), 0); !written)
     return written.error();
   return map(std::move(fd));
 }
 
 Result<SealedRecord> SealedRecord::adopt(UniqueFd fd) {
   struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return failed("fstat");
+  if (::fstat(fd.get(), &status) != 0) return record_failed("fstat");
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return damaged("it is no sealed memfd");
   if (static_cast<std::uint64_t>(status.st_size) != kFileBytes)
     return damaged("its length is that of another version");
-  std::array<std::byte, kMagic.size()> magic{};
+  std::array<std::byte, kRecordMagic.size()> magic{};
   if (auto read = read_all(fd.get(), magic, 0); !read) return read.error();
-  if (std::memcmp(magic.data(), kMagic.data(), kMagic.size()) != 0)
+  if (std::memcmp(magic.data(), kRecordMagic.data(), kRecordMagic.size()) != 0)
     return damaged("it does not begin as a record");
   return map(std::move(fd));
 }

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "server/random_id.h"
+#include "server/warm/kept_process.h"
 
 namespace remora::detail {
 
@@ -174,6 +175,8 @@ Result<KeptMemory> WarmMemory::load(Descriptors& descriptors, const config::Pool
   if (!sessions) return sessions.error();
   if (sessions->memory_id != catalog->memory_id)
     return unusable("the sessions are those of other memory");
+  if (sessions->process_namespace == 0 || sessions->process_namespace != process_namespace())
+    for (KeptSession& session : sessions->sessions) session.process_id = 0;
 
   const std::uint64_t wanted = (options.size_bytes + config::kPoolPageBytes - 1) /
                                config::kPoolPageBytes * config::kPoolPageBytes;
@@ -290,7 +293,8 @@ Status WarmMemory::write_regions(std::span<const JournaledRegion> regions,
 }
 
 Status WarmMemory::write_sessions() {
-  KeptSessions sessions{.memory_id = memory_id_, .sessions = {}};
+  KeptSessions sessions{
+      .memory_id = memory_id_, .process_namespace = process_namespace(), .sessions = {}};
   sessions.sessions.reserve(noted_.size());
   for (const auto& [id, session] : noted_) sessions.sessions.push_back(session);
   return sessions_->write(encode(sessions));
