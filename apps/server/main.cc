@@ -208,6 +208,10 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
   auto store = descriptor_store(options);
   if (!store) return fail_to_start(options, configuration, store.error());
   if (*store != nullptr && !configuration.pool.warm_restart) give_up_stored(**store);
+  if (*store == nullptr && configuration.pool.warm_restart)
+    return fail_to_start(options, configuration,
+                         Error{Code::kUnsupported, "pool.warm_restart"}.with_subject(
+                             "no supervisor keeps descriptors for this process"));
   auto watched = Signals::start();
   if (!watched) return fail_to_start(options, configuration, watched.error());
   Signals& signals = **watched;

@@ -2,13 +2,15 @@
 """A server that is killed, or asked to end, again and again under a load that verifies: its memory
 outlives each process (pool.warm_restart). This program is the supervisor that keeps the descriptors.
 
-    warm_faults.py --server remora-server --load fault_load --transport tcp|shm [--rounds N]
+    warm_faults.py --server remora-server --load fault_load --transport tcp|shm
+                   [--store fd|notify] [--rounds N]
 
 Exit status: 0 nothing is wrong, 1 a promise was broken.
 """
 
 import argparse
 import array
+import fcntl
 import json
 import os
 import random
@@ -32,17 +34,22 @@ HEADER_BYTES = 32
 class Supervisor:
     """Keeps descriptors by name, by the messages of --warm-fd."""
 
-    def __init__(self):
+    def __init__(self, folder):
+        del folder
         self.held = {}
         self.reader = None
 
-    def offer(self):
-        """A socket for the next process, with what is held; the process gets the other end."""
+    def spawn(self, command, environment, log):
+        """The next process, with a socket from which it gets what is held."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # By a thread: the server reads them, and there may be more than the socket holds.
         self.reader = threading.Thread(target=self._serve, args=(ours,), daemon=True)
         self.reader.start()
-        return theirs
+        process = subprocess.Popen(command + ["--warm-fd", str(theirs.fileno())],
+                                   pass_fds=[theirs.fileno()], stdout=log, stderr=log,
+                                   env=environment)
+        theirs.close()
+        return process
 
     def _serve(self, ours):
         rights = [(name, descriptor) for name, descriptor in self.held.items()]
@@ -62,18 +69,66 @@ class Supervisor:
         ours.close()
 
     def _take(self, text, descriptors):
-        fields = dict(line.split("=", 1) for line in text.split("\n"))
-        name = fields["FDNAME"]
+        fields = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
+        name = fields.get("FDNAME")
         if fields.get("FDSTORE") == "1":
             assert name not in self.held, f"{name} is stored twice"
             self.held[name] = descriptors[0]
         elif fields.get("FDSTOREREMOVE") == "1":
-            os.close(self.held.pop(name))
+            descriptor = self.held.pop(name, None)
+            if descriptor is not None:
+                os.close(descriptor)
 
     def settle(self):
         """The process has ended: reads what it has sent."""
         self.reader.join(10)
         assert not self.reader.is_alive(), "the socket of a process that has ended is still open"
+
+
+class ServiceManager(Supervisor):
+    """The same as systemd does it: NOTIFY_SOCKET, LISTEN_FDS, LISTEN_FDNAMES."""
+
+    FIRST = 3
+    SPARE = 200
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.path = os.path.join(folder, "notify")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.settimeout(0.1)
+        self.ended = False
+
+    def spawn(self, command, environment, log):
+        self.ended = False
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        names = list(self.held)
+        spare = [fcntl.fcntl(self.held[name], fcntl.F_DUPFD, self.SPARE) for name in names]
+        # A shell puts them in their places; its process id is that of the server.
+        moves = " ".join(f"{self.FIRST + i}<&{fd} {fd}<&-" for i, fd in enumerate(spare))
+        script = (f"exec {moves}\nexport LISTEN_PID=$$\n" if names else "") + 'exec "$@"'
+        environment = dict(environment, NOTIFY_SOCKET=self.path, LISTEN_FDS=str(len(names)),
+                           LISTEN_FDNAMES=":".join(names), FDSTORE="64")
+        process = subprocess.Popen(["bash", "-c", script, "bash"] + command, pass_fds=spare,
+                                   stdout=log, stderr=log, env=environment)
+        for descriptor in spare:
+            os.close(descriptor)
+        return process
+
+    def _read(self):
+        while True:
+            try:
+                text, descriptors, _, _ = socket.recv_fds(self.socket, 4096, 1)
+            except TimeoutError:
+                if self.ended:
+                    return
+                continue
+            self._take(text.decode(), descriptors)
+
+    def settle(self):
+        self.ended = True
+        super().settle()
 
 
 class Fixture:
@@ -82,7 +137,8 @@ class Fixture:
         self.folder = folder
         self.port = 20000 + os.getpid() % 12000
         self.metrics = f"127.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}.1:9471"
-        self.supervisor = Supervisor()
+        kind = ServiceManager if options.store == "notify" else Supervisor
+        self.supervisor = kind(folder)
         self.server = None
         self.log = open(os.path.join(folder, "server.log"), "w+", encoding="utf-8")
         self.environment = dict(os.environ, REMORA_RUNTIME_DIR=os.path.join(folder, "run"))
@@ -104,11 +160,8 @@ metrics: {{address: "{self.metrics}"}}
     def start(self):
         """Returns when the server is ready: the time that took, in ms."""
         began = time.monotonic()
-        theirs = self.supervisor.offer()
-        self.server = subprocess.Popen(
-            [self.options.server, "--config", self.config, "--warm-fd", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], stdout=self.log, stderr=self.log, env=self.environment)
-        theirs.close()
+        self.server = self.supervisor.spawn([self.options.server, "--config", self.config],
+                                            self.environment, self.log)
         while time.monotonic() - began < READY_WITHIN_S:
             if self.server.poll() is not None:
                 raise AssertionError(f"the server has ended: {self.server.returncode}\n{self.text()}")
@@ -208,6 +261,7 @@ def main():
     parser.add_argument("--server", required=True)
     parser.add_argument("--load", required=True)
     parser.add_argument("--transport", choices=("tcp", "shm"), required=True)
+    parser.add_argument("--store", choices=("fd", "notify"), default="fd")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--pool", default="64MiB")
     options = parser.parse_args()
